@@ -54,7 +54,7 @@ shift
 exec sh -c "$*"
 """
 BOUNDED = settings(
-    max_examples=60,
+    max_examples=25,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
@@ -181,7 +181,7 @@ def test_a_container_runtime_gets_every_byte(
         argv,
         env={"PATH": f"{tmp_path}:/usr/bin:/bin", "RANKDECK_RUN": str(tmp_path)},
         cwd=tmp_path,
-        timeout=20,
+        timeout=60,
         check=True,
     )
 
@@ -213,12 +213,12 @@ WORDS_ALONE = [
 
 
 @pytest.mark.parametrize("shell", SHELLS, ids=lambda path: Path(path).name)
-@settings(BOUNDED, max_examples=40)
+@settings(BOUNDED, max_examples=15)
 @given(words=st.lists(st.sampled_from(WORDS_ALONE) | WORDS, min_size=1, max_size=6))
 def test_a_login_shell_gives_a_program_every_byte(shell: str, words: list[str]) -> None:
     line = login_line(["printf", "%s\\0", *words])
 
-    done = subprocess.run([shell, "-c", line], capture_output=True, timeout=20, check=True)
+    done = subprocess.run([shell, "-c", line], capture_output=True, timeout=60, check=True)
 
     assert done.stdout.decode().split("\0") == [*words, ""]
 
@@ -264,7 +264,7 @@ def test_an_exported_script_starts_and_ends_its_ranks_through_any_login_shell(
         process.terminate()
         assert process.wait(30) == 130
 
-    wait_until(lambda: not left_of(job), 20, "the end of the ranks")
+    wait_until(lambda: not left_of(job), 60, "the end of the ranks")
     assert not Path(f"/tmp/rankdeck.{job}").exists()
 
 
@@ -303,7 +303,7 @@ def test_an_mpi_rank_gets_every_word(words: list[str], value: str) -> None:
 
 @pytest.mark.parametrize("launch", [Launch.PLAIN, Launch.TENSORFLOW, Launch.TORCHRUN])
 @settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(
     words=st.lists(WORDS | st.sampled_from([*NASTY, "$(V)", "$$"]), min_size=1, max_size=8),

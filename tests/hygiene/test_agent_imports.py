@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
+from tests.support.cases import each
 
 AGENT = Path(__file__).resolve().parents[2] / "agents" / "rankdeck_agent"
 ALLOWED = {"rankdeck_agent", "paho"}
@@ -23,7 +23,7 @@ def imported(source: Path) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("source", SOURCES, ids=lambda p: str(p.relative_to(AGENT)))
+@each(SOURCES)
 def test_a_module_of_the_agent_needs_only_python_and_paho(source):
     assert imported(source) - sys.stdlib_module_names <= ALLOWED
 

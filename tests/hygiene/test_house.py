@@ -1,15 +1,21 @@
 """What `make house` prints is true: the functions of the walks are there, and call each other."""
 
 import ast
+import functools
 from pathlib import Path
 
 import pytest
 from benchmarks.house import WALKS, figures, in_circles, place
 
 
+@functools.cache
+def parsed(path: Path) -> ast.AST:
+    return ast.parse(path.read_text())
+
+
 def function(path: Path, name: str) -> ast.AST:
     """The function of this name, such as `Class.method`; raises LookupError."""
-    inside: ast.AST = ast.parse(path.read_text())
+    inside = parsed(path)
     for part in name.split("."):
         found = [one for one in ast.iter_child_nodes(inside) if getattr(one, "name", "") == part]
         if not found:

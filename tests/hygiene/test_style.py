@@ -2,7 +2,7 @@
 
 import ast
 import functools
-from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -16,24 +16,41 @@ def sources(*folders: str) -> list[Path]:
     return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
 
 
-@functools.cache
-def parsed(path: Path) -> ast.Module:
-    return ast.parse(path.read_text())
-
-
 def name_of(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-def functions(path: Path) -> Iterator[tuple[str, int]]:
-    """Every function of a file and its lines, docstring left out."""
-    for node in ast.walk(parsed(path)):
-        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            continue
-        first = node.body[0]
-        doc = ast.get_docstring(node) is not None
-        docstring = (first.end_lineno or 0) - first.lineno + 1 if doc else 0
-        yield node.name, (node.end_lineno or 0) - node.lineno + 1 - docstring
+@dataclass(frozen=True)
+class Source:
+    """What is asked of the syntax of one file; the tree itself is large."""
+
+    functions: tuple[tuple[str, int], ...]
+    """Every function and its lines, docstring left out."""
+    broad_handlers: tuple[str, ...]
+    """Where it catches whatever comes."""
+
+
+@functools.cache
+def source(path: Path) -> Source:
+    nodes = [*ast.walk(ast.parse(path.read_text()))]
+    functions = [one for one in nodes if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)]
+    handlers = [one for one in nodes if isinstance(one, ast.ExceptHandler)]
+    return Source(
+        tuple((one.name, lines_of(one)) for one in functions),
+        tuple(f"{name_of(path)}:{one.lineno}" for one in handlers if is_broad(one)),
+    )
+
+
+def lines_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    first = function.body[0]
+    doc = ast.get_docstring(function) is not None
+    docstring = (first.end_lineno or 0) - first.lineno + 1 if doc else 0
+    return (function.end_lineno or 0) - function.lineno + 1 - docstring
+
+
+def is_broad(handler: ast.ExceptHandler) -> bool:
+    caught = getattr(handler.type, "id", "") if handler.type else "Exception"
+    return caught in ("Exception", "BaseException")
 
 
 def test_a_file_is_one_subject() -> None:
@@ -50,7 +67,7 @@ def test_functions_are_short() -> None:
     long = {
         (name_of(path), name): lines
         for path in sources("console", "agents", "benchmarks")
-        for name, lines in functions(path)
+        for name, lines in source(path).functions
         if lines > FUNCTION_LIMIT
     }
 
@@ -58,7 +75,7 @@ def test_functions_are_short() -> None:
 
 
 def test_most_functions_are_very_short() -> None:
-    lines = sorted(n for path in sources("console", "agents") for _, n in functions(path))
+    lines = sorted(n for path in sources("console", "agents") for _, n in source(path).functions)
 
     assert lines[len(lines) * 9 // 10] <= 20
 
@@ -68,16 +85,11 @@ def test_nothing_is_left_for_later() -> None:
 
 
 def test_errors_are_caught_by_name() -> None:
-    assert [place for path in sources("console", "agents") for place in broad_handlers(path)] == []
+    found = [
+        place for path in sources("console", "agents") for place in source(path).broad_handlers
+    ]
 
-
-def broad_handlers(path: Path) -> Iterator[str]:
-    """Where a file catches whatever comes."""
-    for node in ast.walk(parsed(path)):
-        if isinstance(node, ast.ExceptHandler):
-            caught = getattr(node.type, "id", "") if node.type else "Exception"
-            if caught in ("Exception", "BaseException"):
-                yield f"{name_of(path)}:{node.lineno}"
+    assert found == []
 
 
 def test_only_slow_tests_get_a_second_run() -> None:

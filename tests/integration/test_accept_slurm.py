@@ -10,7 +10,8 @@ import pytest
 import yaml
 from tests.support.lab import RootLab
 from tests.support.lab.root import SIF, slurm
-from tests.support.lab.root.people import Operator, eventually
+from tests.support.lab.root.people import Operator
+from tests.support.polling import eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1000)]
 LIMIT = 400

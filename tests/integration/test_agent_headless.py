@@ -15,7 +15,7 @@ from rankdeck.remote.agent import bundle
 from rankdeck_agent import wire
 
 pytestmark = pytest.mark.slow
-LIMIT = 20.0
+LIMIT = 60.0
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def until(true):
         time.sleep(0.05)
 
 
-def heard(port, count, *, topic="rankdeck/#", limit=20):
+def heard(port, count, *, topic="rankdeck/#", limit=60):
     """The first messages on the broker, decoded."""
     if not shutil.which("mosquitto_sub"):
         pytest.skip("mosquitto_sub is not installed")
@@ -93,7 +93,7 @@ def heard(port, count, *, topic="rankdeck/#", limit=20):
 
 
 def last_hello(port):
-    messages = heard(port, 1, topic="rankdeck/1/lab/n1/hello", limit=5)
+    messages = heard(port, 1, topic="rankdeck/1/lab/n1/hello", limit=20)
     return messages[0][1] if messages else None
 
 

@@ -30,7 +30,7 @@ async def running(deliver=lambda topic, payload: None):
 def client(broker, login, **more):
     name, password = login
     return aiomqtt.Client(
-        "127.0.0.1", broker.port, username=name, password=password, timeout=5, **more
+        "127.0.0.1", broker.port, username=name, password=password, timeout=60, **more
     )
 
 
@@ -349,7 +349,7 @@ async def test_connections_that_never_log_in_leave_room_for_agents_and_files() -
     assert broker.stderr
     port, name, password = (await broker.stdout.readline()).decode().split()
     held = [await asyncio.open_connection("127.0.0.1", int(port)) for _ in range(400)]
-    agent = aiomqtt.Client("127.0.0.1", int(port), username=name, password=password, timeout=10)
+    agent = aiomqtt.Client("127.0.0.1", int(port), username=name, password=password, timeout=60)
     async with agent:
         await agent.publish("rankdeck/1/lab/n1/event", b"here", qos=1)
     said = await asyncio.wait_for(broker.stdout.read(), 20)

@@ -8,8 +8,9 @@ from contextlib import contextmanager
 
 import pytest
 from tests.support.certificates import Authority
-from tests.support.mosquitto import Mosquitto, until
+from tests.support.mosquitto import Mosquitto
 from tests.support.polling import until as eventually
+from tests.support.polling import wait_until
 
 from rankdeck.model.cluster import Broker, Cluster, Node
 from rankdeck.remote.agent import bundle
@@ -92,18 +93,18 @@ async def test_samples_flow_over_tls_and_the_broker_may_restart(tmp_path, author
 def test_a_killed_agent_is_down_by_its_last_will(tmp_path, authority) -> None:
     with broker(tmp_path, authority) as site, agent(tmp_path, site) as process:
         topic = "rankdeck/1/lab/n1/hello"
-        assert '"up":true' in until(lambda: site.heard(*CONSOLE, topic))[0]
+        assert '"up":true' in wait_until(lambda: site.heard(*CONSOLE, topic))[0]
         process.send_signal(signal.SIGKILL)
-        until(lambda: '"up":false' in site.heard(*CONSOLE, topic)[0])
+        wait_until(lambda: '"up":false' in site.heard(*CONSOLE, topic)[0])
 
 
 def test_an_agent_can_write_its_own_topics_only(tmp_path, authority) -> None:
     with broker(tmp_path, authority) as site, agent(tmp_path, site, node="n2"):
         # n1's account with n2's name: the broker drops it without a word.
-        until(lambda: "n1" in (tmp_path / "mosquitto.log").read_text())
+        wait_until(lambda: "n1" in (tmp_path / "mosquitto.log").read_text())
         assert site.heard(*CONSOLE, "rankdeck/1/lab/n2/#", 1, 3) == []
     with broker(tmp_path, authority) as site, agent(tmp_path, site):
-        assert until(lambda: site.heard(*CONSOLE, "rankdeck/1/lab/n1/sample"))
+        assert wait_until(lambda: site.heard(*CONSOLE, "rankdeck/1/lab/n1/sample"))
         assert site.heard("n1", "one", "rankdeck/#", 1, 2) == []
 
 

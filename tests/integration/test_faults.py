@@ -54,4 +54,4 @@ def test_a_cluster_ends_also_where_the_folders_of_the_user_were_put_back(
         for name in XDG:
             monkeypatch.setenv(name, str(own_folders))
 
-    wait_until(lambda: not any(node.exists() for node in nodes), 20, "the end of the nodes")
+    wait_until(lambda: not any(node.exists() for node in nodes), 60, "the end of the nodes")

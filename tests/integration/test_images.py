@@ -4,7 +4,6 @@ import hashlib
 import json
 import os
 import sys
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 from tests.support.lab import Lab
+from tests.support.polling import eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 RUNTIME = """#!/bin/sh
@@ -135,15 +135,6 @@ def sent_to_n1(lab: Lab) -> int:
     """Bytes that went over the link, our agent's file included."""
     said = lab.as_root(["ip", "-s", "-j", "link", "show", "v1"]).stdout
     return int(json.loads(said)[0]["stats64"]["tx"]["bytes"])
-
-
-def eventually(true: Callable[[], bool], limit: float = 40) -> bool:
-    deadline = time.monotonic() + limit
-    while not true():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True
 
 
 def test_bytes_that_are_not_those_sent_never_get_the_name(lab: Lab, image: Path) -> None:

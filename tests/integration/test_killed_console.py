@@ -39,7 +39,7 @@ def kill_at(console: Console, file: str, moment: float, number: int) -> None:
         # The moment is what is tried here, not a wait for something.
         time.sleep(moment)
         os.kill(process.pid, number)
-        process.communicate(timeout=20)
+        process.communicate(timeout=60)
 
 
 def running(name: str) -> set[str]:

@@ -55,7 +55,7 @@ def console(tmp_path: Path, kubernetes, kubectl) -> tuple[Console, Double]:
     job = indexed_job("train", ["x"], 2, gpus=1)
     job["metadata"]["labels"] = {"user": "alice"}
     made.kubectl("create", "-f", "-", stdin=yaml.safe_dump(job))
-    wait_until(lambda: all("startTime" in p["status"] for p in double.all("pods")), 20)
+    wait_until(lambda: all("startTime" in p["status"] for p in double.all("pods")), 60)
     return made, double
 
 
@@ -161,7 +161,7 @@ def started(double: Double, plural: str) -> list[str]:
         pod = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 2, "containers": [box]}
         meta = {"name": name, "labels": labels, "ownerReferences": [owner]}
         double.post("pods", {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": pod})
-    wait_until(lambda: all("startTime" in p["status"] for p in double.all("pods")), 20)
+    wait_until(lambda: all("startTime" in p["status"] for p in double.all("pods")), 60)
     return [name for name, _ in pods if "initializer" not in name]
 
 
@@ -208,7 +208,7 @@ def mpijob(console: Console, double: Double) -> None:
         "spec": {"slotsPerWorker": 2, "mpiReplicaSpecs": specs},
     }
     console.kubectl("create", "-f", "-", stdin=yaml.safe_dump(job))
-    wait_until(lambda: len(double.all("pods")) == 3, 20, "its pods")
+    wait_until(lambda: len(double.all("pods")) == 3, 60, "its pods")
 
 
 def test_an_mpijob_of_others_is_read_by_rank_and_its_workers_are_heard(others) -> None:

@@ -55,7 +55,7 @@ def lose_pods(site: Site) -> None:
     double = site.where.double
     for pod in double.all("pods"):
         double.delete("pods", pod["metadata"]["name"])
-    wait_until(lambda: not double.all("pods"), 20, "the end of the pods")
+    wait_until(lambda: not double.all("pods"), 60, "the end of the pods")
 
 
 def test_lines_that_the_api_has_lost_come_from_the_claim_and_none_twice(site: Site) -> None:
@@ -76,7 +76,7 @@ def test_lines_that_the_api_has_lost_come_from_the_claim_and_none_twice(site: Si
 
 
 def test_a_job_whose_keeper_died_with_its_machine_goes_on_when_somebody_looks(site: Site) -> None:
-    job = site.detached(site.steps("reboot", run=12, hz=5))
+    job = site.detached(site.steps("reboot", run=24, hz=5))
     site.until(job, lambda found: len(site.lines(job).get(1, [])) > 3)
     assert kill_all_that_keeps(site, job) >= 3
 
@@ -86,7 +86,7 @@ def test_a_job_whose_keeper_died_with_its_machine_goes_on_when_somebody_looks(si
 
     assert found["state"] == "done", found
     for rank, said in site.lines(job).items():
-        assert steps(said) == list(range(1, 61)), rank
+        assert steps(said) == list(range(1, 121)), rank
 
 
 def test_a_cancel_after_that_leaves_nothing(site: Site) -> None:

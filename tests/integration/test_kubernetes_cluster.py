@@ -66,7 +66,7 @@ class Asking:
         os.set_blocking(running.stdout.fileno(), False)
         yield _Rows(running.stdout.fileno())
         running.stdin.close()
-        assert running.wait(10) == 0
+        assert running.wait(60) == 0
 
 
 class _Rows(list[Row]):
@@ -149,7 +149,7 @@ def test_nodes_and_jobs_are_told_and_what_becomes_of_them(kubernetes, kubectl) -
 
     asking = Asking(kubectl, double.kubeconfig())
     with asking.watch() as rows:
-        wait_until(lambda: rows.newest("node", "w1"), 20)
+        wait_until(lambda: rows.newest("node", "w1"), 60)
         first = rows.newest("node", "w0")
         assert first["devices"] == {
             "nvidia.com/gpu": {"capacity": 8, "allocatable": 7, "asked": 0},
@@ -158,24 +158,24 @@ def test_nodes_and_jobs_are_told_and_what_becomes_of_them(kubernetes, kubectl) -
         job = indexed_job("train", ["x"], 1, gpus=6)
         job["metadata"]["labels"] = {"user": "alice"}
         asking.kubectl("create", "-f", "-", stdin=yaml.safe_dump(job))
-        wait_until(lambda: rows.newest("job", "train").get("state") == "running", 20)
+        wait_until(lambda: rows.newest("job", "train").get("state") == "running", 60)
         told = rows.newest("job", "train")
         assert (told["kind"], told["owner"], told["pods"], told["ours"]) == ("Job", "alice", 1, "")
         on = double.all("pods")[0]["spec"]["nodeName"]
-        wait_until(lambda: rows.newest("node", on)["devices"]["nvidia.com/gpu"]["asked"] == 6, 20)
+        wait_until(lambda: rows.newest("node", on)["devices"]["nvidia.com/gpu"]["asked"] == 6, 60)
         assert rows.newest("node", on)["jobs"] == ["default/train"]
 
         double.delete("jobs", "train")
-        wait_until(lambda: {"job_gone": ["Job", "default/train"]} in rows.look(), 20)
+        wait_until(lambda: {"job_gone": ["Job", "default/train"]} in rows.look(), 60)
         double.lose_node("w0")
-        wait_until(lambda: rows.newest("node", "w0")["conditions"][0]["status"] == "Unknown", 20)
+        wait_until(lambda: rows.newest("node", "w0")["conditions"][0]["status"] == "Unknown", 60)
 
 
 def test_a_server_that_comes_again_is_watched_again(kubernetes, kubectl) -> None:
     double = kubernetes(processes=False, nodes=[node("w0")])
 
     with Asking(kubectl, double.kubeconfig()).watch() as rows:
-        wait_until(lambda: rows.newest("node", "w0"), 20)
+        wait_until(lambda: rows.newest("node", "w0"), 60)
         double.stop_server()
         wait_until(lambda: any(row.get("trouble") for row in rows.look()), 30)
         double.start_server()
@@ -196,5 +196,5 @@ def test_without_the_right_to_see_all_pods_devices_are_not_counted_as_free(
     }
 
     with Asking(kubectl, double.user("op", [*roles, see], "training")).watch() as rows:
-        wait_until(lambda: rows.newest("node", "w0"), 20)
+        wait_until(lambda: rows.newest("node", "w0"), 60)
         assert rows.newest("node", "w0")["devices"]["nvidia.com/gpu"]["asked"] is None

@@ -90,7 +90,7 @@ def test_a_follow_gives_lines_as_they_come_and_a_deleted_pod_gets_its_grace(star
     )
     assert follow.stdout.readline() == "ready\n"
     kubectl("delete", "job", "j", "--cascade=foreground", "--timeout=20s")
-    assert follow.communicate(timeout=10)[0] == "got TERM\n"
+    assert follow.communicate(timeout=60)[0] == "got TERM\n"
 
 
 def test_what_ignores_term_is_killed_and_nothing_of_it_is_left(started):
@@ -157,7 +157,7 @@ def test_kubectl_proxy_serves_lists_watches_and_logs_on_a_unix_socket(started, t
         assert [json.loads(line)["type"] for line in watch.splitlines()] == ["ADDED"] * 2
     finally:
         proxy.kill()
-        proxy.wait(10)
+        proxy.wait(60)
 
 
 def asked(folder, path):

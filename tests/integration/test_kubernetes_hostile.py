@@ -72,8 +72,8 @@ def test_odd_answers_are_survived_and_nothing_odd_is_shown(what, keeper):
     kept.speak(lasting=4.0)
     kept.double.answer("GET", PODS, 200, ODD[what])
     kept.start()
-    wait_until(lambda: any(path == PODS for _, path in kept.double.api.requests), 20, "a list")
-    wait_until(lambda: sum(path == PODS for _, path in kept.double.api.requests) >= 1, 20)
+    wait_until(lambda: any(path == PODS for _, path in kept.double.api.requests), 60, "a list")
+    wait_until(lambda: sum(path == PODS for _, path in kept.double.api.requests) >= 1, 60)
     kept.double.api.faults.answers.clear()
     kept.double.cut_watches()
     kept.double.forget_history()
@@ -120,6 +120,6 @@ def test_ranks_of_pods_that_name_none_are_told_as_begun(keeper):
     kept = keeper()
     kept.double.script(f"{JOB}-.*", Script("a line", 0.1, 600))
     kept.start()
-    wait_until(lambda: (kept.folder.place(1) / "started").exists(), 20, "rank 1")
+    wait_until(lambda: (kept.folder.place(1) / "started").exists(), 60, "rank 1")
     assert kept.lines(1)[0] == "a line"
     kept.term()

@@ -174,7 +174,7 @@ def test_a_cancel_before_any_pod_exists_leaves_nothing(keeper) -> None:
     kept = keeper()
     kept.double.pods_late(20)
     kept.start()
-    wait_until(lambda: "no pod exists yet" in kept.said(), 20, "the keeper's word")
+    wait_until(lambda: "no pod exists yet" in kept.said(), 60, "the keeper's word")
 
     assert kept.term() == 128 + signal.SIGTERM
     assert everything(kept) == []
@@ -210,7 +210,7 @@ def test_a_token_that_expires_is_told_and_a_new_login_goes_on(keeper) -> None:
     kept.double.expire()
     kept.double.cut_logs()
     kept.double.cut_watches()
-    wait_until(lambda: "log in again" in kept.said(), 20, "the keeper's word")
+    wait_until(lambda: "log in again" in kept.said(), 60, "the keeper's word")
     kept.double.user("again", [ALL])
     kept.config.write_text((kept.double.folder / "config.again").read_text())
 

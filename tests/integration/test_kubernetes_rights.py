@@ -96,7 +96,7 @@ def test_a_cancel_that_may_not_be_done_is_refused_before_anything_is_sent(site: 
 def test_a_job_of_others_that_may_not_be_read_is_not_followed(site: Site) -> None:
     double = double_of(site)
     double.post("jobs", indexed_job("train", ["x"]))
-    wait_until(lambda: double.all("pods"), 20, "its pods")
+    wait_until(lambda: double.all("pods"), 60, "its pods")
     restrict(site, "get pods/log")
 
     done = site.rankdeck("logs", "job/train")

@@ -3,24 +3,15 @@
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import yaml
 from tests.support.lab import Lab, missing, processes
 from tests.support.lab.rootless import REPOSITORY
+from tests.support.polling import eventually
 
 pytestmark = pytest.mark.slow
-
-
-def eventually(true: Callable[[], bool], limit: float = 15) -> bool:
-    deadline = time.monotonic() + limit
-    while not true():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)
-    return True
 
 
 def test_every_node_has_its_own_name_and_the_same_user(lab: Lab) -> None:
@@ -63,7 +54,7 @@ def test_what_runs_on_the_head_ends_with_what_entered_it(lab: Lab) -> None:
     (inside,) = processes.children(entered.pid)
 
     entered.kill()
-    entered.wait(10)
+    entered.wait(60)
 
     assert eventually(lambda: not processes.exists(inside))
 

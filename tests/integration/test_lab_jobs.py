@@ -61,7 +61,7 @@ class Operator:
     def ends(self, job_id: str) -> None:
         """Nothing of it is left: the last to go writes the end down first."""
         try:
-            wait_until(lambda: not self.left(job_id), 10, f"the end of every process of {job_id}")
+            wait_until(lambda: not self.left(job_id), 60, f"the end of every process of {job_id}")
         except AssertionError as late:
             raise AssertionError(f"{late}: {self.left(job_id)}") from None
 
@@ -226,6 +226,6 @@ def test_cancel_names_a_node_it_could_not_ask(operator: Operator) -> None:
 
 def version_of(mpirun: str) -> str:
     done = subprocess.run(
-        [mpirun, "--version"], capture_output=True, text=True, timeout=20, check=False
+        [mpirun, "--version"], capture_output=True, text=True, timeout=60, check=False
     )
     return done.stdout

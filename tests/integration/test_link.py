@@ -36,7 +36,7 @@ def agent(config):
         "username": config["username"] or None,
         "password": config["password"] or None,
     }
-    return aiomqtt.Client(config["host"], config["port"], timeout=5, **login)
+    return aiomqtt.Client(config["host"], config["port"], timeout=60, **login)
 
 
 async def test_an_agent_with_its_configuration_is_heard_through_the_private_broker() -> None:
@@ -179,7 +179,7 @@ async def test_an_error_of_the_front_end_is_not_wrapped() -> None:
 
 
 def call(*command):
-    return subprocess.run(command, capture_output=True, timeout=20).returncode == 0
+    return subprocess.run(command, capture_output=True, timeout=60).returncode == 0
 
 
 @pytest.fixture
@@ -285,7 +285,7 @@ async def test_a_huge_retained_message_is_said_of_its_node_and_the_others_are_he
     async with open_mosquitto(tmp_path) as port:
         site = cluster(Broker(host="127.0.0.1", port=port))
         fleet = Fleet(site)
-        client = aiomqtt.Client("127.0.0.1", port, timeout=10)
+        client = aiomqtt.Client("127.0.0.1", port, timeout=60)
         async with client:
             await client.publish(topic("lab", "n2", "hello"), bytes(5 << 20), retain=True, qos=1)
             async with open_link(site, fleet) as link:

@@ -12,8 +12,7 @@ import select
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Timer
@@ -21,6 +20,7 @@ from typing import Any
 
 import pytest
 from tests.support.commands import COMMANDS
+from tests.support.polling import eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(150)]
 LIMIT = 100
@@ -81,10 +81,18 @@ class Console:
         return self.objects("jobs")[0]["job"]
 
     def wait_for(self, job_id: str, state: str) -> dict[str, Any]:
-        deadline = time.monotonic() + 40
-        while (job := self.job(job_id))["state"] != state:
-            assert time.monotonic() < deadline, f"{job_id} is {job}, not {state}"
-        return job
+        return self.until(job_id, lambda job: job["state"] == state)
+
+    def until(self, job_id: str, true: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
+        """The job as `jobs` says it once this is true of it."""
+        found: dict[str, Any] = {}
+
+        def look() -> object:
+            found.update(self.job(job_id))
+            return true(found)
+
+        assert eventually(look, LIMIT), found
+        return found
 
     def file(self, name: str, text: str) -> str:
         path = self.folder / name
@@ -297,7 +305,7 @@ nodes: 3
 command: [sleep, '300']
 grace: 1
 """
-LEAVING = 5.0
+LEAVING = 60.0
 """Seconds in which a verb ends whose reader has gone."""
 
 

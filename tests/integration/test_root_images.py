@@ -49,8 +49,8 @@ def hello(runtime: str, image: str, **more: Any) -> dict[str, Any]:
 def test_a_launch_brings_a_sif_to_the_node_that_lacks_it_and_runs_it(
     user: Operator,
 ) -> None:
-    user.on("n1", "cp /srv/images/mpi5.sif ~/app.sif")
     user.on("n2", "rm -f app.sif")
+    user.on("n1", "cp /srv/images/mpi5.sif ~/app.sif")
 
     job = user.run(**hello("apptainer", "app.sif"))
 

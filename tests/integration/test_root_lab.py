@@ -33,7 +33,7 @@ def test_an_ordinary_user_enters_every_image(root_lab: RootLab, image: str, vers
 
 
 def test_the_console_on_the_head_hears_every_node(root_lab: RootLab) -> None:
-    said = root_lab.rankdeck("-c", str(root_lab.cluster_file()), "status", limit=90)
+    said = root_lab.rankdeck("-c", str(root_lab.cluster_file()), "status", "--wait", "60", limit=90)
 
     assert [line.split()[:2] for line in said.stdout.splitlines()[1:]] == [
         [node, "ok"] for node in root_lab.nodes

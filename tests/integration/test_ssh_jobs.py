@@ -167,10 +167,10 @@ async def test_a_node_that_says_nothing_is_lost_though_its_connection_stands(tmp
             tasks.create_task(c.follow(job))
             await until(lambda: {r.state for r in c.jobs.job(job).ranks} == {State.RUNNING})
             _signal_follow(job, "n2", signal.SIGSTOP)
-            await until(lambda: c.jobs.job(job).ranks[2].state is State.LOST, 20)
+            await until(lambda: c.jobs.job(job).ranks[2].state is State.LOST, 60)
             assert c.events("n2", "disconnected") == []
             _signal_follow(job, "n2", signal.SIGCONT)
-            await until(lambda: c.jobs.job(job).ranks[2].state is not State.LOST, 20)
+            await until(lambda: c.jobs.job(job).ranks[2].state is not State.LOST, 60)
 
         assert c.state(job) is State.DONE
         assert [t for t in c.jobs.job(job).troubles if "does not answer" in t] == []
@@ -248,10 +248,10 @@ async def test_what_a_node_wrote_is_read_after_its_part_of_the_job_is_over(tmp_p
         async with asyncio.TaskGroup() as tasks:
             following = tasks.create_task(c.follow(job))
             # Nobody looked at its output while it ran.
-            await until(lambda: job in c.followers and "n1" in c.followers[job]._done, 20)
+            await until(lambda: job in c.followers and "n1" in c.followers[job]._done, 60)
             c.watch(job, (0, 1))
             try:
-                await until(lambda: c.texts(job, 0) == ["here is 0"], 20)
+                await until(lambda: c.texts(job, 0) == ["here is 0"], 60)
                 await until(lambda: c.texts(job, 1) == ["here is 1"])
                 await until(lambda: c.followers[job].current)
             finally:

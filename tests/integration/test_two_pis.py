@@ -12,7 +12,6 @@ import select
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -23,6 +22,7 @@ import pytest
 import yaml
 from tests.support.lab import RootLab, processes, root, running
 from tests.support.lab.root import OLD_MPI, OLD_SANDBOX
+from tests.support.polling import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1000)]
 LIMIT = 240
@@ -113,14 +113,6 @@ def pair() -> Iterator[Pair]:
         yield Pair(lab)
 
 
-def eventually(true: Callable[[], Any], limit: float = 150) -> Any:
-    deadline = time.monotonic() + limit
-    while not (value := true()):
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
-    return value
-
-
 def test_they_differ_in_cores_and_in_the_mpi_of_their_image(pair: Pair) -> None:
     cores = [int(pair.lab.ssh(node, "nproc").stdout) for node in SLOTS]
     inside = f"apptainer exec {OLD_SANDBOX} mpirun --version"
@@ -149,13 +141,13 @@ def test_both_are_busy_while_the_stencil_runs_and_its_mflops_are_read(
     file = pair.job_file("stencil", env={"STENCIL_SECONDS": "20"})
     with pair.screen() as look:
         job = pair.objects("run", file, "--detach")[-1]["job"]
-        eventually(lambda: "Wait for a while" in str(pair.output(job).get(0)))
+        wait_until(lambda: "Wait for a while" in str(pair.output(job).get(0)), LIMIT)
 
         status = pair.objects("status")[-1]
         sent = {n["name"]: n["values"]["net.tx"]["eth0"] for n in status["nodes"]}
         for node in status["nodes"]:
             assert node["values"]["cpu.used"][""] > 50, node["values"]["cpu.used"]
-        rows = eventually(lambda: busy_rows(look()))
+        rows = wait_until(lambda: busy_rows(look()), LIMIT)
         assert set(rows) == set(SLOTS)
         later = pair.objects("status")[-1]
         for node in later["nodes"]:

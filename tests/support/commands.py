@@ -4,7 +4,10 @@ Each command is a process of its own all the same, with its own environment, out
 starting, of signals and of terminals start `python -m rankdeck` themselves.
 """
 
+import atexit
+import contextlib
 import ctypes
+import gc
 import importlib
 import io
 import json
@@ -17,7 +20,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NoReturn
 
 _PDEATHSIG = 1
 _NEVER = ("rankdeck.ui", "rankdeck.__main__", "rankdeck.acceptance.recipes.torch")
@@ -56,7 +59,7 @@ class Commands:
         if self._channel is not None and self._server is not None:
             self._channel.close()
             self._server.kill()
-            self._server.wait(10)
+            self._server.wait(60)
             self._channel = None
 
     def _send(self, request: bytes, files: Sequence[int]) -> None:
@@ -136,9 +139,24 @@ def _serve(channel: socket.socket) -> None:
     sys.argv = ["rankdeck", *request["arguments"]]
 
 
+def _leave(code: object) -> NoReturn:
+    """End as an interpreter does, but without taking apart what all commands share: that would copy it first."""
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(ValueError):  # closed
+            stream.flush()
+    os._exit(code if isinstance(code, int) else int(code is not None))
+
+
 if __name__ == "__main__":
     _load()
+    gc.freeze()
     _serve(socket.socket(fileno=int(sys.argv[1])))
     from rankdeck.__main__ import main
 
-    sys.exit(main())
+    try:
+        status: object = main()
+    except SystemExit as ended:
+        status = ended.code
+    _leave(status)

@@ -3,13 +3,14 @@
 import shutil
 import socket
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
 
+from tests.support.polling import wait_until
+
 DOCS = Path(__file__).resolve().parents[2] / "docs/mosquitto"
-LIMIT = 20.0
+LIMIT = 60.0
 
 
 def free_port():
@@ -57,7 +58,7 @@ class Mosquitto:
             stdout=subprocess.DEVNULL,
             stderr=(self.folder / "mosquitto.log").open("ab"),
         )
-        until(self._listens)
+        wait_until(self._listens)
         assert self.process.poll() is None, (self.folder / "mosquitto.log").read_text()
 
     def _listens(self):
@@ -81,11 +82,3 @@ class Mosquitto:
             capture_output=True, text=True, check=False,
         )  # fmt: skip
         return done.stdout.splitlines()
-
-
-def until(true, limit=LIMIT):
-    end = time.monotonic() + limit
-    while not (found := true()):
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.05)
-    return found

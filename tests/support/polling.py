@@ -2,9 +2,15 @@
 
 import asyncio
 import time
+from collections.abc import Callable
+from typing import Any
+
+LIMIT = 60.0
+SHORTEST, LONGEST = 0.05, 3.0
+"""Seconds between two looks."""
 
 
-async def until(condition, limit=10.0, what="the condition"):
+async def until(condition, limit=LIMIT, what="the condition"):
     deadline = time.monotonic() + limit
     while not (value := condition()):
         assert time.monotonic() < deadline, f"{what} did not come true in {limit} s"
@@ -12,10 +18,23 @@ async def until(condition, limit=10.0, what="the condition"):
     return value
 
 
-def wait_until(condition, limit=10.0, what="the condition"):
-    """The same for tests without an event loop."""
+def eventually(condition: Callable[[], Any], limit: float = LIMIT) -> Any:
+    """The first true value of the condition, or its last one after `limit` seconds.
+
+    A look that takes long, such as a command, is taken less often: what is waited for needs the processor, too.
+    """
     deadline = time.monotonic() + limit
-    while not (value := condition()):
-        assert time.monotonic() < deadline, f"{what} did not come true in {limit} s"
-        time.sleep(0.05)
+    while True:
+        began = time.monotonic()
+        value = condition()
+        ended = time.monotonic()
+        if value or ended > deadline:
+            return value
+        time.sleep(min(max(SHORTEST, 2 * (ended - began)), LONGEST))
+
+
+def wait_until(condition, limit=LIMIT, what="the condition"):
+    """The same for tests without an event loop."""
+    value = eventually(condition, limit)
+    assert value, f"{what} did not come true in {limit} s"
     return value

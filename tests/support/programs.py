@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import sys
 from pathlib import Path
 
 _CACHE = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
@@ -10,10 +11,11 @@ UNPACKED = Path(_CACHE, "rankdeck-tests/servers")
 
 
 def search_path() -> str:
-    """A PATH with all of them, what the user has first."""
+    """A PATH with all of them: this interpreter first, whose name may be a shell script of pyenv else, then what the user has."""
+    interpreter = str(Path(sys.executable).resolve().parent)
     unpacked = map(str, sorted(UNPACKED.glob("*/usr/*bin")))
     mine = os.environ.get("PATH", os.defpath).split(os.pathsep)
-    return os.pathsep.join(dict.fromkeys([*mine, "/usr/sbin", "/sbin", *unpacked]))
+    return os.pathsep.join(dict.fromkeys([interpreter, *mine, "/usr/sbin", "/sbin", *unpacked]))
 
 
 def sshd() -> Path:

@@ -56,7 +56,7 @@ def cut(x: int, runs: list[tuple[str, Style]]) -> list[Segment]:
     return segments
 
 
-@settings(max_examples=150)
+@settings(max_examples=50)
 @given(st.lists(st.lists(PIECE, max_size=5), max_size=5))
 def test_differences_paint_what_everything_paints(
     frames: list[list[tuple[int, int, list[tuple[str, Style]]]]],

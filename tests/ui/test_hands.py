@@ -113,7 +113,7 @@ async def test_a_command_shows_equal_output_once_and_trouble_first(
             state.ended(node, CommandEnd(3 if bad else 0, seconds=0.1))
 
         wanted = PICTURE.strip("\n")
-        await until(pilot, lambda: wanted in steady(text_of(app)), f"not so:\n{text_of(app)}")
+        await until(pilot, lambda: wanted in steady(text_of(app)), f"no `{wanted}`")
 
 
 async def test_a_cancel_says_what_is_proven_and_what_is_left(stage: Stage) -> None:
@@ -134,7 +134,10 @@ async def test_a_cancel_says_what_is_proven_and_what_is_left(stage: Stage) -> No
         await shows(app, pilot, "it has ended")
 
 
-async def test_output_is_saved_and_found_again(stage: Stage, tmp_path: Path) -> None:
+async def test_output_is_saved_and_found_again(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     async with console(stage) as (app, pilot):
         await pilot.press("o", "g", "exclamation_mark")
         await type_in(pilot, "date")
@@ -144,7 +147,7 @@ async def test_output_is_saved_and_found_again(stage: Stage, tmp_path: Path) -> 
         stage.commands[0].state.ended("node01", CommandEnd(0))
         await shows(app, pilot, "   red")
         await pilot.press("O", "ctrl+u")
-        await type_in(pilot, str(tmp_path / "out.log"))
+        await type_in(pilot, "out.log")
         await pilot.press("enter")
         file = tmp_path / "out.log"
         await shows(app, pilot, " lines to ")
@@ -195,16 +198,19 @@ async def test_a_job_is_prepared_for_exactly_the_marked_nodes(stage: Stage, tmp_
         await lacks(app, pilot, "as marked")
 
 
-async def test_a_file_is_copied_to_the_marked_nodes(stage: Stage, tmp_path: Path) -> None:
+async def test_a_file_is_copied_to_the_marked_nodes(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     file = tmp_path / "x.txt"
     file.write_text("x")
     async with console(stage) as (app, pilot):
         await pilot.press("o", "g", "space", "space", "colon")
-        await type_in(pilot, f"cp {file} there.txt")
+        await type_in(pilot, "cp x.txt there.txt")
         await pilot.press("enter")
         await shows(app, pilot, "x.txt is on node[01-02]")
 
-    assert stage.copied_files == [(file, "there.txt", ("node01", "node02"))]
+    assert stage.copied_files == [(Path("x.txt"), "there.txt", ("node01", "node02"))]
 
 
 async def test_y_copies_a_message_and_the_lines_of_a_page(stage: Stage) -> None:
@@ -225,10 +231,13 @@ async def test_y_copies_a_message_and_the_lines_of_a_page(stage: Stage) -> None:
         assert "Processor" in app.clipboard
 
 
-async def test_a_file_of_the_marked_nodes_comes_here(stage: Stage, tmp_path: Path) -> None:
+async def test_a_file_of_the_marked_nodes_comes_here(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     async with console(stage) as (app, pilot):
         await pilot.press("o", "g", "space", "space", "colon")
-        await type_in(pilot, f"cp :/var/log/syslog {tmp_path}")
+        await type_in(pilot, "cp :/var/log/syslog .")
         await pilot.press("enter")
         await shows(app, pilot, "/var/log/syslog of node[01-02] is in")
 

@@ -107,7 +107,7 @@ async def test_each_view_names_the_rank_that_stands_still(key: str, picture: str
         await shows(app, pilot, "━ ▲ 6 node02 silent")
         await pilot.press(key)
         wanted = picture.strip("\n")
-        await until(pilot, lambda: wanted in steady(text_of(app)), f"not so:\n{text_of(app)}")
+        await until(pilot, lambda: wanted in steady(text_of(app)), f"no `{wanted}`")
 
 
 @pytest.mark.parametrize("size", SIZES)

@@ -6,6 +6,7 @@ from rankdeck.ui import actions, themes
 from rankdeck.ui.app import RankdeckApp
 from rankdeck.ui.screens import base
 from rankdeck.ui.screens.help import help_lines
+from tests.support.cases import each
 from tests.ui.support import scenes
 from tests.ui.test_screens import console, shows, until
 
@@ -31,7 +32,7 @@ def is_move(key: str) -> bool:
     )
 
 
-@pytest.mark.parametrize("key", sorted(set(NAMED)))
+@each(sorted(set(NAMED)))
 def test_a_key_means_the_same_on_every_screen(key: str) -> None:
     meanings = {one.id for one in actions.ACTIONS if key in one.keys.split(",")}
 

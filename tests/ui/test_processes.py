@@ -181,7 +181,7 @@ async def test_the_rank_that_is_unlike_the_others_stands_out(
         await shows(app, pilot, "16 ranks on node[01-04]")
         await shows(app, pilot, "▲0%")
         wanted = PICTURES[size].strip("\n")
-        await until(pilot, lambda: wanted in steady(text_of(app)), f"not so:\n{text_of(app)}")
+        await until(pilot, lambda: wanted in steady(text_of(app)), f"no `{wanted}`")
 
 
 async def test_the_rank_that_writes_no_more_stands_out_by_its_lines_a_second(

@@ -19,6 +19,7 @@ from rankdeck.ui import command_actions, commands, formatting, query
 from rankdeck.ui.themes import ASCII, UNICODE
 from rankdeck.ui.widgets import logwall
 from rankdeck.ui.widgets.canvas import bar, fit, in_ascii, sparkline
+from tests.support.cases import each
 
 
 def subject(text: str = "node01", state: str = "ok", **numbers: float) -> query.Subject:
@@ -93,8 +94,7 @@ def test_completion_gives_names_and_then_values() -> None:
     assert commands.complete("node 02", nodes) == ["node gpu-02"]
 
 
-@pytest.mark.parametrize("count", range(1, 17))
-@pytest.mark.parametrize(("width", "height"), [(200, 46), (80, 19), (60, 10)])
+@each((count, *size) for count in range(1, 17) for size in [(200, 46), (80, 19), (60, 10)])
 def test_panes_cover_the_wall_and_never_overlap(count: int, width: int, height: int) -> None:
     cells = [
         (x, y)

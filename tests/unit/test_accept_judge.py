@@ -417,12 +417,14 @@ def test_a_slow_pair_of_a_thousand_nodes_is_named_if_its_round_was_planned() -> 
 
 
 @pytest.mark.parametrize(
-    "first", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(5, 30, 5))]
+    "seeds",
+    [range(1), *(pytest.param(range(n, n + 10), marks=pytest.mark.slow) for n in (1, 11, 21))],
+    ids=str,
 )
 def test_two_percent_bad_nodes_of_a_thousand_are_all_named_and_no_innocent_in_30_runs(
-    first: int,
+    seeds: range,
 ) -> None:
-    for seed in range(first, first + 5):
+    for seed in seeds:
         bad = {f"n{(seed * 37 + place * 49) % 1000:03d}" for place in range(20)}
         lab = Lab(leaves=LEAVES, sends=dict.fromkeys(bad, 86.0), receives=dict.fromkeys(bad, 86.0))
         options = Options(

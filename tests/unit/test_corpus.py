@@ -4,17 +4,17 @@ import random
 from contextlib import suppress
 from itertools import islice
 
-import pytest
 from benchmarks.matrix.fuzz import Block, attempt
 from benchmarks.matrix.mutator import block
 
+from tests.support.cases import each
 from tests.support.targets import CORPUS, TARGETS
 
 CASES = [(name, file) for name, target in TARGETS.items() for file in target.seeds()]
 SMALL = 16 << 10
 
 
-@pytest.mark.parametrize(("name", "file"), CASES, ids=lambda part: part)
+@each(CASES)
 def test_an_input_of_the_corpus_breaks_no_reader(name: str, file: str) -> None:
     target = TARGETS[name]
     take = target.begin()

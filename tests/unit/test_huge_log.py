@@ -61,7 +61,7 @@ class Console:
 
     async def shows(self, text: str) -> None:
         # Not `last`: that may only have been told, before any output was asked for.
-        await until(lambda: self._newest() == text, 20.0)
+        await until(lambda: self._newest() == text, 60.0)
         assert self._newest() == text
 
     def _newest(self) -> str:

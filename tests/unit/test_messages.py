@@ -5,6 +5,7 @@ import time
 import pytest
 
 from rankdeck.rules.messages import MESSAGES, STATUSES, explain, kinds_of
+from tests.support.cases import each
 
 PRINTED = {
     # Open MPI 5.0.11, 4.1.4, MPICH 4.0.2
@@ -219,7 +220,7 @@ ORDINARY = (
 )
 
 
-@pytest.mark.parametrize(("line", "means"), SAID.items())
+@each(SAID.items())
 def test_a_message_is_put_into_plain_words(line: str, means: tuple[str, str]) -> None:
     found = explain(["step 1 loss 2.3", line])
 
@@ -228,7 +229,7 @@ def test_a_message_is_put_into_plain_words(line: str, means: tuple[str, str]) ->
     assert found[0].line == line.strip()
 
 
-@pytest.mark.parametrize(("line", "means"), SAID.items())
+@each(SAID.items())
 def test_a_message_tells_who_failed(line: str, means: tuple[str, str]) -> None:
     assert kinds_of(["step 1", line]) == ((means[1], line.strip()),)
 
@@ -273,7 +274,7 @@ def test_an_exit_status_speaks_where_the_lines_do_not(status: int) -> None:
     assert found.line == ""
 
 
-@pytest.mark.parametrize("line", ORDINARY)
+@each(ORDINARY)
 def test_an_ordinary_line_means_nothing(line: str) -> None:
     assert explain([line], 1) == ()
 
@@ -284,7 +285,7 @@ def test_every_row_has_a_line_that_it_explains() -> None:
     assert {row.means for row in MESSAGES} - tried == set()
 
 
-@pytest.mark.parametrize("remedy", [row.remedy for row in MESSAGES] + [remedy for _, remedy in STATUSES.values()])  # fmt: skip
+@each([row.remedy for row in MESSAGES] + [remedy for _, remedy in STATUSES.values()])
 def test_advice_leaves_nothing_for_the_reader_to_fill_in(remedy: str) -> None:
     assert not any(word in remedy for word in ("…", "FILE", "NODES", "JOB", "INTERFACE"))
 

@@ -114,6 +114,19 @@ def test_a_rank_that_left_with_exit_0_is_the_cause_where_others_still_needed_it(
     assert "exit 0 while 7 ranks still needed it" in judge(one).evidence[0]
 
 
+# As a busy machine left them: mpirun kills a shim that is slow to take SIGTERM, and nobody sees its rank end.
+GONE = End(rank=0, node="n1", at=839.88, slack=0.005)
+LEFT_BEHIND = (rank(1, 838.31, signal=15), *(rank(n, 838.1, 14) for n in (2, 3, 5)))
+
+
+def test_a_rank_that_mpirun_killed_with_its_shim_is_not_blamed_for_one_that_left() -> None:
+    assert blamed(case(rank(4, 838.02, 0), GONE, *LEFT_BEHIND, world=6)) == 4
+
+
+def test_a_rank_whose_shim_was_killed_is_the_cause_where_nobody_left() -> None:
+    assert blamed(case(GONE, *LEFT_BEHIND, rank(4, 838.1, 14), world=6)) == 0
+
+
 def test_ranks_that_ended_well_long_before_are_not_blamed_for_a_later_error() -> None:
     raised = ("Traceback (most recent call last):", "ValueError: no such file")
     one = case(rank(0, 5.0, 0), rank(7, 600.0, 1, said=raised))

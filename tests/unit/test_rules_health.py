@@ -16,6 +16,7 @@ from rankdeck_agent.rules.judge import assess
 from rankdeck_agent.rules.levels import Expected, Level, Reason
 from rankdeck_agent.rules.table import CHECKS, DERIVED, RULES
 from rankdeck_agent.wire import METRICS, Event
+from tests.support.cases import each
 
 
 def judged(**facts):
@@ -92,11 +93,7 @@ def test_coverage_adds_up(there, absent) -> None:
 # ---- the table
 
 
-@pytest.mark.parametrize(
-    "row",
-    [row for row, rule in enumerate(RULES) if rule.metric not in DERIVED],
-    ids=lambda row: f"{RULES[row].check}-{RULES[row].level.word}-{row}",
-)
+@each([row for row, rule in enumerate(RULES) if rule.metric not in DERIVED])
 def test_every_row_fires_ends_and_speaks(row) -> None:
     rule = RULES[row]
     good, bad = (10.0**9, rule.enter) if rule.below else (0.0, rule.enter)
@@ -130,7 +127,7 @@ def test_every_row_fires_ends_and_speaks(row) -> None:
     assert all(r.text.count(" · ") == 2 for r in health.reasons)
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda r: f"{r.check}-{r.metric}-{r.level.word}")
+@each((rule,) for rule in RULES)
 def test_every_row_knows_its_metric_and_ends_on_the_good_side(rule) -> None:
     assert rule.metric in METRICS or rule.metric in DERIVED
     assert not rule.over or rule.over in METRICS

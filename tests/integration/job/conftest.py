@@ -15,7 +15,7 @@ import pytest
 REPOSITORY = Path(__file__).parents[3]
 
 
-def until(condition: Callable[[], Any], limit: float = 20.0) -> Any:
+def until(condition: Callable[[], Any], limit: float = 60.0) -> Any:
     """The first true value of `condition`."""
     deadline = time.monotonic() + limit
     while time.monotonic() < deadline:

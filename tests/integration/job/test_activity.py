@@ -61,7 +61,7 @@ def test_a_follower_tells_the_looks_of_the_last_minute_before_it_has_caught_up(n
     while "now" not in kinds:
         kinds.append(json.loads(follower.stdout.readline())["kind"])
     follower.stdin.close()
-    follower.wait(10)
+    follower.wait(60)
 
     assert kinds.count("activity") >= 2
 

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 import pytest
 from tests.support.lab import RootLab
 from tests.support.lab.root import slurm
-from tests.support.lab.root.people import Operator, eventually
+from tests.support.lab.root.people import Operator
+from tests.support.polling import eventually
 
 
 @pytest.fixture(scope="module")

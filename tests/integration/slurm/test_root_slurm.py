@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import yaml
 from tests.support.lab.root import OLD_SANDBOX, SIF
-from tests.support.lab.root.people import Operator, eventually
+from tests.support.lab.root.people import Operator
+from tests.support.polling import eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1000)]
 SITE = next(Path(sys.prefix).resolve().glob("lib/python3.*/site-packages/torch"), None)

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 from tests.support.lab.root import slurm
-from tests.support.lab.root.people import Operator, eventually
+from tests.support.lab.root.people import Operator
+from tests.support.polling import eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 SLEEP = ["sleep", "600"]
@@ -23,14 +24,12 @@ def start(user: Operator, command: list[str], **spec: Any) -> str:
     return user.run("--detach", "--no-preflight", **asked)["job"]
 
 
-def until(user: Operator, job: str, *states: str, limit: float = 60) -> dict[str, Any]:
-    assert eventually(lambda: user.job(job)["state"] in states, limit), user.job(job)
-    return user.job(job)
+def until(user: Operator, job: str, *states: str, limit: float = 120) -> dict[str, Any]:
+    return user.until(job, lambda found: found["state"] in states, limit)
 
 
 def number(user: Operator, job: str) -> str:
-    assert eventually(lambda: user.job(job)["slurm"] is not None), user.job(job)
-    return user.job(job)["slurm"]["id"]
+    return user.until(job, lambda found: found["slurm"])["slurm"]["id"]
 
 
 def test_an_administrator_who_cancelled_a_job_is_named(user: Operator, root: Operator) -> None:

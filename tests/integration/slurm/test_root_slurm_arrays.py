@@ -3,7 +3,8 @@
 from typing import Any
 
 import pytest
-from tests.support.lab.root.people import Operator, eventually
+from tests.support.lab.root.people import Operator
+from tests.support.polling import eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 SLEEP = [
@@ -26,10 +27,9 @@ def states(job: dict[str, Any]) -> dict[int, str]:
     return {rank["rank"]: rank["state"] for rank in job["ranks"]}
 
 
-def until(user: Operator, job: str, wanted: dict[int, str], limit: float = 60) -> dict[str, Any]:
+def until(user: Operator, job: str, wanted: dict[int, str], limit: float = 120) -> dict[str, Any]:
     """The job, once its tasks have these states."""
-    assert eventually(lambda: states(user.job(job)) == wanted, limit), user.job(job)
-    return user.job(job)
+    return user.until(job, lambda found: states(found) == wanted, limit)
 
 
 def test_each_task_has_its_node_its_exit_and_its_output(user: Operator) -> None:

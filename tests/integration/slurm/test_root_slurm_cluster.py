@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 from tests.support.lab.root import slurm
-from tests.support.lab.root.people import Operator, eventually
+from tests.support.lab.root.people import Operator
+from tests.support.polling import eventually
 
 from rankdeck.remote.agent import bundle
 
@@ -131,6 +132,7 @@ def test_looking_all_the_time_costs_six_calls_a_minute(user: Operator, root: Ope
     # Nodes and jobs are each looked at once a minute.
     while time.monotonic() - began < 70:
         user.objects("jobs")
+        time.sleep(2)
 
     calls = _calls(root.on("n3", "sdiag"))
     minutes = math.ceil((time.monotonic() - began) / 60)

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import yaml
 from tests.support.lab.root import slurm
-from tests.support.lab.root.people import Operator, eventually
+from tests.support.lab.root.people import Operator
+from tests.support.polling import eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 SLEEP = ["sh", "-c", 'echo "run ${SLURM_RESTART_COUNT:-0}"; exec sleep 600']
@@ -29,22 +30,17 @@ def start(user: Operator, command: list[str] | None = None, **spec: Any) -> str:
 
 def running(user: Operator, job: str) -> dict[str, Any]:
     """The job, once all its ranks have begun."""
-    begun = lambda: all(r["state"] == "running" for r in user.job(job)["ranks"])  # noqa: E731
-    assert eventually(begun), user.job(job)
-    return user.job(job)
+    return user.until(job, lambda found: all(r["state"] == "running" for r in found["ranks"]))
 
 
-def ended(user: Operator, job: str, limit: float = 60) -> dict[str, Any]:
+def ended(user: Operator, job: str, limit: float = 120) -> dict[str, Any]:
     """The job, once it is over."""
-    over = lambda: user.job(job)["state"] in ("done", "failed", "cancelled")  # noqa: E731
-    assert eventually(over, limit), user.job(job)
-    return user.job(job)
+    return user.until(job, lambda found: found["state"] in ("done", "failed", "cancelled"), limit)
 
 
 def says(user: Operator, job: str, key: str) -> Any:
     """What Slurm says of the job, once it was asked."""
-    assert eventually(lambda: user.job(job)["slurm"] is not None), user.job(job)
-    return user.job(job)["slurm"][key]
+    return user.until(job, lambda found: found["slurm"])["slurm"][key]
 
 
 def number(user: Operator, job: str) -> str:
@@ -143,7 +139,7 @@ def test_a_job_that_was_preempted_and_ended_well_is_done(user: Operator, root: O
     # Slurm waits for two minutes before it starts a job again.
     root.on("n3", f"scontrol update jobid={number(user, job)} starttime=now")
 
-    found = ended(user, job, 90)
+    found = ended(user, job)
 
     assert (found["state"], found["exit_code"]) == ("done", 0)
     (run,) = found["slurm"]["attempts"]
@@ -187,7 +183,7 @@ def test_a_node_that_failed_is_named(user: Operator, crash: Callable[[str], None
     running(user, job)
     crash("n2")
 
-    found = ended(user, job, 90)
+    found = ended(user, job)
 
     assert (found["state"], found["slurm"]["state"]) == ("failed", "NODE_FAIL")
     assert found["first_failure"]["node"] == "n2", found["first_failure"]
@@ -263,7 +259,7 @@ def test_a_controller_that_is_down_ends_no_job(user: Operator, root: Operator) -
     finally:
         root.on("n3", "slurmctld")
 
-    assert ended(user, job, 90)["state"] == "done"
+    assert ended(user, job)["state"] == "done"
 
 
 def test_what_slurm_refuses_stays_in_the_history(user: Operator) -> None:

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.support.lab.root.people import Operator, eventually
+from tests.support.lab.root.people import Operator
+from tests.support.polling import eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 STUCK = """\

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 from tests.support.kubernetes.double import TOKEN, Double
 
 Json = dict
-LIMIT = 20
+LIMIT = 60
 
 
 class Client:

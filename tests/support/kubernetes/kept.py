@@ -83,7 +83,7 @@ class Kept:
     def kill(self) -> None:
         """kill -9 of it alone: kubectl goes with it."""
         os.kill(self.process.pid, signal.SIGKILL)
-        self.process.wait(10)
+        self.process.wait(60)
 
     def agent(self, *words: str) -> dict:
         """The answer of another command of the agent on that machine."""

@@ -28,7 +28,7 @@ _UID = 3000
 """Who root is in a container: an ordinary user, as the labs have it."""
 _KEPT = ((CONFIG_MAP, "configMap", "name"), (SECRET, "secret", "secretName"))
 _WITH_US = ("setpriv", "--pdeathsig", "KILL")
-_UP_LIMIT = 10.0
+_UP_LIMIT = 60.0
 IMAGE_PATH = ":".join(
     [str(Path(sys.prefix) / "bin"), "/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin"]
 )
@@ -66,7 +66,7 @@ class Processes:
         """End the network; containers are ended by the kubelet before."""
         if self._net is not None:
             self._net.kill()
-            self._net.wait(10)
+            self._net.wait(60)
 
     # ---- volumes and names ------------------------------------------------------------
 

@@ -11,7 +11,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -23,10 +22,11 @@ import yaml
 from tests.support.commands import COMMANDS
 from tests.support.kubernetes.double import Double
 from tests.support.kubernetes.roles import smallest_role
+from tests.support.polling import eventually
 
 ROOT = Path(__file__).resolve().parents[3]
 OUR_LABEL = "app.kubernetes.io/managed-by=rankdeck"
-LIMIT = 60.0
+LIMIT = 120.0
 _KINDS = "jobs,pods,services,configmaps,secrets"
 
 
@@ -181,10 +181,13 @@ class Site:
 
     def until(self, job: str, true: Callable[[dict], object], limit: float = LIMIT) -> dict:
         """Wait for something that `jobs --json` says."""
-        deadline = time.monotonic() + limit
-        while not true(found := self.job(job)):
-            assert time.monotonic() < deadline, f"not in {limit} s: {json.dumps(found)[:1500]}"
-            time.sleep(0.2)
+        found: dict = {}
+
+        def look() -> object:
+            found.update(self.job(job))
+            return true(found)
+
+        assert eventually(look, limit), f"not in {limit} s: {json.dumps(found)[:1500]}"
         return found
 
     def lines(self, job: str, *args: str) -> dict[int, list[str]]:

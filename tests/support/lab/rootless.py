@@ -23,7 +23,7 @@ from tests.support.programs import search_path, sshd
 NET = "10.78.0"
 REPOSITORY = Path(__file__).resolve().parents[3]
 _SCRIPTS = Path(__file__).parent
-_UP_LIMIT = 30.0
+_UP_LIMIT = 60.0
 _PROGRAMS = ("sshd", "ssh", "ip", "unshare", "nsenter", "tini", "setsid", "setpriv")
 _WITH_US = ("setpriv", "--pdeathsig", "KILL")
 """The lab ends with the test process, and what runs on the head with the `nsenter` that waits for it."""
@@ -38,7 +38,7 @@ def missing() -> str:
         ["unshare", "-U", "-r", "-n", "-u", "-m", "-p", "-f", "--mount-proc", "true"],
         capture_output=True,
         text=True,
-        timeout=10,
+        timeout=60,
         check=False,
     )
     return f"the lab needs user namespaces: {attempt.stderr.strip()}" if attempt.returncode else ""
@@ -104,7 +104,7 @@ class Lab:
         """End all of it."""
         self._commands.close()
         self._process.kill()
-        self._process.wait(10)
+        self._process.wait(60)
         deadline = time.monotonic() + 10
         while self._pid and Path(f"/proc/{self._pid}").exists() and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -278,7 +278,7 @@ class Lab:
             self._on_head(argv),
             capture_output=True,
             text=True,
-            timeout=20,
+            timeout=60,
             check=check,
             env=self._environment,
         )

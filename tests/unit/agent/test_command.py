@@ -119,7 +119,7 @@ def test_a_question_that_is_none_is_refused(asked: bytes) -> None:
         input=asked,
         capture_output=True,
         cwd=ROOT / "agents",
-        timeout=20,
+        timeout=60,
         check=False,
     )
 

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from rankdeck_agent.kernel_log import KernelLines, find, strip
 from rankdeck_agent.xid import XIDS, judge
+from tests.support.cases import each
 from tests.unit.agent.machines import DATA
 
 APPLICATION = (13, 31, 43, 45, 68, 94)
@@ -231,8 +232,7 @@ def test_what_a_program_wrote_is_not_the_kernels_word(line):
     assert found(line) is None
 
 
-@pytest.mark.parametrize(
-    ("line", "kind", "level", "device"),
+@each(
     [
         ("nfs: server fs1 not responding, still trying", "nfs", "bad", "fs1"),
         ("nfs: server fs1 OK", "nfs", "ok", "fs1"),

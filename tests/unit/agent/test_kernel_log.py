@@ -187,7 +187,7 @@ def test_without_permission_the_reason_is_told(tmp_path):
 
 
 @settings(
-    max_examples=100,
+    max_examples=40,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(

@@ -142,8 +142,8 @@ def test_a_port_with_none_switched_on_is_not_asked_for_its_counters(kernel, tmp_
     assert not [r.failed for r in readings if r.failed]
 
 
-@pytest.mark.parametrize("cut", range(len(BOUND)))
-def test_an_answer_that_is_cut_off_is_read_as_far_as_it_goes(kernel, cut):
-    kernel.answers[STAT_GET, 0] = [BOUND[:cut]]
+def test_an_answer_that_is_cut_off_is_read_as_far_as_it_goes(kernel):
+    for cut in range(len(BOUND)):
+        kernel.answers[STAT_GET, 0] = [BOUND[:cut]]
 
-    assert len(kernel.link.queue_pairs(0)) <= 2
+        assert len(kernel.link.queue_pairs(0)) <= 2, cut

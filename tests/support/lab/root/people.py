@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 import yaml
 
 from tests.support.lab.root import SANDBOX, RootLab
+from tests.support.polling import eventually
 
 LIMIT = 150
 OCI = "localhost/mpi5"
@@ -54,6 +54,19 @@ class Operator:
         """What `rankdeck jobs` says of this job now."""
         return next(one for one in self.objects("jobs") if one["job"] == job)
 
+    def until(
+        self, job: str, true: Callable[[dict[str, Any]], object], limit: float = 120
+    ) -> dict[str, Any]:
+        """The same once this is true of it."""
+        found: dict[str, Any] = {}
+
+        def look() -> object:
+            found.update(self.job(job))
+            return true(found)
+
+        assert eventually(look, limit), found
+        return found
+
     def lines(self, job: str, stream: str = "out") -> list[str]:
         found = [line for line in self.objects("logs", job) if line["stream"] == stream]
         return [line["text"] for line in sorted(found, key=lambda line: line["rank"] or 0)]
@@ -82,16 +95,6 @@ class Operator:
 
     def left(self, job: str) -> int:
         return sum(self.lab.processes(n, f"RANKDECK_JOB={job}") for n in self.lab.nodes)
-
-
-def eventually(true: Callable[[], bool], limit: float = 60) -> bool:
-    """Whether it came true within the limit."""
-    deadline = time.monotonic() + limit
-    while not true():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.2)
-    return True
 
 
 def archive(root: Operator) -> str:

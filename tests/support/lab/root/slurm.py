@@ -7,7 +7,8 @@ from pathlib import Path
 
 import yaml
 
-from tests.support.lab.root.people import Operator, eventually
+from tests.support.lab.root.people import Operator
+from tests.support.polling import eventually
 
 WORKERS = ("n1", "n2")
 CONTROLLER = "n3"
