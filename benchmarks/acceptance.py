@@ -56,7 +56,7 @@ def _simulated() -> Result:
         )
         begin = time.process_time()
         asyncio.run(runner.go("r", plan))
-        view.judged(plan, runner.done, {})
+        view.judged(plan, runner.done, {}, {})
         spent = (time.process_time() - begin) / 3
         store.close()
     return Result(

@@ -1,6 +1,7 @@
 """Node, direction, pair, leaf, uplink, rail or configuration: each planted fault is named, and nothing else."""
 
 import json
+import random
 import re
 from collections import Counter
 from collections.abc import Iterable
@@ -12,7 +13,7 @@ from rankdeck.acceptance.judge import Judgement, judge
 from rankdeck.acceptance.measurement import Answer, Kind, Measurement, differing, population
 from rankdeck.acceptance.normal import kinds_of_hardware
 from rankdeck.acceptance.recipe import Expected, Status
-from rankdeck.acceptance.schedule import Options, Schedule, circle, pair_rounds
+from rankdeck.acceptance.schedule import Options, Round, Schedule, circle, pair_rounds
 from rankdeck.acceptance.suspects import Context
 from rankdeck.model.acceptance import Stage
 from tests.support.acceptance_lab import LINK, Lab
@@ -125,6 +126,21 @@ def test_eight_nodes_have_each_fault_named_and_nothing_else_in_20_runs(fault: st
         judged, _, _ = lab.run(options, MEGABITS, seed)
         assert named(judged) == wanted, seed
         assert judged.accepted == (not wanted), seed
+
+
+class Disturbed(Lab):
+    """Something slows one pair until it was measured on another port: n-1 rounds, one to confirm, that one."""
+
+    def speed(self, sender: str, receiver: str, one: Round, chance: random.Random) -> float:
+        meant = {sender, receiver} == {"n2", "n6"} and one.number < len(EIGHT)
+        return 38.0 if meant else super().speed(sender, receiver, one, chance)
+
+
+def test_what_passed_before_the_last_look_is_not_blamed_on_a_path_of_one_port() -> None:
+    judged, _, _ = Disturbed(disturbed=0.0).run(Options(nodes=EIGHT, repeats=3), MEGABITS)
+
+    assert {(one.kind, one.answer) for one in judged.verdicts} == {(Kind.PAIR, Answer.UNSTEADY)}
+    assert "between 38 Mb/s and" in judged.verdicts[0].sentence
 
 
 def test_the_slow_end_is_known_after_all_pairs_and_before_any_confirmation() -> None:

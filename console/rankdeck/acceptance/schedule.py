@@ -224,7 +224,10 @@ class Schedule:
         ]
 
     def _confirmation(self) -> list[tuple[tuple[Pair, ...], int]]:
-        """Each suspect with two proven partners, each suspect pair again, then on another port."""
+        """Each suspect with two proven partners, each suspect pair again, then on another port.
+
+        Last on the first port once more: a disturbance that has passed is not blamed on that port's path.
+        """
         judged = self.judgement(Stage.CONFIRM)
         suspects = dict.fromkeys(side[0].node for side in judged.open.sides)
         partners = _proven(judged, self.options.nodes, suspects)
@@ -234,7 +237,9 @@ class Schedule:
         again = tuple(dict.fromkeys(frozenset((a.node, b.node)) for a, b in judged.open.paths))
         pairs: list[Pair] = [(min(pair), max(pair)) for pair in again]
         first = _disjoint([*pairs, *_with_partners(suspects, partners, met)])
-        return [*((one, 0) for one in first), *((one, OTHER_PORT) for one in _disjoint(pairs))]
+        alone = _disjoint(pairs)
+        rounds = ((first, 0), (alone, OTHER_PORT), (alone, 0))
+        return [(one, port) for part, port in rounds for one in part]
 
     def _leaf(self, stage: Stage) -> list[tuple[tuple[Pair, ...], int]]:
         """Rounds that tell an uplink from its nodes; none where leaves are not known, or nothing is slow."""

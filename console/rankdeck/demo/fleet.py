@@ -159,6 +159,7 @@ class _Lane:
     """The agent of one node within the process; see `shell.Channel`."""
 
     complaint = "the process of the simulated fleet has ended"
+    complaints = complaint.encode()
 
     def __init__(self, fleet: SimulatedFleet, node: str) -> None:
         self._fleet, self._node = fleet, node
