@@ -1,5 +1,6 @@
 """A real Slurm with slurmdbd, whose controller forgets jobs at once: who ended a job, and what became of it, accounting tells."""
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -74,10 +75,11 @@ def test_a_deadline_that_passed_in_the_queue_is_told(user: Operator) -> None:
 
 
 def test_jobs_of_everybody_that_ended_are_listed_with_how(user: Operator, root: Operator) -> None:
-    root.on("n4", "sbatch --wait --job-name=theirs --output=/dev/null --wrap='exit 3'")
+    name = f"theirs-{time.time_ns()}"
+    root.on("n4", f"sbatch --wait --job-name={name} --output=/dev/null --wrap='exit 3'", 150)
 
-    theirs = lambda: [one for one in user.objects("jobs", "--ended") if one.get("name") == "theirs"]  # noqa: E731
-    assert eventually(lambda: bool(theirs()), 90), user.objects("jobs", "--ended")
+    theirs = lambda: [one for one in user.objects("jobs", "--ended") if one.get("name") == name]  # noqa: E731
+    assert eventually(theirs, 90), user.objects("jobs", "--ended")
 
     (found,) = theirs()
     assert (found["slurm"]["state"], found["slurm"]["code"]) == ("FAILED", 3), found
