@@ -280,12 +280,21 @@ def test_a_rank_that_is_killed_between_two_rows_leaves_no_value(recipe: str) -> 
     assert "rank 1" in one.text
 
 
-@pytest.mark.parametrize("sign", ["+/-", "?", "\xb1".encode("latin-1").decode("utf-8", "replace")])
+@pytest.mark.parametrize(
+    "sign", ["+/-", "?", "Â±", "\xb1".encode("latin-1").decode("utf-8", "replace")]
+)
 def test_the_sign_between_mean_and_spread_may_be_lost(sign: str) -> None:
     ping = recorded("mpi4py-busy")
 
     assert "±" in ping
     assert values("mpi4py.bench", ping.replace("±", sign)) == [546.3]
+
+
+def test_what_another_rank_says_after_the_table_is_no_row_of_it() -> None:
+    ping = recorded("mpi4py-busy") + "Hello, World! I am process 1 of 2 on n2.\n"
+    both = "Hello, World! I am process 0 of 2 on n1.\n" + ping
+
+    assert values("mpi4py.bench", both) == [546.3]
 
 
 # ---- single nodes

@@ -71,9 +71,9 @@ _PAIRS = Layout(
     "Size [B]",
     "Bandwidth",
     re.compile(r"[A-Z]\w*(?: [A-Z]\w*)*(?: \[[^\]]{0,40}\])?"),
-    re.compile(r"[\dni][\w.+-]*"),
+    re.compile(r"(?<![^\s|])[0-9A-Za-z][^\s|]*"),
 )
-"""A cell is a number, `nan` or `inf`: the sign between mean and spread is `±`, `+/-`, or what another encoding made of it."""
+"""The sign between mean and spread is no cell: `±`, `+/-`, or what another encoding made of it."""
 _PINGPONG = (
     *("pingpong", "-a", "none", "-m", "65536", "-n", "4194304", "-s", "2", "-l", "20"),
     *("--skip-large", "2", "--loop-large", "20", "--skip-huge", "2", "--loop-huge", "10"),
