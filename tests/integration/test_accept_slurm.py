@@ -44,6 +44,15 @@ def accept(user: Operator, *words: str) -> tuple[int, dict[str, Any]]:
     return done.returncode, json.loads(done.stdout)
 
 
+def measured(user: Operator, *words: str) -> tuple[int, dict[str, Any]]:
+    """The same; on a machine that is busy with other tests up to three times, until it can tell."""
+    for _ in range(3):
+        code, run = accept(user, *words)
+        if not any("the nodes were busy" in one["text"] for one in run["results"]):
+            break
+    return code, run
+
+
 def values(run: dict[str, Any]) -> list[float]:
     lost = [one["text"] for one in run["results"] if one["outcome"] != "measured"]
     assert lost == []
@@ -58,7 +67,7 @@ def slurm_states(user: Operator) -> dict[str, str]:
 
 
 def test_two_nodes_are_measured_by_real_mpi_ranks_that_srun_starts(user: Operator) -> None:
-    code, run = accept(user, *RECIPE)
+    code, run = measured(user, *RECIPE)
 
     assert (code, run["accepted"]) == (0, True), run
     assert len(values(run)) == 1
@@ -78,7 +87,7 @@ def test_the_same_in_a_container(user: Operator) -> None:
         )
     )  # fmt: skip
 
-    code, run = accept(user, *RECIPE, "--like", str(like))
+    code, run = measured(user, *RECIPE, "--like", str(like))
 
     assert (code, run["accepted"]) == (0, True), run
     assert values(run)[0] > 0
