@@ -11,6 +11,7 @@ from rankdeck.cli import demo
 from rankdeck.cli.output import UsageError
 from rankdeck.demo.fleet import SimulatedFleet, fleet_cluster
 from rankdeck.errors import AgentError
+from rankdeck.remote.shell import run
 from rankdeck.session import Reach, open_session_on
 
 NODES = 20
@@ -47,7 +48,7 @@ async def test_a_fleet_is_heard_marked_as_made_up_and_falls_ill_on_demand() -> N
         assert told["levels"] == [NODES // 2, 0, 0, NODES // 2]
         assert 0 < told["bytes"]["health"] <= 600 * told["sent"]["health"]
         with pytest.raises(AgentError, match="it is simulated: nothing can be run there"):
-            await fleet.run("sim001", ("true",))
+            await run(fleet, "sim001", ("true",))
     assert not lives(fleet.pid)
 
 

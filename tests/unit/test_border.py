@@ -223,7 +223,7 @@ def test_the_answer_is_found_among_what_the_login_prints():
 
 async def test_the_limit_of_a_call_includes_bringing_the_agent_there():
     class Deaf:
-        async def run(self, *_):
+        async def open(self, *_):
             await asyncio.Event().wait()
 
     with pytest.raises(UnreachableError, match="n1: no answer within 0"):

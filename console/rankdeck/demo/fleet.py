@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Self
 from rankdeck.errors import AgentError
 from rankdeck.model.cluster import Broker, Cluster, Node
 from rankdeck.remote.agent import bundle
-from rankdeck.remote.shell import Channel, Clock, OnData, Result, Shell
+from rankdeck.remote.shell import Channel, Clock, OnData, Shell
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -123,21 +123,15 @@ class SimulatedFleet:
         del questions
         return nullcontext(self)
 
-    async def run(
-        self, node: str, argv: Sequence[str], stdin: bytes = b"", limit: float = 30
-    ) -> Result:
-        """The agent lies there, as it would say; nothing else can be run. Raises AgentError."""
-        del stdin, limit
-        agent = bundle()
-        if agent.name in argv:
-            return Result(0, (_ANSWER % agent.digest).encode(), b"")
-        raise _unreal(node)
-
     async def open(self, node: str, argv: Sequence[str], on_data: OnData) -> Channel:
-        del on_data
-        if argv[-1] != _TELEMETRY:
+        """The agent lies there, as it would say, and runs; nothing else can be run. Raises AgentError."""
+        agent = bundle()
+        if argv[-1] == _TELEMETRY:
+            return _Lane(self, node)
+        if agent.name not in argv:
             raise _unreal(node)
-        return _Lane(self, node)
+        on_data((_ANSWER % agent.digest).encode())
+        return _Answered(self, node)
 
     async def reverse_tunnel(self, node: str, host: str, port: int) -> int:
         del node, host
@@ -185,6 +179,19 @@ class _Lane:
 
     async def close(self) -> None:
         """Do nothing: the process ends as a whole."""
+
+
+class _Answered(_Lane):
+    """A program that has said all and ended well."""
+
+    def write(self, data: bytes) -> None:
+        """Do nothing: it reads no more."""
+
+    def end(self) -> None:
+        """Do nothing: it has ended."""
+
+    async def wait(self) -> int:
+        return 0
 
 
 @asynccontextmanager
