@@ -29,7 +29,7 @@ def states(job: dict[str, Any]) -> dict[int, str]:
 
 def until(user: Operator, job: str, wanted: dict[int, str], limit: float = 120) -> dict[str, Any]:
     """The job, once its tasks have these states."""
-    return user.until(job, lambda found: states(found) == wanted, limit)
+    return user.until(job, lambda found: found["slurm"] and states(found) == wanted, limit)
 
 
 def test_each_task_has_its_node_its_exit_and_its_output(user: Operator) -> None:
