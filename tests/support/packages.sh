@@ -10,15 +10,17 @@ tools=(
     ssh:openssh-client mosquitto_pub:mosquitto-clients
     mmdebstrap:mmdebstrap tmux:tmux mpirun.openmpi:openmpi-bin mpirun.mpich:mpich ip:iproute2 ethtool:ethtool tini:tini unshare:util-linux ps:procps
     iperf3:iperf3 sysbench:sysbench stress-ng:stress-ng zsh:zsh fish:fish
+    mpicc.mpich:libmpich-dev faketime:faketime
 )
-servers=(sshd:openssh-server mosquitto:mosquitto)
+servers=(sshd:openssh-server mosquitto:mosquitto prometheus:prometheus)
 # With arguments only these servers: what benchmarks compare with.
 if [ $# -gt 0 ]; then tools=() servers=("$@"); fi
 
 lacking() { # PROGRAM:PACKAGE...: the packages whose program is not here
-    local entry
+    local entry own
     for entry in "$@"; do
-        PATH="$PATH:/usr/sbin:/sbin:$unpacked/${entry#*:}/usr/sbin" command -v "${entry%%:*}" >/dev/null || echo "${entry#*:}"
+        own=$unpacked/${entry#*:}/usr
+        PATH="$PATH:/usr/sbin:/sbin:$own/sbin:$own/bin" command -v "${entry%%:*}" >/dev/null || echo "${entry#*:}"
     done
 }
 
