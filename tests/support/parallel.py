@@ -16,19 +16,25 @@ TOGETHER: Mapping[str, str] = {
     "test_root_lab": "root lab",
     "test_root_preflight": "root lab",
     "test_root_slurm": "slurm lab",
-    "test_root_slurm_accounting": "slurm lab",
-    "test_root_slurm_arrays": "slurm lab",
     "test_root_slurm_cluster": "slurm lab",
-    "test_root_slurm_ends": "slurm lab",
     "test_root_slurm_inside": "slurm lab",
+    "test_root_slurm_accounting": "other slurm lab",
+    "test_root_slurm_arrays": "other slurm lab",
+    "test_root_slurm_ends": "other slurm lab",
 }
 """File -> group, where it is not a group of its own."""
 APART = frozenset({"test_demo", "test_demo_faults", "test_footers"})
 """Files whose tests share nothing."""
 FIRST = (
-    *("root lab", "slurm lab", "test_two_pis", "test_killed_console", "test_faults"),
-    *("test_insight", "test_images", "test_lab_jobs", "test_matrix_processes", "test_matrix_space"),
-    *("test_matrix_wires", "test_stalls", "test_main_path", "test_demo_faults"),
+    *("other slurm lab", "slurm lab", "root lab", "test_two_pis", "test_killed_console"),
+    *("test_faults", "test_insight", "test_images", "test_lab_jobs", "test_matrix_processes"),
+    *(
+        "test_matrix_space",
+        "test_matrix_wires",
+        "test_stalls",
+        "test_main_path",
+        "test_demo_faults",
+    ),
     *(
         "test_footers",
         "test_border",
