@@ -104,7 +104,7 @@ async def test_jobs_that_start_often_are_started_by_one_program_on_each_node(tmp
                 c.watch(job, range(2))
             assert c.state(job) is State.DONE
             assert c.texts(job, 0) == [said]
-        with pytest.raises(LaunchError, match="started on node n[12] before"):
+        with pytest.raises(LaunchError, match=r"started on node n[12] before"):
             await c.backend.launch(c.jobs.job(first).plan)
     await until(lambda: not _starters(tmp_path))
 
