@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 from tests.support.commands import COMMANDS
-from tests.support.polling import eventually
+from tests.support.polling import seen_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(150)]
 LIMIT = 100
@@ -85,14 +85,7 @@ class Console:
 
     def until(self, job_id: str, true: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
         """The job as `jobs` says it once this is true of it."""
-        found: dict[str, Any] = {}
-
-        def look() -> object:
-            found.update(self.job(job_id))
-            return true(found)
-
-        assert eventually(look, LIMIT), found
-        return found
+        return seen_until(lambda: self.job(job_id), true, LIMIT)
 
     def file(self, name: str, text: str) -> str:
         path = self.folder / name

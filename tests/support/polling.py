@@ -3,8 +3,9 @@
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
+T = TypeVar("T")
 LIMIT = 60.0
 SHORTEST, LONGEST = 0.05, 3.0
 """Seconds between two looks."""
@@ -31,6 +32,18 @@ def eventually(condition: Callable[[], Any], limit: float = LIMIT) -> Any:
         if value or ended > deadline:
             return value
         time.sleep(min(max(SHORTEST, 2 * (ended - began)), LONGEST))
+
+
+def seen_until(look: Callable[[], T], true: Callable[[T], object], limit: float = LIMIT) -> T:
+    """The first of these looks of which this is true."""
+    seen: list[T] = []
+
+    def once() -> object:
+        seen[:] = [look()]
+        return true(seen[0])
+
+    assert eventually(once, limit), f"not in {limit} s: {str(seen[0])[:1500]}"
+    return seen[0]
 
 
 def wait_until(condition, limit=LIMIT, what="the condition"):

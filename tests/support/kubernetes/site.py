@@ -22,7 +22,7 @@ import yaml
 from tests.support.commands import COMMANDS
 from tests.support.kubernetes.double import Double
 from tests.support.kubernetes.roles import smallest_role
-from tests.support.polling import eventually
+from tests.support.polling import seen_until
 
 ROOT = Path(__file__).resolve().parents[3]
 OUR_LABEL = "app.kubernetes.io/managed-by=rankdeck"
@@ -181,14 +181,7 @@ class Site:
 
     def until(self, job: str, true: Callable[[dict], object], limit: float = LIMIT) -> dict:
         """Wait for something that `jobs --json` says."""
-        found: dict = {}
-
-        def look() -> object:
-            found.update(self.job(job))
-            return true(found)
-
-        assert eventually(look, limit), f"not in {limit} s: {json.dumps(found)[:1500]}"
-        return found
+        return seen_until(lambda: self.job(job), true, limit)
 
     def lines(self, job: str, *args: str) -> dict[int, list[str]]:
         """What `logs` gives, by rank."""

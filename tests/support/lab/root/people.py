@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from tests.support.lab.root import SANDBOX, RootLab
-from tests.support.polling import eventually
+from tests.support.polling import eventually, seen_until
 
 LIMIT = 150
 OCI = "localhost/mpi5"
@@ -58,14 +58,7 @@ class Operator:
         self, job: str, true: Callable[[dict[str, Any]], object], limit: float = 120
     ) -> dict[str, Any]:
         """The same once this is true of it."""
-        found: dict[str, Any] = {}
-
-        def look() -> object:
-            found.update(self.job(job))
-            return true(found)
-
-        assert eventually(look, limit), found
-        return found
+        return seen_until(lambda: self.job(job), true, limit)
 
     def lines(self, job: str, stream: str = "out") -> list[str]:
         found = [line for line in self.objects("logs", job) if line["stream"] == stream]
