@@ -23,7 +23,6 @@ from rankdeck.model.job import Container, JobSpec, Launch, MpiOptions
 from rankdeck.remote.shell import login_line
 from tests.integration.test_main_path import left_of
 from tests.support.kubernetes.processes import expanded
-from tests.support.polling import wait_until
 
 BIN = Path(sys.executable).parent
 ROOT = Path(__file__).parents[2]
@@ -244,12 +243,22 @@ def test_an_exported_script_says_which_node_takes_nothing_and_leaves_nothing(
     assert not Path(f"/tmp/rankdeck.{job}").exists()
 
 
-@pytest.mark.parametrize("shell", SHELLS, ids=lambda path: Path(path).name)
+WAITS = "echo here; sleep 300"
+STARTS_ANOTHER = "trap 'setsid sleep 300 & exit' TERM; echo here; while :; do sleep 0.2; done"
+TAKES_NO_TERM = "trap '' TERM; echo here; sleep 300"
+ENDED = [
+    *((shell, WAITS) for shell in SHELLS),
+    (SHELLS[0], STARTS_ANOTHER),
+    (SHELLS[0], TAKES_NO_TERM),
+]
+
+
+@pytest.mark.parametrize(("shell", "program"), ENDED)
 def test_an_exported_script_starts_and_ends_its_ranks_through_any_login_shell(
-    tmp_path: Path, shell: str
+    tmp_path: Path, shell: str, program: str
 ) -> None:
     job = f"t-{tmp_path.name}"
-    spec = spec_of(Launch.PLAIN, ["sh", "-c", "echo here; sleep 300"], env={"V": "it's!"})
+    spec = spec_of(Launch.PLAIN, ["sh", "-c", program], env={"V": "it's!"})
     script = tmp_path / "job.sh"
     script.write_text(export(plan_job(CLUSTER, spec, job), CLUSTER))
     (tmp_path / "ssh").write_text(SSH.replace("exec sh", f"exec {shell}"))
@@ -262,9 +271,9 @@ def test_an_exported_script_starts_and_ends_its_ranks_through_any_login_shell(
         assert process.stdout is not None
         assert process.stdout.readline() == "here\n"
         process.terminate()
-        assert process.wait(30) == 130
+        assert process.wait(60) == 130
 
-    wait_until(lambda: not left_of(job), 60, "the end of the ranks")
+    assert left_of(job) == []
     assert not Path(f"/tmp/rankdeck.{job}").exists()
 
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tarfile
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ import yaml
 from tests.support.sshd import nodes
 
 from rankdeck.config.safe_files import private_file, private_folder
+from rankdeck.state.acceptance import AcceptanceRuns
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 SCRIPT = 'echo out; echo err >&2; echo "$TMPDIR" >"$HOME/of-the-job"; exit 3'
@@ -132,6 +134,26 @@ def test_what_was_open_to_others_is_narrowed(tmp_path: Path) -> None:
     private_file(folder / "history.db")
 
     assert open_to_others(folder) == []
+
+
+BESIDE = """
+import sys
+from pathlib import Path
+from rankdeck.state.acceptance import AcceptanceRuns
+AcceptanceRuns(Path(sys.argv[1])).close()
+"""
+
+
+def test_a_database_opened_twice_here_keeps_its_log_when_another_process_leaves(
+    tmp_path: Path,
+) -> None:
+    """Who leaves last deletes the log: no other process may take us for gone."""
+    path = tmp_path / "acceptance.db"
+    with closing(AcceptanceRuns(path)), closing(AcceptanceRuns(path)):
+        log = path.with_name(f"{path.name}-wal").stat().st_ino
+        subprocess.run([sys.executable, "-c", BESIDE, str(path)], timeout=60, check=True)
+
+        assert path.with_name(f"{path.name}-wal").stat().st_ino == log
 
 
 def test_the_console_takes_as_many_descriptors_as_it_may_and_leaves_no_core() -> None:

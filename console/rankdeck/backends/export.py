@@ -62,12 +62,26 @@ sh_on() { # NODE CODE
     printf '%%s\\n' "$2" | on "$1"
 }
 
-stop() { # end what carries the job's mark
+stop() { # end what carries the job's mark, and what it starts meanwhile; after 10 s with KILL
+    ends=
     for node in %(nodes)s; do
-        sh_on "$node" 'for p in /proc/[0-9]*; do
-            tr "\\0" "\\n" <"$p/environ" 2>/dev/null | grep -qx %(mark)s && kill "${p#/proc/}"
-        done' 2>/dev/null
+        sh_on "$node" 'told=" " signal=TERM turn=0 left=yes
+        while [ "$left" ] && [ $turn -lt 40 ]; do
+            left=
+            for p in /proc/[0-9]*; do
+                tr "\\0" "\\n" <"$p/environ" 2>/dev/null | grep -qx %(mark)s || continue
+                left=yes pid=${p#/proc/}
+                case $told in *" $signal$pid "*) continue ;; esac
+                kill -$signal "$pid"
+                told="$told$signal$pid "
+            done
+            turn=$((turn + 1))
+            [ $turn -lt 20 ] || signal=KILL
+            [ -z "$left" ] || sleep 0.5
+        done' 2>/dev/null &
+        ends="$ends $!"
     done
+    wait $ends
 }
 
 tidy() {
@@ -116,7 +130,7 @@ def _head(plan: Plan, cluster: Cluster) -> str:
         "what": f"job {plan.name}: {plan.world_size} ranks on {fold(names)}",
         "cases": "\n".join(cases),
         "nodes": " ".join(names),
-        "mark": f"{JOB_VARIABLE}={plan.job}",
+        "mark": _mark(plan),
         "folder": _folder(plan),
         "unmade": shlex.quote(_UNMADE % _folder(plan)),
     }
@@ -149,7 +163,7 @@ def _prepare(plan: Plan, node: NodePlan) -> str:
         *([NodeFile("start", _start_file(node), 0o755)] if node.processes else []),
     ]
     laid = [line for file in files for line in whole_file(file)]
-    end = f"ON_{_mark(node)}"
+    end = f"ON_{_place(node)}"
     while end in "\n".join(laid).split("\n"):
         end += "_"
     lines = [
@@ -165,7 +179,11 @@ def _prepare(plan: Plan, node: NodePlan) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _mark(node: NodePlan) -> str:
+def _mark(plan: Plan) -> str:
+    return f"{JOB_VARIABLE}={plan.job}"
+
+
+def _place(node: NodePlan) -> str:
     return "".join(c if c.isalnum() else "_" for c in node.node)
 
 
@@ -209,7 +227,8 @@ def _start(plan: Plan) -> str:
     relay = any(not node.processes for node in plan.nodes)
     lines = ["status=0", "pids="]
     if relay:
-        loop = 'while IFS= read -r line; do [ "$line" != end ] || exit 0; echo "$line"; done'
+        # With the mark of the job, so that `stop` ends it.
+        loop = f'env {_mark(plan)} sh -c "while IFS= read -r line; do echo \\"\\$line\\"; done"'
         lines += [
             f"sh_on {first} 'mkfifo {folder}/spawn' || exit 1",
             'mkfifo "$local/spawn"',
@@ -227,6 +246,4 @@ def _start(plan: Plan) -> str:
         '    wait "$pid" || { code=$?; [ "$status" != 0 ] || status=$code; }',
         "done",
     ]
-    if relay:
-        lines.append(f"sh_on {first} 'echo end 1<>{folder}/spawn'")
     return "\n".join([*lines, "stop", "tidy", "exit $status"]) + "\n"

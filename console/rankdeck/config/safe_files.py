@@ -4,6 +4,7 @@ import os
 import resource
 import stat
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 WIDER = 0o077
@@ -28,14 +29,23 @@ def private_folder(path: Path) -> None:
 
 
 def private_file(path: Path) -> None:
-    """A file of the owner alone, empty if it was not there; raises OSError."""
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    """A file of the owner alone, empty if it was not there; raises OSError.
+
+    One that exists is not opened: closing it would end the locks that this process has on it, and
+    two writers of a SQLite file would destroy it.
+    """
     try:
-        seen = os.fstat(handle)
+        path.touch(mode=0o600, exist_ok=False)
+    except FileExistsError:
+        keep_from_others(path)
+
+
+def keep_from_others(path: Path) -> None:
+    """Take from group and others what they may do with a file, if it is there; raises OSError."""
+    with suppress(FileNotFoundError):
+        seen = path.stat()
         if seen.st_uid == os.geteuid() and seen.st_mode & WIDER:
-            os.fchmod(handle, seen.st_mode & 0o700)
-    finally:
-        os.close(handle)
+            path.chmod(seen.st_mode & 0o700)
 
 
 def write_private(path: Path, text: str, *, program: bool = False) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rankdeck.config.safe_files import private_file, private_folder
+from rankdeck.config.safe_files import keep_from_others, private_file, private_folder
 from rankdeck.model.text import clean
 
 log = logging.getLogger(__name__)
@@ -17,6 +17,8 @@ RETRY = 1.0
 """Seconds between two attempts to open the file for writing after a failure."""
 _BUSY_LIMIT = 5.0
 _MEMORY = Path(":memory:")
+_BESIDE = ("-wal", "-shm")
+"""What the names of the files end in that SQLite makes beside a database."""
 
 
 class Store:
@@ -90,10 +92,9 @@ class Store:
     def _writable(self) -> sqlite3.Connection:
         if self._path != _MEMORY:
             private_folder(self._path.parent)
-            for name in ("", "-wal", "-shm"):
-                part = self._path.with_name(self._path.name + name)
-                if not name or part.exists():
-                    private_file(part)
+            private_file(self._path)
+            for suffix in _BESIDE:
+                keep_from_others(self._path.with_name(self._path.name + suffix))
         return _connect(self._path, self._schema, self._version)
 
     def _readable(self, why: str) -> sqlite3.Connection:
@@ -156,6 +157,6 @@ def _set_aside(path: Path) -> Path:
     while (aside := path.with_name(f"{path.name}.old{number}")).exists():
         number += 1
     path.rename(aside)
-    for suffix in ("-wal", "-shm"):
+    for suffix in _BESIDE:
         path.with_name(path.name + suffix).unlink(missing_ok=True)
     return aside
