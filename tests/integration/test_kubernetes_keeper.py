@@ -253,7 +253,7 @@ def test_a_refused_object_takes_back_those_before_it(keeper) -> None:
 
     assert kept.start().wait() == 1
     assert "complexions" in kept.said()
-    assert everything(kept) == []
+    wait_until(lambda: everything(kept) == [], what="the deletion")
 
 
 def test_the_first_lines_of_a_container_that_was_restarted_are_kept(keeper) -> None:

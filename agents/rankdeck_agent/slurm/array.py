@@ -253,11 +253,11 @@ class ArrayRun(Run):
         elif fresh:
             self.track.ended.add(mark.rank)
 
-    def _take_order(self, words: list[str]) -> None:
+    def _take_order(self, words: list[str], at: float) -> None:
         if len(words) > 3 and words[3].isdigit():
             self._tasks.cancelled(words[1], int(words[3]))
             return
-        super()._take_order(words)
+        super()._take_order(words, at)
         self._tasks.cancelled(words[1])
 
     def _take_answer(self, text: str) -> None:

@@ -378,7 +378,8 @@ class Run:
         self._output = None if found is None else Output(folder, found)
         self._growth = Growth(self._logs())
         self._failures = 0
-        self._asked: set[str] = set()
+        self._read: set[str] = set()
+        """Names of a cancel that are done with."""
         self._pace = Pace(_MARKS_SELDOM)
         self._news = False
         """Whether Slurm or a cancel has told something new since the last look."""
@@ -406,9 +407,14 @@ class Run:
 
     def _look(self, now: float) -> None:
         marks = self._marks.look(now)
+        # A rank that was told to end did not fail: the order comes before its end.
+        for name in self._left_by_cancel(ASKED):
+            if len(words := name.split(".")) > 2:
+                self._take_order(words, (self.folder / FOLDER / name).stat().st_mtime)
         for mark in marks:
             self._take_mark(mark)
-        self._read_orders()
+        for name in self._left_by_cancel(SEEN):
+            self._take_answer((self.folder / FOLDER / name).read_text(errors="replace"))
         self._copy_output()
         self._pace.looked(now, news=bool(marks) or self._news)
         self._news = False
@@ -468,15 +474,13 @@ class Run:
             said = last_words(self.folder.place(row["rank"]), bound)
         return {**row, **end, **({"said": said} if said else {})}
 
-    def _read_orders(self) -> None:
-        """What a cancel left: that it was asked for, and what Slurm told it."""
-        for name in sorted(self._marks.others - self._asked):
-            self._asked.add(name)
-            words = name.split(".")
-            if words[0] == ASKED and len(words) > 2:
-                self._take_order(words)
-            if words[0] == SEEN:
-                self._take_answer((self.folder / FOLDER / name).read_text(errors="replace"))
+    def _left_by_cancel(self, kind: str) -> list[str]:
+        """The new names of this kind that a cancel left: that it was asked for, or what Slurm told it."""
+        fresh = sorted(
+            name for name in self._marks.others - self._read if name.split(".")[0] == kind
+        )
+        self._read.update(fresh)
+        return fresh
 
     def _take_answer(self, text: str) -> None:
         """Take what Slurm told a cancel."""
@@ -484,12 +488,12 @@ class Run:
         if seen is not None and seen.id == self.id:
             self.take(seen)
 
-    def _take_order(self, words: list[str]) -> None:
-        """Note who asked for the cancel, and with which grace."""
+    def _take_order(self, words: list[str], at: float) -> None:
+        """Note who asked for the cancel and when, and with which grace."""
         if not self.track.ours:
             self.track.ours = words[1]
             grace = float(words[2]) if words[2].isdigit() else 0.0
-            self._journal.add("cancel", grace=grace, by=words[1])
+            self._journal.add("cancel", at=at, grace=grace, by=words[1])
 
     # ---- Slurm
 

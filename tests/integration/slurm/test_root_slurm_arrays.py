@@ -75,7 +75,7 @@ def test_a_task_is_cancelled_alone_and_then_all(user: Operator) -> None:
 
     (report,) = user.objects("cancel", job)
     assert (report["state"], report["left"], user.left(job)) == ("cancelled", [], 0)
-    assert states(user.job(job)) == dict.fromkeys(range(4), "cancelled")
+    until(user, job, dict.fromkeys(range(4), "cancelled"))
     assert user.on("n1", "squeue -h") == ""
 
 

@@ -3,11 +3,13 @@
 import itertools
 import os
 import time
+from functools import partial
 
 import pytest
 
 from rankdeck_agent.files import Names
-from rankdeck_agent.slurm.array import Tasks, covers, numbers, whole
+from rankdeck_agent.job.folder import RunFolder, all_events
+from rankdeck_agent.slurm.array import ArrayRun, Tasks, covers, numbers, whole
 from rankdeck_agent.slurm.commands import QUEUE_CALLS, USUAL, Budget, Rhythm, complaint, period, run
 from rankdeck_agent.slurm.rows import (
     COLUMNS,
@@ -19,7 +21,7 @@ from rankdeck_agent.slurm.rows import (
     shown_jobs,
     span,
 )
-from rankdeck_agent.slurm.run import BATCH, Mark, Marks, Pace, Track, read, restored
+from rankdeck_agent.slurm.run import BATCH, Mark, Marks, Pace, Run, Track, read, restored
 from rankdeck_agent.slurm.submit import job_number
 from rankdeck_agent.slurm.verdict import FINAL, again, lost, places, read_words, verdict, waits_for
 
@@ -326,6 +328,29 @@ def test_names_tell_what_began_and_ended(tmp_path) -> None:
     assert marks.others == {"asked.user.5"}
     assert marks.look(1.0) == []
     assert read("../../etc") is None
+
+
+@pytest.mark.parametrize("kind", [Run, partial(ArrayRun, array="0-1")])
+def test_an_order_to_end_comes_before_the_ends_that_follow_it(tmp_path, kind) -> None:
+    """Both are read in one look where the keeper was kept from looking."""
+    folder = RunFolder(tmp_path, "j", "login")
+    for name in ("rank.0", "rank.1", "marks"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "events").touch()
+    names = ("0.0.began.1.n1", "0.1.began.2.n1", "asked.user.5", "0.0.ended.143", "0.1.ended.137")
+    for second, name in enumerate(names):
+        (tmp_path / "marks" / name).touch()
+        os.utime(tmp_path / "marks" / name, (1000 + second, 1000 + second))
+    opened = kind(folder)
+
+    opened.turn(0.0)
+    opened.end()
+
+    told = [(event["kind"], event["at"]) for event in all_events(tmp_path / "events")]
+    assert ("cancel", 1002) in told
+    ends = [place for place, (kind, _) in enumerate(told) if kind == "exited"]
+    assert len(ends) == 2
+    assert told.index(("cancel", 1002)) < min(ends)
 
 
 def test_a_folder_is_listed_only_where_it_has_changed(tmp_path, monkeypatch) -> None:
