@@ -310,7 +310,7 @@ def test_a_line_on_stderr_of_every_command_changes_nothing(user: Operator) -> No
     running(user, job)
     (report,) = user.objects("cancel", job)
     assert (report["state"], report["left"]) == ("cancelled", [])
-    assert user.job(job)["slurm"]["state"] == "CANCELLED"
+    user.until(job, lambda found: found["slurm"]["state"] == "CANCELLED")
 
 
 def test_a_job_that_asks_for_a_drained_node_says_so(user: Operator, root: Operator) -> None:
