@@ -79,6 +79,8 @@ def node_rows(text: str) -> tuple[list[Row], list[Row]]:
     nodes: dict[str, Row] = {}
     partitions: dict[str, Row] = {}
     for line in text.splitlines():
+        if "/" not in line:
+            continue  # quickly: there may be megabytes of these
         cells = dict(cut(line, NODE_COLUMNS))
         name, where = cells["NodeHost"], cells["PartitionName"]
         if not name or not cells["StateLong"] or "/" not in cells["CPUsState"]:

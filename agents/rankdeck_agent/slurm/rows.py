@@ -90,6 +90,8 @@ class Seen(NamedTuple):
 def queue_rows(text: str) -> Iterator[Seen]:
     """The jobs in an answer to `SQUEUE`; other lines are left out."""
     for line in text.splitlines():
+        if not line[: COLUMNS["JobID"]].strip().isdecimal():
+            continue  # quickly: there may be megabytes of these
         cells = {_IN_QUEUE.get(name, name): text for name, text in cut(line, COLUMNS)}
         if seen := _seen(cells):
             yield seen
