@@ -263,7 +263,7 @@ def _in_store(runtime: str, image: str) -> Row:
 
 def _store_row(image: str, code: int, out: str, err: str) -> Row:
     words = out.split()
-    if code == 0 and len(words) == 2 and words[1].isdigit():
+    if code == 0 and len(words) == 2 and words[1].isdecimal():
         digest = words[0] if ":" in words[0] else f"sha256:{words[0]}"
         return {"kind": "store", "path": image, "digest": plain(digest, 80), "size": int(words[1])}
     said = plain(err.strip().splitlines()[-1] if err.strip() else f"exit status {code}")

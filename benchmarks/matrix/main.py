@@ -5,12 +5,15 @@
 
 import argparse
 import json
+import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
+
+from tests.support.programs import search_path
 
 from benchmarks.faults import burning
 from benchmarks.matrix.model import Group, Row, Tally
@@ -38,6 +41,7 @@ Done = list[tuple[Row, Tally]]
 def main(words: Sequence[str]) -> int:
     """Run the rows and print the table; 1 where a row did not hold."""
     options = _options(words)
+    os.environ["PATH"] = search_path()
     done: Done = []
     for number in (signal.SIGINT, signal.SIGTERM):  # whoever ends us: all is cleaned up
         signal.signal(number, signal.default_int_handler)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import sys
 import time
@@ -72,7 +73,9 @@ def _words(site: DemoSite, cluster: str, *words: str) -> list[str]:
 
 def _cluster(site: DemoSite, kind: str) -> str:
     """The cluster file of the same nodes with a Slurm that answers so."""
-    path = lying_slurm(site.place() / f"slurm-{kind}", kind, planted())
+    folder = site.place() / f"slurm-{kind}"
+    shutil.rmtree(folder, ignore_errors=True)  # of the round before
+    path = lying_slurm(folder, kind, planted())
     content = yaml.safe_load(Path(site.cluster).read_text())
     content["backend"] = "slurm"
     content["slurm"] = {"login": LOGIN, "rpcs_per_minute": 600}

@@ -104,17 +104,24 @@ def _verbs(site: DemoSite, job: str, verbs: Sequence[Sequence[str]]) -> Iterator
         yield from (f"{' '.join(verb)}: {one}" for one in said)
 
 
+BOXED = {"job": "boxed", "launch": "plain", "nodes": 1, "command": ["true"]}
+
+
 def _names(site: DemoSite) -> Iterator[str]:
-    """Names of files, given on the command line, and what files say."""
+    """Names of files and images, given on the command line, and what files say."""
     folder = site.place() / "odd"
     folder.mkdir(exist_ok=True)
     texts = [text for text in planted() if "\0" not in text and "/" not in text]
     for text in texts[:: len(texts) // 8]:
         job, cluster = folder / f"{text}.yaml", folder / f"c{text}.yaml"
+        boxed = folder / "boxed.yaml"
+        boxed.write_text(json.dumps({**BOXED, "env": {"A": text}, "container": {"image": text}}))
         job.write_text(json.dumps({"job": text, "launch": text, "command": [text], text: text}))
         cluster.write_text(json.dumps({"cluster": text, "nodes": [{"name": text}], text: 1}))
         for words in (
             rankdeck(site, "run", str(job), "--dry-run"),
+            rankdeck(site, "run", str(boxed), "--dry-run"),
+            rankdeck(site, "images", "--image", text),
             rankdeck(site, "report", text, "--output", str(folder / text)),
             [*rankdeck(site)[:3], "-c", str(cluster), "check"],
             [*rankdeck(site)[:3], "-c", text, "check"],

@@ -79,6 +79,7 @@ def test_a_push_puts_the_same_bytes_on_every_node(lab: Lab, image: Path) -> None
     assert [on_node(lab, n, "big.sif") for n in ("n1", "n2")] == [sha(image)] * 2
     assert "20 MiB of 20 MiB to n[1-2]" in err
     assert lab.ssh("n1", "ls -a | grep part").stdout == ""
+    assert lab.ssh("n1", "stat -c %a big.sif").stdout.strip() == "644"
 
 
 def test_a_second_push_sends_nothing(lab: Lab, image: Path) -> None:

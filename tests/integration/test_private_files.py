@@ -111,7 +111,7 @@ async def test_all_that_a_job_leaves_is_its_users_alone(tmp_path: Path) -> None:
             assert code == 0, said
     home = found.sshd["n1"].home
     assert ran != 0
-    assert (home / OF_THE_JOB).exists()
+    assert (home / OF_THE_JOB).stat().st_mode & 0o777 == 0o644
     assert (kept["state"] / "rankdeck/console/history.db").exists()
 
     made = [path for path in kept.values() if path.exists()]

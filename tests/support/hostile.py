@@ -104,6 +104,84 @@ facts = table_with(
     images=st.lists(table_with("kind", "path", "digest", "size", "free"), max_size=2),
 )  # fmt: skip
 """What `agent.pyz preflight` says of its node."""
+NODE_FIELDS = (
+    "state", "also", "reason", "by", "since", "partitions", "features", "gres", "gres_used", "cpus", "cpus_used", "memory",
+    "memory_used", "jobs", "conditions", "taints", "devices", "unschedulable", "address", "kubelet",
+)  # fmt: skip
+JOB_FIELDS = (
+    "kind", "uid", "label", "owner", "created", "state", "why", "pods", "ranks", "parts", "ours", "spec", "shown", "user", "cpus",
+    "count", "start", "end", "submitted", "limit", "reason", "text", "stuck", "nodes",
+)  # fmt: skip
+"""Of nodes and jobs in the rows in which the agent tells what a scheduler says."""
+_cells = odd_text | st.sampled_from(
+    ["", "1", "4711", "4711_[0-9]", "4711_3", "3/1/0/4", "n1", "n[1-2]", "idle*", "RUNNING", "PENDING", "FAILED", "7:0",
+     "NONE", "1795371818", "1-02:03:04", "gpu:a100:4", "\u00b2", "\u0663", "0-9:0", "9" * 30]
+)  # fmt: skip
+
+
+def slurm_line(cells):
+    """The cells as `sacct` parts them, as `squeue` and `sinfo` pad them, or as `scontrol` names them."""
+    names = (
+        "JobId",
+        "ArrayJobId",
+        "ArrayTaskId",
+        "JobState",
+        "Reason",
+        "ExitCode",
+        "NumTasks",
+        "StdErr",
+        "StdIn",
+        "StdOut",
+    )
+    widths = (20, 20, 80, 24, 100, 12, 8, 24, 24, 24)
+    return st.sampled_from([
+        "|".join(cells),
+        "".join(cell.ljust(width)[:width] for cell, width in zip(cells, widths, strict=False)),
+        " ".join(f"{name}={cell}" for name, cell in zip(names, cells, strict=False)),
+    ])  # fmt: skip
+
+
+slurm_answers = st.lists(
+    st.lists(_cells, min_size=1, max_size=15).flatmap(slurm_line), min_size=1, max_size=4
+).map(lambda lines: "\n".join(lines).encode("utf-8", "replace"))
+"""What a command of Slurm prints."""
+_conditions = st.lists(
+    table_with("reason", "message", type=st.sampled_from(["Failed", "Complete", "Suspended"]), status=st.just("True")),
+    max_size=2,
+)  # fmt: skip
+_boxes = st.lists(
+    table_with(
+        "state", "containerID", name=st.just("rank"), state=st.dictionaries(st.sampled_from(["terminated", "waiting"]), anything)
+    ),
+    max_size=2,
+)  # fmt: skip
+_limits = st.dictionaries(st.sampled_from(["nvidia.com/gpu", "a/b", "cpu"]), anything, max_size=3)
+_specs = table_with(
+    "taints", "parallelism", "completions", "mpiReplicaSpecs", "replicatedJobs", "slotsPerWorker", "unschedulable",
+    nodeName=st.just("n1"),
+    containers=st.lists(
+        table_with("image", name=st.just("rank"), resources=table_with("requests", limits=_limits)), max_size=2
+    ),
+)  # fmt: skip
+objects = table_with(
+    type=st.sampled_from(["ADDED", "MODIFIED", "DELETED", "LISTED"]),
+    object=table_with(
+        "items", "involvedObject", "reason", "message",
+        metadata=table_with(
+            "creationTimestamp", "ownerReferences", "annotations", "managedFields", "deletionTimestamp",
+            labels=st.dictionaries(
+                st.sampled_from(["batch.kubernetes.io/job-completion-index", "rankdeck/role", "rankdeck/job"]), odd_text | anything
+            ),
+            name=st.sampled_from(["j", "n1", "j-0"]), namespace=st.just("s"), uid=st.sampled_from(["u", "v"]),
+        ),
+        spec=_specs,
+        status=table_with(
+            "capacity", "allocatable", "addresses", "active", "jobsStatus", "phase", "nodeInfo",
+            conditions=_conditions, containerStatuses=_boxes,
+        ),
+    ),
+)  # fmt: skip
+"""An event as a watch of Kubernetes' API sends it."""
 
 
 def line(value):

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from itertools import count
 from pathlib import Path
 
 from google.protobuf.message import DecodeError
@@ -47,7 +48,11 @@ from rankdeck.state.fleet import Fleet, Switches
 from rankdeck.state.history import History
 from rankdeck.state.jobs import Jobs
 from rankdeck.state.node import NodeState
+from rankdeck.state.schedulers import KubernetesState, SlurmCluster
 from rankdeck.telemetry import gnmi, mqtt_packets
+from rankdeck.telemetry import slurm as slurm_rows
+from rankdeck.telemetry.agent_rows import AgentRows
+from rankdeck.telemetry.kubernetes import RowReader
 from rankdeck.telemetry.link import Intake
 from rankdeck.ui import fleet_views, node_page, snapshots
 from rankdeck.ui.query import QueryError, Subject, parse
@@ -58,7 +63,18 @@ from rankdeck_agent.collectors.nvidia import Nvidia
 from rankdeck_agent.collectors.nvidia_reader import Board, Reader
 from rankdeck_agent.job.folder import plain, shown
 from rankdeck_agent.kernel_log import TEXT_LIMIT, KernelLines
+from rankdeck_agent.kubernetes import cluster as kubernetes_cluster
+from rankdeck_agent.kubernetes import job_state
+from rankdeck_agent.kubernetes.api import Chunks
+from rankdeck_agent.kubernetes.objects import EXIT, FORMATS, KINDS, START, Place, Splitter, stamped
+from rankdeck_agent.kubernetes.target import Target as KubernetesTarget
 from rankdeck_agent.rules.mpi_daemon import daemon_of, in_place
+from rankdeck_agent.slurm import array, rows, verdict
+from rankdeck_agent.slurm import cluster as slurm_cluster
+from rankdeck_agent.slurm.cluster_watch import ClusterView
+from rankdeck_agent.slurm.history import ended_rows
+from rankdeck_agent.slurm.run import read as read_mark
+from rankdeck_agent.slurm.submit import job_number
 from rankdeck_agent.wire import NodePlan, WireError, decode, node_plan
 from tests.support import hostile
 
@@ -356,6 +372,142 @@ def screen() -> Take:
         text = text_of(raw)
         for make in makers:
             assert not STEERING.search(make(text)), make
+
+    return take
+
+
+# ---- what schedulers answer
+
+
+def shown_fleet(*, kubernetes: bool) -> Callable[[bytes], None]:
+    """The console's end of `cluster watch` or `slurm watch`: takes rows of the agent, and shows what came of them."""
+    fleet = Fleet(Cluster(name="c", nodes=(Node(name="n1"), Node(name="n2"))), wall=lambda: 1.7e9)
+    state = KubernetesState() if kubernetes else SlurmCluster()
+    takes = (
+        RowReader(fleet, state).takes
+        if isinstance(state, KubernetesState)
+        else slurm_rows.takes(fleet, state)
+    )
+    reader, looks = AgentRows(takes), count()
+
+    def take(raw: bytes) -> None:
+        reader.take(raw)
+        fleet.take_changes()
+        if next(looks) % PAINTED:
+            return
+        shown = [state.trouble, *(f"{job}" for job in state.jobs())]
+        assert not STEERING.search("".join(shown)), shown
+        for lines in pages_of(fleet, fleet.node("n1")):
+            assert not STEERING.search("".join(text for line in lines for text, _ in line)), lines
+
+    return take
+
+
+SCHEDULED = hostile.table_with(
+    "about", "ready", "trouble", "node_gone", "job_gone", "partition_gone", "partition",
+    node=hostile.table_with(*hostile.NODE_FIELDS, name=st.just("n1")),
+    job=hostile.table_with(*hostile.JOB_FIELDS, id=st.just("1"), name=st.just("j"), namespace=st.just("s")),
+)  # fmt: skip
+
+
+@target("scheduler-rows", made=lines_of(SCHEDULED), words=JSON + b"node job name partition about")
+def scheduler_rows() -> Take:
+    readers = [shown_fleet(kubernetes=kubernetes) for kubernetes in (False, True)]
+
+    def take(raw: bytes) -> None:
+        for read in readers:
+            read(raw + b"\n")
+
+    return take
+
+
+@target(
+    "slurm",
+    made=hostile.slurm_answers,
+    words=b"JobId= 4711 4711_[0-9:2%4] _[1-3,7] RUNNING PENDING NODE_FAIL COMPLETED idle* 3/1/0/4 gpu:a100:4(S:0-1) "
+    b"1795371818 UNLIMITED 1-02:03:04 7:0 n[1-2,07] | , \n (null) ReqNodeNotAvail, DUE TO slurmstepd-n1: error: "
+    b"\xc2\xb2 \xd9\xa3 \xe2\x91\xa0 99999999999999999999 :0 -1",
+)
+def slurm_answers() -> Take:
+    view, tell, at = ClusterView(), shown_fleet(kubernetes=False), 0.0
+
+    def take(raw: bytes) -> None:
+        nonlocal at
+        text, at = text_of(raw), at + 1.0
+        said = verdict.read_words(text.splitlines())
+        seen = [*rows.queue_rows(text), *rows.shown_jobs(text), *rows.account_rows(text)]
+        for one in seen:
+            verdict.waits_for(one), verdict.verdict(one, said)
+        tasks = array.Tasks(range(4))
+        tasks.take_rows(seen), tasks.settle(seen, answered=True), array.whole(seen, "1")
+        rows.output_files(text), verdict.places(text), job_number(text), read_mark(text)
+        [*ended_rows(text)]
+        for name in slurm_cluster.QUESTIONS:
+            view.take(name, slurm_cluster.Answer(at, text))
+        for row in view.news():
+            tell(json.dumps(row).encode() + b"\n")
+
+    return take
+
+
+@target(
+    "kubernetes",
+    made=lines_of(hostile.objects),
+    words=JSON
+    + b"metadata name j uid spec status conditions type Failed True containerStatuses state terminated "
+    b"exitCode labels batch.kubernetes.io/job-completion-index nvidia.com/gpu 4Gi \xc2\xb2 2026-11-23T19:00:00Z "
+    b"0000-00-00T99:99:99+99:99 ownerReferences nodeName n1",
+)
+def kubernetes() -> Take:
+    state = job_state.JobState(KubernetesTarget("j", namespace="s", wanted=3, ranks=3))
+    view, tell = kubernetes_cluster.ClusterView(all_pods=True), shown_fleet(kubernetes=True)
+    what = (kubernetes_cluster.NODES, kubernetes_cluster.PODS, *KINDS)
+
+    def take(raw: bytes) -> None:
+        event = table(raw) or {}
+        kind, found = (
+            text_of(str(event.get("type")).encode("utf-8", "replace")),
+            event.get("object"),
+        )
+        found = found if isinstance(found, dict) else event
+        for kind_of_object in what:
+            view.take(kind_of_object, kind, found)
+        for hear in (state.take_job, state.take_workload, state.take_pod, state.take_event):
+            hear(kind, found)
+        told = state.view()
+        job_state.progress(told), job_state.verdict(told), job_state.holding(told.pods)
+        [*state.unrecorded(), *state.followed(), *state.aside(), state.runs, state.over]
+        for row in view.take_changes():
+            tell(json.dumps(row).encode() + b"\n")
+
+    return take
+
+
+@target(
+    "container-log",
+    ValueError,
+    made=ANY,
+    words=b"[rank 0 out] [rank 1 err+] [rank 2 start] [rank 3 exit] 7 137 [1,2]<stdout>: [default0]: \n "
+    b"2026-11-23T19:00:00.123456789Z 2026-99-99T25:61:61+99:99 5\r\n 0\r\n\r\n ffffffff;x\r\n",
+)
+def container_log() -> Take:
+    splitters = [(form, Splitter(form)) for form in FORMATS]
+    state, place = job_state.JobState(KubernetesTarget("j", ranks=4)), Place()
+
+    def take(raw: bytes) -> None:
+        for line in raw.split(b"\n"):
+            moment, text = stamped(line)
+            if moment is not None:
+                place.fresh(moment)
+            for form, splitter in splitters:
+                for piece in splitter.feed(text):
+                    if form == FORMATS[0] and piece.what in (START, EXIT):
+                        state.take_piece(piece, 1.0, "n1")
+                splitter.parts = splitter.parts[-8:]
+        assert not place.since or len(place.since) >= len("1-1-1T00:00:00Z")
+        job_state.progress(state.view())
+        # The only error of a reader here; of all else nothing comes out.
+        Chunks().feed(raw)
 
     return take
 

@@ -143,7 +143,7 @@ class Keeper:
             if (place / "started").exists():
                 self._state.began[rank] = (place / "started").read_text().strip()
             word = (place / "exit").read_text().strip() if (place / "exit").exists() else ""
-            if word.isdigit():
+            if word.isdecimal():
                 at = (place / "exit").stat().st_mtime
                 self._state.ends[rank] = RankEnd(int(word), at, self._state.began.get(rank, ""))
 

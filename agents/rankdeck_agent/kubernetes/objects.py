@@ -254,7 +254,7 @@ def _labelled(labels: Object, names: Iterable[str]) -> str:
 
 def _index(labels: Object, names: Iterable[str]) -> Optional[int]:
     text = _labelled(labels, names)
-    return int(text) if text.isdigit() and len(text) < 8 else None
+    return int(text) if text.isdecimal() and len(text) < 8 else None
 
 
 def pod_of(found: Object) -> Pod:
@@ -292,7 +292,9 @@ def _unscheduled(conditions: Iterable[Object]) -> str:
 def _devices(container: Object) -> dict[str, int]:
     limits = table_of(table_of(container.get("resources")).get("limits"))
     counts = {plain(name, 63): str(value) for name, value in limits.items() if "/" in name}
-    return {name: int(count) for name, count in counts.items() if count.isdigit()}
+    return {
+        name: int(count) for name, count in counts.items() if count.isdecimal() and len(count) < 10
+    }
 
 
 def _container(spec: Object, statuses: Iterable[Object]) -> Container:

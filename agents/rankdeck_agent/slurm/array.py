@@ -167,7 +167,7 @@ def _restore(task: Task, event: Mapping[str, Any]) -> None:
 def task_number(row: Seen) -> Optional[int]:
     """The number in `4711_3`; None of those that wait together, `4711_4-9%2`, and of other jobs."""
     word = row.array.partition("_")[2]
-    return int(word) if word.isdigit() else None
+    return int(word) if word.isdecimal() else None
 
 
 def covers(row: Seen, number: int) -> bool:
@@ -179,9 +179,10 @@ def covers(row: Seen, number: int) -> bool:
 def _within(part: str, number: int) -> bool:
     span, _, step = part.partition(":")
     first, _, last = span.partition("-")
-    if not all(word.isdigit() for word in (first, last or first, step or "1")):
+    if not all(word.isdecimal() for word in (first, last or first, step or "1")):
         return False
-    return int(first) <= number <= int(last or first) and not (number - int(first)) % int(step or 1)
+    every = int(step or 1) or 1
+    return int(first) <= number <= int(last or first) and not (number - int(first)) % every
 
 
 def numbers(text: str) -> list[int]:
@@ -254,7 +255,7 @@ class ArrayRun(Run):
             self.track.ended.add(mark.rank)
 
     def _take_order(self, words: list[str], at: float) -> None:
-        if len(words) > 3 and words[3].isdigit():
+        if len(words) > 3 and words[3].isdecimal():
             self._tasks.cancelled(words[1], int(words[3]))
             return
         super()._take_order(words, at)

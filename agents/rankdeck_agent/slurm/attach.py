@@ -34,7 +34,7 @@ def look() -> int:
     """Say what Slurm has of the job on stdin: {"id": …, "path": …}."""
     row = table(sys.stdin.readline(_LONGEST)) or {}
     number, path = row.get("id"), row.get("path")
-    if not isinstance(number, str) or not number.isdigit():
+    if not isinstance(number, str) or not number.isdecimal():
         return _say({"error": "no id of a job"})
     slurm = Slurm(path if isinstance(path, str) else "")
     reply = slurm.ask("scontrol", "--local", "--oneliner", "show", "job", number)

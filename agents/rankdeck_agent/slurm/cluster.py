@@ -79,6 +79,8 @@ def node_rows(text: str) -> tuple[list[Row], list[Row]]:
     nodes: dict[str, Row] = {}
     partitions: dict[str, Row] = {}
     for line in text.splitlines():
+        if "/" not in line:
+            continue  # quickly: there may be megabytes of these
         cells = dict(cut(line, NODE_COLUMNS))
         name, where = cells["NodeHost"], cells["PartitionName"]
         if not name or not cells["StateLong"] or "/" not in cells["CPUsState"]:
@@ -129,7 +131,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 def _number(text: str) -> int:
-    return int(text) if text.isdigit() and len(text) < 12 else 0
+    return int(text) if text.isdecimal() and len(text) < 12 else 0
 
 
 _GRES = re.compile(r"([A-Za-z0-9_.+-]+(?::[A-Za-z0-9_.+-]+)?):(\d{1,9})(?:[KMGT])?(?:\(|,|$)")
@@ -174,7 +176,7 @@ def job_rows(text: str) -> Iterator[Row]:
     found: list[Row] = []
     for line in text.splitlines():
         words = line.split("|", len(_FIELDS) - 1)
-        if len(words) < len(_FIELDS) or not words[0].isdigit():
+        if len(words) < len(_FIELDS) or not words[0].isdecimal():
             continue
         cells = {key: plain(word, 300) for key, word in zip(_FIELDS, words)}
         row = _job(cells)
@@ -213,7 +215,7 @@ def _job(cells: Mapping[str, str]) -> Row:
 
 def _tasks(task: str) -> str:
     """`3`, or `[4-9]` where tasks wait together."""
-    return task if task.isdigit() else f"[{task}]"
+    return task if task.isdecimal() else f"[{task}]"
 
 
 def place_jobs(nodes: Iterable[Row], jobs: Iterable[Row]) -> None:
@@ -246,7 +248,7 @@ def unfolded(text: str) -> list[str]:
 
 def _range(word: str) -> Iterable[str]:
     low, dash, high = word.partition("-")
-    if not low.isdigit() or (dash and not high.isdigit()) or len(low + high) > 20:
+    if not low.isdecimal() or (dash and not high.isdecimal()) or len(low + high) > 20:
         return ()
     last = min(int(high or low), int(low) + _MOST_NAMES)
     return (str(number).zfill(len(low)) for number in range(int(low), last + 1))

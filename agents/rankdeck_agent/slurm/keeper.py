@@ -358,7 +358,7 @@ def is_same(row: Optional[Row], seen: Seen) -> bool:
 
 def named(by: str) -> str:
     """The name of a user id."""
-    if not by.isdigit():
+    if not by.isdecimal():
         return by
     import pwd
 

@@ -44,7 +44,7 @@ _NOTHING = frozenset(
     {"", "N/A", "Unknown", "None", "NONE", "(null)", "n/a", "INVALID", "None assigned"}
 )
 _TIME = "%Y-%m-%dT%H:%M:%S"
-_SPAN = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)\Z")
+_SPAN = re.compile(r"(?:(\d{1,9})-)?(?:(\d{1,9}):)?(\d{1,9}):(\d{1,9})\Z")
 _LONGEST = 500
 
 
@@ -90,6 +90,8 @@ class Seen(NamedTuple):
 def queue_rows(text: str) -> Iterator[Seen]:
     """The jobs in an answer to `SQUEUE`; other lines are left out."""
     for line in text.splitlines():
+        if not line[: COLUMNS["JobID"]].strip().isdecimal():
+            continue  # quickly: there may be megabytes of these
         cells = {_IN_QUEUE.get(name, name): text for name, text in cut(line, COLUMNS)}
         if seen := _seen(cells):
             yield seen
@@ -105,7 +107,7 @@ def cut(line: str, columns: Mapping[str, int]) -> Iterator[tuple[str, str]]:
 
 def _array(job: str, task: str) -> str:
     task = known(task)
-    return f"{job}_{task}" if task and job.isdigit() else ""
+    return f"{job}_{task}" if task and job.isdecimal() else ""
 
 
 _KEY = re.compile(r"(?:^|\s)([A-Za-z][A-Za-z0-9_/:]*)=")
@@ -147,7 +149,7 @@ _IN_ACCOUNTS = {
 
 def _seen(cells: Mapping[str, str]) -> Optional[Seen]:
     """The job in a row, under the names that scontrol gives its cells."""
-    if not cells.get("JobId", "").isdigit() or not cells.get("JobState"):
+    if not cells.get("JobId", "").isdecimal() or not cells.get("JobState"):
         return None
     code, signal = exit_code(cells.get("ExitCode", ""))
     return Seen(
@@ -209,7 +211,7 @@ def account_rows(text: str) -> Iterator[Seen]:
     """
     for line in text.splitlines():
         words = line.split("|")
-        if len(words) < len(SACCT_FIELDS) or not words[0].isdigit():
+        if len(words) < len(SACCT_FIELDS) or not words[0].isdecimal():
             continue  # a step, or no row of ours
         cells = {
             _IN_ACCOUNTS.get(name, name): plain(word, _LONGEST)
@@ -236,13 +238,13 @@ def known(text: str) -> str:
 
 
 def _count(text: str) -> int:
-    return int(text) if text.isdigit() and len(text) < 7 else 0
+    return int(text) if text.isdecimal() and len(text) < 7 else 0
 
 
 def exit_code(text: str) -> tuple[Optional[int], int]:
     """Status and signal in `7:0`; a number alone is what `wait` gives."""
     status, colon, signal = text.partition(":")
-    if not status.isdigit() or len(status) > 9 or (colon and not signal.isdigit()):
+    if not status.isdecimal() or len(status) > 9 or (colon and not signal.isdecimal()):
         return None, 0
     if colon:
         return int(status), int(signal)
@@ -251,7 +253,7 @@ def exit_code(text: str) -> tuple[Optional[int], int]:
 
 def moment(text: str) -> Optional[float]:
     """Epoch seconds in `1795358381`, or in local time as Slurm writes it where it cannot do that."""
-    if text.isdigit() and 0 < int(text) < 1 << 34:
+    if text.isdecimal() and 0 < int(text) < 1 << 34:
         return float(text)
     try:
         return time.mktime(time.strptime(text, _TIME))

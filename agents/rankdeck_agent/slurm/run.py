@@ -98,17 +98,17 @@ class Marks:
 def read(name: str) -> Optional[Mark]:
     """The mark of this name: `0.3.began.4711.n1`, `0.3.ended.7`, `1.batch.began.n1`; None for other names."""
     words = name.split(".", 4)
-    if len(words) < 4 or not words[0].isdigit() or len(words[0]) > 6:
+    if len(words) < 4 or not words[0].isdecimal() or len(words[0]) > 6:
         return None
     who, what, rest = words[1], words[2], words[3:]
-    rank = BATCH if who == "batch" else int(who) if who.isdigit() and len(who) < 8 else None
+    rank = BATCH if who == "batch" else int(who) if who.isdecimal() and len(who) < 8 else None
     if rank is None or what not in ("began", "ended"):
         return None
     if what == "ended":
-        status = int(rest[0]) if rest[0].isdigit() and len(rest[0]) < 4 else None
+        status = int(rest[0]) if rest[0].isdecimal() and len(rest[0]) < 4 else None
         return Mark(int(words[0]), rank, False, 0.0, status=status)
     pid, host = ("0", ".".join(rest)) if rank == BATCH else (rest[0], ".".join(rest[1:]))
-    number = int(pid) if pid.isdigit() and len(pid) < 10 else 0
+    number = int(pid) if pid.isdecimal() and len(pid) < 10 else 0
     return Mark(int(words[0]), rank, True, 0.0, host=plain(host, 64), pid=number)
 
 
@@ -492,7 +492,7 @@ class Run:
         """Note who asked for the cancel and when, and with which grace."""
         if not self.track.ours:
             self.track.ours = words[1]
-            grace = float(words[2]) if words[2].isdigit() else 0.0
+            grace = float(words[2]) if words[2].isdecimal() else 0.0
             self._journal.add("cancel", at=at, grace=grace, by=words[1])
 
     # ---- Slurm
@@ -580,7 +580,7 @@ def read_id(folder: RunFolder) -> tuple[str, str]:
         number, path = (folder / ID).read_text().splitlines()[:2]
     except (OSError, ValueError):
         return "", ""
-    return (number, path) if number.isdigit() else ("", "")
+    return (number, path) if number.isdecimal() else ("", "")
 
 
 def write_id(folder: RunFolder, number: str, path: str) -> None:
@@ -609,7 +609,7 @@ def log_starts(folder: RunFolder) -> list[dict[str, int]]:
     found: dict[int, dict[str, int]] = {0: {}}
     for path in (*folder.path.glob("attempt.*"), *folder.path.glob("rank.*/attempt.*")):
         number = path.name.partition(".")[2]
-        if number.isdigit() and len(number) < 6:
+        if number.isdecimal() and len(number) < 6:
             above = "" if path.parent == folder.path else f"{path.parent.name}/"
             sizes = _sizes(path).items()
             found.setdefault(int(number), {}).update({above + name: size for name, size in sizes})
@@ -619,7 +619,7 @@ def log_starts(folder: RunFolder) -> list[dict[str, int]]:
 def _sizes(path: Path) -> dict[str, int]:
     """The lines `NAME BYTES` of a file that a batch script left."""
     words = (row.rpartition(" ") for row in path.read_text(errors="replace").splitlines())
-    return {name: int(size) for name, _, size in words if size.isdigit()}
+    return {name: int(size) for name, _, size in words if size.isdecimal()}
 
 
 def launcher_start(folder: RunFolder, attempt: int) -> Optional[int]:

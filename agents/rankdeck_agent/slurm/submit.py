@@ -50,7 +50,7 @@ def attach() -> int:
         plan = _plan(sys.stdin.buffer.read(_LONGEST_PLAN))
         folder = make(plan)
         number = str((attached(folder) or {}).get("attached", ""))
-        if not number.isdigit():
+        if not number.isdecimal():
             raise FolderError("no id of a job")
         _prepare(folder)
         write_id(folder, number, plan.env.get("PATH") or os.environ.get("PATH", os.defpath))
@@ -134,4 +134,4 @@ def job_number(text: str) -> str:
     """The id in what `sbatch --parsable` wrote, `4711` or `4711;cluster`; "" where there is none."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     word = lines[-1].partition(";")[0] if lines else ""
-    return word if word.isdigit() and word.isascii() and len(word) < 12 else ""
+    return word if word.isdecimal() and word.isascii() and len(word) < 12 else ""

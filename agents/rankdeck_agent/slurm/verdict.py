@@ -97,7 +97,7 @@ def _ranks(text: str) -> list[int]:
     ranks: list[int] = []
     for part in text.split(","):
         first, _, last = part.partition("-")
-        if first.isdigit() and (last or first).isdigit():
+        if first.isdecimal() and (last or first).isdecimal():
             ranks += range(int(first), min(int(last or first), int(first) + _MOST_NAMES) + 1)
     return ranks
 
@@ -419,7 +419,7 @@ PLACES = (
 def places(text: str) -> dict[str, dict[str, int]]:
     """Id -> `position` from 1, and how many wait in that partition (`waiting`), from the answer to `PLACES`."""
     rows = [(line[:20].strip(), line[20:].strip()) for line in text.splitlines()]
-    rows = [row for row in rows if row[0].isdigit()]
+    rows = [row for row in rows if row[0].isdecimal()]
     total = Counter(partition for _, partition in rows)
     seen: Counter[str] = Counter()
     found: dict[str, dict[str, int]] = {}

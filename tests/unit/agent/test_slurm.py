@@ -119,6 +119,17 @@ def test_times_are_read_as_seconds_and_as_slurm_writes_them() -> None:
     ]
 
 
+@pytest.mark.parametrize("odd", ["\u00b2", "\u2460", "9" * 400])
+def test_a_number_that_is_none_breaks_no_row(odd: str) -> None:
+    shown = f"JobId=7 ArrayJobId=7 ArrayTaskId={odd} JobState=FAILED Restarts={odd} ExitCode={odd}:{odd} TimeLimit={odd}:00 SubmitTime={odd}"
+    accounted = f"7|7_{odd}|FAILED|{odd}:0|None|{odd}|{odd}|{odd}|n1|debug"
+
+    for (seen,) in (list(shown_jobs(shown)), list(account_rows(accounted))):
+        assert (seen.id, seen.submitted, seen.restarts, seen.limit) == ("7", None, 0, None)
+        assert seen.code is None
+        Tasks(range(2)).take_rows([seen])
+
+
 # ---- verdicts
 
 
@@ -501,8 +512,8 @@ def test_tasks_that_waited_together_end_together() -> None:
 
 
 def test_a_list_of_tasks_that_was_cut_short_may_have_any() -> None:
-    assert [covers(task(text, "PENDING"), 7) for text in ("1,3,5,...", "[1-9:2%2]", "1-9:3", "7", "8-", "x")] == [
-        True, True, True, True, False, False,
+    assert [covers(task(text, "PENDING"), 7) for text in ("1,3,5,...", "[1-9:2%2]", "1-9:3", "7", "8-", "x", "1-9:0")] == [
+        True, True, True, True, False, False, True,
     ]  # fmt: skip
 
 

@@ -118,6 +118,17 @@ def tell(state: JobState, rank: int, status: int | None, at: float = 1.0) -> Non
         state.take_piece(Piece(rank, "exit", str(status).encode()), at, node)
 
 
+@pytest.mark.parametrize("odd", ["\u00b2", "9" * 5000, "-1"])
+def test_a_number_that_is_none_breaks_no_pod(odd: str) -> None:
+    found = pod(0)
+    found["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] = odd
+    found["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"] = odd
+
+    (seen,) = state_of(found).pods.values()
+
+    assert (seen.index, dict(seen.devices)) == (None, {})
+
+
 def test_the_rank_that_failed_first_is_named_with_its_node() -> None:
     state = state_of(ended(1, 3), condition="Failed")
     for index in (0, 2):
