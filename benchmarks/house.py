@@ -65,7 +65,6 @@ LINE: Walk = (
         "console/ui/widgets/canvas.py:Canvas.painted",
         "console/ui/widgets/logwall.py:LogWall.line",
         "console/ui/widgets/logwall.py:LogWall._pane_line",
-        "console/ui/widgets/canvas.py:strip",
     ),
 )
 SAMPLE: Walk = (
