@@ -65,7 +65,6 @@ LINE: Walk = (
         "console/ui/widgets/canvas.py:Canvas.painted",
         "console/ui/widgets/logwall.py:LogWall.line",
         "console/ui/widgets/logwall.py:LogWall._pane_line",
-        "console/ui/widgets/canvas.py:strip",
     ),
 )
 SAMPLE: Walk = (
@@ -77,16 +76,16 @@ SAMPLE: Walk = (
     ),
     (
         "agent/telemetry.py:publish",
-        "agent/sampler.py:Beats.take",
-        "agent/sampler.py:Beats._join",
+        "agent/sampler.py:Sampler.take",
+        "agent/sampler.py:Sampler._join",
         "agent/sampler.py:NodeJudge.judge",
         "agent/rules/judge.py:assess",
         "agent/rules/engine.py:step",
         "agent/telemetry.py:Publisher.sample",
         "agent/wire.py:encode",
     ),
+    ("console/telemetry/private_broker.py:Drain._read",),
     (
-        "console/telemetry/private_broker.py:Drain._ready",
         "console/telemetry/private_broker.py:Connection.read",
         "console/telemetry/private_broker.py:Connection._take",
         "console/telemetry/private_broker.py:Connection._handle",
@@ -98,7 +97,7 @@ SAMPLE: Walk = (
         "console/state/fleet.py:Fleet.apply",
         "console/state/node.py:NodeState.take_sample",
         "console/state/node.py:NodeState._take_numbers",
-        "console/state/sanitize.py:numbers",
+        "console/state/sanitize.py:sane",
         "console/state/node.py:MetricValues.take",
     ),
     (
@@ -108,7 +107,6 @@ SAMPLE: Walk = (
         "console/state/judgement.py:Judgement.judge",
         "agent/rules/judge.py:combine",
     ),
-    ("console/ui/app.py:RankdeckApp.catch_up",),
     (
         "console/ui/screens/fleet.py:FleetScreen.tick",
         "console/ui/widgets/vtable.py:VTable.touch",

@@ -26,7 +26,8 @@ from rankdeck.model.cluster import Broker, Cluster
 from rankdeck.session import Reach, Session, open_session_on
 from rankdeck.state.fleet import Fleet
 from rankdeck.telemetry.link import agent_config
-from rankdeck.ui.app import RankdeckApp, run
+from rankdeck.ui.app import run
+from rankdeck.ui.widgets.vtable import VTable
 from rankdeck_agent.wire import HealthReport, Message, Sample
 
 LOOK = 0.2
@@ -41,26 +42,26 @@ class Painted:
     has left the screen, is no message that is late.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, known: Fleet) -> None:
         self.after: list[float] = []
         self._waiting: dict[str, float] = {}
         """Node -> when its agent read the oldest of what is not on the screen yet."""
-        take, apply = RankdeckApp.take_fresh, Fleet.apply
+        touch, apply = VTable.touch, Fleet.apply
 
         def applied(fleet: Fleet, node: str, message: Message, *, retained: bool = False) -> None:
             if isinstance(message, HealthReport | Sample) and not retained:
                 self._waiting.setdefault(node, message.at)
             apply(fleet, node, message, retained=retained)
 
-        def taken(app: RankdeckApp) -> frozenset[str]:
-            changed, now = take(app), time.time()
-            judged = changed - app.session.fleet._changed.keys()  # pyright: ignore[reportPrivateUsage]
+        def touched(table: VTable, changed: frozenset[str]) -> None:
+            now = time.time()
+            judged = changed - known._changed.keys()  # pyright: ignore[reportPrivateUsage]
             for name in judged & self._waiting.keys():
                 self.after.append(now - self._waiting.pop(name))
-            return changed
+            touch(table, changed)
 
         Fleet.apply = applied  # pyright: ignore[reportAttributeAccessIssue]
-        RankdeckApp.take_fresh = taken  # pyright: ignore[reportAttributeAccessIssue]
+        VTable.touch = touched  # pyright: ignore[reportAttributeAccessIssue]
 
 
 class Watch:
@@ -68,7 +69,7 @@ class Watch:
 
     def __init__(self, session: Session, fleet: SimulatedFleet, folder: Path) -> None:
         self._session, self._fleet, self._folder = session, fleet, folder
-        self._painted = Painted()
+        self._painted = Painted(session.fleet)
 
     async def run(self) -> None:
         ask = self._folder / "ask"

@@ -17,7 +17,7 @@ from rankdeck_agent.rules.explain import CheckResult, cover, coverage_words, exp
 from rankdeck_agent.rules.facts import Facts
 from rankdeck_agent.rules.judge import LASTING, assess
 from rankdeck_agent.rules.levels import Expected, Health, Level, Reason
-from rankdeck_agent.sampler import Beats
+from rankdeck_agent.sampler import Sampler
 from rankdeck_agent.wire import Event, Sample
 
 _BETWEEN = 0.2
@@ -43,20 +43,20 @@ class NodeReading:
 
 def take(root: str) -> NodeReading:
     """Read the machine under `root`: twice where it lives, once where it is a recording."""
-    beats = Beats(collectors(root), patience=_LIMIT - _BETWEEN)
+    sampler = Sampler(collectors(root), patience=_LIMIT - _BETWEEN)
     deadline = time.monotonic() + _LIMIT
-    first = beat = beats.take(limit=_LIMIT)
-    events, values = beat.events, dict(beat.sample.values)
+    first = collected = sampler.take(limit=_LIMIT)
+    events, values = collected.events, dict(collected.sample.values)
     # A recording stands still: nothing more would be known the second time.
-    while root == "/" and beat.pending - set(values) and time.monotonic() < deadline:
+    while root == "/" and collected.pending - set(values) and time.monotonic() < deadline:
         time.sleep(_BETWEEN)
-        beat = beats.take(limit=max(_BETWEEN, deadline - time.monotonic()))
-        events = events + beat.events
-        values.update(beat.sample.values)
+        collected = sampler.take(limit=max(_BETWEEN, deadline - time.monotonic()))
+        events = events + collected.events
+        values.update(collected.sample.values)
     tree = Tree(root)
-    inventory = {**machine(tree), **beat.inventory}
-    pending = tuple(sorted(beat.pending - set(values)))
-    taken = replace(beat.sample, values=values)
+    inventory = {**machine(tree), **collected.inventory}
+    pending = tuple(sorted(collected.pending - set(values)))
+    taken = replace(collected.sample, values=values)
     return NodeReading(name(tree), first.sample, taken, pending, inventory, tuple(events))
 
 

@@ -125,7 +125,7 @@ def _keep_untold(reading: Reading, before: Reading) -> None:
 
 
 @dataclass
-class Sampler:
+class Collected:
     """What all collectors returned for one sample."""
 
     sample: Sample
@@ -135,7 +135,7 @@ class Sampler:
     """Metrics that are known only from a later reading on."""
 
 
-class Beats:
+class Sampler:
     """Samples, one at each call of `take`. Used from one thread."""
 
     def __init__(
@@ -147,23 +147,23 @@ class Beats:
     ) -> None:
         self._clock = clock
         self._patience = patience
-        self._lanes = [Worker(members) for members in _by_lane(collectors)]
+        self._workers = [Worker(members) for members in _by_lane(collectors)]
         self._troubled: dict[str, str] = {}
         self._inventories: dict[str, Mapping[str, str]] = {}
         self._seq = 0
 
-    def take(self, *, limit: float, lag: float = 0.0) -> Sampler:
+    def take(self, *, limit: float, lag: float = 0.0) -> Collected:
         """Read everything and wait at most `limit` seconds for it."""
         now = self._clock()
         batch = Batch()
-        for lane in self._lanes:
-            lane.kick(now, batch)
+        for worker in self._workers:
+            worker.kick(now, batch)
         batch.wait(limit)
         at = time.time()
         joined, absent = Reading(), set[str]()
         joined.put("agent.lag", round(max(0.0, lag), 4))
-        for lane in self._lanes:
-            for collector, reading, trouble in self._of(lane):
+        for worker in self._workers:
+            for collector, reading, trouble in self._of(worker):
                 joined.events += self._changed(collector, trouble, at)
                 if reading is not None:
                     absent |= reading.absent(collector.metrics)
@@ -171,19 +171,19 @@ class Beats:
         sample = Sample(self._seq, at, joined.values, tuple(sorted(absent)), joined.failed)
         self._seq += 1
         pending = frozenset(joined.pending - {key.partition("/")[0] for key in joined.failed})
-        return Sampler(sample, joined.events, self._inventory(), pending)
+        return Collected(sample, joined.events, self._inventory(), pending)
 
-    def _of(self, lane: Worker) -> list[tuple[Collector, Optional[Reading], str]]:
+    def _of(self, worker: Worker) -> list[tuple[Collector, Optional[Reading], str]]:
         """For each collector of a thread its reading, if there is one, and what is wrong with it."""
-        if not lane.busy:
-            results = lane.results
-            return [(c, results.get(c.name), _trouble(results.get(c.name))) for c in lane.members]
-        waited = self._clock() - lane.since
+        if not worker.busy:
+            results = worker.results
+            return [(c, results.get(c.name), _trouble(results.get(c.name))) for c in worker.members]
+        waited = self._clock() - worker.since
         if waited < self._patience:
             # Late, not lost: no news of these metrics in this sample.
             return []
-        why = _hanging(lane.current, waited)
-        return [(c, _silent(c, why), why) for c in lane.members]
+        why = _hanging(worker.current, waited)
+        return [(c, _silent(c, why), why) for c in worker.members]
 
     def _changed(self, collector: Collector, trouble: str, at: float) -> list[Event]:
         before = self._troubled.get(collector.name, "")

@@ -26,7 +26,7 @@ from rankdeck_agent.collectors.simulated import chosen
 from rankdeck_agent.config import SIZE_LIMIT, Config, ConfigError, from_file, from_line
 from rankdeck_agent.files import Tree, clean, leave_no_core, readable, reason
 from rankdeck_agent.machine import machine
-from rankdeck_agent.sampler import LATE_SHARE, Beats, NodeJudge, Reporter
+from rankdeck_agent.sampler import LATE_SHARE, NodeJudge, Reporter, Sampler
 from rankdeck_agent.wire import Event, HealthReport, Hello, Message, Sample, encode, topic
 
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -150,9 +150,9 @@ def publish(config: Config, lease: Lease, publisher: Outlet) -> None:
     """Read, judge and publish once a period until the lease ends."""
     judge = NodeJudge(config.expect, publisher.boot, config.heartbeat, brief=config.brief)
     reporter = Reporter(config.heartbeat)
-    beats = Beats(_collectors(config))
+    sampler = Sampler(_collectors(config))
     # The first reading is only the start of the first difference, but its events are news.
-    first = beats.take(limit=config.period * LATE_SHARE)
+    first = sampler.take(limit=config.period * LATE_SHARE)
     publisher.describe(first.inventory)
     for event in first.events:
         publisher.event(event)
@@ -162,16 +162,16 @@ def publish(config: Config, lease: Lease, publisher: Outlet) -> None:
     next_sample = 0.0
     while not lease.wait(max(0.0, due - time.monotonic())):
         lag = time.monotonic() - due
-        beat = beats.take(limit=config.period * LATE_SHARE, lag=lag)
-        publisher.describe(beat.inventory)
-        for event in beat.events:
+        collected = sampler.take(limit=config.period * LATE_SHARE, lag=lag)
+        publisher.describe(collected.inventory)
+        for event in collected.events:
             publisher.event(event)
-        report = judge.judge(beat.sample, (*past, *beat.events), publisher.inventory)
+        report = judge.judge(collected.sample, (*past, *collected.events), publisher.inventory)
         past = ()
         now = time.monotonic()
         publisher.health(reporter, report, now)
         if lease.samples and now >= next_sample:
-            publisher.sample(replace(beat.sample, report=report))
+            publisher.sample(replace(collected.sample, report=report))
             next_sample = now + config.sample_period - EARLY
         # Samples that were missed (a suspended machine) are left out, not made up for.
         due += config.period * (1 + int((time.monotonic() - due) // config.period))

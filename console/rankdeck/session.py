@@ -24,7 +24,6 @@ from rankdeck.errors import (
     BrokerError,
     HostKeyError,
     LaunchError,
-    NodeError,
     RankdeckError,
 )
 from rankdeck.following import BACKLOG, Following, until
@@ -58,7 +57,7 @@ from rankdeck.remote.command import (
     find_processes,
     send_signal,
 )
-from rankdeck.remote.shell import Confirm, Questions, Shell, UserSsh, control_host
+from rankdeck.remote.shell import Confirm, Questions, Shell, UserSsh
 from rankdeck.reports.archive import TAIL, write_page, write_report
 from rankdeck.reports.source import NodesOfJob, ReportSource, report_source
 from rankdeck.rules.inspect import Inspection
@@ -243,7 +242,7 @@ class Session:
         Returns node -> why it did not answer within `limit` seconds.
         """
         if self.cluster.backend == "kubernetes":
-            return await self._list_kubernetes()
+            return await self._cluster_client.list(self.kubernetes)
         if self._backend.chooses_nodes:
             return await self.slurm.list()
         names = [node.name for node in self.cluster.nodes]
@@ -255,16 +254,6 @@ class Session:
                 self._keep(self.jobs.job(plan.job))
                 self.following.follow(self.jobs.job(plan.job))
         return silent
-
-    async def _list_kubernetes(self) -> dict[str, str]:
-        """Learn what jobs the API server has; host -> why it did not tell."""
-        host = control_host(self.cluster)
-        try:
-            await self._cluster_client.list(self.kubernetes)
-        except NodeError as error:
-            return {host: error.why}
-        trouble = self.kubernetes.trouble or self.kubernetes.refused("see")
-        return {host: trouble} if trouble else {}
 
     def others(self) -> tuple[OtherJob, ...]:
         """Jobs of the scheduler that this console does not follow: of others, or of other consoles."""
@@ -329,15 +318,8 @@ class Session:
         return self.kubernetes.refused(need, "see", kind=kind)
 
     async def _learn_rights(self) -> None:
-        """Ask the API server what this user may do, if it was not asked yet."""
-        if self.cluster.backend != "kubernetes" or self.kubernetes.about is not None:
-            return
-        try:
-            about = await self.about_kubernetes()
-        except NodeError:
-            return  # what comes next says why
-        if not about.trouble:
-            self.kubernetes.about = about
+        if self.cluster.backend == "kubernetes":
+            await self._cluster_client.learn_rights(self.kubernetes)
 
     async def about_kubernetes(self) -> ClusterAbout:
         """Versions, kinds of jobs and rights, asked now; raises NodeError."""

@@ -19,7 +19,7 @@ from textual.geometry import Size
 from rankdeck.cli import choose
 from rankdeck.cli.shapes import job_shape
 from rankdeck.demo import cluster as demo
-from rankdeck.model.blame import failure
+from rankdeck.model.ending import failure
 from rankdeck.model.job import Job, State
 from rankdeck.rules.progress import last_run
 from rankdeck.session import Session, open_session

@@ -21,6 +21,7 @@ WHOLE = Machine(
     programs=frozenset({"ssh", "kubectl"}), modules=frozenset({"pygnmi"}),
 )  # fmt: skip
 KUBERNETES = replace(CLUSTER, backend="kubernetes")
+LOGIN_HERE = replace(KUBERNETES, options={"login": "localhost"})
 SWITCHED = replace(CLUSTER, switches=(Switch(name="s", address="h"),))
 HAS = {
     name: {"path": f"/bin/{name}", "size": 1, "digest": ""}
@@ -51,6 +52,7 @@ def test_a_machine_that_has_all_is_said_to_have_it() -> None:
         ({"programs": frozenset()}, CLUSTER, Level.WARN, "no `ssh` here"),
         ({"keys": False}, CLUSTER, Level.WARN, "logins will be refused"),
         ({"programs": frozenset({"ssh"})}, KUBERNETES, Level.BAD, "no `kubectl` here"),
+        ({"programs": frozenset({"ssh"})}, LOGIN_HERE, Level.BAD, "no `kubectl` here"),
         ({"modules": frozenset()}, SWITCHED, Level.WARN, "pygnmi is not installed"),
     ],
 )

@@ -31,11 +31,11 @@ class Daemons:
         plan: NodePlan,
         folder: RunFolder,
         journal: Journal,
-        tally: RankTable,
+        ranks: RankTable,
         ended: Callable[[str, End], None],
     ) -> None:
         self._plan, self._folder = plan, folder
-        self._journal, self._tally = journal, tally
+        self._journal, self._table = journal, ranks
         self._record_end = ended
         self._deadlines: dict[str, float] = {}
         self._done: set[str] = set()
@@ -105,8 +105,8 @@ class Daemons:
             self._say(request, str(error))
             return
         child.returncode = 0
-        self._tally.daemons[child.pid] = f"daemon {request}"
-        self._tally.had_daemons = True
+        self._table.daemons[child.pid] = f"daemon {request}"
+        self._table.had_daemons = True
         self._before = self._strays
         self._journal.add("process", name=f"daemon {request}", pid=child.pid)
         self._say(request, "ok")
@@ -118,7 +118,7 @@ class Daemons:
         plans = self._plan.processes
         if plans and not any(daemons_of(p.argv, self._plan.job) for p in plans):
             return "this job has no launcher of MPI: refused"
-        if self._tally.daemons or self._background:
+        if self._table.daemons or self._background:
             return "the job has its MPI daemon here already: refused"
         return ""
 
@@ -129,7 +129,7 @@ class Daemons:
 
     def ended(self, pid: int, end: End) -> None:
         """A child that was not planned ended: note it where it was a daemon."""
-        name = self._tally.daemons.pop(pid, None)
+        name = self._table.daemons.pop(pid, None)
         if name is None:
             self._background_ended(pid, end)
         elif failed(end):

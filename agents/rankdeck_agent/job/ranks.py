@@ -1,6 +1,6 @@
 """The supervisor's table of its ranks and processes, and whether all have ended. No I/O."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Optional
 
@@ -44,18 +44,17 @@ class RankTable:
         record.running, record.exited = False, True
         return was
 
+    def visible(self) -> dict[int, RankRecord]:
+        """The ranks that run and whose pids are ours: a shim of 0 is in another pid namespace."""
+        return {rank: one for rank, one in self.ranks.items() if one.running and one.shim}
+
     def pids(self) -> dict[int, int]:
-        """pid -> rank of the programs and shims of ranks that run, where their pids count as ours."""
-        running = [(rank, one) for rank, one in self.ranks.items() if one.running and one.shim]
-        return {pid: rank for rank, one in running for pid in (one.shim, one.pid)}
+        """pid -> rank of the programs and shims of visible ranks."""
+        return {pid: rank for rank, one in self.visible().items() for pid in (one.shim, one.pid)}
 
     def running(self) -> dict[int, int]:
-        """Rank -> pid, of the ranks that run where their pid says something."""
-        return {
-            rank: record.pid
-            for rank, record in self.ranks.items()
-            if record.running and record.shim
-        }
+        """Rank -> pid of the programs of visible ranks."""
+        return {rank: one.pid for rank, one in self.visible().items()}
 
     @property
     def all_exited(self) -> bool:
@@ -92,31 +91,25 @@ class RankTable:
 
 
 class Orphans:
-    """Tells what can be known of them: their programs become children of the supervisor."""
+    """Finds ranks whose shim was killed: their programs become children of the supervisor."""
 
-    def __init__(self, tally: RankTable) -> None:
-        self._tally = tally
+    def __init__(self, table: RankTable) -> None:
+        self._table = table
         self._missed: set[int] = set()
 
     def rank_of(self, pid: int) -> Optional[int]:
         """The rank whose program this child was that just ended; None where it was none."""
-        for rank, record in self._running():
+        for rank, record in self._table.visible().items():
             if record.pid == pid and not processes.is_alive(record.shim):
                 return rank
         return None
 
     def lost(self) -> list[int]:
         """The ranks of which nothing is left and nothing was heard; each is told once."""
-        gone = {rank for rank, record in self._running() if not _is_there(record)}
+        gone = {rank for rank, one in self._table.visible().items() if not _is_there(one)}
         # Seen twice a second apart: the record may still be in the control FIFO.
         lost, self._missed = sorted(gone & self._missed), gone - self._missed
         return lost
-
-    def _running(self) -> Iterator[tuple[int, RankRecord]]:
-        # A shim of 0 counts in another pid namespace: only its record says something.
-        for rank, record in self._tally.ranks.items():
-            if record.running and record.shim:
-                yield rank, record
 
 
 def _is_there(record: RankRecord) -> bool:

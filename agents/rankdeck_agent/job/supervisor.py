@@ -53,11 +53,11 @@ class Supervisor:
         self._plan, self._folder = plan, folder
         self._journal = Journal(folder / "events")
         self._selector = selectors.DefaultSelector()
-        self._tally = RankTable(plan.ranks)
+        self._table = RankTable(plan.ranks)
         self._activity = ActivityWatch(folder)
         self._streams: dict[int, tuple[Stream, ...]] = {}
         self._space = Space(folder.path, self._journal, self._selector)
-        self._orphans = Orphans(self._tally)
+        self._orphans = Orphans(self._table)
         self._children: dict[int, ProcessPlan] = {}
         self._group: Optional[Path] = None
         self._outputs = (-1, -1)
@@ -94,9 +94,9 @@ class Supervisor:
         self._elsewhere.resume(events)
         for event in events:
             if event["kind"] == "started":
-                self._tally.started(event["rank"], 0, 0)
+                self._table.started(event["rank"], 0, 0)
             elif event["kind"] == "exited":
-                self._tally.exited(event["rank"])
+                self._table.exited(event["rank"])
 
     # ---- beginning ---------------------------------------------------------------------
 
@@ -112,7 +112,7 @@ class Supervisor:
         self._streams[LAUNCHER] = (out, err)
         for rank in () if self._plan.elsewhere else self._plan.ranks:
             self._streams[rank] = rank_streams(self._folder.place(rank), self._plan.tty)
-        self._daemons = Daemons(self._plan, self._folder, self._journal, self._tally, self._ended)
+        self._daemons = Daemons(self._plan, self._folder, self._journal, self._table, self._ended)
         for stream in self._all_streams():
             self._selector.register(stream.fd, selectors.EVENT_READ, stream)
         self._selector.register(self._control.fd, selectors.EVENT_READ)
@@ -129,7 +129,7 @@ class Supervisor:
         self._selector.register(reading, selectors.EVENT_READ)
 
     def _start(self, process: ProcessPlan) -> None:
-        self._tally.had_processes = True
+        self._table.had_processes = True
         try:
             command = planned(self._plan, self._folder, process)
             child = start(command, self._outputs, self._group)
@@ -141,7 +141,7 @@ class Supervisor:
                 self._rank_exited(process.rank, NOT_STARTED)
             return
         child.returncode = 0  # waitpid(-1) reaps all children: Popen must not try as well
-        self._tally.processes[child.pid] = process.name
+        self._table.processes[child.pid] = process.name
         self._children[child.pid] = process
         if process.rank is None:
             self._journal.add("process", name=process.name, pid=child.pid)
@@ -170,7 +170,7 @@ class Supervisor:
             self._space.retry()
             self._start_again()
             self._find_lost_ranks()
-            self._activity.look(self._tally.running(), now)
+            self._activity.look(self._table.running(), now)
             self._hear_from_elsewhere(now)
             mark_agent_used()
 
@@ -216,7 +216,7 @@ class Supervisor:
             return
         # A pid of another pid namespace says nothing here: then only the record counts.
         ours = shim in self._children or pid == self._reaping or processes.exist(shim, pid)
-        self._tally.started(rank, pid, shim if ours else 0)
+        self._table.started(rank, pid, shim if ours else 0)
         self._witness.began(rank, pid if ours else 0)
         self._journal.add("started", rank=rank, pid=pid)
 
@@ -224,12 +224,12 @@ class Supervisor:
         if rank not in self._streams or rank == LAUNCHER:
             return
         self._drain(rank)
-        if self._tally.exited(rank):
+        if self._table.exited(rank):
             self._record_exit(rank, status, time.time())
 
     def _record_exit(self, rank: int, status: int, at: float) -> None:
         """Record the end of a rank as of then: evidence takes its time."""
-        end, asked = outcome(status), self._tally.cancelled
+        end, asked = outcome(status), self._table.cancelled
         evidence: dict[str, object] = {}
         if failed(end):
             self._failed = True
@@ -260,17 +260,17 @@ class Supervisor:
 
     def _are_being_ended(self) -> bool:
         """Whether a cancel or a launcher ends the ranks here: both kill shims at last, which is nobody's fault."""
-        tally = self._tally
+        table = self._table
         by_launcher = self._failed and any(p.rank is None for p in self._plan.processes)
-        by_daemon = tally.had_daemons and (self._failed or not tally.daemons)
-        return tally.cancelled or by_launcher or by_daemon
+        by_daemon = table.had_daemons and (self._failed or not table.daemons)
+        return table.cancelled or by_launcher or by_daemon
 
     def _hear_from_elsewhere(self, now: float) -> None:
-        if self._tally.processes:
+        if self._table.processes:
             self._launched = now
         news = self._elsewhere.look()
         late = now - self._launched > _LATE or self._elsewhere.complete
-        if not self._tally.processes and late:
+        if not self._table.processes and late:
             news += self._elsewhere.give_up()
         for report in news:
             self._note_elsewhere(report)
@@ -278,9 +278,9 @@ class Supervisor:
     def _note_elsewhere(self, report: Report) -> None:
         rank, at = report.rank, round(report.at, 6)
         if report.status is None:
-            self._tally.started(rank, 0, 0)
+            self._table.started(rank, 0, 0)
             self._journal.add("started", host=report.host, rank=rank, at=at)
-        elif self._tally.exited(rank):
+        elif self._table.exited(rank):
             self._record_exit(rank, report.status, at)
 
     # ---- children ----------------------------------------------------------------------
@@ -302,7 +302,7 @@ class Supervisor:
         self._reaping = pid
         self._obey()
         process = self._children.pop(pid, None)
-        self._tally.processes.pop(pid, None)
+        self._table.processes.pop(pid, None)
         self._looked = 0.0
         orphan = self._orphans.rank_of(pid)
         if orphan is not None:
@@ -325,18 +325,18 @@ class Supervisor:
     def _is_needed_again(self, status: int) -> bool:
         """Whether what kept the ranks was killed: they run on, and nobody would know of them."""
         killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) != signal.SIGTERM
-        over = self._tally.cancelled or self._elsewhere.complete
+        over = self._table.cancelled or self._elsewhere.complete
         return killed and not over and self._restarts < _MOST_RESTARTS
 
     def _start_again(self) -> None:
         waiting, self._killed = self._killed, []
         for process in waiting:
-            if not self._tally.cancelled:
+            if not self._table.cancelled:
                 self._start(process)
 
     def _shim_ended(self, rank: int, status: int) -> None:
         """A shim that we started has ended; most have said before how their rank did."""
-        record = self._tally.ranks.get(rank)
+        record = self._table.ranks.get(rank)
         killed = os.WIFSIGNALED(status)
         if record is None or (record.running and not killed):
             self._rank_exited(rank, shell_status(status))
@@ -351,10 +351,10 @@ class Supervisor:
         strays = self._strays(rows)
         self._others = len(strays)
         self._daemons.adopt(strays)
-        self._witness.saw(rows, self._tally.pids())
+        self._witness.saw(rows, self._table.pids())
 
     def _strays(self, rows: Mapping[int, Process]) -> list[int]:
-        known = {*self._children, *self._tally.daemons, self._canceller}
+        known = {*self._children, *self._table.daemons, self._canceller}
         children = (row.pid for row in rows.values() if row.ppid == os.getpid())
         return [pid for pid in children if pid not in known]
 
@@ -367,7 +367,7 @@ class Supervisor:
     # ---- the end -----------------------------------------------------------------------
 
     def _cancelled(self, grace: float, rest: list[str]) -> None:
-        self._tally.cancelled = True
+        self._table.cancelled = True
         by = rest[0] if rest and rest[0] in ASKERS else ASKERS[0]
         self._journal.add("cancel", grace=grace, by=by)
 
@@ -389,11 +389,11 @@ class Supervisor:
         if self._space.short or self._elsewhere.waiting or self._killed:
             return False
         self._obey()
-        if not self._tally.busy:
+        if not self._table.busy:
             # A short job may be over before the console has told the launch agent that its daemon runs.
             self._daemons.refuse_all("the launcher has ended")
         self._daemons.settle(self._others)
-        return self._tally.may_close(time.monotonic(), self._others)
+        return self._table.may_close(time.monotonic(), self._others)
 
     def _close(self) -> None:
         left = (

@@ -18,9 +18,8 @@ from rankdeck.cli.shapes import (
 )
 from rankdeck.errors import RankdeckError
 from rankdeck.logs.order import choose as choose_ranks
-from rankdeck.model.blame import failure, how, who
 from rankdeck.model.cluster import Cluster
-from rankdeck.model.ending import how_it_ended
+from rankdeck.model.ending import failure, how, how_it_ended, who
 from rankdeck.model.job import CancelReport, Explained, FirstFailure, Job, State
 from rankdeck.model.nodeset import fold, fold_ranks
 from rankdeck.model.process import uses_of

@@ -127,11 +127,11 @@ class SimulatedFleet:
         """The agent lies there, as it would say, and runs; nothing else can be run. Raises AgentError."""
         agent = bundle()
         if argv[-1] == _TELEMETRY:
-            return _Lane(self, node)
+            return _AgentChannel(self, node)
         if agent.name not in argv:
             raise _unreal(node)
         on_data((_ANSWER % agent.digest).encode())
-        return _Answered(self, node)
+        return _EndedChannel(self, node)
 
     async def reverse_tunnel(self, node: str, host: str, port: int) -> int:
         del node, host
@@ -149,7 +149,7 @@ def _unreal(node: str) -> AgentError:
     )
 
 
-class _Lane:
+class _AgentChannel:
     """The agent of one node within the process; see `shell.Channel`."""
 
     complaint = "the process of the simulated fleet has ended"
@@ -181,7 +181,7 @@ class _Lane:
         """Do nothing: the process ends as a whole."""
 
 
-class _Answered(_Lane):
+class _EndedChannel(_AgentChannel):
     """A program that has said all and ended well."""
 
     def write(self, data: bytes) -> None:

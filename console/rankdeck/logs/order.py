@@ -4,9 +4,9 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from rankdeck.logs.search import TROUBLE
-from rankdeck.model.job import RankState, State
+from rankdeck.model.job import Job, RankState, State
 from rankdeck.model.nodeset import expand, expand_ranks
-from rankdeck.rules.rank_status import WORST, RankStatus
+from rankdeck.model.states import WORST, RankStatus
 
 _COMMA = re.compile(r",(?![^\[]*\])")
 """Not those within the brackets of a node set."""
@@ -71,11 +71,26 @@ _KINDS: dict[str, Callable[[str], Callable[[RankState], bool]]] = {
 }
 
 
+def rank_statuses(job: Job) -> Mapping[int, RankStatus]:
+    """Rank -> status, for ranks that have one."""
+    found = {one.rank: RankStatus.FAILED for one in job.ranks if one.state is State.FAILED}
+    for stall in job.stalled:
+        if stall.kind == "slow":
+            continue  # it does not stand still
+        stuck = (stall.odd or stall.first) if stall.kind == "all" else stall.ranks
+        found |= dict.fromkeys(stuck, RankStatus.STALLED)
+    if failure := job.first_failure:
+        first = () if failure.rank is None else (failure.rank,)
+        found |= dict.fromkeys(failure.victims, RankStatus.VICTIM)
+        found |= dict.fromkeys((*first, *failure.tied), RankStatus.FIRST)
+    return found
+
+
 ORDERS = ("unusual", "rank", "node", "slowest")
 QUIET = 30.0
 """Seconds behind the newest word of all ranks after which a running rank is unusual."""
 _STEP = re.compile(r"\b(?:step|iter(?:ation)?|batch)\b\D{0,3}(\d+)", re.IGNORECASE)
-NO_STANDING: Mapping[int, RankStatus] = {}
+NO_STATUS: Mapping[int, RankStatus] = {}
 _USUAL = len(WORST) + 2
 _LOST, _ODD = _USUAL - 2, _USUAL - 1
 
@@ -84,7 +99,7 @@ def ordered(
     ranks: Sequence[RankState],
     order: str,
     lines: Callable[[int], int],
-    known: Mapping[int, RankStatus] = NO_STANDING,
+    known: Mapping[int, RankStatus] = NO_STATUS,
 ) -> tuple[RankState, ...]:
     """The ranks in this order; `lines` gives how many lines a rank has written."""
     if order == "node":
@@ -102,12 +117,12 @@ def ordered(
     return tuple(sorted(ranks, key=lambda one: one.rank))
 
 
-def oddness(one: RankState, latest: float, standing: RankStatus | None = None) -> int:
+def oddness(one: RankState, latest: float, status: RankStatus | None = None) -> int:
     """The smaller, the more a rank wants to be looked at; all that are well are alike."""
-    if standing is RankStatus.VICTIM:
+    if status is RankStatus.VICTIM:
         return _USUAL
-    if standing is not None:
-        return WORST.index(standing)
+    if status is not None:
+        return WORST.index(status)
     if one.state is State.LOST:
         return _LOST
     running = one.state is State.RUNNING

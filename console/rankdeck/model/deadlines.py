@@ -1,4 +1,4 @@
-"""Who is to be looked at next, and when: looking costs as much as is due, not as much as there is."""
+"""A time for each key, and which keys are due: finding these costs as much as is due, not as much as there is."""
 
 from collections.abc import Hashable, Mapping
 from heapq import heappop, heappush

@@ -17,3 +17,15 @@ class State(StrEnum):
     @property
     def final(self) -> bool:
         return self not in (State.PENDING, State.RUNNING, State.LOST)
+
+
+class RankStatus(StrEnum):
+    """What a rank that needs attention is in addition to its state; the worst first."""
+
+    FIRST = "failed first"
+    FAILED = "failed"
+    STALLED = "stalled"
+    VICTIM = "pulled down"
+
+
+WORST = tuple(RankStatus)

@@ -33,7 +33,7 @@ from rankdeck.preflight.facts import (
 )
 from rankdeck.preflight.run import FACTS_LIMIT, LIVES, Check, Tools, unreachable
 from rankdeck.remote.agent import Agents
-from rankdeck.remote.shell import on_each
+from rankdeck.remote.shell import asks_here, on_each
 
 LEAST_FILES = 1024
 """Descriptors: the console's own, and some for each node."""
@@ -149,11 +149,10 @@ def _ssh(machine: Machine, cluster: Cluster) -> Finding | None:
 
 
 def _kubectl(machine: Machine, cluster: Cluster) -> Finding | None:
-    asks_here = cluster.backend == "kubernetes" and not cluster.options.get("login")
-    if not asks_here or "kubectl" in machine.programs:
+    if not asks_here(cluster) or "kubectl" in machine.programs:
         return None
     return found(
-        Level.BAD, "here", "", "no `kubectl` here, and the cluster file names no login host that has it",
+        Level.BAD, "here", "", "no `kubectl` here, and the cluster file names no other host that has it",
         "install kubectl, or name a host: `kubernetes: {login: HOST}`",
     )  # fmt: skip
 

@@ -9,8 +9,7 @@ from typing import Any, cast
 import rankdeck_agent
 from rankdeck.backends.plans import render
 from rankdeck.logs.collapse import Folded
-from rankdeck.model.blame import failure, who
-from rankdeck.model.ending import how_it_ended
+from rankdeck.model.ending import failure, how_it_ended, who
 from rankdeck.model.job import Explained, FirstFailure, Job, RankState, State
 from rankdeck.model.nodeset import fold, fold_ranks
 from rankdeck.model.text import bits, celsius, duration, percent

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 
 from rankdeck.model import text
-from rankdeck.model.blame import how, who
+from rankdeck.model.ending import how, who
 from rankdeck.model.health import Ack, Level, Occurrence
 from rankdeck.model.job import Job, NodeNote, Stall, State
 from rankdeck.model.nodeset import fold, fold_ranks

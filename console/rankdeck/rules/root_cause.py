@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from rankdeck.model.blame import how, who
+from rankdeck.model.ending import how, who
 from rankdeck.model.job import Countdown, Job, State, Suspect
 from rankdeck.rules.ends import (
     MANNERS,

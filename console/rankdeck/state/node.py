@@ -518,20 +518,16 @@ class NodeState:
                 fresh[metric] = raw
         sane = sanitize.sane(fresh)
         for metric, raw in fresh.items():
-            self._take_fresh(metric, raw, at, sane=sane)
-
-    def _take_fresh(self, metric: str, raw: Mapping[str, Number], at: float, *, sane: bool) -> None:
-        """Take numbers that are not those of before."""
-        reading = self._readings.get(metric)
-        if reading is None:
-            self._take_first(metric, raw, at)
-        elif sane and (*raw,) == reading.names:
-            if metric in _LINKS:
-                self._note_links(metric, raw)
-            reading.take(raw, at)
-            self.values[metric] = reading.numbers
-        else:
-            self._take_others(reading, metric, raw, at)
+            reading = self._readings.get(metric)
+            if reading is None:
+                self._take_first(metric, raw, at)
+            elif sane and (*raw,) == reading.names:
+                if metric in _LINKS:
+                    self._note_links(metric, raw)
+                reading.take(raw, at)
+                self.values[metric] = reading.numbers
+            else:
+                self._take_others(reading, metric, raw, at)
 
     def _note_heard(self, stamp: float) -> None:
         """Note a sign of life that the node stamped so."""

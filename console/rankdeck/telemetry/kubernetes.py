@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 from rankdeck.config.document import documents
-from rankdeck.errors import AgentError, RankdeckError
+from rankdeck.errors import AgentError, NodeError, RankdeckError
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.schedulers import (
     ClusterAbout,
@@ -46,9 +46,26 @@ class ClusterClient:
         """Versions, kinds and rights; what stopped it is its `trouble`. Raises NodeError."""
         return about_of((await self._ask("check")).row)
 
-    async def list(self, state: KubernetesState) -> None:
-        """The jobs there are, into `state`; raises NodeError."""
-        AgentRows(RowReader(None, state).takes).take((await self._ask("list")).out)
+    async def learn_rights(self, state: KubernetesState) -> None:
+        """Ask what this user may do, where `state` does not have it yet."""
+        if state.about is not None:
+            return
+        try:
+            about = await self.check()
+        except NodeError:
+            return  # what comes next says why
+        if not about.trouble:
+            state.about = about
+
+    async def list(self, state: KubernetesState) -> dict[str, str]:
+        """Bring the jobs there are into `state`; control host -> why they are not known, {} where they are."""
+        try:
+            answer = await self._ask("list")
+        except NodeError as error:
+            return {self._host: error.why}
+        AgentRows(RowReader(None, state).takes).take(answer.out)
+        trouble = state.trouble or state.refused("see")
+        return {self._host: trouble} if trouble else {}
 
     async def apply(self, text: str) -> str:
         """What `kubectl apply` says to these documents; raises NodeError with its complaint."""

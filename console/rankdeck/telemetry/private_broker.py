@@ -261,13 +261,10 @@ class Drain:
 
     def _wait(self) -> None:
         # A selector is itself readable once one of its connections is.
-        self._loop.add_reader(self._selector.fileno(), self._ready)
-
-    def _ready(self) -> None:
-        self._loop.remove_reader(self._selector.fileno())
-        self._read()
+        self._loop.add_reader(self._selector.fileno(), self._read)
 
     def _read(self) -> None:
+        self._loop.remove_reader(self._selector.fileno())
         if not self._left:
             self._left.extend(key for key, _ in self._selector.select(0))
         if not self._left:

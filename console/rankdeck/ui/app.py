@@ -63,13 +63,11 @@ class RankdeckApp(FrameDiff):
         self.first_job, self.first_replay = "", 0.0
         """Opened once the session is there."""
         self.summary: Counter[Level] = Counter()
-        self.levels: dict[str, Level] = {}
         self.moment: float | None = None
         """Epoch seconds that Fleet and Node show; None: now."""
-        self.judged = 0
-        """Changes whenever a level has changed."""
+        self._levels: dict[str, Level] = {}
+        """Of each node, as it is counted in `summary`."""
         self._changes = session.fleet.follow()
-        self._fresh: set[str] = set()
         self.frame_diff = settings.diff
         self.views_file = settings.views_file
         self._wanted_theme = settings.theme
@@ -208,27 +206,17 @@ class RankdeckApp(FrameDiff):
         fleet = self.session.fleet
         if self._counted is not fleet:
             self._counted, self._changes = fleet, fleet.follow()
-            # The same dictionary for ever: a screen may have looked before this one did.
-            self.levels.clear()
-            self.summary = Counter()
-        changed = self._changes.take()
-        self._fresh |= changed
-        levels = {name: fleet.node(name).health.level for name in changed}
-        if any(self.levels.get(name) is not level for name, level in levels.items()):
+            self._levels, self.summary = {}, Counter()
+        levels = {name: fleet.node(name).health.level for name in self._changes.take()}
+        if any(self._levels.get(name) is not level for name, level in levels.items()):
             # A new one: whoever draws it compares it with the one before.
             summary = self.summary.copy()
-            summary.subtract(self.levels[name] for name in levels if name in self.levels)
+            summary.subtract(self._levels[name] for name in levels if name in self._levels)
             summary.update(levels.values())
             self.summary = summary
-            self.levels.update(levels)
-            self.judged += 1
+            self._levels.update(levels)
         screen = self.top_screen
         self.session.want(screen.wanted_nodes() if screen else frozenset())
-
-    def take_fresh(self) -> frozenset[str]:
-        """Nodes that changed since the last call; for the fleet screen."""
-        fresh, self._fresh = frozenset(self._fresh), set()
-        return fresh
 
     def _answer_host_key(self, accept: bool | None) -> None:
         self.session.answer_host_key(bool(accept))

@@ -32,10 +32,6 @@ class Console(Theme, Protocol):
     palettes: dict[str, Palette]
     summary: Counter[Level]
     """How many nodes are at each level."""
-    levels: dict[str, Level]
-    """Node -> level."""
-    judged: int
-    """Changes whenever a level has changed."""
     moment: float | None
     """Epoch seconds that Fleet and Node show; None: now."""
     views_file: Path
@@ -103,10 +99,6 @@ class Console(Theme, Protocol):
 
     def catch_up(self) -> None:
         """Take over what the session has judged since the last call, and say what is on screen."""
-        ...
-
-    def take_fresh(self) -> frozenset[str]:
-        """Nodes that changed since the last call."""
         ...
 
     def action_help(self) -> None: ...

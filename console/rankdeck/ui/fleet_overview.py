@@ -6,7 +6,7 @@ from functools import lru_cache
 from itertools import chain, islice, zip_longest
 from math import inf
 
-from rankdeck.model.blame import how, who
+from rankdeck.model.ending import how, who
 from rankdeck.model.health import Level, Occurrence, leading
 from rankdeck.model.job import Job, State
 from rankdeck.model.nodeset import fold

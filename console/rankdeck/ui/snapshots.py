@@ -30,13 +30,13 @@ class Snapshot(Protocol):
 
 
 class Now:
-    """The nodes as they are; `levels` are those judged last."""
+    """The nodes as they are."""
 
-    def __init__(self, nodes: Mapping[str, NodeState], levels: Mapping[str, Level]) -> None:
-        self._nodes, self._levels = nodes, levels
+    def __init__(self, nodes: Mapping[str, NodeState]) -> None:
+        self._nodes = nodes
 
     def level(self, name: str) -> Level:
-        return self._levels.get(name, Level.UNKNOWN)
+        return self._nodes[name].health.level
 
     def number(self, column: NodeColumn, name: str) -> float | None:
         return column.number(self._nodes[name])

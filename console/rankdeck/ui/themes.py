@@ -14,9 +14,8 @@ from textual.theme import Theme
 
 from rankdeck.config import document
 from rankdeck.model.health import Level
-from rankdeck.model.states import State
+from rankdeck.model.states import RankStatus, State
 from rankdeck.model.text import LIMIT, TAB, printable
-from rankdeck.rules.rank_status import RankStatus
 
 PREFIX = "sgr/"
 _CODE = re.compile(r"\x1b\[([0-9;:]*)m")
@@ -373,13 +372,13 @@ class Glyphs:
     def state(self, state: State) -> Mark:
         return Mark(self.states[state], STATE_ROLES[state])
 
-    def standing(self, standing: RankStatus) -> Mark:
+    def status(self, status: RankStatus) -> Mark:
         """How a rank shows that wants to be looked at, or was only pulled down."""
         glyph = {
             RankStatus.STALLED: self.levels[Level.WARN],
             RankStatus.VICTIM: self.down,
-        }.get(standing, self.states[State.FAILED])
-        return Mark(glyph, STANDING_ROLES[standing])
+        }.get(status, self.states[State.FAILED])
+        return Mark(glyph, STATUS_ROLES[status])
 
 
 LEVEL_ROLES = {
@@ -397,7 +396,7 @@ STATE_ROLES = {
     State.LOST: "unknown",
 }
 
-STANDING_ROLES = {
+STATUS_ROLES = {
     RankStatus.FIRST: "bad",
     RankStatus.FAILED: "bad",
     RankStatus.STALLED: "warn",

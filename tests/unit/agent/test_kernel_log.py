@@ -16,7 +16,7 @@ from rankdeck_agent import wire
 from rankdeck_agent.collectors.kernel_log import Folding, KernelLogCollector
 from rankdeck_agent.kernel_log import find
 from rankdeck_agent.names import LOG_CLOSED
-from rankdeck_agent.sampler import Beats
+from rankdeck_agent.sampler import Sampler
 from tests.unit.agent.machines import ROOT, write
 
 BOOT = 1_700_000_000
@@ -256,11 +256,11 @@ def test_a_file_that_is_not_there_is_said_in_one_line(tmp_path):
 
 AS_NOBODY = """
 import json, os, sys
-from rankdeck_agent.sampler import Beats
+from rankdeck_agent.sampler import Sampler
 from rankdeck_agent.collectors.kernel_log import KernelLogCollector
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
-beats = Beats([KernelLogCollector(sys.argv[1])])
-taken = [beats.take(limit=5) for _ in range(3)]
+sampler = Sampler([KernelLogCollector(sys.argv[1])])
+taken = [sampler.take(limit=5) for _ in range(3)]
 print(json.dumps({
     "failed": taken[-1].sample.failed,
     "events": [[e.level, e.check, e.text] for beat in taken for e in beat.events],
@@ -269,7 +269,7 @@ print(json.dumps({
 
 
 def seen_by_nobody(root):
-    """What an agent sends that runs as a user without rights, after three beats."""
+    """What an agent sends that runs as a user without rights, after three samples."""
     done = subprocess.run(
         [sys.executable, "-c", AS_NOBODY, str(root)],
         env={**os.environ, "PYTHONPATH": str(ROOT / "agents")},
@@ -314,6 +314,6 @@ def test_a_kernel_that_restricts_its_log_is_told_once_and_as_news():
 def test_a_kernel_log_that_breaks_is_still_trouble(tmp_path):
     (tmp_path / "dev/kmsg").mkdir(parents=True)
 
-    beat = Beats([KernelLogCollector(str(tmp_path))]).take(limit=5)
+    beat = Sampler([KernelLogCollector(str(tmp_path))]).take(limit=5)
 
     assert [(e.level, e.check) for e in beat.events] == [("warn", "agent.kernel")]

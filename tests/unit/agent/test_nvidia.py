@@ -13,7 +13,7 @@ import pytest
 from rankdeck_agent.collectors import nvidia
 from rankdeck_agent.collectors.gpu import GpuCollector
 from rankdeck_agent.collectors.nvidia_calls import CALLS, METRICS
-from rankdeck_agent.sampler import Beats
+from rankdeck_agent.sampler import Sampler
 from tests.support import nvml
 from tests.unit.agent.machines import DATA
 
@@ -276,13 +276,13 @@ def test_a_driver_that_hangs_is_told_and_no_second_process_starts(gpus, machine,
     monkeypatch.setattr(nvidia, "DEADLINE", 2.5)
     until(gpus, answered)
     machine.say("ClockInfo 2 hang")
-    beats = Beats([gpus])
+    sampler = Sampler([gpus])
     process = gpus._nvidia._process._process
 
     deadline, events = time.monotonic() + LIMIT, []
     while not events:
         assert time.monotonic() < deadline
-        beat = beats.take(limit=5)
+        beat = sampler.take(limit=5)
         events += beat.events
         time.sleep(0.1)
 

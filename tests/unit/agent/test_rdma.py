@@ -8,7 +8,7 @@ import pytest
 from rankdeck_agent.collectors.rdma import BASE, RdmaCollector, address
 from rankdeck_agent.files import Tree
 from rankdeck_agent.rdma_counters import SUMS, TOPS, WRAPS
-from rankdeck_agent.sampler import Beats
+from rankdeck_agent.sampler import Sampler
 from rankdeck_agent.wire import METRICS
 from tests.unit.agent.machines import (
     DATA,
@@ -370,9 +370,9 @@ def test_one_file_that_refuses_costs_only_itself(tmp_path, name):
 
 def test_a_port_that_only_fails_is_told_once_between_its_readings(tmp_path):
     hw(tmp_path, "rxe0/1", {"rcvd_seq_err": "x", "send_err": 1})
-    beats = Beats([RdmaCollector(str(tmp_path))])
+    sampler = Sampler([RdmaCollector(str(tmp_path))])
 
-    events = [event for _ in range(4) for event in beats.take(limit=5).events]
+    events = [event for _ in range(4) for event in sampler.take(limit=5).events]
 
     assert events == []
 

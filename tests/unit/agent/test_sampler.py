@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from rankdeck_agent.collectors.base import Reading
-from rankdeck_agent.sampler import Beats
+from rankdeck_agent.sampler import Sampler
 from rankdeck_agent.wire import Event
 
 
@@ -38,8 +38,8 @@ def test_what_is_present_absent_and_failed_is_kept_apart():
     def broken(collector, reading):
         raise OSError(5, "Input/output error")
 
-    beats = Beats([Scripted("x", act), Scripted("y", broken)])
-    beat = beats.take(limit=5)
+    sampler = Sampler([Scripted("x", act), Scripted("y", broken)])
+    beat = sampler.take(limit=5)
 
     assert beat.sample.values["x.a"] == {"": 2}
     assert beat.sample.absent == ("x.b",)
@@ -56,9 +56,9 @@ def test_a_collector_that_raises_loses_its_own_values_and_tells_once(error):
     def broken(collector, reading):
         raise error
 
-    beats = Beats([Scripted("good", put), Scripted("bad", broken)])
+    sampler = Sampler([Scripted("good", put), Scripted("bad", broken)])
 
-    first, second = beats.take(limit=5), beats.take(limit=5)
+    first, second = sampler.take(limit=5), sampler.take(limit=5)
 
     assert first.sample.values["good.a"] == second.sample.values["good.a"] == {"": 1}
     assert [(e.level, e.check) for e in first.events] == [("warn", "agent.bad")]
@@ -74,18 +74,18 @@ def test_a_collector_that_hangs_is_named_once_and_again_when_it_answers():
         free.wait(30)
         put(collector, reading)
 
-    beats = Beats(
+    sampler = Sampler(
         [Scripted("good", put), Scripted("gpu", hang)],
         clock=lambda: clock[0],
         patience=10,
     )
-    late = beats.take(limit=0.05)
+    late = sampler.take(limit=0.05)
     clock[0] = 12.0
-    lost, still = beats.take(limit=0.05), beats.take(limit=0.05)
+    lost, still = sampler.take(limit=0.05), sampler.take(limit=0.05)
     free.set()
-    back = beats.take(limit=5)
+    back = sampler.take(limit=5)
     while "gpu.a" not in back.sample.values:
-        back = beats.take(limit=5)
+        back = sampler.take(limit=5)
         lost.events.extend(back.events)
 
     assert late.sample.values["good.a"] == {"": 1}
@@ -104,15 +104,15 @@ def test_a_thread_that_dies_counts_as_hanging():
     def die(collector, reading):
         raise SystemExit
 
-    beats = Beats(
+    sampler = Sampler(
         [Scripted("good", put), Scripted("dead", die)],
         clock=lambda: clock[0],
         patience=10,
     )
-    beats.take(limit=0.05)
+    sampler.take(limit=0.05)
     clock[0] = 11.0
 
-    beat = beats.take(limit=0.05)
+    beat = sampler.take(limit=0.05)
 
     assert beat.sample.values["good.a"] == {"": 1}
     assert beat.sample.failed["dead.a"].startswith("no answer")
@@ -125,9 +125,9 @@ def test_a_slow_collector_is_read_at_its_own_period_and_its_last_numbers_stay():
         count[0] += 1
         reading.put("slow.a", count[0])
 
-    beats = Beats([Scripted("slow", act, period=10.0)], clock=lambda: clock[0])
+    sampler = Sampler([Scripted("slow", act, period=10.0)], clock=lambda: clock[0])
 
-    values = [beats.take(limit=5).sample.values["slow.a"] for _ in range(3)]
+    values = [sampler.take(limit=5).sample.values["slow.a"] for _ in range(3)]
 
     assert values == [{"": 1}] * 3
 
@@ -144,12 +144,12 @@ def test_what_came_too_late_for_one_beat_is_in_the_next():
             reading.pending.add("x.a")
         reading.put("x.b", count[0])
 
-    beats = Beats([Scripted("x", act)])
-    late = beats.take(limit=0.05)
+    sampler = Sampler([Scripted("x", act)])
+    late = sampler.take(limit=0.05)
     slow.set()
-    while beats._lanes[0].busy:
+    while sampler._workers[0].busy:
         pass
-    next_one, after = beats.take(limit=5), beats.take(limit=5)
+    next_one, after = sampler.take(limit=5), sampler.take(limit=5)
 
     assert late.sample.values.keys() == {"agent.lag"}
     assert next_one.sample.values["x.a"] == {"": 1}
@@ -162,7 +162,7 @@ def test_a_metric_is_failed_or_pending_and_never_both():
         reading.pending |= {"x.a", "x.b"}
         reading.fail(("x.a",), OSError(5, "Input/output error"), "0")
 
-    taken = Beats([Scripted("x", act)]).take(limit=5)
+    taken = Sampler([Scripted("x", act)]).take(limit=5)
 
     assert taken.sample.failed == {"x.a/0": "Input/output error (EIO)"}
     assert taken.pending == {"x.b"}
@@ -173,9 +173,9 @@ def test_an_event_is_told_once_also_by_a_collector_that_is_read_seldom():
         put(collector, reading)
         reading.events.append(Event(1.0, "bad", "kernel.xid", "Xid 79"))
 
-    beats = Beats([Scripted("kernel", act, period=10.0)])
+    sampler = Sampler([Scripted("kernel", act, period=10.0)])
 
-    told = [len(beats.take(limit=5).events) for _ in range(3)]
+    told = [len(sampler.take(limit=5).events) for _ in range(3)]
 
     assert told == [1, 0, 0]
 
@@ -189,12 +189,12 @@ def test_an_event_that_came_while_nobody_waited_is_told_later():
         put(collector, reading)
         reading.events.append(Event(count[0], "bad", "kernel.xid", "Xid 79"))
 
-    beats = Beats([Scripted("kernel", act)])
-    missed = beats.take(limit=0.05)
+    sampler = Sampler([Scripted("kernel", act)])
+    missed = sampler.take(limit=0.05)
     free.set()
     told = []
     while len(told) < 3:
-        told += beats.take(limit=5).events
+        told += sampler.take(limit=5).events
 
     assert missed.events == []
     assert [e.at for e in told] == list(range(1, len(told) + 1))
@@ -209,10 +209,10 @@ def test_collectors_of_one_lane_have_periods_of_their_own():
 
     often, seldom = Scripted("often", act), Scripted("seldom", act, period=1000.0)
     seldom.lane = "often"
-    beats = Beats([often, seldom])
+    sampler = Sampler([often, seldom])
 
     for _ in range(5):
-        values = beats.take(limit=5).sample.values
+        values = sampler.take(limit=5).sample.values
 
     assert reads == {"often": 5, "seldom": 1}
     assert values["seldom.a"] == {"": 1}

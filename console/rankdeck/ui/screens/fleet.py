@@ -11,7 +11,7 @@ from textual.widget import Widget
 from rankdeck.model.health import Level
 from rankdeck.model.nodeset import fold
 from rankdeck.model.text import printable
-from rankdeck.state.fleet import NodeState
+from rankdeck.state.fleet import Changes, NodeState
 from rankdeck.state.fleet_history import FleetPicture
 from rankdeck.ui import fleet_views, formatting, node_actions, query, snapshots
 from rankdeck.ui.fleet_views import FleetView
@@ -60,6 +60,8 @@ class FleetScreen(BaseScreen):
     """Map and table of the nodes."""
 
     screen_name: ClassVar[str] = "fleet"
+    _fleet: object = None
+    """The fleet that is shown: another one once the session is there."""
     _overview_due = True
     _totalled: FleetPicture | None = None
     """The picture of the past up to which all nodes were taken together."""
@@ -77,8 +79,8 @@ class FleetScreen(BaseScreen):
         hint = "words or gpu.temp>80 & state!=ok"
         self.list_filter = ListFilter(self, hint, self._narrowed)
         self._ticks = 0
-        self._fleet: object = None
-        self._instant: Snapshot = Now({}, {})
+        self._changes = Changes(())
+        self._instant: Snapshot = Now({})
         self._arrangement = Arrangement((), lambda _: True, lambda name: (name,))
         self._moved: set[str] = set()
         """Nodes that changed since the rows were put in order."""
@@ -223,20 +225,19 @@ class FleetScreen(BaseScreen):
 
     def tick(self) -> None:
         fleet = self.console.session.fleet
-        changed = self.console.take_fresh()
         known = len(self._states)
         if self._fleet is not fleet or known != fleet.size:
             # Another fleet, or nodes that no file names were found.
-            self._fleet = fleet
+            self._fleet, self._changes = fleet, fleet.follow()
             self._states = {node.name: node for node in fleet.nodes()}
             self._places = {name: place for place, name in enumerate(self._states)}
             self._map_seen = ()
             self._made_up, self._simulated, self._told = {}, Counter(), {}
-            self._instant = Now(self._states, self.console.levels)
-            changed = frozenset(self._states)
+            self._instant = Now(self._states)
             self._arrange()
         if len(self._states) != known:
             self.on_resize()
+        changed = self._changes.take()
         self._moved |= changed
         if self._look_back():
             self._arrange()
@@ -271,9 +272,7 @@ class FleetScreen(BaseScreen):
         shown = self._instant.frame if isinstance(self._instant, Then) else None
         if frame is shown:
             return False
-        self._instant = (
-            Then(self._places, frame) if frame else Now(self._states, self.console.levels)
-        )
+        self._instant = Then(self._places, frame) if frame else Now(self._states)
         self._map_seen = ()
         self.table.refresh()
         return True

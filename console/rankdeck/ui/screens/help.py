@@ -8,7 +8,7 @@ from textual.widget import Widget
 
 from rankdeck.model.health import Level
 from rankdeck.model.job import State
-from rankdeck.rules.rank_status import RankStatus
+from rankdeck.model.states import RankStatus
 from rankdeck.ui import actions, command_actions, commands
 from rankdeck.ui.screens.base import BaseScreen
 from rankdeck.ui.themes import Glyphs
@@ -88,7 +88,7 @@ def _signs(glyphs: Glyphs) -> list[Runs]:
     for state in State:
         mark = glyphs.state(state)
         states.append((f"{mark.glyph} {state}   ", mark.role))
-    for standing in (RankStatus.STALLED, RankStatus.VICTIM):
-        mark = glyphs.standing(standing)
-        states.append((f"{mark.glyph} {standing}   ", mark.role))
+    for status in (RankStatus.STALLED, RankStatus.VICTIM):
+        mark = glyphs.status(status)
+        states.append((f"{mark.glyph} {status}   ", mark.role))
     return [[], [(" Signs", "title")], levels, states, []]

@@ -9,7 +9,7 @@ from textual.geometry import Size
 
 from rankdeck.backends.plans import plan_lines
 from rankdeck.model import text
-from rankdeck.model.blame import how, who
+from rankdeck.model.ending import how, who
 from rankdeck.model.health import leading
 from rankdeck.model.job import Countdown, Explained, FirstFailure, Job, Phase, Progress, Stall
 from rankdeck.model.nodeset import fold, fold_ranks

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Protocol
 
 from textual.widget import Widget
 
-from rankdeck.logs.order import ORDERS, choose, ordered, silence
+from rankdeck.logs.order import ORDERS, choose, ordered, rank_statuses, silence
 from rankdeck.model.job import Job, RankState, State
 from rankdeck.model.nodeset import fold_ranks
+from rankdeck.model.states import RankStatus
 from rankdeck.model.text import printable
 from rankdeck.rules.rank_activity import QUIET, quiet_for
-from rankdeck.rules.rank_status import RankStatus, standings
 from rankdeck.state.jobs import Jobs
 from rankdeck.state.lines import RankLog
 from rankdeck.ui import formatting
@@ -64,9 +64,9 @@ class RankChoice:
         return pinned
 
     def ranks(self, job: Job, lines: Callable[[int], int]) -> tuple[RankState, ...]:
-        """The chosen ranks in their order. That changes only when a state or standing does: tiles stay put."""
+        """The chosen ranks in their order. That changes only when a state or status does: tiles stay put."""
         states: tuple[State, ...] = tuple(one.state for one in job.ranks)
-        known = standings(job)
+        known = rank_statuses(job)
         key = (self.text, self.only, self.order, states, known)
         if key != self._key:
             self._key = key
@@ -167,22 +167,22 @@ class Scene:
         """Ask again, whatever is asked for next."""
         self._watched = ()
 
-    def standings(self, job: Job) -> Mapping[int, RankStatus]:
+    def statuses(self, job: Job) -> Mapping[int, RankStatus]:
         """Who wants to be looked at; found once for each state of the job."""
         if self._judged is None or self._judged[0] is not job:
-            self._judged = job, standings(job)
+            self._judged = job, rank_statuses(job)
         return self._judged[1]
 
     def mark(self, job: Job, one: RankState) -> Mark:
-        """The sign of a rank: of its standing, else of its state."""
-        standing = self.standings(job).get(one.rank)
-        if standing is None:
+        """The sign of a rank: of its status, else of its state."""
+        status = self.statuses(job).get(one.rank)
+        if status is None:
             return self.glyphs.state(one.state)
-        return self.glyphs.standing(standing)
+        return self.glyphs.status(status)
 
     def edge(self, job: Job, one: RankState) -> str:
         """The role of the frame around a rank; "" for the usual one."""
-        return EDGES.get(self.standings(job).get(one.rank, RankStatus.VICTIM), "")
+        return EDGES.get(self.statuses(job).get(one.rank, RankStatus.VICTIM), "")
 
     def title(self, job: Job, one: RankState) -> list[Run]:
         """A rank in a few words: state, number, node, how it ended or how long it is silent."""
@@ -199,14 +199,14 @@ class Scene:
 
     def _said(self, job: Job, one: RankState, role: str) -> list[Run]:
         """How it ended, how long it is silent, else its state."""
-        standing = self.standings(job).get(one.rank)
+        status = self.statuses(job).get(one.rank)
         ending = formatting.ending(one.exit_code, one.signal)
         if ending and one.state is not State.DONE:
-            more = standing in (RankStatus.FIRST, RankStatus.VICTIM)
-            return [(ending, role), *([optional(str(standing), role)] if more else [])]
+            more = status in (RankStatus.FIRST, RankStatus.VICTIM)
+            return [(ending, role), *([optional(str(status), role)] if more else [])]
         if one.state is not State.RUNNING:
             return [(str(one.state), role)]
-        stuck = standing is RankStatus.STALLED
+        stuck = status is RankStatus.STALLED
         told = self.jobs.told(job.id) if job.clock is None else None
         latest = max((other.heard or 0.0 for other in job.ranks), default=0.0)
         behind = silence(one, latest)
@@ -214,7 +214,7 @@ class Scene:
         if quiet >= QUIET or behind >= BEHIND:
             word = [optional("stalled", "warn")] if stuck else []
             return [(f"silent {formatting.age(quiet)}", "warn"), *word, *_doing(one)]
-        return [(str(standing), "warn") if stuck else (str(one.state), role)]
+        return [(str(status), "warn") if stuck else (str(one.state), role)]
 
     def now(self, job: Job) -> float:
         """The moment that is shown: now, or that of a replay."""

@@ -101,11 +101,18 @@ class Canvas(Widget, inherit_bindings=False):
         return self.painted(y, self.size.width)
 
     def painted(self, y: int, width: int) -> Strip:
-        """Line `y` in as many cells."""
-        runs = self.line(y, width)
+        """Line `y` in exactly `width` cells. A role `name@surface` overrides the surface of the line."""
+        runs, surface = self.line(y, width), self.surface_of(y)
         if self.theme.ascii:
             runs = [(in_ascii(text), role) for text, role in runs]
-        return strip(runs, width, self.palette, self.surface_of(y))
+        style, cells = self.palette.style, 0
+        segments: list[Segment] = []
+        for text, role in runs:
+            if text:
+                segments.append(Segment(text, style(role, surface)))
+                cells += len(text) if text.isascii() else cell_len(text)
+        # Told how long it is, nobody has to count again.
+        return Strip(segments, cells).adjust_cell_length(width, style("text", surface))
 
 
 def in_ascii(text: str) -> str:
@@ -116,18 +123,6 @@ def in_ascii(text: str) -> str:
     text = text.replace("°C", " C")
     signs = (c if c.isascii() else PLAIN.get(c, "?") * cell_len(c) for c in text)
     return "".join(signs)
-
-
-def strip(runs: Runs, width: int, palette: Palette, surface: str = "background") -> Strip:
-    """The runs as exactly `width` cells. A role `name@surface` overrides the surface."""
-    style, cells = palette.style, 0
-    segments: list[Segment] = []
-    for text, role in runs:
-        if text:
-            segments.append(Segment(text, style(role, surface)))
-            cells += len(text) if text.isascii() else cell_len(text)
-    # Told how long it is, nobody has to count again.
-    return Strip(segments, cells).adjust_cell_length(width, style("text", surface))
 
 
 def merge(runs: Sequence[Run]) -> list[Run]:
