@@ -164,6 +164,13 @@ class Suspects:
     proven: frozenset[Side] = frozenset()
     """Sides that somebody got full speed from."""
 
+    def names(self, most: int) -> str:
+        """`n3 sends, n5→n9 and 4 more`; "" where nothing is suspected."""
+        sides = (f"{end.node} {role.value}" for end, role in self.sides)
+        found = list(dict.fromkeys((*sides, *(f"{a.node}→{b.node}" for a, b in self.paths))))
+        more = len(found) - most
+        return ", ".join(found[:most]) + (f" and {more} more" if more > 0 else "")
+
 
 def find_suspects(slow: Iterable[Path], full: Iterable[Path]) -> Suspects:
     """Name the worst end, take its pairs away, and look again until the rest is single paths.
