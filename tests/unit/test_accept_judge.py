@@ -244,12 +244,37 @@ def test_two_nodes_are_judged_by_their_two_directions() -> None:
     assert "swap cable or port" in bad.verdicts[0].sentence
 
 
+def confirmed(runs: Iterable[Measurement], value: float = 0.0) -> list[Measurement]:
+    """The same measured again, with another value where one is given."""
+    return [replace(one, stage=Stage.CONFIRM, round=9, value=value or one.value) for one in runs]
+
+
+def test_of_three_nodes_a_path_that_was_slow_once_is_measured_again_before_it_is_named() -> None:
+    three = [one for one in recorded("healthy") if {one.sender, one.receiver} <= {"n1", "n2", "n3"}]
+    pair = {"n1", "n2"}
+    once = [
+        replace(one, value=30.0) if {one.sender, one.receiver} == pair else one for one in three
+    ]
+    slow = [one for one in once if {one.sender, one.receiver} == pair]
+
+    doubt = judge(once, MEGABITS)
+    calm = judge([*once, *confirmed(slow, value=95.0)], MEGABITS)
+    sure = judge([*once, *confirmed(slow)], MEGABITS)
+
+    assert (doubt.verdicts, doubt.accepted) == ((), False)
+    assert {frozenset((a.node, b.node)) for a, b in doubt.open.paths} == {frozenset(pair)}
+    assert calm.accepted
+    assert named(sure) == [(Kind.PAIR, "n1–n2")]
+
+
 def test_two_nodes_are_judged_rail_by_rail() -> None:
     pair = [one for one in railed({("n1", 2)}) if {one.sender, one.receiver} == {"n1", "n2"}]
     named_rails = replace(MEGABITS, rails=("mlx5_0", "mlx5_1", "mlx5_2", "mlx5_3"))
 
-    judged = judge(pair, named_rails)
+    once = judge(pair, named_rails)
+    judged = judge([*pair, *confirmed(pair)], named_rails)
 
+    assert (once.verdicts, once.accepted) == ((), False)
     assert [one.subject for one in judged.verdicts] == [
         "n1→n2 on rail 2 (mlx5_2)",
         "n2→n1 on rail 2 (mlx5_2)",
@@ -296,6 +321,33 @@ def test_a_path_that_drops_twice_is_measured_again_and_unsteady_if_it_drops_agai
     assert [(a.node, b.node) for a, b in judge(twice, MEGABITS).open.paths] == [("n2", "n6")]
     assert judge(calm, MEGABITS).accepted
     assert [one.answer for one in judge(shaky, MEGABITS).verdicts] == [Answer.UNSTEADY]
+
+
+def test_a_node_that_drops_with_most_partners_is_unsteady_and_not_its_paths() -> None:
+    runs = [
+        replace(one, value=30.0) if one.sender == "n4" and one.repeat >= 2 else one
+        for one in recorded("healthy")
+    ]
+    two = [one for one in runs if one.sender == "n4" and one.receiver in ("n1", "n2")]
+    again = confirmed([*two, *(replace(one, value=30.0) for one in two)])
+
+    (verdict,) = judge([*runs, *again], MEGABITS).verdicts
+
+    assert (verdict.kind, verdict.answer, verdict.nodes) == (Kind.SENDS, Answer.UNSTEADY, ("n4",))
+    assert "n4 sends between 30 Mb/s and" in verdict.sentence
+    assert "now and then with 7 of 7 partners" in verdict.sentence
+
+
+def test_a_node_to_which_next_to_nothing_gets_through_is_told_to_look_at_its_mtu() -> None:
+    runs = [
+        replace(one, value=0.12) if "n3" in (one.sender, one.receiver) else one
+        for one in recorded("healthy")
+    ]
+
+    (verdict,) = judge(runs, MEGABITS).verdicts
+
+    assert (verdict.subject, verdict.nodes) == ("n3", ("n3",))
+    assert "packets are lost; compare the MTU" in verdict.sentence
 
 
 # ---- runs that fail

@@ -359,7 +359,7 @@ OTHERS = (
     ("osu", OSU, Status.MEASURED, 1940.25, ""),
     ("osu", OSU_REDUCE, Status.MEASURED, 1000.1, ""),
     ("osu", OSU.replace("1940.25  Pass", "1940.25  Fail"), FAILED, None, "wrong values at 4194304"),
-    ("osu", "osu_bw: command not found", NOT_MEASURED, None, "no result row"),
+    ("osu", "osu_bw: command not found", NOT_MEASURED, None, "it did not run"),
     ("stream", STREAM + VALID, Status.MEASURED, 12345.6, ""),
     ("stream", STREAM, NOT_MEASURED, None, "Solution Validates"),
     ("stream", VALID, NOT_MEASURED, None, "Triad"),

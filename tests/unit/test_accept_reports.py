@@ -15,8 +15,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from rankdeck.acceptance.heatmap import headline
 from rankdeck.acceptance.measurement import Answer
 from rankdeck.acceptance.run import AcceptanceRun, Progress, cells
+from rankdeck.cli.accept import outcome
 from rankdeck.errors import RankdeckError
 from rankdeck.model.acceptance import Outcome, Stage
+from rankdeck.model.cluster import Cluster
 from rankdeck.reports.acceptance_files import report_files, write_reports
 from rankdeck.reports.acceptance_page import acceptance_page
 from rankdeck.rules.secrets import Secrets
@@ -116,6 +118,8 @@ def test_suspects_that_were_not_confirmed_are_named() -> None:
     run = made_run(8, lambda a, b: 2.0 if (a, b) == ("n2", "n6") else healthy(a, b))
 
     assert "iperf3: suspected and not confirmed: n2→n6." in acceptance_page(run, 0.0)
+    printed = outcome(run, Cluster(name="lab", nodes=()))
+    assert "suspected, and not measured again: n2→n6 (iperf3)" in printed
 
 
 def test_what_was_not_measured_has_another_colour_than_what_failed() -> None:

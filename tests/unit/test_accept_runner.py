@@ -91,7 +91,7 @@ def test_a_node_that_sends_slowly_is_named_and_no_other(site: Site) -> None:
 def test_a_pair_that_hangs_is_cancelled_and_named_and_the_run_goes_on(
     site: Site, monkeypatch
 ) -> None:
-    monkeypatch.setattr("rankdeck.acceptance.work.SHORTEST", 0.05)
+    monkeypatch.setattr("rankdeck.acceptance.work.SHORTEST", 2.0)
     monkeypatch.setattr("rankdeck.acceptance.work.PATIENCE", 0.0)
     monkeypatch.setattr(measure, "_LOOK", 0.02)
     runner, means = site.runner(lambda a, b: None if {a, b} == {"n2", "n6"} else 0.095)
@@ -125,6 +125,26 @@ def test_a_path_of_which_nothing_was_learned_is_named_and_not_accepted(site: Sit
     assert (verdict.answer, verdict.nodes) == (view.Answer.NOT_MEASURED, ())
 
 
+@pytest.mark.parametrize("gone", [{"n5"}, {"n5", "n6"}])
+def test_a_node_that_dies_meanwhile_is_not_good_and_its_paths_are_one_sentence(
+    site: Site, gone: set[str]
+) -> None:
+    runner, _ = site.runner(full)
+    asyncio.run(runner.go("r1", PLAN))
+    lost = [
+        replace(one, outcome=Outcome.NOT_MEASURED, value=None, text="it rests: no route")
+        if gone & {one.sender, one.receiver} and one.round > 3 else one
+        for one in site.results()
+    ]  # fmt: skip
+
+    found = view.judged(PLAN, lost, {}, {})
+
+    assert [one.nodes for one in found.verdicts] == [(node,) for node in sorted(gone)]
+    assert "partners: it rests: no route" in found.verdicts[0].sentence
+    assert {node for node, answer in found.answers.items() if not answer.accepted} == gone
+    assert {found.answers[node] for node in gone} == {view.Answer.NOT_MEASURED}
+
+
 def test_a_measurement_that_its_scheduler_never_starts_is_no_fault_of_the_nodes(site: Site) -> None:
     _, means = site.runner(lambda a, b: None)
     means.chooses_nodes = True
@@ -137,7 +157,7 @@ def test_a_measurement_that_its_scheduler_never_starts_is_no_fault_of_the_nodes(
 
 
 def test_nodes_on_which_something_is_left_rest_until_it_is_gone(site: Site, monkeypatch) -> None:
-    monkeypatch.setattr("rankdeck.acceptance.work.SHORTEST", 0.05)
+    monkeypatch.setattr("rankdeck.acceptance.work.SHORTEST", 2.0)
     monkeypatch.setattr("rankdeck.acceptance.work.PATIENCE", 0.0)
     monkeypatch.setattr(measure, "_LOOK", 0.02)
     runner, means = site.runner(

@@ -1,6 +1,7 @@
 """Outputs of other versions and options of the programs: read rightly, or not at all."""
 
 import json
+import re
 
 import pytest
 
@@ -334,3 +335,175 @@ def test_hpcc_that_says_no_success_is_quoted() -> None:
     (one,) = read("hpcc", recorded("hpcc").replace("Success=1", "Success=0"))
 
     assert (one.status, "`Success=0`" in one.text) == (FAILED, True)
+
+
+# ---- what went wrong before there was a result, and who says so
+
+NCCL = table(row(64, 3.0, 2.85))
+BEGUN = DEVICES + HEAD
+TIME_LIMIT = (
+    "slurmstepd: error: *** STEP 7.0 ON n1 CANCELLED AT 2026-11-22T00:00:00 DUE TO TIME LIMIT ***\n"
+)
+OSU_BEGUN = "# OSU MPI Bandwidth Test v7.4\n# Size      Bandwidth (MB/s)\n1 1.2\n2 2.4\n4 4.8\n"
+
+
+@pytest.mark.parametrize(
+    ("recipe", "output", "status", "words"),
+    [
+        ("nccl-tests", BEGUN + TIME_LIMIT, NOT_MEASURED, "it was stopped: `slurmstepd"),
+        ("osu", OSU_BEGUN + TIME_LIMIT, NOT_MEASURED, "it was stopped: `slurmstepd"),
+        ("osu", OSU_BEGUN + "srun: error: n1: task 0: Exited with exit code 1\n", FAILED, "n1: task 0"),
+        ("nccl-tests", BEGUN + "srun: error: Node failure on n2\n" + TIME_LIMIT, FAILED, "Node failure on n2"),
+        ("nccl-tests", BEGUN + "srun: error: n2: tasks 2-3: Killed\n", FAILED, "n2: tasks 2-3"),
+        ("stream", "srun: error: n2: task 0: Segmentation fault (core dumped)\n", FAILED, "n2: task 0"),
+        ("nccl-tests", "There are not enough slots available in the system\n", NOT_MEASURED, "not enough slots"),
+        ("nccl-tests", "ssh: connect to host n2 port 22: Connection refused\n", NOT_MEASURED, "host n2 port 22"),
+        ("nccl-tests", "a: libc.so.6: version `GLIBC_2.34' not found (required by a)\n", NOT_MEASURED, "did not run"),
+        ("ib_write_bw", "Couldn't allocate MR\n", NOT_MEASURED, "Couldn't allocate MR"),
+        ("ib_write_bw", " Port number 1 state is Down\n", NOT_MEASURED, "state is Down"),
+        ("ib_write_bw", "* Waiting for client to connect... *\n", NOT_MEASURED, "no client came"),
+        ("ib_write_bw", " Completion with error at client\n Failed status 12: wr_id 0 syndrom 0x81\n", FAILED, "did not answer"),
+        ("iperf3", "Client connecting to 10.0.0.2, TCP port 5001\n", NOT_MEASURED, "iperf 2"),
+        ("stream", b"\x1f\x8b\x08\0\0", NOT_MEASURED, "unpack it first"),
+    ],
+)  # fmt: skip
+def test_the_line_that_says_why_there_is_no_result_is_quoted(
+    recipe: str, output: str | bytes, status: Status, words: str
+) -> None:
+    (one,) = read(recipe, output)
+
+    assert (one.status, one.value) == (status, None)
+    assert words in one.text
+
+
+def test_a_result_that_is_whole_does_not_become_less_by_what_came_after_it() -> None:
+    (one,) = read("nccl-tests", NCCL + "srun: error: n2: task 3: Segmentation fault\n" + TIME_LIMIT)
+
+    assert (one.status, one.value) == (MEASURED, 2.85)
+
+
+@pytest.mark.parametrize("mark", [">", "> ", "| "])
+def test_a_table_in_a_mail_is_read_or_not_measured_but_never_called_wrong(mark: str) -> None:
+    (one,) = read("nccl-tests", "".join(mark + line for line in NCCL.splitlines(keepends=True)))
+
+    assert (one.status, one.value) == (
+        (MEASURED, 2.85) if mark.startswith(">") else (NOT_MEASURED, None)
+    )
+
+
+# ---- what several nodes said, each for itself
+
+STREAM = (
+    "STREAM version $Revision: 5.10 $\nFunction    Best Rate MB/s  Avg time     Min time     Max time\n"
+    "Copy:  {rate}  0.1 0.1 0.1\n\nTriad:           {rate}     0.1  0.1  0.1\n"
+    "Solution Validates: avg error less than 1.000000e-13 on all three arrays\n"
+)
+MISSING = "bash: line 1: stream_c.exe: command not found\n"
+SAID = {"n1": STREAM.format(rate="215500.1"), "n2": STREAM.format(rate="98000.1"), "n3": MISSING}
+
+
+def _tagged(tag: str) -> str:
+    """The lines of all nodes in turn, each behind the tag of its node."""
+    lines = {who: said.splitlines(keepends=True) for who, said in SAID.items()}
+    longest = max(map(len, lines.values()))
+    return "".join(
+        tag.format(who=who, task=who[1:]) + own[number]
+        for number in range(longest)
+        for who, own in lines.items()
+        if number < len(own)
+    )
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        _tagged("{who}: "),
+        _tagged("{task}: "),
+        _tagged("[1,{task}]<stdout>: "),
+        _tagged("[pod/{who}/main] "),
+        "".join(f"----------------\n{who}\n----------------\n{said}" for who, said in SAID.items()),
+        "".join(f"---------------\n{who} (1)\n---------------\n{said}" for who, said in SAID.items()),
+        "".join(f"{who} | CHANGED | rc=0 >>\n{said}" for who, said in SAID.items()),
+    ],
+    ids=["pdsh", "srun -l", "mpirun", "kubectl", "dshbak", "clush -b", "ansible"],
+)  # fmt: skip
+def test_each_node_that_ran_a_program_for_itself_has_its_own_result(output: str) -> None:
+    fast, slow, missing = read("stream", output)
+
+    assert (fast.value, slow.value, missing.status) == (215500.1, 98000.1, NOT_MEASURED)
+    assert [re.sub(r"\D", "", one.hosts[0]) for one in (fast, slow, missing)] == ["1", "2", "3"]
+    assert fast.text.startswith(f"{fast.hosts[0]}: 215500 MB/s")
+    assert "command not found" in missing.text
+
+
+# ---- OSU, IMB, GPUs
+
+
+def test_a_table_of_osu_that_ends_early_may_have_been_cut() -> None:
+    (early,) = read("osu", OSU_BEGUN)
+    (asked,) = read("osu", OSU_BEGUN.replace("1 1.2\n2 2.4\n", ""))
+
+    assert (early.status, early.value) == (NOT_MEASURED, None)
+    assert "the table ends at 4 B" in early.text
+    assert asked.value == 4.8
+
+
+def test_tables_without_sizes_and_without_number_signs_are_read() -> None:
+    head = "OSU MPI Bandwidth Test v5.0\nSize       Bandwidth (MB/s)\n1 1.2\n4194304  12000.5\n"
+    barrier = "# OSU MPI Barrier Latency Test v7.4\n# Avg Latency(us)\n             12.34\n"
+    full = "# Avg Latency(us)   Min Latency(us)   Max Latency(us)  Iterations\n  12.34  10.01  14.56  1000\n"
+    other = "# Size           Overall(us)       Compute(us)    Pure Comm.(us)        Overlap(%)\n1048576  46.72  24.67  23.24  5.15\n"
+    imb = IMB.partition("       #bytes")[0] + " #repetitions  t_min[usec]  t_max[usec]  t_avg[usec]\n 1000  1.02  1.03  1.02\n"  # fmt: skip
+
+    assert [values("osu", one) for one in (head, barrier, full, other)] == [[12000.5], [12.34], [14.56], [46.72]]  # fmt: skip
+    assert values("imb", imb.format(ranks=2) + END) == [1.03]
+
+
+@pytest.mark.parametrize(
+    ("gpu", "limited"),
+    [
+        ("NVIDIA H100 80GB HBM3", True),
+        ("NVIDIA A100-SXM4-80GB", True),
+        ("NVIDIA H200", True),
+        ("NVIDIA GH200 480GB", False),
+        ("NVIDIA GB200", False),
+        ("NVIDIA H100 PCIe", False),
+        ("NVIDIA A100-PCIE-40GB", False),
+        ("NVIDIA H200 NVL", False),
+    ],
+)
+def test_limits_of_a_gpu_are_not_those_of_another_card_of_its_generation(
+    gpu: str, limited: bool
+) -> None:
+    devices = "".join(
+        f"#  Rank  {rank} Group  0 Pid 18 on n{rank // 8} device  {rank % 8} [0x1{rank}] {gpu}\n"
+        for rank in range(16)
+    )
+    (one,) = read("nccl-tests", devices + HEAD + row(64, 30, 31) + FOOT)
+
+    assert (one.grade == "slow") is limited
+
+
+# ---- iperf3 over a path that loses what is large
+
+NOTHING_CAME = {
+    "intervals": [{"sum": {"bytes": 87040}}],
+    "end": {"sum_received": {"bits_per_second": 0}},
+}
+
+
+@pytest.mark.parametrize(
+    "output", [json.dumps(NOTHING_CAME), BIDIR.replace("8.50 Gbits", "0.00 bits")]
+)
+def test_a_connection_over_which_nothing_arrives_is_a_failure(output: str) -> None:
+    one = read("iperf3", output)[0]
+
+    assert (one.status, one.value) == (FAILED, None)
+    assert "compare the MTU of both ends" in one.text
+
+
+def test_losses_stand_behind_the_value_of_udp_in_its_text_too() -> None:
+    line = "[  5]   0.00-10.04  sec  1.25 MBytes  1.05 Mbits/sec  0.012 ms  90/906 (9.9%)  receiver"
+    (one,) = read("iperf3", f"Connecting to host n2, port 5201\n{line}\n\niperf Done.\n")
+
+    assert "(9.9 % lost)" in one.text

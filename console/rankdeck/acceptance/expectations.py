@@ -6,6 +6,7 @@ OCI's `multi_node_active_healthcheck.py` (oci-hpc).
 """
 
 import math
+import re
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -47,6 +48,7 @@ GPUS = (
 )
 _FAIR_ACROSS = 0.858
 """Of OCI's limit: 185 for A100 is 0.944 of what the links carry (196), and 0.9 × 0.9 of that is fair."""
+_CARDS = frozenset({"PCIE", "NVL", "MIG"})
 _FULL = 8
 """GPUs of a node that the published limits are of."""
 _QPS = "look at the QPs per connection (NCCL_IB_QPS_PER_CONNECTION) and the HCA list (NCCL_IB_HCA)"
@@ -104,11 +106,19 @@ def rdma_write(reading: Reading, known: Known) -> Expected | None:
     )
 
 
+def gpu_class(name: str) -> GpuClass | None:
+    """By a whole word: a GH200 is no H200, and the PCIe cards of a generation have not its links."""
+    words = re.split(r"[^A-Z0-9]+", name.upper())
+    if not _CARDS.isdisjoint(words):
+        return None
+    return next((one for one in GPUS if one.word in words), None)
+
+
 def gpu_network(reading: Reading, known: Known) -> Expected | None:
     """Of an all_reduce: NVLink inside a node, the published limit across nodes, or one link."""
     hosts, ranks = len(reading.hosts), reading.ranks or 0
     name = known.gpu or reading.facts.get("gpu", "")
-    kind = next((one for one in GPUS if one.word in name), None)
+    kind = gpu_class(name)
     if hosts > 1 and ranks == hosts:
         return _one_link(reading, known)
     if kind is None or ranks < _FULL or ranks % _FULL:

@@ -8,7 +8,6 @@ ends are good elsewhere: so node, direction and path are told apart.
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import median
 
 from rankdeck.acceptance.leaves import (
     LeafFault,
@@ -34,17 +33,26 @@ from rankdeck.acceptance.measurement import (
 )
 from rankdeck.acceptance.recipe import Status
 from rankdeck.acceptance.suspects import (
+    BLATANT,
     Context,
     Evidence,
     Facts,
     Role,
     Side,
     Suspects,
+    again,
     confirmations,
     confirmed,
+    doubted,
+    dropping,
     facts_of,
+    far_slower,
     find_suspects,
     kind_of,
+    steady,
+    unsteady_paths,
+    unsteady_sides,
+    usual,
 )
 from rankdeck.model.acceptance import Stage
 from rankdeck.model.text import figures
@@ -106,11 +114,7 @@ def judge(done: Iterable[Measurement], context: Context) -> Judgement:
     if not facts.speeds:
         return Judgement(verdicts=(), open=Suspects(), nodes=_answers(facts, ()), populations={})
     if facts.few:
-        verdicts = (*_few(facts), *_broken(facts, ()).verdicts)
-        return Judgement(
-            verdicts=verdicts, open=Suspects(), nodes=_answers(facts, verdicts), populations=facts.populations,
-            notes=("fewer than four nodes: judged by ceiling, by the two directions, and by what only a third node exceeds by half",), flaws=_flaws(facts),
-        )  # fmt: skip
+        return _judge_few(facts)
     if not facts.populations:
         verdicts = (_all_fail(facts),)
         return Judgement(verdicts=verdicts, open=Suspects(), nodes=_answers(facts, verdicts), populations={})  # fmt: skip
@@ -133,7 +137,7 @@ def judge(done: Iterable[Measurement], context: Context) -> Judgement:
     )
     return Judgement(
         verdicts=verdicts,
-        open=Suspects(open_sides, (*open_paths, *broken.open, *_dropping(facts)), suspects.proven),
+        open=Suspects(open_sides, (*open_paths, *broken.open, *dropping(facts)), suspects.proven),
         nodes=_answers(facts, verdicts),
         populations=facts.populations,
         leaves=context.leaves or find_leaves(facts.slow, full),
@@ -284,7 +288,10 @@ def _end_verdict(facts: Facts, node: str, sides: Mapping[Side, Evidence]) -> Ver
     paths = [_path(side, other) for side, evidence in sides.items() for other in evidence.slow]
     answer = _answer_of(facts, node, [facts.speeds[path] for path in paths])
     counted = _counted(facts, sides)
-    if 0 < len(slow_rails) < len(rails):
+    most = max(facts.speeds[path] for path in paths)
+    if 0 < most < _TRICKLE * facts.population_of(paths[0]).median:
+        kind, what = Kind.NODE, _LOSSES
+    elif 0 < len(slow_rails) < len(rails):
         kind, what = (
             Kind.HCA,
             f"on port {', '.join(map(facts.rail, slow_rails))} alone: that HCA, its slot or its cable",
@@ -300,6 +307,11 @@ def _end_verdict(facts: Facts, node: str, sides: Mapping[Side, Evidence]) -> Ver
         kind=kind, subject=node, answer=answer, nodes=(node,),
         sentence=f"{node} {_does(facts, kind, answer, paths)} {counted}: {what}{facts.note(node)}",
     )  # fmt: skip
+
+
+_TRICKLE = 0.05
+"""Share of the others' speed below which packets are lost, and nothing is merely slow."""
+_LOSSES = "so little that packets are lost; compare the MTU of its port, of its switch port and of the others, and look for errors of the cable"
 
 
 def _does(facts: Facts, kind: Kind, answer: Answer, paths: Sequence[Path]) -> str:
@@ -386,36 +398,51 @@ def _pair_verdict(facts: Facts, path: Path, *, both: bool) -> Verdict:
 
 
 def _unsteady(facts: Facts) -> tuple[Verdict, ...]:
-    return tuple(_shaky(facts, path) for path in _unsteady_paths(facts))
+    """Nodes whose paths are unsteady, and each other such path for itself."""
+    paths = unsteady_paths(facts)
+    nodes: defaultdict[str, set[Path]] = defaultdict(set)
+    for side, evidence in unsteady_sides(facts, paths).items():
+        nodes[side[0].node] |= {_path(side, other) for other in evidence.slow}
+    whole = set[Path]().union(*nodes.values())
+    return (
+        *(_shaky_node(facts, node, sorted(some)) for node, some in nodes.items()),
+        *(_shaky(facts, path) for path in paths if path not in whole),
+    )
 
 
-def _unsteady_paths(facts: Facts) -> list[Path]:
-    """Those whose best is full, and of whose repeats half or more dropped when they were measured again."""
-    fine = {
-        path: _again(_steady(runs)) for path, runs in facts.runs.items() if path not in facts.slow
+_UNSTEADY = "errors on the cable, throttling, or other traffic"
+
+
+def _shaky_node(facts: Facts, node: str, paths: Sequence[Path]) -> Verdict:
+    """`n4 sends between 30 and 96, dropped with 5 of 5 partners`."""
+    sends = {path[0].node == node for path in paths}
+    does, kind = ("sends", Kind.SENDS) if sends == {True} else ("receives", Kind.RECEIVES)
+    if len(sends) > 1:
+        does, kind = "reaches", Kind.NODE
+    mine = [path for path in facts.runs if any(path[int(not way)].node == node for way in sends)]
+    met = {end.node for path in mine for end in path} - {node}
+    dropped = {end.node for path in mine if drops(steady(facts.runs[path])) for end in path} - {
+        node
     }
-    return [
-        path
-        for path, runs in fine.items()
-        if (count := drops(runs)) >= _TWICE and 2 * count >= len(runs)
+    speeds = [
+        speed
+        for path in paths
+        for one in steady(facts.runs[path])
+        if (speed := one.speed) is not None
     ]
-
-
-def _again(runs: Iterable[Measurement]) -> tuple[Measurement, ...]:
-    return tuple(one for one in runs if one.stage is Stage.CONFIRM)
-
-
-def _steady(runs: Iterable[Measurement]) -> tuple[Measurement, ...]:
-    """Those that gave a value: what failed is told for itself."""
-    return tuple(one for one in runs if one.status is not Status.FAILED)
+    text = (
+        f"{node} {does} between {facts.shown(min(speeds))} and {facts.shown(max(speeds))}, "
+        f"now and then with {len(dropped)} of {len(met)} partners: {_UNSTEADY}{facts.note(node)}"
+    )
+    return Verdict(kind=kind, subject=node, answer=Answer.UNSTEADY, sentence=text, nodes=(node,))
 
 
 def _shaky(facts: Facts, path: Path) -> Verdict:
-    subject, runs = facts.named(path), _steady(facts.runs[path])
+    subject, runs = facts.named(path), steady(facts.runs[path])
     worst = min(speed for one in runs if (speed := one.speed) is not None)
     text = (
         f"{subject} between {facts.shown(worst)} and {facts.shown(facts.speeds[path])} in {len(runs)} runs: "
-        "errors on the cable, throttling, or other traffic"
+        f"{_UNSTEADY}"
     )
     return Verdict(kind=Kind.PAIR, subject=subject, answer=Answer.UNSTEADY, sentence=text)
 
@@ -442,8 +469,8 @@ def _broken(facts: Facts, ends: Iterable[Verdict]) -> _Broken:
     rest = [path for path in loose if path not in sure]
     return _Broken(
         (*nodes, *(_broken_path(facts, path, failures[path]) for path in sure)),
-        tuple(path for path in rest if not _again(facts.runs[path])),
-        tuple(_once(facts, path, failures[path]) for path in rest if _again(facts.runs[path])),
+        tuple(path for path in rest if not again(facts.runs[path])),
+        tuple(_once(facts, path, failures[path]) for path in rest if again(facts.runs[path])),
     )
 
 
@@ -488,22 +515,13 @@ def _once(facts: Facts, path: Path, failed: Sequence[Measurement]) -> str:
 
 def _flaws(facts: Facts) -> dict[tuple[str, str], Answer]:
     """What the cell of a path says besides its best run."""
-    found = {(a.node, b.node): Answer.UNSTEADY for a, b in _unsteady_paths(facts)}
-    found |= {(a.node, b.node): Answer.SLOW for a, b in (_far_slower(facts) if facts.few else ())}
+    found = {(a.node, b.node): Answer.UNSTEADY for a, b in unsteady_paths(facts)}
+    found |= {(a.node, b.node): Answer.SLOW for a, b in (far_slower(facts) if facts.few else ())}
     for (a, b), runs in facts.runs.items():
         failed = [one for one in runs if one.status is Status.FAILED]
         if failed and _is_sure(facts, failed):
             found[a.node, b.node] = _failure(failed)
     return found
-
-
-def _dropping(facts: Facts) -> tuple[Path, ...]:
-    """Paths that dropped twice and were not measured again: once is somebody else's traffic."""
-    return tuple(
-        path
-        for path, runs in facts.runs.items()
-        if path not in facts.slow and not _again(runs) and drops(_steady(runs)) >= _TWICE
-    )
 
 
 # ---- the whole
@@ -527,8 +545,6 @@ def _configuration(facts: Facts) -> tuple[Verdict, ...]:
     )  # fmt: skip
 
 
-_BLATANT = 1.5
-"""Times the others: so much no disturbance explains where there are too few nodes to know how they scatter."""
 _MOSTLY_SLOW = 3
 """Nodes besides a fast pair up to which the pair may be the only one that is well."""
 
@@ -536,7 +552,7 @@ _MOSTLY_SLOW = 3
 def _fast_pair(facts: Facts) -> tuple[Verdict, ...]:
     """Two nodes that are faster with each other than anybody else: they are well, or share a machine or a switch."""
     everybody = {end.node for path in facts.speeds for end in path}
-    fast = next(by_gap(facts.speeds, _BLATANT), frozenset[Path]())
+    fast = next(by_gap(facts.speeds, BLATANT), frozenset[Path]())
     two = sorted({end.node for path in fast for end in path})
     rest = sorted(everybody.difference(two))
     if len(two) != 2 or len(rest) > _MOSTLY_SLOW or fast & facts.slow:
@@ -560,21 +576,31 @@ def _all_fail(facts: Facts) -> Verdict:
     )  # fmt: skip
 
 
+def _judge_few(facts: Facts) -> Judgement:
+    """Fewer than four nodes have no population."""
+    once = doubted(facts)
+    slow = () if once else _few(facts)
+    verdicts = (
+        *_configuration(facts),
+        *_failing(facts),
+        *slow,
+        *_broken(facts, ()).verdicts,
+        *_unsteady(facts),
+    )
+    return Judgement(
+        verdicts=verdicts, open=Suspects(paths=once), nodes=_answers(facts, verdicts), populations=facts.populations,
+        notes=("fewer than four nodes: judged by ceiling, by the two directions, and by what only a third node exceeds by half",), flaws=_flaws(facts),
+    )  # fmt: skip
+
+
 def _few(facts: Facts) -> tuple[Verdict, ...]:
     """Two or three nodes: against the ceiling, the other rails, and the other direction, or the third node."""
-    slow = _far_slower(facts)
+    slow = far_slower(facts)
     suspects = find_suspects(slow, {path for path, speed in facts.speeds.items() if speed} - slow)
-    found = [*_configuration(facts), *_failing(facts)]
     if not suspects.sides:
-        return (*found, *_one_way(facts, slow))
+        return tuple(_one_way(facts, slow))
     pairs = [_pair_verdict(facts, path, both=False) for path in suspects.paths]
-    return (*found, *_named(facts, suspects.sides), *pairs)
-
-
-def _far_slower(facts: Facts) -> set[Path]:
-    """Of few nodes the paths that no disturbance explains."""
-    most = max(facts.speeds.values())
-    return {path for path, speed in facts.speeds.items() if 0 < speed < most / _BLATANT}
+    return (*_named(facts, suspects.sides), *pairs)
 
 
 def _failing(facts: Facts) -> list[Verdict]:
@@ -593,15 +619,13 @@ def _one_way(facts: Facts, slow: Collection[Path]) -> list[Verdict]:
     least = 1 - facts.context.tolerance
     for path, speed in facts.speeds.items():
         (sender, receiver), back = path, facts.speeds.get((path[1], path[0]))
-        rails = [value for (a, b), value in facts.speeds.items() if (a.node, b.node) == (sender.node, receiver.node)]  # fmt: skip
-        usual, sign = median(rails), "→"
-        if speed and speed < usual * least:
-            text = f"its other rails {facts.shown(usual)}: that HCA of one of the two, its slot or its cable, or the switch of the rail"
+        normal, sign = usual(facts, path), "→"
+        if speed and speed < normal * least:
+            text = f"its other rails {facts.shown(normal)}: that HCA of one of the two, its slot or its cable, or the switch of the rail"
         elif speed and back is not None and speed < back * least:
             text = f"back {facts.shown(back)}: one direction of one of the two; swap cable or port and measure again"
         elif path in slow and sender < receiver:
-            normal = facts.shown(facts.population_of(path).median)
-            text = f"both {normal} with the third node: one path between them; swap cable or port and measure again"
+            text = f"both {facts.shown(facts.population_of(path).median)} with the third node: one path between them; swap cable or port and measure again"
             sign = "–" if back is not None else sign
         else:
             continue

@@ -3,6 +3,7 @@
 import codecs
 import math
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from io import StringIO
@@ -10,7 +11,8 @@ from itertools import islice
 from typing import cast
 
 from rankdeck.acceptance.expectations import explained
-from rankdeck.acceptance.recipe import Known, Reading, Recipe, Status, not_measured
+from rankdeck.acceptance.recipe import Known, Reading, Recipe, Status, Where, not_measured
+from rankdeck.model.job import Launch
 from rankdeck.model.nodeset import fold
 from rankdeck.model.text import LIMIT, Table, clean, table
 
@@ -46,6 +48,19 @@ _STEERING = re.compile(
 )
 """Colours, titles and cursor moves in what went through `script`, `tee` or a terminal."""
 _RETURNS = re.compile(r"\r+\n?")
+_QUOTED = re.compile(r"^> ?", re.MULTILINE)
+"""What a mail puts before each line that it answers."""
+_SPEAKER = re.compile(
+    r"(?:pdsh@[\w.-]{1,80}: |clush: )?(?:"
+    r" {0,6}(?P<task>\d{1,7}):|\[1,(?P<rank>\d{1,7})\]<std(?:out|err)>:|\[pod/(?P<pod>[\w./-]{1,300})\]|(?P<host>[\w.-]{1,80}):)(?: |$)"
+)
+"""Who says a line: `3: ` of srun, `[1,3]<stdout>: ` of mpirun, `[pod/x/main] ` of kubectl, `n1: ` of pdsh and clush."""
+_BLOCK = re.compile(
+    r"^(?:(?P<rule>-{8,80})\n(?P<nodes>[\w.,\[\]-]{1,300})(?: \(\d{1,7}\))?\n(?P=rule)"
+    r"|(?P<host>[\w.-]{1,80}) \| [A-Z!]{1,20} \| rc=-?\d{1,3} >>)$",
+    re.MULTILINE,
+)
+"""The line above what a node said: of dshbak, `clush -b` and ansible."""
 _LONG = re.compile(rf"^(.{{{LIMIT}}}).+$", re.MULTILINE)
 _DIGITS = 25
 """Characters of a number; a longer one is none."""
@@ -53,8 +68,18 @@ _DIGITS = 25
 
 def text_of(raw: bytes) -> str:
     """The output as text, without colours and launcher tags; each line at most 16,384 characters long."""
-    text = _RETURNS.sub("\n", _STEERING.sub("", _decoded(raw)))
-    text = _LONG.sub(r"\1", text)
+    return _untagged(_lines(raw))
+
+
+def _lines(raw: bytes) -> str:
+    """Without what a terminal, Windows and a mail add to its lines."""
+    text = _LONG.sub(r"\1", _RETURNS.sub("\n", _STEERING.sub("", _decoded(raw))))
+    quoted = text.count("\n>") + text.startswith(">") >= _FEWEST_LINES
+    mail = quoted and all(line.startswith(">") or line.isspace() for line in StringIO(text))
+    return _QUOTED.sub("", text) if mail else text
+
+
+def _untagged(text: str) -> str:
     for _ in range(_TAGS):
         untagged = _TAG.sub("", text)
         if untagged == text:
@@ -67,6 +92,26 @@ def _by_host(text: str) -> bool:
     """Whether every line begins with a name and a colon."""
     enough = text.count("\n") >= _FEWEST_LINES and _HOST_TAG.match(text.lstrip())
     return bool(enough) and all(_HOST_TAG.match(line) or line.isspace() for line in StringIO(text))
+
+
+def _speakers(text: str) -> list[tuple[str, str]]:
+    """(who, what it said) of an output to which several nodes or tasks wrote; one without a name where nobody can be told."""
+    heads = list(_BLOCK.finditer(text))
+    if heads:
+        ends = (*(head.start() for head in heads[1:]), len(text))
+        return [
+            (head["nodes"] or head["host"], text[head.end() : end])
+            for head, end in zip(heads, ends, strict=True)
+        ]
+    said: defaultdict[str, list[str]] = defaultdict(list)
+    for line in StringIO(text):
+        tag = _SPEAKER.match(line)
+        if tag is None and not line.isspace():
+            return [("", text)]
+        if tag is not None:
+            said[str(tag.lastgroup and tag[tag.lastgroup])].append(line[tag.end() :] or "\n")
+    apart = len(said) > 1 and max(map(len, said.values())) >= _FEWEST_LINES
+    return [(who, "".join(lines)) for who, lines in said.items()] if apart else [("", text)]
 
 
 def runs_of(text: str, begins: str, done: str = "") -> Iterator[str]:
@@ -175,7 +220,12 @@ def first_line(text: str, *parts: str) -> str:
     places = [place for part in parts if (place := text.find(part)) >= 0]
     if not places:
         return ""
-    begin, end = text.rfind("\n", 0, min(places)) + 1, text.find("\n", min(places))
+    return line_at(text, min(places))
+
+
+def line_at(text: str, place: int) -> str:
+    """The line in which this place is, without blanks around."""
+    begin, end = text.rfind("\n", 0, place) + 1, text.find("\n", place)
     return text[begin : end if end >= 0 else None].strip()
 
 
@@ -203,6 +253,29 @@ MOST = 1000
 _ABSURD = 10.0
 """Times the ceiling: such a number is not a measurement."""
 _BOUND = 1e12
+_PACKED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ", b"PK\x03\x04", b"BZh")
+"""How files of gzip, zstd, xz, zip and bzip2 begin."""
+_TWO = Where(nodes=("a", "b"))
+_CITED = ": `"
+NOT_STARTED = re.compile(
+    r"command not found|No such file or directory|error while loading shared libraries|cannot execute|not found \(required by"
+)
+CRASHED = re.compile(
+    r"exited on signal|BAD TERMINATION|Segmentation fault|MPI_ABORT was invoked|Bus error|Node failure on|DUE TO NODE FAILURE|oom[-_]kill event"
+)
+"""Of the launcher or the scheduler: a rank or a node broke."""
+STOPPED = re.compile(r"CANCELLED AT|DUE TO TIME LIMIT|DeadlineExceeded")
+_KILLED = re.compile(r"^srun: error: .{0,300}: (?:Killed|Aborted|Terminated)", re.MULTILINE)
+_ENDS = (
+    (Status.NOT_MEASURED, "it did not run", NOT_STARTED),
+    (Status.FAILED, "it broke", CRASHED),
+    (Status.NOT_MEASURED, "it was stopped", STOPPED),
+    (Status.FAILED, "it broke", _KILLED),
+)
+"""Status, what is said, a part of the line: the first that is there; what named its hosts did run."""
+_COMPLAINT = re.compile(
+    r"(?i:error: |fatal: |unable to |couldn't |failed to |not found|not enough|refused|denied|timed out|is down|do not match)"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,15 +294,47 @@ def read_output(
     recipe: Recipe, raw: bytes, asked: Asked = NOBODY, known: Known | None = None
 ) -> tuple[Reading, ...]:
     """Each result with its sentence, at least one: complete, of those asked for, and valid, or why not."""
-    text = text_of(raw[:LARGEST])
+    text = _lines(raw[:LARGEST])
     if not text.strip():
         return (not_measured("the output is empty"),)
     if is_binary(text):
-        return (not_measured("this is no text"),)
-    traits = recipe.traits
+        packed = raw.startswith(_PACKED)
+        return (not_measured("it is packed: unpack it first" if packed else "this is no text"),)
+    alone = asked == NOBODY and recipe.commands(_TWO).launch is Launch.PLAIN
+    parts = _speakers(text) if alone else [("", text)]
+    readings = islice((one for who, said in parts for one in _readings(recipe, who, said)), MOST)
+    return tuple(
+        _named(_checked(recipe, one, asked, known or Known()), who) for who, one in readings
+    )
+
+
+def _readings(recipe: Recipe, who: str, said: str) -> Iterator[tuple[str, Reading]]:
+    """The results of one node's output, or of all of it."""
+    text, traits = _untagged(said), recipe.traits
     runs = runs_of(text, traits.begins, traits.done) if traits.begins else (text,)
-    readings = islice((one for run in runs for one in recipe.read(run)), MOST)
-    return tuple(_checked(recipe, one, asked, known or Known()) for one in readings)
+    for run in runs:
+        for one in recipe.read(run):
+            bare = one.status is Status.NOT_MEASURED and _CITED not in one.text
+            yield who, (why_nothing(run, one) if bare else one)
+
+
+def _named(reading: Reading, who: str) -> Reading:
+    """With the node that says so, where there are several."""
+    if not who:
+        return reading
+    return replace(reading, hosts=reading.hosts or (who,), text=f"{who}: {reading.text}")
+
+
+def why_nothing(text: str, reading: Reading) -> Reading:
+    """Why there is no result, by the first line of the system, the launcher or the scheduler that says so."""
+    for status, what, pattern in _ENDS[bool(reading.hosts) :]:
+        if found := pattern.search(text):
+            return replace(
+                reading, status=status, text=f"{what}{_CITED}{line_at(text, found.start())[:160]}`"
+            )
+    found = None if reading.hosts else _COMPLAINT.search(text)
+    said = f"; it says{_CITED}{line_at(text, found.start())[:160]}`" if found else ""
+    return replace(reading, text=reading.text + said)
 
 
 def _checked(recipe: Recipe, reading: Reading, asked: Asked, known: Known) -> Reading:

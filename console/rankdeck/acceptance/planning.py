@@ -8,6 +8,7 @@ from rankdeck.acceptance.choice import Chosen, choose
 from rankdeck.acceptance.gate import Gated, Identity
 from rankdeck.acceptance.groups import groups_of, sizes
 from rankdeck.acceptance.leaves import Leaves
+from rankdeck.acceptance.measurement import FEWEST
 from rankdeck.acceptance.port import Request
 from rankdeck.acceptance.run import RunPlan, StagePlan
 from rankdeck.acceptance.schedule import Options, Pair, pair_rounds
@@ -144,12 +145,14 @@ def _pairs(one: Chosen, request: Request, scene: Scene) -> Iterable[StagePlan]:
     )
     rounds = pair_rounds(options)
     yield _round_plan(Stage.PAIRS, one, rounds, repeats, scene)
-    if len(scene.nodes) > 3:
-        yield StagePlan(
-            stage=Stage.CONFIRM,
-            recipe=one.recipe,
-            note="suspects with two proven partners, suspect pairs again: two strikes name it",
-        )
+    few = len(scene.nodes) < FEWEST
+    suspects = "" if few else "suspects with two proven partners, "
+    yield StagePlan(
+        stage=Stage.CONFIRM,
+        recipe=one.recipe,
+        note=f"{suspects}suspect pairs again: two strikes name it",
+    )
+    if not few:
         for stage in LEAF:
             yield StagePlan(
                 stage=stage,

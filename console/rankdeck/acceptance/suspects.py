@@ -15,9 +15,10 @@ from rankdeck.acceptance.measurement import (
     Population,
     best_of,
     by_path,
+    drops,
     population,
 )
-from rankdeck.acceptance.recipe import Expected
+from rankdeck.acceptance.recipe import Expected, Status
 from rankdeck.model.acceptance import Stage
 from rankdeck.model.text import figures
 
@@ -163,6 +164,13 @@ class Suspects:
     proven: frozenset[Side] = frozenset()
     """Sides that somebody got full speed from."""
 
+    def names(self, most: int) -> str:
+        """`n3 sends, n5→n9 and 4 more`; "" where nothing is suspected."""
+        sides = (f"{end.node} {role.value}" for end, role in self.sides)
+        found = list(dict.fromkeys((*sides, *(f"{a.node}→{b.node}" for a, b in self.paths))))
+        more = len(found) - most
+        return ", ".join(found[:most]) + (f" and {more} more" if more > 0 else "")
+
 
 def find_suspects(slow: Iterable[Path], full: Iterable[Path]) -> Suspects:
     """Name the worst end, take its pairs away, and look again until the rest is single paths.
@@ -241,3 +249,78 @@ def confirmations(measurements: Iterable[Measurement]) -> Mapping[Side, tuple[Me
             found[one.path[0], Role.SENDS].append(one)
             found[one.path[1], Role.RECEIVES].append(one)
     return {side: tuple(runs) for side, runs in found.items()}
+
+
+# ---- what is full at times
+
+
+_TWICE = 2
+
+
+def again(runs: Iterable[Measurement]) -> tuple[Measurement, ...]:
+    """Those of the confirmation."""
+    return tuple(one for one in runs if one.stage is Stage.CONFIRM)
+
+
+def steady(runs: Iterable[Measurement]) -> tuple[Measurement, ...]:
+    """Those that gave a value: what failed is told for itself."""
+    return tuple(one for one in runs if one.status is not Status.FAILED)
+
+
+def dropping(facts: Facts) -> tuple[Path, ...]:
+    """Paths that dropped twice and were not measured again: once is somebody else's traffic."""
+    return tuple(
+        path
+        for path, runs in facts.runs.items()
+        if path not in facts.slow and not again(runs) and drops(steady(runs)) >= _TWICE
+    )
+
+
+def unsteady_paths(facts: Facts) -> list[Path]:
+    """Those whose best is full, and of whose repeats half or more dropped when they were measured again."""
+    fine = {
+        path: again(steady(runs)) for path, runs in facts.runs.items() if path not in facts.slow
+    }
+    return [
+        path
+        for path, runs in fine.items()
+        if (count := drops(runs)) >= _TWICE and 2 * count >= len(runs)
+    ]
+
+
+def unsteady_sides(facts: Facts, paths: Iterable[Path]) -> Mapping[Side, Evidence]:
+    """Ends to which two or more of these paths lead, and which dropped at least once with most of their partners."""
+    ways, full = set(paths), {path for path in facts.speeds if path not in facts.slow}
+    shaky = {path for path in full if drops(steady(facts.runs[path]))}
+    return find_suspects(ways, full - shaky).sides
+
+
+# ---- two or three nodes
+
+BLATANT = 1.5
+"""Times the others: so much no disturbance explains where there are too few nodes to know how they scatter."""
+
+
+def doubted(facts: Facts) -> tuple[Path, ...]:
+    """Of few nodes the paths with one strike: slower than back, than their other rails or than the others, or dropping."""
+    far, least = far_slower(facts), 1 - facts.context.tolerance
+    back = {path: facts.speeds.get((path[1], path[0]), 0.0) for path in facts.speeds}
+    slow = [
+        path
+        for path, speed in facts.speeds.items()
+        if path in far or 0 < speed < max(back[path], usual(facts, path)) * least
+    ]
+    once = (path for path in (*slow, *dropping(facts)) if not again(facts.runs[path]))
+    return tuple(dict.fromkeys(once))
+
+
+def usual(facts: Facts, path: Path) -> float:
+    """The median of the rails between these nodes."""
+    ends = (path[0].node, path[1].node)
+    return median(value for (a, b), value in facts.speeds.items() if (a.node, b.node) == ends)
+
+
+def far_slower(facts: Facts) -> set[Path]:
+    """Of few nodes the paths that no disturbance explains."""
+    most = max(facts.speeds.values())
+    return {path for path, speed in facts.speeds.items() if 0 < speed < most / BLATANT}

@@ -1,6 +1,6 @@
 """Builds the value that front ends show, from the plan of a run and its results, live or kept. Pure."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -237,8 +237,45 @@ def _unmeasured(results: Sequence[Result]) -> tuple[Verdict, ...]:
     found: list[Verdict] = []
     for (_, recipe), subjects in parts.items():
         lost = {name: some[-1] for name, some in subjects.items() if _is_lost(some)}
-        found += [_lost(recipe, lost)] if lost else []
+        nodes = _unreached(lost.values(), len(heard))
+        found += [_unreached_node(recipe, node, lost.values(), results) for node in nodes]
+        found += [_lost(recipe, lost)] if lost and not nodes else []
     return tuple(found)
+
+
+def _unreached(lost: Iterable[Result], count: int) -> tuple[str, ...]:
+    """The few nodes that all of these paths end at, each with two partners or more; none where they are not the reason."""
+    left: set[frozenset[str]] = {
+        frozenset((one.sender, one.receiver)) for one in lost if one.receiver
+    }
+    found: list[str] = []
+    while left:
+        node, times = Counter(sorted(node for pair in left for node in pair)).most_common(1)[0]
+        if times < _PARTNERS:
+            return ()
+        found.append(node)
+        left = {pair for pair in left if node not in pair}
+    return tuple(found) if _MINORITY * len(found) <= count else ()
+
+
+_PARTNERS, _MINORITY = 2, 3
+
+
+def _unreached_node(
+    recipe: str, node: str, lost: Iterable[Result], results: Iterable[Result]
+) -> Verdict:
+    mine = [one for one in lost if node in (one.sender, one.receiver)]
+    met = {
+        name
+        for one in results
+        if one.recipe == recipe and node in (one.sender, one.receiver)
+        for name in (one.sender, one.receiver)
+    }
+    without = {name for one in mine for name in (one.sender, one.receiver)} - {node}
+    text = f"{node}: {recipe} was not measured with {len(without)} of {len(met - {node, ''})} partners: {mine[0].text}"
+    return Verdict(
+        kind=Kind.NODE, subject=node, answer=Answer.NOT_MEASURED, nodes=(node,), sentence=text
+    )
 
 
 def _is_lost(some: Iterable[Result]) -> bool:

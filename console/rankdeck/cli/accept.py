@@ -204,6 +204,11 @@ def outcome(run: AcceptanceRun, cluster: Cluster) -> str:
     """Who is to blame, a sentence each; who is good; what changed; what to do."""
     lines = [f"{run.cluster}, {run.id}: {_verdict(run)}"]
     lines += [f"  {one.answer}: {one.sentence}" for one in run.verdicts]
+    lines += [
+        f"  suspected, and not measured again: {suspects} ({recipe})"
+        for recipe, one in run.judgements.items()
+        if (suspects := one.open.names(_MOST))
+    ]
     lines += [f"  {node}: left out: {why}" for node, why in run.left_out.items()]
     lines += [f"  note: {note}" for note in (*run.notes, *run.plan.notes[:-1])]
     lines += [f"  differs {node}: {what}" for node, what in list(run.differing.items())[:_MOST]]

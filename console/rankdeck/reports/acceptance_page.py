@@ -21,7 +21,6 @@ from rankdeck.acceptance.heatmap import (
 )
 from rankdeck.acceptance.measurement import FEWEST
 from rankdeck.acceptance.run import AcceptanceRun
-from rankdeck.acceptance.suspects import Suspects
 from rankdeck.acceptance.view import unit_of
 from rankdeck.model.acceptance import Outcome, Result, Stage
 from rankdeck.model.nodeset import fold
@@ -110,9 +109,9 @@ def _verdicts(run: AcceptanceRun) -> Iterator[Html]:
     for one in run.verdicts:
         yield tag("p", one.sentence, class_=f"verdict {kind_of(one.answer)}")
     doubts = [
-        f"{recipe}: suspected and not confirmed: {_suspects(one.open)}."
+        f"{recipe}: suspected and not confirmed: {suspects}."
         for recipe, one in run.judgements.items()
-        if one.open.sides or one.open.paths
+        if (suspects := one.open.names(_MOST_SUSPECTS))
     ]
     yield from (tag("p", doubt, class_="verdict") for doubt in doubts)
     if not run.verdicts and not doubts and run.good and not run.bad:
@@ -120,14 +119,6 @@ def _verdicts(run: AcceptanceRun) -> Iterator[Html]:
 
 
 _MOST_SUSPECTS = 12
-
-
-def _suspects(some: Suspects) -> str:
-    """`n3 sends, n5→n9 and 4 more`."""
-    sides = (f"{end.node} {role.value}" for end, role in some.sides)
-    names = list(dict.fromkeys((*sides, *(f"{a.node}→{b.node}" for a, b in some.paths))))
-    more = len(names) - _MOST_SUSPECTS
-    return ", ".join(names[:_MOST_SUSPECTS]) + (f" and {more} more" if more > 0 else "")
 
 
 def _notes(run: AcceptanceRun) -> Iterator[Html]:

@@ -7,9 +7,12 @@ from itertools import islice
 from typing import ClassVar
 
 from rankdeck.acceptance.output_text import (
+    CRASHED,
+    STOPPED,
     Layout,
     Row,
     first_line,
+    line_at,
     number,
     rows,
     runs_of,
@@ -29,18 +32,17 @@ from rankdeck.acceptance.recipe import (
 )
 from rankdeck.model.job import Launch
 from rankdeck.model.nodeset import fold_ranks
+from rankdeck.model.text import size as bytes_text
 
 _BEGINS = r"^# +(?:Intel\(R\) MPI Benchmarks|MPI \w+ Test|OSU MPI)"
 _ROW = r"^ *\d+ +\d"
 _MB = Traits(unit="MB/s", tolerance=0.10, seconds=15.0, begins=_BEGINS, done=_ROW)
 _ABORTED = (
-    "MPI_ABORT was invoked",
     "Primary job  terminated normally",
-    "exited on signal",
     "ORTE was unable",
     "PRTE has lost communication",
-    "BAD TERMINATION",
     "ModuleNotFoundError",
+    "srun: error: ",
 )
 
 
@@ -60,8 +62,11 @@ def _nothing(text: str) -> Reading:
 
 
 def _aborted(text: str) -> Reading | None:
-    """That it broke after some rows; None if it did not."""
-    line = first_line(text, *_ABORTED)
+    """That it broke, or was stopped, after some rows; None if it was not."""
+    if stopped := STOPPED.search(text):
+        return not_measured(f"it was stopped: `{line_at(text, stopped.start())[:120]}`")
+    crashed = CRASHED.search(text)
+    line = line_at(text, crashed.start()) if crashed else first_line(text, *_ABORTED)
     return failed(f"it broke: `{line[:120]}`") if line else None
 
 
@@ -193,8 +198,17 @@ def _ring(found: re.Match[str], who: Reading) -> Reading:
 _OSU = Layout("Size", "# Size", re.compile(r"(?:Avg |Min |Max )?[A-Z][\w/]*(?: ?\([^)]{0,40}\))?"))
 _OSU_VALUES = (
     ("Bandwidth (MB/s)", "MB/s"), ("MB/s", "MB/s"), ("Max Latency(us)", "us"),
-    ("Avg Latency(us)", "us"), ("Latency (us)", "us"),
+    ("Avg Latency(us)", "us"), ("Latency (us)", "us"), ("Overall(us)", "us"),
 )  # fmt: skip
+_OSU_HEAD = re.compile(r"^[\\# ]{0,4}(?=Size +[A-Z])", re.MULTILINE)
+"""A ticket may have lost the number sign."""
+_OSU_BARRIER = re.compile(
+    r"^[\\# ]{0,4}Avg Latency\(us\)(.{0,200})\n *(\d{1,9}\.\d\d)(?: +\d{1,9}\.\d\d +(\d{1,9}\.\d\d) +\d+)?$",
+    re.MULTILINE,
+)
+"""It has no sizes; with `-f` the least and the most stand behind the average."""
+_OSU_LEAST = 1 << 20
+"""Bytes to which all its tables go by themselves; what ends before may have been cut, as no line says that it is over."""
 
 
 class Osu(_Mpi):
@@ -207,9 +221,9 @@ class Osu(_Mpi):
         return Commands(launch=Launch.MPI, argv=(program, "-c"))
 
     def read(self, text: str) -> tuple[Reading, ...]:
-        table = list(rows(text, _OSU))
+        table = list(rows(_OSU_HEAD.sub("# ", text), _OSU))
         if not table:
-            return (_nothing(text),)
+            return (_barrier(text) or _nothing(text),)
         wrong = [row.cell("Size") for row in table if row.cells[-1].casefold() == "fail"]
         if wrong:
             return (failed(f"wrong values at {wrong[-1]} bytes"),)
@@ -220,11 +234,23 @@ class Osu(_Mpi):
         said = _said(table[-1])
         for column, unit in _OSU_VALUES:
             if (value := number(said.get(column, ""))) is not None:
-                size = whole(table[-1].cell("Size"))
+                size = whole(table[-1].cell("Size")) or 0
+                if len(table) > 1 and size < _OSU_LEAST:
+                    why = f"the table ends at {bytes_text(size)}: cut off, or asked for with -m, which nothing in it tells"
+                    return (not_measured(why, size=size, unit=unit),)
                 return (
                     Reading(status=Status.MEASURED, text="", value=value, unit=unit, size=size),
                 )
         return (not_measured("the last row is not complete"),)
+
+
+def _barrier(text: str) -> Reading | None:
+    """Of osu_barrier the slowest rank, where it says so."""
+    found = _OSU_BARRIER.search(text)
+    if found is None or _aborted(text):
+        return None
+    value = number(found[3] or found[2])
+    return Reading(status=Status.MEASURED, text="barrier", value=value, unit="us")
 
 
 def _osu_ended(row: Row) -> bool:
@@ -239,6 +265,8 @@ def _said(row: Row) -> dict[str, str]:
 # ---- Intel MPI Benchmarks
 
 _IMB = Layout("#bytes", "#repetitions", re.compile(r"\S+"))
+_IMB_BARRIER = Layout("#repetitions", "t_max", re.compile(r"\S+"))
+"""It has no sizes."""
 _GROUP = re.compile(r"^#[ \t]{0,9}Group[ \t]{1,9}(\d{1,7}):((?:[ \t]+\d{1,7})+)", re.MULTILINE)
 _PROCESSES = re.compile(r"#processes = (\d{1,7})")
 _MOST_TABLES = 1000
@@ -259,9 +287,7 @@ class Imb(_Mpi):
     def read(self, text: str) -> tuple[Reading, ...]:
         """A result for each benchmark, number of processes and group."""
         parts = [
-            part
-            for part in islice(runs_of(text, _BENCHMARK), _MOST_TABLES)
-            if any(rows(part, _IMB))
+            part for part in islice(runs_of(text, _BENCHMARK), _MOST_TABLES) if _imb_rows(part)
         ]
         if not parts:
             return (_nothing(text),)
@@ -276,7 +302,7 @@ def _imb_table(text: str, *, ended: bool, alone: bool) -> Iterator[Reading]:
     """The last row of each group; which benchmark it is of is said where there are several."""
     groups = {int(m[1]): tuple(map(int, m[2].split())) for m in _GROUP.finditer(text)}
     ranks, name = _PROCESSES.findall(text), _BENCHMARK_NAME.search(text)
-    table = list(rows(text, _IMB))
+    table = _imb_rows(text)
     wrong = [row for row in table if (row.number("defects") or 0.0) > 0]
     for group, row in sorted(_last_of_groups(wrong or table).items()):
         many = len(groups.get(group, ())) or (int(ranks[-1]) if ranks else None)
@@ -284,6 +310,10 @@ def _imb_table(text: str, *, ended: bool, alone: bool) -> Iterator[Reading]:
         who = f"group {group}: ranks {fold_ranks(groups[group])}" if group in groups else ""
         said = ", ".join(filter(None, (of, who)))
         yield _imb(row, ended, many, said)
+
+
+def _imb_rows(text: str) -> list[Row]:
+    return list(rows(text, _IMB)) or list(rows(text, _IMB_BARRIER))
 
 
 def _last_of_groups(table: Iterable[Row]) -> dict[int, Row]:

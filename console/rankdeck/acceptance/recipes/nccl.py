@@ -14,10 +14,12 @@ from typing import ClassVar, cast
 
 from rankdeck.acceptance.expectations import gpu_network
 from rankdeck.acceptance.output_text import (
+    CRASHED,
     Layout,
     Row,
     as_table,
     first_line,
+    line_at,
     lines_of,
     number,
     object_in,
@@ -51,14 +53,6 @@ _BROKEN = (
     "Test failure",
     "Test timeout",
     "Test HIP failure",
-)
-_CRASHED = ("exited on signal", "BAD TERMINATION", "Segmentation fault", "MPI_ABORT was invoked")
-"""Of the launcher: a rank broke after the GPUs were found."""
-_NOT_STARTED = (
-    "command not found",
-    "No such file or directory",
-    "error while loading shared libraries",
-    "Permission denied",
 )
 _IN_USE = ("busy or unavailable", "all CUDA-capable devices are busy")
 _NO_GPU = ("Invalid number of GPUs", "no CUDA-capable device", "No HIP GPUs")
@@ -118,7 +112,8 @@ def _read(text: str) -> tuple[Reading, ...]:
         why = "the JSON is not complete: the run ended early; read its text instead"
         return (not_measured(why),)
     report = _of_json(found) if found is not None else _of_text(text)
-    broken = first_line(text, *_BROKEN, *(() if report.complete else _CRASHED))
+    crashed = None if report.complete else CRASHED.search(text)
+    broken = first_line(text, *_BROKEN) or (line_at(text, crashed.start()) if crashed else "")
     return _of_groups(report, found or {}) or (_judged(report, broken),)
 
 
@@ -127,8 +122,7 @@ def _never_began(text: str) -> Reading | None:
         return not_measured(f"the GPUs are in use, or in exclusive mode: `{line[:120]}`")
     if line := first_line(text, *_NO_GPU):
         return not_measured(f"not enough GPUs: `{line[:120]}`")
-    line = "" if "Rank " in text else first_line(text, *_NOT_STARTED)
-    return not_measured(f"it did not run: `{line[:120]}`") if line else None
+    return None
 
 
 def _judged(report: Report, broken: str) -> Reading:
@@ -195,7 +189,7 @@ def _of_text(text: str) -> Report:
         out_of_place=speed[0],
         in_place=speed[1],
         algbw=max((row.number("algbw", n) or 0.0 for row in last for n in (0, 1)), default=0.0),
-        wrong=max([_out_of_bounds(footer), *(number(row.cell("#wrong", n)) or 0.0 for row in table for n in (0, 1))]),
+        wrong=max([_out_of_bounds(footer), *(number(row.cell("#wrong", n)) or 0.0 for row in table if _fits(row) for n in (0, 1))]),
         complete=bool(footer) and bool(first_line(text, "Avg bus bandwidth")),
     )  # fmt: skip
 

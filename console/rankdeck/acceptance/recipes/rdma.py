@@ -31,7 +31,15 @@ _BANDWIDTH = {
 }
 """Column -> Gb/s in one of its unit: perftest's MB is 2^20, and since 2022 it says so."""
 _LATENCY = ("t_typical[usec]", "t_avg[usec]")
-_AFTER = ("Completion with error", "Failed status", "Failed to complete")
+_STATUS = "Failed status"
+_MEANS = {
+    "9": "; both ends must run the same program",
+    "10": ": the other end refused the access",
+    "12": ": the other end did not answer; the path loses packets, or it died",
+    "13": ": the other end was not ready to receive",
+}
+"""Status of a completion -> what it says."""
+_AFTER = (_STATUS, "Completion with error", "Failed to complete")
 """What is said once traffic began: a strike."""
 _GONE = ("Couldn't read remote address", "Failed to exchange data")
 """The other end went away: a strike where a row says that traffic had begun."""
@@ -45,6 +53,7 @@ _BEFORE = (
     "unable to bind",
 )
 """What is said before: another port or device may do, and nothing is learned of the nodes."""
+_WAITS = "Waiting for client to connect"
 _UNTIMED = "Correlation coefficient"
 _MTU = re.compile(r"\bMtu\s*:\s*(\d{3,5})\[B\]")
 _SEPARATE = re.compile(r"^ ?Local results:", re.MULTILINE)
@@ -88,16 +97,21 @@ def _device(where: Where, node: str) -> tuple[str, ...]:
 def _read(text: str, unit: str) -> Reading:
     """The largest size of the table; what broke after traffic began wins over any row."""
     table = list(rows(_SEPARATE.split(text, maxsplit=1)[0], _LAYOUT))
-    if line := first_line(text, *_AFTER, *(_GONE if table else ())):
-        hint = "; both ends must run the same program" if "status 9" in text else ""
-        return failed(f"it broke after traffic began: `{_message(line)}`{hint}")
+    if line := first_line(text, _STATUS) or first_line(text, *_AFTER, *(_GONE if table else ())):
+        means = _MEANS.get(line.partition(_STATUS)[2].strip().partition(":")[0], "")
+        return failed(f"it broke after traffic began: `{_message(line)}`{means}")
     if not table and "test_info" in text:
         return not_measured(
             "this is the file of --out_json, which has a value even after a failure: give what it printed"
         )
     if not table:
         line = first_line(text, *_BEFORE, *_GONE)
-        return not_measured(f"it never began: `{line[:120]}`" if line else "no result row")
+        waits = (
+            "no result row: this is the server's output, and no client came"
+            if _WAITS in text
+            else "no result row"
+        )
+        return not_measured(f"it never began: `{line[:120]}`" if line else waits)
     if not _ended(text):
         return not_measured("no line behind the table: the run was cut off")
     return _of_row(text, table, unit)

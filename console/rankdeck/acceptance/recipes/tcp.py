@@ -47,7 +47,7 @@ class Iperf3:
         tolerance=0.10,
         seconds=4.0,
         fabric="network",
-        begins=r'^(?:\{(?!"event")|\{"event": ?"start"|Connecting to host |iperf3: error - unable to connect)',
+        begins=r'^ ?(?:\{(?!"event")|\{"event": ?"start"|Connecting to host |iperf3: error - unable to connect)',
     )
 
     def commands(self, where: Where) -> Commands:
@@ -86,9 +86,10 @@ def _of_stream(text: str) -> Table | None:
 
 _EVENT = '{"event"'
 _RECEIVED = re.compile(
-    r"^\[(?: {0,3}\d{1,4}|SUM)\](\[..-.\])?.{1,80}? (\d{1,9}(?:\.\d{1,9})?) ([KMGT]?)(bits|Bytes)/sec.{0,60}receiver",
+    r"^ ?\[(?: {0,3}\d{1,4}|SUM)\](\[..-.\])?.{1,80}? (\d{1,9}(?:\.\d{1,9})?) ([KMGT]?)(bits|Bytes)/sec(?:.{0,60}\((\d[\d.e+-]{0,9})%\))?.{0,60}receiver",
     re.MULTILINE,
 )
+_NOTHING = "it connected, but no data arrived: large packets are lost on the way (compare the MTU of both ends), or a firewall stops them"
 _SCALE = {"": 1e-9, "K": 1e-6, "M": 1e-3, "G": 1.0, "T": 1e3}
 _SCALE_BYTES = {
     "": 8e-9,
@@ -109,6 +110,8 @@ def _of_text(text: str) -> tuple[Reading, ...]:
         why = (
             "this is the server's output: give the client's"
             if server
+            else "this is iperf 2, which says nothing of the receiver: use iperf3"
+            if "Client connecting to" in text
             else "no JSON of `iperf3 -J`, or not all of it"
         )
         return (not_measured(why, unit="Gb/s"),)
@@ -118,9 +121,12 @@ def _of_text(text: str) -> tuple[Reading, ...]:
 
 
 def _of_line(found: re.Match[str]) -> Reading:
-    role, rate, factor, unit = found.groups()
+    role, rate, factor, unit, lost = found.groups()
     value = float(rate) * (_SCALE if unit == "bits" else _SCALE_BYTES)[factor]
-    note = _REVERSE if role == "[RX-C]" else ""
+    if not value:
+        return failed(_NOTHING, unit="Gb/s")
+    notes = (f"{lost} % lost" if lost and lost != "0" else "", _REVERSE if role == "[RX-C]" else "")
+    note = ", ".join(filter(None, notes))
     return Reading(status=Status.MEASURED, text=note, value=value, unit="Gb/s", ranks=2)
 
 
@@ -138,6 +144,8 @@ def _results(found: Table) -> tuple[Reading, ...]:
     rates = [
         (side, as_table(end.get(side)).get("bits_per_second")) for side in sides if side in end
     ]
+    if found.get("intervals") and any(rate == 0 for _, rate in rates):
+        return (failed(_NOTHING, unit="Gb/s"),)
     whole = [(side, float(rate)) for side, rate in rates if number(rate) and rate > 0]
     if not whole:
         return (not_measured("`end` has no `sum_received`: the run was cut off", unit="Gb/s"),)
