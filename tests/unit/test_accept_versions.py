@@ -448,6 +448,22 @@ def test_a_table_of_osu_that_ends_early_may_have_been_cut() -> None:
     assert asked.value == 4.8
 
 
+@pytest.mark.parametrize(
+    "title",
+    [
+        "# OSU MPI All-to-All Personalized Exchange Latency Test v5.6.3",
+        "# OSU MPI Non-blocking Allgather Latency Test v7.4",
+        "# OSU MPI Reduce_scatter Latency Test v5.9",
+    ],
+)
+def test_a_collective_of_osu_on_very_many_ranks_ends_where_memory_does(title: str) -> None:
+    rows = "".join(f"{1 << power:<10}{10.5 * 2**power:>20.2f}\n" for power in range(17))
+
+    (found,) = read("osu", f"{title}\n# Size       Avg Latency(us)\n{rows}")
+
+    assert (found.status, found.size) == (MEASURED, 1 << 16), found
+
+
 def test_tables_without_sizes_and_without_number_signs_are_read() -> None:
     head = "OSU MPI Bandwidth Test v5.0\nSize       Bandwidth (MB/s)\n1 1.2\n4194304  12000.5\n"
     barrier = "# OSU MPI Barrier Latency Test v7.4\n# Avg Latency(us)\n             12.34\n"

@@ -208,7 +208,9 @@ _OSU_BARRIER = re.compile(
 )
 """It has no sizes; with `-f` the least and the most stand behind the average."""
 _OSU_LEAST = 1 << 20
-"""Bytes to which all its tables go by themselves; what ends before may have been cut, as no line says that it is over."""
+"""Bytes to which its tables go by themselves; what ends before may have been cut, as no line says that it is over."""
+_OSU_GROWS = re.compile(r"OSU .{0,60}(?:All-?to-?all|gather|scatter)", re.IGNORECASE)
+"""Their buffers grow with the ranks: the limit on memory (`-M`, 512 MiB) ends their tables earlier on many."""
 
 
 class Osu(_Mpi):
@@ -235,7 +237,7 @@ class Osu(_Mpi):
         for column, unit in _OSU_VALUES:
             if (value := number(said.get(column, ""))) is not None:
                 size = whole(table[-1].cell("Size")) or 0
-                if len(table) > 1 and size < _OSU_LEAST:
+                if len(table) > 1 and size < _OSU_LEAST and not _OSU_GROWS.search(text):
                     why = f"the table ends at {bytes_text(size)}: cut off, or asked for with -m, which nothing in it tells"
                     return (not_measured(why, size=size, unit=unit),)
                 return (
