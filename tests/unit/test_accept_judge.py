@@ -203,10 +203,10 @@ def test_a_leaf_that_is_slow_inside_too_is_its_switch() -> None:
     assert named(judged) == [(Kind.LEAF, "leaf C")]
 
 
-def railed(slow_ends: set[tuple[str, int]]) -> list[Measurement]:
+def railed(slow_ends: set[tuple[str, int]], value: float = 40.0) -> list[Measurement]:
     return [
         Measurement(stage=Stage.PAIRS, sender=a, receiver=b, round=number, repeat=repeat, rail=rail,
-                    value=40.0 if slow_ends & {(a, rail), (b, rail)} else 97.0)
+                    value=value if slow_ends & {(a, rail), (b, rail)} else 97.0)
         for number, pairs in enumerate(circle(EIGHT)) for pair in pairs for a, b in (pair, pair[::-1])
         for rail in range(4) for repeat in (0, 1)
     ]  # fmt: skip
@@ -214,10 +214,11 @@ def railed(slow_ends: set[tuple[str, int]]) -> list[Measurement]:
 
 def test_one_port_of_a_node_is_told_from_the_rail_of_all() -> None:
     port = judge(railed({("n3", 2)}), MEGABITS)
+    trickle = judge(railed({("n3", 2)}, 2.0), MEGABITS)
     rail = judge(railed({(node, 2) for node in EIGHT}), replace(MEGABITS, leaves=TWO_LEAVES))
     whole = judge(railed({("n3", rail) for rail in range(4)}), MEGABITS)
 
-    assert named(port) == [(Kind.HCA, "n3")]
+    assert named(port) == named(trickle) == [(Kind.HCA, "n3")]
     assert "on port 2 alone: that HCA" in port.verdicts[0].sentence
     assert sorted(named(rail)) == [(Kind.RAIL, "rail 2 of leaf A"), (Kind.RAIL, "rail 2 of leaf B")]
     assert named(whole) == [(Kind.NODE, "n3")]

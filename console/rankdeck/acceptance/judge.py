@@ -289,20 +289,21 @@ def _end_verdict(facts: Facts, node: str, sides: Mapping[Side, Evidence]) -> Ver
     answer = _answer_of(facts, node, [facts.speeds[path] for path in paths])
     counted = _counted(facts, sides)
     most = max(facts.speeds[path] for path in paths)
-    if 0 < most < _TRICKLE * facts.population_of(paths[0]).median:
-        kind, what = Kind.NODE, _LOSSES
-    elif 0 < len(slow_rails) < len(rails):
+    loses = 0 < most < _TRICKLE * facts.population_of(paths[0]).median
+    if 0 < len(slow_rails) < len(rails):
         kind, what = (
             Kind.HCA,
             f"on port {', '.join(map(facts.rail, slow_rails))} alone: that HCA, its slot or its cable",
         )
     elif len(roles) == 2:
-        kind, what = Kind.NODE, "its NIC, slot, CPU or clocks; single-node results say which"
+        why = "its NIC, slot, CPU or clocks; single-node results say which"
+        kind, what = Kind.NODE, _LOSSES if loses else why
     else:
         role = next(iter(roles))
         kind = Kind.SENDS if role is Role.SENDS else Kind.RECEIVES
         other = "receives" if role is Role.SENDS else "sends"
-        what = f"it {other} at full speed: cable or optic of one direction, pause frames, duplex"
+        why = "cable or optic of one direction, pause frames, duplex"
+        what = f"it {other} at full speed: {_LOSSES if loses else why}"
     return Verdict(
         kind=kind, subject=node, answer=answer, nodes=(node,),
         sentence=f"{node} {_does(facts, kind, answer, paths)} {counted}: {what}{facts.note(node)}",
