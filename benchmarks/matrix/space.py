@@ -4,6 +4,7 @@ import hashlib
 import json
 import re
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Generator
@@ -476,9 +477,13 @@ class AllFail:
         return next(one.at for one in seen if one.job["state"] == "failed") - at
 
 
+TICKS = 'import time; [(print("line", i, flush=True), time.sleep(0.1)) for i in range(900)]'
+
+
 def unread_terminal(sites: Sites) -> Tally:
     """64 panes on a terminal that takes nothing for a minute, then keys again."""
-    writer = "i=0; while [ $i -lt 900 ]; do i=$((i+1)); echo line $i; sleep 0.1; done"
+    # One process a rank: a `sleep` for each line would take the console's core from it.
+    writer = f"exec {sys.executable} -S -c '{TICKS}'"
     with playing(_roomy(sites.demo), _plain(writer, 32, 2)) as scene:
         scene.start(short=True)
         with console_in_pty(_roomy(sites.demo), scene.job) as console:
