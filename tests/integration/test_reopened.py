@@ -7,7 +7,7 @@ import re
 import signal
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -139,8 +139,8 @@ def unlike(one: object, other: object, where: str = "") -> list[str]:
 
 
 def head_of(session: Session, job_id: str) -> list[str]:
-    """The lines over the ranks on the job screen."""
-    job, mark = session.jobs.job(job_id), UNICODE.state(State.FAILED)
+    """The lines over the ranks on the job screen, without what the kernel of this machine said of others meanwhile."""
+    job, mark = replace(session.jobs.job(job_id), node_notes=()), UNICODE.state(State.FAILED)
     lines = head_lines(job, mark, Size(200, 50), last_run(job, session.jobs.all()))
     return ["".join(text for text, _ in line) for line in lines]
 

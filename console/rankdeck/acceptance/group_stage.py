@@ -101,7 +101,7 @@ def _verdict(blamed: Blamed, speed: float, unit: str) -> Verdict:
 def _all_fail(groups: Sequence[Group], first: Result) -> Verdict:
     """All groups of one size: there is no good one that would say which node it is."""
     who = f"the group {fold(groups[0])}" if len(groups) == 1 else f"all {len(groups)} groups of {len(groups[0])} nodes"  # fmt: skip
-    answer = failure((first.text,))
+    answer = failure((first,))
     return Verdict(
         kind=Kind.SCALE, subject=fold(node for group in groups for node in group),
         answer=answer, sentence=f"{who} {FAILS[answer]}: {first.text}",

@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from rankdeck.acceptance.intermittent import broken, flaws, unsteady
 from rankdeck.acceptance.leaves import (
     LeafFault,
     Leaves,
@@ -28,7 +29,6 @@ from rankdeck.acceptance.measurement import (
     Population,
     Verdict,
     by_gap,
-    drops,
     failure,
 )
 from rankdeck.acceptance.recipe import Status
@@ -40,7 +40,6 @@ from rankdeck.acceptance.suspects import (
     Role,
     Side,
     Suspects,
-    again,
     confirmations,
     confirmed,
     doubted,
@@ -49,9 +48,7 @@ from rankdeck.acceptance.suspects import (
     far_slower,
     find_suspects,
     kind_of,
-    steady,
-    unsteady_paths,
-    unsteady_sides,
+    path_of,
     usual,
 )
 from rankdeck.model.acceptance import Stage
@@ -98,16 +95,6 @@ class Judgement:
         return next((found for kind in kinds if (found := self.populations.get(kind))), None)
 
 
-@dataclass(frozen=True, slots=True)
-class _Broken:
-    """Paths on which some runs failed and others did not."""
-
-    verdicts: tuple[Verdict, ...] = ()
-    open: tuple[Path, ...] = ()
-    """Failed once, and were not measured again."""
-    notes: tuple[str, ...] = ()
-
-
 def judge(done: Iterable[Measurement], context: Context) -> Judgement:
     """Tell leaf, uplink, rail, node, direction and pair apart; fewer than four nodes have no population."""
     facts = facts_of(tuple(done), context)
@@ -124,7 +111,7 @@ def judge(done: Iterable[Measurement], context: Context) -> Judgement:
     suspects = find_suspects(left, full)
     ends, open_sides = _ends(facts, suspects)
     pairs, open_paths = _pairs(facts, suspects.paths)
-    broken = _broken(facts, ends)
+    now_and_then = broken(facts, ends)
     verdicts = (
         *_configuration(facts),
         *_fast_pair(facts),
@@ -132,17 +119,19 @@ def judge(done: Iterable[Measurement], context: Context) -> Judgement:
         *rail_verdicts,
         *ends,
         *pairs,
-        *broken.verdicts,
-        *_unsteady(facts),
+        *now_and_then.verdicts,
+        *unsteady(facts),
     )
     return Judgement(
         verdicts=verdicts,
-        open=Suspects(open_sides, (*open_paths, *broken.open, *dropping(facts)), suspects.proven),
+        open=Suspects(
+            open_sides, (*open_paths, *now_and_then.open, *dropping(facts)), suspects.proven
+        ),
         nodes=_answers(facts, verdicts),
         populations=facts.populations,
         leaves=context.leaves or find_leaves(facts.slow, full),
-        notes=(*broken.notes, *_notes(facts)),
-        flaws=_flaws(facts),
+        notes=(*now_and_then.notes, *_notes(facts)),
+        flaws=flaws(facts),
         hardware=context.hardware,
         narrow=_crossing_slower(facts) and any(not one.answer.accepted for one in leaf_verdicts),
     )
@@ -240,7 +229,8 @@ def _ends(facts: Facts, suspects: Suspects) -> tuple[tuple[Verdict, ...], dict[S
     doubt: dict[Side, Evidence] = {}
     for side, evidence in suspects.sides.items():
         limit = min(
-            (facts.population_of(_path(side, other)).limit for other in evidence.slow), default=0.0
+            (facts.population_of(path_of(side, other)).limit for other in evidence.slow),
+            default=0.0,
         )
         answer = confirmed(side, evidence, suspects.proven, runs.get(side, ()), limit)
         if answer is None and suspects.proven:
@@ -248,10 +238,6 @@ def _ends(facts: Facts, suspects: Suspects) -> tuple[tuple[Verdict, ...], dict[S
         elif answer is not False:
             sure[side] = evidence
     return _named(facts, sure), doubt
-
-
-def _path(side: Side, other: End) -> Path:
-    return (side[0], other) if side[1] is Role.SENDS else (other, side[0])
 
 
 def _named(facts: Facts, sure: Mapping[Side, Evidence]) -> tuple[Verdict, ...]:
@@ -285,7 +271,7 @@ def _end_verdict(facts: Facts, node: str, sides: Mapping[Side, Evidence]) -> Ver
     rails = {end.rail for path in facts.speeds for end in path if end.node == node}
     slow_rails = sorted({side[0].rail for side in sides})
     roles = {side[1] for side in sides}
-    paths = [_path(side, other) for side, evidence in sides.items() for other in evidence.slow]
+    paths = [path_of(side, other) for side, evidence in sides.items() for other in evidence.slow]
     answer = _answer_of(facts, node, [facts.speeds[path] for path in paths])
     counted = _counted(facts, sides)
     most = max(facts.speeds[path] for path in paths)
@@ -344,7 +330,7 @@ def _answer_of(facts: Facts, node: str, speeds: Sequence[float]) -> Answer:
         for one in facts.done
         if one.status is Status.FAILED and node in (one.sender, one.receiver)
     ]
-    return Answer.SLOW if not broken or max(speeds, default=0.0) else _failure(broken)
+    return Answer.SLOW if not broken or max(speeds, default=0.0) else failure(broken)
 
 
 # ---- pairs
@@ -398,133 +384,6 @@ def _pair_verdict(facts: Facts, path: Path, *, both: bool) -> Verdict:
     return Verdict(kind=kind, subject=subject, answer=answer, sentence=f"{seen}: {what}")
 
 
-def _unsteady(facts: Facts) -> tuple[Verdict, ...]:
-    """Nodes whose paths are unsteady, and each other such path for itself."""
-    paths = unsteady_paths(facts)
-    nodes: defaultdict[str, set[Path]] = defaultdict(set)
-    for side, evidence in unsteady_sides(facts, paths).items():
-        nodes[side[0].node] |= {_path(side, other) for other in evidence.slow}
-    whole = set[Path]().union(*nodes.values())
-    return (
-        *(_shaky_node(facts, node, sorted(some)) for node, some in nodes.items()),
-        *(_shaky(facts, path) for path in paths if path not in whole),
-    )
-
-
-_UNSTEADY = "errors on the cable, throttling, or other traffic"
-
-
-def _shaky_node(facts: Facts, node: str, paths: Sequence[Path]) -> Verdict:
-    """`n4 sends between 30 and 96, dropped with 5 of 5 partners`."""
-    sends = {path[0].node == node for path in paths}
-    does, kind = ("sends", Kind.SENDS) if sends == {True} else ("receives", Kind.RECEIVES)
-    if len(sends) > 1:
-        does, kind = "reaches", Kind.NODE
-    mine = [path for path in facts.runs if any(path[int(not way)].node == node for way in sends)]
-    met = {end.node for path in mine for end in path} - {node}
-    dropped = {end.node for path in mine if drops(steady(facts.runs[path])) for end in path} - {
-        node
-    }
-    speeds = [
-        speed
-        for path in paths
-        for one in steady(facts.runs[path])
-        if (speed := one.speed) is not None
-    ]
-    text = (
-        f"{node} {does} between {facts.shown(min(speeds))} and {facts.shown(max(speeds))}, "
-        f"now and then with {len(dropped)} of {len(met)} partners: {_UNSTEADY}{facts.note(node)}"
-    )
-    return Verdict(kind=kind, subject=node, answer=Answer.UNSTEADY, sentence=text, nodes=(node,))
-
-
-def _shaky(facts: Facts, path: Path) -> Verdict:
-    subject, runs = facts.named(path), steady(facts.runs[path])
-    worst = min(speed for one in runs if (speed := one.speed) is not None)
-    text = (
-        f"{subject} between {facts.shown(worst)} and {facts.shown(facts.speeds[path])} in {len(runs)} runs: "
-        f"{_UNSTEADY}"
-    )
-    return Verdict(kind=Kind.PAIR, subject=subject, answer=Answer.UNSTEADY, sentence=text)
-
-
-def _broken(facts: Facts, ends: Iterable[Verdict]) -> _Broken:
-    """Runs that failed where others of the same path did not: once is measured again, twice is named."""
-    blamed = {node for verdict in ends for node in verdict.nodes}
-    failures = {
-        path: failed
-        for path, runs in facts.runs.items()
-        if facts.speeds.get(path) and not blamed.intersection(end.node for end in path)
-        if (failed := [one for one in runs if one.status is Status.FAILED])
-    }
-    # A node that fails now and then does so in either direction.
-    ways = {way for a, b in failures for way in ((a, b), (b, a))}
-    suspects = find_suspects(ways, set(facts.speeds) - ways)
-    found: defaultdict[str, list[Path]] = defaultdict(list)
-    for path in failures:
-        node = next((end.node for end, _ in suspects.sides if end in path), "")
-        found[node].append(path)
-    loose = found.pop("", [])
-    nodes = (_broken_node(facts, node, paths, failures) for node, paths in found.items())
-    sure = [path for path in loose if _is_sure(facts, failures[path])]
-    rest = [path for path in loose if path not in sure]
-    return _Broken(
-        (*nodes, *(_broken_path(facts, path, failures[path]) for path in sure)),
-        tuple(path for path in rest if not again(facts.runs[path])),
-        tuple(_once(facts, path, failures[path]) for path in rest if again(facts.runs[path])),
-    )
-
-
-def _is_sure(facts: Facts, failed: Sequence[Measurement]) -> bool:
-    """Two strikes, one wrong value, or nobody to confirm it."""
-    return facts.few or len(failed) >= _TWICE or _failure(failed) is Answer.WRONG_VALUES
-
-
-def _failure(failed: Iterable[Measurement]) -> Answer:
-    return failure(one.text for one in failed)
-
-
-def _broken_node(
-    facts: Facts, node: str, paths: Sequence[Path], failures: Mapping[Path, Sequence[Measurement]]
-) -> Verdict:
-    failed = [one for path in paths for one in failures[path]]
-    others = {end.node for path in paths for end in path} - {node}
-    met = {
-        end.node for path in facts.speeds for end in path if node in (path[0].node, path[1].node)
-    }
-    return Verdict(
-        kind=Kind.NODE, subject=node, answer=_failure(failed), nodes=(node,),
-        sentence=f"{node} {FAILS[_failure(failed)]} now and then with {len(others)} of {len(met - {node})} partners "
-        f"({failed[0].text}): its NIC, cable, memory or power{facts.note(node)}",
-    )  # fmt: skip
-
-
-def _broken_path(facts: Facts, path: Path, failed: Sequence[Measurement]) -> Verdict:
-    return Verdict(
-        kind=Kind.PAIR, subject=facts.named(path), answer=_failure(failed),
-        sentence=f"{facts.named(path)} {FAILS[_failure(failed)]} in {len(failed)} of {len(facts.runs[path])} runs ({failed[0].text}), "
-        f"{facts.shown(facts.speeds[path])} in the best one: errors on the path, or one of the two; their raw outputs say more",
-    )  # fmt: skip
-
-
-def _once(facts: Facts, path: Path, failed: Sequence[Measurement]) -> str:
-    runs = len(facts.runs[path])
-    return (
-        f"{facts.named(path)} failed once ({failed[0].text}) and did not in {runs - 1} other runs"
-    )
-
-
-def _flaws(facts: Facts) -> dict[tuple[str, str], Answer]:
-    """What the cell of a path says besides its best run."""
-    found = {(a.node, b.node): Answer.UNSTEADY for a, b in unsteady_paths(facts)}
-    found |= {(a.node, b.node): Answer.SLOW for a, b in (far_slower(facts) if facts.few else ())}
-    for (a, b), runs in facts.runs.items():
-        failed = [one for one in runs if one.status is Status.FAILED]
-        if failed and _is_sure(facts, failed):
-            found[a.node, b.node] = _failure(failed)
-    return found
-
-
 # ---- the whole
 
 
@@ -572,7 +431,7 @@ def _all_fail(facts: Facts) -> Verdict:
     text = next((one.text for one in facts.done if one.status is Status.FAILED), "")
     nodes = tuple(sorted({end.node for path in facts.speeds for end in path}))
     return Verdict(
-        kind=Kind.CONFIGURATION, subject="all", answer=_failure(facts.done), nodes=nodes,
+        kind=Kind.CONFIGURATION, subject="all", answer=failure(facts.done), nodes=nodes,
         sentence=f"all {len(facts.speeds)} paths fail ({text}): configuration, not a node; look at addresses, firewall, and whether the program runs there",
     )  # fmt: skip
 
@@ -585,12 +444,12 @@ def _judge_few(facts: Facts) -> Judgement:
         *_configuration(facts),
         *_failing(facts),
         *slow,
-        *_broken(facts, ()).verdicts,
-        *_unsteady(facts),
+        *broken(facts, ()).verdicts,
+        *unsteady(facts),
     )
     return Judgement(
         verdicts=verdicts, open=Suspects(paths=once), nodes=_answers(facts, verdicts), populations=facts.populations,
-        notes=("fewer than four nodes: judged by ceiling, by the two directions, and by what only a third node exceeds by half",), flaws=_flaws(facts),
+        notes=("fewer than four nodes: judged by ceiling, by the two directions, and by what only a third node exceeds by half",), flaws=flaws(facts),
     )  # fmt: skip
 
 
@@ -645,8 +504,8 @@ def _fails(facts: Facts, path: Path, back: float | None, *, both: bool) -> Verdi
     failed = [one for one in facts.runs[path] if one.status is Status.FAILED]
     other = f", back {facts.shown(back)}" if back else ""
     return Verdict(
-        kind=Kind.PAIR, subject=subject, answer=_failure(failed),
-        sentence=f"{subject} {FAILS[_failure(failed)]} ({failed[0].text}){other}: look at its raw output, then swap cable or port and measure again",
+        kind=Kind.PAIR, subject=subject, answer=failure(failed),
+        sentence=f"{subject} {FAILS[failure(failed)]} ({failed[0].text}){other}: look at its raw output, then swap cable or port and measure again",
     )  # fmt: skip
 
 

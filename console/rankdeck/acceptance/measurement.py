@@ -38,12 +38,6 @@ FAILS = {Answer.FAILED: "fails", Answer.WRONG_VALUES: "gives wrong values"}
 """Answer of what failed -> what it does, for a sentence."""
 
 
-def failure(texts: Iterable[str]) -> Answer:
-    """The answer of failed runs, by what was said of each: one with wrong values is enough."""
-    wrong = any(Answer.WRONG_VALUES in text for text in texts)
-    return Answer.WRONG_VALUES if wrong else Answer.FAILED
-
-
 class Kind(StrEnum):
     """What is to blame."""
 
@@ -274,3 +268,9 @@ def _majority(values: Iterable[str]) -> tuple[str, int]:
     for value in values:
         counts[value] += 1
     return max(counts.items(), key=lambda item: (item[1], item[0]))
+
+
+def failure(failed: Iterable[Measurement]) -> Answer:
+    """The answer of failed runs, by what was said of each: one with wrong values is enough."""
+    wrong = any(Answer.WRONG_VALUES in one.text for one in failed)
+    return Answer.WRONG_VALUES if wrong else Answer.FAILED

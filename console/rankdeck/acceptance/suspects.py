@@ -153,6 +153,11 @@ class Evidence:
         return len(self.slow) / self.total if self.total else 0.0
 
 
+def path_of(side: Side, other: End) -> Path:
+    """The path that this end takes to that one, or from it."""
+    return (side[0], other) if side[1] is Role.SENDS else (other, side[0])
+
+
 @dataclass(frozen=True, slots=True)
 class Suspects:
     """What the pairs point to."""
@@ -274,25 +279,6 @@ def dropping(facts: Facts) -> tuple[Path, ...]:
         for path, runs in facts.runs.items()
         if path not in facts.slow and not again(runs) and drops(steady(runs)) >= _TWICE
     )
-
-
-def unsteady_paths(facts: Facts) -> list[Path]:
-    """Those whose best is full, and of whose repeats half or more dropped when they were measured again."""
-    fine = {
-        path: again(steady(runs)) for path, runs in facts.runs.items() if path not in facts.slow
-    }
-    return [
-        path
-        for path, runs in fine.items()
-        if (count := drops(runs)) >= _TWICE and 2 * count >= len(runs)
-    ]
-
-
-def unsteady_sides(facts: Facts, paths: Iterable[Path]) -> Mapping[Side, Evidence]:
-    """Ends to which two or more of these paths lead, and which dropped at least once with most of their partners."""
-    ways, full = set(paths), {path for path in facts.speeds if path not in facts.slow}
-    shaky = {path for path in full if drops(steady(facts.runs[path]))}
-    return find_suspects(ways, full - shaky).sides
 
 
 # ---- two or three nodes

@@ -152,7 +152,7 @@ def _single_answer(
 ) -> tuple[Answer, Verdict | None]:
     """One node against the others; fewer than four are not compared."""
     if one.outcome is Outcome.FAILED:
-        answer = failure((one.text,))
+        answer = failure((one,))
         return answer, _alone(
             one, answer, f"{one.sender} fails {recipe} alone: {one.text}; it takes no part in pairs"
         )
