@@ -1,5 +1,5 @@
 # make demo   from nothing to the console on a live cluster of virtual nodes
-# make test   everything; `make fast` for the tier without real programs, `make check` for style and types
+# make test   everything; `make fast` for what needs no real programs and little time, `make check` for style and types
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
@@ -50,7 +50,7 @@ test: dev
 	$(PYTEST) -n $(WORKERS) $(EXTRA_PYTEST)
 
 fast: dev
-	$(PYTEST) -n $(WORKERS) -m "not slow" $(EXTRA_PYTEST)
+	$(PYTEST) -n $(WORKERS) -m "not slow and not long" $(EXTRA_PYTEST)
 
 check: dev
 	$(BIN)/ruff check .

@@ -75,6 +75,7 @@ def test_a_machine_with_nothing_is_absent_and_not_failed(make, tmp_path):
     assert reading.absent(collector.metrics) == set(collector.metrics)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("make", REAL)
 def test_a_recorded_machine_is_read_twice_alike(make, tmp_path):
     root = copy_recorded(tmp_path)
@@ -112,6 +113,7 @@ def test_simulated_numbers_move_and_counters_only_grow(make):
     assert set(after.values) >= set(collector.metrics)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("make", REAL)
 def test_no_bytes_in_any_file_stop_a_collector(make, tmp_path):
     root = make_machine(tmp_path)

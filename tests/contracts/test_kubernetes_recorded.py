@@ -122,6 +122,7 @@ def replayed(double, transcript):
     return seen, answers
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_the_double_does_as_recorded(name, kubernetes):
     transcript = recorded(name)

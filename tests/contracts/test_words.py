@@ -141,6 +141,7 @@ exec "$@"
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("launch", [Launch.PLAIN, Launch.MPI])
 @BOUNDED
 @given(words=st.lists(WORDS, min_size=1, max_size=8), value=WORDS, text=WORDS)
@@ -160,6 +161,7 @@ def test_a_batch_script_gives_its_command_every_byte(
     assert not (tmp_path / "X").exists()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("launch", Launch)
 @pytest.mark.parametrize("name", [n for n in plugins.names("runtimes") if n != "none"])
 @settings(BOUNDED, max_examples=8)
@@ -211,6 +213,7 @@ WORDS_ALONE = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("shell", SHELLS, ids=lambda path: Path(path).name)
 @settings(BOUNDED, max_examples=15)
 @given(words=st.lists(st.sampled_from(WORDS_ALONE) | WORDS, min_size=1, max_size=6))
@@ -253,6 +256,7 @@ ENDED = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("shell", "program"), ENDED)
 def test_an_exported_script_starts_and_ends_its_ranks_through_any_login_shell(
     tmp_path: Path, shell: str, program: str
@@ -310,6 +314,7 @@ def test_an_mpi_rank_gets_every_word(words: list[str], value: str) -> None:
     assert env["V"] == value
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("launch", [Launch.PLAIN, Launch.TENSORFLOW, Launch.TORCHRUN])
 @settings(
     max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]

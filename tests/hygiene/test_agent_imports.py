@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from tests.support.cases import each
 
 AGENT = Path(__file__).resolve().parents[2] / "agents" / "rankdeck_agent"
@@ -23,6 +24,7 @@ def imported(source: Path) -> set[str]:
     return found
 
 
+@pytest.mark.long
 @each(SOURCES)
 def test_a_module_of_the_agent_needs_only_python_and_paho(source):
     assert imported(source) - sys.stdlib_module_names <= ALLOWED

@@ -31,6 +31,7 @@ def names_in(tree: ast.AST) -> set[str]:
     return plain | {node.attr for node in nodes if isinstance(node, ast.Attribute)}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("walk", WALKS)
 def test_each_function_of_a_walk_is_called_by_one_before_it(walk: str) -> None:
     uncalled: list[str] = []
@@ -50,5 +51,6 @@ def test_a_circle_is_found_and_a_tree_is_none() -> None:
     assert in_circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": set()}) == {"a", "b", "c"}
 
 
+@pytest.mark.long
 def test_nothing_imports_itself_by_way_of_others() -> None:
     assert figures()["modules in a circle of imports"] == "0"

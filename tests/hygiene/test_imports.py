@@ -56,6 +56,7 @@ def test_check_loads_neither_the_screen_nor_the_network(tmp_path: Path) -> None:
     assert not loaded & {"textual", "rich", "asyncssh", "aiomqtt", "paho"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("verb", ["status", "jobs", "nodes"])
 def test_verbs_of_the_command_line_load_no_screen(tmp_path: Path, verb: str) -> None:
     loaded = loaded_by(tmp_path, verb, "-c", "/nowhere.yaml")
@@ -82,6 +83,7 @@ print(json.dumps(sorted(set(sys.modules) - before)))
 """
 
 
+@pytest.mark.long
 def test_the_first_message_of_a_node_loads_nothing() -> None:
     """What the first picture did not wait for is there before a key could wait for it."""
     assert printed(BEHIND) == []

@@ -217,6 +217,7 @@ async def test_the_clock_of_this_machine_is_our_own(tmp_path):
 _TAG = "import sys; print(sys.implementation.cache_tag)"
 
 
+@pytest.mark.long
 async def test_the_agent_is_put_on_a_node_once(tmp_path):
     async with nodes(tmp_path, ["n1"]) as found, Connections(found.cluster) as c:
         path = found.sshd["n1"].home / ".cache/rankdeck" / bundle().name
@@ -232,6 +233,7 @@ async def test_the_agent_is_put_on_a_node_once(tmp_path):
         assert sorted(file.name for file in path.parent.iterdir()) == [path.name, beside]
 
 
+@pytest.mark.long
 async def test_the_agent_loads_modules_that_were_compiled_when_it_was_put_there(tmp_path):
     async with nodes(tmp_path, ["n1"]) as found, Connections(found.cluster) as c:
         python, path = await Agents(c)._path("n1")
@@ -246,6 +248,7 @@ async def test_the_agent_loads_modules_that_were_compiled_when_it_was_put_there(
         assert slow.code == 0
 
 
+@pytest.mark.long
 async def test_agents_that_nobody_used_for_long_go_when_another_is_put_there(tmp_path):
     async with nodes(tmp_path, ["n1"]) as found, Connections(found.cluster) as c:
         folder = found.sshd["n1"].home / ".cache/rankdeck"
@@ -287,6 +290,7 @@ def _command_lines():
             yield file.read_bytes()
 
 
+@pytest.mark.long
 async def test_an_agent_that_is_looked_for_counts_as_used(tmp_path):
     async with nodes(tmp_path, ["n1"]) as found, Connections(found.cluster) as c:
         _, path = await Agents(c)._path("n1")
@@ -296,6 +300,7 @@ async def test_an_agent_that_is_looked_for_counts_as_used(tmp_path):
         assert time.time() - os.stat(path).st_mtime < 3600  # noqa: PTH116
 
 
+@pytest.mark.long
 async def test_an_agent_with_other_bytes_of_the_same_length_is_replaced(tmp_path):
     async with nodes(tmp_path, ["n1"]) as found, Connections(found.cluster) as c:
         path = found.sshd["n1"].home / ".cache/rankdeck" / bundle().name
@@ -402,6 +407,7 @@ async def looked(found, python):
         return (await look(Agents(c, python), ["n1"], wanted))["n1"]
 
 
+@pytest.mark.long
 async def test_a_node_that_says_nothing_of_its_images_is_not_waited_for(tmp_path, monkeypatch):
     monkeypatch.setattr("rankdeck.images.bring.SILENCE", 1.0)
     async with nodes(tmp_path, ["n1"]) as found:
@@ -411,6 +417,7 @@ async def test_a_node_that_says_nothing_of_its_images_is_not_waited_for(tmp_path
     assert str(answer) == "n1: no answer within 1 s"
 
 
+@pytest.mark.long
 async def test_a_node_that_is_busy_with_an_image_is_waited_for(tmp_path, monkeypatch):
     monkeypatch.setattr("rankdeck.images.bring.SILENCE", 3.0)
     busy = """for i in 1 2 3 4 5; do sleep 1; echo '{"kind": "busy"}'; done"""

@@ -113,6 +113,7 @@ async def test_in_ascii_and_without_colour_every_cell_says_the_same() -> None:
     assert "n7   F  .  .  .|  .  .  \\  ." in screen
 
 
+@pytest.mark.long
 async def test_64_nodes_have_a_cell_a_pair_at_80_columns() -> None:
     stage, _ = stage_of(current=made_run(64, slow_sender("n3")))
     async with console(stage, (80, 24)) as (app, pilot):
@@ -124,6 +125,7 @@ async def test_64_nodes_have_a_cell_a_pair_at_80_columns() -> None:
     assert set(row[4:].rstrip()) == {"5", "6", "\\"}
 
 
+@pytest.mark.long
 async def test_above_64_nodes_each_has_a_cell_and_suspects_a_row() -> None:
     stage, _ = stage_of(current=made_run(140, slow_sender("n33")))
     async with console(stage, (120, 40)) as (app, pilot):

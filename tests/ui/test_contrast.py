@@ -37,6 +37,7 @@ def faint(app: RankdeckApp) -> list[str]:
     return wrong
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("theme", [palette.name for palette in COLOURED])
 async def test_every_screen_can_be_read(theme: str) -> None:
     async with console(scenes.failing(), (120, 40), theme=theme) as (app, pilot):
@@ -48,6 +49,7 @@ async def test_every_screen_can_be_read(theme: str) -> None:
             assert faint(app) == [], key
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("theme", [palette.name for palette in COLOURED])
 async def test_a_job_its_cancel_dialog_and_a_typed_search_can_be_read(theme: str) -> None:
     async with console(scenes.failing(), (120, 40), theme=theme) as (app, pilot):

@@ -29,6 +29,7 @@ def row_of(app, name: str) -> str:
     return next(line for line in text_of(app).splitlines() if f"{name} " in line)
 
 
+@pytest.mark.long
 async def test_a_view_is_kept_and_comes_back(tmp_path: Path) -> None:
     file = tmp_path / "deep" / "views.json"
     stage, _ = sample.fleet(12)
@@ -223,6 +224,7 @@ async def test_a_cluster_without_gpus_has_no_columns_for_them() -> None:
         await shows(app, pilot, "51°")
 
 
+@pytest.mark.long
 async def test_a_large_fleet_that_is_well_is_quiet_and_says_its_means_and_sums() -> None:
     # The clock stands still: on a busy machine all would be silent before they are painted.
     stage = Stage(cluster_of(1000), clock=lambda: 1_000.0)
@@ -239,6 +241,7 @@ async def test_a_large_fleet_that_is_well_is_quiet_and_says_its_means_and_sums()
     assert re.search(r"GPU POWER .+ sum \d+kW .+ RDMA rx\+tx .+ sum \d+Tb/s", summed)
 
 
+@pytest.mark.long
 async def test_a_map_whose_signs_stand_for_several_nodes_says_so_whatever_is_made_up() -> None:
     stage = Stage(cluster_of(1000))
     made_up = ("cpu", "disk", "gpu", "mem", "net", "rdma")

@@ -146,6 +146,7 @@ async def go(app: RankdeckApp, pilot, place: Place) -> None:
     await pilot.pause(0.15)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", PLACES)
 async def test_each_key_of_the_footer_does_something(
     name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -172,6 +173,7 @@ async def test_each_key_of_the_footer_does_something(
             assert not refused, f"{action.shown_key} on {name}: {refused}"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "absent", "present"),
     [
@@ -219,6 +221,7 @@ async def test_a_key_that_is_none_is_told_once_and_where_it_is_one() -> None:
         await shows(app, pilot, "`:edit` opens the job file of Launch")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("key", "12345")
 async def test_a_filter_stays_in_sight_and_a_new_one_takes_its_place(key: str) -> None:
     async with console(sick(), (80, 24)) as (app, pilot):

@@ -110,6 +110,7 @@ async def test_each_view_names_the_rank_that_stands_still(key: str, picture: str
         await until(pilot, lambda: wanted in steady(text_of(app)), f"no `{wanted}`")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("size", SIZES)
 async def test_a_filter_a_search_and_a_mark_say_so_at_every_size(
     size: tuple[int, int],
@@ -135,6 +136,7 @@ async def test_of_512_ranks_the_one_that_stands_still_is_on_the_first_page() -> 
         assert strip.count("▲") == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("size", SIZES[2:])
 @pytest.mark.parametrize("key", ["w", "c", "D", "M", "e", "i"])
 async def test_no_line_of_any_view_is_wider_than_the_screen_or_cut_without_a_sign(

@@ -188,6 +188,7 @@ async def test_a_log_is_read_from_its_node_and_searched_there(stage: Stage, tmp_
         await shows(app, pilot, "the needle is here")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("typed", "line"),
     [("77778", 77777), ("1", 0), ("50%", 60_000), ("14:30:05", 90_000), ("119000", 118_999)],
@@ -277,6 +278,7 @@ async def test_a_replay_shows_what_nodes_had_said_by_then_and_at_leads_there(
         await shows(app, pilot, "-4.0 s  0: Xid 79")
 
 
+@pytest.mark.long
 async def test_512_ranks_are_compared_in_turns_and_the_odd_one_is_named() -> None:
     stage = sample.fleet(64)[0]
     stage.start(JOB, 64, 8)

@@ -27,6 +27,7 @@ def mixed() -> Stage:
     return stage
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("size", WIDTHS)
 async def test_every_screen_has_all_tabs_and_the_state_of_the_fleet(size) -> None:
     names = {
@@ -90,6 +91,7 @@ async def test_a_failed_job_says_which_rank_at_every_width(size) -> None:
         await shows(app, pilot, job)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("key", "text"),
     [

@@ -195,6 +195,7 @@ async def come(app: RankdeckApp, pilot, wanted: str) -> str:
     return picture(app)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", SCENES)
 async def test_a_screen_looks_as_it_did(name: str, clock: Clock) -> None:
     build, keys, text = SCENES[name]

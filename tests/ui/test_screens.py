@@ -194,6 +194,7 @@ async def test_enter_opens_the_node_and_escape_comes_back(stage: Stage) -> None:
         await shows(app, pilot, "12 of 12 nodes")
 
 
+@pytest.mark.long
 async def test_a_thousand_nodes_fit_on_the_map() -> None:
     async with console(sample.fleet(1000, 2)[0], (80, 24)) as (app, pilot):
         await shows(app, pilot, "1,000 of 1,000 nodes")
@@ -296,6 +297,7 @@ async def test_a_job_shows_a_pane_per_rank(stage: Stage, size: tuple[int, int]) 
     assert 1 <= len(ranks) <= 16
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("size", SIZES)
 async def test_the_way_to_help_is_always_among_the_keys(
     stage: Stage, size: tuple[int, int]

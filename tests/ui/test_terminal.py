@@ -6,6 +6,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.support.terminal import Terminal, terminal
 
 LIMIT = 20.0
@@ -19,6 +21,7 @@ def shows(shown: Terminal, text: str) -> None:
         time.sleep(0.1)
 
 
+@pytest.mark.long
 def test_every_main_screen_comes_back_after_another() -> None:
     with terminal(PREVIEW, os.environ) as shown:
         shows(shown, "3 of 3 nodes")

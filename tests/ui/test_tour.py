@@ -43,6 +43,7 @@ def stage(tmp_path: Path) -> Failing:
     return made
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("size", [(200, 50), (80, 24)])
 async def test_the_ten_steps_are_done_by_the_keys_that_they_name(
     stage: Failing, size: tuple[int, int]

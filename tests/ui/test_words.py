@@ -228,6 +228,7 @@ SIGNS_ELSEWHERE = {"themes.py", "terminal.py", "messages.py", "job_head.py", "do
 """Where signs of the other alphabet stand beside those of this one, or are never shown."""
 
 
+@pytest.mark.long
 def test_every_sign_in_our_words_has_one_in_ascii() -> None:
     root = Path(rankdeck.__file__).parents[2]
     missing: dict[str, str] = {}

@@ -116,6 +116,7 @@ EIGHT_FAULTS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fault", EIGHT_FAULTS)
 def test_eight_nodes_have_each_fault_named_and_nothing_else_in_20_runs(fault: str) -> None:
     lab, wanted = EIGHT_FAULTS[fault]
@@ -466,6 +467,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_thousand_nodes_have_each_fault_named_within_a_dozen_rounds(fault: str) -> None:
     lab, wanted = FAULTS[fault]
@@ -485,6 +487,7 @@ def test_a_slow_pair_of_a_thousand_nodes_is_named_if_its_round_was_planned() -> 
     assert named(judged) == [(Kind.PAIR, f"{min(pair)}–{max(pair)}")]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "seeds",
     [range(1), *(pytest.param(range(n, n + 10), marks=pytest.mark.slow) for n in (1, 11, 21))],
@@ -532,6 +535,7 @@ ODD = {
 }  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", ODD)
 def test_odd_populations_have_their_slow_part_named_in_20_runs(case: str) -> None:
     lab, nodes, wanted = ODD[case]
@@ -572,6 +576,7 @@ def test_a_rare_kind_of_hardware_is_compared_with_the_common_one() -> None:
     assert kinds_of_hardware({node: {} for node in EIGHT}) == {}
 
 
+@pytest.mark.long
 def test_half_of_two_hundred_nodes_slow_are_all_named_and_no_other() -> None:
     nodes = tuple(f"n{number:03d}" for number in range(200))
 

@@ -429,6 +429,7 @@ HOSTILE = (
 )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("piece", HOSTILE)
 def test_a_huge_output_is_read_in_little_time(piece: str) -> None:
     raw = (piece * (1 << 18))[: 1 << 18].encode()
@@ -487,6 +488,7 @@ STRANGE = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("change", STRANGE)
 def test_what_stands_around_the_lines_changes_nothing(change: str) -> None:
     for file, seed in RECORDED.items():
@@ -495,6 +497,7 @@ def test_what_stands_around_the_lines_changes_nothing(change: str) -> None:
         assert [_meant(one) for one in found] == [_meant(one) for one in recorded(file)], file
 
 
+@pytest.mark.long
 def test_lines_without_end_that_say_nothing_are_read_in_little_time() -> None:
     for raw in (b"\n" * (1 << 19), b"n1: x\n" * 100_000 + b"x", b"{\n" * 100_000, b" " * (1 << 19)):
         read_output(plugins.find("recipes", "iperf3")(), raw)
@@ -537,6 +540,7 @@ def values_of(recipe: str, raw: bytes) -> set[float]:
     return {one.value for one in found if one.value is not None}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("recipe", "raw"), [one[:2] for one in WHOLE], ids=[str(one[2]) for one in WHOLE]
 )

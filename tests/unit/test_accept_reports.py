@@ -139,6 +139,7 @@ def test_a_path_that_failed_in_one_run_and_was_full_in_another_is_no_good_cell()
     assert cells_of(files_of(run)["report.html"]) == {"good": 55, "bad": 1}
 
 
+@pytest.mark.long
 def test_a_large_run_has_leaves_against_leaves_and_the_suspects_alone() -> None:
     leaves = {node: f"L{number // 35}" for number, node in enumerate(names(140))}
     page = acceptance_page(made_run(140, slow_sender("n33"), leaves), NOW)
@@ -148,6 +149,7 @@ def test_a_large_run_has_leaves_against_leaves_and_the_suspects_alone() -> None:
     assert len(page) < 400_000
 
 
+@pytest.mark.long
 def test_what_nodes_said_is_text_on_the_page_and_runs_in_no_browser(tmp_path: Path) -> None:
     page = files_of(hostile_run(), Outputs(f"{HOSTILE}\n" * 3))["report.html"]
     file = tmp_path / "page.html"

@@ -60,6 +60,7 @@ def heard(*lines):
     return jobs.job("j"), kept, stored
 
 
+@pytest.mark.long
 @LAX
 @given(st.lists(hostile.frames, max_size=12))
 def test_whatever_frames_a_node_sends_the_job_is_shown_and_written_down(frames):
@@ -145,6 +146,7 @@ def test_ten_megabytes_in_one_string_are_refused_quickly():
     assert time.process_time() - began < 2
 
 
+@pytest.mark.long
 @LAX
 @given(hostile.answers)
 def test_whatever_a_verb_answers_is_an_answer_or_our_own_error(answer):

@@ -172,6 +172,7 @@ def test_a_clock_that_moves_is_seen_though_heartbeats_say_the_same(monkeypatch) 
     assert "node.clock" in reasons
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("at", [b"NaN", b"1e300", b'"2"', b"[2]", b"-1", b"9" * 30])
 def test_a_heartbeat_with_an_odd_time_is_read_whole_and_judged_by_that(monkeypatch, at) -> None:
     lab = Fleeting(monkeypatch)

@@ -170,6 +170,7 @@ def test_what_comes_every_half_minute_stays_in_between_and_has_a_rate() -> None:
     assert fleet.node("n1").failed == {}
 
 
+@pytest.mark.long
 def test_a_hostile_node_cannot_fill_the_memory() -> None:
     fleet, _ = made()
     devices = {f"d{number}" * 100: number for number in range(3000)}

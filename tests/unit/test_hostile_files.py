@@ -63,6 +63,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, fl
     return dict(zip(TEXTS, looked_at(folder, paths), strict=True))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", TEXTS)
 def test_a_file_that_is_made_to_hurt_is_one_clear_answer(
     answers: dict[str, tuple[str, float, int]], name: str

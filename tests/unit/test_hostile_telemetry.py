@@ -126,6 +126,7 @@ def assert_sane(fleet: Fleet) -> None:
     assert node.health.evaluated <= node.health.checks <= len(CHECKS)
 
 
+@pytest.mark.long
 @settings(max_examples=50, suppress_health_check=list(HealthCheck))
 @given(st.lists(messages, max_size=12))
 def test_no_message_raises_or_reaches_the_screen_as_it_is(many) -> None:
@@ -146,6 +147,7 @@ def test_no_bytes_raise(kind, raw) -> None:
     assert_sane(console.fleet)
 
 
+@pytest.mark.long
 def test_a_node_that_never_repeats_itself_does_not_fill_the_memory() -> None:
     console = Console()
 

@@ -116,6 +116,7 @@ async def opened(folder, home: Path):
                 await asyncio.wait(tasks)
 
 
+@pytest.mark.long
 async def test_a_new_console_asks_only_for_the_end_of_a_job_that_runs(job, tmp_path: Path) -> None:
     async with opened(job, tmp_path) as console:
         console.following.watch(job.job, (0,), BACKLOG)
@@ -130,6 +131,7 @@ async def test_a_new_console_asks_only_for_the_end_of_a_job_that_runs(job, tmp_p
         assert (gap.start, gap.end) == (0, SIZE + 9 - BACKLOG)
 
 
+@pytest.mark.long
 async def test_a_new_console_asks_only_for_the_end_of_a_job_that_is_over(
     job, tmp_path: Path
 ) -> None:
@@ -145,6 +147,7 @@ async def test_a_new_console_asks_only_for_the_end_of_a_job_that_is_over(
         assert console.shell.opened.count("job follow") == 1
 
 
+@pytest.mark.long
 async def test_of_a_rank_that_failed_unwatched_only_the_last_words_come(
     job, tmp_path: Path
 ) -> None:
@@ -157,6 +160,7 @@ async def test_of_a_rank_that_failed_unwatched_only_the_last_words_come(
         assert console.shell.sent < 2 * SLACK
 
 
+@pytest.mark.long
 async def test_a_place_far_up_and_the_next_match_come_from_one_agent(job, tmp_path: Path) -> None:
     async with opened(job, tmp_path) as console:
         output = console.reading.of(console.jobs.job(job.job), 0)
@@ -174,6 +178,7 @@ async def test_a_place_far_up_and_the_next_match_come_from_one_agent(job, tmp_pa
         assert console.shell.sent < SLACK
 
 
+@pytest.mark.long
 async def test_an_agent_that_has_ended_meanwhile_is_started_again(job, tmp_path: Path) -> None:
     async with opened(job, tmp_path) as console:
         output = console.reading.of(console.jobs.job(job.job), 0)
@@ -235,6 +240,7 @@ async def test_who_tells_a_thousand_things_at_once_leaves_turns_to_keys(
     assert turns > 500
 
 
+@pytest.mark.long
 async def test_what_a_quiet_rank_says_does_not_wait_behind_a_flood(
     tmp_path: Path, monkeypatch
 ) -> None:

@@ -169,6 +169,7 @@ def test_what_has_the_form_of_a_secret_is_nowhere_on_the_page(form: str) -> None
     assert "after" in page
 
 
+@pytest.mark.long
 def test_a_page_of_many_ranks_and_much_output_stays_small() -> None:
     source = failed(4096, 1024)
     noise = b"".join(b"%x line that is like no other %d\n" % (hash(n), n) for n in range(30_000))

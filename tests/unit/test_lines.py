@@ -2,6 +2,7 @@
 
 import tracemalloc
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -107,6 +108,7 @@ def test_memory_is_bounded_by_bytes_too() -> None:
     assert 10 < len(log.lines) < 25
 
 
+@pytest.mark.long
 def test_a_large_chunk_is_kept_until_the_next_and_512_ranks_stay_in_their_share() -> None:
     tracemalloc.start()
     logs = [RankLog(rank, keep_bytes=share(512)) for rank in range(512)]

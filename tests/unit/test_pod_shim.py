@@ -117,6 +117,7 @@ def test_a_copy_lies_on_the_volume_claim(shim: Path, tmp_path: Path) -> None:
     assert time.time() - 60 < int(began) <= int(ended) <= time.time()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("tools", ["all", "no stdbuf", "no sed"])
 def test_long_lines_of_several_ranks_do_not_mix(shim: Path, tmp_path: Path, tools: str) -> None:
     env: dict[str, str] = {}
@@ -143,6 +144,7 @@ def test_long_lines_of_several_ranks_do_not_mix(shim: Path, tmp_path: Path, tool
         assert max(map(len, lines)) > 20_000
 
 
+@pytest.mark.long
 def test_nothing_of_the_shim_is_left_after_its_end(shim: Path) -> None:
     for _ in range(3):
         assert started(shim, "-n", "40", "true").wait(60) == 0

@@ -89,6 +89,7 @@ def archived(text: str, value: str) -> bytes:
             return b"".join(n.encode() + f.read() for n, f in files if f is not None)
 
 
+@pytest.mark.long
 @settings(max_examples=60, deadline=None)
 @given(SECRETS)
 def test_the_value_of_a_secret_variable_is_nowhere_in_the_archive(value: str) -> None:

@@ -60,6 +60,7 @@ def test_the_table_has_every_fault():
     assert {(what, fault) for what in FAULTS for fault in FAULTS[what]} == set(SEEN)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("what", "fault"), SEEN, ids=lambda word: word)
 def test_a_fault_is_seen_in_time_and_stays_seen(what, fault):
     watch, wanted = Watch(**{what: (fault,)}), SEEN[what, fault]
@@ -80,6 +81,7 @@ def test_a_fault_is_seen_in_time_and_stays_seen(what, fault):
     assert set(wanted) <= told
 
 
+@pytest.mark.long
 def test_a_healthy_node_is_ok_for_an_hour_and_tells_nothing():
     watch = Watch()
 

@@ -167,6 +167,7 @@ def test_trust_says_what_it_agrees_to(folder: Path, capsys: pytest.CaptureFixtur
     assert asked(file) == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("answer", "left"), [(b"y\n", 0), (b"\n", 1)])
 def test_on_a_terminal_the_answer_is_remembered_if_it_is_yes(
     folder: Path, answer: bytes, left: int

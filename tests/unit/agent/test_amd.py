@@ -118,6 +118,7 @@ def test_a_speed_that_is_none_is_refused():
             generation(text)
 
 
+@pytest.mark.long
 def test_the_recorded_card_is_read(tmp_path):
     reading = GpuCollector(str(copy_recorded(tmp_path))).collect(0)
 

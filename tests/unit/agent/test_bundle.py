@@ -78,6 +78,7 @@ def test_the_bundle_reads_this_machine_on_the_oldest_python(agent):
     assert done.stderr == b""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("argv", "stdin", "words"),
     [

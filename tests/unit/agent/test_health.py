@@ -30,6 +30,7 @@ def test_a_sick_machine_is_critical_and_the_first_line_says_so(tmp_path):
     assert any("DIMM_A1" in line and "bad" in line for line in reasons)
 
 
+@pytest.mark.long
 def test_a_recorded_machine_without_a_fault_is_ok(tmp_path):
     done = run(copy_recorded(tmp_path))
 

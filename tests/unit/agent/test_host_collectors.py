@@ -57,6 +57,7 @@ def test_a_sensor_without_an_answer_leaves_the_others_of_its_chip(tmp_path):
     assert "hwmon.temp/nvme.2" in reading.failed
 
 
+@pytest.mark.long
 def test_throttle_counts_of_the_recorded_machine_are_per_package(tmp_path):
     root = copy_recorded(tmp_path)
 

@@ -126,6 +126,7 @@ def test_a_lost_gpu_is_said_to_be_lost_and_the_others_go_on(gpus, machine):
     assert sum(reading.values["gpu.lost"].values()) == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("code", "words", "metric"),
     [

@@ -81,6 +81,7 @@ def test_a_request_that_is_none_is_refused(asked: dict) -> None:
     assert "ps signal needs" in done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("pair", [[1, 1], [-1, 5], ["x", 1], [2], 7])
 def test_no_group_and_not_the_first_process_is_signalled(pair: object) -> None:
     done = agent("ps", "signal", stdin={"signal": "TERM", "pids": [pair]})

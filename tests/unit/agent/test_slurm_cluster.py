@@ -228,6 +228,7 @@ def test_a_wish_that_is_long_past_does_not_count(slurm: Slurm) -> None:
     assert not ClusterPoll().wanted(1000.0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("reserve", [0, QUEUE_CALLS])
 def test_an_hour_costs_no_more_calls_than_are_allowed(
     slurm: Slurm, tmp_path: Path, reserve: int
