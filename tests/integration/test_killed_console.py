@@ -4,7 +4,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from rankdeck.config.clusters import read_cluster
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 console = test_main_path.console
-MOMENTS = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)
+MOMENTS = (0.0, 0.05, 0.1, 0.2, 0.4, 0.6, 1.0)
 """Seconds after `starting on` in which the console is killed."""
 KILLS = [
     (moment, (signal.SIGKILL, signal.SIGHUP)[place % 2]) for place, moment in enumerate(MOMENTS)
@@ -32,12 +32,14 @@ grace: 1
 """
 
 
-def kill_at(console: Console, file: str, moment: float, number: int) -> None:
+def kill_when(
+    console: Console, file: str, begun: Callable[[], object], number: signal.Signals
+) -> None:
+    """Start the job of this file, and send its console this signal once `begun` returns."""
     with console.start("run", file, "--no-preflight") as process:
         assert process.stderr is not None
         assert "starting on" in process.stderr.readline()
-        # The moment is what is tried here, not a wait for something.
-        time.sleep(moment)
+        begun()
         os.kill(process.pid, number)
         process.communicate(timeout=60)
 
@@ -65,11 +67,12 @@ def check_known_and_ended(console: Console, name: str, codes: tuple[int, ...] = 
 
 @pytest.mark.parametrize(("moment", "number"), KILLS)
 def test_jobs_knows_and_cancel_ends_what_a_killed_console_had_begun(
-    console: Console, moment: float, number: int
+    console: Console, moment: float, number: signal.Signals
 ) -> None:
     name = f"killed{number}-{round(moment * 100)}"
     file = console.file("killed.yaml", LASTS.format(name=name, nodes=3))
-    kill_at(console, file, moment, number)
+    # The moment is what is tried here, not a wait for something.
+    kill_when(console, file, lambda: time.sleep(moment), number)
 
     check_known_and_ended(console, name)
     for job in console.objects("jobs"):
@@ -98,8 +101,9 @@ def test_a_console_killed_while_a_node_says_nothing_leaves_a_job_that_is_known(
 ) -> None:
     name = "beside-mute"
     file = beside_mute.file("mute.yaml", LASTS.format(name=name, nodes=4))
-    kill_at(beside_mute, file, 1.5, signal.SIGKILL)
-    assert running(name)
+    kill_when(
+        beside_mute, file, lambda: wait_until(lambda: running(name), what="ranks"), signal.SIGKILL
+    )
 
     # The node that says nothing cannot be verified, all others are.
     check_known_and_ended(beside_mute, name, codes=(1,))

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from tests.support.lab import Lab
-from tests.support.polling import wait_until
+from tests.support.polling import eventually, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(200)]
 LIMIT = 150
@@ -90,9 +90,11 @@ abort: {enabled: true, countdown: 1}
 
 
 def test_every_node_reports_through_its_sshd(operator: Operator) -> None:
-    (status,) = operator.objects("status")
+    def heard() -> list[bool]:
+        (status,) = operator.objects("status")
+        return [node["heard_s"] is not None for node in status["nodes"]]
 
-    assert [node["heard_s"] is not None for node in status["nodes"]] == [True] * 3
+    assert eventually(lambda: heard() == [True] * 3)
 
 
 @pytest.mark.parametrize(
