@@ -26,24 +26,37 @@ TOGETHER: Mapping[str, str] = {
 APART = frozenset({"test_demo", "test_demo_faults", "test_footers"})
 """Files whose tests share nothing."""
 FIRST = (
-    *("other slurm lab", "slurm lab", "root lab", "test_two_pis", "test_killed_console"),
-    *("test_faults", "test_insight", "test_images", "test_lab_jobs", "test_matrix_processes"),
     *(
-        "test_matrix_space",
-        "test_matrix_wires",
-        "test_stalls",
+        "other slurm lab",
+        "root lab",
+        "slurm lab",
+        "test_accept_lab",
+        "test_matrix_processes",
+        "test_kubernetes",
+    ),
+    *(
+        "test_reopened",
+        "test_matrix_nodes",
+        "test_faults",
+        "test_kubernetes_attach",
         "test_main_path",
-        "test_demo_faults",
     ),
     *(
-        "test_footers",
-        "test_border",
-        "test_words",
-        "test_screens",
-        "test_contrast",
-        "test_keys",
-        "test_pictures",
+        "test_killed_console",
+        "test_preflight",
+        "test_kubernetes_faults",
+        "test_matrix_files",
+        "test_lab_jobs",
     ),
+    *(
+        "test_images",
+        "test_matrix_space",
+        "test_kubernetes_keeper",
+        "test_matrix_wires",
+        "test_insight",
+    ),
+    *("test_stalls", "test_two_pis", "test_demo_faults", "test_footers"),
+    *("test_border", "test_words", "test_screens", "test_contrast", "test_keys", "test_pictures"),
 )
 """What takes longest, longest first."""
 
