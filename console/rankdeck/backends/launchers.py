@@ -112,10 +112,6 @@ def refuse_claims(container: Container | None) -> None:
             raise LaunchError("plan", f"mount `{mount}`: volume claims are only on Kubernetes")
 
 
-_SCHEDULERS = ("slurm", "kubernetes")
-"""Backends that choose the nodes themselves."""
-
-
 def without(cluster: Cluster, spec: JobSpec, excluded: Mapping[str, str]) -> JobSpec:
     """The job on nodes that nobody excluded; raises LaunchError where it names one that is, or too few are left.
 
@@ -127,7 +123,7 @@ def without(cluster: Cluster, spec: JobSpec, excluded: Mapping[str, str]) -> Job
         raise LaunchError("plan", why)
     if spec.on or not excluded:
         return spec
-    if cluster.backend in _SCHEDULERS:
+    if cluster.can.chooses_nodes:
         key = f"{cluster.backend}.exclude"
         out = ",".join(filter(None, (spec.options.get(key, ""), *sorted(excluded))))
         return replace(spec, options={**spec.options, key: out})
@@ -149,7 +145,7 @@ def placed(
 ) -> JobSpec:
     """The job `without` excluded nodes and, where it names none, without bad ones as long as good ones are free."""
     chosen = without(cluster, spec, excluded)
-    if spec.on or not bad or cluster.backend in _SCHEDULERS:
+    if spec.on or not bad or cluster.can.chooses_nodes:
         return chosen
     first = chosen.on or tuple(node.name for node in cluster.nodes[: spec.nodes])
     out = {*first, *excluded} | bad | busy

@@ -22,7 +22,7 @@ from rankdeck.backends.tokens import SHIM, shell_line, shell_word, whole_file
 from rankdeck.config.document import suggest
 from rankdeck.config.slurm import OFF
 from rankdeck.errors import AgentError, LaunchError, NodeError, RankdeckError
-from rankdeck.model.cluster import Cluster
+from rankdeck.model.cluster import Capabilities, Cluster, capabilities
 from rankdeck.model.job import (
     Abort,
     CancelReport,
@@ -91,7 +91,7 @@ class SlurmBackend(SshBackend):
     """Submits by a supervisor on the login node, which is followed and cancelled like any other."""
 
     name: ClassVar[str] = "slurm"
-    chooses_nodes: ClassVar[bool] = True
+    can: ClassVar[Capabilities] = capabilities("slurm")
 
     def plan(self, cluster: Cluster, spec: JobSpec, job: str) -> Plan:
         """One node, the login node, with all ranks; `text` is the script to submit by hand.
@@ -207,7 +207,7 @@ async def cancel_tasks(
 async def log_run(agents: Agents, job: Job, number: int) -> LogRun:
     """Where the output of this run (from 0) of a job lies; raises RankdeckError."""
     plan = job.plan
-    if plan.backend != "slurm":
+    if not capabilities(plan.backend).requeues:
         raise RankdeckError(f"{plan.job} has one run: only Slurm queues jobs again")
     starts = await log_starts(agents, plan)
     if not 0 <= number < len(starts):

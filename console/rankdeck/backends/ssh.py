@@ -11,7 +11,7 @@ from weakref import WeakSet
 from rankdeck.backends.follow import NOT_THERE, SshFollower
 from rankdeck.backends.plans import plan_job, with_port
 from rankdeck.errors import AgentError, LaunchError, NodeError, UnreachableError
-from rankdeck.model.cluster import Cluster
+from rankdeck.model.cluster import Capabilities, Cluster, capabilities
 from rankdeck.model.job import CancelReport, Job, JobSpec, Plan, RemainingProcess, State
 from rankdeck.model.text import clean, integer
 from rankdeck.remote.agent import JOB_RUN, Agents, Answer
@@ -35,7 +35,7 @@ class SshBackend:
     """Plans, launches, follows and cancels over SSH; see `base.Backend`."""
 
     name: ClassVar[str] = "ssh"
-    chooses_nodes: ClassVar[bool] = False
+    can: ClassVar[Capabilities] = capabilities("ssh")
 
     def __init__(self, agents: Agents) -> None:
         self._agents = agents

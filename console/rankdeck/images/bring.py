@@ -72,7 +72,7 @@ class ImageAt:
 def wanted_by(spec: JobSpec) -> WantedImage | None:
     """The image of a job, or None without a container or where the job brings it itself."""
     box = spec.container
-    if box is None or RUN_TOKEN in box.image or box.runtime == "none":
+    if box is None or RUN_TOKEN in box.image:
         return None
     base = "" if RUN_TOKEN in spec.workdir else spec.workdir
     return WantedImage(box.runtime, box.image, base)
@@ -159,8 +159,10 @@ def _identity(lying: ImageAt, found: Mapping[str, ImageAt]) -> str:
     return short(lying.digest) if complete else f"{lying.size} bytes"
 
 
-def enroot_create(name: str) -> str:
-    """How a container of Enroot comes about."""
+def enroot_create(runtime: str, name: str) -> str:
+    """How a container of Enroot comes about; "" where `name` is an image or of another runtime."""
+    if runtime != "enroot" or "/" in name:
+        return ""
     return f"push its file there, say {name}.sqsh, then `enroot create --name {name} {name}.sqsh`"
 
 
@@ -353,8 +355,8 @@ def _receiving(nodes: Sequence[str], found: Found) -> list[str]:
 
 def _nowhere(wanted: WantedImage, found: Found) -> str:
     lacking = fold(node for node, row in found.items() if row.kind == "missing")
-    if wanted.runtime == "enroot" and "/" not in wanted.image:
-        return f"no container `{wanted.image}` on {lacking}: {enroot_create(wanted.image)}"
+    if how := enroot_create(wanted.runtime, wanted.image):
+        return f"no container `{wanted.image}` on {lacking}: {how}"
     if any(row.kind == "folder" for row in found.values()):
         return f"`{wanted.image}` is a folder on some nodes and missing on others; folders are not copied: make it a file"
     push = push_command(wanted.runtime, wanted.image, found, found.values())

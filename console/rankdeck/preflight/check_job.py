@@ -164,8 +164,7 @@ def _has_for_sure(facts: NodeFacts, name: str) -> bool:
 
 def same_program(case: Context) -> Iterable[Finding]:
     """The job's own program is another file on some node."""
-    box = case.spec.container
-    if box is not None and box.runtime != "none":
+    if case.spec.container is not None:
         return
     machines = {f.machine for _, f in case.answered}
     for name in own_files(case.spec):
@@ -277,10 +276,8 @@ def _missing(case: Context, nodes: list[str]) -> Iterable[Finding]:
     if not nodes or box is None:
         return
     total = rows[0].size if rows else case.image_here
-    if box.runtime == "enroot" and "/" not in box.image:
-        yield found(
-            Level.BAD, "image", fold(nodes), f"no container `{box.image}`", enroot_create(box.image)
-        )
+    if how := enroot_create(box.runtime, box.image):
+        yield found(Level.BAD, "image", fold(nodes), f"no container `{box.image}`", how)
     elif any(row.kind == "folder" for row in rows):
         yield found(
             Level.BAD,

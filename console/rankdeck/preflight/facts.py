@@ -385,21 +385,17 @@ def each(
 def programs_of(spec: JobSpec) -> tuple[str, ...]:
     """What must be on every node: the launcher's command, and the program outside of images."""
     launcher = {Launch.MPI: spec.mpi.path, Launch.TORCHRUN: spec.torch.path}
-    boxed = spec.container is not None and spec.container.runtime != "none"
     # Torchrun is the image's where there is one.
-    outside = spec.launch is Launch.MPI or not boxed
+    outside = spec.launch is Launch.MPI or spec.container is None
     names = [launcher.get(spec.launch, "") if outside else ""]
-    if spec.container is None or not boxed:
-        names += own_files(spec)
-    elif spec.container.runtime:
-        names.append(spec.container.runtime)
+    names += own_files(spec) if spec.container is None else [spec.container.runtime]
     return tuple(name for name in dict.fromkeys(names) if name)
 
 
 def modules_of(spec: JobSpec) -> tuple[str, ...]:
     """`python3 numpy`: what the Python programs that the job brings import first of all, outside of images."""
     python = spec.command[0]
-    boxed = spec.container is not None and spec.container.runtime != "none"
+    boxed = spec.container is not None
     if boxed or not python.rpartition("/")[2].startswith("python") or "PYTHONPATH" in spec.env:
         return ()
     own = {name.removesuffix(".py") for name in spec.files}

@@ -102,7 +102,7 @@ def concerns(case: Context) -> Mapping[str, bool]:
         "modules": bool(modules_of(spec)),
         "mpi": spec.launch is Launch.MPI,
         "image": any(f.image is not None for _, f in case.answered),
-        "runtime": spec.container is not None and spec.container.runtime != "none",
+        "runtime": spec.container is not None,
         "port": bool(meeting(case.layout).port),
         "meeting": bool(meeting(case.layout).host),
         "names": needs_names(spec),
@@ -180,7 +180,7 @@ async def preflight(
     try:
         spec = means.place(spec)
         plan = means.backend.plan(means.cluster, spec, "preflight")
-        chooses = means.backend.chooses_nodes
+        chooses = means.backend.can.chooses_nodes
         layout = None if chooses else lay_out(means.cluster, spec, "preflight")
     except LaunchError as error:
         take([found(Level.BAD, "plan", "", str(error))])
@@ -196,7 +196,7 @@ async def preflight(
 
 async def find_mpi(means: Tools, spec: JobSpec) -> None:
     """Learn which MPI is on the first node of the job, where nobody said and nobody asked yet; raises LaunchError."""
-    if spec.launch is not Launch.MPI or not spec.mpi.detect or means.backend.chooses_nodes:
+    if spec.launch is not Launch.MPI or not spec.mpi.detect or means.backend.can.chooses_nodes:
         return
     spec = spec if spec.on else means.place(spec)
     node, path = means.launcher_of(spec)
@@ -222,8 +222,8 @@ async def _ask_scheduler(backend: Backend, plan: Plan) -> Finding:
     if why:
         return found(Level.BAD, "plan", "", f"{backend.name} would not take it: {why}")
     text = f"the nodes are chosen by {backend.name} when the job starts: they were not asked"
-    if backend.name == "slurm":
-        text += "; `slurm: {preflight: true}` has them judged there, before the ranks"
+    if backend.can.node_check:
+        text += f"; `{backend.can.node_check}` has them judged there, before the ranks"
     return found(Level.UNKNOWN, "reach", "", text)
 
 

@@ -101,7 +101,7 @@ _LOOK = (
 def inside_spec(case: Context, tried: Iterable[str]) -> JobSpec | None:
     """A container on every node that can start one, but for those where it is `tried`."""
     box = case.spec.container
-    if box is None or box.runtime == "none":
+    if box is None:
         return None
     left_out = set(tried)
     nodes = tuple(

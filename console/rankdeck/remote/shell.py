@@ -232,8 +232,8 @@ def control_host(cluster: Cluster) -> str:
 
 
 def asks_here(cluster: Cluster) -> bool:
-    """Whether this machine asks Kubernetes: the cluster file names no other one that has kubectl."""
-    return cluster.backend == "kubernetes" and control_host(cluster) == THIS_MACHINE
+    """Whether this machine asks the scheduler: the cluster file names no other one that has its commands."""
+    return cluster.can.asked_from_here and control_host(cluster) == THIS_MACHINE
 
 
 class _Program(Receiver, asyncio.SubprocessProtocol):

@@ -85,6 +85,7 @@ MANNERS: Mapping[str, Manners] = {
     "mpich": Manners("mpiexec", 0.0),
     "torchrun": Manners("torchrun", 25.0),
     "slurm": Manners("srun", 0.0),
+    # A Job deletes its other pods about a second after one has failed.
     "kubernetes": Manners("Kubernetes", 0.9),
     "": Manners("", float("inf")),
 }

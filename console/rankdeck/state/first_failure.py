@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from rankdeck.model.cluster import capabilities
 from rankdeck.model.ending import exit_status
 from rankdeck.model.job import Explained, FirstFailure, Launch, RankState, State
 from rankdeck.model.nodeset import fold_ranks
@@ -113,14 +114,11 @@ def _failed_job(record: JobRecord) -> FailedJob:
 
 
 def _manners(record: JobRecord) -> Manners:
-    spec = record.plan.spec
-    if record.plan.backend == "slurm":
-        return MANNERS["slurm"]
+    plan, spec = record.plan, record.plan.spec
+    if (spec.launch if spec else "") in capabilities(plan.backend).ends_ranks:
+        return MANNERS[plan.backend]
     if spec is None:
         return MANNERS[""]
-    if record.plan.backend == "kubernetes" and spec.launch is not Launch.MPI:
-        # A Job deletes its other pods about a second after one has failed.
-        return MANNERS["kubernetes"]
     if spec.launch is Launch.MPI:
         return MANNERS[spec.mpi.flavour]
     return MANNERS["torchrun" if spec.launch is Launch.TORCHRUN else ""]

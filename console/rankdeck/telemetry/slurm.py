@@ -53,7 +53,7 @@ class SlurmClient:
         self._agents, self._cluster, self._fleet = agents, cluster, fleet
         self._host = cluster.options.get("login", "")
         self.state = SlurmCluster()
-        self.asked = cluster.backend == "slurm" and bool(self._host)
+        self.asked = cluster.can.queue and bool(self._host)
         """Whether Slurm can be asked: the cluster file names a login node."""
         asked = cluster.options.get("rpcs_per_minute", "")
         self._path = cluster.environment.get("PATH", "")
