@@ -58,8 +58,12 @@ from rankdeck.remote.command import (
     send_signal,
 )
 from rankdeck.remote.shell import Confirm, Questions, Shell, UserSsh
-from rankdeck.reports.archive import TAIL, write_page, write_report
-from rankdeck.reports.source import NodesOfJob, ReportSource, report_source
+from rankdeck.reports.archive import (
+    TAIL,
+    report_source,
+    write_page,
+    write_report,
+)
 from rankdeck.rules.inspect import Inspection
 from rankdeck.state.acceptance import AcceptanceRuns
 from rankdeck.state.command import CommandState
@@ -423,14 +427,12 @@ class Session:
         As one page of HTML, or as an archive (.tar.gz) with the last megabyte of each log, or with
         `full` all of it. Raises RankdeckError.
         """
-        source = await self._report_source(job_id)
+        source = await report_source(
+            self.jobs.job(job_id), self._history, self.fleet, self._past, self.cluster.environment
+        )
         if page:
             return (await write_page(self._backend, source, path)).missing
         return (await write_report(self._backend, source, path, None if full else TAIL)).missing
-
-    async def _report_source(self, job_id: str) -> ReportSource:
-        known = NodesOfJob(self._history, self.fleet, self._past, self.cluster.environment)
-        return await report_source(self.jobs.job(job_id), known)
 
     async def replay(self, job_id: str, speed: float = 1.0, *, keep: bool = True) -> str:
         """Play a job again from what its nodes kept, or a replay anew; gives its id, which only this session has without `keep`."""

@@ -201,7 +201,8 @@ PAINTED = 20
 
 def pages_of(fleet: Fleet, node: NodeState):
     """What the screens show of this node, now and as it was."""
-    yield [fleet_views.paint(column, node, 20, UNICODE) for column in fleet_views.NUMBERS]
+    now = snapshots.Now({node.name: node})
+    yield [now.cell(column, node.name, 20, UNICODE) for column in fleet_views.NUMBERS]
     yield node_page.reasons(node, 100, UNICODE)
     yield node_page.findings(node, 100, UNICODE)
     yield snapshots.page(fleet, node, fleet.wall(), 100, UNICODE)

@@ -85,7 +85,8 @@ class Supervisor:
         for process in self._plan.processes:
             self._start(process)
         while not self._done():
-            self._turn()
+            self._copy_output()
+            self._look_around()
         self._close()
 
     def _resume(self, events: Iterable[Mapping[str, Any]]) -> None:
@@ -155,12 +156,24 @@ class Supervisor:
 
     # ---- one turn ----------------------------------------------------------------------
 
-    def _turn(self) -> None:
+    def _copy_output(self) -> None:
+        """Wait until something happens; what ranks have written goes to their logs."""
         for key, _ in self._selector.select(_TICK):
-            if isinstance(key.data, Stream):
-                self._pump(key.data)
-            elif key.fd == self._wakeup:
+            if key.fd == self._wakeup:
                 os.read(self._wakeup, 4096)
+            if not isinstance(key.data, Stream):
+                continue
+            try:
+                key.data.pump()
+            except DiskFullError:
+                self._space.block(key.data)
+            except OSError as error:
+                self._selector.unregister(key.fd)
+                text = f"the output of a rank can no longer be read: {error}"
+                self._journal.add("trouble", text=text)
+
+    def _look_around(self) -> None:
+        """Obey messages, note what ended, and now and then look whether all is as it should be."""
         self._obey()
         self._reap()
         now = time.monotonic()
@@ -173,17 +186,6 @@ class Supervisor:
             self._activity.look(self._table.running(), now)
             self._hear_from_elsewhere(now)
             mark_agent_used()
-
-    def _pump(self, stream: Stream) -> None:
-        try:
-            stream.pump()
-        except DiskFullError:
-            self._space.block(stream)
-        except OSError as error:
-            self._selector.unregister(stream.fd)
-            self._journal.add(
-                "trouble", text=f"the output of a rank can no longer be read: {error}"
-            )
 
     def _obey(self) -> None:
         verbs: dict[str, Callable[[list[str]], None]] = {

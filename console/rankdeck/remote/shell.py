@@ -160,9 +160,9 @@ class Receiver:
     def resume_writing(self) -> None:
         self.writable.set()
 
-    def take(self, data: bytes, *, of_stdout: bool) -> None:
-        """Hand on, or keep, what came."""
-        if not of_stdout:
+    def data_received(self, data: bytes, datatype: int | None) -> None:
+        """Hand on, or keep, what came; `datatype` is None of stdout, as asyncssh has it."""
+        if datatype is not None:
             self.complaints = (self.complaints + data)[-_MOST_COMPLAINT:]
         elif not self.ended.done():
             try:
@@ -238,7 +238,7 @@ def asks_here(cluster: Cluster) -> bool:
 
 class _Program(Receiver, asyncio.SubprocessProtocol):
     def pipe_data_received(self, fd: int, data: bytes) -> None:
-        self.take(data, of_stdout=fd == 1)
+        self.data_received(data, None if fd == 1 else fd)
 
 
 class LocalChannel:
