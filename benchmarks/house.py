@@ -76,7 +76,7 @@ SAMPLE: Walk = (
         "agent/telemetry.py:Publisher.sample",
         "agent/wire.py:encode",
     ),
-    ("console/telemetry/private_broker.py:Drain._read",),
+    ("console/telemetry/private_broker.py:SocketReader._read",),
     (
         "console/telemetry/private_broker.py:Connection.read",
         "console/telemetry/private_broker.py:Connection._take",
@@ -123,10 +123,10 @@ CANCEL: Walk = (
     ("agent/job/control_cli.py:main",),
     (
         "agent/job/cancel.py:cancel",
-        "agent/job/cancel.py:_Hunt.look",
+        "agent/job/cancel.py:_Search.look",
         "agent/job/processes.py:belonging",
         "agent/job/processes.py:send",
-        "agent/job/cancel.py:_Hunt.wait",
+        "agent/job/cancel.py:_Search.wait",
         "agent/job/cancel.py:_force",
         "agent/job/processes.py:named",
     ),

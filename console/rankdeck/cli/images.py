@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rankdeck.cli import choose, output
 from rankdeck.cli.opening import opened, until_done
-from rankdeck.cli.shapes import Shape, lying_shape
+from rankdeck.cli.shapes import Shape, image_shape
 from rankdeck.errors import ConfigError, NodeError
 from rankdeck.images.bring import STORES, ImageAt, WantedImage, difference, short, wanted_by
 from rankdeck.images.copy import CopyState, progress_words
@@ -82,7 +82,7 @@ def _shape(wanted: WantedImage, found: dict[str, ImageAt | NodeError], differs: 
         "image": wanted.image,
         "runtime": wanted.runtime,
         "same": not differs,
-        "nodes": {node: lying_shape(row) for node, row in found.items()},
+        "nodes": {node: image_shape(row) for node, row in found.items()},
     }
 
 

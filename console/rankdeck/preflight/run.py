@@ -54,7 +54,7 @@ from rankdeck.preflight.facts import (
 )
 from rankdeck.preflight.trial_run import (
     ELSEWHERE,
-    hear,
+    collect_output,
     inside_spec,
     judge_inside,
     judge_probe,
@@ -135,7 +135,7 @@ LATER = 3
 """Steps after the checks: the nodes connect, two ranks start, the image starts elsewhere."""
 
 
-def as_it_is(spec: JobSpec) -> JobSpec:
+def unchanged(spec: JobSpec) -> JobSpec:
     """For jobs whose nodes are chosen."""
     return spec
 
@@ -147,7 +147,7 @@ class Tools:
     cluster: Cluster
     agents: Agents
     backend: Backend
-    place: Callable[[JobSpec], JobSpec] = as_it_is
+    place: Callable[[JobSpec], JobSpec] = unchanged
     """Chooses the nodes as a launch does."""
     healths: Callable[[], Mapping[str, Health]] = dict[str, Health]
     """How the nodes are, of those that are heard."""
@@ -364,7 +364,7 @@ class _Run:
         spec = inside_spec(case, tried)
         if spec is None:
             return
-        heard = await hear(self._means.backend, self._means.cluster, spec)
+        heard = await collect_output(self._means.backend, self._means.cluster, spec)
         self._did()
         self._take(judge_inside(case, heard))
         await on_each(spec.on, lambda node: self._forget(node, heard.plan.job))

@@ -50,7 +50,7 @@ class TrialOutput:
         return {key: text for key, text in self.texts.items() if key[0] == rank}
 
 
-async def hear(
+async def collect_output(
     backend: Backend, cluster: Cluster, spec: JobSpec, limit: float = LIMIT
 ) -> TrialOutput:
     """Launch, listen, end; leaves no process and says what happened."""
@@ -297,7 +297,7 @@ def probe_spec(case: Context) -> JobSpec | None:
 
 async def run_probe(backend: Backend, cluster: Cluster, spec: JobSpec) -> Outcome:
     """Launch, listen, end; leaves no process and says what happened."""
-    heard = await hear(backend, cluster, spec)
+    heard = await collect_output(backend, cluster, spec)
     rows = [row for text in heard.texts.values() for row in _told_by_ranks(text)]
     complaint, wanted = heard.complaint, heard.plan.world_size
     if len(rows) < wanted and not complaint:

@@ -15,7 +15,7 @@ from rankdeck.model.nodeset import fold, fold_ranks
 from rankdeck.model.text import bits, celsius, duration, percent
 from rankdeck.reports import html
 from rankdeck.reports.html import Html, Part, join, tag
-from rankdeck.rules.job_news import pivot, told, when
+from rankdeck.rules.job_news import reference_time, told, when
 from rankdeck.rules.progress import phases
 
 MOST_ROWS = 64
@@ -320,7 +320,7 @@ def _events(one: JobPage) -> Html:
         (number, moment(note.at), note.level.word, told(note), when(note, job))
         for number, note in enumerate(job.node_notes[:MOST_EVENTS], 1)
     )
-    what = "the failure" if job.first_failure else f"+{duration(pivot(job) - job.created)}"
+    what = "the failure" if job.first_failure else f"+{duration(reference_time(job) - job.created)}"
     return html.table(("", "when", "level", "what", f"from {what}"), rows)
 
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from rankdeck.model.ending import how, who
 from rankdeck.model.job import Countdown, Job, State, Suspect
 from rankdeck.rules.ends import (
-    MANNERS,
+    LAUNCHER_ENDINGS,
     End,
-    Manners,
+    LauncherEnding,
     Meaning,
     Role,
     aborted_ranks,
@@ -37,7 +37,7 @@ class FailedJob:
     """Nodes that stopped answering; `at` is when they were last heard."""
     names: Mapping[str, str] = field(default_factory=dict[str, str])
     """Address or host name -> node."""
-    manners: Manners = MANNERS[""]
+    ending: LauncherEnding = LAUNCHER_ENDINGS[""]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ def view_of(job: FailedJob) -> View:
     first = min(failed, default=0.0)
 
     def read(ends: Sequence[End]) -> tuple[Meaning, ...]:
-        return tuple(meaning_of(end, job.manners, first) for end in ends)
+        return tuple(meaning_of(end, job.ending, first) for end in ends)
 
     named = {rank for e in (*job.launchers, *job.ends) for rank in aborted_ranks(e.lines)}
     ranks = tuple(
@@ -247,7 +247,7 @@ def _own_cause(view: View) -> Choice | None:
 
 def _ended_with_its_shim(view: View, meaning: Meaning) -> bool:
     """Whether the launcher may have killed this rank: a shim that is slow on a busy machine goes with it, and tells no end."""
-    end, kill_after = meaning.end, view.job.manners.kill_after
+    end, kill_after = meaning.end, view.job.ending.kill_after
     unseen = end.what == "rank" and end.code is None and end.signal is None
     return unseen and end_time(meaning) - view.first >= kill_after > 0
 

@@ -7,7 +7,7 @@ from rankdeck.model.ending import exit_status
 from rankdeck.model.job import Explained, FirstFailure, Launch, RankState, State
 from rankdeck.model.nodeset import fold_ranks
 from rankdeck.model.text import strip_controls
-from rankdeck.rules.ends import MANNERS, End, Manners, Role
+from rankdeck.rules.ends import LAUNCHER_ENDINGS, End, LauncherEnding, Role
 from rankdeck.rules.messages import EVERY_RANK_ALONE, believes_alone, explain, kinds_of, lone_line
 from rankdeck.rules.root_cause import FailedJob, Verdict, judge
 from rankdeck.state.job_events import SCHEDULER, decided_failure, is_cancelled
@@ -109,19 +109,19 @@ def _failed_job(record: JobRecord) -> FailedJob:
             if n.gone is not None and not record.is_stopped(n.gone, n)
         ),
         names=names,
-        manners=_manners(record),
+        ending=_ending(record),
     )
 
 
-def _manners(record: JobRecord) -> Manners:
+def _ending(record: JobRecord) -> LauncherEnding:
     plan, spec = record.plan, record.plan.spec
     if (spec.launch if spec else "") in capabilities(plan.backend).ends_ranks:
-        return MANNERS[plan.backend]
+        return LAUNCHER_ENDINGS[plan.backend]
     if spec is None:
-        return MANNERS[""]
+        return LAUNCHER_ENDINGS[""]
     if spec.launch is Launch.MPI:
-        return MANNERS[spec.mpi.flavour]
-    return MANNERS["torchrun" if spec.launch is Launch.TORCHRUN else ""]
+        return LAUNCHER_ENDINGS[spec.mpi.flavour]
+    return LAUNCHER_ENDINGS["torchrun" if spec.launch is Launch.TORCHRUN else ""]
 
 
 def _rank_end(record: JobRecord, rank: RankState) -> End:

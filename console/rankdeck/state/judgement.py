@@ -36,7 +36,7 @@ JUDGED_AGAIN = Reason(
 )
 
 
-def mute(health: Health, acks: Sequence[Ack], now: float) -> Health:
+def acknowledged(health: Health, acks: Sequence[Ack], now: float) -> Health:
     """The same reasons, the acknowledged ones marked and last; `now` is epoch seconds."""
     if not acks or not health.reasons:
         return health
@@ -172,8 +172,8 @@ class Judgement:
             health = self._with_recalled(health, facts.now, heard=heard)
         health = merged(health, kubernetes, heard=heard, tried=tried)
         # Before Slurm is asked: what somebody knows of is no reason to say that it is still used.
-        health = with_slurm(mute(health, self.acks, wall), slurm, heard=heard)
-        self.health = mute(health, self.acks, wall)
+        health = with_slurm(acknowledged(health, self.acks, wall), slurm, heard=heard)
+        self.health = acknowledged(health, self.acks, wall)
 
     def _with_recalled(self, health: Health, now: float, *, heard: bool) -> Health:
         """With what stood before, as long as an agent that has just begun may not have told of it yet."""

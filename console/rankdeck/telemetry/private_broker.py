@@ -233,7 +233,7 @@ TURN = 0.01
 """Seconds of reading after which others have their turn."""
 
 
-class Drain:
+class SocketReader:
     """Calls whoever has something to read; a first word at once, further ones on the tick."""
 
     def __init__(self) -> None:
@@ -319,7 +319,7 @@ class PrivateBroker:
         self.turn = 0
         """Number of the sweeps so far."""
         self._most = most_connections(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
-        self._drain: Drain | None = None
+        self._reader: SocketReader | None = None
         self._server: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -333,7 +333,7 @@ class PrivateBroker:
             raise BrokerError(
                 f"the private broker cannot listen on {host}:{port}: {why}"
             ) from error
-        self._drain = Drain()
+        self._reader = SocketReader()
         self.port = self._server.sockets[0].getsockname()[1]
         self._timer = loop.call_later(SWEEP, self._sweep)
 
@@ -347,9 +347,9 @@ class PrivateBroker:
             self._server.close()
             await self._server.wait_closed()
             self._server = None
-        if self._drain:
-            self._drain.close()
-            self._drain = None
+        if self._reader:
+            self._reader.close()
+            self._reader = None
 
     def credential(self, node: str) -> tuple[str, str]:
         """Username and password with which the agent of `node` may publish as that node."""
@@ -380,11 +380,11 @@ class PrivateBroker:
 
     def listen(self, session: Connection, *, on: bool) -> None:
         """Call `read` of the session when there is something to read, or no longer."""
-        if self._drain is None:
+        if self._reader is None:
             return
-        self._drain.remove(session.fd)
+        self._reader.remove(session.fd)
         if on:
-            self._drain.add(session.fd, session.read)
+            self._reader.add(session.fd, session.read)
 
     def hold(self, session: Connection) -> None:
         """Read no more of the session until the next sweep, which calls its `go_on`."""
