@@ -320,74 +320,30 @@ class Flavour:
     workdir: tuple[str, ...] = ("-wdir", "{workdir}")
 
 
+def _mca(*pairs: str, option: str = "--mca") -> tuple[str, ...]:
+    """The option before each name and value."""
+    return tuple(word for at in range(0, len(pairs), 2) for word in (option, *pairs[at : at + 2]))
+
+
+_TCP = ("btl_tcp_if_include", "{network}")
+_PRTE = _mca("plm_ssh_agent", "{agent}", "plm_ssh_no_tree_spawn", "1", option="--prtemca")
+_ORTE = _mca("plm_rsh_agent", "{agent}", "plm_rsh_no_tree_spawn", "1")
+_ORTE_NETWORK = _mca("oob_tcp_if_include", "{network}", *_TCP)
 # PRRTE refuses to be told loopback ("No network interfaces were found"), and needs not be.
 _OPEN_MPI = Flavour(
     host="{host} slots={slots}",
     start=("--hostfile", "{hostfile}", "-np", "{size}"),
     even=("--map-by", "ppr:{each}:node", "--bind-to", "none"),
     uneven=("--map-by", "slot", "--bind-to", "none"),
-    agent=(
-        "--prtemca",
-        "plm_ssh_agent",
-        "{agent}",
-        "--prtemca",
-        "plm_ssh_no_tree_spawn",
-        "1",
-    ),
-    ssh=(
-        "--prtemca",
-        "plm_ssh_agent",
-        "{agent}",
-        "--prtemca",
-        "plm_ssh_no_tree_spawn",
-        "1",
-    ),
-    network=(
-        "--prtemca",
-        "prte_if_include",
-        "{network}",
-        "--mca",
-        "btl_tcp_if_include",
-        "{network}",
-    ),
-    loopback=("--mca", "btl_tcp_if_include", "{network}"),
+    agent=_PRTE,
+    ssh=_PRTE,
+    network=(*_mca("prte_if_include", "{network}", option="--prtemca"), *_mca(*_TCP)),
+    loopback=_mca(*_TCP),
 )
 FLAVOURS = {
     "openmpi5": _OPEN_MPI,
     "openmpi4": replace(
-        _OPEN_MPI,
-        agent=(
-            "--mca",
-            "plm_rsh_agent",
-            "{agent}",
-            "--mca",
-            "plm_rsh_no_tree_spawn",
-            "1",
-        ),
-        ssh=(
-            "--mca",
-            "plm_rsh_agent",
-            "{agent}",
-            "--mca",
-            "plm_rsh_no_tree_spawn",
-            "1",
-        ),
-        network=(
-            "--mca",
-            "oob_tcp_if_include",
-            "{network}",
-            "--mca",
-            "btl_tcp_if_include",
-            "{network}",
-        ),
-        loopback=(
-            "--mca",
-            "oob_tcp_if_include",
-            "{network}",
-            "--mca",
-            "btl_tcp_if_include",
-            "{network}",
-        ),
+        _OPEN_MPI, agent=_ORTE, ssh=_ORTE, network=_ORTE_NETWORK, loopback=_ORTE_NETWORK
     ),
     "mpich": Flavour(
         host="{host}:{slots}",

@@ -21,8 +21,8 @@ from rankdeck.model.nodeset import fold
 from rankdeck.model.text import size
 from rankdeck.preflight import check_nodes
 from rankdeck.preflight.facts import (
-    Context,
     Finding,
+    JobContext,
     NodeFacts,
     TellFinding,
     found,
@@ -219,7 +219,7 @@ CHECKS = (
 def judge_nodes(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> list[Finding]:
     """What the nodes lack that answered; nodes with the same lack together."""
     layout = lay_out(cluster, _any_job(cluster.nodes), "doctor")
-    case = Context(layout=layout, facts=facts, health={})
+    case = JobContext(layout=layout, facts=facts, health={})
     findings: list[Finding] = []
     for check in CHECKS:
         news = list(check.judge(case))

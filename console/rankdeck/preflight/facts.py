@@ -332,7 +332,7 @@ K = TypeVar("K")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Context:
+class JobContext:
     """One job on its nodes. Nodes that did not answer are not in `facts`."""
 
     layout: Placement
@@ -370,7 +370,7 @@ def group(pairs: Iterable[tuple[str, K | None]]) -> dict[K, str]:
 
 
 def each(
-    case: Context,
+    case: JobContext,
     level: Level,
     check: str,
     tell: Callable[[RankPlace, NodeFacts], str | None],
@@ -439,7 +439,7 @@ def is_address(host: str) -> bool:
     return True
 
 
-def job_interface(case: Context, place: RankPlace, facts: NodeFacts) -> Interface | None:
+def job_interface(case: JobContext, place: RankPlace, facts: NodeFacts) -> Interface | None:
     """The interface that the job will use there: by name, else by network, else by address."""
     named = place.node.interface
     for interface in facts.interfaces:

@@ -38,8 +38,8 @@ from rankdeck.preflight.check_nodes import (
     space,
 )
 from rankdeck.preflight.facts import (
-    Context,
     Finding,
+    JobContext,
     NodeFacts,
     Step,
     TellFinding,
@@ -70,7 +70,7 @@ class Check(NamedTuple):
 
     name: str
     well: str
-    judge: Callable[[Context], Iterable[Finding]]
+    judge: Callable[[JobContext], Iterable[Finding]]
 
 
 CHECKS = (
@@ -94,7 +94,7 @@ CHECKS = (
 )
 
 
-def concerns(case: Context) -> Mapping[str, bool]:
+def concerns(case: JobContext) -> Mapping[str, bool]:
     """Which checks have anything to look at for this job; those not named always have."""
     spec = case.spec
     nodes = [place.node for place in case.layout.places]
@@ -112,7 +112,7 @@ def concerns(case: Context) -> Mapping[str, bool]:
     }
 
 
-def judge(case: Context) -> list[Finding]:
+def judge(case: JobContext) -> list[Finding]:
     """What every check that concerns this job found, or that all is well."""
     concerned = concerns(case)
     findings: list[Finding] = []
@@ -261,7 +261,7 @@ class _Run:
             text = f"{len(names)} node{'s' * (len(names) != 1)} answered in {time.monotonic() - began:.1f} s"
             self._take([found(Level.OK, "reach", "", text)])
         here = local_image(self._layout.spec)
-        case = Context(
+        case = JobContext(
             layout=self._layout,
             facts=facts,
             health=self._means.healths(),
@@ -326,12 +326,12 @@ class _Run:
             names += [node.host for node in nodes if not is_address(node.host)]
         return [name for name in dict.fromkeys(names) if name]
 
-    async def _connect(self, case: Context) -> None:
+    async def _connect(self, case: JobContext) -> None:
         """Let every node try the others while all of them listen."""
         self._take(check_network.interfaces(case))
         orders = check_network.targets(case)
 
-        async def one(node: str) -> Mapping[str, check_network.Attempt]:
+        async def one(node: str) -> Mapping[str, check_network.ConnectAttempt]:
             question = {"connect": orders[node]}
             raw = await self._talks[node].ask(question, CONNECT_LIMIT)
             return check_network.attempts(raw.get("connected"))
@@ -343,7 +343,7 @@ class _Run:
         self._take(check_network.judge_pairs(case, reached))
         self._did()
 
-    async def _probe(self, case: Context) -> None:
+    async def _probe(self, case: JobContext) -> None:
         """Start two ranks, where nothing found so far says that they cannot start."""
         spec = probe_spec(case)
         able = spec is not None and all(_can_launch(case, name) for name in spec.on)
@@ -353,13 +353,13 @@ class _Run:
             if spec is not None and able:
                 tasks.create_task(self._two_ranks(case, spec))
 
-    async def _two_ranks(self, case: Context, spec: JobSpec) -> None:
+    async def _two_ranks(self, case: JobContext, spec: JobSpec) -> None:
         outcome = await run_probe(self._means.backend, self._means.cluster, spec)
         self._did()
         self._take(judge_probe(case, spec, outcome))
         await on_each(spec.on, lambda node: self._forget(node, outcome.job))
 
-    async def _look_inside(self, case: Context, tried: Sequence[str]) -> None:
+    async def _look_inside(self, case: JobContext, tried: Sequence[str]) -> None:
         """Start the image where no rank of the probe does."""
         spec = inside_spec(case, tried)
         if spec is None:
@@ -374,7 +374,7 @@ class _Run:
         await self._means.agents.call(node, ("job", "remove", job, node), limit=REMOVE_LIMIT)
 
 
-def _can_launch(case: Context, node: str) -> bool:
+def _can_launch(case: JobContext, node: str) -> bool:
     facts = case.facts[node]
     return facts.base_there and all(
         facts.programs[name].path for name in programs_of(case.spec)[:2] if name in facts.programs

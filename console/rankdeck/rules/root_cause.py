@@ -188,7 +188,7 @@ OF_PEERS, ELSEWHERE = " that lost a peer", " on other nodes"
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Cause:
     """The end that most likely made the job fail, and why."""
 
     end: End
@@ -200,7 +200,7 @@ class Verdict:
     victims: tuple[int, ...]
 
 
-def judge(job: FailedJob) -> Verdict | None:
+def judge(job: FailedJob) -> Cause | None:
     """What made the job fail; None where nothing failed.
 
     The answer may change as more becomes known: a node is noticed to be lost seconds after
@@ -393,12 +393,12 @@ def _launcher_says(view: View, end: End) -> list[str]:
     return []
 
 
-def _verdict(view: View, choice: Choice) -> Verdict:
+def _verdict(view: View, choice: Choice) -> Cause:
     chosen = choice.chosen
     apart = {id(chosen), *map(id, choice.tied)}
     rest = [m for m in (*view.ranks, *view.lost) if id(m) not in apart]
     victims = [m.end.rank for m in rest if _is_victim(m)]
-    return Verdict(
+    return Cause(
         end=chosen.end,
         role=chosen.role,
         evidence=tuple(dict.fromkeys(choice.evidence)),

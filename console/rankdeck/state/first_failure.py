@@ -9,7 +9,7 @@ from rankdeck.model.nodeset import fold_ranks
 from rankdeck.model.text import strip_controls
 from rankdeck.rules.ends import LAUNCHER_ENDINGS, End, LauncherEnding, Role
 from rankdeck.rules.messages import EVERY_RANK_ALONE, believes_alone, explain, kinds_of, lone_line
-from rankdeck.rules.root_cause import FailedJob, Verdict, judge
+from rankdeck.rules.root_cause import Cause, FailedJob, judge
 from rankdeck.state.job_events import SCHEDULER, decided_failure, is_cancelled
 from rankdeck.state.record import LAST_LINES, LOST_SLACK, JobRecord, last_lines
 from rankdeck_agent.wire import LAUNCHER
@@ -156,7 +156,7 @@ def _log_tail(record: JobRecord, rank: RankState) -> tuple[str, ...]:
 # ---- the answer ----------------------------------------------------------------------------
 
 
-def _in_full(record: JobRecord, verdict: Verdict) -> FirstFailure:
+def _in_full(record: JobRecord, verdict: Cause) -> FirstFailure:
     end = verdict.end
     before = _earlier(record, end)
     lines = _lines(record, end) or (before.lines if before else ())
@@ -195,7 +195,7 @@ def _lines(record: JobRecord, end: End) -> tuple[str, ...]:
     return end.lines[-LAST_LINES:] or (last_lines(log) if log else ())
 
 
-def _explained(record: JobRecord, verdict: Verdict) -> tuple[Explained, ...]:
+def _explained(record: JobRecord, verdict: Cause) -> tuple[Explained, ...]:
     end = verdict.end
     if end.what == "node":
         return (_LOST,)

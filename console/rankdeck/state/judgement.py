@@ -72,7 +72,7 @@ WAITING = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class NewestReport:
     """The newest report of an agent."""
 
     report: HealthReport
@@ -108,7 +108,7 @@ class Judgement:
         self.acks: tuple[Ack, ...] = ()
         self.drift: tuple[Reason, ...] | None = None
         self.busy = False
-        self.told: Told | None = None
+        self.told: NewestReport | None = None
         """What the agent says; None where it is one that does not judge."""
         self.expected = expected
         self._expects = intern(fingerprint(expected))
@@ -131,9 +131,9 @@ class Judgement:
         before = self.told
         same = before is not None and not (before.remembered or remembered or report.reasons)
         if before is not None and same and _SAID(report) == _SAID(before.report):
-            self.told = Told(report, health=before.health)
+            self.told = NewestReport(report, health=before.health)
             return False
-        self.told = Told(report, remembered, health_of(report, now))
+        self.told = NewestReport(report, remembered, health_of(report, now))
         return True
 
     def hear(self, event: Event) -> None:
@@ -192,7 +192,7 @@ class Judgement:
             return health
         return _with_remembered(self._recalled, JUDGED_AGAIN, health)
 
-    def _health_told(self, told: Told, facts: Facts) -> Health:
+    def _health_told(self, told: NewestReport, facts: Facts) -> Health:
         """What the agent says, with how much of it is judged by other expectations than ours."""
         counted = covered_by(told.report, facts)
         health = replace(told.health, evaluated=len(counted.judged), checks=len(counted.applicable))

@@ -18,12 +18,12 @@ from rankdeck.model.schedulers import (
     Permission,
 )
 from rankdeck.model.text import clean, fitting, flag, integer, or_null, stamp, text
-from rankdeck.remote.agent import Agents, Answer, Bundle
-from rankdeck.remote.shell import control_host, run
+from rankdeck.remote.agent import Agents, Bundle
+from rankdeck.remote.shell import ProgramResult, control_host, run
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.schedulers import KubernetesState
 from rankdeck.telemetry import agent_rows
-from rankdeck.telemetry.agent_rows import AgentRows, Source, Takes, as_table
+from rankdeck.telemetry.agent_rows import AgentRows, RowSource, Takes, as_table
 from rankdeck_agent.wire import NODE_VARIABLE
 
 log = logging.getLogger(__name__)
@@ -83,7 +83,7 @@ class KubernetesClient:
             clean(line, _WORD) for line in result.out.decode("utf-8", "replace").splitlines()
         )
 
-    async def _ask(self, verb: str) -> Answer:
+    async def _ask(self, verb: str) -> ProgramResult:
         answer = await self._agents.call(
             self._host, ("cluster", verb), self._config, limit=ASK_LIMIT
         )
@@ -104,7 +104,7 @@ class KubernetesClient:
             fleet.await_nodes(awaited=False)
             log.warning("%s", why, extra={"source": "kubernetes"})
 
-        source = Source(self._agents, self._host, ("cluster", "watch"), self._config)
+        source = RowSource(self._agents, self._host, ("cluster", "watch"), self._config)
         await agent_rows.watch(source, lambda: RowReader(fleet, state).takes, trouble)
 
 

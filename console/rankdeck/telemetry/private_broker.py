@@ -15,7 +15,7 @@ from selectors import EVENT_READ, DefaultSelector, SelectorKey
 from rankdeck.errors import BrokerError
 from rankdeck.model.deadlines import Deadlines
 from rankdeck.telemetry import mqtt_packets
-from rankdeck.telemetry.mqtt_packets import Connect, Kind, MalformedError, Publish, Refusal
+from rankdeck.telemetry.mqtt_packets import Connect, MalformedError, PacketKind, Publish, Refusal
 from rankdeck_agent.wire import topic as make_topic
 
 LONGEST = 1024
@@ -114,7 +114,7 @@ class Connection(asyncio.Protocol):
     def _take(self, data: bytes) -> None:
         self._heard = self._loop.time()
         try:
-            if not self._begun and data[0] != Kind.CONNECT << 4:
+            if not self._begun and data[0] != PacketKind.CONNECT << 4:
                 raise MalformedError("the first bytes are not MQTT")
             self._begun = True
             for first, body in self._framer.feed(data):
@@ -176,9 +176,9 @@ class Connection(asyncio.Protocol):
         self._burst += 1
         if self._burst == BURST:
             self._hub.hold(self)
-        if kind == Kind.PUBLISH and self.account:
+        if kind == PacketKind.PUBLISH and self.account:
             self._on_publish(mqtt_packets.read_publish(first, body))
-        elif kind == Kind.CONNECT and not self.account:
+        elif kind == PacketKind.CONNECT and not self.account:
             self._on_connect(mqtt_packets.read_connect(first, body))
         elif self.account:
             self._on_other(kind)
@@ -186,9 +186,9 @@ class Connection(asyncio.Protocol):
             raise MalformedError(f"packet {kind} out of turn")
 
     def _on_other(self, kind: int) -> None:
-        if kind == Kind.PINGREQ:
-            self._transport.write(mqtt_packets.packet(Kind.PINGRESP))
-        elif kind == Kind.DISCONNECT:
+        if kind == PacketKind.PINGREQ:
+            self._transport.write(mqtt_packets.packet(PacketKind.PINGRESP))
+        elif kind == PacketKind.DISCONNECT:
             self._will = None
             self._transport.close()
         else:

@@ -252,10 +252,10 @@ class FleetScreen(BaseScreen):
             return  # not laid out yet
         self._overview_due = False
         # What is known of jobs is not loaded before the first picture.
-        from rankdeck.ui.fleet_overview import Scene, overview
+        from rankdeck.ui.fleet_overview import Overview, overview
 
         nodes = tuple(self._states[name] for name in self.table.rows)
-        scene = Scene(
+        scene = Overview(
             session.fleet, nodes, session.jobs.all(), len(session.others()), self.console.moment
         )
         self.overview.show(overview(scene, size, self.console.glyphs))
