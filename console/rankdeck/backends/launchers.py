@@ -4,7 +4,6 @@ import json
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
-from rankdeck import plugins
 from rankdeck.backends.tokens import (
     PORT_TOKEN,
     SHIM,
@@ -18,7 +17,7 @@ from rankdeck.errors import LaunchError
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.job import CLAIM, Container, JobSpec, Launch
 from rankdeck.model.nodeset import fold
-from rankdeck.runtimes import Runtime
+from rankdeck.runtimes import Runtime, find_runtime
 from rankdeck_agent.wire import JOB_VARIABLE, RUN_TOKEN, NodeFile, NodePlan, ProcessPlan
 
 HOST_PATHS = ("PATH", "LD_LIBRARY_PATH", "MANPATH")
@@ -96,13 +95,8 @@ def lay_out(cluster: Cluster, spec: JobSpec, job: str) -> Placement:
         count = _count(node, spec)
         places.append(RankPlace(node, index, tuple(range(first, first + count))))
         first += count
-    runtime = find_runtime(spec.container)
+    runtime = find_runtime(spec.container.runtime if spec.container else "none")
     return Placement(cluster=cluster, spec=spec, job=job, places=tuple(places), runtime=runtime)
-
-
-def find_runtime(container: Container | None) -> Runtime:
-    """The runtime of the job's container."""
-    return plugins.find("runtimes", container.runtime if container else "none")()
 
 
 def refuse_claims(container: Container | None) -> None:

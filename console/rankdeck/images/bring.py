@@ -31,11 +31,10 @@ from rankdeck.model.nodeset import fold
 from rankdeck.model.text import clean
 from rankdeck.remote.agent import Agents, Dialogue
 from rankdeck.remote.shell import Channel, OnData, on_each
+from rankdeck.runtimes import has_store
 from rankdeck_agent.wire import RUN_TOKEN
 
 KINDS = ("file", "folder", "store", "remote", "missing", "failed")
-STORES = ("podman", "docker")
-"""Runtimes that keep images in a store of their own."""
 LOOK_LIMIT, SILENCE = 600.0, 30.0
 """Seconds: the first digest of a large image takes as long as reading it; but nothing is silent so long."""
 
@@ -81,7 +80,7 @@ def wanted_by(spec: JobSpec) -> WantedImage | None:
 def local_image(spec: JobSpec) -> Path | None:
     """The image file on this machine: at its path, which is relative to the job file."""
     box = spec.container
-    if box is None or "://" in box.image or box.runtime in STORES:
+    if box is None or "://" in box.image or has_store(box.runtime):
         return None
     path = Path(spec.file).parent / Path(box.image).expanduser()
     return path if path.is_file() else None
@@ -177,7 +176,7 @@ def push_command(
 ) -> str:  # fmt: skip
     """The `rankdeck images push` for these nodes, in backquotes; `rows` tell the image's path there."""
     where = fold(nodes)
-    if runtime in STORES:
+    if has_store(runtime):
         name = PurePosixPath(image.partition("@")[0]).name.partition(":")[0]
         save = shlex.join([runtime, "save", "-o", f"{name}.tar", image])
         push = ["rankdeck", "images", "push", "--runtime", runtime, f"{name}.tar", where]

@@ -22,6 +22,7 @@ from rankdeck.preflight.facts import (
     own_files,
     programs_of,
 )
+from rankdeck.runtimes import find_runtime
 
 _PLACING = {
     "-np": 1, "-n": 1, "--np": 1, "-c": 1, "-N": 1, "--hostfile": 1, "-hostfile": 1, "--machinefile": 1,
@@ -329,14 +330,14 @@ def _no_room(case: JobContext, nodes: list[str], total: int) -> Iterable[Finding
 def runtime(case: JobContext) -> Iterable[Finding]:
     """A kernel that does not let ordinary users start containers."""
     box = case.spec.container
-    if box is None or box.runtime not in ("apptainer", "singularity", "podman", "enroot"):
+    if box is None or not find_runtime(box.runtime).user_namespaces:
         return
     yield from each(
         case, Level.WARN, "runtime",
         lambda _, f: None if f.userns else "user namespaces are not allowed: only a setuid installation can start containers",
         "`sysctl user.max_user_namespaces=15000`, and on Ubuntu `kernel.apparmor_restrict_unprivileged_userns=0`",
     )  # fmt: skip
-    if box.runtime in ("apptainer", "singularity") and box.image.endswith(".sif"):
+    if box.image.endswith(".sif"):
         yield from each(
             case, Level.WARN, "runtime",
             lambda _, f: None if f.fuse else "/dev/fuse cannot be opened: an image file cannot be mounted without setuid",
