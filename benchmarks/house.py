@@ -20,8 +20,7 @@ each but the first is called by one before it, also of an earlier stretch.
 """
 LINE: Walk = (
     (
-        "agent/job/supervisor.py:Supervisor._turn",
-        "agent/job/supervisor.py:Supervisor._pump",
+        "agent/job/supervisor.py:Supervisor._copy_output",
         "agent/job/logs.py:Stream.pump",
         "agent/job/logs.py:Stream._write",
     ),
@@ -33,20 +32,14 @@ LINE: Walk = (
         "agent/job/logs.py:data_frame",
         "agent/job/logs.py:send",
     ),
-    (
-        "console/remote/ssh.py:_Session.data_received",
-        "console/remote/shell.py:Receiver.take",
-    ),
+    ("console/remote/shell.py:Receiver.data_received",),
     (
         "console/backends/follow.py:SshFollower._feed",
         "console/backends/node_stream.py:NodeStream.feed",
         "console/backends/node_stream.py:FrameParser.feed",
         "console/backends/node_stream.py:NodeStream._chunk",
     ),
-    (
-        "console/backends/follow.py:SshFollower._events",
-        "console/backends/follow.py:SshFollower._take",
-    ),
+    ("console/backends/follow.py:SshFollower._events",),
     (
         "console/following.py:Following._pump",
         "console/state/jobs.py:Jobs.apply",
@@ -58,7 +51,6 @@ LINE: Walk = (
         "console/ui/screens/job.py:JobScreen.tick",
         "console/ui/views/wall.py:WallView.show",
         "console/ui/widgets/logwall.py:LogWall.show",
-        "console/ui/widgets/logwall.py:LogWall.repaint",
         "console/ui/widgets/logwall.py:tail",
     ),
     (
@@ -84,7 +76,7 @@ SAMPLE: Walk = (
         "agent/telemetry.py:Publisher.sample",
         "agent/wire.py:encode",
     ),
-    ("console/telemetry/private_broker.py:Drain._read",),
+    ("console/telemetry/private_broker.py:SocketReader._read",),
     (
         "console/telemetry/private_broker.py:Connection.read",
         "console/telemetry/private_broker.py:Connection._take",
@@ -112,10 +104,7 @@ SAMPLE: Walk = (
         "console/ui/widgets/vtable.py:VTable.touch",
     ),
     ("console/ui/widgets/vtable.py:VTable.line",),
-    (
-        "console/ui/screens/fleet.py:FleetScreen._cell",
-        "console/ui/fleet_views.py:paint",
-    ),
+    ("console/ui/snapshots.py:Now.cell",),
 )
 CANCEL: Walk = (
     (
@@ -134,10 +123,10 @@ CANCEL: Walk = (
     ("agent/job/control_cli.py:main",),
     (
         "agent/job/cancel.py:cancel",
-        "agent/job/cancel.py:_Hunt.look",
+        "agent/job/cancel.py:_Search.look",
         "agent/job/processes.py:belonging",
         "agent/job/processes.py:send",
-        "agent/job/cancel.py:_Hunt.wait",
+        "agent/job/cancel.py:_Search.wait",
         "agent/job/cancel.py:_force",
         "agent/job/processes.py:named",
     ),

@@ -22,10 +22,10 @@ def open_console(
     cluster: "Cluster", job: str = "", *, replay: float = 0.0, simulated: bool = False
 ) -> int:
     """Show the console, on this job if one is named, until it is closed; `simulated`: on made-up nodes."""
-    from rankdeck.ui.garbage_collection import hold_off
+    from rankdeck.ui.garbage_collection import stop_full_collections
 
     require_terminal(os.environ)
-    hold_off()  # Reading the modules below would bring three full collections.
+    stop_full_collections()  # Reading the modules below would bring three full collections.
     from rankdeck.config.settings import UiSettings, lacks_unicode, read_settings
     from rankdeck.ui.app import run as show
     from rankdeck.ui.session_protocol import open_session, open_simulated

@@ -120,7 +120,7 @@ async def until(condition: Callable[[], bool], limit: float) -> None:
 
 
 @dataclass(slots=True)
-class Awake:
+class PauseWatch:
     """Whether this console has run long enough to have heard what happened while it stood still."""
 
     _looked: float = 0.0
@@ -152,7 +152,7 @@ class Following:
         self._held: set[str] = set()
         self._told: dict[str, float] = {}
         """Job -> since when only another console says that it has ended, epoch seconds."""
-        self._awake = Awake()
+        self._pause = PauseWatch()
 
     def begin(self, cancel: Cancel) -> None:
         """Judge the jobs from now on; `cancel` ends one of which a part has failed."""
@@ -343,7 +343,7 @@ class Following:
 
     def save(self, now: float) -> None:
         """Judge stalls, save every followed job, apply what other consoles wrote; called once a second."""
-        if self._awake.look(now):
+        if self._pause.look(now):
             self.notice_stalls()
         for job_id in tuple(self._followers):
             self._recorder.save(self.jobs.job(job_id), now)

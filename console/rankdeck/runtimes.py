@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, Protocol
 
+from rankdeck import plugins
 from rankdeck.model.job import Container, Launch
 from rankdeck_agent.wire import RUN_TOKEN
 
@@ -11,6 +12,12 @@ class Runtime(Protocol):
     """Turns a rank's command into one that runs inside an image."""
 
     name: ClassVar[str]
+    user_namespaces: ClassVar[bool]
+    """Ordinary users need user namespaces for it, unless it was installed setuid."""
+    has_store: ClassVar[bool]
+    """Images are in a store of its own; else they are files or folders."""
+    has_server: ClassVar[bool]
+    """A server starts its containers: they are not in the cgroup of whoever asked for them."""
 
     def wrap(
         self,
@@ -39,6 +46,16 @@ class Runtime(Protocol):
         A runtime that cannot enter a running container opens one of the same image.
         """
         ...
+
+
+def find_runtime(name: str) -> Runtime:
+    """The runtime of that name; raises UnknownPluginError."""
+    return plugins.find("runtimes", name)()
+
+
+def has_store(runtime: str) -> bool:
+    """Whether the images of this runtime are in a store; "" is no runtime and has none."""
+    return bool(runtime) and find_runtime(runtime).has_store
 
 
 LAUNCHER_VARIABLES = (
@@ -93,6 +110,9 @@ class Bare:
     """Runs a rank on the host."""
 
     name: ClassVar[str] = "none"
+    user_namespaces: ClassVar[bool] = False
+    has_store: ClassVar[bool] = False
+    has_server: ClassVar[bool] = False
 
     def wrap(
         self,
@@ -124,6 +144,9 @@ class Apptainer:
     """`apptainer exec`, one per rank; `/dev`, `/dev/shm` and memlock are the host's."""
 
     name: ClassVar[str] = "apptainer"
+    user_namespaces: ClassVar[bool] = True
+    has_store: ClassVar[bool] = False
+    has_server: ClassVar[bool] = False
     prefix: ClassVar[str] = "APPTAINERENV_"
 
     def wrap(
@@ -197,6 +220,7 @@ class _Engine:
     """What Podman and Docker share: `run` per rank, options and variables in the same words."""
 
     name: ClassVar[str]
+    has_store: ClassVar[bool] = True
     _start: ClassVar[str]
     """The shell script that adds what is known on the node only, and runs the engine."""
     _always: ClassVar[tuple[str, ...]]
@@ -248,6 +272,8 @@ class Podman(_Engine):
     """
 
     name: ClassVar[str] = "podman"
+    user_namespaces: ClassVar[bool] = True
+    has_server: ClassVar[bool] = False
     _start = _PODMAN_START
     _always = _PODMAN_ALWAYS
     _gpu = _PODMAN_GPU
@@ -269,6 +295,8 @@ class Docker(_Engine):
     """`docker run`, one per rank; `--pid=host` lets cancel see the processes."""
 
     name: ClassVar[str] = "docker"
+    user_namespaces: ClassVar[bool] = False
+    has_server: ClassVar[bool] = True
     _start = _DOCKER_START
     _always = _DOCKER_ALWAYS
     _gpu = _DOCKER_GPU
@@ -291,6 +319,9 @@ class Enroot:
     """`enroot start`, one per rank, all in the host's namespaces but for mounts."""
 
     name: ClassVar[str] = "enroot"
+    user_namespaces: ClassVar[bool] = True
+    has_store: ClassVar[bool] = False
+    has_server: ClassVar[bool] = False
 
     def wrap(
         self,

@@ -58,8 +58,12 @@ from rankdeck.remote.command import (
     send_signal,
 )
 from rankdeck.remote.shell import Confirm, Questions, Shell, UserSsh
-from rankdeck.reports.archive import TAIL, write_page, write_report
-from rankdeck.reports.source import NodesOfJob, ReportSource, report_source
+from rankdeck.reports.archive import (
+    TAIL,
+    report_source,
+    write_page,
+    write_report,
+)
 from rankdeck.rules.inspect import Inspection
 from rankdeck.state.acceptance import AcceptanceRuns
 from rankdeck.state.command import CommandState
@@ -71,7 +75,7 @@ from rankdeck.state.launch_lock import is_launched, launch_of
 from rankdeck.state.messages import Messages
 from rankdeck.state.schedulers import KubernetesState
 from rankdeck.telemetry.gnmi import collect
-from rankdeck.telemetry.kubernetes import ClusterClient
+from rankdeck.telemetry.kubernetes import KubernetesClient
 from rankdeck.telemetry.link import Link, Telemetry, open_link
 from rankdeck.telemetry.slurm import SlurmClient
 
@@ -127,7 +131,7 @@ class Session:
         self._agents = agents = Agents(connections, cluster.access.python)
         self.images = ImageDistributor(agents)
         self._backend: Backend = plugins.find("backends", cluster.backend)(agents)
-        self._cluster_client = ClusterClient(agents, cluster)
+        self._kubernetes_client = KubernetesClient(agents, cluster)
         self.slurm = SlurmClient(agents, cluster, self.fleet)
         self._log_reader = LogReader(agents)
         self._history, self._accepted = kept
@@ -210,10 +214,10 @@ class Session:
         """
         await find_mpi(self._tools, spec)
         plan = self._plan(spec) if anywhere else self.plan(spec)
-        await self._learn_rights()
+        await self._kubernetes_client.learn_rights(self.kubernetes)
         if why := self.why_not("launch", spec):
             raise LaunchError("start", why)
-        if not self._backend.chooses_nodes:
+        if not self.chooses_nodes:
             await self.images.bring(spec, [node.node for node in plan.nodes], tell)
         with launch_of(plan.job):
             self._keep(self.jobs.add(plan, time.time()))
@@ -241,10 +245,11 @@ class Session:
 
         Returns node -> why it did not answer within `limit` seconds.
         """
-        if self.cluster.backend == "kubernetes":
-            return await self._cluster_client.list(self.kubernetes)
-        if self._backend.chooses_nodes:
-            return await self.slurm.list()
+        if self.chooses_nodes:
+            return {
+                **await self.slurm.list(),
+                **await self._kubernetes_client.list(self.kubernetes),
+            }
         names = [node.name for node in self.cluster.nodes]
         found, silent = await ask_what_runs(self._agents, self.cluster.name, names, limit)
         for plan, created in found.values():
@@ -317,17 +322,13 @@ class Session:
         kind = self.kubernetes.kind_of(what) or owned or started
         return self.kubernetes.refused(need, "see", kind=kind)
 
-    async def _learn_rights(self) -> None:
-        if self.cluster.backend == "kubernetes":
-            await self._cluster_client.learn_rights(self.kubernetes)
-
     async def about_kubernetes(self) -> ClusterAbout:
         """Versions, kinds of jobs and rights, asked now; raises NodeError."""
-        return await self._cluster_client.check()
+        return await self._kubernetes_client.check()
 
     async def kubectl_apply(self, text: str) -> str:
         """Give these YAML documents to Kubernetes; what kubectl says. Raises NodeError."""
-        return await self._cluster_client.apply(text)
+        return await self._kubernetes_client.apply(text)
 
     def _keep(self, job: Job) -> None:
         self._recorder.save(job, time.time())
@@ -348,7 +349,7 @@ class Session:
         job = self.jobs.job(job_id)
         if job.plan.replay_of:
             raise RankdeckError(f"{job_id} is a replay: nothing of it runs")
-        await self._learn_rights()
+        await self._kubernetes_client.learn_rights(self.kubernetes)
         if why := self.why_not("cancel", job_id):
             raise RankdeckError(f"{job_id} cannot be cancelled from here: {why}")
         self.following.stop_counting(job_id)
@@ -409,8 +410,10 @@ class Session:
         return await self.images.fetch(path, nodes, to, tell)
 
     def _need_ssh(self) -> None:
-        if self.cluster.backend == "kubernetes":
-            raise RankdeckError("nodes of a Kubernetes cluster are not reached over SSH")
+        if not self._backend.can.allows_login:
+            raise RankdeckError(
+                f"nodes of a {self._backend.can.scheduler} cluster are not reached over SSH"
+            )
 
     async def inspect(self, job_id: str) -> Inspection:
         """Where every rank of the job is now; asks all its nodes."""
@@ -424,14 +427,12 @@ class Session:
         As one page of HTML, or as an archive (.tar.gz) with the last megabyte of each log, or with
         `full` all of it. Raises RankdeckError.
         """
-        source = await self._report_source(job_id)
+        source = await report_source(
+            self.jobs.job(job_id), self._history, self.fleet, self._past, self.cluster.environment
+        )
         if page:
             return (await write_page(self._backend, source, path)).missing
         return (await write_report(self._backend, source, path, None if full else TAIL)).missing
-
-    async def _report_source(self, job_id: str) -> ReportSource:
-        known = NodesOfJob(self._history, self.fleet, self._past, self.cluster.environment)
-        return await report_source(self.jobs.job(job_id), known)
 
     async def replay(self, job_id: str, speed: float = 1.0, *, keep: bool = True) -> str:
         """Play a job again from what its nodes kept, or a replay anew; gives its id, which only this session has without `keep`."""
@@ -519,7 +520,7 @@ class Session:
     @property
     def chooses_nodes(self) -> bool:
         """Whether a scheduler starts jobs when it has nodes: they may wait."""
-        return self._backend.chooses_nodes
+        return self._backend.can.chooses_nodes
 
     def excluded(self) -> dict[str, str]:
         """Node -> why no job is to run there, as long as that holds."""
@@ -540,9 +541,8 @@ class Session:
         if link is not None:
             self._start(collect(self.cluster, self.switches))
             self._start(self.find_running(LOOK_LIMIT))
-            if self.cluster.backend == "kubernetes":
-                self.fleet.await_nodes(awaited=self.fleet.open)
-                self._start(self._cluster_client.watch(self.fleet, self.kubernetes))
+            self.fleet.await_nodes(awaited=self.fleet.open and self._kubernetes_client.asked)
+            self._start(self._kubernetes_client.watch(self.fleet, self.kubernetes))
             self._start(self.slurm.watch())
             self._attach(link, [node.name for node in self.cluster.nodes], brief=brief)
 

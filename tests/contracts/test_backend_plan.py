@@ -1,11 +1,14 @@
 """What the planning of every backend must do."""
 
+from pathlib import Path
+
 import pytest
 import yaml
 
 from rankdeck import plugins
 from rankdeck.backends.plans import plan_job
-from rankdeck.model.cluster import Cluster, Node
+from rankdeck.config.clusters import read_cluster
+from rankdeck.model.cluster import Capabilities, Cluster, Node, capabilities
 from rankdeck.model.job import Container, JobSpec, Launch, Plan
 
 NODES = tuple(Node(name=f"n{i}", slots=4, gpus=4) for i in range(3))
@@ -58,3 +61,33 @@ def test_a_manifest_is_yaml_and_ends_with_the_job(launch: Launch) -> None:
 @pytest.mark.parametrize("launch", Launch)
 def test_an_sbatch_script_begins_with_its_interpreter(launch: Launch) -> None:
     assert planned("slurm", launch).text.startswith("#!/bin/bash\n#SBATCH ")
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_what_a_backend_can_do_is_known_by_its_name(backend: str) -> None:
+    assert plugins.find("backends", backend).can is capabilities(backend)
+
+
+def test_a_backend_of_another_package_is_asked_what_it_can_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "flux-1.dist-info"
+    package.mkdir()
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: flux\nVersion: 1\n")
+    (package / "entry_points.txt").write_text("[rankdeck.backends]\nflux = flux_backend:Flux\n")
+    (tmp_path / "flux_backend.py").write_text(
+        "from rankdeck.model.cluster import Capabilities\n"
+        "class Flux:\n"
+        "    name = 'flux'\n"
+        "    can = Capabilities(scheduler='Flux', chooses_nodes=True)\n"
+    )
+    (tmp_path / "c.yaml").write_text("cluster: c\nbackend: flux\n")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    cluster = read_cluster(tmp_path / "c.yaml")
+
+    assert (cluster.nodes, cluster.can.scheduler) == ((), "Flux")
+
+
+def test_of_a_backend_that_is_not_installed_nothing_special_is_known() -> None:
+    assert capabilities("was-removed") == Capabilities()

@@ -8,7 +8,8 @@ import pytest
 
 from rankdeck import plugins
 from rankdeck.model.job import GPUS, Container, Launch
-from rankdeck.runtimes import Runtime
+from rankdeck.runtimes import Runtime, has_store
+from rankdeck_agent.image import STORES
 
 NAMES = plugins.names("runtimes")
 REAL = [name for name in NAMES if name != "none"]
@@ -163,3 +164,7 @@ def test_single_copy_is_switched_off_in_both_mpis_words(flavour: str) -> None:
 
     assert "--mca btl_vader_single_copy_mechanism none" in words
     assert "--mca smsc ^cma" in words
+
+
+def test_console_and_agent_agree_whose_images_are_in_a_store() -> None:
+    assert {name for name in ("", *NAMES) if has_store(name)} == set(STORES)

@@ -10,6 +10,7 @@ FOLDERS = ("console", "agents", "benchmarks", "tests")
 FILE_LIMIT = 700
 FUNCTION_LIMIT = 50
 WORD = "TO" + "DO"
+SCHEDULERS = ("slurm", "kubernetes")
 
 
 def sources(*folders: str) -> list[Path]:
@@ -28,6 +29,8 @@ class Source:
     """Every function and its lines, docstring left out."""
     broad_handlers: tuple[str, ...]
     """Where it catches whatever comes."""
+    schedulers: tuple[str, ...]
+    """Where it compares something with the name of a scheduler."""
 
 
 @functools.cache
@@ -38,6 +41,7 @@ def source(path: Path) -> Source:
     return Source(
         tuple((one.name, lines_of(one)) for one in functions),
         tuple(f"{name_of(path)}:{one.lineno}" for one in handlers if is_broad(one)),
+        tuple(f"{name_of(path)}:{one.lineno}" for one in nodes if compares_scheduler(one)),
     )
 
 
@@ -51,6 +55,13 @@ def lines_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 def is_broad(handler: ast.ExceptHandler) -> bool:
     caught = getattr(handler.type, "id", "") if handler.type else "Exception"
     return caught in ("Exception", "BaseException")
+
+
+def compares_scheduler(node: ast.AST) -> bool:
+    if not isinstance(node, ast.Compare):
+        return False
+    words = (one for side in (node.left, *node.comparators) for one in ast.walk(side))
+    return any(isinstance(one, ast.Constant) and one.value in SCHEDULERS for one in words)
 
 
 def test_a_file_is_one_subject() -> None:
@@ -90,6 +101,10 @@ def test_errors_are_caught_by_name() -> None:
     ]
 
     assert found == []
+
+
+def test_what_a_backend_can_do_is_asked_of_it_and_not_of_its_name() -> None:
+    assert [place for path in sources("console") for place in source(path).schedulers] == []
 
 
 def test_only_slow_tests_get_a_second_run() -> None:

@@ -46,7 +46,7 @@ async def raw_login(broker, login, keepalive=0, client_id="raw", will=b""):
     if will:
         body += mqtt.string("rankdeck/1/lab/n1/hello") + mqtt.string(will)
     body += mqtt.string(login[0]) + mqtt.string(login[1])
-    writer.write(mqtt_packets.packet(mqtt_packets.Kind.CONNECT, body))
+    writer.write(mqtt_packets.packet(mqtt_packets.PacketKind.CONNECT, body))
     answer = await asyncio.wait_for(reader.readexactly(4), 5)
     return reader, writer, answer[3]
 
@@ -198,7 +198,7 @@ async def test_mqtt_5_is_refused_with_the_return_code_for_it() -> None:
     async with running() as broker:
         reader, writer = await asyncio.open_connection("127.0.0.1", broker.port)
         body = mqtt.string("MQTT") + bytes((5, 2, 0, 60, 0)) + mqtt.string("five")
-        writer.write(mqtt_packets.packet(mqtt_packets.Kind.CONNECT, body))
+        writer.write(mqtt_packets.packet(mqtt_packets.PacketKind.CONNECT, body))
         answer = await closed(reader)
 
     assert answer == bytes((0x20, 2, 0, 1))

@@ -41,7 +41,7 @@ from rankdeck.prometheus import client
 from rankdeck.prometheus.exporter import Families, HttpServer, _read
 from rankdeck.prometheus.names import of_counter
 from rankdeck.prometheus.site_past import read_matrix
-from rankdeck.remote.agent import Answer
+from rankdeck.remote.shell import ProgramResult
 from rankdeck.rules.find_jobs import found_jobs
 from rankdeck.rules.progress import ProgressReader
 from rankdeck.state.fleet import Fleet, Switches
@@ -144,9 +144,9 @@ JSON = rb'{ } [ ] , : " null true NaN -1 1e999 1e308 18446744073709551616 "\ud80
 )
 def mqtt() -> Take:
     readers = {
-        mqtt_packets.Kind.CONNECT: mqtt_packets.read_connect,
-        mqtt_packets.Kind.PUBLISH: mqtt_packets.read_publish,
-        mqtt_packets.Kind.PUBACK: lambda _, b: mqtt_packets.packet_id(b),
+        mqtt_packets.PacketKind.CONNECT: mqtt_packets.read_connect,
+        mqtt_packets.PacketKind.PUBLISH: mqtt_packets.read_publish,
+        mqtt_packets.PacketKind.PUBACK: lambda _, b: mqtt_packets.packet_id(b),
     }
 
     def take(raw: bytes) -> None:
@@ -201,7 +201,8 @@ PAINTED = 20
 
 def pages_of(fleet: Fleet, node: NodeState):
     """What the screens show of this node, now and as it was."""
-    yield [fleet_views.paint(column, node, 20, UNICODE) for column in fleet_views.NUMBERS]
+    now = snapshots.Now({node.name: node})
+    yield [now.cell(column, node.name, 20, UNICODE) for column in fleet_views.NUMBERS]
     yield node_page.reasons(node, 100, UNICODE)
     yield node_page.findings(node, 100, UNICODE)
     yield snapshots.page(fleet, node, fleet.wall(), 100, UNICODE)
@@ -269,7 +270,7 @@ def answers() -> Take:
     jobs.add(PLAN, 1000.0)
 
     def take(raw: bytes) -> None:
-        answer = Answer(0, raw, b"")
+        answer = ProgramResult(0, raw, b"")
         found = answer.row
         image_rows(found.get("rows"))
         if isinstance(found.get("ranks"), list):
@@ -311,7 +312,7 @@ ROWS_OF_LIST = hostile.table_with(
 )
 def found() -> Take:
     def take(raw: bytes) -> None:
-        for plan, at in found_jobs("c", {"n1": Answer(0, raw, b"").rows}, 1e9).values():
+        for plan, at in found_jobs("c", {"n1": ProgramResult(0, raw, b"").rows}, 1e9).values():
             Jobs().add(plan, at)
 
     return take
@@ -571,7 +572,7 @@ def prometheus_answers() -> Take:
         head, _, body = raw.partition(b"\r\n\r\n")
         with suppress(ValueError):
             client.read_head(head)
-        data = client.data_of(client.Answer(200, {}, body or head))
+        data = client.data_of(client.Response(200, {}, body or head))
         found = read_matrix(data, site, CLUSTER.nodes, times)
         for one in found.series.values():
             assert len(one.values) == times.count

@@ -11,7 +11,7 @@ from rich.segment import Segment
 from rich.style import Style
 
 from rankdeck.ui import terminal
-from rankdeck.ui.terminal import Picture
+from rankdeck.ui.terminal import TerminalPicture
 
 WIDTH, HEIGHT = 24, 5
 STYLES = [
@@ -61,20 +61,20 @@ def cut(x: int, runs: list[tuple[str, Style]]) -> list[Segment]:
 def test_differences_paint_what_everything_paints(
     frames: list[list[tuple[int, int, list[tuple[str, Style]]]]],
 ) -> None:
-    kept = Picture(WIDTH, HEIGHT)
+    kept = TerminalPicture(WIDTH, HEIGHT)
     by_difference = kept.update(blank(), ColorSystem.EIGHT_BIT)
     in_full = by_difference
     for frame in frames:
         pieces = [(x, y, cut(x, runs)) for x, y, runs in frame]
         by_difference += kept.update(pieces, ColorSystem.EIGHT_BIT)
         for piece in pieces:
-            in_full += Picture(WIDTH, HEIGHT).update([piece], ColorSystem.EIGHT_BIT)
+            in_full += TerminalPicture(WIDTH, HEIGHT).update([piece], ColorSystem.EIGHT_BIT)
 
     assert screen_of(by_difference) == screen_of(in_full)
 
 
 def test_painting_the_same_again_sends_nothing() -> None:
-    frame = Picture(WIDTH, HEIGHT)
+    frame = TerminalPicture(WIDTH, HEIGHT)
     piece = (2, 1, [Segment("● node01", Style(color="red"))])
     frame.update([piece], ColorSystem.TRUECOLOR)
 
@@ -82,7 +82,7 @@ def test_painting_the_same_again_sends_nothing() -> None:
 
 
 def test_one_changed_digit_is_a_few_bytes() -> None:
-    frame = Picture(WIDTH, HEIGHT)
+    frame = TerminalPicture(WIDTH, HEIGHT)
     frame.update([(0, 0, [Segment("CPU   42%  rack 17")])], ColorSystem.TRUECOLOR)
 
     assert len(frame.update([(0, 0, [Segment("CPU   43%  rack 17")])], ColorSystem.TRUECOLOR)) < 12

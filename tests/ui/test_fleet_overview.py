@@ -5,7 +5,7 @@ import re
 import pytest
 
 from rankdeck.state.fleet_history import PICTURED
-from rankdeck.ui.fleet_overview import TRENDS, Scene, overview
+from rankdeck.ui.fleet_overview import TRENDS, Overview, overview
 from rankdeck.ui.themes import ASCII, UNICODE
 from rankdeck.ui.widgets.canvas import chart, length
 from rankdeck_agent.wire import Sample
@@ -14,13 +14,13 @@ from tests.ui.test_fleet_views import steady
 from tests.ui.test_screens import console, lacks, shows, text_of, type_in, until
 
 
-def lines_of(scene: Scene, width: int = 160, height: int = 30) -> list[str]:
+def lines_of(scene: Overview, width: int = 160, height: int = 30) -> list[str]:
     drawn = overview(scene, (width, height), UNICODE)
     return ["".join(text for text, _ in runs) for runs in drawn]
 
 
-def scene_of(stage, **more) -> Scene:
-    return Scene(stage.fleet, stage.fleet.nodes(), stage.jobs.all(), **more)
+def scene_of(stage, **more) -> Overview:
+    return Overview(stage.fleet, stage.fleet.nodes(), stage.jobs.all(), **more)
 
 
 def test_a_chart_is_as_high_as_it_is_told_and_leaves_gaps() -> None:
@@ -61,7 +61,7 @@ def test_a_silent_node_has_no_number_and_no_part_in_the_mean() -> None:
         if node is not silent:
             stage.fleet.apply(node.name, Sample(90, 1_090.0, {"cpu.used": {"": 50.0}}))
 
-    lines = lines_of(Scene(stage.fleet, (silent, heard), ()))
+    lines = lines_of(Overview(stage.fleet, (silent, heard), ()))
 
     row = next(line for line in lines if line.startswith(f" {silent.name}"))
     assert "–" in row

@@ -22,7 +22,7 @@ from rankdeck.acceptance.gate import (
     program,
     read_identity,
 )
-from rankdeck.acceptance.group_stage import next_groups
+from rankdeck.acceptance.groups import next_groups
 from rankdeck.acceptance.planning import Scene, plan_run
 from rankdeck.acceptance.port import Request
 from rankdeck.acceptance.recipe import Known

@@ -7,7 +7,7 @@ from rankdeck.model.health import Ack, Health, Level, Occurrence, Reason, second
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.fleet_history import FLOOD, HOUR, MOST_AN_HOUR
 from rankdeck.state.history import History
-from rankdeck.state.judgement import mute
+from rankdeck.state.judgement import acknowledged
 from rankdeck_agent.wire import Event, Hello, Sample
 
 FULL = Reason("disk.full", Level.BAD, "/ is 99% full · a · b", "/")
@@ -19,7 +19,7 @@ def health(*reasons: Reason) -> Health:
 
 
 def test_an_acknowledged_reason_is_listed_last_and_no_longer_counted() -> None:
-    muted = mute(health(FULL, HOT), (Ack("n1", "disk.full", 100, "ann", "ordered"),), 50)
+    muted = acknowledged(health(FULL, HOT), (Ack("n1", "disk.full", 100, "ann", "ordered"),), 50)
 
     assert muted.level is Level.WARN
     assert [r.check for r in muted.reasons] == ["cpu.temp", "disk.full"]
@@ -39,13 +39,13 @@ def test_an_acknowledged_reason_is_listed_last_and_no_longer_counted() -> None:
     ],
 )
 def test_an_acknowledgement_covers_what_it_names(ack: Ack, counts: bool) -> None:
-    assert (mute(health(FULL), (ack,), 50).level is Level.BAD) is counts
+    assert (acknowledged(health(FULL), (ack,), 50).level is Level.BAD) is counts
 
 
 def test_a_silenced_node_that_is_silent_is_not_ok() -> None:
     gone = Reason("node.silent", Level.UNKNOWN, "silent for 9 s · a · b")
 
-    assert mute(health(gone), (Ack("n1", "", 100, "ann"),), 50).level is Level.UNKNOWN
+    assert acknowledged(health(gone), (Ack("n1", "", 100, "ann"),), 50).level is Level.UNKNOWN
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,8 @@ from rankdeck.model.job import Plan, State
 from rankdeck.model.text import DEEPEST, table
 from rankdeck.preflight.facts import node_facts
 from rankdeck.preflight.trial_run import MARK, _told_by_ranks
-from rankdeck.remote.agent import Agents, Answer, _parse
+from rankdeck.remote.agent import Agents, _parse
+from rankdeck.remote.shell import ProgramResult
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.history import History
 from rankdeck.state.job_recorder import JobRecorder
@@ -142,7 +143,7 @@ def test_ten_megabytes_in_one_string_are_refused_quickly():
     line = b'{"left": "' + b"\\u0041" * 1_700_000 + b'"}'
     began = time.process_time()
 
-    assert Answer(0, line, b"").row == {}
+    assert ProgramResult(0, line, b"").row == {}
     assert time.process_time() - began < 2
 
 
@@ -151,9 +152,9 @@ def test_ten_megabytes_in_one_string_are_refused_quickly():
 @given(hostile.answers)
 def test_whatever_a_verb_answers_is_an_answer_or_our_own_error(answer):
     out = hostile.line(answer)
-    inspected = Answer(0, out, b"").row
+    inspected = ProgramResult(0, out, b"").row
     try:
-        left = left_there("n1", Answer(0, out, b""))
+        left = left_there("n1", ProgramResult(0, out, b""))
     except AgentError:
         left = []
 
@@ -190,7 +191,7 @@ def test_whatever_a_probe_prints_is_a_row_or_none(value):
 @pytest.mark.parametrize("said", [b"", b"x", b"-1", b"0", b"65536", b"9" * 5000, b"\xb2"])
 def test_a_port_that_is_none_is_refused(said):
     with pytest.raises(ValueError, match="no port"):
-        _port(Answer(0, said, b""))
+        _port(ProgramResult(0, said, b""))
 
 
 @pytest.mark.parametrize(
@@ -214,13 +215,13 @@ def test_an_answer_without_a_path_is_said_of_the_node(said):
 
 def test_the_answer_is_found_among_what_the_login_prints():
     out = b'Welcome {\n{"job": "a"}\nmotd\n{"job": "b"}\n[1]\n29500\nbye 4711\n'
-    answer = Answer(3, out, b"motd\nrankdeck: no such job\n\n")
+    answer = ProgramResult(3, out, b"motd\nrankdeck: no such job\n\n")
 
     assert [row["job"] for row in answer.rows] == ["a", "b"]
     assert answer.row == {"job": "b"}
     assert answer.word == "4711"
     assert answer.complaint == "no such job"
-    assert Answer(3, b"", b"").complaint == "exit status 3"
+    assert ProgramResult(3, b"", b"").complaint == "exit status 3"
 
 
 async def test_the_limit_of_a_call_includes_bringing_the_agent_there():

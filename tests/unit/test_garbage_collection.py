@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from rankdeck.ui import garbage_collection
-from rankdeck.ui.garbage_collection import Quiet
+from rankdeck.ui.garbage_collection import IdleTime
 
 
 class Times:
@@ -16,7 +16,7 @@ class Times:
     def __init__(self) -> None:
         self.now = 1000.0
         self.collected: list[float] = []
-        self.quiet = Quiet(lambda: self.collected.append(self.now), lambda: self.now)
+        self.quiet = IdleTime(lambda: self.collected.append(self.now), lambda: self.now)
 
     def wait(self, seconds: float, *, typing: bool) -> None:
         """Look four times a second, with a key before each look."""
@@ -49,7 +49,7 @@ def test_more_seldom_where_there_is_much_to_look_at() -> None:
         times.collected.append(times.now)
         times.now += 0.2
 
-    times.quiet = Quiet(collect, lambda: times.now)
+    times.quiet = IdleTime(collect, lambda: times.now)
     times.wait(470, typing=False)
     assert [round(at - 1000) for at in times.collected] == [60, 260, 461]
 
@@ -82,7 +82,7 @@ def test_what_was_set_aside_is_freed_by_the_next_one(collector: None) -> None:
 
 
 def test_no_full_collection_comes_on_its_own(collector: None) -> None:
-    garbage_collection.hold_off()
+    garbage_collection.stop_full_collections()
     before = gc.get_stats()[2]["collections"]
     kept = [[[]] for _ in range(300_000)]
     assert gc.get_stats()[2]["collections"] == before

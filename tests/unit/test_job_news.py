@@ -11,7 +11,7 @@ from rankdeck.model.job import (
     Stall,
     State,
 )
-from rankdeck.rules.job_news import tidings
+from rankdeck.rules.job_news import news_between
 from rankdeck_agent.wire import NodePlan
 
 PLAN = Plan(
@@ -34,17 +34,17 @@ def test_the_first_failure_is_told_once_with_how_it_ended() -> None:
     failed = replace(RUNS, first_failure=SEGV)
     with_victims = replace(RUNS, first_failure=replace(SEGV, victims=(0, 1)))
 
-    assert tidings(RUNS, failed, 100.0) == (
+    assert news_between(RUNS, failed, 100.0) == (
         "first failure so far: rank 2 on n2, signal 11 (SIGSEGV)",
     )
-    assert tidings(failed, with_victims, 100.0) == ()
+    assert news_between(failed, with_victims, 100.0) == ()
 
 
 def test_a_correction_is_told_as_one() -> None:
     before = replace(RUNS, first_failure=SEGV)
     after = replace(RUNS, first_failure=replace(SEGV, rank=0, node="n1"))
 
-    assert tidings(before, after, 100.0) == (
+    assert news_between(before, after, 100.0) == (
         "corrected: first failure so far: rank 0 on n1, signal 11 (SIGSEGV)",
     )
 
@@ -52,18 +52,18 @@ def test_a_correction_is_told_as_one() -> None:
 def test_the_countdown_and_its_end_are_told() -> None:
     counts = replace(RUNS, countdown=COUNTS)
 
-    assert tidings(RUNS, counts, 100.0) == ("stopping the other ranks in 10 s",)
-    assert tidings(counts, RUNS, 110.1) == ("stopping the other ranks now",)
-    assert tidings(counts, RUNS, 104.0) == ("the other ranks are kept running",)
+    assert news_between(RUNS, counts, 100.0) == ("stopping the other ranks in 10 s",)
+    assert news_between(counts, RUNS, 110.1) == ("stopping the other ranks now",)
+    assert news_between(counts, RUNS, 104.0) == ("the other ranks are kept running",)
 
 
 def test_a_stall_is_told_when_it_begins_and_when_it_ends() -> None:
     stalls = replace(RUNS, stalled=(STALL,))
     wider = replace(RUNS, stalled=(replace(STALL, ranks=(1, 3), text="two of them"),))
 
-    assert tidings(RUNS, stalls, 100.0) == ("stalled: rank 3 is silent for 30 s",)
-    assert tidings(stalls, wider, 100.0) == ()
-    assert tidings(wider, RUNS, 100.0) == ("no longer stalled: 1,3",)
+    assert news_between(RUNS, stalls, 100.0) == ("stalled: rank 3 is silent for 30 s",)
+    assert news_between(stalls, wider, 100.0) == ()
+    assert news_between(wider, RUNS, 100.0) == ("no longer stalled: 1,3",)
 
 
 def test_a_node_that_is_lost_and_comes_back_is_told() -> None:
@@ -71,17 +71,17 @@ def test_a_node_that_is_lost_and_comes_back_is_told() -> None:
     gone = replace(RUNS, ranks=lost, troubles=("n2: does not answer: no route",))
     back = RUNS
 
-    assert tidings(RUNS, gone, 100.0) == ("n2: does not answer: no route",)
-    assert tidings(gone, back, 100.0) == ("n2: answers again",)
+    assert news_between(RUNS, gone, 100.0) == ("n2: does not answer: no route",)
+    assert news_between(gone, back, 100.0) == ("n2: answers again",)
 
 
 def test_a_node_that_does_not_answer_is_no_failure_while_the_job_goes_on() -> None:
     gone = FirstFailure(what="node", rank=None, node="n2", exit_code=None, signal=None, at=90.0)
     silent = replace(RUNS, first_failure=gone, troubles=("n2: does not answer: no route",))
 
-    assert tidings(RUNS, silent, 100.0) == ("n2: does not answer: no route",)
-    assert tidings(silent, RUNS, 100.0) == ()
+    assert news_between(RUNS, silent, 100.0) == ("n2: does not answer: no route",)
+    assert news_between(silent, RUNS, 100.0) == ()
 
 
 def test_nothing_is_told_of_a_job_in_which_nothing_happened() -> None:
-    assert tidings(RUNS, replace(RUNS, output_coming=True), 100.0) == ()
+    assert news_between(RUNS, replace(RUNS, output_coming=True), 100.0) == ()

@@ -11,7 +11,7 @@ from rankdeck.model.health import Level
 from rankdeck.model.job import JobSpec, Launch, TorchOptions
 from rankdeck.preflight import check_job
 from rankdeck.preflight.check_network import foreign_host, listens_on, meeting
-from rankdeck.preflight.facts import Change, Context, Finding, node_facts
+from rankdeck.preflight.facts import Change, Finding, JobContext, node_facts
 from rankdeck.preflight.run import judge
 
 NODES = tuple(Node(name=f"n{i}", address=f"10.0.0.{i}", slots=2) for i in (1, 2))
@@ -31,7 +31,7 @@ def variables(**env: str) -> JobSpec:
 def judged(spec: JobSpec, cluster: Cluster = CLUSTER, **told: Any) -> list[Finding]:
     """What is found about port and meeting; `n2={...}` is what a node told."""
     facts = {n.name: node_facts(told.get(n.name, {}), 0.0, 1.0) for n in cluster.nodes}
-    case = Context(layout=lay_out(cluster, spec, "j"), facts=facts, health={})
+    case = JobContext(layout=lay_out(cluster, spec, "j"), facts=facts, health={})
     found = [f for f in judge(case) if f.check in ("port", "meeting")]
     return [f for f in found if f.level is not Level.OK]
 

@@ -19,9 +19,9 @@ from rankdeck.model.health import Health, Level, Reason
 from rankdeck.model.job import Container, JobSpec, Launch, MpiOptions
 from rankdeck.preflight import check_job, check_network
 from rankdeck.preflight.check_job import flavour_of
-from rankdeck.preflight.facts import Change, Context, changed, node_facts, programs_of
+from rankdeck.preflight.facts import Change, JobContext, changed, node_facts, programs_of
 from rankdeck.preflight.run import judge
-from rankdeck.preflight.trial_run import Outcome, Said, judge_probe
+from rankdeck.preflight.trial_run import ProbeOutcome, RankAnswer, judge_probe
 
 NODES = tuple(Node(name=f"n{i}", address=f"10.0.0.{i}", slots=2) for i in (1, 2, 3))
 CLUSTER = Cluster(name="c", nodes=NODES)
@@ -54,7 +54,7 @@ def case(spec=SPEC, cluster=CLUSTER, health=None, **changes):
         node.name: node_facts({**GOOD, **changes.get(node.name, {})}, 99.9, 100.1)
         for node in cluster.nodes
     }
-    return Context(layout=lay_out(cluster, spec, "j"), facts=facts, health=health or {})
+    return JobContext(layout=lay_out(cluster, spec, "j"), facts=facts, health=health or {})
 
 
 def found(judged):
@@ -151,7 +151,7 @@ def test_words_of_an_older_mpi_and_debugging_left_on_are_told():
 
 
 def said(rank, size, version="Open MPI v4.1.4", none="", program=True):
-    return Said(rank, size, version, none, program)
+    return RankAnswer(rank, size, version, none, program)
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def said(rank, size, version="Open MPI v4.1.4", none="", program=True):
     ],
 )
 def test_what_two_ranks_said_is_put_into_a_sentence(rows, more, level, text):
-    outcome = Outcome("probe-1", tuple(rows), 2, **more)
+    outcome = ProbeOutcome("probe-1", tuple(rows), 2, **more)
     (finding,) = judge_probe(case(MPI), replace(MPI, on=("n1", "n2")), outcome)
 
     assert finding.level.word == level
@@ -176,7 +176,7 @@ def test_what_two_ranks_said_is_put_into_a_sentence(rows, more, level, text):
 def test_versions_that_differ_are_told_although_they_work():
     spec = replace(MPI, container=Container(image="a.sif"))
     told = {"versions": {"mpirun": "mpirun (Open MPI) 4.1.6"}}
-    outcome = Outcome("probe-1", (said(0, 2), said(1, 2)), 2)
+    outcome = ProbeOutcome("probe-1", (said(0, 2), said(1, 2)), 2)
     (finding,) = judge_probe(case(spec, n1=told), replace(spec, on=("n1", "n2")), outcome)
 
     assert finding.level is Level.WARN
@@ -360,6 +360,6 @@ def test_an_interface_that_is_down_or_differs_is_named_in_the_command():
 def test_two_ranks_that_do_not_meet_get_advice_for_their_own_mpi():
     for flavour, word in (("openmpi5", "--mca"), ("mpich", "`interface`")):
         spec = replace(MPI, on=("n1", "n2"), mpi=MpiOptions(flavour=flavour))
-        (finding,) = judge_probe(case(spec), spec, Outcome("j", (), 2, late=True))
+        (finding,) = judge_probe(case(spec), spec, ProbeOutcome("j", (), 2, late=True))
 
         assert word in finding.fix

@@ -1,9 +1,9 @@
 """Who made a job fail: ends as real programs left them, and the rank that was at fault."""
 
-from rankdeck.rules.ends import MANNERS, End
+from rankdeck.rules.ends import LAUNCHER_ENDINGS, End
 from rankdeck.rules.root_cause import FailedJob, judge
 
-OPENMPI, MPICH, TORCHRUN = (MANNERS[name] for name in ("openmpi5", "mpich", "torchrun"))
+OPENMPI, MPICH, TORCHRUN = (LAUNCHER_ENDINGS[name] for name in ("openmpi5", "mpich", "torchrun"))
 LOST_PEER = "[rank1]: RuntimeError: [gloo/transport/tcp/pair.cc:542] Connection closed by peer [10.0.0.2]:4567"
 WAITED = (
     "[rank0]: RuntimeError: [gloo/transport/tcp/unbound_buffer.cc:81]"
@@ -21,10 +21,10 @@ def rank(number: int, at: float | None = None, code: int | None = None, **more) 
     return End(rank=number, at=at, code=code, lines=tuple(lines), **fields)
 
 
-def case(*ends: End, manners=OPENMPI, world: int = 8, **more) -> FailedJob:
+def case(*ends: End, ending=OPENMPI, world: int = 8, **more) -> FailedJob:
     known = {end.rank: end for end in ends}
     every = tuple(known.get(number, rank(number)) for number in range(world))
-    return FailedJob(ends=every, manners=manners, names=NAMES, **more)
+    return FailedJob(ends=every, ending=ending, names=NAMES, **more)
 
 
 def launcher(node: str, at: float, said=(), name="torchrun", **more) -> End:
@@ -76,7 +76,7 @@ def test_mpich_kills_at_once_so_the_rank_that_says_it_aborted_is_the_cause() -> 
     )
     ends = [rank(n, 10.0 + n / 1000, signal=9) for n in range(8) if n != 3]
 
-    assert blamed(case(*ends, rank(3, 10.2, signal=9, said=said), manners=MPICH)) == 3
+    assert blamed(case(*ends, rank(3, 10.2, signal=9, said=said), ending=MPICH)) == 3
 
 
 def test_words_count_also_where_nobody_saw_how_a_rank_ended() -> None:
@@ -85,7 +85,7 @@ def test_words_count_also_where_nobody_saw_how_a_rank_ended() -> None:
     )
     unseen = End(rank=3, node="n1", at=12.1, slack=3.0, lines=said)
 
-    assert blamed(case(rank(5, 10.0, signal=9), unseen, manners=MPICH)) == 3
+    assert blamed(case(rank(5, 10.0, signal=9), unseen, ending=MPICH)) == 3
 
 
 def test_a_rank_whose_collective_failed_is_no_cause_where_another_ended_by_itself() -> None:
@@ -96,7 +96,7 @@ def test_a_rank_whose_collective_failed_is_no_cause_where_another_ended_by_itsel
     unseen = End(rank=4, node="n2", at=11.9, slack=3.0, lines=said)
     killed = [rank(n, 10.1, signal=9) for n in (3, 5)]
 
-    assert blamed(case(rank(2, 10.0, 3), unseen, *killed, manners=MPICH)) == 2
+    assert blamed(case(rank(2, 10.0, 3), unseen, *killed, ending=MPICH)) == 2
 
 
 def test_the_rank_that_mpirun_says_called_abort_is_the_cause() -> None:
@@ -137,27 +137,27 @@ def test_ranks_that_ended_well_long_before_are_not_blamed_for_a_later_error() ->
 def test_one_complaint_after_nearly_all_left_well_is_the_complaining_ranks_own() -> None:
     ends = [rank(n, 10.0, 0) for n in range(7)]
 
-    assert blamed(case(*ends, rank(7, 10.1, 1, said=(LOST_PEER,)), manners=TORCHRUN)) == 7
+    assert blamed(case(*ends, rank(7, 10.1, 1, said=(LOST_PEER,)), ending=TORCHRUN)) == 7
 
 
 def test_of_a_gloo_time_out_the_rank_that_never_came_is_the_cause() -> None:
     waited = [rank(n, 18.0 + n / 100, 1, said=(WAITED,)) for n in (0, 1, 2, 3, 4, 5, 6)]
     told = rank(7, 18.5, signal=15)
 
-    assert blamed(case(*waited, told, manners=TORCHRUN)) == 7
+    assert blamed(case(*waited, told, ending=TORCHRUN)) == 7
 
 
 def test_a_rank_that_still_runs_while_the_others_timed_out_is_the_cause() -> None:
     waited = [rank(n, 18.0, 1, said=(WAITED,)) for n in range(7)]
 
-    assert blamed(case(*waited, manners=TORCHRUN)) == 7
+    assert blamed(case(*waited, ending=TORCHRUN)) == 7
 
 
 def test_siblings_that_torchrun_ended_while_they_waited_are_told_apart_by_what_they_did() -> None:
     waited = [rank(0, 18.0, 1, said=(WAITED,), doing="S ep_poll")]
     told = [rank(n, 18.3, signal=15, doing="S ep_poll") for n in (1, 3)]
     asleep = rank(2, 18.3, signal=15, doing="S hrtimer_nanosleep")
-    one = case(*waited, *told, asleep, world=4, manners=TORCHRUN)
+    one = case(*waited, *told, asleep, world=4, ending=TORCHRUN)
 
     assert blamed(one) == 2
     assert judge(one).tied == ()
@@ -170,7 +170,7 @@ def test_a_barrier_that_names_the_missing_rank_is_believed() -> None:
         rank(0, 18.0, 1, said=said),
         rank(5, 18.1, signal=15),
         rank(6, 18.1, signal=15),
-        manners=TORCHRUN,
+        ending=TORCHRUN,
     )
 
     assert blamed(one) == 6
@@ -184,7 +184,7 @@ def test_a_rank_that_the_watchdog_stopped_at_an_earlier_collective_is_the_cause(
 
     ends = [rank(n, 30.0, signal=6, said=said(12 if n == 5 else 13)) for n in range(8)]
 
-    assert blamed(case(*ends, manners=TORCHRUN)) == 5
+    assert blamed(case(*ends, ending=TORCHRUN)) == 5
 
 
 def test_a_lost_node_corrects_the_survivor_that_ended_first() -> None:
@@ -236,14 +236,14 @@ def test_of_two_launchers_the_one_with_a_fault_of_its_own_is_the_cause() -> None
         code=1,
     )
 
-    assert blamed(case(launchers=(waited, port), manners=TORCHRUN)) == "launcher n1"
+    assert blamed(case(launchers=(waited, port), ending=TORCHRUN)) == "launcher n1"
 
 
 def test_a_torchrun_that_was_killed_is_the_cause_of_the_peers_lost_on_the_other_node() -> None:
     killed = launcher("n2", 10.0, signal=9)
     ends = [rank(n, 10.1, 1, said=(LOST_PEER,)) for n in range(4)]
 
-    assert blamed(case(*ends, launchers=(killed,), manners=TORCHRUN)) == "launcher n2"
+    assert blamed(case(*ends, launchers=(killed,), ending=TORCHRUN)) == "launcher n2"
 
 
 def test_the_out_of_memory_killer_names_the_rank() -> None:
@@ -268,12 +268,12 @@ def test_an_import_error_on_one_node_is_the_cause_and_not_the_peers_elsewhere() 
     broken = [rank(n, 10.0 + n / 100, 1, said=said) for n in (4, 5, 6, 7)]
     peers = [rank(n, 9.99, 1, said=(LOST_PEER,)) for n in range(4)]
 
-    assert blamed(case(*broken, *peers, manners=TORCHRUN)) == 4
+    assert blamed(case(*broken, *peers, ending=TORCHRUN)) == 4
 
 
 def test_where_all_lost_their_peers_the_node_that_they_name_is_the_cause() -> None:
     ends = [rank(n, 10.0 + n / 10, 1, said=(LOST_PEER,)) for n in range(4)]
-    one = case(*ends, manners=TORCHRUN)
+    one = case(*ends, ending=TORCHRUN)
 
     assert blamed(one) == "node n2"
     assert "4 ranks on other nodes name n2" in judge(one).evidence[0]

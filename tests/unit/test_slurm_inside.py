@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rankdeck.telemetry.slurm import Messages
+from rankdeck.telemetry.slurm import MessageParts
 from rankdeck_agent.config import ConfigError
 from rankdeck_agent.slurm.inside import own_config
 from rankdeck_agent.telemetry import Lines
@@ -35,7 +35,7 @@ class Heard(list[tuple[str, str, bytes]]):
 
 
 def test_what_two_nodes_say_at_once_comes_whole(monkeypatch) -> None:
-    heard, messages = Heard(), Messages(["n1", "n2"])
+    heard, messages = Heard(), MessageParts(["n1", "n2"])
     first, second = rows(monkeypatch, "n1"), rows(monkeypatch, "n2")
     assert len(first) > 3
 
@@ -56,7 +56,7 @@ def bad(row: dict[str, object]) -> Iterator[dict[str, object]]:
 
 
 def test_what_does_not_fit_is_left_out_and_the_next_message_comes(monkeypatch) -> None:
-    heard, messages = Heard(), Messages(["n1"])
+    heard, messages = Heard(), MessageParts(["n1"])
     hello, *_ = rows(monkeypatch, "n1")
 
     for row in bad(hello):
@@ -69,7 +69,7 @@ def test_what_does_not_fit_is_left_out_and_the_next_message_comes(monkeypatch) -
 
 def test_a_message_that_unpacks_without_end_is_left_out() -> None:
     bomb = base64.b64encode(zlib.compress(bytes(64 << 20), 9)).decode()
-    heard, messages = Heard(), Messages(["n1"])
+    heard, messages = Heard(), MessageParts(["n1"])
     parts = [bomb[at : at + 700] for at in range(0, len(bomb), 700)]
     for number, part in enumerate(parts):
         messages.take({"node": "n1", "kind": "sample", "part": number, "of": len(parts), "data": part}, heard.give)  # fmt: skip

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rankdeck.following import ASLEEP, HEAR, Awake
+from rankdeck.following import ASLEEP, HEAR, PauseWatch
 from rankdeck.model.activity import Activity
 from rankdeck.model.job import FirstFailure, Job, Launch, Plan, RankState, State
 from rankdeck.model.schedulers import SlurmStatus
@@ -177,7 +177,7 @@ def test_the_last_run_is_the_newest_that_went_well() -> None:
 
 
 def test_who_stood_still_listens_for_a_while_before_it_judges() -> None:
-    awake = Awake()
+    awake = PauseWatch()
     begin, woke = 1000.0, 1200.0
 
     looks = [awake.look(begin + second) for second in range(6)]
@@ -187,7 +187,7 @@ def test_who_stood_still_listens_for_a_while_before_it_judges() -> None:
 
 
 def test_a_console_that_is_only_slow_goes_on_judging() -> None:
-    awake = Awake()
+    awake = PauseWatch()
     for second in range(5):
         awake.look(1000.0 + second)
 

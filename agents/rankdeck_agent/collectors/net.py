@@ -64,7 +64,7 @@ class NetCollector:
         self.doing = ""
         self._tree = Tree(root)
         self._physical: dict[str, bool] = {}
-        self._seldom: dict[str, Seldom] = {}
+        self._facts: dict[str, InterfaceFacts] = {}
         self._identified = -_IDENTITY_EVERY
         self._inventory: dict[str, str] = {}
 
@@ -86,7 +86,7 @@ class NetCollector:
             )
         self.doing = ""
         names = [name for name, _ in chosen]
-        self._seldom = {n: s for n, s in self._seldom.items() if n in names}
+        self._facts = {n: s for n, s in self._facts.items() if n in names}
         if now - self._identified >= _IDENTITY_EVERY:
             self._identified = now
             self._inventory = _identities(self._tree, names)
@@ -131,29 +131,29 @@ class NetCollector:
         state = self._tree.text(f"sys/class/net/{name}/operstate")
         up = state == "up" or (state == "unknown" and self._carrier(name))
         reading.put("net.up", int(up), name)
-        seldom = self._seldom.get(name)
-        if seldom is None or now - seldom.asked >= _SELDOM or up != seldom.up:
-            seldom = self._seldom[name] = self._ask(name, now, up=up)
-        for metric, value in seldom.values.items():
+        facts = self._facts.get(name)
+        if facts is None or now - facts.asked >= _SELDOM or up != facts.up:
+            facts = self._facts[name] = self._ask(name, now, up=up)
+        for metric, value in facts.values.items():
             reading.put(metric, value, name)
-        for metric, error in seldom.errors.items():
+        for metric, error in facts.errors.items():
             reading.fail((metric,), error, name)
 
     def _carrier(self, name: str) -> bool:
         return self._tree.maybe(f"sys/class/net/{name}/carrier") == "1"
 
-    def _ask(self, name: str, now: float, *, up: bool) -> "Seldom":
+    def _ask(self, name: str, now: float, *, up: bool) -> "InterfaceFacts":
         base = f"sys/class/net/{name}"
-        seldom = Seldom(now, up)
+        facts = InterfaceFacts(now, up)
         for metric, file in _FILES:
             try:
-                seldom.values[metric] = whole(self._tree.read(f"{base}/{file}"))
+                facts.values[metric] = whole(self._tree.read(f"{base}/{file}"))
             except (OSError, ValueError) as error:  # noqa: PERF203  each for itself
-                seldom.errors[metric] = error
+                facts.errors[metric] = error
         speed = self._speed(f"{base}/speed") if up else None
         if speed:
-            seldom.values["net.speed"] = speed
-        return seldom
+            facts.values["net.speed"] = speed
+        return facts
 
     def _speed(self, file: str) -> Optional[int]:
         try:
@@ -164,7 +164,7 @@ class NetCollector:
 
 
 @dataclass
-class Seldom:
+class InterfaceFacts:
     """What an interface said when it was last asked for more than its counters."""
 
     asked: float

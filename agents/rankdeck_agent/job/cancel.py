@@ -122,12 +122,12 @@ _PROOF = 2.0
 _BEGIN = 10.0
 _RECORDED = 0.5
 _CARE = 5.0
-_CARETAKERS = frozenset({"conmon", "podman", "crun", "runc", "fuse-overlayfs"})
+_CONTAINER_PROGRAMS = frozenset({"conmon", "podman", "crun", "runc", "fuse-overlayfs"})
 """What takes a container away once its program is dead; Podman needs long where it was killed too."""
 
 
 @dataclass
-class _Hunt:
+class _Search:
     """One cancel: every process of the job ever seen, with start times in case pids are reused."""
 
     folder: RunFolder
@@ -166,27 +166,29 @@ def cancel(folder: RunFolder, grace: float, by: str = ASKERS[0], tasks: str = ""
 
         return cancel_slurm_job(folder, grace, by, tasks)
     stop_resuming(folder)
-    hunt = _Hunt(folder, supervisor_pid(folder))
-    if hunt.supervisor:
+    search = _Search(folder, supervisor_pid(folder))
+    if search.supervisor:
         tell(folder / "control", f"cancel {grace} {by}")
     launchers, ranks = _recorded(folder)
-    found = hunt.look()
+    found = search.look()
     processes.send(found, _to_ask(found, launchers, ranks), signal.SIGTERM)
-    found = hunt.wait(grace + _keeper_slack(folder), lambda _: None)
+    found = search.wait(grace + _keeper_slack(folder), lambda _: None)
     if found:
-        _force(hunt, launchers, ranks)
+        _force(search, launchers, ranks)
     left = (
-        hunt.wait(_PROOF, lambda rows: processes.send(rows, rows, signal.SIGKILL)) if found else {}
+        search.wait(_PROOF, lambda rows: processes.send(rows, rows, signal.SIGKILL))
+        if found
+        else {}
     )
     kept = [
         *remove_containers(folder),
         *_end_slurm_job(folder),
         *_end_kubernetes_job(folder, grace),
     ]
-    _see_off(hunt, bool(left))
+    _let_close(search, bool(left))
     return {
         "left": [*(processes.named(row) for row in left.values()), *kept],
-        "ended": len(hunt.seen) - len(left),
+        "ended": len(search.seen) - len(left),
     }
 
 
@@ -223,17 +225,17 @@ def _to_ask(found: dict[int, Process], launchers: set[int], ranks: set[int]) -> 
     )
 
 
-def _force(hunt: _Hunt, launchers: set[int], ranks: set[int]) -> None:
+def _force(search: _Search, launchers: set[int], ranks: set[int]) -> None:
     """SIGKILL, launchers last: a launcher killed first would orphan its ranks."""
-    rows = _without_caretakers(hunt.look())
+    rows = _without_container_programs(search.look())
     daemons = {pid for pid in rows if processes.below(rows, (pid,)) & ranks}
     processes.send(rows, ranks & set(rows), signal.SIGKILL)
     _let_record(rows, ranks)
     for group in (set(rows) - launchers - daemons, daemons - launchers):
         processes.send(rows, group, signal.SIGKILL)
     processes.send(rows, launchers & set(rows), signal.SIGKILL)
-    hunt.wait(_CARE, _kill_programs)
-    processes.kill(hunt.folder)
+    search.wait(_CARE, _kill_programs)
+    processes.kill(search.folder)
 
 
 def _let_record(rows: dict[int, Process], ranks: set[int]) -> None:
@@ -246,29 +248,29 @@ def _let_record(rows: dict[int, Process], ranks: set[int]) -> None:
 
 
 def _kill_programs(rows: dict[int, Process]) -> None:
-    processes.send(rows, _without_caretakers(rows), signal.SIGKILL)
+    processes.send(rows, _without_container_programs(rows), signal.SIGKILL)
 
 
-def _without_caretakers(rows: dict[int, Process]) -> dict[int, Process]:
-    return {pid: row for pid, row in rows.items() if row.name not in _CARETAKERS}
+def _without_container_programs(rows: dict[int, Process]) -> dict[int, Process]:
+    return {pid: row for pid, row in rows.items() if row.name not in _CONTAINER_PROGRAMS}
 
 
-def _see_off(hunt: _Hunt, left: bool) -> None:
+def _let_close(search: _Search, left: bool) -> None:
     """Let the supervisor close; close for it where it cannot."""
-    events = hunt.folder / "events"
+    events = search.folder / "events"
     deadline = time.monotonic() + _PROOF
-    while hunt.supervisor and supervisor_pid(hunt.folder) and time.monotonic() < deadline:
-        if left or os.getppid() == hunt.supervisor:
+    while search.supervisor and supervisor_pid(search.folder) and time.monotonic() < deadline:
+        if left or os.getppid() == search.supervisor:
             return
         time.sleep(_POLL)
     if not is_closed(events):
-        stuck = supervisor_pid(hunt.folder)
+        stuck = supervisor_pid(search.folder)
         if stuck:
             os.kill(stuck, signal.SIGKILL)
         close_for(
-            hunt.folder,
+            search.folder,
             "the supervisor of this node was gone when the job was cancelled",
         )
-    if not left and not supervisor_pid(hunt.folder):
-        unlink_links(hunt.folder)
-        processes.remove(hunt.folder)
+    if not left and not supervisor_pid(search.folder):
+        unlink_links(search.folder)
+        processes.remove(search.folder)

@@ -334,7 +334,7 @@ class _Began:
         """Its processes as far as seen, the newest last."""
 
 
-class Witness:
+class EndEvidence:
     """Remembers of each rank what its end is judged by."""
 
     def __init__(self, folder: RunFolder, kernel: KernelLog, kills: Kills) -> None:

@@ -12,7 +12,7 @@ from rankdeck_agent.files import mark_agent_used
 from rankdeck_agent.job import processes
 from rankdeck_agent.job.cancel import ASKERS, cancel, remove_containers
 from rankdeck_agent.job.daemons import Daemons
-from rankdeck_agent.job.evidence import KernelLog, Kills, Witness, counters, own_ring
+from rankdeck_agent.job.evidence import EndEvidence, KernelLog, Kills, counters, own_ring
 from rankdeck_agent.job.folder import (
     UNKNOWN,
     End,
@@ -85,7 +85,8 @@ class Supervisor:
         for process in self._plan.processes:
             self._start(process)
         while not self._done():
-            self._turn()
+            self._copy_output()
+            self._look_around()
         self._close()
 
     def _resume(self, events: Iterable[Mapping[str, Any]]) -> None:
@@ -104,7 +105,7 @@ class Supervisor:
         self._journal.reserve()
         self._group = processes.make(self._folder)
         kills = Kills(counters(self._group))
-        self._witness = Witness(self._folder, KernelLog(own_ring()), kills)
+        self._evidence = EndEvidence(self._folder, KernelLog(own_ring()), kills)
         self._control = Control(self._folder / "control")
         out, out_end = pipe_stream(self._folder.place(LAUNCHER) / "out")
         err, err_end = pipe_stream(self._folder.place(LAUNCHER) / "err")
@@ -150,17 +151,29 @@ class Supervisor:
         """Record the end of a launcher or daemon."""
         self._drain(LAUNCHER)
         at = round(time.time(), 6)
-        evidence = self._witness.of_launcher() if failed(end) else {}
+        evidence = self._evidence.of_launcher() if failed(end) else {}
         self._journal.add("ended", at=at, name=name, **end, **evidence)
 
     # ---- one turn ----------------------------------------------------------------------
 
-    def _turn(self) -> None:
+    def _copy_output(self) -> None:
+        """Wait until something happens; what ranks have written goes to their logs."""
         for key, _ in self._selector.select(_TICK):
-            if isinstance(key.data, Stream):
-                self._pump(key.data)
-            elif key.fd == self._wakeup:
+            if key.fd == self._wakeup:
                 os.read(self._wakeup, 4096)
+            if not isinstance(key.data, Stream):
+                continue
+            try:
+                key.data.pump()
+            except DiskFullError:
+                self._space.block(key.data)
+            except OSError as error:
+                self._selector.unregister(key.fd)
+                text = f"the output of a rank can no longer be read: {error}"
+                self._journal.add("trouble", text=text)
+
+    def _look_around(self) -> None:
+        """Obey messages, note what ended, and now and then look whether all is as it should be."""
         self._obey()
         self._reap()
         now = time.monotonic()
@@ -173,17 +186,6 @@ class Supervisor:
             self._activity.look(self._table.running(), now)
             self._hear_from_elsewhere(now)
             mark_agent_used()
-
-    def _pump(self, stream: Stream) -> None:
-        try:
-            stream.pump()
-        except DiskFullError:
-            self._space.block(stream)
-        except OSError as error:
-            self._selector.unregister(stream.fd)
-            self._journal.add(
-                "trouble", text=f"the output of a rank can no longer be read: {error}"
-            )
 
     def _obey(self) -> None:
         verbs: dict[str, Callable[[list[str]], None]] = {
@@ -217,7 +219,7 @@ class Supervisor:
         # A pid of another pid namespace says nothing here: then only the record counts.
         ours = shim in self._children or pid == self._reaping or processes.exist(shim, pid)
         self._table.started(rank, pid, shim if ours else 0)
-        self._witness.began(rank, pid if ours else 0)
+        self._evidence.began(rank, pid if ours else 0)
         self._journal.add("started", rank=rank, pid=pid)
 
     def _rank_exited(self, rank: int, status: int) -> None:
@@ -233,7 +235,7 @@ class Supervisor:
         evidence: dict[str, object] = {}
         if failed(end):
             self._failed = True
-            evidence.update(self._witness.of_rank(rank, end, asked=asked))
+            evidence.update(self._evidence.of_rank(rank, end, asked=asked))
             evidence.update(self._activity.of_failed(rank))
         self._journal.add("exited", at=round(at, 6), rank=rank, **end, **evidence)
 
@@ -351,7 +353,7 @@ class Supervisor:
         strays = self._strays(rows)
         self._others = len(strays)
         self._daemons.adopt(strays)
-        self._witness.saw(rows, self._table.pids())
+        self._evidence.saw(rows, self._table.pids())
 
     def _strays(self, rows: Mapping[int, Process]) -> list[int]:
         known = {*self._children, *self._table.daemons, self._canceller}

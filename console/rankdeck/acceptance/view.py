@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from statistics import median
 
-from rankdeck.acceptance.group_stage import next_groups
+from rankdeck.acceptance.groups import next_groups
 from rankdeck.acceptance.judge import Judgement
 from rankdeck.acceptance.measurement import FEWEST, Answer, Kind, Verdict, failure, population
 from rankdeck.acceptance.normal import measurement_of

@@ -233,12 +233,12 @@ class Ground:
     run: str = ""
     """The acceptance run; "" while it is only planned."""
     exclusive: bool = False
-    """The scheduler is asked for whole nodes."""
+    """A scheduler that can is asked for whole nodes."""
 
     @property
     def pods(self) -> bool:
         """Whether jobs run in pods: each has other names and addresses than the one before."""
-        return self.cluster.backend == "kubernetes"
+        return self.cluster.can.pods
 
 
 def find(recipe: str) -> Recipe:
@@ -282,7 +282,7 @@ def job_spec(commands: Commands, nodes: Sequence[str], ground: Ground, each: int
     base = ground.like or JobSpec(name=NAME, launch=commands.launch, command=commands.argv)
     options = {
         **base.options,
-        **({"slurm.exclusive": ""} if ground.exclusive else {}),
+        **dict.fromkeys(ground.cluster.can.whole_nodes if ground.exclusive else (), ""),
         **({"kubernetes.ttl": _POD_KEPT} if ground.pods else {}),
     }
     return replace(

@@ -85,7 +85,7 @@ class Acceptance:
         """Ask the nodes what they are and have, and say what would be done; nothing is measured."""
         self._refuse_while_running()
         cluster = self._session.cluster
-        if cluster.backend == "kubernetes":
+        if cluster.can.pods:
             _refuse_pods(cluster, request)
         wanted = request.nodes or tuple(node.name for node in cluster.nodes)
         ground, said, around = await self._look(wanted, request)
@@ -147,7 +147,7 @@ class Acceptance:
             cluster=cluster,
             like=base,
             seconds=request.seconds,
-            exclusive=cluster.backend == "slurm",
+            exclusive=True,
         )
         asked = [node for node in wanted if node not in away]
         said = await self._identities(asked, ground)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import groupby, product
 from math import ceil
 
-from rankdeck.acceptance.group_stage import next_groups
+from rankdeck.acceptance.groups import next_groups
 from rankdeck.acceptance.measurement import CLOCKS, clocks_under_load, differing
 from rankdeck.acceptance.normal import measurement_of, params_hash
 from rankdeck.acceptance.run import RunPlan

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Collection, Mapping
 from typing import ClassVar, Protocol
 
-from rankdeck.model.cluster import Cluster
+from rankdeck.model.cluster import Capabilities, Cluster
 from rankdeck.model.job import CancelReport, Followed, JobSpec, Plan
 from rankdeck.state.lines import ReadPositionsOf
 
@@ -48,8 +48,8 @@ class Backend(Protocol):
     """
 
     name: ClassVar[str]
-    chooses_nodes: ClassVar[bool]
-    """Whether a scheduler chooses the nodes when the job starts: they cannot be asked before."""
+    can: ClassVar[Capabilities]
+    """What others ask instead of its name; `rankdeck.model.cluster.capabilities` gives it by name."""
 
     def plan(self, cluster: Cluster, spec: JobSpec, job: str) -> Plan:
         """What `launch` would do for this job, under the id `job`.

@@ -237,7 +237,10 @@ class SshFollower:
                 while not self._over():
                     turn = time.monotonic()
                     while self._waiting and self._open:
-                        yield self._take()
+                        item = self._waiting.take()
+                        if isinstance(item, Chunk):
+                            self._make_room(self._streams[item.node])
+                        yield item
                         # Here and not in who takes them: a task that ends there would leave us open.
                         if time.monotonic() - turn > TURN:
                             await asyncio.sleep(0)
@@ -258,15 +261,13 @@ class SshFollower:
             return True
         return not self._waiting and self._done | self._given_up >= self._streams.keys()
 
-    def _take(self) -> Followed:
-        item = self._waiting.take()
-        if isinstance(item, Chunk):
-            self._ask_for_more(self._streams[item.node])
+    def _make_room(self, stream: NodeStream) -> None:
+        """Output of this node was handed on: it, and channels that were paused, may send more."""
+        self._ask_for_more(stream)
         if self._paused and self._waiting.output < MOST_WAITING // 4:
             self._paused = False
             for channel in self._channels.values():
                 channel.resume()
-        return item
 
     def _ask_for_more(self, stream: NodeStream) -> None:
         """Tell the node how much of its output was used, so that it sends on."""

@@ -15,7 +15,7 @@ from rankdeck.backends.kubernetes_manifest import job_name, manifest, objects
 from rankdeck.backends.plans import document_plan, options, ranks_per_node
 from rankdeck.backends.ssh import START_LIMIT, SshBackend
 from rankdeck.errors import LaunchError, NodeError, UnknownJobError
-from rankdeck.model.cluster import Cluster
+from rankdeck.model.cluster import Capabilities, Cluster, capabilities
 from rankdeck.model.job import Abort, JobSpec, Launch, Plan
 from rankdeck.model.schedulers import KubernetesJob, SlurmJob
 from rankdeck.model.text import clean, integer, number
@@ -33,7 +33,7 @@ class KubernetesBackend(SshBackend):
     """Has a keeper on the control host, which is followed and cancelled like any supervisor."""
 
     name: ClassVar[str] = "kubernetes"
-    chooses_nodes: ClassVar[bool] = True
+    can: ClassVar[Capabilities] = capabilities("kubernetes")
 
     def plan(self, cluster: Cluster, spec: JobSpec, job: str) -> Plan:
         """One node, the control host, with all ranks; `text` is the manifest to apply by hand."""

@@ -4,7 +4,6 @@ import json
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
-from rankdeck import plugins
 from rankdeck.backends.tokens import (
     PORT_TOKEN,
     SHIM,
@@ -18,7 +17,7 @@ from rankdeck.errors import LaunchError
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.job import CLAIM, Container, JobSpec, Launch
 from rankdeck.model.nodeset import fold
-from rankdeck.runtimes import Runtime
+from rankdeck.runtimes import Runtime, find_runtime
 from rankdeck_agent.wire import JOB_VARIABLE, RUN_TOKEN, NodeFile, NodePlan, ProcessPlan
 
 HOST_PATHS = ("PATH", "LD_LIBRARY_PATH", "MANPATH")
@@ -96,13 +95,8 @@ def lay_out(cluster: Cluster, spec: JobSpec, job: str) -> Placement:
         count = _count(node, spec)
         places.append(RankPlace(node, index, tuple(range(first, first + count))))
         first += count
-    runtime = find_runtime(spec.container)
+    runtime = find_runtime(spec.container.runtime if spec.container else "none")
     return Placement(cluster=cluster, spec=spec, job=job, places=tuple(places), runtime=runtime)
-
-
-def find_runtime(container: Container | None) -> Runtime:
-    """The runtime of the job's container."""
-    return plugins.find("runtimes", container.runtime if container else "none")()
 
 
 def refuse_claims(container: Container | None) -> None:
@@ -110,10 +104,6 @@ def refuse_claims(container: Container | None) -> None:
     for mount in container.mounts if container else ():
         if mount.startswith(CLAIM):
             raise LaunchError("plan", f"mount `{mount}`: volume claims are only on Kubernetes")
-
-
-_SCHEDULERS = ("slurm", "kubernetes")
-"""Backends that choose the nodes themselves."""
 
 
 def without(cluster: Cluster, spec: JobSpec, excluded: Mapping[str, str]) -> JobSpec:
@@ -127,7 +117,7 @@ def without(cluster: Cluster, spec: JobSpec, excluded: Mapping[str, str]) -> Job
         raise LaunchError("plan", why)
     if spec.on or not excluded:
         return spec
-    if cluster.backend in _SCHEDULERS:
+    if cluster.can.chooses_nodes:
         key = f"{cluster.backend}.exclude"
         out = ",".join(filter(None, (spec.options.get(key, ""), *sorted(excluded))))
         return replace(spec, options={**spec.options, key: out})
@@ -149,7 +139,7 @@ def placed(
 ) -> JobSpec:
     """The job `without` excluded nodes and, where it names none, without bad ones as long as good ones are free."""
     chosen = without(cluster, spec, excluded)
-    if spec.on or not bad or cluster.backend in _SCHEDULERS:
+    if spec.on or not bad or cluster.can.chooses_nodes:
         return chosen
     first = chosen.on or tuple(node.name for node in cluster.nodes[: spec.nodes])
     out = {*first, *excluded} | bad | busy
@@ -324,74 +314,30 @@ class Flavour:
     workdir: tuple[str, ...] = ("-wdir", "{workdir}")
 
 
+def _mca(*pairs: str, option: str = "--mca") -> tuple[str, ...]:
+    """The option before each name and value."""
+    return tuple(word for at in range(0, len(pairs), 2) for word in (option, *pairs[at : at + 2]))
+
+
+_TCP = ("btl_tcp_if_include", "{network}")
+_PRTE = _mca("plm_ssh_agent", "{agent}", "plm_ssh_no_tree_spawn", "1", option="--prtemca")
+_ORTE = _mca("plm_rsh_agent", "{agent}", "plm_rsh_no_tree_spawn", "1")
+_ORTE_NETWORK = _mca("oob_tcp_if_include", "{network}", *_TCP)
 # PRRTE refuses to be told loopback ("No network interfaces were found"), and needs not be.
 _OPEN_MPI = Flavour(
     host="{host} slots={slots}",
     start=("--hostfile", "{hostfile}", "-np", "{size}"),
     even=("--map-by", "ppr:{each}:node", "--bind-to", "none"),
     uneven=("--map-by", "slot", "--bind-to", "none"),
-    agent=(
-        "--prtemca",
-        "plm_ssh_agent",
-        "{agent}",
-        "--prtemca",
-        "plm_ssh_no_tree_spawn",
-        "1",
-    ),
-    ssh=(
-        "--prtemca",
-        "plm_ssh_agent",
-        "{agent}",
-        "--prtemca",
-        "plm_ssh_no_tree_spawn",
-        "1",
-    ),
-    network=(
-        "--prtemca",
-        "prte_if_include",
-        "{network}",
-        "--mca",
-        "btl_tcp_if_include",
-        "{network}",
-    ),
-    loopback=("--mca", "btl_tcp_if_include", "{network}"),
+    agent=_PRTE,
+    ssh=_PRTE,
+    network=(*_mca("prte_if_include", "{network}", option="--prtemca"), *_mca(*_TCP)),
+    loopback=_mca(*_TCP),
 )
 FLAVOURS = {
     "openmpi5": _OPEN_MPI,
     "openmpi4": replace(
-        _OPEN_MPI,
-        agent=(
-            "--mca",
-            "plm_rsh_agent",
-            "{agent}",
-            "--mca",
-            "plm_rsh_no_tree_spawn",
-            "1",
-        ),
-        ssh=(
-            "--mca",
-            "plm_rsh_agent",
-            "{agent}",
-            "--mca",
-            "plm_rsh_no_tree_spawn",
-            "1",
-        ),
-        network=(
-            "--mca",
-            "oob_tcp_if_include",
-            "{network}",
-            "--mca",
-            "btl_tcp_if_include",
-            "{network}",
-        ),
-        loopback=(
-            "--mca",
-            "oob_tcp_if_include",
-            "{network}",
-            "--mca",
-            "btl_tcp_if_include",
-            "{network}",
-        ),
+        _OPEN_MPI, agent=_ORTE, ssh=_ORTE, network=_ORTE_NETWORK, loopback=_ORTE_NETWORK
     ),
     "mpich": Flavour(
         host="{host}:{slots}",

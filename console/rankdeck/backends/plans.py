@@ -24,7 +24,7 @@ from rankdeck.backends.tokens import (
     with_port,
 )
 from rankdeck.errors import LaunchError
-from rankdeck.model.cluster import Cluster
+from rankdeck.model.cluster import Cluster, capabilities
 from rankdeck.model.job import JobSpec, Launch, Plan
 from rankdeck.model.nodeset import fold, fold_ranks
 from rankdeck_agent.wire import (
@@ -61,8 +61,10 @@ def plan_job(cluster: Cluster, spec: JobSpec, job: str) -> Plan:
 
 def render(plan: Plan) -> str:
     """Every file and every command of a plan, as lines that a shell would take."""
-    # On Kubernetes the document is all that is created; the keeper's own files say the same in JSON.
-    if plan.text and (plan.backend == "kubernetes" or not any(n.processes for n in plan.nodes)):
+    # Where the document is all that is created, the files of its keeper say the same in JSON.
+    if plan.text and (
+        capabilities(plan.backend).document or not any(n.processes for n in plan.nodes)
+    ):
         return plan.text
     head = f"# job {plan.job}: {_counted(plan)}, cluster {plan.cluster}, backend {plan.backend}\n"
     port = f"# RANKDECK_PORT: a free port on {plan.port_on}\n" if plan.port_on else ""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, ClassVar, cast
 
-from rankdeck.backends.launchers import find_runtime, refuse_claims, script_command
+from rankdeck.backends.launchers import refuse_claims, script_command
 from rankdeck.backends.node_stream import STREAMS
 from rankdeck.backends.plans import document_plan, gpus_per_node, options, ranks_per_node
 from rankdeck.backends.ssh import CANCEL_LIMIT, START_LIMIT, SshBackend, left_there
@@ -22,7 +22,7 @@ from rankdeck.backends.tokens import SHIM, shell_line, shell_word, whole_file
 from rankdeck.config.document import suggest
 from rankdeck.config.slurm import OFF
 from rankdeck.errors import AgentError, LaunchError, NodeError, RankdeckError
-from rankdeck.model.cluster import Cluster
+from rankdeck.model.cluster import Capabilities, Cluster, capabilities
 from rankdeck.model.job import (
     Abort,
     CancelReport,
@@ -36,7 +36,7 @@ from rankdeck.model.nodeset import fold_ranks
 from rankdeck.model.schedulers import LogRun, SlurmLook
 from rankdeck.model.text import integer
 from rankdeck.remote.agent import Agents
-from rankdeck.runtimes import Runtime
+from rankdeck.runtimes import Runtime, find_runtime
 from rankdeck_agent.wire import LAUNCHER, REFUSED, RUN_TOKEN, NodeFile, NodePlan, ProcessPlan
 
 RUN = '"$RANKDECK_RUN"'
@@ -91,7 +91,7 @@ class SlurmBackend(SshBackend):
     """Submits by a supervisor on the login node, which is followed and cancelled like any other."""
 
     name: ClassVar[str] = "slurm"
-    chooses_nodes: ClassVar[bool] = True
+    can: ClassVar[Capabilities] = capabilities("slurm")
 
     def plan(self, cluster: Cluster, spec: JobSpec, job: str) -> Plan:
         """One node, the login node, with all ranks; `text` is the script to submit by hand.
@@ -207,7 +207,7 @@ async def cancel_tasks(
 async def log_run(agents: Agents, job: Job, number: int) -> LogRun:
     """Where the output of this run (from 0) of a job lies; raises RankdeckError."""
     plan = job.plan
-    if plan.backend != "slurm":
+    if not capabilities(plan.backend).requeues:
         raise RankdeckError(f"{plan.job} has one run: only Slurm queues jobs again")
     starts = await log_starts(agents, plan)
     if not 0 <= number < len(starts):
@@ -456,7 +456,7 @@ def _variables(step: _Step) -> dict[str, str]:
     if container is None:
         return own
     if container.runtime not in PYXIS:
-        runtime = find_runtime(container)
+        runtime = find_runtime(container.runtime)
         return {**_mca(runtime, spec), **own, **runtime.variables(spec.env)}
     needed = dict(_GPU_VARIABLES.get(container.gpu, {}))
     if spec.launch is Launch.MPI:
@@ -507,12 +507,11 @@ def _boxed(spec: JobSpec, argv: Sequence[str]) -> tuple[str, ...]:
     container = spec.container
     if container is None or container.runtime in PYXIS:
         return tuple(argv)
-    if container.runtime == "docker":
-        raise LaunchError(
-            "plan",
-            "docker leaves the Slurm job's cgroup; use enroot, apptainer or podman",
-        )
-    return find_runtime(container).wrap(argv, container, spec.env, spec.launch)
+    runtime = find_runtime(container.runtime)
+    if runtime.has_server:
+        why = f"{runtime.name} leaves the Slurm job's cgroup; use enroot, apptainer or podman"
+        raise LaunchError("plan", why)
+    return runtime.wrap(argv, container, spec.env, spec.launch)
 
 
 def _rank(step: _Step, argv: Sequence[str]) -> tuple[str, ...]:

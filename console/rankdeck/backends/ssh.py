@@ -11,11 +11,11 @@ from weakref import WeakSet
 from rankdeck.backends.follow import NOT_THERE, SshFollower
 from rankdeck.backends.plans import plan_job, with_port
 from rankdeck.errors import AgentError, LaunchError, NodeError, UnreachableError
-from rankdeck.model.cluster import Cluster
+from rankdeck.model.cluster import Capabilities, Cluster, capabilities
 from rankdeck.model.job import CancelReport, Job, JobSpec, Plan, RemainingProcess, State
 from rankdeck.model.text import clean, integer
-from rankdeck.remote.agent import JOB_RUN, Agents, Answer
-from rankdeck.remote.shell import on_each
+from rankdeck.remote.agent import JOB_RUN, Agents
+from rankdeck.remote.shell import ProgramResult, on_each
 from rankdeck.rules.find_jobs import Found, found_jobs
 from rankdeck.rules.inspect import Inspection, Look, conclude, look_of
 from rankdeck.state.lines import ReadPositionsOf
@@ -35,7 +35,7 @@ class SshBackend:
     """Plans, launches, follows and cancels over SSH; see `base.Backend`."""
 
     name: ClassVar[str] = "ssh"
-    chooses_nodes: ClassVar[bool] = False
+    can: ClassVar[Capabilities] = capabilities("ssh")
 
     def __init__(self, agents: Agents) -> None:
         self._agents = agents
@@ -131,14 +131,14 @@ class SshBackend:
             await asyncio.sleep(_RETRY)
 
 
-def _port(answer: Answer) -> int:
+def _port(answer: ProgramResult) -> int:
     """The port in the agent's answer; raises ValueError."""
     if not re.fullmatch("[0-9]{1,5}", answer.word) or not 0 < int(answer.word) < 1 << 16:
         raise ValueError("the agent names no port")
     return int(answer.word)
 
 
-def left_there(node: str, answer: Answer) -> list[RemainingProcess]:
+def left_there(node: str, answer: ProgramResult) -> list[RemainingProcess]:
     """What the node says is left; a job that never began there left nothing."""
     rows = answer.row.get("left")
     if not isinstance(rows, list):

@@ -241,10 +241,8 @@ def proposals(run: AcceptanceRun, cluster: Cluster) -> Iterator[str]:
         reason = why.replace('"', "'").replace("`", "'").replace("$", "")[:160]
         day = time.strftime("%Y-%m-%d", time.localtime(run.ended or run.started))
         yield f'to keep jobs away: rankdeck accept --exclude {node} --why "run {run.id}: {reason}"'
-        if cluster.backend == "slurm":
-            yield f'in Slurm: scontrol update nodename={node} state=drain reason="rankdeck {day}: {reason}"; back: state=resume'
-        if cluster.backend == "kubernetes":
-            yield f"in Kubernetes: kubectl cordon {node}; back: kubectl uncordon {node}"
+        if lines := cluster.can.out_of_service([node], f"rankdeck {day}: {reason}"):
+            yield f"in {cluster.can.scheduler}: {lines[0]}; back: {lines[-1]}"
     if run.bad and run.good:
         yield f"to try first: swap its cable with that of a good node, then rankdeck accept --only {','.join((run.bad[0], run.good[0]))}"
 

@@ -34,9 +34,9 @@ def check(options: argparse.Namespace, _open_console: object) -> int:
 
 
 async def _ask(path: Path, options: argparse.Namespace) -> int:
-    """Say what Kubernetes allows; trouble where something that every job needs is missing."""
+    """Say what the scheduler allows; trouble where something that every job needs is missing."""
     cluster = choose.cluster(str(path))
-    if cluster.backend != "kubernetes":
+    if not cluster.can.states_rights:
         return output.OK
     from rankdeck.cli.opening import opened
 

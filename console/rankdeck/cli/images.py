@@ -8,13 +8,14 @@ from pathlib import Path
 
 from rankdeck.cli import choose, output
 from rankdeck.cli.opening import opened, until_done
-from rankdeck.cli.shapes import Shape, lying_shape
+from rankdeck.cli.shapes import Shape, image_shape
 from rankdeck.errors import ConfigError, NodeError
-from rankdeck.images.bring import STORES, ImageAt, WantedImage, difference, short, wanted_by
+from rankdeck.images.bring import ImageAt, WantedImage, difference, short, wanted_by
 from rankdeck.images.copy import CopyState, progress_words
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.nodeset import fold
 from rankdeck.model.text import size
+from rankdeck.runtimes import has_store
 from rankdeck.session import Session
 
 
@@ -28,7 +29,7 @@ def images(options: argparse.Namespace, _open_console: object) -> int:
         file, nodes = Path(words[1]), choose.nodes(cluster, words[2])
         if not file.is_file():
             raise output.UsageError(f"no file {file}")
-        if options.runtime in STORES:
+        if has_store(options.runtime):
             return until_done(_load(cluster, file, nodes, options))
         return until_done(_push(cluster, file, nodes, options))
     if len(words) > 1:
@@ -82,7 +83,7 @@ def _shape(wanted: WantedImage, found: dict[str, ImageAt | NodeError], differs: 
         "image": wanted.image,
         "runtime": wanted.runtime,
         "same": not differs,
-        "nodes": {node: lying_shape(row) for node, row in found.items()},
+        "nodes": {node: image_shape(row) for node, row in found.items()},
     }
 
 

@@ -89,7 +89,7 @@ async def _launch(cluster: Cluster, spec: JobSpec, options: argparse.Namespace) 
             await session.following.started(job_id)
             code = output.OK
         else:
-            code = await attend(session, job_id, as_json=options.json)
+            code = await show_until_end(session, job_id, as_json=options.json)
         if options.json:
             output.say_object(job_shape(session.jobs.job(job_id)))
         elif options.detach:
@@ -101,7 +101,9 @@ def _image_name(spec: JobSpec) -> str:
     return spec.container.image if spec.container else ""
 
 
-async def attend(session: Session, job_id: str, *, as_json: bool, may_cancel: bool = True) -> int:
+async def show_until_end(
+    session: Session, job_id: str, *, as_json: bool, may_cancel: bool = True
+) -> int:
     """Print what the job writes until it ends or Ctrl-C; gives the exit code."""
     job = session.jobs.job(job_id)
     ranks = [rank.rank for rank in job.ranks]
@@ -109,11 +111,11 @@ async def attend(session: Session, job_id: str, *, as_json: bool, may_cancel: bo
     if not as_json:
         session.watch(job_id, ranks, None)
     printer = stream.Printer(session, job, ranks, show)
-    tidings = News(session, job_id, may_cancel=may_cancel)
+    news = News(session, job_id, may_cancel=may_cancel)
     session.hear(job.nodes)
     with Interrupts() as interrupts:
         async with asyncio.TaskGroup() as tasks:
-            look = (lambda: None) if as_json else tidings.look
+            look = (lambda: None) if as_json else news.look
             ends = tasks.create_task(stream.print_until_finished(session, job_id, printer, look))
             asks = tasks.create_task(interrupts.next())
             await asyncio.wait((ends, asks), return_when=asyncio.FIRST_COMPLETED)
@@ -123,7 +125,7 @@ async def attend(session: Session, job_id: str, *, as_json: bool, may_cancel: bo
                 ends.cancel()
                 return code
     if not as_json:
-        tidings.finish()
+        news.finish()
     session.look_at_nodes()
     job = session.jobs.job(job_id)
     output.progress(summary(job))
@@ -158,7 +160,7 @@ def attach(options: argparse.Namespace, open_console: Callable[[Cluster, str], i
 async def _follow(cluster: Cluster, options: argparse.Namespace) -> int:
     async with opened(cluster) as session:
         job = await _meant(session, options.job)
-        code = await attend(session, job.id, as_json=options.json, may_cancel=False)
+        code = await show_until_end(session, job.id, as_json=options.json, may_cancel=False)
         if options.json:
             output.say_object(job_shape(session.jobs.job(job.id)))
         return code

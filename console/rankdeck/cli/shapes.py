@@ -274,7 +274,7 @@ def finding_shape(finding: Finding) -> Shape:
     }
 
 
-def lying_shape(row: ImageAt | NodeError) -> Shape:
+def image_shape(row: ImageAt | NodeError) -> Shape:
     """How an image lies on one node; `error` says why that is not known."""
     if isinstance(row, NodeError):
         return {"kind": "unknown", "path": "", "digest": "", "size": None, "error": row.why}

@@ -10,7 +10,7 @@ from rankdeck.cli import output
 from rankdeck.model.job import Chunk, Followed, Job, NodeEvent, State
 from rankdeck.model.nodeset import fold
 from rankdeck.model.text import strip_controls
-from rankdeck.rules.job_news import countdown, tidings
+from rankdeck.rules.job_news import countdown, news_between
 from rankdeck.session import Session
 from rankdeck.state.lines import Line, RankLog
 from rankdeck_agent.wire import LAUNCHER
@@ -205,7 +205,7 @@ class News:
         if job is self._told:
             return
         over = job.state.final and not job.output_coming
-        news = countdown if over else tidings
+        news = countdown if over else news_between
         for line in news(self._told, job, time.time()):
             begins = job.countdown and not self._told.countdown
             hint = self._hint if begins and line.startswith("stopping") else ""

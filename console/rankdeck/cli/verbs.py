@@ -57,6 +57,12 @@ _SERVICE = {
     "--yes": _flag("run it without a question"),
 }
 
+_TRUST = Verb(
+    "trust",
+    "agree to what cluster and job files would run and read here",
+    "rankdeck.cli.check:trust",
+    {"files": _option("cluster or job files", metavar="FILE", nargs="+")},
+)
 VERBS = (
     Verb(
         "check",
@@ -69,12 +75,7 @@ VERBS = (
             ),
         },
     ),
-    Verb(
-        "trust",
-        "agree to what cluster and job files would run and read here",
-        "rankdeck.cli.check:trust",
-        {"files": _option("cluster or job files", metavar="FILE", nargs="+")},
-    ),
+    _TRUST,
     Verb(
         "status",
         "say how every node is",
@@ -535,12 +536,7 @@ AGENT_VERBS = (
         "rankdeck.cli.agent:uninstall",
         {"nodes": _NODES, **_SCOPE, **_DRY},
     ),
-    Verb(
-        "trust",
-        "agree to what cluster and job files would run and read here",
-        "rankdeck.cli.check:trust",
-        {"files": _option("cluster or job files", metavar="FILE", nargs="+")},
-    ),
+    _TRUST,
     Verb(
         "digest",
         "SHA-256 of the agent that is carried to nodes, as sha256sum prints it",

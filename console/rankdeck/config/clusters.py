@@ -17,7 +17,7 @@ from rankdeck.config import document, kubernetes, slurm, trust
 from rankdeck.config.document import Entry, finish, load, take
 from rankdeck.config.safe_files import read_regular
 from rankdeck.errors import BrokerError, ConfigError, Problem
-from rankdeck.model.cluster import Access, Broker, Cluster, Metrics, Node, Switch
+from rankdeck.model.cluster import Access, Broker, Cluster, Metrics, Node, Switch, capabilities
 
 METRICS_KEYS = (
     "url", "ca_file", "user", "password_env", "password_file", "token_env", "token_file", "label",
@@ -109,7 +109,8 @@ SIMULATED = (
     "rdma", "rdma:down", "rdma:flap", "rdma:retx", "rdma:errors",
 )  # fmt: skip
 """What the agent can make up, well or sick; `@NODE` after it: on that node only."""
-SCHEDULERS = ("slurm", "kubernetes")
+SCHEDULERS = {"slurm": slurm.read_options, "kubernetes": kubernetes.read_options}
+"""Section of a scheduler -> what reads it."""
 
 
 def read_cluster(path: Path) -> Cluster:
@@ -125,7 +126,7 @@ def cluster_from(root: Entry) -> Cluster:
     """The cluster that a document describes; mistakes are in `root.problems`."""
     table = root.section(KEYS, ("cluster",))
     backend = _backend(table)
-    if "nodes" not in table and backend not in SCHEDULERS:
+    if "nodes" not in table and not capabilities(backend).chooses_nodes:
         root.report("`nodes` is missing")
     return Cluster(
         name=document.name(table["cluster"]) if "cluster" in table else "",
@@ -157,8 +158,7 @@ def _options(table: Mapping[str, Entry], backend: str) -> dict[str, str]:
             table[key].report(f"has no effect without `backend: {key}`")
     if backend not in SCHEDULERS or backend not in table:
         return {}
-    read = kubernetes.read_options if backend == "kubernetes" else slurm.read_options
-    return read(table[backend], job=False)
+    return SCHEDULERS[backend](table[backend], job=False)
 
 
 # ---- nodes ------------------------------------------------------------------------------

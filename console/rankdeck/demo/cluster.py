@@ -184,7 +184,7 @@ EXPECTED: Mapping[str, object] = {
 _KEYS_LIMIT = 60.0
 
 
-def lay(layout: DemoFolders) -> None:
+def make_folders(layout: DemoFolders) -> None:
     """Make the folders, and the keys that are not there yet."""
     for name in NODES:
         for part in ("home", "state", "run"):
@@ -304,7 +304,7 @@ def up(faults: Sequence[str] = ()) -> Path:
     """
     layout = _layout()
     with _alone(layout):
-        lay(layout)
+        make_folders(layout)
         _start(layout, [name for name in NODES if not _alive(layout, name)])
         ports = {node.name: node.port for node in status().nodes}
         write_cluster(layout, ports, faults)

@@ -33,7 +33,7 @@ def detach(*, user: bool) -> None:
         _map(0, uid, 0, gid)
 
 
-def furnish(hostname: str, keep: Iterable[Path]) -> None:
+def isolate(hostname: str, keep: Iterable[Path]) -> None:
     """As process 1: set the host name, mount a /proc, /tmp and /dev/shm of its own.
 
     What of `keep` lies under /tmp stays visible there, and the host name resolves. Raises OSError.
@@ -47,7 +47,7 @@ def furnish(hostname: str, keep: Iterable[Path]) -> None:
         _mount("tmpfs", "/dev/shm", "tmpfs", _NOSUID | _NODEV, "mode=1777")
 
 
-def become(uid: int, gid: int) -> None:
+def leave_root(uid: int, gid: int) -> None:
     """From root of a user namespace back to the ordinary user, in one nested inside."""
     _unshare(_NEWUSER)
     _map(uid, 0, gid, 0)
@@ -146,9 +146,9 @@ def _separate(layout: DemoFolders, name: str, port: str, way: str, writing: int)
             _say(writing, pid=str(pid))
             os._exit(0)
         if way:
-            furnish(name, _needed(layout))
+            isolate(name, _needed(layout))
         if way == "user":
-            become(uid, gid)
+            leave_root(uid, gid)
     except OSError as error:
         _say(writing, error=error.strerror or str(error))
         os._exit(1)

@@ -31,11 +31,10 @@ from rankdeck.model.nodeset import fold
 from rankdeck.model.text import clean
 from rankdeck.remote.agent import Agents, Dialogue
 from rankdeck.remote.shell import Channel, OnData, on_each
+from rankdeck.runtimes import has_store
 from rankdeck_agent.wire import RUN_TOKEN
 
 KINDS = ("file", "folder", "store", "remote", "missing", "failed")
-STORES = ("podman", "docker")
-"""Runtimes that keep images in a store of their own."""
 LOOK_LIMIT, SILENCE = 600.0, 30.0
 """Seconds: the first digest of a large image takes as long as reading it; but nothing is silent so long."""
 
@@ -72,7 +71,7 @@ class ImageAt:
 def wanted_by(spec: JobSpec) -> WantedImage | None:
     """The image of a job, or None without a container or where the job brings it itself."""
     box = spec.container
-    if box is None or RUN_TOKEN in box.image or box.runtime == "none":
+    if box is None or RUN_TOKEN in box.image:
         return None
     base = "" if RUN_TOKEN in spec.workdir else spec.workdir
     return WantedImage(box.runtime, box.image, base)
@@ -81,7 +80,7 @@ def wanted_by(spec: JobSpec) -> WantedImage | None:
 def local_image(spec: JobSpec) -> Path | None:
     """The image file on this machine: at its path, which is relative to the job file."""
     box = spec.container
-    if box is None or "://" in box.image or box.runtime in STORES:
+    if box is None or "://" in box.image or has_store(box.runtime):
         return None
     path = Path(spec.file).parent / Path(box.image).expanduser()
     return path if path.is_file() else None
@@ -159,8 +158,10 @@ def _identity(lying: ImageAt, found: Mapping[str, ImageAt]) -> str:
     return short(lying.digest) if complete else f"{lying.size} bytes"
 
 
-def enroot_create(name: str) -> str:
-    """How a container of Enroot comes about."""
+def enroot_create(runtime: str, name: str) -> str:
+    """How a container of Enroot comes about; "" where `name` is an image or of another runtime."""
+    if runtime != "enroot" or "/" in name:
+        return ""
     return f"push its file there, say {name}.sqsh, then `enroot create --name {name} {name}.sqsh`"
 
 
@@ -175,7 +176,7 @@ def push_command(
 ) -> str:  # fmt: skip
     """The `rankdeck images push` for these nodes, in backquotes; `rows` tell the image's path there."""
     where = fold(nodes)
-    if runtime in STORES:
+    if has_store(runtime):
         name = PurePosixPath(image.partition("@")[0]).name.partition(":")[0]
         save = shlex.join([runtime, "save", "-o", f"{name}.tar", image])
         push = ["rankdeck", "images", "push", "--runtime", runtime, f"{name}.tar", where]
@@ -353,8 +354,8 @@ def _receiving(nodes: Sequence[str], found: Found) -> list[str]:
 
 def _nowhere(wanted: WantedImage, found: Found) -> str:
     lacking = fold(node for node, row in found.items() if row.kind == "missing")
-    if wanted.runtime == "enroot" and "/" not in wanted.image:
-        return f"no container `{wanted.image}` on {lacking}: {enroot_create(wanted.image)}"
+    if how := enroot_create(wanted.runtime, wanted.image):
+        return f"no container `{wanted.image}` on {lacking}: {how}"
     if any(row.kind == "folder" for row in found.values()):
         return f"`{wanted.image}` is a folder on some nodes and missing on others; folders are not copied: make it a file"
     push = push_command(wanted.runtime, wanted.image, found, found.values())

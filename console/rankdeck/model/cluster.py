@@ -1,7 +1,12 @@
 """The values of a cluster file; they never change while the cluster is open."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
+
+from rankdeck import plugins
+from rankdeck.errors import UnknownPluginError
+from rankdeck.model.nodeset import fold
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +113,96 @@ class Metrics:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Capabilities:
+    """What a backend does by itself; the defaults are those of ranks that are started over SSH."""
+
+    scheduler: str = ""
+    """What people call it; "" where nothing schedules."""
+    chooses_nodes: bool = False
+    """Nodes are chosen when the job starts: they cannot be asked before, and jobs may wait."""
+    needs_login: bool = True
+    """Jobs run only on nodes that the user can log in to."""
+    allows_login: bool = True
+    """The nodes are reached over SSH."""
+    asked_from_here: bool = False
+    """Where the cluster file names no login node, the scheduler is asked from this machine."""
+    states_rights: bool = False
+    """It says what a user may do."""
+    pods: bool = False
+    """Ranks run in pods: each job has other host names and addresses than the one before."""
+    requeues: bool = False
+    """It may run a job again."""
+    ends_ranks: frozenset[str] = frozenset()
+    """Launches of which it ends the ranks itself when one fails; "": a job of others."""
+    document: bool = False
+    """`Plan.text` is all that a launch creates."""
+    queue: bool = False
+    """Queue, partitions and states of nodes are asked for at the login node, and nodes drained there."""
+    drain_lines: tuple[str, ...] = ()
+    """Commands for it, with `{folded}` or `{nodes}` and `{why}`; the last gives the nodes back."""
+    whole_nodes: tuple[str, ...] = ()
+    """Options of a job that shall have its nodes alone."""
+    node_check: str = ""
+    """What to write into a job to have its nodes judged when it has them."""
+    proof: tuple[str, str] = ("every node is searched", "for processes of the job that are left.")
+    """How a cancel proves that the job is over, on two lines."""
+
+    def out_of_service(self, nodes: Sequence[str], why: str) -> list[str]:
+        """Commands that take these nodes out of service; the last gives them back. [] where there are none."""
+        words = {"folded": fold(nodes), "nodes": " ".join(nodes), "why": why}
+        return [line.format_map(words) for line in self.drain_lines]
+
+
+BACKENDS = {
+    "ssh": Capabilities(),
+    "slurm": Capabilities(
+        scheduler="Slurm",
+        chooses_nodes=True,
+        needs_login=False,
+        requeues=True,
+        ends_ranks=frozenset(("", "mpi", "torchrun", "tensorflow", "plain")),
+        queue=True,
+        drain_lines=(
+            'scontrol update nodename={folded} state=drain reason="{why}"',
+            "scontrol update nodename={folded} state=resume",
+        ),
+        whole_nodes=("slurm.exclusive",),
+        node_check="slurm: {preflight: true}",
+        proof=("Slurm is asked", "whether the job is over (scancel, run as you)."),
+    ),
+    "kubernetes": Capabilities(
+        scheduler="Kubernetes",
+        chooses_nodes=True,
+        needs_login=False,
+        allows_login=False,
+        asked_from_here=True,
+        states_rights=True,
+        pods=True,
+        ends_ranks=frozenset(("torchrun", "tensorflow", "plain")),
+        document=True,
+        drain_lines=(
+            "kubectl cordon {nodes}",
+            "kubectl drain --ignore-daemonsets {nodes}   # also moves what runs there",
+            "kubectl uncordon {nodes}",
+        ),
+        proof=("the API server is asked", "whether all pods of the job are gone."),
+    ),
+}
+"""Those that come with Rankdeck: asked where loading the backend would cost too much."""
+
+
+@lru_cache(64)
+def capabilities(backend: str) -> Capabilities:
+    """What the backend of this name can do; of one that is not installed here the defaults."""
+    if backend in BACKENDS:
+        return BACKENDS[backend]
+    try:
+        return plugins.find("backends", backend).can
+    except UnknownPluginError:
+        return Capabilities()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
     """One cluster file."""
 
@@ -135,6 +230,11 @@ class Cluster:
     def __post_init__(self) -> None:
         by_name = {node.name: node for node in reversed(self.nodes)}
         object.__setattr__(self, "_by_name", by_name)
+
+    @property
+    def can(self) -> Capabilities:
+        """What its backend can do."""
+        return capabilities(self.backend)
 
     @property
     def hosts(self) -> tuple[Node, ...]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from rankdeck_agent.wire import DRAIN_PREFIX
 
@@ -298,6 +298,7 @@ class SlurmLook:
 class SlurmJob:
     """A job in Slurm's queue, of anybody. Times are epoch seconds by Slurm's clock."""
 
+    backend: ClassVar[str] = "slurm"
     id: str
     place: str
     """How an operator names it: `4711`, `4711_3`, or `4711_[4-9]` where tasks wait together."""
@@ -405,6 +406,7 @@ class KubernetesNode:
 class KubernetesJob:
     """A Job, MPIJob, JobSet, TrainJob or PyTorchJob that the API server lists."""
 
+    backend: ClassVar[str] = "kubernetes"
     kind: str
     namespace: str
     name: str

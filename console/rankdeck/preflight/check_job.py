@@ -12,8 +12,8 @@ from rankdeck.model.text import size
 from rankdeck.preflight.check_network import overridden
 from rankdeck.preflight.facts import (
     Change,
-    Context,
     Finding,
+    JobContext,
     NodeFacts,
     each,
     found,
@@ -22,6 +22,7 @@ from rankdeck.preflight.facts import (
     own_files,
     programs_of,
 )
+from rankdeck.runtimes import find_runtime
 
 _PLACING = {
     "-np": 1, "-n": 1, "--np": 1, "-c": 1, "-N": 1, "--hostfile": 1, "-hostfile": 1, "--machinefile": 1,
@@ -106,7 +107,7 @@ _FLAVOURS = (
 _SERIES = re.compile(r"\d+\.\d+")
 
 
-def programs(case: Context) -> Iterable[Finding]:
+def programs(case: JobContext) -> Iterable[Finding]:
     """A launcher, runtime or program that is missing somewhere."""
     for name in programs_of(case.spec):
         without = [p.node.name for p, f in case.answered if not _has(f, name)]
@@ -124,7 +125,7 @@ def programs(case: Context) -> Iterable[Finding]:
         )
 
 
-def modules(case: Context) -> Iterable[Finding]:
+def modules(case: JobContext) -> Iterable[Finding]:
     """A Python package that the program imports and that is missing somewhere."""
     for word in modules_of(case.spec):
         python, _, name = word.rpartition(" ")
@@ -139,7 +140,7 @@ def _has(facts: NodeFacts, name: str) -> bool:
     return bool(facts.programs[name].path) if name in facts.programs else True
 
 
-def _how_to_get(case: Context, name: str) -> str:
+def _how_to_get(case: JobContext, name: str) -> str:
     spec = case.spec
     key = {spec.mpi.path: "mpi.path", spec.torch.path: "torch.path"}.get(name)
     if spec.container is not None and name == spec.container.runtime:
@@ -150,7 +151,7 @@ def _how_to_get(case: Context, name: str) -> str:
     return f"put it there ({where}), or bring it with `files`"
 
 
-def _other_runtime(case: Context, name: str) -> tuple[Change, ...]:
+def _other_runtime(case: JobContext, name: str) -> tuple[Change, ...]:
     twins = {"apptainer": "singularity", "singularity": "apptainer"}
     other = twins.get(name, "")
     if other and all(_has_for_sure(f, other) for _, f in case.answered):
@@ -162,10 +163,9 @@ def _has_for_sure(facts: NodeFacts, name: str) -> bool:
     return name in facts.programs and bool(facts.programs[name].path)
 
 
-def same_program(case: Context) -> Iterable[Finding]:
+def same_program(case: JobContext) -> Iterable[Finding]:
     """The job's own program is another file on some node."""
-    box = case.spec.container
-    if box is not None and box.runtime != "none":
+    if case.spec.container is not None:
         return
     machines = {f.machine for _, f in case.answered}
     for name in own_files(case.spec):
@@ -188,7 +188,7 @@ def _digest(facts: NodeFacts, name: str) -> str | None:
     return (program.digest or None) if program else None
 
 
-def mpi(case: Context) -> Iterable[Finding]:
+def mpi(case: JobContext) -> Iterable[Finding]:
     """Another MPI than the job says, or not the same on all nodes."""
     spec = case.spec
     if spec.launch is not Launch.MPI:
@@ -240,7 +240,7 @@ def found_mpi(spec: JobSpec, version: str) -> JobSpec:
     return replace(spec, mpi=replace(spec.mpi, flavour=flavour))
 
 
-def image(case: Context) -> Iterable[Finding]:
+def image(case: JobContext) -> Iterable[Finding]:
     """Other versions of the image, none at all, or nodes that it must be copied to."""
     box = case.spec.container
     lying = {p.node.name: f.image for p, f in case.answered if f.image is not None}
@@ -270,17 +270,15 @@ def image(case: Context) -> Iterable[Finding]:
     yield from _missing(case, [n for n, row in lying.items() if row.kind == "missing"])
 
 
-def _missing(case: Context, nodes: list[str]) -> Iterable[Finding]:
+def _missing(case: JobContext, nodes: list[str]) -> Iterable[Finding]:
     """Nodes without the image: no trouble where it can be copied."""
     box = case.spec.container
     rows = [f.image for _, f in case.answered if f.image is not None and f.image.there]
     if not nodes or box is None:
         return
     total = rows[0].size if rows else case.image_here
-    if box.runtime == "enroot" and "/" not in box.image:
-        yield found(
-            Level.BAD, "image", fold(nodes), f"no container `{box.image}`", enroot_create(box.image)
-        )
+    if how := enroot_create(box.runtime, box.image):
+        yield found(Level.BAD, "image", fold(nodes), f"no container `{box.image}`", how)
     elif any(row.kind == "folder" for row in rows):
         yield found(
             Level.BAD,
@@ -303,7 +301,7 @@ def _missing(case: Context, nodes: list[str]) -> Iterable[Finding]:
         yield from _no_room(case, nodes, total)
 
 
-def _rows(case: Context, nodes: Iterable[str]) -> list[ImageAt]:
+def _rows(case: JobContext, nodes: Iterable[str]) -> list[ImageAt]:
     rows = (case.facts[node].image for node in nodes)
     return [row for row in rows if row is not None]
 
@@ -316,7 +314,7 @@ def _pull(box: Container) -> str:
     return f"pull it once, `{words}`, and name that file"
 
 
-def _no_room(case: Context, nodes: list[str], total: int) -> Iterable[Finding]:
+def _no_room(case: JobContext, nodes: list[str], total: int) -> Iterable[Finding]:
     for node in nodes:
         row = case.facts[node].image
         if row is not None and row.free is not None and row.free < total:
@@ -329,17 +327,17 @@ def _no_room(case: Context, nodes: list[str], total: int) -> Iterable[Finding]:
             )
 
 
-def runtime(case: Context) -> Iterable[Finding]:
+def runtime(case: JobContext) -> Iterable[Finding]:
     """A kernel that does not let ordinary users start containers."""
     box = case.spec.container
-    if box is None or box.runtime not in ("apptainer", "singularity", "podman", "enroot"):
+    if box is None or not find_runtime(box.runtime).user_namespaces:
         return
     yield from each(
         case, Level.WARN, "runtime",
         lambda _, f: None if f.userns else "user namespaces are not allowed: only a setuid installation can start containers",
         "`sysctl user.max_user_namespaces=15000`, and on Ubuntu `kernel.apparmor_restrict_unprivileged_userns=0`",
     )  # fmt: skip
-    if box.runtime in ("apptainer", "singularity") and box.image.endswith(".sif"):
+    if box.image.endswith(".sif"):
         yield from each(
             case, Level.WARN, "runtime",
             lambda _, f: None if f.fuse else "/dev/fuse cannot be opened: an image file cannot be mounted without setuid",

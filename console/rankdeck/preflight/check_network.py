@@ -11,8 +11,8 @@ from rankdeck.model.nodeset import fold
 from rankdeck.model.text import clean
 from rankdeck.preflight.facts import (
     Change,
-    Context,
     Finding,
+    JobContext,
     NodeFacts,
     each,
     found,
@@ -29,18 +29,18 @@ Target = tuple[str, str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class ConnectAttempt:
     """How one node reached another: `error` "" is well; `stage` connect or data."""
 
     error: str
     stage: str
 
 
-Reached = Mapping[str, Mapping[str, Attempt]]
+Reached = Mapping[str, Mapping[str, ConnectAttempt]]
 """From -> to -> how it went."""
 
 
-def address_of(case: Context, name: str) -> str:
+def address_of(case: JobContext, name: str) -> str:
     """The address by which the others will reach a node in this job."""
     place = next(p for p in case.layout.places if p.node.name == name)
     facts = case.facts[name]
@@ -50,7 +50,7 @@ def address_of(case: Context, name: str) -> str:
     return place.node.host
 
 
-def targets(case: Context) -> dict[str, list[Target]]:
+def targets(case: JobContext) -> dict[str, list[Target]]:
     """Whom each node tries: all others, or an even choice of them in a large job."""
     listening = [
         (p.node.name, address_of(case, p.node.name), f.listen) for p, f in case.answered if f.listen
@@ -64,7 +64,7 @@ def targets(case: Context) -> dict[str, list[Target]]:
     }
 
 
-def attempts(raw: object) -> dict[str, Attempt]:
+def attempts(raw: object) -> dict[str, ConnectAttempt]:
     """What a node says of its attempts; nothing in it is trusted."""
     if not isinstance(raw, dict):
         return {}
@@ -73,17 +73,17 @@ def attempts(raw: object) -> dict[str, Attempt]:
     return {name: row for name, row in found_rows.items() if row is not None}
 
 
-def _attempt(raw: object) -> Attempt | None:
+def _attempt(raw: object) -> ConnectAttempt | None:
     if not isinstance(raw, dict):
         return None
     row = cast("Mapping[str, Any]", raw)
-    return Attempt(clean(row.get("error")), clean(row.get("stage"), 10))
+    return ConnectAttempt(clean(row.get("error")), clean(row.get("stage"), 10))
 
 
 # ---- what it means ---------------------------------------------------------------------
 
 
-def judge_pairs(case: Context, reached: Reached) -> list[Finding]:
+def judge_pairs(case: JobContext, reached: Reached) -> list[Finding]:
     """Sentences for every node or pair of nodes that cannot talk."""
     broken = {
         (a, b): attempt for a, row in reached.items() for b, attempt in row.items() if attempt.error
@@ -104,7 +104,7 @@ def judge_pairs(case: Context, reached: Reached) -> list[Finding]:
 
 
 def _refused(
-    case: Context, pairs: Mapping[tuple[str, str], Attempt], reached: Reached
+    case: JobContext, pairs: Mapping[tuple[str, str], ConnectAttempt], reached: Reached
 ) -> Iterable[Finding]:
     """Nodes that nobody reaches, then single pairs."""
     fix = "look for a firewall (`nft list ruleset`) and routes (`ip route`) there, or correct `network` and `interface` in the cluster file"
@@ -143,7 +143,7 @@ def _refused(
 
 
 def _swallowed(
-    case: Context, pairs: Mapping[tuple[str, str], Attempt], reached: Reached
+    case: JobContext, pairs: Mapping[tuple[str, str], ConnectAttempt], reached: Reached
 ) -> Iterable[Finding]:
     """Small packets go through and large ones do not."""
     if not pairs:
@@ -157,7 +157,7 @@ def _swallowed(
     )  # fmt: skip
 
 
-def interfaces(case: Context) -> list[Finding]:
+def interfaces(case: JobContext) -> list[Finding]:
     """The job's interface on every node: there, up, in one network, with one MTU."""
 
     def absent(place: RankPlace, facts: NodeFacts) -> str | None:
@@ -182,7 +182,7 @@ def interfaces(case: Context) -> list[Finding]:
     ]  # fmt: skip
 
 
-def _down(case: Context) -> Iterable[Finding]:
+def _down(case: JobContext) -> Iterable[Finding]:
     """Interfaces of the job that are not up, each name with its command."""
     rows = [(p.node.name, job_interface(case, p, f)) for p, f in case.answered]
     down = group((name, i.name if i and not i.up else None) for name, i in rows)
@@ -196,7 +196,7 @@ def _down(case: Context) -> Iterable[Finding]:
         )
 
 
-def _mixed(case: Context) -> Iterable[Finding]:
+def _mixed(case: JobContext) -> Iterable[Finding]:
     rows = [(p.node.name, job_interface(case, p, f)) for p, f in case.answered]
     mtus = group((name, i.mtu if i else None) for name, i in rows)
     if len(mtus) > 1:
@@ -225,7 +225,7 @@ def _mixed(case: Context) -> Iterable[Finding]:
         )
 
 
-def _named_by_env(case: Context) -> Iterable[Finding]:
+def _named_by_env(case: JobContext) -> Iterable[Finding]:
     """Interfaces that the job's own variables name; NCCL takes prefixes and lists."""
     for variable in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"):
         value = case.spec.env.get(variable, "")
@@ -342,7 +342,7 @@ def _is_loopback(host: str) -> bool:
 # ---- what it means ---------------------------------------------------------------------
 
 
-def port(case: Context) -> Iterable[Finding]:
+def port(case: JobContext) -> Iterable[Finding]:
     """The fixed port is none, or taken on the node that listens."""
     met, node = meeting(case.layout), listens_on(case.layout)
     if met.port and not met.number:
@@ -384,7 +384,7 @@ def _without(args: Sequence[str], option: str) -> list[str]:
     return kept
 
 
-def host(case: Context) -> Iterable[Finding]:
+def host(case: JobContext) -> Iterable[Finding]:
     """The fixed host is not the one where rank 0 runs, or a name that some node does not know."""
     met, many = meeting(case.layout), len(case.layout.places) > 1
     first = case.layout.places[0].node
@@ -407,14 +407,14 @@ def host(case: Context) -> Iterable[Finding]:
     )
 
 
-def _elsewhere(case: Context, name: str) -> bool:
+def _elsewhere(case: JobContext, name: str) -> bool:
     """Whether this is another node of the job than the first."""
     others = [place.node for place in case.layout.places[1:]]
     first = case.layout.places[0].node
     return name not in (first.name, first.host) and any(name in (n.name, n.host) for n in others)
 
 
-def _unknown(case: Context) -> Callable[[RankPlace, NodeFacts], str | None]:
+def _unknown(case: JobContext) -> Callable[[RankPlace, NodeFacts], str | None]:
     name, by = foreign_host(case.layout), meeting(case.layout).host_by
 
     def tell(_: RankPlace, facts: NodeFacts) -> str | None:

@@ -7,8 +7,8 @@ from rankdeck.model.health import Level
 from rankdeck.model.job import Launch
 from rankdeck.model.text import duration, size
 from rankdeck.preflight.facts import (
-    Context,
     Finding,
+    JobContext,
     NodeFacts,
     each,
     found,
@@ -22,7 +22,7 @@ _SHM_PER_RANK = 16 << 20
 _RUN_LEAST, _RUN_FEW = 16 << 20, 256 << 20
 
 
-def clock(case: Context) -> Iterable[Finding]:
+def clock(case: JobContext) -> Iterable[Finding]:
     """Clocks that are off from the console's for certain."""
     off = {p.node.name: f.skew for p, f in case.answered if abs(f.skew) > SKEW}
     for node, skew in off.items():
@@ -33,7 +33,7 @@ def clock(case: Context) -> Iterable[Finding]:
         )  # fmt: skip
 
 
-def slots(case: Context) -> Iterable[Finding]:
+def slots(case: JobContext) -> Iterable[Finding]:
     """More ranks than cores."""
     return each(
         case, Level.WARN, "slots",
@@ -43,7 +43,7 @@ def slots(case: Context) -> Iterable[Finding]:
     )  # fmt: skip
 
 
-def memlock(case: Context) -> Iterable[Finding]:
+def memlock(case: JobContext) -> Iterable[Finding]:
     """Locked memory is limited where RDMA needs it."""
     return each(
         case, Level.WARN, "memlock",
@@ -53,7 +53,7 @@ def memlock(case: Context) -> Iterable[Finding]:
     )  # fmt: skip
 
 
-def shared_memory(case: Context) -> Iterable[Finding]:
+def shared_memory(case: JobContext) -> Iterable[Finding]:
     """Too little of /dev/shm for the ranks of a node to talk through."""
 
     def tell(ranks: int, facts: NodeFacts) -> str | None:
@@ -71,7 +71,7 @@ def shared_memory(case: Context) -> Iterable[Finding]:
     )  # fmt: skip
 
 
-def space(case: Context) -> Iterable[Finding]:
+def space(case: JobContext) -> Iterable[Finding]:
     """No room for what the ranks write, or for their temporary files."""
 
     def tell(facts: NodeFacts, which: str, least: int, below: int) -> str | None:
@@ -95,7 +95,7 @@ def space(case: Context) -> Iterable[Finding]:
         )
 
 
-def folder(case: Context) -> Iterable[Finding]:
+def folder(case: JobContext) -> Iterable[Finding]:
     """The job's working directory is not there."""
     return each(
         case, Level.BAD, "workdir",
@@ -104,7 +104,7 @@ def folder(case: Context) -> Iterable[Finding]:
     )  # fmt: skip
 
 
-def names(case: Context) -> Iterable[Finding]:
+def names(case: JobContext) -> Iterable[Finding]:
     """Host names that mean nothing on some node."""
     if not needs_names(case.spec) or len(case.layout.places) < 2:
         return
@@ -121,7 +121,7 @@ def names(case: Context) -> Iterable[Finding]:
         yield from own_name(case)
 
 
-def own_name(case: Context) -> Iterable[Finding]:
+def own_name(case: JobContext) -> Iterable[Finding]:
     """A node whose own name means loopback, or nothing: Gloo listens where the others never come."""
 
     def tell(node: Node, facts: NodeFacts) -> str | None:
@@ -142,7 +142,7 @@ def own_name(case: Context) -> Iterable[Finding]:
     )  # fmt: skip
 
 
-def gpus(case: Context) -> Iterable[Finding]:
+def gpus(case: JobContext) -> Iterable[Finding]:
     """GPUs that are missing, ailing or in use."""
     for place, facts in case.answered:
         node, told = place.node, facts.gpus
@@ -176,7 +176,7 @@ def gpus(case: Context) -> Iterable[Finding]:
             )
 
 
-def health(case: Context) -> Iterable[Finding]:
+def health(case: JobContext) -> Iterable[Finding]:
     """What telemetry has against a node."""
     for place in case.layout.places:
         known = case.health.get(place.node.name)

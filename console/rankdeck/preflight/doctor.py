@@ -21,8 +21,8 @@ from rankdeck.model.nodeset import fold
 from rankdeck.model.text import size
 from rankdeck.preflight import check_nodes
 from rankdeck.preflight.facts import (
-    Context,
     Finding,
+    JobContext,
     NodeFacts,
     TellFinding,
     found,
@@ -219,7 +219,7 @@ CHECKS = (
 def judge_nodes(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> list[Finding]:
     """What the nodes lack that answered; nodes with the same lack together."""
     layout = lay_out(cluster, _any_job(cluster.nodes), "doctor")
-    case = Context(layout=layout, facts=facts, health={})
+    case = JobContext(layout=layout, facts=facts, health={})
     findings: list[Finding] = []
     for check in CHECKS:
         news = list(check.judge(case))
@@ -283,8 +283,8 @@ async def examine(cluster: Cluster, agents: Agents, tell: TellFinding) -> tuple[
 
 
 def _unreachable(cluster: Cluster, name: str, error: NodeError) -> Finding:
-    """Slurm starts jobs on nodes that let no user in."""
-    needless = cluster.backend == "slurm" and name != cluster.options.get("login")
+    """Some schedulers start jobs on nodes that let no user in."""
+    needless = not cluster.can.needs_login and name != cluster.options.get("login")
     finding = unreachable(name, error)
     return replace(finding, level=Level.WARN) if needless else finding
 
@@ -336,7 +336,7 @@ async def lacking(tools: Tools, specs: Sequence[JobSpec]) -> dict[str, str]:
 
 def _nodes_of(tools: Tools, spec: JobSpec) -> frozenset[str]:
     """Some of the nodes of a job, where these can be asked for what it needs."""
-    if tools.backend.chooses_nodes or "PATH" in spec.env:
+    if tools.backend.can.chooses_nodes or "PATH" in spec.env:
         return frozenset()
     try:
         places = lay_out(tools.cluster, tools.place(spec), "doctor").places

@@ -332,7 +332,7 @@ K = TypeVar("K")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Context:
+class JobContext:
     """One job on its nodes. Nodes that did not answer are not in `facts`."""
 
     layout: Placement
@@ -370,7 +370,7 @@ def group(pairs: Iterable[tuple[str, K | None]]) -> dict[K, str]:
 
 
 def each(
-    case: Context,
+    case: JobContext,
     level: Level,
     check: str,
     tell: Callable[[RankPlace, NodeFacts], str | None],
@@ -385,21 +385,17 @@ def each(
 def programs_of(spec: JobSpec) -> tuple[str, ...]:
     """What must be on every node: the launcher's command, and the program outside of images."""
     launcher = {Launch.MPI: spec.mpi.path, Launch.TORCHRUN: spec.torch.path}
-    boxed = spec.container is not None and spec.container.runtime != "none"
     # Torchrun is the image's where there is one.
-    outside = spec.launch is Launch.MPI or not boxed
+    outside = spec.launch is Launch.MPI or spec.container is None
     names = [launcher.get(spec.launch, "") if outside else ""]
-    if spec.container is None or not boxed:
-        names += own_files(spec)
-    elif spec.container.runtime:
-        names.append(spec.container.runtime)
+    names += own_files(spec) if spec.container is None else [spec.container.runtime]
     return tuple(name for name in dict.fromkeys(names) if name)
 
 
 def modules_of(spec: JobSpec) -> tuple[str, ...]:
     """`python3 numpy`: what the Python programs that the job brings import first of all, outside of images."""
     python = spec.command[0]
-    boxed = spec.container is not None and spec.container.runtime != "none"
+    boxed = spec.container is not None
     if boxed or not python.rpartition("/")[2].startswith("python") or "PYTHONPATH" in spec.env:
         return ()
     own = {name.removesuffix(".py") for name in spec.files}
@@ -443,7 +439,7 @@ def is_address(host: str) -> bool:
     return True
 
 
-def job_interface(case: Context, place: RankPlace, facts: NodeFacts) -> Interface | None:
+def job_interface(case: JobContext, place: RankPlace, facts: NodeFacts) -> Interface | None:
     """The interface that the job will use there: by name, else by network, else by address."""
     named = place.node.interface
     for interface in facts.interfaces:

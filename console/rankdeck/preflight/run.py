@@ -38,8 +38,8 @@ from rankdeck.preflight.check_nodes import (
     space,
 )
 from rankdeck.preflight.facts import (
-    Context,
     Finding,
+    JobContext,
     NodeFacts,
     Step,
     TellFinding,
@@ -54,7 +54,7 @@ from rankdeck.preflight.facts import (
 )
 from rankdeck.preflight.trial_run import (
     ELSEWHERE,
-    hear,
+    collect_output,
     inside_spec,
     judge_inside,
     judge_probe,
@@ -70,7 +70,7 @@ class Check(NamedTuple):
 
     name: str
     well: str
-    judge: Callable[[Context], Iterable[Finding]]
+    judge: Callable[[JobContext], Iterable[Finding]]
 
 
 CHECKS = (
@@ -94,7 +94,7 @@ CHECKS = (
 )
 
 
-def concerns(case: Context) -> Mapping[str, bool]:
+def concerns(case: JobContext) -> Mapping[str, bool]:
     """Which checks have anything to look at for this job; those not named always have."""
     spec = case.spec
     nodes = [place.node for place in case.layout.places]
@@ -102,7 +102,7 @@ def concerns(case: Context) -> Mapping[str, bool]:
         "modules": bool(modules_of(spec)),
         "mpi": spec.launch is Launch.MPI,
         "image": any(f.image is not None for _, f in case.answered),
-        "runtime": spec.container is not None and spec.container.runtime != "none",
+        "runtime": spec.container is not None,
         "port": bool(meeting(case.layout).port),
         "meeting": bool(meeting(case.layout).host),
         "names": needs_names(spec),
@@ -112,7 +112,7 @@ def concerns(case: Context) -> Mapping[str, bool]:
     }
 
 
-def judge(case: Context) -> list[Finding]:
+def judge(case: JobContext) -> list[Finding]:
     """What every check that concerns this job found, or that all is well."""
     concerned = concerns(case)
     findings: list[Finding] = []
@@ -135,7 +135,7 @@ LATER = 3
 """Steps after the checks: the nodes connect, two ranks start, the image starts elsewhere."""
 
 
-def as_it_is(spec: JobSpec) -> JobSpec:
+def unchanged(spec: JobSpec) -> JobSpec:
     """For jobs whose nodes are chosen."""
     return spec
 
@@ -147,7 +147,7 @@ class Tools:
     cluster: Cluster
     agents: Agents
     backend: Backend
-    place: Callable[[JobSpec], JobSpec] = as_it_is
+    place: Callable[[JobSpec], JobSpec] = unchanged
     """Chooses the nodes as a launch does."""
     healths: Callable[[], Mapping[str, Health]] = dict[str, Health]
     """How the nodes are, of those that are heard."""
@@ -180,7 +180,7 @@ async def preflight(
     try:
         spec = means.place(spec)
         plan = means.backend.plan(means.cluster, spec, "preflight")
-        chooses = means.backend.chooses_nodes
+        chooses = means.backend.can.chooses_nodes
         layout = None if chooses else lay_out(means.cluster, spec, "preflight")
     except LaunchError as error:
         take([found(Level.BAD, "plan", "", str(error))])
@@ -196,7 +196,7 @@ async def preflight(
 
 async def find_mpi(means: Tools, spec: JobSpec) -> None:
     """Learn which MPI is on the first node of the job, where nobody said and nobody asked yet; raises LaunchError."""
-    if spec.launch is not Launch.MPI or not spec.mpi.detect or means.backend.chooses_nodes:
+    if spec.launch is not Launch.MPI or not spec.mpi.detect or means.backend.can.chooses_nodes:
         return
     spec = spec if spec.on else means.place(spec)
     node, path = means.launcher_of(spec)
@@ -222,8 +222,8 @@ async def _ask_scheduler(backend: Backend, plan: Plan) -> Finding:
     if why:
         return found(Level.BAD, "plan", "", f"{backend.name} would not take it: {why}")
     text = f"the nodes are chosen by {backend.name} when the job starts: they were not asked"
-    if backend.name == "slurm":
-        text += "; `slurm: {preflight: true}` has them judged there, before the ranks"
+    if backend.can.node_check:
+        text += f"; `{backend.can.node_check}` has them judged there, before the ranks"
     return found(Level.UNKNOWN, "reach", "", text)
 
 
@@ -261,7 +261,7 @@ class _Run:
             text = f"{len(names)} node{'s' * (len(names) != 1)} answered in {time.monotonic() - began:.1f} s"
             self._take([found(Level.OK, "reach", "", text)])
         here = local_image(self._layout.spec)
-        case = Context(
+        case = JobContext(
             layout=self._layout,
             facts=facts,
             health=self._means.healths(),
@@ -326,12 +326,12 @@ class _Run:
             names += [node.host for node in nodes if not is_address(node.host)]
         return [name for name in dict.fromkeys(names) if name]
 
-    async def _connect(self, case: Context) -> None:
+    async def _connect(self, case: JobContext) -> None:
         """Let every node try the others while all of them listen."""
         self._take(check_network.interfaces(case))
         orders = check_network.targets(case)
 
-        async def one(node: str) -> Mapping[str, check_network.Attempt]:
+        async def one(node: str) -> Mapping[str, check_network.ConnectAttempt]:
             question = {"connect": orders[node]}
             raw = await self._talks[node].ask(question, CONNECT_LIMIT)
             return check_network.attempts(raw.get("connected"))
@@ -343,7 +343,7 @@ class _Run:
         self._take(check_network.judge_pairs(case, reached))
         self._did()
 
-    async def _probe(self, case: Context) -> None:
+    async def _probe(self, case: JobContext) -> None:
         """Start two ranks, where nothing found so far says that they cannot start."""
         spec = probe_spec(case)
         able = spec is not None and all(_can_launch(case, name) for name in spec.on)
@@ -353,18 +353,18 @@ class _Run:
             if spec is not None and able:
                 tasks.create_task(self._two_ranks(case, spec))
 
-    async def _two_ranks(self, case: Context, spec: JobSpec) -> None:
+    async def _two_ranks(self, case: JobContext, spec: JobSpec) -> None:
         outcome = await run_probe(self._means.backend, self._means.cluster, spec)
         self._did()
         self._take(judge_probe(case, spec, outcome))
         await on_each(spec.on, lambda node: self._forget(node, outcome.job))
 
-    async def _look_inside(self, case: Context, tried: Sequence[str]) -> None:
+    async def _look_inside(self, case: JobContext, tried: Sequence[str]) -> None:
         """Start the image where no rank of the probe does."""
         spec = inside_spec(case, tried)
         if spec is None:
             return
-        heard = await hear(self._means.backend, self._means.cluster, spec)
+        heard = await collect_output(self._means.backend, self._means.cluster, spec)
         self._did()
         self._take(judge_inside(case, heard))
         await on_each(spec.on, lambda node: self._forget(node, heard.plan.job))
@@ -374,7 +374,7 @@ class _Run:
         await self._means.agents.call(node, ("job", "remove", job, node), limit=REMOVE_LIMIT)
 
 
-def _can_launch(case: Context, node: str) -> bool:
+def _can_launch(case: JobContext, node: str) -> bool:
     facts = case.facts[node]
     return facts.base_there and all(
         facts.programs[name].path for name in programs_of(case.spec)[:2] if name in facts.programs

@@ -17,8 +17,8 @@ from rankdeck.model.text import clean, integer, table
 from rankdeck.preflight.check_job import flavour_of
 from rankdeck.preflight.facts import (
     Change,
-    Context,
     Finding,
+    JobContext,
     NodeFacts,
     found,
     group,
@@ -50,7 +50,7 @@ class TrialOutput:
         return {key: text for key, text in self.texts.items() if key[0] == rank}
 
 
-async def hear(
+async def collect_output(
     backend: Backend, cluster: Cluster, spec: JobSpec, limit: float = LIMIT
 ) -> TrialOutput:
     """Launch, listen, end; leaves no process and says what happened."""
@@ -98,10 +98,10 @@ _LOOK = (
 )
 
 
-def inside_spec(case: Context, tried: Iterable[str]) -> JobSpec | None:
+def inside_spec(case: JobContext, tried: Iterable[str]) -> JobSpec | None:
     """A container on every node that can start one, but for those where it is `tried`."""
     box = case.spec.container
-    if box is None or box.runtime == "none":
+    if box is None:
         return None
     left_out = set(tried)
     nodes = tuple(
@@ -130,7 +130,7 @@ def needed_inside(spec: JobSpec) -> list[str]:
     return [*launcher, *own_files(spec)]
 
 
-def _can_start(case: Context, facts: NodeFacts, box: Container) -> bool:
+def _can_start(case: JobContext, facts: NodeFacts, box: Container) -> bool:
     """What is missing there was told already."""
     runtime = facts.programs.get(box.runtime)
     there = facts.image is None or facts.image.kind not in ("missing", "failed")
@@ -138,7 +138,7 @@ def _can_start(case: Context, facts: NodeFacts, box: Container) -> bool:
     return there and outside and facts.base_there and box.runtime in programs_of(case.spec)
 
 
-def judge_inside(case: Context, heard: TrialOutput) -> list[Finding]:
+def judge_inside(case: JobContext, heard: TrialOutput) -> list[Finding]:
     """Nodes where the image does not start, and what is not in it."""
     box = case.spec.container
     if box is None:
@@ -248,7 +248,7 @@ except (ImportError, OSError) as error:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class RankAnswer:
     """What one rank of the probe said: who it is, or `none`, why it cannot tell."""
 
     rank: int
@@ -259,18 +259,18 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ProbeOutcome:
     """What became of the probe."""
 
     job: str
-    said: tuple[Said, ...]
+    said: tuple[RankAnswer, ...]
     wanted: int
     complaint: str = ""
     """The last words of the launcher where it failed; what went wrong before."""
     late: bool = False
 
 
-def probe_spec(case: Context) -> JobSpec | None:
+def probe_spec(case: JobContext) -> JobSpec | None:
     """The job of the probe: a rank on each of the first two nodes that have all it takes."""
     spec = case.spec
     if spec.launch is not Launch.MPI:
@@ -295,19 +295,19 @@ def probe_spec(case: Context) -> JobSpec | None:
     )
 
 
-async def run_probe(backend: Backend, cluster: Cluster, spec: JobSpec) -> Outcome:
+async def run_probe(backend: Backend, cluster: Cluster, spec: JobSpec) -> ProbeOutcome:
     """Launch, listen, end; leaves no process and says what happened."""
-    heard = await hear(backend, cluster, spec)
+    heard = await collect_output(backend, cluster, spec)
     rows = [row for text in heard.texts.values() for row in _told_by_ranks(text)]
     complaint, wanted = heard.complaint, heard.plan.world_size
     if len(rows) < wanted and not complaint:
         complaint = last_words(heard.texts, MARK)
-    return Outcome(heard.plan.job, tuple(rows), wanted, complaint, heard.late)
+    return ProbeOutcome(heard.plan.job, tuple(rows), wanted, complaint, heard.late)
 
 
-def _told_by_ranks(text: str) -> list[Said]:
+def _told_by_ranks(text: str) -> list[RankAnswer]:
     """The answers among everything else that was printed."""
-    rows: list[Said] = []
+    rows: list[RankAnswer] = []
     for line in text.splitlines():
         if MARK not in line:
             continue
@@ -317,16 +317,16 @@ def _told_by_ranks(text: str) -> list[Said]:
     return rows
 
 
-def _row(raw: Mapping[str, Any]) -> Said:
+def _row(raw: Mapping[str, Any]) -> RankAnswer:
     rank, size = (v if integer(v := raw.get(k)) else -1 for k in ("rank", "size"))
     texts = clean(raw.get("version"), 120), clean(raw.get("none"))
-    return Said(rank, size, *texts, raw.get("program") is not False)
+    return RankAnswer(rank, size, *texts, raw.get("program") is not False)
 
 
 # ---- what it means ---------------------------------------------------------------------
 
 
-def judge_probe(case: Context, spec: JobSpec, outcome: Outcome) -> list[Finding]:
+def judge_probe(case: JobContext, spec: JobSpec, outcome: ProbeOutcome) -> list[Finding]:
     """What two ranks that did, or did not, find each other mean for the job."""
     nodes, said = fold(spec.on), outcome.said
     box = case.spec.container
@@ -353,7 +353,7 @@ def _try_next(spec: JobSpec) -> str:
     return "look at the network findings; else try `mpi.args: [--mca, btl, 'tcp,self']`"
 
 
-def _compared(case: Context, nodes: str, outcome: Outcome) -> list[Finding]:
+def _compared(case: JobContext, nodes: str, outcome: ProbeOutcome) -> list[Finding]:
     outside = outside_version(case)
     inside = ", ".join(sorted({row.version for row in outcome.said}))
     if sorted(row.rank for row in outcome.said) != list(range(outcome.wanted)):
@@ -369,7 +369,7 @@ def _compared(case: Context, nodes: str, outcome: Outcome) -> list[Finding]:
     return [found(Level.OK, "probe", nodes, text)]
 
 
-def outside_version(case: Context) -> str:
+def outside_version(case: JobContext) -> str:
     """The first line of `mpirun --version` on the first node."""
     path = case.spec.mpi.path
     return next((f.versions[path] for _, f in case.answered if f.versions.get(path)), path)
@@ -380,7 +380,7 @@ def _number(version: str) -> str:
     return next((word for word in words if word[:1].isdigit()), version)
 
 
-def _other_launcher(case: Context, inside: str) -> tuple[str | Change, ...]:
+def _other_launcher(case: JobContext, inside: str) -> tuple[str | Change, ...]:
     """Another mpirun that all nodes have and that fits, with the change of the job file."""
     flavour = flavour_of(inside.replace("Open MPI v", "(Open MPI) "))
     named = {path for _, f in case.answered for path in f.versions}

@@ -46,7 +46,7 @@ _SENTENCES: tuple[tuple[type[BaseException], str], ...] = (
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Response:
     """What a server sent."""
 
     status: int
@@ -67,7 +67,7 @@ async def query_range(
     return data_of(answer)
 
 
-async def _post(server: Metrics, path: str, body: bytes) -> Answer:
+async def _post(server: Metrics, path: str, body: bytes) -> Response:
     """Send a form, straight to the server: a proxy would read the login. Raises MetricsError."""
     try:
         async with asyncio.timeout(LIMIT):
@@ -139,9 +139,9 @@ def _secret(variable: str, file: str) -> str:
     return found
 
 
-async def _answer(reader: asyncio.StreamReader) -> Answer:
+async def _answer(reader: asyncio.StreamReader) -> Response:
     """Read one answer; raises ValueError, EOFError, LimitOverrunError and OSError."""
-    answer = Answer(100, {})
+    answer = Response(100, {})
     while 100 <= answer.status < 200:
         answer = read_head(await reader.readuntil(b"\r\n\r\n"))
     body = bytearray()
@@ -152,7 +152,7 @@ async def _answer(reader: asyncio.StreamReader) -> Answer:
     return replace(answer, body=bytes(body))
 
 
-def read_head(raw: bytes) -> Answer:
+def read_head(raw: bytes) -> Response:
     """The status line and headers of an answer; raises ValueError."""
     first, *lines = raw.decode("latin-1").split("\r\n")
     version, _, rest = first.partition(" ")
@@ -160,7 +160,7 @@ def read_head(raw: bytes) -> Answer:
     if not version.startswith("HTTP/1.") or not (code.isascii() and code.isdigit()):
         raise ValueError("does not speak HTTP")
     pairs = (line.partition(":") for line in lines if line)
-    return Answer(int(code), {name.strip().lower(): value.strip() for name, _, value in pairs})
+    return Response(int(code), {name.strip().lower(): value.strip() for name, _, value in pairs})
 
 
 async def _pieces(reader: asyncio.StreamReader, headers: Mapping[str, str]) -> AsyncIterator[bytes]:
@@ -187,7 +187,7 @@ def _length(raw: bytes, base: int) -> int:
     return size
 
 
-def data_of(answer: Answer) -> dict[str, Any]:
+def data_of(answer: Response) -> dict[str, Any]:
     """The `data` of a whole answer; raises MetricsError, which says what the server refuses."""
     body = table(answer.body, LARGEST) or {}
     if 300 <= answer.status < 400:

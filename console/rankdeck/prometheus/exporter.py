@@ -466,7 +466,7 @@ class ListenError(RankdeckError):
     """The address cannot be listened on."""
 
 
-class Request(NamedTuple):
+class HttpRequest(NamedTuple):
     """What matters of a request."""
 
     method: str
@@ -474,7 +474,7 @@ class Request(NamedTuple):
     headers: dict[str, str]
 
 
-class Answer(NamedTuple):
+class Reply(NamedTuple):
     """What goes back."""
 
     status: HTTPStatus
@@ -510,20 +510,20 @@ class HttpServer:
             self._open.pop(writer, None)
             writer.close()
 
-    def answer(self, request: Request | None) -> Answer:
+    def answer(self, request: HttpRequest | None) -> Reply:
         """What a request gets; None is one that cannot be read."""
         if request is None:
-            return Answer(HTTPStatus.BAD_REQUEST, b"not a request of HTTP\n")
+            return Reply(HTTPStatus.BAD_REQUEST, b"not a request of HTTP\n")
         if request.method not in ("GET", "HEAD"):
-            return Answer(HTTPStatus.METHOD_NOT_ALLOWED, b"only GET\n")
+            return Reply(HTTPStatus.METHOD_NOT_ALLOWED, b"only GET\n")
         if request.path == "/":
-            return Answer(HTTPStatus.OK, PAGE, "text/html; charset=utf-8")
+            return Reply(HTTPStatus.OK, PAGE, "text/html; charset=utf-8")
         if request.path != "/metrics":
-            return Answer(HTTPStatus.NOT_FOUND, b"only /metrics\n")
+            return Reply(HTTPStatus.NOT_FOUND, b"only /metrics\n")
         families = self._gather()
         if "application/openmetrics-text" in request.headers.get("accept", ""):
-            return Answer(HTTPStatus.OK, families.openmetrics().encode(), OPENMETRICS)
-        return Answer(HTTPStatus.OK, families.text().encode(), TEXT)
+            return Reply(HTTPStatus.OK, families.openmetrics().encode(), OPENMETRICS)
+        return Reply(HTTPStatus.OK, families.text().encode(), TEXT)
 
 
 @asynccontextmanager
@@ -542,7 +542,7 @@ async def serve(host: str, port: int, gather: Gather) -> AsyncGenerator[int]:
         server.close()
 
 
-async def _read(reader: asyncio.StreamReader) -> Request | None:
+async def _read(reader: asyncio.StreamReader) -> HttpRequest | None:
     try:
         head = await reader.readuntil(b"\r\n\r\n")
     except asyncio.LimitOverrunError:
@@ -553,10 +553,10 @@ async def _read(reader: asyncio.StreamReader) -> Request | None:
         return None
     pairs = (line.partition(":") for line in rest)
     headers = {key.strip().lower(): value.strip() for key, _, value in pairs}
-    return Request(words[0], words[1].partition("?")[0], headers)
+    return HttpRequest(words[0], words[1].partition("?")[0], headers)
 
 
-def _sent(answer: Answer, request: Request | None) -> bytes:
+def _sent(answer: Reply, request: HttpRequest | None) -> bytes:
     """The answer as it goes over the wire, packed where that is asked for."""
     packed = request and "gzip" in request.headers.get("accept-encoding", "")
     body = gzip.compress(answer.body, 1) if packed else answer.body

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from rankdeck.errors import AgentError, NodeError, UnreachableError
-from rankdeck.model.text import clean, table, tables
-from rankdeck.remote.shell import Channel, OnData, Shell, run
+from rankdeck.model.text import clean, table
+from rankdeck.remote.shell import Channel, OnData, ProgramResult, Row, Shell, last_line, run
 
 _PACKAGES = ("rankdeck_agent", "paho")
 _MODULES = ("pynvml",)
@@ -125,45 +125,7 @@ def _zip(files: dict[str, bytes]) -> bytes:
 # ---- answers
 
 
-Row = dict[str, Any]
 Parsed = TypeVar("Parsed")
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What a command of the agent wrote until it ended, beside what start-up files of the login print."""
-
-    code: int
-    """Its exit status; 128 + signal if a signal ended it."""
-    out: bytes
-    err: bytes
-
-    @property
-    def rows(self) -> tuple[Row, ...]:
-        """Its answers: the lines of stdout that are JSON objects, of the last 1000."""
-        return tuple(tables(self.out))[::-1]
-
-    @property
-    def row(self) -> Row:
-        """The last of them; empty if there is none."""
-        return next(tables(self.out), dict[str, Any]())
-
-    @property
-    def word(self) -> str:
-        """The last word of stdout, for commands that print just one."""
-        return b"".join(self.out.split()[-1:])[:80].decode("utf-8", "replace")
-
-    @property
-    def complaint(self) -> str:
-        """The last line of stderr, else the exit status; safe to show."""
-        return _last_line(self.err).removeprefix("rankdeck: ") or f"exit status {self.code}"
-
-
-def _last_line(text: bytes) -> str:
-    lines = text.decode("utf-8", "replace").strip().splitlines()
-    return clean(lines[-1], 300) if lines else ""
-
-
 _LONGEST = 8 << 20
 
 
@@ -318,7 +280,7 @@ class Agents:
 
     async def call(
         self, node: str, command: Sequence[str], stdin: bytes = b"", *, limit: float
-    ) -> Answer:
+    ) -> ProgramResult:
         """Run a command of the agent, such as ("job", "list"), to its end.
 
         `limit` is in seconds and includes bringing the agent there. Raises NodeError for a node
@@ -327,10 +289,9 @@ class Agents:
         try:
             async with asyncio.timeout(limit):
                 agent = await self._path(node)
-                done = await run(self.shell, node, (*agent, *command), stdin, limit)
+                return await run(self.shell, node, (*agent, *command), stdin, limit)
         except TimeoutError as error:
             raise UnreachableError(node, f"no answer within {limit:g} s") from error
-        return Answer(done.code, done.out, done.err)
 
     async def open(self, node: str, command: Sequence[str], on_data: OnData) -> Channel:
         """Start a command of the agent that goes on; `on_data` gets its stdout. Raises NodeError."""
@@ -439,7 +400,7 @@ class Agents:
         put = ("sh", "-c", _PUT, "sh", path, str(len(data)), self._python, _COMPILE)
         result = await run(self.shell, node, put, data, UPLOAD_LIMIT)
         if result.code != 0:
-            why = _last_line(result.err) or f"exit status {result.code}"
+            why = last_line(result.err) or f"exit status {result.code}"
             raise AgentError(node, f"the agent could not be put at {path}: {why}; {_MAKE_WRITABLE}")
 
     # ---- telemetry
@@ -505,7 +466,7 @@ def _parse(node: str, out: bytes, err: bytes) -> tuple[str, str, str]:
         words = line.split("|", 3)
         if words[0] == "rankdeck" and len(words) == 4:
             return words[1], words[2], words[3]
-    why = _last_line(err) or "nothing"
+    why = last_line(err) or "nothing"
     raise AgentError(node, f"a command over SSH gives no usable answer: {why}")
 
 

@@ -8,10 +8,11 @@ import signal
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Protocol, TypeVar, cast
+from typing import Any, BinaryIO, Protocol, TypeVar, cast
 
 from rankdeck.errors import AgentError, HostKeyError, NodeError, UnreachableError
 from rankdeck.model.cluster import Cluster
+from rankdeck.model.text import clean, tables
 
 OnData = Callable[[bytes], None]
 Confirm = Callable[[HostKeyError], Awaitable[bool]]
@@ -30,14 +31,44 @@ def login_line(argv: Sequence[str]) -> str:
     return f"""sh -c 'eval "exec $(printf %b "$1")"' sh '{coded}'"""
 
 
+Row = dict[str, Any]
+"""A JSON object that the agent printed."""
+
+
+def last_line(text: bytes) -> str:
+    """The last line of what a program complained; safe to show."""
+    lines = text.decode("utf-8", "replace").strip().splitlines()
+    return clean(lines[-1], 300) if lines else ""
+
+
 @dataclass(frozen=True, slots=True)
-class Result:
-    """Output and exit status of a program."""
+class ProgramResult:
+    """Output and exit status of a program; of the agent's, what start-up files of the login print too."""
 
     code: int
     """128 + signal if a signal ended it."""
     out: bytes
     err: bytes
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """Its answers: the lines of stdout that are JSON objects, of the last 1000."""
+        return tuple(tables(self.out))[::-1]
+
+    @property
+    def row(self) -> Row:
+        """The last of them; empty if there is none."""
+        return next(tables(self.out), dict[str, Any]())
+
+    @property
+    def word(self) -> str:
+        """The last word of stdout, for commands that print just one."""
+        return b"".join(self.out.split()[-1:])[:80].decode("utf-8", "replace")
+
+    @property
+    def complaint(self) -> str:
+        """The last line of stderr, else the exit status; safe to show."""
+        return last_line(self.err).removeprefix("rankdeck: ") or f"exit status {self.code}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +138,7 @@ _MOST_OUTPUT = 32 << 20
 
 async def run(
     shell: Shell, node: str, argv: Sequence[str], stdin: bytes = b"", limit: float = 30
-) -> Result:
+) -> ProgramResult:
     """Run a program to its end, at most `limit` seconds.
 
     Raises UnreachableError; AgentError as soon as it has sent more than 32 MB.
@@ -132,7 +163,7 @@ async def run(
     except TimeoutError as error:
         why = f"no answer within {limit:.0f} s to {argv[-1][:60]}"
         raise UnreachableError(node, why) from error
-    return Result(code, bytes(out), channel.complaints)
+    return ProgramResult(code, bytes(out), channel.complaints)
 
 
 _MOST_COMPLAINT = 16 << 10
@@ -151,8 +182,7 @@ class Receiver:
     @property
     def complaint(self) -> str:
         """The last line of stderr."""
-        lines = self.complaints.decode("utf-8", "replace").strip().splitlines()
-        return lines[-1][:300] if lines else ""
+        return last_line(self.complaints)
 
     def pause_writing(self) -> None:
         self.writable.clear()
@@ -160,9 +190,9 @@ class Receiver:
     def resume_writing(self) -> None:
         self.writable.set()
 
-    def take(self, data: bytes, *, of_stdout: bool) -> None:
-        """Hand on, or keep, what came."""
-        if not of_stdout:
+    def data_received(self, data: bytes, datatype: int | None) -> None:
+        """Hand on, or keep, what came; `datatype` is None of stdout, as asyncssh has it."""
+        if datatype is not None:
             self.complaints = (self.complaints + data)[-_MOST_COMPLAINT:]
         elif not self.ended.done():
             try:
@@ -232,13 +262,13 @@ def control_host(cluster: Cluster) -> str:
 
 
 def asks_here(cluster: Cluster) -> bool:
-    """Whether this machine asks Kubernetes: the cluster file names no other one that has kubectl."""
-    return cluster.backend == "kubernetes" and control_host(cluster) == THIS_MACHINE
+    """Whether this machine asks the scheduler: the cluster file names no other one that has its commands."""
+    return cluster.can.asked_from_here and control_host(cluster) == THIS_MACHINE
 
 
 class _Program(Receiver, asyncio.SubprocessProtocol):
     def pipe_data_received(self, fd: int, data: bytes) -> None:
-        self.take(data, of_stdout=fd == 1)
+        self.data_received(data, None if fd == 1 else fd)
 
 
 class LocalChannel:

@@ -34,8 +34,7 @@ _STAMP = re.compile(rb"(\d{9,11})(\.\d+)?")
 
 
 class _Session(Receiver, asyncssh.SSHClientSession[bytes]):
-    def data_received(self, data: bytes, datatype: int | None) -> None:
-        self.take(data, of_stdout=datatype is None)
+    """What asyncssh calls."""
 
 
 class SshChannel:

@@ -31,7 +31,7 @@ from rankdeck.errors import RankdeckError
 from rankdeck.model.acceptance import Outcome, Result
 from rankdeck.model.nodeset import fold
 from rankdeck.model.text import clean
-from rankdeck.reports.acceptance_page import Source, acceptance_page, excerpts
+from rankdeck.reports.acceptance_page import MeasurementSource, acceptance_page, excerpts
 from rankdeck.rules.secrets import Secrets
 from rankdeck.state.history import read
 
@@ -41,7 +41,10 @@ _NONE = Secrets(())
 
 
 def report_files(
-    run: AcceptanceRun, source: Source, secrets: Secrets = _NONE, now: float | None = None
+    run: AcceptanceRun,
+    source: MeasurementSource,
+    secrets: Secrets = _NONE,
+    now: float | None = None,
 ) -> dict[str, str]:
     """Name -> text of every file; `now` is epoch seconds, for those who compare."""
     made = time.time() if now is None else now
@@ -57,7 +60,7 @@ def report_files(
 
 
 def write_reports(
-    run: AcceptanceRun, source: Source, folder: Path, secrets: Secrets = _NONE
+    run: AcceptanceRun, source: MeasurementSource, folder: Path, secrets: Secrets = _NONE
 ) -> tuple[Path, ...]:
     """Write every file into the folder, readable by their owner only; raises RankdeckError."""
     try:

@@ -39,7 +39,7 @@ _RAW = 12 << 10
 _RAW_LINES = 120
 
 
-class Source(Protocol):
+class MeasurementSource(Protocol):
     """Where outputs and commands of measurements are; `Session.acceptance` is one."""
 
     def raw(self, result: Result, most: int = 1 << 20) -> str:
@@ -60,7 +60,9 @@ class Excerpt:
     raw: str
 
 
-def excerpts(run: AcceptanceRun, source: Source, secrets: Secrets) -> tuple[Excerpt, ...]:
+def excerpts(
+    run: AcceptanceRun, source: MeasurementSource, secrets: Secrets
+) -> tuple[Excerpt, ...]:
     """What is looked at in the raw: measurements that went wrong, then those of pairs below the others."""
     bad = {node for verdict in run.verdicts for node in verdict.nodes} | {*run.bad}
     ran = sorted(
@@ -184,7 +186,7 @@ def _matrix(heat: HeatMap) -> Html:
     if not heat.senders:
         return tag("p", "Nobody is suspected.")
     found = {
-        (row, column): html.Cell(kind(cell), _letter(mark(cell)), said(cell))
+        (row, column): html.MatrixCell(kind(cell), _letter(mark(cell)), said(cell))
         for row in range(len(heat.senders))
         for column in range(len(heat.receivers))
         if (cell := heat.cell(row, column)) is not None
@@ -204,14 +206,14 @@ def _blocks(whole: HeatMap) -> Html:
     if not names:
         return tag("p", "No leaves are known: there is no picture of leaf against leaf.")
     place = {name: number for number, name in enumerate(names)}
-    drawn: dict[tuple[int, int], html.Cell] = {}
+    drawn: dict[tuple[int, int], html.MatrixCell] = {}
     for (sender, receiver), one in found.items():
         share = one.share or 0.0
         colour = "good" if not one.slow else "slow" if one.slow < one.count / 2 else "bad"
         words = (
             f"leaf {sender} → {receiver}: median {share:.0%}, {one.slow} of {one.count} not good"
         )
-        drawn[place[sender], place[receiver]] = html.Cell(colour, str(one.slow or ""), words)
+        drawn[place[sender], place[receiver]] = html.MatrixCell(colour, str(one.slow or ""), words)
     leaf_names = [f"leaf {name}" for name in names]
     return html.matrix(
         html.Matrix(rows=leaf_names, columns=leaf_names, cells=drawn), "leaves against leaves"

@@ -7,8 +7,8 @@ import platform
 import tarfile
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,13 @@ from rankdeck.config.safe_files import write_private
 from rankdeck.errors import RankdeckError
 from rankdeck.logs.collapse import Collapse, Folded, folded
 from rankdeck.model.job import Chunk, Followed, Job, NodeEvent
+from rankdeck.prometheus.site_past import JobNumbers, SitePast
 from rankdeck.reports.job_page import HEARD, JobPage, job_page
-from rankdeck.reports.source import ReportSource
 from rankdeck.rules.progress import phases
 from rankdeck.rules.secrets import KEY_BEGINS, KEY_ENDS, Secrets
-from rankdeck.state.history import read
+from rankdeck.state.fleet import Fleet
+from rankdeck.state.history import History, read
+from rankdeck.state.job_recorder import chosen, node_health, troubled_nodes
 from rankdeck.state.lines import RankLog
 from rankdeck_agent.wire import LAUNCHER
 
@@ -47,6 +49,37 @@ versions.json
 report.html  what matters of it on one page; opens in any browser, needs no network
 logs/        the end of what each rank and launcher wrote{missing}
 """
+
+
+@dataclass(frozen=True, slots=True)
+class ReportSource:
+    """What goes into a report."""
+
+    job: Job
+    events: Sequence[NodeEvent]
+    """From the history: used for nodes that do not answer."""
+    health: Sequence[Mapping[str, Any]]
+    environment: Mapping[str, str]
+    """Of the cluster file."""
+    numbers: JobNumbers = JobNumbers()  # noqa: RUF009 - it is frozen
+    """Of its nodes while it ran; without a source they are what consoles heard."""
+
+
+async def report_source(
+    job: Job, history: History, fleet: Fleet, past: SitePast, environment: Mapping[str, str]
+) -> ReportSource:
+    """All that is known now; the site's metrics are asked where there are some."""
+    now = time.time()
+    nodes = chosen(job.nodes, troubled_nodes(job))
+    numbers = await past.of_job(nodes, job.created, job.ended or now, len(job.nodes))
+    turn = {"at": now, "turn": "now", "nodes": node_health(fleet, job)}
+    return ReportSource(
+        job,
+        history.events(job.id),
+        [*history.health(job.id), turn],
+        environment,
+        numbers if numbers.rows else replace(numbers, rows=history.numbers(job.id)),
+    )
 
 
 async def write_report(

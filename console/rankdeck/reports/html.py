@@ -181,7 +181,7 @@ MOST_LINES = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class PlotMark:
     """A moment that is pointed out."""
 
     at: float
@@ -228,7 +228,7 @@ _STEPS = tuple(
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
+class PlotLine:
     """One line of a plot."""
 
     name: str
@@ -241,7 +241,7 @@ class Plot:
     """Lines over the same time."""
 
     title: str
-    series: Sequence[Series]
+    series: Sequence[PlotLine]
     shown: Callable[[float], str]
     """A value with its unit."""
     most: float | None = None
@@ -272,7 +272,7 @@ def _grid(axis: Axis, top: float, bottom: float) -> Html:
     return join(parts)
 
 
-def _marks(axis: Axis, marks: Iterable[Mark], top: float, bottom: float) -> Html:
+def _marks(axis: Axis, marks: Iterable[PlotMark], top: float, bottom: float) -> Html:
     parts: list[Html] = []
     for mark in marks:
         x = axis.x(mark.at)
@@ -284,7 +284,7 @@ def _marks(axis: Axis, marks: Iterable[Mark], top: float, bottom: float) -> Html
 # ---- lines over time
 
 
-def plot(one: Plot, axis: Axis, marks: Iterable[Mark] = ()) -> Html:
+def plot(one: Plot, axis: Axis, marks: Iterable[PlotMark] = ()) -> Html:
     """The plot with its title and key; nothing where no series has a value."""
     series = [each for each in one.series if each.points]
     if not series:
@@ -319,7 +319,7 @@ def _scale(most: float, shown: Callable[[float], str], top: float, bottom: float
 Place = Callable[[float, float], tuple[float, float]]
 
 
-def _line(series: Series, number: int, place: Place, gap: float) -> Html:
+def _line(series: PlotLine, number: int, place: Place, gap: float) -> Html:
     colour = f"var(--s{number})"
     parts: list[Html] = []
     for run in _unbroken(series.points, gap):
@@ -350,7 +350,7 @@ def _unbroken(
         yield run
 
 
-def _band(series: Sequence[Series], place: Place) -> Html:
+def _band(series: Sequence[PlotLine], place: Place) -> Html:
     """From the lowest to the highest value at each time, and the median."""
     values: dict[float, list[float]] = {}
     for each in series:
@@ -368,7 +368,7 @@ def _band(series: Sequence[Series], place: Place) -> Html:
     )
 
 
-def _key(lines: Sequence[Series], of: int) -> Html:
+def _key(lines: Sequence[PlotLine], of: int) -> Html:
     names = [key(f"var(--s{number})", each.name) for number, each in enumerate(lines)]
     if of > MOST_LINES:
         names.insert(0, key("var(--dim)", f"median of {of}, and from the lowest to the highest"))
@@ -396,7 +396,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TimelineRow:
     """A row of a timeline."""
 
     name: str
@@ -406,7 +406,9 @@ class Row:
 _ROW = 17.0
 
 
-def timeline(rows: Sequence[Row], axis: Axis, marks: Iterable[Mark], label: str) -> Html:
+def timeline(
+    rows: Sequence[TimelineRow], axis: Axis, marks: Iterable[PlotMark], label: str
+) -> Html:
     """Rows of bars over time; nothing without rows."""
     if not rows:
         return Html()
@@ -417,7 +419,7 @@ def timeline(rows: Sequence[Row], axis: Axis, marks: Iterable[Mark], label: str)
     return tag("figure", svg(bottom + 20, *body, label=label))
 
 
-def _bars(row: Row, axis: Axis, y: float) -> Html:
+def _bars(row: TimelineRow, axis: Axis, y: float) -> Html:
     parts = [words(_LEFT - 6, y + 12, _short(row.name), "ink end")]
     for span in row.spans:
         x, width = axis.x(span.start), max(axis.x(span.end) - axis.x(span.start), 2.0)
@@ -435,7 +437,7 @@ def _bars(row: Row, axis: Axis, y: float) -> Html:
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class MatrixCell:
     """A cell of a matrix."""
 
     kind: str
@@ -452,7 +454,7 @@ class Matrix:
 
     rows: Sequence[str]
     columns: Sequence[str]
-    cells: Mapping[tuple[int, int], Cell]
+    cells: Mapping[tuple[int, int], MatrixCell]
     """(row, column) -> cell; the others stay empty."""
     breaks: frozenset[int] = field(default_factory=frozenset[int])
     """Rows and columns before which a new group begins."""
@@ -489,7 +491,7 @@ def _upright(x: float, y: float, name: str) -> Html:
     return tag("text", _short(name), x=x + 4, y=y, class_="ink", transform=turned)
 
 
-def _cell(at: tuple[int, int], cell: Cell, size: float, head: float) -> Html:
+def _cell(at: tuple[int, int], cell: MatrixCell, size: float, head: float) -> Html:
     x, y = _LEFT + size * at[1], head + size * at[0]
     gap = 1.0 if size >= 6 else 0.2
     box = tag(

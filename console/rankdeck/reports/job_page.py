@@ -15,7 +15,7 @@ from rankdeck.model.nodeset import fold, fold_ranks
 from rankdeck.model.text import bits, celsius, duration, percent
 from rankdeck.reports import html
 from rankdeck.reports.html import Html, Part, join, tag
-from rankdeck.rules.job_news import pivot, told, when
+from rankdeck.rules.job_news import reference_time, told, when
 from rankdeck.rules.progress import phases
 
 MOST_ROWS = 64
@@ -154,7 +154,7 @@ _KINDS: Mapping[State, str] = {
 
 def _timeline(one: JobPage) -> Html:
     job = one.job
-    rows = [html.Row("phases", _phases(one))]
+    rows = [html.TimelineRow("phases", _phases(one))]
     if len(job.ranks) <= MOST_ROWS:
         rows += [_rank_row(rank, one.end) for rank in job.ranks]
     else:
@@ -180,17 +180,17 @@ def _until(at: float | None, end: float) -> float:
     return end if at is None else at
 
 
-def _rank_row(rank: RankState, end: float) -> html.Row:
+def _rank_row(rank: RankState, end: float) -> html.TimelineRow:
     name = f"rank {rank.rank}"
     if rank.started is None:
-        return html.Row(name, ())
+        return html.TimelineRow(name, ())
     ended = how_it_ended(rank.exit_code, rank.signal) if rank.ended is not None else ""
     said = ", ".join(filter(None, (rank.node, rank.state.value, ended)))
     until = max(_until(rank.ended, end), rank.started)
-    return html.Row(name, (html.Span(rank.started, until, _KINDS[rank.state], said),))
+    return html.TimelineRow(name, (html.Span(rank.started, until, _KINDS[rank.state], said),))
 
 
-def _node_rows(one: JobPage) -> list[html.Row]:
+def _node_rows(one: JobPage) -> list[html.TimelineRow]:
     """A row a node, from its first start to its last end; of too many nodes those where something failed."""
     by_node: dict[str, list[RankState]] = {}
     for rank in one.job.ranks:
@@ -202,30 +202,32 @@ def _node_rows(one: JobPage) -> list[html.Row]:
     order = sorted(by_node, key=lambda node: (node != first, node not in odd))[:MOST_ROWS]
     rows = [_node_row(node, by_node[node], one.end) for node in by_node if node in {*order}]
     left = len(by_node) - len(rows)
-    return [*rows, html.Row(f"{left} more nodes", ())] if left else rows
+    return [*rows, html.TimelineRow(f"{left} more nodes", ())] if left else rows
 
 
 _WORST = (State.FAILED, State.LOST, State.CANCELLED, State.RUNNING, State.PENDING, State.DONE)
 
 
-def _node_row(node: str, ranks: Sequence[RankState], end: float) -> html.Row:
+def _node_row(node: str, ranks: Sequence[RankState], end: float) -> html.TimelineRow:
     began = [rank.started for rank in ranks if rank.started is not None]
     if not began:
-        return html.Row(node, ())
+        return html.TimelineRow(node, ())
     until = max(_until(rank.ended, end) for rank in ranks if rank.started is not None)
     worst = next(state for state in _WORST if any(rank.state is state for rank in ranks))
     count = sum(1 for rank in ranks if rank.state is worst)
     said = f"{count} of {len(ranks)} ranks {worst.value}"
-    return html.Row(node, (html.Span(min(began), max(until, min(began)), _KINDS[worst], said),))
+    return html.TimelineRow(
+        node, (html.Span(min(began), max(until, min(began)), _KINDS[worst], said),)
+    )
 
 
-def _marks(one: JobPage) -> list[html.Mark]:
+def _marks(one: JobPage) -> list[html.PlotMark]:
     """The first failure, and the events by the numbers that they have in the table."""
     first = one.job.first_failure
-    failed = [html.Mark(first.at, "first failure", "mark")] if first else []
+    failed = [html.PlotMark(first.at, "first failure", "mark")] if first else []
     notes = enumerate(one.job.node_notes[:9], 1)
     inside = [(number, note) for number, note in notes if one.job.created <= note.at <= one.end]
-    return [*(html.Mark(note.at, str(number)) for number, note in inside), *failed]
+    return [*(html.PlotMark(note.at, str(number)) for number, note in inside), *failed]
 
 
 # ---- numbers of the nodes
@@ -284,7 +286,7 @@ def _plot(one: JobPage, metric: _Metric, frames: Sequence[tuple[float, Mapping[s
     longest = one.gap or max((one.end - one.job.created) / 20, 15.0)
     plot = html.Plot(
         title=metric.title + _made_up(metric.name, frames),
-        series=[html.Series(node, points[node]) for node in sorted(points)],
+        series=[html.PlotLine(node, points[node]) for node in sorted(points)],
         shown=metric.shown,
         most=metric.most,
         pointed=frozenset({first.node, *(note.node for note in one.job.node_notes)} if first else ()),
@@ -320,7 +322,7 @@ def _events(one: JobPage) -> Html:
         (number, moment(note.at), note.level.word, told(note), when(note, job))
         for number, note in enumerate(job.node_notes[:MOST_EVENTS], 1)
     )
-    what = "the failure" if job.first_failure else f"+{duration(pivot(job) - job.created)}"
+    what = "the failure" if job.first_failure else f"+{duration(reference_time(job) - job.created)}"
     return html.table(("", "when", "level", "what", f"from {what}"), rows)
 
 

@@ -68,7 +68,7 @@ class End:
 
 
 @dataclass(frozen=True, slots=True)
-class Manners:
+class LauncherEnding:
     """How one launcher ends its ranks."""
 
     name: str
@@ -79,14 +79,15 @@ class Manners:
 
 
 _LOST_PEER = "Open MPI's code for a lost peer"
-MANNERS: Mapping[str, Manners] = {
-    "openmpi5": Manners("mpirun", 0.9, {14: _LOST_PEER}),
-    "openmpi4": Manners("mpirun", 0.9, {14: _LOST_PEER}),
-    "mpich": Manners("mpiexec", 0.0),
-    "torchrun": Manners("torchrun", 25.0),
-    "slurm": Manners("srun", 0.0),
-    "kubernetes": Manners("Kubernetes", 0.9),
-    "": Manners("", float("inf")),
+LAUNCHER_ENDINGS: Mapping[str, LauncherEnding] = {
+    "openmpi5": LauncherEnding("mpirun", 0.9, {14: _LOST_PEER}),
+    "openmpi4": LauncherEnding("mpirun", 0.9, {14: _LOST_PEER}),
+    "mpich": LauncherEnding("mpiexec", 0.0),
+    "torchrun": LauncherEnding("torchrun", 25.0),
+    "slurm": LauncherEnding("srun", 0.0),
+    # A Job deletes its other pods about a second after one has failed.
+    "kubernetes": LauncherEnding("Kubernetes", 0.9),
+    "": LauncherEnding("", float("inf")),
 }
 """By flavour of MPI or by launcher; "": every rank is started alone (`jobs.md` 2.1 and 2.2)."""
 
@@ -165,13 +166,13 @@ class Meaning:
     why: str
 
 
-def meaning_of(end: End, manners: Manners, first: float) -> Meaning:
+def meaning_of(end: End, ending: LauncherEnding, first: float) -> Meaning:
     """What this end says by itself.
 
     `first` is when something in the job first failed, epoch seconds: a launcher's SIGKILL comes after it.
     """
     for rule in _RULES:
-        if found := rule(end, manners, first):
+        if found := rule(end, ending, first):
             return Meaning(end, *found)
     if end.code is None and end.signal is None:
         return Meaning(end, Role.KILLED, "it was gone, and nobody saw how it ended")
@@ -222,73 +223,73 @@ def _signal(end: End) -> int | None:
 Found = tuple[Role, str] | None
 
 
-def _going(end: End, _manners: Manners, _first: float) -> Found:
+def _going(end: End, _ending: LauncherEnding, _first: float) -> Found:
     if end.what == "node":
         return Role.CAUSE, "it stopped answering"
     return (Role.GOING, "it has not ended") if end.at is None else None
 
 
-def _after_stop(end: End, _manners: Manners, _first: float) -> Found:
+def _after_stop(end: End, _ending: LauncherEnding, _first: float) -> Found:
     return (Role.TOLD, "it ended after the job was stopped") if end.told else None
 
 
-def _well(end: End, _manners: Manners, _first: float) -> Found:
+def _well(end: End, _ending: LauncherEnding, _first: float) -> Found:
     return None if end.failed else (Role.WELL, "exit 0")
 
 
-def _vanished(end: End, _manners: Manners, _first: float) -> Found:
+def _vanished(end: End, _ending: LauncherEnding, _first: float) -> Found:
     if end.what == "launcher" and end.code is None and end.signal is None:
         return Role.CAUSE, f"the {end.name} of {end.node} was gone all at once"
     return None
 
 
-def _named_by_kernel(end: End, _manners: Manners, _first: float) -> Found:
+def _named_by_kernel(end: End, _ending: LauncherEnding, _first: float) -> Found:
     # A count for the whole node is a hint, not a name: those lines say "somewhere".
     if end.kernel and "somewhere" not in end.kernel[0]:
         return Role.CAUSE, f"the kernel says: {end.kernel[0]}"
     return None
 
 
-def _crashed(end: End, _manners: Manners, _first: float) -> Found:
+def _crashed(end: End, _ending: LauncherEnding, _first: float) -> Found:
     number = _signal(end)
     if number in CRASHES:
         return Role.CAUSE, f"it crashed by itself ({signal_name(number or 0)})"
     return None
 
 
-def _aborted(end: End, _manners: Manners, _first: float) -> Found:
+def _aborted(end: End, _ending: LauncherEnding, _first: float) -> Found:
     if end.rank in aborted_ranks(end.lines):
         return Role.CAUSE, "it called MPI_Abort"
     return None
 
 
-def _asked(end: End, _manners: Manners, _first: float) -> Found:
+def _asked(end: End, _ending: LauncherEnding, _first: float) -> Found:
     number = _signal(end)
     if number in ASKED:
         return Role.TOLD, f"it was told to end ({signal_name(number or 0)})"
     return None
 
 
-def _broken_pipe(end: End, _manners: Manners, _first: float) -> Found:
+def _broken_pipe(end: End, _ending: LauncherEnding, _first: float) -> Found:
     if _signal(end) == signal.SIGPIPE:
         return Role.PEER, "it wrote to a connection that somebody had closed (SIGPIPE)"
     return None
 
 
-def _killed(end: End, manners: Manners, first: float) -> Found:
+def _killed(end: End, ending: LauncherEnding, first: float) -> Found:
     if _signal(end) != signal.SIGKILL:
         return None
     if end.what == "launcher":
         return Role.CAUSE, f"{end.name} was killed by SIGKILL"
-    if end.at is not None and end.at - first >= manners.kill_after > 0:
-        return Role.TOLD, f"{manners.name} killed it after it had been told to end"
+    if end.at is not None and end.at - first >= ending.kill_after > 0:
+        return Role.TOLD, f"{ending.name} killed it after it had been told to end"
     why = "SIGKILL: the out-of-memory killer, or somebody outside the job"
-    return (Role.LIKELY if manners.kill_after > 0 else Role.KILLED), why
+    return (Role.LIKELY if ending.kill_after > 0 else Role.KILLED), why
 
 
-def _peer_code(end: End, manners: Manners, _first: float) -> Found:
-    if end.what == "rank" and end.signal is None and end.code in manners.peer_codes:
-        return Role.PEER, f"{_how(end)}, {manners.peer_codes[end.code or 0]}"
+def _peer_code(end: End, ending: LauncherEnding, _first: float) -> Found:
+    if end.what == "rank" and end.signal is None and end.code in ending.peer_codes:
+        return Role.PEER, f"{_how(end)}, {ending.peer_codes[end.code or 0]}"
     return None
 
 
@@ -298,7 +299,7 @@ def _kinds_of(words: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
     return kinds_of(words)
 
 
-def _said(end: End, _manners: Manners, _first: float) -> Found:
+def _said(end: End, _ending: LauncherEnding, _first: float) -> Found:
     words = last_words(end.lines)
     name = exception_of(words)
     said = dict(reversed(_kinds_of(words)))

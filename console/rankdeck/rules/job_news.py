@@ -18,7 +18,7 @@ _EARLY = 1.0
 """Seconds before its deadline from which a countdown that disappears was carried out."""
 
 
-def tidings(before: Job, after: Job, now: float) -> tuple[str, ...]:
+def news_between(before: Job, after: Job, now: float) -> tuple[str, ...]:
     """What happened between two snapshots of a job, one line each."""
     return tuple(line for tell in _TELLERS for line in tell(before, after, now))
 
@@ -160,7 +160,7 @@ def node_notes(job: Job, heard: NodeHistory) -> tuple[NodeNote, ...]:
     known |= {(n.node, n.check) for n in old}
     standing = [n for n in heard.standing if (n.node, n.check) not in known]
     kept = (n for n in (*fresh, *old, *standing) if _counts(job, n))
-    at = pivot(job)
+    at = reference_time(job)
     shown = (n for n in kept if not _is_known(n, heard.acks))
     return tuple(sorted(_fold(shown, at), key=lambda n: _rank(n, at))[:MOST])
 
@@ -268,7 +268,7 @@ def _rank(note: NodeNote, at: float) -> tuple[int, bool, float, str]:
     return -note.level, note.before, abs(note.at - at), note.node
 
 
-def pivot(job: Job) -> float:
+def reference_time(job: Job) -> float:
     """The time that notes refer to: the first failure, the end, else the start."""
     if job.first_failure is not None:
         return job.first_failure.at
@@ -294,7 +294,7 @@ def when(note: NodeNote, job: Job) -> str:
         )
     what = "start" if job.ended is None else "end"
     what = what if job.first_failure is None else "failure"
-    apart = note.at - pivot(job)
+    apart = note.at - reference_time(job)
     side = "before" if apart < 0 else "after"
     if abs(apart) < 0.5:
         return f"at the {what}"

@@ -57,7 +57,7 @@ class Known:
 
 
 @dataclass(frozen=True, slots=True)
-class Voice:
+class RankSigns:
     """The output and activity of one running rank until now."""
 
     rank: RankState
@@ -71,11 +71,11 @@ class Voice:
     """What it did in the last minute; empty where that is not known now."""
 
 
-def voices(job: Job, now: float, known: Known) -> list[Voice]:
+def signs_of(job: Job, now: float, known: Known) -> list[RankSigns]:
     """The running ranks of a job, in order."""
     running = [rank for rank in job.ranks if rank.state is State.RUNNING]
     released = _released(known.looks[r.rank] for r in running if r.rank in known.looks)
-    return [_voice(job, rank, now, known, released) for rank in running]
+    return [_signs(job, rank, now, known, released) for rank in running]
 
 
 def _released(looks: Iterable[Sequence[Activity]]) -> float:
@@ -84,7 +84,7 @@ def _released(looks: Iterable[Sequence[Activity]]) -> float:
     return max(stops, default=0.0)
 
 
-def _voice(job: Job, rank: RankState, now: float, known: Known, released: float) -> Voice:
+def _signs(job: Job, rank: RankState, now: float, known: Known, released: float) -> RankSigns:
     begun = rank.started or 0.0
     heard = max(rank.heard or begun, begun)
     until = _until(job, rank, now, known.told)
@@ -92,7 +92,7 @@ def _voice(job: Job, rank: RankState, now: float, known: Known, released: float)
     looks = tuple(known.looks.get(rank.rank, ()))
     fresh = bool(looks) and (until is None or until - looks[-1].at < STALE)
     says = rank.lines >= _FEW and rank.started is not None
-    return Voice(
+    return RankSigns(
         rank=rank,
         since=since,
         silent=0.0 if until is None else max(until - since, 0.0),
@@ -123,9 +123,9 @@ def named(ranks: Sequence[RankState]) -> str:
     return f"{word} {fold_ranks(rank.rank for rank in ranks)} on {fold(by_node)}"
 
 
-def numbers(some: Iterable[Voice]) -> tuple[int, ...]:
+def numbers(some: Iterable[RankSigns]) -> tuple[int, ...]:
     """Their ranks."""
-    return tuple(voice.rank.rank for voice in some)
+    return tuple(sign.rank.rank for sign in some)
 
 
 def lasting(seconds: float) -> str:
@@ -168,34 +168,34 @@ Moment = tuple[float, bool, float]
 """One look over all ranks: the work of the middle rank, whether most sleep, the middle share of system time."""
 
 
-def slow(voices: Sequence[Voice], known: Known, before: Sequence[Stall]) -> Stall | None:
+def slow(signs: Sequence[RankSigns], known: Known, before: Sequence[Stall]) -> Stall | None:
     """The few ranks that the others wait for; None where the work is balanced or not known."""
-    count = min((len(voice.looks) for voice in voices), default=0)
-    if count < LEAST or len(voices) < 2:
+    count = min((len(sign.looks) for sign in signs), default=0)
+    if count < LEAST or len(signs) < 2:
         return None
-    looks = {voice.rank.rank: voice.looks[-count:] for voice in voices}
+    looks = {sign.rank.rank: sign.looks[-count:] for sign in signs}
     if not all(map(_is_whole, looks.values())):
         return None
-    return _resting(voices, before, looks) or _working(voices, known, before, looks)
+    return _resting(signs, before, looks) or _working(signs, known, before, looks)
 
 
-def _resting(voices: Sequence[Voice], before: Sequence[Stall], looks: Looks) -> Stall | None:
+def _resting(signs: Sequence[RankSigns], before: Sequence[Stall], looks: Looks) -> Stall | None:
     """Who sleeps, reads or writes in nearly all looks while the others wait for their peers."""
     held = {rank for stall in before if stall.kind == "slow" for rank in stall.ranks}
     waiting = [sum(_waits_for_peers(some[at]) for some in looks.values()) for at in _LAST]
     rests = {rank: _rests(some, waiting, len(looks)) for rank, some in looks.items()}
     found = [
-        voice
-        for voice in voices
-        if _is_straggler(rests[voice.rank.rank], LEAST, voice.rank.rank in held)
+        sign
+        for sign in signs
+        if _is_straggler(rests[sign.rank.rank], LEAST, sign.rank.rank in held)
     ]
-    if not found or 2 * len(found) > max(len(voices) - 1, 2):
+    if not found or 2 * len(found) > max(len(signs) - 1, 2):
         return None
-    rested, waited = min(rests[voice.rank.rank] for voice in found)
+    rested, waited = min(rests[sign.rank.rank] for sign in found)
     where = found[0].looks[-1].wchan or f"state {found[0].looks[-1].state}"
     verb = "is" if len(found) == 1 else "are"
     text = (
-        f"{named([voice.rank for voice in found])} {verb} in {where} in {rested} of {LEAST} looks"
+        f"{named([sign.rank for sign in found])} {verb} in {where} in {rested} of {LEAST} looks"
         f" while the others wait in {waited} of {LEAST}"
     )
     since = found[0].looks[-LEAST].at
@@ -224,7 +224,7 @@ def _waits_for_peers(look: Activity) -> bool:
 
 
 def _working(
-    voices: Sequence[Voice], known: Known, before: Sequence[Stall], looks: Looks
+    signs: Sequence[RankSigns], known: Known, before: Sequence[Stall], looks: Looks
 ) -> Stall | None:
     """Who computes in nearly all looks while the others wait."""
     count = min(map(len, looks.values()))
@@ -232,14 +232,14 @@ def _working(
     held = {rank for stall in before if stall.kind == "slow" for rank in stall.ranks}
     counts = {rank: _counts(some, moments) for rank, some in looks.items()}
     found = [
-        voice
-        for voice in voices
-        if voice.looks[-1].state not in STOPPED
-        and _is_straggler(counts[voice.rank.rank], count, voice.rank.rank in held)
+        sign
+        for sign in signs
+        if sign.looks[-1].state not in STOPPED
+        and _is_straggler(counts[sign.rank.rank], count, sign.rank.rank in held)
     ]
-    if not found or 2 * len(found) > max(len(voices) - 1, 2):
+    if not found or 2 * len(found) > max(len(signs) - 1, 2):
         return None
-    return _told(found, voices, known, [counts[v.rank.rank] for v in found], count)
+    return _told(found, signs, known, [counts[v.rank.rank] for v in found], count)
 
 
 def _is_whole(looks: Sequence[Activity]) -> bool:
@@ -277,27 +277,27 @@ def _is_straggler(counts: tuple[int, int], looks: int, held: bool) -> bool:
 
 
 def _told(
-    found: Sequence[Voice],
-    voices: Sequence[Voice],
+    found: Sequence[RankSigns],
+    signs: Sequence[RankSigns],
     known: Known,
     counts: Sequence[tuple[int, int]],
     looks: int,
 ) -> Stall:
     computes, waited = min(counts)
-    ranks = [voice.rank for voice in found]
+    ranks = [sign.rank for sign in found]
     verb = "computes" if len(ranks) == 1 else "compute"
     text = (
         f"{named(ranks)} {verb} in {computes} of {looks} looks while the others wait"
-        f" in {waited} of {looks}{_clock(found, voices, known)}"
+        f" in {waited} of {looks}{_clock(found, signs, known)}"
     )
     since = found[0].looks[-looks].at
     return Stall(kind="slow", ranks=numbers(found), since=since, text=text)
 
 
-def _clock(found: Sequence[Voice], voices: Sequence[Voice], known: Known) -> str:
+def _clock(found: Sequence[RankSigns], signs: Sequence[RankSigns], known: Known) -> str:
     """Whether the CPU clock of their node explains it, if telemetry has it."""
-    nodes = {voice.rank.node for voice in found}
-    others = {voice.rank.node for voice in voices} - nodes
+    nodes = {sign.rank.node for sign in found}
+    others = {sign.rank.node for sign in signs} - nodes
     mine = [hz for node in nodes if (hz := known.clock(node))]
     theirs = [hz for node in others if (hz := known.clock(node))]
     if len(nodes) > 1 or not mine or not theirs:

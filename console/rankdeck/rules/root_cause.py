@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from rankdeck.model.ending import how, who
 from rankdeck.model.job import Countdown, Job, State, Suspect
 from rankdeck.rules.ends import (
-    MANNERS,
+    LAUNCHER_ENDINGS,
     End,
-    Manners,
+    LauncherEnding,
     Meaning,
     Role,
     aborted_ranks,
@@ -37,7 +37,7 @@ class FailedJob:
     """Nodes that stopped answering; `at` is when they were last heard."""
     names: Mapping[str, str] = field(default_factory=dict[str, str])
     """Address or host name -> node."""
-    manners: Manners = MANNERS[""]
+    ending: LauncherEnding = LAUNCHER_ENDINGS[""]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ def view_of(job: FailedJob) -> View:
     first = min(failed, default=0.0)
 
     def read(ends: Sequence[End]) -> tuple[Meaning, ...]:
-        return tuple(meaning_of(end, job.manners, first) for end in ends)
+        return tuple(meaning_of(end, job.ending, first) for end in ends)
 
     named = {rank for e in (*job.launchers, *job.ends) for rank in aborted_ranks(e.lines)}
     ranks = tuple(
@@ -188,7 +188,7 @@ OF_PEERS, ELSEWHERE = " that lost a peer", " on other nodes"
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Cause:
     """The end that most likely made the job fail, and why."""
 
     end: End
@@ -200,7 +200,7 @@ class Verdict:
     victims: tuple[int, ...]
 
 
-def judge(job: FailedJob) -> Verdict | None:
+def judge(job: FailedJob) -> Cause | None:
     """What made the job fail; None where nothing failed.
 
     The answer may change as more becomes known: a node is noticed to be lost seconds after
@@ -247,7 +247,7 @@ def _own_cause(view: View) -> Choice | None:
 
 def _ended_with_its_shim(view: View, meaning: Meaning) -> bool:
     """Whether the launcher may have killed this rank: a shim that is slow on a busy machine goes with it, and tells no end."""
-    end, kill_after = meaning.end, view.job.manners.kill_after
+    end, kill_after = meaning.end, view.job.ending.kill_after
     unseen = end.what == "rank" and end.code is None and end.signal is None
     return unseen and end_time(meaning) - view.first >= kill_after > 0
 
@@ -393,12 +393,12 @@ def _launcher_says(view: View, end: End) -> list[str]:
     return []
 
 
-def _verdict(view: View, choice: Choice) -> Verdict:
+def _verdict(view: View, choice: Choice) -> Cause:
     chosen = choice.chosen
     apart = {id(chosen), *map(id, choice.tied)}
     rest = [m for m in (*view.ranks, *view.lost) if id(m) not in apart]
     victims = [m.end.rank for m in rest if _is_victim(m)]
-    return Verdict(
+    return Cause(
         end=chosen.end,
         role=chosen.role,
         evidence=tuple(dict.fromkeys(choice.evidence)),

@@ -15,12 +15,12 @@ from rankdeck.rules.rank_activity import (
     QUIET,
     STOPPED,
     Known,
-    Voice,
+    RankSigns,
     lasting,
     named,
     numbers,
+    signs_of,
     slow,
-    voices,
 )
 
 LOOKS = 2
@@ -30,12 +30,12 @@ _NOTHING_DONE = 0.02
 """Cores below which a process in state D has got nothing done."""
 
 
-def stopped(voices: Sequence[Voice]) -> Stall | None:
+def stopped(signs: Sequence[RankSigns]) -> Stall | None:
     """Ranks in state T for two looks."""
-    found = [voice for voice in voices if _lasts(voice.looks, _is_stopped)]
+    found = [sign for sign in signs if _lasts(sign.looks, _is_stopped)]
     if not found:
         return None
-    ranks = [voice.rank for voice in found]
+    ranks = [sign.rank for sign in found]
     who = f"{named(ranks)} {'is' if len(ranks) == 1 else 'are'} stopped"
     pids = [str(rank.pid) for rank in ranks if rank.pid]
     more = f"; `kill -CONT {pids[0]}` lets it go on" if len(pids) == 1 else ""
@@ -43,24 +43,24 @@ def stopped(voices: Sequence[Voice]) -> Stall | None:
     return Stall(
         kind="stopped",
         ranks=numbers(found),
-        since=min(_since(voice.looks, _is_stopped) for voice in found),
+        since=min(_since(sign.looks, _is_stopped) for sign in found),
         text=f"{who} (SIGSTOP or a debugger){more or many}",
     )
 
 
-def in_device(voices: Sequence[Voice]) -> Stall | None:
+def in_device(signs: Sequence[RankSigns]) -> Stall | None:
     """Ranks in state D at one place for two looks, without output or CPU time between."""
-    found = [voice for voice in voices if _hangs_in_device(voice)]
+    found = [sign for sign in signs if _hangs_in_device(sign)]
     if not found:
         return None
-    ranks = [voice.rank for voice in found]
-    places = {voice.looks[-1].wchan for voice in found} - {""}
+    ranks = [sign.rank for sign in found]
+    places = {sign.looks[-1].wchan for sign in found} - {""}
     where = f", {places.pop()}" if len(places) == 1 else ""
     verb = "waits" if len(ranks) == 1 else "wait"
     return Stall(
         kind="device",
         ranks=numbers(found),
-        since=min(_since(voice.looks, _is_in_device) for voice in found),
+        since=min(_since(sign.looks, _is_in_device) for sign in found),
         text=f"{named(ranks)} {verb} for a device or a file system (state D{where})",
     )
 
@@ -73,12 +73,12 @@ def _is_in_device(look: Activity) -> bool:
     return look.state == "D" and look.cores < _NOTHING_DONE
 
 
-def _hangs_in_device(voice: Voice) -> bool:
-    if not _lasts(voice.looks, _is_in_device):
+def _hangs_in_device(sign: RankSigns) -> bool:
+    if not _lasts(sign.looks, _is_in_device):
         return False
     # Who reads much is often seen in D: one that makes progress moves on or speaks.
-    last = voice.looks[-LOOKS:]
-    return len({look.wchan for look in last}) == 1 and voice.since <= last[0].at
+    last = sign.looks[-LOOKS:]
+    return len({look.wchan for look in last}) == 1 and sign.since <= last[0].at
 
 
 def _lasts(looks: Sequence[Activity], is_so: Test) -> bool:
@@ -112,18 +112,18 @@ _ABORTED = re.compile(
 _TRACEBACK = "Traceback (most recent call last):"
 
 
-def raised(voices: Sequence[Voice], known: Known) -> Stall | None:
+def raised(signs: Sequence[RankSigns], known: Known) -> Stall | None:
     """Ranks that raised an exception and have not ended, while no rank writes anything."""
     found = {
-        voice.rank.rank: said
-        for voice in voices
-        if voice.silent >= PATIENCE and (said := last_words(voice, known))
+        sign.rank.rank: said
+        for sign in signs
+        if sign.silent >= PATIENCE and (said := last_words(sign, known))
     }
-    if not found or not _all_wait(voices, found):
+    if not found or not _all_wait(signs, found):
         return None
-    these = [voice for voice in voices if voice.rank.rank in found]
-    first = min(these, key=lambda voice: voice.since)
-    also = [voice.rank for voice in these if voice is not first]
+    these = [sign for sign in signs if sign.rank.rank in found]
+    first = min(these, key=lambda sign: sign.since)
+    also = [sign.rank for sign in these if sign is not first]
     verb = "has" if len(also) == 1 else "have"
     more = f"; {named(also)} {verb} raised as well" if also else ""
     said = found[first.rank.rank]
@@ -137,14 +137,14 @@ def raised(voices: Sequence[Voice], known: Known) -> Stall | None:
     )
 
 
-def last_words(voice: Voice, known: Known) -> str:
+def last_words(sign: RankSigns, known: Known) -> str:
     """The exception that a rank ended its output with; "" where it did not."""
-    last = _bare(voice.rank.last_line)
+    last = _bare(sign.rank.last_line)
     if _RAISED.match(last) or _ABORTED.match(last):
         return clean(last, _LONGEST)
     if not _NAMED.match(last):
         return ""
-    lines = [_bare(line) for line in known.words(voice.rank.rank)]
+    lines = [_bare(line) for line in known.words(sign.rank.rank)]
     return clean(last, _LONGEST) if _ends_traceback(lines) else ""
 
 
@@ -164,11 +164,11 @@ def _verb(said: str) -> str:
     return "says" if _ABORTED.match(said) else "raised"
 
 
-def _all_wait(voices: Sequence[Voice], found: dict[int, str]) -> bool:
+def _all_wait(signs: Sequence[RankSigns], found: dict[int, str]) -> bool:
     """Whether the others fell silent with them: else the exception was handled."""
-    since = min(voice.since for voice in voices if voice.rank.rank in found)
-    others = [voice for voice in voices if voice.rank.rank not in found]
-    return all(voice.silent >= PATIENCE and voice.since <= since + PATIENCE for voice in others)
+    since = min(sign.since for sign in signs if sign.rank.rank in found)
+    others = [sign for sign in signs if sign.rank.rank not in found]
+    return all(sign.silent >= PATIENCE and sign.since <= since + PATIENCE for sign in others)
 
 
 UNSURE = 60.0
@@ -221,7 +221,7 @@ def stalls(job: Job, now: float, known: Known) -> tuple[Stall, ...]:
     """
     if job.state.final or job.first_failure is not None or job.clock is not None:
         return ()
-    heard = voices(job, now, known)
+    heard = signs_of(job, now, known)
     if job.unit == "task":  # tasks of an array wait for nobody
         found = (stopped(heard), in_device(heard))
         return tuple(one for one in found if one is not None)
@@ -275,138 +275,138 @@ def _not_begun(job: Job, now: float, launcher: Sequence[str]) -> Stall | None:
 # ---- some ------------------------------------------------------------------------------------
 
 
-def _some_silent(voices: Sequence[Voice], before: Sequence[Stall]) -> Stall | None:
+def _some_silent(signs: Sequence[RankSigns], before: Sequence[Stall]) -> Stall | None:
     """A minority that fell silent; if most are silent, only some were meant to write."""
-    speakers = [voice for voice in voices if voice.pace is not None]
-    late = [voice for voice in speakers if _is_late(voice, PACES, _quiet(voice))]
+    speakers = [sign for sign in signs if sign.pace is not None]
+    late = [sign for sign in speakers if _is_late(sign, PACES, _quiet(sign))]
     if not late:
         return None
     # Ranks that fell silent together reach the limit one after the other: go on is who spoke since.
-    last = max(voice.since for voice in late)
-    others = sum(voice.since - last >= _SPOKE_SINCE for voice in speakers)
+    last = max(sign.since for sign in late)
+    others = sum(sign.since - last >= _SPOKE_SINCE for sign in speakers)
     few = 2 * len(late) < len(speakers) <= 2 * others
     if not others or not (few or _held("rank", late, before)):
         return None
-    since = min(voice.since for voice in late)
+    since = min(sign.since for sign in late)
     go = "another goes on" if others == 1 else f"{others} others go on"
     does = _doing(late)
-    who = " ".join([named([voice.rank for voice in late]), *(f"{one}," for one in does)])
+    who = " ".join([named([sign.rank for sign in late]), *(f"{one}," for one in does)])
     return Stall(
         kind="rank",
         ranks=numbers(late),
         since=since,
         text=f"{who} silent for {lasting(max(v.silent for v in late))} while {go}",
         first=_first(late),
-        heard=max(voice.since for voice in late),
+        heard=max(sign.since for sign in late),
     )
 
 
-def _quiet(voice: Voice) -> float:
+def _quiet(sign: RankSigns) -> float:
     """Seconds that it may be silent: longer where it works, a phase that all have ends later for some."""
-    works = bool(voice.looks) and _usual(voice).computes and _works(voice)
+    works = bool(sign.looks) and _usual(sign).computes and _works(sign)
     return UNSURE if works else QUIET
 
 
-def _is_late(voice: Voice, paces: float, quiet: float = QUIET) -> bool:
-    return voice.silent > max(quiet, paces * (voice.pace or 0.0))
+def _is_late(sign: RankSigns, paces: float, quiet: float = QUIET) -> bool:
+    return sign.silent > max(quiet, paces * (sign.pace or 0.0))
 
 
-def _held(kind: str, voices: Sequence[Voice], before: Sequence[Stall]) -> bool:
+def _held(kind: str, signs: Sequence[RankSigns], before: Sequence[Stall]) -> bool:
     """Whether this was reported before and none of its ranks has written since."""
-    return any(_is_so_still(stall, voices) for stall in before if stall.kind == kind)
+    return any(_is_so_still(stall, signs) for stall in before if stall.kind == kind)
 
 
-def _is_so_still(stall: Stall, voices: Sequence[Voice]) -> bool:
-    about = [voice.since for voice in voices if voice.rank.rank in stall.ranks]
+def _is_so_still(stall: Stall, signs: Sequence[RankSigns]) -> bool:
+    about = [sign.since for sign in signs if sign.rank.rank in stall.ranks]
     return bool(about) and max(about) <= stall.heard
 
 
 # ---- all -------------------------------------------------------------------------------------
 
 
-def _all_silent(voices: Sequence[Voice], known: Known, before: Sequence[Stall]) -> Stall | None:
-    if not voices:
+def _all_silent(signs: Sequence[RankSigns], known: Known, before: Sequence[Stall]) -> Stall | None:
+    if not signs:
         return None
-    looked = all(voice.looks for voice in voices)
-    groups = _groups(voices) if looked else ()
-    first = _first(voices)
-    if not _held("all", voices, before):
+    looked = all(sign.looks for sign in signs)
+    groups = _groups(signs) if looked else ()
+    first = _first(signs)
+    if not _held("all", signs, before):
         patience, paces = (
-            _patience_of(groups, voices, known, first)
+            _patience_of(groups, signs, known, first)
             if looked
-            else (_patience_by_load(voices, known, first), PACES)
+            else (_patience_by_load(signs, known, first), PACES)
         )
-        silent = min(voice.silent for voice in voices)
-        if silent <= patience or not all(_is_late(voice, paces) for voice in voices):
+        silent = min(sign.silent for sign in signs)
+        if silent <= patience or not all(_is_late(sign, paces) for sign in signs):
             return None
     odd = odd_ones(groups)
     return Stall(
         kind="all",
-        ranks=numbers(voices),
-        since=min(voice.since for voice in voices),
-        text=_in_words(voices, groups, known, first),
+        ranks=numbers(signs),
+        since=min(sign.since for sign in signs),
+        text=_in_words(signs, groups, known, first),
         first=first,
         odd=tuple(sorted(rank for one in odd for rank in one.ranks)),
-        heard=max(voice.since for voice in voices),
+        heard=max(sign.since for sign in signs),
     )
 
 
 def _patience_of(
     groups: Sequence[StackGroup],
-    voices: Sequence[Voice],
+    signs: Sequence[RankSigns],
     known: Known,
     first: Sequence[int],
 ) -> tuple[float, float]:
     """Seconds, and usual pauses, of silence that say nothing yet; by what the ranks do."""
-    if not any(voice.rank.lines for voice in voices):
-        return (BUSY if _compute(groups, voices, known) else SPEECHLESS), PACES
-    if _compute(groups, voices, known):
-        poll = not all(map(_works, voices))
+    if not any(sign.rank.lines for sign in signs):
+        return (BUSY if _compute(groups, signs, known) else SPEECHLESS), PACES
+    if _compute(groups, signs, known):
+        poll = not all(map(_works, signs))
         return (UNSURE if first and poll else BUSY), PACES
-    spoke = any(voice.pace is not None for voice in voices)
+    spoke = any(sign.pace is not None for sign in signs)
     return (QUIET if spoke or len(groups) > 1 else UNSURE), PACES_APART
 
 
-def _compute(groups: Sequence[StackGroup], voices: Sequence[Voice], known: Known) -> bool:
+def _compute(groups: Sequence[StackGroup], signs: Sequence[RankSigns], known: Known) -> bool:
     """Whether all do the same, and that is work: their own, or that of GPUs they wait for."""
     if len(groups) > 1:
         return False
-    nodes = {voice.rank.node for voice in voices}
-    return _usual(voices[0]).computes or any(known.gpus(node) for node in nodes)
+    nodes = {sign.rank.node for sign in signs}
+    return _usual(signs[0]).computes or any(known.gpus(node) for node in nodes)
 
 
-def _works(voice: Voice) -> bool:
+def _works(sign: RankSigns) -> bool:
     """Whether it computes by itself; a rank that polls for others spends its time in system calls."""
-    system = _usual(voice).system
+    system = _usual(sign).system
     return system is not None and system < _ASKS
 
 
-def _patience_by_load(voices: Sequence[Voice], known: Known, first: Sequence[int]) -> float:
-    resting = _resting(voices, known)
-    if not any(voice.pace is not None for voice in voices):
+def _patience_by_load(signs: Sequence[RankSigns], known: Known, first: Sequence[int]) -> float:
+    resting = _resting(signs, known)
+    if not any(sign.pace is not None for sign in signs):
         return SPEECHLESS if resting else float("inf")
     return {True: QUIET, None: UNSURE, False: UNSURE if first else BUSY}[resting]
 
 
-def _resting(voices: Sequence[Voice], known: Known) -> bool | None:
+def _resting(signs: Sequence[RankSigns], known: Known) -> bool | None:
     """True where all nodes are known to be idle, False where one is busy."""
-    idle = {known.idle(node) for node in {voice.rank.node for voice in voices}}
+    idle = {known.idle(node) for node in {sign.rank.node for sign in signs}}
     if False in idle:
         return False
     return None if None in idle else True
 
 
-def _first(voices: Sequence[Voice]) -> tuple[int, ...]:
+def _first(signs: Sequence[RankSigns]) -> tuple[int, ...]:
     """The minority that fell silent clearly before the rest."""
-    ordered = sorted(voices, key=lambda voice: voice.since)
-    usual = median(voice.pace or 0.0 for voice in voices)
+    ordered = sorted(signs, key=lambda sign: sign.since)
+    usual = median(sign.pace or 0.0 for sign in signs)
     for count in range(1, (len(ordered) + 1) // 2):
         if _clearly_before(ordered[:count], ordered[count:], usual):
             return tuple(sorted(numbers(ordered[:count])))
     return ()
 
 
-def _clearly_before(some: Sequence[Voice], rest: Sequence[Voice], usual: float) -> bool:
+def _clearly_before(some: Sequence[RankSigns], rest: Sequence[RankSigns], usual: float) -> bool:
     """By more than a pause; by half of one where the rest fell silent together, having written more."""
     gap = rest[0].since - some[-1].since
     if gap > max(usual, _APART):
@@ -420,16 +420,16 @@ def _clearly_before(some: Sequence[Voice], rest: Sequence[Voice], usual: float) 
 
 
 def _in_words(
-    voices: Sequence[Voice],
+    signs: Sequence[RankSigns],
     groups: Sequence[StackGroup],
     known: Known,
     first: Sequence[int],
 ) -> str:
-    silent = f"silent for {lasting(min(voice.silent for voice in voices))}"
-    who = f"all {len(voices)} ranks" if len(voices) > 1 else named([voices[0].rank])
+    silent = f"silent for {lasting(min(sign.silent for sign in signs))}"
+    who = f"all {len(signs)} ranks" if len(signs) > 1 else named([signs[0].rank])
     if len(groups) > 1:
-        return f"{who} {silent}: {', '.join(_parts(groups, voices))}"
-    chosen = [voice.rank for voice in voices if voice.rank.rank in first]
+        return f"{who} {silent}: {', '.join(_parts(groups, signs))}"
+    chosen = [sign.rank for sign in signs if sign.rank.rank in first]
     began = f"; {named(chosen)} fell silent first" if first else ""
     if not groups:
         load = {
@@ -437,22 +437,22 @@ def _in_words(
             False: ", the nodes are busy",
             None: "",
         }
-        return f"{who} {silent}{load[_resting(voices, known)]}{began}"
-    return f"{who} {_place(groups[0], len(voices))}{_no_cpu(voices)}, {silent}{began}"
+        return f"{who} {silent}{load[_resting(signs, known)]}{began}"
+    return f"{who} {_place(groups[0], len(signs))}{_no_cpu(signs)}, {silent}{began}"
 
 
-def _doing(voices: Sequence[Voice]) -> list[str]:
+def _doing(signs: Sequence[RankSigns]) -> list[str]:
     """What these do, where it is known and one thing."""
-    if not all(voice.looks for voice in voices):
+    if not all(sign.looks for sign in signs):
         return []
-    groups = _groups(voices)
-    return [_place(groups[0], len(voices))] if len(groups) == 1 else []
+    groups = _groups(signs)
+    return [_place(groups[0], len(signs))] if len(groups) == 1 else []
 
 
-def _parts(groups: Sequence[StackGroup], voices: Sequence[Voice]) -> list[str]:
+def _parts(groups: Sequence[StackGroup], signs: Sequence[RankSigns]) -> list[str]:
     """`15 in futex_wait`, `rank 11 on n2 in hrtimer_nanosleep`: the odd ones by name, last."""
     odd = odd_ones(groups)
-    by_rank = {voice.rank.rank: voice.rank for voice in voices}
+    by_rank = {sign.rank.rank: sign.rank for sign in signs}
     usual = [one for one in groups if one not in odd]
     by_name = odd or usual
     parts = [f"{len(one.looks)} {_place(one, len(one.looks))}" for one in usual if odd]
@@ -470,14 +470,14 @@ def _place(one: StackGroup, ranks: int) -> str:
     return f"in {one.place.removeprefix('waiting in ')}"
 
 
-def _no_cpu(voices: Sequence[Voice]) -> str:
-    used = max(_usual(voice).cores for voice in voices)
+def _no_cpu(signs: Sequence[RankSigns]) -> str:
+    used = max(_usual(sign).cores for sign in signs)
     return ", no CPU used" if used < _NO_CPU else ""
 
 
-def _groups(voices: Sequence[Voice]) -> tuple[StackGroup, ...]:
+def _groups(signs: Sequence[RankSigns]) -> tuple[StackGroup, ...]:
     """Groups of ranks, as in `inspect`, by what they did most of the time since they fell silent."""
-    return group([_look(voice.rank, _usual(voice)) for voice in voices])
+    return group([_look(sign.rank, _usual(sign)) for sign in signs])
 
 
 def _look(rank: RankState, usual: Activity) -> Look:
@@ -492,10 +492,10 @@ def _look(rank: RankState, usual: Activity) -> Look:
     )
 
 
-def _usual(voice: Voice) -> Activity:
+def _usual(sign: RankSigns) -> Activity:
     """The newest of those looks at a silent rank that say what most say."""
-    quiet = [look for look in voice.looks[-_LOOKS:] if look.at > voice.since]
-    looks = quiet or voice.looks[-1:]
+    quiet = [look for look in sign.looks[-_LOOKS:] if look.at > sign.since]
+    looks = quiet or sign.looks[-1:]
     counts = Counter(map(_kind, looks))
     most = max(counts.values())
     return next(look for look in reversed(looks) if counts[_kind(look)] == most)

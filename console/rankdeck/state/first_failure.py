@@ -2,13 +2,14 @@
 
 from dataclasses import replace
 
+from rankdeck.model.cluster import capabilities
 from rankdeck.model.ending import exit_status
 from rankdeck.model.job import Explained, FirstFailure, Launch, RankState, State
 from rankdeck.model.nodeset import fold_ranks
 from rankdeck.model.text import strip_controls
-from rankdeck.rules.ends import MANNERS, End, Manners, Role
+from rankdeck.rules.ends import LAUNCHER_ENDINGS, End, LauncherEnding, Role
 from rankdeck.rules.messages import EVERY_RANK_ALONE, believes_alone, explain, kinds_of, lone_line
-from rankdeck.rules.root_cause import FailedJob, Verdict, judge
+from rankdeck.rules.root_cause import Cause, FailedJob, judge
 from rankdeck.state.job_events import SCHEDULER, decided_failure, is_cancelled
 from rankdeck.state.record import LAST_LINES, LOST_SLACK, JobRecord, last_lines
 from rankdeck_agent.wire import LAUNCHER
@@ -108,22 +109,19 @@ def _failed_job(record: JobRecord) -> FailedJob:
             if n.gone is not None and not record.is_stopped(n.gone, n)
         ),
         names=names,
-        manners=_manners(record),
+        ending=_ending(record),
     )
 
 
-def _manners(record: JobRecord) -> Manners:
-    spec = record.plan.spec
-    if record.plan.backend == "slurm":
-        return MANNERS["slurm"]
+def _ending(record: JobRecord) -> LauncherEnding:
+    plan, spec = record.plan, record.plan.spec
+    if (spec.launch if spec else "") in capabilities(plan.backend).ends_ranks:
+        return LAUNCHER_ENDINGS[plan.backend]
     if spec is None:
-        return MANNERS[""]
-    if record.plan.backend == "kubernetes" and spec.launch is not Launch.MPI:
-        # A Job deletes its other pods about a second after one has failed.
-        return MANNERS["kubernetes"]
+        return LAUNCHER_ENDINGS[""]
     if spec.launch is Launch.MPI:
-        return MANNERS[spec.mpi.flavour]
-    return MANNERS["torchrun" if spec.launch is Launch.TORCHRUN else ""]
+        return LAUNCHER_ENDINGS[spec.mpi.flavour]
+    return LAUNCHER_ENDINGS["torchrun" if spec.launch is Launch.TORCHRUN else ""]
 
 
 def _rank_end(record: JobRecord, rank: RankState) -> End:
@@ -158,7 +156,7 @@ def _log_tail(record: JobRecord, rank: RankState) -> tuple[str, ...]:
 # ---- the answer ----------------------------------------------------------------------------
 
 
-def _in_full(record: JobRecord, verdict: Verdict) -> FirstFailure:
+def _in_full(record: JobRecord, verdict: Cause) -> FirstFailure:
     end = verdict.end
     before = _earlier(record, end)
     lines = _lines(record, end) or (before.lines if before else ())
@@ -197,7 +195,7 @@ def _lines(record: JobRecord, end: End) -> tuple[str, ...]:
     return end.lines[-LAST_LINES:] or (last_lines(log) if log else ())
 
 
-def _explained(record: JobRecord, verdict: Verdict) -> tuple[Explained, ...]:
+def _explained(record: JobRecord, verdict: Cause) -> tuple[Explained, ...]:
     end = verdict.end
     if end.what == "node":
         return (_LOST,)

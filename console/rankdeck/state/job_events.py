@@ -212,7 +212,7 @@ SUPERVISOR = "supervisor"
 """The name under which one stands that was gone before its ranks had ended."""
 
 
-def speaks(record: JobRecord, node: NodeRecord, state: RankState) -> bool:
+def reports_rank(record: JobRecord, node: NodeRecord, state: RankState) -> bool:
     """Whether the supervisor of this node reports this rank."""
     return record.plan.supervising_node(state.node) == node.name
 
@@ -223,7 +223,7 @@ def _claim(record: JobRecord, node: NodeRecord, event: NodeEvent) -> RankState |
     state = record.ranks.get(rank) if rank is not None else None
     if state is None:
         return None
-    if speaks(record, node, state):
+    if reports_rank(record, node, state):
         return state
     if state.state is State.PENDING and event.kind == "started":
         return replace(state, node=node.name)
@@ -250,7 +250,7 @@ def forget(record: JobRecord, node: NodeRecord) -> None:
     for mark in ("ready", "started"):
         record.marks.pop(mark, None)
     for rank, state in record.ranks.items():
-        if speaks(record, node, state):
+        if reports_rank(record, node, state):
             record.ranks[rank] = RankState(rank=rank, node=node.name, last_line=state.last_line)
             record.told.pop(rank, None)
     for key in [key for key in record.launchers if key[0] == node.name]:
@@ -392,7 +392,7 @@ def _closed(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
     told = record.is_stopped(event.at, node)
     well = bool(record.launchers_ok) and not told
     for rank, state in record.ranks.items():
-        if not speaks(record, node, state) or state.state.final:
+        if not reports_rank(record, node, state) or state.state.final:
             continue
         # Ranks of a launcher that ended well and wrote no record ended well with it.
         end = State.CANCELLED if told else State.DONE if well else State.FAILED

@@ -28,7 +28,7 @@ from rankdeck.rules.job_news import with_reasons
 from rankdeck.rules.messages import explain
 from rankdeck.state.first_failure import first_failure, launcher_lines
 from rankdeck.state.history import last_word
-from rankdeck.state.job_events import HANDLERS, forget, slurm_with_tasks, speaks
+from rankdeck.state.job_events import HANDLERS, forget, reports_rank, slurm_with_tasks
 from rankdeck.state.lines import RankLog, ReadPositionsOf
 from rankdeck.state.record import JobRecord, NodeRecord, listen, new_record, restored_record
 from rankdeck_agent.wire import LAUNCHER
@@ -37,8 +37,8 @@ MOST = 100_000
 """Most events of one node that are held back."""
 
 
-class Retold:
-    """Written by `Jobs` alone."""
+class RepeatedEvents:
+    """Holds back what a node tells again of a restored job, until it tells something new."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], float] = {}
@@ -71,8 +71,8 @@ class Retold:
         return self._held.pop(key)
 
 
-class Beside:
-    """Written by `Jobs` alone."""
+class Additions:
+    """What the history and notes on nodes add to the snapshots of jobs."""
 
     def __init__(self) -> None:
         self._told: dict[str, Job] = {}
@@ -227,14 +227,14 @@ class Jobs:
     def __init__(self) -> None:
         self._records: dict[str, JobRecord] = {}
         self._changed: set[str] = set()
-        self._beside = Beside()
-        self._retold = Retold()
+        self._added = Additions()
+        self._repeated = RepeatedEvents()
 
     # ---- reading and adding jobs
 
     def add(self, plan: Plan, created: float) -> Job:
         """A job that is about to be launched, or was; a replay that begins anew."""
-        self._beside.forget(plan.job)
+        self._added.forget(plan.job)
         self._records[plan.job] = new_record(plan, created)
         return self._touch(plan.job)
 
@@ -257,10 +257,10 @@ class Jobs:
         there is taken in at once, so that the job never looks younger than it is.
         """
         record = self._records[job.id] = restored_record(job)
-        self._retold.expect(job, seen or {})
-        self._beside.forget(job.id)
-        self._beside.tell(job)
-        self._beside.note(job.id, job.node_notes)
+        self._repeated.expect(job, seen or {})
+        self._added.forget(job.id)
+        self._added.tell(job)
+        self._added.note(job.id, job.node_notes)
         self._touch_record(record)
         if job.state.final:
             # Until a node tells something, there is nothing to work out anew.
@@ -271,7 +271,7 @@ class Jobs:
         """Take what another console wrote about a job that is known here."""
         if job.kept and not self._record(job.id).kept:
             self.keep(job.id)
-        if self._beside.tell(job):
+        if self._added.tell(job):
             self._touch(job.id)
 
     def only_told(self, job_id: str) -> bool:
@@ -287,7 +287,7 @@ class Jobs:
     def forget(self, job_id: str) -> None:
         """Drop a job that was removed from the history."""
         self._records.pop(job_id, None)
-        self._beside.forget(job_id)
+        self._added.forget(job_id)
         self._changed.add(job_id)
 
     def knows(self, job_id: str) -> bool:
@@ -295,7 +295,7 @@ class Jobs:
 
     def job(self, job_id: str) -> Job:
         """The job now; raises UnknownJobError."""
-        return self._beside.shown(snapshot(self._record(job_id)))
+        return self._added.shown(snapshot(self._record(job_id)))
 
     def find(self, text: str) -> Job:
         """The job of this id, the newest of this name, or the only one whose id begins so."""
@@ -317,7 +317,7 @@ class Jobs:
     def _listed(self, *, replays: bool) -> tuple[Job, ...]:
         some = (one for one in self._records.values() if bool(one.plan.replay_of) is replays)
         records = sorted(some, key=lambda record: -record.created)
-        return tuple(self._beside.shown(snapshot(record)) for record in records)
+        return tuple(self._added.shown(snapshot(record)) for record in records)
 
     def log(self, job_id: str, rank: int, node: str = "") -> RankLog:
         """Output of a rank; of LAUNCHER that of `node`, else of the first node with one."""
@@ -431,7 +431,7 @@ class Jobs:
 
     def set_node_notes(self, job_id: str, notes: tuple[NodeNote, ...]) -> None:
         """Show what happened on the job's nodes while it ran."""
-        if self._beside.note(job_id, notes):
+        if self._added.note(job_id, notes):
             self._touch(job_id)
 
     def cancelled(self, job_id: str, report: CancelReport) -> None:
@@ -459,11 +459,11 @@ class Jobs:
 
     def _apply_event(self, record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
         before = node.restored
-        for one in self._retold.due(record, node, event):
+        for one in self._repeated.due(record, node, event):
             self._take_event(record, node, one)
         told = before and not any(n.restored for n in record.nodes.values())
         if told and not record.ended:
-            self._beside.doubt(record.plan.job)
+            self._added.doubt(record.plan.job)
 
     def _take_event(self, record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
         seq = event.fields.get("seq")
@@ -496,7 +496,7 @@ def _fits(record: JobRecord, node: NodeRecord, rank: int) -> bool:
     if rank == LAUNCHER:
         return True
     state = record.ranks.get(rank)
-    return state is not None and speaks(record, node, state)
+    return state is not None and reports_rank(record, node, state)
 
 
 def _is_evidence(record: JobRecord, chunk: Chunk) -> bool:

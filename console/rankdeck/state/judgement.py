@@ -36,7 +36,7 @@ JUDGED_AGAIN = Reason(
 )
 
 
-def mute(health: Health, acks: Sequence[Ack], now: float) -> Health:
+def acknowledged(health: Health, acks: Sequence[Ack], now: float) -> Health:
     """The same reasons, the acknowledged ones marked and last; `now` is epoch seconds."""
     if not acks or not health.reasons:
         return health
@@ -72,7 +72,7 @@ WAITING = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class NewestReport:
     """The newest report of an agent."""
 
     report: HealthReport
@@ -108,7 +108,7 @@ class Judgement:
         self.acks: tuple[Ack, ...] = ()
         self.drift: tuple[Reason, ...] | None = None
         self.busy = False
-        self.told: Told | None = None
+        self.told: NewestReport | None = None
         """What the agent says; None where it is one that does not judge."""
         self.expected = expected
         self._expects = intern(fingerprint(expected))
@@ -131,9 +131,9 @@ class Judgement:
         before = self.told
         same = before is not None and not (before.remembered or remembered or report.reasons)
         if before is not None and same and _SAID(report) == _SAID(before.report):
-            self.told = Told(report, health=before.health)
+            self.told = NewestReport(report, health=before.health)
             return False
-        self.told = Told(report, remembered, health_of(report, now))
+        self.told = NewestReport(report, remembered, health_of(report, now))
         return True
 
     def hear(self, event: Event) -> None:
@@ -172,8 +172,8 @@ class Judgement:
             health = self._with_recalled(health, facts.now, heard=heard)
         health = merged(health, kubernetes, heard=heard, tried=tried)
         # Before Slurm is asked: what somebody knows of is no reason to say that it is still used.
-        health = with_slurm(mute(health, self.acks, wall), slurm, heard=heard)
-        self.health = mute(health, self.acks, wall)
+        health = with_slurm(acknowledged(health, self.acks, wall), slurm, heard=heard)
+        self.health = acknowledged(health, self.acks, wall)
 
     def _with_recalled(self, health: Health, now: float, *, heard: bool) -> Health:
         """With what stood before, as long as an agent that has just begun may not have told of it yet."""
@@ -192,7 +192,7 @@ class Judgement:
             return health
         return _with_remembered(self._recalled, JUDGED_AGAIN, health)
 
-    def _health_told(self, told: Told, facts: Facts) -> Health:
+    def _health_told(self, told: NewestReport, facts: Facts) -> Health:
         """What the agent says, with how much of it is judged by other expectations than ours."""
         counted = covered_by(told.report, facts)
         health = replace(told.health, evaluated=len(counted.judged), checks=len(counted.applicable))

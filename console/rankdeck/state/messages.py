@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class LogMessage:
     """One message. `at` is epoch seconds; `source` a node, a job or a part of Rankdeck."""
 
     at: float
@@ -20,12 +20,12 @@ class Messages(logging.Handler):
 
     def __init__(self, keep: int = 2000) -> None:
         super().__init__(logging.INFO)
-        self.records: deque[Message] = deque(maxlen=keep)
+        self.records: deque[LogMessage] = deque(maxlen=keep)
         self.total = 0
         """Messages ever received: changes exactly when there is something new."""
 
     def emit(self, record: logging.LogRecord) -> None:
         source = getattr(record, "source", record.name.rpartition(".")[2])
         text = record.getMessage().replace("\n", " · ")
-        self.records.append(Message(record.created, record.levelname.lower(), source, text))
+        self.records.append(LogMessage(record.created, record.levelname.lower(), source, text))
         self.total += 1

@@ -15,7 +15,7 @@ from rankdeck_agent.wire import METRICS, Event, HealthReport, Hello, Sample
 
 if TYPE_CHECKING:
     from rankdeck.model.schedulers import KubernetesNode, SlurmNode
-    from rankdeck.state.judgement import Judgement, Told
+    from rankdeck.state.judgement import Judgement, NewestReport
     from rankdeck_agent.rules.explain import CheckResult
     from rankdeck_agent.rules.facts import Facts
 
@@ -273,7 +273,7 @@ class NodeState:
         return self._kept_judgement
 
     @property
-    def _told(self) -> "Told | None":
+    def _told(self) -> "NewestReport | None":
         """The newest report of the agent; None where it is one that does not judge."""
         return self._kept_judgement.told if self._kept_judgement else None
 

@@ -38,7 +38,7 @@ def as_table(found: object) -> Mapping[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class RowSource:
     """A command of the agent on a host, and what it gets on stdin."""
 
     agents: Agents
@@ -48,7 +48,7 @@ class Source:
 
 
 async def watch(
-    source: Source,
+    source: RowSource,
     takes: Callable[[], Takes],
     trouble: Callable[[str], None],
     pauses: Sequence[float] = BACKOFF,
@@ -70,7 +70,7 @@ async def watch(
         await asyncio.sleep(pauses[min(max(failures, 1), len(pauses)) - 1])
 
 
-async def _once(source: Source, rows: AgentRows) -> str:
+async def _once(source: RowSource, rows: AgentRows) -> str:
     """Run it once; why it ended."""
     channel = await source.agents.open(source.host, source.command, rows.take)
     try:

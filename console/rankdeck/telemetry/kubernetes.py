@@ -18,12 +18,12 @@ from rankdeck.model.schedulers import (
     Permission,
 )
 from rankdeck.model.text import clean, fitting, flag, integer, or_null, stamp, text
-from rankdeck.remote.agent import Agents, Answer, Bundle
-from rankdeck.remote.shell import control_host, run
+from rankdeck.remote.agent import Agents, Bundle
+from rankdeck.remote.shell import ProgramResult, control_host, run
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.schedulers import KubernetesState
 from rankdeck.telemetry import agent_rows
-from rankdeck.telemetry.agent_rows import AgentRows, Source, Takes, as_table
+from rankdeck.telemetry.agent_rows import AgentRows, RowSource, Takes, as_table
 from rankdeck_agent.wire import NODE_VARIABLE
 
 log = logging.getLogger(__name__)
@@ -33,11 +33,13 @@ _MOST = 256
 _WORD, _SENTENCE = 300, 600
 
 
-class ClusterClient:
+class KubernetesClient:
     """Asks the agent on the control host; made by the session."""
 
     def __init__(self, agents: Agents, cluster: Cluster) -> None:
         self._agents, self._host = agents, control_host(cluster)
+        self.asked = cluster.can.states_rights
+        """Whether there is an API server to ask."""
         self._context = cluster.options.get("context", "")
         chosen = {key: cluster.options.get(key, "") for key in ("context", "namespace")}
         self._config = json.dumps(chosen).encode() + b"\n"
@@ -48,7 +50,7 @@ class ClusterClient:
 
     async def learn_rights(self, state: KubernetesState) -> None:
         """Ask what this user may do, where `state` does not have it yet."""
-        if state.about is not None:
+        if not self.asked or state.about is not None:
             return
         try:
             about = await self.check()
@@ -59,6 +61,8 @@ class ClusterClient:
 
     async def list(self, state: KubernetesState) -> dict[str, str]:
         """Bring the jobs there are into `state`; control host -> why they are not known, {} where they are."""
+        if not self.asked:
+            return {}
         try:
             answer = await self._ask("list")
         except NodeError as error:
@@ -79,7 +83,7 @@ class ClusterClient:
             clean(line, _WORD) for line in result.out.decode("utf-8", "replace").splitlines()
         )
 
-    async def _ask(self, verb: str) -> Answer:
+    async def _ask(self, verb: str) -> ProgramResult:
         answer = await self._agents.call(
             self._host, ("cluster", verb), self._config, limit=ASK_LIMIT
         )
@@ -88,14 +92,19 @@ class ClusterClient:
         return answer
 
     async def watch(self, fleet: Fleet, state: KubernetesState) -> None:
-        """Bring all that changes into fleet and state, until cancelled; trouble is kept there and tried again."""
+        """Bring all that changes into fleet and state, until cancelled; trouble is kept there and tried again.
+
+        Returns at once where there is no API server to ask.
+        """
+        if not self.asked:
+            return
 
         def trouble(why: str) -> None:
             state.trouble = why
             fleet.await_nodes(awaited=False)
             log.warning("%s", why, extra={"source": "kubernetes"})
 
-        source = Source(self._agents, self._host, ("cluster", "watch"), self._config)
+        source = RowSource(self._agents, self._host, ("cluster", "watch"), self._config)
         await agent_rows.watch(source, lambda: RowReader(fleet, state).takes, trouble)
 
 

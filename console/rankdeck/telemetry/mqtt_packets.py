@@ -5,7 +5,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 
-class Kind(IntEnum):
+class PacketKind(IntEnum):
     """The upper half of a packet's first byte."""
 
     CONNECT = 1
@@ -127,7 +127,7 @@ def packet_id(body: bytes, at: int = 0) -> int:
 def read_connect(first: int, body: bytes) -> Connect:
     """The CONNECT in `body`; raises VersionError for MQTT 3.1 and 5."""
     name, at = _text(body, 0)
-    if first != Kind.CONNECT << 4 or name not in ("MQTT", "MQIsdp") or at + 4 > len(body):
+    if first != PacketKind.CONNECT << 4 or name not in ("MQTT", "MQIsdp") or at + 4 > len(body):
         raise MalformedError("not a CONNECT of MQTT")
     if name != "MQTT" or body[at] != 4:
         raise VersionError(f"MQTT version byte {body[at]}; 4 (MQTT 3.1.1) is spoken here")
@@ -165,7 +165,7 @@ def read_publish(first: int, body: bytes) -> Publish:
     return Publish(topic, body[at + 2 :], 1, bool(first & 1), packet_id(body, at))
 
 
-def packet(kind: Kind, body: bytes = b"", flags: int = 0) -> bytes:
+def packet(kind: PacketKind, body: bytes = b"", flags: int = 0) -> bytes:
     """A whole packet."""
     head = bytearray((kind << 4 | flags,))
     length = len(body)
@@ -176,7 +176,7 @@ def packet(kind: Kind, body: bytes = b"", flags: int = 0) -> bytes:
     return bytes(head) + body
 
 
-_PUBACK = packet(Kind.PUBACK, bytes(2))[:2]
+_PUBACK = packet(PacketKind.PUBACK, bytes(2))[:2]
 
 
 def acknowledge(number: int) -> bytes:
@@ -186,4 +186,4 @@ def acknowledge(number: int) -> bytes:
 
 def connack(code: Refusal) -> bytes:
     """The answer to CONNECT."""
-    return packet(Kind.CONNACK, bytes((0, code)))
+    return packet(PacketKind.CONNACK, bytes((0, code)))

@@ -15,7 +15,7 @@ from selectors import EVENT_READ, DefaultSelector, SelectorKey
 from rankdeck.errors import BrokerError
 from rankdeck.model.deadlines import Deadlines
 from rankdeck.telemetry import mqtt_packets
-from rankdeck.telemetry.mqtt_packets import Connect, Kind, MalformedError, Publish, Refusal
+from rankdeck.telemetry.mqtt_packets import Connect, MalformedError, PacketKind, Publish, Refusal
 from rankdeck_agent.wire import topic as make_topic
 
 LONGEST = 1024
@@ -114,7 +114,7 @@ class Connection(asyncio.Protocol):
     def _take(self, data: bytes) -> None:
         self._heard = self._loop.time()
         try:
-            if not self._begun and data[0] != Kind.CONNECT << 4:
+            if not self._begun and data[0] != PacketKind.CONNECT << 4:
                 raise MalformedError("the first bytes are not MQTT")
             self._begun = True
             for first, body in self._framer.feed(data):
@@ -176,9 +176,9 @@ class Connection(asyncio.Protocol):
         self._burst += 1
         if self._burst == BURST:
             self._hub.hold(self)
-        if kind == Kind.PUBLISH and self.account:
+        if kind == PacketKind.PUBLISH and self.account:
             self._on_publish(mqtt_packets.read_publish(first, body))
-        elif kind == Kind.CONNECT and not self.account:
+        elif kind == PacketKind.CONNECT and not self.account:
             self._on_connect(mqtt_packets.read_connect(first, body))
         elif self.account:
             self._on_other(kind)
@@ -186,9 +186,9 @@ class Connection(asyncio.Protocol):
             raise MalformedError(f"packet {kind} out of turn")
 
     def _on_other(self, kind: int) -> None:
-        if kind == Kind.PINGREQ:
-            self._transport.write(mqtt_packets.packet(Kind.PINGRESP))
-        elif kind == Kind.DISCONNECT:
+        if kind == PacketKind.PINGREQ:
+            self._transport.write(mqtt_packets.packet(PacketKind.PINGRESP))
+        elif kind == PacketKind.DISCONNECT:
             self._will = None
             self._transport.close()
         else:
@@ -233,7 +233,7 @@ TURN = 0.01
 """Seconds of reading after which others have their turn."""
 
 
-class Drain:
+class SocketReader:
     """Calls whoever has something to read; a first word at once, further ones on the tick."""
 
     def __init__(self) -> None:
@@ -319,7 +319,7 @@ class PrivateBroker:
         self.turn = 0
         """Number of the sweeps so far."""
         self._most = most_connections(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
-        self._drain: Drain | None = None
+        self._reader: SocketReader | None = None
         self._server: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -333,7 +333,7 @@ class PrivateBroker:
             raise BrokerError(
                 f"the private broker cannot listen on {host}:{port}: {why}"
             ) from error
-        self._drain = Drain()
+        self._reader = SocketReader()
         self.port = self._server.sockets[0].getsockname()[1]
         self._timer = loop.call_later(SWEEP, self._sweep)
 
@@ -347,9 +347,9 @@ class PrivateBroker:
             self._server.close()
             await self._server.wait_closed()
             self._server = None
-        if self._drain:
-            self._drain.close()
-            self._drain = None
+        if self._reader:
+            self._reader.close()
+            self._reader = None
 
     def credential(self, node: str) -> tuple[str, str]:
         """Username and password with which the agent of `node` may publish as that node."""
@@ -380,11 +380,11 @@ class PrivateBroker:
 
     def listen(self, session: Connection, *, on: bool) -> None:
         """Call `read` of the session when there is something to read, or no longer."""
-        if self._drain is None:
+        if self._reader is None:
             return
-        self._drain.remove(session.fd)
+        self._reader.remove(session.fd)
         if on:
-            self._drain.add(session.fd, session.read)
+            self._reader.add(session.fd, session.read)
 
     def hold(self, session: Connection) -> None:
         """Read no more of the session until the next sweep, which calls its `go_on`."""

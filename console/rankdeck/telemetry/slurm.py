@@ -27,7 +27,7 @@ from rankdeck.state.fleet import Fleet
 from rankdeck.state.jobs import Jobs
 from rankdeck.state.schedulers import SlurmCluster
 from rankdeck.telemetry import agent_rows
-from rankdeck.telemetry.agent_rows import AgentRows, Source, Takes, as_table
+from rankdeck.telemetry.agent_rows import AgentRows, RowSource, Takes, as_table
 from rankdeck.telemetry.link import Telemetry, shared_config
 from rankdeck_agent.wire import topic
 
@@ -53,7 +53,7 @@ class SlurmClient:
         self._agents, self._cluster, self._fleet = agents, cluster, fleet
         self._host = cluster.options.get("login", "")
         self.state = SlurmCluster()
-        self.asked = cluster.backend == "slurm" and bool(self._host)
+        self.asked = cluster.can.queue and bool(self._host)
         """Whether Slurm can be asked: the cluster file names a login node."""
         asked = cluster.options.get("rpcs_per_minute", "")
         self._path = cluster.environment.get("PATH", "")
@@ -149,7 +149,7 @@ class SlurmClient:
             self.state.trouble = why
             log.warning("%s", why, extra={"source": "slurm"})
 
-        source = Source(self._agents, self._host, ("slurm", "watch"), self._config)
+        source = RowSource(self._agents, self._host, ("slurm", "watch"), self._config)
         await agent_rows.watch(source, lambda: takes(self._fleet, self.state), trouble)
 
     async def hear(self, telemetry: Telemetry, jobs: Jobs) -> None:
@@ -180,7 +180,7 @@ class SlurmClient:
         settings = shared_config(self._cluster, nodes, max(1.0, len(nodes) / 16))
         for config in settings["configs"]:
             config["samples"] = few
-        source = Source(
+        source = RowSource(
             self._agents,
             self._host,
             ("slurm", "hear", job.id, self._host),
@@ -196,7 +196,7 @@ class SlurmClient:
             telemetry.take(node, topic(self._cluster.name, node, kind), payload, way)
 
         def take() -> Takes:
-            messages = Messages(nodes)
+            messages = MessageParts(nodes)
             return {"beside": lambda row: messages.take(as_table(row), give)}
 
         try:
@@ -212,7 +212,7 @@ def _is_inside(job: Job) -> bool:
     return ours and job.state is State.RUNNING and all(rank.node for rank in job.ranks)
 
 
-class Messages:
+class MessageParts:
     """Joins the parts in which a node's messages come through srun; `nodes`: who may speak."""
 
     def __init__(self, nodes: Iterable[str]) -> None:

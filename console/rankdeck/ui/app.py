@@ -21,7 +21,7 @@ from rankdeck.model.health import Level
 from rankdeck.model.text import printable
 from rankdeck.ui import actions, command_actions, commands, job_actions, terminal, themes
 from rankdeck.ui.fleet_views import ViewError
-from rankdeck.ui.garbage_collection import Quiet, hold_off
+from rankdeck.ui.garbage_collection import IdleTime, stop_full_collections
 from rankdeck.ui.screens import base
 from rankdeck.ui.screens.base import PAINT, BaseScreen
 from rankdeck.ui.session_protocol import Opening, OpenSession, SessionPort
@@ -76,7 +76,7 @@ class RankdeckApp(FrameDiff):
         self._homes: dict[str, BaseScreen] = {}
         self._leaving, self._status = asyncio.Event(), 0
         self.tour = Tour()
-        self._quiet = Quiet()
+        self._idle = IdleTime()
         self._keys = KeyQueue(self)
 
     def _register_themes(self) -> None:
@@ -118,7 +118,7 @@ class RankdeckApp(FrameDiff):
 
     async def on_event(self, event: events.Event) -> None:
         if isinstance(event, events.InputEvent):
-            self._quiet.typed()
+            self._idle.typed()
         if isinstance(event, events.Key) and not event.is_forwarded:
             await self._keys.take(event, super().on_event)
         else:
@@ -158,7 +158,7 @@ class RankdeckApp(FrameDiff):
             async with self._opener() as session:
                 self.session = session
                 self.opened = True
-                self._quiet.collect()
+                self._idle.collect()
                 job_actions.show_first(self)
                 await self._leaving.wait()
         except* RankdeckError as group:
@@ -190,7 +190,7 @@ class RankdeckApp(FrameDiff):
     def _look(self) -> None:
         """What no screen looks at: questions, a terminal that reads again, a quiet moment."""
         self.pay_frame_debt()
-        self._quiet.look()
+        self._idle.look()
         question = self.session.pending_host_key
         if question is not None and question is not self._asked:
             self._asked = question
@@ -405,7 +405,7 @@ def run(
     replay: float = 0.0,
 ) -> int:
     """Run the console on this cluster, first on `job` or its replay; gives the exit status."""
-    hold_off()
+    stop_full_collections()
     app = RankdeckApp(Opening(cluster), settings)
     app.first_job, app.first_replay = job, replay
     app.open_with(open_session)

@@ -210,10 +210,10 @@ def _resume(console: "Console", text: str) -> None:
 def _drain(console: "Console", text: str) -> None:
     nodes = node_actions.targets(console)
     cluster = console.session.cluster
-    if nodes and cluster.backend == "slurm" and cluster.options.get("login"):
+    if nodes and cluster.can.queue and cluster.options.get("login"):
         node_actions.ask_service(console, "drain", nodes, text)
         return
-    lines = node_actions.drain_lines(cluster.backend, nodes, text)
+    lines = node_actions.drain_lines(cluster.can, nodes, text)
     if not lines or not nodes:
         why = "no node is marked" if not nodes else "no scheduler here takes nodes out of service"
         raise commands.CommandError(why)

@@ -59,7 +59,7 @@ TRENDS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class Overview:
     """What is told of: these nodes in this order, and these jobs; now, or at an earlier time."""
 
     fleet: Fleet
@@ -98,7 +98,7 @@ class Scene:
         return inf if self.moment is None else self.moment
 
 
-def overview(scene: Scene, room: Room, glyphs: Glyphs) -> list[Runs]:
+def overview(scene: Overview, room: Room, glyphs: Glyphs) -> list[Runs]:
     """What there is room for."""
     width, height = room
     happened = scene.events(height)
@@ -146,7 +146,7 @@ def _grid(count: int, nodes: int, room: Room) -> _Grid:
     return _Grid(rows, columns, min(width // columns, _MOST_TREND), high, bool(each))
 
 
-def trends(scene: Scene, room: Room, glyphs: Glyphs) -> list[Runs]:
+def trends(scene: Overview, room: Room, glyphs: Glyphs) -> list[Runs]:
     """Plots of all nodes together, and a line for each node where there is room; of what has numbers."""
     width, height = room
     names = [printable(node.name) for node in scene.nodes]
@@ -169,11 +169,11 @@ def trends(scene: Scene, room: Room, glyphs: Glyphs) -> list[Runs]:
     return lines
 
 
-def _is_told(scene: Scene, trend: Trend) -> bool:
+def _is_told(scene: Overview, trend: Trend) -> bool:
     return any(scene.now(node, m) is not None for node in scene.nodes for m in trend.metrics)
 
 
-def _drawn(scene: Scene, trend: Trend, grid: _Grid, glyphs: Glyphs) -> list[Runs]:
+def _drawn(scene: Overview, trend: Trend, grid: _Grid, glyphs: Glyphs) -> list[Runs]:
     """The title, the plot of all nodes together where there are several, the line of each."""
     wide = grid.cells - _NUMBER - 3
     rows = [_stretched(_series(scene, node, trend, wide), wide) for node in scene.nodes]
@@ -204,7 +204,7 @@ def _numbered(plot: Runs, trend: Trend, row: Series, role: str) -> Runs:
     return [*plot, (f" {said:>{_NUMBER}}  ", role)]
 
 
-def _series(scene: Scene, node: NodeState, trend: Trend, most: int) -> Series:
+def _series(scene: Overview, node: NodeState, trend: Trend, most: int) -> Series:
     """As many numbers for each node."""
     rows = [scene.series(node, metric, most) for metric in trend.metrics]
     return [_sum(column) for column in zip(*rows, strict=True)]
@@ -252,7 +252,7 @@ def _total(frame: FleetPicture, trend: Trend) -> float | None:
 # ---- jobs and events
 
 
-def job_lines(scene: Scene, width: int, glyphs: Glyphs) -> list[Runs]:
+def job_lines(scene: Overview, width: int, glyphs: Glyphs) -> list[Runs]:
     """The jobs that are not over, newest first; where there is none, the last one."""
     newest = sorted(scene.jobs, key=lambda job: -job.created)
     active = [job for job in newest if not job.state.final]

@@ -12,8 +12,7 @@ from rankdeck.model.health import Level
 from rankdeck.model.text import printable
 from rankdeck.state.fleet import NodeState
 from rankdeck.ui import formatting, query
-from rankdeck.ui.themes import Glyphs
-from rankdeck.ui.widgets.canvas import Runs, bar
+from rankdeck.ui.widgets.canvas import Runs
 from rankdeck_agent.rules.summary import SUMMARY, total
 from rankdeck_agent.wire import METRICS
 
@@ -139,26 +138,6 @@ def find(name: str) -> NodeColumn | None:
 def names() -> list[str]:
     """What `find` knows: titles in small letters, then all metrics."""
     return [*(k.title.lower() for k in NUMBERS if " " not in k.title), *METRICS]
-
-
-def paint_past(column: NodeColumn, value: float | None) -> Runs:
-    """The cell of this column at an earlier time."""
-    return [(formatting.NOTHING if value is None else column.say(value), "text")]
-
-
-def paint(column: NodeColumn, node: NodeState, width: int, glyphs: Glyphs) -> Runs:
-    """The cell of this column: a number, with a bar where there is room; `ERR` where reading failed."""
-    value = column.number(node)
-    if value is None:
-        failed = node.lacks(column.metric)
-        return [("ERR" if failed else formatting.NOTHING, "warn" if failed else "dim")]
-    hot = value >= column.warn
-    stale = node.health.level is Level.UNKNOWN
-    role = "dim" if stale else "warn" if hot else "text"
-    text = column.say(value).rjust(4 if column.gauge else 0)
-    if column.gauge and width > column.width:
-        return [*bar(value, width - 5, glyphs, high=column.warn), (f" {text}", role)]
-    return [(text, role)]
 
 
 @lru_cache(maxsize=8)  # asked with every look at the model

@@ -20,7 +20,7 @@ NEVER = 1 << 20
 """So many collections of the middle generation bring a full one on their own."""
 
 
-class Quiet:
+class IdleTime:
     """Knows when somebody typed, and when all was looked at last."""
 
     def __init__(
@@ -52,7 +52,7 @@ class Quiet:
         self._period = max(PERIOD, SELDOM * (self._collected - begin))
 
 
-def hold_off() -> None:
+def stop_full_collections() -> None:
     """No full collection from here on, but those that are asked for."""
     young, middle, _ = gc.get_threshold()
     gc.set_threshold(young, middle, NEVER)

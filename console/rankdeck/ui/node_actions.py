@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 from rankdeck import plugins
 from rankdeck.errors import RankdeckError
+from rankdeck.model.cluster import Capabilities
 from rankdeck.model.health import Ack, seconds_of
 from rankdeck.model.nodeset import fold
 from rankdeck.model.text import printable
@@ -289,19 +290,8 @@ async def _serve(console: "Console", order: "ServiceOrder", line: str) -> None:
     console.say(f"{named(change.nodes)}: {', '.join(states)}{said}", "ok")
 
 
-def drain_lines(backend: str, nodes: Sequence[str], why: str) -> list[str]:
+def drain_lines(can: Capabilities, nodes: Sequence[str], why: str) -> list[str]:
     """Commands that take nodes out of service, for somebody else to run. Empty where nothing schedules."""
-    names = fold(nodes)
-    if backend == "slurm":
-        reason = "".join(c if c.isalnum() or c in " .,:-_" else " " for c in why).strip()
-        return [
-            f'scontrol update nodename={names} state=drain reason="{reason or "see rankdeck"}"',
-            f"scontrol update nodename={names} state=resume   # takes it back",
-        ]
-    if backend == "kubernetes":
-        return [
-            f"kubectl cordon {' '.join(nodes)}",
-            f"kubectl drain --ignore-daemonsets {' '.join(nodes)}   # also moves what runs there",
-            f"kubectl uncordon {' '.join(nodes)}   # takes it back",
-        ]
-    return []
+    reason = "".join(c if c.isalnum() or c in " .,:-_" else " " for c in why).strip()
+    lines = can.out_of_service(nodes, reason or "see rankdeck")
+    return [*lines[:-1], *(f"{back}   # takes it back" for back in lines[-1:])]

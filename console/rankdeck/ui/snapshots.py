@@ -12,7 +12,7 @@ from rankdeck.ui import actions, formatting
 from rankdeck.ui.fleet_views import NUMBERS, NodeColumn, find
 from rankdeck.ui.query import Subject
 from rankdeck.ui.themes import Glyphs
-from rankdeck.ui.widgets.canvas import Runs, cut, sparkline
+from rankdeck.ui.widgets.canvas import Runs, bar, cut, sparkline
 
 Order = tuple[Any, ...]
 Key = Callable[[str], Order]
@@ -25,6 +25,10 @@ class Snapshot(Protocol):
 
     def level(self, name: str) -> Level: ...
     def number(self, column: NodeColumn, name: str) -> float | None: ...
+    def cell(self, column: NodeColumn, name: str, width: int, glyphs: Glyphs) -> Runs:
+        """What the table shows of a number."""
+        ...
+
     def why(self, name: str) -> str: ...
     def subject(self, name: str) -> Subject: ...
 
@@ -40,6 +44,20 @@ class Now:
 
     def number(self, column: NodeColumn, name: str) -> float | None:
         return column.number(self._nodes[name])
+
+    def cell(self, column: NodeColumn, name: str, width: int, glyphs: Glyphs) -> Runs:
+        """The number, with a bar where there is room; `ERR` where reading failed."""
+        node = self._nodes[name]
+        value = column.number(node)
+        if value is None:
+            failed = node.lacks(column.metric)
+            return [("ERR" if failed else formatting.NOTHING, "warn" if failed else "dim")]
+        stale = node.health.level is Level.UNKNOWN
+        role = "dim" if stale else "warn" if value >= column.warn else "text"
+        text = column.say(value).rjust(4 if column.gauge else 0)
+        if column.gauge and width > column.width:
+            return [*bar(value, width - 5, glyphs, high=column.warn), (f" {text}", role)]
+        return [(text, role)]
 
     def why(self, name: str) -> str:
         return formatting.why(self._nodes[name])
@@ -62,6 +80,11 @@ class Then:
         if column.metric not in PICTURED:
             return None
         return self.frame.number(self._places[name], column.metric)
+
+    def cell(self, column: NodeColumn, name: str, width: int, glyphs: Glyphs) -> Runs:
+        del width, glyphs
+        value = self.number(column, name)
+        return [(formatting.NOTHING if value is None else column.say(value), "text")]
 
     def why(self, name: str) -> str:
         reasons = self._reasons(name)

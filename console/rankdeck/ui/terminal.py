@@ -213,7 +213,7 @@ Piece = tuple[int, int, Iterable[Segment]]
 """Column, line, what is painted there."""
 
 
-class Picture:
+class TerminalPicture:
     """What the terminal shows now, as far as we know."""
 
     def __init__(self, width: int, height: int) -> None:
@@ -367,7 +367,7 @@ class FrameDiff(App[int]):
     """An App whose terminal gets differences only, and that never waits for a terminal."""
 
     frame_diff = True
-    _frame: Picture | None = None
+    _frame: TerminalPicture | None = None
     _owed = False
     """Frames were dropped: everything has to be painted again."""
     _shown_cursor: tuple[int, int] | None = None
@@ -440,7 +440,7 @@ class FrameDiff(App[int]):
             width,
             height,
         ):
-            self._frame = Picture(width, height)
+            self._frame = TerminalPicture(width, height)
         name = self.console.color_system
         text = self._frame.update(_pieces(update), COLOR_SYSTEMS[name] if name else None)
         cursor = self.screen.outer_size.clamp_offset(self.cursor_position)

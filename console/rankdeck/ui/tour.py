@@ -12,7 +12,7 @@ ENDED = "the tour is over"
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class OnScreen:
     """What is on the screen, as far as the tour looks at it."""
 
     screen: str
@@ -23,7 +23,7 @@ class Sight:
     """The job has ended, and it is known who failed first."""
 
 
-def _is(**wanted: object) -> Callable[[Sight], bool]:
+def _is(**wanted: object) -> Callable[[OnScreen], bool]:
     return lambda seen: all(getattr(seen, name) == value for name, value in wanted.items())
 
 
@@ -33,7 +33,7 @@ class TourStep:
 
     do: str
     why: str
-    is_done: Callable[[Sight], bool]
+    is_done: Callable[[OnScreen], bool]
 
 
 STEPS = (
@@ -61,7 +61,7 @@ class Tour:
         """Begin at the first step, or end it."""
         self.place = 0 if self.place is None else None
 
-    def look(self, seen: Sight) -> bool:
+    def look(self, seen: OnScreen) -> bool:
         """Go on to the next step where this one is done; whether that was the last."""
         if self.place is None or not STEPS[self.place].is_done(seen):
             return False

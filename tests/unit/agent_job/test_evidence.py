@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rankdeck_agent.job.evidence import KernelLog, KillCounter, Kills, Witness
+from rankdeck_agent.job.evidence import EndEvidence, KernelLog, KillCounter, Kills
 from rankdeck_agent.job.folder import UNKNOWN, RunFolder, exact_outcome, outcome
 from rankdeck_agent.job.processes import Process
 
@@ -22,7 +22,7 @@ def process(pid: int, parent: int) -> Process:
 class Node:
     """A witness with a kernel log and a counter of kills that are the test's own."""
 
-    witness: Witness
+    witness: EndEvidence
     say: Callable[[str], None]
     counter: Path
 
@@ -45,7 +45,7 @@ def node(tmp_path: Path) -> Iterator[Node]:
     counter.write_text("oom_kill 7\n")
     reading, writing = os.pipe2(os.O_DIRECT | os.O_NONBLOCK)
     kernel, kills = KernelLog(reading), Kills([KillCounter(counter, "kills: {}")])
-    witness = Witness(RunFolder(tmp_path, "j", "n"), kernel, kills)
+    witness = EndEvidence(RunFolder(tmp_path, "j", "n"), kernel, kills)
     say = lambda line: os.write(writing, f"6,1,1,-;{line}\n".encode())  # noqa: E731
     yield Node(witness, say, counter)
     os.close(reading)

@@ -13,7 +13,7 @@ from textual.widget import Widget
 from rankdeck.config.safe_files import write_new
 from rankdeck.ui import actions, commands, formatting, query
 from rankdeck.ui.snapshots import step
-from rankdeck.ui.tour import OVER, Sight
+from rankdeck.ui.tour import OVER, OnScreen
 from rankdeck.ui.widgets.bars import FilterBar, KeyBar, TopBar, TourBar
 from rankdeck.ui.widgets.canvas import Runs, TextPage
 from rankdeck.ui.widgets.input import Prompt
@@ -182,9 +182,9 @@ class BaseScreen(Screen[None], inherit_bindings=False):
                 self.say(OVER, "ok")
             self.tour_bar.show(self.console.tour.place)
 
-    def sight(self) -> Sight:
+    def sight(self) -> OnScreen:
         """What is on the screen, for the tour."""
-        return Sight(self.screen_name, self.list_filter.text)
+        return OnScreen(self.screen_name, self.list_filter.text)
 
     def say(self, text: str, role: str = "text") -> None:
         """Show a sentence in the place of the keys."""

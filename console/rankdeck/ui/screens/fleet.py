@@ -116,7 +116,7 @@ class FleetScreen(BaseScreen):
             Column(
                 c.title,
                 c.width + (fleet_views.BAR + 1 if wide and c.gauge else 0),
-                lambda row, width, c=c: self._cell(c, row, width),
+                lambda row, width, c=c: self._instant.cell(c, row, width, self.console.glyphs),
                 right=True,
                 keep=c.keep,
             )
@@ -180,11 +180,6 @@ class FleetScreen(BaseScreen):
         known = self._told.keys() | fleet_views.ALWAYS if self._told else frozenset[str]()
         told = [c for c in fleet_views.NUMBERS if c.metric in known]
         return [c for c in chosen if c] or told or fleet_views.NUMBERS
-
-    def _cell(self, column: fleet_views.NodeColumn, row: str, width: int) -> Runs:
-        if isinstance(self._instant, Then):
-            return fleet_views.paint_past(column, self._instant.number(column, row))
-        return fleet_views.paint(column, self._states[row], width, self.console.glyphs)
 
     def _state(self, row: str) -> Runs:
         level = self._instant.level(row)
@@ -257,10 +252,10 @@ class FleetScreen(BaseScreen):
             return  # not laid out yet
         self._overview_due = False
         # What is known of jobs is not loaded before the first picture.
-        from rankdeck.ui.fleet_overview import Scene, overview
+        from rankdeck.ui.fleet_overview import Overview, overview
 
         nodes = tuple(self._states[name] for name in self.table.rows)
-        scene = Scene(
+        scene = Overview(
             session.fleet, nodes, session.jobs.all(), len(session.others()), self.console.moment
         )
         self.overview.show(overview(scene, size, self.console.glyphs))

@@ -49,7 +49,7 @@ class InspectScreen(BaseScreen):
 
     def tick(self) -> None:
         if self._found is not None:
-            self.page.show(lens_lines(self._found, self.size.width))
+            self.page.show(inspect_lines(self._found, self.size.width))
         else:
             looking = f" looking at every rank of {printable(self.job_id)} …"
             self.page.show([[(looking, "dim")]])
@@ -58,7 +58,7 @@ class InspectScreen(BaseScreen):
         if self._found is None:
             self.refuse("nothing was found yet")
             return
-        lines = lens_lines(self._found, self.size.width)
+        lines = inspect_lines(self._found, self.size.width)
         told = "\n".join("".join(text for text, _ in line).rstrip() for line in lines)
         self.console.copy(told, "where every rank is")
 
@@ -78,7 +78,7 @@ class InspectScreen(BaseScreen):
         self.refresh_now()
 
 
-def lens_lines(found: Inspection, width: int) -> list[Runs]:
+def inspect_lines(found: Inspection, width: int) -> list[Runs]:
     """The answer, then each place with its ranks and its stack, the odd ones first."""
     lines: list[Runs] = [
         [

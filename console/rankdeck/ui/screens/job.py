@@ -19,7 +19,7 @@ from rankdeck.ui import actions, formatting, job_actions, node_actions
 from rankdeck.ui.screens.base import BaseScreen
 from rankdeck.ui.screens.job_head import JobHead, description, head_lines
 from rankdeck.ui.themes import worst
-from rankdeck.ui.tour import Sight
+from rankdeck.ui.tour import OnScreen
 from rankdeck.ui.views.base import JobView, Scene
 from rankdeck.ui.views.collapsed import CollapsedView, DiffView
 from rankdeck.ui.views.logs import MergedView, OneView
@@ -75,10 +75,10 @@ class JobScreen(BaseScreen):
 
     # ---- painting
 
-    def sight(self) -> Sight:
+    def sight(self) -> OnScreen:
         job = self.job
         failed = job is not None and job.state.final and job.first_failure is not None
-        return Sight(self.screen_name, view=self.now.name, failed=failed)
+        return OnScreen(self.screen_name, view=self.now.name, failed=failed)
 
     def wanted_nodes(self) -> frozenset[str] | None:
         return frozenset(self.job.nodes) if self.job else frozenset()

@@ -119,8 +119,8 @@ def head_lines(job: Job, mark: Mark, size: Size, before: Job | None = None) -> l
 
 
 def _owner_lines(job: Job, *, roomy: bool) -> list[Runs]:
-    """Whose Slurm job it is and where its output goes, of one that Rankdeck did not submit."""
-    if not roomy or job.plan.backend != "slurm" or not job.plan.owner:
+    """Whose job it is and where its output goes, of one that Rankdeck did not submit."""
+    if not roomy or not job.plan.owner:
         return []
     owner, files = printable(job.plan.owner), printable(job.plan.text)
     return [[(f" {owner}", "accent"), (f"  {files}", "dim")]]

@@ -322,12 +322,11 @@ def partition_runs(one: SlurmPartition) -> Runs:
 
 def _listed(one: KubernetesJob | SlurmJob) -> Job:
     """A row for a job that is only listed."""
-    backend = "slurm" if isinstance(one, SlurmJob) else "kubernetes"
     plan = Plan(
         job=one.place,
         name=one.name,
         cluster="",
-        backend=backend,
+        backend=one.backend,
         nodes=(),
         owner=one.whose,
         text=one.end_words if isinstance(one, SlurmJob) else "",

@@ -7,7 +7,7 @@ from textual.widget import Widget
 
 from rankdeck.model.health import Level
 from rankdeck.model.text import printable
-from rankdeck.state.messages import Message
+from rankdeck.state.messages import LogMessage
 from rankdeck.ui import formatting
 from rankdeck.ui.screens.base import BaseScreen, ListFilter, no_match
 from rankdeck.ui.screens.modals import row_lines
@@ -30,7 +30,7 @@ class MessagesScreen(BaseScreen):
 
     def __init__(self) -> None:
         super().__init__()
-        self._rows: dict[str, Message] = {}
+        self._rows: dict[str, LogMessage] = {}
         self._seen: tuple[object, ...] = ()
         self.list_filter = ListFilter(self, "words", self.tick, language=False)
         self.table = VTable(self._columns(), empty=NOTHING, on_top=True)
@@ -86,5 +86,5 @@ class MessagesScreen(BaseScreen):
             self.console.copy(f"{printable(one.source)}  {printable(one.text)}", "this message")
 
 
-def _words(one: Message) -> str:
+def _words(one: LogMessage) -> str:
     return f"{one.source} {one.text}".lower()

@@ -12,6 +12,7 @@ from textual.containers import Vertical
 from textual.screen import ModalScreen
 
 from rankdeck.errors import HistoryError, HostKeyError, UntrustedError
+from rankdeck.model.cluster import capabilities
 from rankdeck.model.health import Ack, Level, seconds_of
 from rankdeck.model.nodeset import fold, fold_ranks
 from rankdeck.model.text import printable
@@ -104,14 +105,9 @@ def row_lines(cells: Sequence[tuple[str, str]]) -> list[Runs]:
     ]
 
 
-_SEARCHED = ("every node is searched", "for processes of the job that are left.")
-_PROOFS = {"slurm": ("Slurm is asked", "whether the job is over (scancel, run as you).")}
-"""Backend -> how a cancel proves itself there, on two lines."""
-
-
 def cancel_question(job: "Job", tasks: Sequence[int] = ()) -> Question:
     """Whether to end this job, or these tasks of an array."""
-    how, proof = _PROOFS.get(job.plan.backend, _SEARCHED)
+    how, proof = capabilities(job.plan.backend).proof
     running = sum(not rank.state.final for rank in job.ranks)
     which = fold_ranks(tasks) if tasks else f"{running} of {len(job.ranks)} not ended"
     lines: list[Runs] = [

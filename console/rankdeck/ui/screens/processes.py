@@ -30,7 +30,7 @@ ASK = "signal "
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ProcessLine:
     """A row of the table: a process, or a rank with all of its processes."""
 
     name: str
@@ -67,7 +67,7 @@ class ProcessesScreen(BaseScreen):
         super().__init__()
         self._looked_at, self._job_id = tuple(nodes), job_id
         self._found: FoundProcesses | None = None
-        self._lines: dict[str, Line] = {}
+        self._lines: dict[str, ProcessLine] = {}
         self._unlike: dict[str, frozenset[str]] = {}
         self._counts: deque[Counts] = deque(maxlen=COUNTED)
         self._next = 0.0
@@ -147,7 +147,7 @@ class ProcessesScreen(BaseScreen):
         self.table.empty = no_match("process")
         self._arrange()
 
-    def _rank_line(self, rank: RankState, use: RankUse) -> Line:
+    def _rank_line(self, rank: RankState, use: RankUse) -> ProcessLine:
         silent = None
         if not rank.state.final and (heard := rank.heard or rank.started):
             silent = formatting.since(heard)
@@ -169,7 +169,7 @@ class ProcessesScreen(BaseScreen):
             "RANK": float(rank.rank), "CPU": percent, "RSS": use.rss, "USE": busy, "GMEM": use.gpu_memory,
             "POWER": power, "I/O": use.traffic, "LINES": float(rank.lines), "LINES/S": lines, "STEP": step, "S/STEP": took, "SILENT": silent,
         }  # fmt: skip
-        return Line(str(rank.rank), rank.node, use.processes, cells, _known(told))
+        return ProcessLine(str(rank.rank), rank.node, use.processes, cells, _known(told))
 
     def _pace(self, rank: int) -> tuple[float | None, float | None]:
         """The newest step of this rank and the seconds that one takes, by the lines that are here."""
@@ -347,7 +347,7 @@ RANK_COLUMNS = (
 )  # fmt: skip
 
 
-def _process_line(one: NodeProcess) -> Line:
+def _process_line(one: NodeProcess) -> ProcessLine:
     cells = {
         "NODE": printable(one.node), "PID": str(one.pid), "USER": one.user, "STATE": one.state,
         "CPU": formatting.percent(100 * one.cpu), "RSS": formatting.size(one.rss), "GPU": ",".join(one.gpus),
@@ -358,14 +358,14 @@ def _process_line(one: NodeProcess) -> Line:
         "PID": float(one.pid), "CPU": one.cpu, "RSS": one.rss, "GMEM": one.gpu_memory if one.gpus else None,
         "I/O": one.traffic, "RANK": one.rank,
     }  # fmt: skip
-    return Line(f"{one.node} {one.pid} {one.start}", one.node, (one,), cells, _known(told))
+    return ProcessLine(f"{one.node} {one.pid} {one.start}", one.node, (one,), cells, _known(told))
 
 
 def _known(told: Mapping[str, float | None]) -> dict[str, float]:
     return {title: float(value) for title, value in told.items() if value is not None}
 
 
-def _odd_cells(lines: Sequence[Line]) -> dict[str, frozenset[str]]:
+def _odd_cells(lines: Sequence[ProcessLine]) -> dict[str, frozenset[str]]:
     numbers = {
         title: {one.name: one.numbers[title] for one in lines if title in one.numbers}
         for title in ODD
@@ -373,7 +373,7 @@ def _odd_cells(lines: Sequence[Line]) -> dict[str, frozenset[str]]:
     return {title: odd_ones(numbers[title], least) for title, least in ODD.items()}
 
 
-def _matches(line: Line, words: Sequence[str]) -> bool:
+def _matches(line: ProcessLine, words: Sequence[str]) -> bool:
     text = " ".join(line.cells.values()).lower()
     return all(word in text for word in words)
 

@@ -96,7 +96,8 @@ class LogWall(Canvas, can_focus=True):
         super().__init__(id=id)
         self._panes: tuple[Pane, ...] = ()
         self._boxes: tuple[Box, ...] = ()
-        self._versions: list[tuple[object, ...]] = []
+        self._versions: list[tuple[object, ...]] | None = None
+        """Of the panes as they were laid out; None: they have to be laid out anew."""
         self._tails: tuple[list[Line], ...] = ()
         """The lines of each pane."""
         self.at = 0
@@ -105,20 +106,21 @@ class LogWall(Canvas, can_focus=True):
     def show(self, panes: Sequence[Pane]) -> None:
         """These panes; repaints where something is new."""
         versions = [pane.version for pane in panes]
-        if versions == self._versions and len(panes) == len(self._panes):
+        if versions == self._versions:
             return
         if len(panes) != len(self._panes):
             self.at = min(self.at, max(len(panes) - 1, 0))
         self._panes, self._versions = tuple(panes), versions
-        self.repaint()
-
-    def repaint(self) -> None:
-        """Lay out and paint all anew."""
         self._boxes = boxes(len(self._panes), *self.size)
         # One line more than fits: the time since the line before needs it.
         shown = zip(self._panes, self._boxes, strict=False)
         self._tails = tuple(tail(pane.log, box.height) for pane, box in shown)
         self.refresh()
+
+    def repaint(self) -> None:
+        """Lay out and paint all anew."""
+        self._versions = None
+        self.show(self._panes)
 
     @property
     def rank(self) -> int | None:
