@@ -8,7 +8,7 @@ from statistics import NormalDist, median
 from typing import NamedTuple
 
 from rankdeck.acceptance.recipe import Status
-from rankdeck.model.acceptance import Stage
+from rankdeck.model.acceptance import Result, Stage
 
 
 class Answer(StrEnum):
@@ -270,7 +270,7 @@ def _majority(values: Iterable[str]) -> tuple[str, int]:
     return max(counts.items(), key=lambda item: (item[1], item[0]))
 
 
-def failure(failed: Iterable[Measurement]) -> Answer:
+def failure(failed: Iterable[Measurement | Result]) -> Answer:
     """The answer of failed runs, by what was said of each: one with wrong values is enough."""
     wrong = any(Answer.WRONG_VALUES in one.text for one in failed)
     return Answer.WRONG_VALUES if wrong else Answer.FAILED

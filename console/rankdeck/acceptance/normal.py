@@ -45,7 +45,10 @@ def read_plan(text: str) -> RunPlan:
             recipe: {node: tuple(ports) for node, ports in of.items()}
             for recipe, of in found.pop("rails", {}).items()
         }
-        return RunPlan(**found, nodes=nodes, notes=notes, stages=stages, rails=rails)
+        busy = tuple(found.pop("include_busy", ()))
+        return RunPlan(
+            **found, nodes=nodes, notes=notes, stages=stages, rails=rails, include_busy=busy
+        )
     except (KeyError, TypeError) as error:
         raise ValueError(f"not the plan of a run: {error}") from error
 

@@ -137,7 +137,8 @@ def _single(
     for one in results:
         if one.stage is Stage.SINGLE and one.outcome in _DONE:
             alike[one.recipe, kinds.get(one.sender, "")].append(one)
-    for (recipe, _), some in alike.items():
+    for (recipe, _), repeats in alike.items():
+        some = _of_repeats(repeats)
         for one in some:
             answer, verdict = _single_answer(one, recipe, some, odd)
             answers[one.sender].append(answer)
@@ -145,6 +146,22 @@ def _single(
             if answer in (Answer.NOT_MEASURED, Answer.REFUSED):
                 notes.append(f"{one.sender}: {recipe} was {answer}: {one.text}")
     return verdicts, answers, notes
+
+
+def _of_repeats(results: Iterable[Result]) -> list[Result]:
+    """One a node, where it was measured again: the best value, else the newest of which something was learned.
+
+    A wrong value stays, whatever came after it.
+    """
+    found: dict[str, Result] = {}
+    for one in sorted(results, key=lambda one: one.repeat):
+        before = found.setdefault(one.sender, one)
+        wrong = before.outcome is Outcome.FAILED and failure((before,)) is Answer.WRONG_VALUES
+        worse = before.value is not None and one.value is not None and one.value < before.value
+        lost = one.outcome not in _LEARNED and before.outcome in _LEARNED
+        if not (wrong or worse or lost):
+            found[one.sender] = one
+    return list(found.values())
 
 
 def _single_answer(
