@@ -311,6 +311,18 @@ def test_a_pair_and_a_node_measured_again_enter_a_run_that_was_kept(site: Site, 
     asyncio.run(all_of_it())
 
 
+def test_a_test_without_direction_is_measured_again_as_it_was(site: Site) -> None:
+    runner, _ = site.runner(full)
+    before = Result(stage=Stage.PAIRS, recipe="mpi4py.bench", sender="n1", receiver="n2")
+    runner.take([before])
+
+    runner.again(("n2", "n1"), "mpi4py.bench", 1)
+    runner.again(("n4", "n3"), "mpi4py.bench", 1)
+
+    works = [work for place in runner._wanted for work in place]
+    assert [work.runs[0][:2] for work in works] == [("n1", "n2"), ("n4", "n3")]
+
+
 def test_busy_nodes_are_not_measured_again_unless_the_run_was_to_measure_them(
     site: Site, tmp_path
 ) -> None:

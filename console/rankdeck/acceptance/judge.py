@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from rankdeck.acceptance.intermittent import broken, flaws, unsteady
+from rankdeck.acceptance.intermittent import broken, flaws, losing, unsteady
 from rankdeck.acceptance.leaves import (
     LeafFault,
     Leaves,
@@ -112,7 +112,7 @@ def judge(done: Iterable[Measurement], context: Context) -> Judgement:
     ends, open_sides, cleared = _ends(facts, suspects)
     pairs, open_paths = _pairs(facts, suspects.paths)
     now_and_then = broken(facts, ends)
-    verdicts = (
+    slow = (
         *_configuration(facts),
         *_fast_pair(facts),
         *leaf_verdicts,
@@ -122,6 +122,8 @@ def judge(done: Iterable[Measurement], context: Context) -> Judgement:
         *now_and_then.verdicts,
         *unsteady(facts),
     )
+    lossy, some_lost = losing(facts, {node for one in slow for node in one.nodes})
+    verdicts = (*slow, *lossy)
     return Judgement(
         verdicts=verdicts,
         open=Suspects(
@@ -130,7 +132,7 @@ def judge(done: Iterable[Measurement], context: Context) -> Judgement:
         nodes=_answers(facts, verdicts),
         populations=facts.populations,
         leaves=context.leaves or find_leaves(facts.slow, full),
-        notes=(*_cleared(cleared), *now_and_then.notes, *_notes(facts)),
+        notes=(*_cleared(cleared), *now_and_then.notes, *some_lost, *_notes(facts)),
         flaws=flaws(facts),
         hardware=context.hardware,
         narrow=_crossing_slower(facts) and any(not one.answer.accepted for one in leaf_verdicts),
@@ -463,7 +465,7 @@ def _judge_few(facts: Facts) -> Judgement:
     )
     return Judgement(
         verdicts=verdicts, open=Suspects(paths=once), nodes=_answers(facts, verdicts), populations=facts.populations,
-        notes=("fewer than four nodes: judged by ceiling, by the two directions, and by what only a third node exceeds by half",), flaws=flaws(facts),
+        notes=(*losing(facts, set())[1], "fewer than four nodes: judged by ceiling, by the two directions, and by what only a third node exceeds by half",), flaws=flaws(facts),
     )  # fmt: skip
 
 

@@ -253,7 +253,7 @@ def _unmeasured(results: Sequence[Result]) -> tuple[Verdict, ...]:
             parts[stage, one.recipe].setdefault(_subject(one), []).append(one)
     found: list[Verdict] = []
     for (_, recipe), subjects in parts.items():
-        lost = {name: some[-1] for name, some in subjects.items() if _is_lost(some)}
+        lost = {name: _why(some) for name, some in subjects.items() if _is_lost(some)}
         nodes = _unreached(lost.values(), len(heard))
         found += [_unreached_node(recipe, node, lost.values(), results) for node in nodes]
         found += [_lost(recipe, lost)] if lost and not nodes else []
@@ -310,11 +310,26 @@ def _subject(one: Result) -> str:
 
 def _lost(recipe: str, lost: Mapping[str, Result]) -> Verdict:
     names = f"{', '.join(list(lost)[:4])}" + (f" and {len(lost) - 4} more" if len(lost) > 4 else "")
-    first = next(iter(lost.values()))
+    first = _why(tuple(lost.values())[::-1])
     answer = Answer.REFUSED if first.outcome is Outcome.REFUSED else Answer.NOT_MEASURED
     kind = Kind.SCALE if first.group else Kind.PAIR
-    text = f"{names}: {recipe} was {answer.value}: {first.text}"
+    text = f"{names}: {recipe} was {answer.value}: {first.text}{_unheard(first)}"
     return Verdict(kind=kind, subject=names, answer=answer, sentence=text)
+
+
+_UNHEARD = ("timed out", "No route to host", "Network is unreachable", "Host is unreachable")
+
+
+def _unheard(one: Result) -> str:
+    """Of a pair whose packets nobody answers."""
+    if not one.receiver or not any(words in one.text for words in _UNHEARD):
+        return ""
+    return ". These nodes reach others: a firewall, an access list or a route between the two"
+
+
+def _why(some: Sequence[Result]) -> Result:
+    """The one that says most: that nobody answered, else the last one."""
+    return next((one for one in some if _unheard(one)), some[-1])
 
 
 # ---- nodes

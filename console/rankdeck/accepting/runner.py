@@ -100,11 +100,15 @@ class Runner:
         if len(nodes) == 1:
             self._wanted.append([self._alone_again(nodes[0], recipe)])
             return
-        pair = (nodes[0], nodes[1])
+        pair, directed = (nodes[0], nodes[1]), find(recipe).traits.directed
+        met = {(one.sender, one.receiver) for one in self.results.values() if one.recipe == recipe}
+        if not directed and pair not in met and pair[::-1] in met:
+            # One cell has both ways: what is measured again belongs to it.
+            pair = (nodes[1], nodes[0])
         number = (
             1 + max((one.round for one in self.results.values()), default=0) + len(self._wanted)
         )
-        ways = both_ways if find(recipe).traits.directed else one_way
+        ways = both_ways if directed else one_way
         runs = ways(
             pair, repeats, len(next(iter(self._ground.rails.get(recipe, {}).values()), ("",)))
         )
