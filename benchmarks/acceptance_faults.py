@@ -97,6 +97,12 @@ def _pair(a: str, b: str) -> set[str]:
     return {f"{a}→{b}", f"{a}–{b}", f"{b}–{a}"}
 
 
+def _ways(a: str, b: str) -> set[str]:
+    """Both directions of a pair of which nothing was learned."""
+    return {f"{a}→{b}, {b}→{a}", f"{b}→{a}, {a}→{b}"}
+
+
+_UNHEARD = ("Connection timed out", "a firewall, an access list or a route between the two")
 _WHOLE_NODE = ("{a} reaches", "with 7 of 7 partners", "its NIC, slot, CPU or clocks")
 FAULTS: Mapping[str, Fault] = {
     "none": Fault(plant=lambda lab, _a, _b: planted(lab)),
@@ -120,6 +126,16 @@ FAULTS: Mapping[str, Fault] = {
     "twice": Fault(
         plant=lambda lab, _a, _b: planted(lab), twice=True,
         elsewhere=lambda run, _: list(run["left_out"]) == ["n9"] and "the same machine as" in run["left_out"]["n9"],
+    ),
+    "loss": Fault(
+        plant=lambda lab, a, _: planted(lab, ("loses", a, "0.01")), subjects=_node, bad=lambda a: [a],
+        words=("{a} receives at full speed, but", "of the packets are lost and sent again", "of 7 partners"),
+    ),
+    "blocked": Fault(
+        plant=lambda lab, a, b: planted(lab, ("blocked", a, b), ("blocked", b, a)), subjects=_ways, words=_UNHEARD,
+    ),
+    "blocked-one-way": Fault(
+        plant=lambda lab, a, b: planted(lab, ("blocked", a, b)), subjects=_ways, words=_UNHEARD,
     ),
     "hang": Fault(plant=_hangs, subjects=_pair, words=("fails", "hung")),
 }  # fmt: skip

@@ -58,12 +58,20 @@ def accept(lab: ShapedLab, *words: str) -> tuple[int, dict]:
         ),
         ((("path", "n1", "n4", "40mbit"),), [], ["n1→n4 at", "twice", "one path between them"]),
         (
+            (("loses", "n3", "0.01"),),
+            ["n3"],
+            [
+                "n3 receives at full speed, but",
+                "lost and sent again (others 0 %) with 3 of 3 partners",
+            ],
+        ),
+        (
             (("sends", "n4", "85mbit"), ("receives", "n4", "85mbit")),
             ["n4"],
             ["n4 reaches", "with 3 of 3 partners", "its NIC, slot, CPU or clocks"],
         ),
     ],
-    ids=["healthy", "sends", "half", "path", "15-percent"],
+    ids=["healthy", "sends", "half", "path", "loses", "15-percent"],
 )
 def test_what_is_planted_is_named_and_nothing_else(shaped: ShapedLab, fault, bad, words) -> None:
     with planted(shaped, *fault):
@@ -77,6 +85,23 @@ def test_what_is_planted_is_named_and_nothing_else(shaped: ShapedLab, fault, bad
         len({one["round"] for one in run["results"] if one["stage"] == "pairs"}) == len(NODES) - 1
     )
     assert all(Path(one["raw"]).is_file() for one in run["results"] if one["outcome"] == "measured")
+
+
+def test_a_pair_that_is_blocked_in_one_direction_is_named_and_not_accepted(
+    shaped: ShapedLab,
+) -> None:
+    with planted(shaped, ("blocked", "n1", "n4")):
+        code, run = accept(shaped)
+
+    (verdict,) = run["verdicts"]
+    assert set(verdict["subject"].split(", ")) == {"n1→n4", "n4→n1"}
+    for words in (
+        "was not measured",
+        "Connection timed out",
+        "a firewall, an access list or a route",
+    ):
+        assert words in verdict["sentence"]
+    assert (code, run["bad"]) == (2, [])
 
 
 def test_what_moved_since_the_declared_run_is_named_also_where_that_was_carried_to(

@@ -3,13 +3,24 @@
 import asyncio
 import re
 from collections.abc import Callable, Iterable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 from json import dumps
 
+from rankdeck.acceptance.gate import PROGRAM
 from rankdeck.acceptance.work import FILE, MARK
 from rankdeck.backends.plans import plan_job
 from rankdeck.model.cluster import Cluster
-from rankdeck.model.job import CancelReport, Chunk, Followed, Job, JobSpec, RemainingProcess, State
+from rankdeck.model.job import (
+    CancelReport,
+    Chunk,
+    Followed,
+    Job,
+    JobSpec,
+    NodeEvent,
+    RemainingProcess,
+    State,
+)
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.jobs import Jobs
 
@@ -20,7 +31,7 @@ Speed = Callable[[str, str], float | None]
 
 @dataclass
 class SimulatedMeans:
-    """Implements `Means` and `Follows`: every job ends at once, unless a pair of it hangs."""
+    """Implements what acceptance needs of a session: every job ends at once, unless a pair of it hangs."""
 
     cluster: Cluster
     speed: Speed
@@ -31,6 +42,8 @@ class SimulatedMeans:
     jobs: Jobs = field(default_factory=Jobs)
     launched: list[JobSpec] = field(default_factory=list)
     cancelled: list[str] = field(default_factory=list)
+    busy: dict[str, float] = field(default_factory=dict)
+    """Node -> share of its cores in use, as it says when it is asked; others have none."""
     after: Callable[[int], None] = lambda _: None
     """Called with the number of jobs launched so far."""
 
@@ -42,6 +55,15 @@ class SimulatedMeans:
     @property
     def following(self) -> "SimulatedMeans":
         return self
+
+    async def find_running(self, limit: float = 0.0) -> dict[str, str]:
+        return {}
+
+    def starting_often(self) -> AbstractAsyncContextManager[None]:
+        return nullcontext()
+
+    def excluded(self) -> dict[str, str]:
+        return {}
 
     async def launch(self, spec: JobSpec, *, anywhere: bool = False) -> str:
         assert anywhere
@@ -63,6 +85,10 @@ class SimulatedMeans:
     async def finished(self, job_id: str) -> Job:
         if job_id in self._hung:
             await asyncio.Event().wait()
+        for rank in self.jobs.job(job_id).ranks:
+            for seq, kind in enumerate(("exited", "closed")):
+                more = {"seq": seq, "rank": rank.rank, "code": 0}
+                self.jobs.apply(NodeEvent(job_id, rank.node, kind, 2.0, more))
         return self.jobs.job(job_id)
 
     async def cancel(self, job_id: str, grace: float | None = None) -> CancelReport:
@@ -74,6 +100,8 @@ class SimulatedMeans:
 
     def _outputs(self, job_id: str, spec: JobSpec) -> list[str]:
         """What both ranks write; from the step that hangs on, nothing."""
+        if PROGRAM in spec.files:
+            return [_facts(node, self.busy.get(node, 0.0)) for node in spec.on]
         texts = ["", ""]
         sections = re.split(r"^[01]\)\n", spec.files[FILE], flags=re.MULTILINE)[1:]
         asks = sorted(
@@ -90,6 +118,12 @@ class SimulatedMeans:
                 break
             texts[rank] += f"{_iperf3(speed)}\n{MARK} end {number} 0 100.00 101.00\n"
         return texts
+
+
+def _facts(node: str, busy: float) -> str:
+    """What a node says of itself."""
+    said = {"hostname": node, "machine": node, "boot": node, "busy": busy, "programs": ["iperf3"]}
+    return f"#rankdeck-facts {dumps(said)}\n"
 
 
 def _iperf3(gbps: float) -> str:

@@ -1,7 +1,7 @@
 """Acceptance runs as a front end gets them, made by the real judge of planted speeds."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from rankdeck.acceptance.judge import judge
@@ -12,6 +12,7 @@ from rankdeck.acceptance.run import AcceptanceRun, Drift, Progress, RunPlan, Sta
 from rankdeck.acceptance.suspects import Context
 from rankdeck.errors import RankdeckError
 from rankdeck.model.acceptance import Outcome, Result, Stage
+from rankdeck.state.acceptance import Exclusion
 
 RECIPE = "iperf3"
 START = 1_700_000_000.0
@@ -154,6 +155,8 @@ class Port(Outputs):
         """What `plan` answers."""
         self.trouble: RankdeckError | None = None
         """Raised by every request that may fail."""
+        self.out: dict[str, str] = {}
+        """Node -> why jobs are kept away from it."""
         self.ended = asyncio.Event()
         """A run that was started ends when it is set."""
 
@@ -182,11 +185,20 @@ class Port(Outputs):
         self.current = replace(self.current, progress=Progress.STOPPED)
         return ()
 
-    def exclude(self, node: str, why: str) -> None:
-        self._ask("exclude", node, why)
+    def exclude(self, node: str, why: str, until: float, run: str) -> None:
+        self._ask("exclude", node, why, run)
+        one = Exclusion(cluster="lab", node=node, why=why, run=run, at=START, until=until)
+        self.out[node] = one.sentence
 
-    async def again(self, sender: str, receiver: str, recipe: str) -> None:
-        self._ask("again", sender, receiver, recipe)
+    def readmit(self, node: str) -> None:
+        self._ask("readmit", node)
+        del self.out[node]
+
+    def excluded(self) -> Mapping[str, str]:
+        return dict(self.out)
+
+    async def again(self, nodes: Sequence[str], recipe: str) -> None:
+        self._ask("again", tuple(nodes), recipe)
 
     def runs(self) -> tuple[AcceptanceRun, ...]:
         return tuple(replace(one, results=()) for one in self.kept.values())

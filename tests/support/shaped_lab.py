@@ -1,12 +1,13 @@
 """Eight namespace nodes whose links are shaped with tc, so that the machine's CPU does not matter: faults are planted there."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from tests.support.lab.rootless import Lab
 
 NODES = tuple(f"n{number}" for number in range(1, 9))
 FULL = "100mbit"
+_TO = ("filter", "add", "parent", "1:", "protocol", "ip", "u32", "match", "ip", "dst")
 
 
 class ShapedLab(Lab):
@@ -33,16 +34,50 @@ class ShapedLab(Lab):
 
     def narrow(self, node: str, other: str, rate: str) -> None:
         """Let a node send so much to one other node, and everything else at full speed."""
-        self.as_root(self._queue("delete", node, towards_head=True))
-        space = ["nsenter", f"--net=/run/netns/{node}", "tc"]
-        classes = ("class", "add", "dev", "eth0", "parent", "1:", "classid")
-        for words in (
-            ("qdisc", "add", "dev", "eth0", "root", "handle", "1:", "htb", "default", "1"),
-            (*classes, "1:1", "htb", "rate", FULL, "burst", "64kb"),
-            (*classes, "1:2", "htb", "rate", rate, "burst", "16kb"),
-            ("filter", "add", "dev", "eth0", "parent", "1:", "protocol", "ip", "u32", "match", "ip", "dst", f"{self.address(other)}/32", "flowid", "1:2"),
-        ):  # fmt: skip
-            self.as_root([*space, *words])
+        run = self._aside(node, rate, towards_head=True)
+        run(*_TO, f"{self.address(other)}/32", "flowid", "1:2")
+
+    def block(self, node: str, other: str) -> None:
+        """Let nothing that a node sends to one other node arrive; everything else at full speed."""
+        run = self._aside(node, FULL, towards_head=True)
+        run("qdisc", "add", "parent", "1:2", "blackhole")
+        run(*_TO, f"{self.address(other)}/32", "flowid", "1:2")
+
+    def lose(self, node: str, share: float) -> None:
+        """Lose this share of the packets on their way to a node, by chance."""
+        run = self._aside(node, FULL, towards_head=False)
+        run("qdisc", "add", "parent", "1:2", "blackhole")
+        # Classic BPF: a random number above the limit matches nothing, another goes to the class that drops.
+        most = int(share * (1 << 32))
+        program = f"4,32 0 0 4294963256,37 1 0 {most},6 0 0 4294967295,6 0 0 0"
+        run(
+            "filter",
+            "add",
+            "parent",
+            "1:",
+            "protocol",
+            "ip",
+            "bpf",
+            "bytecode",
+            program,
+            "flowid",
+            "1:2",
+        )
+
+    def _aside(self, node: str, rate: str, *, towards_head: bool) -> Callable[..., None]:
+        """A class 1:2 of that rate beside all else; returns what runs tc on that end of the link of a node."""
+        self.as_root(self._queue("delete", node, towards_head=towards_head))
+        space = ["nsenter", f"--net=/run/netns/{node}"] if towards_head else []
+        device = "eth0" if towards_head else f"v{self._number(node)}"
+
+        def run(kind: str, verb: str, *words: str) -> None:
+            self.as_root([*space, "tc", kind, verb, "dev", device, *words])
+
+        run("qdisc", "add", "root", "handle", "1:", "htb", "default", "1")
+        classes = ("class", "add", "parent", "1:", "classid")
+        run(*classes, "1:1", "htb", "rate", FULL, "burst", "64kb")
+        run(*classes, "1:2", "htb", "rate", rate, "burst", "16kb")
+        return run
 
     def second(self) -> None:
         """Give every node a second interface, eth1, on a switch of its own, as wide as the first."""
@@ -101,11 +136,17 @@ def parted(lab: ShapedLab, rate: str, *nodes: str) -> Iterator[None]:
 
 @contextmanager
 def planted(lab: ShapedLab, *faults: tuple[str, ...]) -> Iterator[None]:
-    """Faults of the lab until the end of the block: (`sends` or `receives`, node, rate), or (`path`, node, other, rate)."""
+    """Faults of the lab until the end of the block: (`sends` or `receives`, node, rate), (`path`, node, other, rate),
+    (`blocked`, node, other) of what the first sends, or (`loses`, node, share) of what it receives.
+    """  # fmt: skip
     try:
         for kind, node, *more in faults:
             if kind == "path":
                 lab.narrow(node, *more)
+            elif kind == "blocked":
+                lab.block(node, *more)
+            elif kind == "loses":
+                lab.lose(node, float(*more))
             else:
                 lab.shape(node, *more, sending=kind == "sends")
         yield

@@ -288,26 +288,122 @@ async def test_a_kept_run_is_opened_from_the_list_without_measuring() -> None:
         await opened(app, pilot, "accepted except n3")
         await pilot.press("enter")
         await shows(app, pilot, "59 60")
-        await pilot.press("u")
-        await shows(app, pilot, "that run is kept")
         await pilot.press("escape")
         await lacks(app, pilot, "59 60")
 
     assert port.asked == [("open", "r1")]
 
 
-async def test_a_pair_is_measured_again_and_a_node_taken_out_after_a_question() -> None:
-    stage, port = stage_of(current=replace(sick(), progress=Progress.RUNNING))
+@pytest.mark.parametrize("size", [(80, 24), (200, 50)])
+async def test_a_pair_is_measured_again_after_a_question_that_shows_the_commands(size) -> None:
+    stage, port = stage_of(current=sick())
+    async with console(stage, size, ascii=size == (80, 24)) as (app, pilot):
+        await opened(app, pilot, "n3 sends")
+        await pilot.press("e", "u")
+        await shows(app, pilot, "Measure this again?")
+        await shows(app, pilot, "iperf3: n3 ")
+        await shows(app, pilot, "$ ssh n3 iperf3 -c n1")
+        await pilot.press("escape")
+        await lacks(app, pilot, "Measure this again?")
+        assert port.asked == []
+        await pilot.press("u", "enter")
+        await shows(app, pilot, "n1: measured again; accepted except n3")
+
+    assert port.asked == [("again", ("n3", "n1"), "iperf3")]
+
+
+async def test_a_node_is_measured_again_where_its_row_meets_its_column() -> None:
+    stage, port = stage_of(current=sick())
+    async with console(stage, (120, 40)) as (app, pilot):
+        await opened(app, pilot, "n3 sends")
+        await pilot.press("e", "right", "right", "u")
+        await shows(app, pilot, "sysbench: n3")
+        for pair in ("iperf3: n3 – n1", "iperf3: n3 – n2"):
+            await shows(app, pilot, pair)
+        await pilot.press("enter")
+        await shows(app, pilot, "n3: measured again")
+
+    assert port.asked == [("again", ("n3",), "iperf3")]
+
+
+async def test_while_a_run_goes_on_a_pair_waits_for_the_end_of_its_round() -> None:
+    stage, port = stage_of(sick(), current=replace(sick(), id="r2", progress=Progress.RUNNING))
     async with console(stage, (120, 40)) as (app, pilot):
         await opened(app, pilot, "n3 sends")
         await pilot.press("e", "u")
-        await shows(app, pilot, "n3 – n1: measured again")
-        await pilot.press("B")
-        await shows(app, pilot, "Take this node out of the run?")
+        await shows(app, pilot, "Measured after the round that runs")
         await pilot.press("enter")
-        await shows(app, pilot, "n3: out of the run")
+        await shows(app, pilot, "n3 – n1: measured after the round that runs")
+        await pilot.press("tab", "tab", "tab")
+        await shows(app, pilot, "OUTCOME")
+        await pilot.press("enter", "u")
+        await shows(app, pilot, "a run goes on: nothing can be measured for this one meanwhile")
 
-    assert port.asked == [("again", "n3", "n1", "iperf3"), ("exclude", "n3", "the operator took it out")]  # fmt: skip
+    assert port.asked == [("again", ("n3", "n1"), "iperf3"), ("open", "r1")]
+
+
+async def test_a_pair_of_a_kept_run_is_measured_again_and_an_error_is_said() -> None:
+    stage, port = stage_of(sick())
+    async with console(stage, (120, 40)) as (app, pilot):
+        await opened(app, pilot, "accepted except n3")
+        await pilot.press("enter")
+        await shows(app, pilot, "59 60")
+        await pilot.press("e", "u", "enter")
+        await shows(app, pilot, "n3 – n1: measured again")
+        port.trouble = LaunchError("plan", "nothing was measured: n1: busy: train-1 runs there")
+        await pilot.press("u", "enter")
+        await shows(app, pilot, "n1: busy: train-1 runs there")
+
+    assert port.asked[:3] == [("open", "r1"), ("resume", "r1"), ("again", ("n3", "n1"), "iperf3")]
+
+
+@pytest.mark.parametrize("size", [(80, 24), (200, 50)])
+async def test_jobs_are_kept_away_from_a_node_with_a_reason_for_a_while_and_let_back(size) -> None:
+    stage, port = stage_of(current=sick())
+    async with console(stage, size, ascii=size == (80, 24)) as (app, pilot):
+        await opened(app, pilot, "n3 sends")
+        await pilot.press("e", "B")
+        await shows(app, pilot, "7d n3 sends at")
+        await pilot.press("ctrl+u")
+        await type_in(pilot, "2d")
+        await pilot.press("enter")
+        await shows(app, pilot, "the next one wants to know why")
+        await pilot.press("B", "ctrl+u")
+        await type_in(pilot, "soon its cable")
+        await pilot.press("enter")
+        await until(pilot, lambda: not app.screen.prompt.display, "still asking")
+        assert port.asked == []
+        await pilot.press("B", "ctrl+u")
+        await type_in(pilot, "2d its cable is being swapped")
+        await pilot.press("enter")
+        await shows(app, pilot, "n3: no job goes there for 2d; B again takes that back")
+        await pilot.press("tab", "G")
+        await shows(app, pilot, "n3: excluded until")
+        await shows(app, pilot, "(run r1)")
+        await pilot.press("tab", "tab", "tab", "B")
+        await shows(app, pilot, "Let jobs run on this node again?")
+        await pilot.press("enter")
+        await shows(app, pilot, "n3: jobs may run there again")
+        await lacks(app, pilot, "n3: excluded until")
+
+    why = "its cable is being swapped"
+    assert port.asked == [("exclude", "n3", why, "r1"), ("readmit", "n3")]
+
+
+async def test_commands_and_outputs_of_a_pair_are_written_to_a_file(tmp_path: Path) -> None:
+    stage, _ = stage_of(current=sick())
+    async with console(stage, (120, 40)) as (app, pilot):
+        await opened(app, pilot, "n3 sends")
+        await pilot.press("e", "enter")
+        await shows(app, pilot, "$ ssh n3 iperf3 -c n1")
+        await pilot.press("O")
+        app.screen.prompt.value = str(tmp_path / "pair.txt")
+        await pilot.press("enter")
+        await shows(app, pilot, "pair.txt")
+
+    written = (tmp_path / "pair.txt").read_text()
+    for text in ("n3 → n1: 5.646 Gb/s", "$ ssh n1 iperf3 -c n3", "9.41 Gbits/sec"):
+        assert text in written
 
 
 async def test_reports_are_written_where_one_says(tmp_path: Path) -> None:

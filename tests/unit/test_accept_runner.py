@@ -1,6 +1,7 @@
 """The runner through the real schedule, judge and store: rounds, hung pairs, killed consoles, nodes taken out."""
 
 import asyncio
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,11 +9,14 @@ import pytest
 
 from rankdeck.acceptance import normal, view
 from rankdeck.acceptance.measurement import differing
-from rankdeck.acceptance.run import RunPlan, StagePlan
+from rankdeck.acceptance.port import Request
+from rankdeck.acceptance.run import Progress, RunPlan, StagePlan
 from rankdeck.acceptance.work import Ground, Work, spec_of
 from rankdeck.accepting import measure
+from rankdeck.accepting.acceptance import Acceptance
 from rankdeck.accepting.measure import RawOutputs
 from rankdeck.accepting.runner import Runner
+from rankdeck.errors import RankdeckError
 from rankdeck.model.acceptance import Outcome, Result, Stage
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.state.acceptance import AcceptanceRuns, Run
@@ -255,3 +259,191 @@ def test_low_clocks_under_load_stand_in_the_sentence_and_are_kept(site: Site) ->
     (verdict,) = view.judged(PLAN, site.results(), runner.odd, {}).verdicts
     assert verdict.sentence.endswith(seen)
     assert differing(site.store.identity("r1")) == {"n5": seen}
+
+
+# ---- what the operator asks for besides: measure again, keep jobs away
+
+
+def slow_n5(sender: str, _receiver: str) -> float:
+    return 0.062 if sender == "n5" else 0.095
+
+
+def opened(site: Site, speed: Speed, folder: Path) -> tuple[Acceptance, SimulatedMeans]:
+    """A console on the cluster that has planned a run of iperf3."""
+    means = SimulatedMeans(site.cluster, speed)
+    acceptance = Acceptance(means, site.store, folder)  # type: ignore[arg-type]
+    return acceptance, means
+
+
+ASKED = Request(recipes=("iperf3",), seconds=1.0)
+
+
+def test_a_pair_and_a_node_measured_again_enter_a_run_that_was_kept(site: Site, tmp_path) -> None:
+    async def all_of_it() -> None:
+        first, _ = opened(site, slow_n5, tmp_path)
+        await first.plan(ASKED)
+        before = await first.start()
+        second, means = opened(site, full, tmp_path)
+        second.resume(before.id)
+        await second.again(("n5", "n1"), "iperf3")
+        pair = second.current
+        await second.again(("n5",), "iperf3")
+        after = second.current
+
+        assert before.bad == ("n5",)
+        assert pair is not None
+        assert after is not None
+        added = [one for one in pair.results if one not in before.results]
+        assert sorted((one.stage, one.sender, one.receiver) for one in added) == [
+            (Stage.CONFIRM, a, b) for a, b in (("n1", "n5"), ("n5", "n1")) for _ in range(2)
+        ]
+        # One full measurement clears a node; that it was slow is said all the same.
+        assert pair.verdicts == ()
+        assert pair.notes[0].startswith(
+            "n5 sent slowly with 6 of 7 partners and at full speed when"
+        )
+        assert len(after.results) == len(pair.results) + 8
+        measuring = {one.on for one in means.launched if not one.files.get("facts.py")}
+        assert measuring == {("n1", "n5"), ("n2", "n5")}
+        assert (after.progress, after.ended) == (Progress.DONE, before.ended)
+        assert second.open(before.id).results == after.results
+
+    asyncio.run(all_of_it())
+
+
+def test_a_test_without_direction_is_measured_again_as_it_was(site: Site) -> None:
+    runner, _ = site.runner(full)
+    before = Result(stage=Stage.PAIRS, recipe="mpi4py.bench", sender="n1", receiver="n2")
+    runner.take([before])
+
+    runner.again(("n2", "n1"), "mpi4py.bench", 1)
+    runner.again(("n4", "n3"), "mpi4py.bench", 1)
+
+    works = [work for place in runner._wanted for work in place]
+    assert [work.runs[0][:2] for work in works] == [("n1", "n2"), ("n4", "n3")]
+
+
+def test_busy_nodes_are_not_measured_again_unless_the_run_was_to_measure_them(
+    site: Site, tmp_path
+) -> None:
+    async def all_of_it() -> None:
+        acceptance, means = opened(site, full, tmp_path)
+        await acceptance.plan(ASKED)
+        run = await acceptance.start()
+        means.busy = {"n1": 0.9, "n7": 0.9}
+        with pytest.raises(RankdeckError, match="nothing was measured: n1: busy: 90 % of its"):
+            await acceptance.again(("n2", "n1"), "iperf3")
+        await acceptance.again(("n2", "n3"), "iperf3")
+        await acceptance.plan(replace(ASKED, include_busy=("n1", "n7")))
+        await acceptance.start()
+        await acceptance.again(("n2", "n1"), "iperf3")
+
+        assert len(acceptance.open(run.id).results) == 116
+        assert acceptance.current is not None
+        assert len(acceptance.current.results) == 116
+
+    asyncio.run(all_of_it())
+
+
+def test_what_is_asked_for_in_a_stopped_run_does_not_end_it(site: Site, tmp_path) -> None:
+    async def all_of_it() -> None:
+        acceptance, means = opened(site, full, tmp_path)
+        await acceptance.plan(ASKED)
+        asked: list[asyncio.Task[tuple[str, ...]]] = []
+
+        def stop(count: int) -> None:
+            if count == 9:
+                asked.append(asyncio.ensure_future(acceptance.stop()))
+
+        means.after = stop
+        stopped = await acceptance.start()
+        await asked[0]
+        await acceptance.again(("n2", "n3"), "iperf3")
+        assert acceptance.current is not None
+        assert stopped.progress is Progress.STOPPED
+        assert acceptance.current.progress is Progress.STOPPED
+        assert not acceptance.current.accepted
+        assert acceptance.resume(stopped.id).progress is Progress.STOPPED
+        whole = await acceptance.start()
+        assert whole.accepted
+
+    asyncio.run(all_of_it())
+
+
+@pytest.mark.parametrize("stage", [Stage.PAIRS, Stage.GROUPS])
+def test_what_is_asked_for_while_a_run_goes_on_is_measured_after_its_round(
+    site: Site, tmp_path, stage: Stage
+) -> None:
+    """Of any stage: what was asked for in the last rounds was once forgotten."""
+
+    async def all_of_it() -> None:
+        acceptance, means = opened(site, full, tmp_path)
+        await acceptance.plan(ASKED)
+        asked: list[asyncio.Task[None]] = []
+        at = 20 if stage is Stage.PAIRS else 29
+
+        def ask(count: int) -> None:
+            if count == at:
+                asked.append(asyncio.ensure_future(acceptance.again(("n2", "n3"), "iperf3")))
+
+        means.after = ask
+        run = await acceptance.start()
+        await asked[0]
+        assert len(run.results) == 116
+        assert run.accepted
+
+    asyncio.run(all_of_it())
+
+
+def test_a_node_that_is_excluded_meanwhile_stays_so_also_where_it_was_good_before(
+    site: Site, tmp_path
+) -> None:
+    async def all_of_it() -> None:
+        acceptance, means = opened(site, full, tmp_path)
+        run = await acceptance.plan(ASKED)
+        until = time.time() + 3600
+
+        def out(count: int) -> None:
+            if count == 20:
+                acceptance.exclude("n3", "its cable is being swapped", until, run.id)
+
+        means.after = out
+        ended = await acceptance.start()
+        (kept,) = site.store.exclusions("c", time.time())
+        assert (kept.node, kept.run) == ("n3", run.id)
+        assert ended.left_out == {"n3": "its cable is being swapped"}
+        await acceptance.again(("n3", "n1"), "iperf3")
+        newest = [one for one in acceptance.open(run.id).results if one.stage is Stage.CONFIRM]
+        assert {one.outcome for one in newest} == {Outcome.MEASURED}
+        assert site.store.exclusions("c", time.time()) == (kept,)
+        acceptance.readmit("n3")
+        assert site.store.exclusions("c", time.time()) == ()
+
+    asyncio.run(all_of_it())
+
+
+def test_a_node_measured_alone_again_counts_by_its_best_value_and_a_wrong_one_stays() -> None:
+    def alone(node: str, value: float | None, **more: object) -> Result:
+        outcome = Outcome.FAILED if value is None else Outcome.MEASURED
+        fields = {
+            "stage": Stage.SINGLE,
+            "recipe": "sysbench",
+            "outcome": outcome,
+            "unit": "events/s",
+        }
+        return Result(sender=node, value=value, **{**fields, **more})  # type: ignore[arg-type]
+
+    def answer(*of_n1: Result) -> tuple[view.Answer, int]:
+        others = [alone(node, 4000.0) for node in NODES[1:]]
+        plan = replace(PLAN, stages=(StagePlan(stage=Stage.SINGLE, recipe="sysbench"),))
+        found = view.judged(plan, [*of_n1, *others], {}, {})
+        return found.answers["n1"], len(found.verdicts)
+
+    slow, failed = alone("n1", 2000.0), alone("n1", None, text="it crashed")
+    wrong = alone("n1", None, text="wrong values: 3")
+    well = alone("n1", 4000.0, repeat=1)
+    lost = alone("n1", None, repeat=1, outcome=Outcome.NOT_MEASURED, text="busy")
+    assert answer(slow) == (view.Answer.SLOW, 1)
+    assert answer(slow, well) == answer(failed, well) == (view.Answer.GOOD, 0)
+    assert answer(slow, lost) == (view.Answer.SLOW, 1)
+    assert answer(wrong, well) == (view.Answer.WRONG_VALUES, 1)

@@ -1,8 +1,9 @@
-"""Paths that are good in one run and bad in the next: slow now and then, or failing now and then. Pure."""
+"""Paths that are full and not good: slow now and then, failing now and then, or losing packets. Pure."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from statistics import median, median_low
 
 from rankdeck.acceptance.measurement import (
     FAILS,
@@ -170,9 +171,76 @@ def _once(facts: Facts, path: Path, failed: Sequence[Measurement]) -> str:
     )
 
 
+# ---- lost packets
+
+_LOSES, _FAR = 0.002, 10
+"""Share of packets sent again from which on it is said, and times that of the others."""
+
+
+def _lossy(facts: Facts) -> dict[Path, float]:
+    """Paths that are not slow and lost packets in each of two runs or more -> the least share sent again."""
+    shares = {
+        path: min(one.resent for one in some)
+        for path, runs in facts.runs.items()
+        if len(some := [one for one in runs if one.value is not None]) >= _TWICE
+    }
+    limit = max(_LOSES, _FAR * median_low(shares.values())) if shares else 0.0
+    return {
+        path: share for path, share in shares.items() if share > limit and path not in facts.slow
+    }
+
+
+def _lossy_sides(facts: Facts, paths: Iterable[Path]) -> Mapping[Side, Evidence]:
+    """Ends that lose packets with most of their partners."""
+    lossy = set(paths)
+    return find_suspects(lossy, set(facts.speeds) - lossy).sides
+
+
+def losing(facts: Facts, blamed: Set[str]) -> tuple[tuple[Verdict, ...], tuple[str, ...]]:
+    """Nodes at whose port packets are lost though the speed is full, but those `blamed` already; of single paths a note."""
+    shares = _lossy(facts)
+    nodes: defaultdict[str, set[Path]] = defaultdict(set)
+    for side, evidence in () if facts.few else _lossy_sides(facts, shares).items():
+        nodes[side[0].node] |= {path_of(side, other) for other in evidence.slow}
+    explained = {path for paths in nodes.values() for path in paths}
+    notes = [
+        f"{facts.named(path)}: {_percent(share)} of the packets are sent again, in each run: errors on the path"
+        for path, share in sorted(shares.items())
+        if path not in explained and blamed.isdisjoint(end.node for end in path)
+    ]
+    verdicts = [
+        _losing_node(facts, node, {path: shares[path] for path in paths})
+        for node, paths in nodes.items()
+        if node not in blamed
+    ]
+    return tuple(verdicts), tuple(notes)
+
+
+def _losing_node(facts: Facts, node: str, shares: Mapping[Path, float]) -> Verdict:
+    sends = {path[0].node == node for path in shares}
+    does, kind = ("sends", Kind.SENDS) if sends == {True} else ("receives", Kind.RECEIVES)
+    if len(sends) > 1:
+        does, kind = "sends and receives", Kind.NODE
+    with_ = {end.node for path in shares for end in path} - {node}
+    mine = [path for path in facts.speeds if any(path[int(not way)].node == node for way in sends)]
+    met = {end.node for path in mine for end in path} - {node}
+    usual = median(one.resent for runs in facts.runs.values() for one in runs)
+    text = (
+        f"{node} {does} at full speed, but {_percent(median(shares.values()))} of the packets are lost and sent again "
+        f"(others {_percent(usual)}) with {len(with_)} of {len(met)} partners: its cable, optic or switch port; "
+        f"compare their error counters{facts.note(node)}"
+    )
+    return Verdict(kind=kind, subject=node, answer=Answer.UNSTEADY, sentence=text, nodes=(node,))
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2g} %"
+
+
 def flaws(facts: Facts) -> dict[tuple[str, str], Answer]:
     """What the cell of a path says besides its best run."""
-    found = {(a.node, b.node): Answer.UNSTEADY for a, b in _unsteady_paths(facts)}
+    lossy = set(_lossy(facts))
+    found = {(a.node, b.node): Answer.UNSTEADY for a, b in (*_unsteady_paths(facts), *lossy)}
     found |= {(a.node, b.node): Answer.SLOW for a, b in (far_slower(facts) if facts.few else ())}
     for (a, b), runs in facts.runs.items():
         failed = [one for one in runs if one.status is Status.FAILED]

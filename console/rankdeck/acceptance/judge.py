@@ -6,10 +6,10 @@ ends are good elsewhere: so node, direction and path are told apart.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from rankdeck.acceptance.intermittent import broken, flaws, unsteady
+from rankdeck.acceptance.intermittent import broken, flaws, losing, unsteady
 from rankdeck.acceptance.leaves import (
     LeafFault,
     Leaves,
@@ -109,10 +109,10 @@ def judge(done: Iterable[Measurement], context: Context) -> Judgement:
     rail_verdicts, left = _rails(facts, left)
     full = frozenset(facts.speeds) - facts.slow
     suspects = find_suspects(left, full)
-    ends, open_sides = _ends(facts, suspects)
+    ends, open_sides, cleared = _ends(facts, suspects)
     pairs, open_paths = _pairs(facts, suspects.paths)
     now_and_then = broken(facts, ends)
-    verdicts = (
+    slow = (
         *_configuration(facts),
         *_fast_pair(facts),
         *leaf_verdicts,
@@ -122,6 +122,8 @@ def judge(done: Iterable[Measurement], context: Context) -> Judgement:
         *now_and_then.verdicts,
         *unsteady(facts),
     )
+    lossy, some_lost = losing(facts, {node for one in slow for node in one.nodes})
+    verdicts = (*slow, *lossy)
     return Judgement(
         verdicts=verdicts,
         open=Suspects(
@@ -130,7 +132,7 @@ def judge(done: Iterable[Measurement], context: Context) -> Judgement:
         nodes=_answers(facts, verdicts),
         populations=facts.populations,
         leaves=context.leaves or find_leaves(facts.slow, full),
-        notes=(*now_and_then.notes, *_notes(facts)),
+        notes=(*_cleared(cleared), *now_and_then.notes, *some_lost, *_notes(facts)),
         flaws=flaws(facts),
         hardware=context.hardware,
         narrow=_crossing_slower(facts) and any(not one.answer.accepted for one in leaf_verdicts),
@@ -222,11 +224,15 @@ def _uplink_means(facts: Facts, fault: LeafFault) -> tuple[str, Kind, Answer]:
 # ---- ends
 
 
-def _ends(facts: Facts, suspects: Suspects) -> tuple[tuple[Verdict, ...], dict[Side, Evidence]]:
-    """Verdicts about nodes, and sides that must be confirmed first."""
+Sides = Mapping[Side, Evidence]
+
+
+def _ends(facts: Facts, suspects: Suspects) -> tuple[tuple[Verdict, ...], Sides, Sides]:
+    """Verdicts about nodes, sides that must be confirmed first, and those that were full when measured again."""
     runs = confirmations(facts.done)
     sure: dict[Side, Evidence] = {}
     doubt: dict[Side, Evidence] = {}
+    cleared: dict[Side, Evidence] = {}
     for side, evidence in suspects.sides.items():
         limit = min(
             (facts.population_of(path_of(side, other)).limit for other in evidence.slow),
@@ -235,12 +241,22 @@ def _ends(facts: Facts, suspects: Suspects) -> tuple[tuple[Verdict, ...], dict[S
         answer = confirmed(side, evidence, suspects.proven, runs.get(side, ()), limit)
         if answer is None and suspects.proven:
             doubt[side] = evidence
-        elif answer is not False:
-            sure[side] = evidence
-    return _named(facts, sure), doubt
+        else:
+            (cleared if answer is False else sure)[side] = evidence
+    return _named(facts, sure), doubt, cleared
 
 
-def _named(facts: Facts, sure: Mapping[Side, Evidence]) -> tuple[Verdict, ...]:
+def _cleared(sides: Sides) -> Iterator[str]:
+    """What is not blamed any more, and may come back."""
+    for (end, role), evidence in sides.items():
+        does = "sent" if role is Role.SENDS else "received"
+        yield (
+            f"{end.node} {does} slowly with {len(evidence.slow)} of {evidence.total} partners and at full speed when "
+            "measured again: a disturbance that has passed, or a fault that comes and goes"
+        )
+
+
+def _named(facts: Facts, sure: Sides) -> tuple[Verdict, ...]:
     """One verdict a node."""
     nodes: defaultdict[str, dict[Side, Evidence]] = defaultdict(dict)
     for side, evidence in sure.items():
@@ -449,7 +465,7 @@ def _judge_few(facts: Facts) -> Judgement:
     )
     return Judgement(
         verdicts=verdicts, open=Suspects(paths=once), nodes=_answers(facts, verdicts), populations=facts.populations,
-        notes=("fewer than four nodes: judged by ceiling, by the two directions, and by what only a third node exceeds by half",), flaws=flaws(facts),
+        notes=(*losing(facts, set())[1], "fewer than four nodes: judged by ceiling, by the two directions, and by what only a third node exceeds by half",), flaws=flaws(facts),
     )  # fmt: skip
 
 

@@ -101,6 +101,8 @@ class Measurement:
     """All nodes, where it is a collective over more than two."""
     text: str = ""
     """The sentence of its output."""
+    resent: float = 0.0
+    """Share of the packets that were sent again."""
 
     @property
     def path(self) -> Path:

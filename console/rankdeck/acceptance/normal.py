@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -45,7 +46,10 @@ def read_plan(text: str) -> RunPlan:
             recipe: {node: tuple(ports) for node, ports in of.items()}
             for recipe, of in found.pop("rails", {}).items()
         }
-        return RunPlan(**found, nodes=nodes, notes=notes, stages=stages, rails=rails)
+        busy = tuple(found.pop("include_busy", ()))
+        return RunPlan(
+            **found, nodes=nodes, notes=notes, stages=stages, rails=rails, include_busy=busy
+        )
     except (KeyError, TypeError) as error:
         raise ValueError(f"not the plan of a run: {error}") from error
 
@@ -64,7 +68,20 @@ def measurement_of(one: Result, *, lower_is_better: bool = False) -> Measurement
     return Measurement(
         stage=one.stage, sender=one.sender, receiver=one.receiver, value=value if status is Status.MEASURED else None,
         status=status, round=one.round, repeat=one.repeat, rail=one.rail, port=one.port, group=one.group, text=one.text,
+        resent=_resent(one),
     )  # fmt: skip
+
+
+_RESENT = re.compile(r"\b(\d{1,12}) retransmits\b")
+_SEGMENT = 1448
+"""Bytes of a TCP packet of 1,500; with larger ones the share is larger than what this says."""
+
+
+def _resent(one: Result) -> float:
+    """The share of packets that TCP sent again."""
+    found = _RESENT.search(one.text) if one.unit == "Gb/s" else None
+    packets = (one.value or 0.0) * 1e9 / 8 * one.seconds / _SEGMENT
+    return min(int(found[1]) / packets, 1.0) if found and packets else 0.0
 
 
 def params_hash(recipe: Recipe, seconds: int) -> str:

@@ -58,7 +58,8 @@ def plan_run(request: Request, scene: Scene) -> RunPlan:
         cluster=scene.ground.cluster.name, nodes=scene.nodes, left_out=scene.gated.left_out, leaves=scene.leaves,
         stages=tuple(one for one in stages if one.stage in wanted or one.stage in (Stage.GATE, Stage.IDENTITY)),
         seed=scene.seed, repeats=request.repeats, seconds=request.seconds, exhaustive=request.exhaustive, max_crossing=request.max_crossing,
-        link_gbps=gbps, rdma_gbps=scene.ground.rdma_gbps, rails=scene.ground.rails, soak=request.soak, notes=(*scene.gated.notes, *_limits(request, scene), _said(scene, stages)),
+        link_gbps=gbps, rdma_gbps=scene.ground.rdma_gbps, rails=scene.ground.rails, soak=request.soak, include_busy=tuple(request.include_busy),
+        notes=(*scene.gated.notes, *_limits(request, scene), _said(scene, stages)),
     )  # fmt: skip
 
 

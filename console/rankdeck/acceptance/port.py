@@ -1,5 +1,6 @@
 """What a front end may ask of acceptance: plan, start, stop, look, resume. `Session.acceptance` is one."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -63,12 +64,26 @@ class AcceptancePort(Protocol):
         """Cancel everything that runs, with proof; what is left, a sentence each. The run can be resumed."""
         ...
 
-    def exclude(self, node: str, why: str) -> None:
-        """Take a node out of the run that is going on."""
+    def exclude(self, node: str, why: str, until: float, run: str) -> None:
+        """Keep jobs away from a node until then, epoch seconds, because of this run; one that goes on goes on without it.
+
+        Raises HistoryError where that cannot be kept.
+        """
         ...
 
-    async def again(self, sender: str, receiver: str, recipe: str) -> None:
-        """Measure one pair once more, both directions; where a run goes on, after its round."""
+    def readmit(self, node: str) -> None:
+        """Take `exclude` back. Raises HistoryError."""
+        ...
+
+    def excluded(self) -> Mapping[str, str]:
+        """Node -> why jobs are kept away from it, and how long."""
+        ...
+
+    async def again(self, nodes: Sequence[str], recipe: str) -> None:
+        """Measure a pair, or one node, once more, as `once_more` says; where a run goes on, after its round.
+
+        Raises RankdeckError, before anything is measured, where one of the nodes is busy or does not answer.
+        """
         ...
 
     def runs(self) -> tuple[AcceptanceRun, ...]:

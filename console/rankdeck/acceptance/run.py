@@ -139,6 +139,8 @@ class RunPlan:
     """Those that take part, in the order of the cluster file."""
     left_out: Mapping[str, str] = field(default_factory=dict[str, str])
     """Node -> why it takes no part: busy, drained, excluded, no answer."""
+    include_busy: tuple[str, ...] = ()
+    """Nodes that are measured although they are busy."""
     stages: tuple[StagePlan, ...] = ()
     leaves: Leaves = field(default_factory=dict[str, str])
     seed: int = 0
@@ -267,6 +269,25 @@ class AcceptanceRun:
         """Recipes that measured pairs, or will."""
         planned = (one.recipe for one in self.plan.stages if one.stage is Stage.PAIRS)
         return tuple(dict.fromkeys(name for name in planned if name))
+
+
+_PARTNERS = 2
+
+
+def once_more(
+    run: AcceptanceRun, nodes: Sequence[str], recipe: str
+) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """(recipe, nodes) to measure again: a pair, or of one node what it did alone, then pairs with two good nodes."""
+    if len(nodes) > 1:
+        return ((recipe, tuple(nodes)),)
+    (node,) = nodes
+    alone = [one.recipe for one in run.plan.stages if one.stage is Stage.SINGLE and one.recipe]
+    others = [one for one in (*run.good, *run.plan.nodes) if one != node and one not in run.bad]
+    partners = list(dict.fromkeys(others))[:_PARTNERS] if recipe else []
+    return (
+        *((name, (node,)) for name in dict.fromkeys(alone)),
+        *((recipe, (node, partner)) for partner in partners),
+    )
 
 
 PAIRWISE = (Stage.PAIRS, Stage.CONFIRM)

@@ -137,7 +137,8 @@ def _single(
     for one in results:
         if one.stage is Stage.SINGLE and one.outcome in _DONE:
             alike[one.recipe, kinds.get(one.sender, "")].append(one)
-    for (recipe, _), some in alike.items():
+    for (recipe, _), repeats in alike.items():
+        some = _of_repeats(repeats)
         for one in some:
             answer, verdict = _single_answer(one, recipe, some, odd)
             answers[one.sender].append(answer)
@@ -145,6 +146,22 @@ def _single(
             if answer in (Answer.NOT_MEASURED, Answer.REFUSED):
                 notes.append(f"{one.sender}: {recipe} was {answer}: {one.text}")
     return verdicts, answers, notes
+
+
+def _of_repeats(results: Iterable[Result]) -> list[Result]:
+    """One a node, where it was measured again: the best value, else the newest of which something was learned.
+
+    A wrong value stays, whatever came after it.
+    """
+    found: dict[str, Result] = {}
+    for one in sorted(results, key=lambda one: one.repeat):
+        before = found.setdefault(one.sender, one)
+        wrong = before.outcome is Outcome.FAILED and failure((before,)) is Answer.WRONG_VALUES
+        worse = before.value is not None and one.value is not None and one.value < before.value
+        lost = one.outcome not in _LEARNED and before.outcome in _LEARNED
+        if not (wrong or worse or lost):
+            found[one.sender] = one
+    return list(found.values())
 
 
 def _single_answer(
@@ -236,7 +253,7 @@ def _unmeasured(results: Sequence[Result]) -> tuple[Verdict, ...]:
             parts[stage, one.recipe].setdefault(_subject(one), []).append(one)
     found: list[Verdict] = []
     for (_, recipe), subjects in parts.items():
-        lost = {name: some[-1] for name, some in subjects.items() if _is_lost(some)}
+        lost = {name: _why(some) for name, some in subjects.items() if _is_lost(some)}
         nodes = _unreached(lost.values(), len(heard))
         found += [_unreached_node(recipe, node, lost.values(), results) for node in nodes]
         found += [_lost(recipe, lost)] if lost and not nodes else []
@@ -293,11 +310,26 @@ def _subject(one: Result) -> str:
 
 def _lost(recipe: str, lost: Mapping[str, Result]) -> Verdict:
     names = f"{', '.join(list(lost)[:4])}" + (f" and {len(lost) - 4} more" if len(lost) > 4 else "")
-    first = next(iter(lost.values()))
+    first = _why(tuple(lost.values())[::-1])
     answer = Answer.REFUSED if first.outcome is Outcome.REFUSED else Answer.NOT_MEASURED
     kind = Kind.SCALE if first.group else Kind.PAIR
-    text = f"{names}: {recipe} was {answer.value}: {first.text}"
+    text = f"{names}: {recipe} was {answer.value}: {first.text}{_unheard(first)}"
     return Verdict(kind=kind, subject=names, answer=answer, sentence=text)
+
+
+_UNHEARD = ("timed out", "No route to host", "Network is unreachable", "Host is unreachable")
+
+
+def _unheard(one: Result) -> str:
+    """Of a pair whose packets nobody answers."""
+    if not one.receiver or not any(words in one.text for words in _UNHEARD):
+        return ""
+    return ". These nodes reach others: a firewall, an access list or a route between the two"
+
+
+def _why(some: Sequence[Result]) -> Result:
+    """The one that says most: that nobody answered, else the last one."""
+    return next((one for one in some if _unheard(one)), some[-1])
 
 
 # ---- nodes

@@ -54,7 +54,7 @@ printf '%s side %s\n' "$mark" "$rank"
 now() { read -r up _ </proc/uptime; }
 begin() { now; began=$up; printf '%s begin %s\n' "$mark" "$1"; }
 end() { now; printf '\n%s end %s %s %s %s\n' "$mark" "$1" "$2" "$began" "$up"; }
-waits() { case $1 in @WAITS@) return 0 ;; esac; return 1; }
+waits() { case $1 in *'timed out'*) return 1 ;; @WAITS@) return 0 ;; esac; return 1; }
 serve() {
     step=$1 limit=$2; shift 2; began=0; now; began=$up
     out=$(timeout -k 1 "$limit" "$@" 2>&1 </dev/null) || { code=$?; begin "$step"; printf %s "$out"; end "$step" "$code"; }

@@ -4,9 +4,9 @@ import asyncio
 import getpass
 import json
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from secrets import randbelow, token_hex
 from statistics import median
@@ -33,7 +33,7 @@ from rankdeck.acceptance.normal import Compared, compare, hardware, kinds_of_har
 from rankdeck.acceptance.planning import Scene, plan_run, repeats_of
 from rankdeck.acceptance.port import Request
 from rankdeck.acceptance.recipe import Commands, Known
-from rankdeck.acceptance.run import AcceptanceRun, Progress, RunPlan
+from rankdeck.acceptance.run import AcceptanceRun, Progress, RunPlan, once_more
 from rankdeck.acceptance.work import PEER, Ground, Work, command_lines, find, job_spec
 from rankdeck.accepting.measure import Means, RawOutputs, measured
 from rankdeck.accepting.runner import Runner
@@ -41,7 +41,7 @@ from rankdeck.errors import HistoryError, RankdeckError
 from rankdeck.model.acceptance import Result
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import JobSpec, Launch
-from rankdeck.state.acceptance import AcceptanceRuns, Run
+from rankdeck.state.acceptance import AcceptanceRuns, Exclusion, Run
 from rankdeck_agent.wire import RUN_TOKEN
 
 _LOOK_LIMIT, _QUEUE_LIMIT = 30.0, 300.0
@@ -59,6 +59,17 @@ class Opened(Means, Protocol):
     def read_job(self, path: Path) -> JobSpec: ...
     def starting_often(self) -> AbstractAsyncContextManager[None]: ...
     def excluded(self) -> Mapping[str, str]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """What the nodes are now."""
+
+    ground: Ground
+    said: Mapping[str, Identity]
+    around: Around
+    facts: Mapping[str, Mapping[str, str]]
+    """Node -> fact -> value."""
 
 
 class Acceptance:
@@ -88,8 +99,9 @@ class Acceptance:
         if cluster.can.pods:
             _refuse_pods(cluster, request)
         wanted = request.nodes or tuple(node.name for node in cluster.nodes)
-        ground, said, around = await self._look(wanted, request)
-        gated = gate(cluster, wanted, said, around, request.include_busy)
+        looked = await self._look(wanted, request)
+        said, self._identity = looked.said, looked.facts
+        gated = gate(cluster, wanted, said, looked.around, request.include_busy)
         if not gated.nodes:
             why = "; ".join(f"{node}: {why}" for node, why in list(gated.left_out.items())[:5])
             raise RankdeckError(f"no node can be measured: {why}")
@@ -101,7 +113,8 @@ class Acceptance:
                 "a share of crossing pairs needs to know which nodes share a switch: "
                 "write `leaf: NAME` at the nodes of the cluster file"
             )
-        ground = replace(ground, rails=_rails(request, gated.nodes, said, pods=ground.pods))
+        rails = _rails(request, gated.nodes, said, pods=looked.ground.pods)
+        ground = replace(looked.ground, rails=rails)
         scene = Scene(gated=gated, said=said, ground=ground, leaves=leaves, seed=randbelow(1 << 30))
         self._plan = replace(plan_run(request, scene), like=request.like)
         self._ground = ground
@@ -121,10 +134,7 @@ class Acceptance:
         self._progress, self._runner, self._judged = progress, None, (-1, view.Judged())
         self._touch()
 
-    async def _look(
-        self, wanted: Sequence[str], request: Request
-    ) -> tuple[Ground, Mapping[str, Identity], Around]:
-        """What the nodes are now."""
+    async def _look(self, wanted: Sequence[str], request: Request) -> Looked:
         session, cluster = self._session, self._session.cluster
         away = {
             node: f"no answer: {why}"
@@ -155,10 +165,10 @@ class Acceptance:
             node: PEER if ground.pods else job_address(cluster, cluster.node(node), said.get(node))
             for node in asked
         }
-        self._identity = {
+        facts = {
             node: {**one.facts, **of_network(one, addresses[node])} for node, one in said.items()
         }
-        return _surveyed(ground, said, addresses), said, around
+        return Looked(_surveyed(ground, said, addresses), said, around, facts)
 
     async def _identities(self, nodes: Sequence[str], ground: Ground) -> dict[str, Identity]:
         """Node -> what it says it is; raises RankdeckError where the question cannot even be started."""
@@ -202,17 +212,33 @@ class Acceptance:
             raise RankdeckError("nothing is planned")
         head, plan = self._head, self._plan
         if self._ground is None:
-            self._ground, _, _ = await self._look(plan.nodes, _asked_again(plan))
+            looked = await self._look(plan.nodes, _asked_again(plan, plan.nodes))
+            self._ground, self._identity = looked.ground, looked.facts
         if not head.started:
             head = self._head = replace(head, started=time.time())
             self.store.begin(head)
             self.store.identify(head.id, self._identity)
         self._runner = self._new_runner(self._ground, head.id)
-        await self._carry_out(self._runner.go(head.id, plan))
+        out = self.store.exclusions(head.cluster, time.time())
+        self._runner.excluded.update({one.node: one.why for one in out if one.run == head.id})
+        ended = Progress.STOPPED
+        try:
+            if await self._carry_out(self._runner.go(head.id, plan)):
+                ended = Progress.DONE
+        finally:
+            self._end(ended)
         run = self._shown()
         if run.progress is Progress.DONE:
-            self.store.readmit(run.cluster, run.good)
+            passed = [node for node in run.good if node not in self._runner.excluded]
+            self.store.readmit(run.cluster, passed)
         return run
+
+    def _end(self, progress: Progress) -> None:
+        assert self._head is not None
+        self._progress = progress
+        self._head = replace(self._head, state=progress.value, ended=time.time())
+        self.store.end(self._head.id, self._head.state, self._head.ended)
+        self._touch()
 
     def _new_runner(self, ground: Ground, run: str) -> Runner:
         assert self._plan is not None
@@ -224,22 +250,18 @@ class Acceptance:
         runner.alike.update({node: hardware(facts) for node, facts in self._identity.items()})
         return runner
 
-    async def _carry_out(self, work: Coroutine[Any, Any, None]) -> None:
-        assert self._head is not None
-        self._progress, done = Progress.RUNNING, False
+    async def _carry_out(self, work: Coroutine[Any, Any, None]) -> bool:
+        """Whether it came to its end: `stop` ends it before."""
+        self._progress = Progress.RUNNING
         self._touch()
         try:
             async with self._session.starting_often(), asyncio.TaskGroup() as tasks:
                 task = self._task = tasks.create_task(work)
-            done = not task.cancelled()
+            return not task.cancelled()
         except BaseExceptionGroup as group:
             raise _first(group) from group
         finally:
             self._task = None
-            self._progress = Progress.DONE if done else Progress.STOPPED
-            self._head = replace(self._head, state=self._progress.value, ended=time.time())
-            self.store.end(self._head.id, self._head.state, self._head.ended)
-            self._touch()
 
     async def stop(self) -> tuple[str, ...]:
         """Cancel everything that runs, with proof; what is left, a sentence each."""
@@ -250,24 +272,64 @@ class Acceptance:
         resting = self._runner.resting if self._runner else {}
         return tuple(f"{node}: {why}" for node, (_, why) in resting.items())
 
-    def exclude(self, node: str, why: str) -> None:
-        """Take a node out of the run that is going on."""
-        if self._runner is not None:
+    def exclude(self, node: str, why: str, until: float, run: str) -> None:
+        """Keep jobs away from a node until then; a run that goes on goes on without it."""
+        cluster, now = self._session.cluster.name, time.time()
+        self.store.exclude([Exclusion(cluster=cluster, node=node, why=why, run=run, at=now, until=until)])  # fmt: skip
+        if self._runner is not None and self._task is not None:
             self._runner.excluded[node] = why
+        self._touch()
+
+    def readmit(self, node: str) -> None:
+        """Take `exclude` back."""
+        self.store.readmit(self._session.cluster.name, (node,))
+        if self._runner is not None:
+            self._runner.excluded.pop(node, None)
+        self._touch()
+
+    def excluded(self) -> Mapping[str, str]:
+        """Node -> why jobs are kept away from it, and how long."""
+        return self._session.excluded()
+
+    async def again(self, nodes: Sequence[str], recipe: str) -> None:
+        """Measure a pair, or one node, once more; where a run goes on, after its round."""
+        head, plan = self._head, self._plan
+        if head is None or plan is None or not head.started:
+            raise RankdeckError(
+                "no run is open that has begun: start one, or open one with `resume`"
+            )
+        wanted = once_more(self._shown(), nodes, recipe)
+        if self._task is None or self._runner is None:
+            ground = await self._free(
+                plan, dict.fromkeys(node for _, some in wanted for node in some)
+            )
+            self._runner = self._runner or self._new_runner(ground, head.id)
+        runner = self._runner
+        for name, some in wanted:
+            runner.again(some, name, repeats_of(name, plan.repeats))
+        if self._task is not None:
+            return
+        before = self._progress
+        # Who is asked for by name is measured, also where the run went on without it.
+        kept, runner.excluded = runner.excluded, {}
+        try:
+            await self._carry_out(runner.asked(head.id, plan))
+        finally:
+            self._progress, runner.excluded = before, kept
             self._touch()
 
-    async def again(self, sender: str, receiver: str, recipe: str) -> None:
-        """Measure one pair once more; where a run goes on, after its round."""
-        if self._head is None or self._plan is None:
-            raise RankdeckError("no run is open: plan one, or open one with `resume`")
-        if self._runner is None:
-            self._ground = (
-                self._ground or (await self._look(self._plan.nodes, _asked_again(self._plan)))[0]
-            )
-            self._runner = self._new_runner(self._ground, self._head.id)
-        self._runner.again((sender, receiver), recipe, repeats_of(recipe, self._plan.repeats))
-        if self._task is None:
-            await self._carry_out(self._runner.asked(self._head.id, self._plan))
+    async def _free(self, plan: RunPlan, nodes: Iterable[str]) -> Ground:
+        """The ground of the run; raises RankdeckError where one of these nodes is in use now."""
+        wanted = tuple(nodes)
+        asked = plan.nodes if self._ground is None else wanted
+        looked = await self._look(asked, _asked_again(plan, plan.include_busy))
+        self._ground = self._ground or looked.ground
+        cluster = self._session.cluster
+        gated = gate(cluster, wanted, looked.said, looked.around, plan.include_busy)
+        if gated.left_out:
+            why = "; ".join(f"{node}: {text}" for node, text in gated.left_out.items())
+            raise RankdeckError(f"nothing was measured: {why}")
+        return self._ground
 
     def _refuse_while_running(self) -> None:
         if self._task is not None:
@@ -449,9 +511,9 @@ def _rails(
     return dict.fromkeys(names, rails) if rails else {}
 
 
-def _asked_again(plan: RunPlan) -> Request:
-    """What to look at before a run goes on: who takes part was decided when it began."""
-    return Request(like=plan.like, seconds=plan.seconds, include_busy=plan.nodes)
+def _asked_again(plan: RunPlan, include_busy: tuple[str, ...]) -> Request:
+    """What to look at before something of a run is measured later: who takes part was decided when it began."""
+    return Request(like=plan.like, seconds=plan.seconds, include_busy=include_busy)
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -95,17 +95,34 @@ class Runner:
                 await self._soak(recipe)
         self.stage = None
 
-    def again(self, pair: tuple[str, str], recipe: str, repeats: int) -> None:
-        """Measure a pair once more, both directions, after the round that runs: it counts as a confirmation."""
+    def again(self, nodes: tuple[str, ...], recipe: str, repeats: int) -> None:
+        """Measure one node, or a pair in both directions, once more, after the round that runs: it counts as a confirmation."""
+        if len(nodes) == 1:
+            self._wanted.append([self._alone_again(nodes[0], recipe)])
+            return
+        pair, directed = (nodes[0], nodes[1]), find(recipe).traits.directed
+        met = {(one.sender, one.receiver) for one in self.results.values() if one.recipe == recipe}
+        if not directed and pair not in met and pair[::-1] in met:
+            # One cell has both ways: what is measured again belongs to it.
+            pair = (nodes[1], nodes[0])
         number = (
             1 + max((one.round for one in self.results.values()), default=0) + len(self._wanted)
         )
-        ways = both_ways if find(recipe).traits.directed else one_way
+        ways = both_ways if directed else one_way
         runs = ways(
             pair, repeats, len(next(iter(self._ground.rails.get(recipe, {}).values()), ("",)))
         )
         one = Round(number=number, stage=Stage.CONFIRM, pairs=(pair,), runs=tuple(runs))
         self._wanted += _works(one, recipe)
+
+    def _alone_again(self, node: str, recipe: str) -> Work:
+        before = [
+            one.repeat
+            for one in self.results.values()
+            if (one.stage, one.recipe, one.sender) == (Stage.SINGLE, recipe, node)
+        ]
+        run = (node, "", 1 + max(before, default=-1), 0)
+        return Work(stage=Stage.SINGLE, recipe=recipe, nodes=(node,), runs=(run,))
 
     async def asked(self, run: str, plan: RunPlan) -> None:
         """What `again` was given, where no round runs."""
@@ -136,11 +153,11 @@ class Runner:
             self.stage = one.stage
             before = set(self.results)
             await self._round(list(_works(one, recipe)))
+            # What the operator asked for besides is among them.
             for key, result in self.results.items():
                 if key not in before and result.receiver and result.recipe == recipe:
                     schedule.take(measurement_of(result, lower_is_better=lower))
             schedule.expect(expected(self._plan, recipe, self.done))
-            await self._extra()
 
     async def _groups(self, recipe: str) -> None:
         nodes = self._fit()
@@ -191,14 +208,18 @@ class Runner:
             bad |= {node for verdict in verdicts for node in verdict.nodes}
         return tuple(node for node in able(self._plan, self.done) if node not in bad)
 
-    async def _extra(self) -> None:
-        """What the operator asked for besides."""
-        while self._wanted:
-            await self._round([self._wanted.pop(0)])
-
     # ---- rounds
 
     async def _round(self, jobs: Sequence[Sequence[Work]]) -> None:
+        """A round, then what the operator asked for besides."""
+        await self._at_once(jobs)
+        await self._extra()
+
+    async def _extra(self) -> None:
+        while self._wanted:
+            await self._at_once([self._wanted.pop(0)])
+
+    async def _at_once(self, jobs: Sequence[Sequence[Work]]) -> None:
         """Everything of a round at once; the works of one place one after the other."""
         await self._prove_clean()
         todo = [[left for work in place if (left := self._left(work)).runs] for place in jobs]

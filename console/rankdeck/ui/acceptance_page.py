@@ -1,17 +1,19 @@
 """What the acceptance screen says in words: a run in one line, its plan, its sentences."""
 
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from rankdeck.acceptance.heatmap import HeatMap, headline, kind_of
 from rankdeck.acceptance.judge import Judgement
 from rankdeck.acceptance.measurement import Answer
-from rankdeck.acceptance.run import AcceptanceRun, Progress, StageView
-from rankdeck.model.acceptance import Outcome
+from rankdeck.acceptance.port import AcceptancePort
+from rankdeck.acceptance.run import AcceptanceRun, Progress, StageView, once_more
+from rankdeck.model.acceptance import Outcome, Result, Stage
 from rankdeck.model.nodeset import fold
 from rankdeck.model.text import duration, printable, size
 from rankdeck.ui import formatting
-from rankdeck.ui.widgets.canvas import Run, Runs, length
+from rankdeck.ui.screens.modals import WIDE, Question
+from rankdeck.ui.widgets.canvas import Run, Runs, cut, length
 from rankdeck.ui.widgets.pairmap import ROLES
 
 PROGRESS_ROLES = {
@@ -98,10 +100,56 @@ def plan_lines(run: AcceptanceRun) -> list[Runs]:
     return lines
 
 
-def told_lines(run: AcceptanceRun, heat: HeatMap, width: int, signs: Sequence[Runs]) -> list[Runs]:
-    """What the letters of the map mean (`signs`, see `pairmap.legend`), then the sentences, the gravest first."""
+_MOST_COMMANDS = 3
+
+
+def again_question(
+    run: AcceptanceRun, port: AcceptancePort, nodes: tuple[str, ...], recipe: str
+) -> Question:
+    """Whether to measure these once more, with what is run."""
+    lines: list[Runs] = [[("run   ", "dim"), (printable(run.id), "title")], []]
+    for name, some in once_more(run, nodes, recipe):
+        lines.append([(printable(f"{name}: {' – '.join(some)}"), "title")])
+        pair = len(some) > 1
+        one = Result(
+            stage=Stage.CONFIRM if pair else Stage.SINGLE, recipe=name,
+            sender=some[0], receiver=some[1] if pair else "",
+        )  # fmt: skip
+        commands = port.commands(run, one)[:_MOST_COMMANDS]
+        lines += [[("  $ ", "dim"), (cut(printable(text), WIDE), "text")] for text in commands]
+    when = (
+        "after the round that runs"
+        if run.progress is Progress.RUNNING
+        else "if nobody is busy there"
+    )
+    lines += [[], [(f"Measured {when}; kept with the run and judged with it.", "text")]]
+    keys: Runs = [("enter", "key"), (" measure     ", "text"), ("esc", "key"), (" not now", "text")]
+    return Question("Measure this again?", lines, keys)
+
+
+def readmit_question(node: str, why: str) -> Question:
+    """Whether jobs may run on a node again."""
+    lines: list[Runs] = [[("node  ", "dim"), (printable(node), "title")], []]
+    lines += [[(row, "text")] for row in textwrap.wrap(printable(why), WIDE)]
+    keys: Runs = [("enter", "key"), (" let jobs run there     ", "text"), ("esc", "key"), (" keep them away", "text")]  # fmt: skip
+    return Question("Let jobs run on this node again?", lines, keys)
+
+
+def reason_of(run: AcceptanceRun, node: str) -> str:
+    """What the run says of a node, as far as it fits a line; "" where it says nothing."""
+    said = next((one.sentence for one in run.verdicts if node in one.nodes), "")
+    return cut(printable(said.partition(": ")[0]), WIDE)
+
+
+def told_lines(
+    run: AcceptanceRun, heat: HeatMap, width: int, signs: Sequence[Runs], out: Mapping[str, str]
+) -> list[Runs]:
+    """What the letters of the map mean (`signs`, see `pairmap.legend`), then the sentences, the gravest first.
+
+    `out`: node -> why jobs are kept away from it.
+    """
     lines: list[Runs] = [*_legend_lines(heat.recipe, width, signs), []]
-    for text, role in _sentences(run):
+    for text, role in _sentences(run, out):
         lines += _wrapped(text, role, width)
     return lines
 
@@ -116,7 +164,7 @@ def _legend_lines(recipe: str, width: int, signs: Sequence[Runs]) -> list[Runs]:
     return [*lines]
 
 
-def _sentences(run: AcceptanceRun) -> Iterator[tuple[str, str]]:
+def _sentences(run: AcceptanceRun, out: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Sentence and role."""
     yield from ((one.sentence, ROLES[kind_of(one.answer)]) for one in run.verdicts)
     suspected = [one for item in run.judgements.items() for one in _suspected(*item)]
@@ -126,7 +174,8 @@ def _sentences(run: AcceptanceRun) -> Iterator[tuple[str, str]]:
     if run.changed:
         yield f"changed since the baseline: {run.changed}", "accent"
     yield from ((one.sentence, "accent") for one in run.drift)
-    odd = [*run.differing.items(), *run.left_out.items()][:MOST_TOLD]
+    kept_away = {node: why for node, why in out.items() if node in run.plan.nodes}
+    odd = [*run.differing.items(), *{**run.left_out, **kept_away}.items()][:MOST_TOLD]
     yield from ((f"{node}: {why}", "dim") for node, why in odd)
     yield from ((note, "dim") for note in run.notes)
 

@@ -28,6 +28,8 @@ from rankdeck.model.text import Table, clean, integer, number
 
 _BUSY = 95.0
 """Percent of one core: from here on the CPU was measured, not the link."""
+_CONNECT = ("--connect-timeout", "5000")
+"""Milliseconds; without it the system asks for two minutes where a firewall drops what is sent."""
 _NEVER_BEGAN = (
     "unable to connect",
     "server is busy",
@@ -55,7 +57,7 @@ class Iperf3:
         time = ("-t", str(where.seconds)) if where.seconds else ("-t", "3", "-O", "1")
         return Commands(
             launch=Launch.PLAIN,
-            argv=("iperf3", "-c", where.receiver, *port, *time, "-J"),
+            argv=("iperf3", "-c", where.receiver, *port, *time, *_CONNECT, "-J"),
             server=("iperf3", "-s", "-1", *port),
             waits=("unable to connect to server",),
         )

@@ -1,6 +1,7 @@
 """The acceptance screen: what would be measured, the heat map while it fills, what it says."""
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, TypeVar
 
@@ -22,12 +23,16 @@ from rankdeck.acceptance.port import AcceptancePort, Request
 from rankdeck.acceptance.run import AcceptanceRun, Progress
 from rankdeck.errors import RankdeckError
 from rankdeck.model.acceptance import Outcome
+from rankdeck.model.health import seconds_of
 from rankdeck.model.nodeset import expand
 from rankdeck.model.text import printable
 from rankdeck.ui import actions, formatting
 from rankdeck.ui.acceptance_page import (
     PROGRESS_ROLES,
+    again_question,
     plan_lines,
+    readmit_question,
+    reason_of,
     run_line,
     seen_in,
     stage_line,
@@ -47,6 +52,8 @@ T = TypeVar("T")
 LEAST_BESIDE = 34
 """Columns for the sentences from which on they stand beside the map, not below it."""
 LEAST_BELOW, MOST_STRIP = 5, 6
+USUAL_SPAN = "7d"
+"""How long jobs are kept away from a node, as `rankdeck accept --exclude` has it."""
 NOTHING = "no acceptance run yet: A asks the nodes and shows what would be done"
 
 
@@ -68,7 +75,9 @@ class AcceptanceScreen(BaseScreen):
         """What was painted: no other run gets its id meanwhile."""
         self._strip_lines = 0
         self._asked = ""
-        """What the prompt is for: `plan` or `save`."""
+        """What the prompt is for: `plan`, `save` or `exclude`."""
+        self._to_exclude = ""
+        """The node that is."""
         self.head = TextPage(id="accept-head", can_focus=False)
         self.runs = VTable(self._columns(), empty=NOTHING, id="runs")
         self.runs.sorted_by = ("STARTED",)
@@ -174,10 +183,12 @@ class AcceptanceScreen(BaseScreen):
         text = next((one.text for one in reversed(cell.results) if one.text), "")
         return [(f" {printable(said(cell))}", "text"), (tried, "dim"), (f"  {printable(text)}", "dim")]  # fmt: skip
 
+    def _recipe_of(self, run: AcceptanceRun) -> str:
+        """The test whose map is shown."""
+        return self._recipe if self._recipe in run.recipes else next(iter(run.recipes), "")
+
     def _show_map(self, run: AcceptanceRun) -> None:
-        recipes = run.recipes
-        recipe = self._recipe if self._recipe in recipes else next(iter(recipes), "")
-        whole = heat_map(run, recipe)
+        whole = heat_map(run, self._recipe_of(run))
         large = len(whole.senders) > MOST_CELLWISE
         self.strip.display, self._strip_lines = large, 0
         if large:
@@ -186,7 +197,7 @@ class AcceptanceScreen(BaseScreen):
         self.map.show(shown)
         width = self._place(self.size.width, self.size.height - 6)
         signs = legend(self._dot, seen_in(shown), self.map.is_wide)
-        self.told.show(told_lines(run, shown, width, signs))
+        self.told.show(told_lines(run, shown, width, signs, self._excluded))
         self.head.show(self._head_lines(run))
 
     def _show_strip(self, run: AcceptanceRun, whole: HeatMap) -> None:
@@ -211,8 +222,7 @@ class AcceptanceScreen(BaseScreen):
 
     def without_effect(self) -> Iterable[str]:
         """What its view and the state of its run leave nothing to do for."""
-        run, current = self.run_shown, self.port.current if self.port else None
-        going = current is not None and current.progress is Progress.RUNNING
+        run, going = self.run_shown, self._is_going
         on_map, cell = self._view == "map", self.map.cell
         able = {
             "open": self._can_open(run),
@@ -225,8 +235,8 @@ class AcceptanceScreen(BaseScreen):
             "save": run is not None,
             "cancel": going,
             "plan": self.port is not None and not going,
-            "again": on_map and cell is not None and self._opened is None,
-            "exclude": on_map and going and self.map.pair is not None,
+            "again": bool(self._chosen) and run is not None and run.started > 0,
+            "exclude": bool(self._chosen),
             "resume": not going and self._stopped_run() is not None,
         }
         return [name for name, can in able.items() if not can]
@@ -360,6 +370,8 @@ class AcceptanceScreen(BaseScreen):
             return
         if asked == "plan":
             self._make_plan(text)
+        elif asked == "exclude":
+            self._exclude(text)
         elif asked == "save" and text.strip():
             self._save(Path(text.strip()).expanduser())
 
@@ -437,38 +449,104 @@ class AcceptanceScreen(BaseScreen):
             return
         self._start()
 
+    # ---- keys: measure again, keep jobs away
+
+    @property
+    def _chosen(self) -> tuple[str, ...]:
+        """The pair under the cursor, or the one node; nobody where there is no map."""
+        pair = self.map.pair if self._view == "map" else None
+        return tuple(dict.fromkeys(pair)) if pair else ()
+
     def action_again(self) -> None:
-        run, cell = self.run_shown, self.map.cell
-        if self.port is None or run is None or self._view != "map" or cell is None:
-            self.refuse("choose a cell of the map first")
-        elif self._opened is not None:
-            self.refuse("that run is kept: only the run of this console can measure again")
+        run, nodes = self.run_shown, self._chosen
+        if self.port is None or run is None or not nodes or not run.started:
+            self.refuse("choose a cell of a map first, or a node where its row meets its column")
+        elif self._opened is not None and self._is_going:
+            self.refuse("a run goes on: nothing can be measured for this one meanwhile")
         else:
-            self.say(f"{cell.sender} – {cell.receiver}: once more", "dim")
-            again = self.port.again(cell.sender, cell.receiver, cell.recipe)
-            self._work(again, lambda _: self.say(f"{cell.sender} – {cell.receiver}: measured again", "ok"))  # fmt: skip
+            recipe = self._recipe_of(run)
+            question = again_question(run, self.port, nodes, recipe)
+            self.console.push_screen(
+                question, lambda yes: self._again(nodes, recipe) if yes else None
+            )
+
+    def _again(self, nodes: tuple[str, ...], recipe: str) -> None:
+        port, going, who = self.port, self._is_going, " – ".join(nodes)
+        if port is None:
+            return
+        if self._opened is not None:
+            try:
+                port.resume(self._opened.id)
+            except RankdeckError as error:
+                self.say(str(error), "bad")
+                return
+            self._opened = None
+        if going:
+            self.say(f"{who}: measured after the round that runs", "dim")
+            self._work(port.again(nodes, recipe), lambda _: None)
+        else:
+            self.say(f"{who}: asking who is busy, then measuring …", "dim")
+            self._work(port.again(nodes, recipe), lambda _: self._measured_again(who))
+
+    def _measured_again(self, who: str) -> None:
+        run = self.run_shown
+        self.say(f"{who}: measured again; {headline(run) if run else ''}", "ok")
 
     def action_exclude(self) -> None:
-        run, pair = self.port.current if self.port else None, self.map.pair
-        if run is None or run.progress is not Progress.RUNNING or self._view != "map" or not pair:
-            self.refuse("a node can be taken out of a run that goes on")
+        run, nodes = self.run_shown, self._chosen
+        if self.port is None or run is None or not nodes:
+            self.refuse("choose a row of a map first: its node is the one")
             return
-        node = pair[0]
-        lines: list[Runs] = [
-            [("node  ", "dim"), (printable(node), "title")],
-            [],
-            [("It takes no part in what is left; what was measured stays.", "text")],
-        ]
-        keys: Runs = [("enter", "key"), (" take it out     ", "text"), ("esc", "key"), (" keep it", "text")]  # fmt: skip
-        self.console.push_screen(
-            Question("Take this node out of the run?", lines, keys),
-            lambda yes: self._exclude(node) if yes else None,
+        node = nodes[0]
+        if why := self._excluded.get(node):
+            self.console.push_screen(
+                readmit_question(node, why), lambda yes: self._readmit(node) if yes else None
+            )
+            return
+        self._asked, self._to_exclude = "exclude", node
+        self.prompt.ask(f"exclude {printable(node)}", f"{USUAL_SPAN} {reason_of(run, node)}")
+        self.say(
+            "how long, and why: 7d its cable is being swapped; run and Launch pass it over", "dim"
         )
 
-    def _exclude(self, node: str) -> None:
+    def _exclude(self, text: str) -> None:
+        node, run, port = self._to_exclude, self.run_shown, self.port
+        span, _, why = text.strip().partition(" ")
+        if run is None or port is None:
+            return
+        if not why.strip():
+            self.say("nothing is excluded: the next one wants to know why", "warn")
+            return
+        try:
+            port.exclude(node, printable(why.strip()), time.time() + seconds_of(span), run.id)
+        except (ValueError, RankdeckError) as error:
+            self.say(str(error), "warn")
+            return
+        out = ", and out of the run" if self._is_going and self._opened is None else ""
+        again = f"; {actions.key('exclude')} again takes that back"
+        self.say(f"{node}: no job goes there for {span}{out}{again}", "ok")
+        self._seen = ()
+
+    def _readmit(self, node: str) -> None:
         if self.port is not None:
-            self.port.exclude(node, "the operator took it out")
-            self.say(f"{node}: out of the run", "ok")
+            try:
+                self.port.readmit(node)
+            except RankdeckError as error:
+                self.say(str(error), "bad")
+                return
+            self.say(f"{node}: jobs may run there again", "ok")
+            self._seen = ()
+
+    @property
+    def _excluded(self) -> Mapping[str, str]:
+        """Node -> why jobs are kept away from it."""
+        return self.port.excluded() if self.port else {}
+
+    @property
+    def _is_going(self) -> bool:
+        """Whether something is being measured."""
+        run = self.port.current if self.port else None
+        return run is not None and run.progress is Progress.RUNNING
 
     def _is_free(self) -> bool:
         run = self.port.current if self.port else None

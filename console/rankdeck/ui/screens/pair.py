@@ -1,6 +1,7 @@
 """The two directions of one pair of an acceptance run: what was measured, the commands, both raw outputs."""
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import ClassVar
 
 from textual.containers import Container
@@ -31,6 +32,8 @@ class PairScreen(BaseScreen):
         self._run, self._recipe = run, recipe
         self._pair = (sender, receiver)
         self._shown: object = None
+        self._told: list[list[Runs]] = []
+        """What each direction says."""
         self.there = TextPage(id="pair-there")
         self.back = TextPage(id="pair-back")
         self._both = Container(self.there, self.back, id="pair")
@@ -58,14 +61,25 @@ class PairScreen(BaseScreen):
         there, back = found.get((sender, receiver)), found.get((receiver, sender))
         # A test without direction is one measurement: nothing goes back.
         self.back.display = back is not None and back is not there
-        self.there.show(pair_lines(run, port, there))
-        self.back.show(pair_lines(run, port, back))
+        self._told = [pair_lines(run, port, one) for one in (there, back)]
+        self.there.show(self._told[0])
+        self.back.show(self._told[1])
 
     def without_effect(self) -> Iterable[str]:
         return () if self.back.display else ("part",)
 
     def action_copy(self) -> None:
         self.copy_page(self.there if self.there.has_focus else self.back)
+
+    def action_save(self) -> None:
+        name = "-".join(("pair", *self._pair))
+        self.prompt.ask("save", f"{name}.txt", "a file that does not exist yet")
+
+    def answered(self, text: str | None) -> None:
+        if text:
+            told = self._told if self.back.display else self._told[:1]
+            lines = ["".join(run[0] for run in line).rstrip() for page in told for line in page]
+            self.save_lines(Path(text).expanduser(), lines, f"{len(lines):,} lines")
 
     def action_part(self) -> None:
         """The other direction has the keys."""
