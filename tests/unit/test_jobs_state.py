@@ -200,6 +200,29 @@ def test_what_a_failed_rank_said_comes_with_its_end():
     assert feed.job.first_failure.lines == (said[0], "KeyError: 'lr'")
 
 
+def test_of_many_ranks_that_fail_at_once_each_end_is_judged_when_it_is_new(monkeypatch):
+    half = 128
+    nodes = (
+        NodePlan("t-1", "n1", tuple(range(half))),
+        NodePlan("t-1", "n2", tuple(range(half, 2 * half))),
+    )
+    feed, judged = Feed(replace(PLAN, nodes=nodes)), list[int]()
+
+    def count(end, *_):
+        judged.append(end.rank)
+
+    monkeypatch.setattr(ends, "_RULES", (count, *ends._RULES))
+    ranks = range(2 * half)
+    for rank in ranks:
+        feed.tell(nodes[rank // half].node, "started", rank=rank, pid=rank + 1)
+    for rank in ranks:
+        feed.tell(nodes[rank // half].node, "exited", 2.0, rank=rank, code=3, said=["it failed"])
+        assert feed.job.first_failure.tied == tuple(range(half, rank + 1))
+
+    # Each once as it runs, before and after the first has failed, and once as it has ended.
+    assert len(judged) <= 3 * len(ranks)
+
+
 def test_a_node_that_was_lost_before_corrects_the_answer():
     feed = Feed()
     feed.start_all()

@@ -218,8 +218,8 @@ class Plan:
 
     def supervising_node(self, node: str) -> str:
         """Node whose supervisor reports these ranks: `node` itself, or on Slurm the login node."""
-        shared = next((plan.node for plan in self.nodes if plan.elsewhere), "")
-        return shared or node
+        # Asked for every rank and every piece of output: the login node is the only one of its plan.
+        return self.nodes[0].node if self.nodes and self.nodes[0].elsewhere else node
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
