@@ -320,6 +320,31 @@ def test_a_cancelled_job_does_not_wait_for_a_dead_node():
     assert "n2: not verified: no answer" in feed.job.troubles
 
 
+def test_a_second_cancel_that_finds_nothing_takes_back_that_a_node_was_not_verified():
+    feed = Feed()
+    feed.start_all()
+    feed.made("n2", "lost", text="does not answer: gone")
+    for rank in (0, 1):
+        feed.exit(rank, None, 15)
+    feed.tell("n1", "closed", 3.0)
+    feed.jobs.cancelled("t-1", CancelReport("t-1", State.LOST, (), {"n2": "no answer"}))
+    kept = feed.job
+    assert [rank.state for rank in kept.ranks[2:]] == [State.LOST] * 2
+    assert kept.unproven == ("n2",)
+
+    later = Jobs()
+    later.restore(kept)
+    later.cancelled("t-1", CancelReport("t-1", State.CANCELLED))
+
+    assert {rank.state for rank in later.job("t-1").ranks[2:]} == {State.CANCELLED}
+    assert later.job("t-1").troubles[-1] == "n2: was asked again: nothing of the job is left there"
+    assert not any("does not answer" in text for text in later.job("t-1").troubles)
+    assert later.job("t-1").unproven == ()
+
+    later.cancelled("t-1", CancelReport("t-1", State.LOST, (), {"n2": "no answer"}))
+    assert later.job("t-1").unproven == ("n2",)
+
+
 def test_an_event_told_twice_counts_once():
     feed = Feed()
     feed.start_all()

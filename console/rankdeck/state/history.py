@@ -308,13 +308,14 @@ def _troubles(told: Sequence[str], ranks: Sequence[RankState]) -> tuple[str, ...
     return tuple(dict.fromkeys(stands))
 
 
-def _weight(job: Job) -> tuple[bool, bool, bool, int]:
+def _weight(job: Job) -> tuple[bool, bool, bool, int, int]:
     """A rank for how much is known of the end of a job."""
     failure = job.first_failure
+    known = -sum(rank.state is State.LOST for rank in job.ranks)
     if failure is None:
-        return job.state.final, False, False, len(job.explained)
+        return job.state.final, False, False, len(job.explained), known
     said = len(failure.evidence) + len(failure.lines) + len(failure.explained)
-    return job.state.final, True, failure.settled, said
+    return job.state.final, True, failure.settled, said, known
 
 
 def _explained(first: Job, other: Job) -> tuple[Explained, ...]:
