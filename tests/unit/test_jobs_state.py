@@ -265,6 +265,19 @@ def test_a_lost_node_that_is_asked_once_more_went_away_when_it_did():
     assert before.first_failure.at == 9.0
 
 
+def test_a_node_that_is_back_in_time_to_be_stopped_stays_what_failed_first():
+    feed = stopped_for_a_lost_node()
+    feed.tell("n1", "ended", 34.6, name="mpirun", code=1, signal=None, said=["Terminated"])
+    feed.made("n2", "connected", 50.0)
+    for rank in (2, 3):
+        feed.exit(rank, None, 15, at=50.5)
+    feed.tell("n2", "closed", 51.0)
+    feed.jobs.cancelled("t-1", CancelReport("t-1", State.CANCELLED))
+
+    first = feed.job.first_failure
+    assert (feed.job.state, first.what, first.node, first.at) == (State.FAILED, "node", "n2", 9.0)
+
+
 def test_a_job_that_is_stopped_for_a_lost_node_has_failed_and_was_not_cancelled():
     feed = stopped_for_a_lost_node()
     report = CancelReport("t-1", State.LOST, (), {"n2": "no answer"})

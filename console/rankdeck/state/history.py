@@ -301,11 +301,15 @@ def last_word(mine: Job, kept: Job) -> Job:
 def _troubles(told: Sequence[str], ranks: Sequence[RankState]) -> tuple[str, ...]:
     """Each sentence once; that a node does not answer only of one that has not come back."""
     lost = {f"{rank.node}: {MUTE}" for rank in ranks if rank.state is State.LOST}
-    stands = (
-        text for text in told
-        if f": {MUTE}" not in text or text.startswith(tuple(lost))
-    )  # fmt: skip
-    return tuple(dict.fromkeys(stands))
+    found: dict[str, str] = {}
+    for text in told:
+        node, mute, _ = text.partition(f": {MUTE}")
+        if not mute:
+            found[text] = text
+        elif node + mute in lost:
+            # Two consoles may have learned it in different words.
+            found.setdefault(node + mute, text)
+    return tuple(found.values())
 
 
 def _weight(job: Job) -> tuple[bool, bool, bool, int, int]:
