@@ -365,7 +365,9 @@ class Session:
             report = replace(report, state=job.state)
         self.jobs.cancelled(job_id, report)
         self._recorder.save(self.jobs.job(job_id), time.time())
-        return report
+        # A node that could not be asked leaves the job as ended as it will be.
+        known = self.jobs.job(job_id).state
+        return replace(report, state=known) if report.unverified and known.final else report
 
     def command(
         self, nodes: Sequence[str], command: str, limit: float = USUAL_LIMIT, fan_out: int = FAN_OUT

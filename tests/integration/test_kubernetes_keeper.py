@@ -1,11 +1,16 @@
 """The keeper of Kubernetes jobs through the real `kubectl proxy`, on the double, while things break."""
 
+import json
 import os
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
+from tests.support.kubernetes.defaults import completed
 from tests.support.kubernetes.kept import JOB, Kept
+from tests.support.kubernetes.kinds import ADDED, BUILT_IN
+from tests.support.kubernetes.kinds import JOB as JOBS
 from tests.support.polling import wait_until
 
 pytestmark = pytest.mark.slow
@@ -16,8 +21,8 @@ def keeper(kubernetes, kubectl, tmp_path):
     """`keeper(**settings)`: a keeper that is not started yet, with a double of pretended pods."""
     made: list[Kept] = []
 
-    def make(**settings) -> Kept:
-        double = kubernetes(processes=False)
+    def make(kinds=("mpijobs",), **settings) -> Kept:
+        double = kubernetes(processes=False, kinds=kinds)
         made.append(Kept(double, kubectl, tmp_path / "keeper", **settings))
         made[-1].speak()
         return made[-1]
@@ -254,6 +259,48 @@ def test_a_refused_object_takes_back_those_before_it(keeper) -> None:
     assert kept.start().wait() == 1
     assert "complexions" in kept.said()
     wait_until(lambda: everything(kept) == [], what="the deletion")
+
+
+@pytest.mark.parametrize("version", ["v1beta1", "v1beta2"])
+def test_a_job_in_a_queue_waits_in_the_words_of_whatever_kueue_there_is(keeper, version) -> None:
+    kept = keeper(kinds=("workloads",))
+    kind = replace(ADDED["workloads"], version=version)
+    kept.double.api.kinds = (*BUILT_IN, kind)
+    job = kept.manifest()
+    job["spec"]["suspend"] = True
+    (kept.folder / "manifest.json").write_text(json.dumps([job]))
+    kept.start()
+    wait_until(lambda: kept.double.all("jobs"), 30, "the job")
+    (made,) = kept.double.all("jobs")
+    name = {
+        "name": "w",
+        "namespace": "default",
+        "labels": {"kueue.x-k8s.io/job-uid": made["metadata"]["uid"]},
+    }
+    waits = {"type": "QuotaReserved", "status": "False", "message": "2 more GPUs needed"}
+    workload = {"kind": "Workload", "apiVersion": kind.group_version, "metadata": name}
+    kept.double.do(kept.double.store.create, kind, workload | {"status": {"conditions": [waits]}})
+
+    wait_until(lambda: "queued by Kueue: 2 more GPUs needed" in kept.said(), 60, "its words")
+
+
+def test_a_job_that_was_created_though_the_answer_was_lost_is_taken_back_or_named(keeper) -> None:
+    kept = keeper()
+    double, lost = kept.double, []
+
+    def lose() -> tuple[int, object]:
+        if not lost:
+            made = completed(JOBS, kept.manifest(), "default")
+            lost.append(double.store.create(JOBS, made))
+        return 503, "error trying to reach service: EOF\n"
+
+    double.do(double.api.faults.answers.append, (".*", "/apis/batch/.*|/api/v1/.*", lose))
+    assert kept.start().wait() == 1
+    assert "may have been created all the same: `kubectl -n default delete job j`" in kept.said()
+    double.do(double.api.faults.answers.clear)
+
+    assert kept.agent("job", "cancel", JOB, "here", "--grace", "1")["left"] == []
+    assert everything(kept) == []
 
 
 def test_the_first_lines_of_a_container_that_was_restarted_are_kept(keeper) -> None:

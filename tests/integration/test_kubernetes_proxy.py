@@ -145,6 +145,22 @@ def test_a_kind_that_the_cluster_does_not_know_is_explained(kubernetes, double) 
         create(proxy.api, Target("m", kind="MPIJob", namespace="default"), [mpijob])
 
 
+def test_a_busy_server_is_asked_again_after_the_pause_that_it_asks_for(double) -> None:
+    answers = iter([(429, "busy\n", "1"), (503, "busy\n", "1"), (200, {"gitVersion": "v1"}, "")])
+    double.do(double.api.faults.answers.append, ("GET", "/version", lambda: next(answers)))
+    with Proxy() as proxy:
+        assert proxy.api.request("GET", "/version") == {"gitVersion": "v1"}
+
+
+def test_what_a_refusal_is_about_is_not_taken_for_a_missing_right(double) -> None:
+    ending = 'services "j" is forbidden: unable to create new content in namespace default because it is being terminated'
+    refused = {"kind": "Status", "code": 403, "reason": "Forbidden", "message": ending}
+    double.answer("POST", ".*/jobs", 403, refused)
+    with Proxy() as proxy, pytest.raises(ApiError) as told:
+        create(proxy.api, Target("j", namespace="default"), [indexed_job("j", ["true"])])
+    assert told.value.message == ending
+
+
 def config(path: Path, server: str, user: dict) -> Path:
     content = {
         "apiVersion": "v1",
@@ -197,6 +213,11 @@ def test_no_configuration_no_context_and_no_kubectl_are_told_apart(
         ("Unauthorized", "has expired"),
         ("tls: failed to verify certificate: x509: certificate has expired", "clock"),
         ("dial tcp: lookup api.example.org: no such host", "does not answer"),
+        (
+            'failed calling webhook "v.kyverno.svc": Post "https://kyverno": context deadline exceeded',
+            "an admission webhook",
+        ),
+        ("the cause thereof", "the cause thereof"),
         ("something else entirely", "something else entirely"),
     ],
 )

@@ -459,6 +459,26 @@ async def test_a_clean_cancel_says_nothing_left(stage: Stage) -> None:
     assert stage.cancelled == [JOB]
 
 
+async def test_a_cancelled_job_of_which_something_may_be_left_can_be_cancelled_again(
+    stage: Stage,
+) -> None:
+    stage.start(JOB, 2, 2)
+    stage.jobs.cancelling(JOB, time.time() - 1, abort=False)
+    lost = CancelReport(JOB, State.LOST, (), {"node02": "no answer"})
+    for rank in (0, 1):
+        stage.tell(JOB, "node01", "exited", rank=rank, signal=15)
+    stage.tell(JOB, "node01", "closed")
+    stage.jobs.cancelled(JOB, lost)
+    async with console(stage) as (app, pilot):
+        await pilot.press("2")
+        await shows(app, pilot, "cancelled")
+        await pilot.press("x")
+        await shows(app, pilot, "not proven that nothing is left on node02")
+        stage.jobs.cancelled(JOB, CancelReport(JOB, State.CANCELLED))
+        await pilot.press("escape", "x")
+        await shows(app, pilot, "has ended already")
+
+
 async def test_escapes_in_a_log_never_reach_the_screen(stage: Stage) -> None:
     stage.start(JOB, 1, 1)
     stage.write(JOB, 0, b"\x1b[2J\x1b]0;gotcha\x07before\x9b\xff\xfe\x00after [bold]markup[/]\n")

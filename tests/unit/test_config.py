@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rankdeck.config import paths
+from rankdeck.config import clusters, paths
 from rankdeck.config.clusters import read_cluster
 from rankdeck.config.files import look_at
 from rankdeck.config.jobs import read_job
@@ -14,6 +14,7 @@ from rankdeck.config.settings import Settings, read_settings
 from rankdeck.errors import ConfigError
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import JobSpec, Launch
+from rankdeck_agent.rules import derive
 
 CLUSTER = """\
 cluster: ro644-lab
@@ -121,6 +122,8 @@ def test_every_mistake_is_reported_at_its_place(tmp_path: Path) -> None:
         pytest.param(b"x: " + b"y" * (1 << 20), "larger than 1024 KiB", id="large"),
         (b"cluster: a\ncluster: b\nnodes: [n]", "given twice; first on line 1"),
         (b"- 1", "expected a table"),
+        (b"cluster: c\nnodes: [n]\nexpect: {gpu_modle: A100}", "did you mean `gpu_model`?"),
+        (b"cluster: c\nnodes: [n]\nexpect: {net_speed_gbps: fast}", "expected a number"),
         (
             b"cluster: c\nnodes: [n]\nbroker: {url: 'mqtt://h', password: x}",
             "password_env",
@@ -194,6 +197,10 @@ def test_gang_abort_is_on_where_ranks_wait_for_one_another(
     job = read_job(write(tmp_path, f"job: j\nlaunch: {launch}\ncommand: x"))
 
     assert job.abort.enabled is on
+
+
+def test_what_is_expected_as_a_number_is_what_the_agent_compares_as_one() -> None:
+    assert set(clusters.COUNTED) == {*derive.SPEEDS, *derive.COUNTS}
 
 
 def test_clusters_are_found_by_name_the_users_own_first(

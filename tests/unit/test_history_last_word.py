@@ -183,6 +183,14 @@ def test_a_job_that_has_ended_keeps_its_verdict_while_it_is_read_again() -> None
     assert all(job == kept for job in shown)
 
 
+def test_that_a_node_does_not_answer_is_said_once_though_two_consoles_word_it() -> None:
+    lost = tuple(replace(rank, state=State.LOST, node="n1") for rank in RUNNING.ranks)
+    mine = replace(RUNNING, ranks=lost, troubles=("n1: does not answer: nothing for 15 s",))
+    kept = replace(RUNNING, ranks=lost, troubles=("n1: does not answer: port 22",))
+
+    assert last_word(mine, kept).troubles == kept.troubles
+
+
 def test_another_consoles_word_ends_a_job_whose_node_is_lost_here() -> None:
     feed = Feed()
     feed.start_all()

@@ -83,5 +83,16 @@ def test_a_node_that_does_not_answer_is_no_failure_while_the_job_goes_on() -> No
     assert news_between(silent, RUNS, 100.0) == ()
 
 
+def test_a_rank_that_failed_stays_failed_when_a_node_falls_silent() -> None:
+    rank = FirstFailure(what="rank", rank=0, node="n1", exit_code=5, signal=None, at=95.0)
+    node = replace(rank, what="node", rank=None, node="n2", exit_code=None, at=90.0)
+    failed, silent = (replace(RUNS, first_failure=first) for first in (rank, node))
+
+    assert news_between(failed, silent, 100.0) == ()
+    assert news_between(failed, RUNS, 100.0) == (
+        "corrected: rank 0 on n1, exit 5: not a failure after all",
+    )
+
+
 def test_nothing_is_told_of_a_job_in_which_nothing_happened() -> None:
     assert news_between(RUNS, replace(RUNS, output_coming=True), 100.0) == ()

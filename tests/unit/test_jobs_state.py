@@ -200,6 +200,29 @@ def test_what_a_failed_rank_said_comes_with_its_end():
     assert feed.job.first_failure.lines == (said[0], "KeyError: 'lr'")
 
 
+def test_of_many_ranks_that_fail_at_once_each_end_is_judged_when_it_is_new(monkeypatch):
+    half = 128
+    nodes = (
+        NodePlan("t-1", "n1", tuple(range(half))),
+        NodePlan("t-1", "n2", tuple(range(half, 2 * half))),
+    )
+    feed, judged = Feed(replace(PLAN, nodes=nodes)), list[int]()
+
+    def count(end, *_):
+        judged.append(end.rank)
+
+    monkeypatch.setattr(ends, "_RULES", (count, *ends._RULES))
+    ranks = range(2 * half)
+    for rank in ranks:
+        feed.tell(nodes[rank // half].node, "started", rank=rank, pid=rank + 1)
+    for rank in ranks:
+        feed.tell(nodes[rank // half].node, "exited", 2.0, rank=rank, code=3, said=["it failed"])
+        assert feed.job.first_failure.tied == tuple(range(half, rank + 1))
+
+    # Each once as it runs, before and after the first has failed, and once as it has ended.
+    assert len(judged) <= 3 * len(ranks)
+
+
 def test_a_node_that_was_lost_before_corrects_the_answer():
     feed = Feed()
     feed.start_all()
@@ -240,6 +263,19 @@ def test_a_lost_node_that_is_asked_once_more_went_away_when_it_did():
 
     assert feed.job == before
     assert before.first_failure.at == 9.0
+
+
+def test_a_node_that_is_back_in_time_to_be_stopped_stays_what_failed_first():
+    feed = stopped_for_a_lost_node()
+    feed.tell("n1", "ended", 34.6, name="mpirun", code=1, signal=None, said=["Terminated"])
+    feed.made("n2", "connected", 50.0)
+    for rank in (2, 3):
+        feed.exit(rank, None, 15, at=50.5)
+    feed.tell("n2", "closed", 51.0)
+    feed.jobs.cancelled("t-1", CancelReport("t-1", State.CANCELLED))
+
+    first = feed.job.first_failure
+    assert (feed.job.state, first.what, first.node, first.at) == (State.FAILED, "node", "n2", 9.0)
 
 
 def test_a_job_that_is_stopped_for_a_lost_node_has_failed_and_was_not_cancelled():
@@ -295,6 +331,31 @@ def test_a_cancelled_job_does_not_wait_for_a_dead_node():
 
     assert feed.job.state.final
     assert "n2: not verified: no answer" in feed.job.troubles
+
+
+def test_a_second_cancel_that_finds_nothing_takes_back_that_a_node_was_not_verified():
+    feed = Feed()
+    feed.start_all()
+    feed.made("n2", "lost", text="does not answer: gone")
+    for rank in (0, 1):
+        feed.exit(rank, None, 15)
+    feed.tell("n1", "closed", 3.0)
+    feed.jobs.cancelled("t-1", CancelReport("t-1", State.LOST, (), {"n2": "no answer"}))
+    kept = feed.job
+    assert [rank.state for rank in kept.ranks[2:]] == [State.LOST] * 2
+    assert kept.unproven == ("n2",)
+
+    later = Jobs()
+    later.restore(kept)
+    later.cancelled("t-1", CancelReport("t-1", State.CANCELLED))
+
+    assert {rank.state for rank in later.job("t-1").ranks[2:]} == {State.CANCELLED}
+    assert later.job("t-1").troubles[-1] == "n2: was asked again: nothing of the job is left there"
+    assert not any("does not answer" in text for text in later.job("t-1").troubles)
+    assert later.job("t-1").unproven == ()
+
+    later.cancelled("t-1", CancelReport("t-1", State.LOST, (), {"n2": "no answer"}))
+    assert later.job("t-1").unproven == ("n2",)
 
 
 def test_an_event_told_twice_counts_once():

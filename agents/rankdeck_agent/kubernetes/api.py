@@ -33,6 +33,8 @@ LONGEST_LINE = 4 << 20
 PAGE = "500"
 BACKOFF = (0.5, 1.0, 2.0, 5.0, 10.0)
 UNREACHABLE = "Unreachable"
+_BUSY, _PATIENCE = (429, 503), 6.0
+"""Statuses with which a server asks for a pause, and the seconds that one request waits so at most."""
 _CHUNK = 1 << 16
 
 
@@ -221,17 +223,16 @@ class Api:
         headers = {"Accept": "application/json"}
         if data is not None:
             headers["Content-Type"] = f"application/{kind}"
-        try:
-            connection.request(method, url, data, headers)
-            answer = connection.getresponse()
+        patience = _PATIENCE
+        while True:
+            answer, said = _exchange(connection, method, url, data, headers)
             if answer.status < 300:
                 return connection, answer
-            said = answer.read(_CHUNK)
-        except (OSError, ValueError, http.client.HTTPException) as error:
-            connection.close()
-            raise ApiError(0, UNREACHABLE, f"no answer from kubectl: {_words(error)}") from error
-        connection.close()
-        raise _refusal(answer.status, said)
+            pause = _pause_asked(answer)
+            if not pause or pause > patience:
+                raise _refusal(answer.status, said)
+            patience -= pause
+            time.sleep(pause)
 
 
 LISTED = "LISTED"
@@ -342,6 +343,34 @@ def _words(error: BaseException) -> str:
     return plain(str(error), 200) or type(error).__name__
 
 
+def _exchange(
+    connection: _Connection,
+    method: str,
+    url: str,
+    data: Optional[bytes],
+    headers: Mapping[str, str],
+) -> tuple[http.client.HTTPResponse, bytes]:
+    """The answer, and where it is a refusal what it says; raises ApiError."""
+    try:
+        connection.request(method, url, data, headers)
+        answer = connection.getresponse()
+        if answer.status < 300:
+            return answer, b""
+        said = answer.read(_CHUNK)
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        connection.close()
+        raise ApiError(0, UNREACHABLE, f"no answer from kubectl: {_words(error)}") from error
+    connection.close()
+    return answer, said
+
+
+def _pause_asked(answer: http.client.HTTPResponse) -> float:
+    """Seconds after which a server that has too much to do wants to be asked again; 0 where it does not say."""
+    after = answer.getheader("Retry-After") or ""
+    busy = answer.status in _BUSY and after.isascii() and after.isdecimal() and len(after) < 5
+    return max(1.0, float(after)) if busy else 0.0
+
+
 def _refusal(status: int, said: bytes) -> ApiError:
     """What the server's Status says, or kubectl's own text where it could not ask the server."""
     text = said.decode("utf-8", "replace")
@@ -368,6 +397,8 @@ class ProxyError(Exception):
 
 
 _COMPLAINTS = (
+    (r"fail(?:ed|ing) (?:to call|calling) webhook",
+     "an admission webhook of the cluster does not work, and the server takes nothing without it: tell who runs the cluster ({said})"),
     (r"context .*(?:does not exist|nosuch|was not found)|cannot locate context",
      "kubectl knows no context `{context}`: `kubectl config get-contexts` lists those there are"),
     (r"current-context must exist|no configuration has been provided|127\.0\.0\.1:8080|localhost:8080",
@@ -380,7 +411,7 @@ _COMPLAINTS = (
      "your login to Kubernetes has expired or is not known there: log in again as you do for kubectl"),
     (r"x509|certificate|tls:",
      "the certificate of the Kubernetes server is not accepted: compare the clock here, and `kubectl cluster-info` ({said})"),
-    (r"connection refused|no such host|no route|timeout|timed out|network is unreachable|EOF|connection reset|deadline exceeded",
+    (r"connection refused|no such host|no route|timeout|timed out|network is unreachable|\bEOF\b|connection reset|deadline exceeded",
      "the Kubernetes server does not answer: is it up, and the VPN? `kubectl cluster-info` asks it too ({said})"),
 )  # fmt: skip
 """What kubectl or the server write, and the sentence for it; the first that fits."""

@@ -28,15 +28,14 @@ from rankdeck_agent.kubernetes.api import (
 )
 from rankdeck_agent.kubernetes.objects import (
     JOB,
-    KUEUE,
     MPIJOB,
     Kind,
     Object,
     kind_of,
+    kueue,
     part,
     rows_of,
     served,
-    serves,
     text_of,
 )
 from rankdeck_agent.kubernetes.rows import PodUse, is_outermost, job_row, node_row, pod_use
@@ -298,7 +297,7 @@ def about(api: Api, namespace: str) -> Object:
     return {
         "server": text_of(version, "gitVersion", 60),
         "kinds": [kind.name for kind in kinds],
-        "kueue": serves(api, KUEUE),
+        "kueue": kueue(api) is not None,
         "rights": [ask(api, namespace, right) for right in needed(kinds)],
     }
 

@@ -14,6 +14,7 @@ from rankdeck_agent.kubernetes.objects import (
     READER,
     RUNNING,
     START,
+    STARTS,
     TERMINATED,
     WAITING,
     WORKER,
@@ -32,8 +33,6 @@ from rankdeck_agent.kubernetes.target import Target
 _NO_SHELL = re.compile(
     r'"(?:/bin/)?sh": (?:executable file not found|stat|no such file)|sh: not found'
 )
-_STARTS = ("", "ContainerCreating", "PodInitializing")
-"""Reasons to wait that are no trouble."""
 _NO_CAUSE = (0, UNKNOWN, 128 + signal.SIGTERM)
 _TOO_LONG = 3
 """Different reasons that are told in one line."""
@@ -70,6 +69,13 @@ class View:
     """Hosts on which a rank said that it began."""
     shim: bool = True
     """Whether ranks are started by our shim, and so have to say that they begin."""
+    ranks: int = 0
+    """How many it has."""
+
+    @property
+    def ended_well(self) -> bool:
+        """Whether every rank said that it ended with 0, whatever became of the job's object."""
+        return len(self.ends) >= self.ranks > 0 and not any(e.status for e in self.ends.values())
 
 
 @dataclass(frozen=True)
@@ -93,7 +99,7 @@ def progress(view: View) -> str:
     if not view.pods:
         return f"pending: {view.refused}" if view.refused else "pending: no pod exists yet"
     if not reasons and len(running) >= total:
-        return f"running: {total} of {total} pods"
+        return "; ".join((f"running: {total} of {total} pods", *_notes(view.pods)))
     waiting = total - len(running)
     told = [
         f"{count} × {why}" if count > 1 else why for why, count in reasons.most_common(_TOO_LONG)
@@ -101,6 +107,19 @@ def progress(view: View) -> str:
     if len(view.pods) < total and view.refused:
         told.append(view.refused)
     return f"pending: {waiting} of {total} pods: {'; '.join(told) or 'starting'}"
+
+
+def _notes(pods: Iterable[Pod]) -> Iterator[str]:
+    """What is odd about a job all of whose pods run."""
+    silent = sorted({pod.node for pod in pods if pod.unheard and pod.node})
+    if silent:
+        yield f"Kubernetes hears nothing of node {_few(silent)}"
+    held = [pod for pod in pods if pod.container.state == TERMINATED and pod.phase == "Running"]
+    if beside := next((pod.beside for pod in held if pod.beside), ""):
+        yield (
+            f"the ranks of {len(held)} pods have ended, and container `{beside}` runs on: "
+            "the job ends with it"
+        )
 
 
 def waits_for(pod: Pod) -> str:
@@ -112,9 +131,9 @@ def waits_for(pod: Pod) -> str:
     if not pod.node and pod.pending:
         return pod.pending
     box = pod.container
-    if box.state == WAITING and box.reason not in _STARTS:
+    if box.state == WAITING and box.reason not in STARTS:
         return f"{box.reason}: {box.message or box.image}"
-    return ""
+    return pod.initial
 
 
 def hopeless(pod: Pod) -> str:
@@ -129,6 +148,8 @@ def hopeless(pod: Pod) -> str:
         "InvalidImageName",
     ):
         return f"pod {pod.name} cannot start: {box.message or box.reason}"
+    if pod.initial and pod.phase == "Failed":
+        return f"pod {pod.name} cannot start: its {pod.initial}"
     return ""
 
 
@@ -139,6 +160,9 @@ def verdict(view: View) -> Verdict:
     """How a job that is over ended."""
     if view.outcome.state == "succeeded":
         return Verdict(0, f"Kubernetes job {view.name} succeeded", tuple(doubts(view)))
+    if view.ended_well:
+        text = f"Kubernetes job {view.name} is gone; all its ranks had ended with 0"
+        return Verdict(0, text, tuple(doubts(view)))
     why, code = _failure(view)
     others = _taken(view)
     more = f", {others} others deleted by Kubernetes" if others else ""
@@ -176,9 +200,9 @@ def _device(name: str) -> str:
     return "GPUs" if name.endswith("/gpu") else name
 
 
-def _few(ranks: Sequence[int]) -> str:
-    shown = ", ".join(map(str, ranks[:8]))
-    return f"{shown}, …" if len(ranks) > 8 else shown
+def _few(rows: Sequence[object]) -> str:
+    shown = ", ".join(map(str, rows[:8]))
+    return f"{shown}, …" if len(rows) > 8 else shown
 
 
 def _failure(view: View) -> tuple[str, int]:
@@ -214,7 +238,20 @@ def taken_away(pod: Pod) -> str:
         return (
             f"{_who(pod)} was killed{where}: out of memory (OOMKilled); give the pods more memory"
         )
+    if pod.disruption:
+        how = _DISRUPTIONS.get(pod.disruption, f"was ended from outside ({pod.disruption})")
+        return f"pod {pod.name} {how}{where}: {pod.message or pod.disruption}"
     return ""
+
+
+_DISRUPTIONS = {
+    "PreemptionByScheduler": "made way for a pod of higher priority",
+    "EvictionByEvictionAPI": "was evicted on request, as `kubectl drain` does,",
+    "DeletionByTaintManager": "was deleted because its node was tainted",
+    "DeletionByPodGC": "lost its node",
+    "TerminationByKubelet": "was ended by its node",
+}
+"""Reasons of the condition DisruptionTarget, which all control planes since 1.26 set."""
 
 
 def _first_failed(pods: Iterable[Pod]) -> Optional[Pod]:
@@ -250,6 +287,7 @@ def _own_failure(pod: Pod) -> bool:
 
 
 MOST_FOLLOWED = 256
+_OVER = ("succeeded", "failed")
 DELETED = "DELETED"
 _KUEUE = ("QuotaReserved", "Admitted")
 """Conditions of a Workload without which its job stays suspended."""
@@ -305,19 +343,21 @@ class JobState:
     def take_job(self, kind: str, found: Object) -> list[Saying]:
         """The job's object, or that it is gone."""
         rows = rows_of(found.get("items")) if kind == LISTED else [found]
-        if kind == DELETED or not rows:
-            self.deleted = True
-            if self.ending or self.outcome.state in ("succeeded", "failed"):
-                return []
-            text = (
-                f"Kubernetes job {self.name} is gone: somebody deleted it, and it was not Rankdeck"
-            )
-            self.outcome = replace(self.outcome, message="somebody deleted the job")
-            return [Saying(text)]
-        self.outcome = outcome_of(rows[0])
-        self.uid = text_of(table_of(rows[0].get("metadata")), "uid", 63)
-        self.spec = table_of(rows[0].get("spec"))
-        return []
+        # A deletion brings the last state: that of a job whose time to live is over has its end.
+        if rows and (kind != DELETED or outcome_of(found).state in _OVER):
+            self.outcome = outcome_of(rows[0])
+            self.uid = text_of(table_of(rows[0].get("metadata")), "uid", 63) or self.uid
+            self.spec = table_of(rows[0].get("spec")) or self.spec
+        self.deleted = self.deleted or kind == DELETED or not rows
+        if not self.deleted or self.ending or self.outcome.state in _OVER:
+            return []
+        pods = (*self.pods.values(), *self.left.values())
+        if pods and all(pod.phase in ("Succeeded", "Failed") for pod in pods):
+            why = "its pods had ended, and what became of it was not seen"
+        else:
+            why = "somebody deleted it, and it was not Rankdeck"
+        self.outcome = replace(self.outcome, message=why)
+        return [Saying(f"Kubernetes job {self.name} is gone: {why}")]
 
     def take_workload(self, kind: str, found: Object) -> list[Saying]:
         """What Kueue says of the job: the message of what it has not yet got."""
@@ -380,6 +420,9 @@ class JobState:
         """A rank said that it began, or how it ended."""
         assert piece.rank is not None
         if piece.what == START:
+            # Of a job that its queue took back, and gave free again, each rank begins anew.
+            if piece.rank in self.began:
+                self.ends.pop(piece.rank, None)
             self.began[piece.rank] = piece.text.decode("utf-8", "replace")
         elif piece.text.isdigit():
             self.ends.setdefault(piece.rank, RankEnd(int(piece.text[:6]), at, node))
@@ -390,7 +433,7 @@ class JobState:
     @property
     def over(self) -> bool:
         """Whether the job can do no more; of its ranks there may be more to come."""
-        return self.deleted or self.outcome.state in ("succeeded", "failed")
+        return self.deleted or self.outcome.state in _OVER
 
     @property
     def runs(self) -> bool:
@@ -473,4 +516,5 @@ class JobState:
             ends=self.ends,
             hosts=frozenset(self.began.values()),
             shim=self._target.ours,
+            ranks=self._target.ranks,
         )

@@ -37,7 +37,15 @@ from rankdeck_agent.kubernetes.job_state import (
     progress,
     verdict,
 )
-from rankdeck_agent.kubernetes.objects import LAUNCHER, START, TERMINATED, Object, Piece, Pod
+from rankdeck_agent.kubernetes.objects import (
+    LAUNCHER,
+    START,
+    TERMINATED,
+    Object,
+    Piece,
+    Pod,
+    kueue,
+)
 from rankdeck_agent.kubernetes.target import Ending, Target
 
 _TICK = 0.25
@@ -100,6 +108,8 @@ class Keeper:
             self._create()
         except ApiError as error:
             self._say(Saying(f"Kubernetes does not take the job: {refusal(error)}"))
+            if isinstance(error, objects.UnsureError):
+                self._say(Saying(objects.may_be_there(self._target)))
             self._stop()
             return 1
         self._look()
@@ -131,6 +141,8 @@ class Keeper:
         made = objects.read_objects(self._folder / objects.MANIFEST)
         try:
             objects.create(self._api, self._target, made)
+        except objects.UnsureError:
+            raise
         except ApiError:
             (self._folder / objects.GONE).touch(mode=0o600)
             raise
@@ -159,9 +171,14 @@ class Keeper:
         if self._queued or self._state.outcome.state != "suspended" or not self._state.uid:
             return
         self._queued = True
-        path = f"/apis/kueue.x-k8s.io/v1beta1/namespaces/{self._target.namespace}/workloads"
-        selector = f"kueue.x-k8s.io/job-uid={self._state.uid}"
-        self._watch("workload", path, {"labelSelector": selector})
+        try:
+            kind = kueue(self._api)
+        except ApiError as error:
+            self._say(Saying(f"the queue cannot be asked: {refusal(error)}"))
+            return
+        if kind is not None:
+            selector = {"labelSelector": f"kueue.x-k8s.io/job-uid={self._state.uid}"}
+            self._watch("workload", kind.path(self._target.namespace), selector)
 
     def _watch(self, what: str, path: str, params: dict[str, str]) -> None:
         watch = self._api.watch(path, params)

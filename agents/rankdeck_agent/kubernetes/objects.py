@@ -3,8 +3,8 @@
 import calendar
 import re
 import time
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Optional, cast
 
 from rankdeck_agent.job.folder import plain
@@ -170,6 +170,10 @@ _INDEX = ("batch.kubernetes.io/job-completion-index", "training.kubeflow.org/rep
 _PART = ("jobset.sigs.k8s.io/replicatedjob-name", "training.kubeflow.org/replica-type")
 _PART_INDEX = ("jobset.sigs.k8s.io/job-index",)
 _ROLE = ("rankdeck/role", "training.kubeflow.org/job-role", "job-role")
+STARTS = ("", "ContainerCreating", "PodInitializing")
+"""Reasons to wait that are no trouble."""
+OWN_CONTAINER = "rank"
+"""Name of the container in pods that we made."""
 LAUNCHER, WORKER, READER = "launcher", "worker", "reader"
 ROLE_LABEL = "rankdeck/role"
 """Ours, on a pod that is none of the job's own: READER prints what is on its volume claim."""
@@ -211,6 +215,14 @@ class Pod:
     message: str = ""
     pending: str = ""
     """Why it is on no node, in the scheduler's words."""
+    initial: str = ""
+    """What is wrong with a container that runs before the rank's."""
+    beside: str = ""
+    """Another container that runs, such as one that a webhook put there; the pod ends with it."""
+    disruption: str = ""
+    """Who takes it away, in the control plane's word: PreemptionByScheduler, …"""
+    unheard: bool = False
+    """Kubernetes no longer hears of it: its node is silent."""
     leaving: bool = False
     """Somebody deletes it."""
     devices: Mapping[str, int] = field(default_factory=dict[str, int])
@@ -262,7 +274,11 @@ def pod_of(found: Object) -> Pod:
     meta, spec, status = (table_of(found.get(key)) for key in ("metadata", "spec", "status"))
     labels = table_of(meta.get("labels"))
     name = text_of(meta, "name")
-    first = next(iter(rows_of(spec.get("containers"))), _NONE)
+    conditions = {text_of(row, "type", 63): row for row in rows_of(status.get("conditions"))}
+    target = conditions.get("DisruptionTarget", _NONE)
+    disruption = text_of(target, "reason", 63) if target.get("status") == "True" else ""
+    statuses = rows_of(status.get("containerStatuses"))
+    own = _own_container(table_of(meta.get("annotations")), rows_of(spec.get("containers")))
     return Pod(
         name=name,
         uid=text_of(meta, "uid", 63),
@@ -274,19 +290,53 @@ def pod_of(found: Object) -> Pod:
         role=_labelled(labels, _ROLE),
         phase=text_of(status, "phase", 20),
         reason=text_of(status, "reason", 63),
-        message=text_of(status, "message", 400),
-        pending=_unscheduled(rows_of(status.get("conditions"))),
+        message=text_of(status, "message", 400) or text_of(target, "message", 400),
+        pending=_unscheduled(conditions.get("PodScheduled", _NONE)),
+        initial=_initial(rows_of(status.get("initContainerStatuses"))),
+        beside=_beside(text_of(own, "name", 63), statuses),
+        disruption=disruption,
+        unheard=status.get("phase") == "Unknown" or _unheard(conditions),
         leaving=bool(meta.get("deletionTimestamp")),
-        devices=_devices(first),
-        container=_container(first, rows_of(status.get("containerStatuses"))),
+        devices=_devices(own),
+        container=_container(own, statuses),
     )
 
 
-def _unscheduled(conditions: Iterable[Object]) -> str:
-    for condition in conditions:
-        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
-            return text_of(condition, "message", 400) or text_of(condition, "reason", 63)
+def _own_container(annotations: Object, containers: Sequence[Object]) -> Object:
+    """That of the rank: a webhook may have put others before it."""
+    names = (OWN_CONTAINER, annotations.get("kubectl.kubernetes.io/default-container"))
+    named = [box for name in names for box in containers if name and box.get("name") == name]
+    return next(iter((*named, *containers)), _NONE)
+
+
+def _beside(own: str, statuses: Iterable[Object]) -> str:
+    others = (row for row in statuses if RUNNING in table_of(row.get("state")))
+    return next((name for row in others if (name := text_of(row, "name", 63)) != own), "")
+
+
+def _initial(statuses: Iterable[Object]) -> str:
+    for row in statuses:
+        state = table_of(row.get("state"))
+        waiting, over = table_of(state.get(WAITING)), table_of(state.get(TERMINATED))
+        name = f"init container `{text_of(row, 'name', 63)}`"
+        if (reason := text_of(waiting, "reason", 63)) not in STARTS:
+            return f"{name}: {reason}: {text_of(waiting, 'message', 400)}".removesuffix(": ")
+        if code := _number(over.get("exitCode")):
+            return f"{name} ended with exit {code}"
     return ""
+
+
+def _unheard(conditions: Mapping[str, Object]) -> bool:
+    """The node controller takes Ready back, and says neither why nor anything of the containers."""
+    ready, boxes = (conditions.get(name, _NONE) for name in ("Ready", "ContainersReady"))
+    taken = ready.get("status") == "False" and not ready.get("reason")
+    return taken and boxes.get("status") == "True"
+
+
+def _unscheduled(condition: Object) -> str:
+    if condition.get("status") != "False":
+        return ""
+    return text_of(condition, "message", 400) or text_of(condition, "reason", 63)
 
 
 def _devices(container: Object) -> dict[str, int]:
@@ -380,6 +430,19 @@ BY_NAME = {kind.name: kind for kind in KINDS}
 POD_LABELS = tuple(dict.fromkeys(kind.label for kind in reversed(KINDS)))
 """Labels that name the job of a pod, the outermost first: a JobSet's pods also bear their Job's name."""
 KUEUE = Kind("Workload", "kueue.x-k8s.io", "v1beta1", "workloads", "")
+
+
+def kueue(api: Api) -> Optional[Kind]:
+    """Kueue's Workload in the version that this server prefers; None where it has none. Raises ApiError."""
+    try:
+        found = api.request("GET", f"/apis/{KUEUE.group}")
+    except ApiError as error:
+        if error.status in (403, 404):
+            return None
+        raise
+    version = text_of(part(found, "preferredVersion"), "version", 20) or KUEUE.version
+    kind = replace(KUEUE, version=version)
+    return kind if serves(api, kind) else None
 
 
 def served(api: Api) -> tuple[Kind, ...]:

@@ -1,5 +1,6 @@
 """Which job a keeper keeps: where its objects are in the API, how they are created, deleted and proved gone."""
 
+import re
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -35,8 +36,13 @@ _ASIDE = ("Service", "ConfigMap")
 _HURRY = "1"
 """Seconds of grace where a cancel's own grace is over; 0 would take the pod away without its node."""
 _TRIES = 3
-_PASSING = (0, 500, 502, 503, 504)
-"""Statuses after which the same request may be taken."""
+_UNSURE = (0, 500, 502, 503, 504)
+"""Statuses after which the request may have been done all the same, and may be sent again."""
+_RIGHTS = re.compile(r"cannot \w+ resource")
+
+
+class UnsureError(ApiError):
+    """A job could not be created, and something of it may be there all the same."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +129,9 @@ def read_objects(file: Path) -> list[Object]:
 
 
 def create(api: Api, target: Target, objects: Sequence[Object], *, dry: bool = False) -> None:
-    """Create all objects, the job last; raises ApiError and leaves none then. `dry`: the server only checks.
+    """Create all objects, the job last. `dry`: the server only checks.
+
+    Raises ApiError and leaves none then; UnsureError where that could not be proved.
 
     What lies beside the job belongs to it afterwards, so that it goes with the job.
     """
@@ -132,13 +140,35 @@ def create(api: Api, target: Target, objects: Sequence[Object], *, dry: bool = F
         # One by one: what was made before a refusal has to be known.
         for one in objects:
             made += (_create(api, target, one, dry=dry),)
-    except ApiError:
-        if not dry:
-            for one in made:
-                delete(api, _path(target, one), _name(one))
+    except ApiError as error:
+        if not dry and not _taken_back(api, target, made, sure=error.status not in _UNSURE):
+            raise UnsureError(error.status, error.reason, error.message) from error
         raise
     if not dry and made:
         _give_to(api, target, made[-1], made[:-1])
+
+
+def _taken_back(api: Api, target: Target, made: Iterable[Object], *, sure: bool) -> bool:
+    """Delete what was made; whether nothing is left. Not `sure`: what the server did is not known."""
+    if not sure:
+        ending = Ending(api, target)
+        while not ending.step(0.0, quiet=True):
+            time.sleep(_PAUSE)
+        return not ending.left
+    try:
+        for one in made:
+            delete(api, _path(target, one), _name(one))
+    except ApiError:
+        return False
+    return True
+
+
+def may_be_there(target: Target) -> str:
+    """What to tell after an UnsureError."""
+    return (
+        f"{target.kind} {target.namespace}/{target.name} may have been created all the same: "
+        f"`kubectl -n {target.namespace} delete {target.kind.lower()} {target.name}` makes sure"
+    )
 
 
 def _create(api: Api, target: Target, one: Object, *, dry: bool) -> Object:
@@ -149,14 +179,19 @@ def _create(api: Api, target: Target, one: Object, *, dry: bool) -> Object:
         if made is not None:
             return made
         assert refused is not None
-        if refused.status == 409 and attempt:
+        if refused.reason == "AlreadyExists" and attempt:
             # The answer to our own request before had been lost. A list needs no right that a watch has not.
             there, _ = api.items(path, {"fieldSelector": f"metadata.name={_name(one)}"})
             return there[0] if there else {}
-        if refused.status not in _PASSING or attempt == _TRIES - 1:
+        if not _passes(refused) or attempt == _TRIES - 1:
             raise _explained(refused, one)
         time.sleep(BACKOFF[attempt])
     raise AssertionError
+
+
+def _passes(error: ApiError) -> bool:
+    """Whether the same request may be taken a moment later; of quotas, two requests may be in each other's way."""
+    return error.status in (*_UNSURE, 429) or error.reason == "Conflict"
 
 
 def _try(
@@ -181,9 +216,9 @@ def _explained(error: ApiError, one: Object) -> ApiError:
     """The same with the sentence for what happens most."""
     kind = text_of(one, "kind", 63)
     if error.status == 404 and kind not in ("ConfigMap", "Service") and "namespaces" not in error.message:  # fmt: skip
-        message = f"this cluster knows no {kind}: the operator for it is not installed (MPIJob: MPI Operator, kubeflow.org/v2beta1)"
+        message = f"this cluster knows no {kind}: the operator for it is not installed (MPIJob: MPI Operator, kubeflow.org/v2beta1; the training operator's v1 is another)"
         return ApiError(error.status, error.reason, message)
-    if error.status == 403 and error.reason == "Forbidden" and "quota" not in error.message:
+    if error.status == 403 and _RIGHTS.search(error.message):
         message = f"{error.message} (docs/kubernetes.md has the smallest Role)"
         return ApiError(error.status, error.reason, message)
     return error

@@ -216,6 +216,9 @@ def _why(job: Job) -> str:
         said += filter(None, (queue_words(job.slurm, time.time()),))
     if job.slurm and job.state is State.CANCELLED and job.slurm.text:
         said.append(job.slurm.text)
+    if job.unproven:
+        nodes = fold(job.unproven)
+        said.append(f"not proven that nothing is left on {nodes}: `rankdeck cancel` asks again")
     # Of an end that Slurm decided the sentence is said already.
     means = (one.means for one in explained[:1])
     return "; ".join((*said, *(one for one in means if one not in "; ".join(said))))

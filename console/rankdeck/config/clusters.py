@@ -1,5 +1,6 @@
 """Cluster files: what nodes there are and how to reach them, the site's Prometheus, the agents' accounts on its broker."""
 
+import difflib
 import ipaddress
 import os
 import re
@@ -111,6 +112,9 @@ SIMULATED = (
 """What the agent can make up, well or sick; `@NODE` after it: on that node only."""
 SCHEDULERS = {"slurm": slurm.read_options, "kubernetes": kubernetes.read_options}
 """Section of a scheduler -> what reads it."""
+COUNTED = ("gpu_count", "rdma_count", "rdma_rate_gbps", "net_speed_gbps")
+"""Keys of `expect` that are numbers."""
+EXPECTED = (*COUNTED, "gpu_model", "gpu_driver", "rdma_fw", "mounts")
 
 
 def read_cluster(path: Path) -> Cluster:
@@ -316,7 +320,11 @@ def _expect(entry: Entry) -> dict[str, str | int | float]:
     """What health compares against: numbers stay numbers."""
     values: dict[str, str | int | float] = {}
     for key, value in entry.fields().items():
-        if value.kind == "int":
+        if meant := _misspelt(key):
+            value.report(f"unknown key `{key[:60]}`; did you mean `{meant}`?")
+        elif key in COUNTED and value.kind not in ("int", "float"):
+            value.number(most=1e18)
+        elif value.kind == "int":
             values[key] = value.integer(most=1 << 62)
         elif value.kind == "float":
             values[key] = value.number(most=1e18)
@@ -325,6 +333,12 @@ def _expect(entry: Entry) -> dict[str, str | int | float]:
         else:
             values[key] = value.word()
     return values
+
+
+def _misspelt(key: str) -> str:
+    """The known key that is meant: others are compared with what nodes say of themselves, and may be any."""
+    close = difflib.get_close_matches(key[:60], EXPECTED, n=1, cutoff=0.85)
+    return close[0] if close and key not in EXPECTED else ""
 
 
 def _simulate(entry: Entry) -> tuple[str, ...]:

@@ -218,8 +218,8 @@ class Plan:
 
     def supervising_node(self, node: str) -> str:
         """Node whose supervisor reports these ranks: `node` itself, or on Slurm the login node."""
-        shared = next((plan.node for plan in self.nodes if plan.elsewhere), "")
-        return shared or node
+        # Asked for every rank and every piece of output: the login node is the only one of its plan.
+        return self.nodes[0].node if self.nodes and self.nodes[0].elsewhere else node
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -342,6 +342,16 @@ class Job:
             return tuple(dict.fromkeys(rank.node for rank in self.ranks))
         return tuple(node.node for node in self.plan.nodes)
 
+    @property
+    def unproven(self) -> tuple[str, ...]:
+        """Nodes on which something may be left, as the last cancel that asked or did not reach them has it."""
+        found: dict[str, bool] = {}
+        for text in self.troubles:
+            node, _, said = text.partition(": ")
+            if said.startswith((UNVERIFIED, REMAINS, FOUND_GONE)):
+                found[node] = said != FOUND_GONE
+        return tuple(node for node, unclear in found.items() if unclear)
+
 
 @dataclass(frozen=True, slots=True)
 class RemainingProcess:
@@ -367,6 +377,10 @@ class CancelReport:
 
 MUTE = "does not answer"
 """How a trouble of a job begins, after the name of the node, while nothing is heard of it."""
+UNVERIFIED, REMAINS = "not verified", "could not be ended"
+"""The same, of a node that a cancel could not ask, or on which it left something."""
+FOUND_GONE = "was asked again: nothing of the job is left there"
+"""The same, of such a node after a later cancel."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,9 +32,9 @@ class Role(IntEnum):
     """It has not ended."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class End:
-    """One rank, launcher or node: how it ended, with the evidence."""
+    """One rank, launcher or node: how it ended, with the evidence. Each is equal to itself alone, and so found quickly."""
 
     what: str = "rank"
     """`rank`, `launcher` or `node`."""
@@ -67,7 +67,7 @@ class End:
         return self.failed and not self.code
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class LauncherEnding:
     """How one launcher ends its ranks."""
 
@@ -157,7 +157,7 @@ _BY_KIND = {
 """Kind of message -> what the end of its writer means; the first that is found counts."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Meaning:
     """An end, what it means for the job, and the sentence that says why."""
 
@@ -166,8 +166,9 @@ class Meaning:
     why: str
 
 
+@lru_cache(maxsize=1 << 14)
 def meaning_of(end: End, ending: LauncherEnding, first: float) -> Meaning:
-    """What this end says by itself.
+    """What this end says by itself, worked out once: a job is judged anew with every end.
 
     `first` is when something in the job first failed, epoch seconds: a launcher's SIGKILL comes after it.
     """

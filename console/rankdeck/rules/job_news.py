@@ -27,7 +27,7 @@ def _failure(before: Job, after: Job, _now: float) -> Iterator[str]:
     old, new = _blamed(before), _blamed(after)
     if new and new != old:
         yield f"{'corrected: ' if old else ''}first failure so far: {new}"
-    elif old and not new and not after.state.final:
+    elif old and after.first_failure is None and not after.state.final:
         yield f"corrected: {old}: not a failure after all"
 
 

@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from rankdeck.model.ending import how, who
 from rankdeck.model.job import Countdown, Job, State, Suspect
@@ -229,11 +230,11 @@ def _own_cause(view: View) -> Choice | None:
     reach = PEER_WINDOW if first.role is Role.KILLED else WINDOW
     edge = end_time(first) + first.end.slack + reach
     near = [m for m in own if end_time(m) - m.end.slack <= edge]
-    crowd = Counter(map(_signature, near))
+    crowd = Counter(_signature(meaning.end) for meaning in near)
 
     def order(meaning: Meaning) -> tuple[int, int, float]:
         # Among ends that nothing explains, the odd one is the cause and many alike its victims.
-        alike = crowd[_signature(meaning)] if meaning.role is Role.LIKELY else 0
+        alike = crowd[_signature(meaning.end)] if meaning.role is Role.LIKELY else 0
         return meaning.role, alike, end_time(meaning)
 
     chosen = min(near, key=order)
@@ -259,8 +260,8 @@ def _horizon(view: View) -> float:
     return min(waited + WINDOW, lost_peer + PEER_WINDOW)
 
 
-def _signature(meaning: Meaning) -> tuple[object, ...]:
-    end = meaning.end
+@lru_cache(maxsize=1 << 14)
+def _signature(end: End) -> tuple[object, ...]:
     return end.what, end.code, end.signal, exception_of(last_words(end.lines))
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from rankdeck.model.activity import Activity
 from rankdeck.model.cluster import capabilities
 from rankdeck.model.ending import exit_status
 from rankdeck.model.job import Explained, FirstFailure, Launch, RankState, State
@@ -11,7 +12,7 @@ from rankdeck.rules.ends import LAUNCHER_ENDINGS, End, LauncherEnding, Role
 from rankdeck.rules.messages import EVERY_RANK_ALONE, believes_alone, explain, kinds_of, lone_line
 from rankdeck.rules.root_cause import Cause, FailedJob, judge
 from rankdeck.state.job_events import SCHEDULER, decided_failure, is_cancelled
-from rankdeck.state.record import LAST_LINES, LOST_SLACK, JobRecord, last_lines
+from rankdeck.state.record import LAST_LINES, LOST_SLACK, EndTold, JobRecord, NodeRecord, last_lines
 from rankdeck_agent.wire import LAUNCHER
 
 UNSEEN_SLACK = 3.0
@@ -129,6 +130,22 @@ def _rank_end(record: JobRecord, rank: RankState) -> End:
     node = record.nodes[record.plan.supervising_node(rank.node)]
     said, looks = told.said if told else (), record.looks.get(rank.rank)
     failed = rank.state in (State.FAILED, State.CANCELLED)
+    lines = said or (_log_tail(record, rank) if failed else ())
+    look = looks[-1] if looks else None
+    made_of = (rank, told, look, node.uncertainty, lines)
+    kept = record.ends.get(rank.rank)
+    if kept is None or kept[0] != made_of:
+        kept = record.ends[rank.rank] = (made_of, _new_end(rank, told, look, node, lines))
+    return kept[1]
+
+
+def _new_end(
+    rank: RankState,
+    told: EndTold | None,
+    look: Activity | None,
+    node: NodeRecord,
+    lines: tuple[str, ...],
+) -> End:
     return End(
         rank=rank.rank,
         node=rank.node,
@@ -137,9 +154,9 @@ def _rank_end(record: JobRecord, rank: RankState) -> End:
         at=rank.ended if rank.state.final and (told or _known(rank)) else None,
         slack=node.uncertainty if _known(rank) else UNSEEN_SLACK,
         told=rank.state is State.CANCELLED,
-        lines=said or (_log_tail(record, rank) if failed else ()),
+        lines=lines,
         kernel=told.kernel if told else (),
-        doing=(told.doing if told else "") or (looks[-1].place if looks else ""),
+        doing=(told.doing if told else "") or (look.place if look else ""),
     )
 
 

@@ -301,20 +301,25 @@ def last_word(mine: Job, kept: Job) -> Job:
 def _troubles(told: Sequence[str], ranks: Sequence[RankState]) -> tuple[str, ...]:
     """Each sentence once; that a node does not answer only of one that has not come back."""
     lost = {f"{rank.node}: {MUTE}" for rank in ranks if rank.state is State.LOST}
-    stands = (
-        text for text in told
-        if f": {MUTE}" not in text or text.startswith(tuple(lost))
-    )  # fmt: skip
-    return tuple(dict.fromkeys(stands))
+    found: dict[str, str] = {}
+    for text in told:
+        node, mute, _ = text.partition(f": {MUTE}")
+        if not mute:
+            found[text] = text
+        elif node + mute in lost:
+            # Two consoles may have learned it in different words.
+            found.setdefault(node + mute, text)
+    return tuple(found.values())
 
 
-def _weight(job: Job) -> tuple[bool, bool, bool, int]:
+def _weight(job: Job) -> tuple[bool, bool, bool, int, int]:
     """A rank for how much is known of the end of a job."""
     failure = job.first_failure
+    known = -sum(rank.state is State.LOST for rank in job.ranks)
     if failure is None:
-        return job.state.final, False, False, len(job.explained)
+        return job.state.final, False, False, len(job.explained), known
     said = len(failure.evidence) + len(failure.lines) + len(failure.explained)
-    return job.state.final, True, failure.settled, said
+    return job.state.final, True, failure.settled, said, known
 
 
 def _explained(first: Job, other: Job) -> tuple[Explained, ...]:

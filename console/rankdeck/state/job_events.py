@@ -376,7 +376,8 @@ def _closing(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
 
 
 def _closed(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
-    node.closed, node.lost, node.gone, node.sending = True, False, None, False
+    node.closed, node.sending = True, False
+    _is_back(record, node)
     if text := _unstarted(event):
         node.unstarted = True
         record.trouble(f"{node.name}: {text}")
@@ -409,11 +410,15 @@ def _connected(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
     record.troubles = [
         text for text in record.troubles if not text.startswith(f"{node.name}: {MUTE}")
     ]
+    _is_back(record, node)
+    _clock(record, node, event)
+
+
+def _is_back(record: JobRecord, node: NodeRecord) -> None:
     node.lost = False
     if not record.aborted:
         # What made us stop the job stays its cause, also when the node is back.
         node.gone = None
-    _clock(record, node, event)
 
 
 def _clock(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:

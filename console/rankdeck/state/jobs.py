@@ -8,6 +8,9 @@ from rankdeck.errors import UnknownJobError
 from rankdeck.model.activity import Activity
 from rankdeck.model.ending import exit_status
 from rankdeck.model.job import (
+    FOUND_GONE,
+    REMAINS,
+    UNVERIFIED,
     CancelReport,
     Chunk,
     Countdown,
@@ -437,12 +440,12 @@ class Jobs:
     def cancelled(self, job_id: str, report: CancelReport) -> None:
         """Apply the result of a cancel."""
         record = self._record(job_id)
+        _found_gone(record, report)
         for left in report.left:
-            record.trouble(
-                f"{left.node}: could not be ended: {left.pid} {strip_controls(left.command)[:200]}"
-            )
+            said = f"{REMAINS}: {left.pid} {strip_controls(left.command)[:200]}"
+            _not_proven(record, left.node, said)
         for name, why in report.unverified.items():
-            record.trouble(f"{name}: not verified: {strip_controls(why)[:300]}")
+            _not_proven(record, name, f"{UNVERIFIED}: {strip_controls(why)[:300]}")
         # A lost node cannot close, and a job that was cancelled must not wait for it for ever.
         lost = [node for node in record.nodes.values() if not node.closed]
         if not report.left and lost and all(n.name in report.unverified for n in lost):
@@ -489,6 +492,23 @@ class Jobs:
     def _touch_record(self, record: JobRecord) -> None:
         record.snapshot = None
         self._changed.add(record.plan.job)
+
+
+def _found_gone(record: JobRecord, report: CancelReport) -> None:
+    """Take it in that nothing is left on nodes of which that was not known before."""
+    job = snapshot(record)
+    unclear = {*report.unverified, *(left.node for left in report.left)}
+    for name in (node for node in job.unproven if node not in unclear):
+        record.trouble(f"{name}: {FOUND_GONE}")
+        for rank in job.ranks:
+            if rank.state is State.LOST and record.plan.supervising_node(rank.node) == name:
+                record.ranks[rank.rank] = replace(rank, state=State.CANCELLED)
+
+
+def _not_proven(record: JobRecord, node: str, said: str) -> None:
+    """Note that something may be left on a node, after whatever was found there before."""
+    again = f"{node}: {FOUND_GONE}" in record.troubles
+    record.trouble(f"{node}: {said}{' (asked once more)' if again else ''}")
 
 
 def _fits(record: JobRecord, node: NodeRecord, rank: int) -> bool:

@@ -82,6 +82,8 @@ class JobRecord:
     looks: dict[int, deque[Activity]] = field(default_factory=dict[int, deque[Activity]])
     """What each rank that runs did when looked at, the newest looks."""
     told: dict[int, EndTold] = field(default_factory=dict[int, EndTold])
+    ends: dict[int, tuple[object, End]] = field(default_factory=dict[int, tuple[object, End]])
+    """What each end was made of, and the end: of 512 ranks only the new ones are made."""
     launchers: dict[tuple[str, str], End] = field(default_factory=dict[tuple[str, str], End])
     """Launchers and daemons that failed, by node and name."""
     launchers_ok: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])

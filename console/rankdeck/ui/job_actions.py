@@ -91,7 +91,7 @@ def ask_cancel(console: "Console", job_id: str, tasks: Sequence[int] = ()) -> No
     except RankdeckError as error:
         console.say(str(error), "warn")
         return
-    if job.state.final:
+    if job.state.final and not job.unproven:
         console.say(f"{job.id} has ended already", "warn")
         return
     if is_off(console, "cancel", job.id):

@@ -40,7 +40,9 @@ class Faults:
 
     delay: float = 0.0
     """Seconds before each answer."""
-    answers: list[tuple[str, str, Callable[[], tuple[int, object]]]] = None  # type: ignore[assignment]
+    answers: list[tuple[str, str, Callable[[], tuple[int, object] | tuple[int, object, str]]]] = (
+        None  # type: ignore[assignment]
+    )
     """(method pattern, path pattern, what is answered instead)."""
     watch_cuts: int = 0
     """Raised by one each time that all watches are to break."""
@@ -49,7 +51,7 @@ class Faults:
     def __post_init__(self) -> None:
         self.answers = self.answers or []
 
-    def instead(self, request: Request) -> tuple[int, object] | None:
+    def instead(self, request: Request) -> tuple[int, object] | tuple[int, object, str] | None:
         for method, path, answer in self.answers:
             if re.fullmatch(method, request.method) and re.fullmatch(path, request.path):
                 return answer()
@@ -158,7 +160,7 @@ class Api:
         made = defaults.completed(target.kind, made, target.namespace)
         defaults.check_quota(target.kind, made, self.store)
         made = self.store.create(target.kind, made, dry=bool(request.one("dryRun")))
-        await reply.send(201, made, warning)
+        await reply.send(201, made, warning=warning)
 
     async def _patch(self, request: Request, reply: Reply, target: Target) -> None:
         found = self.store.need(target.kind, target.namespace, target.name)

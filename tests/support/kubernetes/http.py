@@ -36,14 +36,15 @@ class Reply:
     begun: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     """A stream has begun."""
 
-    async def send(self, code: int, body: object, warning: str = "") -> None:
-        """The whole answer: bytes as they are, text as text, other values as JSON."""
+    async def send(self, code: int, body: object, after: str = "", warning: str = "") -> None:
+        """The whole answer: bytes as they are, text as text, other values as JSON; ask again `after` seconds."""
         if isinstance(body, bytes | str):
             content = body.encode() if isinstance(body, str) else body
             kind = "text/plain; charset=utf-8"
         else:
             content, kind = json.dumps(body, separators=(",", ":")).encode(), "application/json"
         more = f'Warning: 299 - "{warning}"\r\n' if warning else ""
+        more += f"Retry-After: {after}\r\n" if after else ""
         head = f"HTTP/1.1 {code} -\r\nContent-Type: {kind}\r\nContent-Length: {len(content)}\r\n"
         self.writer.write((head + more + "\r\n").encode() + content)
         await self.writer.drain()

@@ -103,6 +103,35 @@ def ended(index: int, code: int, **more) -> dict:
     return pod(index, "Failed" if code else "Succeeded", box={"terminated": state})
 
 
+def disrupted(reason: str, message: str) -> dict:
+    """A pod that a modern control plane takes away: `status.reason` stays empty."""
+    target = {"type": "DisruptionTarget", "status": "True", "reason": reason, "message": message}
+    found = ended(1, 143)
+    found["status"]["conditions"] = [target]
+    found["metadata"]["deletionTimestamp"] = "2026-11-21T11:00:00Z"
+    return found
+
+
+def initial(state: dict, phase: str = "Pending") -> dict:
+    """A pod whose init container is in this state, so that its own container waits."""
+    found = pod(1, phase, box={"waiting": {"reason": "PodInitializing"}})
+    found["status"]["initContainerStatuses"] = [{"name": "setup", "state": state}]
+    return found
+
+
+def with_sidecar(found: dict, phase: str) -> dict:
+    """The pod after a webhook has put a container before that of the rank."""
+    found["spec"]["containers"].insert(0, {"name": "istio-proxy", "image": "proxy:1"})
+    box = {"name": "istio-proxy", "containerID": "side", "state": {"running": {}}}
+    found["status"]["containerStatuses"].insert(0, box)
+    found["status"]["phase"] = phase
+    return found
+
+
+UNHEARD = [{"type": "ContainersReady", "status": "True"}, {"type": "Ready", "status": "False"}]
+"""Of a pod on a node whose kubelet is silent, as the node controller writes them."""
+
+
 def state_of(*pods: dict, condition: str = "", target: Target = JOB) -> JobState:
     state = JobState(target)
     state.take_pod("LISTED", {"items": list(pods)})
@@ -176,6 +205,27 @@ def test_pods_that_only_kubernetes_speaks_of_are_believed() -> None:
             "image app:1 has no `sh`",
         ),
         (ended(1, 139), "ended by signal 11 on node n1"),
+        (
+            disrupted("PreemptionByScheduler", "preempting to accommodate a higher priority pod"),
+            "pod j-1-x made way for a pod of higher priority on node n1: preempting",
+        ),
+        (
+            disrupted("EvictionByEvictionAPI", "Eviction API: evicting"),
+            "pod j-1-x was evicted on request, as `kubectl drain` does, on node n1: Eviction",
+        ),
+        (
+            disrupted("DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint"),
+            "pod j-1-x was deleted because its node was tainted on node n1: Taint manager",
+        ),
+        (
+            disrupted("DeletionByPodGC", "PodGC: node no longer exists"),
+            "pod j-1-x lost its node on node n1: PodGC: node no longer exists",
+        ),
+        (disrupted("NewWord", "why"), "pod j-1-x was ended from outside (NewWord) on node n1: why"),
+        (
+            initial({"terminated": {"exitCode": 4, "reason": "Error"}}, phase="Failed"),
+            "pod j-1-x cannot start: its init container `setup` ended with exit 4",
+        ),
     ],
 )
 def test_what_ended_a_pod_is_told(one: dict, words: str) -> None:
@@ -191,6 +241,19 @@ def test_what_ended_a_pod_is_told(one: dict, words: str) -> None:
             "pending: 2 of 3 pods: ImagePullBackOff: no app:1",
         ),
         ([pod(i) for i in range(3)], "running: 3 of 3 pods"),
+        (
+            [pod(0), initial({"waiting": {"reason": "ErrImagePull", "message": "no setup:1"}}), pod(2)],
+            "pending: 1 of 3 pods: init container `setup`: ErrImagePull: no setup:1",
+        ),
+        ([pod(0), initial({"running": {}}), pod(2)], "pending: 1 of 3 pods: starting"),
+        (
+            [pod(0), pod(1, conditions=UNHEARD), pod(2)],
+            "running: 3 of 3 pods; Kubernetes hears nothing of node n1",
+        ),
+        (
+            [with_sidecar(ended(i, 0), "Running") for i in range(3)],
+            "running: 3 of 3 pods; the ranks of 3 pods have ended, and container `istio-proxy` runs on: the job ends with it",
+        ),
     ],
 )  # fmt: skip
 def test_what_it_waits_for_is_one_line(pods: list, words: str) -> None:
@@ -240,12 +303,64 @@ def test_a_job_in_a_queue_waits_in_kueues_words() -> None:
     assert not state.over
 
 
+def test_a_container_that_a_webhook_put_before_the_rank_is_not_the_rank() -> None:
+    (seen,) = state_of(with_sidecar(pod(1), "Running")).pods.values()
+    theirs = with_sidecar(pod(1), "Running")
+    theirs["spec"]["containers"][1]["name"] = theirs["status"]["containerStatuses"][1]["name"] = (
+        "app"
+    )
+    theirs["metadata"]["annotations"] = {"kubectl.kubernetes.io/default-container": "app"}
+    (named,) = state_of(theirs).pods.values()
+
+    assert (seen.container.name, seen.container.id, dict(seen.devices)) == (
+        "rank",
+        "c1",
+        {"nvidia.com/gpu": 2},
+    )
+    assert (named.container.name, named.container.id) == ("app", "c1")
+
+
+def test_a_job_that_its_time_to_live_takes_away_ended_as_its_last_state_says() -> None:
+    state = state_of(*(ended(i, 0) for i in range(3)))
+    over = {"status": {"conditions": [{"type": "Complete", "status": "True"}]}}
+
+    assert state.take_job("DELETED", over) == []
+    assert verdict(state.view()).code == 0
+
+
+def test_a_job_that_was_gone_at_the_next_list_is_told_by_its_ranks() -> None:
+    well, bad = (state_of(*(ended(i, 0) for i in range(3))) for _ in range(2))
+    for state in (well, bad):
+        (said,) = state.take_job("LISTED", {"items": []})
+        assert "somebody deleted it" not in said.text
+        for rank in range(3):
+            tell(state, rank, 3 if state is bad and rank == 2 else 0)
+
+    assert verdict(well.view()).code == 0
+    assert "all its ranks had ended with 0" in verdict(well.view()).text
+    assert verdict(bad.view()).code == 3
+
+
+def test_a_rank_that_begins_again_after_the_queue_took_the_job_back_has_not_ended() -> None:
+    state = state_of(pod(0), pod(1), pod(2))
+    for again in (143, None):
+        for rank in range(3):
+            tell(state, rank, again)
+    assert state.ends == {}
+    for rank in range(3):
+        state.take_piece(Piece(rank, "exit", b"0"), 2.0, "n0")
+    state.take_job("MODIFIED", {"status": {"conditions": [{"type": "Complete", "status": "True"}]}})
+
+    assert verdict(state.view()).doubts == ()
+
+
 HOSTILE = [
     {},
     {"metadata": [], "spec": 3, "status": None},
     {"metadata": {"name": "\x1b[2J", "uid": 7, "labels": {"job-role": ["x"]}}, "spec": {"containers": {}}},
     {"status": {"containerStatuses": [{"name": 1, "state": {"terminated": {"exitCode": 10**30}}}]}},
     {"status": {"conditions": [{"type": ["Failed"], "status": "True"}, "x"]}, "items": 5},
+    {"metadata": {"annotations": 3}, "status": {"initContainerStatuses": [{"name": 1, "state": 2}, 3]}},
 ]  # fmt: skip
 
 

@@ -110,6 +110,8 @@ def cancel_question(job: "Job", tasks: Sequence[int] = ()) -> Question:
     how, proof = capabilities(job.plan.backend).proof
     running = sum(not rank.state.final for rank in job.ranks)
     which = fold_ranks(tasks) if tasks else f"{running} of {len(job.ranks)} not ended"
+    if job.state.final:
+        which = f"ended; not proven that nothing is left on {fold(job.unproven)}"
     lines: list[Runs] = [
         [("job    ", "dim"), (printable(job.id), "title")],
         *([[("owner  ", "dim"), (printable(job.plan.owner), "warn")]] if job.plan.owner else []),
