@@ -523,3 +523,36 @@ def test_losses_stand_behind_the_value_of_udp_in_its_text_too() -> None:
     (one,) = read("iperf3", f"Connecting to host n2, port 5201\n{line}\n\niperf Done.\n")
 
     assert "(9.9 % lost)" in one.text
+
+
+# ---- programs that say why they did not run, or were ended: real words of iperf3 3.12, stress-ng 0.15 and sysbench 1.0
+
+
+@pytest.mark.parametrize(
+    ("recipe", "output", "said"),
+    [
+        ("iperf3", "iperf3: invalid option -- 'Q'\nUsage: iperf3 [-s|-c host] [options]\n", "iperf3: invalid option -- 'Q'"),
+        ("iperf3", "iperf3: parameter error - socket buffer size too large (maximum = 536870912 bytes)\n", "socket buffer size too large"),
+        ("stress-ng", "stress-ng: unrecognized option '--nosuch'\nTry 'stress-ng --help'\n", "unrecognized option '--nosuch'"),
+        ("stress-ng", "cpu-method must be one of: all ackermann apery\n", "cpu-method must be one of: all"),
+        ("sysbench", "sysbench 1.0.20 (using system LuaJIT 2.1.0-beta3)\n\ninvalid option: --nosuch\n", "invalid option: --nosuch"),
+    ],
+)  # fmt: skip
+def test_a_program_that_was_called_wrongly_did_not_run(recipe: str, output: str, said: str) -> None:
+    (one,) = read(recipe, output)
+
+    assert (one.status, one.value) == (NOT_MEASURED, None)
+    assert one.text.startswith("it did not run: `")
+    assert said in one.text
+
+
+def test_a_text_of_iperf3_that_was_interrupted_was_cut_off() -> None:
+    """`timeout -s INT` ends the client: it still writes its last lines, and 0 for the receiver."""
+    lines = (
+        "[ ID] Interval           Transfer     Bitrate         Retr\n"
+        "[  5]   0.00-1.99   sec  2.08 GBytes  8.99 Gbits/sec   16             sender\n"
+        "[  5]   0.00-1.99   sec  0.00 Bytes  0.00 bits/sec                  receiver\n"
+    )
+    (one,) = read("iperf3", lines)
+
+    assert (one.status, one.text) == (NOT_MEASURED, "the run was cut off: `iperf Done.` is missing")

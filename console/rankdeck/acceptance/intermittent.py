@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
-from statistics import median, median_low
+from statistics import mean, median, median_low
 
 from rankdeck.acceptance.measurement import (
     FAILS,
@@ -178,9 +178,9 @@ _LOSES, _FAR = 0.002, 10
 
 
 def _lossy(facts: Facts) -> dict[Path, float]:
-    """Paths that are not slow and lost packets in each of two runs or more -> the least share sent again."""
+    """Paths that are not slow and lost packets in each of two runs or more -> the share sent again in all of them."""
     shares = {
-        path: min(one.resent for one in some)
+        path: mean(one.resent for one in some) if all(one.resent for one in some) else 0.0
         for path, runs in facts.runs.items()
         if len(some := [one for one in runs if one.value is not None]) >= _TWICE
     }

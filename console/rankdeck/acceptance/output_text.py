@@ -259,6 +259,7 @@ _TWO = Where(nodes=("a", "b"))
 _CITED = ": `"
 NOT_STARTED = re.compile(
     r"command not found|No such file or directory|error while loading shared libraries|cannot execute|not found \(required by"
+    r"|\b(?:invalid|unrecognized|unknown) option\b|option requires an argument|parameter error -|-method must be one of:"
 )
 CRASHED = re.compile(
     r"exited on signal|BAD TERMINATION|Segmentation fault|MPI_ABORT was invoked|Bus error|Node failure on|DUE TO NODE FAILURE|oom[-_]kill event"

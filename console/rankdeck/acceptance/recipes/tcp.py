@@ -114,6 +114,8 @@ def _of_text(text: str) -> tuple[Reading, ...]:
             if server
             else "this is iperf 2, which says nothing of the receiver: use iperf3"
             if "Client connecting to" in text
+            else "the run was cut off: `iperf Done.` is missing"
+            if "[ ID]" in text
             else "no JSON of `iperf3 -J`, or not all of it"
         )
         return (not_measured(why, unit="Gb/s"),)
