@@ -337,6 +337,8 @@ class JobState:
         self.spec: Object = {}
         """Of the job's object, as it was seen last."""
         self._refused = self._queue = ""
+        self._ended: set[str] = set()
+        """Pods that ended before somebody deleted them, by uid."""
 
     # ---- what comes
 
@@ -351,8 +353,8 @@ class JobState:
         self.deleted = self.deleted or kind == DELETED or not rows
         if not self.deleted or self.ending or self.outcome.state in _OVER:
             return []
-        pods = (*self.pods.values(), *self.left.values())
-        if pods and all(pod.phase in ("Succeeded", "Failed") for pod in pods):
+        known = self.pods.keys() | self.left.keys()
+        if known and known <= self._ended:
             why = "its pods had ended, and what became of it was not seen"
         else:
             why = "somebody deleted it, and it was not Rankdeck"
@@ -384,6 +386,8 @@ class JobState:
     def _see(self, pod: Pod) -> list[Saying]:
         before = self.pods.get(pod.uid)
         self.pods[pod.uid] = pod
+        if pod.phase in ("Succeeded", "Failed") and not pod.leaving:
+            self._ended.add(pod.uid)
         if pod.node:
             self.nodes[pod.host] = pod.node
         told: list[Saying] = []

@@ -284,6 +284,11 @@ def test_a_job_that_somebody_deletes_is_told_and_our_own_deletion_is_not() -> No
     assert ours.take_job("DELETED", {}) == []
     assert theirs.over
 
+    # Their pods go first, and end by it.
+    first = state_of(pod(1))
+    first.take_pod("DELETED", disrupted("", ""))
+    assert "somebody deleted it" in first.take_job("DELETED", {})[0].text
+
 
 def test_gpus_that_a_finished_job_still_holds_are_counted() -> None:
     assert (
