@@ -222,6 +222,21 @@ def test_a_node_that_is_taken_out_is_no_strike(site: Site) -> None:
     assert site.said() == []
 
 
+def test_a_soak_of_which_nothing_is_learned_ends_and_does_not_go_round_until_its_time_is_over(
+    site: Site,
+) -> None:
+    soak = StagePlan(stage=Stage.SOAK, recipe="torch-gloo")
+    runner, means = site.runner(full)
+
+    asyncio.run(runner.go("r1", replace(PLAN, stages=(soak,), soak=20.0)))
+
+    assert [one.outcome for one in site.results()] == [Outcome.NOT_MEASURED]
+    assert len(means.launched) == 1
+    assert [one.answer for one in view.judged(PLAN, site.results(), {}, {}).verdicts] == [
+        view.Answer.NOT_MEASURED
+    ]
+
+
 def test_low_clocks_of_a_cpu_are_compared_with_those_of_nodes_alike(site: Site) -> None:
     runner, means = site.runner(lambda sender, _: 0.062 if sender == "n5" else 0.095)
     runner.alike.update({node: "Pi 4" if node in ("n7", "n8") else "EPYC" for node in NODES})

@@ -179,10 +179,11 @@ class Runner:
             number += 1
 
     async def _soak(self, recipe: str) -> None:
-        """The largest group until the time is over."""
-        nodes, until = self._fit(), time.monotonic() + self._plan.soak
+        """The largest group until the time is over, or nothing is learned any more."""
+        until = time.monotonic() + self._plan.soak
         first = 1 + max((one.repeat for one in self.done if one.stage is Stage.SOAK), default=-1)
         for repeat in range(first, _SOAKS):
+            nodes = self._fit()  # without those taken out meanwhile
             if time.monotonic() >= until or len(nodes) < 2:
                 return
             work = Work(
@@ -193,6 +194,8 @@ class Runner:
                 round=repeat,
             )
             await self._round([[work]])
+            if any(self.results[one.key].outcome is Outcome.NOT_MEASURED for one in work.pending()):
+                return
 
     def _fit(self) -> tuple[str, ...]:
         """Nodes for groups: what is bad alone or in pairs would only be found again."""
