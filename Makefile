@@ -9,9 +9,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
 EXTRA_PYTEST ?=
-# Slow tests and screens wait more than they compute: four processes a core, up to eight.
+# Slow tests and screens wait more than they compute: three processes a core, up to six.
 CORES := $(shell getconf _NPROCESSORS_ONLN)
-WORKERS ?= $(shell n=$$((4 * $(CORES))); echo $$((n < 8 ? n : 8)))
+WORKERS ?= $(shell n=$$((3 * $(CORES))); echo $$((n < 6 ? n : 6)))
 
 .PHONY: help setup dev demo test fast check bench house sbom lock man pictures clean
 

@@ -49,7 +49,7 @@ def test_a_worker_that_crashes_fails_one_test_and_all_others_run(tmp_path: Path)
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
 
