@@ -339,6 +339,9 @@ class JobState:
         self._refused = self._queue = ""
         self._ended: set[str] = set()
         """Pods that ended before somebody deleted them, by uid."""
+        self.earlier: set[str] = set()
+        """Pods of runs before this one, by uid: what their ranks do counts no more."""
+        self.runs_before = 0
 
     # ---- what comes
 
@@ -360,6 +363,21 @@ class JobState:
             why = "somebody deleted it, and it was not Rankdeck"
         self.outcome = replace(self.outcome, message=why)
         return [Saying(f"Kubernetes job {self.name} is gone: {why}")]
+
+    @property
+    def put_aside(self) -> bool:
+        """Whether whoever queues the job has taken its nodes back, though a rank may have begun."""
+        if self.spec.get("suspend") is not True or self.over:
+            return False
+        known = (*self.pods.values(), *self.left.values())
+        return any(pod.container.id and pod.uid not in self.earlier for pod in known)
+
+    def begin_again(self) -> None:
+        """Forget what the ranks did: when the job is let go they begin anew, in other pods."""
+        self.earlier |= self.pods.keys() | self.left.keys()
+        self.runs_before += 1
+        for known in (self.began, self.ends, self.left):
+            known.clear()
 
     def take_workload(self, kind: str, found: Object) -> list[Saying]:
         """What Kueue says of the job: the message of what it has not yet got."""
@@ -403,7 +421,8 @@ class JobState:
 
     def _lose(self, pod: Pod) -> None:
         self.pods.pop(pod.uid, None)
-        self.left[pod.uid] = pod
+        if pod.uid not in self.earlier:
+            self.left[pod.uid] = pod
 
     def take_event(self, kind: str, found: Object) -> list[Saying]:
         """Warnings of the namespace; of others nothing is said."""
@@ -420,9 +439,11 @@ class JobState:
                 told.append(Saying(f"{name}: {reason}: {message}", alarm=False))
         return told
 
-    def take_piece(self, piece: Piece, at: float, node: str) -> list[Saying]:
-        """A rank said that it began, or how it ended."""
+    def take_piece(self, piece: Piece, at: float, node: str, pod: str = "") -> list[Saying]:
+        """A rank said that it began, or how it ended; `pod` is the uid of its pod."""
         assert piece.rank is not None
+        if pod in self.earlier:
+            return []
         if piece.what == START:
             # Of a job that its queue took back, and gave free again, each rank begins anew.
             if piece.rank in self.began:
@@ -454,7 +475,7 @@ class JobState:
         all_of_them = self._target.wanted <= MOST_FOLLOWED
         ends = (None, 0, self._target.wanted - 1)
         for pod in self.pods.values():
-            if not pod.container.id:
+            if not pod.container.id or pod.uid in self.earlier:
                 continue
             if all_of_them or pod.index in ends or pod.phase == "Failed":
                 yield pod
@@ -481,7 +502,7 @@ class JobState:
         """Ranks that did not say how they ended, by the containers that they were in."""
         for pod in (*self.pods.values(), *self.left.values()):
             box = pod.container
-            if pod.role == WORKER or not box.id:
+            if pod.role == WORKER or not box.id or pod.uid in self.earlier:
                 continue
             launcher = pod.role == LAUNCHER
             ended = box.state == TERMINATED and box.code is not None and box.code >= 0
