@@ -286,6 +286,31 @@ def _own_failure(pod: Pod) -> bool:
     return pod.phase in ("Failed", "Succeeded") and not pod.leaving
 
 
+_CLOCKS = 10.0
+"""Seconds below which a difference may be the time that a line takes to us."""
+
+
+class Clocks:
+    """How far the clocks of nodes are from ours, by when we hear what they stamped: who failed first depends on it."""
+
+    def __init__(self) -> None:
+        self.late = False
+        """Lines are read that were written long ago: only that a clock is ahead is sure."""
+        self._off: dict[str, float] = {}
+        self._told: set[str] = set()
+
+    def ours(self, node: str, at: float, now: float) -> tuple[float, str]:
+        """A time of this node by our clock, all in epoch seconds, and the first time that it is off a sentence."""
+        off = self._off[node] = min(now - at, self._off.get(node, now - at))
+        if abs(off) <= _CLOCKS or (off > 0 and self.late):
+            return at, ""
+        side = "behind" if off > 0 else "ahead of"
+        text = f"the clock of node {node} is {abs(off):.0f} s {side} the one here: the times of its ranks are corrected"
+        fresh = node not in self._told
+        self._told.add(node)
+        return at + off, text if fresh else ""
+
+
 MOST_FOLLOWED = 256
 _OVER = ("succeeded", "failed")
 DELETED = "DELETED"

@@ -32,6 +32,7 @@ from rankdeck_agent.kubernetes.container_log import (
 )
 from rankdeck_agent.kubernetes.job_state import (
     MOST_FOLLOWED,
+    Clocks,
     JobState,
     RankEnd,
     Saying,
@@ -98,6 +99,7 @@ class Keeper:
         """Whether the job was there before this keeper: lines may have gone by."""
         self._claim_reader: Optional[ClaimReader] = None
         self._recording = threading.Lock()
+        self._clocks = Clocks()
         self._over_at = self._restarted = self._shown_at = 0.0
         self._shown: str = ""
         self._said: set[str] = set()
@@ -136,7 +138,7 @@ class Keeper:
     def _create(self) -> None:
         created = self._folder / objects.CREATED
         if not self._target.ours or created.exists():
-            self._taken_up = True
+            self._taken_up = self._clocks.late = True
             self._remember()
             return
         # Before the request: one whose answer is lost may have created something.
@@ -331,6 +333,9 @@ class Keeper:
         text = plain(piece.text.decode("utf-8", "replace"), 64)
         node = self._state.node_of(text, pod) if piece.what == START else pod.node
         with self._recording:
+            at, odd = self._clocks.ours(pod.node, at, time.time())
+            if odd:
+                self._complain(odd)
             if pod.uid in self._state.earlier:
                 return
             if piece.what == START:
