@@ -139,6 +139,7 @@ def test_the_folder_of_a_proxy_that_was_killed_goes_with_the_next_one(
     young.rmdir()
 
 
+@pytest.mark.timeout(600)
 def test_a_job_that_its_queue_puts_aside_begins_again_and_shows_the_present_run(site: Site) -> None:
     job = site.detached(site.steps("aside", run=20, hz=5))
     first = site.until(job, lambda found: all(r["state"] == "running" for r in found["ranks"]))

@@ -20,7 +20,7 @@ from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.job import JobSpec
 from rankdeck.remote.agent import bundle
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 SAYS = {
     "refused": "Slurm refused the job: ",
     "id": "sbatch told no number of a job: ",
@@ -49,7 +49,7 @@ class Login:
     def submit(self) -> dict[str, Any]:
         done = subprocess.run(
             [sys.executable, str(self._agent), "slurm", "submit"], env=self._env, input=plan(),
-            capture_output=True, timeout=60, check=False,
+            capture_output=True, timeout=240, check=False,
         )  # fmt: skip
         assert b"Traceback" not in done.stderr, done.stderr[-2000:]
         return json.loads(done.stdout)
@@ -57,7 +57,7 @@ class Login:
     def cancel(self) -> dict[str, Any]:
         done = subprocess.run(
             [sys.executable, str(self._agent), "job", "cancel", "t-1", "login", "--grace", "1", "--by", "user"],
-            env=self._env, capture_output=True, timeout=110, check=False,
+            env=self._env, capture_output=True, timeout=240, check=False,
         )  # fmt: skip
         return json.loads(done.stdout)
 
@@ -120,7 +120,7 @@ def closed(login: Login) -> list[dict[str, Any]]:
 
 def until(condition: Callable[[], bool]) -> None:
     """Wait for it, for a while."""
-    deadline = time.monotonic() + 90
+    deadline = time.monotonic() + 240
     while not condition() and time.monotonic() < deadline:
         time.sleep(0.1)
 

@@ -19,7 +19,7 @@ _SLACK = 20.0
 """Seconds after the grace in which the job must leave Slurm."""
 _PAUSES = (0.7, 1.0, 1.5, 2.0, 3.0, 4.0)
 """Seconds between two looks: the first ones are quick, for most jobs end at once."""
-_ID_LIMIT = 10.0
+_ID_LIMIT, _ASK = 10.0, 5.0
 _TOLD = 3.0
 """Seconds for the keeper to write down that the job is over."""
 _POLL = 0.1
@@ -88,7 +88,7 @@ def _wait_for_id(folder: RunFolder) -> tuple[str, str]:
 def _end(folder: RunFolder, slurm: Slurm, number: str, grace: float) -> str:
     """Have Slurm end it; what is left of it after the grace, "" where it is gone."""
     job, _, tasks = number.partition("_")
-    if not attached(folder) and _is_reused(folder, ask_for_job(slurm, job)):
+    if not attached(folder) and _is_reused(folder, ask_for_job(slurm, job, _ASK)):
         return ""
     asked = slurm.ask("scancel", number)
     began, forced, looks = time.monotonic(), False, 0

@@ -14,6 +14,7 @@ from rankdeck_agent.slurm.array import ArrayRun
 from rankdeck_agent.slurm.cluster import ClusterPoll, Row, job_rows
 from rankdeck_agent.slurm.commands import (
     JOB_CALLS,
+    LIMIT,
     QUEUE_CALLS,
     Budget,
     Reply,
@@ -343,9 +344,9 @@ def _waits(run: Run) -> bool:
     return run.track.last is not None and run.track.last.state == "PENDING"
 
 
-def ask_for_job(slurm: Slurm, number: str) -> Reply:
-    """All about one job, from the controller."""
-    return slurm.ask("scontrol", "--local", "--oneliner", "show", "job", number)
+def ask_for_job(slurm: Slurm, number: str, limit: float = LIMIT) -> Reply:
+    """All about one job, from the controller, within so many seconds."""
+    return slurm.ask("scontrol", "--local", "--oneliner", "show", "job", number, limit=limit)
 
 
 def is_unknown(reply: Reply) -> bool:
