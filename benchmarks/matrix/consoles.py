@@ -246,8 +246,9 @@ def launch_without_a_node(sites: Sites) -> Tally:
     site.crash(NODE)
     begin = time.monotonic()
     with playing(site, writers("plain", 10_000, FAST)) as scene:
-        wait(scene.over, END_LIMIT)
+        wait(lambda: NODE in scene.words() or scene.over(), END_LIMIT)
         seconds = time.monotonic() - begin
+        wait(scene.over, END_LIMIT)
         words = scene.words()
         jobs = [json.loads(x) for x in scene.ask("jobs", "--json").stdout.splitlines()]
         scene.job = jobs[0]["job"] if jobs else ""

@@ -59,7 +59,9 @@ def fuzzed(seconds: float, count: int) -> Callable[[Sites], Tally]:
                 tally = _heard(worker, " ".join(words))
             finally:
                 worker.kill()
-        return replace(tally, memory=cost.memory, cpu=cost.cpu)
+        # It is no console: 32 readers with all that they keep.
+        note = f"{tally.note}; {cost.memory or 0:.0f} MiB in one process"
+        return replace(tally, cpu=cost.cpu, note=note)
 
     return run
 

@@ -28,7 +28,7 @@ from rankdeck.errors import (
 )
 from rankdeck.following import BACKLOG, Following, until
 from rankdeck.images.bring import ImageDistributor
-from rankdeck.images.copy import Failed, TellFetch
+from rankdeck.images.copy import Failed, TellFetch, TellLaunch
 from rankdeck.images.copy import Tell as TellCopy
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.health import Ack, PastView
@@ -202,14 +202,14 @@ class Session:
         return export(self.plan(spec), self.cluster)
 
     async def launch(
-        self, spec: JobSpec, tell: TellCopy = lambda _: None, *, anywhere: bool = False
+        self, spec: JobSpec, tell: TellLaunch = lambda _: None, *, anywhere: bool = False
     ) -> str:
         """Start the job on its nodes and return its id; raises LaunchError and leaves nothing running.
 
         With `anywhere` also on nodes that were excluded.
 
-        Nodes that lack its image get it first; `tell` is called with the progress of the copy. The
-        job is written to the history before anything starts, so that a console that is killed
+        Nodes that lack its image get it first; `tell` is called with the progress of the copy, and with
+        what fails before what has begun is ended again. The job is written to the history before anything starts, so that a console that is killed
         leaves no unknown job behind.
         """
         await find_mpi(self._tools, spec)
@@ -221,14 +221,19 @@ class Session:
             await self.images.bring(spec, [node.node for node in plan.nodes], tell)
         with launch_of(plan.job):
             self._keep(self.jobs.add(plan, time.time()))
-            await self._start_on_nodes(plan)
+            await self._start_on_nodes(plan, tell)
         self.following.follow(self.jobs.job(plan.job))
         return plan.job
 
-    async def _start_on_nodes(self, plan: Plan) -> None:
+    async def _start_on_nodes(self, plan: Plan, tell: TellLaunch = lambda _: None) -> None:
+        def told(failed: str) -> None:
+            self.jobs.note(plan.job, failed)
+            self._keep(self.jobs.job(plan.job))
+            tell(f"{failed} · what has begun is ended again …")
+
         why = "its launch was interrupted"
         try:
-            launched = await self._backend.launch(plan)
+            launched = await self._backend.launch(plan, told)
             why = ""
         except RankdeckError as error:
             why = str(error)

@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+from benchmarks.matrix.rows import ROWS
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -14,6 +16,17 @@ def test_every_test_that_the_security_page_names_is_there() -> None:
     assert named
     missing = {name for name in named if not any(f"def {name}(" in one for one in sources)}
     assert missing == set()
+
+
+def test_every_promise_of_the_security_page_names_a_test_or_a_row_of_the_matrix() -> None:
+    page = (ROOT / "SECURITY.md").read_text()
+    promises = page.partition("## Other users")[2].partition("## Not yet")[0]
+    points = [one for one in re.split(r"\n(?=- |#)", promises) if one.startswith("- ")]
+
+    assert len(points) > 30
+    assert [one for one in points if not re.search(r"`test_\w+`|\(rows? `", one)] == []
+    named = set(re.findall(r"rows? `([\w.-]+)`", promises))
+    assert named <= {row.name for row in ROWS}
 
 
 def test_the_security_page_is_short() -> None:

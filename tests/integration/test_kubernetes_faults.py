@@ -11,6 +11,7 @@ import pytest
 from tests.support.kubernetes.double import Double
 from tests.support.kubernetes.roles import smallest_role
 from tests.support.kubernetes.site import Site, doubled
+from tests.support.polling import seen_until
 
 from rankdeck_agent.kubernetes import api
 
@@ -136,3 +137,32 @@ def test_the_folder_of_a_proxy_that_was_killed_goes_with_the_next_one(
         assert (left.exists(), young.exists()) == (False, True)
     (young / "s").unlink()
     young.rmdir()
+
+
+@pytest.mark.timeout(600)
+def test_a_job_that_its_queue_puts_aside_begins_again_and_shows_the_present_run(site: Site) -> None:
+    job = site.detached(site.steps("aside", run=20, hz=5))
+    first = site.until(job, lambda found: all(r["state"] == "running" for r in found["ranks"]))
+    (name,) = site.kubectl("get", "jobs", "-o", "name").split()
+    suspend(site, name, aside=True)
+    aside = site.until(job, lambda found: all(r["state"] == "pending" for r in found["ranks"]))
+    seen_until(site.pods, lambda pods: not pods)
+    suspend(site, name, aside=False)
+    again = site.until(job, lambda found: all(r["state"] == "running" for r in found["ranks"]))
+    found = site.until(job, lambda found: found["state"] not in ("pending", "running"))
+
+    text = "run 1 was put aside by its queue: the ranks begin anew"
+    assert aside["troubles"] == [text]
+    assert aside["first_failure"] is None
+    assert again["ranks"][0]["started"] > first["ranks"][0]["started"]
+    assert (found["state"], found["troubles"]) == ("done", [text])
+    assert [rank["exit_code"] for rank in found["ranks"]] == [0, 0]
+    for rank, said in site.lines(job).items():
+        steps = numbers(said)
+        assert steps[-100:] == list(range(1, 101)), rank
+        assert len(steps) > 100, rank
+
+
+def suspend(site: Site, name: str, *, aside: bool) -> None:
+    """What Kueue does with a job."""
+    site.kubectl("patch", name, "--type=merge", "-p", json.dumps({"spec": {"suspend": aside}}))

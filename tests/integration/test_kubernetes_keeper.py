@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import time
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -313,3 +314,15 @@ def test_the_first_lines_of_a_container_that_was_restarted_are_kept(keeper) -> N
     assert kept.wait() == 0, kept.said()
     for rank in range(kept.pods):
         assert kept.lines(rank) == kept.written(rank)
+
+
+def test_a_rank_on_a_node_whose_clock_is_wrong_has_the_time_of_here(keeper) -> None:
+    kept = keeper()
+    kept.double.clock_ahead(lambda pod: 3600.0 if pod["metadata"]["name"].startswith("j-1-") else 0)
+    kept.speak(lasting=1.0)
+    began = time.time()
+
+    assert kept.start().wait(240) == 0, kept.said()
+    times = [(kept.folder.place(rank) / "exit").stat().st_mtime for rank in (0, 1)]
+    assert began - 1 < min(times) <= max(times) < time.time() + 1
+    assert kept.said().count("s ahead of the one here: the times of its ranks are corrected") == 1

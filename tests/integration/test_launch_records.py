@@ -88,6 +88,29 @@ async def test_a_refused_launch_is_kept_as_a_failed_job_with_the_reason(
     assert job.troubles == (str(refused.value),)
 
 
+async def test_a_node_that_fails_at_a_launch_is_named_before_the_others_are_ended(
+    tmp_path: Path,
+) -> None:
+    told: list[str] = []
+    known: list[tuple[str, ...]] = []
+
+    async with nodes(tmp_path) as found:
+        cluster = await without(found, "n2")
+
+        def tell(said: object) -> None:
+            told.append(str(said))
+            known.extend(job.troubles for job in written(found.cluster) if not job.state.final)
+
+        async with opened(cluster) as session:
+            with pytest.raises(LaunchError) as refused:
+                await session.launch(SLEEPS, tell)
+
+    assert told == [f"{refused.value} · what has begun is ended again …"]
+    assert known == [(str(refused.value),)]
+    (job,) = written(found.cluster)
+    assert job.troubles == (str(refused.value),)
+
+
 async def test_a_launch_that_is_interrupted_is_kept_as_a_failed_job(
     tmp_path: Path,
 ) -> None:

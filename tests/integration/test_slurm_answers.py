@@ -1,4 +1,4 @@
-"""What the agent makes of a Slurm that answers nonsense: the job ends or is refused with a sentence, in a few lines."""
+"""What the agent makes of a Slurm that answers nonsense, of another cluster, or not at all: the job ends or is refused with a sentence, in a few lines."""
 
 import json
 import os
@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.job import JobSpec
 from rankdeck.remote.agent import bundle
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 SAYS = {
     "refused": "Slurm refused the job: ",
     "id": "sbatch told no number of a job: ",
@@ -49,9 +49,16 @@ class Login:
     def submit(self) -> dict[str, Any]:
         done = subprocess.run(
             [sys.executable, str(self._agent), "slurm", "submit"], env=self._env, input=plan(),
-            capture_output=True, timeout=60, check=False,
+            capture_output=True, timeout=240, check=False,
         )  # fmt: skip
         assert b"Traceback" not in done.stderr, done.stderr[-2000:]
+        return json.loads(done.stdout)
+
+    def cancel(self) -> dict[str, Any]:
+        done = subprocess.run(
+            [sys.executable, str(self._agent), "job", "cancel", "t-1", "login", "--grace", "1", "--by", "user"],
+            env=self._env, capture_output=True, timeout=240, check=False,
+        )  # fmt: skip
         return json.loads(done.stdout)
 
     def events(self) -> list[dict[str, Any]]:
@@ -72,12 +79,50 @@ def login(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Login]:
         os.kill(pid, signal.SIGKILL)
 
 
+@pytest.fixture
+def scripted(tmp_path: Path) -> Iterator[Login]:
+    """A login node whose Slurm are scripts of `answer`; `scancel` notes what it was asked."""
+    (tmp_path / "bin").mkdir()
+    login = Login(tmp_path, f"{tmp_path / 'bin'}:/usr/bin:/bin")
+    answer(tmp_path, "scancel", f'echo "$@" >>{tmp_path}/cancelled')
+    answer(
+        tmp_path, "sacct", "echo 'sacct: error: Slurm accounting storage is disabled' >&2; exit 1"
+    )
+    answer(tmp_path, "squeue", "exit 0")
+    answer(tmp_path, "scontrol", UNKNOWN)
+    yield login
+    if pid := login.keeper():
+        os.kill(pid, signal.SIGKILL)
+
+
+UNKNOWN = "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1"
+
+
+def answer(folder: Path, name: str, text: str) -> None:
+    """Have this command of Slurm run this shell script from now on."""
+    fresh = folder / "bin" / f".{name}"
+    fresh.write_text(f"#!/bin/sh\n{text}\n")
+    fresh.chmod(0o755)
+    fresh.replace(folder / "bin" / name)
+
+
+def cancelled(folder: Path) -> str:
+    """What scancel was asked."""
+    file = folder / "cancelled"
+    return file.read_text() if file.exists() else ""
+
+
 def closed(login: Login) -> list[dict[str, Any]]:
     """All events, once the job is over."""
-    deadline = time.monotonic() + 90
-    while login.events()[-1]["kind"] != "closed" and time.monotonic() < deadline:
-        time.sleep(0.1)
+    until(lambda: login.events()[-1]["kind"] == "closed")
     return login.events()
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait for it, for a while."""
+    deadline = time.monotonic() + 240
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.1)
 
 
 @pytest.mark.parametrize(("login", "kind"), [(kind, kind) for kind in KINDS], indirect=["login"])
@@ -93,3 +138,84 @@ def test_a_slurm_that_answers_nonsense_ends_the_job_with_a_sentence(
     assert any(says in text for text in told), told
     assert all(text.isprintable() and len(text) < 1000 for text in told)
     assert sum(len(json.dumps(event)) for event in events) < 20_000
+
+
+def test_a_job_that_sbatch_gave_to_another_cluster_is_taken_back(
+    scripted: Login, tmp_path: Path
+) -> None:
+    answer(tmp_path, "sbatch", "echo '4711;c2'")
+
+    told = scripted.submit()
+
+    assert told["ok"] is False
+    assert (
+        "to the cluster c2, which is not that of this login node: it was taken back"
+        in told["error"]
+    )
+    assert cancelled(tmp_path) == "--clusters=c2 4711\n"
+    assert scripted.events()[-1]["kind"] == "closed"
+
+
+def test_a_job_that_cannot_be_taken_back_from_another_cluster_is_named(
+    scripted: Login, tmp_path: Path
+) -> None:
+    answer(tmp_path, "sbatch", "echo '4711;c2'")
+    answer(tmp_path, "scancel", "echo 'scancel: error: No cluster c2' >&2; exit 1")
+
+    assert "`scancel --clusters=c2 4711`" in scripted.submit()["error"]
+
+
+def test_a_job_of_this_cluster_is_followed_though_sbatch_names_the_cluster(
+    scripted: Login, tmp_path: Path
+) -> None:
+    answer(tmp_path, "sbatch", "echo \"$PWD\" >$0.dir; echo '4711;here'")
+    answer(
+        tmp_path, "scontrol",
+        'echo "JobId=4711 JobState=RUNNING SubmitTime=$(date +%s) WorkDir=$(cat "${0%/*}/sbatch.dir")"',
+    )  # fmt: skip
+
+    assert scripted.submit() == {"ok": True, "id": "4711"}
+    assert cancelled(tmp_path) == ""
+
+
+def test_a_controller_that_cannot_be_reached_has_refused_nothing(
+    scripted: Login, tmp_path: Path
+) -> None:
+    why = "Batch job submission failed: Unable to contact slurm controller (connect failure)"
+    answer(tmp_path, "sbatch", f"echo 'sbatch: error: {why}' >&2; exit 1")
+
+    told = scripted.submit()
+
+    assert told == {"ok": False, "error": f"Slurm has not taken the job: {why}"}
+
+
+def test_a_number_that_belongs_to_a_later_job_ends_ours_and_is_not_cancelled(
+    scripted: Login, tmp_path: Path
+) -> None:
+    answer(tmp_path, "sbatch", "echo 7")
+    row = f"JobId=7 JobState=RUNNING SubmitTime={time.time() + 86_400:.0f} WorkDir=/home/other"
+    answer(tmp_path, "scontrol", f"echo '{row}'")
+    assert scripted.submit()["ok"]
+    asked = scripted.cancel()
+
+    told = [event.get("text", "") for event in closed(scripted)]
+
+    assert asked["left"] == []
+    assert cancelled(tmp_path) == ""
+    assert any("Slurm has given its number 7 to a later job" in text for text in told), told
+
+
+def test_a_job_waits_for_accounting_that_does_not_answer(scripted: Login, tmp_path: Path) -> None:
+    answer(tmp_path, "sbatch", "echo 7")
+    why = "Problem talking to the database: Connection refused"
+    answer(tmp_path, "sacct", f"echo 'sacct: error: {why}' >&2; exit 1")
+    assert scripted.submit()["ok"]
+    until(lambda: any(why in str(event.get("text")) for event in scripted.events()))
+    before = scripted.events()[-1]["kind"]
+    now = int(time.time())
+    answer(tmp_path, "sacct", f"echo '7|7|COMPLETED|0:0|None|{now}|{now}|{now}|n1|debug'")
+
+    events = closed(scripted)
+
+    assert before != "closed"
+    assert [event["code"] for event in events if event["kind"] == "ended"] == [0]

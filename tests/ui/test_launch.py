@@ -319,6 +319,16 @@ async def test_the_parts_of_a_run_are_compared_with_the_last(stage: Stage) -> No
         await shows(app, pilot, "copy 1 s (last 1 s) · start 19 s (last 3 s) · running now")
 
 
+async def test_a_job_that_could_not_be_started_says_why_in_the_list(stage: Stage) -> None:
+    stage.jobs.add(plan_of("old-1", 1, 2), time.time())
+    stage.jobs.refused("old-1", "node01: refused the connection")
+    async with console(stage, (120, 40)) as (app, pilot):
+        await pilot.press("2")
+        await shows(app, pilot, "old-1")
+        await shows(app, pilot, "node01: refused the connection")
+        await lacks(app, pilot, "2 pending")
+
+
 async def test_progress_is_drawn_with_bar_and_line_and_in_ascii_without_question_marks(
     stage: Stage,
 ) -> None:

@@ -476,6 +476,7 @@ def test_a_job_that_could_not_be_started_is_failed_and_says_why():
 
     assert job.state is State.FAILED
     assert job.troubles == ("n2: no route to host",)
+    assert job.not_started == "n2: no route to host"
     assert job.first_failure is None
     assert job.exit_code == 1
 

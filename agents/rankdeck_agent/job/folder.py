@@ -262,6 +262,8 @@ def exits(events: Iterable[Mapping[str, Any]]) -> set[Any]:
     for event in events:
         if event["kind"] in ("started", "exited"):
             ended[event.get("rank")] = event["kind"] == "exited"
+        elif event["kind"] == "again":
+            ended.clear()
     return {rank for rank, has in ended.items() if has}
 
 

@@ -98,6 +98,8 @@ class Supervisor:
                 self._table.started(event["rank"], 0, 0)
             elif event["kind"] == "exited":
                 self._table.exited(event["rank"])
+            elif event["kind"] == "again":
+                self._table.ranks.clear()
 
     # ---- beginning ---------------------------------------------------------------------
 
@@ -196,6 +198,7 @@ class Supervisor:
             "answer": lambda words: self._daemons.answer(words[0], " ".join(words[1:])),
             "cancel": lambda words: self._cancelled(float(words[0]), words[1:]),
             "trouble": lambda words: self._troubled(" ".join(words)),
+            "again": lambda words: self._begin_again(" ".join(words)),
         }
         for verb, words in self._control.read():
             self._serve(verbs.get(verb), words)
@@ -276,6 +279,12 @@ class Supervisor:
             news += self._elsewhere.give_up()
         for report in news:
             self._note_elsewhere(report)
+
+    def _begin_again(self, why: str) -> None:
+        """The ranks elsewhere were put aside, and begin anew: what they did is over and done."""
+        self._elsewhere.begin_again()
+        self._table.ranks.clear()
+        self._journal.add("again", text=plain(why))
 
     def _note_elsewhere(self, report: Report) -> None:
         rank, at = report.rank, round(report.at, 6)

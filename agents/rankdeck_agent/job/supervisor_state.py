@@ -224,9 +224,9 @@ class SharedRunFolder:
     """Which ranks began and ended since the last look; their logs get a time index as well."""
 
     def __init__(self, folder: RunFolder, ranks: Iterable[int]) -> None:
-        self._folder = folder
+        self._folder, self._ranks = folder, frozenset(ranks)
         self._hosts: dict[int, str] = {}
-        self._waiting = set(ranks)
+        self._waiting = set(self._ranks)
         self._sizes: dict[Path, int] = {}
 
     @property
@@ -246,6 +246,13 @@ class SharedRunFolder:
                 self._hosts[event["rank"]] = str(event.get("host", ""))
             elif event["kind"] == "exited":
                 self._waiting.discard(event["rank"])
+            elif event["kind"] == "again":
+                self.begin_again()
+
+    def begin_again(self) -> None:
+        """Expect every rank once more; whoever tells so has removed their files."""
+        self._hosts.clear()
+        self._waiting = set(self._ranks)
 
     def look(self) -> list[Report]:
         """The news, oldest first: who failed first is told by the times."""

@@ -417,6 +417,21 @@ _COMPLAINTS = (
 """What kubectl or the server write, and the sentence for it; the first that fits."""
 
 
+_WARNING = re.compile(r"Warning:|[WI]\d{4} ")
+_ERROR = re.compile(r"(?i)error\b|unable to |[EF]\d{4} ")
+
+
+def complaint(said: str) -> str:
+    """What kubectl complains of on stderr: its last line with an error, else the last one that is no warning.
+
+    Versions differ in what they write after it, such as that something is deprecated.
+    """
+    lines = [line for line in said.splitlines() if line.strip()]
+    told = [line for line in lines if not _WARNING.match(line)] or lines
+    errors = [line for line in told if _ERROR.match(line)]
+    return (errors or told or [""])[-1]
+
+
 def in_words(said: str, context: str = "") -> str:
     """A complaint of kubectl or of the server as one sentence that says what to do; else itself."""
     said = plain(said.removeprefix("error: "), 300)
@@ -502,8 +517,7 @@ class Proxy:
     def _complaint(self) -> str:
         assert self._folder is not None
         said = (self._folder / "err").read_bytes()[-4096:].decode("utf-8", "replace").strip()
-        last = said.splitlines()[-1] if said else "kubectl proxy ended without a word"
-        return in_words(last, self._context)
+        return in_words(complaint(said) or "kubectl proxy ended without a word", self._context)
 
     def stop(self) -> None:
         """End kubectl and remove its folder."""
@@ -543,7 +557,7 @@ class Proxy:
             # In a pod kubectl needs no configuration: it takes the pod's own account.
             if "KUBERNETES_SERVICE_HOST" in os.environ and not self._context:
                 return _pod_namespace()
-            raise ProxyError(in_words(said.splitlines()[-1] if said else "", self._context))
+            raise ProxyError(in_words(complaint(said), self._context))
         return plain(done.stdout.decode("utf-8", "replace"), 63) or "default"
 
 

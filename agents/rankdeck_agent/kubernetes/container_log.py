@@ -201,6 +201,12 @@ def record(folder: RunFolder, rank: int, what: str, text: str, at: Optional[floa
     return True
 
 
+def forget(folder: RunFolder, rank: int) -> None:
+    """Remove what was recorded of a rank, which begins anew. Raises OSError."""
+    for what in ("started", "exit"):
+        (folder.place(rank) / what).unlink(missing_ok=True)
+
+
 _PAUSES = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 _FULL_PAUSE = 1.0
 _STACK = 256 << 10

@@ -286,6 +286,31 @@ def _own_failure(pod: Pod) -> bool:
     return pod.phase in ("Failed", "Succeeded") and not pod.leaving
 
 
+_CLOCKS = 10.0
+"""Seconds below which a difference may be the time that a line takes to us."""
+
+
+class Clocks:
+    """How far the clocks of nodes are from ours, by when we hear what they stamped: who failed first depends on it."""
+
+    def __init__(self) -> None:
+        self.late = False
+        """Lines are read that were written long ago: only that a clock is ahead is sure."""
+        self._off: dict[str, float] = {}
+        self._told: set[str] = set()
+
+    def ours(self, node: str, at: float, now: float) -> tuple[float, str]:
+        """A time of this node by our clock, all in epoch seconds, and the first time that it is off a sentence."""
+        off = self._off[node] = min(now - at, self._off.get(node, now - at))
+        if abs(off) <= _CLOCKS or (off > 0 and self.late):
+            return at, ""
+        side = "behind" if off > 0 else "ahead of"
+        text = f"the clock of node {node} is {abs(off):.0f} s {side} the one here: the times of its ranks are corrected"
+        fresh = node not in self._told
+        self._told.add(node)
+        return at + off, text if fresh else ""
+
+
 MOST_FOLLOWED = 256
 _OVER = ("succeeded", "failed")
 DELETED = "DELETED"
@@ -339,6 +364,9 @@ class JobState:
         self._refused = self._queue = ""
         self._ended: set[str] = set()
         """Pods that ended before somebody deleted them, by uid."""
+        self.earlier: set[str] = set()
+        """Pods of runs before this one, by uid: what their ranks do counts no more."""
+        self.runs_before = 0
 
     # ---- what comes
 
@@ -360,6 +388,21 @@ class JobState:
             why = "somebody deleted it, and it was not Rankdeck"
         self.outcome = replace(self.outcome, message=why)
         return [Saying(f"Kubernetes job {self.name} is gone: {why}")]
+
+    @property
+    def put_aside(self) -> bool:
+        """Whether whoever queues the job has taken its nodes back, though a rank may have begun."""
+        if self.spec.get("suspend") is not True or self.over:
+            return False
+        known = (*self.pods.values(), *self.left.values())
+        return any(pod.container.id and pod.uid not in self.earlier for pod in known)
+
+    def begin_again(self) -> None:
+        """Forget what the ranks did: when the job is let go they begin anew, in other pods."""
+        self.earlier |= self.pods.keys() | self.left.keys()
+        self.runs_before += 1
+        for known in (self.began, self.ends, self.left):
+            known.clear()
 
     def take_workload(self, kind: str, found: Object) -> list[Saying]:
         """What Kueue says of the job: the message of what it has not yet got."""
@@ -403,7 +446,8 @@ class JobState:
 
     def _lose(self, pod: Pod) -> None:
         self.pods.pop(pod.uid, None)
-        self.left[pod.uid] = pod
+        if pod.uid not in self.earlier:
+            self.left[pod.uid] = pod
 
     def take_event(self, kind: str, found: Object) -> list[Saying]:
         """Warnings of the namespace; of others nothing is said."""
@@ -420,9 +464,11 @@ class JobState:
                 told.append(Saying(f"{name}: {reason}: {message}", alarm=False))
         return told
 
-    def take_piece(self, piece: Piece, at: float, node: str) -> list[Saying]:
-        """A rank said that it began, or how it ended."""
+    def take_piece(self, piece: Piece, at: float, node: str, pod: str = "") -> list[Saying]:
+        """A rank said that it began, or how it ended; `pod` is the uid of its pod."""
         assert piece.rank is not None
+        if pod in self.earlier:
+            return []
         if piece.what == START:
             # Of a job that its queue took back, and gave free again, each rank begins anew.
             if piece.rank in self.began:
@@ -454,7 +500,7 @@ class JobState:
         all_of_them = self._target.wanted <= MOST_FOLLOWED
         ends = (None, 0, self._target.wanted - 1)
         for pod in self.pods.values():
-            if not pod.container.id:
+            if not pod.container.id or pod.uid in self.earlier:
                 continue
             if all_of_them or pod.index in ends or pod.phase == "Failed":
                 yield pod
@@ -481,7 +527,7 @@ class JobState:
         """Ranks that did not say how they ended, by the containers that they were in."""
         for pod in (*self.pods.values(), *self.left.values()):
             box = pod.container
-            if pod.role == WORKER or not box.id:
+            if pod.role == WORKER or not box.id or pod.uid in self.earlier:
                 continue
             launcher = pod.role == LAUNCHER
             ended = box.state == TERMINATED and box.code is not None and box.code >= 0

@@ -8,6 +8,7 @@ import os
 import queue
 import signal
 import sys
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -26,10 +27,12 @@ from rankdeck_agent.kubernetes.container_log import (
     Follower,
     Hearer,
     LogSource,
+    forget,
     record,
 )
 from rankdeck_agent.kubernetes.job_state import (
     MOST_FOLLOWED,
+    Clocks,
     JobState,
     RankEnd,
     Saying,
@@ -95,6 +98,8 @@ class Keeper:
         self._taken_up = False
         """Whether the job was there before this keeper: lines may have gone by."""
         self._claim_reader: Optional[ClaimReader] = None
+        self._recording = threading.Lock()
+        self._clocks = Clocks()
         self._over_at = self._restarted = self._shown_at = 0.0
         self._shown: str = ""
         self._said: set[str] = set()
@@ -133,7 +138,7 @@ class Keeper:
     def _create(self) -> None:
         created = self._folder / objects.CREATED
         if not self._target.ours or created.exists():
-            self._taken_up = True
+            self._taken_up = self._clocks.late = True
             self._remember()
             return
         # Before the request: one whose answer is lost may have created something.
@@ -200,7 +205,19 @@ class Keeper:
         if not self._proxy.alive:
             self._restart_proxy()
         self._look_at_queue()
+        if self._state.put_aside and not self._state.ending:
+            self._begin_again()
         self._keep_followers()
+
+    def _begin_again(self) -> None:
+        """Its queue took the pods away: what their ranks did is over and done."""
+        with self._recording:
+            self._state.begin_again()
+            for rank in range(self._target.ranks):
+                forget(self._folder, rank)
+        text = f"run {self._state.runs_before} was put aside by its queue: the ranks begin anew"
+        self._say(Saying(f"Kubernetes job {self._state.name}: {text}", alarm=False))
+        tell(self._folder / "control", f"again {text}")
 
     def _next(self, limit: float) -> Optional[Note]:
         """The next note, waited for so many seconds."""
@@ -251,7 +268,7 @@ class Keeper:
             self._say(Saying(text))
         now = time.monotonic()
         for (uid, _), follower in self._followers.items():
-            if uid in self._state.left:
+            if uid not in self._state.pods:
                 follower.gone()
                 if now - self._gone_at.setdefault(uid, now) > _MUTE_LIMIT:
                     follower.close()
@@ -315,11 +332,17 @@ class Keeper:
         assert piece.rank is not None
         text = plain(piece.text.decode("utf-8", "replace"), 64)
         node = self._state.node_of(text, pod) if piece.what == START else pod.node
-        if piece.what == START:
-            record(self._folder, piece.rank, "started", node or text, at)
-        else:
-            record(self._folder, piece.rank, "exit", text, at)
-        self._notes.put(("piece", piece, at, node))
+        with self._recording:
+            at, odd = self._clocks.ours(pod.node, at, time.time())
+            if odd:
+                self._complain(odd)
+            if pod.uid in self._state.earlier:
+                return
+            if piece.what == START:
+                record(self._folder, piece.rank, "started", node or text, at)
+            else:
+                record(self._folder, piece.rank, "exit", text, at)
+        self._notes.put(("piece", piece, at, node, pod.uid))
 
     # ---- the end
 

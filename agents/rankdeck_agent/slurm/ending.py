@@ -12,14 +12,14 @@ from rankdeck_agent.slurm.attach import attached
 from rankdeck_agent.slurm.commands import Reply, Slurm
 from rankdeck_agent.slurm.keeper import ask_for_job, is_unknown
 from rankdeck_agent.slurm.rows import shown_jobs
-from rankdeck_agent.slurm.run import ASKED, FOLDER, SEEN, read_id
+from rankdeck_agent.slurm.run import ASKED, FOLDER, SEEN, later_job, read_id
 from rankdeck_agent.slurm.verdict import FINAL
 
 _SLACK = 20.0
 """Seconds after the grace in which the job must leave Slurm."""
 _PAUSES = (0.7, 1.0, 1.5, 2.0, 3.0, 4.0)
 """Seconds between two looks: the first ones are quick, for most jobs end at once."""
-_ID_LIMIT = 10.0
+_ID_LIMIT, _ASK = 10.0, 5.0
 _TOLD = 3.0
 """Seconds for the keeper to write down that the job is over."""
 _POLL = 0.1
@@ -87,12 +87,14 @@ def _wait_for_id(folder: RunFolder) -> tuple[str, str]:
 
 def _end(folder: RunFolder, slurm: Slurm, number: str, grace: float) -> str:
     """Have Slurm end it; what is left of it after the grace, "" where it is gone."""
+    job, _, tasks = number.partition("_")
+    if not attached(folder) and _is_reused(folder, ask_for_job(slurm, job, _ASK)):
+        return ""
     asked = slurm.ask("scancel", number)
     began, forced, looks = time.monotonic(), False, 0
     while True:
         time.sleep(_PAUSES[min(looks, len(_PAUSES) - 1)])
         looks += 1
-        job, _, tasks = number.partition("_")
         reply = ask_for_job(slurm, job)
         state = state_of(reply, numbers(tasks.strip("[]")))
         if not state:
@@ -105,6 +107,12 @@ def _end(folder: RunFolder, slurm: Slurm, number: str, grace: float) -> str:
             forced = True
             asked = slurm.ask("scancel", "--signal=KILL", "--full", number)
             slurm.ask("scancel", number)
+
+
+def _is_reused(folder: RunFolder, reply: Reply) -> bool:
+    """Whether the number belongs to a later job by now, which nobody wants to end."""
+    rows = list(shown_jobs(reply.out)) if reply.well else []
+    return bool(rows) and all(later_job(folder, row) for row in rows)
 
 
 def state_of(reply: Reply, tasks: Sequence[int] = ()) -> str:

@@ -14,6 +14,7 @@ from rankdeck_agent.slurm.array import ArrayRun
 from rankdeck_agent.slurm.cluster import ClusterPoll, Row, job_rows
 from rankdeck_agent.slurm.commands import (
     JOB_CALLS,
+    LIMIT,
     QUEUE_CALLS,
     Budget,
     Reply,
@@ -49,7 +50,7 @@ _PLACES_EVERY, _PLACES_SOON = 120.0, 15.0
 _WATCHED = 3.0
 """Times as long between two looks at the own jobs, while everybody's are looked at: these tell what changed."""
 _CUT = 90
-_SILENCE = 3
+_SILENCE = 2
 """Failed looks in a row after which the jobs say so."""
 
 
@@ -219,9 +220,11 @@ class Keeper:
         return [*asked, these_jobs(others)] if others else asked
 
     def _note_silence(self, reply: Reply, *, well: bool) -> None:
-        if well:
+        if well and self._told_silence:
             self._told_silence = False
-        elif self._rhythm.failures >= _SILENCE and not self._told_silence:
+            for run in self._runs.values():
+                run.trouble("Slurm answers again")
+        elif not well and self._rhythm.failures >= _SILENCE and not self._told_silence:
             self._told_silence = True
             for run in self._runs.values():
                 run.trouble(
@@ -234,8 +237,9 @@ class Keeper:
         missing: list[Run] = []
         for run in self._runs.values():
             if isinstance(run, ArrayRun):
-                self._take_array(run, [seen for seen in found if seen.job == run.id], now)
-            elif (seen := rows.get(run.id)) is not None:
+                own = [seen for seen in found if seen.job == run.id and run.owns(seen)]
+                self._take_array(run, own, now)
+            elif (seen := rows.get(run.id)) is not None and run.owns(seen):
                 self._take_one(run, seen, now)
             else:
                 missing.append(run)
@@ -267,8 +271,9 @@ class Keeper:
         try:
             run.take_rows(rows)
             if run.unsure():
-                reply = self._slurm().ask(*account_question([run.id]))
-                run.settle(account_rows(reply.out), answered=reply.well)
+                reply = self._accounting([run.id])
+                if not run.waits_for_accounting(is_silent(reply)):
+                    run.settle(account_rows(reply.out), answered=reply.well)
             if run.over:
                 run.close()
             elif not rows:
@@ -290,8 +295,7 @@ class Keeper:
     def _with_who(self, run: Run, seen: Seen) -> Seen:
         if seen.state != "CANCELLED" or run.track.ours or seen.by:
             return seen
-        rows = self._accounted([run.id])
-        row = rows.get(run.id)
+        row = run.accounted(account_rows(self._accounting([run.id]).out))
         return seen._replace(by=named(row.by)) if row is not None and row.by else seen
 
     def _ask_accounting(self, runs: list[Run], now: float) -> None:
@@ -299,21 +303,21 @@ class Keeper:
         for run in runs:
             run.track.missed += 1
         due = [run for run in runs if run.track.missed >= _MISSES or run.track.batch_over]
-        rows = self._accounted([run.id for run in due]) if due else {}
+        reply = self._accounting([run.id for run in due]) if due else Reply("")
+        silent = is_silent(reply)
+        rows = list(account_rows(reply.out)) if reply.well else []
         for run in due:
-            row = rows.get(run.id)
+            row = run.accounted(rows)
             if row is not None and row.state in FINAL:
                 run.take(row._replace(by=named(row.by), restarts=run.track.attempt))
                 run.close()
-            elif run.track.missed > _MISSES:
-                run.lose()
-        if any(not run.closed for run in runs):
+            elif not run.waits_for_accounting(silent) and run.track.missed > _MISSES:
+                run.lose(silent)
+        if any(not run.closed for run in runs) and not silent:
             self._rhythm.want(now + 5.0)
 
-    def _accounted(self, ids: list[str]) -> dict[str, Seen]:
-        reply = self._slurm().ask(*account_question(ids))
-        # Of a job that was queued again the last row counts.
-        return {row.id: row for row in account_rows(reply.out)} if reply.well else {}
+    def _accounting(self, ids: list[str]) -> Reply:
+        return self._slurm().ask(*account_question(ids))
 
     def _ask_for_places(self, now: float) -> None:
         """Where the jobs that wait stand among all that do, now and then."""
@@ -340,14 +344,20 @@ def _waits(run: Run) -> bool:
     return run.track.last is not None and run.track.last.state == "PENDING"
 
 
-def ask_for_job(slurm: Slurm, number: str) -> Reply:
-    """All about one job, from the controller."""
-    return slurm.ask("scontrol", "--local", "--oneliner", "show", "job", number)
+def ask_for_job(slurm: Slurm, number: str, limit: float = LIMIT) -> Reply:
+    """All about one job, from the controller, within so many seconds."""
+    return slurm.ask("scontrol", "--local", "--oneliner", "show", "job", number, limit=limit)
 
 
 def is_unknown(reply: Reply) -> bool:
     """Whether the controller says that it does not know this job (any more)."""
     return "Invalid job id" in reply.error
+
+
+def is_silent(reply: Reply) -> str:
+    """A sentence where accounting is there and does not answer; "" where it answers, or where Slurm has none."""
+    none = any(word in reply.error for word in ("accounting storage is disabled", "No such file"))
+    return "" if reply.well or none else f"Slurm's accounting does not answer: {reply.error}"
 
 
 def is_same(row: Optional[Row], seen: Seen) -> bool:

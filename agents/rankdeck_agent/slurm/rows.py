@@ -232,6 +232,21 @@ def account_question(ids: Iterable[str]) -> tuple[str, ...]:
     )  # fmt: skip
 
 
+_CLOCKS = 120.0
+"""Seconds by which the clocks of controller and file server may differ."""
+
+
+def is_later(seen: Seen, submitted: float) -> bool:
+    """Whether this job was submitted after ours, at that time (epoch seconds); Slurm notes a new time for one queued again."""
+    late = seen.submitted is not None and seen.submitted > submitted + _CLOCKS
+    return late and not seen.restarts
+
+
+def is_earlier(seen: Seen, submitted: float) -> bool:
+    """Whether this job was over when ours was submitted."""
+    return seen.end is not None and seen.end < submitted - _CLOCKS
+
+
 def known(text: str) -> str:
     """`text`, or "" where it is one of Slurm's words for nothing."""
     return "" if text in _NOTHING else text

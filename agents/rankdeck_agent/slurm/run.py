@@ -34,10 +34,11 @@ from rankdeck_agent.job.folder import (
 )
 from rankdeck_agent.names import LAUNCHER
 from rankdeck_agent.slurm.attach import Output, attached
-from rankdeck_agent.slurm.rows import Seen, shown_job
+from rankdeck_agent.slurm.rows import Seen, is_earlier, is_later, shown_job
 from rankdeck_agent.slurm.verdict import (
     FINAL,
     OWN,
+    REUSED,
     Verdict,
     Words,
     again,
@@ -357,6 +358,8 @@ SBATCH = "sbatch"
 _MOST_TOLD = 20
 """Ranks whose last words are told at length."""
 _TAIL = 1 << 16
+_PATIENCE = 600.0
+"""Seconds in which accounting may answer again, of a job that Slurm no longer knows."""
 UNSHARED = (
     "nothing was written in {place}: where do nodes and login node share a folder? "
     "Set RANKDECK_STATE to it at login"
@@ -369,6 +372,10 @@ class Run:
     def __init__(self, folder: RunFolder) -> None:
         self.folder = folder
         self.id, self.path = read_id(folder)
+        self.reused = False
+        """Whether Slurm has given the number to a later job."""
+        self._silent: Optional[float] = None
+        """Since when accounting does not answer (monotonic)."""
         events = all_events(folder / "events")
         self.track: Track = restored(events)
         self.closed = is_closed(folder / "events")
@@ -435,6 +442,29 @@ class Run:
     def attached(self) -> bool:
         """Whether somebody else submitted it: no rank leaves marks."""
         return self._output is not None
+
+    def owns(self, seen: Seen) -> bool:
+        """Whether this row is of our job; one of a later job with its number is noted."""
+        later = not self.attached and later_job(self.folder, seen)
+        self.reused = self.reused or later
+        return not later
+
+    def accounted(self, rows: Iterable[Seen]) -> Optional[Seen]:
+        """The row of accounting that is of our job; of one that was queued again the last."""
+        at = submit_time(self.folder)
+        own = [row for row in rows if row.id == self.id and not is_earlier(row, at)]
+        own = [row for row in own if not (self.reused and is_later(row, at))]
+        return own[-1] if own else None
+
+    def waits_for_accounting(self, silent: str) -> bool:
+        """Whether to go on asking; `silent` is the sentence where accounting does not answer, which is told once."""
+        if not silent:
+            self._silent = None
+            return False
+        if self._silent is None:
+            self._silent = time.monotonic()
+            self.trouble(f"{silent}; it is asked again")
+        return time.monotonic() - self._silent < _PATIENCE
 
     def _copy_output(self) -> None:
         if self._output is not None:
@@ -561,9 +591,10 @@ class Run:
             self._journal.add("trouble", text=found.text)
         self._journal.add("ended", name=SBATCH, **end, **({"said": said} if said else {}))
 
-    def lose(self) -> None:
-        """Close a job that Slurm no longer knows."""
-        self.close(lost(self.track.batch if self.track.batch_over else None))
+    def lose(self, why: str = "") -> None:
+        """Close a job that Slurm no longer knows; `why`: why its accounting does not tell either."""
+        batch = self.track.batch if self.track.batch_over else None
+        self.close(lost(batch, REUSED.format(number=self.id) if self.reused else why))
 
     def trouble(self, text: str) -> None:
         """Tell the operator something about the job."""
@@ -581,6 +612,23 @@ def read_id(folder: RunFolder) -> tuple[str, str]:
     except (OSError, ValueError):
         return "", ""
     return (number, path) if number.isdecimal() else ("", "")
+
+
+def submit_time(folder: RunFolder) -> float:
+    """When Slurm took the job, by the file server's clock; not a number where that is not known: it is neither before nor after."""
+    try:
+        return (folder / ID).stat().st_mtime
+    except OSError:
+        return float("nan")
+
+
+def later_job(folder: RunFolder, seen: Seen) -> bool:
+    """Whether this is a later job with the number of ours: the controller began to count anew.
+
+    Ours lies in its run folder, unless the user or the site moved it.
+    """
+    moved = bool(seen.folder) and seen.folder != plain(os.path.realpath(folder.path), 500)
+    return moved and is_later(seen, submit_time(folder))
 
 
 def write_id(folder: RunFolder, number: str, path: str) -> None:

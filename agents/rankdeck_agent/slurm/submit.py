@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import sys
 from typing import Any
 
@@ -21,7 +22,9 @@ from rankdeck_agent.machine import local_addresses
 from rankdeck_agent.slurm import claim, commands
 from rankdeck_agent.slurm.attach import attached
 from rankdeck_agent.slurm.inside import shared_agent
-from rankdeck_agent.slurm.run import FOLDER, settings, write_id
+from rankdeck_agent.slurm.keeper import ask_for_job
+from rankdeck_agent.slurm.rows import shown_job
+from rankdeck_agent.slurm.run import FOLDER, later_job, settings, write_id
 from rankdeck_agent.wire import NodePlan, WireError, node_plan
 
 SCRIPT = "job.sbatch"
@@ -29,6 +32,8 @@ _LIMIT = 80.0
 """Seconds for sbatch: it tries again by itself while the controller is busy."""
 _SLACK = 5.0
 _LONGEST_PLAN = 64 << 20
+_NOBODY = "Unable to contact slurm controller"
+_CLUSTER = re.compile(r"[^A-Za-z0-9_.-]")
 
 
 def submit() -> int:
@@ -116,7 +121,10 @@ def _submit(plan: NodePlan, folder: RunFolder) -> dict[str, Any]:
     reply = commands.run(
         ("sbatch", "--parsable", "--export=ALL", SCRIPT), env, limit=_LIMIT, cwd=str(folder.path)
     )
-    number = job_number(reply.out)
+    number, cluster = job_number(reply.out)
+    slurm = commands.Slurm(env.get("PATH", os.defpath))
+    if number and cluster and not _is_here(folder, ask_for_job(slurm, number)):
+        return _refused(folder, _taken_back(slurm, number, cluster))
     if number:
         write_id(folder, number, env.get("PATH", os.defpath))
         claim.start()
@@ -124,14 +132,37 @@ def _submit(plan: NodePlan, folder: RunFolder) -> dict[str, Any]:
     if "did not answer" in reply.error or "timed out" in reply.error:
         claim.start()  # which looks for the job in the queue
         return {"ok": True, "id": ""}
+    if _NOBODY in reply.error:
+        return _refused(folder, f"Slurm has not taken the job: {reply.error}")
     why = reply.error or f"sbatch told no number of a job: {plain(reply.out, 200)!r}"
-    post_mortem(folder / "events", [{"kind": "trouble", "text": f"Slurm refused the job: {why}"}])
+    return _refused(folder, f"Slurm refused the job: {why}")
+
+
+def _refused(folder: RunFolder, why: str) -> dict[str, Any]:
+    """Close the folder of a job that Slurm does not have."""
+    post_mortem(folder / "events", [{"kind": "trouble", "text": why}])
     claim.unregister(folder)
-    return {"ok": False, "error": f"Slurm refused the job: {why}"}
+    return {"ok": False, "error": why}
 
 
-def job_number(text: str) -> str:
-    """The id in what `sbatch --parsable` wrote, `4711` or `4711;cluster`; "" where there is none."""
+def _is_here(folder: RunFolder, reply: commands.Reply) -> bool:
+    """Whether the cluster of this login node has the job."""
+    seen = shown_job(reply.out) if reply.well else None
+    return seen is not None and not later_job(folder, seen)
+
+
+def _taken_back(slurm: commands.Slurm, number: str, cluster: str) -> str:
+    """End a job that went to another cluster, which nobody could follow from here; the sentence about it."""
+    ended = slurm.ask("scancel", f"--clusters={cluster}", number)
+    what = f"sbatch gave the job to the cluster {cluster}, which is not that of this login node"
+    if not ended.well:
+        return f"{what}, and it could not be taken back ({ended.error}): `scancel --clusters={cluster} {number}`"
+    return f"{what}: it was taken back; a cluster file with a login node of {cluster} starts jobs there"
+
+
+def job_number(text: str) -> tuple[str, str]:
+    """The id in what `sbatch --parsable` wrote, `4711` or `4711;cluster`, and that cluster; "" where there is none."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    word = lines[-1].partition(";")[0] if lines else ""
-    return word if word.isdecimal() and word.isascii() and len(word) < 12 else ""
+    word, _, cluster = lines[-1].partition(";") if lines else ("", "", "")
+    good = word.isdecimal() and word.isascii() and len(word) < 12
+    return (word, _CLUSTER.sub("", cluster)[:40]) if good else ("", "")

@@ -268,11 +268,19 @@ _REASONS = {
 """Of a job that is over: reason -> what it means, what to do."""
 
 
-def lost(batch: Optional[int]) -> Verdict:
-    """The verdict on a job that Slurm no longer knows; `batch`: the status that its script left, if it did."""
+REUSED = "Slurm has given its number {number} to a later job: the controller lost its state, or began to count anew"
+
+
+def lost(batch: Optional[int], why: str = "") -> Verdict:
+    """The verdict on a job that Slurm no longer knows; `batch`: the status that its script left, if it did.
+
+    `why`: the sentence on why Slurm does not know it, if that is known.
+    """
     if batch is not None:
         state = "FAILED" if batch else "COMPLETED"
         return Verdict(state, "", code=batch)
+    if why:
+        return Verdict("UNKNOWN", f"{why}; how the job ended is not known")
     return Verdict(
         "UNKNOWN",
         "Slurm no longer knows the job, and how it ended is not known",

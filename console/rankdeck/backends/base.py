@@ -1,11 +1,17 @@
 """The protocol of a launch backend (ssh, slurm, kubernetes): plan, launch, follow, cancel."""
 
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from typing import ClassVar, Protocol
 
 from rankdeck.model.cluster import Capabilities, Cluster
 from rankdeck.model.job import CancelReport, Followed, JobSpec, Plan
 from rankdeck.state.lines import ReadPositionsOf
+
+Tell = Callable[[str], None]
+
+
+def say_nothing(_: str) -> None:
+    """For a caller that waits for the end."""
 
 
 class Follower(Protocol):
@@ -65,10 +71,11 @@ class Backend(Protocol):
         """
         ...
 
-    async def launch(self, plan: Plan) -> Plan:
+    async def launch(self, plan: Plan, tell: Tell = say_nothing) -> Plan:
         """Do what the plan says and nothing else; returns it with its TCP port filled in.
 
-        Raises LaunchError; whatever was started by then has been ended again.
+        Raises LaunchError; whatever was started by then has been ended again. That may take a while:
+        `tell` is called before it, with a sentence on what failed first.
         """
         ...
 

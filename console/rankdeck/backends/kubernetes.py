@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import ClassVar
 
+from rankdeck.backends.base import Tell, say_nothing
 from rankdeck.backends.kubernetes_manifest import job_name, manifest, objects
 from rankdeck.backends.plans import document_plan, options, ranks_per_node
 from rankdeck.backends.ssh import START_LIMIT, SshBackend
@@ -46,11 +47,11 @@ class KubernetesBackend(SshBackend):
         keeper = _keeper(cluster, job, plan.world_size, files, spec.grace)
         return replace(plan, nodes=(keeper,))
 
-    async def launch(self, plan: Plan) -> Plan:
+    async def launch(self, plan: Plan, tell: Tell = say_nothing) -> Plan:
         """Start a keeper; for a job that is there already, unless one keeps it, and then nothing of it is touched."""
         (keeper,) = plan.nodes
         if all(file.path != CREATED for file in keeper.files):
-            return await super().launch(plan)
+            return await super().launch(plan, tell)
         stdin = json.dumps(asdict(keeper)).encode()
         try:
             answer = await self._agents.call(keeper.node, ("job", "run"), stdin, limit=START_LIMIT)

@@ -119,6 +119,7 @@ _EVENTS: Mapping[str, Mapping[str, Check]] = {
         "gone": or_null(stamp),
         "running": rows(integer, 1 << 20),
     },
+    "again": {"text": text(20_000)},
     "cancel": {"grace": number, "by": text(20)},
     "slurm": {
         **dict.fromkeys(

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, ClassVar, cast
 
+from rankdeck.backends.base import Tell, say_nothing
 from rankdeck.backends.launchers import refuse_claims, script_command
 from rankdeck.backends.node_stream import STREAMS
 from rankdeck.backends.plans import document_plan, gpus_per_node, options, ranks_per_node
@@ -135,7 +136,7 @@ class SlurmBackend(SshBackend):
         abort = Abort(enabled=False) if array else plan.abort
         return replace(plan, nodes=(submitter,), abort=abort)
 
-    async def launch(self, plan: Plan) -> Plan:
+    async def launch(self, plan: Plan, tell: Tell = say_nothing) -> Plan:
         """Submit it; returns once Slurm has taken it. Raises LaunchError also where no login node is named.
 
         A job that is there already is followed from now on, and nothing of it is touched.
@@ -147,7 +148,7 @@ class SlurmBackend(SshBackend):
                 "start",
                 f"where is sbatch? Name the login node in the file of `{plan.cluster}`: `slurm: {{login: HOST}}`",
             )
-        return await super().launch(plan)
+        return await super().launch(plan, tell)
 
     async def _attach(self, plan: Plan) -> Plan:
         try:

@@ -8,6 +8,7 @@ from dataclasses import asdict, replace
 from typing import Any, ClassVar, cast
 from weakref import WeakSet
 
+from rankdeck.backends.base import Tell, say_nothing
 from rankdeck.backends.follow import NOT_THERE, SshFollower
 from rankdeck.backends.plans import plan_job, with_port
 from rankdeck.errors import AgentError, LaunchError, NodeError, UnreachableError
@@ -58,7 +59,7 @@ class SshBackend:
         """Nobody else decides here."""
         return ""
 
-    async def launch(self, plan: Plan) -> Plan:
+    async def launch(self, plan: Plan, tell: Tell = say_nothing) -> Plan:
         """Start the supervisors, those without a launcher first; all or nothing."""
         plan = await self._with_port(plan)
         waiting = [node for node in plan.nodes if not node.processes]
@@ -66,7 +67,7 @@ class SshBackend:
         done = False
         try:
             for nodes in (waiting, starting):
-                await self._prepare_all(nodes)
+                await self._prepare_all(nodes, tell)
             done = True
         finally:
             if not done:
@@ -82,10 +83,19 @@ class SshBackend:
         except (NodeError, ValueError) as error:
             raise LaunchError("prepare", f"no free port on {plan.port_on}: {error}") from error
 
-    async def _prepare_all(self, nodes: Iterable[NodePlan]) -> None:
+    async def _prepare_all(self, nodes: Iterable[NodePlan], tell: Tell) -> None:
         plans = {node.node: node for node in nodes}
-        answers = await on_each(plans, lambda name: self._prepare(plans[name]))
-        failed = [error for error in answers.values() if isinstance(error, NodeError)]
+        failed: list[NodeError] = []
+
+        async def prepare(name: str) -> None:
+            try:
+                await self._prepare(plans[name])
+            except NodeError as error:
+                if not failed:
+                    tell(str(error))
+                failed.append(error)
+
+        await on_each(plans, prepare)
         if failed:
             more = f" (and {len(failed) - 1} more nodes)" if len(failed) > 1 else ""
             raise LaunchError("prepare", f"{failed[0]}{more}") from failed[0]

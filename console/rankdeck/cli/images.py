@@ -169,12 +169,15 @@ def told(
 
 
 class CopyProgress:
-    """Says on stderr how far a copy is, not more often than every second."""
+    """Says on stderr how far a copy is, not more often than every second, and what fails at a launch."""
 
     def __init__(self, name: str) -> None:
         self._name, self._next, self._complete = name, 0.0, False
 
-    def __call__(self, progress: CopyState) -> None:
+    def __call__(self, progress: CopyState | str) -> None:
+        if isinstance(progress, str):
+            output.progress(progress)
+            return
         complete = bool(progress.done) and all(
             done >= progress.total for done in progress.done.values()
         )

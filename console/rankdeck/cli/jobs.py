@@ -211,6 +211,7 @@ def _why(job: Job) -> str:
     first = job.first_failure
     explained = job.explained if first is None else first.explained
     said = [failure(first)] if first else [stall.text for stall in job.stalled]
+    said += [job.not_started] if job.not_started else []
     said = [job.plan.owner, *said] if job.plan.owner else said
     if job.slurm and not job.state.final:
         said += filter(None, (queue_words(job.slurm, time.time()),))

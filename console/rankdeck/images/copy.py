@@ -265,6 +265,8 @@ class CopyState:
 
 
 Tell = Callable[[CopyState], None]
+TellLaunch = Callable[[CopyState | str], None]
+"""Of a launch: how far the copy is, or a sentence."""
 
 
 def progress_words(progress: CopyState) -> str:

@@ -21,6 +21,10 @@ Steps = Generator[None, None, Found]
 """Work in steps of a millisecond or so; what it returns is the answer."""
 
 
+BEHIND = 5.0
+"""Seconds that a rank that runs may be behind the others: what it has not written by then it leaves out."""
+
+
 @dataclass(slots=True)
 class Kept:
     """What one rank wrote to one stream, lines and their masks side by side."""
@@ -31,6 +35,12 @@ class Kept:
     masks: list[bytes] = field(default_factory=list[bytes])
     cut: bool = False
     """There is more than was taken in: where this ends says nothing."""
+    running: float = 0.0
+    """Epoch seconds when it was looked at, of a rank that runs: it may be a moment behind. 0: it has ended."""
+
+    def may_follow(self, other: Line | None) -> bool:
+        """Whether this line of another rank is so new that this one may still write it."""
+        return other is not None and bool(self.running) and self.running - other.at < BEHIND
 
     @property
     def whole(self) -> bool:
@@ -211,8 +221,8 @@ def divergence(a: Kept, b: Kept, there: Places) -> Steps[Divergence | None]:
     place = yield from _equal(a.masks, start_a, b.masks, start_b, length)
     at_a, at_b = start_a + place, start_b + place
     if place == length:
-        ended = a if at_a == len(a.masks) else b
-        if ended.cut or (at_a == len(a.masks) and at_b == len(b.masks)):
+        ended, further = (a, b.line(at_b)) if at_a == len(a.masks) else (b, a.line(at_a))
+        if ended.cut or further is None or ended.may_follow(further):
             return None
     return Divergence(a.stream, place, a.line(at_a), b.line(at_b))
 

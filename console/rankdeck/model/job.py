@@ -343,6 +343,13 @@ class Job:
         return tuple(node.node for node in self.plan.nodes)
 
     @property
+    def not_started(self) -> str:
+        """Why no rank of a job that failed could begin; "" where one did, or where that is not known."""
+        began = any(rank.state is not State.PENDING for rank in self.ranks)
+        failed = self.state is State.FAILED and self.first_failure is None and self.slurm is None
+        return self.troubles[-1] if failed and not began and self.troubles else ""
+
+    @property
     def unproven(self) -> tuple[str, ...]:
         """Nodes on which something may be left, as the last cancel that asked or did not reach them has it."""
         found: dict[str, bool] = {}

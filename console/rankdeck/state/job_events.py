@@ -85,6 +85,16 @@ def attempted(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
     run = _attempt(record.ranks.values(), max(number_ - 1, 0), text, event.at)
     attempts = (*before.attempts, run)[-_MOST_ATTEMPTS:]
     record.slurm = replace(before, attempts=attempts, attempt=number_)
+    _begin_anew(record, node)
+
+
+def began_again(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
+    """Kubernetes put the job aside: its ranks begin anew, and what they did before is no failure."""
+    record.trouble(_sentence(event.fields, "text"))
+    _begin_anew(record, node)
+
+
+def _begin_anew(record: JobRecord, node: NodeRecord) -> None:
     record.ranks = {
         rank: RankState(rank=rank, node=node.name, last_line=state.last_line)
         for rank, state in record.ranks.items()
@@ -452,6 +462,7 @@ HANDLERS: dict[str, Callable[[JobRecord, NodeRecord, NodeEvent], None]] = {
     "trouble": _troubled,
     "cancel": _cancel_asked,
     "slurm": slurm_says,
+    "again": began_again,
     "attempt": attempted,
     "task": task_says,
     "closing": _closing,

@@ -40,7 +40,10 @@ def launch(console: "Console", spec: "JobSpec") -> None:
 async def _launch(console: "Console", spec: "JobSpec") -> None:
     from rankdeck.images.copy import progress_words
 
-    def tell(progress: "CopyState") -> None:
+    def tell(progress: "CopyState | str") -> None:
+        if isinstance(progress, str):
+            console.say(printable(progress), "bad")
+            return
         copied = printable(progress_words(progress))
         console.say(f"{spec.name}: image {copied}")
 

@@ -16,7 +16,7 @@ from rankdeck.state.messages import Messages
 if TYPE_CHECKING:
     from rankdeck.acceptance.port import AcceptancePort
     from rankdeck.errors import HostKeyError, NodeError
-    from rankdeck.images.copy import Tell, TellFetch
+    from rankdeck.images.copy import Tell, TellFetch, TellLaunch
     from rankdeck.model.cluster import Cluster
     from rankdeck.model.health import Ack, PastView
     from rankdeck.model.job import (
@@ -115,7 +115,7 @@ class SessionPort(Protocol):
         """The job as a shell script that needs no Rankdeck; raises LaunchError."""
         ...
 
-    async def launch(self, spec: JobSpec, tell: Tell = lambda _: None) -> str:
+    async def launch(self, spec: JobSpec, tell: TellLaunch = lambda _: None) -> str:
         """Start the job and return its id; raises LaunchError.
 
         `tell` is called with the progress while its image is copied.
@@ -310,7 +310,7 @@ class Opening:
     def export(self, spec: JobSpec) -> str:
         raise self._not_yet(spec.name)
 
-    async def launch(self, spec: JobSpec, tell: Tell = lambda _: None) -> str:
+    async def launch(self, spec: JobSpec, tell: TellLaunch = lambda _: None) -> str:
         del tell
         raise self._not_yet(spec.name)
 

@@ -1,6 +1,7 @@
 """Every way in which a real Slurm ends a job, and what Rankdeck says of it; login nodes and controllers that go away."""
 
 import re
+import time
 from collections.abc import Callable, Iterator
 from copy import copy
 from pathlib import Path
@@ -247,7 +248,7 @@ def test_a_login_node_that_was_rebooted_loses_no_job(user: Operator, root: Opera
 
 
 def test_a_controller_that_is_down_ends_no_job(user: Operator, root: Operator) -> None:
-    go = f"{user.lab.shared}/state/go"
+    go = f"{user.lab.shared}/state/go.{time.time()}"
     job = start(user, ["sh", "-c", f"until [ -e {go} ]; do sleep 0.2; done; echo over"])
     running(user, job)
     # Not SIGKILL: a controller that has not yet saved that the job began takes its node for broken afterwards.
@@ -255,12 +256,20 @@ def test_a_controller_that_is_down_ends_no_job(user: Operator, root: Operator) -
     try:
         root.on("n3", f"touch {go}")
         assert eventually(lambda: "over" in user.lines(job))
-        found = user.job(job)
+        found = user.until(job, lambda found: found["troubles"], limit=180)
         assert found["state"] == "running", found
+        assert "Slurm does not answer: " in found["troubles"][0], found
+        asked = {"launch": "plain", "ranks_per_node": 1, "command": ["true"]}
+        other = user.lab.folder / "unanswered.yaml"
+        other.write_text(yaml.safe_dump({"job": "unanswered", **asked}))
+        done = user.lab.rankdeck("-c", user.file, "run", str(other), "--no-preflight", limit=180)
+        assert "Slurm has not taken the job: " in done.stderr, done.stderr
     finally:
         root.on("n3", "slurmctld")
 
-    assert ended(user, job)["state"] == "done"
+    found = ended(user, job)
+    assert found["state"] == "done"
+    assert found["troubles"][-1].endswith("Slurm answers again"), found
 
 
 def test_what_slurm_refuses_stays_in_the_history(user: Operator) -> None:

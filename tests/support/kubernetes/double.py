@@ -290,6 +290,10 @@ class Double:
         """Containers start so long after their pod has a node."""
         self.kubelet.start_delay = seconds if callable(seconds) else lambda pod: seconds
 
+    def clock_ahead(self, seconds: Callable[[Json], float]) -> None:
+        """The clock of a pod's node is so far ahead, as the times of its log tell."""
+        self.kubelet.clock_ahead = seconds
+
     def bad_image(self, pattern: str, reason: str = "manifest unknown") -> None:
         """Images that cannot be pulled."""
         self.do(self.kubelet.bad_images.__setitem__, pattern, reason)

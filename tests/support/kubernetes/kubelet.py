@@ -72,6 +72,7 @@ class Kubelet:
         self._lives: dict[str, _Life] = {}
         self._addresses = (f"10.244.{n // 250}.{n % 250 + 2}" for n in itertools.count(0))
         self.start_delay: Callable[[Json], float] = lambda pod: 0.0
+        self.clock_ahead: Callable[[Json], float] = lambda pod: 0.0
         """Seconds from a pod's node to its containers."""
         self.bad_images: dict[str, str] = {}
         """Image pattern to the reason why it cannot be pulled: ErrImagePull's message."""
@@ -159,7 +160,9 @@ class Kubelet:
         meta = pod["metadata"]
         if pod["status"]["phase"] in ("Succeeded", "Failed"):
             return
-        self._logs[meta["namespace"], meta["name"]] = PodLog(meta["uid"])
+        self._logs[meta["namespace"], meta["name"]] = PodLog(
+            meta["uid"], ahead=self.clock_ahead(pod)
+        )
         life = _Life(asyncio.ensure_future(self._live(pod)), next(self._addresses))
         self._lives[meta["uid"]] = life
 

@@ -26,11 +26,13 @@ class ContainerLog:
     """The node is lost: what is written does not arrive, and nothing ends."""
     dropped: int = 0
     """Lines that rotation took away."""
+    ahead: float = 0.0
+    """Seconds that the clock of the node is ahead."""
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def add(self, *texts: bytes) -> None:
         """Lines written now; two of one log never bear the same time."""
-        stamp = time.time_ns()
+        stamp = time.time_ns() + round(self.ahead * 10**9)
         if self.lines:
             stamp = max(stamp, self.lines[-1][0] + 1)
         self.lines.extend((stamp + at, text) for at, text in enumerate(texts))
@@ -60,13 +62,14 @@ class ContainerLog:
 
 @dataclass
 class PodLog:
-    """Logs of a pod: of each container the runs so far, the newest last."""
+    """Logs of a pod: of each container the runs so far, the newest last; `ahead`: see ContainerLog."""
 
     uid: str
     runs: dict[str, list[ContainerLog]] = field(default_factory=dict)
+    ahead: float = 0.0
 
     def start(self, container: str) -> ContainerLog:
-        self.runs.setdefault(container, []).append(ContainerLog())
+        self.runs.setdefault(container, []).append(ContainerLog(ahead=self.ahead))
         return self.runs[container][-1]
 
 

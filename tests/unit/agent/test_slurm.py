@@ -4,13 +4,24 @@ import itertools
 import os
 import time
 from functools import partial
+from pathlib import Path
 
 import pytest
 
 from rankdeck_agent.files import Names
 from rankdeck_agent.job.folder import RunFolder, all_events
 from rankdeck_agent.slurm.array import ArrayRun, Tasks, covers, numbers, whole
-from rankdeck_agent.slurm.commands import QUEUE_CALLS, USUAL, Budget, Rhythm, complaint, period, run
+from rankdeck_agent.slurm.commands import (
+    QUEUE_CALLS,
+    USUAL,
+    Budget,
+    Reply,
+    Rhythm,
+    complaint,
+    period,
+    run,
+)
+from rankdeck_agent.slurm.keeper import is_silent
 from rankdeck_agent.slurm.rows import (
     COLUMNS,
     Seen,
@@ -21,7 +32,7 @@ from rankdeck_agent.slurm.rows import (
     shown_jobs,
     span,
 )
-from rankdeck_agent.slurm.run import BATCH, Mark, Marks, Pace, Run, Track, read, restored
+from rankdeck_agent.slurm.run import BATCH, Mark, Marks, Pace, Run, Track, read, restored, write_id
 from rankdeck_agent.slurm.submit import job_number
 from rankdeck_agent.slurm.verdict import FINAL, again, lost, places, read_words, verdict, waits_for
 
@@ -468,11 +479,59 @@ def test_slurms_own_words_are_found_among_banners() -> None:
     assert complaint("only this\n") == "only this"
 
 
-@pytest.mark.parametrize(("text", "number"), [
-    ("4711\n", "4711"), ("4711;cluster\n", "4711"), ("a banner\n4711\n", "4711"), ("", ""), ("\x1b[2J", ""), ("9" * 40, ""),
+@pytest.mark.parametrize(("text", "number", "cluster"), [
+    ("4711\n", "4711", ""), ("4711;c2\n", "4711", "c2"), ("a banner\n4711\n", "4711", ""), ("67108865\n", "67108865", ""),
+    ("4711;--x y\x1b\n", "4711", "--xy"), ("", "", ""), ("\x1b[2J", "", ""), ("9" * 40, "", ""),
 ])  # fmt: skip
-def test_the_id_is_the_last_word_of_sbatch(text: str, number: str) -> None:
-    assert job_number(text) == number
+def test_the_id_is_the_last_word_of_sbatch(text: str, number: str, cluster: str) -> None:
+    assert job_number(text) == (number, cluster)
+
+
+def kept_run(path: Path) -> Run:
+    """A job of one rank that Slurm has just taken as number 7."""
+    folder = RunFolder(path, "j", "login")
+    for name in ("rank.0", "marks"):
+        (path / name).mkdir()
+    (path / "events").touch()
+    write_id(folder, "7", "/usr/bin")
+    return Run(folder)
+
+
+@pytest.mark.parametrize(("folder", "later", "restarts", "ours"), [
+    ("same", 86_400, 0, True),
+    ("/moved/by/the/site", 5, 0, True),
+    ("/moved/by/the/site", 86_400, 1, True),
+    ("", 86_400, 0, True),
+    ("/of/another/job", 86_400, 0, False),
+])  # fmt: skip
+def test_a_later_job_with_the_number_of_ours_is_not_ours(
+    tmp_path, folder: str, later: float, restarts: int, ours: bool
+) -> None:
+    run = kept_run(tmp_path)
+    place = str(tmp_path.resolve()) if folder == "same" else folder
+    row = Seen("7", "RUNNING", folder=place, submitted=time.time() + later, restarts=restarts)
+
+    assert run.owns(row) is ours
+
+
+def test_accounting_of_an_earlier_job_with_our_number_is_not_believed(tmp_path) -> None:
+    run = kept_run(tmp_path)
+    earlier = Seen("7", "COMPLETED", submitted=1.0, end=2.0)
+    own = Seen("7", "FAILED", submitted=time.time(), end=time.time())
+    later = Seen("7", "COMPLETED", submitted=time.time() + 86_400, end=time.time() + 86_500)
+
+    assert run.accounted([earlier]) is None
+    assert run.accounted([earlier, own]) == own
+    run.owns(later._replace(folder="/of/another/job"))
+    assert run.accounted([earlier, own, later]) == own
+
+
+@pytest.mark.parametrize(("error", "silent"), [
+    ("", False), ("Slurm accounting storage is disabled", False), ("sacct: No such file or directory", False),
+    ("Problem talking to the database: Connection refused", True), ("sacct did not answer within 30 s", True),
+])  # fmt: skip
+def test_accounting_that_does_not_answer_is_told_from_none(error: str, silent: bool) -> None:
+    assert bool(is_silent(Reply("", error))) is silent
 
 
 # ---- arrays

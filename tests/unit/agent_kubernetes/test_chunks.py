@@ -1,10 +1,15 @@
-"""HTTP's chunked encoding, in whatever pieces it comes."""
+"""HTTP's chunked encoding, in whatever pieces it comes; what kubectl complains of."""
+
+import json
+import socket
+import threading
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankdeck_agent.kubernetes.api import Chunks
+from rankdeck_agent.kubernetes.api import Api, Chunks, complaint
 
 
 def encoded(parts: list[bytes]) -> bytes:
@@ -27,3 +32,68 @@ def test_what_is_no_chunk_is_refused() -> None:
 
     with pytest.raises(ValueError, match="no chunks"):
         chunks.feed(b"x" * 2000)
+
+
+def event(name: str, version: str) -> bytes:
+    found = {"metadata": {"name": name, "resourceVersion": version}}
+    return json.dumps({"type": "ADDED", "object": found}).encode() + b"\n"
+
+
+def chunk(data: bytes) -> bytes:
+    return b"%x\r\n%s\r\n" % (len(data), data)
+
+
+def answers(path: Path, given: list[bytes], asked: list[str]) -> threading.Thread:
+    """A server on this socket that gives these answers, a connection each, and notes what it was asked."""
+    server = socket.socket(socket.AF_UNIX)
+    server.bind(str(path))
+    server.listen()
+
+    def serve() -> None:
+        with server:
+            for text in given:
+                client, _ = server.accept()
+                with client:
+                    asked.append(client.recv(1 << 16).decode().split()[1])
+                    client.sendall(text)
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    return thread
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_watch_that_is_cut_in_the_middle_of_an_event_goes_on_after_the_last_whole_one(
+    tmp_path: Path, *, whole: bool
+) -> None:
+    head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    listed = json.dumps({"items": [], "metadata": {"resourceVersion": "7"}}).encode()
+    half = event("b", "9")[:30]
+    cut = chunk(half) if whole else b"%x\r\n%s" % (len(event("b", "9")), half)
+    asked: list[str] = []
+    first = head + chunk(listed) + b"0\r\n\r\n"
+    second = head + chunk(event("a", "8")) + cut
+    thread = answers(tmp_path / "s", [first, second, head + chunk(event("b", "9"))], asked)
+    watch = Api(str(tmp_path / "s")).watch("/api/v1/pods", {})
+    seen: list[tuple[str, str]] = []
+
+    for kind, found in watch:
+        seen.append((kind, found.get("metadata", {}).get("name", "")))
+        if len(seen) == 3:
+            watch.close()
+
+    thread.join(60)
+    assert seen == [("LISTED", ""), ("ADDED", "a"), ("ADDED", "b")]
+    assert "resourceVersion=8" in asked[2]
+
+
+@pytest.mark.parametrize(("said", "told"), [
+    ("error: the server is down\n", "error: the server is down"),
+    ("error: no context\nWarning: v1 Endpoints is deprecated in v1.33+\n", "error: no context"),
+    ('W1124 02:00:00.1 1 x.go:1] a warning\nUnable to connect to the server: EOF\nmore\n', "Unable to connect to the server: EOF"),
+    ("something\nWarning: would violate PodSecurity\n", "something"),
+    ("Warning: only this\n", "Warning: only this"),
+    ("", ""),
+])  # fmt: skip
+def test_warnings_of_kubectl_do_not_hide_its_error(said: str, told: str) -> None:
+    assert complaint(said) == told

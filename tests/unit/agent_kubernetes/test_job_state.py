@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rankdeck_agent.kubernetes.job_state import JobState, holding, progress, verdict
+from rankdeck_agent.kubernetes.job_state import Clocks, JobState, holding, progress, verdict
 from rankdeck_agent.kubernetes.objects import Piece
 from rankdeck_agent.kubernetes.target import Target
 
@@ -380,3 +380,29 @@ def test_nonsense_from_a_server_is_left_empty(found: dict) -> None:
 
     assert progress(state.view()).isprintable()
     assert verdict(state.view()).text.isprintable()
+
+
+@pytest.mark.parametrize(("off", "late", "corrected"), [
+    (0.0, False, False), (4.0, False, False), (-4.0, False, False),
+    (600.0, False, True), (-600.0, False, True), (600.0, True, False), (-600.0, True, True),
+])  # fmt: skip
+def test_times_of_a_clock_that_is_off_are_corrected_as_far_as_that_is_sure(
+    off: float, *, late: bool, corrected: bool
+) -> None:
+    clocks = Clocks()
+    clocks.late = late
+    # What is heard late tells less than what is heard at once.
+    clocks.ours("n1", 1000.0 - off, 1002.0)
+    at, _ = clocks.ours("n1", 2000.0 - off, 2000.5)
+
+    assert at == pytest.approx(2000.5 if corrected else 2000.0 - off)
+
+
+def test_a_clock_that_is_off_is_told_once() -> None:
+    clocks = Clocks()
+
+    told = [clocks.ours("n1", at - 600, at)[1] for at in (1000.0, 1001.0)]
+
+    assert told == [
+        "the clock of node n1 is 600 s behind the one here: the times of its ranks are corrected", "",
+    ]  # fmt: skip

@@ -57,6 +57,20 @@ def test_a_rank_that_stops_early_has_no_line_there() -> None:
     assert (first.place, first.left) == (2, None)
 
 
+@pytest.mark.parametrize(("later", "behind"), [(1.0, False), (60.0, True)])
+def test_a_rank_that_runs_leaves_the_others_only_once_its_line_is_overdue(
+    later: float, behind: bool
+) -> None:
+    logs = logs_of({0: COMMON[:2], 1: COMMON, 2: COMMON})
+    sides = taken(logs).sides
+    for kept in sides[0]:
+        kept.running = len(COMMON) - 1 + later
+
+    _, found = diff.answer(diff.branches(sides))
+
+    assert [one.ranks for one in found] == ([(0,), (1, 2)] if behind else [(0, 1, 2)])
+
+
 def test_stderr_between_other_lines_of_stdout_is_no_difference() -> None:
     left = log_of(0, [(1.0, "a"), (3.0, "b")])
     right = log_of(1, [(1.0, "a")])

@@ -125,6 +125,8 @@ class JobsScreen(BaseScreen):
             runs.append((f"stops in {max(-since(job.countdown.deadline), 0):.0f} s ", "warn"))
         if failure := failure_text(job):
             return [*runs, (failure, "bad")]
+        if job.not_started:
+            return [*runs, (printable(job.not_started), "bad")]
         if job.stalled:
             stall = job.stalled[0]
             what = "slow" if stall.kind == "slow" else "stalled"

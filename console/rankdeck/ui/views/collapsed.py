@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from rankdeck.logs.collapse import Collapse, Folded, Outlier, folded
 from rankdeck.logs.diff import (
+    BEHIND,
     Branch,
     Comparison,
     Difference,
@@ -190,8 +191,8 @@ class DiffView(Rows):
         self.pair: tuple[int, int] | None = None
         """Two ranks to compare; None: all of them with the majority."""
         self._judged = 0.0
-        self._seen = -1
-        """Lines that were compared last."""
+        self._seen, self._came = -1, 0.0
+        """Lines that were compared last, and when the last of them came (monotonic)."""
         self._compared: tuple[int, ...] = ()
         self._comparison = Comparison(())
         self._judging: Steps[Answer] | None = None
@@ -224,17 +225,22 @@ class DiffView(Rows):
                 if time.monotonic() > until:
                     self._table.retitle(self._title())
                     return
-            self._begin()
+            self._begin(job)
         if self._judging is not None:
             self._judge(self._judging, until)
 
-    def _begin(self) -> None:
-        """Compare again where something came, now and then."""
-        total = self._comparison.total
-        if total == self._seen or time.monotonic() - self._judged < JUDGE:
+    def _begin(self, job: Job) -> None:
+        """Compare again where something came, or may now be missing; now and then."""
+        total, now = self._comparison.total, time.monotonic()
+        if total != self._seen:
+            self._seen, self._came = total, now
+        if now - self._judged < JUDGE or self._judged > self._came + 2 * BEHIND:
             return
-        self._seen = total
         sides = self._comparison.sides
+        ended = {rank.rank for rank in job.ranks if rank.state.final}
+        for rank, side in sides.items():
+            for kept in side:
+                kept.running = 0.0 if rank in ended else time.time()
         if self.pair:
             self._judging = compare(sides[self.pair[0]], sides[self.pair[1]])
         else:
