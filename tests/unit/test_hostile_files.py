@@ -82,6 +82,7 @@ def test_a_mark_at_the_beginning_is_no_mistake(tmp_path: Path) -> None:
     assert look_at(path)[0]
 
 
+@pytest.mark.long
 def test_a_node_set_of_a_file_runs_no_program(tmp_path: Path) -> None:
     (tmp_path / "clustershell").mkdir()
     (tmp_path / "clustershell/groups.conf").write_text(UPCALLS)

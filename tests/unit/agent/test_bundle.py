@@ -46,6 +46,7 @@ def run(*argv, stdin=b""):
     )
 
 
+@pytest.mark.long
 def test_the_same_sources_give_the_same_bytes_in_another_process():
     done = run(sys.executable, "-c", CODE, ROOT / "console", ROOT / "agents")
 
@@ -69,6 +70,7 @@ def test_the_bundle_tells_its_version_on_the_oldest_python(agent):
     assert b"Python 3.9." in done.stdout
 
 
+@pytest.mark.long
 def test_the_bundle_reads_this_machine_on_the_oldest_python(agent):
     done = run(oldest(), "-I", agent, "sample", "--json")
 
