@@ -24,7 +24,7 @@ def printed(script: str, *arguments: str, **more: str) -> list[str]:
         env={"PYTHONPATH": f"{ROOT}/console:{ROOT}/agents", "PATH": "/usr/bin:/bin", **more},
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=300,
         check=True,
     )
     return json.loads(done.stdout.splitlines()[-1])

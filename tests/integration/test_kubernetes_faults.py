@@ -14,7 +14,7 @@ from tests.support.kubernetes.site import Site, doubled
 
 from rankdeck_agent.kubernetes import api
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 Act = Callable[[Double], object]
 
 

@@ -20,7 +20,7 @@ from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.job import JobSpec
 from rankdeck.remote.agent import bundle
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 SAYS = {
     "refused": "Slurm refused the job: ",
     "id": "sbatch told no number of a job: ",
@@ -49,7 +49,7 @@ class Login:
     def submit(self) -> dict[str, Any]:
         done = subprocess.run(
             [sys.executable, str(self._agent), "slurm", "submit"], env=self._env, input=plan(),
-            capture_output=True, timeout=60, check=False,
+            capture_output=True, timeout=300, check=False,
         )  # fmt: skip
         assert b"Traceback" not in done.stderr, done.stderr[-2000:]
         return json.loads(done.stdout)

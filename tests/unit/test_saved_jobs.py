@@ -171,7 +171,7 @@ def test_a_bad_row_is_left_out_and_said_once(
     assert [r.getMessage()[:30] for r in caplog.records] == ["job j-2 in the history cannot "]
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(400)
 def test_a_saved_job_whose_pattern_backtracks_is_shown_as_any_other(
     tmp_path: Path,
 ) -> None:

@@ -42,7 +42,7 @@ def agent(tmp_path):
 
 def run(*argv, stdin=b""):
     return subprocess.run(
-        list(map(str, argv)), input=stdin, capture_output=True, timeout=30, check=False
+        list(map(str, argv)), input=stdin, capture_output=True, timeout=300, check=False
     )
 
 

@@ -120,7 +120,7 @@ def test_a_question_that_is_none_is_refused(asked: bytes) -> None:
         input=asked,
         capture_output=True,
         cwd=ROOT / "agents",
-        timeout=60,
+        timeout=300,
         check=False,
     )
 

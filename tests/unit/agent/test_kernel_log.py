@@ -214,7 +214,7 @@ def run(*arguments, stdin=b""):
         [sys.executable, "-m", "rankdeck_agent", "kernel-log", *map(str, arguments)],
         input=stdin,
         capture_output=True,
-        timeout=30,
+        timeout=300,
         check=False,
         cwd=ROOT / "agents",
     )
@@ -275,7 +275,7 @@ def seen_by_nobody(root):
         env={**os.environ, "PYTHONPATH": str(ROOT / "agents")},
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=300,
         check=True,
     )
     return json.loads(done.stdout)

@@ -23,7 +23,7 @@ def sample(*arguments):
     done = subprocess.run(
         [sys.executable, "-m", "rankdeck_agent", "sample", *map(str, arguments)],
         capture_output=True,
-        timeout=60,
+        timeout=300,
         check=False,
         cwd=ROOT / "agents",
     )
