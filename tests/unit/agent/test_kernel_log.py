@@ -187,8 +187,7 @@ def test_without_permission_the_reason_is_told(tmp_path):
 
 
 @settings(
-    max_examples=40,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(
     parts=st.lists(
