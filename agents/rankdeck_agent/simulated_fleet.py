@@ -337,7 +337,7 @@ class Plan:
 
 
 @dataclass
-class Wave:
+class GroupFault:
     """Nodes that all fall ill within some seconds."""
 
     nodes: list[SimulatedNode]
@@ -378,7 +378,7 @@ class SimulatedFleet:
         self._changed = time.monotonic()
         self._owed = 0.0
         """Changes that should have happened and have not yet."""
-        self._wave: Optional[Wave] = None
+        self._wave: Optional[GroupFault] = None
         self._pinged = self._changed
         self._text = b""
         self.trouble = ""
@@ -623,9 +623,9 @@ class SimulatedFleet:
         well = [node for node in self._nodes.values() if not node.sick and node.level == 0]
         chosen = self._random.sample(well, min(int(share * len(self._nodes)), len(well)))
         if chosen:
-            self._wave = Wave(chosen, seconds / len(chosen), time.monotonic())
+            self._wave = GroupFault(chosen, seconds / len(chosen), time.monotonic())
 
-    def _next_of_wave(self, wave: Wave, now: float) -> None:
+    def _next_of_wave(self, wave: GroupFault, now: float) -> None:
         node = wave.nodes.pop()
         node.fall_ill("full", now, self.plan.longest)
         self._expect(node, now)

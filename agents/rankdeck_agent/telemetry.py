@@ -133,7 +133,7 @@ def run(config: Config, lease: Lease, *, installed: bool = False) -> int:
     return 0
 
 
-class Outlet(Protocol):
+class Destination(Protocol):
     """Where a node's words go; `Publisher` sends them to a broker."""
 
     @property
@@ -146,7 +146,7 @@ class Outlet(Protocol):
     def event(self, event: Event) -> None: ...
 
 
-def publish(config: Config, lease: Lease, publisher: Outlet) -> None:
+def publish(config: Config, lease: Lease, publisher: Destination) -> None:
     """Read, judge and publish once a period until the lease ends."""
     judge = NodeJudge(config.expect, publisher.boot, config.heartbeat, brief=config.brief)
     reporter = Reporter(config.heartbeat)

@@ -16,7 +16,7 @@ from rankdeck.rules.rank_activity import Known
 from rankdeck.rules.root_cause import countdown_for, reason
 from rankdeck.rules.stall import gpus_busy, is_idle, stalls
 from rankdeck.state.fleet import Fleet
-from rankdeck.state.history import Turn
+from rankdeck.state.history import WrittenJob
 from rankdeck.state.job_recorder import JobRecorder
 from rankdeck.state.jobs import Jobs
 from rankdeck_agent.wire import LAUNCHER
@@ -262,7 +262,7 @@ class Following:
         if not job.state.final:
             self.follow(job)
 
-    def _learn(self, turn: Turn) -> None:
+    def _learn(self, turn: WrittenJob) -> None:
         """Apply what another console wrote about a job."""
         known, job = self.jobs.knows(turn.id), turn.job
         if turn.gone and known and turn.id not in self._followers | self._players.keys():

@@ -39,7 +39,7 @@ def test_the_job_side_and_the_dispatcher_load_neither_paho_nor_a_collector():
         [sys.executable, "-I", "-c", code, str(AGENT.parent)],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=300,
         check=True,
     )
 

@@ -24,7 +24,7 @@ def printed(script: str, *arguments: str, **more: str) -> list[str]:
         env={"PYTHONPATH": f"{ROOT}/console:{ROOT}/agents", "PATH": "/usr/bin:/bin", **more},
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=300,
         check=True,
     )
     return json.loads(done.stdout.splitlines()[-1])
@@ -108,6 +108,6 @@ def test_the_first_picture_waits_for_nothing_of_jobs_of_rules_nor_of_the_network
     late = ("rankdeck.session", "rankdeck.remote", "rankdeck.backends", "rankdeck.images", "rankdeck.logs",
             "rankdeck.preflight", "rankdeck.demo", "rankdeck.model.job", "rankdeck.state.jobs",
             "rankdeck.state.judgement", "rankdeck.rules.expectations", "rankdeck_agent.rules.facts",
-            "rankdeck_agent.rules.engine", "rankdeck_agent.rules.report", "rankdeck.ui.screens.modals",
+            "rankdeck_agent.rules.judge", "rankdeck_agent.rules.report", "rankdeck.ui.screens.modals",
             "rankdeck.cli.parser", "argparse", "asyncssh", "aiomqtt", "paho", "ClusterShell", "importlib.metadata", "email")  # fmt: skip
     assert [name for name in loaded if name.startswith(late)] == []

@@ -34,6 +34,7 @@ def test_files_of_tests_are_dealt_out_by_names_that_exist() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_a_worker_that_crashes_fails_one_test_and_all_others_run(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(
         "from tests.support.parallel import pytest_xdist_make_scheduler\n"

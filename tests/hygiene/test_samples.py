@@ -54,7 +54,7 @@ def mpirun(program: str, *args: str, **env: str) -> "subprocess.CompletedProcess
     ]
     return subprocess.run(
         [*command, str(PROGRAMS / program), *args],
-        env={**os.environ, **env}, capture_output=True, text=True, timeout=50, check=False,
+        env={**os.environ, **env}, capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
 
 

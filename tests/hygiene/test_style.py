@@ -5,6 +5,8 @@ import functools
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("console", "agents", "benchmarks", "tests")
 FILE_LIMIT = 700
@@ -74,6 +76,7 @@ def test_a_file_is_one_subject() -> None:
     assert not long
 
 
+@pytest.mark.long
 def test_functions_are_short() -> None:
     long = {
         (name_of(path), name): lines
@@ -85,6 +88,7 @@ def test_functions_are_short() -> None:
     assert not long
 
 
+@pytest.mark.long
 def test_most_functions_are_very_short() -> None:
     lines = sorted(n for path in sources("console", "agents") for _, n in source(path).functions)
 
@@ -95,6 +99,7 @@ def test_nothing_is_left_for_later() -> None:
     assert [name_of(path) for path in sources(*FOLDERS) if WORD in path.read_text()] == []
 
 
+@pytest.mark.long
 def test_errors_are_caught_by_name() -> None:
     found = [
         place for path in sources("console", "agents") for place in source(path).broad_handlers
@@ -103,6 +108,7 @@ def test_errors_are_caught_by_name() -> None:
     assert found == []
 
 
+@pytest.mark.long
 def test_what_a_backend_can_do_is_asked_of_it_and_not_of_its_name() -> None:
     assert [place for path in sources("console") for place in source(path).schedulers] == []
 

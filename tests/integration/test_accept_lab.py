@@ -15,7 +15,7 @@ from tests.support.polling import wait_until
 from tests.support.shaped_lab import NODES as EIGHT
 from tests.support.shaped_lab import ShapedLab, parted, planted
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 NODES = ("n1", "n2", "n3", "n4")
 LIMIT = 240
 PLANTED = 0.15

@@ -237,7 +237,7 @@ def test_an_agent_without_tls_survives_a_socket_that_is_not_ready() -> None:
         [sys.executable, "-c", code],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=300,
         check=False,
     )
 

@@ -24,7 +24,7 @@ from rankdeck.session import open_session
 from rankdeck.telemetry.link import INSTALLED
 from rankdeck_agent.service import place, unit
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 FAKE = Path(__file__).resolve().parents[1] / "support/systemctl.py"
 CONSOLE = ("console", "c0nsole")
 

@@ -340,6 +340,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.long
 async def test_connections_that_never_log_in_leave_room_for_agents_and_files() -> None:
     pipe = asyncio.subprocess.PIPE
     broker = await asyncio.create_subprocess_exec(

@@ -17,7 +17,7 @@ from rankdeck.remote.agent import bundle
 from rankdeck.state.fleet import Fleet
 from rankdeck.telemetry.link import open_link
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 ACCOUNTS = {"n1": "one", "n2": "two", "console": "c0nsole"}
 CONSOLE = ("console", "c0nsole")
 

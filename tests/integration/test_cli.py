@@ -39,7 +39,7 @@ def rankdeck(
         stdout=stdout,
         stderr=subprocess.PIPE,
         text=True,
-        timeout=50,
+        timeout=300,
         check=False,
     )
 

@@ -39,7 +39,7 @@ def completed(line: str) -> list[str]:
         python=sys.executable, line=line, point=len(line), word=len(words) - (line[-1] != " ")
     )
     done = subprocess.run(
-        ["bash", "-c", script], capture_output=True, text=True, timeout=60, check=False
+        ["bash", "-c", script], capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stderr
     return [word.strip() for word in done.stdout.splitlines()]
@@ -71,9 +71,9 @@ def test_each_shell_takes_its_script(shell: str) -> None:
         pytest.skip(f"needs {shell}")
     script = subprocess.run(
         [sys.executable, "-m", "rankdeck", "completion", shell],
-        capture_output=True, text=True, timeout=60, check=True,
+        capture_output=True, text=True, timeout=300, check=True,
     ).stdout  # fmt: skip
-    taken = subprocess.run([shell, "-n"], input=script, text=True, timeout=60, check=False)
+    taken = subprocess.run([shell, "-n"], input=script, text=True, timeout=300, check=False)
 
     assert taken.returncode == 0
     assert "rankdeck" in script

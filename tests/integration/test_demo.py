@@ -244,7 +244,7 @@ async def test_mpi_messages_cross_two_nodes(demo: Path, need) -> None:
     program.write_text(code)
 
     async with connect(demo, "sakuya") as connection:
-        said = await connection.run(Mpi(demo).command(f"{sys.executable} {program}"), timeout=50)
+        said = await connection.run(Mpi(demo).command(f"{sys.executable} {program}"), timeout=300)
 
     assert said.stdout.splitlines() == ["['sakuya', 'sakura']"] * 2, said.stderr
 
@@ -274,7 +274,7 @@ def test_without_namespaces_the_nodes_run_and_say_what_is_missing(
         ],
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=300,
         env=environment,
         check=False,
     )

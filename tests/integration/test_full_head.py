@@ -13,7 +13,7 @@ from tests.unit.test_history import JOB
 
 from rankdeck.state.history import History
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 CLUSTER = """\
 cluster: c
 nodes:

@@ -8,7 +8,6 @@ from functools import partial
 
 import pytest
 from tests.support.certificates import Authority
-from tests.support.gnmi_target import Target
 from tests.support.polling import until
 from tests.ui.support.stage import Stage
 from tests.ui.test_screens import console, shows, text_of
@@ -55,9 +54,16 @@ class Lab:
         await self.group.__aexit__(None, None, None)
 
 
+def server(**login):
+    """A gRPC server; its library is loaded where it is used: it takes a fifth of a second in each worker."""
+    from tests.support.gnmi_target import Target
+
+    return Target(**login)
+
+
 @pytest.fixture
 def target():
-    made = Target()
+    made = server()
     yield made
     if made.server:
         made.stop()
@@ -109,7 +115,7 @@ async def test_tls_with_the_right_authority_and_the_wrong_one(target, tmp_path) 
 
 
 async def test_a_refused_login_is_one_sentence(monkeypatch) -> None:
-    target = Target(login=("me", "right")).start()
+    target = server(login=("me", "right")).start()
     monkeypatch.setenv("SWITCH_PASSWORD", "wrong")
     async with Lab(target.port, user="me", password_env="SWITCH_PASSWORD") as switches:
         await until(lambda: switches.troubles)
@@ -127,7 +133,7 @@ async def test_it_comes_back_when_the_switch_does(target, monkeypatch) -> None:
         await until(lambda: first(switches).up)
         target.stop()
         await until(lambda: switches.troubles)
-        again = Target().start(target.port)
+        again = server().start(target.port)
         again.tell("Ethernet1", "oper-status", string_val="DOWN")
         await until(lambda: first(switches).up is False, limit=30)
         again.stop()

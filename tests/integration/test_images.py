@@ -14,7 +14,7 @@ import yaml
 from tests.support.lab import Lab
 from tests.support.polling import eventually
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 RUNTIME = """#!/bin/sh
 # Stands where apptainer stands: takes its words, needs its image, runs the program.
 while [ "${1#-}" != "$1" ]; do shift; done

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from tests.integration.test_main_path import Console, demo_console, left_of
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 STILL = "job: still\nlaunch: plain\nranks_per_node: 1\ncommand: [sleep, '300']\n"
 SECRET = """

@@ -14,7 +14,7 @@ from rankdeck.cli.shapes import job_shape
 from rankdeck.demo import cluster
 from rankdeck.session import open_session
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 JOB = """
 job: sick

@@ -15,7 +15,7 @@ from tests.support.polling import wait_until
 
 from rankdeck.config.clusters import read_cluster
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 console = test_main_path.console
 MOMENTS = (0.0, 0.05, 0.1, 0.2, 0.4, 0.6, 1.0)
 """Seconds after `starting on` in which the console is killed."""
@@ -41,7 +41,7 @@ def kill_when(
         assert "starting on" in process.stderr.readline()
         begun()
         os.kill(process.pid, number)
-        process.communicate(timeout=60)
+        process.communicate(timeout=300)
 
 
 def running(name: str) -> set[str]:

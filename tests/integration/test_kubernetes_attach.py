@@ -42,7 +42,7 @@ class Console:
     def kubectl(self, *argv: str, stdin: str = "") -> None:
         """Somebody else does this."""
         subprocess.run(
-            ("kubectl", *argv), input=stdin, env=self.env, text=True, timeout=60, check=True
+            ("kubectl", *argv), input=stdin, env=self.env, text=True, timeout=300, check=True
         )
 
 

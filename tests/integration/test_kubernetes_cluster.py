@@ -41,7 +41,7 @@ class Asking:
             env=self.env,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=300,
             check=False,
         )
         assert done.returncode == 0, done.stderr[-500:]
@@ -50,7 +50,7 @@ class Asking:
     def kubectl(self, *argv: str, stdin: str = "") -> None:
         """Somebody else does this."""
         subprocess.run(
-            ("kubectl", *argv), input=stdin, env=self.env, text=True, timeout=60, check=True
+            ("kubectl", *argv), input=stdin, env=self.env, text=True, timeout=300, check=True
         )
 
     @contextmanager

@@ -90,7 +90,7 @@ def test_a_follow_gives_lines_as_they_come_and_a_deleted_pod_gets_its_grace(star
     )
     assert follow.stdout.readline() == "ready\n"
     kubectl("delete", "job", "j", "--cascade=foreground", "--timeout=20s")
-    assert follow.communicate(timeout=60)[0] == "got TERM\n"
+    assert follow.communicate(timeout=300)[0] == "got TERM\n"
 
 
 def test_what_ignores_term_is_killed_and_nothing_of_it_is_left(started):

@@ -15,7 +15,7 @@ from tests.support.polling import seen_until
 
 from rankdeck_agent.kubernetes import api
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 Act = Callable[[Double], object]
 
 

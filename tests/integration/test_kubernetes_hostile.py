@@ -8,7 +8,7 @@ from tests.support.kubernetes.kept import JOB, Kept
 from tests.support.kubernetes.pretend import Script
 from tests.support.polling import wait_until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 PODS = "/api/v1/namespaces/default/pods"
 CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\x80-\x9f]")
 

@@ -11,7 +11,7 @@ from tests.support.kubernetes.site import OUR_LABEL, Site, doubled
 from tests.support.polling import wait_until
 from tests.support.sshd import Nodes, Sshd, nodes
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 
 class Login:

@@ -11,7 +11,7 @@ from tests.support.kubernetes.roles import smallest_role
 from tests.support.kubernetes.site import Site, doubled
 from tests.support.polling import wait_until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from tests.support.lab import Lab
 from tests.support.polling import wait_until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 LIMIT = 60
 
 
@@ -23,7 +23,7 @@ def agent(lab: Lab) -> Iterator[str]:
         try:
             wait_until(socket.exists)
             add = lab.command(["ssh-add", str(lab.folder / "id")])
-            subprocess.run(add, env=environment, check=True, capture_output=True, timeout=60)
+            subprocess.run(add, env=environment, check=True, capture_output=True, timeout=300)
             yield str(socket)
         finally:
             process.terminate()

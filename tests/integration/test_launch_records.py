@@ -21,7 +21,7 @@ from rankdeck.state.history import History
 from rankdeck.state.jobs import Jobs
 from rankdeck.state.launch_lock import is_launched, launch_of
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 SLEEPS = JobSpec(
     name="sleeps", launch=Launch.PLAIN, nodes=2, grace=0.5,
     command=("sh", "-c", "echo here; exec sleep 60"),

@@ -179,7 +179,7 @@ async def test_an_error_of_the_front_end_is_not_wrapped() -> None:
 
 
 def call(*command):
-    return subprocess.run(command, capture_output=True, timeout=60).returncode == 0
+    return subprocess.run(command, capture_output=True, timeout=300).returncode == 0
 
 
 @pytest.fixture

@@ -69,6 +69,7 @@ async def test_output_waits_while_it_is_paused() -> None:
     await channel.close()
 
 
+@pytest.mark.long
 async def test_this_machine_has_a_name_among_the_nodes_and_gets_the_agent(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
 

@@ -16,7 +16,7 @@ from rankdeck.session import open_session
 from rankdeck.ui.app import RankdeckApp
 from rankdeck.ui.session_protocol import Opening
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 LINES = 60_000
 """Of each rank: more than a rank on the screen fetches, and more than the ring keeps."""

@@ -16,7 +16,7 @@ from rankdeck.model.job import NodeEvent
 from rankdeck.remote.agent import Agents
 from rankdeck.state.lines import JobPositions
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 SILENT = "import time; time.sleep(600)"
 ENDLESS = "import sys\nwhile True: sys.stdout.write('x' * 65536)"
 HALF = """import sys; sys.stdout.write('{"kind":"data","r":0,"s":"out","o":0,"n":99,"at":1.7e9}\\nx')"""

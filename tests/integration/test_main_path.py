@@ -22,7 +22,7 @@ import pytest
 from tests.support.commands import COMMANDS
 from tests.support.polling import seen_until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(150)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 LIMIT = 100
 
 

@@ -14,7 +14,7 @@ from tests.support.lab import Lab
 
 from rankdeck.rules.messages import believes_alone, lone_line
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 MPIRUN = Path(sys.executable).parent / "mpirun"
 PROGRAM = r"""
 #include <mpi.h>
@@ -51,7 +51,7 @@ def said_by(launcher: Path, program: Path, *args: str) -> dict[int, list[str]]:
         env={**os.environ, **ROOT},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=True,
     )
     return {rank: [line] for rank, line in enumerate(done.stdout.splitlines())}

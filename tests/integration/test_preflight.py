@@ -12,7 +12,7 @@ import pytest
 import yaml
 from tests.support.lab import Lab
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 BIN = Path(sys.executable).parent
 MPIRUN = str(BIN / "mpirun")
 DEBIANS = "/usr/bin/mpirun"

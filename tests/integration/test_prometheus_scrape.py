@@ -25,7 +25,7 @@ from rankdeck.prometheus.site_past import past_numbers
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.timeout(180),
+    pytest.mark.timeout(400),
     pytest.mark.skipif(not shutil.which("prometheus"), reason="prometheus is not installed"),
 ]
 ROOT = Path(__file__).resolve().parents[2]

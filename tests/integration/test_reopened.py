@@ -26,7 +26,7 @@ from rankdeck.session import Session, open_session
 from rankdeck.ui.screens.job_head import head_lines
 from rankdeck.ui.themes import UNICODE
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(150)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 RANKS = 4
 VICTIM = "sakura"
 """The node that is crashed: ranks 2 and 3 are there."""

@@ -11,7 +11,7 @@ from tests.support.jobs import console
 
 from rankdeck.model.job import Container, Launch, MpiOptions, TorchOptions
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 MPIRUN = Path(sys.prefix) / "bin/mpirun"
 TORCHRUN = Path(sys.prefix) / "bin/torchrun"
 WORD = "saw"

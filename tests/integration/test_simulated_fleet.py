@@ -27,6 +27,7 @@ def own_state(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
 
 
+@pytest.mark.long
 async def test_a_fleet_is_heard_marked_as_made_up_and_falls_ill_on_demand() -> None:
     cluster = fleet_cluster(NODES)
     async with (
@@ -56,6 +57,7 @@ def lives(pid: int) -> bool:
     return Path(f"/proc/{pid}").exists()
 
 
+@pytest.mark.long
 async def test_faults_come_and_go_by_chance() -> None:
     cluster = fleet_cluster(NODES)
     plan = {"change": 1.0, "faults": 0.5, "shortest": 1.0, "longest": 2.0, "seed": 7}

@@ -49,7 +49,7 @@ class Login:
     def submit(self) -> dict[str, Any]:
         done = subprocess.run(
             [sys.executable, str(self._agent), "slurm", "submit"], env=self._env, input=plan(),
-            capture_output=True, timeout=240, check=False,
+            capture_output=True, timeout=300, check=False,
         )  # fmt: skip
         assert b"Traceback" not in done.stderr, done.stderr[-2000:]
         return json.loads(done.stdout)
@@ -57,7 +57,7 @@ class Login:
     def cancel(self) -> dict[str, Any]:
         done = subprocess.run(
             [sys.executable, str(self._agent), "job", "cancel", "t-1", "login", "--grace", "1", "--by", "user"],
-            env=self._env, capture_output=True, timeout=240, check=False,
+            env=self._env, capture_output=True, timeout=300, check=False,
         )  # fmt: skip
         return json.loads(done.stdout)
 

@@ -312,6 +312,7 @@ async def test_an_agent_with_other_bytes_of_the_same_length_is_replaced(tmp_path
         assert path.read_bytes() == bundle().data
 
 
+@pytest.mark.long
 async def test_an_agent_that_is_changed_on_its_way_is_not_started(tmp_path, monkeypatch):
     sent = Agents._upload
     monkeypatch.setattr(
@@ -333,6 +334,7 @@ async def test_a_missing_or_old_python_is_named(tmp_path):
             await Agents(c, str(old))._path("n1")
 
 
+@pytest.mark.long
 async def test_telemetry_is_started_again_when_the_link_breaks(tmp_path, monkeypatch):
     monkeypatch.setattr("rankdeck.remote.agent.BACKOFF", (0.1,))
     said = []

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.integration.test_main_path import Console, demo_console
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 MPI = """\
     import os, signal, time
     from mpi4py import MPI

@@ -16,7 +16,7 @@ from rankdeck.cli.shapes import job_shape
 from rankdeck.model.job import Job, State
 from rankdeck.session import Session, open_session
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(150)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 console = test_main_path.console
 
 FAILS = """

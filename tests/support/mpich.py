@@ -13,7 +13,7 @@ def lacking() -> str:
         [compiler, "-E", "-x", "c", "-"],
         input=b"#include <mpi.h>\n",
         capture_output=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     return "" if tried.returncode == 0 else "needs the headers of MPICH (Debian: libmpich-dev)"

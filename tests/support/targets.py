@@ -60,7 +60,7 @@ from rankdeck.ui.themes import UNICODE, painted
 from rankdeck_agent import config as agent_config
 from rankdeck_agent.collectors.base import Reading
 from rankdeck_agent.collectors.nvidia import Nvidia
-from rankdeck_agent.collectors.nvidia_reader import Board, Reader
+from rankdeck_agent.collectors.nvidia_reader import Reader, StatusPage
 from rankdeck_agent.job.folder import plain, shown
 from rankdeck_agent.kernel_log import TEXT_LIMIT, KernelLines
 from rankdeck_agent.kubernetes import cluster as kubernetes_cluster
@@ -664,7 +664,7 @@ class Number(int):
 @target("nvml", Driver.NVMLError, made=ANY)
 def nvml() -> Take:
     with tempfile.TemporaryFile() as page:
-        board = Board(os.dup(page.fileno()))
+        board = StatusPage(os.dup(page.fileno()))
 
     def take(raw: bytes) -> None:
         reader = Reader(Driver(raw), board, {})

@@ -136,6 +136,7 @@ async def test_above_64_nodes_each_has_a_cell_and_suspects_a_row() -> None:
     assert [one.split()[0] for one in rows if one.startswith(("n", " n"))][-1] == "n33"
 
 
+@pytest.mark.long
 async def test_the_map_fills_while_pairs_end() -> None:
     run = made_run(8)
     began = replace(run, progress=Progress.RUNNING, ended=0.0)
@@ -164,6 +165,7 @@ async def test_the_cursor_says_what_is_under_it_and_goes_to_the_next_bad_cell() 
         await shows(app, pilot, "n5 → n6: not measured")
 
 
+@pytest.mark.long
 async def test_a_map_larger_than_the_screen_follows_the_cursor() -> None:
     stage, _ = stage_of(current=made_run(64))
     async with console(stage, (60, 15)) as (app, pilot):
@@ -237,6 +239,7 @@ async def test_an_error_of_the_plan_is_said() -> None:
         await shows(app, pilot, "no node answers")
 
 
+@pytest.mark.long
 async def test_a_run_is_stopped_only_after_a_question() -> None:
     stage, port = stage_of(current=replace(sick(), progress=Progress.RUNNING))
     async with console(stage, (120, 40)) as (app, pilot):
@@ -406,6 +409,7 @@ async def test_commands_and_outputs_of_a_pair_are_written_to_a_file(tmp_path: Pa
         assert text in written
 
 
+@pytest.mark.long
 async def test_reports_are_written_where_one_says(tmp_path: Path) -> None:
     stage, _ = stage_of(current=sick())
     async with console(stage, (120, 40)) as (app, pilot):

@@ -3,7 +3,7 @@
 import sys
 
 import pyte
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import get_character_cell_size
 from rich.color import ColorSystem
@@ -56,7 +56,6 @@ def cut(x: int, runs: list[tuple[str, Style]]) -> list[Segment]:
     return segments
 
 
-@settings(max_examples=50)
 @given(st.lists(st.lists(PIECE, max_size=5), max_size=5))
 def test_differences_paint_what_everything_paints(
     frames: list[list[tuple[int, int, list[tuple[str, Style]]]]],

@@ -63,6 +63,7 @@ async def test_a_view_is_kept_and_comes_back(tmp_path: Path) -> None:
     assert json.loads(file.read_text()) == {}
 
 
+@pytest.mark.long
 async def test_names_of_views_are_completed(tmp_path: Path) -> None:
     views = Views(tmp_path / "views.json")
     views.save("hot", FleetView(sort=("TEMP",)))

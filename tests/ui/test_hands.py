@@ -51,6 +51,7 @@ async def test_star_marks_what_the_filter_shows_and_marks_stay_without_it(stage:
         await shows(app, pilot, "marked node[02-05]")
 
 
+@pytest.mark.long
 async def test_nodes_are_marked_by_a_filter(stage: Stage) -> None:
     async with console(stage) as (app, pilot):
         await pilot.press("colon")
@@ -174,6 +175,7 @@ async def test_marked_nodes_are_acknowledged_and_silenced(stage: Stage) -> None:
     }
 
 
+@pytest.mark.long
 async def test_a_bad_node_is_acknowledged_from_the_fleet() -> None:
     stage = mixed()
     async with console(stage) as (app, pilot):

@@ -122,6 +122,7 @@ async def test_the_node_page_has_every_check_with_its_evidence(size) -> None:
         assert "disk.used[/scratch] 78% (warn ≥ 80%)" in seen
 
 
+@pytest.mark.long
 async def test_an_acknowledged_reason_is_listed_but_colours_nothing() -> None:
     stage = sick()
     first = stage.cluster.nodes[0].name
@@ -142,6 +143,7 @@ async def test_an_acknowledged_reason_is_listed_but_colours_nothing() -> None:
 
 
 @pytest.mark.parametrize("size", SIZES)
+@pytest.mark.long
 async def test_events_are_listed_filtered_and_lead_to_the_node_at_that_time(
     size,
 ) -> None:

@@ -50,6 +50,7 @@ async def test_collapsed_names_the_odd_ranks_at_every_size(
     assert odd[-1].split()[0] == "5"
 
 
+@pytest.mark.long
 async def test_collapsed_lists_the_ranks_that_are_missing(stage: Stage) -> None:
     async with console(stage, (120, 40)) as (app, pilot):
         app.open_job(JOB)
@@ -163,6 +164,7 @@ async def test_the_view_is_saved_as_it_is_shown(stage: Stage, tmp_path: Path) ->
     assert (tmp_path / "x.log").read_text().splitlines()[0] == "hello from 0"
 
 
+@pytest.mark.long
 async def test_a_log_is_read_from_its_node_and_searched_there(stage: Stage, tmp_path: Path) -> None:
     lines = [f"line {n:06} of a long log" for n in range(120_000)]
     lines[77] = "the needle is here"
@@ -340,6 +342,7 @@ async def test_collapsed_looks_as_it_did_when_somebody_looked(
         await shows(app, pilot, COLLAPSED)
 
 
+@pytest.mark.long
 async def test_a_tile_says_how_long_its_rank_is_silent_also_where_all_are() -> None:
     stage, now = sample.fleet(4)[0], time.time()
     stage.start("quiet-1", 2, 2)

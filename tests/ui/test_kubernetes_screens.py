@@ -3,6 +3,8 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.schedulers import Condition, DeviceCount, KubernetesJob, KubernetesNode
 from tests.ui.support.stage import Stage
@@ -56,6 +58,7 @@ async def test_what_may_not_be_seen_is_no_zero() -> None:
         await shows(app, pilot, "not allowed to see what pods ask")
 
 
+@pytest.mark.long
 async def test_a_job_of_others_is_opened_by_enter_and_its_owner_is_named_before_a_cancel() -> None:
     async with console(stage()) as (app, pilot):
         await pilot.press("2")

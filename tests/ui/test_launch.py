@@ -344,6 +344,7 @@ async def test_progress_is_drawn_with_bar_and_line_and_in_ascii_without_question
 @pytest.mark.parametrize(
     ("asked", "shown"), [("train", "train-1"), ("nothing", "no job `nothing`")]
 )
+@pytest.mark.long
 async def test_the_console_opens_on_the_job_it_is_asked_for(
     stage: Stage, asked: str, shown: str
 ) -> None:

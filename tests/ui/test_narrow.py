@@ -124,6 +124,7 @@ async def test_what_is_typed_stands_behind_its_sign() -> None:
         await shows(app, pilot, "how long, and why")
 
 
+@pytest.mark.long
 async def test_long_lines_of_help_go_on_below() -> None:
     async with console(mixed(), (60, 15)) as (app, pilot):
         await pilot.press("question_mark")
@@ -186,6 +187,7 @@ async def test_the_past_names_the_key_that_leads_back() -> None:
         await lacks(app, pilot, "PAUSED")
 
 
+@pytest.mark.long
 async def test_the_palette_is_ascii_where_all_is() -> None:
     async with console(mixed(), (100, 30), ascii=True) as (app, pilot):
         await pilot.press("ctrl+p")

@@ -4,6 +4,8 @@ import errno
 import re
 from dataclasses import replace
 
+import pytest
+
 from rankdeck.cli import status
 from rankdeck.model.cluster import Cluster, Metrics, Node
 from rankdeck.model.health import Level, PastNumbers, PastSeries, PastView, Times
@@ -54,6 +56,7 @@ async def test_a_lost_gpu_keeps_its_line_and_the_errors_are_one() -> None:
     assert page.count("NVML: GPU is lost") == 2
 
 
+@pytest.mark.long
 async def test_an_agent_that_sends_only_numbers_is_told_with_its_version() -> None:
     async with console(machine(), (120, 60)) as (app, pilot):
         await pilot.press("enter")
@@ -205,6 +208,7 @@ def line_of(app: RankdeckApp, word: str) -> str:
     return next(line for line in text_of(app).splitlines() if word in line)
 
 
+@pytest.mark.long
 async def test_hours_are_drawn_with_their_source_and_gaps_stay_gaps() -> None:
     values = (*[10.0] * 50, *[None] * 20, *[100.0] * 49, 95.0)
     ours = PastSeries(values, "rankdeck, job deck")

@@ -226,6 +226,7 @@ async def test_a_command_can_be_completed_with_tab(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("key", ["q", "escape"])
+@pytest.mark.long
 async def test_every_main_screen_leads_back_to_the_fleet(stage: Stage, key: str) -> None:
     async with console(stage) as (app, pilot):
         for number, name in enumerate(("jobs", "launch", "messages", "events"), 2):
@@ -351,6 +352,7 @@ async def test_scrolling_up_stops_and_f_follows_again(stage: Stage) -> None:
         await shows(app, pilot, "following")
 
 
+@pytest.mark.long
 async def test_a_search_counts_and_jumps(stage: Stage) -> None:
     sample.training_job(stage, lines=100)
     stage.write(JOB, 0, "ERROR one\nfine\nerror two\n")
@@ -446,6 +448,7 @@ async def test_cancel_asks_first_and_then_says_what_is_left(stage: Stage) -> Non
         await shows(app, pilot, "node02: no answer")
 
 
+@pytest.mark.long
 async def test_a_clean_cancel_says_nothing_left(stage: Stage) -> None:
     stage.start(JOB, 2, 2)
     async with console(stage) as (app, pilot):
@@ -497,6 +500,7 @@ async def command(pilot: Pilot, text: str) -> None:
     await pilot.press("enter")
 
 
+@pytest.mark.long
 async def test_a_report_is_written_from_the_screen_and_never_over_a_file(
     stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -520,6 +524,7 @@ async def test_a_report_is_written_from_the_screen_and_never_over_a_file(
     assert (tmp_path / "b.tar.gz").read_text() == f"archive of {JOB}"
 
 
+@pytest.mark.long
 async def test_the_job_on_launch_becomes_a_script_for_its_owner_alone(
     stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -624,6 +629,7 @@ async def test_an_unknown_host_key_is_asked_with_its_fingerprint(
     assert stage.host_key_answers == [answer]
 
 
+@pytest.mark.long
 async def test_ascii_mode_paints_nothing_else_on_any_screen(stage: Stage) -> None:
     sample.training_job(stage)
     stage.write(JOB, 0, "漢字 ● … done\n")
@@ -644,6 +650,7 @@ async def test_ascii_mode_paints_nothing_else_on_any_screen(stage: Stage) -> Non
             assert text_of(app).isascii(), text_of(app)
 
 
+@pytest.mark.long
 async def test_the_first_picture_does_not_wait_for_the_session() -> None:
     cluster = cluster_of(3)
     app = RankdeckApp(Opening(cluster), UiSettings())

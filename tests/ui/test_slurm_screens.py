@@ -3,6 +3,8 @@
 import time
 from dataclasses import replace
 
+import pytest
+
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.schedulers import (
     Attempt,
@@ -78,6 +80,7 @@ async def test_a_node_is_drained_only_after_its_name_was_typed() -> None:
     assert agreed == LINE
 
 
+@pytest.mark.long
 async def test_escape_drains_nothing_and_a_refusal_is_said() -> None:
     made = stage()
     made.changes += [
@@ -153,6 +156,7 @@ async def test_everybodys_queue_is_listed_ours_first_with_why_it_waits() -> None
         assert shown.index("4712") < shown.index("4800")
 
 
+@pytest.mark.long
 async def test_the_output_of_one_run_is_shown_with_how_that_run_ended() -> None:
     made = sample.fleet(2)[0]
     made.start(JOB, 2, 1)

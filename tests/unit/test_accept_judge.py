@@ -478,6 +478,7 @@ def test_a_thousand_nodes_have_each_fault_named_within_a_dozen_rounds(fault: str
     assert rounds <= 12
 
 
+@pytest.mark.long
 def test_a_slow_pair_of_a_thousand_nodes_is_named_if_its_round_was_planned() -> None:
     options = Options(nodes=THOUSAND, leaves=LEAVES, seed=5)
     pair = pair_rounds(options)[1][123]
@@ -547,6 +548,7 @@ def test_odd_populations_have_their_slow_part_named_in_20_runs(case: str) -> Non
         assert judged.accepted == (not wanted), seed
 
 
+@pytest.mark.long
 def test_two_kinds_of_hardware_are_compared_each_with_its_own() -> None:
     identity = {
         node: {"cpu": "Cortex-A53" if node > "n4" else "Cortex-A72", "link rate": "1000"}

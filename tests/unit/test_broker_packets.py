@@ -63,3 +63,12 @@ def test_a_connect_is_read_as_it_was_written() -> None:
 @pytest.mark.parametrize("bad", ["", "a/+", "#"])
 def test_topics_that_are_not_topics(bad) -> None:
     assert not valid_topic(bad)
+
+
+def test_what_does_not_begin_as_mqtt_is_refused_at_its_first_byte() -> None:
+    raw = mqtt.connect("me", 9, "user", b"secret")
+    framer = Framer(1000, mqtt_packets.CONNECT_BYTE)
+
+    assert [*framer.feed(raw[:1]), *framer.feed(raw[1:])] == [*Framer(1000).feed(raw)]
+    with pytest.raises(MalformedError, match="the first bytes are not MQTT"):
+        list(Framer(1000, mqtt_packets.CONNECT_BYTE).feed(b"GET / HTTP/1.1"))

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rankdeck.config import clusters, paths
@@ -226,7 +226,6 @@ def test_settings_are_read_and_default(tmp_path: Path, monkeypatch: pytest.Monke
     assert read_settings(path) == Settings(theme="mono", ascii=True, diff=False)
 
 
-@settings(max_examples=50)
 @given(st.binary(max_size=200) | st.text(alphabet="{}[]:-,&*!|>'\"\n clusterjobnd01", max_size=80))
 def test_no_file_at_all_raises_anything_but_config_errors(
     tmp_path_factory: pytest.TempPathFactory, text: bytes | str

@@ -4,6 +4,7 @@ import random
 from contextlib import suppress
 from itertools import islice
 
+import pytest
 from benchmarks.matrix.fuzz import Block, attempt
 from benchmarks.matrix.mutator import block
 
@@ -15,6 +16,7 @@ SMALL = 16 << 10
 
 
 @each(CASES)
+@pytest.mark.long
 def test_an_input_of_the_corpus_breaks_no_reader(name: str, file: str) -> None:
     target = TARGETS[name]
     take = target.begin()

@@ -154,7 +154,7 @@ def test_without_a_majority_nobody_is_odd(drivers: tuple[str, ...]) -> None:
     assert drift(peers(*drivers)) == {}
 
 
-@settings(max_examples=40, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 @given(st.permutations(peers("550", "550", "550", "535", "550")))
 def test_the_order_of_nodes_makes_no_difference(order) -> None:
     assert drift(tuple(order)) == drift(peers("550", "550", "550", "535", "550"))

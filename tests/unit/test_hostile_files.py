@@ -82,6 +82,7 @@ def test_a_mark_at_the_beginning_is_no_mistake(tmp_path: Path) -> None:
     assert look_at(path)[0]
 
 
+@pytest.mark.long
 def test_a_node_set_of_a_file_runs_no_program(tmp_path: Path) -> None:
     (tmp_path / "clustershell").mkdir()
     (tmp_path / "clustershell/groups.conf").write_text(UPCALLS)
@@ -102,7 +103,7 @@ def test_a_node_set_of_a_file_runs_no_program(tmp_path: Path) -> None:
     assert not (tmp_path / "X").exists()
 
 
-@pytest.mark.timeout(30)
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("kind", ["pipe", "folder", "socket", "device"])
 def test_what_is_no_file_is_refused_by_name_and_not_waited_for(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch

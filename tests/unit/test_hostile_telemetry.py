@@ -127,7 +127,7 @@ def assert_sane(fleet: Fleet) -> None:
 
 
 @pytest.mark.long
-@settings(max_examples=50, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 @given(st.lists(messages, max_size=12))
 def test_no_message_raises_or_reaches_the_screen_as_it_is(many) -> None:
     console = Console()
@@ -137,7 +137,7 @@ def test_no_message_raises_or_reaches_the_screen_as_it_is(many) -> None:
         assert_sane(console.fleet)
 
 
-@settings(max_examples=50, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 @given(st.sampled_from(["sample", "hello", "event", "health"]), st.binary(max_size=200))
 def test_no_bytes_raise(kind, raw) -> None:
     console = Console()

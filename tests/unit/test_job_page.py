@@ -138,6 +138,7 @@ def test_what_nodes_and_users_wrote_is_text_and_nothing_else() -> None:
     assert "<img src=x onerror=alert(1)>" in said(page)
 
 
+@pytest.mark.long
 def test_a_real_browser_shows_it_and_runs_nothing_of_it(tmp_path: Path) -> None:
     file = tmp_path / "page.html"
     file.write_text(hostile_page(), "utf-8")

@@ -14,6 +14,7 @@ from rankdeck.telemetry.kubernetes import daemon_set
 from rankdeck.telemetry.link import installed_config
 from rankdeck_agent import config as agent
 
+LOADER: Any = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
 CLUSTER = Cluster(name="k", nodes=(), backend="kubernetes", broker=Broker(host="head"))
 
 
@@ -21,7 +22,7 @@ def objects(*nodes: str) -> dict[str, dict[str, Any]]:
     assert CLUSTER.broker is not None
     configs = {node: installed_config(CLUSTER, CLUSTER.broker, node) for node in nodes}
     text = daemon_set("python:3", "ops", bundle(), configs)
-    return {one["kind"]: one for one in yaml.safe_load_all(text)}
+    return {one["kind"]: one for one in yaml.load_all(text, LOADER)}
 
 
 def container(made: dict[str, dict[str, Any]]) -> dict[str, Any]:

@@ -197,7 +197,7 @@ def test_a_daemon_gets_the_same_paths_whatever_shell_its_user_logs_in_to(name, b
         env={key: value for key, value in environment.items() if value},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=True,
     )
 

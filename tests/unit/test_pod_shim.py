@@ -40,7 +40,7 @@ def read(output: bytes) -> dict[tuple[int | None, str], bytes]:
 
 def test_streams_start_and_status_of_a_rank_are_told(shim: Path) -> None:
     running = started(shim, "sh", "-c", "echo out; echo err >&2; exit 7", RANK="3")
-    output, _ = running.communicate(timeout=60)
+    output, _ = running.communicate(timeout=300)
 
     assert running.returncode == 7
     assert read(output) == {
@@ -54,7 +54,7 @@ def test_streams_start_and_status_of_a_rank_are_told(shim: Path) -> None:
 def test_the_ranks_of_a_pod_are_numbered_and_the_first_bad_status_counts(shim: Path) -> None:
     line = 'printf "%s %s" "$RANK" "$LOCAL_RANK"; exit $((LOCAL_RANK * 4))'
     running = started(shim, "-n", "2", "sh", "-c", line, JOB_COMPLETION_INDEX="2")
-    texts = read(running.communicate(timeout=60)[0])
+    texts = read(running.communicate(timeout=300)[0])
 
     assert running.returncode == 4
     assert {rank: texts[rank, "out"].strip() for rank in (4, 5)} == {4: b"4 0", 5: b"5 1"}
@@ -70,7 +70,7 @@ def test_sigterm_is_passed_on_and_last_words_are_kept(shim: Path, several, tmp_p
     ranks = range(2 if several else 1)
     wait_until(lambda: all((tmp_path / f"ready.{rank}").exists() for rank in ranks))
     running.terminate()
-    texts = read(running.communicate(timeout=60)[0])
+    texts = read(running.communicate(timeout=300)[0])
 
     assert running.returncode == 5
     for rank in ranks:
@@ -80,7 +80,7 @@ def test_sigterm_is_passed_on_and_last_words_are_kept(shim: Path, several, tmp_p
 
 def test_a_rank_that_is_killed_says_by_which_signal(shim: Path) -> None:
     running = started(shim, "sh", "-c", "kill -9 $$", RANK="0")
-    texts = read(running.communicate(timeout=60)[0])
+    texts = read(running.communicate(timeout=300)[0])
 
     assert texts[0, "exit"] == str(128 + signal.SIGKILL).encode()
 
@@ -96,7 +96,7 @@ def test_what_a_rank_leaves_in_the_background_is_not_waited_for(shim: Path) -> N
 def test_a_log_that_is_read_slowly_is_whole_after_the_end_of_the_rank(shim: Path) -> None:
     running = started(shim, "sh", "-c", "seq -f %099.0f 1 1000; echo the last", RANK="0")
     time.sleep(4)  # the rank has ended, and nobody has read a byte
-    texts = read(running.communicate(timeout=60)[0])
+    texts = read(running.communicate(timeout=300)[0])
 
     lines = texts[0, "out"].decode().splitlines()
     assert [int(line) for line in lines[:-1]] == [*range(1, 1001)]
@@ -108,7 +108,7 @@ def test_a_copy_lies_on_the_volume_claim(shim: Path, tmp_path: Path) -> None:
     running = started(
         shim, "sh", "-c", "echo out; exit 2", RANK="1", RANKDECK_LOGS=str(tmp_path / "c")
     )
-    running.communicate(timeout=60)
+    running.communicate(timeout=300)
     kept = {path.name: path.read_text() for path in (tmp_path / "c" / "rank.1").iterdir()}
 
     start, began = kept["start"].splitlines()
@@ -133,7 +133,7 @@ def test_long_lines_of_several_ranks_do_not_mix(shim: Path, tmp_path: Path, tool
         " print n, text; fflush() } }"
     )
     running = started(shim, "-n", "4", "awk", program, **env)
-    texts = read(running.communicate(timeout=60)[0])
+    texts = read(running.communicate(timeout=300)[0])
 
     assert running.returncode == 0
     assert {rank for rank, _ in texts} == {0, 1, 2, 3}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rankdeck import preflight
@@ -65,7 +65,6 @@ def test_good_facts_have_nothing_against_them():
     assert found(judge(case())) == []
 
 
-@settings(max_examples=50)
 @given(st.dictionaries(KEYS, ANYTHING, max_size=6))
 def test_whatever_a_node_tells_is_judged_and_fit_to_show(raw):
     looked = case(n2=raw)

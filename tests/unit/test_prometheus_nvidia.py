@@ -2,6 +2,8 @@
 
 import time
 
+import pytest
+
 from rankdeck_agent.wire import Hello, Sample, decode, encode
 from tests.unit.agent.test_nvidia import answered, gpus, library, machine, until
 from tests.unit.test_prometheus import Lab, value_of
@@ -21,6 +23,7 @@ def told(lab, collector, reading):
     return lab.read()
 
 
+@pytest.mark.long
 def test_every_gpu_has_the_labels_that_dashboards_ask_for(gpus):
     found = told(Lab(), gpus, until(gpus, answered))
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rankdeck.backends.remote_log import Recording
@@ -90,7 +90,6 @@ def archived(text: str, value: str) -> bytes:
 
 
 @pytest.mark.long
-@settings(max_examples=60, deadline=None)
 @given(SECRETS)
 def test_the_value_of_a_secret_variable_is_nowhere_in_the_archive(value: str) -> None:
     found = archived(value, value)

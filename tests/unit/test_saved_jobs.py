@@ -60,7 +60,7 @@ JOBS = plans("j-1").flatmap(
 )
 
 
-@settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(job=JOBS)
 def test_every_field_of_a_job_survives_the_history(job: Job) -> None:
     with History(Path(":memory:")) as history:
@@ -70,7 +70,7 @@ def test_every_field_of_a_job_survives_the_history(job: Job) -> None:
 
 
 @pytest.mark.long
-@settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(job=JOBS.filter(lambda job: job.state.final))
 def test_a_job_that_has_ended_is_shown_after_reopening_as_it_was_kept(job: Job) -> None:
     jobs = Jobs()
@@ -171,7 +171,7 @@ def test_a_bad_row_is_left_out_and_said_once(
     assert [r.getMessage()[:30] for r in caplog.records] == ["job j-2 in the history cannot "]
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(400)
 def test_a_saved_job_whose_pattern_backtracks_is_shown_as_any_other(
     tmp_path: Path,
 ) -> None:

@@ -204,7 +204,7 @@ def test_an_image_file_made_anew_in_its_place_gets_a_new_container(tmp_path, wor
     (line,) = [line for line in told.splitlines() if line.startswith("srun")]
 
     def name() -> str:
-        said = subprocess.run(["sh", "-euc", f"RANKDECK_RUN=/run; printf '%s\\n' {line}"], capture_output=True, text=True, timeout=60, check=True)  # fmt: skip
+        said = subprocess.run(["sh", "-euc", f"RANKDECK_RUN=/run; printf '%s\\n' {line}"], capture_output=True, text=True, timeout=300, check=True)  # fmt: skip
         assert not said.stderr
         return next(word for word in said.stdout.splitlines() if "work-" in word)
 

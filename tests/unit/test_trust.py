@@ -181,7 +181,7 @@ def test_on_a_terminal_the_answer_is_remembered_if_it_is_yes(
         stdin=theirs,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=300,
         check=False,
     )
 

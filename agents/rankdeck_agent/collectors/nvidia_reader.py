@@ -43,7 +43,7 @@ _UNIFIED = ("GB10", "Thor", "Orin")
 _SHARED = "shared with the CPU; in use: by the whole machine"
 
 
-class Board:
+class StatusPage:
     """A page that the agent reads to see what we wait for, however stuck we are."""
 
     def __init__(self, handle: int) -> None:
@@ -96,7 +96,7 @@ class Device:
 class Reader:
     """Puts the questions whose time has come; one reading a round."""
 
-    def __init__(self, nvml: Library, board: Board, known: Mapping[str, str]) -> None:
+    def __init__(self, nvml: Library, board: StatusPage, known: Mapping[str, str]) -> None:
         self._nvml = nvml
         self._board = board
         self._answered: set[str] = set()
@@ -388,7 +388,7 @@ def main(argv: Sequence[str]) -> int:
     if len(argv) != 3 or not argv[1].isdecimal():
         print("nvml is started by the agent itself", file=sys.stderr)
         return 2
-    board = Board(int(argv[1]))
+    board = StatusPage(int(argv[1]))
     request = json.loads(sys.stdin.buffer.readline() or b"{}")
     try:
         nvml = importlib.import_module("pynvml")

@@ -34,7 +34,7 @@ UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True)
-class Hearer:
+class LogReceiver:
     """Called in the thread that reads the log."""
 
     say: Callable[[bytes], None]
@@ -55,7 +55,7 @@ class ContainerLog:
         folder: RunFolder,
         container: str,
         ranks: Iterable[int],
-        hearer: Hearer,
+        hearer: LogReceiver,
         form: str = "rankdeck",
     ) -> None:
         """`container` is its id; `form` is a key of split.FORMATS."""

@@ -319,7 +319,7 @@ _KUEUE = ("QuotaReserved", "Admitted")
 
 
 @dataclass(frozen=True)
-class Saying:
+class Notice:
     """A sentence; `alarm`: the operator has to see it, whatever he looks at."""
 
     text: str
@@ -370,7 +370,7 @@ class JobState:
 
     # ---- what comes
 
-    def take_job(self, kind: str, found: Object) -> list[Saying]:
+    def take_job(self, kind: str, found: Object) -> list[Notice]:
         """The job's object, or that it is gone."""
         rows = rows_of(found.get("items")) if kind == LISTED else [found]
         # A deletion brings the last state: that of a job whose time to live is over has its end.
@@ -387,7 +387,7 @@ class JobState:
         else:
             why = "somebody deleted it, and it was not Rankdeck"
         self.outcome = replace(self.outcome, message=why)
-        return [Saying(f"Kubernetes job {self.name} is gone: {why}")]
+        return [Notice(f"Kubernetes job {self.name} is gone: {why}")]
 
     @property
     def put_aside(self) -> bool:
@@ -404,7 +404,7 @@ class JobState:
         for known in (self.began, self.ends, self.left):
             known.clear()
 
-    def take_workload(self, kind: str, found: Object) -> list[Saying]:
+    def take_workload(self, kind: str, found: Object) -> list[Notice]:
         """What Kueue says of the job: the message of what it has not yet got."""
         for row in rows_of(found.get("items")) if kind == LISTED else [found]:
             conditions = rows_of(table_of(row.get("status")).get("conditions"))
@@ -412,7 +412,7 @@ class JobState:
             self._queue = text_of(waits[0], "message", 400) if waits else ""
         return []
 
-    def take_pod(self, kind: str, found: Object) -> list[Saying]:
+    def take_pod(self, kind: str, found: Object) -> list[Notice]:
         """All pods, or one that is new, changed or gone."""
         rows = rows_of(found.get("items")) if kind == LISTED else [found]
         pods = [pod for pod in map(pod_of, rows) if pod.role != READER]
@@ -426,22 +426,22 @@ class JobState:
             self._lose(self.pods[uid])
         return [saying for pod in pods for saying in self._see(pod)]
 
-    def _see(self, pod: Pod) -> list[Saying]:
+    def _see(self, pod: Pod) -> list[Notice]:
         before = self.pods.get(pod.uid)
         self.pods[pod.uid] = pod
         if pod.phase in ("Succeeded", "Failed") and not pod.leaving:
             self._ended.add(pod.uid)
         if pod.node:
             self.nodes[pod.host] = pod.node
-        told: list[Saying] = []
+        told: list[Notice] = []
         why = waits_for(pod)
         if why and (before is None or waits_for(before) != why):
             # Without its name: what all pods wait for is said once.
-            told.append(Saying(f"a pod waits: {why}"))
+            told.append(Notice(f"a pod waits: {why}"))
         if pod.reason and (before is None or before.reason != pod.reason):
-            told.append(Saying(f"pod {pod.name}: {pod.reason}: {pod.message}"))
+            told.append(Notice(f"pod {pod.name}: {pod.reason}: {pod.message}"))
         elif (lost := taken_away(pod)) and (before is None or taken_away(before) != lost):
-            told.append(Saying(lost))
+            told.append(Notice(lost))
         return told
 
     def _lose(self, pod: Pod) -> None:
@@ -449,9 +449,9 @@ class JobState:
         if pod.uid not in self.earlier:
             self.left[pod.uid] = pod
 
-    def take_event(self, kind: str, found: Object) -> list[Saying]:
+    def take_event(self, kind: str, found: Object) -> list[Notice]:
         """Warnings of the namespace; of others nothing is said."""
-        told: list[Saying] = []
+        told: list[Notice] = []
         for row in rows_of(found.get("items")) if kind == LISTED else [found]:
             name = text_of(table_of(row.get("involvedObject")), "name")
             reason, message = text_of(row, "reason", 63), text_of(row, "message", 400)
@@ -459,12 +459,12 @@ class JobState:
                 continue
             if name == self._target.name:
                 self._refused = message
-                told.append(Saying(f"{reason}: {message}"))
+                told.append(Notice(f"{reason}: {message}"))
             elif name.startswith(f"{self._target.name}-"):
-                told.append(Saying(f"{name}: {reason}: {message}", alarm=False))
+                told.append(Notice(f"{name}: {reason}: {message}", alarm=False))
         return told
 
-    def take_piece(self, piece: Piece, at: float, node: str, pod: str = "") -> list[Saying]:
+    def take_piece(self, piece: Piece, at: float, node: str, pod: str = "") -> list[Notice]:
         """A rank said that it began, or how it ended; `pod` is the uid of its pod."""
         assert piece.rank is not None
         if pod in self.earlier:

@@ -25,7 +25,7 @@ from rankdeck_agent.kubernetes.container_log import (
     UNKNOWN,
     ContainerLog,
     Follower,
-    Hearer,
+    LogReceiver,
     LogSource,
     forget,
     record,
@@ -34,8 +34,8 @@ from rankdeck_agent.kubernetes.job_state import (
     MOST_FOLLOWED,
     Clocks,
     JobState,
+    Notice,
     RankEnd,
-    Saying,
     holding,
     progress,
     verdict,
@@ -78,7 +78,7 @@ class Keeper:
         self._api = proxy.api
         self._state = JobState(target)
         self._notes: queue.SimpleQueue[Note] = queue.SimpleQueue()
-        self._takes: Mapping[str, Callable[..., list[Saying]]] = {
+        self._takes: Mapping[str, Callable[..., list[Notice]]] = {
             "job": self._state.take_job,
             "pod": self._state.take_pod,
             "event": self._state.take_event,
@@ -112,9 +112,9 @@ class Keeper:
         try:
             self._create()
         except ApiError as error:
-            self._say(Saying(f"Kubernetes does not take the job: {refusal(error)}"))
+            self._say(Notice(f"Kubernetes does not take the job: {refusal(error)}"))
             if isinstance(error, objects.UnsureError):
-                self._say(Saying(objects.may_be_there(self._target)))
+                self._say(Notice(objects.may_be_there(self._target)))
             self._stop()
             return 1
         self._look()
@@ -131,7 +131,7 @@ class Keeper:
         if self._claim_reader is not None:
             self._claim_reader.stop()
 
-    def _take_term(self) -> list[Saying]:
+    def _take_term(self) -> list[Notice]:
         self._asked = True
         return []
 
@@ -179,7 +179,7 @@ class Keeper:
         try:
             kind = kueue(self._api)
         except ApiError as error:
-            self._say(Saying(f"the queue cannot be asked: {refusal(error)}"))
+            self._say(Notice(f"the queue cannot be asked: {refusal(error)}"))
             return
         if kind is not None:
             selector = {"labelSelector": f"kueue.x-k8s.io/job-uid={self._state.uid}"}
@@ -216,7 +216,7 @@ class Keeper:
             for rank in range(self._target.ranks):
                 forget(self._folder, rank)
         text = f"run {self._state.runs_before} was put aside by its queue: the ranks begin anew"
-        self._say(Saying(f"Kubernetes job {self._state.name}: {text}", alarm=False))
+        self._say(Notice(f"Kubernetes job {self._state.name}: {text}", alarm=False))
         tell(self._folder / "control", f"again {text}")
 
     def _next(self, limit: float) -> Optional[Note]:
@@ -233,18 +233,18 @@ class Keeper:
             if len(self._said) < _MOST_SAID:
                 self._say(saying)
 
-    def _take_trouble(self, what: str, found: Object, watch: Watch) -> list[Saying]:
+    def _take_trouble(self, what: str, found: Object, watch: Watch) -> list[Notice]:
         error = ApiError(**found)
         if what == "workload" and error.status in (403, 404):
             watch.close()  # no Kueue here, or nothing for us
             return []
         if what == "event" and error.status == 403:
             watch.close()
-            return [Saying("events may not be read here: why something waits may not be told")]
+            return [Notice("events may not be read here: why something waits may not be told")]
         if error.status == 401:
             # kubectl reads its configuration when it starts: somebody may have logged in again.
             self._restart_proxy()
-        return [Saying(f"the {what}s cannot be watched: {refusal(error)}")]
+        return [Notice(f"the {what}s cannot be watched: {refusal(error)}")]
 
     def _restart_proxy(self) -> None:
         now = time.monotonic()
@@ -254,7 +254,7 @@ class Keeper:
         try:
             self._proxy.start()
         except ProxyError as error:
-            self._say(Saying(str(error)))
+            self._say(Notice(str(error)))
 
     # ---- followers
 
@@ -265,7 +265,7 @@ class Keeper:
             text = (
                 f"over {MOST_FOLLOWED} pods: only the first, the last and failed ones are followed"
             )
-            self._say(Saying(text))
+            self._say(Notice(text))
         now = time.monotonic()
         for (uid, _), follower in self._followers.items():
             if uid not in self._state.pods:
@@ -300,7 +300,7 @@ class Keeper:
             self._folder,
             f"{pod.uid}.{box.id}",
             self._state.ranks_of(pod),
-            Hearer(partial(self._pass_on, self._name_in_log(pod)), partial(self._heard, pod)),
+            LogReceiver(partial(self._pass_on, self._name_in_log(pod)), partial(self._heard, pod)),
             self._target.form,
         )
         pause = _SLOW if self._target.wanted > _MANY else 0.0
@@ -320,8 +320,8 @@ class Keeper:
                 self._state.began[rank] = pod.node
                 record(self._folder, rank, "started", pod.node, at)
 
-    def _take_complaint(self, text: str) -> list[Saying]:
-        return [Saying(text)]
+    def _take_complaint(self, text: str) -> list[Notice]:
+        return [Notice(text)]
 
     def _complain(self, text: str) -> None:
         """A log cannot be read or kept; called in the thread of a follower."""
@@ -377,11 +377,11 @@ class Keeper:
             return self._end()
         self._record_silent()
         made = verdict(self._state.view())
-        self._say(Saying(made.text, alarm=False))
+        self._say(Notice(made.text, alarm=False))
         still = holding(self._state.pods.values())
         more = (f"{self._state.outcome.state or 'over'}, {still}",) if still else ()
         for doubt in (*made.doubts, *more):
-            self._say(Saying(f"Kubernetes job {self._state.name}: {doubt}"))
+            self._say(Notice(f"Kubernetes job {self._state.name}: {doubt}"))
         return made.code
 
     def _drain(self) -> None:
@@ -403,7 +403,7 @@ class Keeper:
             reader.read(missing, self._take_told)
         except (ClaimError, OSError) as error:
             text = f"volume claim {reader.claim} cannot be read, lines may be missing here: {error}"
-            self._say(Saying(text))
+            self._say(Notice(text))
 
     def _take_told(self, told: Told) -> None:
         """The claim has that a rank began, or how it ended."""
@@ -429,7 +429,7 @@ class Keeper:
         while not ending.step(self._grace(), quiet=not self._state.pods):
             self._turn()
         if ending.left:
-            self._say(Saying("not gone: " + "; ".join(ending.left[:20])))
+            self._say(Notice("not gone: " + "; ".join(ending.left[:20])))
         else:
             (self._folder / objects.GONE).touch(mode=0o600)
             self._tell("nothing of it is left")
@@ -478,7 +478,7 @@ class Keeper:
         """A line of the launcher's output about the job."""
         self._write(1, f"Kubernetes job {self._state.name}: {plain(text, 1000)}\n".encode())
 
-    def _say(self, saying: Saying) -> None:
+    def _say(self, saying: Notice) -> None:
         """Say it, once; an alarm on the launcher's stderr, and among the job's troubles."""
         text = plain(saying.text, 1000)
         if text in self._said:

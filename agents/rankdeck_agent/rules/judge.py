@@ -1,15 +1,26 @@
-"""Judges the health of a node from what it sent; pure."""
+"""Judges the health of a node from what it sent, by the thresholds of the table: enter, hold, clear, linger, windows. Pure."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Optional
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Callable, Optional
 
-from rankdeck_agent.rules.derive import derive
-from rankdeck_agent.rules.engine import step
+from rankdeck_agent.rules.derive import Derived, derive
 from rankdeck_agent.rules.explain import cover, is_event
-from rankdeck_agent.rules.facts import Facts, Memory, limits, remember, split
+from rankdeck_agent.rules.facts import (
+    Facts,
+    Growth,
+    Key,
+    Memory,
+    Number,
+    RuleMark,
+    Table,
+    limits,
+    remember,
+    split,
+)
 from rankdeck_agent.rules.levels import Health, Level, Reason
-from rankdeck_agent.rules.table import CHECKS, IDLE_CHECKS
+from rankdeck_agent.rules.table import BY_METRIC, CHECKS, IDLE_CHECKS, Rule
 from rankdeck_agent.rules.units import duration
 
 REASONS = 64
@@ -144,3 +155,289 @@ def _worst_each(reasons: Sequence[Reason]) -> tuple[Reason, ...]:
 def _worst_first(reason: Reason) -> tuple[int, str, str]:
     """Sorted so that the order in which metrics came makes no difference."""
     return -reason.level, reason.check, reason.device
+
+
+# ---- thresholds
+
+
+BUCKETS = 24
+"""Parts of a window that growth is kept in: it forgets a twenty-fourth at a time."""
+
+_COUNTED = tuple(
+    (metric, tuple(each for each in rows if each[1].window))
+    for metric, rows in BY_METRIC.items()
+    if any(rule.window for _, rule in rows)
+)
+
+
+@dataclass(frozen=True)
+class _Gauge:
+    """The rows that compare a metric itself, and between which numbers none of them can hold."""
+
+    rows: tuple[tuple[int, Rule], ...]
+    floor: float
+    """Below this no row holds that looks upwards."""
+    ceiling: float
+    """Above this no row holds that looks downwards."""
+    shared: Optional[Rule] = None
+    """The only row, where it judges a share of another metric."""
+
+
+def _gauge(rows: tuple[tuple[int, Rule], ...]) -> _Gauge:
+    up = [min(rule.enter, rule.clear) for _, rule in rows if not rule.below]
+    down = [max(rule.enter, rule.clear) for _, rule in rows if rule.below]
+    return _Gauge(
+        rows,
+        min(up, default=float("inf")),
+        max(down, default=float("-inf")),
+        next((rule for _, rule in rows if rule.over), None),
+    )
+
+
+_GAUGES: Mapping[str, _Gauge] = {
+    metric: _gauge(plain)
+    for metric, rows in BY_METRIC.items()
+    if (plain := tuple(each for each in rows if not each[1].window))
+}
+
+
+@dataclass(frozen=True)
+class Stepped:
+    """What the rules say of a node, and what they remember of it."""
+
+    reasons: Sequence[Reason]
+    marks: Mapping[Key, RuleMark]
+    last: Table
+    grown: Mapping[Key, Growth]
+    calm: Table
+
+
+def step(facts: Facts, derived: Derived, memory: Memory) -> Stepped:
+    """The reasons of the rules; marks, newest readings and growth to remember."""
+    last, grown = _grown(facts, memory)
+    marks, calm = _gauged(facts, derived, memory)
+    if grown or memory.marks:
+        totals = {key: sum(n for _, n in growth) for key, growth in grown.items()}
+        marks.update(_counted(totals, memory.marks, facts.now))
+    reasons = [_reason(key, mark) for key, mark in marks.items() if mark.fired]
+    return Stepped(reasons, marks, last, grown, calm)
+
+
+def _gauged(facts: Facts, derived: Derived, memory: Memory) -> tuple[dict[Key, RuleMark], Table]:
+    """Marks of the rules that compare a number itself; the metrics of which no row can hold."""
+    marks: dict[Key, RuleMark] = {}
+    calm: dict[str, Mapping[str, Number]] = {}
+    before = memory.marks
+    marked = {RULE_OF[row].metric for row, _ in before}
+    for metric in dict.fromkeys((*facts.values, *derived.values)):
+        gauge = _GAUGES.get(metric)
+        numbers = facts.values.get(metric) or derived.values.get(metric)
+        if gauge is None or not numbers:
+            continue
+        # The same table as the last time: nothing new came.
+        quiet = memory.calm.get(metric) is numbers or _quiet(gauge, numbers, facts)
+        if quiet and not gauge.shared:
+            calm[metric] = numbers
+        if quiet:
+            # Where nothing can hold, only what was marked before has to be looked at.
+            numbers = _among(gauge, numbers, before) if metric in marked else None
+        if numbers:
+            marks.update(_marked(gauge, numbers, facts, derived, before))
+    if before:
+        marks.update(_lingering(facts, derived, before, marks))
+    return marks, calm
+
+
+def _marked(
+    gauge: _Gauge,
+    numbers: Mapping[str, Number],
+    facts: Facts,
+    derived: Derived,
+    before: Mapping[Key, RuleMark],
+) -> Iterator[tuple[Key, RuleMark]]:
+    """Marks of the rows of one metric."""
+    for row, rule in gauge.rows:
+        for device, number in numbers.items():
+            shown = _shown(rule, facts, device, number)
+            tell = partial(_tell, rule, facts, derived, device)
+            mark = _next(rule, shown, tell, before.get((row, device)), facts.now)
+            if mark:
+                yield (row, device), mark
+
+
+def _quiet(gauge: _Gauge, numbers: Mapping[str, Number], facts: Facts) -> bool:
+    """Whether no row can hold for any device: cheaper than to ask each of them."""
+    low, high = min(numbers.values()), max(numbers.values())
+    if gauge.shared is None:
+        return high < gauge.floor and low > gauge.ceiling
+    by = facts.values.get(gauge.shared.over)
+    if not by or (gauge.shared.only and _excluded(gauge.shared.only, facts)):
+        return True
+    least = min(by.values())
+    if low < 0 or least <= 0:
+        return False
+    return high / least < gauge.floor and low / max(by.values()) > gauge.ceiling
+
+
+def _excluded(only: tuple[str, float, float], facts: Facts) -> bool:
+    """Whether no device is in the state in which the row judges."""
+    metric, least, most = only
+    others = facts.values.get(metric)
+    if not others or (facts.busy and not least):
+        return True
+    return max(others.values()) < least or min(others.values()) > most
+
+
+def _counted(
+    totals: Mapping[Key, Number], before: Mapping[Key, RuleMark], now: float
+) -> dict[Key, RuleMark]:
+    """Marks of the rules that count growth in a window."""
+    marks: dict[Key, RuleMark] = {}
+    for key in (
+        *totals,
+        *(k for k in before if RULE_OF[k[0]].window and k not in totals),
+    ):
+        rule = RULE_OF[key[0]]
+        tell = partial(rule.say, key[1])
+        mark = _next(rule, totals.get(key, 0), tell, before.get(key), now)
+        if mark:
+            marks[key] = mark
+    return marks
+
+
+def _among(
+    gauge: _Gauge, numbers: Mapping[str, Number], before: Mapping[Key, RuleMark]
+) -> Mapping[str, Number]:
+    """The devices for which some row is marked."""
+    rows = {row for row, _ in gauge.rows}
+    marked = {device for row, device in before if row in rows}
+    return {device: n for device, n in numbers.items() if device in marked}
+
+
+def _lingering(
+    facts: Facts,
+    derived: Derived,
+    before: Mapping[Key, RuleMark],
+    marks: Mapping[Key, RuleMark],
+) -> dict[Key, RuleMark]:
+    """Marks of devices that are no longer named: a derived number that is gone has ended."""
+    kept: dict[Key, RuleMark] = {}
+    for (row, device), mark in before.items():
+        rule = RULE_OF[row]
+        if rule.window or not mark.fired or (row, device) in marks:
+            continue
+        numbers = facts.values.get(rule.metric) or derived.values.get(rule.metric) or {}
+        if device not in numbers and facts.now - mark.held < rule.linger:
+            kept[row, device] = mark
+    return kept
+
+
+RULE_OF = {row: rule for rows in BY_METRIC.values() for row, rule in rows}
+
+
+def _reason(key: Key, mark: RuleMark) -> Reason:
+    rule = RULE_OF[key[0]]
+    return Reason(rule.check, rule.level, mark.text, key[1], mark.began)
+
+
+def _shown(rule: Rule, facts: Facts, device: str, number: Number) -> Optional[float]:
+    """The number to compare: itself, or its share of another metric; None: not to be judged now."""
+    if rule.only is not None:
+        metric, least, most = rule.only
+        other = facts.values.get(metric, {}).get(device)
+        if other is None or not least <= other <= most or (facts.busy and not least):
+            return None
+    if not rule.over:
+        return number
+    by = facts.values.get(rule.over, {}).get(device)
+    return number / by if by else None
+
+
+def _tell(rule: Rule, facts: Facts, derived: Derived, device: str, shown: Number) -> str:
+    """The sentence, with words beside the number: those derived with it, or `17 of 18`."""
+    if not rule.over:
+        note = derived.notes.get((rule.metric, device), "")
+    else:
+        part, whole = (
+            facts.values.get(name, {}).get(device, 0) for name in (rule.metric, rule.over)
+        )
+        note = f"{part:g} of {whole:g}"
+    return rule.say(device, shown, note)
+
+
+def _next(
+    rule: Rule,
+    number: Optional[float],
+    tell: Callable[[Number], str],
+    mark: Optional[RuleMark],
+    now: float,
+) -> Optional[RuleMark]:
+    """The mark of one rule and device after this reading."""
+    before = mark is not None and mark.fired
+    if number is not None and rule.holds(number, before):
+        began = mark.began if mark else now
+        on = before or now - began >= rule.hold
+        return RuleMark(began, now, on, tell(number) if on else "")
+    if mark and before and now - mark.held < rule.linger:
+        return mark
+    return None
+
+
+# ---- windows
+
+
+def _grown(facts: Facts, memory: Memory) -> tuple[Table, Mapping[Key, Growth]]:
+    """The newest readings of counters, and how much they grew within their windows."""
+    last: dict[str, Mapping[str, Number]] = {}
+    grown = dict(memory.grown) if memory.grown else {}
+    for metric, rows in _COUNTED:
+        before = memory.last.get(metric)
+        numbers = facts.values.get(metric, before)
+        if numbers is None:
+            continue
+        last[metric] = numbers
+        # Equal readings are by far the commonest, and one comparison for all devices.
+        if before is not None and before is not numbers and before != numbers:
+            for each in rows:
+                _count(each, before, numbers, facts, grown)
+    return last, _fresh(grown, facts.now) if grown else grown
+
+
+def _fresh(grown: Mapping[Key, Growth], now: float) -> dict[Key, Growth]:
+    """Without what is older than its window."""
+    kept: dict[Key, Growth] = {}
+    for key, growth in grown.items():
+        window = RULE_OF[key[0]].window
+        fresh = tuple(one for one in growth if now - one[0] <= window)
+        if fresh:
+            kept[key] = fresh
+    return kept
+
+
+def _count(
+    each: tuple[int, Rule],
+    before: Mapping[str, Number],
+    numbers: Mapping[str, Number],
+    facts: Facts,
+    grown: dict[Key, Growth],
+) -> None:
+    """Put what grew since the last reading into the buckets."""
+    row, rule = each
+    if rule.grace and facts.uptime is not None and facts.uptime < rule.grace:
+        return
+    for device, number in numbers.items():
+        old = before.get(device)
+        if old is None:
+            continue
+        more = old - number if rule.falls else number - old
+        if more > 0:
+            grown[row, device] = _bucketed(
+                grown.get((row, device), ()), facts.now, more, rule.window / BUCKETS
+            )
+
+
+def _bucketed(growth: Growth, now: float, more: Number, width: float) -> Growth:
+    if growth and now - growth[-1][0] < width:
+        at, number = growth[-1]
+        return (*growth[:-1], (at, number + more))
+    return (*growth, (now, more))

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Optional
 
-from rankdeck_agent.rules.engine import RULE_OF
 from rankdeck_agent.rules.explain import Covered
 from rankdeck_agent.rules.facts import KINDS, Facts, Growth, Key, Memory, kind_of
+from rankdeck_agent.rules.judge import RULE_OF
 from rankdeck_agent.rules.levels import Expected, Health, Level, Reason, Sentence
 from rankdeck_agent.rules.summary import SUMMARY, differs
 from rankdeck_agent.rules.table import CHECKS, RULES, Rule

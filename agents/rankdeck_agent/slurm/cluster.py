@@ -17,7 +17,7 @@ from rankdeck_agent.slurm import claim
 from rankdeck_agent.slurm.commands import (
     QUEUE_CALLS,
     Budget,
-    Rhythm,
+    QueueTimer,
     Slurm,
     calls_a_minute,
     cluster_period,
@@ -277,7 +277,7 @@ class ClusterPoll:
     def __init__(self) -> None:
         self._touched: Optional[float] = None
         self._wanted_at = float("-inf")
-        self._rhythms = {name: Rhythm() for name in QUESTIONS}
+        self._rhythms = {name: QueueTimer() for name in QUESTIONS}
         self.path = ""
         """The PATH on which Slurm's commands are, as who asks says."""
         self.most = calls_a_minute({})

@@ -156,7 +156,7 @@ class Budget:
         self._spent.extend([now] * calls)
 
 
-class Rhythm:
+class QueueTimer:
     """When to look at the queue next: soon after something happened, else every `PERIOD`, later after failures."""
 
     def __init__(self, pause: float = PERIOD) -> None:

@@ -17,8 +17,8 @@ from rankdeck_agent.slurm.commands import (
     LIMIT,
     QUEUE_CALLS,
     Budget,
+    QueueTimer,
     Reply,
-    Rhythm,
     Slurm,
     calls_a_minute,
     period,
@@ -62,7 +62,7 @@ class Keeper:
         self._unsubmitted: dict[str, tuple[RunFolder, float]] = {}
         """Jobs of which it is not known whether Slurm took them, and since when (monotonic)."""
         self._open_jobs = claim.OpenJobs()
-        self._budget, self._rhythm = Budget(), Rhythm()
+        self._budget, self._rhythm = Budget(), QueueTimer()
         self._cluster = ClusterPoll()
         self._most = calls_a_minute({})
         self._placed = float("-inf")

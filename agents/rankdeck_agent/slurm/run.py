@@ -280,7 +280,7 @@ _MARKS_SELDOM, _LOG_SELDOM = 7.0, 16.0
 """Seconds between two looks, at most: at the marks of a job, at a log."""
 
 
-class Pace:
+class LookTimer:
     """When to look again: soon where something is new, else after a sixth of the silence, `most` seconds at most."""
 
     __slots__ = ("_due", "_heard", "_most")
@@ -304,7 +304,7 @@ class _Log:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.size = _indexed(path)
-        self.pace = Pace(_LOG_SELDOM)
+        self.pace = LookTimer(_LOG_SELDOM)
 
 
 class Growth:
@@ -387,7 +387,7 @@ class Run:
         self._failures = 0
         self._read: set[str] = set()
         """Names of a cancel that are done with."""
-        self._pace = Pace(_MARKS_SELDOM)
+        self._pace = LookTimer(_MARKS_SELDOM)
         self._news = False
         """Whether Slurm or a cancel has told something new since the last look."""
 

@@ -28,7 +28,7 @@ from rankdeck.model.health import Ack, Level, Reason, by_cause, seconds_of
 from rankdeck.model.job import Job, State
 from rankdeck.model.schedulers import DeviceCount
 from rankdeck.model.text import clean
-from rankdeck.rules.expectations import Learnt, Seen, learn
+from rankdeck.rules.expectations import LearntExpectations, Seen, learn
 from rankdeck.session import Session
 from rankdeck.state.fleet import Fleet, Switches
 from rankdeck.state.history import History
@@ -414,7 +414,7 @@ def _seen(node: NodeState) -> Seen:
     return Seen(node.name, inventory, dict(node.values), node.simulated)
 
 
-def _say_learnt(learnt: Learnt, options: argparse.Namespace) -> None:
+def _say_learnt(learnt: LearntExpectations, options: argparse.Namespace) -> None:
     file = ""
     if options.write is not None:
         path = Path(options.write or choose.cluster(options.cluster).file)

@@ -109,7 +109,7 @@ def ordered(
         return tuple(
             sorted(
                 ranks,
-                key=lambda o: (oddness(o, latest, known.get(o.rank)), o.rank),
+                key=lambda o: (attention_order(o, latest, known.get(o.rank)), o.rank),
             )
         )
     if order == "slowest":
@@ -117,7 +117,7 @@ def ordered(
     return tuple(sorted(ranks, key=lambda one: one.rank))
 
 
-def oddness(one: RankState, latest: float, status: RankStatus | None = None) -> int:
+def attention_order(one: RankState, latest: float, status: RankStatus | None = None) -> int:
     """The smaller, the more a rank wants to be looked at; all that are well are alike."""
     if status is RankStatus.VICTIM:
         return _USUAL

@@ -26,14 +26,14 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Learnt:
+class LearntExpectations:
     """Entries for `expect:`, and what is to be known about them, key by key."""
 
     values: Mapping[str, Value]
     notes: Mapping[str, str]
 
 
-def learn(nodes: Sequence[Seen]) -> Learnt:
+def learn(nodes: Sequence[Seen]) -> LearntExpectations:
     """What most nodes have in common; nothing is expected where they differ too much."""
     values: dict[str, Value] = {}
     notes: dict[str, str] = {}
@@ -49,7 +49,7 @@ def learn(nodes: Sequence[Seen]) -> Learnt:
         odd = [name for name, other in told.items() if other != value]
         if odd:
             notes[key] = f"not so on {fold(odd)}"
-    return Learnt(values, notes)
+    return LearntExpectations(values, notes)
 
 
 def _of(key: str, of: Callable[[Seen], Value], node: Seen) -> Value:

@@ -107,7 +107,7 @@ def merged(health: Health, view: "KubernetesNode | None", *, heard: bool, tried:
     """
     if view is None:
         return health
-    told = opinions(view, heard=heard)
+    told = kubernetes_reasons(view, heard=heard)
     if heard or tried:
         still = () if heard or not _is_ready(view) else (_still_ready(),)
         kept = (*health.reasons, *still, *told)
@@ -117,7 +117,7 @@ def merged(health: Health, view: "KubernetesNode | None", *, heard: bool, tried:
     return Health(worst_of(ordered), ordered, health.evaluated, health.checks, health.limits)
 
 
-def opinions(view: "KubernetesNode", *, heard: bool) -> tuple[Reason, ...]:
+def kubernetes_reasons(view: "KubernetesNode", *, heard: bool) -> tuple[Reason, ...]:
     """Why Kubernetes does not call the node well."""
     if view.gone:
         text = "Kubernetes has no such node any more · it was removed from the cluster"

@@ -360,7 +360,10 @@ class Fleet:
         while self._changed and (len(judged) < LEAST or time.perf_counter() < until):
             name = next(iter(self._changed))
             del self._changed[name]
-            self._judge(self._nodes[name], wall)
+            state = self._nodes[name]
+            state.judge()
+            (self._moving.add if state.moves else self._moving.discard)(name)
+            self._note_reasons(state, wall)
             judged.add(name)
         self._go_round(until)
         self._tell(judged)
@@ -425,12 +428,9 @@ class Fleet:
         self._round = iter(tuple(self._nodes.values()))
         return next(self._round, None)
 
-    def _judge(self, state: NodeState, wall: float) -> None:
-        """Judge, and log which reasons came and went."""
-        state.judge()
-        name = state.name
-        (self._moving.add if state.moves else self._moving.discard)(name)
-        reasons = state.health.reasons
+    def _note_reasons(self, state: NodeState, wall: float) -> None:
+        """Log which reasons came and went."""
+        name, reasons = state.name, state.health.reasons
         before = self._reasons.get(name, self.event_log.stood(name))
         known = state.was_heard or state.kubernetes is not None or state.slurm is not None
         if reasons is before or (not reasons and not before) or not known:

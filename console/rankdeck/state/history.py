@@ -172,7 +172,7 @@ Complain = Callable[[str, str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class WrittenJob:
     """One row as last written. `job` is None if it was removed or is invalid."""
 
     number: int
@@ -239,14 +239,14 @@ def newest(
             yield job
 
 
-def since(database: sqlite3.Connection, number: int, complain: Complain) -> tuple[Turn, ...]:
+def since(database: sqlite3.Connection, number: int, complain: Complain) -> tuple[WrittenJob, ...]:
     """Every row written after this turn, in the order of writing."""
     query = (
         f"SELECT turn.number, turn.job, job.cluster, {_COLUMNS} FROM turn"
         " LEFT JOIN job ON job.id = turn.job WHERE turn.number > ? ORDER BY turn.number"
     )
     return tuple(
-        Turn(turn, name, cluster or "", _job(row, complain) if cluster else None)
+        WrittenJob(turn, name, cluster or "", _job(row, complain) if cluster else None)
         for turn, name, cluster, *row in database.execute(query, (number,)).fetchall()
     )
 
@@ -532,7 +532,7 @@ class History:
         query = "SELECT id FROM job WHERE cluster = ? ORDER BY created DESC LIMIT ?"
         return tuple(name for (name,) in self._store.rows(query, cluster, most))
 
-    def news(self, cluster: str) -> tuple[Turn, ...]:
+    def news(self, cluster: str) -> tuple[WrittenJob, ...]:
         """What other consoles wrote of this cluster's jobs since the last call, each job once.
 
         Costs one query of some microseconds while nobody writes.

@@ -18,7 +18,7 @@ from rankdeck.rules.job_news import (
 )
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.fleet_history import PICTURED
-from rankdeck.state.history import History, Turn
+from rankdeck.state.history import History, WrittenJob
 from rankdeck.state.jobs import Jobs
 from rankdeck.state.node import NodeState
 from rankdeck.state.node_history import SharedEventLog
@@ -90,7 +90,7 @@ class JobRecorder:
         """Delete a job from the history."""
         self._history.forget(job_id)
 
-    def news(self) -> tuple[Turn, ...]:
+    def news(self) -> tuple[WrittenJob, ...]:
         """What other consoles wrote of the jobs of this cluster since the last call."""
         return self._history.news(self._cluster)
 

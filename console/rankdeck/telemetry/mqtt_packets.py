@@ -57,15 +57,23 @@ class Connect(NamedTuple):
     will: Publish | None
 
 
-class Framer:
-    """Cuts a stream of bytes into packets no longer than `limit`."""
+CONNECT_BYTE = bytes((PacketKind.CONNECT << 4,))
+"""With this every connection of MQTT begins."""
 
-    def __init__(self, limit: int) -> None:
+
+class Framer:
+    """Cuts a stream of bytes into packets no longer than `limit`; the stream must begin with `first`."""
+
+    def __init__(self, limit: int, first: bytes = b"") -> None:
         self.limit = limit
+        self._first = first
         self._rest = b""
 
     def feed(self, data: bytes) -> Iterator[tuple[int, bytes]]:
         """First byte and body of every packet that is complete now; raises MalformedError."""
+        if not data.startswith(self._first):
+            raise MalformedError("the first bytes are not MQTT")
+        self._first = b""
         buffer = self._rest + data if self._rest else data
         self._rest = b""
         start, end = 0, len(buffer)

@@ -72,13 +72,12 @@ class Connection(asyncio.Protocol):
         self._hub = hub
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport
-        self._framer = mqtt_packets.Framer(LOGIN_PACKET_LIMIT)
+        self._framer = mqtt_packets.Framer(LOGIN_PACKET_LIMIT, mqtt_packets.CONNECT_BYTE)
         self._heard = self._loop.time()
         self._patience = LOGIN_LIMIT
         self._will: Publish | None = None
         self._burst = self._turn = 0
         """Packets in this turn of the hub."""
-        self._begun = False
         self._denied = False
 
     # ---- the connection
@@ -95,37 +94,29 @@ class Connection(asyncio.Protocol):
 
     def read(self) -> bool:
         """Take what has come in; whether it was anything."""
-        if self._transport.is_closing():
-            self._hub.listen(self, on=False)
-            return False
         try:
-            data = os.read(self.fd, CHUNK)
+            data = b"" if self._transport.is_closing() else os.read(self.fd, CHUNK)
         except BlockingIOError:
             return False
         except OSError:
             self._transport.abort()
             return False
-        if data:
-            self._take(data)
-        else:
+        if not data:
+            self._hub.listen(self, on=False)
             self._transport.close()
-        return bool(data)
-
-    def _take(self, data: bytes) -> None:
+            return False
         self._heard = self._loop.time()
         try:
-            if not self._begun and data[0] != PacketKind.CONNECT << 4:
-                raise MalformedError("the first bytes are not MQTT")
-            self._begun = True
             for first, body in self._framer.feed(data):
                 self._handle(first, body)
                 if self._transport.is_closing():
-                    return
+                    break
         except mqtt_packets.VersionError as error:
             self._refuse(Refusal.VERSION, str(error))
         except MalformedError as error:
             log.warning("broker: closed a connection: %s", error, extra={"source": self._name})
             self.close()
+        return True
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._hub.listen(self, on=False)

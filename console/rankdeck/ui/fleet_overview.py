@@ -15,7 +15,7 @@ from rankdeck.state.fleet import Fleet, NodeState
 from rankdeck.state.fleet_history import FleetPicture, Past
 from rankdeck.ui import formatting
 from rankdeck.ui.themes import Glyphs
-from rankdeck.ui.widgets.canvas import Run, Runs, chart, fit, fitted, skyline, sparkline
+from rankdeck.ui.widgets.canvas import Run, Runs, chart, chart_line, fit, fitted, sparkline
 
 _NAME, _MOST_NAME = 10, 20
 _TREND, _MOST_TREND = 30, 80
@@ -181,8 +181,8 @@ def _drawn(scene: Overview, trend: Trend, grid: _Grid, glyphs: Glyphs) -> list[R
     lines: list[Runs] = [_title(trend, whole, wide)]
     if len(rows) > 1:
         *above, last = chart(whole, wide, grid.high, glyphs, trend.top)
-        lines += [[*skyline(line, glyphs), (" " * (_NUMBER + 3), "text")] for line in above]
-        lines.append(_numbered(skyline(last, glyphs), trend, whole, "title"))
+        lines += [[*chart_line(line, glyphs), (" " * (_NUMBER + 3), "text")] for line in above]
+        lines.append(_numbered(chart_line(last, glyphs), trend, whole, "title"))
     if len(rows) > 1 and not grid.each:
         return lines
     top = trend.top or max((v for row in rows for v in row if v is not None), default=0.0)

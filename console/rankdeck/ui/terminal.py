@@ -52,7 +52,7 @@ class Dismissed(Message):
         """Nobody looks any more, or asked twice."""
 
 
-class Outlet:
+class TerminalOutput:
     """What Textual writes to: after the first error everything goes nowhere."""
 
     def __init__(self, file: TextIO) -> None:
@@ -123,7 +123,7 @@ class TerminalDriver(LinuxDriver):
 
     def __init__(self, app: App[Any], **options: Any) -> None:  # noqa: ANN401 - Textual's own
         super().__init__(app, **options)  # pyright: ignore[reportUnknownMemberType]
-        self._outlet = Outlet(self._file)  # pyright: ignore[reportArgumentType]
+        self._outlet = TerminalOutput(self._file)  # pyright: ignore[reportArgumentType]
         self._file = self._outlet
         self._parent = os.getppid()
         self._asked = 0

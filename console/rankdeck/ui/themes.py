@@ -26,7 +26,7 @@ BASIC = ("dim", "bad", "ok", "warn", "accent", "key", "accent", "text")
 
 
 @dataclass(frozen=True, slots=True)
-class Pen:
+class TextStyle:
     """What the codes up to here have switched on; colours are `3` or `#00ff00`, "" for none."""
 
     attributes: str = ""
@@ -40,7 +40,7 @@ class Pen:
         return f"{PREFIX}{self.attributes}/{self.fore}/{self.back}"
 
 
-_PLAIN = Pen()
+_PLAIN = TextStyle()
 
 
 def painted(text: str, role: str) -> list[tuple[str, str]]:
@@ -62,14 +62,14 @@ def painted(text: str, role: str) -> list[tuple[str, str]]:
     return runs
 
 
-def _after(pen: Pen, codes: str) -> Pen:
+def _after(pen: TextStyle, codes: str) -> TextStyle:
     numbers = iter([int(code or 0) for code in re.split("[;:]", codes[:60])])
     for number in numbers:
         pen = _with(pen, number, numbers)
     return pen
 
 
-def _with(pen: Pen, number: int, rest: Iterator[int]) -> Pen:
+def _with(pen: TextStyle, number: int, rest: Iterator[int]) -> TextStyle:
     if number == 0:
         return _PLAIN
     if letter := _ATTRIBUTES.get(number):

@@ -16,7 +16,7 @@ from rankdeck_agent.job.logs import DiskFullError, Space, Stream, pipe_stream
 
 from .conftest import Node, until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 LINES = 20_000
 WRITES = f"import sys\nfor n in range({LINES}): sys.stdout.write(f'line {{n:060d}}\\n')"
 NO_SPACE, SPACE = "no space left", "there is space again"

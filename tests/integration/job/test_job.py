@@ -458,7 +458,7 @@ def test_ssh_gets_its_pipes_back_while_the_job_runs(node, job):
     node.jobs.add(job)
     process = node.popen("run")
     process.communicate(
-        json.dumps(plan).encode(), timeout=60
+        json.dumps(plan).encode(), timeout=300
     )  # ends only when no one holds the pipes
     assert not node.events(job, "closed")
 

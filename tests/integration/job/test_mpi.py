@@ -11,7 +11,7 @@ from tests.integration.job.conftest import until
 
 from rankdeck_agent import wire
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(150)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 OPENMPI5 = str(Path(sys.executable).with_name("mpirun"))
 OPENMPI4 = "/usr/bin/mpirun"

@@ -91,7 +91,7 @@ class Kept:
             [sys.executable, "-m", "rankdeck_agent", *words],
             env=self.environment,
             capture_output=True,
-            timeout=60,
+            timeout=300,
             check=False,
         )
         return json.loads(done.stdout or done.stderr)

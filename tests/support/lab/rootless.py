@@ -38,7 +38,7 @@ def missing() -> str:
         ["unshare", "-U", "-r", "-n", "-u", "-m", "-p", "-f", "--mount-proc", "true"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     return f"the lab needs user namespaces: {attempt.stderr.strip()}" if attempt.returncode else ""
@@ -278,7 +278,7 @@ class Lab:
             self._on_head(argv),
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=300,
             check=check,
             env=self._environment,
         )

@@ -42,10 +42,11 @@ def agent(tmp_path):
 
 def run(*argv, stdin=b""):
     return subprocess.run(
-        list(map(str, argv)), input=stdin, capture_output=True, timeout=30, check=False
+        list(map(str, argv)), input=stdin, capture_output=True, timeout=300, check=False
     )
 
 
+@pytest.mark.long
 def test_the_same_sources_give_the_same_bytes_in_another_process():
     done = run(sys.executable, "-c", CODE, ROOT / "console", ROOT / "agents")
 
@@ -69,6 +70,7 @@ def test_the_bundle_tells_its_version_on_the_oldest_python(agent):
     assert b"Python 3.9." in done.stdout
 
 
+@pytest.mark.long
 def test_the_bundle_reads_this_machine_on_the_oldest_python(agent):
     done = run(oldest(), "-I", agent, "sample", "--json")
 

@@ -75,6 +75,7 @@ def test_the_time_limit_ends_it_with_all_that_it_started() -> None:
     assert running(mark) == []
 
 
+@pytest.mark.long
 def test_a_console_that_is_gone_leaves_nothing_behind() -> None:
     mark = f"40.{time.time_ns() % 10**9:09}"
     process = begin(f"trap '' TERM; echo up; (setsid sleep {mark} &); sleep {mark}; sleep {mark}")
@@ -119,7 +120,7 @@ def test_a_question_that_is_none_is_refused(asked: bytes) -> None:
         input=asked,
         capture_output=True,
         cwd=ROOT / "agents",
-        timeout=60,
+        timeout=300,
         check=False,
     )
 

@@ -14,7 +14,7 @@ def run(root, *more):
         [sys.executable, "-m", "rankdeck_agent", "health", "--root", str(root), *more],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
         cwd=ROOT / "agents",
     )

@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rankdeck.model.cluster import Cluster, Node
@@ -104,7 +104,6 @@ READ = frozenset({"disk.used", "mem.used", "cpu.used", "gpu.temp", "rdma.up", "g
 xids = st.lists(st.sampled_from(["", "", "", "Xid 79: off the bus", "Xid 13: fault"]), max_size=25)
 
 
-@settings(max_examples=40)
 @given(beats, xids, st.sampled_from([1.0, 1.3, 7.0, 40.0]), st.sampled_from([0, 2]))
 def test_levels_are_the_same_from_full_samples_and_from_what_is_sent(many, happens, step, gpus):
     """Whatever the deadband leaves out: no crossing of a threshold is hidden, not for one reading."""

@@ -185,6 +185,7 @@ def test_the_drivers_own_list_says_how_many_there_should_be(machine, tmp_path, f
     assert len(reading.values["gpu.lost"]) == 8
 
 
+@pytest.mark.long
 def test_what_the_parts_of_a_gpu_did_is_told_where_it_can(gpus, machine):
     machine.say(
         "Gpm * 1", "Gpm 5 0", "gpm.1 * 97.5", "gpm.5 * 61.25", "gpm.10 * 40", "gpm.20 * 2048"
@@ -229,6 +230,7 @@ def test_before_hopper_bytes_over_nvlink_and_pcie_come_from_counters(gpus, machi
     assert "gpu.pcie_rx" in reading.absent(gpus.metrics)
 
 
+@pytest.mark.long
 def test_a_gpu_without_gpm_and_without_counters_of_bytes_is_not_asked_again(gpus):
     reading = until(gpus, lambda r: "gpu.mem_temp" in r.values)
 
@@ -256,6 +258,7 @@ def test_reserved_memory_is_neither_used_nor_free(gpus, machine):
     assert reading.values["gpu.mem_reserved"]["0"] == 512 << 20
 
 
+@pytest.mark.long
 def test_a_gpu_keeps_its_number_when_one_before_it_vanishes(gpus, machine):
     until(gpus, answered)
     # The driver counts seven now: from 3 on each has the index of the one before it.
@@ -390,6 +393,7 @@ def test_instances_of_a_divided_gpu_have_their_memory(gpus, machine):
     assert reading.failed == {}
 
 
+@pytest.mark.long
 def test_a_chip_without_memory_of_its_own_shows_the_machines(gpus, machine):
     machine.without("MemoryInfo")
     machine.say("Name * NVIDIA GB10")
@@ -416,6 +420,7 @@ def test_hostile_names_are_made_harmless(gpus, machine):
     assert all(text.isprintable() for text in reading.inventory.values())
 
 
+@pytest.mark.long
 def test_processes_are_told_on_demand_with_user_and_command(machine):
     machine.without("Processes")
     machine.say("Processes * 0", f"Processes 5 {os.getpid()} 1048576", "ProcessInstance 5 7")

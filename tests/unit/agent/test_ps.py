@@ -22,7 +22,7 @@ def agent(*words: str, stdin: dict | None = None) -> subprocess.CompletedProcess
         input=json.dumps(stdin) if stdin is not None else "",
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
 

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from rankdeck_agent.collectors import COLLECTORS
 from tests.unit.agent.machines import (
     HWMON,
@@ -21,7 +23,7 @@ def sample(*arguments):
     done = subprocess.run(
         [sys.executable, "-m", "rankdeck_agent", "sample", *map(str, arguments)],
         capture_output=True,
-        timeout=60,
+        timeout=300,
         check=False,
         cwd=ROOT / "agents",
     )
@@ -54,6 +56,7 @@ def test_every_metric_is_present_absent_failed_or_pending(tmp_path):
     assert "gpu.nvlinks" in taken["absent"]
 
 
+@pytest.mark.long
 def test_a_recorded_machine_is_not_mixed_with_this_one(tmp_path):
     root = copy_recorded(tmp_path)
 

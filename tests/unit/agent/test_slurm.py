@@ -15,8 +15,8 @@ from rankdeck_agent.slurm.commands import (
     QUEUE_CALLS,
     USUAL,
     Budget,
+    QueueTimer,
     Reply,
-    Rhythm,
     complaint,
     period,
     run,
@@ -32,7 +32,17 @@ from rankdeck_agent.slurm.rows import (
     shown_jobs,
     span,
 )
-from rankdeck_agent.slurm.run import BATCH, Mark, Marks, Pace, Run, Track, read, restored, write_id
+from rankdeck_agent.slurm.run import (
+    BATCH,
+    LookTimer,
+    Mark,
+    Marks,
+    Run,
+    Track,
+    read,
+    restored,
+    write_id,
+)
 from rankdeck_agent.slurm.submit import job_number
 from rankdeck_agent.slurm.verdict import FINAL, again, lost, places, read_words, verdict, waits_for
 
@@ -308,7 +318,7 @@ def test_no_minute_has_more_calls_than_the_budget() -> None:
 
 
 def test_slurm_is_asked_less_often_while_it_does_not_answer() -> None:
-    rhythm, asked = Rhythm(), list[float]()
+    rhythm, asked = QueueTimer(), list[float]()
     for now in range(3600):
         if rhythm.due(now):
             asked.append(now)
@@ -318,7 +328,7 @@ def test_slurm_is_asked_less_often_while_it_does_not_answer() -> None:
 
 
 def test_an_end_brings_the_next_look_forward() -> None:
-    rhythm = Rhythm()
+    rhythm = QueueTimer()
     rhythm.asked(0.0, well=True)
     rhythm.want(5.0)
 
@@ -403,7 +413,7 @@ def test_a_name_of_the_same_moment_as_the_last_one_is_seen(tmp_path) -> None:
 
 
 def test_what_is_silent_is_looked_at_after_a_share_of_its_silence() -> None:
-    pace, looks = Pace(5.0), []
+    pace, looks = LookTimer(5.0), []
     for now in range(120):
         if pace.due(now):
             looks.append(now)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankdeck_agent.job.folder import RunFolder
-from rankdeck_agent.kubernetes.container_log import ContainerLog, Hearer, record
+from rankdeck_agent.kubernetes.container_log import ContainerLog, LogReceiver, record
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def made(path: Path, ranks: int = 2) -> RunFolder:
 def log_of(folder: RunFolder, ranks=(0, 1), said=None, told=None, name="c1") -> ContainerLog:
     said, told = [] if said is None else said, [] if told is None else told
     return ContainerLog(
-        folder, name, ranks, Hearer(said.append, lambda p, at: told.append((p, at)))
+        folder, name, ranks, LogReceiver(said.append, lambda p, at: told.append((p, at)))
     )
 
 

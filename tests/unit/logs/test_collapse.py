@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -125,6 +126,7 @@ def hang() -> dict[int, RankLog]:
     return logs_of(texts)
 
 
+@pytest.mark.long
 def test_the_answer_of_a_hang_on_512_ranks_stands_on_top() -> None:
     rows = folded(whole(hang()))
 

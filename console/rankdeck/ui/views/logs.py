@@ -30,7 +30,7 @@ _ALL = 1 << 40
 
 
 @dataclass(frozen=True, slots=True)
-class Deep:
+class FetchedLog:
     """What was fetched of one stream, as a log."""
 
     log: RankLog
@@ -43,13 +43,13 @@ class Deep:
         return f"{self.part.stream}, {share:.0f}% of {formatting.size(self.part.end)}"
 
 
-async def fetch(output: OutputPort, place: LogPlace, size: int = PART) -> Deep:
+async def fetch(output: OutputPort, place: LogPlace, size: int = PART) -> FetchedLog:
     """Whole lines from about that place on; raises NodeError."""
     part = await output.read(place, size)
     log = RankLog(place.rank, keep=_ALL, keep_bytes=_ALL)
     for chunk in part.chunks:
         log.add(chunk)
-    return Deep(log, part)
+    return FetchedLog(log, part)
 
 
 def before(rank: int, stream: str, offset: int) -> tuple[LogPlace, int]:
@@ -73,7 +73,7 @@ class OneView:
     def __init__(self, scene: Scene, view: LogView) -> None:
         self._scene, self.view = scene, view
         self.rank: int | None = None
-        self.deep: Deep | None = None
+        self.deep: FetchedLog | None = None
         """A part of the log from the node, while one is shown instead of the newest lines."""
         self._opened = False
 

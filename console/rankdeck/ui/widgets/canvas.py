@@ -210,7 +210,7 @@ def _column(cells: int, steps: int, glyphs: Glyphs) -> str:
     return glyphs.spark[cells - 1] if cells > 0 else " "
 
 
-def skyline(line: str, glyphs: Glyphs) -> list[Run]:
+def chart_line(line: str, glyphs: Glyphs) -> list[Run]:
     """A line of a chart: where columns end is bright, what lies below is not."""
     return merge([(sign, "border" if sign == glyphs.below else "accent") for sign in line])
 
