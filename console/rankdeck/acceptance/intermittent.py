@@ -23,6 +23,7 @@ from rankdeck.acceptance.suspects import (
     again,
     far_slower,
     find_suspects,
+    nodes_of,
     path_of,
     steady,
 )
@@ -106,7 +107,9 @@ def _shaky(facts: Facts, path: Path) -> Verdict:
         f"{subject} between {facts.shown(worst)} and {facts.shown(facts.speeds[path])} in {len(runs)} runs: "
         f"{_UNSTEADY}"
     )
-    return Verdict(kind=Kind.PAIR, subject=subject, answer=Answer.UNSTEADY, sentence=text)
+    return Verdict(
+        kind=Kind.PAIR, subject=subject, answer=Answer.UNSTEADY, sentence=text, ends=nodes_of(path)
+    )
 
 
 def broken(facts: Facts, ends: Iterable[Verdict]) -> Broken:
@@ -158,7 +161,7 @@ def _broken_node(
 
 def _broken_path(facts: Facts, path: Path, failed: Sequence[Measurement]) -> Verdict:
     return Verdict(
-        kind=Kind.PAIR, subject=facts.named(path), answer=failure(failed),
+        kind=Kind.PAIR, subject=facts.named(path), answer=failure(failed), ends=nodes_of(path),
         sentence=f"{facts.named(path)} {FAILS[failure(failed)]} in {len(failed)} of {len(facts.runs[path])} runs ({failed[0].text}), "
         f"{facts.shown(facts.speeds[path])} in the best one: errors on the path, or one of the two; their raw outputs say more",
     )  # fmt: skip

@@ -48,6 +48,7 @@ from rankdeck.acceptance.suspects import (
     far_slower,
     find_suspects,
     kind_of,
+    nodes_of,
     path_of,
     usual,
 )
@@ -397,7 +398,9 @@ def _pair_verdict(facts: Facts, path: Path, *, both: bool) -> Verdict:
             "one path between them" + ("; another port did not help" if other else ""),
         )
     answer = Answer.SLOW if speed else Answer.FAILED
-    return Verdict(kind=kind, subject=subject, answer=answer, sentence=f"{seen}: {what}")
+    return Verdict(
+        kind=kind, subject=subject, answer=answer, sentence=f"{seen}: {what}", ends=nodes_of(path)
+    )
 
 
 # ---- the whole
@@ -508,7 +511,7 @@ def _one_way(facts: Facts, slow: Collection[Path]) -> list[Verdict]:
         found.append(
             Verdict(
                 kind=Kind.PAIR, subject=facts.named(path, sign), answer=Answer.SLOW,
-                sentence=f"{facts.named(path, sign)} at {facts.shown(speed)}, {text}",
+                sentence=f"{facts.named(path, sign)} at {facts.shown(speed)}, {text}", ends=nodes_of(path),
             )
         )  # fmt: skip
     return found
@@ -520,7 +523,7 @@ def _fails(facts: Facts, path: Path, back: float | None, *, both: bool) -> Verdi
     failed = [one for one in facts.runs[path] if one.status is Status.FAILED]
     other = f", back {facts.shown(back)}" if back else ""
     return Verdict(
-        kind=Kind.PAIR, subject=subject, answer=failure(failed),
+        kind=Kind.PAIR, subject=subject, answer=failure(failed), ends=nodes_of(path),
         sentence=f"{subject} {FAILS[failure(failed)]} ({failed[0].text}){other}: look at its raw output, then swap cable or port and measure again",
     )  # fmt: skip
 

@@ -68,6 +68,11 @@ class Verdict:
     """Nodes that are not good because of it; none for a path or a switch."""
     leaves: tuple[str, ...] = ()
     """Leaves, where it is about them."""
+    ends: tuple[str, ...] = ()
+    """The two nodes of a path, where it is about one."""
+    stage: Stage = Stage.PAIRS
+    """Where it was seen."""
+    recipe: str = ""
 
 
 class End(NamedTuple):

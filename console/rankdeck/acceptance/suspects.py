@@ -158,6 +158,11 @@ def path_of(side: Side, other: End) -> Path:
     return (side[0], other) if side[1] is Role.SENDS else (other, side[0])
 
 
+def nodes_of(path: Path) -> tuple[str, str]:
+    """Sender and receiver, whatever the rail."""
+    return path[0].node, path[1].node
+
+
 @dataclass(frozen=True, slots=True)
 class Suspects:
     """What the pairs point to."""
