@@ -105,7 +105,7 @@ def _shaky(facts: Facts, path: Path) -> Verdict:
     worst = min(speed for one in runs if (speed := one.speed) is not None)
     text = (
         f"{subject} between {facts.shown(worst)} and {facts.shown(facts.speeds[path])} in {len(runs)} runs: "
-        f"{_UNSTEADY}"
+        f"{_UNSTEADY}{facts.notes(path)}"
     )
     return Verdict(
         kind=Kind.PAIR, subject=subject, answer=Answer.UNSTEADY, sentence=text, ends=nodes_of(path)
@@ -163,7 +163,7 @@ def _broken_path(facts: Facts, path: Path, failed: Sequence[Measurement]) -> Ver
     return Verdict(
         kind=Kind.PAIR, subject=facts.named(path), answer=failure(failed), ends=nodes_of(path),
         sentence=f"{facts.named(path)} {FAILS[failure(failed)]} in {len(failed)} of {len(facts.runs[path])} runs ({failed[0].text}), "
-        f"{facts.shown(facts.speeds[path])} in the best one: errors on the path, or one of the two; their raw outputs say more",
+        f"{facts.shown(facts.speeds[path])} in the best one: errors on the path, or one of the two; their raw outputs say more{facts.notes(path)}",
     )  # fmt: skip
 
 

@@ -399,8 +399,9 @@ def _pair_verdict(facts: Facts, path: Path, *, both: bool) -> Verdict:
         )
     answer = Answer.SLOW if speed else Answer.FAILED
     return Verdict(
-        kind=kind, subject=subject, answer=answer, sentence=f"{seen}: {what}", ends=nodes_of(path)
-    )
+        kind=kind, subject=subject, answer=answer, ends=nodes_of(path),
+        sentence=f"{seen}: {what}{facts.notes(path)}",
+    )  # fmt: skip
 
 
 # ---- the whole
@@ -511,7 +512,7 @@ def _one_way(facts: Facts, slow: Collection[Path]) -> list[Verdict]:
         found.append(
             Verdict(
                 kind=Kind.PAIR, subject=facts.named(path, sign), answer=Answer.SLOW,
-                sentence=f"{facts.named(path, sign)} at {facts.shown(speed)}, {text}", ends=nodes_of(path),
+                sentence=f"{facts.named(path, sign)} at {facts.shown(speed)}, {text}{facts.notes(path)}", ends=nodes_of(path),
             )
         )  # fmt: skip
     return found
@@ -524,7 +525,7 @@ def _fails(facts: Facts, path: Path, back: float | None, *, both: bool) -> Verdi
     other = f", back {facts.shown(back)}" if back else ""
     return Verdict(
         kind=Kind.PAIR, subject=subject, answer=failure(failed), ends=nodes_of(path),
-        sentence=f"{subject} {FAILS[failure(failed)]} ({failed[0].text}){other}: look at its raw output, then swap cable or port and measure again",
+        sentence=f"{subject} {FAILS[failure(failed)]} ({failed[0].text}){other}: look at its raw output, then swap cable or port and measure again{facts.notes(path)}",
     )  # fmt: skip
 
 

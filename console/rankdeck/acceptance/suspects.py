@@ -88,6 +88,10 @@ class Facts:
         text = self.context.notes.get(node, "")
         return f"; {text}" if text else ""
 
+    def notes(self, path: Path) -> str:
+        """Of both ends."""
+        return "".join(f"; {node}: {text}" for node in nodes_of(path) if (text := self.context.notes.get(node)))  # fmt: skip
+
 
 def facts_of(done: tuple[Measurement, ...], context: Context) -> Facts:
     """Speeds, populations and slow paths."""

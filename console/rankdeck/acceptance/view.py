@@ -108,7 +108,7 @@ def judged(
         *single,
         *(replace(one, recipe=name) for name, each in judgements.items() for one in each.verdicts),
         *groups,
-        *_soak(plan, results),
+        *_soak(results),
         *_unmeasured(results),
     )
     answers = _answers(plan, results, judgements.values(), alone, verdicts)
@@ -219,9 +219,8 @@ def _groups(plan: RunPlan, results: Sequence[Result]) -> tuple[Verdict, ...]:
 _DROP = 0.7
 
 
-def _soak(plan: RunPlan, results: Iterable[Result]) -> tuple[Verdict, ...]:
+def _soak(results: Iterable[Result]) -> tuple[Verdict, ...]:
     """Unsteady where two or more repeats dropped; failed where one broke."""
-    del plan
     some = [one for one in results if one.stage is Stage.SOAK]
     values = [one.value for one in some if one.value is not None]
     found: list[Verdict] = []
