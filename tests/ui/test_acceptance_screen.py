@@ -26,7 +26,7 @@ MAP = {
      1  2  3  4   5  6  7  8
 n1   \\  ·  ·  ·│  ·  ·  ·  ·  ! n3 sends at 5.68 Gb/s (others 9.42 Gb/s) with 7 of 7 partners: it receives at full speed: cable or optic of one direction, pause frames, duplex
 n2   ·  \\  ·  ·│  ·  ·  ·  ·  - swap the cable of n3 with that of n1, then `rankdeck accept n3,n1,n2,n4 --only pairs,confirm`
-n3  59 60  \\ 60│ 60 60 60 59  - n7 → n1: to be measured again (iperf3)
+n3  59 60  \\ 60│ 60 60 60 59  - n7→n1: suspected; u measures it again (iperf3)
 n4   ·  ·  ·  \\│  ·  ·  ·  ·  - changed since the baseline: driver 550.90 → 570.12 on n1
                               - −6.0 % on 8 of 8
 n5   ·  ·  ·  ·│  \\  ?  ·  ·  - n2: its driver is 550.90, 7 of 8 have 570.12
@@ -41,7 +41,7 @@ n1   \\  ·  ·  ·│  ·  ·  ·  ·  ! n3 sends at 5.68 Gb/s (others 9.42 Gb/
 n2   ·  \\  ·  ·│  ·  ·  ·  ·    speed: cable or optic of one direction, pause frames, duplex
 n3  59 60  \\ 60│ 60 60 60 59  - swap the cable of n3 with that of n1, then `rankdeck accept n3,n1,n2,n4 --only
 n4   ·  ·  ·  \\│  ·  ·  ·  ·    pairs,confirm`
-                              - n7 → n1: to be measured again (iperf3)
+                              - n7→n1: suspected; u measures it again (iperf3)
 n5   ·  ·  ·  ·│  \\  ?  ·  ·  - changed since the baseline: driver 550.90 → 570.12 on n1
 n6   ·  ·  ·  ·│  ·  \\  ·  ·  - −6.0 % on 8 of 8
 n7   F  ·  ·  ·│  ·  ·  \\  ·  - n2: its driver is 550.90, 7 of 8 have 570.12
@@ -58,7 +58,7 @@ n4   ·  ·  ·  \\│  ·  ·  ·  ·    cable or optic of one direction, pause
 n5   ·  ·  ·  ·│  \\  ?  ·  ·  - swap the cable of n3 with that of n1, then
 n6   ·  ·  ·  ·│  ·  \\  ·  ·    `rankdeck accept n3,n1,n2,n4 --only
 n7   F  ·  ·  ·│  ·  ·  \\  ·    pairs,confirm`
-n8   ·  ·  ·  ·│  ·  ·  ·  \\  - n7 → n1: to be measured again (iperf3)
+n8   ·  ·  ·  ·│  ·  ·  ·  \\  - n7→n1: suspected; u measures it again (iperf3)
 """,
 }
 

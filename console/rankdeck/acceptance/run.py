@@ -296,6 +296,8 @@ def next_step(run: AcceptanceRun, verdict: Verdict) -> str:
     wire = verdict.stage is Stage.PAIRS and verdict.answer not in _NO_WIRE and bad and others
     to_do = _TO_DO.get(verdict.kind, "") if wire else ""
     first = f"{to_do.format(first=bad[0], other=others[0])}, then" if to_do else "after the repair:"
+    if verdict.answer is Answer.UNSTEADY:
+        first = "while nobody else works there:"
     nodes = (*bad, *others)[: max(len(bad), _ENOUGH)] if bad else ()
     return f"{first} `{_command(run, verdict, nodes)}`"
 

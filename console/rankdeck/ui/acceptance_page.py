@@ -174,7 +174,8 @@ def _sentences(run: AcceptanceRun, out: Mapping[str, str]) -> Iterator[tuple[str
     for one in run.verdicts:
         yield one.sentence, ROLES[kind_of(one.answer)]
         yield from ((step, "accent") for step in [next_step(run, one)] if step)
-    suspected = [one for item in run.judgements.items() for one in _suspected(*item)]
+    over = run.progress is not Progress.RUNNING
+    suspected = [one for item in run.judgements.items() for one in _suspected(*item, over=over)]
     yield from ((text, "unknown") for text in suspected)
     if not run.verdicts and not suspected:
         yield from _well(run)
@@ -195,12 +196,13 @@ def _well(run: AcceptanceRun) -> Iterator[tuple[str, str]]:
         yield "all that was measured is good or fair", "ok"
 
 
-def _suspected(recipe: str, judgement: Judgement) -> Iterator[str]:
+def _suspected(recipe: str, judgement: Judgement, *, over: bool) -> Iterator[str]:
+    again = f"suspected; {actions.key('again')} measures it again" if over else "to be measured again"  # fmt: skip
     for (end, role), evidence in judgement.open.sides.items():
         counted = f"with {len(evidence.slow)} of {evidence.total}"
-        yield f"{end.node} {role.value} slowly {counted}: to be confirmed ({recipe})"
-    for first, last in judgement.open.paths:
-        yield f"{first.node} → {last.node}: to be measured again ({recipe})"
+        yield f"{end.node} {role.value} slowly {counted}: {again} ({recipe})"
+    for pair in judgement.open.pair_names():
+        yield f"{pair}: {again} ({recipe})"
 
 
 def _wrapped(text: str, role: str, width: int) -> list[Runs]:
