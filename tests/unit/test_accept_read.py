@@ -234,6 +234,16 @@ def test_a_result_of_other_hosts_or_ranks_than_asked_for_is_refused() -> None:
     assert read("mpi4py.bench", ping, hosts=("n1", "n2")).status is REFUSED
 
 
+@pytest.mark.parametrize("cell", ["inf", "nan", "-nan"])
+def test_a_row_of_nccl_tests_with_infinity_on_one_side_is_not_measured(cell: str) -> None:
+    one = read("nccl-tests", DEVICES + HEAD + ROW.replace("3.00", cell) + FOOT)
+
+    assert (one.status, one.value) == (Status.NOT_MEASURED, None)
+    assert f"`{cell}`" in one.text
+    lacks = read("nccl-tests", DEVICES + HEAD + ROW.replace("2.85", "N/A") + FOOT)
+    assert (lacks.status, lacks.value) == (Status.MEASURED, 3.0)
+
+
 def test_a_host_is_the_same_with_and_without_its_domain() -> None:
     raw = DEVICES + HEAD + ROW + FOOT  # its programs say n1 and n2, as nccl-tests does everywhere
 
