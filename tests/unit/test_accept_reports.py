@@ -99,7 +99,7 @@ PROVED = (
     (Verdict(kind=Kind.UPLINK, subject="leaf A", answer=Answer.SLOW, sentence="", leaves=("A",)),
      "after the repair:", (), (Stage.PAIRS, Stage.CONFIRM, Stage.INSIDE, Stage.CROSSING, Stage.ALONE)),
     (Verdict(kind=Kind.SCALE, subject="soak", answer=Answer.UNSTEADY, sentence="", stage=Stage.SOAK),
-     "after the repair:", (), (Stage.GROUPS, Stage.SOAK)),
+     "while nobody else works there:", (), (Stage.GROUPS, Stage.SOAK)),
 )  # fmt: skip
 
 

@@ -66,7 +66,7 @@ _BLOCK = re.compile(
     re.MULTILINE,
 )
 """The line above what a node said: of dshbak, `clush -b` and ansible."""
-_BLANKS = dict.fromkeys((0xA0, 0x2007, 0x202F), " ")
+_BLANKS: dict[int, str] = dict.fromkeys((0xA0, 0x2007, 0x202F), " ")
 """What web pages and word processors make of a blank."""
 _HOLE = re.compile(r"\A\0{16,}")
 """How a log begins that was rotated while it was written."""
