@@ -25,12 +25,12 @@ MAP = {
      n  n  n  n   n  n  n  n  iperf3  · good  62 slow, % of the median  F failed  ? not measured
      1  2  3  4   5  6  7  8
 n1   \\  ·  ·  ·│  ·  ·  ·  ·  ! n3 sends at 5.68 Gb/s (others 9.42 Gb/s) with 7 of 7 partners: it receives at full speed: cable or optic of one direction, pause frames, duplex
-n2   ·  \\  ·  ·│  ·  ·  ·  ·  - n7 → n1: to be measured again (iperf3)
-n3  59 60  \\ 60│ 60 60 60 59  - changed since the baseline: driver 550.90 → 570.12 on n1
-n4   ·  ·  ·  \\│  ·  ·  ·  ·  - −6.0 % on 8 of 8
-                              - n2: its driver is 550.90, 7 of 8 have 570.12
-n5   ·  ·  ·  ·│  \\  ?  ·  ·  - n99: busy: job 4711 of alice
-n6   ·  ·  ·  ·│  ·  \\  ·  ·
+n2   ·  \\  ·  ·│  ·  ·  ·  ·  - swap the cable of n3 with that of n1, then `rankdeck accept n3,n1,n2,n4 --only pairs,confirm`
+n3  59 60  \\ 60│ 60 60 60 59  - n7→n1: suspected; u measures it again (iperf3)
+n4   ·  ·  ·  \\│  ·  ·  ·  ·  - changed since the baseline: driver 550.90 → 570.12 on n1
+                              - −6.0 % on 8 of 8
+n5   ·  ·  ·  ·│  \\  ?  ·  ·  - n2: its driver is 550.90, 7 of 8 have 570.12
+n6   ·  ·  ·  ·│  ·  \\  ·  ·  - n99: busy: job 4711 of alice
 n7   F  ·  ·  ·│  ·  ·  \\  ·
 n8   ·  ·  ·  ·│  ·  ·  ·  \\
 """,
@@ -39,12 +39,13 @@ n8   ·  ·  ·  ·│  ·  ·  ·  \\
      1  2  3  4   5  6  7  8
 n1   \\  ·  ·  ·│  ·  ·  ·  ·  ! n3 sends at 5.68 Gb/s (others 9.42 Gb/s) with 7 of 7 partners: it receives at full
 n2   ·  \\  ·  ·│  ·  ·  ·  ·    speed: cable or optic of one direction, pause frames, duplex
-n3  59 60  \\ 60│ 60 60 60 59  - n7 → n1: to be measured again (iperf3)
-n4   ·  ·  ·  \\│  ·  ·  ·  ·  - changed since the baseline: driver 550.90 → 570.12 on n1
-                              - −6.0 % on 8 of 8
-n5   ·  ·  ·  ·│  \\  ?  ·  ·  - n2: its driver is 550.90, 7 of 8 have 570.12
-n6   ·  ·  ·  ·│  ·  \\  ·  ·  - n99: busy: job 4711 of alice
-n7   F  ·  ·  ·│  ·  ·  \\  ·
+n3  59 60  \\ 60│ 60 60 60 59  - swap the cable of n3 with that of n1, then `rankdeck accept n3,n1,n2,n4 --only
+n4   ·  ·  ·  \\│  ·  ·  ·  ·    pairs,confirm`
+                              - n7→n1: suspected; u measures it again (iperf3)
+n5   ·  ·  ·  ·│  \\  ?  ·  ·  - changed since the baseline: driver 550.90 → 570.12 on n1
+n6   ·  ·  ·  ·│  ·  \\  ·  ·  - −6.0 % on 8 of 8
+n7   F  ·  ·  ·│  ·  ·  \\  ·  - n2: its driver is 550.90, 7 of 8 have 570.12
+n8   ·  ·  ·  ·│  ·  ·  ·  \\  - n99: busy: job 4711 of alice
 """,
     (80, 24): """
      n  n  n  n   n  n  n  n  iperf3  · good  62 slow, % of the median
@@ -54,7 +55,10 @@ n2   ·  \\  ·  ·│  ·  ·  ·  ·  ! n3 sends at 5.68 Gb/s (others 9.42 Gb/
 n3  59 60  \\ 60│ 60 60 60 59    7 of 7 partners: it receives at full speed:
 n4   ·  ·  ·  \\│  ·  ·  ·  ·    cable or optic of one direction, pause frames,
                                 duplex
-n5   ·  ·  ·  ·│  \\  ?  ·  ·  - n7 → n1: to be measured again (iperf3)
+n5   ·  ·  ·  ·│  \\  ?  ·  ·  - swap the cable of n3 with that of n1, then
+n6   ·  ·  ·  ·│  ·  \\  ·  ·    `rankdeck accept n3,n1,n2,n4 --only
+n7   F  ·  ·  ·│  ·  ·  \\  ·    pairs,confirm`
+n8   ·  ·  ·  ·│  ·  ·  ·  \\  - n7→n1: suspected; u measures it again (iperf3)
 """,
 }
 
@@ -391,6 +395,40 @@ async def test_jobs_are_kept_away_from_a_node_with_a_reason_for_a_while_and_let_
 
     why = "its cable is being swapped"
     assert port.asked == [("exclude", "n3", why, "r1"), ("readmit", "n3")]
+
+
+@pytest.mark.parametrize("size", [(80, 24), (200, 50)])
+async def test_on_the_page_of_a_pair_it_is_measured_again_and_jobs_are_kept_away(size) -> None:
+    stage, port = stage_of(sick())
+    async with console(stage, size) as (app, pilot):
+        await opened(app, pilot, "accepted except n3")
+        await pilot.press("enter")
+        await shows(app, pilot, "59 60")
+        await pilot.press("e", "enter")
+        await shows(app, pilot, "tab next part")
+        await pilot.press("u")
+        await shows(app, pilot, "$ ssh n3 iperf3 -c n1")
+        await pilot.press("enter")
+        await shows(app, pilot, "n3 – n1: measured again")
+        await pilot.press("tab", "B")  # the way back: n1 sends
+        await shows(app, pilot, "exclude n1")
+        await pilot.press("ctrl+u")
+        await type_in(pilot, "2d its cable is being swapped")
+        await pilot.press("enter")
+        await shows(app, pilot, "n1: no job goes there for 2d; B again takes that back")
+        await pilot.press("B")
+        await shows(app, pilot, "Let jobs run on this node again?")
+        await pilot.press("enter")
+        await shows(app, pilot, "n1: jobs may run there again")
+        await pilot.press("tab", "u")
+        await shows(app, pilot, "iperf3: n3 – n1")
+        await pilot.press("escape", "escape", "u", "enter")
+        await shows(app, pilot, "n3 – n1: measured again")
+
+    again, why = ("again", ("n3", "n1"), "iperf3"), "its cable is being swapped"
+    assert port.asked == [
+        ("open", "r1"), ("resume", "r1"), again, ("exclude", "n1", why, "r1"), ("readmit", "n1"), again,
+    ]  # fmt: skip
 
 
 async def test_commands_and_outputs_of_a_pair_are_written_to_a_file(tmp_path: Path) -> None:

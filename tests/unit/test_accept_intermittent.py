@@ -3,9 +3,10 @@
 from collections.abc import Callable
 
 from rankdeck.acceptance.judge import judge
-from rankdeck.acceptance.measurement import Answer, Measurement
+from rankdeck.acceptance.measurement import Answer, End, Measurement
 from rankdeck.acceptance.normal import measurement_of
-from rankdeck.acceptance.suspects import Context
+from rankdeck.acceptance.schedule import Options, Schedule
+from rankdeck.acceptance.suspects import Context, Suspects
 from rankdeck.model.acceptance import Stage
 from tests.support.acceptance_run import result
 
@@ -92,3 +93,28 @@ def test_what_was_slow_with_most_and_is_full_when_measured_again_is_said() -> No
         "n5 sent slowly with 6 of 7 partners and at full speed when measured again: "
         "a disturbance that has passed, or a fault that comes and goes",
     )
+
+
+def test_a_pair_of_a_test_without_direction_has_one_sentence_for_both_ways() -> None:
+    plan = Options(nodes=("n1", "n2", "n3"), seed=1, repeats=4, directed=False)
+    schedule = Schedule(plan, Context(unit="MB/s"))
+    while (one := schedule.next_round()) is not None:
+        for sender, receiver, repeat, rail in one.runs:
+            shaky = {sender, receiver} == {"n1", "n2"} and (one.number + repeat) % 2
+            schedule.take(
+                Measurement(
+                    stage=one.stage, sender=sender, receiver=receiver, value=100.0 if shaky else 300.0,
+                    round=one.number, repeat=repeat, rail=rail, port=one.port,
+                )
+            )  # fmt: skip
+
+    (verdict,) = schedule.judgement().verdicts
+    assert (verdict.answer, {*verdict.ends}) == (Answer.UNSTEADY, {"n1", "n2"})
+    assert "–" in verdict.subject
+
+
+def test_suspects_of_both_ways_are_named_once() -> None:
+    ends = [End(name) for name in ("n1", "n2", "n3")]
+    both = Suspects(paths=((ends[0], ends[1]), (ends[1], ends[0]), (ends[2], ends[0])))
+
+    assert both.names(9) == "n1–n2, n3→n1"

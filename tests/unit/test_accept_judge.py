@@ -204,12 +204,14 @@ def test_a_leaf_that_is_slow_inside_too_is_its_switch() -> None:
     assert named(judged) == [(Kind.LEAF, "leaf C")]
 
 
-def railed(slow_ends: set[tuple[str, int]], value: float = 40.0) -> list[Measurement]:
+def railed(
+    slow_ends: set[tuple[str, int]], value: float = 40.0, rails: int = 4
+) -> list[Measurement]:
     return [
         Measurement(stage=Stage.PAIRS, sender=a, receiver=b, round=number, repeat=repeat, rail=rail,
                     value=value if slow_ends & {(a, rail), (b, rail)} else 97.0)
         for number, pairs in enumerate(circle(EIGHT)) for pair in pairs for a, b in (pair, pair[::-1])
-        for rail in range(4) for repeat in (0, 1)
+        for rail in range(rails) for repeat in (0, 1)
     ]  # fmt: skip
 
 
@@ -223,6 +225,28 @@ def test_one_port_of_a_node_is_told_from_the_rail_of_all() -> None:
     assert "on port 2 alone: that HCA" in port.verdicts[0].sentence
     assert sorted(named(rail)) == [(Kind.RAIL, "rail 2 of leaf A"), (Kind.RAIL, "rail 2 of leaf B")]
     assert named(whole) == [(Kind.NODE, "n3")]
+    assert "packets are lost" in trickle.verdicts[0].sentence
+    assert "packets are lost" not in port.verdicts[0].sentence
+
+
+def test_of_one_port_each_direction_is_told_apart() -> None:
+    done = railed({("n3", 2)})
+    sends = [one if one.sender == "n3" else replace(one, value=97.0) for one in done]
+
+    (verdict,) = judge(sends, MEGABITS).verdicts
+    assert verdict.kind is Kind.HCA
+    assert verdict.sentence.startswith("n3 sends at 40 Mb/s (others 97 Mb/s) with 7 of 7 partners")
+    assert "on port 2 alone: it receives at full speed: that HCA" in verdict.sentence
+
+
+@pytest.mark.parametrize("rails", [1, 8])
+def test_one_node_with_another_network_card_says_so_on_any_number_of_rails(rails: int) -> None:
+    slower = {("n8", rail) for rail in range(rails)}
+    notes = {"n8": "its link rate is 100 Gb/s, 7 of 8 have 200 Gb/s"}
+
+    (verdict,) = judge(railed(slower, rails=rails), replace(MEGABITS, notes=notes)).verdicts
+    assert (verdict.kind, verdict.subject) == (Kind.NODE, "n8")
+    assert verdict.sentence.endswith(notes["n8"])
 
 
 def test_all_alike_and_all_slow_is_configuration_and_no_node() -> None:

@@ -234,6 +234,26 @@ def test_a_result_of_other_hosts_or_ranks_than_asked_for_is_refused() -> None:
     assert read("mpi4py.bench", ping, hosts=("n1", "n2")).status is REFUSED
 
 
+@pytest.mark.parametrize("cell", ["inf", "nan", "-nan"])
+def test_a_row_of_nccl_tests_with_infinity_on_one_side_is_not_measured(cell: str) -> None:
+    one = read("nccl-tests", DEVICES + HEAD + ROW.replace("3.00", cell) + FOOT)
+
+    assert (one.status, one.value) == (Status.NOT_MEASURED, None)
+    assert f"`{cell}`" in one.text
+    lacks = read("nccl-tests", DEVICES + HEAD + ROW.replace("2.85", "N/A") + FOOT)
+    assert (lacks.status, lacks.value) == (Status.MEASURED, 3.0)
+
+
+def test_a_host_is_the_same_with_and_without_its_domain() -> None:
+    raw = DEVICES + HEAD + ROW + FOOT  # its programs say n1 and n2, as nccl-tests does everywhere
+
+    assert read("nccl-tests", raw, hosts=("n1.example.org", "N2")).status is Status.MEASURED
+    assert read("nccl-tests", raw, hosts=("n1.example.org", "n3")).status is Status.REFUSED
+    long = raw.replace("on n1 ", "on n1.a.org ").replace("on n2 ", "on n1.b.org ")
+    assert read("nccl-tests", long, hosts=("n1.a.org", "n1.c.org")).status is Status.REFUSED
+    assert read("nccl-tests", long, hosts=("n1.a.org", "n1.b.org")).status is Status.MEASURED
+
+
 def test_a_result_that_ended_with_an_error_is_failed() -> None:
     assert read("nccl-tests", NCCL, exit_code=1).status is FAILED
     assert read("nccl-tests", NCCL, exit_code=0).status is Status.MEASURED
@@ -482,6 +502,21 @@ STRANGE = {
     "compose": _tagged(b"nccl-launcher-1  | "),
     "journal": _tagged(b"Nov 22 22:20:18 node-01 slurmstepd[4711]: "),
     "kubectl-and-time": _tagged(b"[pod/nccl-launcher-x7/main] 2026-11-22T22:20:18.123456789Z "),
+    "ts-relative": _tagged(b"00:00:12 "),
+    "ts-epoch": _tagged(b"1764000000.123456 "),
+    "since-boot": _tagged(b"[   12.345678] "),
+    "gitlab": _tagged(b"2026-11-22T22:20:18.123456Z 00O "),
+    "container-log": _tagged(b"2026-11-22T22:20:18.123456789+00:00 stdout F "),
+    "logging": _tagged(b"2026-11-22 22:20:18,123 - INFO - "),
+    "swarm": _tagged(b"bench.1.x7abc@node-01    | "),
+    "parallel": _tagged(b"n1\t"),
+    "lsf": _tagged(b"node-01> "),
+    "pdsh-of-srun": _tagged(b"gpu-01: 0: "),
+    "indented": _tagged(b"    "),
+    "from-a-web-page": lambda raw: raw.replace(b" ", b"\xc2\xa0"),
+    "columns-by-tab": lambda raw: re.sub(rb"(?<=\S) {2,}(?=\S)", b"\t", raw),
+    "rotated": lambda raw: b"\0" * 100 + raw,
+    "pyxis": lambda raw: b"pyxis: importing docker image: nvcr.io#nvidia/pytorch\n" + raw,
     "all-at-once": lambda raw: _tagged(
         b"\x1b[33m2026-11-22T22:20:18+00:00 0: [1,0]<stdout>:\x1b[0m"
     )(raw).replace(b"\n", b"\r\n"),

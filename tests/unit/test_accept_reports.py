@@ -3,6 +3,7 @@
 import csv
 import html
 import json
+import shlex
 import shutil
 import subprocess
 import xml.etree.ElementTree as ET
@@ -13,12 +14,14 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from rankdeck.acceptance.heatmap import headline
-from rankdeck.acceptance.measurement import Answer
-from rankdeck.acceptance.run import AcceptanceRun, Progress, cells
-from rankdeck.cli.accept import outcome
+from rankdeck.acceptance.measurement import Answer, Kind, Verdict
+from rankdeck.acceptance.planning import stages_of
+from rankdeck.acceptance.run import AcceptanceRun, Progress, cells, next_step
+from rankdeck.cli.accept import outcome, request_of
+from rankdeck.cli.parser import make_parser
 from rankdeck.errors import RankdeckError
 from rankdeck.model.acceptance import Outcome, Stage
-from rankdeck.model.cluster import Cluster
+from rankdeck.model.cluster import Cluster, Node
 from rankdeck.reports.acceptance_files import report_files, write_reports
 from rankdeck.reports.acceptance_page import acceptance_page
 from rankdeck.rules.secrets import Secrets
@@ -80,6 +83,49 @@ def cells_of(page: str) -> dict[str, int]:
         kind = one.get("class", "")
         found[kind] = found.get(kind, 0) + 1
     return found
+
+
+PROVED = (
+    (Verdict(kind=Kind.SENDS, subject="n3", answer=Answer.SLOW, sentence="", nodes=("n3",), recipe="iperf3"),
+     "swap the cable of n3 with that of n1, then", ("n3", "n1", "n2", "n4"), (Stage.PAIRS, Stage.CONFIRM)),
+    (Verdict(kind=Kind.PAIR, subject="n2–n6", answer=Answer.SLOW, sentence="", ends=("n2", "n6")),
+     "put n2 on another switch port, then", ("n2", "n6", "n1", "n4"), (Stage.PAIRS, Stage.CONFIRM)),
+    (Verdict(kind=Kind.HCA, subject="n3", answer=Answer.SLOW, sentence="", nodes=("n3",)),
+     "swap the cable of this port with that of another port of n3, then", ("n3", "n1", "n2", "n4"), (Stage.PAIRS, Stage.CONFIRM)),
+    (Verdict(kind=Kind.NODE, subject="n3", answer=Answer.WRONG_VALUES, sentence="", nodes=("n3",)),
+     "after the repair:", ("n3", "n1", "n2", "n4"), (Stage.PAIRS, Stage.CONFIRM)),
+    (Verdict(kind=Kind.NODE, subject="n3", answer=Answer.SLOW, sentence="", nodes=("n3",), stage=Stage.SINGLE, recipe="sysbench"),
+     "after the repair:", ("n3", "n1", "n2", "n4"), (Stage.SINGLE,)),
+    (Verdict(kind=Kind.UPLINK, subject="leaf A", answer=Answer.SLOW, sentence="", leaves=("A",)),
+     "after the repair:", (), (Stage.PAIRS, Stage.CONFIRM, Stage.INSIDE, Stage.CROSSING, Stage.ALONE)),
+    (Verdict(kind=Kind.SCALE, subject="soak", answer=Answer.UNSTEADY, sentence="", stage=Stage.SOAK),
+     "while nobody else works there:", (), (Stage.GROUPS, Stage.SOAK)),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("verdict", "begins", "nodes", "stages"), PROVED)
+def test_with_a_verdict_stands_the_one_command_that_shows_whether_a_repair_helped(
+    verdict: Verdict, begins: str, nodes: tuple[str, ...], stages: tuple[Stage, ...]
+) -> None:
+    run = made_run(8, slow_sender("n3"))
+    run = replace(run, plan=replace(run.plan, soak=1800.0, seconds=2.0))
+    words, command, _ = next_step(run, verdict).split("`")
+    cluster = Cluster(name="lab", nodes=tuple(Node(name=name) for name in names(8)))
+
+    # It is read by the program itself.
+    request = request_of(cluster, make_parser().parse_args(shlex.split(command)[1:]))
+
+    assert words.strip() == begins
+    assert ",".join(nodes) in command
+    assert ({*request.nodes}, stages_of(request)) == ({*nodes}, stages)
+    assert request.recipes == ((verdict.recipe,) if verdict.recipe else ())
+    assert (request.seconds, request.soak) == (2, 1800.0 if Stage.SOAK in stages else 0.0)
+
+
+def test_while_a_run_goes_on_nothing_is_to_be_swapped() -> None:
+    run = replace(made_run(8, slow_sender("n3")), progress=Progress.RUNNING)
+
+    assert [next_step(run, one) for one in run.verdicts] == [""]
 
 
 def test_the_heat_map_has_a_cell_a_directed_pair() -> None:

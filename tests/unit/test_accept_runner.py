@@ -13,6 +13,7 @@ from rankdeck.acceptance.port import Request
 from rankdeck.acceptance.run import Progress, RunPlan, StagePlan
 from rankdeck.acceptance.work import Ground, Work, spec_of
 from rankdeck.accepting import measure
+from rankdeck.accepting import runner as runner_module
 from rankdeck.accepting.acceptance import Acceptance
 from rankdeck.accepting.measure import RawOutputs
 from rankdeck.accepting.runner import Runner
@@ -20,8 +21,10 @@ from rankdeck.errors import RankdeckError
 from rankdeck.model.acceptance import Outcome, Result, Stage
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.state.acceptance import AcceptanceRuns, Run
+from rankdeck_agent.collectors.rdma import RdmaCollector
 from rankdeck_agent.wire import Sample
 from tests.support.acceptance_means import SimulatedMeans, Speed
+from tests.unit.agent.machines import copy_recorded
 
 NODES = tuple(f"n{number}" for number in range(1, 9))
 PLAN = RunPlan(
@@ -269,11 +272,96 @@ def test_low_clocks_under_load_stand_in_the_sentence_and_are_kept(site: Site) ->
     means.after = load
     asyncio.run(runner.go("r1", PLAN))
 
-    seen = "its gpu clocks under load is GPU 0 at 900 of 1410 MHz, 7 of 8 have full"
+    seen = "its gpu clocks under load are GPU 0 at 900 of 1410 MHz, 7 of 8 have full"
     assert runner.odd == {"n5": seen}
     (verdict,) = view.judged(PLAN, site.results(), runner.odd, {}).verdicts
     assert verdict.sentence.endswith(seen)
     assert differing(site.store.identity("r1")) == {"n5": seen}
+
+
+# ---- what links count meanwhile
+
+PORT = "sys/class/infiniband/mlx5_0/ports/1"
+
+
+class Ports:
+    """Each node has the ports that were recorded; `counts` says what a file of a node shows after the first reading."""
+
+    def __init__(self, folder: Path, counts: dict[str, dict[str, int]], nodes=NODES) -> None:
+        self._folder, self._counts, self._nodes = folder, counts, nodes
+        self._collectors = {
+            node: RdmaCollector(str(copy_recorded(folder / node))) for node in nodes
+        }
+
+    def tell(self, means: SimulatedMeans):
+        """Tell the first reading; what comes back is called whenever a job starts."""
+
+        def now(count: int) -> None:
+            for node in self._nodes:
+                for name, value in self._counts.get(node, {}).items() if count else ():
+                    (self._folder / node / PORT / name).write_text(f"{value}\n")
+                values = self._collectors[node].collect(20.0 * count).values
+                means.fleet.apply(node, Sample(count, float(count), values))
+
+        now(0)
+        return now
+
+
+def test_what_links_count_while_they_are_measured_stands_in_the_sentence(
+    site: Site, tmp_path, monkeypatch
+) -> None:
+    monkeypatch.setattr(runner_module, "COUNTERS_COME", 0.0)
+    busy = {"hw_counters/packet_seq_err": 150, "hw_counters/roce_slow_restart_cnps": 90_000}
+    bad = {**busy, "counters/symbol_error": 40, "hw_counters/out_of_sequence": 512_000}
+    runner, means = site.runner(slow_n5)
+    means.after = Ports(tmp_path, {**dict.fromkeys(NODES, busy), "n5": bad}).tell(means)
+    asyncio.run(runner.go("r1", PLAN))
+
+    # Congestion and a few packets sent again are everywhere: that is no fault of one node.
+    (verdict,) = view.judged(PLAN, site.results(), runner.odd, {}).verdicts
+    assert verdict.sentence.endswith(
+        "; its link errors under load are mlx5_0/1: 40 symbol or CRC errors, "
+        "mlx5_0/1: 512,148 packets sent again or out of sequence, 7 of 8 have none"
+    )
+    assert set(differing(site.store.identity("r1"))) == {"n5"}
+
+
+def test_of_two_nodes_a_slow_pair_says_what_both_of_their_ports_counted(
+    site: Site, tmp_path, monkeypatch
+) -> None:
+    monkeypatch.setattr(runner_module, "COUNTERS_COME", 0.0)
+    plan = replace(PLAN, nodes=NODES[:2])
+    runner, means = site.runner(lambda sender, _: 0.062 if sender == "n1" else 0.095)
+    counts = {
+        "n1": {"hw_counters/local_ack_timeout_err": 700},  # 131 before
+        "n2": {"counters/symbol_error": 40, "counters/link_error_recovery": 2},
+    }
+    means.after = Ports(tmp_path, counts, NODES[:2]).tell(means)
+    asyncio.run(runner.go("r1", plan))
+
+    (verdict,) = view.judged(plan, site.results(), runner.odd, {}).verdicts
+    assert verdict.subject == "n1→n2"
+    assert verdict.sentence.endswith(
+        "; n1: its link errors under load are mlx5_0/1: 569 packets sent again or out of sequence"
+        "; n2: its link errors under load are mlx5_0/1: 40 symbol or CRC errors, mlx5_0/1: 2 recoveries of the link"
+    )
+
+
+def test_a_pair_that_fails_says_what_the_ports_of_both_counted(site: Site, tmp_path, monkeypatch) -> None:  # fmt: skip
+    monkeypatch.setattr(runner_module, "COUNTERS_COME", 0.0)
+    monkeypatch.setattr("rankdeck.acceptance.work.SHORTEST", 2.0)
+    monkeypatch.setattr("rankdeck.acceptance.work.PATIENCE", 0.0)
+    monkeypatch.setattr(measure, "_LOOK", 0.02)
+    runner, means = site.runner(lambda a, b: None if {a, b} == {"n2", "n6"} else 0.095)
+    counts = {"n6": {"counters/link_downed": 1}}
+    means.after = Ports(tmp_path, counts).tell(means)
+    asyncio.run(runner.go("r1", PLAN))
+
+    (verdict,) = view.judged(PLAN, site.results(), runner.odd, {}).verdicts
+    assert verdict.ends == ("n2", "n6")
+    assert verdict.sentence.endswith(
+        "; n6: its link errors under load are mlx5_0/1: 1 failures of the link, 7 of 8 have none"
+    )
 
 
 # ---- what the operator asks for besides: measure again, keep jobs away

@@ -23,6 +23,7 @@ from rankdeck.acceptance.suspects import (
     again,
     far_slower,
     find_suspects,
+    nodes_of,
     path_of,
     steady,
 )
@@ -68,7 +69,10 @@ def unsteady(facts: Facts) -> tuple[Verdict, ...]:
     whole = set[Path]().union(*nodes.values())
     return (
         *(_shaky_node(facts, node, sorted(some)) for node, some in nodes.items()),
-        *(_shaky(facts, path) for path in paths if path not in whole),
+        *(
+            _shaky(facts, path, name)
+            for path, name in facts.told_once(one for one in paths if one not in whole)
+        ),
     )
 
 
@@ -99,14 +103,16 @@ def _shaky_node(facts: Facts, node: str, paths: Sequence[Path]) -> Verdict:
     return Verdict(kind=kind, subject=node, answer=Answer.UNSTEADY, sentence=text, nodes=(node,))
 
 
-def _shaky(facts: Facts, path: Path) -> Verdict:
-    subject, runs = facts.named(path), steady(facts.runs[path])
+def _shaky(facts: Facts, path: Path, subject: str) -> Verdict:
+    runs = steady(facts.runs[path])
     worst = min(speed for one in runs if (speed := one.speed) is not None)
     text = (
         f"{subject} between {facts.shown(worst)} and {facts.shown(facts.speeds[path])} in {len(runs)} runs: "
-        f"{_UNSTEADY}"
+        f"{_UNSTEADY}{facts.notes(path)}"
     )
-    return Verdict(kind=Kind.PAIR, subject=subject, answer=Answer.UNSTEADY, sentence=text)
+    return Verdict(
+        kind=Kind.PAIR, subject=subject, answer=Answer.UNSTEADY, sentence=text, ends=nodes_of(path)
+    )
 
 
 def broken(facts: Facts, ends: Iterable[Verdict]) -> Broken:
@@ -130,9 +136,18 @@ def broken(facts: Facts, ends: Iterable[Verdict]) -> Broken:
     sure = [path for path in loose if _is_sure(facts, failures[path])]
     rest = [path for path in loose if path not in sure]
     return Broken(
-        (*nodes, *(_broken_path(facts, path, failures[path]) for path in sure)),
+        (
+            *nodes,
+            *(
+                _broken_path(facts, path, name, failures[path])
+                for path, name in facts.told_once(sure)
+            ),
+        ),
         tuple(path for path in rest if not again(facts.runs[path])),
-        tuple(_once(facts, path, failures[path]) for path in rest if again(facts.runs[path])),
+        tuple(
+            _once(facts, path, name, failures[path])
+            for path, name in facts.told_once(one for one in rest if again(facts.runs[one]))
+        ),
     )
 
 
@@ -156,19 +171,17 @@ def _broken_node(
     )  # fmt: skip
 
 
-def _broken_path(facts: Facts, path: Path, failed: Sequence[Measurement]) -> Verdict:
+def _broken_path(facts: Facts, path: Path, name: str, failed: Sequence[Measurement]) -> Verdict:
     return Verdict(
-        kind=Kind.PAIR, subject=facts.named(path), answer=failure(failed),
-        sentence=f"{facts.named(path)} {FAILS[failure(failed)]} in {len(failed)} of {len(facts.runs[path])} runs ({failed[0].text}), "
-        f"{facts.shown(facts.speeds[path])} in the best one: errors on the path, or one of the two; their raw outputs say more",
+        kind=Kind.PAIR, subject=name, answer=failure(failed), ends=nodes_of(path),
+        sentence=f"{name} {FAILS[failure(failed)]} in {len(failed)} of {len(facts.runs[path])} runs ({failed[0].text}), "
+        f"{facts.shown(facts.speeds[path])} in the best one: errors on the path, or one of the two; their raw outputs say more{facts.notes(path)}",
     )  # fmt: skip
 
 
-def _once(facts: Facts, path: Path, failed: Sequence[Measurement]) -> str:
+def _once(facts: Facts, path: Path, name: str, failed: Sequence[Measurement]) -> str:
     runs = len(facts.runs[path])
-    return (
-        f"{facts.named(path)} failed once ({failed[0].text}) and did not in {runs - 1} other runs"
-    )
+    return f"{name} failed once ({failed[0].text}) and did not in {runs - 1} other runs"
 
 
 # ---- lost packets

@@ -48,6 +48,7 @@ from rankdeck.acceptance.suspects import (
     far_slower,
     find_suspects,
     kind_of,
+    nodes_of,
     path_of,
     usual,
 )
@@ -286,32 +287,35 @@ def _end_verdict(facts: Facts, node: str, sides: Mapping[Side, Evidence]) -> Ver
     """One node: its kind by which directions and ports are slow."""
     rails = {end.rail for path in facts.speeds for end in path if end.node == node}
     slow_rails = sorted({side[0].rail for side in sides})
-    roles = {side[1] for side in sides}
     paths = [path_of(side, other) for side, evidence in sides.items() for other in evidence.slow]
     answer = _answer_of(facts, node, [facts.speeds[path] for path in paths])
-    counted = _counted(facts, sides)
+    way = _way(sides)
+    kind = Kind.HCA if 0 < len(slow_rails) < len(rails) else way
     most = max(facts.speeds[path] for path in paths)
     loses = 0 < most < _TRICKLE * facts.population_of(paths[0]).median
-    if 0 < len(slow_rails) < len(rails):
-        kind, what = (
-            Kind.HCA,
-            f"on port {', '.join(map(facts.rail, slow_rails))} alone: that HCA, its slot or its cable",
-        )
-    elif len(roles) == 2:
-        why = "its NIC, slot, CPU or clocks; single-node results say which"
-        kind, what = Kind.NODE, _LOSSES if loses else why
-    else:
-        role = next(iter(roles))
-        kind = Kind.SENDS if role is Role.SENDS else Kind.RECEIVES
-        other = "receives" if role is Role.SENDS else "sends"
-        why = "cable or optic of one direction, pause frames, duplex"
-        what = f"it {other} at full speed: {_LOSSES if loses else why}"
+    alone = f"on port {', '.join(map(facts.rail, slow_rails))} alone" if kind is Kind.HCA else ""
+    what = ": ".join(filter(None, (alone, _BACK[way], _LOSSES if loses else _WHY[kind])))
     return Verdict(
         kind=kind, subject=node, answer=answer, nodes=(node,),
-        sentence=f"{node} {_does(facts, kind, answer, paths)} {counted}: {what}{facts.note(node)}",
+        sentence=f"{node} {_does(facts, way, answer, paths)} {_counted(facts, sides)}: {what}{facts.note(node)}",
     )  # fmt: skip
 
 
+def _way(sides: Iterable[Side]) -> Kind:
+    """By the directions that are slow."""
+    roles = {role for _, role in sides}
+    one_way = {Role.SENDS: Kind.SENDS, Role.RECEIVES: Kind.RECEIVES}
+    return Kind.NODE if len(roles) == 2 else one_way[roles.pop()]
+
+
+_BACK = {Kind.NODE: "", Kind.SENDS: "it receives at full speed", Kind.RECEIVES: "it sends at full speed"}  # fmt: skip
+_ONE_WAY = "cable or optic of one direction, pause frames, duplex"
+_WHY = {
+    Kind.NODE: "its NIC, slot, CPU or clocks; single-node results say which",
+    Kind.SENDS: _ONE_WAY,
+    Kind.RECEIVES: _ONE_WAY,
+    Kind.HCA: "that HCA, its slot or its cable",
+}
 _TRICKLE = 0.05
 """Share of the others' speed below which packets are lost, and nothing is merely slow."""
 _LOSSES = "so little that packets are lost; compare the MTU of its port, of its switch port and of the others, and look for errors of the cable"
@@ -397,7 +401,10 @@ def _pair_verdict(facts: Facts, path: Path, *, both: bool) -> Verdict:
             "one path between them" + ("; another port did not help" if other else ""),
         )
     answer = Answer.SLOW if speed else Answer.FAILED
-    return Verdict(kind=kind, subject=subject, answer=answer, sentence=f"{seen}: {what}")
+    return Verdict(
+        kind=kind, subject=subject, answer=answer, ends=nodes_of(path),
+        sentence=f"{seen}: {what}{facts.notes(path)}",
+    )  # fmt: skip
 
 
 # ---- the whole
@@ -508,7 +515,7 @@ def _one_way(facts: Facts, slow: Collection[Path]) -> list[Verdict]:
         found.append(
             Verdict(
                 kind=Kind.PAIR, subject=facts.named(path, sign), answer=Answer.SLOW,
-                sentence=f"{facts.named(path, sign)} at {facts.shown(speed)}, {text}",
+                sentence=f"{facts.named(path, sign)} at {facts.shown(speed)}, {text}{facts.notes(path)}", ends=nodes_of(path),
             )
         )  # fmt: skip
     return found
@@ -520,8 +527,8 @@ def _fails(facts: Facts, path: Path, back: float | None, *, both: bool) -> Verdi
     failed = [one for one in facts.runs[path] if one.status is Status.FAILED]
     other = f", back {facts.shown(back)}" if back else ""
     return Verdict(
-        kind=Kind.PAIR, subject=subject, answer=failure(failed),
-        sentence=f"{subject} {FAILS[failure(failed)]} ({failed[0].text}){other}: look at its raw output, then swap cable or port and measure again",
+        kind=Kind.PAIR, subject=subject, answer=failure(failed), ends=nodes_of(path),
+        sentence=f"{subject} {FAILS[failure(failed)]} ({failed[0].text}){other}: look at its raw output, then swap cable or port and measure again{facts.notes(path)}",
     )  # fmt: skip
 
 

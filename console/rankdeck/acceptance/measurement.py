@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from statistics import NormalDist, median
+from statistics import NormalDist, median, median_low
 from typing import NamedTuple
 
 from rankdeck.acceptance.recipe import Status
@@ -68,6 +68,11 @@ class Verdict:
     """Nodes that are not good because of it; none for a path or a switch."""
     leaves: tuple[str, ...] = ()
     """Leaves, where it is about them."""
+    ends: tuple[str, ...] = ()
+    """The two nodes of a path, where it is about one."""
+    stage: Stage = Stage.PAIRS
+    """Where it was seen."""
+    recipe: str = ""
 
 
 class End(NamedTuple):
@@ -248,21 +253,85 @@ def _low(devices: Mapping[str, float], usual: float, word: str) -> str:
     return f"{', '.join(words)}{more} of {usual:.0f} MHz" if low else "full"
 
 
+@dataclass(frozen=True, slots=True)
+class Counter:
+    """A counter of links that grows where something is wrong with one."""
+
+    metric: str
+    word: str
+    least: float = 1
+    """Growth from which on it is said."""
+    usual: bool = False
+    """Healthy links count it, too: only ten times as much as most nodes have is said."""
+
+
+COUNTERS = (
+    Counter("rdma.phys_errors", "symbol or CRC errors"),
+    Counter("rdma.link_recoveries", "recoveries of the link"),
+    Counter("rdma.link_downs", "failures of the link"),
+    Counter("rdma.retries_exhausted", "messages given up"),
+    Counter("rdma.retx", "packets sent again or out of sequence", 100, usual=True),
+    Counter("rdma.congestion", "ECN marks and congestion notices", 1000, usual=True),
+    Counter("rdma.discards", "packets dropped", 100, usual=True),
+    Counter("rdma.not_ready", "messages without a buffer", 100, usual=True),
+    Counter("net.errors", "errors of the interface"),
+)
+LINK_ERRORS = "link errors under load"
+_FAR_MORE = 10
+Grown = Mapping[str, Mapping[str, Mapping[str, float]]]
+"""Metric -> node -> device -> growth while the nodes were measured."""
+
+
+def link_errors(grown: Grown) -> dict[str, str]:
+    """Node -> `none`, or what its links counted; nodes that count nothing are left out."""
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for one in COUNTERS:
+        nodes = grown.get(one.metric, {})
+        sums = [sum(devices.values()) for devices in nodes.values()]
+        usual = _FAR_MORE * median_low(sums) if one.usual and sums else 0.0
+        for node, devices in nodes.items():
+            most = max(devices, key=lambda device: devices[device], default="")
+            found[node] += (
+                [f"{most}: {devices[most]:,.0f} {one.word}"]
+                if devices and devices[most] >= max(one.least, usual)
+                else []
+            )
+    return {node: ", ".join(said) or "none" for node, said in found.items()}
+
+
+WELL = {
+    "gpu clocks under load": "full",
+    "cpu clock under load": "full",
+    "gpu limits": "none",
+    LINK_ERRORS: "none",
+}
+"""Fact -> what it is on a healthy node, whatever most nodes have."""
+
+
 def differing(identity: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
     """Node -> what it has and most others have not, one sentence; nodes like the majority are left out.
 
-    `identity` is node -> fact (kernel, driver, mtu, …) -> value.
+    `identity` is node -> fact (kernel, driver, mtu, …) -> value. What is known to be well needs no majority.
     """
     said: defaultdict[str, list[str]] = defaultdict(list)
     for fact in sorted({fact for facts in identity.values() for fact in facts}):
         values = {node: facts[fact] for node, facts in identity.items() if fact in facts}
         common, count = _majority(values.values())
-        if 2 * count <= len(values):
+        if fact in WELL:
+            common = WELL[fact]
+            count = list(values.values()).count(common)
+        elif 2 * count <= len(values):
             continue
+        have = f", {count} of {len(values)} have {common}" if count else ""
         for node, value in values.items():
             if value != common:
-                said[node].append(f"its {fact} is {value}, {count} of {len(values)} have {common}")
+                said[node].append(f"its {fact} {_are(fact)} {value}{have}")
     return {node: "; ".join(words) for node, words in said.items()}
+
+
+def _are(fact: str) -> str:
+    """Of `link errors under load`, and of `mtu`."""
+    return "are" if fact.partition(" under ")[0].endswith(("clocks", "errors", "limits", "cores")) else "is"  # fmt: skip
 
 
 def _majority(values: Iterable[str]) -> tuple[str, int]:

@@ -4,10 +4,11 @@ import codecs
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from io import StringIO
 from itertools import islice
+from textwrap import dedent
 from typing import cast
 
 from rankdeck.acceptance.expectations import explained
@@ -28,21 +29,25 @@ _TAG = re.compile(
       | [ ]{0,6}\d{1,7}:[ ]
       | \[(?:rank|default)\d{1,7}\]:[ ]?
       | \[pod/[\w./-]{1,300}\][ ]
-      | \[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?\]?[ ]
+      | \[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?\]?[ ](?:\d\d[OE][ +]|std(?:out|err)[ ][FP][ ]|(?:-[ ])?(?:DEBUG|INFO|WARNING|ERROR)[ ](?:-[ ])?)?
+      | \[?\d\d:\d\d:\d\d(?:[.,]\d{1,9})?\]?[ ]
+      | \d{10}\.\d{3,9}[ ]
+      | \[[ ]{0,8}\d{1,10}\.\d{3,9}\][ ]
       | \[?(?:[A-Z][a-z]{2}[ ])?[A-Z][a-z]{2}[ ]{1,2}\d{1,2}[ ]\d\d:\d\d:\d\d(?:[ ]\d{4})?\]?(?:<std(?:out|err)>:)?(?:[ ]|(?=\[))
     )""",
     re.MULTILINE | re.VERBOSE,
 )
 """`[1,3]<stdout>: ` of mpirun (before it a time, behind it a host, with those options), `3: ` of srun, `[3] ` of MPICH,
-`[rank3]: ` of torch, `[pod/x/main] ` of kubectl, and the times that Kubernetes, `ts` and others put before a line."""
+`[rank3]: ` of torch, `[pod/x/main] ` of kubectl, and the times that Kubernetes, `ts`, GitLab, logging and others put before a line."""
 _TAGS = 3
 """So many may stand before one line: a time, a tag of the scheduler, one of the launcher."""
 _HOST_TAG = re.compile(
-    r"^[\w.-]{1,80}(?::| {1,40}\|| [\w./-]{1,80}\[\d{1,9}\]:)(?: |$)", re.MULTILINE
+    r"^[\w.@-]{1,80}(?:(?:[:>]| {1,40}\|| [\w./-]{1,80}\[\d{1,9}\]:)(?: |$)|\t)", re.MULTILINE
 )
 _FEWEST_LINES = 5
 """Lines that all begin so from which on that is a tag, not what a program says: `name: ` of pdsh and clush, `name  | ` of
-docker compose, `host program[7]: ` of journalctl behind the time."""
+docker compose and swarm, `host program[7]: ` of journalctl behind the time, `name<tab>` of GNU parallel,
+`name> ` of LSF."""
 _STEERING = re.compile(
     r"\x1b(?:\[[0-?]{0,40}[ -/]{0,4}[@-~]|\][^\x07\x1b\n]{0,400}(?:\x07|\x1b\\)|[()][0-9A-B]|[=>78Mc])"
 )
@@ -61,6 +66,10 @@ _BLOCK = re.compile(
     re.MULTILINE,
 )
 """The line above what a node said: of dshbak, `clush -b` and ansible."""
+_BLANKS: dict[int, str] = dict.fromkeys((0xA0, 0x2007, 0x202F), " ")
+"""What web pages and word processors make of a blank."""
+_HOLE = re.compile(r"\A\0{16,}")
+"""How a log begins that was rotated while it was written."""
 _LONG = re.compile(rf"^(.{{{LIMIT}}}).+$", re.MULTILINE)
 _DIGITS = 25
 """Characters of a number; a longer one is none."""
@@ -73,19 +82,27 @@ def text_of(raw: bytes) -> str:
 
 def _lines(raw: bytes) -> str:
     """Without what a terminal, Windows and a mail add to its lines."""
-    text = _LONG.sub(r"\1", _RETURNS.sub("\n", _STEERING.sub("", _decoded(raw))))
+    text = _HOLE.sub("", _STEERING.sub("", _decoded(raw))).translate(_BLANKS)
+    text = _LONG.sub(r"\1", _RETURNS.sub("\n", text))
     quoted = text.count("\n>") + text.startswith(">") >= _FEWEST_LINES
     mail = quoted and all(line.startswith(">") or line.isspace() for line in StringIO(text))
     return _QUOTED.sub("", text) if mail else text
 
 
 def _untagged(text: str) -> str:
+    text = _without_tags(text)
+    if _by_host(text):
+        text = _without_tags(_HOST_TAG.sub("", text))
+    return dedent(text).replace("\t", " ")
+
+
+def _without_tags(text: str) -> str:
     for _ in range(_TAGS):
         untagged = _TAG.sub("", text)
         if untagged == text:
             break
         text = untagged
-    return _HOST_TAG.sub("", text) if _by_host(text) else text
+    return text
 
 
 def _by_host(text: str) -> bool:
@@ -301,8 +318,12 @@ def read_output(
     if is_binary(text):
         packed = raw.startswith(_PACKED)
         return (not_measured("it is packed: unpack it first" if packed else "this is no text"),)
-    alone = asked == NOBODY and recipe.commands(_TWO).launch is Launch.PLAIN
-    parts = _speakers(text) if alone else [("", text)]
+    parts = _speakers(text) if asked == NOBODY else [("", text)]
+    commands = recipe.commands(_TWO)
+    names = {who for who, _ in parts}
+    # What the program calls itself before its lines is no node.
+    if commands.launch is not Launch.PLAIN or commands.argv[0] in names:
+        parts = [("", text)]
     readings = islice((one for who, said in parts for one in _readings(recipe, who, said)), MOST)
     return tuple(
         _named(_checked(recipe, one, asked, known or Known()), who) for who, one in readings
@@ -366,7 +387,7 @@ def _complaint(reading: Reading, asked: Asked, ceiling: float, names_hosts: bool
     if asked.exit_code:
         why = f"it printed a result and ended with {asked.exit_code}"
         return replace(reading, status=Status.FAILED, text=why)
-    if asked.hosts and reading.hosts and set(reading.hosts) != set(asked.hosts):
+    if asked.hosts and reading.hosts and not _are_same(reading.hosts, asked.hosts):
         why = f"it ran on {fold(reading.hosts)}, not on {fold(asked.hosts)}"
         return replace(reading, status=Status.REFUSED, text=why)
     if asked.hosts and names_hosts and not reading.hosts:
@@ -379,3 +400,17 @@ def _complaint(reading: Reading, asked: Asked, ceiling: float, names_hosts: bool
         why = f"the value {value:g} cannot be" if value is not None else "no value"
         return replace(reading, status=Status.NOT_MEASURED, text=why)
     return None
+
+
+def _are_same(hosts: Collection[str], asked: Collection[str]) -> bool:
+    """Whether these are the same machines: nccl-tests cuts the domain off, and the machine may have it in its name."""
+    return all(any(_is_same(one, other) for other in asked) for one in hosts) and all(
+        any(_is_same(one, other) for one in hosts) for other in asked
+    )
+
+
+def _is_same(one: str, other: str) -> bool:
+    """`n1` is `n1.example.org`; two names with different domains are two machines."""
+    one, other = one.casefold(), other.casefold()
+    short = "." not in one or "." not in other
+    return one == other or (short and one.partition(".")[0] == other.partition(".")[0])

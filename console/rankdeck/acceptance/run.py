@@ -4,11 +4,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from shlex import quote
 from statistics import median
 
 from rankdeck.acceptance.judge import Judgement
 from rankdeck.acceptance.leaves import Leaves
-from rankdeck.acceptance.measurement import FEWEST, Answer, Verdict
+from rankdeck.acceptance.measurement import FEWEST, Answer, Kind, Verdict
 from rankdeck.model.acceptance import Outcome, Result, Stage
 from rankdeck.model.nodeset import fold
 from rankdeck.model.text import figures
@@ -269,6 +270,52 @@ class AcceptanceRun:
         """Recipes that measured pairs, or will."""
         planned = (one.recipe for one in self.plan.stages if one.stage is Stage.PAIRS)
         return tuple(dict.fromkeys(name for name in planned if name))
+
+
+_CABLE = "swap the cable of {first} with that of {other}"
+_NO_WIRE = (Answer.NOT_MEASURED, Answer.REFUSED, Answer.WRONG_VALUES)
+"""Answers that no cable explains."""
+_TO_DO = {
+    Kind.NODE: _CABLE,
+    Kind.SENDS: _CABLE,
+    Kind.RECEIVES: _CABLE,
+    Kind.HCA: "swap the cable of this port with that of another port of {first}",
+    Kind.PAIR: "put {first} on another switch port",
+}
+"""What tells the parts apart that a verdict leaves in doubt: the fault moves along, or stays."""
+_ENOUGH = FEWEST
+"""Nodes that are measured again: so many can be compared with each other."""
+
+
+def next_step(run: AcceptanceRun, verdict: Verdict) -> str:
+    """What to try, with the one command that shows whether it helped."""
+    if run.progress is not Progress.DONE:
+        return ""
+    bad = verdict.nodes or verdict.ends
+    others = [node for node in run.good if node not in bad]
+    wire = verdict.stage is Stage.PAIRS and verdict.answer not in _NO_WIRE and bad and others
+    to_do = _TO_DO.get(verdict.kind, "") if wire else ""
+    first = f"{to_do.format(first=bad[0], other=others[0])}, then" if to_do else "after the repair:"
+    if verdict.answer is Answer.UNSTEADY:
+        first = "while nobody else works there:"
+    nodes = (*bad, *others)[: max(len(bad), _ENOUGH)] if bad else ()
+    return f"{first} `{_command(run, verdict, nodes)}`"
+
+
+_WITH = {Stage.PAIRS: "pairs,confirm", Stage.SOAK: "groups,soak"}
+"""Stage -> the stages of `--only` without which it says nothing for sure."""
+
+
+def _command(run: AcceptanceRun, verdict: Verdict, nodes: Iterable[str]) -> str:
+    """Measures these again, or all of the run, as it was measured."""
+    stages = _WITH.get(verdict.stage, verdict.stage.value)
+    leaves = ",leaf" if verdict.leaves else ""
+    words = ["rankdeck accept", ",".join(nodes), f"--only {stages}{leaves}"]
+    words += [f"--recipe {verdict.recipe}"] if verdict.recipe else []
+    words += [f"--soak {run.plan.soak:.0f}s"] if verdict.stage is Stage.SOAK else []
+    words += [f"--seconds {run.plan.seconds:g}"] if run.plan.seconds else []
+    words += [f"--like {quote(run.plan.like)}"] if run.plan.like else []
+    return " ".join(filter(None, words))
 
 
 _PARTNERS = 2

@@ -1,7 +1,7 @@
 """The pairs of a run, sorted: which are slow, and which ends and paths they point to, before anything is named. Pure."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from statistics import median
@@ -84,9 +84,28 @@ class Facts:
         where = f" on rail {self.rail(rail)}" if several else ""
         return f"{path[0].node}{sign}{path[1].node}{where}"
 
+    def without_direction(self, path: Path) -> bool:
+        """Whether the same measurements stand for the way back."""
+        back = self.runs.get((path[1], path[0]), ())
+        values = [(one.round, one.repeat, one.value) for one in self.runs[path]]
+        return values == [(one.round, one.repeat, one.value) for one in back]
+
+    def told_once(self, paths: Iterable[Path]) -> Iterator[tuple[Path, str]]:
+        """Each path with its name; of a test without direction one way stands for both."""
+        seen: set[Path] = set()
+        for path in paths:
+            alone = not self.without_direction(path)
+            if alone or (path[1], path[0]) not in seen:
+                seen.add(path)
+                yield path, self.named(path, "→" if alone else "–")
+
     def note(self, node: str) -> str:
         text = self.context.notes.get(node, "")
         return f"; {text}" if text else ""
+
+    def notes(self, path: Path) -> str:
+        """Of both ends."""
+        return "".join(f"; {node}: {text}" for node in nodes_of(path) if (text := self.context.notes.get(node)))  # fmt: skip
 
 
 def facts_of(done: tuple[Measurement, ...], context: Context) -> Facts:
@@ -158,6 +177,11 @@ def path_of(side: Side, other: End) -> Path:
     return (side[0], other) if side[1] is Role.SENDS else (other, side[0])
 
 
+def nodes_of(path: Path) -> tuple[str, str]:
+    """Sender and receiver, whatever the rail."""
+    return path[0].node, path[1].node
+
+
 @dataclass(frozen=True, slots=True)
 class Suspects:
     """What the pairs point to."""
@@ -169,10 +193,19 @@ class Suspects:
     proven: frozenset[Side] = frozenset()
     """Sides that somebody got full speed from."""
 
+    def pair_names(self) -> tuple[str, ...]:
+        """`n5→n9`; both ways of a pair once, as `n1–n2`."""
+        back = {(b, a) for a, b in self.paths}
+        names = (
+            "–".join(sorted((a.node, b.node))) if (a, b) in back else f"{a.node}→{b.node}"
+            for a, b in self.paths
+        )
+        return tuple(dict.fromkeys(names))
+
     def names(self, most: int) -> str:
         """`n3 sends, n5→n9 and 4 more`; "" where nothing is suspected."""
         sides = (f"{end.node} {role.value}" for end, role in self.sides)
-        found = list(dict.fromkeys((*sides, *(f"{a.node}→{b.node}" for a, b in self.paths))))
+        found = list(dict.fromkeys((*sides, *self.pair_names())))
         more = len(found) - most
         return ", ".join(found[:most]) + (f" and {more} more" if more > 0 else "")
 

@@ -2,7 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from statistics import median
 
@@ -106,9 +106,9 @@ def judged(
     groups = _groups(plan, results)
     verdicts = (
         *single,
-        *(one for each in judgements.values() for one in each.verdicts),
+        *(replace(one, recipe=name) for name, each in judgements.items() for one in each.verdicts),
         *groups,
-        *_soak(plan, results),
+        *_soak(results),
         *_unmeasured(results),
     )
     answers = _answers(plan, results, judgements.values(), alone, verdicts)
@@ -193,8 +193,9 @@ def _single_answer(
 
 def _alone(one: Result, answer: Answer, text: str) -> Verdict:
     return Verdict(
-        kind=Kind.NODE, subject=one.sender, answer=answer, sentence=text, nodes=(one.sender,)
-    )
+        kind=Kind.NODE, subject=one.sender, answer=answer, sentence=text, nodes=(one.sender,),
+        stage=Stage.SINGLE, recipe=one.recipe,
+    )  # fmt: skip
 
 
 # ---- groups and soak
@@ -211,15 +212,15 @@ def _groups(plan: RunPlan, results: Sequence[Result]) -> tuple[Verdict, ...]:
     if not recipe or not some:
         return ()
     nodes = tuple(node for node in plan.nodes if any(node in one.group for one in some))
-    return next_groups(nodes, some, find(recipe).traits.tolerance).verdicts
+    found = next_groups(nodes, some, find(recipe).traits.tolerance).verdicts
+    return tuple(replace(one, stage=Stage.GROUPS, recipe=recipe) for one in found)
 
 
 _DROP = 0.7
 
 
-def _soak(plan: RunPlan, results: Iterable[Result]) -> tuple[Verdict, ...]:
+def _soak(results: Iterable[Result]) -> tuple[Verdict, ...]:
     """Unsteady where two or more repeats dropped; failed where one broke."""
-    del plan
     some = [one for one in results if one.stage is Stage.SOAK]
     values = [one.value for one in some if one.value is not None]
     found: list[Verdict] = []
@@ -233,7 +234,7 @@ def _soak(plan: RunPlan, results: Iterable[Result]) -> tuple[Verdict, ...]:
     if broken:
         text = f"{len(broken)} of {len(some)} repeats failed: {broken[0].text}"
         found.append(Verdict(kind=Kind.SCALE, subject="soak", answer=Answer.FAILED, sentence=text))
-    return tuple(found)
+    return tuple(replace(one, stage=Stage.SOAK, recipe=some[0].recipe) for one in found)
 
 
 def _unmeasured(results: Sequence[Result]) -> tuple[Verdict, ...]:
@@ -291,8 +292,8 @@ def _unreached_node(
     without = {name for one in mine for name in (one.sender, one.receiver)} - {node}
     text = f"{node}: {recipe} was not measured with {len(without)} of {len(met - {node, ''})} partners: {mine[0].text}"
     return Verdict(
-        kind=Kind.NODE, subject=node, answer=Answer.NOT_MEASURED, nodes=(node,), sentence=text
-    )
+        kind=Kind.NODE, subject=node, answer=Answer.NOT_MEASURED, nodes=(node,), sentence=text, recipe=recipe
+    )  # fmt: skip
 
 
 def _is_lost(some: Iterable[Result]) -> bool:
@@ -314,7 +315,10 @@ def _lost(recipe: str, lost: Mapping[str, Result]) -> Verdict:
     answer = Answer.REFUSED if first.outcome is Outcome.REFUSED else Answer.NOT_MEASURED
     kind = Kind.SCALE if first.group else Kind.PAIR
     text = f"{names}: {recipe} was {answer.value}: {first.text}{_unheard(first)}"
-    return Verdict(kind=kind, subject=names, answer=answer, sentence=text)
+    return Verdict(
+        kind=kind, subject=names, answer=answer, sentence=text, stage=first.stage if first.group else Stage.PAIRS,
+        ends=tuple(filter(None, (first.sender, first.receiver))), recipe=recipe,
+    )  # fmt: skip
 
 
 _UNHEARD = ("timed out", "No route to host", "Network is unreachable", "Host is unreachable")

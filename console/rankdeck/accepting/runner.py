@@ -8,7 +8,16 @@ from itertools import groupby, product
 from math import ceil
 
 from rankdeck.acceptance.groups import next_groups
-from rankdeck.acceptance.measurement import CLOCKS, clocks_under_load, differing
+from rankdeck.acceptance.measurement import (
+    CLOCKS,
+    COUNTERS,
+    LINK_ERRORS,
+    Grown,
+    Verdict,
+    clocks_under_load,
+    differing,
+    link_errors,
+)
 from rankdeck.acceptance.normal import measurement_of, params_hash
 from rankdeck.acceptance.run import RunPlan
 from rankdeck.acceptance.schedule import Round, Run, both_ways, one_way
@@ -32,6 +41,9 @@ _ATTEMPTS = 3
 _SOAKS = 10_000
 _COMPUTES, _LOOK = 50, 1.0
 """Percent of the time in which a processor must be at work for its clock to count; seconds between two looks."""
+
+COUNTERS_COME = 11.0
+"""Seconds after which agents have told the counters of links: they read them every ten."""
 
 
 class Runner:
@@ -66,8 +78,10 @@ class Runner:
         """Node -> its hardware; clocks are compared with those of nodes alike."""
         self._clocks: dict[tuple[str, str], dict[str, float]] = {}
         """(fact, node) -> device -> the highest clock under load, MHz."""
-        self._slow_clocks: dict[str, str] = {}
-        """Node -> what stands of its clocks in `odd`."""
+        self._counted: dict[tuple[str, str], dict[str, float]] = {}
+        """(metric, node) -> device -> what it counted before anything was measured."""
+        self._told: dict[str, str] = {}
+        """Node -> what stands of its clocks and links in `odd`."""
 
     def take(self, results: Iterable[Result]) -> None:
         """What an earlier console measured of this run: it is not measured again."""
@@ -94,6 +108,10 @@ class Runner:
             else:
                 await self._soak(recipe)
         self.stage = None
+        rdma = any(before for (metric, _), before in self._counted.items() if "rdma" in metric)
+        if rdma and self._verdicts():
+            await asyncio.sleep(COUNTERS_COME)
+            self._keep_telemetry()
 
     def again(self, nodes: tuple[str, ...], recipe: str, repeats: int) -> None:
         """Measure one node, or a pair in both directions, once more, after the round that runs: it counts as a confirmation."""
@@ -199,17 +217,17 @@ class Runner:
 
     def _fit(self) -> tuple[str, ...]:
         """Nodes for groups: what is bad alone or in pairs would only be found again."""
-        bad: set[str] = set(self.excluded)
-        for recipe in dict.fromkeys(
-            one.recipe for one in self._plan.stages if one.stage is Stage.PAIRS and one.recipe
-        ):
-            verdicts = (
-                schedule_of(self._plan, recipe, self.done, self.odd, self.kinds)
-                .judgement()
-                .verdicts
-            )
-            bad |= {node for verdict in verdicts for node in verdict.nodes}
+        bad = {*self.excluded, *(node for verdict in self._verdicts() for node in verdict.nodes)}
         return tuple(node for node in able(self._plan, self.done) if node not in bad)
+
+    def _verdicts(self) -> list[Verdict]:
+        """Of the pairs of all recipes."""
+        stages = [one for one in self._plan.stages if one.stage is Stage.PAIRS and one.recipe]
+        schedules = (
+            schedule_of(self._plan, recipe, self.done, self.odd, self.kinds)
+            for recipe in dict.fromkeys(one.recipe for one in stages)
+        )
+        return [verdict for one in schedules for verdict in one.judgement().verdicts]
 
     # ---- rounds
 
@@ -231,6 +249,7 @@ class Runner:
         ended: list[float] = []
         count = sum(map(len, todo))
         nodes = tuple({node: None for place in todo for work in place for node in work.nodes})
+        self._count(nodes)
         async with asyncio.TaskGroup() as watching:
             watch = watching.create_task(self._watch_clocks(nodes))
             async with asyncio.TaskGroup() as tasks:
@@ -238,7 +257,7 @@ class Runner:
                     tasks.create_task(self._place(place, ended, count))
             watch.cancel()
         self._hear_nodes(nodes)
-        self._keep_clocks()
+        self._keep_telemetry()
 
     async def _place(self, works: Iterable[Work], ended: list[float], count: int) -> None:
         for work in works:
@@ -340,9 +359,27 @@ class Runner:
                         seen[device] = max(seen.get(device, 0.0), clock * one.mhz)
             await asyncio.sleep(_LOOK)
 
-    def _keep_clocks(self) -> None:
-        """With the identity of the nodes: kept runs say it, too, and a later one what changed."""
-        told: dict[str, dict[str, str]] = {}
+    def _count(self, nodes: Iterable[str]) -> None:
+        """Note what the counters of links say before the first measurement of a node."""
+        known = [node for node in nodes if self._means.fleet.knows(node)]
+        for one, node in product(COUNTERS, known):
+            before = self._counted.setdefault((one.metric, node), {})
+            for device, count in self._means.fleet.node(node).values.get(one.metric, {}).items():
+                before.setdefault(device, count)
+
+    def _grown(self) -> Grown:
+        """What they have counted since; one that began anew says nothing."""
+        found: dict[str, dict[str, dict[str, float]]] = {}
+        for (metric, node), before in self._counted.items():
+            now = self._means.fleet.node(node).values.get(metric, {})
+            grown = {device: now[device] - count for device, count in before.items() if device in now}  # fmt: skip
+            if grown:
+                found.setdefault(metric, {})[node] = grown
+        return found
+
+    def _keep_telemetry(self) -> None:
+        """Clocks and links with the identity of the nodes: kept runs say it, too, and a later one what changed."""
+        told = {node: {LINK_ERRORS: text} for node, text in link_errors(self._grown()).items()}
         for one in CLOCKS:
             seen = {
                 node: found
@@ -353,11 +390,11 @@ class Runner:
                 told.setdefault(node, {})[one.fact] = text
         self._store.identify(self._run, told)
         slow = differing(told)
-        for node in {*told, *self._slow_clocks}:
-            was, now = self._slow_clocks.pop(node, "").split("; "), slow.get(node, "")
+        for node in {*told, *self._told}:
+            was, now = self._told.pop(node, "").split("; "), slow.get(node, "")
             left = [part for part in self.odd.pop(node, "").split("; ") if part and part not in was]
             if now:
-                self._slow_clocks[node] = now
+                self._told[node] = now
             if said := "; ".join((*left, *([now] if now else []))):
                 self.odd[node] = said
 

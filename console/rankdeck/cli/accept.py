@@ -14,7 +14,7 @@ from rankdeck.acceptance.output_text import LARGEST, read_output
 from rankdeck.acceptance.planning import LEAF, MEASURED
 from rankdeck.acceptance.port import AcceptancePort, Request
 from rankdeck.acceptance.recipe import Reading, Recipe, Status
-from rankdeck.acceptance.run import AcceptanceRun, Progress, StagePlan
+from rankdeck.acceptance.run import AcceptanceRun, Progress, StagePlan, next_step
 from rankdeck.accepting.acceptance import Acceptance
 from rankdeck.cli import choose, output
 from rankdeck.cli.opening import Interrupts, agrees, opened, until_done
@@ -203,7 +203,9 @@ def _who(one: Result) -> str:
 def outcome(run: AcceptanceRun, cluster: Cluster) -> str:
     """Who is to blame, a sentence each; who is good; what changed; what to do."""
     lines = [f"{run.cluster}, {run.id}: {_verdict(run)}"]
-    lines += [f"  {one.answer}: {one.sentence}" for one in run.verdicts]
+    for one in run.verdicts:
+        lines.append(f"  {one.answer}: {one.sentence}")
+        lines += [f"    {step}"] if (step := next_step(run, one)) else []
     lines += [
         f"  suspected, and not measured again: {suspects} ({recipe})"
         for recipe, one in run.judgements.items()
@@ -243,8 +245,6 @@ def proposals(run: AcceptanceRun, cluster: Cluster) -> Iterator[str]:
         yield f'to keep jobs away: rankdeck accept --exclude {node} --why "run {run.id}: {reason}"'
         if lines := cluster.can.out_of_service([node], f"rankdeck {day}: {reason}"):
             yield f"in {cluster.can.scheduler}: {lines[0]}; back: {lines[-1]}"
-    if run.bad and run.good:
-        yield f"to try first: swap its cable with that of a good node, then rankdeck accept --only {','.join((run.bad[0], run.good[0]))}"
 
 
 def run_line(run: AcceptanceRun) -> str:

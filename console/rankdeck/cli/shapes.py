@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from rankdeck.acceptance.recipe import Reading
-from rankdeck.acceptance.run import AcceptanceRun
+from rankdeck.acceptance.run import AcceptanceRun, next_step
 from rankdeck.config.trust import Use
 from rankdeck.errors import NodeError, Problem
 from rankdeck.images.bring import ImageAt
@@ -114,7 +114,7 @@ def acceptance_shape(run: AcceptanceRun) -> Shape:
         "bad": list(run.bad),
         "not_measured": list(run.unknown),
         "left_out": dict(run.left_out),
-        "verdicts": [asdict(one) for one in run.verdicts],
+        "verdicts": [asdict(one) | {"next": next_step(run, one)} for one in run.verdicts],
         "answers": dict(run.answers),
         "notes": [*run.plan.notes, *run.notes],
         "stages": [

@@ -25,6 +25,7 @@ from rankdeck.acceptance.run import (
     RunPlan,
     StageView,
     cells,
+    next_step,
 )
 from rankdeck.config.safe_files import write_private
 from rankdeck.errors import RankdeckError
@@ -119,7 +120,7 @@ def _shape(run: AcceptanceRun, now: float) -> dict[str, Any]:
         "nodes": {name: fold(names) for name, names in _node_sets(run).items()},
         "answers": {node: answer.value for node, answer in run.answers.items()},
         "left_out": dict(run.left_out),
-        "verdicts": [asdict(one) for one in run.verdicts],
+        "verdicts": [asdict(one) | {"next": next_step(run, one)} for one in run.verdicts],
         "unconfirmed": {
             recipe: len(one.open.sides) + len(one.open.paths)
             for recipe, one in run.judgements.items()

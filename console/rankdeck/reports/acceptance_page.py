@@ -20,7 +20,7 @@ from rankdeck.acceptance.heatmap import (
     traits_of,
 )
 from rankdeck.acceptance.measurement import FEWEST
-from rankdeck.acceptance.run import AcceptanceRun
+from rankdeck.acceptance.run import AcceptanceRun, next_step
 from rankdeck.acceptance.view import unit_of
 from rankdeck.model.acceptance import Outcome, Result, Stage
 from rankdeck.model.nodeset import fold
@@ -109,7 +109,8 @@ def acceptance_page(run: AcceptanceRun, now: float, some: Sequence[Excerpt] = ()
 
 def _verdicts(run: AcceptanceRun) -> Iterator[Html]:
     for one in run.verdicts:
-        yield tag("p", one.sentence, class_=f"verdict {kind_of(one.answer)}")
+        step = [tag("br"), tag("small", said)] if (said := next_step(run, one)) else []
+        yield tag("p", one.sentence, *step, class_=f"verdict {kind_of(one.answer)}")
     doubts = [
         f"{recipe}: suspected and not confirmed: {suspects}."
         for recipe, one in run.judgements.items()

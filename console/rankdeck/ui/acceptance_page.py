@@ -1,17 +1,22 @@
-"""What the acceptance screen says in words: a run in one line, its plan, its sentences."""
+"""What the screens of an acceptance run say in words, and the keys that they share: measure again, keep jobs away."""
 
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 from rankdeck.acceptance.heatmap import HeatMap, headline, kind_of
 from rankdeck.acceptance.judge import Judgement
 from rankdeck.acceptance.measurement import Answer
 from rankdeck.acceptance.port import AcceptancePort
-from rankdeck.acceptance.run import AcceptanceRun, Progress, StageView, once_more
+from rankdeck.acceptance.run import AcceptanceRun, Progress, StageView, next_step, once_more
+from rankdeck.errors import RankdeckError
 from rankdeck.model.acceptance import Outcome, Result, Stage
+from rankdeck.model.health import seconds_of
 from rankdeck.model.nodeset import fold
 from rankdeck.model.text import duration, printable, size
-from rankdeck.ui import formatting
+from rankdeck.ui import actions, formatting
+from rankdeck.ui.screens.base import BaseScreen
 from rankdeck.ui.screens.modals import WIDE, Question
 from rankdeck.ui.widgets.canvas import Run, Runs, cut, length
 from rankdeck.ui.widgets.pairmap import ROLES
@@ -166,8 +171,11 @@ def _legend_lines(recipe: str, width: int, signs: Sequence[Runs]) -> list[Runs]:
 
 def _sentences(run: AcceptanceRun, out: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Sentence and role."""
-    yield from ((one.sentence, ROLES[kind_of(one.answer)]) for one in run.verdicts)
-    suspected = [one for item in run.judgements.items() for one in _suspected(*item)]
+    for one in run.verdicts:
+        yield one.sentence, ROLES[kind_of(one.answer)]
+        yield from ((step, "accent") for step in [next_step(run, one)] if step)
+    over = run.progress is not Progress.RUNNING
+    suspected = [one for item in run.judgements.items() for one in _suspected(*item, over=over)]
     yield from ((text, "unknown") for text in suspected)
     if not run.verdicts and not suspected:
         yield from _well(run)
@@ -188,12 +196,13 @@ def _well(run: AcceptanceRun) -> Iterator[tuple[str, str]]:
         yield "all that was measured is good or fair", "ok"
 
 
-def _suspected(recipe: str, judgement: Judgement) -> Iterator[str]:
+def _suspected(recipe: str, judgement: Judgement, *, over: bool) -> Iterator[str]:
+    again = f"suspected; {actions.key('again')} measures it again" if over else "to be measured again"  # fmt: skip
     for (end, role), evidence in judgement.open.sides.items():
         counted = f"with {len(evidence.slow)} of {evidence.total}"
-        yield f"{end.node} {role.value} slowly {counted}: to be confirmed ({recipe})"
-    for first, last in judgement.open.paths:
-        yield f"{first.node} → {last.node}: to be measured again ({recipe})"
+        yield f"{end.node} {role.value} slowly {counted}: {again} ({recipe})"
+    for pair in judgement.open.pair_names():
+        yield f"{pair}: {again} ({recipe})"
 
 
 def _wrapped(text: str, role: str, width: int) -> list[Runs]:
@@ -209,3 +218,158 @@ def seen_in(heat: HeatMap) -> list[str]:
     words = {cell.answer.value for cell in heat.cells.values() if cell.answer is not None}
     running = any(cell.outcome is Outcome.RUNNING for cell in heat.cells.values())
     return [Answer.GOOD.value, *words, *(["running"] if running else [])]
+
+
+T = TypeVar("T")
+USUAL_SPAN = "7d"
+"""How long jobs are kept away from a node, as `rankdeck accept --exclude` has it."""
+
+
+class RunScreen(BaseScreen):
+    """A screen of one run: what is chosen there can be measured again, and jobs kept away from it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._to_exclude = ""
+        """The node of which the prompt asks why; "" where it asks something else."""
+
+    @property
+    def port(self) -> AcceptancePort | None:
+        """None while the cluster is being opened."""
+        return self.console.session.acceptance
+
+    @property
+    def run_shown(self) -> AcceptanceRun | None:
+        """The run on screen."""
+        raise NotImplementedError
+
+    @property
+    def test_shown(self) -> str:
+        """The recipe on screen."""
+        raise NotImplementedError
+
+    @property
+    def chosen(self) -> tuple[str, ...]:
+        """A pair, the sender first, or one node; nobody where nothing is chosen."""
+        raise NotImplementedError
+
+    @property
+    def is_going(self) -> bool:
+        """Whether something is being measured."""
+        run = self.port.current if self.port else None
+        return run is not None and run.progress is Progress.RUNNING
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether this is an earlier run, and not the one that was planned or started here."""
+        now, run = self.port.current if self.port else None, self.run_shown
+        return run is not None and (now is None or now.id != run.id)
+
+    @property
+    def excluded(self) -> Mapping[str, str]:
+        """Node -> why jobs are kept away from it."""
+        return self.port.excluded() if self.port else {}
+
+    def work(self, work: Awaitable[T], done: Callable[[T], None]) -> None:
+        """Do it in the background; `done` is called with what came of it, an error is said."""
+
+        async def worker() -> None:
+            try:
+                result = await work
+            except RankdeckError as error:
+                self.say(str(error), "bad")
+                return
+            done(result)
+
+        self.console.run_worker(worker(), name="acceptance", group="acceptance")
+
+    # ---- measure again
+
+    def action_again(self) -> None:
+        run, nodes, test = self.run_shown, self.chosen, self.test_shown
+        if self.port is None or run is None or not nodes or not run.started:
+            self.refuse("choose a cell of a map first, or a node where its row meets its column")
+        elif self.is_kept and self.is_going:
+            self.refuse("a run goes on: nothing can be measured for this one meanwhile")
+        else:
+            question = again_question(run, self.port, nodes, test)
+            self.console.push_screen(
+                question, lambda yes: self._again(nodes, test) if yes else None
+            )
+
+    def _again(self, nodes: tuple[str, ...], test: str) -> None:
+        port, run, going, who = self.port, self.run_shown, self.is_going, " – ".join(nodes)
+        if port is None or run is None:
+            return
+        if self.is_kept:
+            try:
+                port.resume(run.id)
+            except RankdeckError as error:
+                self.say(str(error), "bad")
+                return
+        if going:
+            self.say(f"{who}: measured after the round that runs", "dim")
+            self.work(port.again(nodes, test), lambda _: None)
+        else:
+            self.say(f"{who}: asking who is busy, then measuring …", "dim")
+            self.work(port.again(nodes, test), lambda _: self._measured_again(who))
+
+    def _measured_again(self, who: str) -> None:
+        run = self.run_shown
+        self.say(f"{who}: measured again; {headline(run) if run else ''}", "ok")
+
+    # ---- keep jobs away
+
+    def action_exclude(self) -> None:
+        run, nodes = self.run_shown, self.chosen
+        if self.port is None or run is None or not nodes:
+            self.refuse("choose a row of a map first: its node is the one")
+            return
+        node = nodes[0]
+        if why := self.excluded.get(node):
+            question = readmit_question(node, why)
+            self.console.push_screen(question, lambda yes: self._readmit(node) if yes else None)
+            return
+        self._to_exclude = node
+        self.prompt.ask(f"exclude {printable(node)}", f"{USUAL_SPAN} {reason_of(run, node)}")
+        self.say(
+            "how long, and why: 7d its cable is being swapped; run and Launch pass it over", "dim"
+        )
+
+    def answered_why(self, text: str | None) -> bool:
+        """Take the answer if it is why a node is excluded; whether it was."""
+        node, self._to_exclude = self._to_exclude, ""
+        if node and text is not None:
+            self._exclude(node, text)
+        return bool(node)
+
+    def _exclude(self, node: str, text: str) -> None:
+        run, port = self.run_shown, self.port
+        span, _, why = text.strip().partition(" ")
+        if run is None or port is None:
+            return
+        if not why.strip():
+            self.say("nothing is excluded: the next one wants to know why", "warn")
+            return
+        try:
+            port.exclude(node, printable(why.strip()), time.time() + seconds_of(span), run.id)
+        except (ValueError, RankdeckError) as error:
+            self.say(str(error), "warn")
+            return
+        out = ", and out of the run" if self.is_going and not self.is_kept else ""
+        again = f"; {actions.key('exclude')} again takes that back"
+        self.say(f"{node}: no job goes there for {span}{out}{again}", "ok")
+        self.look_anew()
+
+    def _readmit(self, node: str) -> None:
+        if self.port is not None:
+            try:
+                self.port.readmit(node)
+            except RankdeckError as error:
+                self.say(str(error), "bad")
+                return
+            self.say(f"{node}: jobs may run there again", "ok")
+            self.look_anew()
+
+    def look_anew(self) -> None:
+        """Paint also what the run itself does not tell: who is excluded."""

@@ -85,6 +85,8 @@ class Report:
     """Wrong values in any row, or out of bounds in the footer."""
     complete: bool
     """The footer is there."""
+    odd: str = ""
+    """What stands for a busbw of the largest size and is no number: `inf`, `nan`."""
 
     @property
     def values(self) -> tuple[float, ...]:
@@ -163,6 +165,7 @@ def _complaints(report: Report, broken: str) -> list[tuple[Status, str]]:
         (Status.NOT_MEASURED, not report.complete, "no footer: the run was cut off"),
         (Status.REFUSED, len(ranks) == 1, "one rank: nothing was moved between GPUs"),
         (Status.NOT_MEASURED, not report.values, "the last row has no busbw"),
+        (Status.NOT_MEASURED, bool(report.odd), f"a busbw of the last size is `{report.odd}`: its time was not measured"),
         (Status.REFUSED, not moved, "busbw is 0: nothing was moved between GPUs"),
     )  # fmt: skip
     return [(status, why) for status, holds, why in table if holds]
@@ -191,7 +194,13 @@ def _of_text(text: str) -> Report:
         algbw=max((row.number("algbw", n) or 0.0 for row in last for n in (0, 1)), default=0.0),
         wrong=max([_out_of_bounds(footer), *(number(row.cell("#wrong", n)) or 0.0 for row in table if _fits(row) for n in (0, 1))]),
         complete=bool(footer) and bool(first_line(text, "Avg bus bandwidth")),
+        odd=next((cell for row in last for n in (0, 1) if _is_odd(cell := row.cell("busbw", n))), ""),
     )  # fmt: skip
+
+
+def _is_odd(cell: str) -> bool:
+    """Not of `N/A`: there is nothing to measure."""
+    return cell.lstrip("+-").casefold() in ("inf", "nan")
 
 
 _Speeds = tuple[float | None, float | None]

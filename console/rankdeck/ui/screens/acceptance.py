@@ -1,7 +1,6 @@
 """The acceptance screen: what would be measured, the heat map while it fills, what it says."""
 
-import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import ClassVar, TypeVar
 
@@ -19,20 +18,17 @@ from rankdeck.acceptance.heatmap import (
     said,
     strip,
 )
-from rankdeck.acceptance.port import AcceptancePort, Request
+from rankdeck.acceptance.port import Request
 from rankdeck.acceptance.run import AcceptanceRun, Progress
 from rankdeck.errors import RankdeckError
 from rankdeck.model.acceptance import Outcome
-from rankdeck.model.health import seconds_of
 from rankdeck.model.nodeset import expand
 from rankdeck.model.text import printable
 from rankdeck.ui import actions, formatting
 from rankdeck.ui.acceptance_page import (
     PROGRESS_ROLES,
-    again_question,
+    RunScreen,
     plan_lines,
-    readmit_question,
-    reason_of,
     run_line,
     seen_in,
     stage_line,
@@ -40,7 +36,6 @@ from rankdeck.ui.acceptance_page import (
     told_lines,
 )
 from rankdeck.ui.screens import base
-from rankdeck.ui.screens.base import BaseScreen
 from rankdeck.ui.screens.modals import Question, row_lines
 from rankdeck.ui.themes import Mark
 from rankdeck.ui.widgets.canvas import Run, Runs, TextPage
@@ -52,12 +47,10 @@ T = TypeVar("T")
 LEAST_BESIDE = 34
 """Columns for the sentences from which on they stand beside the map, not below it."""
 LEAST_BELOW, MOST_STRIP = 5, 6
-USUAL_SPAN = "7d"
-"""How long jobs are kept away from a node, as `rankdeck accept --exclude` has it."""
 NOTHING = "no acceptance run yet: A asks the nodes and shows what would be done"
 
 
-class AcceptanceScreen(BaseScreen):
+class AcceptanceScreen(RunScreen):
     """Kept runs, the plan of one, and its map; tab goes from one to the next."""
 
     screen_name: ClassVar[str] = "acceptance"
@@ -75,9 +68,7 @@ class AcceptanceScreen(BaseScreen):
         """What was painted: no other run gets its id meanwhile."""
         self._strip_lines = 0
         self._asked = ""
-        """What the prompt is for: `plan`, `save` or `exclude`."""
-        self._to_exclude = ""
-        """The node that is."""
+        """What the prompt is for: `plan` or `save`."""
         self.head = TextPage(id="accept-head", can_focus=False)
         self.runs = VTable(self._columns(), empty=NOTHING, id="runs")
         self.runs.sorted_by = ("STARTED",)
@@ -101,7 +92,7 @@ class AcceptanceScreen(BaseScreen):
             Column("RUN", 24, lambda row, _: [(printable(row), "title")], keep=9),
             Column("STARTED", 16, lambda row, _: [(formatting.day(self._kept[row].started), "dim")], keep=7),
             Column("STATE", 8, lambda row, _: [self._state(self._kept[row])], keep=8),
-            Column("OUTCOME", 20, lambda row, _: [(headline(self._kept[row]), "text")], grow=True, least=30),
+            Column("OUTCOME", 20, lambda row, _: [(headline(self._kept[row]), "text")], grow=True, least=20),
         )  # fmt: skip
 
     def _state(self, run: AcceptanceRun) -> Run:
@@ -115,14 +106,22 @@ class AcceptanceScreen(BaseScreen):
         return "." if self.console.ascii else self.console.glyphs.dot
 
     @property
-    def port(self) -> AcceptancePort | None:
-        """None while the cluster is being opened."""
-        return self.console.session.acceptance
+    def run_shown(self) -> AcceptanceRun | None:
+        """The run on screen: measured again, a kept one is the current one."""
+        now, kept = self.port.current if self.port else None, self._opened
+        return now if kept is None or (now is not None and now.id == kept.id) else kept
 
     @property
-    def run_shown(self) -> AcceptanceRun | None:
-        """The run on screen."""
-        return self._opened or (self.port.current if self.port else None)
+    def test_shown(self) -> str:
+        """The test whose map is shown."""
+        run = self.run_shown
+        return self._recipe_of(run) if run else ""
+
+    @property
+    def chosen(self) -> tuple[str, ...]:
+        """The pair under the cursor, or the one node; nobody where there is no map."""
+        pair = self.map.pair if self._view == "map" else None
+        return tuple(dict.fromkeys(pair)) if pair else ()
 
     def tick(self) -> None:
         port, run = self.port, self.run_shown
@@ -197,7 +196,7 @@ class AcceptanceScreen(BaseScreen):
         self.map.show(shown)
         width = self._place(self.size.width, self.size.height - 6)
         signs = legend(self._dot, seen_in(shown), self.map.is_wide)
-        self.told.show(told_lines(run, shown, width, signs, self._excluded))
+        self.told.show(told_lines(run, shown, width, signs, self.excluded))
         self.head.show(self._head_lines(run))
 
     def _show_strip(self, run: AcceptanceRun, whole: HeatMap) -> None:
@@ -220,9 +219,12 @@ class AcceptanceScreen(BaseScreen):
         pairs.styles.height = "100%" if beside else lines
         return width - wide - 3 if beside else width - 2
 
+    def look_anew(self) -> None:
+        self._seen = ()
+
     def without_effect(self) -> Iterable[str]:
         """What its view and the state of its run leave nothing to do for."""
-        run, going = self.run_shown, self._is_going
+        run, going = self.run_shown, self.is_going
         on_map, cell = self._view == "map", self.map.cell
         able = {
             "open": self._can_open(run),
@@ -235,8 +237,8 @@ class AcceptanceScreen(BaseScreen):
             "save": run is not None,
             "cancel": going,
             "plan": self.port is not None and not going,
-            "again": bool(self._chosen) and run is not None and run.started > 0,
-            "exclude": bool(self._chosen),
+            "again": bool(self.chosen) and run is not None and run.started > 0,
+            "exclude": bool(self.chosen),
             "resume": not going and self._stopped_run() is not None,
         }
         return [name for name, can in able.items() if not can]
@@ -366,12 +368,10 @@ class AcceptanceScreen(BaseScreen):
 
     def answered(self, text: str | None) -> None:
         asked, self._asked = self._asked, ""
-        if text is None or self.port is None:
+        if self.answered_why(text) or text is None or self.port is None:
             return
         if asked == "plan":
             self._make_plan(text)
-        elif asked == "exclude":
-            self._exclude(text)
         elif asked == "save" and text.strip():
             self._save(Path(text.strip()).expanduser())
 
@@ -384,7 +384,7 @@ class AcceptanceScreen(BaseScreen):
             return
         if port is not None:
             self.say("asking the nodes what they are and have …", "dim")
-            self._work(port.plan(Request(nodes=nodes)), self._planned)
+            self.work(port.plan(Request(nodes=nodes)), self._planned)
 
     def _planned(self, _: object) -> None:
         self.say("enter starts it, after a question", "dim")
@@ -405,7 +405,7 @@ class AcceptanceScreen(BaseScreen):
         if self.port is not None:
             self._look_at(None, "map")
             self.say("it runs; x stops it, after a question", "dim")
-            self._work(self.port.start(), lambda run: self.say(headline(run), "ok"))
+            self.work(self.port.start(), lambda run: self.say(headline(run), "ok"))
 
     def action_cancel(self) -> None:
         run = self.port.current if self.port else None
@@ -429,7 +429,7 @@ class AcceptanceScreen(BaseScreen):
     def _stop(self) -> None:
         if self.port is not None:
             self.say("stopping …", "warn")
-            self._work(self.port.stop(), self._stopped)
+            self.work(self.port.stop(), self._stopped)
 
     def _stopped(self, left: Sequence[str]) -> None:
         words = "; ".join(map(printable, left)) or "stopped; nothing is left on any node"
@@ -449,124 +449,12 @@ class AcceptanceScreen(BaseScreen):
             return
         self._start()
 
-    # ---- keys: measure again, keep jobs away
-
-    @property
-    def _chosen(self) -> tuple[str, ...]:
-        """The pair under the cursor, or the one node; nobody where there is no map."""
-        pair = self.map.pair if self._view == "map" else None
-        return tuple(dict.fromkeys(pair)) if pair else ()
-
-    def action_again(self) -> None:
-        run, nodes = self.run_shown, self._chosen
-        if self.port is None or run is None or not nodes or not run.started:
-            self.refuse("choose a cell of a map first, or a node where its row meets its column")
-        elif self._opened is not None and self._is_going:
-            self.refuse("a run goes on: nothing can be measured for this one meanwhile")
-        else:
-            recipe = self._recipe_of(run)
-            question = again_question(run, self.port, nodes, recipe)
-            self.console.push_screen(
-                question, lambda yes: self._again(nodes, recipe) if yes else None
-            )
-
-    def _again(self, nodes: tuple[str, ...], recipe: str) -> None:
-        port, going, who = self.port, self._is_going, " – ".join(nodes)
-        if port is None:
-            return
-        if self._opened is not None:
-            try:
-                port.resume(self._opened.id)
-            except RankdeckError as error:
-                self.say(str(error), "bad")
-                return
-            self._opened = None
-        if going:
-            self.say(f"{who}: measured after the round that runs", "dim")
-            self._work(port.again(nodes, recipe), lambda _: None)
-        else:
-            self.say(f"{who}: asking who is busy, then measuring …", "dim")
-            self._work(port.again(nodes, recipe), lambda _: self._measured_again(who))
-
-    def _measured_again(self, who: str) -> None:
-        run = self.run_shown
-        self.say(f"{who}: measured again; {headline(run) if run else ''}", "ok")
-
-    def action_exclude(self) -> None:
-        run, nodes = self.run_shown, self._chosen
-        if self.port is None or run is None or not nodes:
-            self.refuse("choose a row of a map first: its node is the one")
-            return
-        node = nodes[0]
-        if why := self._excluded.get(node):
-            self.console.push_screen(
-                readmit_question(node, why), lambda yes: self._readmit(node) if yes else None
-            )
-            return
-        self._asked, self._to_exclude = "exclude", node
-        self.prompt.ask(f"exclude {printable(node)}", f"{USUAL_SPAN} {reason_of(run, node)}")
-        self.say(
-            "how long, and why: 7d its cable is being swapped; run and Launch pass it over", "dim"
-        )
-
-    def _exclude(self, text: str) -> None:
-        node, run, port = self._to_exclude, self.run_shown, self.port
-        span, _, why = text.strip().partition(" ")
-        if run is None or port is None:
-            return
-        if not why.strip():
-            self.say("nothing is excluded: the next one wants to know why", "warn")
-            return
-        try:
-            port.exclude(node, printable(why.strip()), time.time() + seconds_of(span), run.id)
-        except (ValueError, RankdeckError) as error:
-            self.say(str(error), "warn")
-            return
-        out = ", and out of the run" if self._is_going and self._opened is None else ""
-        again = f"; {actions.key('exclude')} again takes that back"
-        self.say(f"{node}: no job goes there for {span}{out}{again}", "ok")
-        self._seen = ()
-
-    def _readmit(self, node: str) -> None:
-        if self.port is not None:
-            try:
-                self.port.readmit(node)
-            except RankdeckError as error:
-                self.say(str(error), "bad")
-                return
-            self.say(f"{node}: jobs may run there again", "ok")
-            self._seen = ()
-
-    @property
-    def _excluded(self) -> Mapping[str, str]:
-        """Node -> why jobs are kept away from it."""
-        return self.port.excluded() if self.port else {}
-
-    @property
-    def _is_going(self) -> bool:
-        """Whether something is being measured."""
-        run = self.port.current if self.port else None
-        return run is not None and run.progress is Progress.RUNNING
-
     def _is_free(self) -> bool:
         run = self.port.current if self.port else None
         if self.port is None or (run is not None and run.progress is Progress.RUNNING):
             self.say("a run goes on: x stops it" if run else "the cluster is still being opened", "warn")  # fmt: skip
             return False
         return True
-
-    def _work(self, work: Awaitable[T], done: Callable[[T], None]) -> None:
-        """Do it in the background; `done` is called with what came of it, an error is said."""
-
-        async def worker() -> None:
-            try:
-                result = await work
-            except RankdeckError as error:
-                self.say(str(error), "bad")
-                return
-            done(result)
-
-        self.console.run_worker(worker(), name="acceptance", group="acceptance")
 
     def _save(self, folder: Path) -> None:
         from rankdeck.reports.acceptance_files import write_reports

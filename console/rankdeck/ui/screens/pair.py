@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from textual.containers import Container
+from textual.events import DescendantFocus
 from textual.widget import Widget
 
 from rankdeck.acceptance.heatmap import heat_map, kind, said
@@ -12,7 +13,7 @@ from rankdeck.acceptance.port import AcceptancePort
 from rankdeck.acceptance.run import AcceptanceRun, Cell
 from rankdeck.model.acceptance import Result
 from rankdeck.model.text import figures, printable
-from rankdeck.ui.screens.base import BaseScreen
+from rankdeck.ui.acceptance_page import RunScreen
 from rankdeck.ui.widgets.canvas import Runs, TextPage
 from rankdeck.ui.widgets.pairmap import ROLES
 
@@ -21,7 +22,7 @@ BESIDE = 110
 MOST_RAW = 256 << 10
 
 
-class PairScreen(BaseScreen):
+class PairScreen(RunScreen):
     """There on the left, back on the right; one below the other where the screen is narrow."""
 
     screen_name: ClassVar[str] = "pair"
@@ -36,24 +37,37 @@ class PairScreen(BaseScreen):
         """What each direction says."""
         self.there = TextPage(id="pair-there")
         self.back = TextPage(id="pair-back")
+        self._front = self.there
+        """The direction that has the keys, or had them before a question."""
         self._both = Container(self.there, self.back, id="pair")
 
     def body(self) -> Iterable[Widget]:
         return (self._both,)
 
     @property
+    def run_shown(self) -> AcceptanceRun:
+        """As it is now, where it is the current one."""
+        now = self.port.current if self.port else None
+        return now if now is not None and now.id == self._run.id else self._run
+
+    @property
+    def test_shown(self) -> str:
+        return self._recipe
+
+    @property
+    def chosen(self) -> tuple[str, ...]:
+        """The pair, first the sender of the direction that has the keys."""
+        return self._pair[::-1] if self._front is self.back else self._pair
+
+    @property
     def main(self) -> Widget:
-        return self.there
+        return self._front
 
     def tick(self) -> None:
-        port = self.console.session.acceptance
+        port, run = self.port, self.run_shown
         wide = self.size.width >= BESIDE
         self._both.styles.layout = "horizontal" if wide else "vertical"
-        if port is None:
-            return
-        current = port.current
-        run = current if current is not None and current.id == self._run.id else self._run
-        if run is self._shown:
+        if port is None or run is self._shown:
             return
         self._shown = run
         sender, receiver = self._pair
@@ -66,25 +80,30 @@ class PairScreen(BaseScreen):
         self.back.show(self._told[1])
 
     def without_effect(self) -> Iterable[str]:
-        return () if self.back.display else ("part",)
+        part = () if self.back.display else ("part",)
+        return (*part, *(() if self.run_shown.started else ("again",)))
 
     def action_copy(self) -> None:
-        self.copy_page(self.there if self.there.has_focus else self.back)
+        self.copy_page(self._front)
 
     def action_save(self) -> None:
         name = "-".join(("pair", *self._pair))
         self.prompt.ask("save", f"{name}.txt", "a file that does not exist yet")
 
     def answered(self, text: str | None) -> None:
-        if text:
+        if not self.answered_why(text) and text:
             told = self._told if self.back.display else self._told[:1]
             lines = ["".join(run[0] for run in line).rstrip() for page in told for line in page]
             self.save_lines(Path(text).expanduser(), lines, f"{len(lines):,} lines")
 
     def action_part(self) -> None:
         """The other direction has the keys."""
-        other = self.back if self.there.has_focus and self.back.display else self.there
+        other = self.back if self._front is self.there and self.back.display else self.there
         other.focus()
+
+    def on_descendant_focus(self, event: DescendantFocus) -> None:
+        if event.widget in (self.there, self.back):
+            self._front = self.back if event.widget is self.back else self.there
 
 
 def pair_lines(run: AcceptanceRun, port: AcceptancePort, cell: Cell | None) -> list[Runs]:
