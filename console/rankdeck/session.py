@@ -548,7 +548,7 @@ class Session:
         if link is not None:
             self._start(collect(self.cluster, self.switches))
             self._start(self.find_running(LOOK_LIMIT))
-            self.fleet.await_nodes(awaited=self.fleet.open and self._kubernetes_client.asked)
+            self.fleet.await_nodes(awaited=self._kubernetes_client.asked)
             self._start(self._kubernetes_client.watch(self.fleet, self.kubernetes))
             self._start(self.slurm.watch())
             self._attach(link, [node.name for node in self.cluster.nodes], brief=brief)

@@ -320,6 +320,25 @@ def test_an_image_that_cannot_be_pulled_is_said(site):
     assert site.left() == []
 
 
+def test_status_waits_for_what_the_server_says_of_nodes_that_no_ssh_reaches(site):
+    names = site.kubectl("get", "nodes", "-o", "jsonpath={.items[*].metadata.name}").split()[:2]
+    admin = replace(site.where, kubeconfig=site.where.admin or site.where.kubeconfig)
+    site = Site(site.folder, admin, site.kubectl_program)
+    content = yaml.safe_load((site.folder / "k8s.yaml").read_text())
+    # Nothing listens on that port: SSH fails long before kubectl has begun.
+    nodes = [{"name": name, "address": "127.0.0.1", "port": 9} for name in names]
+    site.cluster({**content, "nodes": nodes})
+
+    done = site.rankdeck("status", "--json")
+
+    (found,) = map(json.loads, done.stdout.splitlines())
+    ready = {
+        node["name"]: [one["status"] for one in node["kubernetes"]["conditions"] if one["type"] == "Ready"]
+        for node in found["nodes"]
+    }  # fmt: skip
+    assert ready == {name: ["True"] for name in names}
+
+
 def test_acceptance_says_what_it_needs_before_it_starts_anything(site):
     done = site.rankdeck("accept", "--recipe", "iperf3", "--json")
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from http.server import HTTPServer, SimpleHTTPRequestHandler
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,33 @@ def test_a_proxy_that_was_killed_serves_again_at_the_same_place(double) -> None:
         proxy.start()
 
         assert api.request("GET", PODS)["kind"] == "PodList"
+
+
+def test_a_server_that_is_not_kubernetes_is_no_refusal_of_the_job(
+    double, monkeypatch, tmp_path
+) -> None:
+    with HTTPServer(("127.0.0.1", 0), SimpleHTTPRequestHandler) as other:
+        threading.Thread(target=other.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{other.server_port}"
+        config = yaml.safe_load(Path(os.environ["KUBECONFIG"]).read_text())
+        config["clusters"][0]["cluster"] = {"server": address}
+        (tmp_path / "config").write_text(yaml.safe_dump(config))
+        monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+        with Proxy() as proxy:
+            said = no_answer(proxy)
+            # So it is where kubectl has no configuration, and another program has port 8080.
+            monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+            without = no_answer(proxy)
+        other.shutdown()
+
+    assert said.startswith("what answers is no Kubernetes server: compare the address")
+    assert without.startswith("kubectl has no configuration here: put one in ~/.kube/config")
+
+
+def no_answer(proxy: Proxy) -> str:
+    with pytest.raises(ApiError) as caught:
+        proxy.api.request("GET", PODS)
+    return refusal(caught.value)
 
 
 @pytest.fixture

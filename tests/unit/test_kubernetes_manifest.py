@@ -260,6 +260,18 @@ def test_what_is_left_of_an_mpijob_is_as_asked(cleanup: str, policy: str) -> Non
     assert job["spec"]["sshAuthMountPath"] == "/home/mpi/.ssh"
 
 
+def test_the_restart_policy_stands_where_its_controller_reads_it() -> None:
+    """The MPI Operator warns of one in a pod template; a Job wants it there."""
+    spec = JobSpec(name="t", launch=Launch.PLAIN, command=("a",), container=IMAGE)
+    *_, job = made(spec)
+    *_, mpijob = made(replace(spec, launch=Launch.MPI))
+
+    assert pod_of(job)["restartPolicy"] == "Never"
+    replicas = mpijob["spec"]["mpiReplicaSpecs"].values()
+    assert [one["restartPolicy"] for one in replicas] == ["Never", "Never"]
+    assert all("restartPolicy" not in one["template"]["spec"] for one in replicas)
+
+
 @pytest.mark.parametrize("flavour", ["openmpi5", "openmpi4", "mpich"])
 def test_every_mpi_is_told_the_hostfile(flavour: str) -> None:
     mpi = MpiOptions(flavour=flavour)

@@ -80,6 +80,8 @@ DOCUMENTED = {
     "Host key verification failed.": ("host key", "start"),
     "root@n2: Permission denied (publickey,password).": ("no key", "start"),
     "ssh: Could not resolve hostname n2:2: Name or service not known": ("number of slots", "start"),
+    "Missing privilege separation directory: /run/sshd": ("sshd cannot start", "start"),
+    "sshd: no hostkeys available -- exiting.": ("sshd cannot start", "start"),
     "socket.gaierror: [Errno -3] Temporary failure in name resolution": ("host name", "start"),
     "bash: line 1: orted: command not found": ("MPI daemon", "start"),
     "[mpiexec@n1] token slots not supported at this time": ("hostfile of Open MPI", "start"),

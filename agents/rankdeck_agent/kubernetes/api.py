@@ -371,12 +371,25 @@ def _pause_asked(answer: http.client.HTTPResponse) -> float:
     return max(1.0, float(after)) if busy else 0.0
 
 
-def _refusal(status: int, said: bytes) -> ApiError:
+_NO_API = frozenset({400, 404, 405, 426, 501})
+"""HTTP statuses that a server of Kubernetes never gives without an object that says why."""
+
+
+def _no_api(said: str) -> str:
+    """What it means that something else than Kubernetes answers: kubectl without a configuration asks port 8080 of this machine."""
+    files = os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
+    if not any(Path(file).is_file() for file in files.split(os.pathsep) if file):
+        return "no configuration has been provided"
+    return f"what answers is no Kubernetes server: compare the address in `kubectl config view` ({said})"
+
+
+def _refusal(status: int, answer: bytes) -> ApiError:
     """What the server's Status says, or kubectl's own text where it could not ask the server."""
-    text = said.decode("utf-8", "replace")
+    text = answer.decode("utf-8", "replace")
     row = table(text)
     if row is None:
-        return ApiError(status, UNREACHABLE, plain(text, 400) or f"HTTP status {status}")
+        said = plain(text, 400) or f"HTTP status {status}"
+        return ApiError(status, UNREACHABLE, _no_api(said) if status in _NO_API else said)
     reason = plain(str(row.get("reason") or ""), 60)
     return ApiError(status, reason, plain(str(row.get("message") or reason), 1000))
 

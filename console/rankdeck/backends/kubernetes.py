@@ -23,7 +23,8 @@ from rankdeck.model.text import clean, integer, number
 from rankdeck.remote.shell import control_host
 from rankdeck_agent.wire import AGENT_TOKEN, NodeFile, NodePlan, ProcessPlan
 
-KEEPER = "keeper"
+THE_JOB = "the job"
+"""What ended where no rank did: the words that follow are those of its objects."""
 _MOST_EACH, _LONGEST_GRACE = 4096, 86400.0
 SETTINGS, MANIFEST, CREATED = "kubernetes.json", "manifest.json", "kubernetes.created"
 """Files that the keeper reads: what to keep, its objects, that they exist already."""
@@ -77,13 +78,13 @@ class KubernetesBackend(SshBackend):
 def _keeper(
     cluster: Cluster, job: str, ranks: int, files: tuple[NodeFile, ...], grace: float
 ) -> NodePlan:
-    """The control host's part: a supervisor whose launcher keeps the job."""
+    """The control host's part: a supervisor whose launcher keeps the job, and ends as it does."""
     host = control_host(cluster)
     return NodePlan(
         job=job,
         node=host,
         ranks=tuple(range(ranks)),
-        processes=(ProcessPlan(KEEPER, (AGENT_TOKEN, "kubernetes", "keep", job, host)),),
+        processes=(ProcessPlan(THE_JOB, (AGENT_TOKEN, "kubernetes", "keep", job, host)),),
         files=files,
         env=cluster.environment,
         tty=False,

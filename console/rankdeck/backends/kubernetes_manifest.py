@@ -427,7 +427,6 @@ def _template(wanted: _Wanted, container: Object, **more: object) -> Object:
     """A pod template whose pods bear the job's labels."""
     pod: Object = {
         **more,
-        "restartPolicy": "Never",
         "terminationGracePeriodSeconds": round(wanted.spec.grace),
         **_placing(wanted),
         "containers": [container],
@@ -512,6 +511,7 @@ def _mpijob(wanted: _Wanted) -> list[Object]:
 
 
 def _replicas(count: int, template: Object) -> Object:
+    """One role; the policy stands here alone: the operator warns of one in the template, which it does not take."""
     return {"replicas": count, "restartPolicy": "Never", "template": template}
 
 
@@ -546,6 +546,7 @@ def _indexed_job(wanted: _Wanted) -> list[Object]:
     spec, name = wanted.spec, wanted.name
     line = _LINES[spec.launch](wanted, wanted.word("port", _DEFAULT_PORT))
     container = _container(wanted, ("sh", "-c", line), devices=True)
+    template = _template(wanted, container, subdomain=name, restartPolicy="Never")
     service: Object = {
         "clusterIP": "None",
         "publishNotReadyAddresses": True,
@@ -557,7 +558,7 @@ def _indexed_job(wanted: _Wanted) -> list[Object]:
         "parallelism": spec.nodes,
         "backoffLimit": 0,
         "ttlSecondsAfterFinished": int(wanted.word("ttl", _DEFAULT_TTL)),
-        "template": _on_nodes(wanted, _template(wanted, container, subdomain=name)),
+        "template": _on_nodes(wanted, template),
     }
     meta = _workload_meta(wanted)
     return [

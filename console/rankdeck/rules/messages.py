@@ -184,6 +184,7 @@ _START_OF_RANKS = (
     Message(r"Framework: gds\s+Component: shmem2|gds.*shmem2", START, "the PMIx of launcher and program differ in version", "use the same MPI outside and inside the container"),
     Message(r"OPAL_PREFIX.*PMIX_INSTALL_PREFIX|conflicting directives", START, "variables of a second MPI leak into the job", "start from a clean environment: unset OPAL_PREFIX and PMIX_INSTALL_PREFIX"),
     Message(r"No components were able to be opened in the \w+ framework|PML \w+ cannot be selected", START, "the MPI lacks the transport that the job asks for", "take that `--mca` out of `mpi.args`, or install the MPI with it"),
+    Message(r"Missing privilege separation directory|sshd: no hostkeys available", START, "sshd cannot start in this image", "build into the image: `mkdir -p /run/sshd && ssh-keygen -A`"),
     Message(r"A daemon failed to report back after being spawned|unable to reliably start one or more daemons", START, "an MPI daemon did not come up on a node", "read the lines above it; else a firewall, or another MPI on that node"),
     Message(r"rankdeck: preflight: not every node is fit", START, "the job's first step found a bad node; no rank was started", "read the lines above it; leave the node out with `exclude` under `slurm:`, and have it looked at"),
     Message(r"no console started the daemon within", START, "no Rankdeck was there to start an MPI daemon", "keep the console open until all ranks have begun"),

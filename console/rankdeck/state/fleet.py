@@ -137,7 +137,7 @@ class Fleet:
         return self.open and self._cluster.broker is None and node.kubernetes is not None
 
     def await_nodes(self, *, awaited: bool) -> None:
-        """Note whether the API server has still to say what nodes there are."""
+        """Note whether the API server has still to say what nodes there are, and how they are."""
         self._awaited = awaited
 
     def find(self, name: str) -> bool:
