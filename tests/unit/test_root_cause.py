@@ -283,6 +283,18 @@ def test_ranks_that_ended_after_a_cancel_are_nobodys_fault() -> None:
     assert blamed(case(rank(0, 10.0, signal=15, told=True), rank(1, 10.0, 1, told=True))) is None
 
 
+def test_a_pod_that_kubernetes_took_away_is_the_reason_why_its_rank_was_told_to_end() -> None:
+    said = (
+        "pod t-0-x was evicted on request, as `kubectl drain` does, on node n3: Eviction API: evicting",
+        "pod t-1-y made way for a pod of higher priority on node n2: Preempted",
+    )
+    keeper = launcher("localhost", 11.0, said, name="the job", code=143)
+    one = case(rank(4, 10.0, signal=15), rank(0, 10.5, signal=15), launchers=(keeper,))
+
+    assert blamed(one) == 4
+    assert said[1] in judge(one).evidence[0]
+
+
 def test_ranks_that_somebody_else_told_to_end_are_named_as_such() -> None:
     one = case(rank(4, 10.0, signal=15), rank(5, 10.5, signal=15))
 

@@ -109,11 +109,20 @@ def progress(view: View) -> str:
     return f"pending: {waiting} of {total} pods: {'; '.join(told) or 'starting'}"
 
 
+def _silent(pod: Pod) -> bool:
+    """Whether nothing comes of its node, and it was not over before."""
+    return pod.unheard and bool(pod.node) and pod.phase not in ("Succeeded", "Failed")
+
+
+def _hears_nothing(nodes: str) -> str:
+    return f"Kubernetes hears nothing of node {nodes}"
+
+
 def _notes(pods: Iterable[Pod]) -> Iterator[str]:
     """What is odd about a job all of whose pods run."""
-    silent = sorted({pod.node for pod in pods if pod.unheard and pod.node})
+    silent = sorted({pod.node for pod in pods if _silent(pod)})
     if silent:
-        yield f"Kubernetes hears nothing of node {_few(silent)}"
+        yield _hears_nothing(_few(silent))
     held = [pod for pod in pods if pod.container.state == TERMINATED and pod.phase == "Running"]
     if beside := next((pod.beside for pod in held if pod.beside), ""):
         yield (
@@ -235,9 +244,9 @@ def taken_away(pod: Pod) -> str:
     if pod.reason in ("NodeLost", "NodeShutdown", "Terminated", "Shutdown"):
         return f"pod {pod.name} lost its node{where}: {pod.message or pod.reason}"
     if pod.container.reason == "OOMKilled":
-        return (
-            f"{_who(pod)} was killed{where}: out of memory (OOMKilled); give the pods more memory"
-        )
+        # Kubernetes says so of a container that ended well, too, where it lost a process.
+        what = f"a process of {_who(pod)}" if pod.container.code == 0 else _who(pod)
+        return f"{what} was killed{where}: out of memory (OOMKilled); give the pods more memory"
     if pod.disruption:
         how = _DISRUPTIONS.get(pod.disruption, f"was ended from outside ({pod.disruption})")
         return f"pod {pod.name} {how}{where}: {pod.message or pod.disruption}"
@@ -442,6 +451,8 @@ class JobState:
             told.append(Notice(f"pod {pod.name}: {pod.reason}: {pod.message}"))
         elif (lost := taken_away(pod)) and (before is None or taken_away(before) != lost):
             told.append(Notice(lost))
+        if _silent(pod) and (before is None or not _silent(before)):
+            told.append(Notice(f"{_hears_nothing(pod.node)}: its ranks may run on, unseen"))
         return told
 
     def _lose(self, pod: Pod) -> None:

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -329,7 +329,20 @@ def _told(view: View) -> Choice | None:
         return None
     chosen = told[0]
     tied = tuple(m for m in told[1:] if _tied(chosen, m))
-    return Choice(chosen, (f"{chosen.why}, not by Rankdeck",), tied)
+    evidence = (*_taken_away(view, chosen.end.node), f"{chosen.why}, not by Rankdeck")
+    return Choice(chosen, evidence, tied)
+
+
+_TAKEN_AWAY = re.compile(r"^pod \S+ (?:was (?:evicted|deleted|ended)|made way|lost its node)\b.*")
+"""How the keeper of a Kubernetes job begins the line on a pod that was ended from outside."""
+
+
+def _taken_away(view: View, node: str) -> Iterator[str]:
+    """What Kubernetes says of a pod of that node which it took away: one line, or none."""
+    lines = (line for launcher in view.job.launchers for line in launcher.lines)
+    yield from [line for line in lines if _TAKEN_AWAY.match(line) and f" on node {node}" in line][
+        :1
+    ]
 
 
 _FINDERS: tuple[Callable[[View], Choice | None], ...] = (

@@ -276,6 +276,23 @@ def test_warnings_of_the_job_are_alarms_and_those_of_others_are_none() -> None:
     assert progress(state.view()) == "pending: exceeded quota: q"
 
 
+def test_a_node_that_falls_silent_is_an_alarm_once_and_a_pod_that_was_over_is_none() -> None:
+    state = state_of(pod(0), pod(1))
+
+    (told,) = state.take_pod("MODIFIED", pod(1, conditions=UNHEARD))
+
+    assert told.alarm
+    assert told.text == "Kubernetes hears nothing of node n1: its ranks may run on, unseen"
+    assert state.take_pod("MODIFIED", pod(1, conditions=UNHEARD)) == []
+    assert state.take_pod("MODIFIED", pod(0, "Succeeded", conditions=UNHEARD)) == []
+
+
+def test_a_process_that_ran_out_of_memory_in_a_pod_that_ended_well_is_not_the_pod() -> None:
+    (told,) = state_of().take_pod("ADDED", ended(1, 0, reason="OOMKilled"))
+
+    assert told.text.startswith("a process of pod j-1-x was killed on node n1: out of memory")
+
+
 def test_a_job_that_somebody_deletes_is_told_and_our_own_deletion_is_not() -> None:
     theirs, ours = state_of(pod(0)), state_of(pod(0))
     ours.ending = True
