@@ -10,6 +10,7 @@ from typing import Optional
 from rankdeck_agent.job.folder import UNKNOWN
 from rankdeck_agent.kubernetes.api import LISTED
 from rankdeck_agent.kubernetes.objects import (
+    BY_NAME,
     LAUNCHER,
     READER,
     RUNNING,
@@ -71,6 +72,8 @@ class View:
     """Whether ranks are started by our shim, and so have to say that they begin."""
     ranks: int = 0
     """How many it has."""
+    operator: str = ""
+    """The controller that has to look at it first; "" once it did, and for Jobs, which Kubernetes itself runs."""
 
     @property
     def ended_well(self) -> bool:
@@ -97,7 +100,8 @@ def progress(view: View) -> str:
     if view.left or any(pod.leaving for pod in view.pods):
         return f"ending: {len(view.pods)} of {total} pods are still there"
     if not view.pods:
-        return f"pending: {view.refused}" if view.refused else "pending: no pod exists yet"
+        awaited = f"{view.operator} has not looked at it yet; does it run?" if view.operator else ""
+        return f"pending: {view.refused or awaited or 'no pod exists yet'}"
     if not reasons and len(running) >= total:
         return "; ".join((f"running: {total} of {total} pods", *_notes(view.pods)))
     waiting = total - len(running)
@@ -353,6 +357,7 @@ class JobState:
     def __init__(self, target: Target) -> None:
         self._target = target
         self.name = f"{target.namespace}/{target.name}"
+        self._operator = BY_NAME[target.kind].operator
         self.pods: dict[str, Pod] = {}
         """By uid."""
         self.left: dict[str, Pod] = {}
@@ -385,6 +390,8 @@ class JobState:
         # A deletion brings the last state: that of a job whose time to live is over has its end.
         if rows and (kind != DELETED or outcome_of(found).state in _OVER):
             self.outcome = outcome_of(rows[0])
+            if rows_of(table_of(rows[0].get("status")).get("conditions")):
+                self._operator = ""
             self.uid = text_of(table_of(rows[0].get("metadata")), "uid", 63) or self.uid
             self.spec = table_of(rows[0].get("spec")) or self.spec
         self.deleted = self.deleted or kind == DELETED or not rows
@@ -578,4 +585,5 @@ class JobState:
             hosts=frozenset(self.began.values()),
             shim=self._target.ours,
             ranks=self._target.ranks,
+            operator=self._operator,
         )

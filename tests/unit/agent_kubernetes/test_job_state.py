@@ -1,6 +1,7 @@
 """What a Kubernetes job waits for and how it ended, in words; on recorded and on made-up objects."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -258,6 +259,16 @@ def test_what_ended_a_pod_is_told(one: dict, words: str) -> None:
 )  # fmt: skip
 def test_what_it_waits_for_is_one_line(pods: list, words: str) -> None:
     assert progress(state_of(*pods).view()) == words
+
+
+def test_a_job_whose_operator_is_down_says_for_whom_it_waits() -> None:
+    mpi = replace(JOB, kind="MPIJob")
+    waits = progress(state_of(target=mpi).view())
+
+    assert waits == "pending: mpi-operator has not looked at it yet; does it run?"
+    assert (
+        progress(state_of(target=mpi, condition="Created").view()) == "pending: no pod exists yet"
+    )
 
 
 def test_warnings_of_the_job_are_alarms_and_those_of_others_are_none() -> None:
