@@ -32,7 +32,7 @@ def site(tmp_path, kubernetes, kubectl, request):
         _SAID.add(said)
         request.config.get_terminal_writer().line(f"\n[{said}]")
     yield site
-    for kind in ("jobs", "pods", "services", "configmaps"):
+    for kind in ("mpijobs", "jobs", "pods", "services", "configmaps"):
         site.kubectl(
             "delete", kind, "-l", "app.kubernetes.io/managed-by=rankdeck", "--wait=false", code=None
         )

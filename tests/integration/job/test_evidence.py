@@ -39,8 +39,8 @@ def test_a_rank_that_failed_tells_its_exception_and_one_that_did_not_tells_nothi
     node.run(job, [0, 1], ranks)
     events = {e["rank"]: e for e in node.closed(job) if e["kind"] == "exited"}
 
-    assert events[0]["said"][0] == "step 1"
-    assert events[0]["said"][-1] == "ValueError: bad shape (3, 4)"
+    # Output and errors come on two ways: which is read first is open.
+    assert {"step 1", "ValueError: bad shape (3, 4)"} <= set(events[0]["said"])
     assert not {"said", "kernel"} & set(events[1])
 
 
