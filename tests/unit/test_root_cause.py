@@ -1,7 +1,11 @@
 """Who made a job fail: ends as real programs left them, and the rank that was at fault."""
 
+import pytest
+
 from rankdeck.rules.ends import LAUNCHER_ENDINGS, End
 from rankdeck.rules.root_cause import FailedJob, judge
+from rankdeck_agent.kubernetes.job_state import _DISRUPTIONS, taken_away
+from rankdeck_agent.kubernetes.objects import Pod
 
 OPENMPI, MPICH, TORCHRUN = (LAUNCHER_ENDINGS[name] for name in ("openmpi5", "mpich", "torchrun"))
 LOST_PEER = "[rank1]: RuntimeError: [gloo/transport/tcp/pair.cc:542] Connection closed by peer [10.0.0.2]:4567"
@@ -293,6 +297,22 @@ def test_a_pod_that_kubernetes_took_away_is_the_reason_why_its_rank_was_told_to_
 
     assert blamed(one) == 4
     assert said[1] in judge(one).evidence[0]
+
+
+@pytest.mark.parametrize("reason", [*_DISRUPTIONS, "NewerWord"])
+def test_every_word_of_the_keeper_on_a_pod_that_was_taken_away_is_known(reason: str) -> None:
+    line = taken_away(Pod("t-1-y", "uid", node="n2", disruption=reason))
+    keeper = launcher("localhost", 11.0, (line,), name="the job", code=143)
+
+    assert line in judge(case(rank(4, 10.0, signal=15), launchers=(keeper,))).evidence[0]
+
+
+@pytest.mark.parametrize("reason", ["Evicted", "NodeLost"])
+def test_so_are_those_on_a_pod_that_its_node_gave_up(reason: str) -> None:
+    line = taken_away(Pod("t-1-y", "uid", node="n2", reason=reason))
+    keeper = launcher("localhost", 11.0, (line,), name="the job", code=143)
+
+    assert line in judge(case(rank(4, 10.0, signal=15), launchers=(keeper,))).evidence[0]
 
 
 def test_ranks_that_somebody_else_told_to_end_are_named_as_such() -> None:

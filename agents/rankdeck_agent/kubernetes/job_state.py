@@ -115,7 +115,7 @@ def progress(view: View) -> str:
 
 def _silent(pod: Pod) -> bool:
     """Whether nothing comes of its node, and it was not over before."""
-    return pod.unheard and bool(pod.node) and pod.phase not in ("Succeeded", "Failed")
+    return pod.unheard and bool(pod.node) and not pod.is_over
 
 
 def _hears_nothing(nodes: str) -> str:
@@ -241,7 +241,10 @@ def _failure(view: View) -> tuple[str, int]:
 
 
 def taken_away(pod: Pod) -> str:
-    """Why the pod was ended from outside; "" where its program ended by itself."""
+    """Why the pod was ended from outside; "" where its program ended by itself.
+
+    The console finds the reason of a failure by these words (rules/root_cause.py).
+    """
     where = f" on node {pod.node}" if pod.node else ""
     if pod.reason in ("Evicted", "Preempting", "Preempted"):
         return f"pod {pod.name} was evicted{where}: {pod.message or pod.reason}"
@@ -437,15 +440,15 @@ class JobState:
                 self._lose(pod)
             return []
         if kind != LISTED:
-            return [saying for pod in pods for saying in self._see(pod)]
+            return [notice for pod in pods for notice in self._see(pod)]
         for uid in self.pods.keys() - {pod.uid for pod in pods}:
             self._lose(self.pods[uid])
-        return [saying for pod in pods for saying in self._see(pod)]
+        return [notice for pod in pods for notice in self._see(pod)]
 
     def _see(self, pod: Pod) -> list[Notice]:
         before = self.pods.get(pod.uid)
         self.pods[pod.uid] = pod
-        if pod.phase in ("Succeeded", "Failed") and not pod.leaving:
+        if pod.is_over and not pod.leaving:
             self._ended.add(pod.uid)
         if pod.node:
             self.nodes[pod.host] = pod.node

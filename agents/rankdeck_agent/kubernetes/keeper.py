@@ -228,10 +228,10 @@ class Keeper:
 
     def _take(self, note: Note) -> None:
         what, *rest = note
-        for saying in self._takes[what](*rest):
+        for notice in self._takes[what](*rest):
             # What a server may send without end is told up to a limit; how the job ended always.
             if len(self._said) < _MOST_SAID:
-                self._say(saying)
+                self._say(notice)
 
     def _take_trouble(self, what: str, found: Object, watch: Watch) -> list[Notice]:
         error = ApiError(**found)
@@ -478,14 +478,14 @@ class Keeper:
         """A line of the launcher's output about the job."""
         self._write(1, f"Kubernetes job {self._state.name}: {plain(text, 1000)}\n".encode())
 
-    def _say(self, saying: Notice) -> None:
+    def _say(self, notice: Notice) -> None:
         """Say it, once; an alarm on the launcher's stderr, and among the job's troubles."""
-        text = plain(saying.text, 1000)
+        text = plain(notice.text, 1000)
         if text in self._said:
             return
         self._said.add(text)
-        self._write(2 if saying.alarm else 1, f"{text}\n".encode())
-        if saying.alarm:
+        self._write(2 if notice.alarm else 1, f"{text}\n".encode())
+        if notice.alarm:
             tell(self._folder / "control", f"trouble {text[:400]}")
 
     def _name_in_log(self, pod: Pod) -> bytes:

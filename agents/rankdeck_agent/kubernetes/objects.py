@@ -165,6 +165,8 @@ class Place:
 
 Object = Mapping[str, Any]
 WAITING, RUNNING, TERMINATED = "waiting", "running", "terminated"
+FINISHED = ("Succeeded", "Failed")
+"""Phases of a pod that does no more."""
 _NONE: Object = {}
 _INDEX = ("batch.kubernetes.io/job-completion-index", "training.kubeflow.org/replica-index")
 _PART = ("jobset.sigs.k8s.io/replicatedjob-name", "training.kubeflow.org/replica-type")
@@ -228,6 +230,11 @@ class Pod:
     devices: Mapping[str, int] = field(default_factory=dict[str, int])
     """Extended resource -> how many it holds."""
     container: Container = field(default_factory=lambda: Container(""))
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it does no more."""
+        return self.phase in FINISHED
 
 
 @dataclass(frozen=True)

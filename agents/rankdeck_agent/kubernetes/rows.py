@@ -7,6 +7,7 @@ from typing import Any, Optional
 
 from rankdeck_agent.job.folder import plain, table
 from rankdeck_agent.kubernetes.objects import (
+    FINISHED,
     ID_ANNOTATION,
     KINDS,
     MPIJOB,
@@ -25,7 +26,6 @@ from rankdeck_agent.kubernetes.objects import (
 
 MOST = 64
 """Conditions, taints, devices and jobs of one node that are told."""
-_FINISHED = ("Succeeded", "Failed")
 _SUFFIXES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
 _QUANTITY = re.compile(r"(\d{1,15})(k|M|G|Ki|Mi|Gi)?\Z", re.ASCII)
 
@@ -43,7 +43,7 @@ class PodUse:
 def pod_use(pod: Object) -> Optional[PodUse]:
     """What a pod takes; None where it is on no node, or over."""
     node = text_of(part(pod, "spec"), "nodeName")
-    if not node or part(pod, "status").get("phase") in _FINISHED:
+    if not node or part(pod, "status").get("phase") in FINISHED:
         return None
     return PodUse(node, job_of_pod(pod), requested(part(pod, "spec")))
 
