@@ -290,12 +290,10 @@ def link_errors(grown: Grown) -> dict[str, str]:
         sums = [sum(devices.values()) for devices in nodes.values()]
         usual = _FAR_MORE * median_low(sums) if one.usual and sums else 0.0
         for node, devices in nodes.items():
+            said = found[node]
             most = max(devices, key=lambda device: devices[device], default="")
-            found[node] += (
-                [f"{most}: {devices[most]:,.0f} {one.word}"]
-                if devices and devices[most] >= max(one.least, usual)
-                else []
-            )
+            if devices and devices[most] >= max(one.least, usual):
+                said.append(f"{most}: {devices[most]:,.0f} {one.word}")
     return {node: ", ".join(said) or "none" for node, said in found.items()}
 
 
