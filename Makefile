@@ -1,5 +1,6 @@
 # make demo   from nothing to the console on a live cluster of virtual nodes
-# make test   everything; `make fast` for what needs no real programs and little time, `make check` for style and types
+# make test   every capability with real programs, ten minutes on two cores; `make thorough` the rest, `make fast` less
+# make check  style, types and layers
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
@@ -13,7 +14,7 @@ EXTRA_PYTEST ?=
 CORES := $(shell getconf _NPROCESSORS_ONLN)
 WORKERS ?= $(shell n=$$((3 * $(CORES))); echo $$((n < 6 ? n : 6)))
 
-.PHONY: help setup dev demo test fast check bench house sbom lock man pictures clean
+.PHONY: help setup dev demo test thorough fast check bench house sbom lock man pictures clean
 
 help:
 	@sed -n 's/^# //p' $(firstword $(MAKEFILE_LIST)); \
@@ -47,7 +48,13 @@ demo: setup
 test: dev
 	tests/support/packages.sh
 	tests/support/torch.sh $(BIN)/python
-	$(PYTEST) -n $(WORKERS) $(EXTRA_PYTEST)
+	$(PYTEST) -n $(WORKERS) -m "not thorough" $(EXTRA_PYTEST)
+
+# The same capabilities on every other runtime, launcher and fault: tests/support/tiers.py names them.
+thorough: dev
+	tests/support/packages.sh
+	tests/support/torch.sh $(BIN)/python
+	$(PYTEST) -n $(WORKERS) -m thorough $(EXTRA_PYTEST)
 
 fast: dev
 	$(PYTEST) -n $(WORKERS) -m "not slow and not long" $(EXTRA_PYTEST)

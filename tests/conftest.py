@@ -14,6 +14,7 @@ from tests.support.kubernetes import kubectl, kubernetes
 from tests.support.lab import lab, root_lab, slurm_lab
 from tests.support.parallel import order, pytest_xdist_make_scheduler
 from tests.support.programs import search_path
+from tests.support.tiers import is_thorough
 
 __all__ = ["kubectl", "kubernetes", "lab", "pytest_xdist_make_scheduler", "root_lab", "slurm_lab"]
 os.environ["PATH"] = search_path()
@@ -43,9 +44,12 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+@pytest.hookimpl(tryfirst=True)  # before `-m` looks at the marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Only what runs real programs may be run once more: launchers and runtimes have races of their own."""
+    """Mark what is thorough, and let what runs real programs run once more: these have races of their own."""
     for item in items:
+        if is_thorough(item.nodeid):
+            item.add_marker(pytest.mark.thorough)
         if item.get_closest_marker("slow"):
             item.add_marker(pytest.mark.flaky(reruns=1))
     if hasattr(config, "workerinput"):  # one of several processes

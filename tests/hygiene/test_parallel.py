@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.parallel import APART, FIRST, TOGETHER
+from tests.support.tiers import THOROUGH, is_thorough
 
 ROOT = Path(__file__).resolve().parents[2]
 CRASHES = """
@@ -31,6 +32,20 @@ def test_files_of_tests_are_dealt_out_by_names_that_exist() -> None:
     groups = {*TOGETHER.values()}
 
     assert sorted({*TOGETHER, *APART, *FIRST} - there - groups) == []
+
+
+def test_what_is_left_to_the_thorough_tier_exists_and_each_file_keeps_a_slow_test() -> None:
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", "slow", "tests"]
+    told = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
+    )
+    tests = [line for line in told.stdout.splitlines() if "::" in line]
+    of = {file: [one for one in tests if f"/{file}.py::" in one] for file in THOROUGH}
+
+    assert [file for file, all_of in of.items() if all(map(is_thorough, all_of))] == ["test_parallel"]
+    for file, names in THOROUGH.items():
+        found = sum(map(is_thorough, of[file]))
+        assert found >= len(names), (file, found)
 
 
 @pytest.mark.slow
