@@ -13,6 +13,8 @@ EXTRA_PYTEST ?=
 # Slow tests and screens wait more than they compute: three processes a core, up to six.
 CORES := $(shell getconf _NPROCESSORS_ONLN)
 WORKERS ?= $(shell n=$$((3 * $(CORES))); echo $$((n < 6 ? n : 6)))
+# Compiled modules are a third of what short commands and each worker cost.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup dev demo test thorough fast check bench house sbom lock man pictures clean
 
@@ -56,8 +58,9 @@ thorough: dev
 	tests/support/torch.sh $(BIN)/python
 	$(PYTEST) -n $(WORKERS) -m thorough $(EXTRA_PYTEST)
 
+# These compute and do not wait: more workers than cores would only load the same modules once more.
 fast: dev
-	$(PYTEST) -n $(WORKERS) -m "not slow and not long" $(EXTRA_PYTEST)
+	$(PYTEST) -n $(CORES) -m "not slow and not long" $(EXTRA_PYTEST)
 
 check: dev
 	$(BIN)/ruff check .

@@ -10,7 +10,9 @@ DEEP = "nested too deeply: more than 32 levels"
 TEXTS: dict[str, tuple[bytes, str]] = {
     "aliases that multiply": (LAUGHS.encode(), "1:1: file: more than 100000 entries"),
     "an alias of itself": (b"a: &x [*x]\n", "1:1: file: more than 100000 entries"),
-    "brackets without end": (b"[" * 500_000, f"1:33: file: not YAML: {DEEP}"),
+    # Who stops first, the scanner or we, depends on the version of PyYAML.
+    "brackets without end": (b"[" * 500_000, "1:"),
+    "brackets on lines without end": (b"[\n" * 250_000, f"33:1: file: not YAML: {DEEP}"),
     "dashes without end": (b"- " * 400_000, f"1:65: file: not YAML: {DEEP}"),
     "tables in tables": (b"{a: " * 200_000, f"1:126: file: not YAML: {DEEP}"),
     "too many entries": (b"a: [" + b"1," * 300_000 + b"]", "1:199999: file: not YAML: more than 100000 entries"),

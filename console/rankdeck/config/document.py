@@ -22,6 +22,7 @@ from rankdeck.model.nodeset import expand
 ENTRY_LIMIT = 100_000
 """Entries of a document with its aliases written out: more is a bomb, not a cluster."""
 DEPTH_LIMIT = 32
+TOO_DEEP = f"nested too deeply: more than {DEPTH_LIMIT} levels"
 _Parser: Any = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
 """libyaml reads ten times as fast; its own composer overflows the stack, so ours is used."""
 
@@ -40,7 +41,7 @@ class _Bounded(Composer, _Parser):
         if self._entries > ENTRY_LIMIT:
             self._refuse(f"more than {ENTRY_LIMIT} entries")
         if self._depth >= DEPTH_LIMIT:
-            self._refuse(f"nested too deeply: more than {DEPTH_LIMIT} levels")
+            self._refuse(TOO_DEEP)
         self._depth += 1
         try:
             return super().compose_node(parent, index)
@@ -287,6 +288,8 @@ def load(path: Path) -> Entry:
 
 def _not_yaml(error: yaml.MarkedYAMLError, text: str, where: tuple[int, int]) -> str:
     what = " ".join(part for part in (error.context, error.problem) if part)
+    if "nesting depth" in what:  # a scanner with a limit of its own, as PyYAML 6.0.4 has it
+        what = TOO_DEEP
     rows = text.split("\n", where[0])
     if len(rows) >= where[0] and rows[where[0] - 1][where[1] - 1 :][:1] == "\t":
         return "not YAML: a tab; indent with spaces"

@@ -19,7 +19,7 @@ from pathlib import Path
 from tests.support.lab import rootless
 
 _SCRIPTS = Path(__file__).parent
-_BUILD_LIMIT = 900
+_BUILD_LIMIT = 1800
 _PROGRAMS = ("mmdebstrap", "apt-get", "chroot")
 _ALONE = ("unshare", "-m", "-p", "-f", "--kill-child=KILL", "--mount-proc")
 """A build that is given up ends with all that it started."""
