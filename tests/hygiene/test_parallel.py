@@ -36,7 +36,16 @@ def test_files_of_tests_are_dealt_out_by_names_that_exist() -> None:
 
 @pytest.mark.long
 def test_what_is_left_to_the_thorough_tier_exists_and_each_file_keeps_a_test() -> None:
-    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", "slow or long", "tests"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "--collect-only",
+        "-q",
+        "-m",
+        "slow or long",
+        "tests",
+    ]
     told = subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
     )
