@@ -1,6 +1,7 @@
 """What real programs wrote, and every trap in it: only a complete, valid result of those asked for has a value."""
 
 import codecs
+import html
 import json
 import re
 
@@ -470,6 +471,14 @@ def _tagged(tag: bytes):
     return lambda raw: b"\n".join(tag + line for line in raw.split(b"\n"))
 
 
+def _numbered(form: str):
+    """Each line behind a tag with a time of its own."""
+    return lambda raw: b"\n".join(
+        form.format(second=number % 60, part=number * 7 % 1000).encode() + line
+        for number, line in enumerate(raw.split(b"\n"))
+    )
+
+
 STRANGE = {
     "windows": lambda raw: raw.replace(b"\n", b"\r\n"),
     "windows-twice": lambda raw: raw.replace(b"\n", b"\r\r\n"),
@@ -517,6 +526,36 @@ STRANGE = {
     "columns-by-tab": lambda raw: re.sub(rb"(?<=\S) {2,}(?=\S)", b"\t", raw),
     "rotated": lambda raw: b"\0" * 100 + raw,
     "pyxis": lambda raw: b"pyxis: importing docker image: nvcr.io#nvidia/pytorch\n" + raw,
+    "stern": _tagged(b"nccl-launcher-x7k2p main "),
+    "stern-and-its-own-lines": lambda raw: (
+        b"+ nccl-launcher-x7k2p \xe2\x80\xba main\n" + _tagged(b"nccl-launcher-x7k2p main ")(raw)
+    ),
+    "kail": _tagged(b"default/nccl-launcher-x7k2p[main]: "),
+    "loguru": _numbered("2026-11-22 22:20:{second:02}.{part:03} | INFO     | __main__:run:42 - "),
+    "logging-by-default": _tagged(b"INFO:root:"),
+    "deepspeed": _numbered("[2026-11-22 22:20:{second:02},{part:03}] [INFO] [runner.py:541:main] "),
+    "glog": _numbered("I1122 22:20:{second:02}.{part:06} 12345 bench.cc:12] "),
+    "syslog": _numbered("<14>1 2026-11-22T22:20:{second:02}.{part:03}Z n1 bench 4711 - - "),
+    "journal-since-boot": _numbered("[{second:5}.{part:06}] node-01 bash[4711]: "),
+    "airflow": _numbered("[2026-11-22, 22:20:{second:02} UTC] {{{{subprocess.py:93}}}} INFO - "),
+    "ray": _tagged(b"(worker pid=1234, ip=10.0.0.1) "),
+    "grep": _tagged(b"logs/slurm-123.out:"),
+    "mail-in-a-mail": lambda raw: b"Ann wrote:\n\n" + _tagged(b"> > ")(raw) + b"\nAny idea?\n",
+    "drawn-box": _tagged("│ ".encode()),
+    "salt": lambda raw: b"n1:\n" + _tagged(b"    ")(raw),
+    "docker-file": lambda raw: b"".join(
+        json.dumps({"log": line, "stream": "stdout", "time": "2026-11-22T22:20:18Z"}).encode()
+        + b"\n"
+        for line in raw.decode("utf-8", "replace").splitlines(keepends=True)
+    ),
+    "jira": lambda raw: b"h2. Result\n{code:bash}\n" + raw + b"\n{code}\nok?\n",
+    "web-page": lambda raw: (
+        b"<html><body><pre>"
+        + html.escape(raw.decode("utf-8", "replace")).encode()
+        + b"</pre></body></html>"
+    ),
+    "utf-16-without-mark": lambda raw: raw.decode("utf-8", "replace").encode("utf-16-be"),
+    "machine-stopped": lambda raw: raw + b"\0" * 64,
     "all-at-once": lambda raw: _tagged(
         b"\x1b[33m2026-11-22T22:20:18+00:00 0: [1,0]<stdout>:\x1b[0m"
     )(raw).replace(b"\n", b"\r\n"),

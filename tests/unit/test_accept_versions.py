@@ -382,13 +382,11 @@ def test_a_result_that_is_whole_does_not_become_less_by_what_came_after_it() -> 
     assert (one.status, one.value) == (MEASURED, 2.85)
 
 
-@pytest.mark.parametrize("mark", [">", "> ", "| "])
-def test_a_table_in_a_mail_is_read_or_not_measured_but_never_called_wrong(mark: str) -> None:
+@pytest.mark.parametrize("mark", [">", "> ", "| ", "> > ", "Ann> "])
+def test_a_table_in_a_mail_is_read(mark: str) -> None:
     (one,) = read("nccl-tests", "".join(mark + line for line in NCCL.splitlines(keepends=True)))
 
-    assert (one.status, one.value) == (
-        (MEASURED, 2.85) if mark.startswith(">") else (NOT_MEASURED, None)
-    )
+    assert (one.status, one.value) == (MEASURED, 2.85)
 
 
 # ---- what several nodes said, each for itself
@@ -421,19 +419,38 @@ def _tagged(tag: str) -> str:
         _tagged("{task}: "),
         _tagged("[1,{task}]<stdout>: "),
         _tagged("[pod/{who}/main] "),
+        _tagged("stream-{task}-x7 main "),
+        "+ stream-1-x7 › main\n" + _tagged("stream-{task}-x7 main "),
+        _tagged("2026-11-22T22:20:18.123Z {who}: "),
+        _tagged("Nov 22 22:20:18 {who} bash[4711]: "),
         "".join(f"----------------\n{who}\n----------------\n{said}" for who, said in SAID.items()),
         "".join(f"---------------\n{who} (1)\n---------------\n{said}" for who, said in SAID.items()),
         "".join(f"{who} | CHANGED | rc=0 >>\n{said}" for who, said in SAID.items()),
     ],
-    ids=["pdsh", "srun -l", "mpirun", "kubectl", "dshbak", "clush -b", "ansible"],
+    ids=["pdsh", "srun -l", "mpirun", "kubectl", "stern", "stern's own lines", "time and pdsh", "journal", "dshbak", "clush -b", "ansible"],
 )  # fmt: skip
 def test_each_node_that_ran_a_program_for_itself_has_its_own_result(output: str) -> None:
     fast, slow, missing = read("stream", output)
 
     assert (fast.value, slow.value, missing.status) == (215500.1, 98000.1, NOT_MEASURED)
-    assert [re.sub(r"\D", "", one.hosts[0]) for one in (fast, slow, missing)] == ["1", "2", "3"]
+    assert [re.sub(r"\D", "", one.hosts[0])[:1] for one in (fast, slow, missing)] == ["1", "2", "3"]
     assert fast.text.startswith(f"{fast.hosts[0]}: 215500 MB/s")
     assert "command not found" in missing.text
+
+
+def test_numbers_before_the_lines_are_not_taken_for_the_first_column() -> None:
+    lines = recorded("mpi4py-busy").splitlines(keepends=True)
+    blanks = "".join(f"{number:6} {line}" for number, line in enumerate(lines, 1))
+
+    assert values("mpi4py.bench", blanks) == [None]
+    tabs = "".join(f"{number:6}\t{line}" for number, line in enumerate(lines, 1))
+    assert values("mpi4py.bench", tabs) == [546.3]
+
+
+def test_a_header_with_something_glued_to_it_does_not_make_times_of_speeds() -> None:
+    (one,) = read("imb", IMB.replace("Mbytes/sec\n", "Mbytes/sec|\n"))
+
+    assert (one.status, one.value) == (NOT_MEASURED, None)
 
 
 # ---- OSU, IMB, GPUs
@@ -441,10 +458,14 @@ def test_each_node_that_ran_a_program_for_itself_has_its_own_result(output: str)
 
 def test_a_table_of_osu_that_ends_early_may_have_been_cut() -> None:
     (early,) = read("osu", OSU_BEGUN)
+    (later,) = read("osu", OSU_BEGUN + "2097152 8000.5\n")
     (asked,) = read("osu", OSU_BEGUN.replace("1 1.2\n2 2.4\n", ""))
 
     assert (early.status, early.value) == (NOT_MEASURED, None)
     assert "the table ends at 4 B" in early.text
+    assert "the table ends at 2 MiB" in later.text, (
+        "that of a collective ends at 1 MiB, not this one"
+    )
     assert asked.value == 4.8
 
 
@@ -462,6 +483,16 @@ def test_a_collective_of_osu_on_very_many_ranks_ends_where_memory_does(title: st
     (found,) = read("osu", f"{title}\n# Size       Avg Latency(us)\n{rows}")
 
     assert (found.status, found.size) == (MEASURED, 1 << 16), found
+
+
+def test_the_sum_of_many_pairs_is_called_so() -> None:
+    """Of osu_mbw_mr 5.3 with 4 ranks."""
+    head = "# OSU MPI Multiple Bandwidth / Message Rate Test v5.3\n# [ pairs: 2 ] [ window size: 64 ]\n"
+    rows = "# Size                  MB/s        Messages/s\n2097152  2097.58  1000.21\n4194304  1936.00  461.58\n"
+    (one,) = read("osu", head + rows)
+
+    assert (one.value, one.ranks) == (1936.0, 4)
+    assert "2 pairs together" in one.text
 
 
 def test_tables_without_sizes_and_without_number_signs_are_read() -> None:

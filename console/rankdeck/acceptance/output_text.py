@@ -1,134 +1,22 @@
-"""Reads the output of a recipe's program: text without launcher tags, columns by header, what every result must stand."""
+"""Reads the output of a recipe's program: its runs, columns by header, what every result must stand."""
 
-import codecs
 import math
 import re
-from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from io import StringIO
 from itertools import islice
-from textwrap import dedent
 from typing import cast
 
 from rankdeck.acceptance.expectations import explained
+from rankdeck.acceptance.plain_text import bare, is_binary, parts_of, prefix_of, text_of
 from rankdeck.acceptance.recipe import Known, Reading, Recipe, Status, Where, not_measured
 from rankdeck.model.job import Launch
 from rankdeck.model.nodeset import fold
-from rankdeck.model.text import LIMIT, Table, clean, table
+from rankdeck.model.text import Table, clean, table
 
-_BOMS = (
-    (codecs.BOM_UTF8, "utf-8"),
-    (codecs.BOM_UTF16_LE, "utf-16-le"),
-    (codecs.BOM_UTF16_BE, "utf-16-be"),
-)
-_TAG = re.compile(
-    r"""^(?=[ \[\dA-Z])(?:
-        \[(?:[\w.-]{1,80}@)?\d{1,7}(?:,\d{1,7})?\](?:\[[\w.-]{1,80}:\d{1,9}\])?(?:<std(?:out|err|diag)>)?:[ ]?
-      | \[\d{1,7}\][ ]
-      | [ ]{0,6}\d{1,7}:[ ]
-      | \[(?:rank|default)\d{1,7}\]:[ ]?
-      | \[pod/[\w./-]{1,300}\][ ]
-      | \[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?\]?[ ](?:\d\d[OE][ +]|std(?:out|err)[ ][FP][ ]|(?:-[ ])?(?:DEBUG|INFO|WARNING|ERROR)[ ](?:-[ ])?)?
-      | \[?\d\d:\d\d:\d\d(?:[.,]\d{1,9})?\]?[ ]
-      | \d{10}\.\d{3,9}[ ]
-      | \[[ ]{0,8}\d{1,10}\.\d{3,9}\][ ]
-      | \[?(?:[A-Z][a-z]{2}[ ])?[A-Z][a-z]{2}[ ]{1,2}\d{1,2}[ ]\d\d:\d\d:\d\d(?:[ ]\d{4})?\]?(?:<std(?:out|err)>:)?(?:[ ]|(?=\[))
-    )""",
-    re.MULTILINE | re.VERBOSE,
-)
-"""`[1,3]<stdout>: ` of mpirun (before it a time, behind it a host, with those options), `3: ` of srun, `[3] ` of MPICH,
-`[rank3]: ` of torch, `[pod/x/main] ` of kubectl, and the times that Kubernetes, `ts`, GitLab, logging and others put before a line."""
-_TAGS = 3
-"""So many may stand before one line: a time, a tag of the scheduler, one of the launcher."""
-_HOST_TAG = re.compile(
-    r"^[\w.@-]{1,80}(?:(?:[:>]| {1,40}\|| [\w./-]{1,80}\[\d{1,9}\]:)(?: |$)|\t)", re.MULTILINE
-)
-_FEWEST_LINES = 5
-"""Lines that all begin so from which on that is a tag, not what a program says: `name: ` of pdsh and clush, `name  | ` of
-docker compose and swarm, `host program[7]: ` of journalctl behind the time, `name<tab>` of GNU parallel,
-`name> ` of LSF."""
-_STEERING = re.compile(
-    r"\x1b(?:\[[0-?]{0,40}[ -/]{0,4}[@-~]|\][^\x07\x1b\n]{0,400}(?:\x07|\x1b\\)|[()][0-9A-B]|[=>78Mc])"
-)
-"""Colours, titles and cursor moves in what went through `script`, `tee` or a terminal."""
-_RETURNS = re.compile(r"\r+\n?")
-_QUOTED = re.compile(r"^> ?", re.MULTILINE)
-"""What a mail puts before each line that it answers."""
-_SPEAKER = re.compile(
-    r"(?:pdsh@[\w.-]{1,80}: |clush: )?(?:"
-    r" {0,6}(?P<task>\d{1,7}):|\[1,(?P<rank>\d{1,7})\]<std(?:out|err)>:|\[pod/(?P<pod>[\w./-]{1,300})\]|(?P<host>[\w.-]{1,80}):)(?: |$)"
-)
-"""Who says a line: `3: ` of srun, `[1,3]<stdout>: ` of mpirun, `[pod/x/main] ` of kubectl, `n1: ` of pdsh and clush."""
-_BLOCK = re.compile(
-    r"^(?:(?P<rule>-{8,80})\n(?P<nodes>[\w.,\[\]-]{1,300})(?: \(\d{1,7}\))?\n(?P=rule)"
-    r"|(?P<host>[\w.-]{1,80}) \| [A-Z!]{1,20} \| rc=-?\d{1,3} >>)$",
-    re.MULTILINE,
-)
-"""The line above what a node said: of dshbak, `clush -b` and ansible."""
-_BLANKS: dict[int, str] = dict.fromkeys((0xA0, 0x2007, 0x202F), " ")
-"""What web pages and word processors make of a blank."""
-_HOLE = re.compile(r"\A\0{16,}")
-"""How a log begins that was rotated while it was written."""
-_LONG = re.compile(rf"^(.{{{LIMIT}}}).+$", re.MULTILINE)
 _DIGITS = 25
 """Characters of a number; a longer one is none."""
-
-
-def text_of(raw: bytes) -> str:
-    """The output as text, without colours and launcher tags; each line at most 16,384 characters long."""
-    return _untagged(_lines(raw))
-
-
-def _lines(raw: bytes) -> str:
-    """Without what a terminal, Windows and a mail add to its lines."""
-    text = _HOLE.sub("", _STEERING.sub("", _decoded(raw))).translate(_BLANKS)
-    text = _LONG.sub(r"\1", _RETURNS.sub("\n", text))
-    quoted = text.count("\n>") + text.startswith(">") >= _FEWEST_LINES
-    mail = quoted and all(line.startswith(">") or line.isspace() for line in StringIO(text))
-    return _QUOTED.sub("", text) if mail else text
-
-
-def _untagged(text: str) -> str:
-    text = _without_tags(text)
-    if _by_host(text):
-        text = _without_tags(_HOST_TAG.sub("", text))
-    return dedent(text).replace("\t", " ")
-
-
-def _without_tags(text: str) -> str:
-    for _ in range(_TAGS):
-        untagged = _TAG.sub("", text)
-        if untagged == text:
-            break
-        text = untagged
-    return text
-
-
-def _by_host(text: str) -> bool:
-    """Whether every line begins with a name and a colon."""
-    enough = text.count("\n") >= _FEWEST_LINES and _HOST_TAG.match(text.lstrip())
-    return bool(enough) and all(_HOST_TAG.match(line) or line.isspace() for line in StringIO(text))
-
-
-def _speakers(text: str) -> list[tuple[str, str]]:
-    """(who, what it said) of an output to which several nodes or tasks wrote; one without a name where nobody can be told."""
-    heads = list(_BLOCK.finditer(text))
-    if heads:
-        ends = (*(head.start() for head in heads[1:]), len(text))
-        return [
-            (head["nodes"] or head["host"], text[head.end() : end])
-            for head, end in zip(heads, ends, strict=True)
-        ]
-    said: defaultdict[str, list[str]] = defaultdict(list)
-    for line in StringIO(text):
-        tag = _SPEAKER.match(line)
-        if tag is None and not line.isspace():
-            return [("", text)]
-        if tag is not None:
-            said[str(tag.lastgroup and tag[tag.lastgroup])].append(line[tag.end() :] or "\n")
-    apart = len(said) > 1 and max(map(len, said.values())) >= _FEWEST_LINES
-    return [(who, "".join(lines)) for who, lines in said.items()] if apart else [("", text)]
 
 
 def runs_of(text: str, begins: str, done: str = "") -> Iterator[str]:
@@ -152,18 +40,6 @@ def lines_of(text: str) -> Iterator[str]:
     """Its lines, one at a time: hostile output may have millions."""
     for line in StringIO(text):
         yield line.rstrip("\n")
-
-
-def _decoded(raw: bytes) -> str:
-    for mark, coding in _BOMS:
-        if raw.startswith(mark):
-            return raw[len(mark) :].decode(coding, "replace")
-    return raw.decode("utf-8", "replace")
-
-
-def is_binary(text: str) -> bool:
-    """Whether this is no text at all."""
-    return "\0" in text
 
 
 def number(word: str) -> float | None:
@@ -312,32 +188,32 @@ def read_output(
     recipe: Recipe, raw: bytes, asked: Asked = NOBODY, known: Known | None = None
 ) -> tuple[Reading, ...]:
     """Each result with its sentence, at least one: complete, of those asked for, and valid, or why not."""
-    text = _lines(raw[:LARGEST])
+    text = text_of(raw[:LARGEST])
     if not text.strip():
         return (not_measured("the output is empty"),)
     if is_binary(text):
         packed = raw.startswith(_PACKED)
         return (not_measured("it is packed: unpack it first" if packed else "this is no text"),)
-    parts = _speakers(text) if asked == NOBODY else [("", text)]
-    commands = recipe.commands(_TWO)
-    names = {who for who, _ in parts}
-    # What the program calls itself before its lines is no node.
-    if commands.launch is not Launch.PLAIN or commands.argv[0] in names:
-        parts = [("", text)]
-    readings = islice((one for who, said in parts for one in _readings(recipe, who, said)), MOST)
+    readings = list(islice(_readings(recipe, text, alone=asked != NOBODY), MOST))
     return tuple(
         _named(_checked(recipe, one, asked, known or Known()), who) for who, one in readings
     )
 
 
-def _readings(recipe: Recipe, who: str, said: str) -> Iterator[tuple[str, Reading]]:
-    """The results of one node's output, or of all of it."""
-    text, traits = _untagged(said), recipe.traits
-    runs = runs_of(text, traits.begins, traits.done) if traits.begins else (text,)
-    for run in runs:
-        for one in recipe.read(run):
-            bare = one.status is Status.NOT_MEASURED and _CITED not in one.text
-            yield who, (why_nothing(run, one) if bare else one)
+def _readings(recipe: Recipe, text: str, *, alone: bool) -> Iterator[tuple[str, Reading]]:
+    """(node, result) of each run of each node, or of all of it where it is of one."""
+    traits = recipe.traits
+    prefix = prefix_of(text, traits.mark)
+    each = not alone and recipe.commands(_TWO).launch is Launch.PLAIN
+    parts = parts_of(text, prefix) if each else [("", bare(text, prefix))]
+    for who, said in parts:
+        lines = said.replace("\t", " ")
+        for run in runs_of(lines, traits.begins, traits.done) if traits.begins else (lines,):
+            for one in recipe.read(run):
+                if one.status is Status.NOT_MEASURED and _CITED not in one.text:
+                    one = why_nothing(run, one)
+                if who or len(parts) == 1 or _CITED in one.text:
+                    yield who, one
 
 
 def _named(reading: Reading, who: str) -> Reading:

@@ -76,6 +76,8 @@ class Traits:
     """It writes to disks or heats the node: never run unless asked for by name."""
     fabric: str = ""
     """What its rails are: `rdma` for RDMA devices, `network` for interfaces; "" where it takes all of them by itself."""
+    mark: str = ""
+    """Pattern of words that begin a line only this program prints: what stands before them stands before all its lines."""
     begins: str = ""
     """Pattern of the line that begins a run, for outputs with several; "" where the recipe tells them apart."""
     done: str = ""

@@ -62,7 +62,11 @@ class Himeno(_Compute):
 
     name: ClassVar[str] = "himeno"
     traits: ClassVar[Traits] = Traits(
-        unit="MFLOPS", tolerance=0.15, seconds=60.0, begins=r"^Sequential version array size"
+        unit="MFLOPS",
+        tolerance=0.15,
+        seconds=60.0,
+        mark=r"Sequential version array size| *Loop executed for | *MFLOPS measured",
+        begins=r"^Sequential version array size",
     )
 
     def commands(self, where: Where) -> Commands:
@@ -159,6 +163,7 @@ class Hpcc(_Compute):
         unit="GB/s",
         tolerance=0.10,
         seconds=30.0,
+        mark=r"This is the DARPA/DOE HPC|(?:Begin|End) of Summary section",
         begins=r"^This is the DARPA/DOE HPC",
         done="End of Summary section",
     )
@@ -216,6 +221,7 @@ class Stream(_Compute):
         unit="MB/s",
         tolerance=0.07,
         seconds=10.0,
+        mark=r"STREAM version|Triad: |Solution Validates",
         begins=r"^STREAM version",
         done="Solution Validates|Failed Validation",
     )
@@ -246,7 +252,12 @@ class Sysbench(_Compute):
 
     name: ClassVar[str] = "sysbench"
     traits: ClassVar[Traits] = Traits(
-        unit="events/s", tolerance=0.07, seconds=10.0, begins=r"^sysbench \d", done="execution time"
+        unit="events/s",
+        tolerance=0.07,
+        seconds=10.0,
+        mark=r"sysbench \d|(?:General statistics|Throughput|CPU speed):",
+        begins=r"^sysbench \d",
+        done="execution time",
     )
 
     def commands(self, where: Where) -> Commands:
@@ -281,6 +292,7 @@ class StressNg(_Compute):
         unit="bogo-ops/s",
         tolerance=0.07,
         seconds=10.0,
+        mark=r"stress-ng: ",
         begins="dispatching hogs",
         done="run completed",
     )

@@ -38,6 +38,7 @@ class Dcgm:
         unit="tests",
         tolerance=0.0,
         seconds=150.0,
+        mark=r"Successfully ran diagnostic|\+-{10}|[ \t]*\"DCGM (?:GPU )?Diagnostic\"",
         begins="Successfully ran diagnostic",
         done=r"^\+-+",
     )
@@ -123,7 +124,12 @@ class Fio:
 
     name: ClassVar[str] = "fio"
     traits: ClassVar[Traits] = Traits(
-        unit="MB/s", tolerance=0.15, seconds=12.0, writes=True, begins=r"^(?:\{|fio-\d)"
+        unit="MB/s",
+        tolerance=0.15,
+        seconds=12.0,
+        writes=True,
+        mark=r"fio-\d|Run status group|[ \t]*\"fio version\"",
+        begins=r"^(?:\{|fio-\d)",
     )
 
     def commands(self, where: Where) -> Commands:

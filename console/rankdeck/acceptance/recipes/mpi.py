@@ -36,7 +36,11 @@ from rankdeck.model.text import size as bytes_text
 
 _BEGINS = r"^# +(?:Intel\(R\) MPI Benchmarks|MPI \w+ Test|OSU MPI)"
 _ROW = r"^ *\d+ +\d"
-_MB = Traits(unit="MB/s", tolerance=0.10, seconds=15.0, begins=_BEGINS, done=_ROW)
+_MARK = (
+    r"#[ \t]+Intel\(R\) MPI Benchmarks|# Benchmarking |# MPI \w+ Test|#? ?OSU MPI|#? ?Size[ \t]+(?:\[|[A-Z])"
+    r"|[ \t]*(?:Group[ \t]+)?#?bytes[ \t]+#?repetitions|Hello, World! I am process |time for \d+ loops"
+)
+_MB = Traits(unit="MB/s", tolerance=0.10, seconds=15.0, mark=_MARK, begins=_BEGINS, done=_ROW)
 _ABORTED = (
     "Primary job  terminated normally",
     "ORTE was unable",
@@ -163,7 +167,7 @@ def _pingpong(row: Row, who: Reading) -> Reading:
     mean, spread = row.number("Time Mean [s]"), row.number("StdDev [s]")
     value, size = row.number("Bandwidth [MB/s]"), whole(row.cell("Size [B]"))
     base = replace(who, size=size)
-    if value is None or mean is None or spread is None:
+    if value is None or mean is None or spread is None or len(row.cells) != len(row.header):
         return replace(base, status=Status.NOT_MEASURED, text="the last row is not complete")
     if spread > mean:
         why = f"the spread ({spread:.2g} s) is larger than the mean ({mean:.2g} s): the nodes were busy, or nothing left the process"
@@ -197,9 +201,10 @@ def _ring(found: re.Match[str], who: Reading) -> Reading:
 
 _OSU = Layout("Size", "# Size", re.compile(r"(?:Avg |Min |Max )?[A-Z][\w/]*(?: ?\([^)]{0,40}\))?"))
 _OSU_VALUES = (
-    ("Bandwidth (MB/s)", "MB/s"), ("MB/s", "MB/s"), ("Max Latency(us)", "us"),
-    ("Avg Latency(us)", "us"), ("Latency (us)", "us"), ("Overall(us)", "us"),
+    ("Bandwidth (MB/s)", "MB/s", 1 << 22), ("MB/s", "MB/s", 1 << 22), ("Max Latency(us)", "us", 1 << 20),
+    ("Avg Latency(us)", "us", 1 << 20), ("Latency (us)", "us", 1 << 22), ("Overall(us)", "us", 1 << 20),
 )  # fmt: skip
+"""Column, unit, and the bytes to which such a table goes by itself: what ends before may have been cut, as no line says that it is over."""
 _OSU_HEAD = re.compile(r"^[\\# ]{0,4}(?=Size +[A-Z])", re.MULTILINE)
 """A ticket may have lost the number sign."""
 _OSU_BARRIER = re.compile(
@@ -207,8 +212,7 @@ _OSU_BARRIER = re.compile(
     re.MULTILINE,
 )
 """It has no sizes; with `-f` the least and the most stand behind the average."""
-_OSU_LEAST = 1 << 20
-"""Bytes to which its tables go by themselves; what ends before may have been cut, as no line says that it is over."""
+_OSU_PAIRS = re.compile(r"\[ pairs: (\d{1,6}) \]")
 _OSU_GROWS = re.compile(r"OSU .{0,60}(?:All-?to-?all|gather|scatter)", re.IGNORECASE)
 """Their buffers grow with the ranks: the limit on memory (`-M`, 512 MiB) ends their tables earlier on many."""
 
@@ -234,16 +238,24 @@ class Osu(_Mpi):
         if text.rstrip(" \t").endswith(table[-1].cells[-1]) and not _osu_ended(table[-1]):
             return (not_measured("the last line has no end: it may have been cut"),)
         said = _said(table[-1])
-        for column, unit in _OSU_VALUES:
+        for column, unit, least in _OSU_VALUES:
             if (value := number(said.get(column, ""))) is not None:
                 size = whole(table[-1].cell("Size")) or 0
-                if len(table) > 1 and size < _OSU_LEAST and not _OSU_GROWS.search(text):
+                if len(table) > 1 and size < least and not _OSU_GROWS.search(text):
                     why = f"the table ends at {bytes_text(size)}: cut off, or asked for with -m, which nothing in it tells"
                     return (not_measured(why, size=size, unit=unit),)
-                return (
-                    Reading(status=Status.MEASURED, text="", value=value, unit=unit, size=size),
-                )
+                return (replace(_pairs(text), value=value, unit=unit, size=size),)
         return (not_measured("the last row is not complete"),)
+
+
+def _pairs(text: str) -> Reading:
+    """Of osu_mbw_mr, whose value is the sum of all pairs."""
+    found = _OSU_PAIRS.search(text)
+    if found is None:
+        return Reading(status=Status.MEASURED, text="")
+    count = int(found[1])
+    note = f"{count} pairs together: the sum hides a slow one" if count > 1 else ""
+    return Reading(status=Status.MEASURED, text=note, ranks=2 * count)
 
 
 def _barrier(text: str) -> Reading | None:
@@ -325,7 +337,7 @@ def _last_of_groups(table: Iterable[Row]) -> dict[int, Row]:
 
 def _imb(row: Row, ended: bool, ranks: int | None, group: str) -> Reading:
     size = whole(row.cell("#bytes"))
-    unit = "MB/s" if "Mbytes/sec" in row.header else "us"
+    unit = "MB/s" if any("Mbytes" in name for name in row.header) else "us"
     base = Reading(status=Status.NOT_MEASURED, text=group, size=size, ranks=ranks, unit=unit)
     lead = f"{group}: " if group else ""
     if (row.number("defects") or 0.0) > 0:
@@ -334,7 +346,7 @@ def _imb(row: Row, ended: bool, ranks: int | None, group: str) -> Reading:
         return replace(base, text=f"{lead}the time ran out at {size} bytes: ask for more (`-time`)")
     if not ended:
         return replace(base, text=f"{lead}the run was cut off")
-    for column in ("Mbytes/sec", "t_max[usec]", "t[usec]"):
+    for column in ("Mbytes/sec",) if unit == "MB/s" else ("t_max[usec]", "t[usec]"):
         if (value := row.number(column)) is not None:
             return replace(base, status=Status.MEASURED, value=value)
     return replace(base, text=f"{lead}the last row is not complete")

@@ -94,6 +94,7 @@ class Report:
 
 
 _SIDES = ("out_of_place", "in_place")
+MARK = r"#?[ \t]*(?:nThread \d|size[ \t]+count[ \t]+type)|#?[ \t]+Rank[ \t]+\d{1,7}[ \t]+(?:Group|Pid) |# (?:gloo|nccl) all_reduce "
 _BEGINS = r"^# (?:nThread |(?:gloo|nccl) all_reduce )"
 _DONE = "Avg bus bandwidth|" + "|".join(_BROKEN)
 
@@ -340,7 +341,9 @@ class _NcclTests:
     """What all programs of nccl-tests share."""
 
     program: ClassVar[str]
-    traits: ClassVar[Traits] = Traits(unit="GB/s", tolerance=0.07, seconds=41.0, names_hosts=True)
+    traits: ClassVar[Traits] = Traits(
+        unit="GB/s", tolerance=0.07, seconds=41.0, names_hosts=True, mark=MARK
+    )
 
     def commands(self, where: Where) -> Commands:
         """One process a GPU, 1 and 8 GiB, three repeats in one launch. The JSON holds the environment: not asked for."""

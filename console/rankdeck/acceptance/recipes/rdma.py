@@ -181,8 +181,9 @@ _SECOND = "{seconds}"
 _SECONDS = ("-D", _SECOND, "--report_gbits")
 _BANNER = r"^-{20,}\n +(?:RDMA_|Send|Raw|Atomic).{0,80}Test *$"
 _TABLE = r"^ *#bytes"
+_MARK = r"[ \t]*#bytes[ \t]+#iterations|-{60}|[ \t]+(?:RDMA_|Send|Raw|Atomic).{0,80}Test"
 _GBPS = Traits(
-    unit="Gb/s", directed=True, tolerance=0.05, seconds=5.0, fabric="rdma", begins=_BANNER, done=_TABLE
+    unit="Gb/s", directed=True, tolerance=0.05, seconds=5.0, fabric="rdma", mark=_MARK, begins=_BANNER, done=_TABLE
 )  # fmt: skip
 _USEC = Traits(
     unit="us",
@@ -191,6 +192,7 @@ _USEC = Traits(
     tolerance=0.20,
     seconds=3.0,
     fabric="rdma",
+    mark=_MARK,
     begins=_BANNER,
     done=_TABLE,
 )
@@ -254,7 +256,13 @@ class Rping:
     """rping: RDMA CM and a few round trips; whether it works, not how fast."""
 
     name: ClassVar[str] = "rping"
-    traits: ClassVar[Traits] = Traits(unit="pings", directed=True, tolerance=0.0, seconds=2.0)
+    traits: ClassVar[Traits] = Traits(
+        unit="pings",
+        directed=True,
+        tolerance=0.0,
+        seconds=2.0,
+        mark=r"(?:server )?ping data: |cma_event type |rdma_resolve_addr",
+    )
 
     def commands(self, where: Where) -> Commands:
         port = ("-p", str(where.port), "-C", str(PINGS))

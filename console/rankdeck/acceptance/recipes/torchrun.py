@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from rankdeck.acceptance.expectations import gpu_network
 from rankdeck.acceptance.recipe import Commands, Expected, Known, Reading, Traits, Where
-from rankdeck.acceptance.recipes.nccl import read
+from rankdeck.acceptance.recipes.nccl import MARK, read
 from rankdeck.model.job import Launch
 
 _PROGRAM = "torch_all_reduce.py"
@@ -40,7 +40,9 @@ class Gloo(_Torch):
     """Over TCP, on CPUs."""
 
     name: ClassVar[str] = "torch-gloo"
-    traits: ClassVar[Traits] = Traits(unit="GB/s", tolerance=0.15, seconds=15.0, names_hosts=True)
+    traits: ClassVar[Traits] = Traits(
+        unit="GB/s", tolerance=0.15, seconds=15.0, names_hosts=True, mark=MARK
+    )
     library = "gloo"
 
 
@@ -48,5 +50,7 @@ class Nccl(_Torch):
     """On GPUs."""
 
     name: ClassVar[str] = "torch-nccl"
-    traits: ClassVar[Traits] = Traits(unit="GB/s", tolerance=0.07, seconds=30.0, names_hosts=True)
+    traits: ClassVar[Traits] = Traits(
+        unit="GB/s", tolerance=0.07, seconds=30.0, names_hosts=True, mark=MARK
+    )
     library = "nccl"
