@@ -186,6 +186,11 @@ def test_a_cancel_before_any_pod_exists_leaves_nothing(keeper) -> None:
     assert everything(kept) == []
 
 
+def time_is_over(double) -> None:
+    """As where a policy of the site gives every Job a time limit."""
+    double.change("jobs", JOB, lambda job: job["spec"].update(activeDeadlineSeconds=1))
+
+
 @pytest.mark.parametrize(
     ("act", "words"),
     [
@@ -193,8 +198,10 @@ def test_a_cancel_before_any_pod_exists_leaves_nothing(keeper) -> None:
         (lambda d: d.delete("namespaces", "default"), "somebody deleted it"),
         (lambda d: d.evict(d.all("pods")[0]["metadata"]["name"]), "low on resource: memory"),
         (lambda d: d.oom(d.all("pods")[0]["metadata"]["name"]), "OOMKilled"),
+        (lambda d: d.delete("pods", d.all("pods")[0]["metadata"]["name"]), "was deleted on node"),
+        (time_is_over, "its time limit (activeDeadlineSeconds) was over"),
     ],
-    ids=["job", "namespace", "evicted", "oom"],
+    ids=["job", "namespace", "evicted", "oom", "pod", "limit"],
 )
 def test_a_job_that_is_ended_from_outside_fails_with_the_reason(keeper, act, words: str) -> None:
     kept = keeper()

@@ -7,6 +7,9 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import HTTPServer, SimpleHTTPRequestHandler
 from pathlib import Path
 
@@ -21,6 +24,7 @@ from rankdeck_agent.kubernetes.api import (
     ApiError,
     Proxy,
     ProxyError,
+    each,
     in_words,
     refusal,
 )
@@ -29,6 +33,7 @@ from rankdeck_agent.kubernetes.target import Target, create, leftovers
 pytestmark = pytest.mark.slow
 AGENTS = str(Path(__file__).resolve().parents[2] / "agents")
 PODS = "/api/v1/namespaces/default/pods"
+CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 
 
 @pytest.fixture
@@ -141,6 +146,55 @@ def test_a_watch_lists_goes_on_and_says_what_is_wrong(double) -> None:
         thread.join(15)
 
     assert not thread.is_alive()
+
+
+@contextmanager
+def watched(path: str) -> Iterator[list[tuple[str, str]]]:
+    """What a watch of these objects tells: kinds of events, and names."""
+    seen: list[tuple[str, str]] = []
+    with Proxy() as proxy:
+        watch = proxy.api.watch(path, {})
+        thread = each(
+            watch,
+            lambda kind, found: seen.append((kind, found.get("metadata", {}).get("name", ""))),
+        )
+        try:
+            wait_until(lambda: (LISTED, "") in seen)
+            yield seen
+        finally:
+            watch.close()
+            thread.join(15)
+
+
+def named(name: str) -> dict:
+    return config_map(name, {}) | {"metadata": {"name": name, "namespace": "default"}}
+
+
+def test_a_proxy_that_cuts_idle_watches_is_no_trouble(double, monkeypatch) -> None:
+    monkeypatch.setattr("rankdeck_agent.kubernetes.api._HELD", 0.2)
+    with watched(CONFIG_MAPS) as seen:
+        for _ in range(3):
+            asked = double.api.requests.count(("GET", CONFIG_MAPS))
+            double.cut_watches()
+            # A list and a watch; then it is idle for longer than a watch that is refused.
+            wait_until(lambda a=asked: double.api.requests.count(("GET", CONFIG_MAPS)) > a + 1)
+            time.sleep(0.3)
+        double.create("configmaps", named("a"))
+        wait_until(lambda: ("ADDED", "a") in seen)
+
+    assert TROUBLE not in {kind for kind, _ in seen}
+
+
+def test_a_server_that_was_restored_from_a_backup_is_heard_again(double, monkeypatch) -> None:
+    monkeypatch.setattr("rankdeck_agent.kubernetes.api.WATCH_SECONDS", 2)
+    with watched(CONFIG_MAPS) as seen:
+        double.create("configmaps", named("before"))
+        wait_until(lambda: ("ADDED", "before") in seen)
+        double.restore_backup()
+        double.cut_watches()
+        wait_until(lambda: seen.count((LISTED, "")) > 1, what="another list")
+        double.create("configmaps", named("after"))
+        wait_until(lambda: ("ADDED", "after") in seen)
 
 
 def test_a_stream_is_ended_by_another_thread(double) -> None:

@@ -4,8 +4,8 @@ import pytest
 
 from rankdeck.rules.ends import LAUNCHER_ENDINGS, End
 from rankdeck.rules.root_cause import FailedJob, judge
-from rankdeck_agent.kubernetes.job_state import _DISRUPTIONS, taken_away
-from rankdeck_agent.kubernetes.objects import Pod
+from rankdeck_agent.kubernetes import job_state as kubernetes
+from rankdeck_agent.kubernetes.objects import Container, Outcome, Pod
 
 OPENMPI, MPICH, TORCHRUN = (LAUNCHER_ENDINGS[name] for name in ("openmpi5", "mpich", "torchrun"))
 LOST_PEER = "[rank1]: RuntimeError: [gloo/transport/tcp/pair.cc:542] Connection closed by peer [10.0.0.2]:4567"
@@ -287,32 +287,37 @@ def test_ranks_that_ended_after_a_cancel_are_nobodys_fault() -> None:
     assert blamed(case(rank(0, 10.0, signal=15, told=True), rank(1, 10.0, 1, told=True))) is None
 
 
-def test_a_pod_that_kubernetes_took_away_is_the_reason_why_its_rank_was_told_to_end() -> None:
-    said = (
-        "pod t-0-x was evicted on request, as `kubectl drain` does, on node n3: Eviction API: evicting",
-        "pod t-1-y made way for a pod of higher priority on node n2: Preempted",
-    )
-    keeper = launcher("localhost", 11.0, said, name="the job", code=143)
-    one = case(rank(4, 10.0, signal=15), rank(0, 10.5, signal=15), launchers=(keeper,))
+def kept(*pods: Pod, reason: str = "") -> End:
+    """The keeper of a Kubernetes job that failed, with its last words."""
+    view = kubernetes.View("ns/t", 2, pods=pods, outcome=Outcome("failed", reason, "why"))
+    said = ("Kubernetes job ns/t: running: 2 of 2 pods", kubernetes.verdict(view).text)
+    return launcher("localhost", 11.0, said, name="the job", code=143)
+
+
+@pytest.mark.parametrize(
+    "why",
+    [
+        *({"disruption": reason} for reason in (*kubernetes._DISRUPTIONS, "NewerWord")),
+        *({"reason": reason} for reason in kubernetes._REASONS),
+        {"reason": "UnexpectedAdmissionError", "phase": "Failed"},
+        {"container": Container("rank", state="terminated", reason="OOMKilled", code=137)},
+    ],
+    ids=str,
+)
+def test_what_kubernetes_did_to_a_pod_is_the_cause_and_no_rank_that_ended_by_it(why: dict) -> None:
+    keeper = kept(Pod("t-1-y", "uid", node="n2", **why))
+    one = case(rank(0, 10.0, 1), rank(4, 10.5, signal=9), launchers=(keeper,))
 
     assert blamed(one) == 4
-    assert said[1] in judge(one).evidence[0]
+    assert judge(one).evidence[0].startswith("pod t-1-y ")
 
 
-@pytest.mark.parametrize("reason", [*_DISRUPTIONS, "NewerWord"])
-def test_every_word_of_the_keeper_on_a_pod_that_was_taken_away_is_known(reason: str) -> None:
-    line = taken_away(Pod("t-1-y", "uid", node="n2", disruption=reason))
-    keeper = launcher("localhost", 11.0, (line,), name="the job", code=143)
+def test_a_time_limit_of_a_kubernetes_job_is_the_cause_and_no_rank_that_it_killed() -> None:
+    keeper = kept(reason="DeadlineExceeded")
+    one = case(rank(0, 10.0, signal=9), rank(4, 10.0, 1), launchers=(keeper,))
 
-    assert line in judge(case(rank(4, 10.0, signal=15), launchers=(keeper,))).evidence[0]
-
-
-@pytest.mark.parametrize("reason", ["Evicted", "NodeLost"])
-def test_so_are_those_on_a_pod_that_its_node_gave_up(reason: str) -> None:
-    line = taken_away(Pod("t-1-y", "uid", node="n2", reason=reason))
-    keeper = launcher("localhost", 11.0, (line,), name="the job", code=143)
-
-    assert line in judge(case(rank(4, 10.0, signal=15), launchers=(keeper,))).evidence[0]
+    assert blamed(one) == "launcher localhost"
+    assert judge(one).evidence[0].startswith("its time limit (activeDeadlineSeconds) was over")
 
 
 def test_ranks_that_somebody_else_told_to_end_are_named_as_such() -> None:

@@ -32,6 +32,8 @@ LONGEST_LINE = 4 << 20
 """Bytes; an object cannot be longer in etcd, and of a line of output the rest is left out."""
 PAGE = "500"
 BACKOFF = (0.5, 1.0, 2.0, 5.0, 10.0)
+_HELD = 5.0
+"""Seconds after which the break of a watch is no failure: proxies cut what was idle for a minute."""
 UNREACHABLE = "Unreachable"
 _BUSY, _PATIENCE = (429, 503), 6.0
 """Statuses with which a server asks for a pause, and the seconds that one request waits so at most."""
@@ -251,6 +253,8 @@ class Watch:
         self._over = threading.Event()
         self._stream: Optional[Stream] = None
         self._version, self._failures = "", 0
+        self._opened = float("inf")
+        """Since when the server answers with a stream (monotonic)."""
 
     def close(self) -> None:
         """End the iteration, from any thread."""
@@ -270,15 +274,22 @@ class Watch:
 
     def _once(self) -> Iterator[tuple[str, Object]]:
         """List where the place is not known, then one watch to its end."""
+        self._opened = float("inf")
         if not self._version:
             items, self._version = self._api.items(self._path, self._params)
             yield LISTED, {"items": items}
-        for kind, found in self._events(self._version):
-            self._version, self._failures = _version(found) or self._version, 0
+        # Where nothing comes, not even a bookmark, list again: a server whose data were restored
+        # from a backup counts from an older version, and sends nothing until it has passed ours.
+        version, self._version = self._version, ""
+        for kind, found in self._events(version):
+            version = self._version = _version(found) or version
+            self._failures = 0
             if kind != "BOOKMARK":
                 yield kind, found
 
     def _recover(self, error: ApiError) -> Iterator[tuple[str, Object]]:
+        if not error.status and time.monotonic() - self._opened > _HELD:
+            self._failures = 0
         self._failures += 1
         expired, again = error.status == 410, self._failures > 1
         # A watch that breaks once is usual: only what fails again is told.
@@ -299,6 +310,7 @@ class Watch:
             "timeoutSeconds": str(WATCH_SECONDS),
         }
         self._stream = stream = self._api.lines(self._path, asked, WATCH_SECONDS + LIMIT)
+        self._opened = time.monotonic()
         if self._over.is_set():
             stream.close()
         for line in stream:

@@ -11,6 +11,7 @@ from rankdeck_agent.job.folder import UNKNOWN
 from rankdeck_agent.kubernetes.api import LISTED
 from rankdeck_agent.kubernetes.objects import (
     BY_NAME,
+    GONE,
     LAUNCHER,
     READER,
     RUNNING,
@@ -57,7 +58,9 @@ class View:
     """Pods with ranks: nodes of an Indexed Job, workers of an MPIJob."""
     pods: Sequence[Pod] = ()
     left: Sequence[Pod] = ()
-    """Pods that are no longer there, as they were seen last."""
+    """Pods that are no longer there, as they were seen last. Here and in `pods` those are missing whose place a newer one has taken."""
+    deleted_first: str = ""
+    """The uid of a pod that was deleted while nothing of the job had failed."""
     outcome: Outcome = field(default_factory=Outcome)
     queue: str = ""
     """What Kueue says of it."""
@@ -161,7 +164,8 @@ def hopeless(pod: Pod) -> str:
         "InvalidImageName",
     ):
         return f"pod {pod.name} cannot start: {box.message or box.reason}"
-    if pod.initial and pod.phase == "Failed":
+    # Containers that run beside the rank (sidecars) are told to end after it, and may be killed.
+    if pod.initial and pod.phase == "Failed" and box.state != TERMINATED:
         return f"pod {pod.name} cannot start: its {pod.initial}"
     return ""
 
@@ -170,7 +174,7 @@ def hopeless(pod: Pod) -> str:
 
 
 def verdict(view: View) -> Verdict:
-    """How a job that is over ended."""
+    """How a job that is over ended. The console finds by its words what Kubernetes did to it (rules/root_cause.py)."""
     if view.outcome.state == "succeeded":
         return Verdict(0, f"Kubernetes job {view.name} succeeded", tuple(doubts(view)))
     if view.ended_well:
@@ -179,7 +183,8 @@ def verdict(view: View) -> Verdict:
     why, code = _failure(view)
     others = _taken(view)
     more = f", {others} others deleted by Kubernetes" if others else ""
-    return Verdict(code, f"Kubernetes job {view.name} failed: {why}{more}")
+    how = "is gone" if view.outcome.state == GONE and why == view.outcome.message else "failed"
+    return Verdict(code, f"Kubernetes job {view.name} {how}: {why}{more}")
 
 
 def doubts(view: View) -> Iterable[str]:
@@ -220,8 +225,15 @@ def _few(rows: Sequence[object]) -> str:
 
 def _failure(view: View) -> tuple[str, int]:
     """What failed first, and its exit status."""
+    if view.outcome.reason.startswith(_TIME_LIMIT):
+        return (
+            f"its time limit (activeDeadlineSeconds) was over: {view.outcome.message}",
+            128 + signal.SIGTERM,
+        )
     everyone = [*view.pods, *view.left]
+    deleted = (_deleted(pod) for pod in everyone if pod.uid == view.deleted_first)
     lost = next((why for pod in everyone if (why := hopeless(pod) or taken_away(pod))), "")
+    lost = lost or ("" if view.outcome.state == GONE else next(deleted, ""))
     # SIGTERM comes to those that Kubernetes deletes because something else failed.
     failed = [(end.at, rank) for rank, end in view.ends.items() if end.status not in _NO_CAUSE]
     if failed and not lost:
@@ -240,16 +252,17 @@ def _failure(view: View) -> tuple[str, int]:
     return f"{_who(pod)} {how}{f' on node {pod.node}' if pod.node else ''}", _code(box.code or 1)
 
 
-def taken_away(pod: Pod) -> str:
-    """Why the pod was ended from outside; "" where its program ended by itself.
+_TIME_LIMIT = "DeadlineExceeded"
 
-    The console finds the reason of a failure by these words (rules/root_cause.py).
-    """
+
+def taken_away(pod: Pod) -> str:
+    """Why the pod was ended from outside; "" where its program ended by itself."""
     where = f" on node {pod.node}" if pod.node else ""
-    if pod.reason in ("Evicted", "Preempting", "Preempted"):
-        return f"pod {pod.name} was evicted{where}: {pod.message or pod.reason}"
-    if pod.reason in ("NodeLost", "NodeShutdown", "Terminated", "Shutdown"):
-        return f"pod {pod.name} lost its node{where}: {pod.message or pod.reason}"
+    if how := _REASONS.get(pod.reason):
+        return f"pod {pod.name} {how}{where}: {pod.message or pod.reason}"
+    if pod.reason and pod.phase == "Failed":
+        how = "was ended" if pod.container.id else "was refused"
+        return f"pod {pod.name} {how}{where}: {pod.reason}: {pod.message}".removesuffix(": ")
     if pod.container.reason == "OOMKilled":
         # Kubernetes says so of a container that ended well, too, where it lost a process.
         what = f"a process of {_who(pod)}" if pod.container.code == 0 else _who(pod)
@@ -260,6 +273,11 @@ def taken_away(pod: Pod) -> str:
     return ""
 
 
+_REASONS = {
+    **dict.fromkeys(("Evicted", "Preempting", "Preempted"), "was evicted"),
+    **dict.fromkeys(("NodeLost", "NodeShutdown", "Terminated", "Shutdown"), "lost its node"),
+}
+"""Reasons of a pod that failed as a whole. With others its node did not take it (UnexpectedAdmissionError), or ended it."""
 _DISRUPTIONS = {
     "PreemptionByScheduler": "made way for a pod of higher priority",
     "EvictionByEvictionAPI": "was evicted on request, as `kubectl drain` does,",
@@ -268,6 +286,11 @@ _DISRUPTIONS = {
     "TerminationByKubelet": "was ended by its node",
 }
 """Reasons of the condition DisruptionTarget, which all control planes since 1.26 set."""
+
+
+def _deleted(pod: Pod) -> str:
+    where = f" on node {pod.node}" if pod.node else ""
+    return f"pod {pod.name} was deleted{where}: neither its job nor Rankdeck did that"
 
 
 def _first_failed(pods: Iterable[Pod]) -> Optional[Pod]:
@@ -381,6 +404,8 @@ class JobState:
         self._refused = self._queue = ""
         self._ended: set[str] = set()
         """Pods that ended before somebody deleted them, by uid."""
+        self._deleted_first = ""
+        """The uid of a pod that somebody deleted while nothing of the job had failed."""
         self.earlier: set[str] = set()
         """Pods of runs before this one, by uid: what their ranks do counts no more."""
         self.runs_before = 0
@@ -403,9 +428,11 @@ class JobState:
         known = self.pods.keys() | self.left.keys()
         if known and known <= self._ended:
             why = "its pods had ended, and what became of it was not seen"
+        elif not self.uid and kind == LISTED:
+            why = "somebody deleted it, or its time to live (ttl) after its end was over; how it ended is not known"
         else:
             why = "somebody deleted it, and it was not Rankdeck"
-        self.outcome = replace(self.outcome, message=why)
+        self.outcome = Outcome(GONE, message=why)
         return [Notice(f"Kubernetes job {self.name} is gone: {why}")]
 
     @property
@@ -420,6 +447,7 @@ class JobState:
         """Forget what the ranks did: when the job is let go they begin anew, in other pods."""
         self.earlier |= self.pods.keys() | self.left.keys()
         self.runs_before += 1
+        self._deleted_first = ""
         for known in (self.began, self.ends, self.left):
             known.clear()
 
@@ -447,6 +475,7 @@ class JobState:
 
     def _see(self, pod: Pod) -> list[Notice]:
         before = self.pods.get(pod.uid)
+        self._note_deletion(pod)
         self.pods[pod.uid] = pod
         if pod.is_over and not pod.leaving:
             self._ended.add(pod.uid)
@@ -457,15 +486,23 @@ class JobState:
         if why and (before is None or waits_for(before) != why):
             # Without its name: what all pods wait for is said once.
             told.append(Notice(f"a pod waits: {why}"))
-        if pod.reason and (before is None or before.reason != pod.reason):
-            told.append(Notice(f"pod {pod.name}: {pod.reason}: {pod.message}"))
-        elif (lost := taken_away(pod)) and (before is None or taken_away(before) != lost):
+        if (lost := taken_away(pod)) and (before is None or taken_away(before) != lost):
             told.append(Notice(lost))
         if _silent(pod) and (before is None or not _silent(before)):
             told.append(Notice(f"{_hears_nothing(pod.node)}: its ranks may run on, unseen"))
         return told
 
+    def _note_deletion(self, pod: Pod) -> None:
+        """Of the first pod that goes it counts whether something had failed, for which its job may have deleted it."""
+        if not pod.leaving or self._deleted_first or self.ending or self.over:
+            return
+        known = (*self.pods.values(), *self.left.values())
+        failed = any(p.container.code or p.phase == "Failed" for p in known)
+        if not failed and not any(end.status for end in self.ends.values()):
+            self._deleted_first = pod.uid
+
     def _lose(self, pod: Pod) -> None:
+        self._note_deletion(replace(pod, leaving=True))
         self.pods.pop(pod.uid, None)
         if pod.uid not in self.earlier:
             self.left[pod.uid] = pod
@@ -546,7 +583,7 @@ class JobState:
 
     def unrecorded(self) -> Iterator[RankRecord]:
         """Ranks that did not say how they ended, by the containers that they were in."""
-        for pod in (*self.pods.values(), *self.left.values()):
+        for pod in (*self._standing(self.pods), *self._standing(self.left)):
             box = pod.container
             if pod.role == WORKER or not box.id or pod.uid in self.earlier:
                 continue
@@ -558,6 +595,24 @@ class JobState:
                 if rank not in self.ends and (rank in self.began or not launcher):
                     status = box.code if known else None
                     yield RankRecord(rank, pod.node, box.started, status, box.finished)
+
+    def _standing(self, some: Mapping[str, Pod]) -> tuple[Pod, ...]:
+        """Those of them whose place no newer pod has taken, as where a job tries again."""
+        newest: dict[tuple[object, ...], Pod] = {}
+        for pod in (*self.left.values(), *self.pods.values()):
+            place = self._place(pod)
+            last = newest.get(place)
+            if last is None or (pod.created or 0.0) >= (last.created or 0.0):
+                newest[place] = pod
+        uids = {pod.uid for pod in newest.values()}
+        return tuple(pod for pod in some.values() if pod.uid in uids)
+
+    def _place(self, pod: Pod) -> tuple[object, ...]:
+        if pod.role == LAUNCHER:
+            return (LAUNCHER,)
+        if pod.index is None:
+            return (pod.uid,)
+        return pod.role, pod.part, pod.part_index, pod.index
 
     def unmarked(self, pod: Pod) -> Iterator[int]:
         """Ranks of a pod that runs and whose shim, if there is one, has not said that they began."""
@@ -578,8 +633,9 @@ class JobState:
         return View(
             name=self.name,
             wanted=self._target.wanted,
-            pods=tuple(self.pods.values()),
-            left=tuple(self.left.values()),
+            pods=self._standing(self.pods),
+            left=self._standing(self.left),
+            deleted_first=self._deleted_first,
             outcome=self.outcome,
             queue=self._queue,
             refused=self._refused,

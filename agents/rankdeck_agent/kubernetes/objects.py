@@ -227,6 +227,8 @@ class Pod:
     """Kubernetes no longer hears of it: its node is silent."""
     leaving: bool = False
     """Somebody deletes it."""
+    created: Optional[float] = None
+    """When, epoch seconds of the server's clock."""
     devices: Mapping[str, int] = field(default_factory=dict[str, int])
     """Extended resource -> how many it holds."""
     container: Container = field(default_factory=lambda: Container(""))
@@ -237,9 +239,12 @@ class Pod:
         return self.phase in FINISHED
 
 
+GONE = "gone"
+
+
 @dataclass(frozen=True)
 class Outcome:
-    """What a job's conditions say. `state` is "", "suspended", "succeeded" or "failed"."""
+    """What a job's conditions say. `state` is "", "suspended", "succeeded" or "failed"; GONE of a job that is no longer there."""
 
     state: str = ""
     reason: str = ""
@@ -304,6 +309,7 @@ def pod_of(found: Object) -> Pod:
         disruption=disruption,
         unheard=status.get("phase") == "Unknown" or _unheard(conditions),
         leaving=bool(meta.get("deletionTimestamp")),
+        created=epoch(meta.get("creationTimestamp")),
         devices=_devices(own),
         container=_container(own, statuses),
     )

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -216,6 +216,22 @@ def judge(job: FailedJob) -> Cause | None:
 
 # ---- candidates: asked one after the other --------------------------------------------------
 
+_BY_KUBERNETES = re.compile(
+    r"^Kubernetes job \S+ failed: ("
+    r"(?:its time limit|the launcher was killed|pod \S+ (?:was|made way|lost its node|cannot start))\b.*)"
+)
+"""The last word of the keeper of a Kubernetes job where something from outside ended it (its `verdict`)."""
+
+
+def _ended_by_kubernetes(view: View) -> Choice | None:
+    """What Kubernetes did to the job comes before the signals by which it did that."""
+    told = ((m, found) for m in view.launchers for line in m.end.lines if (found := _BY_KUBERNETES.match(line)))  # fmt: skip
+    for launcher, found in told:
+        ended = [m for m in view.ranks if m.end.failed and not m.end.told]
+        there = [m for m in ended if f" on node {m.end.node}:" in found[1]]
+        return Choice(min(there, key=end_time, default=launcher), (found[1],))
+    return None
+
 
 def _own_cause(view: View) -> Choice | None:
     """The first that failed by its own fault: a rank, a launcher that was killed, a lost node."""
@@ -329,24 +345,11 @@ def _told(view: View) -> Choice | None:
         return None
     chosen = told[0]
     tied = tuple(m for m in told[1:] if _tied(chosen, m))
-    evidence = (*_taken_away(view, chosen.end.node), f"{chosen.why}, not by Rankdeck")
-    return Choice(chosen, evidence, tied)
-
-
-_TAKEN_AWAY = re.compile(r"^pod \S+ (?:was (?:evicted|deleted|ended)|made way|lost its node)\b.*")
-"""How the keeper of a Kubernetes job begins the line on a pod that was ended from outside."""
-
-
-def _taken_away(view: View, node: str) -> Iterator[str]:
-    """What Kubernetes says of a pod of that node which it took away: one line, or none."""
-    lines = (line for launcher in view.job.launchers for line in launcher.lines)
-    yield from [line for line in lines if _TAKEN_AWAY.match(line) and f" on node {node}" in line][
-        :1
-    ]
+    return Choice(chosen, (f"{chosen.why}, not by Rankdeck",), tied)
 
 
 _FINDERS: tuple[Callable[[View], Choice | None], ...] = (
-    _own_cause, never_came, _left_early, _launcher, _lost_peers, _told,
+    _ended_by_kubernetes, _own_cause, never_came, _left_early, _launcher, _lost_peers, _told,
 )  # fmt: skip
 """Asked in this order; the first that finds a cause decides."""
 

@@ -257,7 +257,7 @@ class _Watch:
     def news(self) -> bytes:
         """What happened since, as lines; raises RefusedError with 410."""
         changes = self._store.since(self._at)
-        self._at = self._store.version
+        self._at = max(self._at, self._store.version)
         sent = b"".join(self._event(change) for change in changes)
         if sent:
             self._told = self._at

@@ -253,6 +253,10 @@ class Double:
         """Watches that are not up to date get 410; cut them too to have them ask."""
         self.do(self.store.forget)
 
+    def restore_backup(self) -> None:
+        """Versions are counted on from an older one: watches at newer ones are silent."""
+        self.do(self.store.restore)
+
     def cut_logs(self) -> None:
         """Break every log stream that is followed, in the middle of a second."""
 

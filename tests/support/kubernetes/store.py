@@ -87,6 +87,14 @@ class Store:
         self.oldest = self.version
         self.history.clear()
 
+    def restore(self) -> None:
+        """A backup takes the place of the data: versions are counted on from an older one.
+
+        As etcd without `--bump-revision`: a watch at a version that is yet to come is taken, and silent until then.
+        """
+        self.version -= 500
+        self.forget()
+
     # ---- writing ----------------------------------------------------------------------
 
     def create(self, kind: Kind, made: Json, *, dry: bool = False) -> Json:

@@ -387,6 +387,108 @@ def test_a_rank_that_begins_again_after_the_queue_took_the_job_back_has_not_ende
     assert verdict(state.view()).doubts == ()
 
 
+def over(reason: str, message: str = "why") -> dict:
+    """The object of a job that failed, with the reason that its controller gives."""
+    failed = {"type": "Failed", "status": "True", "reason": reason, "message": message}
+    return {"status": {"conditions": [failed]}}
+
+
+def test_a_sidecar_that_is_killed_after_its_rank_is_not_why_the_pod_failed() -> None:
+    # A native sidecar is an init container that runs beside the rank, and is told to end after it.
+    failed = ended(1, 3)
+    side = {"name": "istio-proxy", "state": {"terminated": {"exitCode": 137}}}
+    failed["status"]["initContainerStatuses"] = [side]
+    state = state_of(failed, condition="Failed")
+    tell(state, 1, 3)
+
+    assert verdict(state.view()).text == "Kubernetes job ns/j failed: rank 1 exit 3 on node n1"
+
+
+def test_ranks_that_a_time_limit_ended_are_not_blamed() -> None:
+    state = state_of(*(ended(i, 137) for i in range(3)))
+    for rank in range(3):
+        tell(state, rank, 137)
+    state.take_job("MODIFIED", over("DeadlineExceeded", "Job was active longer than specified"))
+
+    made = verdict(state.view())
+    assert "failed: its time limit (activeDeadlineSeconds) was over: Job was" in made.text
+    assert made.code == 143
+
+
+def test_a_pod_that_its_node_refused_is_the_reason() -> None:
+    words = "Pod was rejected: Allocate failed due to no healthy devices present"
+    refused = pod(1, "Failed", reason="UnexpectedAdmissionError", message=words)
+    del refused["status"]["containerStatuses"]
+    state = state_of(pod(0), pod(2))
+    (told,) = state.take_pod("ADDED", refused)
+    tell(state, 0, 143)
+    state.take_job("MODIFIED", over("BackoffLimitExceeded"))
+
+    assert told.alarm
+    assert told.text == f"pod j-1-x was refused on node n1: UnexpectedAdmissionError: {words}"
+    assert told.text in verdict(state.view()).text
+
+
+def retried(index: int, code: int) -> list[dict]:
+    """A pod that failed, and the one that its job made in its place."""
+    first, second = ended(index, 3), ended(index, code)
+    for number, one in enumerate((first, second)):
+        one["metadata"]["uid"] += f"-{number}"
+        one["metadata"]["creationTimestamp"] = f"2026-11-21T11:00:{number}0Z"
+    return [second, first]
+
+
+def test_of_a_rank_that_was_tried_again_the_last_pod_counts() -> None:
+    theirs = replace(JOB, ours=False)
+    state = state_of(ended(0, 0), *retried(1, 0), ended(2, 0), condition="Complete", target=theirs)
+
+    assert sorted((one.rank, one.status) for one in state.close_records()) == [(0, 0), (1, 0), (2, 0)]  # fmt: skip
+    assert verdict(state.view()).doubts == ()
+
+
+def test_a_pod_that_was_made_anew_is_not_the_end_of_its_job() -> None:
+    state = state_of(pod(0), pod(1), pod(2), target=replace(JOB, ours=False))
+    state.take_pod("DELETED", pod(1))
+    assert progress(state.view()) == "ending: 2 of 3 pods are still there"
+    anew = pod(1)
+    anew["metadata"]["uid"] = "u1-again"
+    state.take_pod("ADDED", anew)
+
+    assert progress(state.view()) == "running: 3 of 3 pods"
+
+
+@pytest.mark.parametrize("kind", ["MODIFIED", "DELETED"])
+def test_a_pod_that_somebody_deletes_is_the_reason_and_no_rank_that_ended_by_it(kind: str) -> None:
+    state = state_of(pod(0), pod(1), pod(2))
+    leaving = pod(1)
+    leaving["metadata"]["deletionTimestamp"] = "2026-11-21T11:00:00Z"
+    state.take_pod(kind, leaving)
+    tell(state, 1, 1)
+    state.take_pod("DELETED", pod(0))
+    state.take_job("MODIFIED", over("BackoffLimitExceeded"))
+
+    assert "failed: pod j-1-x was deleted on node n1: neither its job nor Rankdeck did" in (
+        verdict(state.view()).text
+    )
+
+
+def test_a_pod_that_goes_after_a_rank_has_failed_is_not_the_reason() -> None:
+    state = state_of(pod(0), pod(1), pod(2))
+    tell(state, 1, 3)
+    state.take_pod("DELETED", pod(0))
+    state.take_job("MODIFIED", over("BackoffLimitExceeded"))
+
+    assert "failed: rank 1 exit 3 on node n1" in verdict(state.view()).text
+
+
+def test_a_job_that_was_gone_before_it_was_seen_is_not_said_to_be_deleted_by_somebody() -> None:
+    state = JobState(JOB)
+    (told,) = state.take_job("LISTED", {"items": []})
+
+    assert "or its time to live (ttl) after its end was over" in told.text
+    assert "failed" not in verdict(state.view()).text
+
+
 HOSTILE = [
     {},
     {"metadata": [], "spec": 3, "status": None},
