@@ -278,6 +278,26 @@ def test_a_job_that_others_cancelled_has_no_failure() -> None:
     assert (job.state, job.first_failure) == ("cancelled", None)
 
 
+@pytest.mark.parametrize(
+    ("word", "state", "before"),
+    [
+        ("CANCELLED", "cancelled", [{"kind": "ready"}]),
+        ("CANCELLED", "cancelled", [*BEGAN, *TERMED, {"kind": "attempt", "number": 1}]),
+        ("DEADLINE", "failed", [{"kind": "ready"}]),
+    ],
+)
+def test_a_job_that_slurm_ends_in_the_queue_has_no_rank_that_failed(
+    word: str, state: str, before: list[dict[str, object]]
+) -> None:
+    known = jobs()
+    told(known, *before, {"kind": "slurm", "state": word, "over": True, "text": "why"}, *CLOSED)
+
+    job = known.job("x-1")
+
+    assert (job.state, [rank.state for rank in job.ranks]) == (state, ["cancelled"] * 2)
+    assert job.first_failure is None or job.first_failure.victims == ()
+
+
 def test_a_run_that_was_preempted_is_kept_and_the_next_one_counts() -> None:
     state = jobs()
     again = [{"kind": "started", "rank": r, "host": "n9", "attempt": 1} for r in (0, 1)]

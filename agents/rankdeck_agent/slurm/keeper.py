@@ -50,6 +50,8 @@ _PLACES_EVERY, _PLACES_SOON = 120.0, 15.0
 _WATCHED = 3.0
 """Times as long between two looks at the own jobs, while everybody's are looked at: these tell what changed."""
 _CUT = 90
+_COMPARED = ("state", "partition", "limit")
+"""What an administrator or a user may change of a job that waits or runs, and both questions tell."""
 _SILENCE = 2
 """Failed looks in a row after which the jobs say so."""
 
@@ -361,9 +363,11 @@ def is_silent(reply: Reply) -> str:
 
 
 def is_same(row: Optional[Row], seen: Seen) -> bool:
-    """Whether the row of a job in everybody's queue says what is known of it; both may be cut short."""
-    known = (seen.state, seen.reason[:_CUT])
-    return row is not None and (row["state"], row["reason"][:_CUT]) == known
+    """Whether the row of a job in everybody's queue says what is known of it; texts in both may be cut short."""
+    if row is None or any(row[key] != getattr(seen, key) for key in _COMPARED):
+        return False
+    moved = seen.state != "PENDING" and row["nodes"][:_CUT] != seen.nodes[:_CUT]
+    return not moved and row["reason"][:_CUT] == seen.reason[:_CUT]
 
 
 def named(by: str) -> str:

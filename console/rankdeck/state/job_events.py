@@ -32,7 +32,7 @@ def slurm_says(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
     record.slurm = status
     if status.state == "CANCELLED" and status.over:
         record.cancelled = True
-    if status.decided and not status.array:
+    if _ended_by_slurm(record):
         _let_go(record)
 
 
@@ -65,6 +65,11 @@ def _count(fields: Mapping[str, Any], key: str) -> int | None:
 def _sentence(fields: Mapping[str, Any], key: str) -> str:
     value = fields.get(key)
     return strip_controls(value[:1000])[:500] if isinstance(value, str) else ""
+
+
+def _ended_by_slurm(record: JobRecord) -> bool:
+    """Whether Slurm ended the job as a whole: of an array each task has its own end."""
+    return record.slurm is not None and record.slurm.decided and not record.slurm.array
 
 
 def _let_go(record: JobRecord) -> None:
@@ -209,7 +214,9 @@ def decided_failure(record: JobRecord) -> FirstFailure | None:
         at=record.latest or record.created,
         lines=own[:8],
         victims=tuple(
-            rank for rank, s in sorted(record.ranks.items()) if s.state is State.CANCELLED
+            rank
+            for rank, s in sorted(record.ranks.items())
+            if s.state is State.CANCELLED and s.started is not None
         ),
         explained=(Explained(status.text, status.do),) if status.do else (),
         evidence=(status.text,),
@@ -400,7 +407,7 @@ def _closed(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
             for rank, state in record.ranks.items()
         }
         return
-    told = record.is_stopped(event.at, node)
+    told = record.is_stopped(event.at, node) or _ended_by_slurm(record)
     well = bool(record.launchers_ok) and not told
     for rank, state in record.ranks.items():
         if not reports_rank(record, node, state) or state.state.final:

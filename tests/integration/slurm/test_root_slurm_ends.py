@@ -109,6 +109,16 @@ def test_a_job_that_is_held_waits_and_says_so(user: Operator) -> None:
     running(user, job)
 
 
+def test_a_job_that_is_cancelled_by_hand_in_the_queue_is_no_failure(user: Operator) -> None:
+    job = start(user, slurm={"args": ["--hold"]})
+    user.on("n1", f"scancel {number(user, job)}")
+
+    found = ended(user, job)
+
+    assert (found["state"], found["first_failure"]) == ("cancelled", None)
+    assert {rank["state"] for rank in found["ranks"]} == {"cancelled"}
+
+
 def test_a_dependency_that_cannot_be_met_is_told(user: Operator) -> None:
     first = user.run("--no-preflight", launch="plain", ranks_per_node=1, command=["true"])
     done = first["slurm"]["id"]

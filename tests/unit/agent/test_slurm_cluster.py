@@ -179,12 +179,18 @@ def test_an_answer_that_did_not_come_leaves_what_is_known_and_is_told_once() -> 
 
 def test_a_job_is_the_same_while_everybodys_queue_says_what_was_told_of_it() -> None:
     array, *_ = job_rows(QUEUED)
-    seen = Seen("3", "PENDING", array["reason"][:95])
+    about = {key: array[key] for key in ("partition", "limit", "nodes")}
+    seen = Seen("3", "PENDING", array["reason"][:95], **about)
 
     assert is_same(array, seen)
-    assert not is_same(array, seen._replace(reason="Priority"))
-    assert not is_same(array, seen._replace(state="RUNNING"))
+    changes = {"reason": "Priority", "state": "RUNNING", "limit": 7200.0, "partition": "other"}
+    for key, value in changes.items():
+        assert not is_same(array, seen._replace(**{key: value}))
     assert not is_same(None, seen)
+
+    runs = {**array, "state": "RUNNING", "nodes": "n[1-2]"}
+    assert is_same(runs, seen._replace(state="RUNNING", nodes="n[1-2]"))
+    assert not is_same(runs, seen._replace(state="RUNNING", nodes="n[1-4]"))
 
 
 # ---- how often Slurm is asked
