@@ -219,3 +219,22 @@ def test_a_job_waits_for_accounting_that_does_not_answer(scripted: Login, tmp_pa
 
     assert before != "closed"
     assert [event["code"] for event in events if event["kind"] == "ended"] == [0]
+
+
+def test_accounting_that_has_yet_to_hear_of_an_end_is_asked_again(
+    scripted: Login, tmp_path: Path
+) -> None:
+    answer(tmp_path, "sbatch", "echo 7")
+    now = int(time.time())
+    answer(tmp_path, "sacct", f"echo '7|7|RUNNING|0:0|None|{now}|{now}|Unknown|n1|debug'")
+    assert scripted.submit()["ok"]
+    why = "accounting still calls job 7 RUNNING"
+    until(lambda: any(why in str(event.get("text")) for event in scripted.events()))
+    time.sleep(6)  # one look more than a job that accounting does not know gets
+    before = scripted.events()[-1]["kind"]
+    answer(tmp_path, "sacct", f"echo '7|7|TIMEOUT|0:0|None|{now}|{now}|{now}|n1|debug'")
+
+    events = closed(scripted)
+
+    assert before != "closed"
+    assert [e["state"] for e in events if e["kind"] == "slurm" and e.get("over")] == ["TIMEOUT"]

@@ -440,7 +440,7 @@ def slurm_answers() -> Take:
         for one in seen:
             verdict.waits_for(one), verdict.verdict(one, said)
         tasks = array.Tasks(range(4))
-        tasks.take_rows(seen), tasks.settle(seen, answered=True), array.whole(seen, "1")
+        tasks.take_rows(seen), tasks.settle(seen, patient=False), array.whole(seen, "1")
         rows.output_files(text), verdict.places(text), job_number(text), read_mark(text)
         [*ended_rows(text)]
         for name in slurm_cluster.QUESTIONS:

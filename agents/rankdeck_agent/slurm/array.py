@@ -1,6 +1,6 @@
 """The tasks of a job array: each is a job of its own for Slurm, and a rank with the task's number in the run folder."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, Optional
 
@@ -95,19 +95,22 @@ class Tasks:
 
     def unsure(self) -> bool:
         """Whether accounting must be asked: of tasks that Slurm's queue no longer has."""
-        return any(task.missed >= _MISSES for _, task in self._open())
+        return any(self.missing(()))
 
-    def settle(self, rows: Iterable[Seen], *, answered: bool) -> list[Event]:
-        """The ends of missing tasks as accounting has them; without it what they left tells."""
+    def missing(self, rows: Iterable[Seen]) -> Iterator[tuple[int, Task, Optional[Seen]]]:
+        """The tasks that Slurm's queue no longer has, with their rows of accounting."""
         own = {number: row for row in rows if (number := task_number(row)) is not None}
-        events: list[Event] = []
         for number, task in self._open():
-            row = own.get(number)
-            if task.missed < _MISSES:
-                continue
+            if task.missed >= _MISSES:
+                yield number, task, own.get(number)
+
+    def settle(self, rows: Iterable[Seen], *, patient: bool) -> list[Event]:
+        """The ends of missing tasks as accounting has them; without it, and not `patient`, what they left tells."""
+        events: list[Event] = []
+        for number, task, row in self.missing(rows):
             if row is not None and row.state in FINAL:
                 events.append(self._end(number, task, row))
-            elif not answered or task.missed > _MISSES:
+            elif not patient and task.missed > _MISSES:
                 events.append(self._ended(number, task, lost(task.status), None))
         return events
 
@@ -274,9 +277,12 @@ class ArrayRun(Run):
         """Whether accounting must be asked for tasks that are missing."""
         return self._tasks.unsure()
 
-    def settle(self, rows: Iterable[Seen], *, answered: bool) -> None:
-        """Take what accounting says of tasks that are missing; `answered`: whether there is any."""
-        self._add(self._tasks.settle(rows, answered=answered))
+    def _missing(self, rows: Iterable[Seen]) -> Iterable[Seen]:
+        return (row for _, _, row in self._tasks.missing(rows) if row is not None)
+
+    def settle(self, rows: Iterable[Seen], *, patient: bool) -> None:
+        """Take what accounting says of tasks that are missing; `patient`: it may yet tell more."""
+        self._add(self._tasks.settle(rows, patient=patient))
 
     @property
     def over(self) -> bool:

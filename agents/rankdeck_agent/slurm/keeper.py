@@ -274,8 +274,9 @@ class Keeper:
             run.take_rows(rows)
             if run.unsure():
                 reply = self._accounting([run.id])
-                if not run.waits_for_accounting(is_silent(reply)):
-                    run.settle(account_rows(reply.out), answered=reply.well)
+                rows = list(account_rows(reply.out)) if reply.well else []
+                waits = run.waits_for_accounting(is_silent(reply) or run.is_behind(rows))
+                run.settle(rows, patient=waits)
             if run.over:
                 run.close()
             elif not rows:
@@ -313,8 +314,10 @@ class Keeper:
             if row is not None and row.state in FINAL:
                 run.take(row._replace(by=named(row.by), restarts=run.track.attempt))
                 run.close()
-            elif not run.waits_for_accounting(silent) and run.track.missed > _MISSES:
-                run.lose(silent)
+                continue
+            behind = silent or run.is_behind(rows)
+            if not run.waits_for_accounting(behind) and run.track.missed > _MISSES:
+                run.lose(behind)
         if any(not run.closed for run in runs) and not silent:
             self._rhythm.want(now + 5.0)
 

@@ -5,8 +5,6 @@ The folder `marks` of a Slurm job: empty files whose names tell that a rank or t
 Nodes and login node share only a file system. One look at one folder tells everything, however many ranks there
 are: it has changed where a name is new. A name is written once and never changed.
 
-What is known of one Slurm job, and which events its news make. No I/O.
-
 Notes when the logs of ranks on other machines grow. What is silent is looked at seldom: after a share of its silence.
 """
 
@@ -456,8 +454,19 @@ class Run:
         own = [row for row in own if not (self.reused and is_later(row, at))]
         return own[-1] if own else None
 
+    def is_behind(self, rows: Iterable[Seen]) -> str:
+        """A sentence where accounting has yet to hear of an end, as after an outage of slurmdbd; else ""."""
+        row = next((row for row in self._missing(rows) if row.state not in FINAL), None)
+        if row is None or self.reused:
+            return ""
+        return f"Slurm's accounting still calls job {row.array or row.id} {row.state}, and the controller no longer knows it"
+
+    def _missing(self, rows: Iterable[Seen]) -> Iterable[Seen]:
+        """What accounting says of what the queue no longer has."""
+        return filter(None, [self.accounted(rows)])
+
     def waits_for_accounting(self, silent: str) -> bool:
-        """Whether to go on asking; `silent` is the sentence where accounting does not answer, which is told once."""
+        """Whether to go on asking; `silent` is the sentence where accounting does not tell, which is told once."""
         if not silent:
             self._silent = None
             return False

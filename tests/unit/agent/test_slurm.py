@@ -630,9 +630,12 @@ def test_a_task_that_slurm_forgot_is_told_by_accounting_or_by_what_it_left() -> 
         tasks.take_rows([])
 
     assert tasks.unsure()
-    kept = tasks.settle([task("0", "NODE_FAIL", nodes="n2")], answered=True)
+    kept = tasks.settle([task("0", "NODE_FAIL", nodes="n2")], patient=False)
     assert [(row["rank"], row["state"]) for row in kept] == [(0, "NODE_FAIL")]
-    lost_ = tasks.settle([], answered=False)
+    still = [task("1", "RUNNING"), task("2", "RUNNING")]
+    tasks.take_rows([])
+    assert tasks.settle(still, patient=True) == []
+    lost_ = tasks.settle([], patient=False)
     assert [(row["rank"], row["state"], row.get("code")) for row in lost_] == [
         (1, "FAILED", 7),
         (2, "UNKNOWN", None),
