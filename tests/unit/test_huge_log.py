@@ -3,7 +3,7 @@
 import asyncio
 import os
 import signal
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -238,6 +238,16 @@ async def test_who_tells_a_thousand_things_at_once_leaves_turns_to_keys(
         taking.cancel()
 
     assert turns > 500
+
+
+async def test_who_stops_taking_events_midway_leaves_no_error(tmp_path: Path) -> None:
+    async with local_shell(tmp_path) as shell:
+        follower = SshFollower(Agents(shell), PLAN, {}, JobPositions().of)
+        follower._waiting.extend(
+            NodeEvent(PLAN.job, "n1", "trouble", 1.0, {"text": "t"}) for _ in range(2)
+        )
+        async with aclosing(aiter(follower)) as events:
+            assert (await anext(events)).fields == {"text": "t"}
 
 
 @pytest.mark.long

@@ -240,7 +240,10 @@ class SshFollower:
                         item = self._waiting.take()
                         if isinstance(item, Chunk):
                             self._make_room(self._streams[item.node])
-                        yield item
+                        try:
+                            yield item
+                        except GeneratorExit:  # in a group it would become an error
+                            return
                         # Here and not in who takes them: a task that ends there would leave us open.
                         if time.monotonic() - turn > TURN:
                             await asyncio.sleep(0)
