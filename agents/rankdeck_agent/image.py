@@ -476,7 +476,9 @@ def main(argv: list[str]) -> int:
             return send(asked.path, max(0, asked.offset))
         return receive(asked.path, asked.base, asked.size, asked.sha256, replace=asked.replace)
     except (OSError, ValueError) as error:
-        print(f"rankdeck: {error}", file=sys.stderr)
+        where = f"{error.filename}: " if isinstance(error, OSError) and error.filename else ""
+        why = error.strerror if isinstance(error, OSError) else ""
+        print(f"rankdeck: {where}{why or error}", file=sys.stderr)
         return 1
 
 

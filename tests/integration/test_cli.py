@@ -75,9 +75,17 @@ def test_an_unknown_option_is_bad_input(home: Path) -> None:
     ("given", "said"),
     [
         (["rnu"], "no verb `rnu`; did you mean `run`?"),
-        (["run"], "required: JOB; see `rankdeck run --help`"),
+        (["run"], "JOB is missing; see `rankdeck run --help`"),
         (["-c", "two", "nodes"], "no cluster `two`"),
-        (["status", "--jsno"], "did you mean `--json`?; see `rankdeck status --help`"),
+        (["status", "--jsno"], "no option or word `--jsno` here; did you mean `--json`?\n"),
+        (["cancel", "x", "--grace", "abc"], "--grace: `abc` is not a number; see `"),
+        (["demo", "--nodes", "1.5"], "--nodes: `1.5` is not a whole number; see `"),
+        (["logs", "x", "--stream", "foo"], "--stream: no `foo`; choose from 'out', 'err'; see"),
+        (["logs", "x", "--rank"], "--rank needs a value; see `rankdeck logs --help`"),
+        (["status", "--json=yes"], "--json takes no value; see `rankdeck status --help`"),
+        (["-c", "two.yaml", "run", "hello.yaml", "--on", "n9", "--dry-run"], "no node `n9`"),
+        (["-c", "two.yaml", "run", "hello.yaml", "--set", "nodes=9", "--dry-run"], "wants 9 nodes"),
+        (["-c", "two.yaml", "cp", ".", "n1"], ".: a folder; only files are copied"),
         (["run", "x", "--zebra"], "`--zebra` here; see `rankdeck run --help`"),
         (["demo", "--fault", "gpu:hott"], "no such fault; did you mean `gpu:hot`?"),
         (["demo", "--fault", "gpu:hot@n9"], "no node `n9`; there are sakuya, "),
@@ -109,6 +117,39 @@ def test_a_full_disk_behind_stdout_is_one_sentence(home: Path) -> None:
 
     assert done.returncode == 1
     assert done.stderr == "rankdeck: stdout cannot be written: No space left on device\n"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ["sh", "", "--", "reboot"],
+        ["cp", "hello.yaml", ""],
+        ["silence", ""],
+        ["accept", "--exclude", ""],
+        ["accept", "--exclude="],
+        ["run", "hello.yaml", "--on", "", "--dry-run"],
+    ],
+)
+def test_a_variable_that_is_not_set_never_means_all_nodes(home: Path, given: list[str]) -> None:
+    done = rankdeck(home, "-c", "two.yaml", *given)
+
+    assert done.returncode == 2
+    assert "is empty: is a shell variable not set?" in done.stderr
+
+
+def test_an_answer_that_has_nowhere_to_go_is_told(home: Path) -> None:
+    done = subprocess.run(
+        ["sh", "-c", f"exec {sys.executable} -m rankdeck -c two.yaml nodes >&- <&-"],
+        cwd=home,
+        env={"PYTHONPATH": f"{ROOT}/console:{ROOT}/agents", "HOME": str(home), "PATH": os.defpath},
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert done.returncode == 1
+    assert done.stderr == "rankdeck: stdout is closed: the answer has nowhere to go\n"
 
 
 def test_without_a_cluster_it_says_how_to_name_one(home: Path) -> None:

@@ -122,6 +122,7 @@ def test_a_file_of_each_node_comes_here_named_by_node(console: Console, tmp_path
     for said in refused.values():
         assert len(said) == 3, said
         assert all("no regular file" in line or "No such file" in line for line in said), said
+        assert not any("Errno" in line for line in said), said
     assert not list(folder.glob(".*"))
     assert rankdeck(console, "cp", "--replace", "sakura:who", str(folder)).returncode == 0
 

@@ -88,6 +88,12 @@ def test_the_difference_is_where_it_is(console: Console) -> None:
     (pair,) = console.objects("logs", job, "--diff=0,3")
     assert pair["only_left"] == ["barrier reached"]
     assert pair["only_right"] == ["OSError: shard 3"]
+    for given, said in (("1", "name two ranks"), ("1,99", "there is no rank 99"), ("3-1", "first")):
+        done = console.run("logs", job, f"--diff={given}")
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+        assert f"--diff {given}: " in done.stderr
+        assert said in done.stderr
+    assert f"{job} has ended (done)" in console.run("ps", "--job", job).stdout
 
 
 async def test_the_screen_reads_and_searches_the_whole_log_on_its_node(

@@ -57,7 +57,7 @@ def test_a_span_of_time_is_read(text: str, seconds: float) -> None:
 
 @pytest.mark.parametrize("text", ["", "4", "0h", "h", "-1h", "99999h"])
 def test_what_is_no_span_of_time_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="no span of time"):
+    with pytest.raises(ValueError, match="no time from 1s"):
         seconds_of(text)
 
 

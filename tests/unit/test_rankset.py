@@ -39,6 +39,7 @@ def test_a_set_is_what_its_parts_name(text: str, ranks: object) -> None:
         ("12", "there is no rank 12"),
         ("x", "not a set of ranks"),
         ("0-", "not a set of ranks"),
+        ("3-1", "the smaller one stands first"),
         ("gpu=1", "not a set of ranks"),
         ("state=odd", "no state `odd`"),
         ("node=gpu99", "no rank is on gpu99"),

@@ -240,10 +240,7 @@ class SshFollower:
                         item = self._waiting.take()
                         if isinstance(item, Chunk):
                             self._make_room(self._streams[item.node])
-                        try:
-                            yield item
-                        except GeneratorExit:  # in a group it would become an error
-                            return
+                        yield item
                         # Here and not in who takes them: a task that ends there would leave us open.
                         if time.monotonic() - turn > TURN:
                             await asyncio.sleep(0)
@@ -251,10 +248,15 @@ class SshFollower:
                     self._news.clear()
                     if not self._waiting and not self._over():
                         await self._news.wait()
+            except GeneratorExit:  # nobody takes them any more; a group would make an error of it
+                return
             finally:
-                self._open = False
-                for task in (*self._runners, *([self._sweeper] if self._sweeper else [])):
-                    task.cancel()
+                self._end()
+
+    def _end(self) -> None:
+        self._open = False
+        for task in (*self._runners, *([self._sweeper] if self._sweeper else [])):
+            task.cancel()
 
     def _begin(self, stream: NodeStream) -> None:
         self._runners.append(self._tasks.create_task(self._keep(stream)))

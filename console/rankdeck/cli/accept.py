@@ -75,7 +75,7 @@ def _bytes_of(name: str) -> bytes:
     try:
         if name != "-":
             return read_regular(Path(name), LARGEST)
-        raw = sys.stdin.buffer.read(LARGEST + 1)
+        raw = sys.stdin.buffer.read(LARGEST + 1) if sys.stdin else b""
     except OSError as error:
         raise UsageError(f"{name}: {error.strerror or error}") from error
     if len(raw) > LARGEST:

@@ -33,7 +33,7 @@ def agreed(read: Callable[[], Read]) -> Read:
 
 
 def _yes(error: UntrustedError) -> bool:
-    if not sys.stdin.isatty():
+    if not output.can_ask():
         return False
     told = "\n".join(str(problem) for problem in error.problems)
     output.progress(f"{told}\nAgree to this and remember it? [y/N] ")

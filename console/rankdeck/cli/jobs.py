@@ -262,6 +262,11 @@ def _tasks(job: Job, text: str | None) -> tuple[int, ...]:
         raise output.UsageError(f"--task {text}: {error}") from error
 
 
+def over(job: Job) -> str:
+    """Why nothing can be seen of the ranks of a job that has ended, and where to look instead."""
+    return f"{job.id} has ended ({job.state}): no rank runs any more; `rankdeck logs {job.id}` has what they wrote"
+
+
 def inspect(options: argparse.Namespace, _open_console: object) -> int:
     """Look at every rank now; trouble where a node could not be looked at."""
     return until_done(_inspect(choose.cluster(options.cluster), options))
@@ -272,9 +277,7 @@ async def _inspect(cluster: Cluster, options: argparse.Namespace) -> int:
         await session.following.caught_up()
         job = session.jobs.find(options.job)
         if job.state.final and not options.json:
-            output.say(
-                f"{job.id} has ended ({job.state}): no rank runs any more; `rankdeck logs {job.id}` has what they wrote"
-            )
+            output.say(over(job))
             return output.OK
         output.progress(f"{job.id}: looking at {len(job.ranks)} ranks …")
         found = await session.inspect(job.id)
@@ -363,6 +366,7 @@ async def _report(cluster: Cluster, options: argparse.Namespace) -> int:
 
 def _target(name: str) -> Path:
     path = Path(name).expanduser().absolute()
-    if not path.parent.is_dir():
-        raise output.UsageError(f"{path}: cannot be written: there is no such folder")
+    if path.is_dir() or not path.parent.is_dir():
+        why = "it is a folder" if path.is_dir() else "there is no such folder"
+        raise output.UsageError(f"{path}: cannot be written: {why}")
     return path

@@ -120,6 +120,9 @@ def _in_time(lines: Sequence[Line]) -> list[Line]:
 
 async def print_difference(reader: Reader, job: Job, which: str, *, as_json: bool) -> None:
     """Two ranks beside each other, or all ranks by where they leave the majority."""
+    pair = _ranks(job, which, "--diff") if which else ()
+    if which and len(pair) != 2:
+        raise output.UsageError(f"--diff {which}: name two ranks, such as 3,17")
     comparison = Comparison(tuple(reader.logs))
     await reader.read(
         lambda _, line: comparison.add(
@@ -134,10 +137,7 @@ async def print_difference(reader: Reader, job: Job, which: str, *, as_json: boo
         for branch in found:
             output.say_object(branch_shape(branch)) if as_json else _say_branch(branch)
         return
-    try:
-        left, right = choose_ranks(which, job.ranks)
-    except ValueError as error:
-        raise output.UsageError(f"--diff {which}: two ranks, such as 3,17: {error}") from error
+    left, right = pair
     difference = answer(compare(comparison.sides[left], comparison.sides[right]))
     if as_json:
         output.say_object(difference_shape(difference))
@@ -261,9 +261,9 @@ _VIEWS: Mapping[str, Callable[[Reader, Job, argparse.Namespace], Awaitable[None]
 }
 
 
-def _ranks(job: Job, text: str) -> Sequence[int]:
-    """The ranks that are meant; all where none are named."""
+def _ranks(job: Job, text: str, option: str = "--rank") -> Sequence[int]:
+    """The ranks that an option names; all where it names none."""
     try:
         return choose_ranks(text, job.ranks)
     except ValueError as error:
-        raise output.UsageError(f"--rank {text}: {error}") from error
+        raise output.UsageError(f"{option} {text}: {error}") from error

@@ -12,6 +12,7 @@ from rankdeck.cli import output
 from rankdeck.cli.output import BAD_INPUT, INTERRUPTED, NOBODY_READS, TROUBLE, UsageError
 from rankdeck.errors import (
     ConfigError,
+    LaunchError,
     RankdeckError,
     UnknownJobError,
     UnknownPluginError,
@@ -63,6 +64,7 @@ def _dispatch(argv: Sequence[str], open_console: OpenConsole) -> int:
     if asked:
         completion = import_module("rankdeck.cli.completion")
         completion.answer(parser.make_parser(completion.OFFERS))
+    parser.refuse_empty(argv)
     options = parser.make_parser().parse_args(argv)
     if options.version:
         output.say(f"rankdeck {rankdeck_agent.__version__}")
@@ -99,7 +101,8 @@ def _explain(error: BaseException) -> int:
         if not isinstance(leaf, RankdeckError):
             raise error
         output.progress(str(leaf) if getattr(leaf, "problems", ()) else f"rankdeck: {leaf}")
-        if not isinstance(leaf, _BAD_INPUT):
+        cannot_be = isinstance(leaf, LaunchError) and leaf.stage == "plan"
+        if not (cannot_be or isinstance(leaf, _BAD_INPUT)):
             code = TROUBLE
     return code
 

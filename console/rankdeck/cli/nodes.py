@@ -10,6 +10,7 @@ from typing import Any
 
 from rankdeck.cli import choose, output
 from rankdeck.cli.images import KEPT_THERE, CopyProgress, said_when_stopped, told
+from rankdeck.cli.jobs import over
 from rankdeck.cli.opening import Interrupts, job_of, opened, typed, until_done
 from rankdeck.cli.output import UsageError
 from rankdeck.cli.shapes import rank_use_shape
@@ -177,7 +178,8 @@ def cp(options: argparse.Namespace, _open_console: object) -> int:
     if not file.exists() and ":" in options.file:
         return _cp_from(cluster, options)
     if not file.is_file():
-        raise UsageError(f"{file}: no such file; folders are not copied")
+        what = "a folder; only files are copied" if file.is_dir() else "no such file"
+        raise UsageError(f"{file}: {what}")
     text, _, path = options.to.partition(":")
     return until_done(_cp(cluster, file, choose.nodes(cluster, text), path, options))
 
@@ -256,6 +258,9 @@ async def _ps(cluster: Cluster, options: argparse.Namespace) -> int:
         if job is not None:
             await session.following.caught_up()
             job = session.jobs.job(job.id)
+            if job.state.final and not options.json:
+                output.say(over(job))
+                return output.OK
             nodes = job.nodes
         found = await session.processes(nodes)
     if job is not None:

@@ -80,7 +80,7 @@ async def agrees(question: str) -> bool:
 
 async def typed(question: str) -> str:
     """What a person at the terminal answers; "" where nobody can be asked."""
-    if not sys.stdin.isatty():
+    if not output.can_ask():
         return ""
     output.progress(question)
     return (await _line_of_stdin()).strip()

@@ -65,7 +65,7 @@ def say_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 
 def flush() -> None:
     """Let a reader at the other end of a pipe see what was said."""
-    if sys.stdout is not None:  # closed by the caller: `>&-`
+    if sys.stdout is not None:
         with _reported():
             sys.stdout.flush()
 
@@ -112,7 +112,7 @@ def _is_read() -> bool:
 
 def is_terminal() -> bool:
     """Whether somebody looks at stdout."""
-    return sys.stdout is not None and sys.stdout.isatty()
+    return _is_terminal(sys.stdout)
 
 
 def _colourful() -> bool:
@@ -120,6 +120,8 @@ def _colourful() -> bool:
 
 
 def _put(line: str) -> None:
+    if sys.stdout is None:  # closed by the caller: `>&-`
+        raise OutputError("stdout is closed: the answer has nowhere to go")
     with _reported():
         print(line)
 
@@ -148,10 +150,15 @@ def require_terminal(environment: Mapping[str, str]) -> None:
         raise UsageError(
             f"the console needs a terminal that can move its cursor, and TERM is `{kind}`; try TERM=xterm-256color, or `rankdeck status`"
         )
-    if not (_is_terminal(sys.stdin) and _is_terminal(sys.stdout)):
+    if not (can_ask() and is_terminal()):
         raise UsageError(
             "the console needs a terminal, and this is none; for scripts there is `rankdeck status --json`"
         )
+
+
+def can_ask() -> bool:
+    """Whether somebody at a terminal can answer."""
+    return _is_terminal(sys.stdin)
 
 
 def _is_terminal(stream: object) -> bool:

@@ -3,7 +3,7 @@
 import argparse
 import difflib
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NoReturn
 
@@ -20,6 +20,27 @@ EXIT_CODES = """exit codes:
   status  3 if the worst node is unknown, 4 if warn, 5 if bad"""
 
 
+_IN_OUR_WORDS = (
+    (r"^argument (\S+): invalid choice: '(.*?)' \(choose from (.*)\)$", r"\1: no `\2`; choose from \3"),
+    (r"^argument (\S+): invalid int value: '(.*?)'$", r"\1: `\2` is not a whole number"),
+    (r"^argument (\S+): invalid float value: '(.*?)'$", r"\1: `\2` is not a number"),
+    (r"^argument (\S+): expected (?:one|at least one) argument$", r"\1 needs a value"),
+    (r"^argument (\S+): ignored explicit argument '.*'$", r"\1 takes no value"),
+    (r"^the following arguments are required: (.*)$", r"\1 is missing"),
+)  # fmt: skip
+"""What argparse says -> what we say."""
+
+
+def refuse_empty(argv: Sequence[str]) -> None:
+    """Raise UsageError at an empty argument: a shell variable that is not set would mean "all nodes"."""
+    ours = argv[: argv.index("--")] if "--" in argv else argv
+    for number, word in enumerate(ours, 1):
+        if not word or (word.startswith("--") and word.partition("=")[1:] == ("=", "")):
+            raise UsageError(
+                f"argument {number} is empty: is a shell variable not set? A command for nodes stands after `--`"
+            )
+
+
 class _Parser(argparse.ArgumentParser):
     """Complains in one sentence, like everything else here."""
 
@@ -29,8 +50,8 @@ class _Parser(argparse.ArgumentParser):
         if unknown:
             options = self._option_string_actions
             near = difflib.get_close_matches(unknown[0].partition("=")[0], options, 1, 0.75)
-            hint = f"; did you mean `{near[0]}`?" if near else ""
-            self.error(f"no option or word `{unknown[0][:60]}` here{hint}")
+            hint = f"did you mean `{near[0]}`?" if near else f"see `{self.prog} --help`"
+            raise UsageError(f"no option or word `{unknown[0][:60]}` here; {hint}")
         return known, unknown
 
     def error(self, message: str) -> NoReturn:
@@ -38,6 +59,8 @@ class _Parser(argparse.ArgumentParser):
         hint = _meant(wrong[1]) if wrong else ""
         if wrong:
             message = f"no verb `{wrong[1][:60]}`"
+        for pattern, words in _IN_OUR_WORDS:
+            message = re.sub(pattern, words, message)
         raise UsageError(message + (hint or f"; see `{self.prog} --help`"))
 
 

@@ -45,7 +45,7 @@ def _part(part: str, ranks: Iterable[RankState]) -> list[int]:
     try:
         found = expand_ranks(part)
     except ValueError as error:
-        raise ValueError(f"not a set of ranks: `{part}`; {HINT}") from error
+        raise ValueError(f"{error}; {HINT}") from error
     for rank in found:
         if rank not in known:
             raise ValueError(f"there is no rank {rank}: there are {len(known)}")

@@ -135,7 +135,7 @@ def seconds_of(text: str) -> float:
     """The seconds in `90s`, `30m`, `4h`, `2d` or `1w`; raises ValueError."""
     found = _SPAN.fullmatch(text.strip())
     if found is None or not int(found[1]):
-        raise ValueError(f"`{text[:20]}` is no span of time; write 30m, 4h or 2d")
+        raise ValueError(f"`{text[:20]}` is no time from 1s to 9999w; write 30m, 4h or 2d")
     return int(found[1]) * _UNITS[found[2]]
 
 

@@ -53,7 +53,7 @@ def _count(text: str) -> int:
     documents gets there.
     """
     if any(bracket in _BRACKETS.sub("", text) for bracket in "[]"):
-        raise ValueError(f"not a node set: a bracket without its other one in {text[:60]}")
+        raise ValueError(f"not a node set: a bracket is missing in {text[:60]}")
     return sum(_product(part) for part in _BETWEEN.split(text))
 
 
@@ -84,6 +84,8 @@ def expand_ranks(text: str) -> tuple[int, ...]:
         if not low.isdigit() or (dash and not high.isdigit()):
             raise ValueError(f"not a set of ranks: {text!r}; write 0-3,7")
         last = int(high) if dash else int(low)
+        if last < int(low):
+            raise ValueError(f"not a set of ranks: {text!r}; the smaller one stands first")
         if last - int(low) > 1_000_000:
             raise ValueError(f"too many ranks: {text!r}")
         ranks.update(dict.fromkeys(range(int(low), last + 1)))
