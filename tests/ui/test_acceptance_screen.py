@@ -265,7 +265,7 @@ async def test_a_stopped_run_goes_on_and_a_finished_one_does_not() -> None:
     async with console(stage, (120, 40)) as (app, pilot):
         await opened(app, pilot, "r0")
         await pilot.press("j", "U")
-        await shows(app, pilot, "only a run that was stopped can go on")
+        await shows(app, pilot, "only a stopped run can be continued")
         await pilot.press("k", "U")
         await until(pilot, lambda: ("start",) in port.asked, "not started")
 
@@ -340,11 +340,11 @@ async def test_while_a_run_goes_on_a_pair_waits_for_the_end_of_its_round() -> No
         await pilot.press("e", "u")
         await shows(app, pilot, "Measured after the round that runs")
         await pilot.press("enter")
-        await shows(app, pilot, "n3 – n1: measured after the round that runs")
+        await shows(app, pilot, "n3 – n1: measured when this round has ended")
         await pilot.press("tab", "tab", "tab")
         await shows(app, pilot, "OUTCOME")
         await pilot.press("enter", "u")
-        await shows(app, pilot, "a run goes on: nothing can be measured for this one meanwhile")
+        await shows(app, pilot, "another run is in progress: measure this one again when it has ended")
 
     assert port.asked == [("again", ("n3", "n1"), "iperf3"), ("open", "r1")]
 

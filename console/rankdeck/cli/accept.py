@@ -366,7 +366,7 @@ async def _carried_out(session: Session, port: AcceptancePort) -> int | None:
             if not runs.done():
                 output.progress("^C: cancelling what runs …")
                 left = await port.stop()
-                output.progress("\n".join(left) or "cancelled: nothing of it is left on any node")
+                output.progress("\n".join(left) or "cancelled: nothing is left on any node")
             tells.cancel()
     run = port.current
     if run is not None and run.progress is not Progress.DONE:

@@ -76,7 +76,7 @@ async def _until_over(run: CommandRun, interrupts: Interrupts, options: argparse
 
 async def _cancel_when_interrupted(interrupts: Interrupts, run: CommandRun) -> None:
     await interrupts.next()
-    output.progress("rankdeck: cancelling, and looking at what is left …")
+    output.progress("rankdeck: cancelling, then checking what is left …")
     run.cancel()
 
 
@@ -143,7 +143,7 @@ def _say_ends(state: CommandState, *, cancelled: bool) -> None:
         for one in end.left:
             output.progress(f"rankdeck: left on {one.node}: {one.pid} {one.command}")
     if cancelled and not state.not_proven():
-        output.progress("rankdeck: cancelled; nothing of it is left on any node")
+        output.progress("rankdeck: cancelled; nothing is left on any node")
 
 
 def command_shape(state: CommandState) -> dict[str, Any]:

@@ -21,7 +21,7 @@ def _flag(text: str) -> dict[str, Any]:
     return {"help": text, "action": "store_true"}
 
 
-_JOB = _option("id, name or beginning of an id", metavar="JOB")
+_JOB = _option("job id, name, or the beginning of one", metavar="JOB")
 _RANKS = _option(
     "only these ranks, e.g. 0-3,7 or node=n[01-02] or state=failed",
     metavar="RANKS",
@@ -34,7 +34,7 @@ _WAIT = _option(
     default=10.0,
 )
 _WATCH = _option(
-    "listen at least this long before judging (default: two samples)",
+    "watch at least this long before judging (default: two samples)",
     metavar="SECONDS",
     type=float,
     default=0.0,
@@ -47,44 +47,43 @@ _SET = _option(
     default=[],
 )
 _FOR = {
-    "--for": _option("how long, e.g. 30m, 4h, 2d (default 4h)", metavar="SPAN", dest="limit", default="4h"),
-    "--why": _option("a sentence for the others", metavar="TEXT", default=""),
-    "--off": _flag("take it back"),
+    "--for": _option("for how long, e.g. 30m, 4h, 2d (default 4h)", metavar="SPAN", dest="limit", default="4h"),
+    "--why": _option("the reason, for other users", metavar="TEXT", default=""),
+    "--off": _flag("end it now"),
 }  # fmt: skip
 _NODESET = _option("e.g. n[01-04]", metavar="NODESET")
 _SERVICE = {
     "--dry-run": _flag("print the exact command, do nothing"),
-    "--yes": _flag("run it without a question"),
+    "--yes": _flag("do not ask"),
 }
 
-_TRUST = Verb(
-    "trust",
-    "agree to what cluster and job files would run and read here",
-    "rankdeck.cli.check:trust",
-    {"files": _option("cluster or job files", metavar="FILE", nargs="+")},
-)
 VERBS = (
     Verb(
         "check",
-        "say everything that is wrong with cluster and job files",
+        "list every mistake in cluster and job files",
         "rankdeck.cli.check:check",
         {
             "files": _option("cluster or job files", metavar="FILE", nargs="+"),
             "--live": _flag(
-                "ask the Kubernetes clusters too: kubectl, server, kinds of jobs, rights"
+                "also ask the Kubernetes cluster: kubectl, server, kinds of jobs, rights"
             ),
         },
     ),
-    _TRUST,
+    Verb(
+        "trust",
+        "agree to the programs and files that cluster and job files use on this machine",
+        "rankdeck.cli.check:trust",
+        {"files": _option("cluster or job files", metavar="FILE", nargs="+")},
+    ),
     Verb(
         "status",
-        "say how every node is",
+        "show the health of every node",
         "rankdeck.cli.status:status",
         {"--wait": _WAIT, "--watch": _WATCH},
     ),
     Verb(
         "health",
-        "judge nodes; exit codes as monitoring plug-ins have them",
+        "check nodes, with the output and exit codes of a Nagios plug-in",
         "rankdeck.cli.status:health",
         {
             "nodes": {**_NODESET, "nargs": "?", "default": ""},
@@ -94,7 +93,7 @@ VERBS = (
     ),
     Verb(
         "ack",
-        "list a reason of nodes without counting it, until it gets worse or the time is over",
+        "acknowledge a finding: still listed, no longer counted, until it gets worse or the time is over",
         "rankdeck.cli.status:ack",
         {
             "nodes": _NODESET,
@@ -105,39 +104,39 @@ VERBS = (
     ),
     Verb(
         "silence",
-        "count no reason of these nodes for a while: maintenance",
+        "silence all findings of nodes for a while: maintenance",
         "rankdeck.cli.status:silence",
         {"nodes": _NODESET, **_FOR},
     ),
     Verb(
         "drain",
-        "take nodes out of Slurm's service: shows the exact command, asks, runs it",
+        "drain Slurm nodes: shows the exact command, asks, runs it",
         "rankdeck.cli.nodes:drain",
         {
             "nodes": _NODESET,
             "--why": _option(
-                "the reason that Slurm keeps, behind `rankdeck:`", metavar="TEXT", default=""
+                "the reason for Slurm; `rankdeck:` is put before it", metavar="TEXT", default=""
             ),
             **_SERVICE,
         },
     ),
     Verb(
         "resume",
-        "give nodes back to Slurm that were drained from here",
+        "resume Slurm nodes that were drained from here",
         "rankdeck.cli.nodes:resume",
         {
             "nodes": _NODESET,
-            "--anyway": _flag("also those that somebody else, or Slurm, took out of service"),
+            "--anyway": _flag("also those that somebody else, or Slurm, drained"),
             **_SERVICE,
         },
     ),
     Verb(
         "expect",
-        "learn from the nodes what the cluster file should expect of them",
+        "write the `expect` block of the cluster file from what the nodes have",
         "rankdeck.cli.status:expect",
         {
             "--write": _option(
-                "put it into the cluster file, or into FILE",
+                "write it into the cluster file, or into FILE",
                 metavar="FILE",
                 nargs="?",
                 const="",
@@ -149,11 +148,11 @@ VERBS = (
         "nodes",
         "list the nodes of the cluster file; asks none of them",
         "rankdeck.cli.status:nodes",
-        {"--live": _flag("ask the nodes what they are"), "--wait": _WAIT},
+        {"--live": _flag("also ask the nodes for their hardware and software"), "--wait": _WAIT},
     ),
     Verb(
         "sh",
-        "run a shell command on nodes; equal output once, with the nodes that wrote it",
+        "run a shell command on nodes; equal output is printed once, with its nodes",
         "rankdeck.cli.nodes:sh",
         {
             "nodes": _NODESET,
@@ -163,62 +162,62 @@ VERBS = (
                 nargs="+",
             ),
             "--limit": _option(
-                "seconds it may take on a node (default 300)",
+                "time limit on each node (default 300)",
                 metavar="SECONDS",
                 type=float,
                 default=300.0,
             ),
             "--fan-out": _option(
-                "nodes at the same time (default 64)", metavar="N", type=int, default=64
+                "how many nodes at a time (default 64)", metavar="N", type=int, default=64
             ),
-            "--lines": _flag("each line as it comes, behind the name of its node"),
+            "--lines": _flag("print each line as it comes, after the name of its node"),
         },
     ),
     Verb(
         "ps",
-        "say what runs on nodes now: whose it is, what it takes, and to which job and rank it belongs",
+        "list processes on nodes: user, CPU, memory, GPU, job and rank",
         "rankdeck.cli.nodes:ps",
         {
             "nodes": {**_NODESET, "nargs": "?", "default": ""},
-            "--job": _option("what each rank of this job takes", metavar="JOB", default=""),
-            "--all": _flag("also what takes next to nothing"),
+            "--job": _option("what each rank of this job uses", metavar="JOB", default=""),
+            "--all": _flag("also idle processes"),
         },
     ),
     Verb(
         "cp",
-        "copy a file to nodes, to the same path on each; or a file of each node into a folder here, as NAME.NODE",
+        "copy a file to nodes, or a file of each node into a folder here, as NAME.NODE",
         "rankdeck.cli.nodes:cp",
         {
-            "file": _option("a file of this machine, or NODESET:FILE", metavar="FILE"),
+            "file": _option("a file here, or NODESET:FILE", metavar="FILE"),
             "to": _option(
                 "nodes, and the path there (default: its name, in the home folder); or a folder here",
                 metavar="NODESET[:PATH]|FOLDER",
             ),
-            "--replace": _flag("put it in the place of another file of that name"),
+            "--replace": _flag("replace another file of that name"),
         },
     ),
     Verb(
         "run",
-        "launch a job and show what its ranks write",
+        "start a job and print the output of its ranks",
         "rankdeck.cli.run:run",
         {
             "file": _option("a job file, or the name of one", metavar="JOB"),
             "--dry-run": _flag("print the exact files and commands, do nothing"),
-            "--server": _flag("with --dry-run, have Kubernetes check the job too"),
-            "--detach": _flag("come back once it is started"),
+            "--server": _flag("with --dry-run: also have Kubernetes check the job"),
+            "--detach": _flag("return once it has started"),
             "--export": _option(
-                "write a shell script that does the same without Rankdeck; - is stdout",
+                "write the job as a shell script that needs no Rankdeck; - is stdout",
                 metavar="FILE",
                 default="",
             ),
-            "--no-preflight": _flag("start it without looking first"),
+            "--no-preflight": _flag("start it without checking first"),
             "--on": _ON,
             "--set": _SET,
         },
     ),
     Verb(
         "export-script",
-        "a job as a shell script that needs no Rankdeck",
+        "write a job as a shell script that needs no Rankdeck",
         "rankdeck.cli.run:export_script",
         {
             "file": _option("a job file, or the name of one", metavar="JOB"),
@@ -229,24 +228,24 @@ VERBS = (
     ),
     Verb(
         "preflight",
-        "say what would go wrong with a job before it starts",
+        "check what would go wrong with a job before it starts",
         "rankdeck.cli.preflight:preflight",
         {
             "file": _option("a job file, or the name of one", metavar="JOB"),
             "--on": _ON,
             "--set": _SET,
-            "--fix": _flag("print the job file with every change that was proposed"),
+            "--fix": _flag("print the job file with all proposed changes"),
         },
     ),
     Verb(
         "doctor",
-        "say what this machine and the nodes lack, in one list, and what to do",
+        "check what this machine and the nodes lack, and how to fix it",
         "rankdeck.cli.preflight:doctor",
         {},
     ),
     Verb(
         "accept",
-        "find out whether the cluster is good, and if not, which node or link; or read an output with --read",
+        "test whether the cluster is good, and if not, which node or link is bad; or read an output with --read",
         "rankdeck.cli.accept:accept",
         {
             "words": _option(
@@ -255,7 +254,7 @@ VERBS = (
                 nargs="*",
             ),
             "--dry-run": _flag(
-                "say what would be done: nodes are asked what they have, nothing is measured"
+                "show what would be done: nodes are asked what they have, nothing is measured"
             ),
             "--from": _option(
                 "begin with this stage: single, pairs, leaf, groups",
@@ -277,12 +276,12 @@ VERBS = (
             ),
             "--exhaustive": _flag("every pair, however many nodes there are"),
             "--rails": _option(
-                "RDMA devices or interfaces to measure each for itself (default: all RDMA devices of the fastest rate)",
+                "RDMA devices or interfaces, each measured by itself (default: all RDMA devices of the fastest rate)",
                 metavar="DEVICE,…",
                 default="",
             ),
             "--max-crossing": _option(
-                "let at most so many of a hundred pairs cross leaves at once: others use the fabric, too",
+                "at most this percentage of pairs crosses leaf switches at once, to spare other users of the fabric",
                 metavar="PERCENT",
                 default="100",
             ),
@@ -290,41 +289,41 @@ VERBS = (
                 "measurements of each direction (default 2)", metavar="N", type=int, default=2
             ),
             "--seconds": _option(
-                "of each measurement of bandwidth (default: the recipe's)",
+                "length of each bandwidth measurement in seconds (default: the recipe's)",
                 metavar="N",
                 type=int,
                 default=0,
             ),
             "--soak": _option(
-                "repeat the largest group so long, e.g. 30m", metavar="SPAN", default=""
+                "repeat the largest group for this long, e.g. 30m", metavar="SPAN", default=""
             ),
             "--like": _option(
-                "a job file: container, environment and MPI as in that job",
+                "use the container, environment and MPI of this job file",
                 metavar="JOB",
                 default="",
             ),
-            "--resume": _option("go on with a run that was stopped", metavar="RUN", default=""),
-            "--list": _flag("the runs that are kept"),
-            "--show": _option("a kept run; nothing is measured", metavar="RUN", default=""),
+            "--resume": _option("continue a run that was stopped", metavar="RUN", default=""),
+            "--list": _flag("list the kept runs"),
+            "--show": _option("show a kept run; nothing is measured", metavar="RUN", default=""),
             "--report": _option(
                 "write page, JSON, JUnit, Prometheus, node lists and matrix into this folder; with --show those of a kept run",
                 metavar="DIR",
                 default="",
             ),
             "--baseline": _option(
-                "`this`: declare this run the baseline if it is accepted; or show, declare RUN, export, import FILE",
+                "`this`: make this run the baseline if it is accepted; or show, declare RUN, export, import FILE",
                 metavar="WHAT",
                 default="",
             ),
             "--exclude": _option("keep jobs away from these nodes", metavar="NODESET", default=""),
-            "--readmit": _option("let jobs run there again", metavar="NODESET", default=""),
+            "--readmit": _option("let jobs run on these nodes again", metavar="NODESET", default=""),
             "--why": _option("reason of --exclude", metavar="TEXT", default=""),
             "--for": _option(
                 "how long --exclude holds (default 7d)", metavar="SPAN", dest="limit", default="7d"
             ),
             "--yes": _flag("do not ask before it starts"),
             "--read": _option(
-                "what wrote the outputs: nccl-tests, ib_write_bw, iperf3, imb, himeno, …",
+                "the program that wrote the outputs: nccl-tests, ib_write_bw, iperf3, imb, himeno, …",
                 metavar="RECIPE",
                 default="",
             ),
@@ -332,7 +331,7 @@ VERBS = (
     ),
     Verb(
         "images",
-        "say which image lies on which node; `images push FILE NODESET` copies one there",
+        "list which node has which container image; `images push FILE NODESET` copies one",
         "rankdeck.cli.images:images",
         {
             "words": _option(
@@ -346,13 +345,13 @@ VERBS = (
                 default="",
             ),
             "--to": _option(
-                "where to put it (default: its name, in the home folder)",
+                "path on the nodes (default: its name, in the home folder)",
                 metavar="PATH",
                 default="",
             ),
-            "--replace": _flag("put it in the place of another image of that name"),
+            "--replace": _flag("replace another image of that name"),
             "--runtime": _option(
-                "what runs it; podman and docker have a store: push loads an archive into that",
+                "container runtime; with podman or docker, push loads an archive into their store",
                 metavar="NAME",
                 default="",
             ),
@@ -364,32 +363,32 @@ VERBS = (
         "rankdeck.cli.jobs:jobs",
         {
             "--all": _flag("also those that ended more than a day ago"),
-            "--parts": _flag("also the measurements of acceptance runs, each a job"),
-            "--live": _flag("with --json: also what each rank of a running job takes now"),
+            "--parts": _flag("also the jobs of acceptance runs"),
+            "--live": _flag("with --json: also what each rank of a running job uses now"),
             "--ended": _flag(
-                "Slurm: also jobs of everybody that ended within a day, by its accounting"
+                "Slurm: also jobs of all users that ended within a day, from its accounting"
             ),
         },
     ),
     Verb(
         "logs",
-        "print what the ranks of a job wrote",
+        "print the output of the ranks of a job",
         "rankdeck.cli.logs:logs",
         {
             "job": _JOB,
             "--rank": _RANKS,
-            "--follow": _flag("go on until the job ends"),
-            "--launcher": _flag("what mpirun, torchrun or Slurm wrote, not the ranks"),
+            "--follow": _flag("keep printing until the job ends"),
+            "--launcher": _flag("the output of mpirun, torchrun or Slurm instead of the ranks"),
             "--stream": _option("only this stream", choices=("out", "err"), default=""),
             "--attempt": _option(
-                "Slurm: only this run of a job that was queued again, from 0", metavar="N", type=int
+                "Slurm: only this run of a job that was requeued, from 0", metavar="N", type=int
             ),
             "--collapse": _flag(
-                "equal lines once, with the ranks that wrote them and those that did not"
+                "print equal lines once, with the ranks that wrote them and those that did not"
             ),
-            "--merge": _flag("in the order of time; what ranks wrote together once"),
+            "--merge": _flag("sort by time; print once what several ranks wrote together"),
             "--diff": _option(
-                "where two ranks differ, or without RANKS: who leaves the majority where",
+                "where two ranks differ; without RANKS: where ranks differ from the majority",
                 metavar="RANKS",
                 nargs="?",
                 const="",
@@ -398,7 +397,7 @@ VERBS = (
     ),
     Verb(
         "cancel",
-        "end every process of a job, and prove it",
+        "end every process of a job, and verify that nothing is left",
         "rankdeck.cli.jobs:cancel",
         {
             "job": _JOB,
@@ -415,13 +414,13 @@ VERBS = (
     ),
     Verb(
         "inspect",
-        "say where every rank of a job is now, and who is elsewhere",
+        "show where every rank of a job is now, and which ranks are elsewhere",
         "rankdeck.cli.jobs:inspect",
         {"job": _JOB},
     ),
     Verb(
         "report",
-        "write all about a job into one archive, to attach to a ticket; or onto one page",
+        "write everything about a job to one archive, to attach to a ticket; or to one HTML page",
         "rankdeck.cli.jobs:report",
         {
             "job": _JOB,
@@ -434,17 +433,17 @@ VERBS = (
             "--output": _option(
                 "the archive (default JOB.tar.gz here)", metavar="FILE", default=""
             ),
-            "--full": _flag("all of every log, not only its last megabyte"),
+            "--full": _flag("whole logs instead of the last megabyte of each"),
         },
     ),
     Verb(
         "replay",
-        "show a job again as it happened",
+        "replay a job as it happened",
         "rankdeck.cli.run:replay",
         {
             "job": _JOB,
             "--speed": _option(
-                "times as fast as it was (default 10)",
+                "how many times as fast (default 10)",
                 metavar="N",
                 type=float,
                 default=10.0,
@@ -453,13 +452,13 @@ VERBS = (
     ),
     Verb(
         "attach",
-        "open the console, on JOB if one is named; not on a terminal: show what it writes until it ends",
+        "open the console, on JOB if one is named; without a terminal: print its output until it ends",
         "rankdeck.cli.run:attach",
         {"job": {**_JOB, "nargs": "?", "default": ""}},
     ),
     Verb(
         "export",
-        "serve the numbers of all nodes to Prometheus, until Ctrl-C",
+        "serve the metrics of all nodes to Prometheus, until Ctrl-C",
         "rankdeck.cli.export:export",
         {
             "--listen": _option(
@@ -467,33 +466,33 @@ VERBS = (
                 metavar="HOST:PORT",
                 default="127.0.0.1:9464",
             ),
-            "--simulated": _flag('also numbers that are made up, with simulated="1"'),
+            "--simulated": _flag('also simulated metrics, labelled simulated="1"'),
         },
     ),
     Verb(
         "completion",
-        'print what makes a shell complete our commands: `eval "$(rankdeck completion bash)"`',
+        'print shell completion: `eval "$(rankdeck completion bash)"`',
         "rankdeck.cli.completion:completion",
         {"shell": _option("bash, zsh or fish", choices=("bash", "zsh", "fish"))},
     ),
     Verb(
         "demo",
-        "an embedded cluster of three virtual nodes; alone: start it and open the console; or with --nodes a simulated fleet",
+        "start a cluster of three virtual nodes here and open the console on it; with --nodes: a simulated fleet",
         "rankdeck.cli.demo:demo",
         {
             "action": _option(
-                "start, stop or describe it",
+                "start it, stop it, or show its state, without the console",
                 nargs="?",
                 choices=("up", "down", "status"),
             ),
             "--fault": _option(
-                "make numbers of a sick node up, e.g. gpu:hot@node2, rdma:flap; may be repeated",
+                "simulate a fault on a node, e.g. gpu:hot@sakura, rdma:flap; may be repeated",
                 metavar="WHAT:FAULT[@NODE]",
                 action="append",
                 default=[],
             ),
             "--nodes": _option(
-                "open the console on so many simulated nodes instead: nothing runs there, faults come and go",
+                "open the console on N simulated nodes instead: nothing runs there, faults come and go",
                 metavar="N",
                 type=int,
                 default=0,
@@ -503,7 +502,7 @@ VERBS = (
 )
 AGENT_MORE = """Anything else is the agent itself, on this machine: `rankdeck agent sample` is
 `rankdeck-agent sample`; `rankdeck-agent --help` lists what it does."""
-AGENT_HELP = "keep agents on nodes: install, uninstall, status; else the node's side"
+AGENT_HELP = "install, uninstall or check the agent as a service on nodes; other words run the agent here"
 _NODES = _option("e.g. n[01-04]; without it all nodes", metavar="NODESET", nargs="?", default="")
 _SYSTEM = _flag("a service of the system (the default); needs root or sudo")
 _USER = {**_flag("a service of the login user"), "action": "store_false"}
@@ -515,7 +514,7 @@ _DRY = {"--dry-run": _flag("print the exact files and commands, do nothing")}
 AGENT_VERBS = (
     Verb(
         "install",
-        "put the agent on nodes as a systemd service, or as a DaemonSet, that publishes to the site's broker",
+        "install the agent on nodes as a systemd service, or as a DaemonSet; it publishes to the site's broker",
         "rankdeck.cli.agent:install",
         {
             "nodes": _NODES,
@@ -525,27 +524,26 @@ AGENT_VERBS = (
                 "print a DaemonSet instead, for all nodes of a Kubernetes cluster"
             ),
             "--image": _option(
-                "its image: any that has Python 3.9 or newer", metavar="IMAGE", default=""
+                "container image with Python 3.9 or newer", metavar="IMAGE", default=""
             ),
-            "--apply": _flag("give the DaemonSet to Kubernetes (kubectl apply)"),
+            "--apply": _flag("create the DaemonSet (kubectl apply)"),
         },
     ),
     Verb(
         "uninstall",
-        "stop the service and take away all of it",
+        "stop the service and remove all of it",
         "rankdeck.cli.agent:uninstall",
         {"nodes": _NODES, **_SCOPE, **_DRY},
     ),
-    _TRUST,
     Verb(
         "digest",
-        "SHA-256 of the agent that is carried to nodes, as sha256sum prints it",
+        "print the SHA-256 of the agent file that is copied to nodes, like sha256sum",
         "rankdeck.cli.agent:digest",
         {},
     ),
     Verb(
         "status",
-        "whether the service runs, which version, and when it was heard last",
+        "show whether the service runs, its version, and when it was last heard",
         "rankdeck.cli.agent:status",
         {"nodes": _NODES, **_SCOPE},
     ),

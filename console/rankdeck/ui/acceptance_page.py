@@ -288,9 +288,9 @@ class RunScreen(BaseScreen):
     def action_again(self) -> None:
         run, nodes, test = self.run_shown, self.chosen, self.test_shown
         if self.port is None or run is None or not nodes or not run.started:
-            self.refuse("choose a cell of a map first, or a node where its row meets its column")
+            self.refuse("put the cursor on a cell of a map first: a pair, or a node on the diagonal")
         elif self.is_kept and self.is_going:
-            self.refuse("a run goes on: nothing can be measured for this one meanwhile")
+            self.refuse("another run is in progress: measure this one again when it has ended")
         else:
             question = again_question(run, self.port, nodes, test)
             self.console.push_screen(
@@ -308,7 +308,7 @@ class RunScreen(BaseScreen):
                 self.say(str(error), "bad")
                 return
         if going:
-            self.say(f"{who}: measured after the round that runs", "dim")
+            self.say(f"{who}: measured when this round has ended", "dim")
             self.work(port.again(nodes, test), lambda _: None)
         else:
             self.say(f"{who}: asking who is busy, then measuring …", "dim")
@@ -323,7 +323,7 @@ class RunScreen(BaseScreen):
     def action_exclude(self) -> None:
         run, nodes = self.run_shown, self.chosen
         if self.port is None or run is None or not nodes:
-            self.refuse("choose a row of a map first: its node is the one")
+            self.refuse("put the cursor on a row of a map first: its node is meant")
             return
         node = nodes[0]
         if why := self.excluded.get(node):
@@ -349,7 +349,7 @@ class RunScreen(BaseScreen):
         if run is None or port is None:
             return
         if not why.strip():
-            self.say("nothing is excluded: the next one wants to know why", "warn")
+            self.say("nothing is excluded: give a reason, for other users", "warn")
             return
         try:
             port.exclude(node, printable(why.strip()), time.time() + seconds_of(span), run.id)
@@ -358,7 +358,7 @@ class RunScreen(BaseScreen):
             return
         out = ", and out of the run" if self.is_going and not self.is_kept else ""
         again = f"; {actions.key('exclude')} again takes that back"
-        self.say(f"{node}: no job goes there for {span}{out}{again}", "ok")
+        self.say(f"{node}: kept free of jobs for {span}{out}{again}", "ok")
         self.look_anew()
 
     def _readmit(self, node: str) -> None:

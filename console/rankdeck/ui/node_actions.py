@@ -138,7 +138,7 @@ def page(console: "Console", job: "Job | None", rank: int | None) -> bool:
 
 async def _lend(console: "Console", node: str, argv: Sequence[str], what: str) -> None:
     code = await console.lend_terminal(
-        argv, f"rankdeck: a {what} on {printable(node)}; its end comes back"
+        argv, f"rankdeck: a {what} on {printable(node)}; exit comes back to the console"
     )
     if code == 255:
         console.say(f"{node}: ssh could not log in; `:sh true` says why", "warn")

@@ -284,7 +284,7 @@ class AcceptanceScreen(RunScreen):
         """Map, sentences, plan, runs: the next of them has the keys."""
         if self._view == "map" and self.map.has_focus:
             self.told.focus()
-            self.say("the keys move the sentences now; tab goes on", "dim")
+            self.say("the keys scroll the sentences now; tab goes on", "dim")
             return
         views = ("map", "plan", "runs") if self.run_shown is not None else ("runs",)
         at = views.index(self._view) if self._view in views else -1
@@ -294,7 +294,7 @@ class AcceptanceScreen(RunScreen):
         run = self.run_shown
         recipes = run.recipes if run else ()
         if len(recipes) < 2:
-            self.refuse("one test alone measured pairs" if recipes else "no pairs are measured")
+            self.refuse("only one test measured pairs" if recipes else "no pairs are measured")
             return
         at = recipes.index(self._recipe) if self._recipe in recipes else 0
         self._recipe = recipes[(at + 1) % len(recipes)]
@@ -302,7 +302,7 @@ class AcceptanceScreen(RunScreen):
 
     def action_failure(self) -> None:
         if self._view != "map" or not self.map.next_bad():
-            self.refuse("no cell that is not good")
+            self.refuse("all cells are good")
 
     def take_back(self) -> bool:
         """From a kept run back to the list of runs."""
@@ -387,7 +387,7 @@ class AcceptanceScreen(RunScreen):
             self.work(port.plan(Request(nodes=nodes)), self._planned)
 
     def _planned(self, _: object) -> None:
-        self.say("enter starts it, after a question", "dim")
+        self.say("enter starts it, after you confirm", "dim")
         self._look_at(None, "plan")
 
     def _ask_start(self) -> None:
@@ -404,13 +404,13 @@ class AcceptanceScreen(RunScreen):
     def _start(self) -> None:
         if self.port is not None:
             self._look_at(None, "map")
-            self.say("it runs; x stops it, after a question", "dim")
+            self.say("running; x stops it, after you confirm", "dim")
             self.work(self.port.start(), lambda run: self.say(headline(run), "ok"))
 
     def action_cancel(self) -> None:
         run = self.port.current if self.port else None
         if run is None or run.progress is not Progress.RUNNING:
-            self.refuse("no acceptance run is going on")
+            self.refuse("no acceptance run is in progress")
             return
         running = sum(one.outcome is Outcome.RUNNING for one in run.results)
         lines: list[Runs] = [
@@ -438,7 +438,7 @@ class AcceptanceScreen(RunScreen):
     def action_resume(self) -> None:
         run = self._stopped_run()
         if run is None or self.port is None:
-            self.refuse("only a run that was stopped can go on")
+            self.refuse("only a stopped run can be continued")
             return
         if not self._is_free():
             return
@@ -452,7 +452,7 @@ class AcceptanceScreen(RunScreen):
     def _is_free(self) -> bool:
         run = self.port.current if self.port else None
         if self.port is None or (run is not None and run.progress is Progress.RUNNING):
-            self.say("a run goes on: x stops it" if run else "the cluster is still being opened", "warn")  # fmt: skip
+            self.say("a run is in progress: x stops it" if run else "the cluster is still being opened", "warn")  # fmt: skip
             return False
         return True
 

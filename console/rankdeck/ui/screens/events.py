@@ -135,7 +135,7 @@ class EventsScreen(BaseScreen):
         if one is not None and self._stands(one):
             modals.ask(self)
         else:
-            self.refuse("nothing to acknowledge: this is over, or known")
+            self.refuse("nothing to acknowledge: this is over, or acknowledged already")
 
     def _narrowed(self) -> None:
         self.table.empty = no_match("event") if self.list_filter.text else NOTHING_YET

@@ -235,9 +235,9 @@ class JobScreen(BaseScreen):
             return
         failure = self.job.first_failure if self.job else None
         if failure is None:
-            self.refuse("no line speaks of an error" if self.view.display else "no rank has failed")
+            self.refuse("no line reports an error" if self.view.display else "no rank has failed")
         elif self.now is self.one and failure.rank == self.one.rank:
-            self.say("this is the rank that failed first; no line of it speaks of an error", "dim")
+            self.say("this is the rank that failed first; none of its lines reports an error", "dim")
         else:
             self.zoom(LAUNCHER if failure.rank is None else failure.rank)
 
@@ -503,7 +503,7 @@ class JobScreen(BaseScreen):
     def action_previous_error(self) -> None:
         if self._has_log():
             self.view.look_for(troubles())
-            self.when_read(lambda: self._go_next("no line speaks of an error", back=True))
+            self.when_read(lambda: self._go_next("no line reports an error", back=True))
 
     def _go_next(self, nothing: str, *, back: bool) -> None:
         if not self.view.go_next(back=back):
@@ -674,10 +674,10 @@ class JobScreen(BaseScreen):
 
     def _wind(self, seconds: float) -> None:
         if self.job is None or self.job.clock is None:
-            self.refuse("only a replay can be held or wound: R shows this job again")
+            self.refuse("only a replay can be paused or moved in time: R replays this job")
             return
         held = self.console.session.wind(self.job_id, seconds)
-        self.say("held" if held else "")
+        self.say("paused" if held else "")
         self.call_after_refresh(self.bring, self.now)
 
     # ---- doing

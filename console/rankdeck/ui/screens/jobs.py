@@ -232,7 +232,7 @@ class JobsScreen(BaseScreen):
 
     def action_cancel(self) -> None:
         if self.table.cursor in self._others:
-            self.say("not started here: open it first (enter), then cancel it", "warn")
+            self.say("not started by Rankdeck: open it first (enter), then cancel it", "warn")
         elif self._is_replay(self.table.cursor):
             job_actions.forget(self.console, self.table.cursor)
         elif self.table.cursor:

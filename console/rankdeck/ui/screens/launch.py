@@ -109,7 +109,7 @@ class LaunchScreen(BaseScreen):
     def clone(self, job: Job) -> None:
         """Begin with what an earlier job was started with."""
         if job.plan.spec is None:
-            self.say("that job is from before its file was kept; choose a file", "warn")
+            self.say("the file of this old job was not kept; choose a job file", "warn")
             return
         self._cloned, self._base = job.id, job.plan.spec
         self.form.fill(form_of(job.plan.spec))
@@ -367,14 +367,14 @@ class LaunchScreen(BaseScreen):
 
     def action_fold(self) -> None:
         if self._spec is None:
-            self.refuse("no plan whose files could be folded")
+            self.refuse("no plan: there are no files to fold")
             return
         self._folds = not self._folds
         self._show_plan()
 
     def action_preflight(self) -> None:
         if self._spec is None:
-            self.refuse("no plan to test")
+            self.refuse("no plan to check")
         else:
             self._look(self._spec, starts=False)
 
@@ -417,7 +417,7 @@ class LaunchScreen(BaseScreen):
         elif spec == self._spec:
             job_actions.launch(self.console, spec)
         else:
-            self.say("not started: it was changed while the nodes were asked", "warn")
+            self.say("not started: the form was changed while the nodes were asked", "warn")
 
     def _finding_lines(self) -> list[Runs]:
         """What preflight found, the worst first; what is well in one line."""

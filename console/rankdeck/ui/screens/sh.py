@@ -111,7 +111,7 @@ class CommandScreen(BaseScreen):
         if open_ends:
             self.say(f"not proven on {fold(open_ends)}: see there", "bad")
         else:
-            self.say("cancelled: nothing of it is left on any node", "ok")
+            self.say("cancelled: nothing is left on any node", "ok")
 
     def without_effect(self) -> Iterable[str]:
         return ("cancel",) if self.run_shown.state.over else ()
@@ -122,7 +122,7 @@ class CommandScreen(BaseScreen):
         if self.run_shown.state.over:
             self.refuse("it has ended")
         else:
-            self.say("cancelling, and looking at what is left …", "warn")
+            self.say("cancelling, then checking what is left …", "warn")
             self.run_shown.cancel()
 
     def action_copy(self) -> None:
