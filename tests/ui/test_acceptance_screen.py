@@ -344,7 +344,9 @@ async def test_while_a_run_goes_on_a_pair_waits_for_the_end_of_its_round() -> No
         await pilot.press("tab", "tab", "tab")
         await shows(app, pilot, "OUTCOME")
         await pilot.press("enter", "u")
-        await shows(app, pilot, "another run is in progress: measure this one again when it has ended")
+        await shows(
+            app, pilot, "another run is in progress: measure this one again when it has ended"
+        )
 
     assert port.asked == [("again", ("n3", "n1"), "iperf3"), ("open", "r1")]
 
@@ -374,7 +376,7 @@ async def test_jobs_are_kept_away_from_a_node_with_a_reason_for_a_while_and_let_
         await pilot.press("ctrl+u")
         await type_in(pilot, "2d")
         await pilot.press("enter")
-        await shows(app, pilot, "the next one wants to know why")
+        await shows(app, pilot, "give a reason, for other users")
         await pilot.press("B", "ctrl+u")
         await type_in(pilot, "soon its cable")
         await pilot.press("enter")
@@ -383,7 +385,7 @@ async def test_jobs_are_kept_away_from_a_node_with_a_reason_for_a_while_and_let_
         await pilot.press("B", "ctrl+u")
         await type_in(pilot, "2d its cable is being swapped")
         await pilot.press("enter")
-        await shows(app, pilot, "n3: no job goes there for 2d; B again takes that back")
+        await shows(app, pilot, "n3: kept free of jobs for 2d; B again takes that back")
         await pilot.press("tab", "G")
         await shows(app, pilot, "n3: excluded until")
         await shows(app, pilot, "(run r1)")
@@ -415,7 +417,7 @@ async def test_on_the_page_of_a_pair_it_is_measured_again_and_jobs_are_kept_away
         await pilot.press("ctrl+u")
         await type_in(pilot, "2d its cable is being swapped")
         await pilot.press("enter")
-        await shows(app, pilot, "n1: no job goes there for 2d; B again takes that back")
+        await shows(app, pilot, "n1: kept free of jobs for 2d; B again takes that back")
         await pilot.press("B")
         await shows(app, pilot, "Let jobs run on this node again?")
         await pilot.press("enter")
@@ -491,9 +493,7 @@ async def test_jobs_leaves_out_the_measurements_of_runs_and_the_filter_shows_the
     async with console(made) as (app, pilot):
         await pilot.press("2")
         await shows(app, pilot, "himeno-1")
-        await shows(
-            app, pilot, "3 measurements of acceptance runs are left out: / accept shows them"
-        )
+        await shows(app, pilot, "3 jobs of acceptance runs are hidden: /accept shows them")
         assert "accept-1" not in text_of(app)
         await type_in(pilot, "/a1122-1")
         await pilot.press("enter")

@@ -210,13 +210,13 @@ async def test_a_footer_has_what_can_be_done_now(
 async def test_a_key_that_is_none_is_told_once_and_where_it_is_one() -> None:
     async with console(sample.fleet(3)[0]) as (app, pilot):
         await pilot.press("Z")
-        await shows(app, pilot, "no key: Z; ? lists the keys")
+        await shows(app, pilot, "Z is no key here; ? lists the keys")
         app.screen.say("")
         await pilot.press("Z")
         await pilot.pause(0.1)
-        assert "no key: Z" not in text_of(app)
+        assert "Z is no key" not in text_of(app)
         await pilot.press("D")
-        await shows(app, pilot, "D (diff) is no key here, but on job, launch")
+        await shows(app, pilot, "D (diff) is no key here; it is one on job, launch")
         await pilot.press("e")
         await shows(app, pilot, "`:edit` opens the job file of Launch")
 
@@ -290,9 +290,9 @@ async def test_in_ascii_a_degree_is_no_second_letter() -> None:
 
 async def test_the_whole_text_of_a_cut_line_is_one_key_away() -> None:
     stage = Stage(cluster_of(2))
-    long = "Xid 79, " + "the GPU has fallen off the bus and " * 3 + "END-OF-IT"
+    long = "Xid 79, " + "the GPU has fallen off the bus and " + "END-OF-IT"
     stage.fleet.apply("node01", Event(1010.0, "bad", "kernel.xid", long, "0"))
-    async with console(stage, (80, 24)) as (app, pilot):
+    async with console(stage, (80, 10)) as (app, pilot):
         await pilot.press("5")
         await shows(app, pilot, "Xid 79")
         assert "END-OF-IT" not in text_of(app)
@@ -300,6 +300,26 @@ async def test_the_whole_text_of_a_cut_line_is_one_key_away() -> None:
         await shows(app, pilot, "END-OF-IT")
         await pilot.press("escape")
         await lacks(app, pilot, "END-OF-IT")
+
+
+@pytest.mark.parametrize("size", [(200, 50), (80, 24)])
+async def test_a_short_list_says_below_it_what_there_is_to_say_of_the_row(size) -> None:
+    async with console(ended(), size) as (app, pilot):
+        await pilot.press("2")
+        await shows(app, pilot, "first failure")
+        await shows(app, pilot, "another")
+        await pilot.press("5")
+        await lacks(app, pilot, "first failure")
+
+
+async def test_a_list_that_fills_the_screen_says_nothing_below_it() -> None:
+    stage = Stage(cluster_of(40))
+    for number in range(40):
+        stage.fleet.apply(f"node{number + 1:02}", Event(1010.0, "bad", "kernel.xid", "Xid 79", "0"))
+    async with console(stage, (80, 24)) as (app, pilot):
+        await pilot.press("5")
+        await shows(app, pilot, "Xid 79")
+        assert not app.screen.below.display
 
 
 async def test_describe_on_jobs_has_the_failure_and_the_plan() -> None:

@@ -171,7 +171,7 @@ def _evidence(number: int, facts: Facts, derived: Derived, memory: Memory) -> It
         span = f" {rule.span}" if rule.span else ""
         yield (
             f"{rule.metric}{where} {_amount(rule, value)}{span} "
-            f"({rule.level.word} {sign} {_amount(rule, rule.enter)})"
+            f"({rule.level.word} {sign} {_amount(rule, rule.enter)}{rule.held})"
         )
 
 

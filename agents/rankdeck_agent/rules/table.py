@@ -67,10 +67,12 @@ class Rule:
     @property
     def span(self) -> str:
         """`in 5 min`; "" without a window."""
-        if not self.window:
-            return ""
-        hours, minutes = self.window / HOUR, self.window / MINUTE
-        return f"in {hours:g} h" if hours >= 1 else f"in {minutes:g} min"
+        return f"in {_lasting(self.window)}" if self.window else ""
+
+    @property
+    def held(self) -> str:
+        """` for 5 min`; "" where it fires at once."""
+        return f" for {_lasting(self.hold)}" if self.hold else ""
 
     def say(self, device: str, number: float, note: str = "") -> str:
         return self.text.format(
@@ -79,6 +81,13 @@ class Rule:
             span=self.span,
             note=note,
         )
+
+
+def _lasting(seconds: float) -> str:
+    """`10 s`, `5 min`, `12 h`."""
+    if seconds < MINUTE:
+        return f"{seconds:g} s"
+    return f"{seconds / HOUR:g} h" if seconds >= HOUR else f"{seconds / MINUTE:g} min"
 
 
 CHECKS: tuple[HealthCheck, ...] = (

@@ -124,7 +124,7 @@ def keep_out(
     """Exclude nodes from jobs, or let them back in."""
     store, name, now = session.acceptance.store, session.cluster.name, time.time()
     if out and not why:
-        raise UsageError("--exclude needs --why TEXT: the next one wants to know")
+        raise UsageError("--exclude needs --why TEXT: the reason, for other users")
     store.exclude(Exclusion(cluster=name, node=node, why=why, at=now, until=until) for node in out)
     store.readmit(name, back)
     for one in store.exclusions(name, now):

@@ -146,7 +146,7 @@ def _table(
     """The jobs for people; `parts` measurements of acceptance are not among them."""
     if parts:
         output.progress(
-            f"{parts} jobs that measured for acceptance are left out: --parts lists them, `rankdeck accept --list` the runs"
+            f"{parts} jobs of acceptance runs are hidden: --parts lists them, `rankdeck accept --list` the runs"
         )
     if jobs or others:
         output.say_table(

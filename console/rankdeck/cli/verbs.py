@@ -316,7 +316,9 @@ VERBS = (
                 default="",
             ),
             "--exclude": _option("keep jobs away from these nodes", metavar="NODESET", default=""),
-            "--readmit": _option("let jobs run on these nodes again", metavar="NODESET", default=""),
+            "--readmit": _option(
+                "let jobs run on these nodes again", metavar="NODESET", default=""
+            ),
             "--why": _option("reason of --exclude", metavar="TEXT", default=""),
             "--for": _option(
                 "how long --exclude holds (default 7d)", metavar="SPAN", dest="limit", default="7d"
@@ -502,7 +504,9 @@ VERBS = (
 )
 AGENT_MORE = """Anything else is the agent itself, on this machine: `rankdeck agent sample` is
 `rankdeck-agent sample`; `rankdeck-agent --help` lists what it does."""
-AGENT_HELP = "install, uninstall or check the agent as a service on nodes; other words run the agent here"
+AGENT_HELP = (
+    "install, uninstall or check the agent as a service on nodes; other words run the agent here"
+)
 _NODES = _option("e.g. n[01-04]; without it all nodes", metavar="NODESET", nargs="?", default="")
 _SYSTEM = _flag("a service of the system (the default); needs root or sudo")
 _USER = {**_flag("a service of the login user"), "action": "store_false"}

@@ -288,7 +288,9 @@ class RunScreen(BaseScreen):
     def action_again(self) -> None:
         run, nodes, test = self.run_shown, self.chosen, self.test_shown
         if self.port is None or run is None or not nodes or not run.started:
-            self.refuse("put the cursor on a cell of a map first: a pair, or a node on the diagonal")
+            self.refuse(
+                "put the cursor on a cell of a map first: a pair, or a node on the diagonal"
+            )
         elif self.is_kept and self.is_going:
             self.refuse("another run is in progress: measure this one again when it has ended")
         else:

@@ -26,6 +26,8 @@ from rankdeck_agent.rules.explain import CheckResult, coverage_words
 LEVELS = {level.word: level for level in Level}
 FINDING = 42
 """Cells of the title of a check."""
+WELL = ("ok", "n/a")
+"""States of a check that found nothing."""
 
 
 def reasons(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
@@ -157,20 +159,24 @@ def findings(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
         [],
         head,
         *limits,
-        *(_finding(one, width, glyphs) for one in node.findings()),
+        *(line for one in node.findings() for line in _finding(one, width, glyphs)),
     ]
 
 
-def _finding(one: CheckResult, width: int, glyphs: Glyphs) -> Runs:
+def _finding(one: CheckResult, width: int, glyphs: Glyphs) -> list[Runs]:
+    """A check and its evidence; in full where it found something."""
     mark = _mark(one, glyphs)
     role = "dim" if one.state == "n/a" else "text"
-    room = width - FINDING - 16
-    evidence = cut(printable(one.evidence, 600), room, glyphs.more) if room > 10 else ""
-    return [
+    room, evidence = width - FINDING - 16, printable(one.evidence, 600)
+    if one.state in WELL:
+        evidence = cut(evidence, room, glyphs.more)
+    first, *others = _wrapped(evidence, room) if room > 10 else [""]
+    head: Runs = [
         (f"   {mark.glyph} {one.state:<8}", mark.role),
         (f"{one.number:>3}  {fit(one.title, FINDING, glyphs.more)}", role),
-        (evidence, "dim"),
+        (first, "dim"),
     ]
+    return [head, *([(" " * (width - room), "text"), (line, "dim")] for line in others)]
 
 
 def _mark(one: CheckResult, glyphs: Glyphs) -> Mark:

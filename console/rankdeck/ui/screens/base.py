@@ -11,12 +11,14 @@ from textual.screen import Screen
 from textual.widget import Widget
 
 from rankdeck.config.safe_files import write_new
+from rankdeck.model.text import printable
 from rankdeck.ui import actions, commands, formatting, query
 from rankdeck.ui.snapshots import step
 from rankdeck.ui.tour import OVER, OnScreen
 from rankdeck.ui.widgets.bars import FilterBar, KeyBar, TopBar, TourBar
-from rankdeck.ui.widgets.canvas import Runs, TextPage
+from rankdeck.ui.widgets.canvas import Runs, TextPage, broken
 from rankdeck.ui.widgets.input import Prompt
+from rankdeck.ui.widgets.vtable import VTable
 
 if TYPE_CHECKING:
     from rankdeck.ui.console_protocol import Console
@@ -73,6 +75,33 @@ class ListFilter:
         return filtered
 
 
+LEAST_DETAILS = 6
+"""Lines that a short list must leave free before they are used."""
+
+
+class Details(TextPage):
+    """What there is to say of the row under the cursor, in the lines that a short list leaves free."""
+
+    def __init__(self, table: VTable) -> None:
+        super().__init__(id="details", can_focus=False)
+        self._table = table
+        self.display = False
+
+    def tell(self, title: str, lines: Sequence[Runs]) -> None:
+        """Show these lines where there is room for them."""
+        height = self._table.size.height + (self.size.height if self.display else 0)
+        room = height - 2 - len(self._table.rows)
+        self.display = bool(lines) and room >= LEAST_DETAILS
+        self.styles.height = room
+        width = self._table.size.width - 4
+        pieces = [[("  ", "dim"), *piece] for line in lines for piece in broken(line, width)]
+        if len(pieces) >= room:
+            pieces[room - 2 :] = [
+                [(f"  {actions.key('describe')}", "key"), (" shows the rest", "dim")]
+            ]
+        self.show([[(f" {printable(title)}", "title")], *pieces])
+
+
 def no_match(what: str) -> str:
     """What an empty list says that a filter has narrowed; `what` is one of its rows."""
     return f"no {what} matches the filter; esc shows all"
@@ -99,6 +128,8 @@ class BaseScreen(Screen[None], inherit_bindings=False):
         """Keys of which it was said that they are none here."""
         self.list_filter = ListFilter(self, "", self.refresh_now)
         """Of use on the screens that are lists; these say what there is to type."""
+        self.below: Details | None = None
+        """Of lists whose rows have more to say than a line holds."""
 
     @property
     def console(self) -> "Console":
@@ -150,6 +181,8 @@ class BaseScreen(Screen[None], inherit_bindings=False):
     def compose(self) -> ComposeResult:
         yield self.top_bar
         yield from self.body()
+        if self.below is not None:
+            yield self.below
         yield self.filter_bar
         yield self.tour_bar
         yield self.key_bar
@@ -174,6 +207,7 @@ class BaseScreen(Screen[None], inherit_bindings=False):
             self.console.catch_up()
             self.top_bar.tick()
             self.tick()
+            self._tell_details()
             self.key_bar.turn_off(self.turned_off())
             self.key_bar.leave_out(self.without_effect())
             asked = self._prompt and self._prompt.display and self._prompt.mode == "/"
@@ -262,6 +296,17 @@ class BaseScreen(Screen[None], inherit_bindings=False):
     def whole(self) -> tuple[str, Sequence[Runs]]:
         """What `describe` shows of what is under the cursor: a title, and lines; () for nothing."""
         return "", ()
+
+    def details(self) -> tuple[str, Sequence[Runs]]:
+        """What is said of it below a short list: a title, and lines."""
+        return self.whole()
+
+    def _tell_details(self) -> None:
+        if self.below is not None:
+            self.below.tell(*self.details())
+
+    def on_vtable_moved(self) -> None:
+        self._tell_details()
 
     def action_describe(self) -> None:
         title, lines = self.whole()

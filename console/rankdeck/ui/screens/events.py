@@ -10,7 +10,7 @@ from rankdeck.model.health import Level, Occurrence
 from rankdeck.model.text import printable
 from rankdeck.ui import formatting, node_actions, query, snapshots
 from rankdeck.ui.screens import modals
-from rankdeck.ui.screens.base import BaseScreen, ListFilter, no_match
+from rankdeck.ui.screens.base import BaseScreen, Details, ListFilter, no_match
 from rankdeck.ui.screens.modals import row_lines
 from rankdeck.ui.widgets.canvas import Runs
 from rankdeck.ui.widgets.vtable import Column, VTable
@@ -32,6 +32,7 @@ class EventsScreen(BaseScreen):
         hint = "words, state=bad, node=n[01-04], check=disk.full"
         self.list_filter = ListFilter(self, hint, self._narrowed)
         self.table = VTable(self._columns(), empty=NOTHING_YET)
+        self.below = Details(self.table)
         self.table.sorted_by = ("TIME",)
 
     @property

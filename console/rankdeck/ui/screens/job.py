@@ -237,7 +237,9 @@ class JobScreen(BaseScreen):
         if failure is None:
             self.refuse("no line reports an error" if self.view.display else "no rank has failed")
         elif self.now is self.one and failure.rank == self.one.rank:
-            self.say("this is the rank that failed first; none of its lines reports an error", "dim")
+            self.say(
+                "this is the rank that failed first; none of its lines reports an error", "dim"
+            )
         else:
             self.zoom(LAUNCHER if failure.rank is None else failure.rank)
 

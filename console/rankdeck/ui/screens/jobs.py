@@ -12,8 +12,14 @@ from rankdeck.model.schedulers import KubernetesJob, SlurmJob, SlurmPartition, q
 from rankdeck.model.text import printable
 from rankdeck.ui import formatting, job_actions, query
 from rankdeck.ui.formatting import since
-from rankdeck.ui.screens.base import BaseScreen, ListFilter, no_match
-from rankdeck.ui.screens.job_head import description, duration, failure_text, rank_counts
+from rankdeck.ui.screens.base import BaseScreen, Details, ListFilter, no_match
+from rankdeck.ui.screens.job_head import (
+    description,
+    duration,
+    failure_text,
+    head_lines,
+    rank_counts,
+)
 from rankdeck.ui.screens.modals import row_lines
 from rankdeck.ui.widgets.canvas import Run, Runs, TextPage, length
 from rankdeck.ui.widgets.vtable import Column, VTable
@@ -22,7 +28,7 @@ if TYPE_CHECKING:
     pass
 
 SORTS = ("AGE", "JOB", "STATE", "RANKS")
-PARTS = "{} measurements of acceptance runs are left out: / accept shows them, 6 the runs"
+PARTS = " {} jobs of acceptance runs are hidden: /accept shows them, 6 shows the runs"
 PARTITION_LINES, TALL, LOW = 3, 36, 16
 """Lines for partitions on a screen that is so high, and the height from which on they have one."""
 NO_JOBS = "no jobs yet; press 3 to start one"
@@ -57,6 +63,7 @@ class JobsScreen(BaseScreen):
         self.list_filter = ListFilter(self, "words, or state=failed", self._narrowed)
         self._sort, self._reversed = "AGE", False
         self.table = VTable(self._columns(), empty=NO_JOBS)
+        self.below = Details(self.table)
 
     def body(self) -> Iterable[Widget]:
         return self.partitions, self.table
@@ -210,6 +217,13 @@ class JobsScreen(BaseScreen):
         if row in self._others or row not in self._jobs:
             return row, row_lines(self.table.whole(row)) if row else ()
         return row, description(self.console, self._jobs[row], self.size.width - 12)
+
+    def details(self) -> tuple[str, Sequence[Runs]]:
+        row = self.table.cursor
+        if row in self._others or row not in self._jobs:
+            return self.whole()
+        job = self._jobs[row]
+        return "Job", head_lines(job, self.console.glyphs.state(job.state), self.size)
 
     # ---- actions
 

@@ -9,7 +9,7 @@ from rankdeck.model.health import Level
 from rankdeck.model.text import printable
 from rankdeck.state.messages import LogMessage
 from rankdeck.ui import formatting
-from rankdeck.ui.screens.base import BaseScreen, ListFilter, no_match
+from rankdeck.ui.screens.base import BaseScreen, Details, ListFilter, no_match
 from rankdeck.ui.screens.modals import row_lines
 from rankdeck.ui.widgets.canvas import Runs
 from rankdeck.ui.widgets.vtable import Column, VTable
@@ -34,6 +34,7 @@ class MessagesScreen(BaseScreen):
         self._seen: tuple[object, ...] = ()
         self.list_filter = ListFilter(self, "words", self.tick, language=False)
         self.table = VTable(self._columns(), empty=NOTHING, on_top=True)
+        self.below = Details(self.table)
         self.table.sorted_by = ("TIME",)
 
     @property

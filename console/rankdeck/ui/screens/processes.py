@@ -18,7 +18,7 @@ from rankdeck.rules.progress import pace
 from rankdeck.rules.rank_activity import odd_ones
 from rankdeck.ui import formatting
 from rankdeck.ui.node_actions import named
-from rankdeck.ui.screens.base import BaseScreen, ListFilter, no_match
+from rankdeck.ui.screens.base import BaseScreen, Details, ListFilter, no_match
 from rankdeck.ui.screens.modals import Question, row_lines
 from rankdeck.ui.widgets.canvas import Run, Runs, TextPage, fitted
 from rankdeck.ui.widgets.vtable import Column, VTable
@@ -81,6 +81,7 @@ class ProcessesScreen(BaseScreen):
             tuple(self._column(*kind) for kind in self._kinds),
             empty="looking …",
         )
+        self.below = Details(self.table)
 
     def body(self) -> Iterable[Widget]:
         return self.info, self.table
