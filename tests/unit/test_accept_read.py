@@ -51,6 +51,12 @@ MEASURED = (
     ("sysbench-memory", 928.89, "MiB/s", 1, "other nodes"),
     ("fio-read", 604.589027, "MB/s", None, "seqread, read"),
     ("iperf3-tcp", 9.82174330854053, "Gb/s", 2, "10 retransmits"),
+    ("iperf3-server-output", 6.7067090783454875, "Gb/s", 2, "3 retransmits"),
+    ("iperf3-udp-old", 43.7e-3 * (1 - 0.61), "Gb/s", 2, "61 % lost"),
+    ("iperf3-udp-json-old", 44.6594e-3 * (1 - 0.605225), "Gb/s", 2, "60.5 % lost"),
+    ("osu-bw", 1055.77, "MB/s", None, "at 4 MiB"),
+    ("osu-barrier", 0.35, "us", None, "barrier"),
+    ("osu-pairs", 1936.0, "MB/s", 4, "2 pairs together: the sum hides a slow one"),
     ("iperf3-text", 13.5, "Gb/s", 2, "other nodes"),
 )
 
@@ -68,6 +74,8 @@ def test_a_whole_output_gives_its_value_and_a_sentence(
 
 NOT_MEASURED, FAILED, REFUSED = Status.NOT_MEASURED, Status.FAILED, Status.REFUSED
 WITHOUT = (
+    ("osu-latency-cut", NOT_MEASURED, "the table ends at 1 MiB"),
+    ("osu-wrong-values", FAILED, "wrong values at 16 bytes"),
     ("write-bw-uncalibrated", NOT_MEASURED, "clock could not be calibrated"),
     ("write-bw-no-server", NOT_MEASURED, "never began: `Couldn't connect to 10.9.0.1:18515`"),
     ("write-bw-server-killed", FAILED, "after traffic began: `Couldn't read remote address`"),
@@ -101,7 +109,7 @@ def test_an_output_that_is_no_result_has_no_value_and_says_why(
 
 
 def test_every_recorded_output_is_judged_by_a_test() -> None:
-    several = {"imb-multi", "iperf3-bidir", "hpcc", "fio-text"}
+    several = {"imb-multi", "imb-groups-together", "iperf3-bidir", "hpcc", "fio-text"}
 
     assert {row[0] for row in (*MEASURED, *WITHOUT)} | several == set(RECORDED)
 
@@ -113,6 +121,15 @@ def test_each_group_of_imb_and_each_direction_of_iperf3_is_a_result() -> None:
     ]
     assert [one.value for one in recorded("fio-text")] == [119.0, 71.5]
     assert [one.value for one in recorded("iperf3-bidir")] == pytest.approx([9.573433, 7.565475])
+
+
+def test_of_groups_of_imb_that_share_a_row_it_is_the_slowest() -> None:
+    pingpong, reduced, whole = recorded("imb-groups-together")
+
+    assert [one.ranks for one in (pingpong, reduced, whole)] == [4, 4, 4]
+    assert (pingpong.value, reduced.value) == (375.73, 11707.53)
+    assert "the slowest of 2 groups at once" in pingpong.text
+    assert "group" not in whole.text
 
 
 def test_hpcc_gives_network_latency_memory_and_hpl() -> None:
@@ -204,6 +221,8 @@ NCCL_TRAPS = (
     ("half a row", DEVICES + HEAD + " 1024  256  float  sum\n" + FOOT, NOT_MEASURED, "no result row"),
     ("not a number", NCCL.replace("2.85", "nan").replace("3.00", "-"), NOT_MEASURED, "no busbw"),
     ("wrong values", NCCL.replace("3.00  0", "3.00  7"), FAILED, "wrong values: 7"),
+    ("too slow by itself", NCCL.replace("bandwidth : 2.9", "bandwidth : 2.9 FAILED"), FAILED, "NCCL_TESTS_MIN_BW"),
+    ("no head", NCCL.split("\n", 1)[1], NOT_MEASURED, "no device lines of ranks 0"),
     ("out of bounds", NCCL.replace("values : 0 OK", "values : 2 FAILED"), FAILED, "wrong values: 2"),
     ("NCCL failure", DEVICES + "n2: Test NCCL failure common.cu:959 'unhandled cuda error'\n", FAILED, "n2: Test NCCL failure"),
     ("timeout", DEVICES + HEAD + ROW + "n1: Test timeout (30s) common.cu:523\n", FAILED, "Test timeout"),
@@ -287,6 +306,8 @@ def test_the_json_of_nccl_tests_is_read_and_its_environment_is_not() -> None:
     assert (
         read("nccl-tests", nccl_json(out_of_bounds={"count": 1, "okay": "false"})).status is FAILED
     )
+    slow = read("nccl-tests", nccl_json(average_bus_bandwidth={"bandwidth": 2.9, "okay": "false"}))
+    assert (slow.status, "NCCL_TESTS_MIN_BW" in slow.text) == (FAILED, True)
     assert read("nccl-tests", nccl_json(results=[])).status is NOT_MEASURED
     assert (
         read("nccl-tests", nccl_json().replace("2.85", '"nan"').replace("3.0,", '"nan",')).status

@@ -73,6 +73,17 @@ def test_of_several_rows_of_the_largest_size_the_right_one_counts(
     assert values("nccl-tests", json.dumps(found)) == [value]
 
 
+def test_limits_of_all_reduce_are_not_those_of_another_test_that_says_its_name() -> None:
+    devices = "".join(
+        f"#  Rank  {rank} Group  0 Pid 18 on n1 device  {rank} [0000:0{rank}:00] NVIDIA H100 80GB HBM3\n"
+        for rank in range(8)
+    )
+    told = devices + HEAD + row(64, 30, 31) + FOOT
+
+    assert [one.grade for one in read("nccl-tests", told)] == ["slow"]
+    assert [one.grade for one in read("nccl-tests", told.replace("all_reduce", "sendrecv"))] == [""]
+
+
 def test_a_table_from_a_ticket_whose_number_signs_are_lost_is_read() -> None:
     (one,) = read("nccl-tests", table(row(64, 3.0, 2.85)).replace("#", ""))
 
@@ -467,6 +478,20 @@ def test_a_table_of_osu_that_ends_early_may_have_been_cut() -> None:
         "that of a collective ends at 1 MiB, not this one"
     )
     assert asked.value == 4.8
+
+
+@pytest.mark.parametrize(
+    ("said", "cited"),
+    [
+        ("Invalid option [-c]\n\nUsage: osu_barrier [options]\n", "it did not run: `Invalid option [-c]`"),
+        ("Option Missing Required Argument [-u]\n\n", "it did not run: `Option Missing"),
+        ("No executable was specified on the mpirun command line.\n\nAborting.\n", "`No executable"),
+    ],
+)  # fmt: skip
+def test_why_a_program_of_mpi_did_not_run_is_said_by_its_own_line(said: str, cited: str) -> None:
+    after = "Primary job  terminated normally, but 1 process returned\na non-zero exit code.\n"
+
+    assert cited in read("osu", said + after)[0].text
 
 
 @pytest.mark.parametrize(

@@ -102,10 +102,16 @@ def rows(text: str, layout: Layout) -> Iterator[Row]:
                 yield Row(header, cells)
 
 
+_OBJECT = re.compile(r'^[ \t]*\{(?=\s*")', re.MULTILINE)
+
+
 def object_in(text: str) -> Table | None:
     """The JSON object in an output, whatever lines stand before or behind it; None if it is not valid."""
-    begin, end = text.find("{"), text.rfind("}")
-    return table(text[begin : end + 1].encode("utf-8", "replace")) if begin >= 0 else None
+    first = _OBJECT.search(text)
+    begin = first.start() if first else text.find("{")
+    ends = (text.rfind("}"), text.rfind("\n}") + 1)
+    found = (table(text[begin : end + 1].encode("utf-8", "replace")) for end in ends if end > begin)
+    return next((one for one in found if one is not None), None) if begin >= 0 else None
 
 
 def first_line(text: str, *parts: str) -> str:
@@ -152,7 +158,7 @@ _TWO = Where(nodes=("a", "b"))
 _CITED = ": `"
 NOT_STARTED = re.compile(
     r"command not found|No such file or directory|error while loading shared libraries|cannot execute|not found \(required by"
-    r"|\b(?:invalid|unrecognized|unknown) option\b|option requires an argument|parameter error -|-method must be one of:"
+    r"|\b(?:[Ii]nvalid|unrecognized|unknown) option\b|No executable was specified|Missing Required Argument|option requires an argument|parameter error -|-method must be one of:"
 )
 CRASHED = re.compile(
     r"exited on signal|BAD TERMINATION|Segmentation fault|MPI_ABORT was invoked|Bus error|Node failure on|DUE TO NODE FAILURE|oom[-_]kill event"
@@ -168,7 +174,7 @@ _ENDS = (
 )
 """Status, what is said, a part of the line: the first that is there; what named its hosts did run."""
 _COMPLAINT = re.compile(
-    r"(?i:error: |fatal: |unable to |couldn't |failed to |not found|not enough|refused|denied|timed out|is down|do not match)"
+    r"(?i:error: |\[error\]|fatal: |unable to |lost communication|couldn't |failed to |not found|not enough|refused|denied|timed out|is down|do not match)"
 )
 
 

@@ -46,7 +46,7 @@ _FEWEST_LINES = 5
 """Lines behind one prefix from which on it is told apart from others."""
 _LONGEST, _MOST_PREFIXES = 200, 64
 """Characters of a prefix; how many different ones are looked at."""
-_JSON = re.compile(r'\{\s*(?:"|$)')
+_JSON = re.compile(r'\{\s*(?:"|$)|"\s*:')
 _STRICT = re.compile(r"(?P<number>[ \t]*\d+)|(?P<room>[ \t]+)|[^\d \t]+")
 _LOOSE = re.compile(r"(?P<word>[ \t]*[\w.@/-]+)|(?P<room>[ \t]+)|[^\w.@/ \t-]+")
 _LIKE = {

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 from typing import ClassVar
 
 from rankdeck.acceptance.output_text import (
@@ -45,9 +45,9 @@ _ABORTED = (
     "Primary job  terminated normally",
     "ORTE was unable",
     "PRTE has lost communication",
-    "ModuleNotFoundError",
     "srun: error: ",
 )
+_NO_ROW = not_measured("no result row")
 
 
 class _Mpi:
@@ -57,12 +57,6 @@ class _Mpi:
 
     def expect(self, reading: Reading, known: Known) -> Expected | None:
         return None
-
-
-def _nothing(text: str) -> Reading:
-    """No row at all."""
-    line = first_line(text, *_ABORTED)
-    return not_measured(f"no result row: `{line[:120]}`" if line else "no result row")
 
 
 def _aborted(text: str) -> Reading | None:
@@ -129,7 +123,7 @@ class Mpi4py(_Mpi):
                     "helloworld alone: nothing was measured", ranks=who.ranks, hosts=who.hosts
                 ),
             )
-        return (_nothing(text),)
+        return (_NO_ROW,)
 
 
 def _hello(text: str) -> Reading:
@@ -199,19 +193,27 @@ def _ring(found: re.Match[str], who: Reading) -> Reading:
 
 # ---- OSU
 
-_OSU = Layout("Size", "# Size", re.compile(r"(?:Avg |Min |Max )?[A-Z][\w/]*(?: ?\([^)]{0,40}\))?"))
+_OSU = Layout(
+    "Size",
+    "# Size",
+    re.compile(r"(?:Avg |Min |Max |P\d\d Tail |Pure )?[A-Z][\w/]*(?: ?\([^)]{0,40}\))?"),
+)
+_PAIR, _COLLECTIVE = ((0, 1), 1 << 22), ((0, 1, 4), 1 << 20)
+"""With which sizes such a table begins by itself, and with which it ends: no line says that it is over."""
 _OSU_VALUES = (
-    ("Bandwidth (MB/s)", "MB/s", 1 << 22), ("MB/s", "MB/s", 1 << 22), ("Max Latency(us)", "us", 1 << 20),
-    ("Avg Latency(us)", "us", 1 << 20), ("Latency (us)", "us", 1 << 22), ("Overall(us)", "us", 1 << 20),
+    ("Bandwidth (MB/s)", "MB/s", _PAIR), ("MB/s", "MB/s", _PAIR), ("Max Latency(us)", "us", _COLLECTIVE),
+    ("Avg Latency(us)", "us", _COLLECTIVE), ("Latency (us)", "us", _PAIR), ("Overall(us)", "us", _COLLECTIVE),
 )  # fmt: skip
-"""Column, unit, and the bytes to which such a table goes by itself: what ends before may have been cut, as no line says that it is over."""
+"""Column, its unit, its usual sizes."""
 _OSU_HEAD = re.compile(r"^[\\# ]{0,4}(?=Size +[A-Z])", re.MULTILINE)
 """A ticket may have lost the number sign."""
 _OSU_BARRIER = re.compile(
-    r"^[\\# ]{0,4}Avg Latency\(us\)(.{0,200})\n *(\d{1,9}\.\d\d)(?: +\d{1,9}\.\d\d +(\d{1,9}\.\d\d) +\d+)?$",
+    r"^[\\# ]{0,4}(Avg Latency\(us\).{0,200})\n *(\d{1,9}\.\d\d(?: +[\d.]{1,20}){0,9})$",
     re.MULTILINE,
 )
-"""It has no sizes; with `-f` the least and the most stand behind the average."""
+"""It has no sizes; with `-f` the least and the most stand behind the average, with `-z` what most took."""
+_OSU_OF_PAIR = re.compile(r"OSU MPI\S{0,20} (?:Multi\S{0,20} |Persistent ){0,2}Latency Test")
+"""With `-z` its column is called as that of a collective."""
 _OSU_PAIRS = re.compile(r"\[ pairs: (\d{1,6}) \]")
 _OSU_GROWS = re.compile(r"OSU .{0,60}(?:All-?to-?all|gather|scatter)", re.IGNORECASE)
 """Their buffers grow with the ranks: the limit on memory (`-M`, 512 MiB) ends their tables earlier on many."""
@@ -229,8 +231,8 @@ class Osu(_Mpi):
     def read(self, text: str) -> tuple[Reading, ...]:
         table = list(rows(_OSU_HEAD.sub("# ", text), _OSU))
         if not table:
-            return (_barrier(text) or _nothing(text),)
-        wrong = [row.cell("Size") for row in table if row.cells[-1].casefold() == "fail"]
+            return (_barrier(text) or _NO_ROW,)
+        wrong = [row.cell("Size") for row in table if "fail" in map(str.casefold, row.cells)]
         if wrong:
             return (failed(f"wrong values at {wrong[-1]} bytes"),)
         if broken := _aborted(text):
@@ -238,14 +240,21 @@ class Osu(_Mpi):
         if text.rstrip(" \t").endswith(table[-1].cells[-1]) and not _osu_ended(table[-1]):
             return (not_measured("the last line has no end: it may have been cut"),)
         said = _said(table[-1])
-        for column, unit, least in _OSU_VALUES:
+        for column, unit, usual in _OSU_VALUES:
             if (value := number(said.get(column, ""))) is not None:
-                size = whole(table[-1].cell("Size")) or 0
-                if len(table) > 1 and size < least and not _OSU_GROWS.search(text):
+                size = whole(said["Size"]) or 0
+                if _is_part(text, [row.cell("Size") for row in table], usual):
                     why = f"the table ends at {bytes_text(size)}: cut off, or asked for with -m, which nothing in it tells"
                     return (not_measured(why, size=size, unit=unit),)
                 return (replace(_pairs(text), value=value, unit=unit, size=size),)
         return (not_measured("the last row is not complete"),)
+
+
+def _is_part(text: str, sizes: list[str], usual: tuple[tuple[int, ...], int]) -> bool:
+    """Whether a table ends before its usual size, and is not of one size alone (`-m 8:8`)."""
+    first, last = _PAIR if _OSU_OF_PAIR.search(text) else usual
+    asked = len(sizes) == 1 and int(sizes[0]) not in first
+    return not asked and int(sizes[-1]) < last and not _OSU_GROWS.search(text)
 
 
 def _pairs(text: str) -> Reading:
@@ -263,7 +272,10 @@ def _barrier(text: str) -> Reading | None:
     found = _OSU_BARRIER.search(text)
     if found is None or _aborted(text):
         return None
-    value = number(found[3] or found[2])
+    said = _said(Row(tuple(_OSU.names.findall(found[1])), tuple(found[2].split())))
+    if len(said) != len(found[2].split()):
+        return not_measured("the last row is not complete")
+    value = number(said.get("Max Latency(us)", "") or said["Avg Latency(us)"])
     return Reading(status=Status.MEASURED, text="barrier", value=value, unit="us")
 
 
@@ -304,7 +316,7 @@ class Imb(_Mpi):
             part for part in islice(runs_of(text, _BENCHMARK), _MOST_TABLES) if _imb_rows(part)
         ]
         if not parts:
-            return (_nothing(text),)
+            return (_NO_ROW,)
         if broken := _aborted(text):
             return (broken,)
         ended = "entering MPI_Finalize" in text
@@ -318,10 +330,13 @@ def _imb_table(text: str, *, ended: bool, alone: bool) -> Iterator[Reading]:
     ranks, name = _PROCESSES.findall(text), _BENCHMARK_NAME.search(text)
     table = _imb_rows(text)
     wrong = [row for row in table if (row.number("defects") or 0.0) > 0]
+    together = len(groups) > 1 and "Group" not in table[-1].header
     for group, row in sorted(_last_of_groups(wrong or table).items()):
-        many = len(groups.get(group, ())) or (int(ranks[-1]) if ranks else None)
+        members = [*chain(*groups.values())] if together else groups.get(group, ())
+        many = len(members) or (int(ranks[-1]) if ranks else None)
         of = "" if alone or name is None else f"{name[1]} of {many or '?'} ranks"
-        who = f"group {group}: ranks {fold_ranks(groups[group])}" if group in groups else ""
+        who = f"group {group}: ranks {fold_ranks(members)}" if members else ""
+        who = f"the slowest of {len(groups)} groups at once" if together else who
         said = ", ".join(filter(None, (of, who)))
         yield _imb(row, ended, many, said)
 

@@ -55,8 +55,14 @@ _BROKEN = (
     "Test HIP failure",
 )
 _IN_USE = ("busy or unavailable", "all CUDA-capable devices are busy")
-_NO_GPU = ("Invalid number of GPUs", "no CUDA-capable device", "No HIP GPUs")
+_NO_GPU = (
+    "Invalid number of GPUs",
+    "no CUDA-capable device",
+    "No HIP GPUs",
+    "greater than the number of GPUs available",
+)
 _MOST_RUNS = 1000
+_MOST_RANKS = 1 << 20
 _MOVED = 1e-3
 """busbw below this share of algbw: nothing went over a network."""
 
@@ -85,6 +91,10 @@ class Report:
     """Wrong values in any row, or out of bounds in the footer."""
     complete: bool
     """The footer is there."""
+    too_slow: str = ""
+    """What the program says where the average is below what NCCL_TESTS_MIN_BW asks for."""
+    program: str = ""
+    """Which test it was, where it says so (since 2.17)."""
     odd: str = ""
     """What stands for a busbw of the largest size and is no number: `inf`, `nan`."""
 
@@ -137,7 +147,8 @@ def _judged(report: Report, broken: str) -> Reading:
         unit="GB/s",
         ranks=len(report.devices) or None,
         hosts=unique([device.host for device in report.devices]),
-        facts={"gpu": report.devices[0].name} if report.devices else {},
+        facts=({"gpu": report.devices[0].name} if report.devices else {})
+        | ({"program": report.program} if report.program else {}),
     )
     for status, why in _complaints(report, broken):
         return replace(who, status=status, text=why)
@@ -153,12 +164,15 @@ def _complaints(report: Report, broken: str) -> list[tuple[Status, str]]:
     """Why there is no result, the gravest first."""
     ranks = [device.rank for device in report.devices]
     twice = [rank for rank, times in Counter(ranks).items() if times > 1]
+    missing = sorted({*range(min(max(ranks, default=0), _MOST_RANKS))} - {*ranks})
     moved = bool(report.values) and min(report.values) > report.algbw * _MOVED
     table = (
         (Status.FAILED, bool(broken), f"it broke: `{broken[:160]}`"),
         (Status.FAILED, report.wrong > 0, f"wrong values: {report.wrong:g}; memory, GPU or network corrupts data"),
+        (Status.FAILED, bool(report.too_slow), f"it says itself that it is too slow (NCCL_TESTS_MIN_BW): `{report.too_slow[:120]}`"),
         (Status.REFUSED, bool(twice), f"ranks {fold_ranks(twice)} are there twice: separate runs and not one over the network; "
          "the launcher started programs built without MPI"),
+        (Status.NOT_MEASURED, bool(missing), f"no device lines of ranks {fold_ranks(missing)}: the head of the output was cut off"),
         (Status.REFUSED, any(device.group for device in report.devices),
          "split mode: the table is the average over all groups and hides the slow one; read the JSON of `-I 1 -J`"),
         (Status.NOT_MEASURED, not ranks, "no `Using devices` lines: nobody can say which hosts this is of"),
@@ -182,7 +196,9 @@ def _of_text(text: str) -> Report:
     places = (1, 0) if table and table[-1].header.count("busbw") == 1 else (0, 1)
     size = whole(table[-1].cell("size")) if table and _fits(table[-1]) else None
     last = [row for row in table if _fits(row) and whole(row.cell("size")) == size]
-    footer = first_line(text, "Out of bounds values")
+    footer, average = (
+        first_line(text, part) for part in ("Out of bounds values", "Avg bus bandwidth")
+    )
     speed = _slowest(
         ((row.cell("type"), row.cell("redop"), row.cell("root")), (row.number("busbw", places[0]), row.number("busbw", places[1])))
         for row in last
@@ -194,9 +210,14 @@ def _of_text(text: str) -> Report:
         in_place=speed[1],
         algbw=max((row.number("algbw", n) or 0.0 for row in last for n in (0, 1)), default=0.0),
         wrong=max([_out_of_bounds(footer), *(number(row.cell("#wrong", n)) or 0.0 for row in table if _fits(row) for n in (0, 1))]),
-        complete=bool(footer) and bool(first_line(text, "Avg bus bandwidth")),
+        complete=bool(footer) and bool(average),
+        too_slow=average if average.endswith("FAILED") else "",
+        program=program[1] if (program := _PROGRAM.search(text)) else "",
         odd=next((cell for row in last for n in (0, 1) if _is_odd(cell := row.cell("busbw", n))), ""),
     )  # fmt: skip
+
+
+_PROGRAM = re.compile(r"# Collective test (?:starting|concluded): (?:\S{0,200}/)?(\w{1,40})")
 
 
 def _is_odd(cell: str) -> bool:
@@ -246,6 +267,7 @@ def _out_of_bounds(footer: str) -> float:
 def _of_json(found: Table) -> Report:
     """`-J`, version 3: booleans and NaN are text, `nwrong` is null where nothing was checked."""
     results, bounds = tables(found, "results"), as_table(found.get("out_of_bounds"))
+    average = as_table(found.get("average_bus_bandwidth"))
     size = results[-1].get("size") if results else None
     last = [row for row in results if row.get("size") == size]
     sides = [as_table(row.get(side)) for row in results for side in _SIDES]
@@ -261,6 +283,7 @@ def _of_json(found: Table) -> Report:
         algbw=max((_float(as_table(row.get(side)).get("alg_bw")) or 0.0 for row in last for side in _SIDES), default=0.0),
         wrong=max(_float(count) or 0.0 for count in (bounds.get("count"), *(side.get("nwrong") for side in sides))),
         complete="average_bus_bandwidth" in found and "okay" in bounds,
+        too_slow="average_bus_bandwidth: okay: false" if average.get("okay") == "false" else "",
     )  # fmt: skip
 
 
@@ -370,7 +393,9 @@ class _NcclTests:
         return read(text)
 
     def expect(self, reading: Reading, known: Known) -> Expected | None:
-        return gpu_network(reading, known) if self.program.startswith("all_reduce") else None
+        """Limits are those of all_reduce."""
+        said = reading.facts.get("program", self.program)
+        return gpu_network(reading, known) if said.startswith("all_reduce") else None
 
 
 class AllReduce(_NcclTests):

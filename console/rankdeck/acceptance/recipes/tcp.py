@@ -92,6 +92,11 @@ _RECEIVED = re.compile(
     r"^ ?\[(?: {0,3}\d{1,4}|SUM)\](\[..-.\])?.{1,80}? (\d{1,9}(?:\.\d{1,9})?) ([KMGT]?)(bits|Bytes)/sec(?:.{0,60}\((\d[\d.e+-]{0,9})%\))?.{0,60}receiver",
     re.MULTILINE,
 )
+_OLD_UDP = re.compile(
+    r"^ ?\[(?: {0,3}\d{1,4}|SUM)\].{1,80}? (\d{1,9}(?:\.\d{1,9})?) ([KMGT]?)(bits|Bytes)/sec +[\d.]{1,12} ms +\d{1,12}/\d{1,12} \((\d[\d.e+-]{0,9})%\) *$",
+    re.MULTILINE,
+)
+"""Before 3.7 UDP has no line of the receiver: what was sent, and the share of it that was lost."""
 _NOTHING = "it connected, but no data arrived: large packets are lost on the way (compare the MTU of both ends), or a firewall stops them"
 _SCALE = {"": 1e-9, "K": 1e-6, "M": 1e-3, "G": 1.0, "T": 1e3}
 _SCALE_BYTES = {
@@ -121,12 +126,14 @@ def _of_text(text: str) -> tuple[Reading, ...]:
         )
         return (not_measured(why, unit="Gb/s"),)
     rates = {found[1]: found for found in _RECEIVED.finditer(text)}
-    whole = tuple(_of_line(found) for found in rates.values())
+    whole = tuple(_of_line(*found.groups()) for found in rates.values())
+    if not whole and (old := list(_OLD_UDP.finditer(text))):
+        rate, factor, unit, lost = old[-1].groups()
+        whole = (_of_line(None, str(float(rate) * (1 - float(lost) / 100)), factor, unit, lost),)
     return whole or (not_measured("no line of the receiver", unit="Gb/s"),)
 
 
-def _of_line(found: re.Match[str]) -> Reading:
-    role, rate, factor, unit, lost = found.groups()
+def _of_line(role: str | None, rate: str, factor: str, unit: str, lost: str | None) -> Reading:
     value = float(rate) * (_SCALE if unit == "bits" else _SCALE_BYTES)[factor]
     if not value:
         return failed(_NOTHING, unit="Gb/s")
@@ -151,6 +158,7 @@ def _results(found: Table) -> tuple[Reading, ...]:
     ]
     if found.get("intervals") and any(rate == 0 for _, rate in rates):
         return (failed(_NOTHING, unit="Gb/s"),)
+    rates = rates or _of_old_udp(found)
     whole = [(side, float(rate)) for side, rate in rates if number(rate) and rate > 0]
     if not whole:
         return (not_measured("`end` has no `sum_received`: the run was cut off", unit="Gb/s"),)
@@ -169,6 +177,19 @@ def _results(found: Table) -> tuple[Reading, ...]:
         )
         for side, rate in whole
     )  # fmt: skip
+
+
+def _of_old_udp(found: Table) -> list[tuple[str, float]]:
+    """Before 3.10 UDP has one sum: what was sent, and the share of it that was lost; backwards what arrived."""
+    end, asked = (
+        as_table(found.get("end")),
+        as_table(as_table(found.get("start")).get("test_start")),
+    )
+    total = as_table(end.get("sum"))
+    rate, lost = total.get("bits_per_second"), total.get("lost_percent")
+    if asked.get("protocol") != "UDP" or not number(rate) or not number(lost):
+        return []
+    return [("sum", rate if asked.get("reverse") else rate * (1 - lost / 100))]
 
 
 _REVERSE = "the other direction"
