@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import islice
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
 from rankdeck_agent.job.folder import RunFolder, all_events
 from rankdeck_agent.slurm.rows import Seen, shown_jobs
@@ -52,15 +52,19 @@ class Tasks:
 
     def take_rows(self, rows: Collection[Seen]) -> list[Event]:
         """What Slurm says of the tasks: a row of each that runs or ran, one of those that wait together."""
-        own = {number: row for row in rows if (number := task_number(row)) is not None}
-        together = [row for row in rows if task_number(row) is None]
+        row_of = _by_task(rows)
         events: list[Event] = []
         for number, task in self._open():
-            row = own.get(number) or next((r for r in together if covers(r, number)), None)
+            row = row_of(number)
             task.missed = 0 if row else task.missed + 1
-            if row and (number in own or row.state in FINAL):
+            if row and (task_number(row) is not None or row.state in FINAL):
                 events += self._take_row(number, task, row)
         return events
+
+    def cancelled_by_others(self, rows: Iterable[Seen]) -> bool:
+        """Whether one of these is the end of a task that somebody cancelled elsewhere."""
+        row_of = _by_task(row for row in rows if row.state == "CANCELLED")
+        return any(row_of(number) and not task.ours for number, task in self._open())
 
     def _take_row(self, number: int, task: Task, row: Seen) -> list[Event]:
         events: list[Event] = []
@@ -99,10 +103,10 @@ class Tasks:
 
     def missing(self, rows: Iterable[Seen]) -> Iterator[tuple[int, Task, Optional[Seen]]]:
         """The tasks that Slurm's queue no longer has, with their rows of accounting."""
-        own = {number: row for row in rows if (number := task_number(row)) is not None}
+        row_of = _by_task(rows)
         for number, task in self._open():
             if task.missed >= _MISSES:
-                yield number, task, own.get(number)
+                yield number, task, row_of(number)
 
     def settle(self, rows: Iterable[Seen], *, patient: bool) -> list[Event]:
         """The ends of missing tasks as accounting has them; without it, and not `patient`, what they left tells."""
@@ -171,6 +175,21 @@ def task_number(row: Seen) -> Optional[int]:
     """The number in `4711_3`; None of those that wait together, `4711_4-9%2`, and of other jobs."""
     word = row.array.partition("_")[2]
     return int(word) if word.isdecimal() else None
+
+
+def _by_task(rows: Iterable[Seen]) -> Callable[[int], Optional[Seen]]:
+    """Finds the row of a task: its own, else that of tasks which waited together."""
+    own: dict[int, Seen] = {}
+    together: list[Seen] = []
+    for row in rows:
+        number = task_number(row)
+        if number is None:
+            together.append(row)
+        else:
+            own[number] = row
+    return lambda number: (
+        own.get(number) or next((row for row in together if covers(row, number)), None)
+    )
 
 
 def covers(row: Seen, number: int) -> bool:
@@ -272,6 +291,10 @@ class ArrayRun(Run):
         self._add(self._tasks.take_rows(rows))
         if rows and not self._tasks.over:
             self.take(whole(rows, self.id))
+
+    def cancelled_by_others(self, rows: Iterable[Seen]) -> bool:
+        """Whether these tell of the end of a task that was not cancelled by Rankdeck."""
+        return self._tasks.cancelled_by_others(rows)
 
     def unsure(self) -> bool:
         """Whether accounting must be asked for tasks that are missing."""

@@ -271,12 +271,13 @@ class Keeper:
 
     def _take_array(self, run: ArrayRun, rows: Sequence[Seen], now: float) -> None:
         try:
+            if run.cancelled_by_others(rows):
+                by = {row.array: row.by for row in self._accounting([run.id])[0]}
+                rows = [row._replace(by=by.get(row.array, "")) for row in rows]
             run.take_rows(rows)
             if run.unsure():
-                reply = self._accounting([run.id])
-                rows = list(account_rows(reply.out)) if reply.well else []
-                waits = run.waits_for_accounting(is_silent(reply) or run.is_behind(rows))
-                run.settle(rows, patient=waits)
+                known, silent = self._accounting([run.id])
+                run.settle(known, patient=run.waits_for_accounting(silent or run.is_behind(known)))
             if run.over:
                 run.close()
             elif not rows:
@@ -298,21 +299,19 @@ class Keeper:
     def _with_who(self, run: Run, seen: Seen) -> Seen:
         if seen.state != "CANCELLED" or run.track.ours or seen.by:
             return seen
-        row = run.accounted(account_rows(self._accounting([run.id]).out))
-        return seen._replace(by=named(row.by)) if row is not None and row.by else seen
+        row = run.accounted(self._accounting([run.id])[0])
+        return seen._replace(by=row.by) if row is not None else seen
 
     def _ask_accounting(self, runs: list[Run], now: float) -> None:
         """The end of jobs that are no longer in the queue; slurmdbd is asked, not the controller."""
         for run in runs:
             run.track.missed += 1
         due = [run for run in runs if run.track.missed >= _MISSES or run.track.batch_over]
-        reply = self._accounting([run.id for run in due]) if due else Reply("")
-        silent = is_silent(reply)
-        rows = list(account_rows(reply.out)) if reply.well else []
+        rows, silent = self._accounting([run.id for run in due]) if due else ([], "")
         for run in due:
             row = run.accounted(rows)
             if row is not None and row.state in FINAL:
-                run.take(row._replace(by=named(row.by), restarts=run.track.attempt))
+                run.take(row._replace(restarts=run.track.attempt))
                 run.close()
                 continue
             behind = silent or run.is_behind(rows)
@@ -321,8 +320,11 @@ class Keeper:
         if any(not run.closed for run in runs) and not silent:
             self._rhythm.want(now + 5.0)
 
-    def _accounting(self, ids: list[str]) -> Reply:
-        return self._slurm().ask(*account_question(ids))
+    def _accounting(self, ids: list[str]) -> tuple[list[Seen], str]:
+        """What accounting says of these jobs, and a sentence where it does not answer."""
+        reply = self._slurm().ask(*account_question(ids))
+        rows = account_rows(reply.out) if reply.well else ()
+        return [row._replace(by=named(row.by)) for row in rows], is_silent(reply)
 
     def _ask_for_places(self, now: float) -> None:
         """Where the jobs that wait stand among all that do, now and then."""

@@ -59,6 +59,21 @@ def test_a_job_that_the_controller_forgot_ends_as_accounting_says(user: Operator
     assert found["troubles"] == []
 
 
+def test_tasks_that_somebody_cancels_while_they_wait_are_cancelled_and_by_whom_is_told(
+    user: Operator, root: Operator
+) -> None:
+    command = ["sh", "-c", "[ $SLURM_ARRAY_TASK_ID = 0 ] || exec sleep 600; sleep 25"]
+    job = start(user, command, slurm={"array": "0-4%1"})
+    until(user, job, "running")
+    root.on("n3", f"scancel --state=PENDING {number(user, job)}")
+
+    found = until(user, job, "cancelled", "failed", "done")
+
+    told = {(task["state"], task["text"]) for task in found["slurm"]["tasks"] if task["number"]}
+    assert found["state"] == "cancelled", found["slurm"]
+    assert told == {("CANCELLED", "cancelled by root, not through Rankdeck")}
+
+
 def number_of(user: Operator, job: str) -> str:
     return user.on("n4", f"head -n 1 ~/.local/state/rankdeck/jobs/{job}/login/slurm.id").strip()
 

@@ -643,6 +643,31 @@ def test_a_task_that_slurm_forgot_is_told_by_accounting_or_by_what_it_left() -> 
     assert tasks.over
 
 
+def test_tasks_that_were_cancelled_while_they_waited_together_end_so_in_accounting() -> None:
+    tasks = Tasks(range(4))
+    tasks.take_rows([task("0", "RUNNING")])
+    for _ in range(2):
+        tasks.take_rows([task("0", "RUNNING")])
+
+    told = tasks.settle([task("[1-3%4]", "CANCELLED", by="root")], patient=False)
+
+    assert [(row["rank"], row["state"], row["text"]) for row in told] == [
+        (number, "CANCELLED", "cancelled by root, not through Rankdeck") for number in (1, 2, 3)
+    ]
+
+
+def test_who_cancelled_a_task_is_asked_once_and_not_of_those_that_rankdeck_cancelled() -> None:
+    tasks = Tasks(range(3))
+    tasks.cancelled("user", 0)
+    ended_ = [task("0", "CANCELLED"), task("1", "COMPLETED")]
+
+    assert not tasks.cancelled_by_others(ended_)
+    theirs = [*ended_, task("2", "CANCELLED")]
+    assert tasks.cancelled_by_others(theirs)
+    tasks.take_rows(theirs)
+    assert not tasks.cancelled_by_others(theirs)
+
+
 def test_what_an_earlier_keeper_wrote_of_tasks_is_not_told_again() -> None:
     events = [
         {"kind": "started", "rank": 0, "host": "n1", "attempt": 1},
