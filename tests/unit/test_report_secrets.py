@@ -129,6 +129,33 @@ def test_what_a_file_of_the_job_assigns_is_masked_in_the_output_too() -> None:
     assert b"blue7horse" not in text
 
 
+KEY = "".join(f"{chr(65 + n) * 60}\n" for n in range(5))
+
+
+@pytest.mark.parametrize("cut", [0, 3, 70, 240])
+def test_an_end_that_begins_inside_a_secret_keeps_nothing_of_it(cut: int, tmp_path: Path) -> None:
+    _, _, (chunk, *_) = planted("harmless", "unrelated")
+    key = f"-----BEGIN RSA PRIVATE KEY-----\n{KEY}-----END RSA PRIVATE KEY-----\nafter\n"
+    data = key[32 + cut :].encode()
+    logs = Logs(tmp_path)
+    logs.take(replace(chunk, offset=32 + cut, data=data[:20]))
+    logs.take(replace(chunk, offset=52 + cut, data=data[20:]))
+    (file,) = logs.mask(Secrets([]))
+
+    assert file.read_bytes() == b"after\n"
+
+
+def test_an_end_that_begins_in_ordinary_output_loses_the_line_that_it_begins_in(
+    tmp_path: Path,
+) -> None:
+    _, _, (chunk, *_) = planted("harmless", "unrelated")
+    logs = Logs(tmp_path)
+    logs.take(replace(chunk, offset=7, data=b"f a line\n17\ndone\nstep 3\nAAAA\n"))
+    (file,) = logs.mask(Secrets([]))
+
+    assert file.read_bytes() == b"17\ndone\nstep 3\nAAAA\n"
+
+
 @pytest.mark.parametrize(
     "line",
     [

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import platform
+import re
 import tarfile
 import tempfile
 import time
@@ -117,11 +118,16 @@ class Logs:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._ends: set[str] = set()
+        """Names of the files that are the end of what was written, and not all of it."""
 
     def take(self, item: Followed) -> None:
         if isinstance(item, Chunk):
             who = f"launcher.{item.node}" if item.rank == LAUNCHER else f"rank.{item.rank}"
-            with (self.folder / f"{who}.{item.stream}").open("ab") as file:
+            path = self.folder / f"{who}.{item.stream}"
+            if item.offset and not path.exists():
+                self._ends.add(path.name)
+            with path.open("ab") as file:
                 file.write(item.data)
 
     def lines(self, name: str, most: int) -> list[bytes]:
@@ -140,9 +146,27 @@ class Logs:
         for path in sorted(self.folder.iterdir()):
             clean = path.with_suffix(path.suffix + ".clean")
             with path.open("rb") as raw, clean.open("wb") as file:
-                file.writelines(map(secrets.in_bytes, _pieces(raw)))
+                lines = _whole(raw) if path.name in self._ends else raw
+                file.writelines(map(secrets.in_bytes, _pieces(lines)))
             clean.replace(path)
         return sorted(self.folder.iterdir())
+
+
+_OF_A_KEY = re.compile(rb"[A-Za-z0-9+/=]{1,80}\s*\Z")
+
+
+def _whole(lines: Iterator[bytes]) -> Iterator[bytes]:
+    """The lines of an end without what may be the rest of a secret: of a line, or of a private key."""
+    next(lines, b"")
+    held: list[bytes] = []
+    for line in lines:
+        held.append(line)
+        if KEY_ENDS.search(line):
+            held.clear()
+        if not _OF_A_KEY.match(line):
+            break
+    yield from held
+    yield from lines
 
 
 def _pieces(lines: Iterable[bytes]) -> Iterator[bytes]:
