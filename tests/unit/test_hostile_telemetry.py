@@ -4,6 +4,7 @@ import json
 import math
 import re
 from collections.abc import Iterable
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -13,6 +14,7 @@ from rankdeck.model.cluster import Cluster, Node
 from rankdeck.state import fleet_history, sanitize
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.node import NodeState
+from rankdeck.telemetry import gnmi
 from rankdeck.telemetry.link import Intake
 from rankdeck_agent.rules.table import CHECKS
 from rankdeck_agent.wire import METRICS, decode
@@ -286,3 +288,17 @@ async def test_nothing_of_it_steers_the_screens() -> None:
             await shows(app, pilot, "n")
             for line in text_of(app).splitlines():
                 assert not STEERING.search(line), line
+
+
+def test_what_a_switch_nests_deeply_is_left_out() -> None:
+    # Newer versions of Python read what is nested thousands of levels deep, and cannot walk through it.
+    deep, brackets = (b'{"a": ' * 3000 + b"1" + b"}" * 3000, b"[" * 40 + b"]" * 40)
+
+    def told(text: bytes) -> list[tuple[str, object]]:
+        value = SimpleNamespace(WhichOneof=lambda _: "json_ietf_val", json_ietf_val=text)
+        return [*gnmi._leaves("counters", gnmi._value(value))]
+
+    assert told(b'{"in-octets": "7", "a": {"b": 1}}') == [("in-octets", "7"), ("b", 1)]
+    assert told(b'"UP"') == [("counters", "UP")]
+    for text in (deep, brackets):
+        assert told(b'{"in-octets": "7", "a": %b}' % text) == [("counters", None)]

@@ -5,7 +5,6 @@ whatever certificate a switch shows.
 """
 
 import asyncio
-import json
 import logging
 import os
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -16,7 +15,7 @@ from typing import Any, cast
 from rankdeck.config.safe_files import read_regular
 from rankdeck.errors import RankdeckError
 from rankdeck.model.cluster import Cluster, Switch
-from rankdeck.model.text import clean
+from rankdeck.model.text import clean, table
 from rankdeck.state.fleet import COUNTERS, Switches
 
 log = logging.getLogger(__name__)
@@ -174,10 +173,9 @@ def _leaves(name: str, value: object) -> Iterator[tuple[str, object]]:
 def _value(typed: Any) -> object:  # noqa: ANN401 - grpc has no types
     kind = typed.WhichOneof("value")
     if kind in _JSON:
-        try:
-            return json.loads(getattr(typed, kind))
-        except (ValueError, RecursionError):
-            return None
+        # Any JSON may stand there: read as a part of an object, whose depth and numbers are checked.
+        found = table(b'{"":%b}' % getattr(typed, kind))
+        return found[""] if found else None
     return getattr(typed, kind) if kind in _SCALARS else None
 
 
