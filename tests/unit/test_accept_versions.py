@@ -167,6 +167,54 @@ def test_a_decimal_comma_is_not_measured() -> None:
     assert "LC_ALL=C" in flops.text
 
 
+def test_a_link_of_infiniband_has_smaller_headers_than_ethernet() -> None:
+    text = recorded("write-bw").replace(
+        "[B]\n Link type       : Ethernet", "[B]\n Link type       : IB"
+    )
+    text = text.replace("Mtu             : 1024", "Mtu             : 4096").replace(
+        "23.14 ", "197.22 "
+    )
+
+    assert "Link type       : IB" in text
+    (one,) = read("ib_write_bw", text, Known(link_gbps=200))
+    assert (one.grade, "99.3 % of the 198.7 that a 200 Gb/s link" in one.text) == ("good", True)
+    assert "MTU 9000" not in read("ib_write_bw", text.replace("4096", "2048"))[0].text
+
+
+def test_an_output_of_another_program_of_perftest_is_refused() -> None:
+    for recipe in ("ib_read_bw", "ib_send_bw"):
+        (one,) = read(recipe, recorded("write-bw"))
+        assert (one.status, one.value) == (Status.REFUSED, None)
+        assert "the output of ib_write_bw" in one.text
+
+
+def test_data_that_perftest_finds_wrong_is_a_failure() -> None:
+    wrong = "VALIDATION: FAILED - 3 error(s), first at QP 0\n"
+
+    assert read("ib_write_bw", recorded("write-bw") + wrong)[0].status is FAILED
+
+
+@pytest.mark.parametrize(
+    ("file", "given", "right"),
+    [
+        ("imb-pingpong", "osu", "imb"),
+        ("osu-bw", "imb", "osu"),
+        ("write-bw", "nccl-tests", "ib_write_bw"),
+        ("nccl-2x1", "ib_write_bw", "nccl-tests"),
+        ("iperf3-tcp", "fio", "iperf3"),
+        ("fio-read", "iperf3", "fio"),
+        ("sysbench-cpu", "stream", "sysbench"),
+    ],
+)
+def test_an_output_given_to_the_wrong_recipe_names_the_right_one(
+    file: str, given: str, right: str
+) -> None:
+    (one,) = read(given, recorded(file))
+
+    assert (one.status, one.value) == (NOT_MEASURED, None)
+    assert f"`--read {right}` finds a result in it" in one.text
+
+
 # ---- iperf3
 
 BIDIR = """Connecting to host 10.0.0.2, port 5201

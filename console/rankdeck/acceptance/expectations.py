@@ -1,7 +1,7 @@
 """What a healthy result would be, from link rate, MTU, NVLink and published limits, as sentences.
 
 Efficiency of RoCE v2 over IPv4: MTU / (MTU + 82): preamble, FCS, gap and MAC 38, IP 20, UDP 8,
-BTH 12, ICRC 4; and a RETH of 16 once a message. Limits: Azure's `conf/*.conf` (azurehpc-health-checks),
+BTH 12, ICRC 4; and a RETH of 16 once a message. InfiniBand: MTU / (MTU + 26): LRH 8, BTH 12, ICRC 4, VCRC 2. Limits: Azure's `conf/*.conf` (azurehpc-health-checks),
 OCI's `multi_node_active_healthcheck.py` (oci-hpc).
 """
 
@@ -16,7 +16,8 @@ from rankdeck.model.text import size as bytes_text
 
 RATES = (1, 2.5, 5, 10, 25, 40, 50, 100, 200, 400, 800)
 """Rates of links, in Gb/s."""
-_OVERHEAD, _RETH = 82, 16
+_ROCE, _INFINIBAND, _RETH = 82, 26, 16
+"""Bytes of a packet, and of a message, that are no payload."""
 _JUMBO = 4096
 """RDMA MTU that Ethernet with MTU 9000 carries."""
 _FITS = 0.9
@@ -54,18 +55,20 @@ _FULL = 8
 _QPS = "look at the QPs per connection (NCCL_IB_QPS_PER_CONNECTION) and the HCA list (NCCL_IB_HCA)"
 
 
-def efficiency(mtu: int, message: int = 65536) -> float:
-    """Share of a RoCE link that is payload."""
+def efficiency(mtu: int, message: int = 65536, overhead: int = _ROCE) -> float:
+    """Share of a link that is payload."""
     packets = max(1, math.ceil(message / mtu))
-    return message / (message + packets * _OVERHEAD + _RETH)
+    return message / (message + packets * overhead + _RETH)
 
 
-def link_ceiling(value: float, known: Known, mtu: int, message: int) -> tuple[float, float] | None:
+def link_ceiling(
+    value: float, known: Known, mtu: int, message: int, overhead: int = _ROCE
+) -> tuple[float, float] | None:
     """(rate of the link, most that it carries), Gb/s; a rate that is not known is the one that fits.
 
     None where none fits: then nobody can say what the link should carry.
     """
-    share = efficiency(mtu, message)
+    share = efficiency(mtu, message, overhead)
     if known.link_gbps:
         return known.link_gbps, known.link_gbps * share
     rate = next((rate for rate in RATES if value <= rate * share * 1.005), None)
@@ -90,12 +93,14 @@ def rdma_write(reading: Reading, known: Known) -> Expected | None:
     if not mtu or reading.value is None:
         return None
     links = int(reading.facts.get("links", "1"))
-    found = link_ceiling(reading.value / links, known, mtu, reading.size or 65536)
+    infiniband = reading.facts.get("link") == "InfiniBand"
+    overhead = _INFINIBAND if infiniband else _ROCE
+    found = link_ceiling(reading.value / links, known, mtu, reading.size or 65536, overhead)
     if found is None:
         return None
     rate, most = found
     more = ""
-    if mtu < _JUMBO:
+    if mtu < _JUMBO and not infiniband:
         more = f"; MTU 9000 would give {links * rate * efficiency(_JUMBO):.1f}"
     return Expected(
         ceiling=links * most,

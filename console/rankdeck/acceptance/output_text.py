@@ -8,6 +8,7 @@ from io import StringIO
 from itertools import islice
 from typing import cast
 
+from rankdeck import plugins
 from rankdeck.acceptance.expectations import explained
 from rankdeck.acceptance.plain_text import bare, is_binary, parts_of, prefix_of, text_of
 from rankdeck.acceptance.recipe import Known, Reading, Recipe, Status, Where, not_measured
@@ -147,6 +148,8 @@ def tables(parent: object, key: str) -> list[Table]:
 
 LARGEST = 32 << 20
 """Bytes of an output that are read; NCCL_DEBUG=INFO of 1,000 ranks stays below."""
+_GLANCE = 1 << 20
+"""Characters in which another recipe is looked for."""
 MOST = 1000
 """Results of one output."""
 _ABSURD = 10.0
@@ -201,8 +204,26 @@ def read_output(
         packed = raw.startswith(_PACKED)
         return (not_measured("it is packed: unpack it first" if packed else "this is no text"),)
     readings = list(islice(_readings(recipe, text, alone=asked != NOBODY), MOST))
+    if asked == NOBODY and all(one.status is Status.NOT_MEASURED for _, one in readings):
+        other = _finder(recipe.name, text[:_GLANCE])
+        hint = f"; `--read {other}` finds a result in it" if other else ""
+        readings = [(who, replace(one, text=one.text + hint)) for who, one in readings]
     return tuple(
         _named(_checked(recipe, one, asked, known or Known()), who) for who, one in readings
+    )
+
+
+def _finder(name: str, text: str) -> str:
+    """The first other recipe that finds a result; "" if none does."""
+    others = (plugins.find("recipes", one)() for one in plugins.RECIPES if one != name)
+    return next(
+        (
+            other.name
+            for other in others
+            if re.search(other.traits.mark, text)
+            and any(one.status is Status.MEASURED for _, one in _readings(other, text, alone=False))
+        ),
+        "",
     )
 
 

@@ -19,6 +19,7 @@ from rankdeck.acceptance.recipe import (
     Where,
     failed,
     not_measured,
+    refused,
 )
 from rankdeck.model.job import Launch
 
@@ -39,7 +40,7 @@ _MEANS = {
     "13": ": the other end was not ready to receive",
 }
 """Status of a completion -> what it says."""
-_AFTER = (_STATUS, "Completion with error", "Failed to complete")
+_AFTER = (_STATUS, "Completion with error", "Failed to complete", "VALIDATION: FAILED")
 """What is said once traffic began: a strike."""
 _GONE = ("Couldn't read remote address", "Failed to exchange data")
 """The other end went away: a strike where a row says that traffic had begun."""
@@ -59,6 +60,18 @@ _MTU = re.compile(r"\bMtu\s*:\s*(\d{3,5})\[B\]")
 _SEPARATE = re.compile(r"^ ?Local results:", re.MULTILINE)
 """With `--report-both` the tables of each direction stand behind that of both."""
 _BOTH_WAYS = re.compile(r" Bidirectional .{0,40}BW Test")
+_HEADLINE = re.compile(
+    r"^ +(Send|RDMA_Write|RDMA_Read|Atomic)\S{0,9} (?:\w+ ){0,4}?(BW|Latency) .{0,40}Test *$",
+    re.MULTILINE,
+)
+_VERBS = {
+    "Send": "ib_send",
+    "RDMA_Write": "ib_write",
+    "RDMA_Read": "ib_read",
+    "Atomic": "ib_atomic",
+}
+_TESTS = {"BW": "_bw", "Latency": "_lat"}
+_INFINIBAND = re.compile(r"Link type\s*:\s*IB\b")
 _TWO_PORTS = re.compile(r"Dual-port\s*:\s*ON")
 
 
@@ -82,7 +95,7 @@ class _Perftest:
         )
 
     def read(self, text: str) -> tuple[Reading, ...]:
-        return (_read(text, self.traits.unit),)
+        return (_read(text, self.program, self.traits.unit),)
 
     def expect(self, reading: Reading, known: Known) -> Expected | None:
         return None if self.traits.lower_is_better else rdma_write(reading, known)
@@ -94,7 +107,13 @@ def _device(where: Where, node: str) -> tuple[str, ...]:
     return (*(("-d", device) if device else ()), *(("-i", port) if port else ()))
 
 
-def _read(text: str, unit: str) -> Reading:
+def _program(text: str) -> str:
+    """The program that its headline names; "" where there is none."""
+    found = _HEADLINE.search(text)
+    return _VERBS[found[1]] + _TESTS[found[2]] if found else ""
+
+
+def _read(text: str, program: str, unit: str) -> Reading:
     """The largest size of the table; what broke after traffic began wins over any row."""
     table = list(rows(_SEPARATE.split(text, maxsplit=1)[0], _LAYOUT))
     if line := first_line(text, _STATUS) or first_line(text, *_AFTER, *(_GONE if table else ())):
@@ -114,6 +133,8 @@ def _read(text: str, unit: str) -> Reading:
         return not_measured(f"it never began: `{line[:120]}`" if line else waits)
     if not _ended(text):
         return not_measured("no line behind the table: the run was cut off")
+    if (other := _program(text)) not in ("", program):
+        return refused(f"this is the output of {other}, not of {program}", unit=unit)
     return _of_row(text, table, unit)
 
 
@@ -127,7 +148,9 @@ def _of_row(text: str, table: list[Row], unit: str) -> Reading:
         size=whole(last.cell("#bytes")),
         unit=unit,
         ranks=2,
-        facts=({"mtu": mtu[1]} if mtu else {}) | ({"links": str(links)} if links > 1 else {}),
+        facts=({"mtu": mtu[1]} if mtu else {})
+        | ({"links": str(links)} if links > 1 else {})
+        | ({"link": "InfiniBand"} if _INFINIBAND.search(text) else {}),
     )
     value = _latency(last) if unit == "us" else _bandwidth(last)
     if value is None:
