@@ -24,6 +24,8 @@ class Lab:
     uplinks: Mapping[str, float] = field(default_factory=dict)
     """Leaf -> most that its pairs move across together, each direction."""
     leaves: Mapping[str, str] = field(default_factory=dict)
+    erratic: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    """Node -> (share of its runs that are slow, what they reach)."""
     broken: frozenset[str] = frozenset()
     """Nodes whose pairs fail."""
     noise: float = 0.01
@@ -36,7 +38,9 @@ class Lab:
         least = min(
             self.sends.get(sender, LINK), self.receives.get(receiver, LINK), table.get(pair, LINK)
         )
-        for node in pair:
+        for node in sorted(pair):
+            share, most = self.erratic.get(node, (0.0, LINK))
+            least = min(least, most) if share and chance.random() < share else least
             leaf = self.leaves.get(node)
             if leaf in self.uplinks and self.leaves.get(sender) != self.leaves.get(receiver):
                 crossing = sum(

@@ -89,8 +89,9 @@ def test_what_was_slow_with_most_and_is_full_when_measured_again_is_said() -> No
     found = judge([*slow, again], Context())
 
     assert found.verdicts == ()
+    assert not found.accepted  # its other pairs are still to be measured again
     assert found.notes == (
-        "n5 sent slowly with 6 of 7 partners and at full speed when measured again: "
+        "n5 was slow in 14 runs, with 7 of 7 partners, and not when measured again: "
         "a disturbance that has passed, or a fault that comes and goes",
     )
 

@@ -403,7 +403,7 @@ def test_a_pair_and_a_node_measured_again_enter_a_run_that_was_kept(site: Site, 
         # One full measurement clears a node; that it was slow is said all the same.
         assert pair.verdicts == ()
         assert pair.notes[0].startswith(
-            "n5 sent slowly with 6 of 7 partners and at full speed when"
+            "n5 was slow in 14 runs, with 7 of 7 partners, and not when measured again"
         )
         assert len(after.results) == len(pair.results) + 8
         measuring = {one.on for one in means.launched if not one.files.get("facts.py")}

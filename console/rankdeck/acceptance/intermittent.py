@@ -1,11 +1,13 @@
 """Paths that are full and not good: slow now and then, failing now and then, or losing packets. Pure."""
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from math import comb
 from statistics import mean, median, median_low
 
 from rankdeck.acceptance.measurement import (
+    DROPS,
     FAILS,
     Answer,
     Kind,
@@ -19,6 +21,7 @@ from rankdeck.acceptance.recipe import Status
 from rankdeck.acceptance.suspects import (
     Evidence,
     Facts,
+    Role,
     Side,
     again,
     far_slower,
@@ -27,6 +30,7 @@ from rankdeck.acceptance.suspects import (
     path_of,
     steady,
 )
+from rankdeck.model.acceptance import Stage
 
 _TWICE = 2
 
@@ -53,54 +57,166 @@ def _unsteady_paths(facts: Facts) -> list[Path]:
     ]
 
 
-def _unsteady_sides(facts: Facts, paths: Iterable[Path]) -> Mapping[Side, Evidence]:
-    """Ends to which two or more of these paths lead, and which dropped at least once with most of their partners."""
-    ways, full = set(paths), {path for path in facts.speeds if path not in facts.slow}
-    shaky = {path for path in full if drops(steady(facts.runs[path]))}
-    return find_suspects(ways, full - shaky).sides
-
-
-def unsteady(facts: Facts) -> tuple[Verdict, ...]:
-    """Nodes whose paths are unsteady, and each other such path for itself."""
-    paths = _unsteady_paths(facts)
-    nodes: defaultdict[str, set[Path]] = defaultdict(set)
-    for side, evidence in _unsteady_sides(facts, paths).items():
-        nodes[side[0].node] |= {path_of(side, other) for other in evidence.slow}
-    whole = set[Path]().union(*nodes.values())
-    return (
-        *(_shaky_node(facts, node, sorted(some)) for node, some in nodes.items()),
-        *(
-            _shaky(facts, path, name)
-            for path, name in facts.told_once(one for one in paths if one not in whole)
-        ),
-    )
-
-
 _UNSTEADY = "errors on the cable, throttling, or other traffic"
+_CHANCE = 0.01
+"""How often chance may give as many partners with a drop, before a node is measured again."""
+_FEWEST, _HALF = 3, 0.5
+"""Partners with a drop, and their share, from which on it is the node."""
+_AGAIN = 0.15
+"""Share of its runs with proven partners that must drop when it is measured again."""
 
 
-def _shaky_node(facts: Facts, node: str, paths: Sequence[Path]) -> Verdict:
-    """`n4 sends between 30 and 96, dropped with 5 of 5 partners`."""
-    sends = {path[0].node == node for path in paths}
-    does, kind = ("sends", Kind.SENDS) if sends == {True} else ("receives", Kind.RECEIVES)
-    if len(sends) > 1:
-        does, kind = "reaches", Kind.NODE
-    mine = [path for path in facts.runs if any(path[int(not way)].node == node for way in sends)]
-    met = {end.node for path in mine for end in path} - {node}
-    dropped = {end.node for path in mine if drops(steady(facts.runs[path])) for end in path} - {
-        node
+@dataclass(frozen=True, slots=True)
+class Erratic:
+    """Nodes that are slow now and then, with more partners than chance explains."""
+
+    verdicts: tuple[Verdict, ...] = ()
+    open: Mapping[Side, Evidence] = field(default_factory=dict[Side, Evidence])
+    """Not measured again with proven partners yet."""
+    notes: tuple[str, ...] = ()
+    nodes: frozenset[str] = frozenset()
+    """Named, or open: they explain what is slow or unsteady about their paths."""
+
+
+def erratic(facts: Facts, explained: Set[Path], blamed: Set[str]) -> Erratic:
+    """Nodes whose single runs drop with most of their partners, though most runs are full; not those `blamed` already.
+
+    `explained` are slow paths that something else is to blame for.
+    """
+    dropped = {
+        path: runs
+        for path, runs in _dropped(facts).items()
+        if path not in explained and blamed.isdisjoint(nodes_of(path))
     }
-    speeds = [
-        speed
-        for path in paths
-        for one in steady(facts.runs[path])
-        if (speed := one.speed) is not None
-    ]
+    verdicts: list[Verdict] = []
+    notes: list[str] = []
+    doubt: dict[Side, Evidence] = {}
+    for node in () if facts.few else _stand_out(dropped):
+        mine = {path: runs for path, runs in dropped.items() if node in nodes_of(path)}
+        told = _strikes_twice(node, mine, facts)
+        if told is None:
+            doubt |= _sides(node, mine)
+        elif told:
+            verdicts.append(_erratic_node(facts, node, mine))
+        else:
+            met, times = _partners(node, mine), sum(len(runs) for runs in mine.values())
+            notes.append(
+                f"{node} was slow in {times} runs, with {len(_partners(node, mine, dropping=True))} of {len(met)} partners, "
+                "and not when measured again: a disturbance that has passed, or a fault that comes and goes"
+            )
+    nodes = {one.subject for one in verdicts} | {end.node for end, _ in doubt}
+    return Erratic(tuple(verdicts), doubt, tuple(notes), frozenset(nodes))
+
+
+Dropped = Mapping[Path, Sequence[Measurement]]
+
+
+def _dropped(facts: Facts) -> Dropped:
+    """Each path with a value -> its runs that dropped, measured by what such paths reach; not those that stayed slow."""
+    return {
+        path: [
+            one
+            for one in steady(facts.runs[path])
+            if one.value is not None and one.value < DROPS * facts.population_of(path).median
+        ]
+        for path, speed in facts.speeds.items()
+        if speed and not (path in facts.slow and again(facts.runs[path]))
+    }
+
+
+def _stand_out(dropped: Dropped) -> Iterator[str]:
+    """The worst first, then without its pairs the next: one such node spoils a pair of each of its partners."""
+    pairs: defaultdict[frozenset[str], bool] = defaultdict(bool)
+    for path, runs in dropped.items():
+        pairs[frozenset(nodes_of(path))] |= any(one.stage is Stage.PAIRS for one in runs)
+    while True:
+        met = Counter(node for pair in pairs for node in pair)
+        bad = Counter(node for pair, drop in pairs.items() if drop for node in pair)
+        total, drops_of_all = len(pairs), sum(pairs.values())
+        chance = {
+            node: _tail(count, met[node], (drops_of_all - count + 1) / (total - met[node] + 2))
+            for node, count in bad.items()
+            if count >= max(_FEWEST, _HALF * met[node])
+        }
+        worst = min(chance, key=lambda node: chance[node], default="")
+        if not worst or chance[worst] > _CHANCE:
+            return
+        yield worst
+        for pair in [pair for pair in pairs if worst in pair]:
+            del pairs[pair]
+
+
+def _tail(count: int, of: int, share: float) -> float:
+    """How likely so many, or more, are where each has this chance."""
+    return sum(comb(of, n) * share**n * (1 - share) ** (of - n) for n in range(count, of + 1))
+
+
+def _strikes_twice(node: str, mine: Dropped, facts: Facts) -> bool | None:
+    """Whether it drops with each partner that it was measured again with; None where it was not."""
+    runs, drops_with = Counter[str](), Counter[str]()
+    for path, dropped in mine.items():
+        other = next(one for one in nodes_of(path) if one != node)
+        runs[other] += len(again(steady(facts.runs[path])))
+        drops_with[other] += len(again(dropped))
+    asked = [other for other, count in runs.items() if count]
+    if not asked:
+        return None
+    least = max(_TWICE * len(asked), _AGAIN * runs.total())
+    return all(drops_with[one] for one in asked) and drops_with.total() >= least
+
+
+def _partners(node: str, mine: Dropped, *, dropping: bool = False) -> set[str]:
+    return {
+        other
+        for path, runs in mine.items()
+        if runs or not dropping
+        for other in nodes_of(path)
+        if other != node
+    }
+
+
+def _sides(node: str, mine: Dropped) -> dict[Side, Evidence]:
+    """Both directions, with the partners with whom it dropped."""
+    found: dict[Side, Evidence] = {}
+    for place, role in enumerate(Role):
+        ends = {path[place]: None for path in mine if path[place].node == node}
+        for end in ends:
+            others = {
+                path[1 - place]: bool(runs) for path, runs in mine.items() if path[place] == end
+            }
+            slow = frozenset(other for other, drop in others.items() if drop)
+            found[end, role] = Evidence(slow, frozenset(others) - slow)
+    return found
+
+
+def _erratic_node(facts: Facts, node: str, mine: Dropped) -> Verdict:
+    """`n4 sends between 30 and 96, slow in 9 of 28 runs with 5 of 5 partners`."""
+    out = {path: runs for path, runs in mine.items() if path[0].node == node}
+    ways = {Kind.SENDS: out, Kind.RECEIVES: {path: mine[path] for path in mine if path not in out}}
+    times = {kind: sum(len(runs) for runs in way.values()) for kind, way in ways.items()}
+    kind = next(
+        (kind for kind, count in times.items() if count >= _ONE_WAY * sum(times.values())),
+        Kind.NODE,
+    )
+    way = ways.get(kind, mine)
+    values = [one.value for path in way for one in facts.runs[path] if one.value is not None]
     text = (
-        f"{node} {does} between {facts.shown(min(speeds))} and {facts.shown(max(speeds))}, "
-        f"now and then with {len(dropped)} of {len(met)} partners: {_UNSTEADY}{facts.note(node)}"
+        f"{node} {_DOES.get(kind, 'reaches')} between {facts.shown(min(values))} and {facts.shown(max(values))}, now and then slow with "
+        f"{len(_partners(node, way, dropping=True))} of {len(_partners(node, way))} partners, in {times.get(kind, sum(times.values()))} of "
+        f"{len(values)} runs: {_UNSTEADY}{facts.note(node)}"
     )
     return Verdict(kind=kind, subject=node, answer=Answer.UNSTEADY, sentence=text, nodes=(node,))
+
+
+_DOES = {Kind.SENDS: "sends", Kind.RECEIVES: "receives"}
+_ONE_WAY = 0.9
+"""Share of the drops that must be of one direction."""
+
+
+def unsteady(facts: Facts, nodes: Set[str]) -> Iterator[Verdict]:
+    """Single paths that are unsteady, but those of `nodes`, which are to blame for theirs."""
+    paths = (path for path in _unsteady_paths(facts) if nodes.isdisjoint(nodes_of(path)))
+    return (_shaky(facts, path, name) for path, name in facts.told_once(paths))
 
 
 def _shaky(facts: Facts, path: Path, subject: str) -> Verdict:

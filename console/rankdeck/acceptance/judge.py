@@ -6,10 +6,10 @@ ends are good elsewhere: so node, direction and path are told apart.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from rankdeck.acceptance.intermittent import broken, flaws, losing, unsteady
+from rankdeck.acceptance.intermittent import broken, erratic, flaws, losing, unsteady
 from rankdeck.acceptance.leaves import (
     LeafFault,
     Leaves,
@@ -108,10 +108,11 @@ def judge(done: Iterable[Measurement], context: Context) -> Judgement:
         return Judgement(verdicts=verdicts, open=Suspects(), nodes=_answers(facts, verdicts), populations={})  # fmt: skip
     leaf_verdicts, left = _leaves(facts)
     rail_verdicts, left = _rails(facts, left)
-    full = frozenset(facts.speeds) - facts.slow
-    suspects = find_suspects(left, full)
+    suspects = find_suspects(left, facts.full)
     ends, open_sides, cleared = _ends(facts, suspects)
-    pairs, open_paths = _pairs(facts, suspects.paths)
+    shaky = erratic(facts, facts.slow - left, _blamed(ends, open_sides))
+    single = [one for one in (*suspects.paths, *cleared) if shaky.nodes.isdisjoint(nodes_of(one))]
+    pairs, open_paths = _pairs(facts, single)
     now_and_then = broken(facts, ends)
     slow = (
         *_configuration(facts),
@@ -121,22 +122,30 @@ def judge(done: Iterable[Measurement], context: Context) -> Judgement:
         *ends,
         *pairs,
         *now_and_then.verdicts,
-        *unsteady(facts),
+        *shaky.verdicts,
+        *unsteady(facts, shaky.nodes),
     )
     lossy, some_lost = losing(facts, {node for one in slow for node in one.nodes})
     verdicts = (*slow, *lossy)
     return Judgement(
         verdicts=verdicts,
         open=Suspects(
-            open_sides, (*open_paths, *now_and_then.open, *dropping(facts)), suspects.proven
+            {**open_sides, **shaky.open},
+            (*open_paths, *now_and_then.open, *dropping(facts, shaky.nodes)),
+            suspects.proven,
         ),
         nodes=_answers(facts, verdicts),
         populations=facts.populations,
-        leaves=context.leaves or find_leaves(facts.slow, full),
-        notes=(*_cleared(cleared), *now_and_then.notes, *some_lost, *_notes(facts)),
+        leaves=context.leaves or find_leaves(facts.slow, facts.full),
+        notes=(
+            *shaky.notes,
+            *now_and_then.notes,
+            *some_lost,
+            *_notes(facts),
+        ),
         flaws=flaws(facts),
         hardware=context.hardware,
-        narrow=_crossing_slower(facts) and any(not one.answer.accepted for one in leaf_verdicts),
+        narrow=bool(facts.held) and any(not one.answer.accepted for one in leaf_verdicts),
     )
 
 
@@ -145,26 +154,18 @@ def judge(done: Iterable[Measurement], context: Context) -> Judgement:
 
 def _leaves(facts: Facts) -> tuple[tuple[Verdict, ...], frozenset[Path]]:
     """Verdicts about leaves, and the slow paths that they do not explain."""
-    leaves, slow = facts.context.leaves, facts.slow
+    leaves, speeds = facts.context.leaves, facts.speeds
     if not leaves:
-        leaves = find_leaves(slow, frozenset(facts.speeds) - slow)
-    elif _crossing_slower(facts):
-        # All uplinks alike: the crossing pairs are slow against those inside, not against each other.
-        limit = facts.populations["inside"].limit
-        slow |= {
-            path for path, speed in facts.speeds.items() if crosses(path, leaves) and speed < limit
-        }
-    faults = leaf_faults(facts.speeds, slow, leaves, facts.done) if leaves else ()
+        leaves = find_leaves(facts.slow, facts.full)
+        # Who is of no leaf is slow itself: no leaf explains that.
+        speeds = {path: speeds[path] for path in speeds if all(end.node in leaves for end in path)}
+    # All uplinks alike: the crossing pairs are slow against those inside, not against each other.
+    faults = leaf_faults(speeds, facts.slow | facts.held, leaves, facts.done) if leaves else ()
     explained = frozenset(path for fault in faults for path in fault.paths)
     members: defaultdict[str, list[str]] = defaultdict(list)
     for node, name in leaves.items():
         members[name].append(node)
     return tuple(_leaf_verdict(facts, fault, members) for fault in faults), facts.slow - explained
-
-
-def _crossing_slower(facts: Facts) -> bool:
-    inside, across = facts.populations.get("inside"), facts.populations.get("crossing")
-    return inside is not None and across is not None and across.median < inside.limit
 
 
 def _leaf_verdict(facts: Facts, fault: LeafFault, members: Mapping[str, Sequence[str]]) -> Verdict:
@@ -228,33 +229,28 @@ def _uplink_means(facts: Facts, fault: LeafFault) -> tuple[str, Kind, Answer]:
 Sides = Mapping[Side, Evidence]
 
 
-def _ends(facts: Facts, suspects: Suspects) -> tuple[tuple[Verdict, ...], Sides, Sides]:
-    """Verdicts about nodes, sides that must be confirmed first, and those that were full when measured again."""
+def _ends(facts: Facts, suspects: Suspects) -> tuple[tuple[Verdict, ...], Sides, list[Path]]:
+    """Verdicts about nodes, sides that must be confirmed first, and the slow paths of those that were full when measured again."""
     runs = confirmations(facts.done)
     sure: dict[Side, Evidence] = {}
     doubt: dict[Side, Evidence] = {}
-    cleared: dict[Side, Evidence] = {}
+    cleared: list[Path] = []
     for side, evidence in suspects.sides.items():
         limit = min(
             (facts.population_of(path_of(side, other)).limit for other in evidence.slow),
             default=0.0,
         )
         answer = confirmed(side, evidence, suspects.proven, runs.get(side, ()), limit)
-        if answer is None and suspects.proven:
-            doubt[side] = evidence
+        if answer is False:
+            cleared += [path_of(side, other) for other in evidence.slow]
         else:
-            (cleared if answer is False else sure)[side] = evidence
+            (sure if answer or not suspects.proven else doubt)[side] = evidence
     return _named(facts, sure), doubt, cleared
 
 
-def _cleared(sides: Sides) -> Iterator[str]:
-    """What is not blamed any more, and may come back."""
-    for (end, role), evidence in sides.items():
-        does = "sent" if role is Role.SENDS else "received"
-        yield (
-            f"{end.node} {does} slowly with {len(evidence.slow)} of {evidence.total} partners and at full speed when "
-            "measured again: a disturbance that has passed, or a fault that comes and goes"
-        )
+def _blamed(ends: Iterable[Verdict], doubt: Sides) -> set[str]:
+    """Nodes that are slow with most of their partners, for sure or not yet."""
+    return {node for one in ends for node in one.nodes} | {end.node for end, _ in doubt}
 
 
 def _named(facts: Facts, sure: Sides) -> tuple[Verdict, ...]:
@@ -468,7 +464,7 @@ def _judge_few(facts: Facts) -> Judgement:
         *_failing(facts),
         *slow,
         *broken(facts, ()).verdicts,
-        *unsteady(facts),
+        *unsteady(facts, set()),
     )
     return Judgement(
         verdicts=verdicts, open=Suspects(paths=once), nodes=_answers(facts, verdicts), populations=facts.populations,

@@ -28,7 +28,8 @@ _FEWEST = 2
 def find_leaves(slow: Iterable[Path], full: Iterable[Path]) -> Leaves:
     """Leaves as the slow pairs show them: nodes that have full speed with the same others.
 
-    Empty where the pairs show none: not nearly all pairs measured, no slow one, or a group of a single node.
+    A node that has it with nobody is slow itself, and of no leaf. Empty where the pairs show none: not
+    nearly all pairs measured, no slow one, or a group of a single node.
     """
     fine = {(sender.node, receiver.node) for sender, receiver in full}
     bad = {(sender.node, receiver.node) for sender, receiver in slow}
@@ -45,7 +46,7 @@ def find_leaves(slow: Iterable[Path], full: Iterable[Path]) -> Leaves:
             near[sender].add(receiver)
             near[receiver].add(sender)
     groups: list[list[str]] = []
-    for name in names:
+    for name in (name for name in names if len(near[name]) > 1):
         home = next((group for group in groups if _alike(near[group[0]], near[name])), None)
         if home is None:
             groups.append([name])

@@ -178,14 +178,14 @@ def by_gap(speeds: Mapping[Path, float], ratio: float = _STANDS_OUT) -> Iterator
             yield frozenset(ordered[:place])
 
 
-_DROPS = 0.7
+DROPS = 0.7
 """A repeat below this share of the best one is a drop."""
 
 
 def drops(runs: Sequence[Measurement]) -> int:
     """Repeats of one path that dropped."""
     best = best_of(runs) or 0.0
-    return sum(1 for one in runs if (speed := one.speed) is not None and speed < _DROPS * best)
+    return sum(1 for one in runs if (speed := one.speed) is not None and speed < DROPS * best)
 
 
 def by_path(measurements: Iterable[Measurement]) -> Mapping[Path, Sequence[Measurement]]:

@@ -12,9 +12,9 @@ from itertools import islice, product
 
 from rankdeck.acceptance.judge import Judgement, judge
 from rankdeck.acceptance.leaves import Leaves, crosses
-from rankdeck.acceptance.measurement import End, Measurement
+from rankdeck.acceptance.measurement import End, Kind, Measurement
 from rankdeck.acceptance.recipe import Expected
-from rankdeck.acceptance.suspects import Context, Role
+from rankdeck.acceptance.suspects import Context, Role, nodes_of
 from rankdeck.model.acceptance import Stage
 
 Pair = tuple[str, str]
@@ -27,6 +27,8 @@ PROVEN = 2
 CAREFULLY = 3
 """Times as many repeats as usual where something is confirmed."""
 OTHER_PORT = 1
+PASSES = 3
+"""Times that suspects are looked for: who is cleared leaves pairs to be measured again, and those that are slow again another port."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +151,11 @@ class Schedule:
         self.done: list[Measurement] = []
         self._seen: set[tuple[Stage, int, int, Run]] = set()
         self._rounds: list[Round] = []
-        self._stages = iter(options.stages)
+        self._stages = (
+            stage
+            for stage in options.stages
+            for _ in range(PASSES if stage is Stage.CONFIRM else 1)
+        )
         self._next = 0
         self._after_pairs: Judgement | None = None
 
@@ -166,11 +172,11 @@ class Schedule:
         """What the medians should reach, as far as it is known by now."""
         self.context = replace(self.context, expected=expected)
 
-    def judgement(self, before: Stage | None = None) -> Judgement:
-        """What the measurements say; of the stages before one of them alone, so that a resumed run plans as the first did."""
-        stages = list(Stage)
-        last = stages.index(before) if before else len(stages)
-        return judge((one for one in self.done if stages.index(one.stage) < last), self.context)
+    def judgement(self, before: int | None = None) -> Judgement:
+        """What the measurements say; of the rounds before one of them alone, so that a resumed run plans as the first did."""
+        return judge(
+            (one for one in self.done if before is None or one.round < before), self.context
+        )
 
     def next_round(self) -> Round | None:
         """What of the next round is missing; None once all is measured. Later stages are planned from the results."""
@@ -191,14 +197,14 @@ class Schedule:
         return replace(one, runs=tuple(runs))
 
     def _planned(self, stage: Stage) -> list[Round]:
+        first = len(self._rounds)
         plan = {
             Stage.PAIRS: lambda: [(pairs, 0) for pairs in pair_rounds(self.options)],
-            Stage.CONFIRM: self._confirmations,
-            Stage.INSIDE: lambda: self._leaf(stage),
-            Stage.CROSSING: lambda: self._leaf(stage),
-            Stage.ALONE: lambda: self._leaf(stage),
+            Stage.CONFIRM: lambda: self._confirmations(first),
+            Stage.INSIDE: lambda: self._leaf(stage, first),
+            Stage.CROSSING: lambda: self._leaf(stage, first),
+            Stage.ALONE: lambda: self._leaf(stage, first),
         }[stage]
-        first = len(self._rounds)
         return [
             Round(
                 number=first + place,
@@ -216,34 +222,32 @@ class Schedule:
         rails = self.options.rails
         return tuple(run for pair in pairs for run in ways(pair, repeats, rails))
 
-    def _confirmations(self) -> list[tuple[tuple[Pair, ...], int]]:
+    def _confirmations(self, first: int) -> list[tuple[tuple[Pair, ...], int]]:
+        """Each suspect with two proven partners and each suspect pair again; a pair that was no better then on another port.
+
+        Then on the first port once more: a disturbance that has passed is not blamed on that port's path.
+        """
+        judged = self.judgement(first)
+        before = [one for one in self.done if one.round < first]
+        met = {frozenset((one.sender, one.receiver)) for one in before if one.stage is Stage.PAIRS}
+        tried = {frozenset((one.sender, one.receiver)) for one in before if one.port}
+        suspects = dict.fromkeys(side[0].node for side in judged.open.sides)
+        partners = _proven(judged, self.options.nodes, suspects)
+        again = _pairs_of(map(nodes_of, judged.open.paths))
+        once = _disjoint([*again, *_with_partners(suspects, partners, met)])
+        slow = (one.ends for one in judged.verdicts if one.kind is Kind.PAIR)
+        twice = _disjoint(pair for pair in _pairs_of(slow) if frozenset(pair) not in tried)
+        rounds = ((once, 0), (twice, OTHER_PORT), (twice, 0))
         return [
             (part, port)
-            for pairs, port in self._confirmation()
+            for some, port in rounds
+            for pairs in some
             for part in thinned(pairs, self.options)
         ]
 
-    def _confirmation(self) -> list[tuple[tuple[Pair, ...], int]]:
-        """Each suspect with two proven partners, each suspect pair again, then on another port.
-
-        Last on the first port once more: a disturbance that has passed is not blamed on that port's path.
-        """
-        judged = self.judgement(Stage.CONFIRM)
-        suspects = dict.fromkeys(side[0].node for side in judged.open.sides)
-        partners = _proven(judged, self.options.nodes, suspects)
-        met = {
-            frozenset((one.sender, one.receiver)) for one in self.done if one.stage is Stage.PAIRS
-        }
-        again = tuple(dict.fromkeys(frozenset((a.node, b.node)) for a, b in judged.open.paths))
-        pairs: list[Pair] = [(min(pair), max(pair)) for pair in again]
-        first = _disjoint([*pairs, *_with_partners(suspects, partners, met)])
-        alone = _disjoint(pairs)
-        rounds = ((first, 0), (alone, OTHER_PORT), (alone, 0))
-        return [(one, port) for part, port in rounds for one in part]
-
-    def _leaf(self, stage: Stage) -> list[tuple[tuple[Pair, ...], int]]:
+    def _leaf(self, stage: Stage, first: int) -> list[tuple[tuple[Pair, ...], int]]:
         """Rounds that tell an uplink from its nodes; none where leaves are not known, or nothing is slow."""
-        judged = self._after_pairs = self._after_pairs or self.judgement(Stage.INSIDE)
+        judged = self._after_pairs = self._after_pairs or self.judgement(first)
         leaves = self.options.leaves or judged.leaves
         bad = {node for verdict in judged.verdicts for node in verdict.nodes}
         groups = grouped(
@@ -276,6 +280,11 @@ def one_way(pair: Pair, repeats: int, rails: int) -> Iterator[Run]:
     first, last = pair
     for number, rail in product(range(repeats), range(rails)):
         yield first, last, number, rail
+
+
+def _pairs_of(paths: Iterable[tuple[str, ...]]) -> Iterable[Pair]:
+    """Each pair of nodes once, whatever the direction."""
+    return dict.fromkeys((min(ends), max(ends)) for ends in paths)
 
 
 def _proven(judged: Judgement, nodes: Sequence[str], suspects: Iterable[str]) -> list[str]:

@@ -63,6 +63,13 @@ class Facts:
     slow: frozenset[Path]
     few: bool
     """Fewer than four nodes."""
+    held: frozenset[Path] = frozenset()
+    """Crossing paths that are like the others, but slower than those inside leaves: they prove nothing about their ends."""
+
+    @property
+    def full(self) -> frozenset[Path]:
+        """Those that prove both of their ends."""
+        return frozenset(self.speeds) - self.slow - self.held
 
     def population_of(self, path: Path) -> Population:
         """What it is compared with; where nothing of its kind worked, what else did."""
@@ -129,7 +136,20 @@ def facts_of(done: tuple[Measurement, ...], context: Context) -> Facts:
         for path, speed in speeds.items()
         if not speed or speed < facts.population_of(path).limit
     )
-    return replace(facts, slow=slow)
+    return replace(facts, slow=slow, held=frozenset(_held(facts)) - slow)
+
+
+def _held(facts: Facts) -> Iterator[Path]:
+    """Crossing paths slower than those inside leaves, where crossing paths as a whole are."""
+    leaves, hardware = facts.context.leaves, facts.context.hardware
+    for path, speed in facts.speeds.items():
+        if not crosses(path, leaves):
+            continue
+        kind = kind_of(path, leaves, hardware)
+        across = facts.populations.get(kind)
+        inside = facts.populations.get(kind.replace("crossing", "inside", 1))
+        if inside and across and speed < inside.limit and across.median < inside.limit:
+            yield path
 
 
 def _population(speeds: Mapping[Path, float], tolerance: float) -> Population | None:
@@ -305,12 +325,15 @@ def steady(runs: Iterable[Measurement]) -> tuple[Measurement, ...]:
     return tuple(one for one in runs if one.status is not Status.FAILED)
 
 
-def dropping(facts: Facts) -> tuple[Path, ...]:
-    """Paths that dropped twice and were not measured again: once is somebody else's traffic."""
+def dropping(facts: Facts, nodes: Set[str] = frozenset()) -> tuple[Path, ...]:
+    """Paths that dropped twice and were not measured again, but those of `nodes`: once is somebody else's traffic."""
     return tuple(
         path
         for path, runs in facts.runs.items()
-        if path not in facts.slow and not again(runs) and drops(steady(runs)) >= _TWICE
+        if path not in facts.slow
+        and not again(runs)
+        and drops(steady(runs)) >= _TWICE
+        and nodes.isdisjoint(nodes_of(path))
     )
 
 
