@@ -23,5 +23,7 @@ DRAIN_PREFIX = "rankdeck: "
 """How the reasons begin that Slurm has from us for nodes that are out of service."""
 REFUSED = "refused: "
 """How what a cancel could not end begins where nothing was done: this user may not."""
+NO_FOLDER = "has no run folder"
+"""What an agent says of a job that it does not know: it was never started there, or its folder was removed."""
 LAUNCHER = -1
 """The rank number under which the launcher's own output travels."""

@@ -15,6 +15,7 @@ from rankdeck_agent.names import AGENT_TOKEN as AGENT_TOKEN
 from rankdeck_agent.names import DRAIN_PREFIX as DRAIN_PREFIX
 from rankdeck_agent.names import JOB_VARIABLE as JOB_VARIABLE
 from rankdeck_agent.names import LAUNCHER as LAUNCHER
+from rankdeck_agent.names import NO_FOLDER as NO_FOLDER
 from rankdeck_agent.names import NODE_VARIABLE as NODE_VARIABLE
 from rankdeck_agent.names import REFUSED as REFUSED
 from rankdeck_agent.names import RUN_TOKEN as RUN_TOKEN

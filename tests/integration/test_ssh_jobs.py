@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import shutil
 import signal
 import sys
 import time
@@ -10,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from benchmarks.fault_plants import processes
 from tests.support.jobs import console
 from tests.support.polling import until
 
@@ -175,6 +177,44 @@ async def test_a_node_that_says_nothing_is_lost_though_its_connection_stands(tmp
 
         assert c.state(job) is State.DONE
         assert [t for t in c.jobs.job(job).troubles if "does not answer" in t] == []
+
+
+async def test_a_job_whose_run_folder_is_gone_for_a_while_is_named_and_goes_on(tmp_path):
+    async with console(tmp_path) as c:
+        job = await c.launch("for i in $(seq 100); do echo line $i; sleep 0.1; done")
+        follow = c.backend.follow
+        c.backend.follow = lambda *asked: _impatient(follow(*asked))
+        (folder,) = tmp_path.glob(f"**/jobs/{job}/n2")
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(c.follow(job))
+            await until(lambda: {r.state for r in c.jobs.job(job).ranks} == {State.RUNNING})
+            c.watch(job, range(4))
+            folder.rename(folder.with_name("away"))
+            await until(lambda: c.jobs.job(job).ranks[2].state is State.LOST)
+            said = c.jobs.job(job).first_failure
+            folder.with_name("away").rename(folder)
+
+        assert "is gone" in c.events("n2", "lost")[0].fields["text"]
+        assert said is not None
+        assert "removed, or its file system is not mounted" in said.explained[0].means
+        assert c.state(job) is State.DONE
+        assert c.jobs.job(job).troubles == ()
+        assert c.texts(job, 2) == [f"line {i}" for i in range(1, 101)]
+
+
+async def test_cancel_ends_what_runs_on_without_a_run_folder(tmp_path):
+    async with console(tmp_path) as c:
+        job = await c.launch("sleep 300")
+        (folder,) = tmp_path.glob(f"**/jobs/{job}/n2")
+        await until(lambda: (folder / "events").read_text().count('"started"') == 2)
+        shutil.rmtree(folder)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(c.follow(job))
+            report = await c.backend.cancel(c.jobs.job(job).plan, 0.5)
+
+        assert (report.left, dict(report.unverified)) == ((), {})
+        assert [*processes(job)] == []
+        assert c.state(job) is State.CANCELLED
 
 
 def _impatient(follower):

@@ -484,8 +484,8 @@ def test_a_job_that_could_not_be_started_is_failed_and_says_why():
 def test_a_job_that_no_node_knows_was_never_started():
     feed = Feed()
 
-    feed.made("n1", "closed", unstarted="job t-1 has not been started on node n1")
-    feed.made("n2", "closed", unstarted="job t-1 has not been started on node n2")
+    feed.made("n1", "closed", unstarted="job t-1 has no run folder on node n1")
+    feed.made("n2", "closed", unstarted="job t-1 has no run folder on node n2")
 
     assert feed.job.state is State.FAILED
     assert feed.job.troubles == ("it was never started: none of its nodes knows it",)
@@ -497,7 +497,7 @@ def test_a_job_whose_nodes_forgot_it_after_it_ran_is_not_called_unstarted():
     feed.tell("n1", "ready")
 
     for node in ("n1", "n2"):
-        feed.made(node, "closed", unstarted=f"has not been started on node {node}")
+        feed.made(node, "closed", unstarted=f"has no run folder on node {node}")
 
     assert not any("never started" in text for text in feed.job.troubles)
 
@@ -505,8 +505,8 @@ def test_a_job_whose_nodes_forgot_it_after_it_ran_is_not_called_unstarted():
 def test_a_node_cannot_say_by_itself_that_a_job_was_never_started():
     feed = Feed()
 
-    feed.tell("n1", "closed", unstarted="has not been started")
-    feed.tell("n2", "closed", unstarted="has not been started")
+    feed.tell("n1", "closed", unstarted="has no run folder")
+    feed.tell("n2", "closed", unstarted="has no run folder")
 
     assert not feed.job.troubles
 

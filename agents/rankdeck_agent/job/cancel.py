@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Callable, Optional
 
@@ -154,6 +154,13 @@ class _Search:
             each(found)
             time.sleep(_POLL)
 
+    def answer(
+        self, left: dict[int, Process], kept: Sequence[dict[str, Any]] = ()
+    ) -> dict[str, Any]:
+        """What the console is told: the processes and other things that are left."""
+        named = [processes.named(row) for row in left.values()]
+        return {"left": [*named, *kept], "ended": len(self.seen) - len(left)}
+
 
 def cancel(folder: RunFolder, grace: float, by: str = ASKERS[0], tasks: str = "") -> dict[str, Any]:
     """End every process of the job on this node; `left` names what would not end.
@@ -169,27 +176,31 @@ def cancel(folder: RunFolder, grace: float, by: str = ASKERS[0], tasks: str = ""
     search = _Search(folder, supervisor_pid(folder))
     if search.supervisor:
         tell(folder / "control", f"cancel {grace} {by}")
-    launchers, ranks = _recorded(folder)
-    found = search.look()
-    processes.send(found, _to_ask(found, launchers, ranks), signal.SIGTERM)
-    found = search.wait(grace + _keeper_slack(folder), lambda _: None)
-    if found:
-        _force(search, launchers, ranks)
-    left = (
-        search.wait(_PROOF, lambda rows: processes.send(rows, rows, signal.SIGKILL))
-        if found
-        else {}
-    )
+    left = _end(search, *_recorded(folder), grace + _keeper_slack(folder))
     kept = [
         *remove_containers(folder),
         *_end_slurm_job(folder),
         *_end_kubernetes_job(folder, grace),
     ]
     _let_close(search, bool(left))
-    return {
-        "left": [*(processes.named(row) for row in left.values()), *kept],
-        "ended": len(search.seen) - len(left),
-    }
+    return search.answer(left, kept)
+
+
+def cancel_without_folder(folder: RunFolder, grace: float) -> dict[str, Any]:
+    """The same of a job without a run folder here: what runs of it is found by its marks."""
+    search = _Search(folder, 0)
+    left = _end(search, set(), set(), grace)
+    return {**search.answer(left), "there": False}
+
+
+def _end(search: _Search, launchers: set[int], ranks: set[int], grace: float) -> dict[int, Process]:
+    """SIGTERM, the grace, SIGKILL; then what would not end."""
+    found = search.look()
+    processes.send(found, _to_ask(found, launchers, ranks), signal.SIGTERM)
+    if not search.wait(grace, lambda _: None):
+        return {}
+    _force(search, launchers, ranks)
+    return search.wait(_PROOF, lambda rows: processes.send(rows, rows, signal.SIGKILL))
 
 
 def _let_begin(folder: RunFolder) -> None:

@@ -16,7 +16,7 @@ from typing import Any, Callable, Optional
 
 from rankdeck_agent.files import keep_private, readable
 from rankdeck_agent.job import processes
-from rankdeck_agent.job.cancel import ASKERS, cancel
+from rankdeck_agent.job.cancel import ASKERS, cancel, cancel_without_folder
 from rankdeck_agent.job.daemons import good_id
 from rankdeck_agent.job.folder import (
     FolderError,
@@ -27,6 +27,7 @@ from rankdeck_agent.job.folder import (
     is_closed,
     is_slurm,
     post_mortem,
+    run_folder,
     table,
 )
 from rankdeck_agent.job.inspect import inspect
@@ -263,16 +264,21 @@ def remove(folder: RunFolder) -> dict[str, Any]:
 def listing(*, plans: bool) -> None:
     """One line of JSON for every job known here; with what was planned of those that run, if asked."""
     for folder in all_folders():
-        row: dict[str, Any] = {
-            "job": folder.job,
-            "node": folder.node,
-            "closed": is_closed(folder / "events"),
-            "created": round((folder / "plan.json").stat().st_mtime, 3),
-        }
-        if plans and not row["closed"]:
-            row["alive"] = bool(supervisor_pid(folder))
-            row["plan"] = _planned(folder)
-        print(json.dumps(row))
+        with contextlib.suppress(FileNotFoundError):  # it is being removed, or a part of it was
+            print(json.dumps(_listed(folder, plans=plans)))
+
+
+def _listed(folder: RunFolder, *, plans: bool) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "job": folder.job,
+        "node": folder.node,
+        "closed": is_closed(folder / "events"),
+        "created": round((folder / "plan.json").stat().st_mtime, 3),
+    }
+    if plans and not row["closed"]:
+        row["alive"] = bool(supervisor_pid(folder))
+        row["plan"] = _planned(folder)
+    return row
 
 
 def _planned(folder: RunFolder) -> Optional[dict[str, Any]]:
@@ -352,6 +358,13 @@ def _port(_: argparse.Namespace) -> int:
     return 0
 
 
+def _cancel(asked: argparse.Namespace) -> dict[str, Any]:
+    folder, grace = run_folder(asked.job, asked.node), max(0.0, asked.grace)
+    if not (folder / "events").is_file():
+        return cancel_without_folder(folder, grace)
+    return cancel(folder, grace, asked.by, asked.tasks)
+
+
 def _inspect(folder: RunFolder) -> dict[str, Any]:
     if is_slurm(folder):
         from rankdeck_agent.slurm.inside import inspect as inspect_inside
@@ -370,9 +383,7 @@ _VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
     "run": lambda asked: run_each() if asked.each else run(),
     "list": _list,
     "port": _port,
-    "cancel": lambda asked: _say(
-        cancel(existing(asked.job, asked.node), max(0.0, asked.grace), asked.by, asked.tasks)
-    ),
+    "cancel": lambda asked: _say(_cancel(asked)),
     "attempts": lambda asked: _say(_attempts(existing(asked.job, asked.node))),
     "inspect": lambda asked: _say(_inspect(existing(asked.job, asked.node))),
     "spawn": lambda asked: _say(spawn(existing(asked.job, asked.node))),

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Optional, cast
 
-from rankdeck_agent.names import LAUNCHER, RUN_TOKEN
+from rankdeck_agent.names import LAUNCHER, NO_FOLDER, RUN_TOKEN
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}\Z")
 STREAMS = ("out", "err")
@@ -83,10 +83,10 @@ def run_folder(job: str, node: str) -> RunFolder:
 
 
 def existing(job: str, node: str) -> RunFolder:
-    """The same, raising FolderError where the job was never started here."""
+    """The same, raising FolderError where there is none."""
     folder = run_folder(job, node)
     if not (folder / "events").is_file():
-        raise FolderError(f"job {job} has not been started on node {node}")
+        raise FolderError(f"job {job} {NO_FOLDER} on node {node}: never started there, or removed")
     return folder
 
 

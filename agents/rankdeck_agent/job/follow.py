@@ -17,10 +17,11 @@ from rankdeck_agent.job.folder import (
     all_events,
     existing,
     is_slurm,
+    run_folder,
     table,
 )
 from rankdeck_agent.job.logs import Input, LogReader, TailReader, data_frame, line, send, size_of
-from rankdeck_agent.job.processes import PLACE, LookReader
+from rankdeck_agent.job.processes import PLACE, LookReader, belonging
 from rankdeck_agent.job.supervisor_state import (
     close_for,
     goes_on,
@@ -325,13 +326,22 @@ def _follow(words: list[str]) -> int:
     after = rest[1] if len(rest) == 2 and rest[0] == _AFTER else "-1"
     if len(rest) not in (0, 2) or not after.lstrip("-").isdigit():
         raise FolderError("usage: job follow JOB NODE [--after SEQ]")
-    return follow(existing(job, node), int(after))
+    return follow(_folder(job, node), int(after))
 
 
 def _browse(words: list[str]) -> int:
     if len(words) != 2:
         raise FolderError("usage: job browse JOB NODE")
-    return browse(existing(*words))
+    return browse(_folder(*words))
+
+
+def _folder(job: str, node: str) -> RunFolder:
+    """Its run folder; raises FolderError, which says so where the job runs on without one."""
+    folder = run_folder(job, node)
+    if not (folder / "events").is_file() and belonging(job, node, 0):
+        why = "removed, or its file system is not mounted"
+        raise FolderError(f"job {job} runs on, but {folder.path} is gone ({why})")
+    return existing(job, node)
 
 
 _VERBS: dict[str, Callable[[list[str]], int]] = {"follow": _follow, "browse": _browse}

@@ -17,7 +17,7 @@ from rankdeck.remote.shell import Channel
 from rankdeck.state.launch_lock import is_launched
 from rankdeck.state.lines import ReadPositionsOf
 from rankdeck_agent.rules.mpi_daemon import daemon_of, daemons_of
-from rankdeck_agent.wire import NodePlan
+from rankdeck_agent.wire import NO_FOLDER, NodePlan
 
 _SPARE = 16
 """Requests of one node that are answered, in addition to two for each node of the job."""
@@ -79,7 +79,6 @@ says waits behind those of one that floods."""
 SPAWN_LIMIT = 30.0
 LEFTOVER = 3.0
 """Seconds that nodes without a launcher get to end by themselves after it has ended."""
-NOT_THERE = "has not been started"
 BELIEVE_AFTER = 3.0
 """Seconds for which a node must say that it does not know a job before that is believed."""
 _MOST_REREADS = 3
@@ -178,6 +177,8 @@ class SshFollower:
         """Nodes that have told something since we connected."""
         self._nonsense: set[str] = set()
         """Nodes whose last stream was of no use: a few frames do not make the next one better."""
+        self._why: dict[str, str] = {}
+        """Why the last channel of a node ended, until it tells something again."""
         self._heard_at: dict[str, float] = {}
         """When each node last sent anything, in seconds of the monotonic clock."""
         self._silence = Silence()
@@ -289,7 +290,7 @@ class SshFollower:
         """Follow one node until it closes, however often the link breaks."""
         heard, failures, again = time.monotonic(), 0, 0
         while again < _MOST_REREADS:
-            why = await self._look_once(stream)
+            why = self._why[stream.node] = await self._look_once(stream)
             await self._handed_on(stream.node)
             if stream.closed:
                 # What nobody had asked for in time is still on the node's disk.
@@ -329,7 +330,8 @@ class SshFollower:
         if not stream.closed and node not in self._lost | self._awaited:
             seconds = self._silence.of_node(node)
             if seconds >= max(self._lost_after, SHORTEST_SILENCE):
-                self._lose(stream, f"nothing has come from it for {seconds:.0f} s")
+                silent = f"nothing has come from it for {seconds:.0f} s"
+                self._lose(stream, self._why.get(node, silent))
         seconds = self._silence.of_channel(node)
         if node in self._channels and seconds >= SILENT_AFTER:
             stream.broken = f"the agent has said nothing for {seconds:.0f} s"
@@ -353,7 +355,7 @@ class SshFollower:
         if stream.broken:
             return stream.broken
         why = channel.complaint or f"the agent ended with exit code {code}"
-        if code != 0 and not stream.closed and NOT_THERE in why:
+        if code != 0 and not stream.closed and NO_FOLDER in why:
             self._not_there(stream, why)
         return why
 
@@ -389,6 +391,7 @@ class SshFollower:
         if node in self._linked or (node in self._nonsense and not stream.caught_up):
             return
         self._linked.add(node)
+        self._why.pop(node, None)
         self._nonsense.discard(node)
         self._lost.discard(node)
         clock = stream.clock

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, cast
 from weakref import WeakSet
 
 from rankdeck.backends.base import Tell, say_nothing
-from rankdeck.backends.follow import NOT_THERE, SshFollower
+from rankdeck.backends.follow import SshFollower
 from rankdeck.backends.plans import plan_job, with_port
 from rankdeck.errors import AgentError, LaunchError, NodeError, UnreachableError
 from rankdeck.model.cluster import Capabilities, Cluster, capabilities
@@ -20,7 +20,7 @@ from rankdeck.remote.shell import ProgramResult, on_each
 from rankdeck.rules.find_jobs import Found, found_jobs
 from rankdeck.rules.inspect import Inspection, Look, conclude, look_of
 from rankdeck.state.lines import ReadPositionsOf
-from rankdeck_agent.wire import NodePlan
+from rankdeck_agent.wire import NO_FOLDER, NodePlan
 
 START_LIMIT = 30.0
 CANCEL_SLACK = 10.0
@@ -111,8 +111,8 @@ class SshBackend:
 
     async def cancel(self, plan: Plan, grace: float, *, by: str = "user") -> CancelReport:
         """SIGTERM, wait, SIGKILL, then look on every node for what is left."""
-        names = [node.node for node in plan.nodes]
-        answers = await on_each(names, lambda name: self._cancel_node(plan.job, name, grace, by))
+        plans = {node.node: node for node in plan.nodes}
+        answers = await on_each(plans, lambda name: self._cancel_node(plans[name], grace, by))
         left: list[RemainingProcess] = []
         unverified: dict[str, str] = {}
         for name, answer in answers.items():
@@ -125,15 +125,18 @@ class SshBackend:
             follower.give_up_lost()
         return CancelReport(plan.job, state, tuple(left), unverified)
 
-    async def _cancel_node(
-        self, job: str, node: str, grace: float, by: str
-    ) -> list[RemainingProcess]:
+    async def _cancel_node(self, plan: NodePlan, grace: float, by: str) -> list[RemainingProcess]:
         """Cancel on one node; tried again while the link is down, until its time is over."""
-        command = ("job", "cancel", job, node, "--grace", f"{grace:g}", "--by", by)
+        node = plan.node
+        command = ("job", "cancel", plan.job, node, "--grace", f"{grace:g}", "--by", by)
         deadline = time.monotonic() + grace + CANCEL_SLACK
         while True:
             try:
                 answer = await self._agents.call(node, command, limit=grace + CANCEL_LIMIT)
+                if plan.elsewhere and answer.row.get("there") is False:
+                    raise AgentError(
+                        node, f"the job {NO_FOLDER} there: whether it runs is not known"
+                    )
                 return left_there(node, answer)
             except UnreachableError:
                 if time.monotonic() + _RETRY >= deadline:
@@ -149,11 +152,9 @@ def _port(answer: ProgramResult) -> int:
 
 
 def left_there(node: str, answer: ProgramResult) -> list[RemainingProcess]:
-    """What the node says is left; a job that never began there left nothing."""
+    """What the node says is left."""
     rows = answer.row.get("left")
     if not isinstance(rows, list):
-        if NOT_THERE in answer.complaint:
-            return []
         raise AgentError(node, f"cancel gave no answer: {answer.complaint}")
     found = cast("list[object]", rows)
     return [

@@ -268,6 +268,7 @@ _BOXES = (
 )  # fmt: skip
 
 _NODE = (
+    Message(r"runs on, but .* is gone \(removed", HOST, "what the job kept on that node was removed, or its file system is not mounted; its processes may still run", "`rankdeck cancel` ends what runs there; without the folder its output is lost"),
     Message(r"No space left on device|ENOSPC\b", HOST, "a disk is full on that node", "free space there; /dev/shm counts too (`--ipc=host` or a larger shm for containers)"),
     Message(r"Disk quota exceeded|EDQUOT\b", HOST, "the user's quota on that disk is used up", "`quota -s`; delete old checkpoints or write elsewhere"),
     Message(r"Stale (?:NFS )?file handle|ESTALE\b", HOST, "stale file handle: the file server restarted, or the file was replaced", "mount it again on that node"),

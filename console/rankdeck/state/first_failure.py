@@ -105,7 +105,7 @@ def _failed_job(record: JobRecord) -> FailedJob:
         ends=tuple(_rank_end(record, rank) for rank in record.ranks.values()),
         launchers=tuple(record.launchers.values()),
         lost=tuple(
-            End(what="node", node=n.name, at=n.gone, slack=LOST_SLACK)
+            End(what="node", node=n.name, at=n.gone, slack=LOST_SLACK, lines=(n.why,))
             for n in lost
             if n.gone is not None and not record.is_stopped(n.gone, n)
         ),
@@ -215,7 +215,7 @@ def _lines(record: JobRecord, end: End) -> tuple[str, ...]:
 def _explained(record: JobRecord, verdict: Cause) -> tuple[Explained, ...]:
     end = verdict.end
     if end.what == "node":
-        return (_LOST,)
+        return explain(end.lines) or (_LOST,)
     if verdict.role is Role.WELL:
         return (_LEFT,)
     killed = tuple(line for line in end.kernel if "memory" in line.lower())

@@ -454,7 +454,7 @@ def _lost(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
         return  # whoever asks it once more learns nothing new, least of all that it went away only now
     heard = event.fields.get("heard")
     known = isinstance(heard, float) and 0 < heard <= event.at
-    node.lost = True
+    node.lost, node.why = True, _text(event.fields, "text")
     if node.gone is None:
         node.gone = heard if known else event.at
     _troubled(record, node, event)

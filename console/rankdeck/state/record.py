@@ -48,6 +48,8 @@ class NodeRecord:
     lost: bool = False
     gone: float | None = None
     """When it was last heard before it stopped answering."""
+    why: str = ""
+    """Why it does not answer, as its follower says."""
     addresses: tuple[str, ...] = ()
     cancelled_at: float | None = None
     uncertainty: float = 0.005

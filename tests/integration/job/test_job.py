@@ -281,7 +281,9 @@ def test_following_ends_with_its_stdin_and_the_job_goes_on(node, job):
 def test_a_job_that_is_not_here_is_one_sentence(node):
     status, _, err = node.job("follow", "none", "n1")
     assert status == 1
-    assert err == b"rankdeck: job none has not been started on node n1\n"
+    assert (
+        err == b"rankdeck: job none has no run folder on node n1: never started there, or removed\n"
+    )
 
 
 def test_a_supervisor_that_was_killed_is_told_once_and_cancel_still_cleans(node, job):
@@ -344,6 +346,33 @@ def test_cancel_ends_a_rank_that(node, job, script):
     assert said["left"] == []
     assert said["ended"] >= 2
     assert [e["kind"] for e in node.events(job)][-1] == "closed"
+
+
+def test_cancel_ends_a_job_whose_run_folder_was_removed(node, job):
+    node.run(job, [0], [_rank(STUBBORN)])
+    until(lambda: b"up" in node.log(job, 0))
+    (rank,) = (event["pid"] for event in node.events(job, "started"))
+    shutil.rmtree(node.folder(job))
+
+    _, _, told = node.job("follow", job, node.name)
+    said = node.cancel(job, 0.3)
+
+    assert b"runs on, but" in told
+    assert (said["left"], said["there"]) == ([], False)
+    assert _state(rank) in ("", "Z")
+    assert b"has no run folder" in node.job("follow", job, node.name)[2]
+
+
+def test_a_job_whose_plan_was_removed_hides_no_other_job(node, job):
+    for one in (f"{job}-a", f"{job}-b"):
+        node.run(one, [0], [_rank("exit 0")])
+        node.closed(one)
+    (node.folder(f"{job}-a") / "plan.json").unlink()
+
+    status, out, err = node.job("list", "--plans")
+
+    assert (status, err) == (0, b"")
+    assert [json.loads(line)["job"] for line in out.splitlines()] == [f"{job}-b"]
 
 
 def test_cancel_lets_a_rank_that_heeds_term_end_by_itself(node, job):
