@@ -1,5 +1,6 @@
 """The logs of ranks: written from terminal, FIFO or pipe with a time index, and read."""
 
+import contextlib
 import errno
 import fcntl
 import json
@@ -26,6 +27,21 @@ class DiskFullError(Exception):
     """The bytes are kept in the stream; read no more until `retry` says so."""
 
 
+def _appending(path: Path) -> int:
+    return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+
+
+def _where_it_was(path: Path, fd: int) -> int:
+    """The same descriptor if that file still has this path; else one of a new file there."""
+    with contextlib.suppress(FileNotFoundError):
+        if os.path.samestat(path.stat(), os.fstat(fd)):
+            return fd
+    fresh = _appending(path)
+    os.dup2(fresh, fd, inheritable=False)
+    os.close(fresh)
+    return fd
+
+
 class Stream:
     """Copies one descriptor to one log file, byte for byte."""
 
@@ -35,12 +51,12 @@ class Stream:
         self._held = held
         """The writing end, kept open so that ranks may come and go."""
         self._terminal = terminal
-        self._log = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-        self._index = os.open(
-            log.with_name(log.name + ".idx"),
-            os.O_WRONLY | os.O_APPEND | os.O_CREAT,
-            0o600,
-        )
+        self.name = f"{log.parent.name}/{log.name}"
+        self._paths = log, log.with_name(log.name + ".idx")
+        self._log, self._index = map(_appending, self._paths)
+        self._end = os.fstat(self._log).st_size
+        self.gone = 0
+        """Bytes that somebody took out of the log, and nobody was told of."""
         self._stamped = 0.0
         self._torn = False
         self._waiting = b""
@@ -82,14 +98,33 @@ class Stream:
     def _write(self, data: bytes) -> None:
         view = memoryview(data)
         try:
+            self._keep_length()
             while view:
-                view = view[os.write(self._log, view) :]
+                written = os.write(self._log, view)
+                self._end += written
+                view = view[written:]
         except OSError as error:
             if error.errno not in FULL:
                 raise
             self._waiting = bytes(view)
             self.refusal = error.strerror or ""
             raise DiskFullError from error
+
+    def look(self) -> None:
+        """Go on in a new file where the log was moved or removed; its space is given back."""
+        try:
+            self._log, self._index = map(_where_it_was, self._paths, (self._log, self._index))
+            self._keep_length()
+        except OSError:
+            return  # the folder is gone, or the disk is full: the next write says so
+
+    def _keep_length(self) -> None:
+        """Put a hole, which takes no space, where bytes were taken out: readers count from the beginning."""
+        size = os.fstat(self._log).st_size
+        if size < self._end:
+            os.ftruncate(self._log, self._end)
+            self.gone += self._end - size
+        self._end = max(size, self._end)
 
     def _stamp(self) -> None:
         now = time.time()
@@ -313,6 +348,7 @@ class LogReader:
         if limit <= 0 or not self.waiting:
             return
         with self._log.open("rb") as file:
+            self.offset = behind_hole(file.fileno(), self.offset)
             file.seek(self.offset)
             while limit > 0:
                 stamp, until = self._index.at(self.offset)
@@ -325,6 +361,17 @@ class LogReader:
                 self.offset += len(piece.data)
                 limit -= len(piece.data)
                 yield piece
+
+
+def behind_hole(fd: int, offset: int) -> int:
+    """Where there are bytes again: at `offset`, or behind the hole of what was taken out there."""
+    try:
+        begin = os.lseek(fd, offset, os.SEEK_DATA)
+    except OSError:
+        return offset
+    # A hole ends with a block of the disk: the rest of it was filled with zeros.
+    block = os.pread(fd, CHUNK, begin) if begin > offset else b""
+    return begin + len(block) - len(block.lstrip(b"\0"))
 
 
 class TailReader:

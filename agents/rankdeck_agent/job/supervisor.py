@@ -40,6 +40,7 @@ _MOST_TOLD = 200
 _TAKEN_UP = (
     "what kept the job here was gone (it was killed, or this machine was restarted); it goes on"
 )
+_TAKEN_OUT = "{:,} bytes are gone (the log was emptied, moved or removed); what follows is kept"
 _KEEPER_KILLED = "the keeper of the job was killed; another one goes on"
 _MOST_RESTARTS = 20
 _LATE = 5.0
@@ -183,11 +184,20 @@ class Supervisor:
         if now - self._retried >= _RETRY:
             self._retried = now
             self._space.retry()
+            self._look_at_logs()
             self._start_again()
             self._find_lost_ranks()
             self._activity.look(self._table.running(), now)
             self._hear_from_elsewhere(now)
             mark_agent_used()
+
+    def _look_at_logs(self) -> None:
+        """Say what somebody took out of the logs meanwhile."""
+        for stream in self._all_streams():
+            stream.look()
+            if stream.gone:
+                self._journal.add("trouble", text=f"{stream.name}: {_TAKEN_OUT.format(stream.gone)}")
+                stream.gone = 0
 
     def _obey(self) -> None:
         verbs: dict[str, Callable[[list[str]], None]] = {
