@@ -154,6 +154,14 @@ class _Search:
             each(found)
             time.sleep(_POLL)
 
+    def kill(self, rows: dict[int, Process]) -> None:
+        """SIGKILL to these and to their process groups, but to no group of a container's program."""
+        processes.send(rows, rows, signal.SIGKILL)
+        others = {row.pgid for row in self.seen.values() if row.name in _CONTAINER_PROGRAMS}
+        supervisor = processes.process(self.supervisor)
+        keep = {os.getpgrp(), supervisor.pgid if supervisor else 0, *others}
+        processes.kill_groups(rows.values(), keep)
+
     def answer(
         self, left: dict[int, Process], kept: Sequence[dict[str, Any]] = ()
     ) -> dict[str, Any]:
@@ -197,10 +205,11 @@ def _end(search: _Search, launchers: set[int], ranks: set[int], grace: float) ->
     """SIGTERM, the grace, SIGKILL; then what would not end."""
     found = search.look()
     processes.send(found, _to_ask(found, launchers, ranks), signal.SIGTERM)
-    if not search.wait(grace, lambda _: None):
+    found = search.wait(grace, lambda _: None)
+    if not found and not processes.populated(search.folder):
         return {}
     _force(search, launchers, ranks)
-    return search.wait(_PROOF, lambda rows: processes.send(rows, rows, signal.SIGKILL))
+    return search.wait(_PROOF, search.kill)
 
 
 def _let_begin(folder: RunFolder) -> None:
@@ -245,7 +254,8 @@ def _force(search: _Search, launchers: set[int], ranks: set[int]) -> None:
     for group in (set(rows) - launchers - daemons, daemons - launchers):
         processes.send(rows, group, signal.SIGKILL)
     processes.send(rows, launchers & set(rows), signal.SIGKILL)
-    search.wait(_CARE, _kill_programs)
+    search.kill(rows)
+    search.wait(_CARE, lambda rows: search.kill(_without_container_programs(rows)))
     processes.kill(search.folder)
 
 
@@ -256,10 +266,6 @@ def _let_record(rows: dict[int, Process], ranks: set[int]) -> None:
     while shims and time.monotonic() < deadline:
         time.sleep(_POLL)
         shims = {pid for pid in shims if processes.is_alive(pid, rows[pid].start)}
-
-
-def _kill_programs(rows: dict[int, Process]) -> None:
-    processes.send(rows, _without_container_programs(rows), signal.SIGKILL)
 
 
 def _without_container_programs(rows: dict[int, Process]) -> dict[int, Process]:

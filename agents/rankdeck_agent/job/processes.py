@@ -1,5 +1,6 @@
 """The processes of a job on this machine: found in /proc, held in a cgroup, and what they are doing."""
 
+import contextlib
 import errno
 import json
 import os
@@ -62,8 +63,8 @@ def process(pid: int) -> Optional[Process]:
 
 
 def everything() -> dict[int, Process]:
-    """All processes that are not zombies."""
-    pids = (int(path.name) for path in _PROC.iterdir() if path.name.isdigit())
+    """All processes that are not zombies; the newest are read first, for they may be gone soonest."""
+    pids = sorted((int(path.name) for path in _PROC.iterdir() if path.name.isdigit()), reverse=True)
     rows = (process(pid) for pid in pids)
     return {row.pid: row for row in rows if row is not None and not row.gone}
 
@@ -192,6 +193,13 @@ def send(rows: Mapping[int, Process], pids: Iterable[int], number: int) -> None:
             continue  # the look afterwards tells which of the two it was
 
 
+def kill_groups(rows: Iterable[Process], keep: Iterable[int]) -> None:
+    """SIGKILL to their process groups at once, but to none of `keep`: some fork faster than they are found."""
+    for group in {row.pgid for row in rows} - {0, 1, *keep}:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(group, signal.SIGKILL)
+
+
 _UNKILLABLE = " (state D: waits for a driver or a file system and cannot be killed; the node may need a reboot)"
 
 
@@ -272,6 +280,15 @@ def kill(folder: RunFolder) -> None:
         (group / "cgroup.kill").write_text("1")
     except OSError:
         return
+
+
+def populated(folder: RunFolder) -> bool:
+    """Whether anything runs in the job's cgroup, be it gone before it can be looked at."""
+    try:
+        group = Path((folder / "cgroup").read_text())
+        return "populated 1" in (group / "cgroup.events").read_text()
+    except OSError:
+        return False
 
 
 def remove(folder: RunFolder) -> None:

@@ -196,7 +196,9 @@ class Supervisor:
         for stream in self._all_streams():
             stream.look()
             if stream.gone:
-                self._journal.add("trouble", text=f"{stream.name}: {_TAKEN_OUT.format(stream.gone)}")
+                self._journal.add(
+                    "trouble", text=f"{stream.name}: {_TAKEN_OUT.format(stream.gone)}"
+                )
                 stream.gone = 0
 
     def _obey(self) -> None:

@@ -16,6 +16,7 @@ from tests.integration.job.conftest import REPOSITORY, Node, mpi_daemon, until
 from tests.support.lab import processes
 
 from rankdeck_agent.job.follow import NodeFollower
+from rankdeck_agent.job.logs import LogReader
 from rankdeck_agent.job.starting import make, unlink_links
 from rankdeck_agent.wire import NodePlan
 
@@ -348,6 +349,39 @@ def test_cancel_ends_a_rank_that(node, job, script):
     assert [e["kind"] for e in node.events(job)][-1] == "closed"
 
 
+CHAIN = """
+import os, signal, sys, time
+for number in (signal.SIGTERM, signal.SIGHUP):
+    signal.signal(number, signal.SIG_IGN)
+if os.fork():
+    time.sleep(1000)
+while True:
+    if os.fork():
+        os._exit(0)
+    open(sys.argv[1], "w").close()
+    time.sleep(float(sys.argv[2]))
+"""
+"""A process that has another pid all the time: whoever looks for it finds one that is gone."""
+
+
+@pytest.mark.parametrize("grouped", [True, False], ids=["with a cgroup", "without"])
+@pytest.mark.parametrize("pause", ["0", "0.005"])
+def test_cancel_ends_what_forks_faster_than_it_is_found(node, job, pause, grouped, tmp_path):
+    mark = tmp_path / "mark"
+    argv = [sys.executable, "-c", CHAIN, str(mark), pause]
+    node.run(job, [0], [{"name": "rank 0", "argv": argv, "rank": 0}])
+    until(mark.exists)
+    if not grouped:
+        (node.folder(job) / "cgroup").unlink(missing_ok=True)
+
+    said = node.cancel(job, 0.3)
+    last = mark.stat().st_mtime_ns
+
+    assert said["left"] == []
+    time.sleep(0.5)
+    assert mark.stat().st_mtime_ns == last
+
+
 def test_cancel_ends_a_job_whose_run_folder_was_removed(node, job):
     node.run(job, [0], [_rank(STUBBORN)])
     until(lambda: b"up" in node.log(job, 0))
@@ -361,6 +395,43 @@ def test_cancel_ends_a_job_whose_run_folder_was_removed(node, job):
     assert (said["left"], said["there"]) == ([], False)
     assert _state(rank) in ("", "Z")
     assert b"has no run folder" in node.job("follow", job, node.name)[2]
+
+
+def _empty(log):
+    log.write_bytes(b"")
+
+
+def _remove(log):
+    log.unlink()
+    log.with_name("out.idx").unlink()
+
+
+def _move(log):
+    log.rename(log.with_name("out.old"))
+
+
+@pytest.mark.parametrize("harm", [_empty, _remove, _move])
+def test_what_is_written_after_a_log_was_emptied_is_kept_where_it_belongs(node, job, harm):
+    count = "i=0; while [ $i -lt 2000 ]; do i=$((i+1)); echo line $i; done"
+    more = node.state.parent / "more"
+    node.run(job, [0], [_rank(f"{count}; until [ -e {more} ]; do sleep 0.1; done; {count}")])
+    whole = b"".join(b"line %d\n" % i for i in range(1, 2001))
+    log = node.folder(job) / "rank.0" / "out"
+    until(lambda: log.read_bytes() == whole)
+
+    harm(log)
+    until(lambda: log.exists() and log.stat().st_size == len(whole))
+    more.touch()
+    node.closed(job)
+
+    assert log.stat().st_size == 2 * len(whole)
+    assert log.read_bytes()[len(whole) :] == whole
+    assert log.stat().st_blocks * 512 < 2 * len(whole)
+    said = [event["text"] for event in node.events(job, "trouble")]
+    assert said == [f"rank.0/out: {len(whole):,} bytes are gone (the log was emptied, moved or removed); what follows is kept"]  # fmt: skip
+    sent = b"".join(piece.data for piece in LogReader(log, 0).read(1 << 20))
+    assert sent == whole
+    assert LogReader(log, len(whole)).waiting == len(whole)
 
 
 def test_a_job_whose_plan_was_removed_hides_no_other_job(node, job):
