@@ -229,7 +229,7 @@ class Session:
         def told(failed: str) -> None:
             self.jobs.note(plan.job, failed)
             self._keep(self.jobs.job(plan.job))
-            tell(f"{failed} · what has begun is ended again …")
+            tell(f"{failed} · ending what was started …")
 
         why = "its launch was interrupted"
         try:

@@ -105,7 +105,7 @@ async def test_a_node_that_fails_at_a_launch_is_named_before_the_others_are_ende
             with pytest.raises(LaunchError) as refused:
                 await session.launch(SLEEPS, tell)
 
-    assert told == [f"{refused.value} · what has begun is ended again …"]
+    assert told == [f"{refused.value} · ending what was started …"]
     assert known == [(str(refused.value),)]
     (job,) = written(found.cluster)
     assert job.troubles == (str(refused.value),)

@@ -105,7 +105,7 @@ async def test_the_plan_is_compared_with_the_last_run(stage: Stage) -> None:
         await shows(app, pilot, "no earlier run of this name")
         stage.start("hello-7")
         await pilot.press("D", "D")
-        await shows(app, pilot, "the same, to the letter")
+        await shows(app, pilot, "identical")
 
 
 async def test_a_job_is_started_again_as_it_was(stage: Stage) -> None:

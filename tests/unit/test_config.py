@@ -133,7 +133,7 @@ def test_every_mistake_is_reported_at_its_place(tmp_path: Path) -> None:
         (b"cluster: c\nnodes: ['n[1-']", "not a node set"),
         (b"cluster: c\nnodes: ['n[1-999999999]']", "more than 100000 names"),
         (b"cluster: c\nnodes: ['n[01-21-99999999]']", "not a node set: [01-21-99999999]"),
-        (b"cluster: c\nnodes: ['n[[1-99999999]']", "a bracket without its other one"),
+        (b"cluster: c\nnodes: ['n[[1-99999999]']", "a bracket is missing"),
         (b"cluster: c\nnodes: ['-oProxyCommand=x']", "is not a node name"),
         (b"cluster: c\nnodes: [{name: n, address: '-oX'}]", "host name or IP"),
         (

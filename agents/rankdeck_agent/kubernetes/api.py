@@ -542,7 +542,9 @@ class Proxy:
     def _complaint(self) -> str:
         assert self._folder is not None
         said = (self._folder / "err").read_bytes()[-4096:].decode("utf-8", "replace").strip()
-        return in_words(complaint(said) or "kubectl proxy ended without a word", self._context)
+        return in_words(
+            complaint(said) or "kubectl proxy ended without an error message", self._context
+        )
 
     def stop(self) -> None:
         """End kubectl and remove its folder."""

@@ -649,7 +649,7 @@ def write_id(folder: RunFolder, number: str, path: str) -> None:
 
 def not_taken(folder: RunFolder) -> None:
     """Close a job that Slurm has never had."""
-    why = "sbatch did not tell an id, and Slurm has no job from this folder"
+    why = "sbatch printed no job id, and Slurm has no job from this folder"
     post_mortem(folder / "events", [{"kind": "trouble", "text": why}])
 
 

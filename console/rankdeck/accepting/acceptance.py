@@ -333,7 +333,7 @@ class Acceptance:
 
     def _refuse_while_running(self) -> None:
         if self._task is not None:
-            raise RankdeckError("a run is going on: stop it first")
+            raise RankdeckError("a run is in progress: stop it first")
 
     # ---- look
 

@@ -21,7 +21,7 @@ from rankdeck_agent.wire import NO_FOLDER, NodePlan
 
 _SPARE = 16
 """Requests of one node that are answered, in addition to two for each node of the job."""
-FLOOD = "asks for daemons without end: not answered any more"
+FLOOD = "asks for too many daemons: no longer answered"
 
 
 class Spawns:
@@ -404,7 +404,7 @@ class SshFollower:
         try:
             found = stream.feed(data)
         except FrameError as error:
-            stream.broken = f"the agent sends nonsense: {error}"
+            stream.broken = f"the agent sends invalid data: {error}"
             self._nonsense.add(stream.node)
             self._linked.discard(stream.node)
             if told := stream.doubt(str(error)):

@@ -339,7 +339,7 @@ class NodeStream:
             found += self._clock_set(head)
             at = head.get("at")
             if not stamp(at):
-                item = self.doubt("a stamp that no clock gives")
+                item = self.doubt("an impossible time")
             elif head["kind"] == "data":
                 item = self._chunk(head, payload, at - self.clock.offset)
             else:
@@ -397,7 +397,7 @@ class NodeStream:
         """Output of a rank that is watched; who keeps it knows what of it is new."""
         key = self._key(head)
         if key is None:
-            return self.doubt("output of no rank that it has")
+            return self.doubt("output of a rank that is not on this node")
         rank, stream, offset = key
         if rank not in self._watched:
             return None
@@ -407,7 +407,7 @@ class NodeStream:
         key = self._key(head)
         lines, last = head.get("lines"), head.get("last")
         if key is None or not integer(lines) or not isinstance(last, str):
-            return self.doubt("an end of a log that cannot be")
+            return self.doubt("an impossible end of a log")
         rank, stream, end = key
         return Tail(self.plan.job, self.node, rank, stream, end, lines, last, at)
 

@@ -83,7 +83,7 @@ def _node_text(node: NodePlan) -> str:
     lines += [line for file in node.files for line in file_lines(file)]
     lines.append(f"export {JOB_VARIABLE}={node.job} {NODE_VARIABLE}={node.node}")
     lines += [f"export {shell_line([f'{key}={value}'])}" for key, value in node.env.items()]
-    lines += ["cd ~"] if node.processes else ["# nothing is started here: mpirun's daemon is"]
+    lines += ["cd ~"] if node.processes else ["# no command: mpirun's daemon starts these ranks"]
     several = len(node.processes) > 1
     lines += [process_line(process) + (" &" if several else "") for process in node.processes]
     return "\n".join(lines) + "\n"

@@ -88,7 +88,7 @@ class Browsing:
         try:
             frames = parser.feed(data)
         except FrameError as error:
-            head = {"kind": "no", "text": f"the agent sends nonsense: {error}"}
+            head = {"kind": "no", "text": f"the agent sends invalid data: {error}"}
             for answers in self._waiting.values():
                 answers.put_nowait((head, b""))
             return

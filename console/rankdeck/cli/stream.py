@@ -20,7 +20,7 @@ MOST_UNPRINTED = 1000
 TELL_LIMIT = 1.5
 """Seconds after which every node has said how much there is: it tells twice a second."""
 READ_LIMIT = 600.0
-NOT_SHOWN = "what it has not sent is not shown"
+NOT_SHOWN = "output that it has not sent is missing here"
 
 Print = Callable[[str, Line], None]
 
@@ -98,7 +98,7 @@ class Printer:
         if log.first > seen:
             output.progress(
                 f"rank {rank}: {log.first - seen} lines came faster than they could be printed; "
-                "they are whole on the node"
+                "the whole log is on the node"
             )
         return log.lines[max(0, seen - log.first) :]
 

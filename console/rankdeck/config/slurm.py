@@ -21,7 +21,7 @@ OFF = "no"
 HET = "a job of several different parts (hetjob) is not supported: submit each part as a job of its own, or the whole with sbatch"
 OCI = (
     "Slurm's own `--container` is not supported: its bundle alone says what is mounted, so the ranks could not write their"
-    " output, and a node without oci.conf runs the command outside of it without a word; use `container:` with apptainer,"
+    " output, and a node without oci.conf silently runs the command outside of it; use `container:` with apptainer,"
     " podman or enroot (Pyxis)"
 )
 """By Slurm's Containers Guide, known limitations, read for 24.05 and 26.05."""

@@ -228,7 +228,7 @@ class NodeStore:
             async with asyncio.timeout(READY_LIMIT):
                 code = await self._channel.wait()
         except TimeoutError as error:
-            raise UnreachableError(self.node, "the store does not take it in") from error
+            raise UnreachableError(self.node, "the image store refuses it") from error
         if code:
             raise AgentError(self.node, clean(self._channel.complaint) or f"exit status {code}")
 

@@ -171,7 +171,7 @@ class MergedLog:
             if gone > 0:
                 self._seen[rank] = start
                 at = max(self._latest[rank], log.lines[start - log.first].at if log.lines else 0.0)
-                text = f"{gone:,} lines arrived faster than this screen takes them in; the log on the node has all"
+                text = f"{gone:,} lines arrived faster than this screen can show them; the log on the node is complete"
                 marks.append((at, Line(at, rank, GAP, 0, text)))
         return sorted(marks, key=itemgetter(0))
 

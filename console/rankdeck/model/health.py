@@ -44,7 +44,7 @@ UNHEARD = Health(
 REMEMBERED = Reason(
     "node.remembered",
     Level.UNKNOWN,
-    "remembered: its agent said this before we listened · nothing is known of now · wait for its next message",
+    "remembered: its last message before this console listened · its present state is not known · wait for its next message",
 )
 
 

@@ -116,7 +116,7 @@ def _whole(digits: str) -> int:
 def _decimal(digits: str) -> float:
     number = float(digits)
     if number - number != 0:
-        raise ValueError("a number beyond all bounds")
+        raise ValueError("a number out of range")
     return number
 
 

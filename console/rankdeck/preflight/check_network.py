@@ -93,7 +93,7 @@ def judge_pairs(case: JobContext, reached: Reached) -> list[Finding]:
         text = (
             f"{count} connections between the nodes, all well"
             if count
-            else "one node: nobody to reach"
+            else "one node: no connection to test"
         )
         return [found(Level.OK, "connect", "", text)]
     findings: list[Finding] = []

@@ -131,7 +131,7 @@ def never_came(view: View) -> Choice | None:
     if most <= 0:
         return None
     chosen, *tied = (m for m in view.ranks if weights[id(m)] == most)
-    who = f"{ranks_in_words(len(waited))} waited in vain, first {name_of(waited[0].end)}"
+    who = f"{ranks_in_words(len(waited))} timed out waiting, first {name_of(waited[0].end)}"
     said = [sentence for _, sentence in sorted(signs[id(chosen)], reverse=True)]
     return Choice(chosen, (*said, f"{who}: {waited[0].why}"), tuple(tied))
 
@@ -151,7 +151,7 @@ def _signs_of_absence(meaning: Meaning, view: View, waited: Sequence[Meaning]) -
         (end.rank in named, 4, f"those that waited name rank {end.rank}"),
         (bool(usual and end.doing), 3, f"it was in {end.doing}, they in {usual}"),
         (late or meaning.role is not Role.PEER, 2, _not_waiting(meaning)),
-        (elsewhere, 1, f"no rank on {end.node} waited in vain"),
+        (elsewhere, 1, f"no rank on {end.node} timed out"),
     )
     return [(weight, sentence) for true, weight, sentence in signs if true]
 
@@ -159,7 +159,7 @@ def _signs_of_absence(meaning: Meaning, view: View, waited: Sequence[Meaning]) -
 def _not_waiting(meaning: Meaning) -> str:
     if meaning.role is Role.GOING:
         return "it still runs, and did not wait for them"
-    return f"it did not wait in vain itself: {meaning.why}"
+    return f"it did not time out itself: {meaning.why}"
 
 
 def _behind(end: End, waited: Sequence[Meaning]) -> list[Sign]:

@@ -21,8 +21,8 @@ MOST_AN_HOUR = 120
 HOUR = 3600.0
 FLOOD = "node.flood"
 FLOOD_TEXT = (
-    f"tells more than {MOST_AN_HOUR} events an hour; the others are left out here · a check goes to and fro, "
-    "or somebody sends what is not true · see its checks, and its agent's log"
+    f"more than {MOST_AN_HOUR} events an hour; the others are left out here · a check flaps, "
+    "or its agent sends false data · see its checks, and its agent's log"
 )
 Key = tuple[str, str, str]
 

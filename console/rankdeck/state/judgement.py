@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 JUDGED_AGAIN = Reason(
     "node.remembered",
     Level.UNKNOWN,
-    "remembered: so it was when it was heard last · it is being judged again · wait a minute or two",
+    "remembered: its last known state · it is being judged again · wait a minute or two",
 )
 
 

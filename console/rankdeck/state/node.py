@@ -422,7 +422,7 @@ class NodeState:
         # Two agents of one name take turns: the other's hello does not make this one forgotten.
         self.installed = self.installed or fresh.installed
         if before and before.boot and fresh.boot and before.boot != fresh.boot:
-            text = "the node was booted again"
+            text = "the node was rebooted"
             return self.take_event(Event(fresh.at, "warn", REBOOT, text))
         return None
 

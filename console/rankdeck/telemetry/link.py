@@ -484,7 +484,7 @@ class Telemetry:
         """The agent's configuration, once one is needed; a tunnel is made anew."""
         await self._link.settled(SETTLE_LIMIT)
         if self._link.trouble:
-            raise AgentError(node, "not started: nobody could hear it")
+            raise AgentError(node, "not started: nothing would receive its data")
         if self._is_installed(node):
             self.report(node, INSTALLED, well=True)
             await self._until(node, installed=False)

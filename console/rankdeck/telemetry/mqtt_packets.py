@@ -138,7 +138,7 @@ def read_connect(first: int, body: bytes) -> Connect:
     if first != PacketKind.CONNECT << 4 or name not in ("MQTT", "MQIsdp") or at + 4 > len(body):
         raise MalformedError("not a CONNECT of MQTT")
     if name != "MQTT" or body[at] != 4:
-        raise VersionError(f"MQTT version byte {body[at]}; 4 (MQTT 3.1.1) is spoken here")
+        raise VersionError(f"MQTT version byte {body[at]}; 4 (MQTT 3.1.1) is supported")
     flags, keepalive = body[at + 1], body[at + 2] << 8 | body[at + 3]
     _check_flags(flags)
     client_id, at = _text(body, at + 4)
@@ -169,7 +169,7 @@ def read_publish(first: int, body: bytes) -> Publish:
     if qos == 0:
         return Publish(topic, body[at:], 0, bool(first & 1))
     if qos > 1:
-        raise MalformedError(f"a message of QoS {qos}; 0 and 1 are spoken here")
+        raise MalformedError(f"a message of QoS {qos}; 0 and 1 are supported")
     return Publish(topic, body[at + 2 :], 1, bool(first & 1), packet_id(body, at))
 
 

@@ -79,7 +79,9 @@ class SlurmClient:
     async def list_ended(self) -> str:
         """Learn what ended within a day; why that is not known, one sentence, or "". Raises NodeError."""
         if not self.asked:
-            return "nothing here remembers jobs of others: the cluster file names no login node of Slurm"
+            return (
+                "ended jobs of others are not known: the cluster file names no login node of Slurm"
+            )
         answer = await self._agents.call(
             self._host, ("slurm", "ended"), self._config, limit=SERVICE_LIMIT
         )
@@ -100,7 +102,7 @@ class SlurmClient:
         """
         if not self.asked:
             raise RankdeckError(
-                "nobody here takes nodes out of service: the cluster file names no login node of Slurm"
+                "nodes can be drained and resumed on Slurm only: the cluster file names no login node (`slurm: {login: HOST}`)"
             )
         asked = {**asdict(order), "agreed": agreed, "path": self._path or None}
         answer = await self._agents.call(

@@ -285,7 +285,7 @@ class LaunchScreen(BaseScreen):
             (f"  {before.state}", "dim"),
         ]
         if not lines:
-            return [head, [("the same, to the letter", "ok")]]
+            return [head, [("identical", "ok")]]
         roles = {"+": "ok", "-": "bad", "@": "accent"}
         return [
             head,
@@ -333,7 +333,7 @@ class LaunchScreen(BaseScreen):
         if self.form.has_focus:
             back, command = actions.key("back"), actions.key("command")
             self.say(
-                f"letters go into the form; {back} ends that, then {command} takes a command", "dim"
+                f"keys type into the form; {back} leaves it, then {command} takes a command", "dim"
             )
 
     def on_vtable_moved(self) -> None:

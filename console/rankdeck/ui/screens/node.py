@@ -303,7 +303,7 @@ def _unheard(node: NodeState) -> list[Runs]:
             "no numbers; the console tries again by itself, and says what happened under Messages"
         )
     else:
-        text = "no numbers yet; the console is reaching for it"
+        text = "no numbers yet; the console is connecting to it"
     return [[], [(f" {text}", "dim")]]
 
 

@@ -109,7 +109,7 @@ class CommandScreen(BaseScreen):
         self._proven = True
         open_ends = run.state.not_proven()
         if open_ends:
-            self.say(f"not proven on {fold(open_ends)}: see there", "bad")
+            self.say(f"not verified on {fold(open_ends)}: look there", "bad")
         else:
             self.say("cancelled: nothing is left on any node", "ok")
 
