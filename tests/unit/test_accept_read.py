@@ -109,7 +109,15 @@ def test_an_output_that_is_no_result_has_no_value_and_says_why(
 
 
 def test_every_recorded_output_is_judged_by_a_test() -> None:
-    several = {"imb-multi", "imb-groups-together", "iperf3-bidir", "hpcc", "fio-text"}
+    several = {
+        "imb-multi",
+        "imb-groups-together",
+        "iperf3-bidir",
+        "hpcc",
+        "fio-text",
+        "fio-terse",
+        "fio-all-formats",
+    }
 
     assert {row[0] for row in (*MEASURED, *WITHOUT)} | several == set(RECORDED)
 
@@ -120,6 +128,8 @@ def test_each_group_of_imb_and_each_direction_of_iperf3_is_a_result() -> None:
         (NOT_MEASURED, 2, "group 1: ranks 2-3:"),
     ]
     assert [one.value for one in recorded("fio-text")] == [119.0, 71.5]
+    assert [one.value for one in recorded("fio-all-formats")] == [299.593142]
+    assert [one.value for one in recorded("fio-terse")] == [203.1616, 216.2688]
     assert [one.value for one in recorded("iperf3-bidir")] == pytest.approx([9.573433, 7.565475])
 
 

@@ -377,6 +377,80 @@ def test_each_stressor_of_an_older_stress_ng_is_a_result() -> None:
     )
 
 
+BRIEF_STRESS = """setting to a 2 second run per stressor
+dispatching hogs: 2 cpu
+stressor       bogo ops real time  usr time  sys time   bogo ops/s     bogo ops/s CPU used per       RSS Max
+                          (secs)    (secs)    (secs)   (real time) (usr+sys time) instance (%)          (KB)
+cpu                 663      2.03      4.01      0.01       327.23        1161.91        99.08          6640
+successful run completed in 2.06s
+"""
+
+
+def test_stress_ng_without_its_name_before_the_lines_is_read() -> None:
+    """With `--log-brief`, 0.15.06; and a line about a file does not say that it did not run."""
+    assert values("stress-ng", BRIEF_STRESS) == [327.23]
+    module = "uprobe: cannot set uprobe_event: errno=2 (No such file or directory)\n"
+    (busy,) = read("stress-ng", module + BRIEF_STRESS.replace("4.01", "0.56"))
+    assert busy.text == "the node was busy: only 14 % of the CPU was ours"
+
+
+SYSBENCH_0_5 = """sysbench 0.5:  multi-threaded system evaluation benchmark
+
+Prime numbers limit: 10000
+
+General statistics:
+    total time:                          9.1200s
+    total number of events:              10000
+    total time taken by event execution: 9.1161s
+    response time:
+         avg:                                  0.91ms
+
+Threads fairness:
+    execution time (avg/stddev):   9.1161/0.00
+"""
+
+
+@pytest.mark.parametrize(
+    ("output", "value", "unit"),
+    [
+        (SYSBENCH_0_5, 10000 / 9.12, "events/s"),
+        (SYSBENCH_0_5.replace("Prime numbers limit", "Maximum prime number checked in CPU test").replace("sysbench 0.5", "sysbench v0.4.12"), 10000 / 9.12, "events/s"),
+        (SYSBENCH_0_5.replace("General", "Throughput:\n    events/s (eps):                      944.0312\n\nGeneral"), 944.0312, "events/s"),
+        (SYSBENCH_0_5.replace("Prime numbers limit: 10000", "102400.00 MB transferred (4180.44 MB/sec)"), 4180.44, "MiB/s"),
+        (SYSBENCH_0_5.replace("Prime numbers limit: 10000", "1024.00 MiB transferred (4180.44 MiB/sec)\n    events/s (eps): 7.5"), 4180.44, "MiB/s"),
+        (SYSBENCH_0_5.replace("Prime numbers limit: 10000", "Doing thread subsystem test"), None, ""),
+    ],
+    ids=["0.5", "0.4", "1.1", "memory 0.4", "memory 1.1", "threads"],
+)  # fmt: skip
+def test_every_version_of_sysbench_is_read(output: str, value: float | None, unit: str) -> None:
+    (one,) = read("sysbench", output)
+
+    assert (one.value, one.unit) == (value if value is None else pytest.approx(value), unit)
+    assert value is not None or "only `cpu` and `memory` are read" in one.text
+
+
+@pytest.mark.parametrize(
+    ("line", "value"),
+    [
+        ("   READ: bw=4793Mbit/s (4571Mibit/s), 4793Mbit/s-4793Mbit/s, io=8389kB, run=14-14msec", 4571 * 2**20 / 8e6),
+        ("   READ: io=8192.0KB, aggrb=292571KB/s, minb=292571KB/s, maxb=292571KB/s, mint=28msec", 292571 * 1024 / 1e6),
+        ("  WRITE: bw=1.5GiB/s (1.61GB/s), 1.5GiB/s-1.5GiB/s, io=8MiB, run=14-14msec", 1610.0),
+    ],
+)  # fmt: skip
+def test_every_unit_of_fio_is_read(line: str, value: float) -> None:
+    text = f"fio-3.33\na: (groupid=0, jobs=1): err= 0: pid=1\n\nRun status group 0 (all jobs):\n{line}\n"
+
+    assert values("fio", text) == [pytest.approx(value)]
+
+
+def test_what_dcgmi_says_of_a_test_is_no_outcome_of_another() -> None:
+    """The rows below a test say why: real words of DCGM 3."""
+    head = "Successfully ran diagnostic for group.\n+---+---+\n| Diagnostic | Result |\n"
+    rows = "| Memory | Pass - All |\n| Info | GPU 0 did not fail |\n| Warning | All GPUs pass 1 |\n+---+---+\n"
+
+    assert values("dcgmi", head + rows) == [1.0]
+
+
 def test_the_text_of_fio_is_read_and_its_error_is_a_failure() -> None:
     assert values("fio", recorded("fio-text").replace("err= 0", "err= 5 (func=read)")) == [None]
     assert read("fio", recorded("fio-text").replace("err= 0", "err= 5"))[0].status is FAILED

@@ -175,7 +175,7 @@ _ENDS = (
     (Status.NOT_MEASURED, "it was stopped", STOPPED),
     (Status.FAILED, "it broke", _KILLED),
 )
-"""Status, what is said, a part of the line: the first that is there; what named its hosts did run."""
+"""Status, what is said, a part of the line: the first that is there; what named its hosts, ranks or sizes did run."""
 _COMPLAINT = re.compile(
     r"(?i:error: |\[error\]|fatal: |unable to |lost communication|couldn't |failed to |not found|not enough|refused|denied|timed out|is down|do not match)"
 )
@@ -252,12 +252,13 @@ def _named(reading: Reading, who: str) -> Reading:
 
 def why_nothing(text: str, reading: Reading) -> Reading:
     """Why there is no result, by the first line of the system, the launcher or the scheduler that says so."""
-    for status, what, pattern in _ENDS[bool(reading.hosts) :]:
+    ran = bool(reading.hosts or reading.ranks or reading.size is not None)
+    for status, what, pattern in _ENDS[ran:]:
         if found := pattern.search(text):
             return replace(
                 reading, status=status, text=f"{what}{_CITED}{line_at(text, found.start())[:160]}`"
             )
-    found = None if reading.hosts else _COMPLAINT.search(text)
+    found = None if ran else _COMPLAINT.search(text)
     said = f"; it says{_CITED}{line_at(text, found.start())[:160]}`" if found else ""
     return replace(reading, text=reading.text + said)
 

@@ -243,8 +243,14 @@ class Stream(_Compute):
 
 # ---- sysbench, stress-ng
 
-_EVENTS = re.compile(r"events per second:\s*(\S+)")
-_MEMORY = re.compile(r"MiB transferred \((\S+) MiB/sec\)")
+_MEMORY = re.compile(r"Mi?B transferred \((\S+) Mi?B/sec\)")
+_EVENTS = re.compile(r"events(?: per second|/s \(eps\)):\s*(\S+)")
+"""Since 1.0.5, and since 1.1."""
+_PRIMES = re.compile(r"[Pp]rime numbers? limit|Maximum prime number checked")
+_OLD_EVENTS = re.compile(
+    r"total time:\s+(\d{1,9}\.\d{1,9})s\s+total number of events:\s+(\d{1,15})$", re.MULTILINE
+)
+"""Versions before that say how many in which time."""
 
 
 class Sysbench(_Compute):
@@ -255,8 +261,8 @@ class Sysbench(_Compute):
         unit="events/s",
         tolerance=0.07,
         seconds=10.0,
-        mark=r"sysbench \d|(?:General statistics|Throughput|CPU speed):",
-        begins=r"^sysbench \d",
+        mark=r"sysbench v?\d|(?:General statistics|Throughput|CPU speed):",
+        begins=r"^sysbench v?\d",
         done="execution time",
     )
 
@@ -268,19 +274,27 @@ class Sysbench(_Compute):
     def read(self, text: str) -> tuple[Reading, ...]:
         if line := first_line(text, "FATAL:"):
             return (not_measured(f"it did not run: `{line[:120]}`"),)
-        for pattern, unit in ((_EVENTS, "events/s"), (_MEMORY, "MiB/s")):
-            found = pattern.search(text)
-            if found and (value := number(found[1])) is not None and "total time:" in text:
-                return (Reading(status=Status.MEASURED, text="", value=value, unit=unit, ranks=1),)
-        return (not_measured("no `events per second` and no `MiB/sec`: the run was cut off"),)
+        if "execution time" not in text:
+            return (not_measured("no line `execution time`: the run was cut off"),)
+        memory, events, old = (pattern.search(text) for pattern in (_MEMORY, _EVENTS, _OLD_EVENTS))
+        found = memory or events
+        value = number(found[1]) if found else None
+        if found is None and old and _PRIMES.search(text):
+            value = int(old[2]) / max(float(old[1]), 1e-9)
+        if value is None:
+            return (not_measured("it says no speed: only `cpu` and `memory` are read"),)
+        unit = "MiB/s" if memory else "events/s"
+        return (Reading(status=Status.MEASURED, text="", value=value, unit=unit, ranks=1),)
 
 
 _OURS = 0.90
 """Least CPU time a second of wall time and worker: less, and the node was not ours alone."""
 _STRESSED = re.compile(
-    r"(?:metrc|info): {1,3}\[\d+\] (\w[\w-]*)\s+\d+" + r"\s+(\d{1,15}\.\d{1,15})" * 5
+    r"^(?:stress-ng: .{0,40}(?:metrc|info): {1,3}\[\d+\] )?(\w[\w-]*) +\d+"
+    + r" +(\d{1,15}\.\d{1,15})" * 5,
+    re.MULTILINE,
 )
-"""Stressor, then seconds of wall, user and system time, and two rates; before 0.15 the line was an `info`."""
+"""Stressor, then seconds of wall, user and system time, and two rates; with `--log-brief` nothing stands before it."""
 _HOGS = re.compile(r"dispatching hogs: (.*)")
 
 
@@ -292,7 +306,7 @@ class StressNg(_Compute):
         unit="bogo-ops/s",
         tolerance=0.07,
         seconds=10.0,
-        mark=r"stress-ng: ",
+        mark=r"stress-ng: |dispatching hogs: |successful run completed",
         begins="dispatching hogs",
         done="run completed",
     )
@@ -320,5 +334,5 @@ def _stressor(said: re.Match[str], hogs: str) -> Reading:
     share = (float(user) + float(system)) / max(float(wall) * workers, 1e-9)
     if share < _OURS:
         why = f"the node was busy: only {share:.0%} of the CPU was ours".replace("%", " %")
-        return not_measured(why, unit="bogo-ops/s")
+        return not_measured(why, unit="bogo-ops/s", ranks=1)
     return Reading(status=Status.MEASURED, text=name, value=float(rate), unit="bogo-ops/s", ranks=1)

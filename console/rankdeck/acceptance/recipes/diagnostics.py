@@ -6,7 +6,14 @@ from collections.abc import Iterator
 from itertools import groupby
 from typing import ClassVar
 
-from rankdeck.acceptance.output_text import as_table, first_line, lines_of, object_in, tables
+from rankdeck.acceptance.output_text import (
+    as_table,
+    first_line,
+    lines_of,
+    object_in,
+    tables,
+    whole,
+)
 from rankdeck.acceptance.recipe import (
     Commands,
     Expected,
@@ -21,7 +28,8 @@ from rankdeck.acceptance.recipe import (
 from rankdeck.model.job import Launch
 from rankdeck.model.text import Table, clean, integer, number
 
-_OUTCOMES = ("pass", "fail", "skip", "warn")
+_OUTCOME = re.compile(r"(?:[A-Z]+ ?\d{1,4}: )?(pass|fail|skip|warn)\b", re.IGNORECASE)
+"""`Pass - All`, `Fail - GPU: 0` and `GPU0: Pass`; behind these words it says why."""
 _NOT_RUN = (
     "Unable to connect to host engine",
     "Error: unable to establish a connection",
@@ -97,15 +105,10 @@ def _of_text(text: str) -> list[tuple[str, str]]:
     # A line that was written twice over (`tee -a`) is one.
     for line, _ in groupby(lines_of(text)):
         cells = [cell.strip() for cell in line.split("|", 4)]
-        words = (
-            re.findall(r"[a-z]+", cells[2][:40].casefold())
-            if len(cells) > 3 and not cells[0]
-            else []
-        )
-        outcome = next((word for word in words if word in _OUTCOMES), "")
+        outcome = _OUTCOME.match(cells[2]) if len(cells) > 3 and not cells[0] else None
         if outcome:
             last = found[-1][0] if found else "GPU"
-            found.append((cells[1][:60] or last, outcome))
+            found.append((cells[1][:60] or last, outcome[1].casefold()))
     return found
 
 
@@ -128,8 +131,9 @@ class Fio:
         tolerance=0.15,
         seconds=12.0,
         writes=True,
-        mark=r"fio-\d|Run status group|[ \t]*\"fio version\"",
+        mark=r"(?:\d;)?fio-\d|Run status group|[ \t]*\"fio version\"",
         begins=r"^(?:\{|fio-\d)",
+        done=r"^(?:\}|Run status group)",
     )
 
     def commands(self, where: Where) -> Commands:
@@ -146,6 +150,8 @@ class Fio:
         jobs = tables(found, "jobs")
         if not jobs and "Run status group" in text:
             return _of_text_of_fio(text)
+        if not jobs and (terse := tuple(_of_terse(text))):
+            return terse
         if not jobs:
             line = first_line(text, "fio:")
             return (not_measured(f"it did not run: `{line[:120]}`" if line else "no JSON of fio"),)
@@ -157,10 +163,19 @@ class Fio:
 
 
 _GROUP_RATE = re.compile(
-    r"^ {1,3}(READ|WRITE): bw=[^ ,]{1,20} \((\d{1,9}(?:\.\d{1,9})?)([kMGT]?)B/s\),", re.MULTILINE
+    r"^ {1,3}(READ|WRITE): (?:bw=[^ ,]{1,20} \(|.{0,40}?(aggrb=))(\d{1,12}(?:\.\d{1,9})?)([kKMGT]?)(i?)(B|bit)/s",
+    re.MULTILINE,
 )
-"""In brackets is the rate in powers of ten."""
-_FIO_SCALE = {"": 1e-6, "k": 1e-3, "M": 1.0, "G": 1e3, "T": 1e6}
+"""In brackets is the rate in the other base; fio 2 has `aggrb`, in powers of two."""
+_FIO_POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+
+
+def _megabytes(old: str, rate: str, factor: str, binary: str, unit: str) -> float:
+    """Of a second."""
+    base = 1024 if old or binary else 1000
+    return float(rate) * base ** _FIO_POWERS[factor.casefold()] / (1e6 if unit == "B" else 8e6)
+
+
 _FIO_ERROR = re.compile(r": err= *([1-9]\d{0,5})\b")
 
 
@@ -170,12 +185,35 @@ def _of_text_of_fio(text: str) -> tuple[Reading, ...]:
         return (failed(f"error {error[1]}", unit="MB/s"),)
     found = tuple(
         Reading(
-            status=Status.MEASURED, text=f"all jobs, {way.casefold()}", value=float(rate) * _FIO_SCALE[factor],
+            status=Status.MEASURED, text=f"all jobs, {way.casefold()}", value=_megabytes(*rate),
             unit="MB/s", facts={"metric": way.casefold()},
         )
-        for way, rate, factor in _GROUP_RATE.findall(text)
+        for way, *rate in _GROUP_RATE.findall(text)
     )  # fmt: skip
     return found or (not_measured("nothing was read and nothing written"),)
+
+
+_TERSE = {"read": (5, 7), "write": (46, 48)}
+"""Of version 3, fio's own: where the bytes and operations a second of each direction stand."""
+
+
+def _of_terse(text: str) -> Iterator[Reading]:
+    """`--minimal`: a line a job, in KiB/s."""
+    for line in lines_of(text):
+        cells = line.split(";")
+        if not line.startswith("3;fio-") or len(cells) < 100:
+            continue
+        name = clean(cells[2], 40)
+        if cells[4] != "0":
+            yield failed(f"{name}: error {clean(cells[4], 20)}", unit="MB/s")
+            continue
+        for way, (begin, end) in _TERSE.items():
+            _, rate, operations = (whole(cell) or 0 for cell in cells[begin : end + 1])
+            if rate:
+                yield Reading(
+                    status=Status.MEASURED, text=f"{name}, {way}, {operations} IO/s", value=rate * 1024 / 1e6,
+                    unit="MB/s", facts={"metric": way},
+                )  # fmt: skip
 
 
 def _of_job(job: Table) -> Iterator[Reading]:
