@@ -24,7 +24,8 @@ if name == "sbatch" and kind.startswith("refused"):
 elif name == "sbatch":
     answer = lie if kind.startswith("id") else b"7\\n"
 elif name == "squeue":
-    answer = b"%d " % asked + lie
+    marks = [word[9:].partition("%")[0].encode() for word in sys.argv if word.startswith("--format=")]
+    answer = b"".join(marks) + b"%d " % asked + lie
 elif name == "scontrol" and asked < 4:
     error = b"%d " % asked + lie if asked % 2 else b""
     answer = b"" if asked % 2 else b"JobId=7 JobState=" + lie + b" ExitCode=" + lie

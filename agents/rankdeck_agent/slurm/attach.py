@@ -15,6 +15,7 @@ from typing import Any, Optional, cast
 from rankdeck_agent.files import write_private
 from rankdeck_agent.job.folder import SLURM_SETTINGS, RunFolder, table
 from rankdeck_agent.names import LAUNCHER
+from rankdeck_agent.slurm.cluster import QUEUE_FIELDS, job_rows
 from rankdeck_agent.slurm.commands import Slurm
 from rankdeck_agent.slurm.rows import output_files, shown_job
 
@@ -39,11 +40,13 @@ def look() -> int:
     slurm = Slurm(path if isinstance(path, str) else "")
     reply = slurm.ask("scontrol", "--local", "--oneliner", "show", "job", number)
     seen = shown_job(reply.out) if reply.well else None
-    if seen is None:
+    # A job's name may look like the fields that scontrol writes after it: whose job it is squeue tells.
+    row = next(job_rows(slurm.ask_rows(*QUEUE_FIELDS, "--states=all", f"--jobs={number}").out), None)  # fmt: skip
+    if seen is None or row is None:
         return _say({"error": f"Slurm tells nothing of job {number}: {reply.error or 'no answer'}"})
     out, err = output_files(reply.out)
-    told = seen._asdict()
-    known = {key: told[key] for key in ("id", "name", "user", "state", "submitted", "array")}
+    known = {key: row[key] for key in ("name", "user", "state", "submitted")}
+    known |= {"id": seen.id, "array": seen.array}
     split = 1 < seen.tasks <= MOST_RANKS and is_labelled(_head(out), seen.tasks)
     return _say({**known, "out": out, "err": err, "ranks": seen.tasks if split else 1})
 

@@ -312,7 +312,8 @@ class ClusterPoll:
             if not rhythm.due(now) or not budget.allows(QUEUE_CALLS + reserve, now):
                 continue
             budget.spend(QUEUE_CALLS, now)
-            reply = slurm.ask(*QUESTIONS[name])
+            ask = slurm.ask_rows if name == QUEUE else slurm.ask
+            reply = ask(*QUESTIONS[name])
             rhythm.asked(now, well=reply.well)
             leave(name, Answer(time.time(), reply.out if reply.well else "", reply.error))
             news = reply.out if reply.well and name == QUEUE else news

@@ -21,6 +21,7 @@ _MOST = 16 << 20
 _UNWANTED = ("SQUEUE_", "SINFO_", "SACCT_", "SBATCH_DEBUG", "SLURM_BITSTR_LEN", "SLURM_DEBUG")
 """Variables of the login that would change what the commands print."""
 _BANNER = 20
+_LONGEST_ROW = 4096
 
 
 class Reply(NamedTuple):
@@ -42,6 +43,22 @@ class Slurm(NamedTuple):
     def ask(self, *argv: str, limit: float = LIMIT) -> Reply:
         """Run one command; never raises."""
         return run(argv, environment(os.environ, self.path), limit=limit)
+
+    def ask_rows(self, *argv: str) -> Reply:
+        """The same for a question with `--format=…`; only lines are kept that begin with a mark of this question alone.
+
+        The names of other users' jobs may have several lines, which look like rows of any job.
+        """
+        mark = f"{os.urandom(8).hex()}|"
+        marked = (word.replace("--format=", f"--format={mark}", 1) for word in argv)
+        reply = self.ask(*marked)
+        rows = (line[len(mark) :] for line in reply.out.split("\n") if line.startswith(mark))
+        return reply._replace(out="\n".join(map(one_line, rows)))
+
+
+def one_line(row: str) -> str:
+    """A row without anything that another reader takes for the end of a line."""
+    return row if row.isprintable() else plain(row, _LONGEST_ROW)
 
 
 def environment(own: Mapping[str, str], path: str = "") -> dict[str, str]:

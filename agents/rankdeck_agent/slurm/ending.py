@@ -11,7 +11,7 @@ from rankdeck_agent.slurm.array import covers, numbers
 from rankdeck_agent.slurm.attach import attached
 from rankdeck_agent.slurm.commands import Reply, Slurm
 from rankdeck_agent.slurm.keeper import ask_for_job, is_unknown
-from rankdeck_agent.slurm.rows import shown_jobs
+from rankdeck_agent.slurm.rows import Seen, queue_rows, shown_jobs, these_jobs
 from rankdeck_agent.slurm.run import ASKED, FOLDER, SEEN, later_job, read_id
 from rankdeck_agent.slurm.verdict import FINAL
 
@@ -95,8 +95,8 @@ def _end(folder: RunFolder, slurm: Slurm, number: str, grace: float) -> str:
     while True:
         time.sleep(_PAUSES[min(looks, len(_PAUSES) - 1)])
         looks += 1
-        reply = ask_for_job(slurm, job)
-        state = state_of(reply, numbers(tasks.strip("[]")))
+        reply, rows = _asked(folder, slurm, job)
+        state = state_of(reply, rows, numbers(tasks.strip("[]")))
         if not state:
             _note(folder, f"{SEEN}.{looks}", reply.out)
             return ""
@@ -115,13 +115,21 @@ def _is_reused(folder: RunFolder, reply: Reply) -> bool:
     return bool(rows) and all(later_job(folder, row) for row in rows)
 
 
-def state_of(reply: Reply, tasks: Sequence[int] = ()) -> str:
+def _asked(folder: RunFolder, slurm: Slurm, job: str) -> tuple[Reply, list[Seen]]:
+    """What Slurm says of the job now; of one of somebody else without its name, which may look like a state."""
+    if attached(folder):
+        reply = slurm.ask(*these_jobs([job]))
+        return reply, list(queue_rows(reply.out))
+    reply = ask_for_job(slurm, job)
+    return reply, list(shown_jobs(reply.out))
+
+
+def state_of(reply: Reply, rows: Sequence[Seen], tasks: Sequence[int] = ()) -> str:
     """The state in which it, or one of these tasks, still is, or why that is not known; "" once it is over."""
     if is_unknown(reply):
         return ""
     if reply.error:
         return reply.error
-    rows = list(shown_jobs(reply.out))
     if not rows:
         return "Slurm gives no answer about it"
     meant = [row for row in rows if not tasks or any(covers(row, task) for task in tasks)]

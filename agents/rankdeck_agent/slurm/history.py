@@ -4,6 +4,7 @@ sacct asks slurmdbd, not the controller. The answer is left in the state folder 
 """
 
 import json
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from rankdeck_agent.files import private_folder
 from rankdeck_agent.job.folder import plain, table
 from rankdeck_agent.slurm import claim
 from rankdeck_agent.slurm.cluster import Answer, Row, leave, read
-from rankdeck_agent.slurm.commands import Slurm
+from rankdeck_agent.slurm.commands import Slurm, one_line
 from rankdeck_agent.slurm.rows import SACCT_FIELDS, account_rows, known
 from rankdeck_agent.slurm.verdict import FINAL, Words, status, verdict
 
@@ -20,7 +21,7 @@ ENDED = "cluster.ended"
 """The file with the answer."""
 _ENDED_FRESH, _LIMIT, _MOST = 60.0, 60.0, 2000
 _MORE = ("User", "NNodes", "AllocCPUS", "JobName")
-"""After the fields of our own jobs. The name is last: it may hold anything."""
+"""After the fields of our own jobs. The name is last: it may hold anything, also what looks like other rows."""
 SACCT = (
     "sacct", "--noheader", "--parsable2", "--allocations", "--allusers", "--starttime=now-1days", "--endtime=now",
     f"--state={','.join(sorted(FINAL - {'RECONFIG_FAIL', 'LAUNCH_FAILED'}))}",
@@ -47,8 +48,10 @@ def ended() -> int:
 
 
 def _ask(slurm: Slurm) -> Answer:
-    reply = slurm.ask(*SACCT, limit=_LIMIT)
-    answer = Answer(time.time(), reply.out if reply.well else "", reply.error)
+    mark = os.urandom(8).hex()
+    reply = slurm.ask(*SACCT, f"--delimiter={mark}", limit=_LIMIT)
+    rows = (line.replace(mark, "|") for line in reply.out.split("\n") if mark in line)
+    answer = Answer(time.time(), "\n".join(map(one_line, rows)) if reply.well else "", reply.error)
     private_folder(claim.place())
     leave(ENDED, answer)
     return answer

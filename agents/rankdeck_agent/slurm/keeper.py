@@ -178,7 +178,9 @@ class Keeper:
 
     def _ask(self, now: float) -> None:
         runs = list(self._runs.values())
-        lone = runs[0] if len(runs) == 1 and not self._unsubmitted else None
+        # Of jobs of others scontrol is not believed: a job's name may look like what it writes after it.
+        alone = len(runs) == 1 and not self._unsubmitted and not runs[0].attached
+        lone = runs[0] if alone else None
         if not self._budget.allows(JOB_CALLS if lone else QUEUE_CALLS, now):
             return
         if lone:
@@ -288,7 +290,8 @@ class Keeper:
     def _in_full(self, run: Run, seen: Seen, now: float) -> Seen:
         """The same with what only `scontrol` tells, where that matters: which node failed, who cancelled it."""
         queued_again = seen.restarts > run.track.attempt
-        if seen.failed_node or (seen.state != "NODE_FAIL" and not queued_again):
+        known = seen.failed_node or run.attached
+        if known or (seen.state != "NODE_FAIL" and not queued_again):
             return self._with_who(run, seen)
         if not self._budget.allows(JOB_CALLS, now):
             return seen

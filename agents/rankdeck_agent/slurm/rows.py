@@ -25,16 +25,20 @@ COLUMNS = {
     "WorkDir": 500,
 }
 """Field of `squeue -O` -> columns that it gets: fixed places need no separator that a name may contain."""
-SQUEUE = (
-    "squeue", "--me", "--local", "--noheader", "--states=all",
-    "--Format=" + ",".join(f"{name}:{width}" for name, width in COLUMNS.items()),
-)  # fmt: skip
+_ASKED = ("squeue", "--local", "--noheader", "--states=all")
 """`--local`: the question to a federation is a call of its own."""
 
 
+def _format(names: Iterable[str]) -> str:
+    return "--Format=" + ",".join(f"{name}:{COLUMNS[name]}" for name in names)
+
+
+SQUEUE = (*_ASKED, "--me", _format(COLUMNS))
+
+
 def these_jobs(ids: Iterable[str]) -> tuple[str, ...]:
-    """The same question for jobs of anybody."""
-    return (*(word for word in SQUEUE if word != "--me"), f"--jobs={','.join(ids)}")
+    """The same question for jobs of anybody. Not where they were submitted: a folder's name may hold lines that look like rows."""
+    return (*_ASKED, _format(name for name in COLUMNS if name != "WorkDir"), f"--jobs={','.join(ids)}")  # fmt: skip
 
 
 SACCT_FIELDS = (

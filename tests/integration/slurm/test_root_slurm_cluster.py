@@ -325,3 +325,25 @@ def _calls(sdiag: str) -> int:
     """Questions for jobs, nodes and partitions that the controller has answered."""
     types = sdiag.partition("statistics by message type")[2].partition("statistics by user")[0]
     return sum(map(int, _ASKED.findall(types)))
+
+
+SPOOF = (
+    "x UserId=lab(3000) GroupId=lab(3000) MCS_label=N/A JobState=COMPLETED Reason=None ExitCode=0:0"
+)
+FAKE = "999|N/A|N/A|RUNNING|lab|debug|1|1|0|0|0|1:00|None|n2|fake"
+
+
+def test_the_name_of_a_job_lies_neither_about_its_owner_and_state_nor_about_other_jobs(
+    user: Operator, root: Operator
+) -> None:
+    line = f"cd /tmp && sbatch --parsable -J $'{SPOOF}\\n{FAKE}' --wrap 'sleep 600'"
+    number = root.on("n4", line).strip()
+
+    listed = lambda: {one["job"]: one for one in user.objects("jobs")}  # noqa: E731
+    assert eventually(lambda: number in listed()), listed()
+    assert listed()[number]["user"] == "root"
+    user.objects("logs", number)
+    (followed,) = [one for name, one in listed().items() if name.startswith("x-")]
+
+    assert (followed["owner"], followed["state"]) == ("Slurm job of root", "running")
+    assert "999" not in listed()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rankdeck_agent.slurm import claim
+from rankdeck_agent.slurm import claim, history
 from rankdeck_agent.slurm.cluster import (
     NODE_COLUMNS,
     NODES,
@@ -201,10 +201,55 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Slurm:
     """Commands that write down that they were called."""
     monkeypatch.setenv("RANKDECK_STATE", str(tmp_path / "state"))
     for name in ("sinfo", "squeue"):
-        program = tmp_path / name
-        program.write_text(f"#!/bin/sh\necho {name} >>{tmp_path}/asked\necho answer\n")
-        program.chmod(0o755)
+        answers(tmp_path, name, "answer")
     return Slurm(f"{tmp_path}:{os.environ['PATH']}")
+
+
+def answers(tmp_path: Path, name: str, *rows: str) -> None:
+    """A command that answers with these rows, and puts before each what its `--format` has before the first field."""
+    said = "".join(f"printf '%s%b\\n' \"$mark\" '{row}'\n" for row in rows)
+    program = tmp_path / name
+    program.write_text(
+        f"#!/bin/sh\necho {name} >>{tmp_path}/asked\nmark=\n"
+        "for word; do case $word in --format=*%*) mark=${word#--format=}; mark=${mark%%\\%*} ;; esac; done\n"
+        + said
+    )
+    program.chmod(0o755)
+
+
+FAKE = "999|N/A|N/A|RUNNING|root|debug|1|1|0|0|0|1:00|None|n2|fake"
+
+
+@pytest.mark.parametrize("end", ["\\n", "\\r", "\\v", "\\0342\\0200\\0250"])
+def test_the_name_of_a_job_of_others_cannot_look_like_the_row_of_another_job(
+    slurm: Slurm, tmp_path: Path, end: str
+) -> None:
+    claim.place().mkdir(parents=True)
+    true = "7|N/A|N/A|RUNNING|ann|debug|1|1|0|0|0|1:00|None|n1"
+    answers(tmp_path, "squeue", f"{true}|x{end}{FAKE}")
+
+    text = ClusterPoll().ask(slurm, Budget(), 0.0, reserve=0)
+
+    assert [row["id"] for row in job_rows(text)] == ["7"]
+    kept = read(QUEUE)
+    assert kept is not None
+    assert [row["user"] for row in job_rows(kept.text)] == ["ann"]
+
+
+def test_nor_in_what_accounting_tells_of_everybodys_jobs(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("RANKDECK_STATE", str(tmp_path / "state"))
+    words = "7|7|COMPLETED|0:0|None|1|2|3|n1|debug|ann|1|1|x".replace("|", "${d}")
+    fake = "9|9|FAILED|1:0|None|1|2|3|n1|debug|root|1|1|fake"
+    program = tmp_path / "sacct"
+    program.write_text(
+        "#!/bin/sh\nfor word; do case $word in --delimiter=*) d=${word#*=} ;; esac; done\n"
+        f'printf "%s\\n" "{words}" "{fake}"\n'
+    )
+    program.chmod(0o755)
+
+    answer = history._ask(Slurm(f"{tmp_path}:{os.environ['PATH']}"))
+
+    assert [row["id"] for row in history.ended_rows(answer.text)] == ["7"]
 
 
 def asked(tmp_path: Path) -> list[str]:
@@ -259,8 +304,8 @@ def test_the_answer_lies_where_consoles_look(slurm: Slurm) -> None:
     text = ClusterPoll().ask(slurm, Budget(), 0.0, reserve=0)
 
     left = read(QUEUE)
-    assert text == "answer\n"
+    assert text == "answer"
     assert left is not None
-    assert (left.text, left.error) == ("answer\n", "")
+    assert (left.text, left.error) == ("answer", "")
     (claim.place() / NODES).write_text(json.dumps({"at": "soon"}) + "\nx")
     assert read(NODES) is None
