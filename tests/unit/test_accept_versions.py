@@ -293,6 +293,39 @@ def test_the_output_of_a_server_of_iperf3_is_called_so() -> None:
     assert "the server's output" in read("iperf3", text)[0].text
 
 
+def test_one_of_several_streams_of_iperf3_is_not_taken_for_their_sum() -> None:
+    """Real lines of 3.9 with `-P 2`, of which the last was lost."""
+    head = "Connecting to host n2, port 5201\n[ ID] Interval           Transfer     Bitrate         Retr\n"
+    streams = "".join(
+        f"[{number:3}]   0.00-1.01   sec  46.0 MBytes   382 Mbits/sec                  receiver\n"
+        for number in (5, 7)
+    )
+    total = "[SUM]   0.00-1.01   sec  92.0 MBytes   764 Mbits/sec                  receiver\n"
+    (one,) = read("iperf3", f"{head}{streams}\niperf Done.\n")
+
+    assert (one.status, one.value) == (NOT_MEASURED, None)
+    assert "the sum of all streams" in one.text
+    assert values("iperf3", f"{head}{streams}{total}\niperf Done.\n") == [pytest.approx(0.764)]
+
+
+@pytest.mark.parametrize(
+    ("output", "status", "said"),
+    [
+        ("ping data: rdma-ping-4: EFGH\nping data: rdma-ping-5: FGHI\n", NOT_MEASURED, "ping 0 is missing"),
+        ("server ping data: rdma-ping-0: ABCD\n", NOT_MEASURED, "this is the server's output"),
+        ("cma event RDMA_CM_EVENT_UNREACHABLE, error -110\nwait for CONNECTED state 4\nconnect error -1\n", NOT_MEASURED, "EVENT_UNREACHABLE"),
+        ("getaddrinfo failed (Name or service not known) - invalid hostname or IP address\n", NOT_MEASURED, "Name or service not known"),
+    ],
+)  # fmt: skip
+def test_what_rping_says_without_v_and_d_is_understood(
+    output: str, status: Status, said: str
+) -> None:
+    (one,) = read("rping", output)
+
+    assert (one.status, one.value) == (status, None)
+    assert said in one.text
+
+
 # ---- MPI
 
 SENDRECV = """# Benchmarking Sendrecv
@@ -313,6 +346,21 @@ def test_each_benchmark_and_number_of_ranks_of_imb_is_a_result() -> None:
     assert [(one.value, one.ranks) for one in found] == [(676.41, 2), (11983.73, 2), (4934.48, 4)]
     assert "11984 MB/s at 4 MiB (Sendrecv of 2 ranks)" in found[1].text
     assert {one.status for one in read("imb", IMB.replace(END, more))} == {NOT_MEASURED}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda text: re.sub(r" +4194304 .*\n", "", text), "it ends at 2097152 bytes of 4194304"),
+        (lambda text: text.replace(" 676.41", " 12.0 676.41"), "the last row is not complete"),
+        (lambda text: re.sub(r"( +4194304) .*", r"\1 out-of-mem.; needed X=   1.0 GB", text), "no memory for 4194304 bytes"),
+    ],
+)  # fmt: skip
+def test_a_table_of_imb_that_lacks_its_last_row_is_not_measured(change, said: str) -> None:
+    (one,) = read("imb", change(IMB))
+
+    assert (one.status, one.value) == (NOT_MEASURED, None)
+    assert said in one.text
 
 
 def test_a_defect_in_any_row_of_imb_is_a_wrong_value() -> None:
@@ -628,6 +676,8 @@ def test_a_collective_of_osu_on_very_many_ranks_ends_where_memory_does(title: st
     rows = "".join(f"{1 << power:<10}{10.5 * 2**power:>20.2f}\n" for power in range(17))
 
     (found,) = read("osu", f"{title}\n# Size       Avg Latency(us)\n{rows}")
+    (few,) = read("osu", f"{title}\n# Size       Avg Latency(us)\n1   0.52\n128   0.66\n")
+    assert few.status is NOT_MEASURED, "no cluster has so many ranks"
 
     assert (found.status, found.size) == (MEASURED, 1 << 16), found
 

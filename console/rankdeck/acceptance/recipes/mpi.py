@@ -215,8 +215,9 @@ _OSU_BARRIER = re.compile(
 _OSU_OF_PAIR = re.compile(r"OSU MPI\S{0,20} (?:Multi\S{0,20} |Persistent ){0,2}Latency Test")
 """With `-z` its column is called as that of a collective."""
 _OSU_PAIRS = re.compile(r"\[ pairs: (\d{1,6}) \]")
+_OSU_LEAST = 1 << 14
 _OSU_GROWS = re.compile(r"OSU .{0,60}(?:All-?to-?all|gather|scatter)", re.IGNORECASE)
-"""Their buffers grow with the ranks: the limit on memory (`-M`, 512 MiB) ends their tables earlier on many."""
+"""Their buffers grow with the ranks: the limit on memory (`-M`, 512 MiB) ends their tables earlier on many, at 16 KiB on 32,768."""
 
 
 class Osu(_Mpi):
@@ -253,8 +254,9 @@ class Osu(_Mpi):
 def _is_part(text: str, sizes: list[str], usual: tuple[tuple[int, ...], int]) -> bool:
     """Whether a table ends before its usual size, and is not of one size alone (`-m 8:8`)."""
     first, last = _PAIR if _OSU_OF_PAIR.search(text) else usual
+    last = _OSU_LEAST if _OSU_GROWS.search(text) else last
     asked = len(sizes) == 1 and int(sizes[0]) not in first
-    return not asked and int(sizes[-1]) < last and not _OSU_GROWS.search(text)
+    return not asked and int(sizes[-1]) < last
 
 
 def _pairs(text: str) -> Reading:
@@ -295,6 +297,7 @@ _IMB_BARRIER = Layout("#repetitions", "t_max", re.compile(r"\S+"))
 """It has no sizes."""
 _GROUP = re.compile(r"^#[ \t]{0,9}Group[ \t]{1,9}(\d{1,7}):((?:[ \t]+\d{1,7})+)", re.MULTILINE)
 _PROCESSES = re.compile(r"#processes = (\d{1,7})")
+_LARGEST = re.compile(r"^# Maximum message length in bytes: +(\d{1,15})", re.MULTILINE)
 _MOST_TABLES = 1000
 _BENCHMARK = r"^# Benchmarking "
 _BENCHMARK_NAME = re.compile(_BENCHMARK + r"(?:Multi-)?(\w{1,40})", re.MULTILINE)
@@ -319,12 +322,15 @@ class Imb(_Mpi):
             return (_NO_ROW,)
         if broken := _aborted(text):
             return (broken,)
+        until = int(found[1]) if (found := _LARGEST.search(text)) else 0
         ended = "entering MPI_Finalize" in text
         alone = len(parts) == 1
-        return tuple(one for part in parts for one in _imb_table(part, ended=ended, alone=alone))
+        return tuple(
+            one for part in parts for one in _imb_table(part, until, ended=ended, alone=alone)
+        )
 
 
-def _imb_table(text: str, *, ended: bool, alone: bool) -> Iterator[Reading]:
+def _imb_table(text: str, until: int, *, ended: bool, alone: bool) -> Iterator[Reading]:
     """The last row of each group; which benchmark it is of is said where there are several."""
     groups = {int(m[1]): tuple(map(int, m[2].split())) for m in _GROUP.finditer(text)}
     ranks, name = _PROCESSES.findall(text), _BENCHMARK_NAME.search(text)
@@ -338,7 +344,7 @@ def _imb_table(text: str, *, ended: bool, alone: bool) -> Iterator[Reading]:
         who = f"group {group}: ranks {fold_ranks(members)}" if members else ""
         who = f"the slowest of {len(groups)} groups at once" if together else who
         said = ", ".join(filter(None, (of, who)))
-        yield _imb(row, ended, many, said)
+        yield _imb(row, until if ended else None, many, said)
 
 
 def _imb_rows(text: str) -> list[Row]:
@@ -350,7 +356,8 @@ def _last_of_groups(table: Iterable[Row]) -> dict[int, Row]:
     return {whole(row.cell("Group")) or 0: row for row in table}
 
 
-def _imb(row: Row, ended: bool, ranks: int | None, group: str) -> Reading:
+def _imb(row: Row, until: int | None, ranks: int | None, group: str) -> Reading:
+    """Of the last row; `until` is the largest size that was asked for, 0 where it is not said, None of a run that did not end."""
     size = whole(row.cell("#bytes"))
     unit = "MB/s" if any("Mbytes" in name for name in row.header) else "us"
     base = Reading(status=Status.NOT_MEASURED, text=group, size=size, ranks=ranks, unit=unit)
@@ -359,8 +366,13 @@ def _imb(row: Row, ended: bool, ranks: int | None, group: str) -> Reading:
         return replace(base, status=Status.FAILED, text=f"{lead}wrong values at {size} bytes")
     if "time-out" in " ".join(row.cells):
         return replace(base, text=f"{lead}the time ran out at {size} bytes: ask for more (`-time`)")
-    if not ended:
-        return replace(base, text=f"{lead}the run was cut off")
+    if "out-of-mem" in " ".join(row.cells):
+        return replace(base, text=f"{lead}no memory for {size} bytes: ask for more (`-mem`)")
+    if until is None or (size is not None and size < until):
+        end = f": it ends at {size} bytes of {until}" if until else ""
+        return replace(base, text=f"{lead}the run was cut off{end}")
+    if len(row.cells) != len(row.header):
+        return replace(base, text=f"{lead}the last row is not complete")
     for column in ("Mbytes/sec",) if unit == "MB/s" else ("t_max[usec]", "t[usec]"):
         if (value := row.number(column)) is not None:
             return replace(base, status=Status.MEASURED, value=value)

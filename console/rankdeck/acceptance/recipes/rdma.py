@@ -272,6 +272,7 @@ _RPING_ERRORS = (
     "cq completion failed",
     "connect error",
     "data mismatch",
+    "getaddrinfo failed",
 )
 
 
@@ -305,17 +306,21 @@ class Rping:
         base = Reading(status=Status.MEASURED, text="", unit="pings", ranks=2)
         if "data mismatch" in text:
             return (failed("wrong values: a ping came back changed", unit="pings"),)
-        if not seen and "server received sink adv" in text:
+        if not seen and ("server received sink adv" in text or "server ping data" in text):
             return (
                 not_measured(
                     "this is the server's output: the client's says how many pings came back"
                 ),
             )
         if not seen:
-            line = first_line(text, *(part for part in _RPING_ERRORS if "EVENT_" not in part))
+            line = first_line(text, *_RPING_ERRORS)
             return (
                 not_measured(f"no ping came back: `{line[:120]}`" if line else "no ping came back"),
             )
+        first = next(number for number in range(len(seen) + 1) if number not in seen)
+        if first < max(seen):
+            why = f"ping {first} is missing: the output was cut off"
+            return (not_measured(why, unit="pings"),)
         if len(seen) < wanted:
             return (
                 failed(f"{len(seen)} of {wanted} pings came back, then it broke", unit="pings"),

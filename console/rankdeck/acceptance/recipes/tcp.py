@@ -125,7 +125,11 @@ def _of_text(text: str) -> tuple[Reading, ...]:
             else "no JSON of `iperf3 -J`, or not all of it"
         )
         return (not_measured(why, unit="Gb/s"),)
-    rates = {found[1]: found for found in _RECEIVED.finditer(text)}
+    received = list(_RECEIVED.finditer(text))
+    rates = {found[1]: found for found in received}
+    many = "[SUM]" in text or len({found[0].partition("]")[0] for found in received}) > len(rates)
+    if many and not all(found[0].lstrip().startswith("[SUM]") for found in rates.values()):
+        return (not_measured("no line of the receiver with the sum of all streams", unit="Gb/s"),)
     whole = tuple(_of_line(*found.groups()) for found in rates.values())
     if not whole and (old := list(_OLD_UDP.finditer(text))):
         rate, factor, unit, lost = old[-1].groups()
