@@ -68,6 +68,8 @@ done
 echo "{END}"
 """
 _OVERLAP = 64 << 10
+_LONGEST_TIME = 11
+"""Digits of epoch seconds: others of the claim may write there, and a file takes no endless time."""
 _NOTHING: Object = {}
 
 
@@ -218,7 +220,8 @@ class Missing:
         for key in sorted(over - self._copies.keys()):
             text, *at = self._words[key] or [b""]
             if text:
-                yield (*key, text, float(at[0]) if at and at[0].isdigit() else None)
+                known = at and at[0].isdigit() and len(at[0]) <= _LONGEST_TIME
+                yield (*key, text, float(at[0]) if known else None)
 
 
 START_LIMIT = 120.0

@@ -75,6 +75,12 @@ def test_how_a_rank_began_and_ended_is_told_with_its_time(tmp_path: Path) -> Non
     assert sorted(told) == [(0, "exit", b"3", 1700000009.0), (0, "start", b"j-0", 1700000000.0)]
 
 
+def test_a_time_that_no_file_can_have_is_none(tmp_path: Path) -> None:
+    told = read(tmp_path, {"0/start": b"j-0\n1700000000\n", "0/exit": b"3\n" + b"9" * 400 + b"\n"})
+
+    assert sorted(told) == [(0, "exit", b"3", None), (0, "start", b"j-0", 1700000000.0)]
+
+
 def test_the_pod_has_the_image_and_the_claim_of_the_job_and_nothing_it_does_not_need() -> None:
     logs = {"name": "logs", "persistentVolumeClaim": {"claimName": "kept"}}
     mount = {"name": "logs", "mountPath": "/rankdeck-logs", "subPath": "j"}
