@@ -94,6 +94,8 @@ WITHOUT = (
     ("iperf3-busy", NOT_MEASURED, "never began: `the server is busy"),
     ("iperf3-refused", NOT_MEASURED, "never began: `unable to connect"),
     ("iperf3-refused-text", NOT_MEASURED, "never began: `unable to connect"),
+    ("iperf3-refused-old", NOT_MEASURED, "never began: `unable to send control message: Bad file"),
+    ("iperf3-interrupted", NOT_MEASURED, "it was stopped: `interrupt - the client has terminated"),
     ("iperf3-killed", FAILED, "after traffic began: `unable to write"),
 )
 
@@ -112,6 +114,7 @@ def test_every_recorded_output_is_judged_by_a_test() -> None:
     several = {
         "imb-multi",
         "imb-groups-together",
+        "iperf3-bidir-old",
         "iperf3-bidir",
         "hpcc",
         "fio-text",
@@ -130,6 +133,10 @@ def test_each_group_of_imb_and_each_direction_of_iperf3_is_a_result() -> None:
     assert [one.value for one in recorded("fio-text")] == [119.0, 71.5]
     assert [one.value for one in recorded("fio-all-formats")] == [299.593142]
     assert [one.value for one in recorded("fio-terse")] == [203.1616, 216.2688]
+    old = recorded("iperf3-bidir-old")
+    assert [one.value for one in old] == pytest.approx([0.922531, 1.096211], rel=1e-5)
+    assert "13 retransmits)" in old[0].text, "of 3.9, which calls the sums of both alike"
+    assert "the other direction" in old[1].text
     assert [one.value for one in recorded("iperf3-bidir")] == pytest.approx([9.573433, 7.565475])
 
 

@@ -151,9 +151,11 @@ def parts_of(text: str, prefix: re.Pattern[str] | None) -> list[tuple[str, str]]
             (head["nodes"] or head["host"], text[head.end() : end])
             for head, end in zip(heads, ends, strict=True)
         ]
+    if prefix is None:
+        return [("", text)]
     said: defaultdict[str, list[str]] = defaultdict(list)
     rest: list[str] = []
-    for line in StringIO(text) if prefix else ():
+    for line in StringIO(text):
         found = prefix.match(line)
         lines = said[" ".join(_CLOCK.sub("", found[0]).split())] if found else rest
         lines.append(line[found.end() :] or "\n" if found else line)

@@ -37,6 +37,8 @@ _NEVER_BEGAN = (
     "Bad file descriptor",
     "control socket has closed",
 )
+_INTERRUPTED = "interrupt - "
+"""Somebody stopped one end: no fault of the path."""
 
 
 class Iperf3:
@@ -67,8 +69,10 @@ class Iperf3:
         found = object_in(text) or _of_stream(text)
         if found is None:
             return _of_text(text)
-        if "error" in found:
-            return (_error(str(found["error"]), began=bool(found.get("intervals"))),)
+        # Versions before 3.10 write the error behind the object.
+        line = "" if found.get("end") else first_line(text, "iperf3: error - ")
+        if error := found.get("error") or line.removeprefix("iperf3: error - "):
+            return (_error(str(error), began=bool(found.get("intervals"))),)
         return _results(found)
 
     def expect(self, reading: Reading, known: Known) -> Expected | None:
@@ -148,6 +152,8 @@ def _of_line(role: str | None, rate: str, factor: str, unit: str, lost: str | No
 
 def _error(why: str, *, began: bool = False) -> Reading:
     said = f"`{clean(why, 120)}`"
+    if why.startswith(_INTERRUPTED):
+        return not_measured(f"it was stopped: {said}", unit="Gb/s")
     if began and not any(part in why for part in _NEVER_BEGAN):
         return failed(f"it broke after traffic began: {said}", unit="Gb/s")
     return not_measured(f"it never began: {said}", unit="Gb/s")
@@ -156,6 +162,7 @@ def _error(why: str, *, began: bool = False) -> Reading:
 def _results(found: Table) -> tuple[Reading, ...]:
     """What arrived; with `--bidir` one more, of the other direction."""
     end = as_table(found.get("end"))
+    end = end | _of_both_ways(end)
     sides = ("sum_received", "sum_received_bidir_reverse")
     rates = [
         (side, as_table(end.get(side)).get("bits_per_second")) for side in sides if side in end
@@ -181,6 +188,24 @@ def _results(found: Table) -> tuple[Reading, ...]:
         )
         for side, rate in whole
     )  # fmt: skip
+
+
+def _of_both_ways(end: Table) -> Table:
+    """The sums of `--bidir` before 3.10, where those of both directions have the same names: their streams tell them apart."""
+    streams = tables(end, "streams")
+    ways = [as_table(one.get("sender")).get("sender") for one in streams]
+    if "sum_received_bidir_reverse" in end or not {True, False} <= set(ways):
+        return {}
+    return {
+        f"sum_{what}{name}": {
+            key: sum(
+                value for one, sends in zip(streams, ways, strict=True)
+                if sends is way and number(value := as_table(one.get(side)).get(key))
+            )
+        }
+        for way, name in ((True, ""), (False, "_bidir_reverse"))
+        for what, side, key in (("received", "receiver", "bits_per_second"), ("sent", "sender", "retransmits"))
+    }  # fmt: skip
 
 
 def _of_old_udp(found: Table) -> list[tuple[str, float]]:
