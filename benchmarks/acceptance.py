@@ -13,9 +13,9 @@ from tests.support.lab import missing, running
 from tests.support.shaped_lab import NODES, ShapedLab
 
 from benchmarks.result import MissingError, Result
-from rankdeck.acceptance import normal, view
-from rankdeck.acceptance.run import RunPlan, StagePlan
-from rankdeck.acceptance.work import Ground
+from rankdeck.acceptance import view
+from rankdeck.acceptance.run import RunPlan, StagePlan, plan_hash, plan_text
+from rankdeck.acceptance.work import Setup
 from rankdeck.accepting.measure import RawOutputs
 from rankdeck.accepting.runner import Runner
 from rankdeck.model.acceptance import Stage
@@ -49,10 +49,10 @@ def _simulated() -> Result:
     )
     with tempfile.TemporaryDirectory(prefix="rankdeck-bench.") as folder:
         store = AcceptanceRuns(Path(folder) / "acceptance.db")
-        store.begin(Run("r", "c", 1.0, normal.plan_hash(plan), body=normal.plan_text(plan)))
+        store.begin(Run("r", "c", 1.0, plan_hash(plan), body=plan_text(plan)))
         means = SimulatedMeans(cluster, lambda _a, _b: 94.0)
         runner = Runner(
-            means, store, RawOutputs(Path(folder)), Ground(cluster=cluster), lambda: None
+            means, store, RawOutputs(Path(folder)), Setup(cluster=cluster), lambda: None
         )
         begin = time.process_time()
         asyncio.run(runner.go("r", plan))

@@ -5,7 +5,7 @@ import sys
 import time
 from pathlib import Path
 
-from rankdeck.acceptance.port import Request
+from rankdeck.acceptance.run import Request
 from rankdeck.config.clusters import read_cluster
 from rankdeck.model.acceptance import Stage
 from rankdeck.session import open_session

@@ -11,9 +11,8 @@ from rankdeck_agent.files import clean, reason
 from rankdeck_agent.rules.explain import cover
 from rankdeck_agent.rules.facts import Facts, Memory
 from rankdeck_agent.rules.judge import as_lasting, assess
-from rankdeck_agent.rules.levels import Expected
+from rankdeck_agent.rules.levels import Expected, rates, summarize
 from rankdeck_agent.rules.report import Judged, is_news, report, short
-from rankdeck_agent.rules.summary import rates, summarize
 from rankdeck_agent.wire import METRICS, Event, HealthReport, Number, Sample
 
 PATIENCE = 10.0

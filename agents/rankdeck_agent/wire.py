@@ -361,7 +361,7 @@ class HealthReport:
     more: int = 0
     """Reasons for which there was no room; none is worse than the last that is listed."""
     numbers: Mapping[str, Number] = field(default_factory=dict[str, Number])
-    """One number for each metric of `rules.summary`."""
+    """One number for each metric of `rules.levels`."""
     failed: tuple[str, ...] = ()
     """Metrics of the summary that could not be read."""
     expect: str = ""

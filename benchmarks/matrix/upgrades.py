@@ -20,7 +20,7 @@ from benchmarks.matrix.processes import began, counted, misstated, writers, wrot
 from benchmarks.matrix.scene import START_LIMIT, ask, ended, playing
 from benchmarks.matrix.sites import Sites
 from benchmarks.measure import ROOT
-from rankdeck.config.paths import state_folder
+from rankdeck.config.files import state_folder
 from rankdeck.model.job import Job
 from rankdeck.state.history import History
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rankdeck.cli.main import run
 from rankdeck.cli.output import require_terminal
-from rankdeck.config.safe_files import keep_private
+from rankdeck.config.files import keep_private
 
 if TYPE_CHECKING:
     from rankdeck.model.cluster import Cluster

@@ -1,7 +1,8 @@
 """Every error that a user can see; its text says who, where and what to do now."""
 
+import difflib
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -113,3 +114,19 @@ class UnknownPluginError(RankdeckError):
 
 class UnknownJobError(RankdeckError):
     """No job of that name, or more than one."""
+
+
+_LONGEST_WORD = 80
+
+
+def suggest(word: str, known: Collection[str]) -> str:
+    """`; did you mean …?` where a known word is close, else ""."""
+    if len(word) > _LONGEST_WORD:
+        return ""
+    close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+    return f"; did you mean `{close[0]}`?" if close else ""
+
+
+def suggest_or_list(word: str, known: Collection[str]) -> str:
+    """The known word that is close, else all of them."""
+    return suggest(word, known) or f"; there are: {', '.join(known) or 'none'}"

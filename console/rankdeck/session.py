@@ -18,8 +18,8 @@ from rankdeck.backends.launchers import placed
 from rankdeck.backends.plans import new_job_id, render
 from rankdeck.backends.remote_log import LogReader, Player, Ranges, as_replay, read_replay
 from rankdeck.backends.ssh import ask_what_runs, inspect_job
+from rankdeck.config.files import job_folders, state_folder
 from rankdeck.config.jobs import read_job
-from rankdeck.config.paths import job_folders, state_folder
 from rankdeck.errors import (
     BrokerError,
     HostKeyError,
@@ -53,6 +53,7 @@ from rankdeck.remote.command import (
     FAN_OUT,
     USUAL_LIMIT,
     CommandRun,
+    CommandState,
     FoundProcesses,
     find_processes,
     send_signal,
@@ -66,7 +67,6 @@ from rankdeck.reports.archive import (
 )
 from rankdeck.rules.inspect import Inspection
 from rankdeck.state.acceptance import AcceptanceRuns
-from rankdeck.state.command import CommandState
 from rankdeck.state.fleet import Fleet, Switches
 from rankdeck.state.history import History
 from rankdeck.state.job_recorder import JobRecorder, NodeNotes
@@ -512,7 +512,7 @@ class Session:
 
     @property
     def acceptance(self) -> "Acceptance":
-        """Measures the cluster, and knows the runs that were; see `acceptance/port.py`."""
+        """Measures the cluster, and knows the runs that were; see `acceptance/run.py`."""
         if self._acceptance is None:
             # Only who asks for it pays for its recipes.
             from rankdeck.accepting.acceptance import Acceptance

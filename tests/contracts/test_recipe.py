@@ -4,8 +4,9 @@ import pytest
 
 from rankdeck import plugins
 from rankdeck.acceptance.output_text import Asked, read_output
-from rankdeck.acceptance.recipe import Known, Recipe, Status, Where
+from rankdeck.acceptance.recipe import Known, Recipe, Where
 from rankdeck.errors import UnknownPluginError
+from rankdeck.model.acceptance import Outcome
 from rankdeck.model.job import Launch
 
 NAMES = plugins.names("recipes")
@@ -56,7 +57,7 @@ def test_what_is_no_output_of_it_gives_one_reason_and_no_value(recipe: Recipe) -
     for text in JUNK:
         (one,) = read_output(recipe, text.encode(), Asked(hosts=("n1",), ranks=2))
 
-        assert (one.status, one.value) == (Status.NOT_MEASURED, None), text
+        assert (one.status, one.value) == (Outcome.NOT_MEASURED, None), text
         assert one.text
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rankdeck.config.files import look_at
-from rankdeck.config.paths import shipped
+from rankdeck.cli.check import look_at
+from rankdeck.config.files import shipped
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import JobSpec
 

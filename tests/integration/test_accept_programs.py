@@ -14,7 +14,8 @@ from tests.support.polling import wait_until
 
 from rankdeck import plugins
 from rankdeck.acceptance.output_text import Asked, read_output
-from rankdeck.acceptance.recipe import Commands, Reading, Recipe, Status, Where
+from rankdeck.acceptance.recipe import Commands, Reading, Recipe, Where
+from rankdeck.model.acceptance import Outcome
 
 pytestmark = pytest.mark.slow
 LIMIT = 50
@@ -50,7 +51,7 @@ def run(argv: tuple[str, ...], folder: Path) -> subprocess.CompletedProcess[byte
 
 def read(recipe: Recipe, done: subprocess.CompletedProcess[bytes], ranks: int) -> Reading:
     (one,) = read_output(recipe, done.stdout, Asked(ranks=ranks, exit_code=done.returncode))
-    assert one.status is Status.MEASURED, (one.text, done.stderr[-500:])
+    assert one.status is Outcome.MEASURED, (one.text, done.stderr[-500:])
     return one
 
 
@@ -115,7 +116,7 @@ def test_iperf3_measures_from_the_first_node_to_the_last(tmp_path: Path) -> None
 
     # A loopback that one core cannot feed is a true answer, too.
     (one,) = read_output(recipe, done.stdout, Asked(ranks=2, exit_code=done.returncode))
-    assert one.status is Status.MEASURED or "the CPU was measured" in one.text
+    assert one.status is Outcome.MEASURED or "the CPU was measured" in one.text
 
 
 def listens(port: int) -> bool:
@@ -138,4 +139,4 @@ def test_a_test_of_one_node_is_read_or_says_that_the_node_was_busy(
     done = run(commands.argv, tmp_path)
 
     (one,) = read_output(recipe, done.stdout + done.stderr, Asked(exit_code=done.returncode))
-    assert one.status is Status.MEASURED or "the node was busy" in one.text
+    assert one.status is Outcome.MEASURED or "the node was busy" in one.text

@@ -8,7 +8,6 @@ from rankdeck.cli import shapes
 from rankdeck.cli.jobs import proof, summary
 from rankdeck.cli.output import clean
 from rankdeck.cli.status import of_job
-from rankdeck.model.ending import how_it_ended
 from rankdeck.model.job import (
     CancelReport,
     FirstFailure,
@@ -18,6 +17,7 @@ from rankdeck.model.job import (
     RemainingProcess,
     State,
 )
+from rankdeck.model.rank import how_it_ended
 from rankdeck.state.jobs import exit_code
 from rankdeck_agent.wire import NodePlan, ProcessPlan
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.unit.test_history import JOB
 
-from rankdeck.config.paths import state_folder
+from rankdeck.config.files import state_folder
 from rankdeck.state.history import History
 
 CLUSTER = "cluster: c\nnodes:\n  - {name: sakuya, address: 127.0.0.1}\n  - {name: koishi, address: 127.0.0.2}\n"

@@ -12,7 +12,7 @@ from tests.support.polling import until
 from tests.support.sshd import Nodes, nodes
 
 from rankdeck.backends.follow import BELIEVE_AFTER
-from rankdeck.config.paths import state_folder
+from rankdeck.config.files import state_folder
 from rankdeck.errors import LaunchError
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import Job, JobSpec, Launch, Plan, State

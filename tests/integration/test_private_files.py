@@ -15,7 +15,7 @@ import pytest
 import yaml
 from tests.support.sshd import nodes
 
-from rankdeck.config.safe_files import private_file, private_folder
+from rankdeck.config.files import private_file, private_folder
 from rankdeck.state.acceptance import AcceptanceRuns
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]

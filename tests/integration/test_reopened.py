@@ -19,7 +19,6 @@ from textual.geometry import Size
 from rankdeck.cli import choose
 from rankdeck.cli.shapes import job_shape
 from rankdeck.demo import cluster as demo
-from rankdeck.model.ending import failure
 from rankdeck.model.job import Job, State
 from rankdeck.rules.progress import last_run
 from rankdeck.session import Session, open_session
@@ -217,7 +216,7 @@ async def test_what_is_said_of_a_job_is_the_same_in_every_console_and_after_reop
     unequal = {who: found for who, told in shapes.items() if (found := unlike(listed, told))}
     assert not unequal
     assert listed["state"] == kind.state
-    assert kind.said in (failure(seen["first"].first_failure) if kind.said else "")
+    assert kind.said in (seen["first"].first_failure.sentence if kind.said else "")
     written = [rank["lines"] for rank in listed["ranks"]]
     if kind.lines:
         assert written == [kind.lines] * RANKS

@@ -7,8 +7,8 @@ import pytest
 
 from rankdeck.backends import remote_log
 from rankdeck.config.clusters import read_cluster
+from rankdeck.config.files import state_folder
 from rankdeck.config.jobs import read_job
-from rankdeck.config.paths import state_folder
 from rankdeck.errors import UnknownJobError
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import Job, NodeEvent, Plan, State

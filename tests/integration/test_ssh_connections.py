@@ -16,11 +16,10 @@ from tests.support.sshd import nodes
 from rankdeck.errors import AgentError, HostKeyError, UnreachableError
 from rankdeck.images.bring import WantedImage, look
 from rankdeck.model.cluster import Access, Cluster, Node
-from rankdeck.remote import login
+from rankdeck.remote import ssh
 from rankdeck.remote.agent import Agents, bundle
-from rankdeck.remote.login import FAN_OUT, JUMP_FAN_OUT, Logins
 from rankdeck.remote.shell import run
-from rankdeck.remote.ssh import Connections
+from rankdeck.remote.ssh import FAN_OUT, JUMP_FAN_OUT, Connections, Logins
 
 
 def with_access(cluster, **values):
@@ -155,7 +154,7 @@ async def test_every_refusal_is_one_sentence(tmp_path):
 
 
 async def test_a_login_that_the_server_drops_at_once_is_tried_again(tmp_path, monkeypatch):
-    monkeypatch.setattr(login, "PAUSES", (0.01, 0.01, 0.01))
+    monkeypatch.setattr(ssh, "PAUSES", (0.01, 0.01, 0.01))
     async with nodes(tmp_path, ["n1"]) as found:
         server = found.sshd["n1"]
         server.dropping = 3

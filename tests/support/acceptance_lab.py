@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, replace
 
 from rankdeck.acceptance.judge import Judgement
 from rankdeck.acceptance.measurement import Measurement
-from rankdeck.acceptance.recipe import Status
 from rankdeck.acceptance.schedule import Options, Round, Schedule
 from rankdeck.acceptance.suspects import Context
+from rankdeck.model.acceptance import Outcome
 
 LINK = 96.0
 
@@ -74,6 +74,6 @@ class Lab:
         return Measurement(
             stage=one.stage, sender=sender, receiver=receiver, round=one.number, repeat=repeat, port=one.port,
             value=None if bad else self.speed(sender, receiver, one, chance),
-            status=Status.FAILED if bad else Status.MEASURED,
+            status=Outcome.FAILED if bad else Outcome.MEASURED,
             text="time ran out after traffic began" if bad else "",
         )  # fmt: skip

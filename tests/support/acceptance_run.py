@@ -6,12 +6,18 @@ from dataclasses import replace
 
 from rankdeck.acceptance.judge import judge
 from rankdeck.acceptance.measurement import Answer, Measurement
-from rankdeck.acceptance.port import Request
-from rankdeck.acceptance.recipe import Status
-from rankdeck.acceptance.run import AcceptanceRun, Drift, Progress, RunPlan, StagePlan, StageView
+from rankdeck.acceptance.run import (
+    AcceptanceRun,
+    Drift,
+    Request,
+    RunPlan,
+    RunState,
+    StagePlan,
+    StageView,
+)
 from rankdeck.acceptance.suspects import Context
 from rankdeck.errors import RankdeckError
-from rankdeck.model.acceptance import Outcome, Result, Stage
+from rankdeck.model.acceptance import READ, Outcome, Result, Stage
 from rankdeck.state.acceptance import Exclusion
 
 RECIPE = "iperf3"
@@ -68,23 +74,15 @@ def results_of(nodes: tuple[str, ...], speed: Speed) -> tuple[Result, ...]:
     return tuple(found)
 
 
-_STATUS = {
-    Outcome.MEASURED: Status.MEASURED,
-    Outcome.FAILED: Status.FAILED,
-    Outcome.REFUSED: Status.REFUSED,
-    Outcome.NOT_MEASURED: Status.NOT_MEASURED,
-}
-
-
 def judged(run: AcceptanceRun) -> AcceptanceRun:
     """The run with what the judge says of its pairs."""
     done = [
         Measurement(
             stage=one.stage, sender=one.sender, receiver=one.receiver, value=one.value,
-            status=_STATUS[one.outcome], round=one.round, repeat=one.repeat, text=one.text,
+            status=one.outcome, round=one.round, repeat=one.repeat, text=one.text,
         )
         for one in run.results
-        if one.outcome in _STATUS and one.receiver
+        if one.outcome in READ and one.receiver
     ]  # fmt: skip
     context = Context(unit="Gb/s", leaves=run.plan.leaves, left_out=run.plan.left_out)
     found = judge(done, context)
@@ -117,8 +115,8 @@ def made_run(
         for node in nodes
     }
     fields = {
-        "progress": Progress.DONE, "started": START, "ended": START + 150, "results": results,
-        "stages": (StageView(plan=gate, progress=Progress.DONE, done=count), StageView(plan=pairs, progress=Progress.DONE, done=len(results), rounds_done=count - 1)),
+        "progress": RunState.DONE, "started": START, "ended": START + 150, "results": results,
+        "stages": (StageView(plan=gate, progress=RunState.DONE, done=count), StageView(plan=pairs, progress=RunState.DONE, done=len(results), rounds_done=count - 1)),
         "identity": identity, "differing": {"n2": "its driver is 550.90, 7 of 8 have 570.12"},
         "baseline": "run r0 of 2026-11-20", "changed": "driver 550.90 → 570.12 on n1",
         "drift": (Drift("", -0.06, "−6.0 % on 8 of 8"),),
@@ -174,15 +172,15 @@ class Port(Outputs):
     async def start(self) -> AcceptanceRun:
         self._ask("start")
         assert self.current is not None
-        self.current = replace(self.current, progress=Progress.RUNNING)
+        self.current = replace(self.current, progress=RunState.RUNNING)
         await self.ended.wait()
-        self.current = replace(self.current, progress=Progress.DONE)
+        self.current = replace(self.current, progress=RunState.DONE)
         return self.current
 
     async def stop(self) -> tuple[str, ...]:
         self._ask("stop")
         assert self.current is not None
-        self.current = replace(self.current, progress=Progress.STOPPED)
+        self.current = replace(self.current, progress=RunState.STOPPED)
         return ()
 
     def exclude(self, node: str, why: str, until: float, run: str) -> None:

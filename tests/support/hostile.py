@@ -4,7 +4,7 @@ import json
 
 from hypothesis import strategies as st
 
-from rankdeck_agent.rules.summary import SUMMARY
+from rankdeck_agent.rules.levels import SUMMARY
 
 odd_text = st.text(st.characters(), max_size=300) | st.sampled_from(
     ["", "\x1b[2J", "\x9b31m", "\u202e", "\ud800", "a" * 5000, "[bold]", "n1", "0", "../x"]

@@ -23,9 +23,9 @@ from rankdeck.acceptance.output_text import read_output
 from rankdeck.backends.node_stream import FrameError, NodeStream
 from rankdeck.backends.plans import plan_job
 from rankdeck.backends.ssh import _concluded, left_there
+from rankdeck.cli.check import look_at
 from rankdeck.cli.shapes import reading_shape
 from rankdeck.config import trust
-from rankdeck.config.files import look_at
 from rankdeck.errors import AgentError, ConfigError, LaunchError, MetricsError
 from rankdeck.images.bring import image_rows
 from rankdeck.logs.order import choose
@@ -71,8 +71,7 @@ from rankdeck_agent.kubernetes.target import Target as KubernetesTarget
 from rankdeck_agent.rules.mpi_daemon import daemon_of, in_place
 from rankdeck_agent.slurm import array, rows, verdict
 from rankdeck_agent.slurm import cluster as slurm_cluster
-from rankdeck_agent.slurm.cluster_watch import ClusterView
-from rankdeck_agent.slurm.history import ended_rows
+from rankdeck_agent.slurm.cluster_watch import ClusterView, ended_rows
 from rankdeck_agent.slurm.run import read as read_mark
 from rankdeck_agent.slurm.submit import job_number
 from rankdeck_agent.wire import NodePlan, WireError, decode, node_plan

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rankdeck.acceptance.run import AcceptanceRun, Progress
+from rankdeck.acceptance.run import AcceptanceRun, RunState
 from rankdeck.errors import LaunchError
 from rankdeck.model.acceptance import Outcome
 from rankdeck.model.cluster import Cluster, Node
@@ -81,9 +81,9 @@ def sick(count: int = 8, **more: object) -> AcceptanceRun:
 
 def planned() -> AcceptanceRun:
     run = made_run(8)
-    stages = tuple(replace(one, progress=Progress.PENDING, done=0) for one in run.stages)
+    stages = tuple(replace(one, progress=RunState.PENDING, done=0) for one in run.stages)
     return replace(
-        run, progress=Progress.PENDING, started=0.0, ended=0.0, results=(), verdicts=(), judgements={}, stages=stages
+        run, progress=RunState.PENDING, started=0.0, ended=0.0, results=(), verdicts=(), judgements={}, stages=stages
     )  # fmt: skip
 
 
@@ -143,7 +143,7 @@ async def test_above_64_nodes_each_has_a_cell_and_suspects_a_row() -> None:
 @pytest.mark.long
 async def test_the_map_fills_while_pairs_end() -> None:
     run = made_run(8)
-    began = replace(run, progress=Progress.RUNNING, ended=0.0)
+    began = replace(run, progress=RunState.RUNNING, ended=0.0)
     first = result("n1", "n2", None, outcome=Outcome.RUNNING, text="")
     stage, port = stage_of(current=replace(began, results=(first,)))
     async with console(stage, (80, 24)) as (app, pilot):
@@ -245,7 +245,7 @@ async def test_an_error_of_the_plan_is_said() -> None:
 
 @pytest.mark.long
 async def test_a_run_is_stopped_only_after_a_question() -> None:
-    stage, port = stage_of(current=replace(sick(), progress=Progress.RUNNING))
+    stage, port = stage_of(current=replace(sick(), progress=RunState.RUNNING))
     async with console(stage, (120, 40)) as (app, pilot):
         await opened(app, pilot, "n3 sends")
         await pilot.press("x")
@@ -261,7 +261,7 @@ async def test_a_run_is_stopped_only_after_a_question() -> None:
 
 async def test_a_stopped_run_goes_on_and_a_finished_one_does_not() -> None:
     run = sick()
-    stage, port = stage_of(replace(run, id="r0", progress=Progress.STOPPED), run)
+    stage, port = stage_of(replace(run, id="r0", progress=RunState.STOPPED), run)
     async with console(stage, (120, 40)) as (app, pilot):
         await opened(app, pilot, "r0")
         await pilot.press("j", "U")
@@ -280,7 +280,7 @@ async def test_a_kept_run_in_the_list_is_not_judged_without_its_results() -> Non
 
 
 async def test_a_stopped_run_in_the_list_does_not_count_results_that_it_comes_without() -> None:
-    stopped = replace(made_run(8), progress=Progress.STOPPED)
+    stopped = replace(made_run(8), progress=RunState.STOPPED)
     stage, _ = stage_of(stopped)
     async with console(stage, (120, 40)) as (app, pilot):
         await opened(app, pilot, "stopped: 8 nodes, it can go on")
@@ -334,7 +334,7 @@ async def test_a_node_is_measured_again_where_its_row_meets_its_column() -> None
 
 
 async def test_while_a_run_goes_on_a_pair_waits_for_the_end_of_its_round() -> None:
-    stage, port = stage_of(sick(), current=replace(sick(), id="r2", progress=Progress.RUNNING))
+    stage, port = stage_of(sick(), current=replace(sick(), id="r2", progress=RunState.RUNNING))
     async with console(stage, (120, 40)) as (app, pilot):
         await opened(app, pilot, "n3 sends")
         await pilot.press("e", "u")

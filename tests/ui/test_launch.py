@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rankdeck.config.changes import filled, form_of
-from rankdeck.config.files import look_at
-from rankdeck.config.jobs import read_job
+from rankdeck.cli.check import look_at
+from rankdeck.config.jobs import filled, form_of, read_job
 from rankdeck.config.settings import UiSettings
 from rankdeck.images.copy import CopyState
 from rankdeck.model.health import Level

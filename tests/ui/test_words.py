@@ -11,8 +11,8 @@ import rankdeck
 from rankdeck.config.settings import lacks_unicode
 from rankdeck.logs.merge import MergedLog
 from rankdeck.logs.search import Search
-from rankdeck.model.activity import Activity
 from rankdeck.model.job import Chunk
+from rankdeck.model.rank import Activity
 from rankdeck.model.text import clean, printable, strip_controls
 from rankdeck.state.lines import RankLog
 from rankdeck.ui import command_actions, commands, formatting, query

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from rankdeck.acceptance.groups import Blamed, Group, bisect, groups_of, sizes
+from rankdeck.acceptance.schedule import Blamed, Group, bisect, groups_of, sizes
 
 NODES = tuple(f"n{number}" for number in range(64))
 SLOW, GOOD = NODES[:32], NODES[32:]

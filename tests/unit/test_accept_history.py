@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rankdeck.acceptance.run import Normal, changed_since, drifts
+from rankdeck.acceptance.run import BaselineValue, changed_since, drifts
 from rankdeck.errors import ConfigError, HistoryError
 from rankdeck.model.acceptance import Outcome, Result, Stage
 from rankdeck.state.acceptance import KEEP, AcceptanceRuns, Baseline, Run
@@ -129,7 +129,7 @@ def test_what_cannot_be_kept_is_an_error_with_its_reason(tmp_path: Path) -> None
 
 # ---- drift
 
-THEN = {f"n{number}": Normal(96.0, 0.4) for number in range(1, 17)}
+THEN = {f"n{number}": BaselineValue(96.0, 0.4) for number in range(1, 17)}
 
 
 def test_one_node_that_lost_15_percent_is_named_and_no_other() -> None:

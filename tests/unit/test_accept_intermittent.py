@@ -3,8 +3,7 @@
 from collections.abc import Callable
 
 from rankdeck.acceptance.judge import judge
-from rankdeck.acceptance.measurement import Answer, End, Measurement
-from rankdeck.acceptance.normal import measurement_of
+from rankdeck.acceptance.measurement import Answer, End, Measurement, measurement_of
 from rankdeck.acceptance.schedule import Options, Schedule
 from rankdeck.acceptance.suspects import Context, Suspects
 from rankdeck.model.acceptance import Stage

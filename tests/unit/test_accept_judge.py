@@ -9,13 +9,13 @@ from dataclasses import replace
 
 import pytest
 
+from rankdeck.acceptance.baseline import kinds_of_hardware
 from rankdeck.acceptance.judge import Judgement, judge
 from rankdeck.acceptance.measurement import Answer, Kind, Measurement, differing, population
-from rankdeck.acceptance.normal import kinds_of_hardware
-from rankdeck.acceptance.recipe import Expected, Status
+from rankdeck.acceptance.recipe import Expected
 from rankdeck.acceptance.schedule import Options, Round, Schedule, circle, pair_rounds
 from rankdeck.acceptance.suspects import Context
-from rankdeck.model.acceptance import Stage
+from rankdeck.model.acceptance import Outcome, Stage
 from tests.support.acceptance_lab import LINK, Lab
 from tests.support.targets import CORPUS
 
@@ -312,7 +312,7 @@ def test_a_wrong_value_fails_whatever_the_speed() -> None:
     def spoilt(one: Measurement) -> Measurement:
         if "n4" not in (one.sender, one.receiver):
             return one
-        return replace(one, value=None, status=Status.FAILED, text="wrong values: 3")
+        return replace(one, value=None, status=Outcome.FAILED, text="wrong values: 3")
 
     judged = judge(map(spoilt, recorded("healthy")), MEGABITS)
 
@@ -323,7 +323,7 @@ def test_a_wrong_value_fails_whatever_the_speed() -> None:
 def test_a_node_that_nobody_measured_is_never_accepted() -> None:
     def lost(one: Measurement) -> Measurement:
         gone = "n4" in (one.sender, one.receiver)
-        return replace(one, value=None, status=Status.NOT_MEASURED) if gone else one
+        return replace(one, value=None, status=Outcome.NOT_MEASURED) if gone else one
 
     judged = judge(map(lost, recorded("healthy")), replace(MEGABITS, left_out={"n9": "busy"}))
 
@@ -380,7 +380,7 @@ def test_a_node_to_which_next_to_nothing_gets_through_is_told_to_look_at_its_mtu
 
 
 def fails(one: Measurement, text: str = "it hung") -> Measurement:
-    return replace(one, value=None, status=Status.FAILED, text=text)
+    return replace(one, value=None, status=Outcome.FAILED, text=text)
 
 
 @pytest.mark.parametrize("nodes", [EIGHT[:2], EIGHT[:3], EIGHT[:4], EIGHT])

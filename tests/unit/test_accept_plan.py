@@ -9,11 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from rankdeck.acceptance import normal
-from rankdeck.acceptance.choice import choose, fabric_of, rails_of
 from rankdeck.acceptance.gate import (
+    Admitted,
     Around,
-    Gated,
     Identity,
     Network,
     gate,
@@ -22,14 +20,14 @@ from rankdeck.acceptance.gate import (
     program,
     read_identity,
 )
-from rankdeck.acceptance.groups import next_groups
-from rankdeck.acceptance.planning import Scene, plan_run
-from rankdeck.acceptance.port import Request
+from rankdeck.acceptance.planning import Participants, choose, fabric_of, plan_run, rails_of
 from rankdeck.acceptance.recipe import Known
 from rankdeck.acceptance.recipes.facts import cpu_heat
+from rankdeck.acceptance.run import Request, plan_text, read_plan
+from rankdeck.acceptance.schedule import next_groups
 from rankdeck.acceptance.work import (
     MARK,
-    Ground,
+    Setup,
     Step,
     Work,
     by_side,
@@ -70,9 +68,9 @@ def node(name: str, **more: object) -> Identity:
 SAID = {name: node(name) for name in NODES}
 
 
-def gated(
+def admitted(
     said: dict[str, Identity], around: Around | None = None, include: tuple[str, ...] = ()
-) -> Gated:
+) -> Admitted:
     return gate(CLUSTER, NODES, said, around or Around(), include)
 
 
@@ -106,7 +104,7 @@ def test_what_a_node_says_of_itself_is_read() -> None:
     ],
 )  # fmt: skip
 def test_who_takes_no_part_is_named_with_the_reason(changed, around, why) -> None:
-    found = gated({**SAID, "n2": node("n2", **changed)}, around)
+    found = admitted({**SAID, "n2": node("n2", **changed)}, around)
 
     assert found.left_out == {"n2": why}
     assert found.nodes == ("n1", "n3", "n4")
@@ -115,8 +113,8 @@ def test_who_takes_no_part_is_named_with_the_reason(changed, around, why) -> Non
 def test_a_busy_node_takes_part_if_it_is_named_and_load_of_a_scheduler_is_ours() -> None:
     busy = {**SAID, "n2": node("n2", busy=0.9)}
 
-    assert gated(busy, include=("n2",)).nodes == NODES
-    assert gated(busy, Around(scheduled=True)).nodes == NODES
+    assert admitted(busy, include=("n2",)).nodes == NODES
+    assert admitted(busy, Around(scheduled=True)).nodes == NODES
 
 
 def test_a_hot_node_takes_part_if_it_is_named_and_is_left_out_also_where_a_scheduler_gives_it() -> (
@@ -124,8 +122,8 @@ def test_a_hot_node_takes_part_if_it_is_named_and_is_left_out_also_where_a_sched
 ):
     hot = {**SAID, "n2": node("n2", heat=("CPU at 97 °C",))}
 
-    assert gated(hot, include=("n2",)).nodes == NODES
-    assert list(gated(hot, Around(scheduled=True)).left_out) == ["n2"]
+    assert admitted(hot, include=("n2",)).nodes == NODES
+    assert list(admitted(hot, Around(scheduled=True)).left_out) == ["n2"]
 
 
 SLURM = {
@@ -157,7 +155,7 @@ def test_nodes_that_slurm_would_not_give_us_are_left_out_by_name() -> None:
 
 
 def test_an_excluded_node_is_measured_and_that_is_said() -> None:
-    found = gated(SAID, Around(excluded={"n3": "excluded until tomorrow: its cable"}))
+    found = admitted(SAID, Around(excluded={"n3": "excluded until tomorrow: its cable"}))
 
     assert found.nodes == NODES
     assert found.notes == ("n3 is excluded until tomorrow: its cable",)
@@ -200,9 +198,9 @@ def test_where_nothing_can_be_run_the_plan_says_who_lacks_what() -> None:
 
 
 def test_the_plan_says_rounds_minutes_bytes_and_commands_and_comes_back_from_disk() -> None:
-    ground = Ground(cluster=CLUSTER, known=Known(link_gbps=1.0), addresses={"n2": "10.9.0.2"})
+    setup = Setup(cluster=CLUSTER, known=Known(link_gbps=1.0), addresses={"n2": "10.9.0.2"})
     plan = plan_run(
-        Request(), Scene(gated=gated(SAID), said=SAID, ground=ground, leaves={}, seed=5)
+        Request(), Participants(admitted=admitted(SAID), said=SAID, setup=setup, leaves={}, seed=5)
     )
 
     pairs = next(one for one in plan.stages if one.stage is Stage.PAIRS)
@@ -215,14 +213,16 @@ def test_the_plan_says_rounds_minutes_bytes_and_commands_and_comes_back_from_dis
     assert any("iperf3 -c" in line for line in pairs.commands)
     assert plan.notes[-1].startswith("4 of 4 nodes, 5 rounds, about ")
     assert plan.notes[-1].endswith("; nothing is written to disks")
-    assert normal.read_plan(normal.plan_text(plan)) == plan
+    assert read_plan(plan_text(plan)) == plan
 
 
 def test_only_and_from_leave_stages_out() -> None:
-    scene = Scene(gated=gated(SAID), said=SAID, ground=Ground(cluster=CLUSTER), leaves={}, seed=5)
+    participants = Participants(
+        admitted=admitted(SAID), said=SAID, setup=Setup(cluster=CLUSTER), leaves={}, seed=5
+    )
 
     def stages(request: Request) -> list[Stage]:
-        return [one.stage for one in plan_run(request, scene).stages][2:]
+        return [one.stage for one in plan_run(request, participants).stages][2:]
 
     assert stages(Request(only=(Stage.PAIRS,))) == [Stage.PAIRS]
     assert stages(Request(begin=Stage.GROUPS)) == [Stage.GROUPS]
@@ -295,7 +295,7 @@ def test_what_a_rank_sent_counts_for_its_node() -> None:
         return f"{MARK} side {side}\n{MARK} begin {step}\n{text}\n{MARK} end {step} 0 1.0 2.0\n".encode()
 
     # Rank 0 was placed on the second node, and wrote of step 1 only.
-    found = [one for one, _ in results_of(work, Ground(cluster=CLUSTER), {0: by(1, 1), 1: b""}, 0)]
+    found = [one for one, _ in results_of(work, Setup(cluster=CLUSTER), {0: by(1, 1), 1: b""}, 0)]
 
     assert [(one.sender, one.outcome) for one in found] == [
         ("n10", Outcome.NOT_MEASURED),
@@ -409,11 +409,11 @@ def test_gpus_that_are_held_down_are_named_before_anything_runs(tmp_path: Path) 
     one = read_identity(done.stdout)
     assert one is not None
     cluster = Cluster(name="c", nodes=(Node(name="n1"),))
-    gated = gate(cluster, ("n1",), {"n1": one}, Around(), ("n1",))
+    admitted = gate(cluster, ("n1",), {"n1": one}, Around(), ("n1",))
 
     held = "held by the power brake: GPU 0; limited to 300 of 400 W: GPU 1"
     assert one.facts["gpu limits"] == held
-    assert f"n1: its GPUs are {held}" in gated.notes
+    assert f"n1: its GPUs are {held}" in admitted.notes
     assert one.heat == ("GPU 0 at 91 °C", "GPU 1 at 40 °C")
 
 
@@ -480,7 +480,7 @@ def test_active_ports_are_read_from_what_a_node_says() -> None:
 
 def test_each_rail_has_its_own_devices_ports_and_rate() -> None:
     rails = {"n1": ("mlx5_0", "mlx5_1:2"), "n2": ("mlx5_0", "mlx5_4")}
-    ground = Ground(
+    setup = Setup(
         cluster=CLUSTER, addresses={"n1": "10.0.0.1", "n2": "10.0.0.2"}, known=Known(link_gbps=1.0), rdma_gbps=400.0,
         rails={"ib_write_bw": rails},
     )  # fmt: skip
@@ -488,7 +488,7 @@ def test_each_rail_has_its_own_devices_ports_and_rate() -> None:
         stage=Stage.PAIRS, recipe="ib_write_bw", nodes=("n1", "n2"), runs=(("n1", "n2", 0, 1), ("n2", "n1", 0, 1)), place=1,
     )  # fmt: skip
 
-    lines = command_lines(work, ground)
+    lines = command_lines(work, setup)
 
     assert ["-d mlx5_1 -i 2" in line for line in lines] == [True, False, False, True]
     assert ["-d mlx5_4" in line for line in lines] == [False, True, True, False]

@@ -9,8 +9,9 @@ import pytest
 
 from rankdeck import plugins
 from rankdeck.acceptance.output_text import Asked, read_output
-from rankdeck.acceptance.recipe import Known, Reading, Status
-from rankdeck.acceptance.recipes.compute import expected_gosa
+from rankdeck.acceptance.recipe import Known, Reading
+from rankdeck.acceptance.recipes.node import expected_gosa
+from rankdeck.model.acceptance import Outcome
 from tests.support.targets import TARGETS
 
 RECORDED = {
@@ -67,12 +68,12 @@ def test_a_whole_output_gives_its_value_and_a_sentence(
 ) -> None:
     (one,) = recorded(file)
 
-    assert (one.status, one.unit, one.ranks) == (Status.MEASURED, unit, ranks)
+    assert (one.status, one.unit, one.ranks) == (Outcome.MEASURED, unit, ranks)
     assert one.value == pytest.approx(value, rel=1e-5)
     assert words in one.text
 
 
-NOT_MEASURED, FAILED, REFUSED = Status.NOT_MEASURED, Status.FAILED, Status.REFUSED
+NOT_MEASURED, FAILED, REFUSED = Outcome.NOT_MEASURED, Outcome.FAILED, Outcome.REFUSED
 WITHOUT = (
     ("osu-latency-cut", NOT_MEASURED, "the table ends at 1 MiB"),
     ("osu-wrong-values", FAILED, "wrong values at 16 bytes"),
@@ -102,7 +103,7 @@ WITHOUT = (
 
 @pytest.mark.parametrize(("file", "status", "words"), WITHOUT)
 def test_an_output_that_is_no_result_has_no_value_and_says_why(
-    file: str, status: Status, words: str
+    file: str, status: Outcome, words: str
 ) -> None:
     (one,) = recorded(file)
 
@@ -192,7 +193,7 @@ STAMPED = HEAD.rstrip() + " timestamp\n" + ROW.rstrip() + " 2026-11-22 10:11:12\
 def test_columns_of_nccl_tests_are_found_by_the_header_whatever_the_version(table: str) -> None:
     one = read("nccl-tests", DEVICES + table + FOOT)
 
-    assert (one.status, one.out_of_place, one.in_place) == (Status.MEASURED, 3.00, 2.85)
+    assert (one.status, one.out_of_place, one.in_place) == (Outcome.MEASURED, 3.00, 2.85)
     assert one.value == 2.85, "the slower of both"
     assert (one.size, one.ranks, one.hosts) == (1024, 4, ("n1", "n2"))
 
@@ -255,7 +256,7 @@ NCCL_TRAPS = (
     [row[1:] for row in NCCL_TRAPS],
     ids=[row[0] for row in NCCL_TRAPS],
 )
-def test_a_trap_of_nccl_tests_is_no_result(output: str, status: Status, words: str) -> None:
+def test_a_trap_of_nccl_tests_is_no_result(output: str, status: Outcome, words: str) -> None:
     one = read("nccl-tests", output)
 
     assert (one.status, one.value) == (status, None)
@@ -263,7 +264,7 @@ def test_a_trap_of_nccl_tests_is_no_result(output: str, status: Status, words: s
 
 
 def test_a_result_of_other_hosts_or_ranks_than_asked_for_is_refused() -> None:
-    assert read("nccl-tests", NCCL, hosts=("n2", "n1"), ranks=4).status is Status.MEASURED
+    assert read("nccl-tests", NCCL, hosts=("n2", "n1"), ranks=4).status is Outcome.MEASURED
     assert read("nccl-tests", NCCL, hosts=("n1", "n3")).status is REFUSED
     assert "it ran on n[1-2], not on n[1,3]" in read("nccl-tests", NCCL, hosts=("n1", "n3")).text
     assert "4 ranks, not with 8" in read("nccl-tests", NCCL, ranks=8).text
@@ -275,25 +276,25 @@ def test_a_result_of_other_hosts_or_ranks_than_asked_for_is_refused() -> None:
 def test_a_row_of_nccl_tests_with_infinity_on_one_side_is_not_measured(cell: str) -> None:
     one = read("nccl-tests", DEVICES + HEAD + ROW.replace("3.00", cell) + FOOT)
 
-    assert (one.status, one.value) == (Status.NOT_MEASURED, None)
+    assert (one.status, one.value) == (Outcome.NOT_MEASURED, None)
     assert f"`{cell}`" in one.text
     lacks = read("nccl-tests", DEVICES + HEAD + ROW.replace("2.85", "N/A") + FOOT)
-    assert (lacks.status, lacks.value) == (Status.MEASURED, 3.0)
+    assert (lacks.status, lacks.value) == (Outcome.MEASURED, 3.0)
 
 
 def test_a_host_is_the_same_with_and_without_its_domain() -> None:
     raw = DEVICES + HEAD + ROW + FOOT  # its programs say n1 and n2, as nccl-tests does everywhere
 
-    assert read("nccl-tests", raw, hosts=("n1.example.org", "N2")).status is Status.MEASURED
-    assert read("nccl-tests", raw, hosts=("n1.example.org", "n3")).status is Status.REFUSED
+    assert read("nccl-tests", raw, hosts=("n1.example.org", "N2")).status is Outcome.MEASURED
+    assert read("nccl-tests", raw, hosts=("n1.example.org", "n3")).status is Outcome.REFUSED
     long = raw.replace("on n1 ", "on n1.a.org ").replace("on n2 ", "on n1.b.org ")
-    assert read("nccl-tests", long, hosts=("n1.a.org", "n1.c.org")).status is Status.REFUSED
-    assert read("nccl-tests", long, hosts=("n1.a.org", "n1.b.org")).status is Status.MEASURED
+    assert read("nccl-tests", long, hosts=("n1.a.org", "n1.c.org")).status is Outcome.REFUSED
+    assert read("nccl-tests", long, hosts=("n1.a.org", "n1.b.org")).status is Outcome.MEASURED
 
 
 def test_a_result_that_ended_with_an_error_is_failed() -> None:
     assert read("nccl-tests", NCCL, exit_code=1).status is FAILED
-    assert read("nccl-tests", NCCL, exit_code=0).status is Status.MEASURED
+    assert read("nccl-tests", NCCL, exit_code=0).status is Outcome.MEASURED
 
 
 def nccl_json(**changes: object) -> str:
@@ -317,7 +318,7 @@ def nccl_json(**changes: object) -> str:
 def test_the_json_of_nccl_tests_is_read_and_its_environment_is_not() -> None:
     one = read("nccl-tests", nccl_json())
 
-    assert (one.status, one.value, one.hosts) == (Status.MEASURED, 2.85, ("n1", "n2"))
+    assert (one.status, one.value, one.hosts) == (Outcome.MEASURED, 2.85, ("n1", "n2"))
     assert "hunter2" not in str(one)
     assert read("nccl-tests", nccl_json()[:-20]).status is NOT_MEASURED
     assert (
@@ -356,8 +357,8 @@ def test_each_group_of_split_mode_has_its_own_number_from_one_launch() -> None:
     found = read_output(plugins.find("recipes", "nccl-tests")(), split_json().encode())
 
     assert [(one.status, one.hosts, one.ranks) for one in found] == [
-        (Status.MEASURED, ("n1", "n2"), 2),
-        (Status.MEASURED, ("n3", "n4"), 2),
+        (Outcome.MEASURED, ("n1", "n2"), 2),
+        (Outcome.MEASURED, ("n3", "n4"), 2),
     ]
     # 20 GB/s in the 150 µs of the average: 3,000 in 101 and in 200.
     assert [one.value for one in found] == pytest.approx([20 * 150 / 101, 15.0])
@@ -410,24 +411,24 @@ def dcgm_json(*outcomes: str) -> str:
 
 
 OTHERS = (
-    ("mpi4py.bench", HELLO + PING, Status.MEASURED, 900.0, ""),
+    ("mpi4py.bench", HELLO + PING, Outcome.MEASURED, 900.0, ""),
     ("mpi4py.bench", HELLO.replace("1 of 2", "0 of 1").replace("0 of 2", "0 of 1") + PING, REFUSED, None, "separate runs"),
     ("mpi4py.bench", HELLO.splitlines()[0] + "\n" + PING, NOT_MEASURED, None, "only ranks 1 of 2"),
     ("mpi4py.bench", "ModuleNotFoundError: No module named 'mpi4py'\n", NOT_MEASURED, None, "mpi4py"),
     ("mpi4py.bench", "time for 20 loops = 0.2 seconds (1 processes, 1048576 bytes)", REFUSED, None, "nothing was moved"),
-    ("osu", OSU, Status.MEASURED, 1940.25, ""),
-    ("osu", OSU_REDUCE, Status.MEASURED, 1000.1, ""),
+    ("osu", OSU, Outcome.MEASURED, 1940.25, ""),
+    ("osu", OSU_REDUCE, Outcome.MEASURED, 1000.1, ""),
     ("osu", OSU.replace("1940.25  Pass", "1940.25  Fail"), FAILED, None, "wrong values at 4194304"),
     ("osu", "osu_bw: command not found", NOT_MEASURED, None, "it did not run"),
-    ("stream", STREAM + VALID, Status.MEASURED, 12345.6, ""),
+    ("stream", STREAM + VALID, Outcome.MEASURED, 12345.6, ""),
     ("stream", STREAM, NOT_MEASURED, None, "Solution Validates"),
     ("stream", VALID, NOT_MEASURED, None, "Triad"),
     ("stream", STREAM + "Failed Validation on array a[]\n", FAILED, None, "wrong values"),
-    ("stress-ng", STRESS, Status.MEASURED, 381.0, ""),
-    ("dcgmi", DCGM, Status.MEASURED, 2.0, "2 pass, 1 skip"),
+    ("stress-ng", STRESS, Outcome.MEASURED, 381.0, ""),
+    ("dcgmi", DCGM, Outcome.MEASURED, 2.0, "2 pass, 1 skip"),
     ("dcgmi", DCGM.replace("NVML Library | Pass", "NVML Library | Fail - GPU: 3"), FAILED, None, "failed: NVML Library"),
     ("dcgmi", "Error: unable to establish a connection to the specified host: localhost\n", NOT_MEASURED, None, "unable to establish"),
-    ("dcgmi", dcgm_json("Pass", "Skip"), Status.MEASURED, 1.0, ""),
+    ("dcgmi", dcgm_json("Pass", "Skip"), Outcome.MEASURED, 1.0, ""),
     ("dcgmi", dcgm_json("PASS", "FAIL"), FAILED, None, "failed: memory"),
     ("dcgmi", dcgm_json("Skip"), NOT_MEASURED, None, "no test passed"),
     ("iperf3", json.dumps(BUSY), NOT_MEASURED, None, "98 % busy"),
@@ -437,7 +438,7 @@ OTHERS = (
 
 @pytest.mark.parametrize(("recipe", "output", "status", "value", "words"), OTHERS)
 def test_what_other_programs_print_and_their_traps(
-    recipe: str, output: str, status: Status, value: float | None, words: str
+    recipe: str, output: str, status: Outcome, value: float | None, words: str
 ) -> None:
     one = read(recipe, output)
 
@@ -473,7 +474,7 @@ def test_a_number_that_cannot_be_is_not_measured() -> None:
     (slow,) = read_output(recipe, output.replace(b"23.14 ", b"12.00 "), known=link)
 
     assert absurd.status is NOT_MEASURED
-    assert (slow.status, slow.grade) == (Status.MEASURED, "slow")
+    assert (slow.status, slow.grade) == (Outcome.MEASURED, "slow")
     assert "51.9 % of the 23.14 that a 25 Gb/s link carries at MTU 1024; slow" in slow.text
 
 
@@ -616,7 +617,7 @@ def test_lines_without_end_that_say_nothing_are_read_in_little_time() -> None:
         read_output(plugins.find("recipes", "nccl-tests")(), b"# nThread \n" + raw)
 
 
-def _meant(one: Reading) -> tuple[Status, float | None, int | None]:
+def _meant(one: Reading) -> tuple[Outcome, float | None, int | None]:
     return one.status, one.value, one.ranks
 
 
@@ -634,7 +635,7 @@ def test_a_file_that_ends_early_never_gives_another_value(row: tuple) -> None:
 MADE = [
     (recipe, output.encode(), index)
     for index, (recipe, output, status, *_) in enumerate(OTHERS)
-    if status is Status.MEASURED
+    if status is Outcome.MEASURED
 ]
 WHOLE = [
     *(
@@ -733,7 +734,7 @@ def test_a_run_that_was_cut_off_does_not_hide_behind_the_next(file: str, last: b
     found = read_output(plugins.find("recipes", recipe.decode())(), begin + b"\n" + raw)
 
     assert begin != raw
-    assert any(one.status is not Status.MEASURED for one in found)
+    assert any(one.status is not Outcome.MEASURED for one in found)
 
 
 def test_copies_on_a_host_each_are_refused_however_their_lines_fall() -> None:
@@ -748,5 +749,5 @@ def test_copies_on_a_host_each_are_refused_however_their_lines_fall() -> None:
         plugins.find("recipes", "nccl-tests")(), b"".join(line for both in lines for line in both)
     )
 
-    assert (behind.status, mixed.status) == (Status.REFUSED, Status.REFUSED)
+    assert (behind.status, mixed.status) == (Outcome.REFUSED, Outcome.REFUSED)
     assert "separate runs" in behind.text

@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from rankdeck.acceptance.heatmap import headline
 from rankdeck.acceptance.measurement import Answer, Kind, Verdict
 from rankdeck.acceptance.planning import stages_of
-from rankdeck.acceptance.run import AcceptanceRun, Progress, cells, next_step
+from rankdeck.acceptance.run import AcceptanceRun, RunState, cells, next_step
 from rankdeck.cli.accept import outcome, request_of
 from rankdeck.cli.parser import make_parser
 from rankdeck.errors import RankdeckError
@@ -123,7 +123,7 @@ def test_with_a_verdict_stands_the_one_command_that_shows_whether_a_repair_helpe
 
 
 def test_while_a_run_goes_on_nothing_is_to_be_swapped() -> None:
-    run = replace(made_run(8, slow_sender("n3")), progress=Progress.RUNNING)
+    run = replace(made_run(8, slow_sender("n3")), progress=RunState.RUNNING)
 
     assert [next_step(run, one) for one in run.verdicts] == [""]
 
@@ -149,7 +149,7 @@ def narrow(a: str, b: str) -> float | None:
 
 
 def test_pairs_that_cross_a_narrow_uplink_are_slow_cells_and_the_headline_says_so() -> None:
-    run = replace(made_run(8, narrow, LEAVES), progress=Progress.DONE)
+    run = replace(made_run(8, narrow, LEAVES), progress=RunState.DONE)
     shown = cells(run, "iperf3")
 
     assert {(LEAVES[a] == LEAVES[b], cell.answer) for (a, b), cell in shown.items()} == {
@@ -332,7 +332,7 @@ def test_hostile_words_are_text_in_junit_too() -> None:
 def test_a_run_that_goes_on_has_only_what_has_ended() -> None:
     run = made_run(4)
     waiting = result("n1", "n2", None, outcome=Outcome.PENDING, text="")
-    root = junit(replace(run, results=(waiting,), progress=Progress.RUNNING))
+    root = junit(replace(run, results=(waiting,), progress=RunState.RUNNING))
 
     assert [suite.get("name") for suite in root] == ["verdict"]
 

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from rankdeck.acceptance import normal, view
+from rankdeck.acceptance import view
 from rankdeck.acceptance.measurement import differing
-from rankdeck.acceptance.port import Request
-from rankdeck.acceptance.run import Progress, RunPlan, StagePlan
-from rankdeck.acceptance.work import Ground, Work, spec_of
+from rankdeck.acceptance.run import Request, RunPlan, RunState, StagePlan, plan_hash, plan_text
+from rankdeck.acceptance.work import Setup, Work, spec_of
 from rankdeck.accepting import measure
 from rankdeck.accepting import runner as runner_module
 from rankdeck.accepting.acceptance import Acceptance
@@ -43,12 +42,12 @@ class Site:
         self.cluster = Cluster(name="c", nodes=tuple(Node(name=name, slots=2) for name in nodes))
         self.store = AcceptanceRuns(folder / "acceptance.db")
         self.raw = RawOutputs(folder / "raw")
-        self.store.begin(Run("r1", "c", 1.0, normal.plan_hash(PLAN), body=normal.plan_text(PLAN)))
+        self.store.begin(Run("r1", "c", 1.0, plan_hash(PLAN), body=plan_text(PLAN)))
 
     def runner(self, speed: Speed, **more: object) -> tuple[Runner, SimulatedMeans]:
         means = SimulatedMeans(self.cluster, speed, **more)  # type: ignore[arg-type]
         runner = Runner(
-            means, self.store, self.raw, Ground(cluster=self.cluster, seconds=1.0), lambda: None
+            means, self.store, self.raw, Setup(cluster=self.cluster, seconds=1.0), lambda: None
         )
         runner.take(self.results())
         return runner, means
@@ -155,7 +154,7 @@ def test_a_node_that_dies_meanwhile_is_not_good_and_its_paths_are_one_sentence(
 def test_a_measurement_that_its_scheduler_never_starts_is_no_fault_of_the_nodes(site: Site) -> None:
     _, means = site.runner(lambda a, b: None)
     means.chooses_nodes = True
-    spec = spec_of(Work(stage=Stage.PAIRS, recipe="iperf3", nodes=("n1", "n2"), runs=(("n1", "n2", 0, 0),)), Ground(cluster=means.cluster))  # fmt: skip
+    spec = spec_of(Work(stage=Stage.PAIRS, recipe="iperf3", nodes=("n1", "n2"), runs=(("n1", "n2", 0, 0),)), Setup(cluster=means.cluster))  # fmt: skip
 
     done = asyncio.run(measure.measured(means, spec, lambda: 0.0, {}, queue=0.05))
 
@@ -408,7 +407,7 @@ def test_a_pair_and_a_node_measured_again_enter_a_run_that_was_kept(site: Site, 
         assert len(after.results) == len(pair.results) + 8
         measuring = {one.on for one in means.launched if not one.files.get("facts.py")}
         assert measuring == {("n1", "n5"), ("n2", "n5")}
-        assert (after.progress, after.ended) == (Progress.DONE, before.ended)
+        assert (after.progress, after.ended) == (RunState.DONE, before.ended)
         assert second.open(before.id).results == after.results
 
     asyncio.run(all_of_it())
@@ -463,10 +462,10 @@ def test_what_is_asked_for_in_a_stopped_run_does_not_end_it(site: Site, tmp_path
         await asked[0]
         await acceptance.again(("n2", "n3"), "iperf3")
         assert acceptance.current is not None
-        assert stopped.progress is Progress.STOPPED
-        assert acceptance.current.progress is Progress.STOPPED
+        assert stopped.progress is RunState.STOPPED
+        assert acceptance.current.progress is RunState.STOPPED
         assert not acceptance.current.accepted
-        assert acceptance.resume(stopped.id).progress is Progress.STOPPED
+        assert acceptance.resume(stopped.id).progress is RunState.STOPPED
         whole = await acceptance.start()
         assert whole.accepted
 

@@ -7,11 +7,12 @@ import pytest
 
 from rankdeck import plugins
 from rankdeck.acceptance.output_text import read_output
-from rankdeck.acceptance.recipe import Known, Reading, Status
+from rankdeck.acceptance.recipe import Known, Reading
+from rankdeck.model.acceptance import Outcome
 from tests.support.targets import TARGETS
 
 SEEDS = TARGETS["accept"].seeds()
-MEASURED, FAILED, NOT_MEASURED = Status.MEASURED, Status.FAILED, Status.NOT_MEASURED
+MEASURED, FAILED, NOT_MEASURED = Outcome.MEASURED, Outcome.FAILED, Outcome.NOT_MEASURED
 
 
 def recorded(file: str) -> str:
@@ -184,7 +185,7 @@ def test_a_link_of_infiniband_has_smaller_headers_than_ethernet() -> None:
 def test_an_output_of_another_program_of_perftest_is_refused() -> None:
     for recipe in ("ib_read_bw", "ib_send_bw"):
         (one,) = read(recipe, recorded("write-bw"))
-        assert (one.status, one.value) == (Status.REFUSED, None)
+        assert (one.status, one.value) == (Outcome.REFUSED, None)
         assert "the output of ib_write_bw" in one.text
 
 
@@ -259,7 +260,7 @@ def streams(version: str, percent: float, **asked: object) -> str:
     ],
 )
 def test_from_3_16_on_each_stream_of_iperf3_has_a_core(
-    version: str, percent: float, asked: dict[str, int], status: Status
+    version: str, percent: float, asked: dict[str, int], status: Outcome
 ) -> None:
     assert read("iperf3", streams(version, percent, **asked))[0].status is status
 
@@ -318,7 +319,7 @@ def test_one_of_several_streams_of_iperf3_is_not_taken_for_their_sum() -> None:
     ],
 )  # fmt: skip
 def test_what_rping_says_without_v_and_d_is_understood(
-    output: str, status: Status, said: str
+    output: str, status: Outcome, said: str
 ) -> None:
     (one,) = read("rping", output)
 
@@ -549,7 +550,7 @@ OSU_BEGUN = "# OSU MPI Bandwidth Test v7.4\n# Size      Bandwidth (MB/s)\n1 1.2\
     ],
 )  # fmt: skip
 def test_the_line_that_says_why_there_is_no_result_is_quoted(
-    recipe: str, output: str | bytes, status: Status, words: str
+    recipe: str, output: str | bytes, status: Outcome, words: str
 ) -> None:
     (one,) = read(recipe, output)
 

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankdeck.backends.node_stream import looks_of
-from rankdeck.model.activity import Activity
 from rankdeck.model.job import NodeEvent
+from rankdeck.model.rank import Activity
 from tests.unit.test_jobs_state import Feed
 from tests.unit.test_node_stream import head, stream
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rankdeck.cli.main import run
-from rankdeck.config.paths import state_folder
+from rankdeck.config.files import state_folder
 from rankdeck.state.history import History
 
 

@@ -9,9 +9,8 @@ import pytest
 from rankdeck.errors import AgentError, UnreachableError
 from rankdeck.model.process import CommandEnd
 from rankdeck.remote.agent import Agents, bundle
-from rankdeck.remote.command import CommandRun
+from rankdeck.remote.command import CommandRun, CommandState
 from rankdeck.remote.shell import Clock, OnData
-from rankdeck.state.command import CommandState
 from tests.support.local import LocalChannel
 
 DONE = {"end": {"code": 0, "why": "", "left": [], "behind": 0, "cut": 0, "seconds": 0.1}}

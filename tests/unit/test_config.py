@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankdeck.config import clusters, paths
+from rankdeck.cli.check import look_at
+from rankdeck.config import clusters, files
 from rankdeck.config.clusters import read_cluster
-from rankdeck.config.files import look_at
 from rankdeck.config.jobs import read_job
 from rankdeck.config.settings import Settings, read_settings
 from rankdeck.errors import ConfigError
@@ -208,14 +208,14 @@ def test_clusters_are_found_by_name_the_users_own_first(
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    assert paths.find_cluster("demo") == paths.shipped("sample-clusters") / "demo.yaml"
-    folder = paths.config_folder() / "clusters"
+    assert files.find_cluster("demo") == files.shipped("sample-clusters") / "demo.yaml"
+    folder = files.config_folder() / "clusters"
     folder.mkdir(parents=True)
     own = write(folder, CLUSTER, "demo.yaml")
 
-    assert paths.find_cluster("demo") == own
+    assert files.find_cluster("demo") == own
     with pytest.raises(ConfigError, match="did you mean `demo`"):
-        paths.find_cluster("dem")
+        files.find_cluster("dem")
 
 
 def test_settings_are_read_and_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from rankdeck.config.clusters import block, read_cluster, with_block, write_block
 from rankdeck.errors import ConfigError
-from rankdeck.rules.expectations import Peers, Seen, learn
+from rankdeck.rules.nodes import Peers, Seen, learn
 
 
 def seen(

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.health import Level
 from rankdeck.state.fleet import LEAST, Fleet
-from rankdeck_agent.rules.summary import highest, mean, total
+from rankdeck_agent.rules.levels import highest, mean, total
 from rankdeck_agent.wire import Event, Hello, Sample, WireError, decode, encode
 
 

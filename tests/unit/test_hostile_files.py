@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rankdeck.config.files import look_at
+from rankdeck.cli.check import look_at
 from rankdeck.errors import ConfigError
 from tests.support.bombs import HEAD, NODE_SETS, TEXTS, UPCALLS
 
@@ -19,7 +19,7 @@ IMPORTS = f"{ROOT}/console:{ROOT}/agents:{ROOT}"
 PROBE = """
 import os, signal, sys, time
 from pathlib import Path
-from rankdeck.config.files import look_at
+from rankdeck.cli.check import look_at
 from rankdeck.errors import ConfigError
 for name in sys.argv[1:]:
     if os.fork():

@@ -11,8 +11,8 @@ import pytest
 
 from rankdeck.backends.kubernetes_manifest import POD_SHIM, job_name, objects
 from rankdeck.backends.plans import plan_job
+from rankdeck.cli.check import look_at
 from rankdeck.config.clusters import read_cluster
-from rankdeck.config.files import look_at
 from rankdeck.config.jobs import read_job
 from rankdeck.errors import ConfigError, LaunchError
 from rankdeck.model.cluster import Cluster, Node

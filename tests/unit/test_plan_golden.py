@@ -11,8 +11,8 @@ from rankdeck import plugins
 from rankdeck.backends.plans import plan_job, render
 from rankdeck.backends.slurm import SlurmBackend
 from rankdeck.config.clusters import read_cluster
+from rankdeck.config.files import shipped
 from rankdeck.config.jobs import read_job
-from rankdeck.config.paths import shipped
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import Container, JobSpec, Launch, MpiOptions, Plan
 from rankdeck.remote.agent import Agents

@@ -2,7 +2,7 @@
 
 from rankdeck.logs.order import ordered, rank_statuses
 from rankdeck.model.job import Stall
-from rankdeck.model.states import RankStatus
+from rankdeck.model.rank import RankStatus
 from tests.ui.support import scenes
 from tests.ui.support.scenes import JOB
 

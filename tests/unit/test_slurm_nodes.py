@@ -9,7 +9,7 @@ from rankdeck.errors import UnknownJobError
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.health import Ack, Health, Level, Reason
 from rankdeck.model.schedulers import SlurmJob, SlurmNode, SlurmStatus
-from rankdeck.rules.schedulers import with_slurm
+from rankdeck.rules.nodes import with_slurm
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.schedulers import SlurmCluster
 from rankdeck.telemetry.agent_rows import AgentRows

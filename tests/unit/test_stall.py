@@ -3,8 +3,8 @@
 import pytest
 
 from rankdeck.following import ASLEEP, HEAR, PauseWatch
-from rankdeck.model.activity import Activity
 from rankdeck.model.job import FirstFailure, Job, Launch, Plan, RankState, State
+from rankdeck.model.rank import Activity
 from rankdeck.model.schedulers import SlurmStatus
 from rankdeck.rules.progress import last_run, phases
 from rankdeck.rules.rank_activity import QUIET, Known

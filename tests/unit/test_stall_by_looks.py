@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from rankdeck.model.activity import Activity
+from rankdeck.model.rank import Activity
 from rankdeck.rules.rank_activity import QUIET, Known
 from rankdeck.rules.stall import BUSY, SPEECHLESS, UNSURE, stalls
 from tests.unit.test_stall import job, rank

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankdeck.model.activity import Activity
+from rankdeck.model.rank import Activity
 from rankdeck.rules.rank_activity import Known
 from rankdeck.rules.stall import stalls
 from tests.unit.test_stall import job, rank

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from rankdeck.cli.check import look_at
 from rankdeck.cli.main import run
 from rankdeck.config import trust
 from rankdeck.config.clusters import read_cluster
-from rankdeck.config.files import look_at
+from rankdeck.config.files import config_folder
 from rankdeck.config.jobs import read_job
-from rankdeck.config.paths import config_folder
 from rankdeck.errors import UntrustedError
 
 JOB = "job: x\nlaunch: plain\ncommand: [a]\nfiles: {copy: {from: %s}}\n"

@@ -16,7 +16,7 @@ _VERBS = {
     "beside": "inside",
     "hear": "inside",
     "tell": "inside",
-    "ended": "history",
+    "ended": "cluster_watch",
 }
 """Command -> the module that has it, which is loaded only then: the keeper must stay small."""
 _ARGUMENTS = {"beside": 1, "hear": 2}

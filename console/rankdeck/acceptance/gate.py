@@ -209,7 +209,7 @@ class Around:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gated:
+class Admitted:
     """Who takes part, and who not."""
 
     nodes: tuple[str, ...]
@@ -226,7 +226,7 @@ def gate(
     said: Mapping[str, Identity],
     around: Around,
     include: Sequence[str] = (),
-) -> Gated:
+) -> Admitted:
     """Decide for each node; `include` names busy ones that take part all the same."""
     doubled = _doubled(cluster, wanted, said)
     kernels = _together({name: said[name].boot for name in wanted if name in said})
@@ -241,7 +241,7 @@ def gate(
             left_out[name] = why
         else:
             taken.append(name)
-    return Gated(
+    return Admitted(
         nodes=tuple(taken), left_out=left_out, shared=_virtual(taken, said),
         notes=_notes(taken, said, kernels, around),
     )  # fmt: skip

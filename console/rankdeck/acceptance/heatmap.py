@@ -11,7 +11,7 @@ from statistics import median
 from rankdeck import plugins
 from rankdeck.acceptance.measurement import Answer, Kind
 from rankdeck.acceptance.recipe import Traits
-from rankdeck.acceptance.run import AcceptanceRun, Cell, Progress, cells
+from rankdeck.acceptance.run import AcceptanceRun, Cell, RunState, cells
 from rankdeck.errors import UnknownPluginError
 from rankdeck.model.acceptance import Outcome
 from rankdeck.model.nodeset import fold
@@ -201,7 +201,7 @@ def strip(run: AcceptanceRun, whole: HeatMap) -> dict[str, Answer | None]:
     worst: dict[str, Answer | None] = {
         node: run.answers.get(node) for node in (*whole.senders, *run.plan.left_out)
     }
-    if run.progress is Progress.DONE:
+    if run.progress is RunState.DONE:
         # What is judged counts: the partner of a bad node has a slow cell and is good.
         return worst
     for (sender, receiver), cell in whole.cells.items():
@@ -249,10 +249,10 @@ def blocks(whole: HeatMap) -> dict[tuple[str, str], Block]:
 
 def headline(run: AcceptanceRun) -> str:
     """The outcome in one line: `accepted: 8 nodes`, `accepted except leaf A (slow), n3 (not good)`, `not accepted: …`."""
-    if run.progress is Progress.STOPPED and not run.results:
+    if run.progress is RunState.STOPPED and not run.results:
         # A kept run in a list comes without its results.
         return f"stopped: {len(run.plan.nodes)} nodes, it can go on"
-    if run.progress is not Progress.DONE:
+    if run.progress is not RunState.DONE:
         done = sum(
             1 for one in run.results if one.outcome not in (Outcome.PENDING, Outcome.RUNNING)
         )

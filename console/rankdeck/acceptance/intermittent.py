@@ -17,12 +17,11 @@ from rankdeck.acceptance.measurement import (
     drops,
     failure,
 )
-from rankdeck.acceptance.recipe import Status
 from rankdeck.acceptance.suspects import (
     Evidence,
-    Facts,
     Role,
     Side,
+    SortedPairs,
     again,
     far_slower,
     find_suspects,
@@ -30,7 +29,7 @@ from rankdeck.acceptance.suspects import (
     path_of,
     steady,
 )
-from rankdeck.model.acceptance import Stage
+from rankdeck.model.acceptance import Outcome, Stage
 
 _TWICE = 2
 
@@ -45,7 +44,7 @@ class Broken:
     notes: tuple[str, ...] = ()
 
 
-def _unsteady_paths(facts: Facts) -> list[Path]:
+def _unsteady_paths(facts: SortedPairs) -> list[Path]:
     """Those whose best is full, and of whose repeats half or more dropped when they were measured again."""
     fine = {
         path: again(steady(runs)) for path, runs in facts.runs.items() if path not in facts.slow
@@ -78,7 +77,7 @@ class Erratic:
     """Named, or open: they explain what is slow or unsteady about their paths."""
 
 
-def erratic(facts: Facts, explained: Set[Path], blamed: Set[str]) -> Erratic:
+def erratic(facts: SortedPairs, explained: Set[Path], blamed: Set[str]) -> Erratic:
     """Nodes whose single runs drop with most of their partners, though most runs are full; not those `blamed` already.
 
     `explained` are slow paths that something else is to blame for.
@@ -111,7 +110,7 @@ def erratic(facts: Facts, explained: Set[Path], blamed: Set[str]) -> Erratic:
 Dropped = Mapping[Path, Sequence[Measurement]]
 
 
-def _dropped(facts: Facts) -> Dropped:
+def _dropped(facts: SortedPairs) -> Dropped:
     """Each path with a value -> its runs that dropped, measured by what such paths reach; not those that stayed slow."""
     return {
         path: [
@@ -151,7 +150,7 @@ def _tail(count: int, of: int, share: float) -> float:
     return sum(comb(of, n) * share**n * (1 - share) ** (of - n) for n in range(count, of + 1))
 
 
-def _strikes_twice(node: str, mine: Dropped, facts: Facts) -> bool | None:
+def _strikes_twice(node: str, mine: Dropped, facts: SortedPairs) -> bool | None:
     """Whether it drops with each partner that it was measured again with; None where it was not."""
     runs, drops_with = Counter[str](), Counter[str]()
     for path, dropped in mine.items():
@@ -189,7 +188,7 @@ def _sides(node: str, mine: Dropped) -> dict[Side, Evidence]:
     return found
 
 
-def _erratic_node(facts: Facts, node: str, mine: Dropped) -> Verdict:
+def _erratic_node(facts: SortedPairs, node: str, mine: Dropped) -> Verdict:
     """`n4 sends between 30 and 96, slow in 9 of 28 runs with 5 of 5 partners`."""
     out = {path: runs for path, runs in mine.items() if path[0].node == node}
     ways = {Kind.SENDS: out, Kind.RECEIVES: {path: mine[path] for path in mine if path not in out}}
@@ -213,13 +212,13 @@ _ONE_WAY = 0.9
 """Share of the drops that must be of one direction."""
 
 
-def unsteady(facts: Facts, nodes: Set[str]) -> Iterator[Verdict]:
+def unsteady(facts: SortedPairs, nodes: Set[str]) -> Iterator[Verdict]:
     """Single paths that are unsteady, but those of `nodes`, which are to blame for theirs."""
     paths = (path for path in _unsteady_paths(facts) if nodes.isdisjoint(nodes_of(path)))
     return (_shaky(facts, path, name) for path, name in facts.told_once(paths))
 
 
-def _shaky(facts: Facts, path: Path, subject: str) -> Verdict:
+def _shaky(facts: SortedPairs, path: Path, subject: str) -> Verdict:
     runs = steady(facts.runs[path])
     worst = min(speed for one in runs if (speed := one.speed) is not None)
     text = (
@@ -231,14 +230,14 @@ def _shaky(facts: Facts, path: Path, subject: str) -> Verdict:
     )
 
 
-def broken(facts: Facts, ends: Iterable[Verdict]) -> Broken:
+def broken(facts: SortedPairs, ends: Iterable[Verdict]) -> Broken:
     """Runs that failed where others of the same path did not: once is measured again, twice is named."""
     blamed = {node for verdict in ends for node in verdict.nodes}
     failures = {
         path: failed
         for path, runs in facts.runs.items()
         if facts.speeds.get(path) and not blamed.intersection(end.node for end in path)
-        if (failed := [one for one in runs if one.status is Status.FAILED])
+        if (failed := [one for one in runs if one.status is Outcome.FAILED])
     }
     # A node that fails now and then does so in either direction.
     ways = {way for a, b in failures for way in ((a, b), (b, a))}
@@ -267,13 +266,16 @@ def broken(facts: Facts, ends: Iterable[Verdict]) -> Broken:
     )
 
 
-def _is_sure(facts: Facts, failed: Sequence[Measurement]) -> bool:
+def _is_sure(facts: SortedPairs, failed: Sequence[Measurement]) -> bool:
     """Two strikes, one wrong value, or nobody to confirm it."""
     return facts.few or len(failed) >= _TWICE or failure(failed) is Answer.WRONG_VALUES
 
 
 def _broken_node(
-    facts: Facts, node: str, paths: Sequence[Path], failures: Mapping[Path, Sequence[Measurement]]
+    facts: SortedPairs,
+    node: str,
+    paths: Sequence[Path],
+    failures: Mapping[Path, Sequence[Measurement]],
 ) -> Verdict:
     failed = [one for path in paths for one in failures[path]]
     others = {end.node for path in paths for end in path} - {node}
@@ -287,7 +289,9 @@ def _broken_node(
     )  # fmt: skip
 
 
-def _broken_path(facts: Facts, path: Path, name: str, failed: Sequence[Measurement]) -> Verdict:
+def _broken_path(
+    facts: SortedPairs, path: Path, name: str, failed: Sequence[Measurement]
+) -> Verdict:
     return Verdict(
         kind=Kind.PAIR, subject=name, answer=failure(failed), ends=nodes_of(path),
         sentence=f"{name} {FAILS[failure(failed)]} in {len(failed)} of {len(facts.runs[path])} runs ({failed[0].text}), "
@@ -295,7 +299,7 @@ def _broken_path(facts: Facts, path: Path, name: str, failed: Sequence[Measureme
     )  # fmt: skip
 
 
-def _once(facts: Facts, path: Path, name: str, failed: Sequence[Measurement]) -> str:
+def _once(facts: SortedPairs, path: Path, name: str, failed: Sequence[Measurement]) -> str:
     runs = len(facts.runs[path])
     return f"{name} failed once ({failed[0].text}) and did not in {runs - 1} other runs"
 
@@ -306,7 +310,7 @@ _LOSES, _FAR = 0.002, 10
 """Share of packets sent again from which on it is said, and times that of the others."""
 
 
-def _lossy(facts: Facts) -> dict[Path, float]:
+def _lossy(facts: SortedPairs) -> dict[Path, float]:
     """Paths that are not slow and lost packets in each of two runs or more -> the share sent again in all of them."""
     shares = {
         path: mean(one.resent for one in some) if all(one.resent for one in some) else 0.0
@@ -319,13 +323,13 @@ def _lossy(facts: Facts) -> dict[Path, float]:
     }
 
 
-def _lossy_sides(facts: Facts, paths: Iterable[Path]) -> Mapping[Side, Evidence]:
+def _lossy_sides(facts: SortedPairs, paths: Iterable[Path]) -> Mapping[Side, Evidence]:
     """Ends that lose packets with most of their partners."""
     lossy = set(paths)
     return find_suspects(lossy, set(facts.speeds) - lossy).sides
 
 
-def losing(facts: Facts, blamed: Set[str]) -> tuple[tuple[Verdict, ...], tuple[str, ...]]:
+def losing(facts: SortedPairs, blamed: Set[str]) -> tuple[tuple[Verdict, ...], tuple[str, ...]]:
     """Nodes at whose port packets are lost though the speed is full, but those `blamed` already; of single paths a note."""
     shares = _lossy(facts)
     nodes: defaultdict[str, set[Path]] = defaultdict(set)
@@ -345,7 +349,7 @@ def losing(facts: Facts, blamed: Set[str]) -> tuple[tuple[Verdict, ...], tuple[s
     return tuple(verdicts), tuple(notes)
 
 
-def _losing_node(facts: Facts, node: str, shares: Mapping[Path, float]) -> Verdict:
+def _losing_node(facts: SortedPairs, node: str, shares: Mapping[Path, float]) -> Verdict:
     sends = {path[0].node == node for path in shares}
     does, kind = ("sends", Kind.SENDS) if sends == {True} else ("receives", Kind.RECEIVES)
     if len(sends) > 1:
@@ -366,13 +370,13 @@ def _percent(share: float) -> str:
     return f"{100 * share:.2g} %"
 
 
-def flaws(facts: Facts) -> dict[tuple[str, str], Answer]:
+def flaws(facts: SortedPairs) -> dict[tuple[str, str], Answer]:
     """What the cell of a path says besides its best run."""
     lossy = set(_lossy(facts))
     found = {(a.node, b.node): Answer.UNSTEADY for a, b in (*_unsteady_paths(facts), *lossy)}
     found |= {(a.node, b.node): Answer.SLOW for a, b in (far_slower(facts) if facts.few else ())}
     for (a, b), runs in facts.runs.items():
-        failed = [one for one in runs if one.status is Status.FAILED]
+        failed = [one for one in runs if one.status is Outcome.FAILED]
         if failed and _is_sure(facts, failed):
             found[a.node, b.node] = failure(failed)
     return found

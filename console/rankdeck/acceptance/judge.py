@@ -31,14 +31,13 @@ from rankdeck.acceptance.measurement import (
     by_gap,
     failure,
 )
-from rankdeck.acceptance.recipe import Status
 from rankdeck.acceptance.suspects import (
     BLATANT,
     Context,
     Evidence,
-    Facts,
     Role,
     Side,
+    SortedPairs,
     Suspects,
     confirmations,
     confirmed,
@@ -52,7 +51,7 @@ from rankdeck.acceptance.suspects import (
     path_of,
     usual,
 )
-from rankdeck.model.acceptance import Stage
+from rankdeck.model.acceptance import Outcome, Stage
 from rankdeck.model.text import figures
 
 _TWICE = 2
@@ -152,7 +151,7 @@ def judge(done: Iterable[Measurement], context: Context) -> Judgement:
 # ---- leaves
 
 
-def _leaves(facts: Facts) -> tuple[tuple[Verdict, ...], frozenset[Path]]:
+def _leaves(facts: SortedPairs) -> tuple[tuple[Verdict, ...], frozenset[Path]]:
     """Verdicts about leaves, and the slow paths that they do not explain."""
     leaves, speeds = facts.context.leaves, facts.speeds
     if not leaves:
@@ -168,7 +167,9 @@ def _leaves(facts: Facts) -> tuple[tuple[Verdict, ...], frozenset[Path]]:
     return tuple(_leaf_verdict(facts, fault, members) for fault in faults), facts.slow - explained
 
 
-def _leaf_verdict(facts: Facts, fault: LeafFault, members: Mapping[str, Sequence[str]]) -> Verdict:
+def _leaf_verdict(
+    facts: SortedPairs, fault: LeafFault, members: Mapping[str, Sequence[str]]
+) -> Verdict:
     names = ", ".join(fault.leaves)
     subject = f"leaf {names}" if len(fault.leaves) == 1 else f"leaves {names}"
     who = "; ".join(f"{name} = {_some(members[name])}" for name in fault.leaves)
@@ -194,7 +195,7 @@ def _leaf_verdict(facts: Facts, fault: LeafFault, members: Mapping[str, Sequence
     )
 
 
-def _uplink_means(facts: Facts, fault: LeafFault) -> tuple[str, Kind, Answer]:
+def _uplink_means(facts: SortedPairs, fault: LeafFault) -> tuple[str, Kind, Answer]:
     if fault.inside_too:
         return "inside too: the leaf switch or its configuration", Kind.LEAF, Answer.SLOW
     if not fault.crossing:
@@ -229,7 +230,7 @@ def _uplink_means(facts: Facts, fault: LeafFault) -> tuple[str, Kind, Answer]:
 Sides = Mapping[Side, Evidence]
 
 
-def _ends(facts: Facts, suspects: Suspects) -> tuple[tuple[Verdict, ...], Sides, list[Path]]:
+def _ends(facts: SortedPairs, suspects: Suspects) -> tuple[tuple[Verdict, ...], Sides, list[Path]]:
     """Verdicts about nodes, sides that must be confirmed first, and the slow paths of those that were full when measured again."""
     runs = confirmations(facts.done)
     sure: dict[Side, Evidence] = {}
@@ -253,7 +254,7 @@ def _blamed(ends: Iterable[Verdict], doubt: Sides) -> set[str]:
     return {node for one in ends for node in one.nodes} | {end.node for end, _ in doubt}
 
 
-def _named(facts: Facts, sure: Sides) -> tuple[Verdict, ...]:
+def _named(facts: SortedPairs, sure: Sides) -> tuple[Verdict, ...]:
     """One verdict a node."""
     nodes: defaultdict[str, dict[Side, Evidence]] = defaultdict(dict)
     for side, evidence in sure.items():
@@ -261,14 +262,16 @@ def _named(facts: Facts, sure: Sides) -> tuple[Verdict, ...]:
     return tuple(_end_verdict(facts, node, sides) for node, sides in nodes.items())
 
 
-def _rails(facts: Facts, left: frozenset[Path]) -> tuple[tuple[Verdict, ...], frozenset[Path]]:
+def _rails(
+    facts: SortedPairs, left: frozenset[Path]
+) -> tuple[tuple[Verdict, ...], frozenset[Path]]:
     """Verdicts about rails, and the slow paths that they do not explain."""
     faults = rail_faults(facts.speeds, left, facts.context.leaves)
     explained = frozenset(path for fault in faults for path in fault.paths)
     return tuple(_rail_verdict(facts, one) for one in faults), left - explained
 
 
-def _rail_verdict(facts: Facts, fault: RailFault) -> Verdict:
+def _rail_verdict(facts: SortedPairs, fault: RailFault) -> Verdict:
     of = f" of leaf {fault.leaf}" if fault.leaf else ""
     slow = max(facts.speeds[path] for path in fault.paths)
     normal = facts.population_of(next(iter(fault.paths))).median
@@ -279,7 +282,7 @@ def _rail_verdict(facts: Facts, fault: RailFault) -> Verdict:
     )  # fmt: skip
 
 
-def _end_verdict(facts: Facts, node: str, sides: Mapping[Side, Evidence]) -> Verdict:
+def _end_verdict(facts: SortedPairs, node: str, sides: Mapping[Side, Evidence]) -> Verdict:
     """One node: its kind by which directions and ports are slow."""
     rails = {end.rail for path in facts.speeds for end in path if end.node == node}
     slow_rails = sorted({side[0].rail for side in sides})
@@ -317,7 +320,7 @@ _TRICKLE = 0.05
 _LOSSES = "so little that packets are lost; compare the MTU of its port, of its switch port and of the others, and look for errors of the cable"
 
 
-def _does(facts: Facts, kind: Kind, answer: Answer, paths: Sequence[Path]) -> str:
+def _does(facts: SortedPairs, kind: Kind, answer: Answer, paths: Sequence[Path]) -> str:
     """`sends at 62 (others 96)`, or that it fails."""
     if answer in FAILS:
         return FAILS[answer]
@@ -326,7 +329,7 @@ def _does(facts: Facts, kind: Kind, answer: Answer, paths: Sequence[Path]) -> st
     return f"{verb} {facts.shown(max(facts.speeds[path] for path in paths))} (others {facts.shown(others)})"
 
 
-def _counted(facts: Facts, sides: Mapping[Side, Evidence]) -> str:
+def _counted(facts: SortedPairs, sides: Mapping[Side, Evidence]) -> str:
     """`with 7 of 7 partners`, and with how many proven ones afterwards."""
     slow = frozenset(other.node for evidence in sides.values() for other in evidence.slow)
     total = slow | {other.node for evidence in sides.values() for other in evidence.full}
@@ -340,11 +343,11 @@ def _counted(facts: Facts, sides: Mapping[Side, Evidence]) -> str:
     return f"with {len(slow)} of {len(total)} partners{more}"
 
 
-def _answer_of(facts: Facts, node: str, speeds: Sequence[float]) -> Answer:
+def _answer_of(facts: SortedPairs, node: str, speeds: Sequence[float]) -> Answer:
     broken = [
         one
         for one in facts.done
-        if one.status is Status.FAILED and node in (one.sender, one.receiver)
+        if one.status is Outcome.FAILED and node in (one.sender, one.receiver)
     ]
     return Answer.SLOW if not broken or max(speeds, default=0.0) else failure(broken)
 
@@ -352,7 +355,9 @@ def _answer_of(facts: Facts, node: str, speeds: Sequence[float]) -> Answer:
 # ---- pairs
 
 
-def _pairs(facts: Facts, paths: Sequence[Path]) -> tuple[tuple[Verdict, ...], tuple[Path, ...]]:
+def _pairs(
+    facts: SortedPairs, paths: Sequence[Path]
+) -> tuple[tuple[Verdict, ...], tuple[Path, ...]]:
     """Verdicts about paths measured twice, and paths that must be measured again."""
     again = {
         one.path
@@ -370,7 +375,7 @@ def _pairs(facts: Facts, paths: Sequence[Path]) -> tuple[tuple[Verdict, ...], tu
     return tuple(verdicts), tuple(path for path in paths if path not in again)
 
 
-def _pair_verdict(facts: Facts, path: Path, *, both: bool) -> Verdict:
+def _pair_verdict(facts: SortedPairs, path: Path, *, both: bool) -> Verdict:
     subject = facts.named(path, "–" if both else "→")
     speed, normal = facts.speeds[path], facts.population_of(path)
     other = [
@@ -380,7 +385,7 @@ def _pair_verdict(facts: Facts, path: Path, *, both: bool) -> Verdict:
         (
             f" ({one.text})"
             for one in facts.done
-            if one.path == path and one.status is Status.FAILED and one.text
+            if one.path == path and one.status is Outcome.FAILED and one.text
         ),
         "",
     )
@@ -406,7 +411,7 @@ def _pair_verdict(facts: Facts, path: Path, *, both: bool) -> Verdict:
 # ---- the whole
 
 
-def _configuration(facts: Facts) -> tuple[Verdict, ...]:
+def _configuration(facts: SortedPairs) -> tuple[Verdict, ...]:
     """All alike and all slow."""
     expected = facts.context.expected
     if not facts.populations:
@@ -428,7 +433,7 @@ _MOSTLY_SLOW = 3
 """Nodes besides a fast pair up to which the pair may be the only one that is well."""
 
 
-def _fast_pair(facts: Facts) -> tuple[Verdict, ...]:
+def _fast_pair(facts: SortedPairs) -> tuple[Verdict, ...]:
     """Two nodes that are faster with each other than anybody else: they are well, or share a machine or a switch."""
     everybody = {end.node for path in facts.speeds for end in path}
     fast = next(by_gap(facts.speeds, BLATANT), frozenset[Path]())
@@ -446,8 +451,8 @@ def _fast_pair(facts: Facts) -> tuple[Verdict, ...]:
     )  # fmt: skip
 
 
-def _all_fail(facts: Facts) -> Verdict:
-    text = next((one.text for one in facts.done if one.status is Status.FAILED), "")
+def _all_fail(facts: SortedPairs) -> Verdict:
+    text = next((one.text for one in facts.done if one.status is Outcome.FAILED), "")
     nodes = tuple(sorted({end.node for path in facts.speeds for end in path}))
     return Verdict(
         kind=Kind.CONFIGURATION, subject="all", answer=failure(facts.done), nodes=nodes,
@@ -455,7 +460,7 @@ def _all_fail(facts: Facts) -> Verdict:
     )  # fmt: skip
 
 
-def _judge_few(facts: Facts) -> Judgement:
+def _judge_few(facts: SortedPairs) -> Judgement:
     """Fewer than four nodes have no population."""
     once = doubted(facts)
     slow = () if once else _few(facts)
@@ -472,7 +477,7 @@ def _judge_few(facts: Facts) -> Judgement:
     )  # fmt: skip
 
 
-def _few(facts: Facts) -> tuple[Verdict, ...]:
+def _few(facts: SortedPairs) -> tuple[Verdict, ...]:
     """Two or three nodes: against the ceiling, the other rails, and the other direction, or the third node."""
     slow = far_slower(facts)
     suspects = find_suspects(slow, {path for path, speed in facts.speeds.items() if speed} - slow)
@@ -482,7 +487,7 @@ def _few(facts: Facts) -> tuple[Verdict, ...]:
     return (*_named(facts, suspects.sides), *pairs)
 
 
-def _failing(facts: Facts) -> list[Verdict]:
+def _failing(facts: SortedPairs) -> list[Verdict]:
     dead = [path for path, speed in facts.speeds.items() if not speed]
     back = {path: facts.speeds.get((path[1], path[0])) for path in dead}
     return [
@@ -492,7 +497,7 @@ def _failing(facts: Facts) -> list[Verdict]:
     ]
 
 
-def _one_way(facts: Facts, slow: Collection[Path]) -> list[Verdict]:
+def _one_way(facts: SortedPairs, slow: Collection[Path]) -> list[Verdict]:
     """Paths that are slower than their other rails, than back, or than those of the other nodes."""
     found: list[Verdict] = []
     least = 1 - facts.context.tolerance
@@ -517,10 +522,10 @@ def _one_way(facts: Facts, slow: Collection[Path]) -> list[Verdict]:
     return found
 
 
-def _fails(facts: Facts, path: Path, back: float | None, *, both: bool) -> Verdict:
+def _fails(facts: SortedPairs, path: Path, back: float | None, *, both: bool) -> Verdict:
     """A path of few nodes that never gave a value."""
     subject = facts.named(path, "–" if both else "→")
-    failed = [one for one in facts.runs[path] if one.status is Status.FAILED]
+    failed = [one for one in facts.runs[path] if one.status is Outcome.FAILED]
     other = f", back {facts.shown(back)}" if back else ""
     return Verdict(
         kind=Kind.PAIR, subject=subject, answer=failure(failed), ends=nodes_of(path),
@@ -528,7 +533,7 @@ def _fails(facts: Facts, path: Path, back: float | None, *, both: bool) -> Verdi
     )  # fmt: skip
 
 
-def _notes(facts: Facts) -> tuple[str, ...]:
+def _notes(facts: SortedPairs) -> tuple[str, ...]:
     """What the numbers cannot say."""
     found = facts.populations
     most = max(one.median for one in found.values())
@@ -536,7 +541,7 @@ def _notes(facts: Facts) -> tuple[str, ...]:
     return (*(f"{kind}: {facts.shown(found[kind].median)}, at best {facts.shown(most)}; compared with equal hardware alone" for kind in sorted(lower)), *_scatter(facts))  # fmt: skip
 
 
-def _scatter(facts: Facts) -> tuple[str, ...]:
+def _scatter(facts: SortedPairs) -> tuple[str, ...]:
     return tuple(
         f"the values ({kind}) scatter by {one.spread / one.median:.0%}".replace("%", " %") if not one.mixed else
         f"the values ({kind}) are not of one kind, or were disturbed: judged against the faster ones, {facts.shown(one.median)}"
@@ -545,7 +550,7 @@ def _scatter(facts: Facts) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def _answers(facts: Facts, verdicts: Iterable[Verdict]) -> dict[str, Answer]:
+def _answers(facts: SortedPairs, verdicts: Iterable[Verdict]) -> dict[str, Answer]:
     """Node -> its answer: the gravest that names it, else what its best paths say."""
     found = dict.fromkeys(facts.context.left_out, Answer.LEFT_OUT)
     attempted = {
@@ -568,7 +573,7 @@ def _answers(facts: Facts, verdicts: Iterable[Verdict]) -> dict[str, Answer]:
     return found
 
 
-def _not_good(facts: Facts, node: str) -> Answer:
+def _not_good(facts: SortedPairs, node: str) -> Answer:
     """Of a node none of whose paths is good."""
     speeds = [speed for path, speed in facts.speeds.items() if node in (path[0].node, path[1].node)]
     return _answer_of(facts, node, speeds) if speeds else Answer.NOT_MEASURED

@@ -1,5 +1,6 @@
 """What was measured between which nodes, and how healthy values scatter."""
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,8 +8,7 @@ from enum import StrEnum
 from statistics import NormalDist, median, median_low
 from typing import NamedTuple
 
-from rankdeck.acceptance.recipe import Status
-from rankdeck.model.acceptance import Result, Stage
+from rankdeck.model.acceptance import READ, Outcome, Result, Stage
 
 
 class Answer(StrEnum):
@@ -96,7 +96,7 @@ class Measurement:
     """"" for a test of one node."""
     value: float | None
     """Higher is better; None unless `status` is measured."""
-    status: Status = Status.MEASURED
+    status: Outcome = Outcome.MEASURED
     round: int = 0
     repeat: int = 0
     rail: int = 0
@@ -116,7 +116,7 @@ class Measurement:
     @property
     def speed(self) -> float | None:
         """The value; 0 where it ran and broke; None where nothing was learned."""
-        return 0.0 if self.status is Status.FAILED else self.value
+        return 0.0 if self.status is Outcome.FAILED else self.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,3 +343,28 @@ def failure(failed: Iterable[Measurement | Result]) -> Answer:
     """The answer of failed runs, by what was said of each: one with wrong values is enough."""
     wrong = any(Answer.WRONG_VALUES in one.text for one in failed)
     return Answer.WRONG_VALUES if wrong else Answer.FAILED
+
+
+def measurement_of(one: Result, *, lower_is_better: bool = False) -> Measurement:
+    """What the judge takes: higher is better, so a latency in µs becomes round trips a second."""
+    value = one.value
+    if value and lower_is_better:
+        value = 1e6 / value
+    status = one.outcome if one.outcome in READ else Outcome.NOT_MEASURED
+    return Measurement(
+        stage=one.stage, sender=one.sender, receiver=one.receiver, value=value if status is Outcome.MEASURED else None,
+        status=status, round=one.round, repeat=one.repeat, rail=one.rail, port=one.port, group=one.group, text=one.text,
+        resent=_resent(one),
+    )  # fmt: skip
+
+
+_RESENT = re.compile(r"\b(\d{1,12}) retransmits\b")
+_SEGMENT = 1448
+"""Bytes of a TCP packet of 1,500; with larger ones the share is larger than what this says."""
+
+
+def _resent(one: Result) -> float:
+    """The share of packets that TCP sent again."""
+    found = _RESENT.search(one.text) if one.unit == "Gb/s" else None
+    packets = (one.value or 0.0) * 1e9 / 8 * one.seconds / _SEGMENT
+    return min(int(found[1]) / packets, 1.0) if found and packets else 0.0

@@ -11,7 +11,8 @@ from typing import cast
 from rankdeck import plugins
 from rankdeck.acceptance.expectations import explained
 from rankdeck.acceptance.plain_text import bare, is_binary, parts_of, prefix_of, text_of
-from rankdeck.acceptance.recipe import Known, Reading, Recipe, Status, Where, not_measured
+from rankdeck.acceptance.recipe import Known, Reading, Recipe, Where, not_measured
+from rankdeck.model.acceptance import Outcome
 from rankdeck.model.job import Launch
 from rankdeck.model.nodeset import fold
 from rankdeck.model.text import Table, clean, table
@@ -170,10 +171,10 @@ CRASHED = re.compile(
 STOPPED = re.compile(r"CANCELLED AT|DUE TO TIME LIMIT|DeadlineExceeded")
 _KILLED = re.compile(r"^srun: error: .{0,300}: (?:Killed|Aborted|Terminated)", re.MULTILINE)
 _ENDS = (
-    (Status.NOT_MEASURED, "it did not run", NOT_STARTED),
-    (Status.FAILED, "it broke", CRASHED),
-    (Status.NOT_MEASURED, "it was stopped", STOPPED),
-    (Status.FAILED, "it broke", _KILLED),
+    (Outcome.NOT_MEASURED, "it did not run", NOT_STARTED),
+    (Outcome.FAILED, "it broke", CRASHED),
+    (Outcome.NOT_MEASURED, "it was stopped", STOPPED),
+    (Outcome.FAILED, "it broke", _KILLED),
 )
 """Status, what is said, a part of the line: the first that is there; what named its hosts, ranks or sizes did run."""
 _COMPLAINT = re.compile(
@@ -204,7 +205,7 @@ def read_output(
         packed = raw.startswith(_PACKED)
         return (not_measured("it is packed: unpack it first" if packed else "this is no text"),)
     readings = list(islice(_readings(recipe, text, alone=asked != NOBODY), MOST))
-    if asked == NOBODY and all(one.status is Status.NOT_MEASURED for _, one in readings):
+    if asked == NOBODY and all(one.status is Outcome.NOT_MEASURED for _, one in readings):
         other = _finder(recipe.name, text[:_GLANCE])
         hint = f"; `--read {other}` finds a result in it" if other else ""
         readings = [(who, replace(one, text=one.text + hint)) for who, one in readings]
@@ -221,7 +222,9 @@ def _finder(name: str, text: str) -> str:
             other.name
             for other in others
             if re.search(other.traits.mark, text)
-            and any(one.status is Status.MEASURED for _, one in _readings(other, text, alone=False))
+            and any(
+                one.status is Outcome.MEASURED for _, one in _readings(other, text, alone=False)
+            )
         ),
         "",
     )
@@ -237,7 +240,7 @@ def _readings(recipe: Recipe, text: str, *, alone: bool) -> Iterator[tuple[str, 
         lines = said.replace("\t", " ")
         for run in runs_of(lines, traits.begins, traits.done) if traits.begins else (lines,):
             for one in recipe.read(run):
-                if one.status is Status.NOT_MEASURED and _CITED not in one.text:
+                if one.status is Outcome.NOT_MEASURED and _CITED not in one.text:
                     one = why_nothing(run, one)
                 if who or len(parts) == 1 or _CITED in one.text:
                     yield who, one
@@ -265,13 +268,13 @@ def why_nothing(text: str, reading: Reading) -> Reading:
 
 def _checked(recipe: Recipe, reading: Reading, asked: Asked, known: Known) -> Reading:
     reading = _sane(reading)
-    if reading.status is Status.MEASURED:
+    if reading.status is Outcome.MEASURED:
         expected = recipe.expect(reading, known)
         ceiling = expected.ceiling if expected else 0.0
         reading = _complaint(reading, asked, ceiling, recipe.traits.names_hosts) or explained(
             reading, expected
         )
-    if reading.status is not Status.MEASURED:
+    if reading.status is not Outcome.MEASURED:
         return replace(reading, value=None)
     return reading
 
@@ -290,19 +293,19 @@ def _complaint(reading: Reading, asked: Asked, ceiling: float, names_hosts: bool
     value = reading.value
     if asked.exit_code:
         why = f"it printed a result and ended with {asked.exit_code}"
-        return replace(reading, status=Status.FAILED, text=why)
+        return replace(reading, status=Outcome.FAILED, text=why)
     if asked.hosts and reading.hosts and not _are_same(reading.hosts, asked.hosts):
         why = f"it ran on {fold(reading.hosts)}, not on {fold(asked.hosts)}"
-        return replace(reading, status=Status.REFUSED, text=why)
+        return replace(reading, status=Outcome.REFUSED, text=why)
     if asked.hosts and names_hosts and not reading.hosts:
         why = "it does not say on which hosts it ran"
-        return replace(reading, status=Status.REFUSED, text=why)
+        return replace(reading, status=Outcome.REFUSED, text=why)
     if asked.ranks and reading.ranks not in (None, asked.ranks):
         why = f"it ran with {reading.ranks} ranks, not with {asked.ranks}"
-        return replace(reading, status=Status.REFUSED, text=why)
+        return replace(reading, status=Outcome.REFUSED, text=why)
     if value is None or not 0 < value < (_ABSURD * ceiling or _BOUND):
         why = f"the value {value:g} cannot be" if value is not None else "no value"
-        return replace(reading, status=Status.NOT_MEASURED, text=why)
+        return replace(reading, status=Outcome.NOT_MEASURED, text=why)
     return None
 
 

@@ -1,20 +1,195 @@
-"""What a run will do, with rounds, minutes, bytes and every kind of command, before anything starts. Pure."""
+"""What a run will do, before anything starts: recipes by what the nodes have, rounds, minutes, bytes, every kind of command. Pure.
 
+Before a collective over GPUs the network below it is measured: when NCCL is slow, its sentence needs that.
+"""
+
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from rankdeck.acceptance.choice import Chosen, choose
-from rankdeck.acceptance.gate import Gated, Identity
-from rankdeck.acceptance.groups import groups_of, sizes
+from rankdeck.acceptance.gate import Admitted, Identity
 from rankdeck.acceptance.leaves import Leaves
 from rankdeck.acceptance.measurement import FEWEST
-from rankdeck.acceptance.port import Request
-from rankdeck.acceptance.run import RunPlan, StagePlan
-from rankdeck.acceptance.schedule import Options, Pair, pair_rounds
-from rankdeck.acceptance.work import Ground, Work, command_lines, find, known_of, seconds_of
+from rankdeck.acceptance.run import Request, RunPlan, StagePlan
+from rankdeck.acceptance.schedule import Options, Pair, groups_of, pair_rounds, sizes
+from rankdeck.acceptance.work import Setup, Work, command_lines, find, known_of, seconds_of
+from rankdeck.errors import RankdeckError
 from rankdeck.model.acceptance import Stage
+from rankdeck.model.nodeset import fold
 from rankdeck.model.text import size as bytes_text
+
+NEEDS: Mapping[str, tuple[str, ...]] = {
+    "nccl-tests": ("gpu:nvidia", "mpirun", "all_reduce_perf"),
+    "rccl-tests": ("gpu:amd", "mpirun", "all_reduce_perf"),
+    "torch-nccl": ("gpu:nvidia", "torchrun", "module:torch"),
+    "ib_write_bw": ("rdma", "ib_write_bw"),
+    "iperf3": ("iperf3",),
+    "imb": ("mpirun", "IMB-MPI1"),
+    "osu": ("mpirun", "osu_bw"),
+    "mpi4py.bench": ("mpirun", "module:mpi4py"),
+    "torch-gloo": ("torchrun", "module:torch"),
+    "dcgmi": ("gpu:nvidia", "dcgmi"),
+    "stress-ng": ("stress-ng",),
+    "sysbench": ("sysbench",),
+}
+"""Recipe -> what a node must have for it to be chosen unasked: words of `Identity.has`."""
+PROGRAMS = tuple(dict.fromkeys(
+    word for words in NEEDS.values() for word in words if ":" not in word and word != "rdma"
+))  # fmt: skip
+MODULES = tuple(dict.fromkeys(
+    word.partition(":")[2] for words in NEEDS.values() for word in words if word.startswith("module:")
+))  # fmt: skip
+_GPU = ("nccl-tests", "rccl-tests", "torch-nccl")
+_MPI = ("imb", "osu", "mpi4py.bench")
+_FAST = 40.0
+"""Gb/s from which on one stream of TCP measures a core, not the link."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """One recipe of one stage."""
+
+    stage: Stage
+    recipe: str
+    """"" where there is none: then `why` says why."""
+    why: str
+
+
+def choose(
+    nodes: Sequence[str],
+    said: Mapping[str, Identity],
+    *,
+    virtual: bool,
+    gbps: float,
+) -> tuple[Chosen, ...]:
+    """For single nodes, pairs and groups; `virtual`: the nodes are one machine, `gbps` 0: rate not known."""
+    lacking = _lacking(nodes, said)
+    return (
+        *_choose_single(lacking, virtual=virtual),
+        *_choose_pairs(lacking, virtual=virtual, gbps=gbps),
+        *_choose_groups(lacking),
+    )
+
+
+def _lacking(nodes: Sequence[str], said: Mapping[str, Identity]) -> dict[str, tuple[str, ...]]:
+    """Recipe -> nodes that cannot run it."""
+    return {
+        recipe: tuple(
+            node for node in nodes if node in said and not said[node].has.issuperset(words)
+        )
+        for recipe, words in NEEDS.items()
+    }
+
+
+def _first(names: Sequence[str], lacking: Mapping[str, Sequence[str]]) -> str:
+    return next((name for name in names if not lacking[name]), "")
+
+
+def _choose_single(lacking: Mapping[str, Sequence[str]], *, virtual: bool) -> list[Chosen]:
+    gpu = _first(("dcgmi",), lacking)
+    found = (
+        [Chosen(stage=Stage.SINGLE, recipe=gpu, why="NVIDIA GPUs and dcgmi are there")]
+        if gpu
+        else []
+    )
+    if virtual:
+        return [
+            *found,
+            Chosen(
+                stage=Stage.SINGLE,
+                recipe="",
+                why="the nodes share one machine: each would measure the others",
+            ),
+        ]
+    cpu = _first(("stress-ng", "sysbench"), lacking)
+    why = f"every node has {cpu}" if cpu else _why_not(("stress-ng", "sysbench"), lacking)
+    return [*found, Chosen(stage=Stage.SINGLE, recipe=cpu, why=why)]
+
+
+def _choose_pairs(
+    lacking: Mapping[str, Sequence[str]], *, virtual: bool, gbps: float
+) -> list[Chosen]:
+    gpu = _first(_GPU, lacking)
+    below = _first(("ib_write_bw",), lacking)
+    why = "every node has RDMA ports and ib_write_bw" if below else ""
+    if not below:
+        below, why = _tcp(lacking, virtual=virtual, gbps=gbps)
+    found = [Chosen(stage=Stage.PAIRS, recipe=below, why=why)] if below else []
+    if gpu:
+        found.append(Chosen(stage=Stage.PAIRS, recipe=gpu, why=f"every node has GPUs and {gpu}"))
+    if not found:
+        names = ("iperf3", *_MPI, "torch-gloo")
+        found = [Chosen(stage=Stage.PAIRS, recipe="", why=_why_not(names, lacking))]
+    return found
+
+
+def _tcp(lacking: Mapping[str, Sequence[str]], *, virtual: bool, gbps: float) -> tuple[str, str]:
+    """The recipe for the network without RDMA, and why it."""
+    mpi = _first(_MPI, lacking)
+    if not lacking["iperf3"] and not virtual and gbps < _FAST:
+        return "iperf3", "every node has iperf3, which tells the directions apart"
+    if mpi:
+        fast = f"; one stream of iperf3 does not fill {gbps:g} Gb/s" if gbps >= _FAST else ""
+        return mpi, f"every node has MPI and {mpi}{fast}"
+    if not lacking["iperf3"]:
+        return "iperf3", "every node has iperf3"
+    gloo = _first(("torch-gloo",), lacking)
+    return gloo, "every node has torch" if gloo else ""
+
+
+def _choose_groups(lacking: Mapping[str, Sequence[str]]) -> list[Chosen]:
+    names = (*_GPU, *_MPI, "torch-gloo")
+    name = _first(names, lacking)
+    why = f"every node has {name}" if name else _why_not(names, lacking)
+    return [Chosen(stage=Stage.GROUPS, recipe=name, why=why)]
+
+
+Rails = Mapping[str, tuple[str, ...]]
+"""Node -> its devices, one a rail; of all nodes as many."""
+
+
+def rails_of(nodes: Sequence[str], said: Mapping[str, Identity], asked: Sequence[str]) -> Rails:
+    """The devices asked for, else the fastest RDMA ports of each node; empty where there are fewer than two.
+
+    Raises RankdeckError where a node lacks one that was asked for.
+    """
+    if asked:
+        for node in nodes:
+            has = {*said[node].rdma, *said[node].networks}
+            if lacks := [name for name in asked if name not in has]:
+                known = ", ".join(sorted(has)[:12])
+                raise RankdeckError(f"{node} has no active {', '.join(lacks)}; it has {known}")
+        return dict.fromkeys(nodes, tuple(asked))
+    fastest = {node: _fastest(said[node].rdma) for node in nodes if node in said}
+    count = min(map(len, fastest.values()), default=0)
+    return {node: ports[:count] for node, ports in fastest.items()} if count > 1 else {}
+
+
+def _fastest(ports: Mapping[str, float]) -> tuple[str, ...]:
+    """Those for jobs; a slower one is for storage or management."""
+    best = max(ports.values(), default=0.0)
+    return tuple(sorted((name for name, rate in ports.items() if rate == best), key=_by_number))
+
+
+def _by_number(name: str) -> tuple[str | int, ...]:
+    """`mlx5_10` behind `mlx5_9`."""
+    return tuple(int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name))
+
+
+def fabric_of(rails: Rails, said: Mapping[str, Identity]) -> str:
+    """Whether rails are `rdma` devices or `network` interfaces."""
+    node, ports = next(iter(rails.items()), ("", ()))
+    return "rdma" if ports and all(one in said[node].rdma for one in ports) else "network"
+
+
+def _why_not(names: Sequence[str], lacking: Mapping[str, Sequence[str]]) -> str:
+    """The recipe that fewest nodes lack, and which."""
+    least = min(names, key=lambda name: len(lacking[name]))
+    needs = ", ".join(word.partition(":")[2] or word for word in NEEDS[least])
+    who = lacking[least]
+    return f"no recipe that every node can run: {fold(who)} lack{'s' * (len(who) == 1)} {needs} for {least}"
+
 
 LEAF = (Stage.INSIDE, Stage.CROSSING, Stage.ALONE)
 MEASURED = (Stage.SINGLE, Stage.PAIRS, Stage.CONFIRM, *LEAF, Stage.GROUPS, Stage.SOAK)
@@ -26,40 +201,40 @@ _START = {True: 1.0, False: 4.0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scene:
+class Participants:
     """Who takes part and what they have."""
 
-    gated: Gated
+    admitted: Admitted
     said: Mapping[str, Identity]
-    ground: Ground
+    setup: Setup
     leaves: Leaves
     seed: int
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        return self.gated.nodes
+        return self.admitted.nodes
 
 
-def plan_run(request: Request, scene: Scene) -> RunPlan:
+def plan_run(request: Request, participants: Participants) -> RunPlan:
     """The whole plan; a stage that does not apply says why in its note."""
-    gbps = scene.ground.known.link_gbps
-    chosen = _chosen(request, scene, gbps)
+    gbps = participants.setup.known.link_gbps
+    chosen = _chosen(request, participants, gbps)
     wanted = stages_of(request)
     stages = [
-        StagePlan(stage=Stage.GATE, note=_left(scene)),
+        StagePlan(stage=Stage.GATE, note=_left(participants)),
         StagePlan(stage=Stage.IDENTITY, note="compared with the majority"),
     ]
     stages += chain.from_iterable(
-        _planned(one, request, scene) for one in chosen if one.stage in wanted
+        _planned(one, request, participants) for one in chosen if one.stage in wanted
     )
     if Stage.SOAK in wanted:
         stages += _soak(stages, request)
     return RunPlan(
-        cluster=scene.ground.cluster.name, nodes=scene.nodes, left_out=scene.gated.left_out, leaves=scene.leaves,
+        cluster=participants.setup.cluster.name, nodes=participants.nodes, left_out=participants.admitted.left_out, leaves=participants.leaves,
         stages=tuple(one for one in stages if one.stage in wanted or one.stage in (Stage.GATE, Stage.IDENTITY)),
-        seed=scene.seed, repeats=request.repeats, seconds=request.seconds, exhaustive=request.exhaustive, max_crossing=request.max_crossing,
-        link_gbps=gbps, rdma_gbps=scene.ground.rdma_gbps, rails=scene.ground.rails, soak=request.soak, include_busy=tuple(request.include_busy),
-        notes=(*scene.gated.notes, *_limits(request, scene), _said(scene, stages)),
+        seed=participants.seed, repeats=request.repeats, seconds=request.seconds, exhaustive=request.exhaustive, max_crossing=request.max_crossing,
+        link_gbps=gbps, rdma_gbps=participants.setup.rdma_gbps, rails=participants.setup.rails, soak=request.soak, include_busy=tuple(request.include_busy),
+        notes=(*participants.admitted.notes, *_limits(request, participants), _said(participants, stages)),
     )  # fmt: skip
 
 
@@ -70,9 +245,14 @@ def stages_of(request: Request) -> tuple[Stage, ...]:
     return tuple(one for one in asked if one is not Stage.SOAK or request.soak)
 
 
-def _chosen(request: Request, scene: Scene, gbps: float) -> Sequence[Chosen]:
+def _chosen(request: Request, participants: Participants, gbps: float) -> Sequence[Chosen]:
     if not request.recipes:
-        return choose(scene.nodes, scene.said, virtual=bool(scene.gated.shared), gbps=gbps)
+        return choose(
+            participants.nodes,
+            participants.said,
+            virtual=bool(participants.admitted.shared),
+            gbps=gbps,
+        )
     return tuple(chain.from_iterable(_named(name) for name in request.recipes))
 
 
@@ -87,26 +267,26 @@ def _named(name: str) -> Iterable[Chosen]:
     return (pairs, Chosen(stage=Stage.GROUPS, recipe=name, why="asked for"))
 
 
-def _planned(one: Chosen, request: Request, scene: Scene) -> Iterable[StagePlan]:
+def _planned(one: Chosen, request: Request, participants: Participants) -> Iterable[StagePlan]:
     if not one.recipe:
         return (StagePlan(stage=one.stage, note=one.why),)
     return {Stage.SINGLE: _single, Stage.PAIRS: _pairs, Stage.GROUPS: _groups}[one.stage](
-        one, request, scene
+        one, request, participants
     )
 
 
-def _single(one: Chosen, request: Request, scene: Scene) -> Iterable[StagePlan]:
+def _single(one: Chosen, request: Request, participants: Participants) -> Iterable[StagePlan]:
     del request
-    seconds = seconds_of(find(one.recipe), scene.ground)
+    seconds = seconds_of(find(one.recipe), participants.setup)
     work = Work(
         stage=Stage.SINGLE,
         recipe=one.recipe,
-        nodes=scene.nodes[:1],
-        runs=((scene.nodes[0], "", 0, 0),),
+        nodes=participants.nodes[:1],
+        runs=((participants.nodes[0], "", 0, 0),),
     )
     yield StagePlan(
-        stage=Stage.SINGLE, recipe=one.recipe, rounds=1, tests=len(scene.nodes), minutes=(seconds + _START[False]) / 60,
-        commands=command_lines(work, scene.ground), note=one.why,
+        stage=Stage.SINGLE, recipe=one.recipe, rounds=1, tests=len(participants.nodes), minutes=(seconds + _START[False]) / 60,
+        commands=command_lines(work, participants.setup), note=one.why,
     )  # fmt: skip
 
 
@@ -131,22 +311,22 @@ def options_of(plan: RunPlan, recipe: str, nodes: Sequence[str]) -> Options:
     )  # fmt: skip
 
 
-def _pairs(one: Chosen, request: Request, scene: Scene) -> Iterable[StagePlan]:
-    if len(scene.nodes) < 2:
+def _pairs(one: Chosen, request: Request, participants: Participants) -> Iterable[StagePlan]:
+    if len(participants.nodes) < 2:
         yield StagePlan(stage=Stage.PAIRS, note="fewer than two nodes take part")
         return
     repeats = repeats_of(one.recipe, request.repeats)
     options = Options(
-        nodes=scene.nodes,
-        leaves=scene.leaves,
-        seed=scene.seed,
+        nodes=participants.nodes,
+        leaves=participants.leaves,
+        seed=participants.seed,
         exhaustive=request.exhaustive,
         repeats=repeats,
         max_crossing=request.max_crossing,
     )
     rounds = pair_rounds(options)
-    yield _round_plan(Stage.PAIRS, one, rounds, repeats, scene)
-    few = len(scene.nodes) < FEWEST
+    yield _round_plan(Stage.PAIRS, one, rounds, repeats, participants)
+    few = len(participants.nodes) < FEWEST
     suspects = "" if few else "suspects with two proven partners, "
     yield StagePlan(
         stage=Stage.CONFIRM,
@@ -158,7 +338,7 @@ def _pairs(one: Chosen, request: Request, scene: Scene) -> Iterable[StagePlan]:
             yield StagePlan(
                 stage=stage,
                 recipe=one.recipe,
-                rounds=1 if scene.leaves else 0,
+                rounds=1 if participants.leaves else 0,
                 note=_LEAF_NOTES[stage],
             )
 
@@ -171,29 +351,33 @@ _LEAF_NOTES = {
 
 
 def _round_plan(
-    stage: Stage, one: Chosen, rounds: Sequence[Sequence[Pair]], repeats: int, scene: Scene
+    stage: Stage,
+    one: Chosen,
+    rounds: Sequence[Sequence[Pair]],
+    repeats: int,
+    participants: Participants,
 ) -> StagePlan:
-    recipe, ground = find(one.recipe), scene.ground
-    seconds, directed = seconds_of(recipe, ground), recipe.traits.directed
+    recipe, setup = find(one.recipe), participants.setup
+    seconds, directed = seconds_of(recipe, setup), recipe.traits.directed
     first, last = rounds[0][0]
     ways = 2 if directed else 1
     runs = ((first, last, 0, 0), (last, first, 0, 0))[:ways]
     work = Work(stage=stage, recipe=one.recipe, nodes=(first, last), runs=runs)
     each = ways * repeats * (seconds if directed else seconds + _START[False]) + _START[True]
-    rails = next(iter(ground.rails.get(one.recipe, {}).values()), ())
+    rails = next(iter(setup.rails.get(one.recipe, {}).values()), ())
     tests = ways * repeats * sum(map(len, rounds)) * (len(rails) or 1)
-    link = known_of(recipe, ground.known.link_gbps, ground.rdma_gbps).link_gbps
+    link = known_of(recipe, setup.known.link_gbps, setup.rdma_gbps).link_gbps
     moved = int(link * 1e9 / 8 * seconds * tests) if directed else 0
     return StagePlan(
         stage=stage, recipe=one.recipe, rounds=len(rounds), tests=tests, minutes=len(rounds) * each / 60, bytes=moved,
-        commands=command_lines(work, ground),
+        commands=command_lines(work, setup),
         note=one.why + (f"; {len(rails)} rails at once: {', '.join(rails)}" if rails else ""),
     )  # fmt: skip
 
 
-def _groups(one: Chosen, request: Request, scene: Scene) -> Iterable[StagePlan]:
+def _groups(one: Chosen, request: Request, participants: Participants) -> Iterable[StagePlan]:
     del request
-    steps = sizes(len(scene.nodes))
+    steps = sizes(len(participants.nodes))
     if not steps:
         yield StagePlan(
             stage=Stage.GROUPS,
@@ -201,12 +385,12 @@ def _groups(one: Chosen, request: Request, scene: Scene) -> Iterable[StagePlan]:
             note="fewer than four nodes: the pairs are all there is",
         )
         return
-    nodes = scene.nodes[: steps[0]]
+    nodes = participants.nodes[: steps[0]]
     work = Work(stage=Stage.GROUPS, recipe=one.recipe, nodes=nodes, runs=((nodes[0], "", 0, 0),))
-    seconds = seconds_of(find(one.recipe), scene.ground) + _START[False]
+    seconds = seconds_of(find(one.recipe), participants.setup) + _START[False]
     yield StagePlan(
-        stage=Stage.GROUPS, recipe=one.recipe, rounds=len(steps), tests=sum(len(groups_of(scene.nodes, size)) for size in steps),
-        minutes=len(steps) * seconds / 60, commands=command_lines(work, scene.ground),
+        stage=Stage.GROUPS, recipe=one.recipe, rounds=len(steps), tests=sum(len(groups_of(participants.nodes, size)) for size in steps),
+        minutes=len(steps) * seconds / 60, commands=command_lines(work, participants.setup),
         note=f"{one.why}; groups of {', '.join(map(str, steps))}",
     )  # fmt: skip
 
@@ -223,24 +407,24 @@ def _soak(stages: Iterable[StagePlan], request: Request) -> Iterable[StagePlan]:
         )  # fmt: skip
 
 
-def _limits(request: Request, scene: Scene) -> Iterable[str]:
+def _limits(request: Request, participants: Participants) -> Iterable[str]:
     """What `--max-crossing` does, and where it does nothing."""
     if request.max_crossing < 1:
-        most = max(1, int(request.max_crossing * (len(scene.nodes) // 2)))
+        most = max(1, int(request.max_crossing * (len(participants.nodes) // 2)))
         yield (
             f"at most {most} pair{'s' * (most != 1)} cross leaves at once; an uplink is loaded no further, "
             "and groups of more than a leaf cross as they come"
         )
 
 
-def _left(scene: Scene) -> str:
-    out = len(scene.gated.left_out)
-    return f"{len(scene.nodes)} nodes take part" + (f", {out} are left out" if out else "")
+def _left(participants: Participants) -> str:
+    out = len(participants.admitted.left_out)
+    return f"{len(participants.nodes)} nodes take part" + (f", {out} are left out" if out else "")
 
 
-def _said(scene: Scene, stages: Sequence[StagePlan]) -> str:
+def _said(participants: Participants, stages: Sequence[StagePlan]) -> str:
     """What will happen to the cluster, in one sentence."""
-    nodes, out = len(scene.nodes), len(scene.gated.left_out)
+    nodes, out = len(participants.nodes), len(participants.admitted.left_out)
     rounds, minutes = sum(one.rounds for one in stages), sum(one.minutes for one in stages)
     moved = sum(one.bytes for one in stages)
     network = f", about {bytes_text(moved)} over the network" if moved else ""

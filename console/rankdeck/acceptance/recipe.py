@@ -2,29 +2,18 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import ClassVar, Protocol
 
+from rankdeck.model.acceptance import Outcome
 from rankdeck.model.job import Launch
-
-
-class Status(StrEnum):
-    """What became of one test; only `measured` has a value that may be judged."""
-
-    MEASURED = "measured"
-    FAILED = "failed"
-    """It ran and broke, or computed wrong values: a strike against its nodes."""
-    NOT_MEASURED = "not measured"
-    """Nothing was learned of the nodes: it never began, was cut off, or could not tell."""
-    REFUSED = "refused"
-    """There is a number, but not for the hosts and ranks that were asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
     """One result in an output."""
 
-    status: Status
+    status: Outcome
+    """One of `READ`."""
     text: str
     """What was read, or why there is no value; `expectations` adds what it means."""
     size: int | None = None
@@ -45,17 +34,17 @@ class Reading:
 
 def not_measured(text: str, **more: object) -> Reading:
     """Nothing was learned."""
-    return Reading(status=Status.NOT_MEASURED, text=text, **more)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
+    return Reading(status=Outcome.NOT_MEASURED, text=text, **more)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
 
 
 def failed(text: str, **more: object) -> Reading:
     """It ran and broke."""
-    return Reading(status=Status.FAILED, text=text, **more)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
+    return Reading(status=Outcome.FAILED, text=text, **more)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
 
 
 def refused(text: str, **more: object) -> Reading:
     """A number that answers another question."""
-    return Reading(status=Status.REFUSED, text=text, **more)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
+    return Reading(status=Outcome.REFUSED, text=text, **more)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,11 +1,14 @@
-"""One acceptance run as front ends show it: plan, progress, results, judgement, and how it differs from the baseline. Pure."""
+"""One acceptance run as front ends show it, how it differs from the baseline, and what they may ask of `Session.acceptance`. Pure."""
 
+import hashlib
+import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from shlex import quote
 from statistics import median
+from typing import Any, Protocol
 
 from rankdeck.acceptance.judge import Judgement
 from rankdeck.acceptance.leaves import Leaves
@@ -22,7 +25,7 @@ _FEWEST = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Normal:
+class BaselineValue:
     """What was declared of one subject."""
 
     median: float
@@ -41,7 +44,7 @@ class Drift:
 
 
 def drifts(
-    now: Mapping[str, float], then: Mapping[str, Normal], changed: str = "", unit: str = ""
+    now: Mapping[str, float], then: Mapping[str, BaselineValue], changed: str = "", unit: str = ""
 ) -> tuple[Drift, ...]:
     """The whole cluster first, then each subject that moved; subjects of only one side are not compared.
 
@@ -98,7 +101,7 @@ def _said(key: tuple[str, str, str], nodes: Sequence[str]) -> str:
     return f"{fact} {before} → {after} on {fold(nodes)}"
 
 
-class Progress(StrEnum):
+class RunState(StrEnum):
     """Where a run, a stage or a round stands."""
 
     PENDING = "pending"
@@ -193,7 +196,7 @@ class StageView:
     """One stage now."""
 
     plan: StagePlan
-    progress: Progress
+    progress: RunState
     done: int = 0
     """Measurements that have an outcome."""
     rounds_done: int = 0
@@ -210,7 +213,7 @@ class AcceptanceRun:
     """Epoch seconds; 0: not started."""
     ended: float = 0.0
     """0: not ended."""
-    progress: Progress = Progress.PENDING
+    progress: RunState = RunState.PENDING
     plan: RunPlan
     stages: tuple[StageView, ...] = ()
     results: tuple[Result, ...] = ()
@@ -246,7 +249,7 @@ class AcceptanceRun:
         """Whether every node and every planned path is good or fair, and the run is done."""
         parts = (*self.answers.values(), *(one.answer for one in self.verdicts))
         settled = all(not one.open.sides and not one.open.paths for one in self.judgements.values())
-        done = self.progress is Progress.DONE and settled and bool(self.answers)
+        done = self.progress is RunState.DONE and settled and bool(self.answers)
         return done and all(one.accepted for one in parts)
 
     @property
@@ -289,7 +292,7 @@ _ENOUGH = FEWEST
 
 def next_step(run: AcceptanceRun, verdict: Verdict) -> str:
     """What to try, with the one command that shows whether it helped."""
-    if run.progress is not Progress.DONE:
+    if run.progress is not RunState.DONE:
         return ""
     bad = verdict.nodes or verdict.ends
     others = [node for node in run.good if node not in bad]
@@ -391,3 +394,135 @@ def _cell(run: AcceptanceRun, path: tuple[str, str], results: list[Result]) -> C
         sender=path[0], receiver=path[1], recipe=results[0].recipe, outcome=outcome, value=best,
         unit=next((one.unit for one in results if one.unit), ""), share=share, answer=answer, results=tuple(results),
     )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What the operator asks for."""
+
+    nodes: tuple[str, ...] = ()
+    """Empty: all of the cluster."""
+    begin: Stage | None = None
+    """First stage after gate and identity; earlier ones are left out."""
+    only: tuple[Stage, ...] = ()
+    """Just these; empty: all."""
+    recipes: tuple[str, ...] = ()
+    """Just these; empty: by what the nodes have."""
+    include_busy: tuple[str, ...] = ()
+    """Nodes that take part although they are busy."""
+    exhaustive: bool = False
+    """All pairs of any number of nodes."""
+    repeats: int = 2
+    """Measurements of each direction of each pair."""
+    seconds: float = 0.0
+    """Of one measurement of bandwidth; 0: the recipe's own."""
+    like: str = ""
+    """A job file: container, environment, MPI and options of the measurements are those of this job."""
+    max_crossing: float = 1.0
+    """Share of the pairs that may cross leaves at once."""
+    rails: tuple[str, ...] = ()
+    """RDMA devices or interfaces of equal index, each measured for itself; empty: the RDMA devices, where there are several."""
+    soak: float = 0.0
+    """Seconds that the largest group is measured again and again; 0: not at all."""
+
+
+class AcceptanceProtocol(Protocol):
+    """Acceptance of one open cluster. All methods are called on the event loop."""
+
+    @property
+    def current(self) -> AcceptanceRun | None:
+        """The run that was planned or started here, as it is now: another object whenever it changed."""
+        ...
+
+    async def plan(self, request: Request) -> AcceptanceRun:
+        """Ask the nodes what they are and have, and say what would be done; nothing is measured.
+
+        It becomes `current`, `pending`. Raises RankdeckError where nothing can be planned.
+        """
+        ...
+
+    async def start(self) -> AcceptanceRun:
+        """Do what `current` plans, or go on with it where it was stopped; returns it once it has ended.
+
+        Cancelling this does what `stop` does. Raises RankdeckError.
+        """
+        ...
+
+    async def stop(self) -> tuple[str, ...]:
+        """Cancel everything that runs, with proof; what is left, a sentence each. The run can be resumed."""
+        ...
+
+    def exclude(self, node: str, why: str, until: float, run: str) -> None:
+        """Keep jobs away from a node until then, epoch seconds, because of this run; one that goes on goes on without it.
+
+        Raises HistoryError where that cannot be kept.
+        """
+        ...
+
+    def readmit(self, node: str) -> None:
+        """Take `exclude` back. Raises HistoryError."""
+        ...
+
+    def excluded(self) -> Mapping[str, str]:
+        """Node -> why jobs are kept away from it, and how long."""
+        ...
+
+    async def again(self, nodes: Sequence[str], recipe: str) -> None:
+        """Measure a pair, or one node, once more, as `once_more` says; where a run goes on, after its round.
+
+        Raises RankdeckError, before anything is measured, where one of the nodes is busy or does not answer.
+        """
+        ...
+
+    def runs(self) -> tuple[AcceptanceRun, ...]:
+        """The kept runs of the cluster, newest first, without their results."""
+        ...
+
+    def open(self, run: str) -> AcceptanceRun:
+        """A kept run with everything; nothing is measured again. Raises RankdeckError for an unknown id."""
+        ...
+
+    def resume(self, run: str) -> AcceptanceRun:
+        """Make a stopped run `current`, so that `start` goes on with it. Raises RankdeckError."""
+        ...
+
+    def commands(self, run: AcceptanceRun, result: Result) -> tuple[str, ...]:
+        """The commands of one measurement, as a shell would take them."""
+        ...
+
+    def raw(self, result: Result, most: int = 1 << 20) -> str:
+        """The whole output of a measurement, safe to show, at most so many characters; "" if it is gone."""
+        ...
+
+
+def plan_text(plan: RunPlan) -> str:
+    """The plan as JSON."""
+    return json.dumps(asdict(plan), sort_keys=True)
+
+
+def plan_hash(plan: RunPlan) -> str:
+    """Twelve characters that are the same for the same plan."""
+    return hashlib.sha256(plan_text(plan).encode()).hexdigest()[:12]
+
+
+def read_plan(text: str) -> RunPlan:
+    """What `plan_text` wrote; raises ValueError where it is something else."""
+    try:
+        found: dict[str, Any] = json.loads(text)
+        stages = tuple(_stage_plan(one) for one in found.pop("stages"))
+        nodes, notes = tuple(found.pop("nodes")), tuple(found.pop("notes"))
+        rails = {
+            recipe: {node: tuple(ports) for node, ports in of.items()}
+            for recipe, of in found.pop("rails", {}).items()
+        }
+        busy = tuple(found.pop("include_busy", ()))
+        return RunPlan(
+            **found, nodes=nodes, notes=notes, stages=stages, rails=rails, include_busy=busy
+        )
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"not the plan of a run: {error}") from error
+
+
+def _stage_plan(one: dict[str, Any]) -> StagePlan:
+    stage, commands = Stage(one.pop("stage")), tuple(one.pop("commands"))
+    return StagePlan(**one, stage=stage, commands=commands)

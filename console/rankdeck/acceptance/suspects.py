@@ -18,8 +18,8 @@ from rankdeck.acceptance.measurement import (
     drops,
     population,
 )
-from rankdeck.acceptance.recipe import Expected, Status
-from rankdeck.model.acceptance import Stage
+from rankdeck.acceptance.recipe import Expected
+from rankdeck.model.acceptance import Outcome, Stage
 from rankdeck.model.text import figures
 
 
@@ -51,7 +51,7 @@ def kind_of(path: Path, leaves: Leaves, hardware: Mapping[str, str]) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class SortedPairs:
     """The pairs of a run, sorted."""
 
     context: Context
@@ -115,7 +115,7 @@ class Facts:
         return "".join(f"; {node}: {text}" for node in nodes_of(path) if (text := self.context.notes.get(node)))  # fmt: skip
 
 
-def facts_of(done: tuple[Measurement, ...], context: Context) -> Facts:
+def facts_of(done: tuple[Measurement, ...], context: Context) -> SortedPairs:
     """Speeds, populations and slow paths."""
     stages = (Stage.PAIRS, Stage.CONFIRM)
     runs = by_path(one for one in done if one.stage in stages and not one.port)
@@ -127,7 +127,7 @@ def facts_of(done: tuple[Measurement, ...], context: Context) -> Facts:
     populations = {
         kind: found for kind, of in kinds.items() if (found := _population(of, context.tolerance))
     }
-    facts = Facts(
+    facts = SortedPairs(
         context=context, done=done, runs=runs, speeds=speeds, populations=populations, slow=frozenset(),
         few=len({end.node for path in speeds for end in path}) < FEWEST,
     )  # fmt: skip
@@ -139,7 +139,7 @@ def facts_of(done: tuple[Measurement, ...], context: Context) -> Facts:
     return replace(facts, slow=slow, held=frozenset(_held(facts)) - slow)
 
 
-def _held(facts: Facts) -> Iterator[Path]:
+def _held(facts: SortedPairs) -> Iterator[Path]:
     """Crossing paths slower than those inside leaves, where crossing paths as a whole are."""
     leaves, hardware = facts.context.leaves, facts.context.hardware
     for path, speed in facts.speeds.items():
@@ -322,10 +322,10 @@ def again(runs: Iterable[Measurement]) -> tuple[Measurement, ...]:
 
 def steady(runs: Iterable[Measurement]) -> tuple[Measurement, ...]:
     """Those that gave a value: what failed is told for itself."""
-    return tuple(one for one in runs if one.status is not Status.FAILED)
+    return tuple(one for one in runs if one.status is not Outcome.FAILED)
 
 
-def dropping(facts: Facts, nodes: Set[str] = frozenset()) -> tuple[Path, ...]:
+def dropping(facts: SortedPairs, nodes: Set[str] = frozenset()) -> tuple[Path, ...]:
     """Paths that dropped twice and were not measured again, but those of `nodes`: once is somebody else's traffic."""
     return tuple(
         path
@@ -343,7 +343,7 @@ BLATANT = 1.5
 """Times the others: so much no disturbance explains where there are too few nodes to know how they scatter."""
 
 
-def doubted(facts: Facts) -> tuple[Path, ...]:
+def doubted(facts: SortedPairs) -> tuple[Path, ...]:
     """Of few nodes the paths with one strike: slower than back, than their other rails or than the others, or dropping."""
     far, least = far_slower(facts), 1 - facts.context.tolerance
     back = {path: facts.speeds.get((path[1], path[0]), 0.0) for path in facts.speeds}
@@ -356,13 +356,13 @@ def doubted(facts: Facts) -> tuple[Path, ...]:
     return tuple(dict.fromkeys(once))
 
 
-def usual(facts: Facts, path: Path) -> float:
+def usual(facts: SortedPairs, path: Path) -> float:
     """The median of the rails between these nodes."""
     ends = (path[0].node, path[1].node)
     return median(value for (a, b), value in facts.speeds.items() if (a.node, b.node) == ends)
 
 
-def far_slower(facts: Facts) -> set[Path]:
+def far_slower(facts: SortedPairs) -> set[Path]:
     """Of few nodes the paths that no disturbance explains."""
     most = max(facts.speeds.values())
     return {path for path, speed in facts.speeds.items() if 0 < speed < most / BLATANT}

@@ -6,14 +6,20 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from statistics import median
 
-from rankdeck.acceptance.groups import next_groups
 from rankdeck.acceptance.judge import Judgement
-from rankdeck.acceptance.measurement import FEWEST, Answer, Kind, Verdict, failure, population
-from rankdeck.acceptance.normal import measurement_of
+from rankdeck.acceptance.measurement import (
+    FEWEST,
+    Answer,
+    Kind,
+    Verdict,
+    failure,
+    measurement_of,
+    population,
+)
 from rankdeck.acceptance.planning import options_of
-from rankdeck.acceptance.recipe import Expected, Reading, Status
-from rankdeck.acceptance.run import PAIRWISE, Progress, RunPlan, StageView
-from rankdeck.acceptance.schedule import Schedule
+from rankdeck.acceptance.recipe import Expected, Reading
+from rankdeck.acceptance.run import PAIRWISE, RunPlan, RunState, StageView
+from rankdeck.acceptance.schedule import Schedule, next_groups
 from rankdeck.acceptance.suspects import Context
 from rankdeck.acceptance.work import find, known_of
 from rankdeck.model.acceptance import Outcome, Result, Stage
@@ -88,7 +94,7 @@ def expected(plan: RunPlan, recipe: str, results: Iterable[Result]) -> Expected 
     known = known_of(found, plan.link_gbps, plan.rdma_gbps)
     if not values or not known.link_gbps or found.traits.lower_is_better:
         return None
-    middle = Reading(status=Status.MEASURED, text="", value=median(values), unit=found.traits.unit)
+    middle = Reading(status=Outcome.MEASURED, text="", value=median(values), unit=found.traits.unit)
     return found.expect(middle, known)
 
 
@@ -365,7 +371,7 @@ def _answers(
 
 
 def stage_views(
-    plan: RunPlan, results: Sequence[Result], now: Stage | None, over: Progress
+    plan: RunPlan, results: Sequence[Result], now: Stage | None, over: RunState
 ) -> tuple[StageView, ...]:
     """Each planned stage with how far it is; `now` is the one that runs, `over` what the run is."""
     order = list(dict.fromkeys(one.stage for one in plan.stages))
@@ -387,16 +393,16 @@ def stage_views(
 
 
 def _progress(
-    stage: Stage, begun: bool, now: Stage | None, over: Progress, order: Sequence[Stage]
-) -> Progress:
+    stage: Stage, begun: bool, now: Stage | None, over: RunState, order: Sequence[Stage]
+) -> RunState:
     asked = stage in (Stage.GATE, Stage.IDENTITY)
-    if over is Progress.PENDING:
-        return Progress.DONE if asked else Progress.PENDING
-    if over is Progress.RUNNING and now is not None:
+    if over is RunState.PENDING:
+        return RunState.DONE if asked else RunState.PENDING
+    if over is RunState.RUNNING and now is not None:
         if stage is now:
-            return Progress.RUNNING
+            return RunState.RUNNING
         if now in order and order.index(stage) > order.index(now) and not begun:
-            return Progress.PENDING
+            return RunState.PENDING
     if begun or asked:
-        return Progress.DONE
-    return Progress.STOPPED if over is Progress.STOPPED else Progress.SKIPPED
+        return RunState.DONE
+    return RunState.STOPPED if over is RunState.STOPPED else RunState.SKIPPED

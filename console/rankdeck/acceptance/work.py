@@ -13,16 +13,7 @@ from shlex import join, quote
 
 from rankdeck import plugins
 from rankdeck.acceptance.output_text import Asked, read_output
-from rankdeck.acceptance.recipe import (
-    Commands,
-    Known,
-    Reading,
-    Recipe,
-    Status,
-    Where,
-    failed,
-    not_measured,
-)
+from rankdeck.acceptance.recipe import Commands, Known, Reading, Recipe, Where, failed, not_measured
 from rankdeck.acceptance.schedule import Run
 from rankdeck.model.acceptance import GROUPED, Outcome, Result, Stage
 from rankdeck.model.cluster import Cluster
@@ -208,8 +199,8 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ground:
-    """What the jobs of a run are made from."""
+class Setup:
+    """What all jobs of a run have in common."""
 
     cluster: Cluster
     addresses: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -257,133 +248,131 @@ def known_of(recipe: Recipe, link_gbps: float, rdma_gbps: float) -> Known:
     return Known(link_gbps=link_gbps if tcp else rdma_gbps or link_gbps)
 
 
-def seconds_of(recipe: Recipe, ground: Ground) -> float:
+def seconds_of(recipe: Recipe, setup: Setup) -> float:
     """Of one measurement on healthy nodes."""
     return (
-        ground.seconds + 0.3 if ground.seconds and recipe.traits.directed else recipe.traits.seconds
+        setup.seconds + 0.3 if setup.seconds and recipe.traits.directed else recipe.traits.seconds
     )
 
 
-def spec_of(work: Work, ground: Ground) -> JobSpec:
+def spec_of(work: Work, setup: Setup) -> JobSpec:
     """The job that does this work."""
     recipe = find(work.recipe)
-    commands = recipe.commands(_where(work, ground, 0))
+    commands = recipe.commands(_where(work, setup, 0))
     if commands.server:
-        steps = _steps(work, recipe, ground)
-        body = script(steps, commands.waits, work.nodes, pods=ground.pods)
+        steps = _steps(work, recipe, setup)
+        body = script(steps, commands.waits, work.nodes, pods=setup.pods)
         commands = replace(
             commands, launch=Launch.PLAIN, argv=("sh", f"{RUN_TOKEN}/{FILE}"), files={FILE: body}
         )
-    return job_spec(commands, work.nodes, ground, ranks_per_node(recipe, work, ground))
+    return job_spec(commands, work.nodes, setup, ranks_per_node(recipe, work, setup))
 
 
-def job_spec(commands: Commands, nodes: Sequence[str], ground: Ground, each: int) -> JobSpec:
+def job_spec(commands: Commands, nodes: Sequence[str], setup: Setup, each: int) -> JobSpec:
     """A job of these commands on these nodes, like the one that the operator gave."""
-    base = ground.like or JobSpec(name=NAME, launch=commands.launch, command=commands.argv)
+    base = setup.like or JobSpec(name=NAME, launch=commands.launch, command=commands.argv)
     options = {
         **base.options,
-        **dict.fromkeys(ground.cluster.can.whole_nodes if ground.exclusive else (), ""),
-        **({"kubernetes.ttl": _POD_KEPT} if ground.pods else {}),
+        **dict.fromkeys(setup.cluster.can.whole_nodes if setup.exclusive else (), ""),
+        **({"kubernetes.ttl": _POD_KEPT} if setup.pods else {}),
     }
     return replace(
         base, name=NAME, launch=commands.launch, command=commands.argv, nodes=len(nodes), on=tuple(nodes),
         ranks_per_node=each, env={**base.env, **commands.env}, files=dict(commands.files), tty=False,
-        grace=2.0, abort=Abort(enabled=False), options=options, progress={}, file="", part_of=ground.run or NAME,
+        grace=2.0, abort=Abort(enabled=False), options=options, progress={}, file="", part_of=setup.run or NAME,
     )  # fmt: skip
 
 
-def ranks_per_node(recipe: Recipe, work: Work, ground: Ground) -> int:
+def ranks_per_node(recipe: Recipe, work: Work, setup: Setup) -> int:
     """One, and of what runs on GPUs one for each, as far as there are slots."""
-    if recipe.traits.unit != "GB/s" or not ground.gpus or "gloo" in recipe.name:
+    if recipe.traits.unit != "GB/s" or not setup.gpus or "gloo" in recipe.name:
         return 1
     return max(
         1,
-        min(min(ground.gpus.get(node, 1), ground.cluster.node(node).slots) for node in work.nodes),
+        min(min(setup.gpus.get(node, 1), setup.cluster.node(node).slots) for node in work.nodes),
     )
 
 
-def command_lines(work: Work, ground: Ground) -> tuple[str, ...]:
+def command_lines(work: Work, setup: Setup) -> tuple[str, ...]:
     """The commands of this work as a shell would take them, each once, the sender's first."""
     recipe = find(work.recipe)
     lines: list[str] = []
     for number in range(len(work.runs)):
-        commands = recipe.commands(_where(work, ground, number))
+        commands = recipe.commands(_where(work, setup, number))
         lines += [f"{work.runs[number][0]}: {join(commands.argv)}"]
         lines += [f"{work.runs[number][1]}: {join(commands.server)}"] if commands.server else []
     return tuple(dict.fromkeys(lines))
 
 
-def _where(work: Work, ground: Ground, number: int) -> Where:
+def _where(work: Work, setup: Setup, number: int) -> Where:
     """Where one of the runs takes place."""
     sender, receiver, _, rail = work.runs[number]
     nodes = (sender, receiver) if receiver else work.nodes
-    rails = ground.rails.get(work.recipe, {})
+    rails = setup.rails.get(work.recipe, {})
     devices = {node: rails[node][rail] for node in nodes if node in rails}
     own = {
         node: address
         for node, device in devices.items()
-        if (address := ground.interfaces.get(node, {}).get(device))
+        if (address := setup.interfaces.get(node, {}).get(device))
     }
     # Each step has a port of its own: a client never meets the server of another step.
     other = work.attempt + work.port
     port = PORTS + other * _OTHER + (work.place % 64) * 32 + number % 32
     return Where(
-        nodes=nodes, addresses={**ground.addresses, **own}, devices=devices, port=port, seconds=ceil(ground.seconds),
-        ranks_per_node=ranks_per_node(find(work.recipe), work, ground),
+        nodes=nodes, addresses={**setup.addresses, **own}, devices=devices, port=port, seconds=ceil(setup.seconds),
+        ranks_per_node=ranks_per_node(find(work.recipe), work, setup),
     )  # fmt: skip
 
 
-def _steps(work: Work, recipe: Recipe, ground: Ground) -> list[Step]:
-    limit = PATIENCE * seconds_of(recipe, ground) + _LIMIT
+def _steps(work: Work, recipe: Recipe, setup: Setup) -> list[Step]:
+    limit = PATIENCE * seconds_of(recipe, setup) + _LIMIT
     steps: list[Step] = []
     for number, (sender, *_) in enumerate(work.runs):
-        commands = recipe.commands(_where(work, ground, number))
+        commands = recipe.commands(_where(work, setup, number))
         steps.append(Step(number, work.nodes.index(sender), commands.argv, commands.server, limit))
     return steps
 
 
-def usual_seconds(work: Work, ground: Ground) -> float:
+def usual_seconds(work: Work, setup: Setup) -> float:
     """What it takes on healthy nodes, without the start of the job."""
-    return len(work.runs) * seconds_of(find(work.recipe), ground)
+    return len(work.runs) * seconds_of(find(work.recipe), setup)
 
 
-def limit_of(work: Work, ground: Ground, ended: Sequence[float]) -> float:
+def limit_of(work: Work, setup: Setup, ended: Sequence[float]) -> float:
     """Seconds after which it hangs, `ended` being those of the jobs of its round that have ended."""
     # By the median once half of the round tells what is usual here; never less than a start takes.
-    usual = sorted(ended)[len(ended) // 2] if ended else usual_seconds(work, ground)
-    return max(SHORTEST, PATIENCE * usual) + (_POD_START if ground.pods else 0.0)
+    usual = sorted(ended)[len(ended) // 2] if ended else usual_seconds(work, setup)
+    return max(SHORTEST, PATIENCE * usual) + (_POD_START if setup.pods else 0.0)
 
 
 # ---- results
 
 
 def results_of(
-    work: Work, ground: Ground, output: Output, exit_code: int | None, hung: str = ""
+    work: Work, setup: Setup, output: Output, exit_code: int | None, hung: str = ""
 ) -> Iterator[tuple[Result, bytes]]:
     """Each run's result with its raw output; `hung` says why the job was cancelled, "" if it ended by itself."""
     recipe = find(work.recipe)
-    if recipe.commands(_where(work, ground, 0)).server:
-        yield from _of_steps(work, recipe, ground, output, hung)
+    if recipe.commands(_where(work, setup, 0)).server:
+        yield from _of_steps(work, recipe, setup, output, hung)
         return
     raw = b"".join(output[rank] for rank in sorted(output))
     for one in work.pending():
         asked = Asked(
-            hosts=_hosts(work, ground), ranks=_ranks(work, recipe, ground), exit_code=exit_code
+            hosts=_hosts(work, setup), ranks=_ranks(work, recipe, setup), exit_code=exit_code
         )
         reading = (
-            failed(hung)
-            if hung
-            else _worst(read_output(recipe, raw, asked, _known(recipe, ground)))
+            failed(hung) if hung else _worst(read_output(recipe, raw, asked, _known(recipe, setup)))
         )
         yield _with(one, reading, 0.0), raw
 
 
-def _known(recipe: Recipe, ground: Ground) -> Known:
-    return known_of(recipe, ground.known.link_gbps, ground.rdma_gbps)
+def _known(recipe: Recipe, setup: Setup) -> Known:
+    return known_of(recipe, setup.known.link_gbps, setup.rdma_gbps)
 
 
 def _of_steps(
-    work: Work, recipe: Recipe, ground: Ground, output: Output, hung: str
+    work: Work, recipe: Recipe, setup: Setup, output: Output, hung: str
 ) -> Iterator[tuple[Result, bytes]]:
     parts = {place: tuple(said(text)) for place, text in by_side(output).items()}
     begun = True
@@ -401,7 +390,7 @@ def _of_steps(
                 b"",
             )
             continue
-        reading = _of_step(recipe, part, ground, hung if begun else "")
+        reading = _of_step(recipe, part, setup, hung if begun else "")
         begun = begun and part.exit_code is not None
         yield _with(one, reading, part.seconds), part.output
 
@@ -412,35 +401,35 @@ def _first_word(parts: Iterable[Said], number: int) -> str:
     return other.output.decode("utf-8", "replace").strip()[:120] if other else ""
 
 
-def _of_step(recipe: Recipe, part: Said, ground: Ground, hung: str) -> Reading:
+def _of_step(recipe: Recipe, part: Said, setup: Setup, hung: str) -> Reading:
     if part.exit_code is None:
         return failed(f"it hung: {hung}") if hung else not_measured("its job ended before it did")
     if part.exit_code in _ENDED:
         return failed("it hung: it did not end by itself")
     return _worst(
         read_output(
-            recipe, part.output, Asked(ranks=2, exit_code=part.exit_code), _known(recipe, ground)
+            recipe, part.output, Asked(ranks=2, exit_code=part.exit_code), _known(recipe, setup)
         )
     )
 
 
 def _worst(readings: Sequence[Reading]) -> Reading:
     """Of several results of one output the one that is no value; else the first."""
-    return next((one for one in readings if one.status is not Status.MEASURED), readings[0])
+    return next((one for one in readings if one.status is not Outcome.MEASURED), readings[0])
 
 
-def _hosts(work: Work, ground: Ground) -> tuple[str, ...]:
-    names = [ground.hostnames.get(node, "") for node in work.nodes]
+def _hosts(work: Work, setup: Setup) -> tuple[str, ...]:
+    names = [setup.hostnames.get(node, "") for node in work.nodes]
     return tuple(dict.fromkeys(names)) if all(names) else ()
 
 
-def _ranks(work: Work, recipe: Recipe, ground: Ground) -> int:
-    return len(work.nodes) * ranks_per_node(recipe, work, ground)
+def _ranks(work: Work, recipe: Recipe, setup: Setup) -> int:
+    return len(work.nodes) * ranks_per_node(recipe, work, setup)
 
 
 def _with(one: Result, reading: Reading, seconds: float) -> Result:
     return replace(
-        one, outcome=Outcome(reading.status), value=reading.value, unit=reading.unit or one.unit,
+        one, outcome=reading.status, value=reading.value, unit=reading.unit or one.unit,
         text=reading.text, seconds=round(seconds, 3),
     )  # fmt: skip
 

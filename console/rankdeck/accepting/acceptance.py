@@ -1,4 +1,4 @@
-"""Acceptance of one open cluster: what a front end may ask (`acceptance/port.py`), kept runs, the run that goes on."""
+"""Acceptance of one open cluster: what a front end may ask (`acceptance/run.py`), kept runs, the run that goes on."""
 
 import asyncio
 import getpass
@@ -13,8 +13,8 @@ from statistics import median
 from typing import Any, Protocol, cast
 
 from rankdeck import plugins
-from rankdeck.acceptance import normal, view
-from rankdeck.acceptance.choice import MODULES, PROGRAMS, Rails, fabric_of, rails_of
+from rankdeck.acceptance import view
+from rankdeck.acceptance.baseline import Compared, compare, hardware, kinds_of_hardware
 from rankdeck.acceptance.gate import (
     PROGRAM,
     Around,
@@ -29,13 +29,29 @@ from rankdeck.acceptance.gate import (
     read_identity,
 )
 from rankdeck.acceptance.measurement import differing
-from rankdeck.acceptance.normal import Compared, compare, hardware, kinds_of_hardware
-from rankdeck.acceptance.planning import Scene, plan_run, repeats_of
-from rankdeck.acceptance.port import Request
+from rankdeck.acceptance.planning import (
+    MODULES,
+    PROGRAMS,
+    Participants,
+    Rails,
+    fabric_of,
+    plan_run,
+    rails_of,
+    repeats_of,
+)
 from rankdeck.acceptance.recipe import Commands, Known
-from rankdeck.acceptance.run import AcceptanceRun, Progress, RunPlan, once_more
-from rankdeck.acceptance.work import PEER, Ground, Work, command_lines, find, job_spec
-from rankdeck.accepting.measure import Means, RawOutputs, measured
+from rankdeck.acceptance.run import (
+    AcceptanceRun,
+    Request,
+    RunPlan,
+    RunState,
+    once_more,
+    plan_hash,
+    plan_text,
+    read_plan,
+)
+from rankdeck.acceptance.work import PEER, Setup, Work, command_lines, find, job_spec
+from rankdeck.accepting.measure import MeasureSession, RawOutputs, measured
 from rankdeck.accepting.runner import Runner
 from rankdeck.errors import HistoryError, RankdeckError
 from rankdeck.model.acceptance import Result
@@ -48,7 +64,7 @@ _LOOK_LIMIT, _QUEUE_LIMIT = 30.0, 300.0
 """Seconds in which nodes must say what they are, and with a queue before them."""
 
 
-class Opened(Means, Protocol):
+class AcceptanceSession(MeasureSession, Protocol):
     """What is needed of a session besides measuring."""
 
     @property
@@ -65,7 +81,7 @@ class Opened(Means, Protocol):
 class Looked:
     """What the nodes are now."""
 
-    ground: Ground
+    setup: Setup
     said: Mapping[str, Identity]
     around: Around
     facts: Mapping[str, Mapping[str, str]]
@@ -73,15 +89,15 @@ class Looked:
 
 
 class Acceptance:
-    """Implements `AcceptancePort`."""
+    """Implements `AcceptanceProtocol`."""
 
-    def __init__(self, session: Opened, store: AcceptanceRuns, folder: Path) -> None:
+    def __init__(self, session: AcceptanceSession, store: AcceptanceRuns, folder: Path) -> None:
         self._session, self.store, self._raw = session, store, RawOutputs(folder)
         self._head: Run | None = None
         self._plan: RunPlan | None = None
-        self._ground: Ground | None = None
+        self._setup: Setup | None = None
         self._runner: Runner | None = None
-        self._progress = Progress.PENDING
+        self._progress = RunState.PENDING
         self._identity: Mapping[str, Mapping[str, str]] = {}
         self._stale = True
         self._view: AcceptanceRun | None = None
@@ -101,36 +117,40 @@ class Acceptance:
         wanted = request.nodes or tuple(node.name for node in cluster.nodes)
         looked = await self._look(wanted, request)
         said, self._identity = looked.said, looked.facts
-        gated = gate(cluster, wanted, said, looked.around, request.include_busy)
-        if not gated.nodes:
-            why = "; ".join(f"{node}: {why}" for node, why in list(gated.left_out.items())[:5])
+        admitted = gate(cluster, wanted, said, looked.around, request.include_busy)
+        if not admitted.nodes:
+            why = "; ".join(f"{node}: {why}" for node, why in list(admitted.left_out.items())[:5])
             raise RankdeckError(f"no node can be measured: {why}")
         leaves = {
-            node.name: node.leaf for node in cluster.nodes if node.leaf and node.name in gated.nodes
+            node.name: node.leaf
+            for node in cluster.nodes
+            if node.leaf and node.name in admitted.nodes
         }
         if request.max_crossing < 1 and len(set(leaves.values())) < 2:
             raise RankdeckError(
                 "a share of crossing pairs needs to know which nodes share a switch: "
                 "write `leaf: NAME` at the nodes of the cluster file"
             )
-        rails = _rails(request, gated.nodes, said, pods=looked.ground.pods)
-        ground = replace(looked.ground, rails=rails)
-        scene = Scene(gated=gated, said=said, ground=ground, leaves=leaves, seed=randbelow(1 << 30))
-        self._plan = replace(plan_run(request, scene), like=request.like)
-        self._ground = ground
+        rails = _rails(request, admitted.nodes, said, pods=looked.setup.pods)
+        setup = replace(looked.setup, rails=rails)
+        participants = Participants(
+            admitted=admitted, said=said, setup=setup, leaves=leaves, seed=randbelow(1 << 30)
+        )
+        self._plan = replace(plan_run(request, participants), like=request.like)
+        self._setup = setup
         run = f"a{time.strftime('%m%d-%H%M%S')}-{token_hex(2)}"
         self._head = Run(
             run,
             cluster.name,
             0.0,
-            normal.plan_hash(self._plan),
+            plan_hash(self._plan),
             _operator(),
-            body=normal.plan_text(self._plan),
+            body=plan_text(self._plan),
         )
-        self._begin_anew(Progress.PENDING)
+        self._begin_anew(RunState.PENDING)
         return self._shown()
 
-    def _begin_anew(self, progress: Progress) -> None:
+    def _begin_anew(self, progress: RunState) -> None:
         self._progress, self._runner, self._judged = progress, None, (-1, view.Judged())
         self._touch()
 
@@ -153,28 +173,28 @@ class Acceptance:
             jobs=jobs, away=away, excluded=session.excluded(), scheduled=session.chooses_nodes
         )
         base = session.read_job(Path(request.like)) if request.like else None
-        ground = Ground(
+        setup = Setup(
             cluster=cluster,
             like=base,
             seconds=request.seconds,
             exclusive=True,
         )
         asked = [node for node in wanted if node not in away]
-        said = await self._identities(asked, ground)
+        said = await self._identities(asked, setup)
         addresses = {
-            node: PEER if ground.pods else job_address(cluster, cluster.node(node), said.get(node))
+            node: PEER if setup.pods else job_address(cluster, cluster.node(node), said.get(node))
             for node in asked
         }
         facts = {
             node: {**one.facts, **of_network(one, addresses[node])} for node, one in said.items()
         }
-        return Looked(_surveyed(ground, said, addresses), said, around, facts)
+        return Looked(_surveyed(setup, said, addresses), said, around, facts)
 
-    async def _identities(self, nodes: Sequence[str], ground: Ground) -> dict[str, Identity]:
+    async def _identities(self, nodes: Sequence[str], setup: Setup) -> dict[str, Identity]:
         """Node -> what it says it is; raises RankdeckError where the question cannot even be started."""
         if not nodes:
             return {}
-        mpirun = ground.like.mpi.path if ground.like else "mpirun"
+        mpirun = setup.like.mpi.path if setup.like else "mpirun"
         question = json.dumps(
             {"programs": [*PROGRAMS, mpirun], "modules": MODULES, "mpirun": mpirun}
         )
@@ -185,15 +205,15 @@ class Acceptance:
         )
         limit = _QUEUE_LIMIT if self._session.chooses_nodes else _LOOK_LIMIT
         # Beside the jobs of others: an answer takes a second, and a whole node may be hours away.
-        spec = job_spec(commands, nodes, replace(ground, exclusive=False), 1)
+        spec = job_spec(commands, nodes, replace(setup, exclusive=False), 1)
         done = await measured(
-            self._session, spec, lambda: limit, ground.cluster.environment, _QUEUE_LIMIT
+            self._session, spec, lambda: limit, setup.cluster.environment, _QUEUE_LIMIT
         )
         if done.refused:
             raise RankdeckError(f"the nodes cannot be asked what they are: {done.refused}")
         places = {rank.rank: rank.node for rank in self._session.jobs.job(done.job).ranks}
         found = {
-            places[rank]: replace(one, machine="") if ground.pods else one  # that is the image's
+            places[rank]: replace(one, machine="") if setup.pods else one  # that is the image's
             for rank, text in done.output.items()
             if rank in places and (one := read_identity(text))
         }
@@ -211,39 +231,39 @@ class Acceptance:
         if self._head is None or self._plan is None:
             raise RankdeckError("nothing is planned")
         head, plan = self._head, self._plan
-        if self._ground is None:
+        if self._setup is None:
             looked = await self._look(plan.nodes, _asked_again(plan, plan.nodes))
-            self._ground, self._identity = looked.ground, looked.facts
+            self._setup, self._identity = looked.setup, looked.facts
         if not head.started:
             head = self._head = replace(head, started=time.time())
             self.store.begin(head)
             self.store.identify(head.id, self._identity)
-        self._runner = self._new_runner(self._ground, head.id)
+        self._runner = self._new_runner(self._setup, head.id)
         out = self.store.exclusions(head.cluster, time.time())
         self._runner.excluded.update({one.node: one.why for one in out if one.run == head.id})
-        ended = Progress.STOPPED
+        ended = RunState.STOPPED
         try:
             if await self._carry_out(self._runner.go(head.id, plan)):
-                ended = Progress.DONE
+                ended = RunState.DONE
         finally:
             self._end(ended)
         run = self._shown()
-        if run.progress is Progress.DONE:
+        if run.progress is RunState.DONE:
             passed = [node for node in run.good if node not in self._runner.excluded]
             self.store.readmit(run.cluster, passed)
         return run
 
-    def _end(self, progress: Progress) -> None:
+    def _end(self, progress: RunState) -> None:
         assert self._head is not None
         self._progress = progress
         self._head = replace(self._head, state=progress.value, ended=time.time())
         self.store.end(self._head.id, self._head.state, self._head.ended)
         self._touch()
 
-    def _new_runner(self, ground: Ground, run: str) -> Runner:
+    def _new_runner(self, setup: Setup, run: str) -> Runner:
         assert self._plan is not None
-        ground = replace(ground, run=run, rails=self._plan.rails)
-        runner = Runner(self._session, self.store, self._raw, ground, self._touch)
+        setup = replace(setup, run=run, rails=self._plan.rails)
+        runner = Runner(self._session, self.store, self._raw, setup, self._touch)
         runner.take(self.store.measurements(run))
         runner.odd.update(differing(self._identity))
         runner.kinds.update(kinds_of_hardware(self._identity))
@@ -252,7 +272,7 @@ class Acceptance:
 
     async def _carry_out(self, work: Coroutine[Any, Any, None]) -> bool:
         """Whether it came to its end: `stop` ends it before."""
-        self._progress = Progress.RUNNING
+        self._progress = RunState.RUNNING
         self._touch()
         try:
             async with self._session.starting_often(), asyncio.TaskGroup() as tasks:
@@ -300,10 +320,10 @@ class Acceptance:
             )
         wanted = once_more(self._shown(), nodes, recipe)
         if self._task is None or self._runner is None:
-            ground = await self._free(
+            setup = await self._free(
                 plan, dict.fromkeys(node for _, some in wanted for node in some)
             )
-            self._runner = self._runner or self._new_runner(ground, head.id)
+            self._runner = self._runner or self._new_runner(setup, head.id)
         runner = self._runner
         for name, some in wanted:
             runner.again(some, name, repeats_of(name, plan.repeats))
@@ -318,18 +338,18 @@ class Acceptance:
             self._progress, runner.excluded = before, kept
             self._touch()
 
-    async def _free(self, plan: RunPlan, nodes: Iterable[str]) -> Ground:
-        """The ground of the run; raises RankdeckError where one of these nodes is in use now."""
+    async def _free(self, plan: RunPlan, nodes: Iterable[str]) -> Setup:
+        """The setup of the run; raises RankdeckError where one of these nodes is in use now."""
         wanted = tuple(nodes)
-        asked = plan.nodes if self._ground is None else wanted
+        asked = plan.nodes if self._setup is None else wanted
         looked = await self._look(asked, _asked_again(plan, plan.include_busy))
-        self._ground = self._ground or looked.ground
+        self._setup = self._setup or looked.setup
         cluster = self._session.cluster
-        gated = gate(cluster, wanted, looked.said, looked.around, plan.include_busy)
-        if gated.left_out:
-            why = "; ".join(f"{node}: {text}" for node, text in gated.left_out.items())
+        admitted = gate(cluster, wanted, looked.said, looked.around, plan.include_busy)
+        if admitted.left_out:
+            why = "; ".join(f"{node}: {text}" for node, text in admitted.left_out.items())
             raise RankdeckError(f"nothing was measured: {why}")
-        return self._ground
+        return self._setup
 
     def _refuse_while_running(self) -> None:
         if self._task is not None:
@@ -424,13 +444,13 @@ class Acceptance:
         """Make a stopped run `current`, so that `start` goes on with it."""
         self._refuse_while_running()
         head, plan = self._find(run)
-        self._head, self._plan, self._ground, self._identity = (
+        self._head, self._plan, self._setup, self._identity = (
             head,
             plan,
             None,
             self.store.identity(head.id),
         )
-        self._begin_anew(Progress.DONE if head.state == "done" else Progress.STOPPED)
+        self._begin_anew(RunState.DONE if head.state == "done" else RunState.STOPPED)
         return self._shown()
 
     def _find(self, run: str) -> tuple[Run, RunPlan]:
@@ -451,7 +471,7 @@ class Acceptance:
             node: job_address(self._session.cluster, self._session.cluster.node(node), None)
             for node in nodes
         }
-        ground = self._ground or Ground(
+        setup = self._setup or Setup(
             cluster=self._session.cluster,
             addresses=addresses,
             rails=run.plan.rails,
@@ -461,7 +481,7 @@ class Acceptance:
             stage=result.stage, recipe=result.recipe, nodes=nodes, runs=((result.sender, result.receiver, result.repeat, result.rail),),
             port=result.port,
         )  # fmt: skip
-        return command_lines(work, ground)
+        return command_lines(work, setup)
 
     def raw(self, result: Result, most: int = 1 << 20) -> str:
         """The whole output of a measurement, safe to show; "" if it is gone."""
@@ -481,8 +501,8 @@ def _refuse_pods(cluster: Cluster, request: Request) -> None:
         )
 
 
-def _surveyed(ground: Ground, said: Mapping[str, Identity], addresses: Mapping[str, str]) -> Ground:
-    """The ground with what the nodes said of themselves."""
+def _surveyed(setup: Setup, said: Mapping[str, Identity], addresses: Mapping[str, str]) -> Setup:
+    """The setup with what the nodes said of themselves."""
     rates = [rate for node, one in said.items() if (rate := link_gbps(one, addresses[node]))]
     ports = [max(one.rdma.values()) for one in said.values() if one.rdma]
     interfaces = {
@@ -490,8 +510,8 @@ def _surveyed(ground: Ground, said: Mapping[str, Identity], addresses: Mapping[s
         for node, one in said.items()
     }
     return replace(
-        ground, addresses=addresses, interfaces={} if ground.pods else interfaces,
-        hostnames={} if ground.pods else {node: one.hostname for node, one in said.items()},
+        setup, addresses=addresses, interfaces={} if setup.pods else interfaces,
+        hostnames={} if setup.pods else {node: one.hostname for node, one in said.items()},
         gpus={node: one.gpus for node, one in said.items() if one.gpus},
         known=Known(link_gbps=median(rates) if rates else 0.0), rdma_gbps=median(ports) if ports else 0.0,
     )  # fmt: skip
@@ -528,14 +548,14 @@ def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
 
 def _plan_of(head: Run) -> RunPlan | None:
     try:
-        return normal.read_plan(head.body)
+        return read_plan(head.body)
     except ValueError:
         return None
 
 
-def _progress(head: Run) -> Progress:
+def _progress(head: Run) -> RunState:
     """Of a kept run: one that says it runs was killed, or runs in another console."""
-    return Progress.DONE if head.state == "done" else Progress.STOPPED
+    return RunState.DONE if head.state == "done" else RunState.STOPPED
 
 
 def _operator() -> str:

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from rankdeck.config.safe_files import private_folder, read_regular, write_private
+from rankdeck.config.files import private_folder, read_regular, write_private
 from rankdeck.errors import RankdeckError
 from rankdeck.model.acceptance import Result
 from rankdeck.model.job import CancelReport, Chunk, Followed, Job, JobSpec
 from rankdeck.model.nodeset import PLAIN
-from rankdeck.model.states import State
+from rankdeck.model.rank import State
 from rankdeck.model.text import strip_controls
 from rankdeck.rules.secrets import Secrets
 from rankdeck.state.fleet import Fleet
@@ -36,7 +36,7 @@ class Follows(Protocol):
     async def finished(self, job_id: str) -> Job: ...
 
 
-class Means(Protocol):
+class MeasureSession(Protocol):
     """What is needed of a session to run measurements; see there."""
 
     @property
@@ -99,7 +99,7 @@ class Ended:
 
 
 async def measured(
-    means: Means,
+    session: MeasureSession,
     spec: JobSpec,
     limit: Callable[[], float],
     environment: Mapping[str, str],
@@ -111,22 +111,22 @@ async def measured(
 
     A job that hangs, or whose measurement is cancelled, is cancelled with proof before this returns.
     """
-    clock = _Clock(limit, queue if means.chooses_nodes else 0.0)
+    clock = _Clock(limit, queue if session.chooses_nodes else 0.0)
     try:
-        job_id = await means.launch(spec, anywhere=True)
+        job_id = await session.launch(spec, anywhere=True)
     except RankdeckError as error:
         return Ended(job="", output={}, refused=str(error))
     output = Output()
-    means.following.listen(job_id, output.hear)
-    means.watch(job_id, [LAUNCHER, *(rank.rank for rank in means.jobs.job(job_id).ranks)], None)
+    session.following.listen(job_id, output.hear)
+    session.watch(job_id, [LAUNCHER, *(rank.rank for rank in session.jobs.job(job_id).ranks)], None)
     try:
-        hung = not await _ends(means, job_id, lambda: clock.rest(means.jobs.job(job_id).state))
+        hung = not await _ends(session, job_id, lambda: clock.rest(session.jobs.job(job_id).state))
     except asyncio.CancelledError:
-        await means.cancel(job_id)
+        await session.cancel(job_id)
         raise
     why = clock.why if hung else ""
-    left = await ended_with_proof(means, job_id) if hung else {}
-    job = means.jobs.job(job_id)
+    left = await ended_with_proof(session, job_id) if hung else {}
+    job = session.jobs.job(job_id)
     mask = Secrets([environment, spec.env]).in_bytes
     return Ended(
         job=job_id, output=output.of_ranks(mask), exit_code=job.exit_code, seconds=clock.seconds,
@@ -164,21 +164,21 @@ class _Clock:
         return f"it did not {did} within {within:.0f} s and was cancelled"
 
 
-async def _ends(means: Means, job_id: str, rest: Callable[[], float]) -> bool:
+async def _ends(session: MeasureSession, job_id: str, rest: Callable[[], float]) -> bool:
     """Wait for the end of a job while `rest` gives seconds; whether it came."""
     while (seconds := rest()) > 0:
         try:
             async with asyncio.timeout(min(seconds, _LOOK)):
-                await means.following.finished(job_id)
+                await session.following.finished(job_id)
         except TimeoutError:
             continue
         return True
     return False
 
 
-async def ended_with_proof(means: Means, job_id: str) -> dict[str, str]:
+async def ended_with_proof(session: MeasureSession, job_id: str) -> dict[str, str]:
     """Cancel it; node -> what may still run there, empty where it is proven that nothing does."""
-    report = await means.cancel(job_id)
+    report = await session.cancel(job_id)
     left = {one.node: f"process {one.pid} of {job_id} does not end" for one in report.left}
     return {
         **{

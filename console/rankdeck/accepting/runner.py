@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import groupby, product
 from math import ceil
 
-from rankdeck.acceptance.groups import next_groups
+from rankdeck.acceptance.baseline import params_hash
 from rankdeck.acceptance.measurement import (
     CLOCKS,
     COUNTERS,
@@ -17,13 +17,13 @@ from rankdeck.acceptance.measurement import (
     clocks_under_load,
     differing,
     link_errors,
+    measurement_of,
 )
-from rankdeck.acceptance.normal import measurement_of, params_hash
 from rankdeck.acceptance.run import RunPlan
-from rankdeck.acceptance.schedule import Round, Run, both_ways, one_way
+from rankdeck.acceptance.schedule import Round, Run, both_ways, next_groups, one_way
 from rankdeck.acceptance.view import able, expected, schedule_of
 from rankdeck.acceptance.work import (
-    Ground,
+    Setup,
     Work,
     find,
     limit_of,
@@ -32,7 +32,7 @@ from rankdeck.acceptance.work import (
     spec_of,
     takes_turns,
 )
-from rankdeck.accepting.measure import Ended, Means, RawOutputs, ended_with_proof, measured
+from rankdeck.accepting.measure import Ended, MeasureSession, RawOutputs, ended_with_proof, measured
 from rankdeck.model.acceptance import Key, Outcome, Result, Stage
 from rankdeck.state.acceptance import AcceptanceRuns
 
@@ -51,17 +51,17 @@ class Runner:
 
     def __init__(
         self,
-        means: Means,
+        session: MeasureSession,
         store: AcceptanceRuns,
         raw: RawOutputs,
-        ground: Ground,
+        setup: Setup,
         changed: Callable[[], None],
     ) -> None:
-        self._means, self._store, self._raw, self._ground, self._changed = (
-            means,
+        self._session, self._store, self._raw, self._setup, self._changed = (
+            session,
             store,
             raw,
-            ground,
+            setup,
             changed,
         )
         self.results: dict[Key, Result] = {}
@@ -128,7 +128,7 @@ class Runner:
         )
         ways = both_ways if directed else one_way
         runs = ways(
-            pair, repeats, len(next(iter(self._ground.rails.get(recipe, {}).values()), ("",)))
+            pair, repeats, len(next(iter(self._setup.rails.get(recipe, {}).values()), ("",)))
         )
         one = Round(number=number, stage=Stage.CONFIRM, pairs=(pair,), runs=tuple(runs))
         self._wanted += _works(one, recipe)
@@ -264,7 +264,7 @@ class Runner:
             await self._work(
                 work,
                 lambda work=work: limit_of(
-                    work, self._ground, ended if 2 * len(ended) >= count else ()
+                    work, self._setup, ended if 2 * len(ended) >= count else ()
                 ),
                 ended,
             )
@@ -283,7 +283,7 @@ class Runner:
             now = replace(work, attempt=attempt)
             self._show(replace(one, outcome=Outcome.RUNNING) for one in now.pending())
             done = await measured(
-                self._means, spec_of(now, self._ground), limit, self._ground.cluster.environment
+                self._session, spec_of(now, self._setup), limit, self._setup.cluster.environment
             )
             found = self._results(now, done)
             again = (
@@ -308,7 +308,7 @@ class Runner:
                 (replace(one, outcome=Outcome.NOT_MEASURED, text=text), b"")
                 for one in work.pending()
             ]
-        found = results_of(work, self._ground, done.output, done.exit_code, done.hung)
+        found = results_of(work, self._setup, done.output, done.exit_code, done.hung)
         return [(replace(one, job=done.job), raw) for one, raw in found]
 
     def _why_not(self, work: Work) -> str:
@@ -330,7 +330,7 @@ class Runner:
     async def _prove_clean(self) -> None:
         """Ask again about nodes that rest; who is clean takes part again."""
         for job in {job for job, _ in self.resting.values()}:
-            left = await ended_with_proof(self._means, job)
+            left = await ended_with_proof(self._session, job)
             for node in [
                 node for node, (of, _) in self.resting.items() if of == job and node not in left
             ]:
@@ -339,18 +339,20 @@ class Runner:
     def _hear_nodes(self, nodes: Iterable[str]) -> None:
         """What the health of the nodes says in these seconds: it stands in their sentences."""
         for node in dict.fromkeys(nodes):
-            reasons = self._means.fleet.reasons_of(node) if self._means.fleet.knows(node) else ()
+            reasons = (
+                self._session.fleet.reasons_of(node) if self._session.fleet.knows(node) else ()
+            )
             said = "; ".join(reason.sentence.seen for reason in reasons[:2])
             if said and said not in self.odd.get(node, ""):
                 self.odd[node] = "; ".join(filter(None, (self.odd.get(node, ""), said)))
 
     async def _watch_clocks(self, nodes: Iterable[str]) -> None:
         """Note the highest clock of each GPU and CPU that computes: slow with low clocks is another fault than slow with full ones."""
-        known = [node for node in nodes if self._means.fleet.knows(node)]
+        known = [node for node in nodes if self._session.fleet.knows(node)]
         while True:
             for name, one in product(known, CLOCKS):
                 node, seen = (
-                    self._means.fleet.node(name),
+                    self._session.fleet.node(name),
                     self._clocks.setdefault((one.fact, name), {}),
                 )
                 used = node.current(one.used)
@@ -361,17 +363,17 @@ class Runner:
 
     def _count(self, nodes: Iterable[str]) -> None:
         """Note what the counters of links say before the first measurement of a node."""
-        known = [node for node in nodes if self._means.fleet.knows(node)]
+        known = [node for node in nodes if self._session.fleet.knows(node)]
         for one, node in product(COUNTERS, known):
             before = self._counted.setdefault((one.metric, node), {})
-            for device, count in self._means.fleet.node(node).values.get(one.metric, {}).items():
+            for device, count in self._session.fleet.node(node).values.get(one.metric, {}).items():
                 before.setdefault(device, count)
 
     def _grown(self) -> Grown:
         """What they have counted since; one that began anew says nothing."""
         found: dict[str, dict[str, dict[str, float]]] = {}
         for (metric, node), before in self._counted.items():
-            now = self._means.fleet.node(node).values.get(metric, {})
+            now = self._session.fleet.node(node).values.get(metric, {})
             grown = {device: now[device] - count for device, count in before.items() if device in now}  # fmt: skip
             if grown:
                 found.setdefault(metric, {})[node] = grown
@@ -407,7 +409,7 @@ class Runner:
     def _keep(self, found: Iterable[tuple[Result, bytes]]) -> None:
         """On disk before anything else: raw output, then the row that names it."""
         done = [replace(one, raw=self._raw.write(self._run, one, raw)) for one, raw in found]
-        seconds = ceil(self._ground.seconds)
+        seconds = ceil(self._setup.seconds)
         rows = [(one, params_hash(find(one.recipe), seconds)) for one in done]
         self._store.add(self._run, rows)
         self._show(done)

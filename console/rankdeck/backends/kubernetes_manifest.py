@@ -188,7 +188,7 @@ class _Wanted:
     spec: JobSpec
     job: str
     chosen: Mapping[str, str]
-    """The options of `config/kubernetes.py`, the job's over the cluster's."""
+    """The options of `config/schedulers.py`, the job's over the cluster's."""
 
     @property
     def name(self) -> str:

@@ -12,8 +12,7 @@ from rankdeck.backends.tokens import (
     port_token,
     shell_line,
 )
-from rankdeck.config.document import suggest
-from rankdeck.errors import LaunchError
+from rankdeck.errors import LaunchError, suggest
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.job import CLAIM, Container, JobSpec, Launch
 from rankdeck.model.nodeset import fold

@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-from rankdeck.model.activity import Activity
 from rankdeck.model.job import Chunk, Followed, NodeEvent, Tail
+from rankdeck.model.rank import Activity
 from rankdeck.model.text import (
     Check,
     Table,

@@ -20,9 +20,8 @@ from rankdeck.backends.node_stream import STREAMS
 from rankdeck.backends.plans import document_plan, gpus_per_node, options, ranks_per_node
 from rankdeck.backends.ssh import CANCEL_LIMIT, START_LIMIT, SshBackend, left_there
 from rankdeck.backends.tokens import SHIM, shell_line, shell_word, whole_file
-from rankdeck.config.document import suggest
-from rankdeck.config.slurm import OFF
-from rankdeck.errors import AgentError, LaunchError, NodeError, RankdeckError
+from rankdeck.config.schedulers import OFF
+from rankdeck.errors import AgentError, LaunchError, NodeError, RankdeckError, suggest_or_list
 from rankdeck.model.cluster import Capabilities, Cluster, capabilities
 from rankdeck.model.job import (
     Abort,
@@ -295,7 +294,7 @@ def script(cluster: Cluster, spec: JobSpec, job: str, *, watched: bool = False) 
     chosen = options(cluster, spec, "slurm")
     unknown = [key for key in chosen if key not in KNOWN]
     if unknown:
-        hint = suggest(unknown[0], KNOWN) or f"; there are: {', '.join(KNOWN)}"
+        hint = suggest_or_list(unknown[0], KNOWN)
         raise LaunchError("plan", f"no Slurm option `{unknown[0]}`{hint}")
     refuse_claims(spec.container)
     step = _Step(cluster, spec, chosen, watched)

@@ -8,21 +8,26 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from rankdeck import plugins
+from rankdeck.acceptance.baseline import baselines_of
 from rankdeck.acceptance.heatmap import headline
-from rankdeck.acceptance.normal import baselines_of
 from rankdeck.acceptance.output_text import LARGEST, read_output
 from rankdeck.acceptance.planning import LEAF, MEASURED
-from rankdeck.acceptance.port import AcceptancePort, Request
-from rankdeck.acceptance.recipe import Reading, Recipe, Status
-from rankdeck.acceptance.run import AcceptanceRun, Progress, StagePlan, next_step
+from rankdeck.acceptance.recipe import Reading, Recipe
+from rankdeck.acceptance.run import (
+    AcceptanceProtocol,
+    AcceptanceRun,
+    Request,
+    RunState,
+    StagePlan,
+    next_step,
+)
 from rankdeck.accepting.acceptance import Acceptance
 from rankdeck.cli import choose, output
 from rankdeck.cli.opening import Interrupts, agrees, opened, until_done
 from rankdeck.cli.output import UsageError
 from rankdeck.cli.shapes import acceptance_shape, reading_shape
 from rankdeck.cli.status import span
-from rankdeck.config.paths import find_job
-from rankdeck.config.safe_files import read_regular
+from rankdeck.config.files import find_job, read_regular
 from rankdeck.errors import RankdeckError
 from rankdeck.model.acceptance import Outcome, Result, Stage
 from rankdeck.model.cluster import Cluster
@@ -35,10 +40,10 @@ from rankdeck.state.acceptance import Exclusion
 
 _BAD, _MISSING, _REFUSED = 1, 2, 3
 _CODES = {
-    Status.MEASURED: output.OK,
-    Status.FAILED: _BAD,
-    Status.NOT_MEASURED: _MISSING,
-    Status.REFUSED: _REFUSED,
+    Outcome.MEASURED: output.OK,
+    Outcome.FAILED: _BAD,
+    Outcome.NOT_MEASURED: _MISSING,
+    Outcome.REFUSED: _REFUSED,
 }
 _GRAVEST = (_BAD, _MISSING, _REFUSED, output.OK)
 
@@ -228,12 +233,12 @@ def outcome(run: AcceptanceRun, cluster: Cluster) -> str:
 
 def _verdict(run: AcceptanceRun) -> str:
     resume = f"; go on with `rankdeck accept --resume {run.id}`"
-    return headline(run) + ("" if run.progress is Progress.DONE else resume)
+    return headline(run) + ("" if run.progress is RunState.DONE else resume)
 
 
 def proposals(run: AcceptanceRun, cluster: Cluster) -> Iterator[str]:
     """Commands to copy: nothing of it is done unasked."""
-    if run.progress is not Progress.DONE:
+    if run.progress is not RunState.DONE:
         return
     for node in run.bad:
         why = next(
@@ -343,7 +348,7 @@ async def _accept(cluster: Cluster, options: argparse.Namespace, request: Reques
         if options.dry_run:
             _say(run, options, lambda: output.say(plan_text(run)))
             return output.OK
-        if run.progress is not Progress.DONE:
+        if run.progress is not RunState.DONE:
             output.progress(plan_text(run))
             if output.is_terminal() and not options.yes and not await agrees("Start?"):
                 return REFUSED
@@ -353,7 +358,7 @@ async def _accept(cluster: Cluster, options: argparse.Namespace, request: Reques
         return _finished(session, options)
 
 
-async def _carried_out(session: Session, port: AcceptancePort) -> int | None:
+async def _carried_out(session: Session, port: AcceptanceProtocol) -> int | None:
     """Run it with progress; an exit code where it was interrupted."""
     await session.settle(_HEARD)
     with Interrupts(terminate=True) as interrupts:
@@ -369,13 +374,13 @@ async def _carried_out(session: Session, port: AcceptancePort) -> int | None:
                 output.progress("\n".join(left) or "cancelled: nothing is left on any node")
             tells.cancel()
     run = port.current
-    if run is not None and run.progress is not Progress.DONE:
+    if run is not None and run.progress is not RunState.DONE:
         output.progress(f"stopped; go on with `rankdeck accept --resume {run.id}`")
         return output.INTERRUPTED
     return None
 
 
-async def _tell(port: AcceptancePort) -> None:
+async def _tell(port: AcceptanceProtocol) -> None:
     """A line for each stage and round."""
     followed = Followed()
     try:
@@ -386,7 +391,7 @@ async def _tell(port: AcceptancePort) -> None:
         _progress(followed, port)
 
 
-def _progress(followed: Followed, port: AcceptancePort) -> None:
+def _progress(followed: Followed, port: AcceptanceProtocol) -> None:
     if (run := port.current) is not None:
         for line in followed.news(run):
             output.progress(line)

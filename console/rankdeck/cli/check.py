@@ -6,10 +6,15 @@ from pathlib import Path
 
 from rankdeck.cli import choose, output
 from rankdeck.cli.shapes import file_shape
-from rankdeck.config.files import look_at
-from rankdeck.config.trust import Use, allow
+from rankdeck.config.clusters import KEYS as CLUSTER_KEYS
+from rankdeck.config.clusters import cluster_from
+from rankdeck.config.document import Entry, finish, load
+from rankdeck.config.jobs import KEYS as JOB_KEYS
+from rankdeck.config.jobs import job_from
+from rankdeck.config.trust import Use, allow, uses_of
 from rankdeck.errors import ConfigError, Problem
 from rankdeck.model.cluster import Cluster
+from rankdeck.model.job import JobSpec
 from rankdeck.model.schedulers import JOB, ClusterAbout
 
 
@@ -113,3 +118,23 @@ def trust(options: argparse.Namespace, _open_console: object) -> int:
         allow(uses)
         output.say(f"{name}: {len(uses) or 'nothing'} to agree to")
     return output.OK
+
+
+def look_at(path: Path) -> tuple[Cluster | JobSpec, tuple[Use, ...]]:
+    """What `path` describes and what it would run and read, none of it done; raises ConfigError with every mistake in it."""
+    root = load(path)
+    document = job_from(root) if _is_job(root) else cluster_from(root)
+    uses = uses_of(root)
+    root.problems[:] = [p for p in root.problems if not isinstance(p, Use)]
+    finish(root)
+    return document, uses
+
+
+def _is_job(root: Entry) -> bool:
+    """By the key `job` or `cluster`; where neither is there, by what the others look like."""
+    noted = len(root.problems)
+    keys = root.fields().keys() if root.kind == "map" else set[str]()
+    del root.problems[noted:]
+    if "job" in keys or "cluster" in keys:
+        return "cluster" not in keys
+    return len(keys & set(JOB_KEYS)) > len(keys & set(CLUSTER_KEYS))

@@ -8,7 +8,7 @@ from argcomplete.completers import FilesCompleter
 from argcomplete.shell_integration import shellcode
 
 from rankdeck.cli import choose, output
-from rankdeck.config.paths import cluster_folders, job_folders, names_in, state_folder
+from rankdeck.config.files import cluster_folders, job_folders, names_in, state_folder
 from rankdeck.errors import RankdeckError
 from rankdeck.model.cluster import Cluster
 from rankdeck.state.history import History

@@ -9,10 +9,10 @@ from rankdeck.cli import output
 from rankdeck.cli.main import OpenConsole
 from rankdeck.cli.output import UsageError, require_terminal
 from rankdeck.config.clusters import SIMULATED, read_cluster
-from rankdeck.config.document import suggest
 from rankdeck.demo import cluster as embedded
 from rankdeck.demo.cluster import NODES
 from rankdeck.demo.fleet import fleet_cluster
+from rankdeck.errors import suggest_or_list
 from rankdeck.telemetry.private_broker import most_connections
 
 
@@ -55,7 +55,7 @@ def _check(faults: Sequence[str]) -> None:
     for fault in faults:
         what, _, node = fault.partition("@")
         if what not in SIMULATED:
-            hint = suggest(what, SIMULATED) or f"; there are {', '.join(SIMULATED)}"
+            hint = suggest_or_list(what, SIMULATED)
             raise UsageError(f"--fault {fault}: no such fault{hint}")
         if node and node not in NODES:
             known = ", ".join(NODES)

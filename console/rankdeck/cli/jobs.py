@@ -19,10 +19,10 @@ from rankdeck.cli.shapes import (
 from rankdeck.errors import RankdeckError
 from rankdeck.logs.order import choose as choose_ranks
 from rankdeck.model.cluster import Cluster
-from rankdeck.model.ending import failure, how, how_it_ended, who
 from rankdeck.model.job import CancelReport, Explained, FirstFailure, Job, State
 from rankdeck.model.nodeset import fold, fold_ranks
 from rankdeck.model.process import uses_of
+from rankdeck.model.rank import how_it_ended
 from rankdeck.model.schedulers import KubernetesJob, SlurmJob, queue_words
 from rankdeck.rules.inspect import Inspection, Look, StackGroup
 from rankdeck.rules.job_news import told, when
@@ -53,11 +53,11 @@ def summary(job: Job) -> str:
 
 def _failure_lines(first: FirstFailure) -> list[str]:
     return [
-        f"first failure: {failure(first)}",
-        *(f"  because: {sentence}" for sentence in first.evidence if sentence != how(first)),
+        f"first failure: {first.sentence}",
+        *(f"  because: {sentence}" for sentence in first.evidence if sentence != first.how),
         *(f"  | {line}" for line in first.lines),
         *_meaning(first.explained),
-        *(f"  also: {who(other)}: {other.why}" for other in first.others),
+        *(f"  also: {other.who}: {other.why}" for other in first.others),
     ]
 
 
@@ -210,7 +210,7 @@ def _why(job: Job) -> str:
     """What went wrong, as the summary of `run` begins."""
     first = job.first_failure
     explained = job.explained if first is None else first.explained
-    said = [failure(first)] if first else [stall.text for stall in job.stalled]
+    said = [first.sentence] if first else [stall.text for stall in job.stalled]
     said += [job.not_started] if job.not_started else []
     said = [job.plan.owner, *said] if job.plan.owner else said
     if job.slurm and not job.state.final:

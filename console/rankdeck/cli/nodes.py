@@ -23,9 +23,8 @@ from rankdeck.model.nodeset import fold
 from rankdeck.model.process import CommandEnd, NodeProcess, OutputGroup, RankUse, uses_of
 from rankdeck.model.schedulers import ServiceChange, ServiceOrder
 from rankdeck.model.text import size, speed
-from rankdeck.remote.command import CommandRun, FoundProcesses
+from rankdeck.remote.command import CommandRun, CommandState, FoundProcesses
 from rankdeck.session import Session
-from rankdeck.state.command import CommandState
 
 DAY = 86400.0
 _PERIOD = 0.2

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from rankdeck.cli import output
 from rankdeck.cli.output import UsageError
-from rankdeck.config.changes import changed, on_nodes
+from rankdeck.config.jobs import changed, on_nodes
 from rankdeck.errors import HostKeyError, UnknownJobError
 from rankdeck.following import until
 from rankdeck.model.cluster import Cluster

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 from rankdeck.cli.output import UsageError
 from rankdeck.cli.verbs import AGENT_HELP, AGENT_MORE, AGENT_VERBS, VERBS, Verb
+from rankdeck.errors import suggest
 
 EXIT_CODES = """exit codes:
   0    all is well
@@ -56,18 +57,13 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         wrong = re.match(r"argument VERB: invalid choice: '(.*?)'", message)
-        hint = _meant(wrong[1]) if wrong else ""
+        verbs = [verb.name for verb in (*VERBS, *AGENT_VERBS)]
+        hint = suggest(wrong[1], [*verbs, "agent"]) if wrong else ""
         if wrong:
             message = f"no verb `{wrong[1][:60]}`"
         for pattern, words in _IN_OUR_WORDS:
             message = re.sub(pattern, words, message)
         raise UsageError(message + (hint or f"; see `{self.prog} --help`"))
-
-
-def _meant(word: str) -> str:
-    names = [verb.name for verb in (*VERBS, *AGENT_VERBS)]
-    close = difflib.get_close_matches(word, [*names, "agent"], n=1)
-    return f"; did you mean `{close[0]}`?" if close else ""
 
 
 Offers = Mapping[str, Callable[..., Iterable[str]]]

@@ -10,8 +10,8 @@ from rankdeck.cli.choose import agreed
 from rankdeck.cli.opening import opened, override, until_done
 from rankdeck.cli.output import UsageError
 from rankdeck.cli.shapes import finding_shape
+from rankdeck.config.files import find_job
 from rankdeck.config.jobs import read_job
-from rankdeck.config.paths import find_job
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.health import Level
 from rankdeck.model.job import JobSpec

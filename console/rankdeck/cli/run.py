@@ -5,19 +5,18 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
-from rankdeck.cli import choose, output, stream
+from rankdeck.cli import choose, logs, output
 from rankdeck.cli.choose import agreed
 from rankdeck.cli.images import CopyProgress
 from rankdeck.cli.jobs import proof, sentence, summary
+from rankdeck.cli.logs import News
 from rankdeck.cli.main import OpenConsole
 from rankdeck.cli.opening import Interrupts, job_of, opened, override, until_done
 from rankdeck.cli.preflight import looked, passes
 from rankdeck.cli.shapes import job_shape, plan_shape
 from rankdeck.cli.status import of_job
-from rankdeck.cli.stream import News
+from rankdeck.config.files import find_job, write_private
 from rankdeck.config.jobs import read_job
-from rankdeck.config.paths import find_job
-from rankdeck.config.safe_files import write_private
 from rankdeck.errors import UnknownJobError
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import Job, JobSpec
@@ -107,16 +106,16 @@ async def show_until_end(
     """Print what the job writes until it ends or Ctrl-C; gives the exit code."""
     job = session.jobs.job(job_id)
     ranks = [rank.rank for rank in job.ranks]
-    show = stream.show_nothing if as_json else stream.show_text
+    show = logs.show_nothing if as_json else logs.show_text
     if not as_json:
         session.watch(job_id, ranks, None)
-    printer = stream.Printer(session, job, ranks, show)
+    printer = logs.Printer(session, job, ranks, show)
     news = News(session, job_id, may_cancel=may_cancel)
     session.hear(job.nodes)
     with Interrupts() as interrupts:
         async with asyncio.TaskGroup() as tasks:
             look = (lambda: None) if as_json else news.look
-            ends = tasks.create_task(stream.print_until_finished(session, job_id, printer, look))
+            ends = tasks.create_task(logs.print_until_finished(session, job_id, printer, look))
             asks = tasks.create_task(interrupts.next())
             await asyncio.wait((ends, asks), return_when=asyncio.FIRST_COMPLETED)
             asks.cancel()
@@ -194,9 +193,9 @@ async def _replay(cluster: Cluster, options: argparse.Namespace) -> int:
         await session.following.caught_up()
         job_id = await session.replay(session.jobs.find(options.job).id, options.speed, keep=False)
         job = session.jobs.job(job_id)
-        show = stream.show_nothing if options.json else stream.show_text
-        printer = stream.Printer(session, job, [r.rank for r in job.ranks], show)
-        job = await stream.print_until_finished(session, job_id, printer)
+        show = logs.show_nothing if options.json else logs.show_text
+        printer = logs.Printer(session, job, [r.rank for r in job.ranks], show)
+        job = await logs.print_until_finished(session, job_id, printer)
     if options.json:
         output.say_object(job_shape(job))
     output.progress(summary(job))

@@ -20,21 +20,20 @@ from rankdeck.cli.shapes import (
     slurm_node_shape,
 )
 from rankdeck.config.clusters import block, write_block
-from rankdeck.config.document import suggest
-from rankdeck.config.paths import state_folder
-from rankdeck.errors import RankdeckError, leaves
+from rankdeck.config.files import state_folder
+from rankdeck.errors import RankdeckError, leaves, suggest
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.health import Ack, Level, Reason, by_cause, seconds_of
 from rankdeck.model.job import Job, State
 from rankdeck.model.schedulers import DeviceCount
 from rankdeck.model.text import clean
-from rankdeck.rules.expectations import LearntExpectations, Seen, learn
+from rankdeck.rules.nodes import LearntExpectations, Seen, learn
 from rankdeck.session import Session
 from rankdeck.state.fleet import Fleet, Switches
 from rankdeck.state.history import History
 from rankdeck.state.node import NodeState
 from rankdeck_agent.rules.explain import check_names, coverage_words, is_check
-from rankdeck_agent.rules.summary import highest
+from rankdeck_agent.rules.levels import highest
 from rankdeck_agent.wire import METRICS
 
 _STATUS = {Level.OK: OK, Level.UNKNOWN: 3, Level.WARN: 4, Level.BAD: 5}

@@ -14,9 +14,9 @@ from typing import Any
 import yaml
 
 from rankdeck import plugins
-from rankdeck.config import document, kubernetes, slurm, trust
+from rankdeck.config import document, schedulers, trust
 from rankdeck.config.document import Entry, finish, load, take
-from rankdeck.config.safe_files import read_regular
+from rankdeck.config.files import read_regular
 from rankdeck.errors import BrokerError, ConfigError, Problem
 from rankdeck.model.cluster import Access, Broker, Cluster, Metrics, Node, Switch, capabilities
 
@@ -110,7 +110,7 @@ SIMULATED = (
     "rdma", "rdma:down", "rdma:flap", "rdma:retx", "rdma:errors",
 )  # fmt: skip
 """What the agent can make up, well or sick; `@NODE` after it: on that node only."""
-SCHEDULERS = {"slurm": slurm.read_options, "kubernetes": kubernetes.read_options}
+SCHEDULERS = {"slurm": schedulers.slurm_options, "kubernetes": schedulers.kubernetes_options}
 """Section of a scheduler -> what reads it."""
 COUNTED = ("gpu_count", "rdma_count", "rdma_rate_gbps", "net_speed_gbps")
 """Keys of `expect` that are numbers."""

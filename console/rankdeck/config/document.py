@@ -3,7 +3,6 @@
 Names, addresses and paths are checked here: all of them end up on command lines.
 """
 
-import difflib
 import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -15,8 +14,8 @@ from urllib.parse import urlsplit
 import yaml
 from yaml.composer import Composer
 
-from rankdeck.config.safe_files import read_regular
-from rankdeck.errors import ConfigError, Problem
+from rankdeck.config.files import read_regular
+from rankdeck.errors import ConfigError, Problem, suggest, suggest_or_list
 from rankdeck.model.nodeset import expand
 
 ENTRY_LIMIT = 100_000
@@ -75,7 +74,6 @@ def plain(text: bytes) -> object:
 SIZE_LIMIT = 1 << 20
 MOST_PROBLEMS = 100
 """Most mistakes of one file that are reported: more do not help, and finding them takes time."""
-_LONGEST_WORD = 80
 """Characters of a word that is compared with those known."""
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _WORDS = {
@@ -88,14 +86,6 @@ _WORDS = {
     "map": "a table",
     "seq": "a list",
 }
-
-
-def suggest(word: str, known: Collection[str]) -> str:
-    """`; did you mean …?` where a known word is close, else the known words or nothing."""
-    if len(word) > _LONGEST_WORD:
-        return ""
-    close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
-    return f"; did you mean `{close[0]}`?" if close else ""
 
 
 @dataclass(frozen=True)
@@ -197,7 +187,7 @@ class Entry:
         if word in known:
             return word
         if self.kind == "str":
-            hint = suggest(word, known) or f"; there are: {', '.join(known)}"
+            hint = suggest_or_list(word, known)
             self.report(f"no such value `{word[:60]}`{hint}")
         return default
 
@@ -244,7 +234,7 @@ class Entry:
         """A table of known keys; unknown, missing and refused ones are reported."""
         table = self.fields()
         for key in (key for key in table if key not in known):
-            hint = suggest(key, known) or f"; there are: {', '.join(known)}"
+            hint = suggest_or_list(key, known)
             why = (refused or {}).get(key, f"unknown key `{key[:60]}`{hint}")
             self._key(key).report(why)
         if isinstance(self.node, yaml.MappingNode):

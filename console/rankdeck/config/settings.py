@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rankdeck.config.document import finish, load, take
-from rankdeck.config.paths import config_folder
+from rankdeck.config.files import config_folder
 
 KEYS = ("theme", "ascii", "diff")
 

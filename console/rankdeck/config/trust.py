@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rankdeck.config.document import MOST_PROBLEMS, Entry, printable, take
-from rankdeck.config.paths import config_folder, shipped, state_folder
-from rankdeck.config.safe_files import read_regular
+from rankdeck.config.files import config_folder, read_regular, shipped, state_folder
 from rankdeck.errors import Problem, RankdeckError, UntrustedError
 
 _DIRECTIVES = (

@@ -15,8 +15,7 @@ from pathlib import Path
 
 import yaml
 
-from rankdeck.config.paths import state_folder
-from rankdeck.config.safe_files import private_folder, write_private
+from rankdeck.config.files import private_folder, state_folder, write_private
 from rankdeck.errors import RankdeckError
 
 NODES = ("sakuya", "sakura", "koishi")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import asyncssh
 
-from rankdeck.config.safe_files import write_private
+from rankdeck.config.files import write_private
 from rankdeck.demo.cluster import public_part
 
 _ALGORITHM = "ssh-ed25519"

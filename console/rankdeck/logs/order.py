@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from rankdeck.logs.search import TROUBLE
 from rankdeck.model.job import Job, RankState, State
 from rankdeck.model.nodeset import expand, expand_ranks
-from rankdeck.model.states import WORST, RankStatus
+from rankdeck.model.rank import WORST, RankStatus
 
 _COMMA = re.compile(r",(?![^\[]*\])")
 """Not those within the brackets of a node set."""

@@ -31,16 +31,23 @@ GROUPED = (Stage.GROUPS, Stage.SOAK)
 
 
 class Outcome(StrEnum):
-    """What became of one measurement, or of all between two nodes."""
+    """What became of one measurement, or of all between two nodes; only `measured` has a value that may be judged."""
 
     PENDING = "pending"
     RUNNING = "running"
     MEASURED = "measured"
     FAILED = "failed"
+    """It ran and broke, or computed wrong values: a strike against its nodes."""
     NOT_MEASURED = "not measured"
+    """Nothing was learned of the nodes: it never began, was cut off, or could not tell."""
     REFUSED = "refused"
+    """There is a number, but not for the hosts and ranks that were asked for."""
     EXCLUDED = "excluded"
     """The operator took one of its nodes out; no strike."""
+
+
+READ = (Outcome.MEASURED, Outcome.FAILED, Outcome.NOT_MEASURED, Outcome.REFUSED)
+"""What an output can say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

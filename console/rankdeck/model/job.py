@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from rankdeck.model.activity import Activity
 from rankdeck.model.health import Level
+from rankdeck.model.nodeset import fold_ranks
+from rankdeck.model.rank import Activity, State, how_it_ended
 from rankdeck.model.schedulers import SlurmStatus
-from rankdeck.model.states import State
 from rankdeck_agent.wire import NodePlan
 
 
@@ -244,30 +244,43 @@ class RankState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Suspect:
-    """A rank, launcher or node that failed too, and why it is less likely to be the cause."""
+class FailedPart:
+    """A part of a job that failed."""
 
     what: str
-    """`rank`, `launcher` or `node`."""
-    rank: int | None
-    node: str
-    name: str = ""
-    """Of a launcher: mpirun, torchrun, supervisor."""
-    why: str
-    """One sentence without a full stop, e.g. `exit 14, Open MPI's code for a lost peer, 3 ms earlier`."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FirstFailure:
-    """What most likely made the job fail, by all that nodes, ranks and launchers reported."""
-
-    what: str = "rank"
     """`rank`, `launcher` (mpirun, torchrun, a daemon), `node` (it stopped answering), `job`, or `scheduler` (Slurm ended it)."""
     rank: int | None
     """None where it is no rank."""
     node: str
     name: str = ""
     """Of a launcher: mpirun, torchrun, `daemon 12`, supervisor; of a scheduler with its state: `Slurm: TIMEOUT`."""
+
+    @property
+    def who(self) -> str:
+        """`rank 5 on n2`, `mpirun on n1`, `node n2`, `the job`."""
+        if self.what == "node":
+            return f"node {self.node}"
+        if self.what == "job":
+            return "the job"
+        if self.what == "scheduler":
+            return self.name
+        name = self.name or "the launcher" if self.rank is None else f"rank {self.rank}"
+        return f"{name} on {self.node}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suspect(FailedPart):
+    """A rank, launcher or node that failed too, and why it is less likely to be the cause."""
+
+    why: str
+    """One sentence without a full stop, e.g. `exit 14, Open MPI's code for a lost peer, 3 ms earlier`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstFailure(FailedPart):
+    """What most likely made the job fail, by all that nodes, ranks and launchers reported."""
+
+    what: str = "rank"
     exit_code: int | None
     signal: int | None
     at: float
@@ -285,6 +298,29 @@ class FirstFailure:
     """Who else may have been the cause, most likely first; a few."""
     settled: bool = True
     """False while nodes may still report something that changes the answer."""
+
+    @property
+    def how(self) -> str:
+        """`exit 3`, `signal 9 (SIGKILL)`, `stopped answering`."""
+        if self.what == "node":
+            return "stopped answering"
+        if self.what == "job":
+            return "ended well and did nothing"
+        if self.what == "scheduler":
+            return "".join(self.evidence[:1])
+        return how_it_ended(self.exit_code, self.signal)
+
+    @property
+    def sentence(self) -> str:
+        """Who failed first and how, in one line."""
+        so_far = "" if self.settled else "so far: "
+        tied = f"; too close to tell from {fold_ranks(self.tied)}" if self.tied else ""
+        after = (
+            f"; {len(self.victims)} pulled down by it: {fold_ranks(self.victims)}"
+            if self.victims
+            else ""
+        )
+        return f"{so_far}{self.who}, {self.how}{tied}{after}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

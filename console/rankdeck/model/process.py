@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rankdeck.model.ending import signal_name, signal_of
 from rankdeck.model.job import Job, RankState, RemainingProcess
+from rankdeck.model.rank import signal_name, signal_of
 from rankdeck.model.text import clean, integer, number
 
 _MOST_GPUS = 64

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from rankdeck.backends.launchers import lay_out
-from rankdeck.config.paths import state_folder
+from rankdeck.config.files import state_folder
 from rankdeck.config.settings import lacks_unicode
 from rankdeck.errors import LaunchError, NodeError
 from rankdeck.model.cluster import Cluster, Node

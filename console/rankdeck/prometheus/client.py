@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-from rankdeck.config.safe_files import read_regular
+from rankdeck.config.files import read_regular
 from rankdeck.errors import MetricsError
 from rankdeck.model.cluster import Metrics
 from rankdeck.model.text import clean, table

@@ -1,18 +1,22 @@
-"""SSH connections to the nodes: opened when needed, shared, reopened when lost."""
+"""SSH connections to the nodes: options, host keys, errors in words; opened when needed, shared, reopened when lost."""
 
 import asyncio
+import errno
+import random
 import re
+import socket
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
-from typing import cast
+from typing import Any, cast
 
 import asyncssh
 
-from rankdeck.errors import NodeError, UnreachableError
+from rankdeck.errors import HostKeyError, NodeError, UnreachableError
 from rankdeck.model.cluster import Cluster, Node
-from rankdeck.remote.login import FAILURES, Logins, explain
 from rankdeck.remote.shell import (
     Clock,
     Confirm,
@@ -22,7 +26,335 @@ from rankdeck.remote.shell import (
     WithThisMachine,
     asks_here,
     login_line,
+    text_file,
 )
+
+Place = tuple[str, str, int | None]
+"""Host, address, and port if it is not 22: what a key is looked up by."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """The key that a server showed and that is not in known_hosts."""
+
+    place: Place
+    key: asyncssh.SSHKey
+
+
+class HostKeys:
+    """The known_hosts files of one host entry; the first is the user's own."""
+
+    def __init__(self, files: Sequence[Path]) -> None:
+        self.files = tuple(files)
+        self._stamps: tuple[tuple[int, int], ...] | None = None
+        self._known = asyncssh.SSHKnownHosts()
+
+    def known(self) -> asyncssh.SSHKnownHosts:
+        """The parsed files; read again only when one of them has changed."""
+        stamps = tuple(_stamp(file) for file in self.files)
+        if stamps != self._stamps:
+            self._known = asyncssh.SSHKnownHosts()
+            for file in self.files:
+                for line in _lines(file):
+                    _load(self._known, line)
+            self._stamps = stamps
+        return self._known
+
+    def judge(self, node: str, offered: Offered) -> HostKeyError:
+        """Why the key is refused, with the line that would accept it if it is only unknown."""
+        fingerprint = offered.key.get_fingerprint()
+        if place := self._contradiction(offered.place):
+            why = (
+                f"its host key has changed to {fingerprint}: if the machine was set up anew, remove {place};"
+                " if not, this may be a man-in-the-middle attack"
+            )
+            return HostKeyError(node, why, fingerprint=fingerprint)
+        why = f"its host key is not known: {fingerprint}; compare it on the node and accept it"
+        return HostKeyError(node, why, fingerprint=fingerprint, line=_line(offered))
+
+    def accept(self, line: str) -> None:
+        """Append to the user's known_hosts; raises OSError."""
+        file = self.files[0]
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        before = file.read_bytes() if file.exists() else b""
+        glue = "" if not before or before.endswith(b"\n") else "\n"
+        with file.open("a", encoding="utf-8") as handle:
+            handle.write(f"{glue}{line}\n")
+
+    def _contradiction(self, place: Place) -> str:
+        """`file:line` of the key that this host is known by, "" where there is none."""
+        for file in self.files:
+            for number, line in enumerate(_lines(file), 1):
+                alone = asyncssh.SSHKnownHosts()
+                _load(alone, line)
+                if alone.match(*place)[0]:
+                    return f"{file}:{number}"
+        return ""
+
+
+def _line(offered: Offered) -> str:
+    host, _, port = offered.place
+    name = f"[{host}]:{port}" if port else host
+    words = offered.key.export_public_key().decode().split()
+    return f"{name} {words[0]} {words[1]}"
+
+
+def _load(known: asyncssh.SSHKnownHosts, line: str) -> None:
+    try:
+        known.load(line)
+    except ValueError:
+        return  # a broken line is ignored, as OpenSSH does
+
+
+def _lines(file: Path) -> list[str]:
+    try:
+        return file.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
+
+
+def _stamp(file: Path) -> tuple[int, int]:
+    try:
+        status = file.stat()
+    except OSError:
+        return 0, 0
+    return status.st_mtime_ns, status.st_size
+
+
+FAN_OUT = 64
+"""Logins under way at a time, unless the cluster file says how many."""
+JUMP_FAN_OUT = 8
+"""The same through one jump host: its sshd drops some as soon as 10 are under way (MaxStartups 10:30:100)."""
+KEEPALIVE = 5.0
+KEEPALIVE_MISSES = 3
+FAILURES = (asyncssh.Error, asyncssh.ChannelListenError, OSError, ValueError)
+"""All that asyncssh may raise: its key and config errors are ValueErrors."""
+
+
+DROPS = (asyncssh.ConnectionLost, ConnectionResetError, BrokenPipeError)
+PAUSES = (0.5, 1.0, 2.0, 4.0)
+"""Seconds, more or less by half, until a login that the server dropped is tried again."""
+
+
+class DroppedError(UnreachableError):
+    """The server ended the connection before it said who it is, as one with too many logins under way does."""
+
+
+class _Client(asyncssh.SSHClient):
+    """Keeps the key that is not in known_hosts; knows whether the server said anything."""
+
+    def __init__(self) -> None:
+        self.offered: Offered | None = None
+        self._connection: asyncssh.SSHClientConnection | None = None
+
+    def connection_made(self, conn: asyncssh.SSHClientConnection) -> None:
+        self._connection = conn
+
+    @property
+    def greeted(self) -> bool:
+        """Whether the server sent its version."""
+        return bool(self._connection and self._connection.get_extra_info("server_version"))
+
+    def validate_host_public_key(
+        self, host: str, addr: str, port: int, key: asyncssh.SSHKey
+    ) -> bool:
+        self.offered = Offered((host, addr, port if port != 22 else None), key)
+        return False
+
+
+class Logins:
+    """Logs in to the nodes of a cluster, with keys and known_hosts parsed once."""
+
+    def __init__(self, cluster: Cluster, confirm: Confirm | None) -> None:
+        self._access = cluster.access
+        text = cluster.access.config_text
+        self._agreed = None if text is None else text_file(text)
+        self._confirm = confirm
+        self._hostkeys: dict[tuple[str, ...], HostKeys] = {}
+        self._identity: list[asyncssh.SSHKey] | None = None
+        self._refused: set[str] = set()
+        self._gates: dict[str, asyncio.Semaphore] = {}
+        """Jump host, "" for none -> how many more may log in that way now."""
+
+    @property
+    def _config(self) -> Any:  # noqa: ANN401 - asyncssh takes (), None or a list
+        """Which ssh_config to read, as asyncssh wants it: what was agreed to, not what is there now."""
+        if self._agreed is not None:
+            return [f"/proc/self/fd/{self._agreed.fileno()}"]
+        named = self._access.config
+        if named == "none":
+            return None
+        return [str(Path(named).expanduser())] if named else ()
+
+    async def connect(self, node: Node) -> asyncssh.SSHClientConnection:
+        """A connection; asks about an unknown host key once. Raises UnreachableError."""
+        try:
+            return await self._attempt(node)
+        except HostKeyError as error:
+            if not error.line or self._confirm is None or error.line in self._refused:
+                raise
+            if not await self._confirm(error):
+                self._refused.add(error.line)
+                raise
+            self._accept(node, error.line)
+        return await self._attempt(node)
+
+    def _accept(self, node: Node, line: str) -> None:
+        hostkeys = self._trusted(node)
+        try:
+            hostkeys.accept(line)
+        except OSError as error:
+            why = f"the host key could not be added to {hostkeys.files[0]}: {error.strerror}"
+            raise UnreachableError(node.name, why) from error
+
+    async def _attempt(self, node: Node) -> asyncssh.SSHClientConnection:
+        """Log in when it is this node's turn, again where the server drops logins."""
+        try:
+            gate = self.gate_of(node)
+        except FAILURES as error:
+            raise UnreachableError(node.name, explain(error, node)) from error
+        async with gate:  # held in the pauses too: fewer are under way then
+            for pause in PAUSES:
+                try:
+                    return await self._login(node)
+                except DroppedError:
+                    await asyncio.sleep(pause * random.uniform(0.5, 1.5))
+            return await self._login(node)
+
+    async def _login(self, node: Node) -> asyncssh.SSHClientConnection:
+        client = _Client()
+        try:
+            hostkeys = self._trusted(node)
+            options = self._options(node)
+            async with asyncio.timeout(self._access.connect_limit):
+                return await asyncssh.connect(
+                    node.host,
+                    client_factory=lambda: client,
+                    # Empty bytes would make asyncssh read ~/.ssh/known_hosts by itself.
+                    known_hosts=hostkeys.known().match,
+                    **options,
+                )
+        except FAILURES as error:
+            if client.offered is not None:
+                raise self._trusted(node).judge(node.name, client.offered) from error
+            if isinstance(error, DROPS) and not client.greeted:
+                raise DroppedError(node.name, _dropped(node)) from error
+            raise UnreachableError(node.name, explain(error, node)) from error
+
+    def _options(self, node: Node) -> dict[str, Any]:
+        access = self._access
+        options: dict[str, Any] = {
+            "config": self._config,
+            "keepalive_interval": KEEPALIVE,
+            "keepalive_count_max": KEEPALIVE_MISSES,
+            "encoding": None,
+        }
+        if node.port != 22:
+            options["port"] = node.port
+        if access.user:
+            options["username"] = access.user
+        if access.identity:
+            options["client_keys"] = self._keys()
+        return options
+
+    def _keys(self) -> list[asyncssh.SSHKey]:
+        if self._identity is None:
+            path = Path(self._access.identity).expanduser()
+            self._identity = [asyncssh.read_private_key(path)]
+        return self._identity
+
+    def gate_of(self, node: Node) -> asyncio.Semaphore:
+        """What a login to this node passes: one for all direct ones, and one for each jump host."""
+        named: object = "" if self._access.config == "none" else self._probe(node).tunnel
+        jump = named if isinstance(named, str) else ""
+        if jump not in self._gates:
+            most = self._access.logins or (JUMP_FAN_OUT if jump else FAN_OUT)
+            self._gates[jump] = asyncio.Semaphore(most)
+        return self._gates[jump]
+
+    def _probe(self, node: Node) -> asyncssh.SSHClientConnectionOptions:
+        """What ssh_config says of this node."""
+        return asyncssh.SSHClientConnectionOptions(
+            host=node.host, config=self._config, client_keys=None, agent_path=None
+        )
+
+    def _trusted(self, node: Node) -> HostKeys:
+        files = tuple(self._known_hosts_files(node))
+        if files not in self._hostkeys:
+            self._hostkeys[files] = HostKeys([Path(file).expanduser() for file in files])
+        return self._hostkeys[files]
+
+    def _known_hosts_files(self, node: Node) -> list[str]:
+        if self._access.known_hosts:
+            return [self._access.known_hosts]
+        named: object = self._probe(node).known_hosts
+        chosen = (
+            [str(file) for file in cast("list[object]", named)] if isinstance(named, list) else []
+        )
+        return chosen or ["~/.ssh/known_hosts", "/etc/ssh/ssh_known_hosts"]
+
+
+def explain(error: BaseException, node: Node) -> str:
+    """What went wrong, and what to do, in one sentence."""
+    where = f"{node.host} port {node.port}"
+    for kind, sentence in _SENTENCES:
+        if isinstance(error, kind):
+            return sentence.format(where=where, host=node.host, port=node.port, error=_words(error))
+    if isinstance(error, OSError) and error.errno in (
+        errno.EHOSTUNREACH,
+        errno.ENETUNREACH,
+    ):
+        return f"no route to {node.host}; is the network up, and the address right?"
+    return f"no SSH connection to {where}: {_words(error)}"
+
+
+def _dropped(node: Node) -> str:
+    return (
+        f"the SSH server of {node.host} port {node.port} ended the connection at once, {len(PAUSES) + 1} times: "
+        "too many logins at a time? Say fewer with `ssh: {logins: 8}`, or look at its MaxStartups"
+    )
+
+
+def _words(error: BaseException) -> str:
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return " ".join(text.split())[:300] or type(error).__name__
+
+
+_SENTENCES: tuple[tuple[type[BaseException], str], ...] = (
+    (
+        asyncssh.PermissionDenied,
+        "login refused (Permission denied): check `ssh: {{user, identity}}`, ssh-agent and the node's authorized_keys",
+    ),
+    (
+        asyncssh.HostKeyNotVerifiable,
+        "a host key on the way is not trusted ({error}): log in once with `ssh {host}` and look at it",
+    ),
+    (
+        asyncssh.KeyEncryptionError,
+        "the key has a passphrase: add it to ssh-agent with ssh-add",
+    ),
+    (
+        asyncssh.KeyImportError,
+        "the key named by `ssh: {{identity}}` cannot be used: {error}",
+    ),
+    (asyncssh.ConfigParseError, "the ssh_config file cannot be read: {error}"),
+    (
+        asyncssh.KeyExchangeFailed,
+        "no common algorithm with the SSH server of {where}: {error}",
+    ),
+    (ConnectionRefusedError, "{where} refused the connection; is sshd running there?"),
+    (TimeoutError, "{where} does not answer; is the node up?"),
+    (
+        socket.gaierror,
+        "the name {host} does not resolve: give an `address` in the cluster file",
+    ),
+    (asyncssh.ChannelOpenError, "the SSH server allows no further session: {error}"),
+    (
+        asyncssh.ChannelListenError,
+        "the SSH server refuses port forwarding; see AllowTcpForwarding",
+    ),
+)
+
 
 SESSIONS = 8
 """Per connection; OpenSSH allows 10."""

@@ -21,13 +21,13 @@ from rankdeck.acceptance.run import (
     PAIRWISE,
     AcceptanceRun,
     Cell,
-    Progress,
     RunPlan,
+    RunState,
     StageView,
     cells,
     next_step,
 )
-from rankdeck.config.safe_files import write_private
+from rankdeck.config.files import write_private
 from rankdeck.errors import RankdeckError
 from rankdeck.model.acceptance import Outcome, Result
 from rankdeck.model.nodeset import fold
@@ -341,7 +341,7 @@ def prometheus_text(run: AcceptanceRun) -> str:
         ("value", "Best repeat of a measurement in another unit.", _values(run)),
         ("verdict", "1 for the answer that the node has.", _answers(run)),
         ("accepted", "1 if every node and path is good or fair.", [({}, float(run.accepted))]),
-        ("done", "1 if the run went to its end.", [({}, float(run.progress is Progress.DONE))]),
+        ("done", "1 if the run went to its end.", [({}, float(run.progress is RunState.DONE))]),
         ("nodes", "Nodes by outcome.", [({"outcome": k}, float(len(v))) for k, v in _node_sets(run).items()]),
         ("info", "Which run this is.", [({"run": run.id, "version": rankdeck_agent.__version__}, 1.0)]),
         ("timestamp_seconds", "When the run ended, else when it started.", [({}, run.ended or run.started)]),

@@ -17,7 +17,7 @@ import rankdeck_agent
 from rankdeck.backends.base import Backend
 from rankdeck.backends.plans import render
 from rankdeck.backends.remote_log import Recording, record
-from rankdeck.config.safe_files import write_private
+from rankdeck.config.files import write_private
 from rankdeck.errors import RankdeckError
 from rankdeck.logs.collapse import Collapse, Folded, folded
 from rankdeck.model.job import Chunk, Followed, Job, NodeEvent

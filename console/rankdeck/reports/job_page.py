@@ -9,9 +9,9 @@ from typing import Any, cast
 import rankdeck_agent
 from rankdeck.backends.plans import render
 from rankdeck.logs.collapse import Folded
-from rankdeck.model.ending import failure, how_it_ended, who
 from rankdeck.model.job import Explained, FirstFailure, Job, RankState, State
 from rankdeck.model.nodeset import fold, fold_ranks
+from rankdeck.model.rank import how_it_ended
 from rankdeck.model.text import bits, celsius, duration, percent
 from rankdeck.reports import html
 from rankdeck.reports.html import Html, Part, join, tag
@@ -122,16 +122,16 @@ def _said(kind: str, sentence: Part) -> Html:
 
 
 def _failure(first: FirstFailure) -> Iterator[Html]:
-    yield _said("bad", f"First failure: {failure(first)}")
+    yield _said("bad", f"First failure: {first.sentence}")
     if first.evidence:
         yield tag("ul", *(tag("li", sentence) for sentence in first.evidence))
     yield from _meaning(first.explained)
     if first.lines:
-        yield tag("h3", f"Last lines of {who(first)}")
+        yield tag("h3", f"Last lines of {first.who}")
         yield html.block(first.lines)
     if first.others:
         yield tag("h3", "Failed too")
-        yield tag("ul", *(tag("li", f"{who(other)}: {other.why}") for other in first.others))
+        yield tag("ul", *(tag("li", f"{other.who}: {other.why}") for other in first.others))
 
 
 def _meaning(explained: Iterable[Explained]) -> Iterator[Html]:

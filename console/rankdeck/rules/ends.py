@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import lru_cache
 
-from rankdeck.model.ending import how_it_ended, signal_name, signal_of
+from rankdeck.model.rank import how_it_ended, signal_name, signal_of
 from rankdeck.rules.messages import kinds_of, named_ranks
 
 

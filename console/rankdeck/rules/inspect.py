@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, cast
 
-from rankdeck.model.activity import computes
 from rankdeck.model.nodeset import fold, fold_ranks
+from rankdeck.model.rank import computes
 from rankdeck.model.text import clean
 
 Frame = tuple[str, str, int]

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from math import inf
 
 from rankdeck.model import text
-from rankdeck.model.ending import how, who
 from rankdeck.model.health import Ack, Level, Occurrence
 from rankdeck.model.job import Job, NodeNote, Stall, State
 from rankdeck.model.nodeset import fold, fold_ranks
@@ -37,7 +36,7 @@ def _blamed(job: Job) -> str:
     A node that does not answer is a trouble of its own, and may come back: no failure so far.
     """
     first = job.first_failure
-    return f"{who(first)}, {how(first)}" if first and first.what != "node" else ""
+    return f"{first.who}, {first.how}" if first and first.what != "node" else ""
 
 
 def countdown(before: Job, after: Job, now: float) -> Iterator[str]:

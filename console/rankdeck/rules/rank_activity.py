@@ -8,9 +8,9 @@ from statistics import median, median_high, median_low
 from typing import TypeVar
 
 from rankdeck.model import text
-from rankdeck.model.activity import Activity
 from rankdeck.model.job import Job, RankState, Stall, State
 from rankdeck.model.nodeset import fold, fold_ranks
+from rankdeck.model.rank import Activity
 
 QUIET = 30.0
 """Seconds of silence that are never a stall."""

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from rankdeck.model.ending import how, who
 from rankdeck.model.job import Countdown, Job, State, Suspect
 from rankdeck.rules.ends import (
     LAUNCHER_ENDINGS,
@@ -478,4 +477,4 @@ def reason(job: Job) -> str:
     lost = {rank.node for rank in job.ranks if rank.state is State.LOST}
     if first is None or (first.what == "node" and lost >= set(job.nodes)):
         return ""
-    return f"{who(first)}: {how(first)}"
+    return f"{first.who}: {first.how}"

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from statistics import median
 
-from rankdeck.model.activity import Activity
 from rankdeck.model.job import Job, RankState, Stall, State
+from rankdeck.model.rank import Activity
 from rankdeck.model.text import clean
 from rankdeck.rules.inspect import Look, StackGroup, group, odd_ones
 from rankdeck.rules.messages import explain

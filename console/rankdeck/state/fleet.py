@@ -15,13 +15,12 @@ from rankdeck.model.health import Ack, Health, Level, Reason
 from rankdeck.model.text import clean
 from rankdeck.state.fleet_history import EventLog, Past, Picture
 from rankdeck.state.node import EPOCH, NodeState
-from rankdeck_agent.rules.levels import Expected
-from rankdeck_agent.rules.summary import rates
+from rankdeck_agent.rules.levels import Expected, rates
 from rankdeck_agent.wire import Event, HealthReport, Hello, Message, Sample
 
 if TYPE_CHECKING:
     from rankdeck.model.schedulers import KubernetesNode, SlurmNode
-    from rankdeck.rules.expectations import Peers
+    from rankdeck.rules.nodes import Peers
 
 SWEEP = 5.0
 """Seconds between two looks for metrics that are no longer sent."""
@@ -327,7 +326,7 @@ class Fleet:
     @cached_property
     def _peers(self) -> "Peers":
         """Made when first wanted: the first picture waits for no rules."""
-        from rankdeck.rules.expectations import Peers
+        from rankdeck.rules.nodes import Peers
 
         return Peers()
 

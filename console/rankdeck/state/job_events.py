@@ -4,9 +4,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, cast
 
-from rankdeck.model.activity import computes, place
-from rankdeck.model.ending import exit_status
 from rankdeck.model.job import MUTE, Explained, FirstFailure, NodeEvent, RankState, State
+from rankdeck.model.rank import computes, exit_status, place
 from rankdeck.model.schedulers import Attempt, SlurmStatus, SlurmTask
 from rankdeck.model.text import clean, number, stamp, strip_controls
 from rankdeck.rules.ends import End, read_words

@@ -22,7 +22,7 @@ from rankdeck.state.history import History, WrittenJob
 from rankdeck.state.jobs import Jobs
 from rankdeck.state.node import NodeState
 from rankdeck.state.node_history import SharedEventLog
-from rankdeck_agent.rules.summary import SUMMARY
+from rankdeck_agent.rules.levels import SUMMARY
 
 _VALUES = (
     "cpu.used",

@@ -5,8 +5,6 @@ from dataclasses import replace
 from math import inf
 
 from rankdeck.errors import UnknownJobError
-from rankdeck.model.activity import Activity
-from rankdeck.model.ending import exit_status
 from rankdeck.model.job import (
     FOUND_GONE,
     REMAINS,
@@ -25,6 +23,7 @@ from rankdeck.model.job import (
     Stall,
     State,
 )
+from rankdeck.model.rank import Activity, exit_status
 from rankdeck.model.text import strip_controls
 from rankdeck.rules.find_jobs import find_job
 from rankdeck.rules.job_news import with_reasons

@@ -16,7 +16,7 @@ from rankdeck.model.health import (
     worst_first,
     worst_of,
 )
-from rankdeck.rules.schedulers import merged, with_slurm
+from rankdeck.rules.nodes import merged, with_slurm
 from rankdeck_agent.rules.derive import derive
 from rankdeck_agent.rules.explain import CheckResult, Covered, cover, explain, is_event
 from rankdeck_agent.rules.facts import Facts, Memory

@@ -7,7 +7,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rankdeck.config.paths import state_folder
+from rankdeck.config.files import state_folder
 
 log = logging.getLogger(__name__)
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from rankdeck.model.health import UNHEARD, Ack, Health, Reason
 from rankdeck.model.text import clean
 from rankdeck.state import sanitize
-from rankdeck_agent.rules.levels import Expected
-from rankdeck_agent.rules.summary import SUMMARY, rates
+from rankdeck_agent.rules.levels import SUMMARY, Expected, rates
 from rankdeck_agent.wire import METRICS, Event, HealthReport, Hello, Sample
 
 if TYPE_CHECKING:
@@ -302,7 +301,7 @@ class NodeState:
         return bool(self.values)
 
     def summary(self, metric: str) -> float | None:
-        """The one number that stands for a metric in lists; see `rules.summary`."""
+        """The one number that stands for a metric in lists; see `rules.levels`."""
         told = self._told
         known = told.report.numbers.get(metric) if told and not told.remembered else None
         # An agent of another version may leave out a number of ours.

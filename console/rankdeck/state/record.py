@@ -4,7 +4,6 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from rankdeck.model.activity import Activity
 from rankdeck.model.job import (
     Countdown,
     FirstFailure,
@@ -16,6 +15,7 @@ from rankdeck.model.job import (
     Stall,
     State,
 )
+from rankdeck.model.rank import Activity
 from rankdeck.model.schedulers import SlurmStatus, SlurmTask
 from rankdeck.model.text import strip_controls
 from rankdeck.rules.ends import End

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from rankdeck.model.health import EVENT_LEVELS
 from rankdeck.model.text import clean
-from rankdeck_agent.rules.summary import SUMMARY
+from rankdeck_agent.rules.levels import SUMMARY
 from rankdeck_agent.wire import Event, HealthReport, Hello, ReasonRow
 
 Number = int | float

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rankdeck.config.safe_files import keep_from_others, private_file, private_folder
+from rankdeck.config.files import keep_from_others, private_file, private_folder
 from rankdeck.model.text import clean
 
 log = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
-from rankdeck.config.safe_files import read_regular
+from rankdeck.config.files import read_regular
 from rankdeck.errors import RankdeckError
 from rankdeck.model.cluster import Cluster, Switch
 from rankdeck.model.text import clean, table

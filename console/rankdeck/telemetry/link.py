@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rankdeck.config.clusters import read_accounts
-from rankdeck.config.safe_files import read_regular
+from rankdeck.config.files import read_regular
 from rankdeck.errors import AgentError, BrokerError, RankdeckError
 from rankdeck.model.cluster import Broker, Cluster, Node
 from rankdeck.remote.shell import Shell

@@ -8,8 +8,14 @@ from typing import TypeVar
 from rankdeck.acceptance.heatmap import HeatMap, headline, kind_of
 from rankdeck.acceptance.judge import Judgement
 from rankdeck.acceptance.measurement import Answer
-from rankdeck.acceptance.port import AcceptancePort
-from rankdeck.acceptance.run import AcceptanceRun, Progress, StageView, next_step, once_more
+from rankdeck.acceptance.run import (
+    AcceptanceProtocol,
+    AcceptanceRun,
+    RunState,
+    StageView,
+    next_step,
+    once_more,
+)
 from rankdeck.errors import RankdeckError
 from rankdeck.model.acceptance import Outcome, Result, Stage
 from rankdeck.model.health import seconds_of
@@ -22,18 +28,18 @@ from rankdeck.ui.widgets.canvas import Run, Runs, cut, length
 from rankdeck.ui.widgets.pairmap import ROLES
 
 PROGRESS_ROLES = {
-    Progress.PENDING: "dim",
-    Progress.RUNNING: "key",
-    Progress.DONE: "ok",
-    Progress.SKIPPED: "dim",
-    Progress.STOPPED: "warn",
+    RunState.PENDING: "dim",
+    RunState.RUNNING: "key",
+    RunState.DONE: "ok",
+    RunState.SKIPPED: "dim",
+    RunState.STOPPED: "warn",
 }
 _SIGNS = {
-    Progress.PENDING: "",
-    Progress.RUNNING: "",
-    Progress.DONE: " ok",
-    Progress.SKIPPED: " -",
-    Progress.STOPPED: " stopped",
+    RunState.PENDING: "",
+    RunState.RUNNING: "",
+    RunState.DONE: " ok",
+    RunState.SKIPPED: " -",
+    RunState.STOPPED: " stopped",
 }
 MOST_TOLD = 100
 """Nodes left out, and nodes that differ, that have a line each."""
@@ -41,7 +47,7 @@ MOST_TOLD = 100
 
 def run_line(run: AcceptanceRun, now: float) -> Runs:
     """Id, state, outcome, nodes, time."""
-    outcome = f"  {headline(run)}" if run.progress is Progress.DONE else ""
+    outcome = f"  {headline(run)}" if run.progress is RunState.DONE else ""
     end = run.ended or now
     took = f"  {duration(max(end - run.started, 0.0))}" if run.started else ""
     return [
@@ -62,7 +68,7 @@ def stage_line(stages: Sequence[StageView]) -> Runs:
 
 
 def _far(one: StageView) -> str:
-    if one.progress is not Progress.RUNNING:
+    if one.progress is not RunState.RUNNING:
         return _SIGNS[one.progress]
     rounds = f", round {one.rounds_done + 1}/{one.plan.rounds}" if one.plan.rounds else ""
     return f" {one.done}/{one.plan.tests}{rounds}"
@@ -109,7 +115,7 @@ _MOST_COMMANDS = 3
 
 
 def again_question(
-    run: AcceptanceRun, port: AcceptancePort, nodes: tuple[str, ...], recipe: str
+    run: AcceptanceRun, port: AcceptanceProtocol, nodes: tuple[str, ...], recipe: str
 ) -> Question:
     """Whether to measure these once more, with what is run."""
     lines: list[Runs] = [[("run   ", "dim"), (printable(run.id), "title")], []]
@@ -124,7 +130,7 @@ def again_question(
         lines += [[("  $ ", "dim"), (cut(printable(text), WIDE), "text")] for text in commands]
     when = (
         "after the round that runs"
-        if run.progress is Progress.RUNNING
+        if run.progress is RunState.RUNNING
         else "if nobody is busy there"
     )
     lines += [[], [(f"Measured {when}; kept with the run and judged with it.", "text")]]
@@ -174,7 +180,7 @@ def _sentences(run: AcceptanceRun, out: Mapping[str, str]) -> Iterator[tuple[str
     for one in run.verdicts:
         yield one.sentence, ROLES[kind_of(one.answer)]
         yield from ((step, "accent") for step in [next_step(run, one)] if step)
-    over = run.progress is not Progress.RUNNING
+    over = run.progress is not RunState.RUNNING
     suspected = [one for item in run.judgements.items() for one in _suspected(*item, over=over)]
     yield from ((text, "unknown") for text in suspected)
     if not run.verdicts and not suspected:
@@ -190,7 +196,7 @@ def _sentences(run: AcceptanceRun, out: Mapping[str, str]) -> Iterator[tuple[str
 
 def _well(run: AcceptanceRun) -> Iterator[tuple[str, str]]:
     """That nothing is to blame, where something was measured."""
-    if run.progress is not Progress.DONE:
+    if run.progress is not RunState.DONE:
         yield "nothing is slow so far", "dim"
     elif run.good and not run.bad:
         yield "all that was measured is good or fair", "ok"
@@ -234,7 +240,7 @@ class RunScreen(BaseScreen):
         """The node of which the prompt asks why; "" where it asks something else."""
 
     @property
-    def port(self) -> AcceptancePort | None:
+    def port(self) -> AcceptanceProtocol | None:
         """None while the cluster is being opened."""
         return self.console.session.acceptance
 
@@ -257,7 +263,7 @@ class RunScreen(BaseScreen):
     def is_going(self) -> bool:
         """Whether something is being measured."""
         run = self.port.current if self.port else None
-        return run is not None and run.progress is Progress.RUNNING
+        return run is not None and run.progress is RunState.RUNNING
 
     @property
     def is_kept(self) -> bool:

@@ -24,7 +24,7 @@ from rankdeck.ui.fleet_views import ViewError
 from rankdeck.ui.garbage_collection import IdleTime, stop_full_collections
 from rankdeck.ui.screens import base
 from rankdeck.ui.screens.base import PAINT, BaseScreen
-from rankdeck.ui.session_protocol import Opening, OpenSession, SessionPort
+from rankdeck.ui.session_protocol import Opening, OpenSession, SessionProtocol
 from rankdeck.ui.terminal import Dismissed, FrameDiff, KeyQueue, TerminalDriver
 from rankdeck.ui.tour import Tour
 
@@ -48,7 +48,7 @@ class RankdeckApp(FrameDiff):
     _counted: object = None
     """The fleet whose changes are taken over."""
 
-    def __init__(self, session: SessionPort, settings: UiSettings) -> None:
+    def __init__(self, session: SessionProtocol, settings: UiSettings) -> None:
         self.palettes, self._theme_faults = themes.load(
             (themes.shipped_folder(), *settings.theme_folders)
         )

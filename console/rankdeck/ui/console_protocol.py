@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from textual.screen import Screen
 
 from rankdeck.model.health import Level
-from rankdeck.ui.session_protocol import SessionPort
+from rankdeck.ui.session_protocol import SessionProtocol
 from rankdeck.ui.themes import Glyphs, Palette
 from rankdeck.ui.tour import Tour
 
@@ -25,7 +25,7 @@ class Theme(Protocol):
 class Console(Theme, Protocol):
     """The app as the screens know it."""
 
-    session: SessionPort
+    session: SessionProtocol
     opened: bool
     """Whether the session is the real one, not the picture shown until it is there."""
     trouble: str

@@ -6,7 +6,6 @@ from functools import lru_cache
 from itertools import chain, islice, zip_longest
 from math import inf
 
-from rankdeck.model.ending import how, who
 from rankdeck.model.health import Level, Occurrence, leading
 from rankdeck.model.job import Job, State
 from rankdeck.model.nodeset import fold
@@ -273,7 +272,7 @@ def _job_line(job: Job, width: int, glyphs: Glyphs) -> Runs:
         (f"{printable(job.id)}  ", "text"),
     ]
     if job.first_failure:
-        runs.append((f"{printable(who(job.first_failure))}, {how(job.first_failure)}  ", "bad"))
+        runs.append((f"{printable(job.first_failure.who)}, {job.first_failure.how}  ", "bad"))
     if job.stalled:
         runs.append((f"{printable(job.stalled[0].text)}  ", "warn"))
     if job.state is State.RUNNING:

@@ -7,13 +7,13 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rankdeck.config.safe_files import private_folder, write_private
+from rankdeck.config.files import private_folder, write_private
 from rankdeck.model.health import Level
 from rankdeck.model.text import printable
 from rankdeck.state.fleet import NodeState
 from rankdeck.ui import formatting, query
 from rankdeck.ui.widgets.canvas import Runs
-from rankdeck_agent.rules.summary import SUMMARY, total
+from rankdeck_agent.rules.levels import SUMMARY, total
 from rankdeck_agent.wire import METRICS
 
 if TYPE_CHECKING:

@@ -4,9 +4,8 @@ import time
 from collections.abc import Sequence
 from datetime import datetime
 
-from rankdeck.model.activity import Activity
-from rankdeck.model.ending import signal_name, signal_of
 from rankdeck.model.health import REMEMBERED, Reason, Sentence, by_cause
+from rankdeck.model.rank import Activity, signal_name, signal_of
 from rankdeck.model.text import printable
 from rankdeck.state.fleet import NodeState
 from rankdeck.ui.query import Subject

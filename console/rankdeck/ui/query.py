@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from rankdeck.model.nodeset import expand
-from rankdeck.model.states import State
+from rankdeck.model.rank import State
 from rankdeck_agent.wire import METRICS
 
 SHORT = {

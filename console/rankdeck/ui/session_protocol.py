@@ -14,7 +14,7 @@ from rankdeck.state.fleet import Fleet
 from rankdeck.state.messages import Messages
 
 if TYPE_CHECKING:
-    from rankdeck.acceptance.port import AcceptancePort
+    from rankdeck.acceptance.run import AcceptanceProtocol
     from rankdeck.errors import HostKeyError, NodeError
     from rankdeck.images.copy import Tell, TellFetch, TellLaunch
     from rankdeck.model.cluster import Cluster
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from rankdeck.state.messages import Messages
 
 
-class OutputPort(Protocol):
+class OutputProtocol(Protocol):
     """The output of one rank, read and searched on its node; every failure is raised as NodeError."""
 
     async def read(self, place: LogPlace, size: int) -> LogPart:
@@ -64,7 +64,7 @@ class OutputPort(Protocol):
         ...
 
 
-class SessionPort(Protocol):
+class SessionProtocol(Protocol):
     """One open cluster: its state to read, and what a screen may ask for.
 
     All methods are called on the event loop; those that are not `async` return at once.
@@ -96,7 +96,7 @@ class SessionPort(Protocol):
         ...
 
     @property
-    def acceptance(self) -> AcceptancePort | None:
+    def acceptance(self) -> AcceptanceProtocol | None:
         """Acceptance runs of this cluster; None while it is being opened."""
         ...
 
@@ -245,19 +245,19 @@ class SessionPort(Protocol):
         """From now on fetch the full output of these ranks, and `backlog` bytes of earlier output."""
         ...
 
-    def output(self, job_id: str, rank: int) -> OutputPort:
+    def output(self, job_id: str, rank: int) -> OutputProtocol:
         """The output of one rank, by byte offset."""
         ...
 
 
-OpenSession = Callable[[], AbstractAsyncContextManager[SessionPort]]
+OpenSession = Callable[[], AbstractAsyncContextManager[SessionProtocol]]
 
 
 class Opening:
     """Stands in for the session while it is being opened; every request raises LaunchError."""
 
     pending_host_key: HostKeyError | None = None
-    acceptance: AcceptancePort | None = None
+    acceptance: AcceptanceProtocol | None = None
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -425,7 +425,7 @@ class Opening:
     def watch(self, job_id: str, ranks: Iterable[int], backlog: int | None = None) -> None:
         del job_id, ranks, backlog
 
-    def output(self, job_id: str, rank: int) -> OutputPort:
+    def output(self, job_id: str, rank: int) -> OutputProtocol:
         del rank
         raise self._not_yet(job_id)
 
@@ -437,13 +437,13 @@ class Opening:
 
 def _loaded(module: str) -> Any:  # noqa: ANN401 - a module
     """This module; with it what the state of nodes reads at the first message, when a key may wait."""
-    for name in ("rankdeck.rules.expectations", "rankdeck.state.judgement"):
+    for name in ("rankdeck.rules.nodes", "rankdeck.state.judgement"):
         import_module(name)
     return import_module(module)
 
 
 @asynccontextmanager
-async def open_session(cluster: Cluster) -> AsyncGenerator[SessionPort]:
+async def open_session(cluster: Cluster) -> AsyncGenerator[SessionProtocol]:
     """Open the cluster; `rankdeck.session` is imported only now, after the first picture."""
     real = await asyncio.to_thread(_loaded, "rankdeck.session")
     async with real.open_session(cluster) as session:
@@ -451,7 +451,7 @@ async def open_session(cluster: Cluster) -> AsyncGenerator[SessionPort]:
 
 
 @asynccontextmanager
-async def open_simulated(cluster: Cluster) -> AsyncGenerator[SessionPort]:
+async def open_simulated(cluster: Cluster) -> AsyncGenerator[SessionProtocol]:
     """The same on made-up nodes that cannot be logged in to; see `demo/fleet.py`."""
     demo = await asyncio.to_thread(_loaded, "rankdeck.demo.fleet")
     async with demo.open_fleet(cluster) as session:

@@ -14,7 +14,7 @@ from textual.theme import Theme
 
 from rankdeck.config import document
 from rankdeck.model.health import Level
-from rankdeck.model.states import RankStatus, State
+from rankdeck.model.rank import RankStatus, State
 from rankdeck.model.text import LIMIT, TAB, printable
 
 PREFIX = "sgr/"

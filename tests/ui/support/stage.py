@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from rankdeck.acceptance.port import AcceptancePort
+from rankdeck.acceptance.run import AcceptanceProtocol
 from rankdeck.errors import (
     AgentError,
     ConfigError,
@@ -44,10 +44,9 @@ from rankdeck.model.schedulers import (
 )
 from rankdeck.preflight.facts import Finding
 from rankdeck.remote.agent import Agents
-from rankdeck.remote.command import CommandRun, FoundProcesses
+from rankdeck.remote.command import CommandRun, CommandState, FoundProcesses
 from rankdeck.remote.shell import UserSsh
 from rankdeck.rules.inspect import Inspection, Look, conclude
-from rankdeck.state.command import CommandState
 from rankdeck.state.fleet import Fleet, Switches
 from rankdeck.state.jobs import Jobs
 from rankdeck.state.messages import Messages
@@ -85,7 +84,7 @@ def plan_of(job: str, nodes: int, per_node: int) -> Plan:
 
 
 class Stage:
-    """What SessionPort asks for; remembers what was asked of it."""
+    """What SessionProtocol asks for; remembers what was asked of it."""
 
     clock = staticmethod(time.monotonic)
     """What the fleet takes for the time."""
@@ -128,7 +127,7 @@ class Stage:
         self.findings: list[Finding] = []
         self.replayed: list[tuple[str, float]] = []
         self.wound: list[tuple[str, float]] = []
-        self.acceptance: AcceptancePort | None = None
+        self.acceptance: AcceptanceProtocol | None = None
         self.listed: list[KubernetesJob | SlurmJob] = []
         """Jobs of others that the scheduler lists."""
         self.ended: list[SlurmJob] = []

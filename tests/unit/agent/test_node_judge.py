@@ -11,9 +11,8 @@ from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.health import Level
 from rankdeck.state.fleet import Fleet
 from rankdeck.telemetry.link import Intake
-from rankdeck_agent.rules.levels import Expected
+from rankdeck_agent.rules.levels import SUMMARY, Expected
 from rankdeck_agent.rules.report import MORE, fingerprint, health_of, short
-from rankdeck_agent.rules.summary import SUMMARY
 from rankdeck_agent.sampler import NodeJudge, Reporter
 from rankdeck_agent.wire import (
     REPORT_LIMIT,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rankdeck_agent.slurm import claim, history
+from rankdeck_agent.slurm import claim, cluster_watch
 from rankdeck_agent.slurm.cluster import (
     NODE_COLUMNS,
     NODES,
@@ -247,9 +247,9 @@ def test_nor_in_what_accounting_tells_of_everybodys_jobs(tmp_path: Path, monkeyp
     )
     program.chmod(0o755)
 
-    answer = history._ask(Slurm(f"{tmp_path}:{os.environ['PATH']}"))
+    answer = cluster_watch._ask(Slurm(f"{tmp_path}:{os.environ['PATH']}"))
 
-    assert [row["id"] for row in history.ended_rows(answer.text)] == ["7"]
+    assert [row["id"] for row in cluster_watch.ended_rows(answer.text)] == ["7"]
 
 
 def asked(tmp_path: Path) -> list[str]:

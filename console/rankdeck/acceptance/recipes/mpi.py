@@ -24,12 +24,12 @@ from rankdeck.acceptance.recipe import (
     Expected,
     Known,
     Reading,
-    Status,
     Traits,
     Where,
     failed,
     not_measured,
 )
+from rankdeck.model.acceptance import Outcome
 from rankdeck.model.job import Launch
 from rankdeck.model.nodeset import fold_ranks
 from rankdeck.model.text import size as bytes_text
@@ -109,7 +109,7 @@ class Mpi4py(_Mpi):
     def read(self, text: str) -> tuple[Reading, ...]:
         """Of pingpong the largest size (MB = 10^6, one way), of ringtest its one line."""
         who = _hello(text)
-        if who.status is not Status.MEASURED:
+        if who.status is not Outcome.MEASURED:
             return (who,)
         ring = _RING.search(text)
         if ring:
@@ -133,7 +133,7 @@ def _hello(text: str) -> Reading:
     worlds = {world for _, world, _ in said}
     hosts = unique([host for _, _, host in sorted(said)])
     base = Reading(
-        status=Status.MEASURED, text="", unit="MB/s", ranks=len(ranks) or None, hosts=hosts
+        status=Outcome.MEASURED, text="", unit="MB/s", ranks=len(ranks) or None, hosts=hosts
     )
     if not said:
         return base
@@ -145,13 +145,13 @@ def _hello(text: str) -> Reading:
         )
         return replace(
             base,
-            status=Status.REFUSED,
+            status=Outcome.REFUSED,
             text=f"{text}: the launcher started programs of another MPI",
         )
     if worlds != {len(ranks)}:
         return replace(
             base,
-            status=Status.NOT_MEASURED,
+            status=Outcome.NOT_MEASURED,
             text=f"only ranks {fold_ranks(ranks)} of {max(worlds)} said hello",
         )
     return base
@@ -162,10 +162,10 @@ def _pingpong(row: Row, who: Reading) -> Reading:
     value, size = row.number("Bandwidth [MB/s]"), whole(row.cell("Size [B]"))
     base = replace(who, size=size)
     if value is None or mean is None or spread is None or len(row.cells) != len(row.header):
-        return replace(base, status=Status.NOT_MEASURED, text="the last row is not complete")
+        return replace(base, status=Outcome.NOT_MEASURED, text="the last row is not complete")
     if spread > mean:
         why = f"the spread ({spread:.2g} s) is larger than the mean ({mean:.2g} s): the nodes were busy, or nothing left the process"
-        return replace(base, status=Status.NOT_MEASURED, text=why)
+        return replace(base, status=Outcome.NOT_MEASURED, text=why)
     note = "" if who.hosts else "it does not say which ranks took part: run helloworld first"
     return replace(base, value=value, text=note)
 
@@ -181,13 +181,13 @@ def _ring(found: re.Match[str], who: Reading) -> Reading:
     if who.ranks not in (None, ranks):
         return replace(
             base,
-            status=Status.REFUSED,
+            status=Outcome.REFUSED,
             text=f"{ranks} processes in the ring, {who.ranks} said hello",
         )
     if ranks < 2:
-        return replace(base, status=Status.REFUSED, text="one process: nothing was moved")
+        return replace(base, status=Outcome.REFUSED, text="one process: nothing was moved")
     if not seconds:
-        return replace(base, status=Status.NOT_MEASURED, text="no time")
+        return replace(base, status=Outcome.NOT_MEASURED, text="no time")
     return replace(base, value=loops * ranks * size / seconds / 1e6, text=f"ring of {ranks}")
 
 
@@ -263,10 +263,10 @@ def _pairs(text: str) -> Reading:
     """Of osu_mbw_mr, whose value is the sum of all pairs."""
     found = _OSU_PAIRS.search(text)
     if found is None:
-        return Reading(status=Status.MEASURED, text="")
+        return Reading(status=Outcome.MEASURED, text="")
     count = int(found[1])
     note = f"{count} pairs together: the sum hides a slow one" if count > 1 else ""
-    return Reading(status=Status.MEASURED, text=note, ranks=2 * count)
+    return Reading(status=Outcome.MEASURED, text=note, ranks=2 * count)
 
 
 def _barrier(text: str) -> Reading | None:
@@ -278,7 +278,7 @@ def _barrier(text: str) -> Reading | None:
     if len(said) != len(found[2].split()):
         return not_measured("the last row is not complete")
     value = number(said.get("Max Latency(us)", "") or said["Avg Latency(us)"])
-    return Reading(status=Status.MEASURED, text="barrier", value=value, unit="us")
+    return Reading(status=Outcome.MEASURED, text="barrier", value=value, unit="us")
 
 
 def _osu_ended(row: Row) -> bool:
@@ -360,10 +360,10 @@ def _imb(row: Row, until: int | None, ranks: int | None, group: str) -> Reading:
     """Of the last row; `until` is the largest size that was asked for, 0 where it is not said, None of a run that did not end."""
     size = whole(row.cell("#bytes"))
     unit = "MB/s" if any("Mbytes" in name for name in row.header) else "us"
-    base = Reading(status=Status.NOT_MEASURED, text=group, size=size, ranks=ranks, unit=unit)
+    base = Reading(status=Outcome.NOT_MEASURED, text=group, size=size, ranks=ranks, unit=unit)
     lead = f"{group}: " if group else ""
     if (row.number("defects") or 0.0) > 0:
-        return replace(base, status=Status.FAILED, text=f"{lead}wrong values at {size} bytes")
+        return replace(base, status=Outcome.FAILED, text=f"{lead}wrong values at {size} bytes")
     if "time-out" in " ".join(row.cells):
         return replace(base, text=f"{lead}the time ran out at {size} bytes: ask for more (`-time`)")
     if "out-of-mem" in " ".join(row.cells):
@@ -375,5 +375,5 @@ def _imb(row: Row, until: int | None, ranks: int | None, group: str) -> Reading:
         return replace(base, text=f"{lead}the last row is not complete")
     for column in ("Mbytes/sec",) if unit == "MB/s" else ("t_max[usec]", "t[usec]"):
         if (value := row.number(column)) is not None:
-            return replace(base, status=Status.MEASURED, value=value)
+            return replace(base, status=Outcome.MEASURED, value=value)
     return replace(base, text=f"{lead}the last row is not complete")

@@ -8,6 +8,8 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
+from importlib.resources import files
 from itertools import chain, islice
 from statistics import median
 from typing import ClassVar, cast
@@ -34,11 +36,11 @@ from rankdeck.acceptance.recipe import (
     Expected,
     Known,
     Reading,
-    Status,
     Traits,
     Where,
     not_measured,
 )
+from rankdeck.model.acceptance import Outcome
 from rankdeck.model.job import Launch
 from rankdeck.model.nodeset import fold_ranks
 from rankdeck.model.text import Table, integer
@@ -141,7 +143,7 @@ def _never_began(text: str) -> Reading | None:
 def _judged(report: Report, broken: str) -> Reading:
     """What the report is worth: wrong values first, then whether it is one whole run."""
     who = Reading(
-        status=Status.MEASURED,
+        status=Outcome.MEASURED,
         text="",
         size=report.size,
         unit="GB/s",
@@ -160,28 +162,28 @@ def _judged(report: Report, broken: str) -> Reading:
     )
 
 
-def _complaints(report: Report, broken: str) -> list[tuple[Status, str]]:
+def _complaints(report: Report, broken: str) -> list[tuple[Outcome, str]]:
     """Why there is no result, the gravest first."""
     ranks = [device.rank for device in report.devices]
     twice = [rank for rank, times in Counter(ranks).items() if times > 1]
     missing = sorted({*range(min(max(ranks, default=0), _MOST_RANKS))} - {*ranks})
     moved = bool(report.values) and min(report.values) > report.algbw * _MOVED
     table = (
-        (Status.FAILED, bool(broken), f"it broke: `{broken[:160]}`"),
-        (Status.FAILED, report.wrong > 0, f"wrong values: {report.wrong:g}; memory, GPU or network corrupts data"),
-        (Status.FAILED, bool(report.too_slow), f"it says itself that it is too slow (NCCL_TESTS_MIN_BW): `{report.too_slow[:120]}`"),
-        (Status.REFUSED, bool(twice), f"ranks {fold_ranks(twice)} are there twice: separate runs and not one over the network; "
+        (Outcome.FAILED, bool(broken), f"it broke: `{broken[:160]}`"),
+        (Outcome.FAILED, report.wrong > 0, f"wrong values: {report.wrong:g}; memory, GPU or network corrupts data"),
+        (Outcome.FAILED, bool(report.too_slow), f"it says itself that it is too slow (NCCL_TESTS_MIN_BW): `{report.too_slow[:120]}`"),
+        (Outcome.REFUSED, bool(twice), f"ranks {fold_ranks(twice)} are there twice: separate runs and not one over the network; "
          "the launcher started programs built without MPI"),
-        (Status.NOT_MEASURED, bool(missing), f"no device lines of ranks {fold_ranks(missing)}: the head of the output was cut off"),
-        (Status.REFUSED, any(device.group for device in report.devices),
+        (Outcome.NOT_MEASURED, bool(missing), f"no device lines of ranks {fold_ranks(missing)}: the head of the output was cut off"),
+        (Outcome.REFUSED, any(device.group for device in report.devices),
          "split mode: the table is the average over all groups and hides the slow one; read the JSON of `-I 1 -J`"),
-        (Status.NOT_MEASURED, not ranks, "no `Using devices` lines: nobody can say which hosts this is of"),
-        (Status.NOT_MEASURED, report.size is None, "no result row"),
-        (Status.NOT_MEASURED, not report.complete, "no footer: the run was cut off"),
-        (Status.REFUSED, len(ranks) == 1, "one rank: nothing was moved between GPUs"),
-        (Status.NOT_MEASURED, not report.values, "the last row has no busbw"),
-        (Status.NOT_MEASURED, bool(report.odd), f"a busbw of the last size is `{report.odd}`: its time was not measured"),
-        (Status.REFUSED, not moved, "busbw is 0: nothing was moved between GPUs"),
+        (Outcome.NOT_MEASURED, not ranks, "no `Using devices` lines: nobody can say which hosts this is of"),
+        (Outcome.NOT_MEASURED, report.size is None, "no result row"),
+        (Outcome.NOT_MEASURED, not report.complete, "no footer: the run was cut off"),
+        (Outcome.REFUSED, len(ranks) == 1, "one rank: nothing was moved between GPUs"),
+        (Outcome.NOT_MEASURED, not report.values, "the last row has no busbw"),
+        (Outcome.NOT_MEASURED, bool(report.odd), f"a busbw of the last size is `{report.odd}`: its time was not measured"),
+        (Outcome.REFUSED, not moved, "busbw is 0: nothing was moved between GPUs"),
     )  # fmt: skip
     return [(status, why) for status, holds, why in table if holds]
 
@@ -445,3 +447,50 @@ class RcclTests(_NcclTests):
 
     name: ClassVar[str] = "rccl-tests"
     program = "all_reduce_perf"
+
+
+_TORCH_PROGRAM = "torch_all_reduce.py"
+
+
+@cache
+def program() -> str:
+    """The text of the file that runs on the nodes."""
+    return files(__package__ or "").joinpath(_TORCH_PROGRAM).read_text("utf-8")
+
+
+class _Torch:
+    """What both have in common; the table is that of nccl-tests, in place only."""
+
+    name: ClassVar[str]
+    traits: ClassVar[Traits]
+    library: ClassVar[str]
+
+    def commands(self, where: Where) -> Commands:
+        argv = ("python3", f"${{RANKDECK_RUN}}/{_PROGRAM}", self.library)
+        return Commands(launch=Launch.TORCHRUN, argv=argv, files={_TORCH_PROGRAM: program()})
+
+    def read(self, text: str) -> tuple[Reading, ...]:
+        return read(text)
+
+    def expect(self, reading: Reading, known: Known) -> Expected | None:
+        return gpu_network(reading, known) if self.library == "nccl" else None
+
+
+class Gloo(_Torch):
+    """Over TCP, on CPUs."""
+
+    name: ClassVar[str] = "torch-gloo"
+    traits: ClassVar[Traits] = Traits(
+        unit="GB/s", tolerance=0.15, seconds=15.0, names_hosts=True, mark=MARK
+    )
+    library = "gloo"
+
+
+class Nccl(_Torch):
+    """On GPUs."""
+
+    name: ClassVar[str] = "torch-nccl"
+    traits: ClassVar[Traits] = Traits(
+        unit="GB/s", tolerance=0.07, seconds=30.0, names_hosts=True, mark=MARK
+    )
+    library = "nccl"

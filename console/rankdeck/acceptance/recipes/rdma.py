@@ -14,13 +14,13 @@ from rankdeck.acceptance.recipe import (
     Expected,
     Known,
     Reading,
-    Status,
     Traits,
     Where,
     failed,
     not_measured,
     refused,
 )
+from rankdeck.model.acceptance import Outcome
 from rankdeck.model.job import Launch
 
 _LAYOUT = Layout("#bytes", "#iterations", re.compile(r"(?:BW |[\d.]{1,8}% )?\S+"))
@@ -143,7 +143,7 @@ def _of_row(text: str, table: list[Row], unit: str) -> Reading:
     mtu = _MTU.search(text)
     links = (2 if _BOTH_WAYS.search(text) else 1) * (2 if _TWO_PORTS.search(text) else 1)
     base = Reading(
-        status=Status.NOT_MEASURED,
+        status=Outcome.NOT_MEASURED,
         text="",
         size=whole(last.cell("#bytes")),
         unit=unit,
@@ -171,7 +171,7 @@ def _of_row(text: str, table: list[Row], unit: str) -> Reading:
     lost = sum(1 for row in table if (_latency(row) if unit == "us" else _bandwidth(row)) == 0)
     notes = ("both directions together" if _BOTH_WAYS.search(text) else "", "both ports together" if _TWO_PORTS.search(text) else "",
              f"{lost} smaller sizes were not measured" if lost else "")  # fmt: skip
-    return replace(base, status=Status.MEASURED, value=value, text=", ".join(filter(None, notes)))
+    return replace(base, status=Outcome.MEASURED, value=value, text=", ".join(filter(None, notes)))
 
 
 def _bandwidth(row: Row) -> float | None:
@@ -303,7 +303,7 @@ class Rping:
         seen = {int(number) for number in _PING.findall(text)}
         asked = _ASKED.search(text)
         wanted = int(asked[1]) if asked else len(seen)
-        base = Reading(status=Status.MEASURED, text="", unit="pings", ranks=2)
+        base = Reading(status=Outcome.MEASURED, text="", unit="pings", ranks=2)
         if "data mismatch" in text:
             return (failed("wrong values: a ping came back changed", unit="pings"),)
         if not seen and ("server received sink adv" in text or "server ping data" in text):

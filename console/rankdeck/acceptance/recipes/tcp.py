@@ -17,12 +17,12 @@ from rankdeck.acceptance.recipe import (
     Expected,
     Known,
     Reading,
-    Status,
     Traits,
     Where,
     failed,
     not_measured,
 )
+from rankdeck.model.acceptance import Outcome
 from rankdeck.model.job import Launch
 from rankdeck.model.text import Table, clean, integer, number
 
@@ -147,7 +147,7 @@ def _of_line(role: str | None, rate: str, factor: str, unit: str, lost: str | No
         return failed(_NOTHING, unit="Gb/s")
     notes = (f"{lost} % lost" if lost and lost != "0" else "", _REVERSE if role == "[RX-C]" else "")
     note = ", ".join(filter(None, notes))
-    return Reading(status=Status.MEASURED, text=note, value=value, unit="Gb/s", ranks=2)
+    return Reading(status=Outcome.MEASURED, text=note, value=value, unit="Gb/s", ranks=2)
 
 
 def _error(why: str, *, began: bool = False) -> Reading:
@@ -179,7 +179,7 @@ def _results(found: Table) -> tuple[Reading, ...]:
         return (not_measured(why, unit="Gb/s"),)
     return tuple(
         Reading(
-            status=Status.MEASURED,
+            status=Outcome.MEASURED,
             value=rate / 1e9,
             unit="Gb/s",
             ranks=2,

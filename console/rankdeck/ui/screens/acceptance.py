@@ -18,8 +18,7 @@ from rankdeck.acceptance.heatmap import (
     said,
     strip,
 )
-from rankdeck.acceptance.port import Request
-from rankdeck.acceptance.run import AcceptanceRun, Progress
+from rankdeck.acceptance.run import AcceptanceRun, Request, RunState
 from rankdeck.errors import RankdeckError
 from rankdeck.model.acceptance import Outcome
 from rankdeck.model.nodeset import expand
@@ -247,7 +246,7 @@ class AcceptanceScreen(RunScreen):
         if self._view == "runs":
             return self.runs.cursor in self._kept
         if self._view == "plan":
-            return run is not None and not self._opened and run.progress is Progress.PENDING
+            return run is not None and not self._opened and run.progress is RunState.PENDING
         return self.map.cell is not None
 
     def _can_copy(self) -> bool:
@@ -258,7 +257,7 @@ class AcceptanceScreen(RunScreen):
     def _stopped_run(self) -> AcceptanceRun | None:
         """The run that would go on: the one under the cursor, or on screen."""
         run = self._kept.get(self.runs.cursor) if self._view == "runs" else self.run_shown
-        return run if run is not None and run.progress is Progress.STOPPED else None
+        return run if run is not None and run.progress is RunState.STOPPED else None
 
     def whole(self) -> tuple[str, Sequence[Runs]]:
         cell = self.map.cell if self._view == "map" else None
@@ -392,7 +391,7 @@ class AcceptanceScreen(RunScreen):
 
     def _ask_start(self) -> None:
         run = self.run_shown
-        if run is None or self._opened is not None or run.progress is not Progress.PENDING:
+        if run is None or self._opened is not None or run.progress is not RunState.PENDING:
             self.refuse("this run has begun already; A plans another one")
             return
         keys: Runs = [("enter", "key"), (" start     ", "text"), ("esc", "key"), (" not yet", "text")]  # fmt: skip
@@ -409,7 +408,7 @@ class AcceptanceScreen(RunScreen):
 
     def action_cancel(self) -> None:
         run = self.port.current if self.port else None
-        if run is None or run.progress is not Progress.RUNNING:
+        if run is None or run.progress is not RunState.RUNNING:
             self.refuse("no acceptance run is in progress")
             return
         running = sum(one.outcome is Outcome.RUNNING for one in run.results)
@@ -451,7 +450,7 @@ class AcceptanceScreen(RunScreen):
 
     def _is_free(self) -> bool:
         run = self.port.current if self.port else None
-        if self.port is None or (run is not None and run.progress is Progress.RUNNING):
+        if self.port is None or (run is not None and run.progress is RunState.RUNNING):
             self.say("a run is in progress: x stops it" if run else "the cluster is still being opened", "warn")  # fmt: skip
             return False
         return True
@@ -475,4 +474,4 @@ class AcceptanceScreen(RunScreen):
 def _first_view(run: AcceptanceRun | None) -> str:
     if run is None:
         return "runs"
-    return "plan" if run.progress is Progress.PENDING else "map"
+    return "plan" if run.progress is RunState.PENDING else "map"

@@ -10,7 +10,7 @@ from textual.app import ComposeResult
 from textual.screen import Screen
 from textual.widget import Widget
 
-from rankdeck.config.safe_files import write_new
+from rankdeck.config.files import write_new
 from rankdeck.model.text import printable
 from rankdeck.ui import actions, commands, formatting, query
 from rankdeck.ui.snapshots import step
@@ -367,27 +367,27 @@ class BaseScreen(Screen[None], inherit_bindings=False):
 
 
 SCREENS = {
-    "fleet": "FleetScreen",
-    "jobs": "JobsScreen",
-    "launch": "LaunchScreen",
-    "messages": "MessagesScreen",
-    "events": "EventsScreen",
-    "node": "NodeScreen",
-    "job": "JobScreen",
-    "inspect": "InspectScreen",
-    "sh": "CommandScreen",
-    "processes": "ProcessesScreen",
-    "help": "HelpScreen",
-    "acceptance": "AcceptanceScreen",
-    "pair": "PairScreen",
+    "fleet": "fleet:FleetScreen",
+    "jobs": "jobs:JobsScreen",
+    "launch": "launch:LaunchScreen",
+    "messages": "events:MessagesScreen",
+    "events": "events:EventsScreen",
+    "node": "node:NodeScreen",
+    "job": "job:JobScreen",
+    "inspect": "inspect:InspectScreen",
+    "sh": "processes:CommandScreen",
+    "processes": "processes:ProcessesScreen",
+    "help": "help:HelpScreen",
+    "acceptance": "acceptance:AcceptanceScreen",
+    "pair": "pair:PairScreen",
 }
-"""Class by name; its module is called as the screen is."""
+"""Screen -> its module and class."""
 
 
 def kind(name: str) -> "type[BaseScreen]":
     """The class of the screen of that name."""
-    module = import_module(f"rankdeck.ui.screens.{name}")
-    return cast("type[BaseScreen]", getattr(module, SCREENS[name]))
+    module, _, of = SCREENS[name].partition(":")
+    return cast("type[BaseScreen]", getattr(import_module(f"rankdeck.ui.screens.{module}"), of))
 
 
 def make(name: str, *arguments: Any) -> "BaseScreen":  # noqa: ANN401 - as its class says

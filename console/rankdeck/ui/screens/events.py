@@ -1,4 +1,4 @@
-"""The events screen: what happened on all nodes, newest first."""
+"""The events screen (what happened on all nodes) and the messages screen (log records of Rankdeck), newest first."""
 
 from collections.abc import Iterable, Sequence
 from typing import ClassVar
@@ -8,6 +8,7 @@ from textual.widget import Widget
 from rankdeck.logs.search import GOALS, goal_of
 from rankdeck.model.health import Level, Occurrence
 from rankdeck.model.text import printable
+from rankdeck.state.messages import LogMessage
 from rankdeck.ui import formatting, node_actions, query, snapshots
 from rankdeck.ui.screens import modals
 from rankdeck.ui.screens.base import BaseScreen, Details, ListFilter, no_match
@@ -153,3 +154,80 @@ def _subject(one: Occurrence) -> query.Subject:
     text = f"{one.node} {one.kind} {one.check} {one.device} {one.text}"
     checks = frozenset({one.check})
     return query.Subject(text, one.level.word, lambda metric: None, one.node, checks)
+
+
+NOTHING = "nothing to report"
+SIGNS = {
+    "error": (Level.BAD, "error"),
+    "critical": (Level.BAD, "error"),
+    "warning": (Level.WARN, "warn"),
+}
+"""Level of a log record -> whose sign it has, and its word."""
+
+
+class MessagesScreen(BaseScreen):
+    """Log records of Rankdeck as a table."""
+
+    screen_name: ClassVar[str] = "messages"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._rows: dict[str, LogMessage] = {}
+        self._seen: tuple[object, ...] = ()
+        self.list_filter = ListFilter(self, "words", self.tick, language=False)
+        self.table = VTable(self._columns(), empty=NOTHING, on_top=True)
+        self.below = Details(self.table)
+        self.table.sorted_by = ("TIME",)
+
+    @property
+    def main(self) -> Widget:
+        return self.table
+
+    def _columns(self) -> tuple[Column, ...]:
+        return (
+            Column("TIME", 8, lambda row, _: [(formatting.clock(self._rows[row].at), "dim")], keep=9),
+            Column("LEVEL", 7, lambda row, _: self._level(row), keep=10),
+            Column("FROM", 14, lambda row, _: [(printable(self._rows[row].source), "accent")], keep=6),
+            Column("WHAT", 12, lambda row, _: self._what(row), keep=11, grow=True, least=50),
+        )  # fmt: skip
+
+    def _level(self, row: str) -> Runs:
+        known = SIGNS.get(self._rows[row].level)
+        if known is None:
+            return [("  info", "dim")]
+        mark = self.console.glyphs.level(known[0])
+        return [(f"{mark.glyph} {known[1]}", mark.role)]
+
+    def _what(self, row: str) -> Runs:
+        return [(printable(self._rows[row].text, 4000), "text")]
+
+    def tick(self) -> None:
+        messages, text = self.console.session.messages, self.list_filter.text
+        seen = (messages, messages.total, text, self.console.ascii)
+        if seen == self._seen:
+            return
+        self._seen = seen
+        # Numbers from the first message on: a row keeps its name when others come.
+        numbered = zip(range(messages.total, 0, -1), reversed(messages.records), strict=False)
+        self._rows = {str(n): one for n, one in numbered if text.lower() in _words(one)}
+        self.table.empty = no_match("message") if text else NOTHING
+        self.table.show(list(self._rows))
+        self.table.refresh()
+
+    def without_effect(self) -> Iterable[str]:
+        return () if self.table.cursor else ("describe", "copy")
+
+    def whole(self) -> tuple[str, Sequence[Runs]]:
+        row = self.table.cursor
+        return "Message", row_lines(self.table.whole(row)) if row else ()
+
+    def on_vtable_opened(self) -> None:
+        self.action_describe()
+
+    def action_copy(self) -> None:
+        if one := self._rows.get(self.table.cursor):
+            self.console.copy(f"{printable(one.source)}  {printable(one.text)}", "this message")
+
+
+def _words(one: LogMessage) -> str:
+    return f"{one.source} {one.text}".lower()

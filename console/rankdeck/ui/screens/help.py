@@ -8,7 +8,7 @@ from textual.widget import Widget
 
 from rankdeck.model.health import Level
 from rankdeck.model.job import State
-from rankdeck.model.states import RankStatus
+from rankdeck.model.rank import RankStatus
 from rankdeck.ui import actions, command_actions, commands
 from rankdeck.ui.screens.base import BaseScreen
 from rankdeck.ui.themes import Glyphs

@@ -9,12 +9,11 @@ from textual.geometry import Size
 
 from rankdeck.backends.plans import plan_lines
 from rankdeck.model import text
-from rankdeck.model.ending import how, who
 from rankdeck.model.health import leading
 from rankdeck.model.job import Countdown, Explained, FirstFailure, Job, Phase, Progress, Stall
 from rankdeck.model.nodeset import fold, fold_ranks
+from rankdeck.model.rank import State
 from rankdeck.model.schedulers import SlurmStatus, queue_words
-from rankdeck.model.states import State
 from rankdeck.model.text import printable
 from rankdeck.rules.job_news import told, when
 from rankdeck.rules.progress import phases
@@ -49,7 +48,7 @@ def blamed(failure: FirstFailure) -> str:
     """`rank 2 on n2, exit 3`: who failed first and how."""
     ending = formatting.ending(failure.exit_code, failure.signal)
     told = failure.what in ("rank", "launcher") and ending
-    return f"{printable(who(failure))}, {told or how(failure)}"
+    return f"{printable(failure.who)}, {told or failure.how}"
 
 
 def duration(job: Job) -> float:

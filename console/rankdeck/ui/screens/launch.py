@@ -13,9 +13,8 @@ from textual.widget import Widget
 from textual.worker import Worker
 
 from rankdeck.backends.plans import plan_difference
-from rankdeck.config.changes import filled, form_of
-from rankdeck.config.paths import config_folder
-from rankdeck.config.safe_files import write_new
+from rankdeck.config.files import config_folder, write_new
+from rankdeck.config.jobs import filled, form_of
 from rankdeck.config.trust import allow
 from rankdeck.errors import RankdeckError, UntrustedError
 from rankdeck.model.health import Level

@@ -9,8 +9,7 @@ from textual.events import DescendantFocus
 from textual.widget import Widget
 
 from rankdeck.acceptance.heatmap import heat_map, kind, said
-from rankdeck.acceptance.port import AcceptancePort
-from rankdeck.acceptance.run import AcceptanceRun, Cell
+from rankdeck.acceptance.run import AcceptanceProtocol, AcceptanceRun, Cell
 from rankdeck.model.acceptance import Result
 from rankdeck.model.text import figures, printable
 from rankdeck.ui.acceptance_page import RunScreen
@@ -106,7 +105,7 @@ class PairScreen(RunScreen):
             self._front = self.back if event.widget is self.back else self.there
 
 
-def pair_lines(run: AcceptanceRun, port: AcceptancePort, cell: Cell | None) -> list[Runs]:
+def pair_lines(run: AcceptanceRun, port: AcceptanceProtocol, cell: Cell | None) -> list[Runs]:
     """One direction: the sentence, each repeat, the commands and the output of the last one."""
     if cell is None:
         return [[(" not measured in this direction", "dim")]]

@@ -9,7 +9,7 @@ from textual.widget import Widget
 from rankdeck.logs.order import ORDERS, choose, ordered, rank_statuses, silence
 from rankdeck.model.job import Job, RankState, State
 from rankdeck.model.nodeset import fold_ranks
-from rankdeck.model.states import RankStatus
+from rankdeck.model.rank import RankStatus
 from rankdeck.model.text import printable
 from rankdeck.rules.rank_activity import QUIET, quiet_for
 from rankdeck.state.jobs import Jobs

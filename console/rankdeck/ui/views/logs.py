@@ -18,7 +18,7 @@ from rankdeck.model.nodeset import fold_ranks
 from rankdeck.model.text import printable
 from rankdeck.state.lines import Line, RankLog
 from rankdeck.ui import formatting
-from rankdeck.ui.session_protocol import OutputPort
+from rankdeck.ui.session_protocol import OutputProtocol
 from rankdeck.ui.views.base import Scene
 from rankdeck.ui.widgets.canvas import Run, optional
 from rankdeck.ui.widgets.logview import LogView
@@ -43,7 +43,7 @@ class FetchedLog:
         return f"{self.part.stream}, {share:.0f}% of {formatting.size(self.part.end)}"
 
 
-async def fetch(output: OutputPort, place: LogPlace, size: int = PART) -> FetchedLog:
+async def fetch(output: OutputProtocol, place: LogPlace, size: int = PART) -> FetchedLog:
     """Whole lines from about that place on; raises NodeError."""
     part = await output.read(place, size)
     log = RankLog(place.rank, keep=_ALL, keep_bytes=_ALL)
@@ -161,7 +161,7 @@ class OneView:
         await self._fetch(place, size)
         self.view.put(last=back and not far)
 
-    def _output(self, rank: int) -> OutputPort:
+    def _output(self, rank: int) -> OutputProtocol:
         return self._scene.console.session.output(self._scene.job_id, rank)
 
     async def _fetch(self, place: LogPlace, size: int = PART) -> None:
@@ -236,7 +236,7 @@ EVERY_LINE = "^"
 class Seeker:
     """Finds a line, a time or a place in a log that lies on its node, by halves."""
 
-    output: OutputPort
+    output: OutputProtocol
     place: LogPlace
 
     async def find(self, goal: Goal) -> tuple[int, int]:

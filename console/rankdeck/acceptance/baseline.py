@@ -1,87 +1,25 @@
-"""What is normal on a cluster: baselines made from runs and kept, and a run compared with them. Pure."""
+"""Baselines of a cluster: made from runs and kept, and a run compared with them. Pure."""
 
 import hashlib
-import json
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from math import ceil
 from statistics import median
-from typing import Any
 
-from rankdeck.acceptance.measurement import FEWEST, Measurement
-from rankdeck.acceptance.recipe import Recipe, Status, Where
+from rankdeck.acceptance.measurement import FEWEST
+from rankdeck.acceptance.recipe import Recipe, Where
 from rankdeck.acceptance.run import (
     AcceptanceRun,
+    BaselineValue,
     Drift,
-    Normal,
     RunPlan,
-    StagePlan,
     changed_since,
     drifts,
 )
 from rankdeck.acceptance.work import find
 from rankdeck.model.acceptance import Result, Stage
 from rankdeck.state.acceptance import Baseline
-
-
-def plan_text(plan: RunPlan) -> str:
-    """The plan as JSON."""
-    return json.dumps(asdict(plan), sort_keys=True)
-
-
-def plan_hash(plan: RunPlan) -> str:
-    """Twelve characters that are the same for the same plan."""
-    return hashlib.sha256(plan_text(plan).encode()).hexdigest()[:12]
-
-
-def read_plan(text: str) -> RunPlan:
-    """What `plan_text` wrote; raises ValueError where it is something else."""
-    try:
-        found: dict[str, Any] = json.loads(text)
-        stages = tuple(_stage(one) for one in found.pop("stages"))
-        nodes, notes = tuple(found.pop("nodes")), tuple(found.pop("notes"))
-        rails = {
-            recipe: {node: tuple(ports) for node, ports in of.items()}
-            for recipe, of in found.pop("rails", {}).items()
-        }
-        busy = tuple(found.pop("include_busy", ()))
-        return RunPlan(
-            **found, nodes=nodes, notes=notes, stages=stages, rails=rails, include_busy=busy
-        )
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"not the plan of a run: {error}") from error
-
-
-def _stage(one: dict[str, Any]) -> StagePlan:
-    stage, commands = Stage(one.pop("stage")), tuple(one.pop("commands"))
-    return StagePlan(**one, stage=stage, commands=commands)
-
-
-def measurement_of(one: Result, *, lower_is_better: bool = False) -> Measurement:
-    """What the judge takes: higher is better, so a latency in µs becomes round trips a second."""
-    value = one.value
-    if value and lower_is_better:
-        value = 1e6 / value
-    status = Status(one.outcome) if one.outcome in set(Status) else Status.NOT_MEASURED
-    return Measurement(
-        stage=one.stage, sender=one.sender, receiver=one.receiver, value=value if status is Status.MEASURED else None,
-        status=status, round=one.round, repeat=one.repeat, rail=one.rail, port=one.port, group=one.group, text=one.text,
-        resent=_resent(one),
-    )  # fmt: skip
-
-
-_RESENT = re.compile(r"\b(\d{1,12}) retransmits\b")
-_SEGMENT = 1448
-"""Bytes of a TCP packet of 1,500; with larger ones the share is larger than what this says."""
-
-
-def _resent(one: Result) -> float:
-    """The share of packets that TCP sent again."""
-    found = _RESENT.search(one.text) if one.unit == "Gb/s" else None
-    packets = (one.value or 0.0) * 1e9 / 8 * one.seconds / _SEGMENT
-    return min(int(found[1]) / packets, 1.0) if found and packets else 0.0
 
 
 def params_hash(recipe: Recipe, seconds: int) -> str:
@@ -195,18 +133,18 @@ def compare(
 
 def _normal(
     recipe: str, plan: RunPlan, now: Identities, rows: Iterable[Baseline]
-) -> tuple[dict[str, Normal], list[str]]:
+) -> tuple[dict[str, BaselineValue], list[str]]:
     """(subject -> what is normal, why others are not compared)."""
     mine = [one for one in rows if one.recipe == recipe]
     same = [one for one in mine if one.params == params_hash(find(recipe), ceil(plan.seconds))]
     why = [f"{recipe} is not compared: it was not in the baseline"] if not mine else []
     if mine and not same:
         why.append(f"{recipe} is not compared: it was run with other parameters")
-    normal: dict[str, Normal] = {}
+    normal: dict[str, BaselineValue] = {}
     for one in same:
         group = hardware(now.get(_node(one.subject), {}))
         if one.hardware == group:
-            normal[one.subject] = Normal(one.median, one.mad)
+            normal[one.subject] = BaselineValue(one.median, one.mad)
         elif _node(one.subject) in now:
             why.append(
                 f"{_node(one.subject)} is not compared: its hardware was {one.hardware}, is {group}"

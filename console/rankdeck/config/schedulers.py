@@ -1,0 +1,289 @@
+"""The `slurm:` and `kubernetes:` sections of cluster and job files: every option, its shape and its limits.
+
+Options are kept as words; a list or a table is kept as JSON. Of Slurm, a switch that is on is kept as "", one that is off as "no".
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+
+from rankdeck.config.document import Entry
+
+_HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_MEMORY = re.compile(r"\d{1,12}(?:\.\d+)?[KMGTkmgt]?")
+_TASKS = re.compile(
+    r"\d{1,7}(?:-\d{1,7}(?::\d{1,7})?)?(?:,\d{1,7}(?:-\d{1,7}(?::\d{1,7})?)?)*(?:%\d{1,7})?"
+)
+_GPUS = re.compile(r"(?:[A-Za-z0-9_.+-]+:)?\d{1,4}(?:,[A-Za-z0-9_.+-]+:\d{1,4})*")
+_TIME = re.compile(r"\d+(?:-\d+(?::\d+){0,2}|(?::\d+){0,2})|UNLIMITED|INFINITE")
+OFF = "no"
+"""A switch that is off, where that is not the same as left out."""
+HET = "a job of several different parts (hetjob) is not supported: submit each part as a job of its own, or the whole with sbatch"
+OCI = (
+    "Slurm's own `--container` is not supported: its bundle alone says what is mounted, so the ranks could not write their"
+    " output, and a node without oci.conf silently runs the command outside of it; use `container:` with apptainer,"
+    " podman or enroot (Pyxis)"
+)
+"""By Slurm's Containers Guide, known limitations, read for 24.05 and 26.05."""
+REFUSED = {
+    "nodes": "belongs into the job itself: `nodes: N` beside `slurm:`",
+    "ntasks-per-node": "belongs into the job itself: `ranks_per_node: N` beside `slurm:`",
+    "ntasks": "belongs into the job itself: `nodes: N` and `ranks_per_node: N`",
+    "job-name": "is the name of the job: `job: NAME`",
+    "output": "is set by Rankdeck: every rank has files of its own",
+    "error": "is set by Rankdeck: every rank has files of its own",
+    "chdir": "is `workdir:` of the job itself",
+    "gpus-per-node": "is called `gpus` here: GPUs of each node, `gpus: 8` or `gpus: a100:8`",
+    "container-image": "is `container:` of the job itself",
+    "container": OCI,
+    "hetjob": HET,
+    "het-group": HET,
+}
+"""What users of sbatch may look for here, and where it is."""
+
+
+def slurm_options(entry: Entry, *, job: bool) -> dict[str, str]:
+    """The options by name; mistakes are in `entry.problems`. A job file may not name the login node."""
+    only_cluster = ("login", "rpcs_per_minute") if job else ()
+    refused = {
+        **REFUSED,
+        **{key: f"belongs into the cluster file: `slurm: {{{key}: …}}`" for key in only_cluster},
+    }
+    known = [key for key in _SLURM if key not in only_cluster]
+    found: dict[str, str] = {}
+    for key, value in entry.section(known, refused=refused).items():
+        if not value.raw.isprintable():
+            value.report("holds a control character; it must be one line")
+            continue
+        found[key] = _SLURM[key](value)
+    return found
+
+
+def _any_word(entry: Entry) -> str:
+    return entry.word()
+
+
+def _word_like(shape: re.Pattern[str], what: str) -> Callable[[Entry], str]:
+    def read(entry: Entry) -> str:
+        text = entry.word()
+        if text and not shape.fullmatch(text):
+            entry.report(f"`{text[:60]}` is not {what}")
+            return ""
+        return text
+
+    return read
+
+
+def _number(most: int) -> Callable[[Entry], str]:
+    return lambda entry: str(entry.integer(1, least=1, most=most))
+
+
+def _switch(entry: Entry) -> str:
+    return "" if entry.truth() else OFF
+
+
+def _exclusive(entry: Entry) -> str:
+    """`true`, or whom the node may be shared with."""
+    if entry.kind == "bool":
+        return _switch(entry)
+    return "" if entry.kind == "null" else entry.choice(("user", "mcs", "topo"))
+
+
+def _arguments(entry: Entry) -> str:
+    """Further arguments of sbatch, each one word that begins with `-`."""
+    words = entry.words()
+    for item, word in zip(entry.items(), words, strict=False):
+        if not word.isprintable():
+            item.report("holds a control character; it must be one line")
+        if not word.startswith("-"):
+            item.report(f"`{word[:60]}` is no option of sbatch: write `--name=value`")
+        if word.split("=")[0] in ("--het-group", "--hetjob", "hetjob"):
+            item.report(HET)
+        if word.split("=")[0] in ("--container", "--container-id"):
+            item.report(OCI)
+        if word.split("=")[0] in _OURS:
+            item.report(f"`{word[:60]}` is set by Rankdeck")
+    return json.dumps(words)
+
+
+_OURS = ("--output", "-o", "--error", "-e", "--wrap", "--parsable", "--open-mode", "--wait", "-W")
+_node_set = _any_word
+_SLURM: Mapping[str, Callable[[Entry], str]] = {
+    "login": _word_like(_HOST, "the name of a host"),
+    "rpcs_per_minute": _number(6000),
+    "mpi": _word_like(re.compile(r"[A-Za-z0-9_./]{1,60}"), "a plug-in of `srun --mpi=list`"),
+    "partition": _any_word,
+    "account": _any_word,
+    "qos": _any_word,
+    "time": _word_like(_TIME, "a time as Slurm has it: MM, HH:MM:SS or D-HH:MM:SS, in quotes"),
+    "constraint": _any_word,
+    "reservation": _any_word,
+    "exclusive": _exclusive,
+    "requeue": _switch,
+    "preflight": _switch,
+    "gpus": _word_like(_GPUS, "a number of GPUs of each node: 8, or with their type a100:8"),
+    "cpus-per-task": _number(4096),
+    "cpus-per-gpu": _number(4096),
+    "mem": _word_like(_MEMORY, "an amount of memory: 64G"),
+    "mem-per-cpu": _word_like(_MEMORY, "an amount of memory: 64G"),
+    "mem-per-gpu": _word_like(_MEMORY, "an amount of memory: 64G"),
+    "gres": _any_word,
+    "licenses": _any_word,
+    "nodelist": _node_set,
+    "exclude": _node_set,
+    "dependency": _any_word,
+    "array": _word_like(_TASKS, "a set of tasks: 0-7, 1,3,5 or 0-99%10"),
+    "signal": _any_word,
+    "begin": _any_word,
+    "deadline": _any_word,
+    "nice": _any_word,
+    "hint": _any_word,
+    "comment": _any_word,
+    "args": _arguments,
+}
+"""Every option, in the order in which they are listed to the user."""
+
+
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+_KEY = re.compile(
+    r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+)
+_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
+_QUANTITY = re.compile(r"\d{1,18}(\.\d{1,9})?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?")
+_CONTEXT = re.compile(r"[^\s-]\S{0,252}")
+_YEAR = 366 * 86400
+TOLERATION_KEYS = ("key", "operator", "value", "effect", "seconds")
+EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+CLEANUPS = ("running", "all", "none")
+
+
+def kubernetes_options(entry: Entry, *, job: bool) -> dict[str, str]:
+    """The options by name; mistakes are in `entry.problems`. A job file may not name the login node."""
+    refused = {"login": "belongs into the cluster file: `kubernetes: {login: HOST}`"} if job else {}
+    known = [key for key in _KUBERNETES if key not in refused]
+    return {
+        key: _KUBERNETES[key](value) for key, value in entry.section(known, refused=refused).items()
+    }
+
+
+# ---- shapes -----------------------------------------------------------------------------
+
+
+def _matching(shape: re.Pattern[str], what: str) -> Callable[[Entry], str]:
+    def read(entry: Entry) -> str:
+        text = entry.text()
+        if entry.kind == "str" and not shape.fullmatch(text):
+            entry.report(f"`{text[:60]}` is not {what}")
+            return ""
+        return text
+
+    return read
+
+
+def _count(least: int, most: int) -> Callable[[Entry], str]:
+    return lambda entry: str(entry.integer(least, least=least, most=most))
+
+
+def _choice(*known: str) -> Callable[[Entry], str]:
+    return lambda entry: entry.choice(known)
+
+
+def _truth(entry: Entry) -> str:
+    return "true" if entry.truth() else ""
+
+
+def _quantity(entry: Entry) -> str:
+    word = entry.word()
+    if not word or not _QUANTITY.fullmatch(word):
+        if entry.kind in ("str", "int", "float"):
+            entry.report(f"`{word[:60]}` is not a quantity; write it as 1, 500m, 64Gi")
+        return ""
+    return word
+
+
+def _folder(entry: Entry) -> str:
+    text = entry.text()
+    if entry.kind == "str" and not (text.startswith("/") and text.isprintable()):
+        entry.report(f"`{text[:60]}` is not a path that begins with /")
+        return ""
+    return text
+
+
+def _table(read: Callable[[Entry], str]) -> Callable[[Entry], str]:
+    """Keys as labels and resources have, each with a value that `read` takes."""
+
+    def table(entry: Entry) -> str:
+        fields = entry.fields()
+        for key, value in fields.items():
+            if not _KEY.fullmatch(key):
+                value.report(f"`{key[:60]}` is not a name as Kubernetes has: prefix/name or name")
+        return json.dumps({key: read(value) for key, value in fields.items()})
+
+    return table
+
+
+def _names(entry: Entry) -> str:
+    """One name, or a list of them."""
+    items = list(entry.items()) if entry.kind == "seq" else [entry]
+    return json.dumps([_name(item) for item in items])
+
+
+def _excluded(entry: Entry) -> str:
+    return ",".join(json.loads(_names(entry)))
+
+
+def _tolerations(entry: Entry) -> str:
+    return json.dumps([_toleration(item) for item in entry.items()])
+
+
+def _toleration(entry: Entry) -> dict[str, str | int]:
+    """A toleration as the API has it; `seconds` is its tolerationSeconds."""
+    table = entry.section(TOLERATION_KEYS)
+    found: dict[str, str | int] = {}
+    for key in ("key", "value"):
+        if key in table:
+            found[key] = _SHAPES[key](table[key])
+    usual = "Equal" if "value" in table else "Exists"
+    found["operator"] = (
+        table["operator"].choice(("Exists", "Equal"), usual) if "operator" in table else usual
+    )
+    if found["operator"] == "Exists" and "value" in table:
+        table["value"].report("has no effect with `operator: Exists`")
+    if "effect" in table:
+        found["effect"] = table["effect"].choice(EFFECTS)
+    if "seconds" in table:
+        found["tolerationSeconds"] = table["seconds"].integer(most=_YEAR)
+        if found.get("effect") != "NoExecute":
+            table["seconds"].report("has no effect without `effect: NoExecute`")
+    return found
+
+
+_label = _matching(_LABEL, "a name as Kubernetes has: a-z, 0-9 and `-`, 63 at most")
+_name = _matching(_NAME, "a name as Kubernetes has: a-z, 0-9, `-` and `.`")
+_value = _matching(_VALUE, "a value of a label")
+_SHAPES = {"key": _matching(_KEY, "the key of a taint"), "value": _value}
+
+_KUBERNETES: Mapping[str, Callable[[Entry], str]] = {
+    "login": _matching(re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}"), "the name of a host"),
+    "context": _matching(_CONTEXT, "the name of a context in kubectl's configuration"),
+    "namespace": _label,
+    "queue": _name,
+    "logs": _name,
+    "gpus": _count(0, 1024),
+    "resources": _table(_quantity),
+    "shm": _quantity,
+    "node_selector": _table(_value),
+    "exclude": _excluded,
+    "tolerations": _tolerations,
+    "priority": _name,
+    "pull_policy": _choice("Always", "IfNotPresent", "Never"),
+    "pull_secrets": _names,
+    "service_account": _name,
+    "host_network": _truth,
+    "ssh_path": _folder,
+    "port": _count(1, 65535),
+    "cleanup": _choice(*CLEANUPS),
+    "ttl": _count(0, _YEAR),
+}
+"""Every option, in the order in which they are listed to the user."""

@@ -1,0 +1,111 @@
+"""Ranks and processes: the states they have, what they were doing, how they ended; in words that are the same everywhere."""
+
+import signal
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class State(StrEnum):
+    """State of a rank or job."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    LOST = "lost"
+    """The node stopped answering; what became of it is not known."""
+
+    @property
+    def final(self) -> bool:
+        return self not in (State.PENDING, State.RUNNING, State.LOST)
+
+
+class RankStatus(StrEnum):
+    """What a rank that needs attention is in addition to its state; the worst first."""
+
+    FIRST = "failed first"
+    FAILED = "failed"
+    STALLED = "stalled"
+    VICTIM = "pulled down"
+
+
+WORST = tuple(RankStatus)
+
+
+BUSY = 0.5
+"""Cores from which on a rank computes, whatever its main thread does."""
+
+
+def computes(state: str, cores: float) -> bool:
+    """Whether a process in this state that used so many cores computes."""
+    return state == "R" or cores > BUSY
+
+
+def place(state: str, wchan: str, *, busy: bool) -> str:
+    """What a process does, in few words: `S ep_poll`, or `computes`."""
+    return "computes" if busy else f"{state} {wchan}".strip()
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """One look at a rank by the supervisor of its node."""
+
+    state: str
+    """Of the process that does the work, as /proc has it: R, S, D, T, t, Z."""
+    wchan: str
+    """The kernel function it waits in; "" where it runs or that may not be read."""
+    cores: float
+    """CPU cores that the rank used since the look before, all its processes together."""
+    system: float | None
+    """The share of that which the kernel took, from 0 to 1; None where it used hardly any."""
+    at: float
+    """Epoch seconds on the console's clock."""
+
+    @property
+    def computes(self) -> bool:
+        return computes(self.state, self.cores)
+
+    @property
+    def place(self) -> str:
+        """What it did, in few words."""
+        return place(self.state, self.wchan, busy=self.computes)
+
+    @property
+    def work(self) -> float:
+        """Cores of its own code: who waits in a loop of system calls does little of that."""
+        return self.cores * (1.0 - (self.system or 0.0))
+
+
+SHELL_SIGNAL = 128
+"""A shell adds this to the number of the signal that ended a program."""
+_SIGNALS = frozenset(signal.Signals)
+
+
+def exit_status(code: int | None, number: int | None) -> int:
+    """The status as a shell gives it: 128 + signal, else the code, else 1 if it is not known."""
+    if number is not None:
+        return SHELL_SIGNAL + number
+    return 1 if code is None else code
+
+
+def signal_of(code: int | None, number: int | None) -> int | None:
+    """The signal that ended a process, also where a container runtime turned it into an exit code."""
+    if number is not None or code is None:
+        return number
+    found = code - SHELL_SIGNAL
+    return found if found in _SIGNALS else None
+
+
+def signal_name(number: int) -> str:
+    """`SIGKILL`, or `signal 64` where it has no name."""
+    known = number in _SIGNALS
+    return signal.Signals(number).name if known else f"signal {number}"
+
+
+def how_it_ended(exit_code: int | None, number: int | None) -> str:
+    """`exit 3`, `signal 9 (SIGKILL)`."""
+    if number:
+        name = signal_name(number)
+        return f"signal {number} ({name})" if name.startswith("SIG") else name
+    return "ended, nobody knows how" if exit_code is None else f"exit {exit_code}"
