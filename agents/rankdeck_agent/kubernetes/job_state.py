@@ -498,6 +498,7 @@ class JobState:
             return
         known = (*self.pods.values(), *self.left.values())
         failed = any(p.container.code or p.phase == "Failed" for p in known)
+        failed = failed or any(p.container.again for p in (pod, *known))
         if not failed and not any(end.status for end in self.ends.values()):
             self._deleted_first = pod.uid
 

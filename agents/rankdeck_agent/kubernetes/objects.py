@@ -194,6 +194,8 @@ class Container:
     started: Optional[float] = None
     finished: Optional[float] = None
     image: str = ""
+    again: bool = False
+    """It had ended before, and was started anew in its pod."""
 
 
 @dataclass(frozen=True)
@@ -376,6 +378,7 @@ def _container(spec: Object, statuses: Iterable[Object]) -> Container:
         started=epoch(state.get("startedAt")),
         finished=epoch(state.get("finishedAt")),
         image=text_of(spec, "image", 200),
+        again=whole(status.get("restartCount")) > 0,
     )
 
 

@@ -481,6 +481,19 @@ def test_a_pod_that_goes_after_a_rank_has_failed_is_not_the_reason() -> None:
     assert "failed: rank 1 exit 3 on node n1" in verdict(state.view()).text
 
 
+def test_a_pod_that_its_job_deletes_after_too_many_restarts_was_not_deleted_by_somebody() -> None:
+    # With restartPolicy OnFailure the exit is in the container's last state, and the pod never failed.
+    state = state_of(pod(0), pod(1), target=replace(JOB, ours=False))
+    crashing = pod(1, box={"waiting": {"reason": "CrashLoopBackOff"}})
+    crashing["status"]["containerStatuses"][0]["restartCount"] = 2
+    state.take_pod("MODIFIED", crashing)
+    state.take_pod("DELETED", pod(0))
+    state.take_pod("DELETED", crashing)
+    state.take_job("MODIFIED", over("BackoffLimitExceeded"))
+
+    assert "failed: BackoffLimitExceeded: why" in verdict(state.view()).text
+
+
 def test_a_job_that_was_gone_before_it_was_seen_is_not_said_to_be_deleted_by_somebody() -> None:
     state = JobState(JOB)
     (told,) = state.take_job("LISTED", {"items": []})
