@@ -1,6 +1,7 @@
 """`python -m benchmarks acceptance_faults [--runs N] [FAULT…]`: faults of eight namespace nodes under CPU load, each to be named and nothing else."""
 
 import argparse
+import itertools
 import json
 import os
 import random
@@ -17,7 +18,7 @@ from typing import Any
 
 import yaml
 from tests.support.lab import missing, processes, running
-from tests.support.shaped_lab import NODES, ShapedLab, parted, planted
+from tests.support.shaped_lab import FULL, NODES, ShapedLab, parted, planted
 
 _LIMIT = 900
 """Seconds of one run."""
@@ -35,8 +36,10 @@ class Fault:
     """Any of these; none: there must be no verdict."""
     words: Sequence[str] = ()
     """In the sentence, `{a}` and `{b}` being the nodes."""
-    bad: Callable[[str], list[str]] = lambda _: []
+    bad: Callable[[str, str], list[str]] = lambda _a, _b: []
     """Nodes that are called bad."""
+    count: int = 1
+    """How many of the subjects must be named."""
     elsewhere: Callable[[Run, str], bool] = lambda run, _: not run["left_out"]
     """What else must be said, of what is seen before anything runs."""
     leaves: bool = False
@@ -79,10 +82,66 @@ def _hangs(lab: ShapedLab, a: str, b: str) -> Generator[None]:
         thread.join(5)
 
 
+_SPELL = 1.5
+"""Seconds for which a node that flaps is slow, then full."""
+
+
+@contextmanager
+def _flaps(lab: ShapedLab, a: str, _b: str) -> Generator[None]:
+    """`a` is slow half of the time, in both directions."""
+    over = threading.Event()
+
+    def turn() -> None:
+        rates = itertools.cycle(("30mbit", FULL))
+        while not over.wait(_SPELL):
+            rate = next(rates)
+            lab.shape(a, rate, sending=True)
+            lab.shape(a, rate, sending=False)
+
+    thread = threading.Thread(target=turn, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(5)
+        lab.heal()
+
+
+@contextmanager
+def _narrow_and_slow(lab: ShapedLab, a: str, _b: str) -> Generator[None]:
+    """An uplink that is too narrow, and a node behind it that is slower still."""
+    with (
+        parted(lab, "160mbit", *NODES[4:]),
+        planted(lab, ("sends", a, "20mbit"), ("receives", a, "20mbit")),
+    ):
+        yield
+
+
 def _stop(pid: int) -> None:
     """SIGSTOP to iperf3 itself; the shell and `timeout` above it have its words, too."""
     if processes.read(pid, "cmdline").startswith(b"iperf3\0"):
         os.kill(pid, signal.SIGSTOP)
+
+
+def _both_nodes(lab: ShapedLab, a: str, b: str) -> AbstractContextManager[None]:
+    """Two slow nodes, the second one by little."""
+    first = (("sends", a, "50mbit"), ("receives", a, "50mbit"))
+    return planted(lab, *first, ("sends", b, "80mbit"), ("receives", b, "80mbit"))
+
+
+def _node_and_pair(lab: ShapedLab, a: str, b: str) -> AbstractContextManager[None]:
+    """A slow node, and a slow path between two others."""
+    first, last = _others(a)
+    return planted(
+        lab, ("sends", a, "50mbit"), ("receives", a, "50mbit"), ("path", first, last, "40mbit")
+    )
+
+
+def _others(a: str) -> tuple[str, str]:
+    """Two nodes that are not this one."""
+    first, last, *_ = (node for node in NODES if node != a)
+    return first, last
 
 
 def _both(rate: str) -> Callable[[ShapedLab, str, str], AbstractContextManager[None]]:
@@ -106,15 +165,35 @@ _UNHEARD = ("Connection timed out", "a firewall, an access list or a route betwe
 _WHOLE_NODE = ("{a} reaches", "with 7 of 7 partners", "its NIC, slot, CPU or clocks")
 FAULTS: Mapping[str, Fault] = {
     "none": Fault(plant=lambda lab, _a, _b: planted(lab)),
-    "half": Fault(plant=_both("50mbit"), subjects=_node, words=_WHOLE_NODE, bad=lambda a: [a]),
-    "15-percent": Fault(plant=_both("85mbit"), subjects=_node, words=_WHOLE_NODE, bad=lambda a: [a]),
+    "half": Fault(plant=_both("50mbit"), subjects=_node, words=_WHOLE_NODE, bad=lambda a, _: [a]),
+    "15-percent": Fault(plant=_both("85mbit"), subjects=_node, words=_WHOLE_NODE, bad=lambda a, _: [a]),
     "transmit": Fault(
-        plant=lambda lab, a, _: planted(lab, ("sends", a, "65mbit")), subjects=_node, bad=lambda a: [a],
+        plant=lambda lab, a, _: planted(lab, ("sends", a, "65mbit")), subjects=_node, bad=lambda a, _: [a],
         words=("{a} sends at", "with 7 of 7 partners", "receives at full speed"),
     ),
     "pair": Fault(
         plant=lambda lab, a, b: planted(lab, ("path", a, b, "40mbit")), subjects=_pair,
         words=("{a}→{b} at", "twice", "one path between them"),
+    ),
+    "receive": Fault(
+        plant=lambda lab, a, _: planted(lab, ("receives", a, "65mbit")), subjects=_node, bad=lambda a, _: [a],
+        words=("{a} receives at", "with 7 of 7 partners", "sends at full speed"),
+    ),
+    "half-duplex": Fault(
+        plant=lambda lab, a, _: planted(lab, ("sends", a, "65mbit"), ("receives", a, "40mbit")), subjects=_node, words=_WHOLE_NODE,
+        bad=lambda a, _: [a],
+    ),
+    "two-nodes": Fault(
+        plant=_both_nodes, subjects=lambda a, b: {a, b}, words=("its NIC, slot, CPU or clocks",), bad=lambda a, b: [a, b], count=2,
+    ),
+    "node-and-pair": Fault(
+        plant=_node_and_pair, subjects=lambda a, _: {a} | {f"{x}→{y}" for x, y in [_others(a)]}, bad=lambda a, _: [a], count=2,
+    ),
+    "flapping": Fault(
+        plant=_flaps, subjects=_node, words=("{a} ", "now and then slow with", "partners, in"), bad=lambda a, _: [a],
+    ),
+    "uplink-and-node": Fault(
+        plant=_narrow_and_slow, leaves=True, subjects=lambda a, _: {a, "leaves A, B"}, bad=lambda a, _: [a], count=2,
     ),
     "uplink": Fault(
         plant=lambda lab, _a, _b: parted(lab, "160mbit", *NODES[4:]), leaves=True,
@@ -128,7 +207,7 @@ FAULTS: Mapping[str, Fault] = {
         elsewhere=lambda run, _: list(run["left_out"]) == ["n9"] and "the same machine as" in run["left_out"]["n9"],
     ),
     "loss": Fault(
-        plant=lambda lab, a, _: planted(lab, ("loses", a, "0.01")), subjects=_node, bad=lambda a: [a],
+        plant=lambda lab, a, _: planted(lab, ("loses", a, "0.01")), subjects=_node, bad=lambda a, _: [a],
         words=("{a} receives at full speed, but", "of the packets are lost and sent again", "of 7 partners"),
     ),
     "blocked": Fault(
@@ -183,9 +262,10 @@ def told(run: Run, fault: Fault, a: str, b: str) -> tuple[bool, list[str]]:
     subjects = fault.subjects(a, b)
     words = [word.format(a=a, b=b) for word in fault.words]
     mine = [one for one in run["verdicts"] if one["subject"] in subjects]
-    right = not subjects or any(all(word in one["sentence"] for word in words) for one in mine)
+    fitting = {one["subject"] for one in mine if all(word in one["sentence"] for word in words)}
+    right = not subjects or len(fitting) >= fault.count
     others = [one["sentence"] for one in run["verdicts"] if one not in mine]
-    others += [f"{node} is called bad" for node in run["bad"] if node not in fault.bad(a)]
+    others += [f"{node} is called bad" for node in run["bad"] if node not in fault.bad(a, b)]
     return right and fault.elsewhere(run, a), others
 
 

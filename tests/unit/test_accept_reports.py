@@ -108,14 +108,15 @@ def test_with_a_verdict_stands_the_one_command_that_shows_whether_a_repair_helpe
     verdict: Verdict, begins: str, nodes: tuple[str, ...], stages: tuple[Stage, ...]
 ) -> None:
     run = made_run(8, slow_sender("n3"))
-    run = replace(run, plan=replace(run.plan, soak=1800.0, seconds=2.0))
+    run = replace(run, plan=replace(run.plan, soak=1800.0, seconds=2.0), opens="/sites/hall 2.yaml")
     words, command, _ = next_step(run, verdict).split("`")
     cluster = Cluster(name="lab", nodes=tuple(Node(name=name) for name in names(8)))
 
     # It is read by the program itself.
-    request = request_of(cluster, make_parser().parse_args(shlex.split(command)[1:]))
+    options = make_parser().parse_args(shlex.split(command)[1:])
+    request = request_of(cluster, options)
 
-    assert words.strip() == begins
+    assert (words.strip(), options.cluster) == (begins, "/sites/hall 2.yaml")
     assert ",".join(nodes) in command
     assert ({*request.nodes}, stages_of(request)) == ({*nodes}, stages)
     assert request.recipes == ((verdict.recipe,) if verdict.recipe else ())

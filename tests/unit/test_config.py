@@ -218,6 +218,24 @@ def test_clusters_are_found_by_name_the_users_own_first(
         files.find_cluster("dem")
 
 
+def test_what_is_said_behind_c_leads_to_the_file_from_any_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    folder = files.config_folder() / "clusters"
+    folder.mkdir(parents=True)
+    named, other = write(folder, CLUSTER, "hall.yaml"), write(tmp_path, CLUSTER, "hall.yaml")
+    monkeypatch.chdir(tmp_path)
+
+    assert files.said_for(str(named)) == "hall"
+    assert files.said_for("hall.yaml") == str(other)
+    assert files.said_for(str(files.demo_folder() / "cluster.yaml")) == "demo"
+    for said in ("hall", str(other)):
+        monkeypatch.chdir("/")
+        assert files.said_for(str(files.find_cluster(said))) == said
+
+
 def test_settings_are_read_and_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     assert read_settings() == Settings()

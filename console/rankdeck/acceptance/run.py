@@ -238,6 +238,13 @@ class AcceptanceRun:
     """What of the identity changed since the baseline."""
     excluded: Mapping[str, str] = field(default_factory=dict[str, str])
     """Node -> why it was taken out while the run went on."""
+    opens: str = ""
+    """What `-c` needs for its cluster: a name or a path; "" if nobody knows."""
+
+    @property
+    def verb(self) -> str:
+        """How a command about it begins, in whatever folder it is typed."""
+        return f"rankdeck accept -c {quote(self.opens)}" if self.opens else "rankdeck accept"
 
     @property
     def left_out(self) -> Mapping[str, str]:
@@ -313,7 +320,7 @@ def _command(run: AcceptanceRun, verdict: Verdict, nodes: Iterable[str]) -> str:
     """Measures these again, or all of the run, as it was measured."""
     stages = _WITH.get(verdict.stage, verdict.stage.value)
     leaves = ",leaf" if verdict.leaves else ""
-    words = ["rankdeck accept", ",".join(nodes), f"--only {stages}{leaves}"]
+    words = [run.verb, ",".join(nodes), f"--only {stages}{leaves}"]
     words += [f"--recipe {verdict.recipe}"] if verdict.recipe else []
     words += [f"--soak {run.plan.soak:.0f}s"] if verdict.stage is Stage.SOAK else []
     words += [f"--seconds {run.plan.seconds:g}"] if run.plan.seconds else []

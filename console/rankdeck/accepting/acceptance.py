@@ -9,6 +9,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from secrets import randbelow, token_hex
+from shlex import quote
 from statistics import median
 from typing import Any, Protocol, cast
 
@@ -53,6 +54,7 @@ from rankdeck.acceptance.run import (
 from rankdeck.acceptance.work import PEER, Setup, Work, command_lines, find, job_spec
 from rankdeck.accepting.measure import MeasureSession, RawOutputs, measured
 from rankdeck.accepting.runner import Runner
+from rankdeck.config.files import said_for
 from rankdeck.errors import HistoryError, RankdeckError
 from rankdeck.model.acceptance import Result
 from rankdeck.model.cluster import Cluster
@@ -219,7 +221,7 @@ class Acceptance:
         }
         if not found:
             raise RankdeckError(
-                f"no node said what it is; see `rankdeck logs {done.job}`: jobs need python3 in their PATH"
+                f"no node said what it is; see `rankdeck logs -c {quote(self._opens)} {done.job}`: jobs need python3 in their PATH"
             )
         return found
 
@@ -405,7 +407,7 @@ class Acceptance:
             stages=view.stage_views(plan, results, runner.stage if runner else None, progress),
             answers=said.answers, notes=said.notes, identity=identity, differing=differing(identity),
             drift=compared.drift, baseline=compared.sentence, changed=compared.changed,
-            excluded=dict(runner.excluded) if runner else {},
+            excluded=dict(runner.excluded) if runner else {}, opens=self._opens,
         )  # fmt: skip
 
     def _compared(
@@ -419,13 +421,19 @@ class Acceptance:
         then = self.store.identity(rows[0].run) if rows else {}
         return compare(plan, results, identity, rows, then)
 
+    @property
+    def _opens(self) -> str:
+        """What `-c` needs for this cluster."""
+        file = self._session.cluster.file
+        return said_for(file) if file else ""
+
     def runs(self) -> tuple[AcceptanceRun, ...]:
         """The kept runs of the cluster, newest first, without their results."""
         found = [(head, _plan_of(head)) for head in self.store.runs(self._session.cluster.name)]
         return tuple(
             AcceptanceRun(
                 id=head.id, cluster=head.cluster, operator=head.operator, started=head.started, ended=head.ended,
-                progress=_progress(head), plan=plan,
+                progress=_progress(head), plan=plan, opens=self._opens,
             )
             for head, plan in found if plan is not None
         )  # fmt: skip

@@ -232,7 +232,7 @@ def outcome(run: AcceptanceRun, cluster: Cluster) -> str:
 
 
 def _verdict(run: AcceptanceRun) -> str:
-    resume = f"; go on with `rankdeck accept --resume {run.id}`"
+    resume = f"; go on with `{run.verb} --resume {run.id}`"
     return headline(run) + ("" if run.progress is RunState.DONE else resume)
 
 
@@ -247,7 +247,7 @@ def proposals(run: AcceptanceRun, cluster: Cluster) -> Iterator[str]:
         )
         reason = why.replace('"', "'").replace("`", "'").replace("$", "")[:160]
         day = time.strftime("%Y-%m-%d", time.localtime(run.ended or run.started))
-        yield f'to keep jobs away: rankdeck accept --exclude {node} --why "run {run.id}: {reason}"'
+        yield f'to keep jobs away: {run.verb} --exclude {node} --why "run {run.id}: {reason}"'
         if lines := cluster.can.out_of_service([node], f"rankdeck {day}: {reason}"):
             yield f"in {cluster.can.scheduler}: {lines[0]}; back: {lines[-1]}"
 
@@ -375,7 +375,7 @@ async def _carried_out(session: Session, port: AcceptanceProtocol) -> int | None
             tells.cancel()
     run = port.current
     if run is not None and run.progress is not RunState.DONE:
-        output.progress(f"stopped; go on with `rankdeck accept --resume {run.id}`")
+        output.progress(f"stopped; go on with `{run.verb} --resume {run.id}`")
         return output.INTERRUPTED
     return None
 

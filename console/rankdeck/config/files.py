@@ -56,6 +56,22 @@ def find_cluster(name_or_path: str) -> Path:
     return _find("cluster", name_or_path, cluster_folders())
 
 
+def demo_folder() -> Path:
+    """The files of the embedded cluster."""
+    return state_folder().absolute() / "demo"
+
+
+def said_for(file: str) -> str:
+    """What to say behind `-c` for a cluster file, from whatever folder: its name where that leads there, else its path."""
+    path = Path(file).absolute()
+    if path.parent == demo_folder():
+        return "demo"
+    try:
+        return path.stem if find_cluster(path.stem).samefile(path) else str(path)
+    except (UnknownFileError, OSError):
+        return str(path)
+
+
 def find_job(name_or_path: str, cluster_file: str = "") -> Path:
     """The file of a job given by path or by name; raises UnknownFileError."""
     return _find("job", name_or_path, job_folders(cluster_file))

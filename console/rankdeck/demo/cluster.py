@@ -15,7 +15,7 @@ from pathlib import Path
 
 import yaml
 
-from rankdeck.config.files import private_folder, state_folder, write_private
+from rankdeck.config.files import demo_folder, private_folder, write_private
 from rankdeck.errors import RankdeckError
 
 NODES = ("sakuya", "sakura", "koishi")
@@ -346,7 +346,7 @@ def status() -> DemoStatus:
 
 
 def _layout() -> DemoFolders:
-    return DemoFolders(state_folder().absolute() / "demo")
+    return DemoFolders(demo_folder())
 
 
 def _alive(layout: DemoFolders, name: str) -> ProcessRecord | None:
