@@ -33,6 +33,9 @@ PRINTED = {
     "Hello from rank 0 of 1": ("believes it is alone", "start"),
     "[vm:06950] Signal: Segmentation fault (11)": ("segmentation fault", "own"),
     "[vm:6878 :0:6878] Caught signal 11 (Segmentation fault: tkill(2) or tgkill(2) at address 0x1ade)": ("segmentation fault", "own"),
+    "rank 0 cannot start: Argument list too long": ("longer than the system takes", "start"),
+    "rank 0 cannot start: there is no folder /scratch/run7 on n1": ("working directory is not there", "start"),
+    "n1: does not answer: rankdeck: job j-1 runs on, but /home/u/jobs/j-1/n1 is gone (removed, or its file system is not mounted)": ("its processes may still run", "host"),
     # torch 2.13 with gloo
     "RuntimeError: [enforce fail at device.cc:84] ifa != nullptr. Unable to find address for: eth9": ("interface of that name", "start"),
     "torch.distributed.DistNetworkError: The server socket has failed to listen on any local network address. port: 29622, useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use": ("port is taken", "start"),

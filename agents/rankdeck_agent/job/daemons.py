@@ -100,7 +100,9 @@ class Daemons:
         command = ("sh", "-c", in_place(line))
         env = environment(self._plan, self._folder, {})
         try:
-            child = start(StartCommand(command, env, str(Path.home())), outputs, group)
+            child = start(
+                StartCommand("the daemon", command, env, str(Path.home())), outputs, group
+            )
         except StartError as error:
             self._say(request, str(error))
             return

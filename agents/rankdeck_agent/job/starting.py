@@ -1,5 +1,6 @@
 """Lays out the run folder and starts the processes of a job: scripts, environment, working directory."""
 
+import errno
 import json
 import os
 import shutil
@@ -27,9 +28,9 @@ from rankdeck_agent.wire import (
 )
 
 RANK_VARIABLE = "RANKDECK_RANK"
-NOT_STARTED = 127
-"""The exit code of a program that could not be started, as a shell gives it."""
-
+NOT_FOUND, NOT_EXECUTABLE, NOT_STARTED = 127, 126, 125
+"""Exit codes of a program that could not be started, as shells and `env` give them."""
+_CODES = {errno.ENOENT: NOT_FOUND, errno.EACCES: NOT_EXECUTABLE, errno.ENOEXEC: NOT_EXECUTABLE}
 
 JOB_UMASK = 0o022
 """What a job makes is as after a login, not private as what is ours."""
@@ -38,11 +39,16 @@ JOB_UMASK = 0o022
 class StartError(Exception):
     """A process that cannot be started; the text is a sentence."""
 
+    def __init__(self, text: str, code: int = NOT_STARTED) -> None:
+        super().__init__(text)
+        self.code = code
+
 
 @dataclass(frozen=True)
 class StartCommand:
     """All that is needed to start a process."""
 
+    name: str
     argv: tuple[str, ...]
     env: Mapping[str, str]
     cwd: str
@@ -80,9 +86,9 @@ def planned(plan: NodePlan, folder: RunFolder, process: ProcessPlan) -> StartCom
         f"{process.name} cannot start: no program {argv[0]} on {plan.node}",
     )
     if process.rank is None:
-        return StartCommand(argv, env, cwd)
+        return StartCommand(process.name, argv, env, cwd)
     env[RANK_VARIABLE] = str(process.rank)
-    return StartCommand((str(folder / "rank-shim"), *argv), env, cwd)
+    return StartCommand(process.name, (str(folder / "rank-shim"), *argv), env, cwd)
 
 
 def _with_agent(argv: tuple[str, ...]) -> tuple[str, ...]:
@@ -96,12 +102,13 @@ def _find(program: str, env: Mapping[str, str], cwd: str, complaint: str) -> Non
     if "/" in program:
         path = Path(cwd) / program
         found = path.is_file() and os.access(path, os.X_OK)
-        hint = "" if not path.is_file() else ": the file is not executable"
+        code = NOT_EXECUTABLE if path.is_file() else NOT_FOUND
+        hint = ": the file is not executable" if path.is_file() else ""
     else:
         found = shutil.which(program, path=env.get("PATH", os.defpath)) is not None
-        hint = f" in PATH {env.get('PATH', os.defpath)}"
+        code, hint = NOT_FOUND, f" in PATH {env.get('PATH', os.defpath)}"
     if not found:
-        raise StartError(complaint + hint)
+        raise StartError(complaint + hint, code)
 
 
 def start(
@@ -120,8 +127,11 @@ def start(
             umask=JOB_UMASK,
             preexec_fn=None if group is None else lambda: processes.join(group),
         )
-    except (OSError, ValueError) as error:
-        raise StartError(f"{command.argv[0]} cannot start: {error}") from error
+    except OSError as error:
+        why = f"{command.name} cannot start: {error.strerror}"
+        raise StartError(why, _CODES.get(error.errno or 0, NOT_STARTED)) from error
+    except ValueError as error:
+        raise StartError(f"{command.name} cannot start: {error}") from error
 
 
 RANK_SHIM = r"""#!/bin/sh

@@ -28,7 +28,7 @@ from rankdeck_agent.job.folder import (
 from rankdeck_agent.job.logs import DiskFullError, Space, Stream, pipe_stream, rank_streams
 from rankdeck_agent.job.processes import ActivityWatch, Process
 from rankdeck_agent.job.ranks import Orphans, RankTable, not_known
-from rankdeck_agent.job.starting import NOT_STARTED, StartError, planned, start, unlink_links
+from rankdeck_agent.job.starting import StartError, planned, start, unlink_links
 from rankdeck_agent.job.supervisor_state import Control, Report, SharedRunFolder
 from rankdeck_agent.machine import local_addresses
 from rankdeck_agent.wire import LAUNCHER, NodePlan, ProcessPlan
@@ -138,17 +138,23 @@ class Supervisor:
             command = planned(self._plan, self._folder, process)
             child = start(command, self._outputs, self._group)
         except StartError as error:
-            self._journal.add("trouble", text=str(error))
-            if process.rank is None:
-                self._ended(process.name, outcome(NOT_STARTED))
-            else:
-                self._rank_exited(process.rank, NOT_STARTED)
+            self._not_started(process, error)
             return
         child.returncode = 0  # waitpid(-1) reaps all children: Popen must not try as well
         self._table.processes[child.pid] = process.name
         self._children[child.pid] = process
         if process.rank is None:
             self._journal.add("process", name=process.name, pid=child.pid)
+
+    def _not_started(self, process: ProcessPlan, error: StartError) -> None:
+        text = plain(str(error))
+        self._journal.add("trouble", text=text)
+        end = {**outcome(error.code), "said": [text]}
+        if process.rank is None:
+            self._journal.add("ended", name=process.name, **end)
+        elif self._table.exited(process.rank):
+            self._failed = True
+            self._journal.add("exited", rank=process.rank, **end)
 
     def _ended(self, name: str, end: End) -> None:
         """Record the end of a launcher or daemon."""

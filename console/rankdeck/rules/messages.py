@@ -169,6 +169,8 @@ _NOTHING_MORE = r"(?=\s*(?:$|[.,;:!)\]'\"\[(]))"
 """Nothing more is said: `connection refused rate 0.1` is no message."""
 
 _START_OF_RANKS = (
+    Message(r"Argument list too long", START, "its arguments and variables are longer than the system takes (128 KiB for one of them)", "put the text into a file: `files` in the job file"),
+    Message(r"cannot start: there is no folder ", START, "its working directory is not there on that node", "make it on every node, or set `workdir`"),
     Message(r"Host key verification failed", START, "a node does not know the host key of another node", f"{_LET_US_START}, or add the key to known_hosts on that node"),
     Message(r"Permission denied \(publickey", START, "a node has no key for another node", f"{_LET_US_START}, or install a key between the nodes"),
     Message(r"Could not resolve hostname \S+:\d", START, "a hostfile of another MPI: the `:2` behind a host name is its number of slots", "set `mpi.flavour` to the MPI that starts the ranks"),

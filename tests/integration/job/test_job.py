@@ -153,6 +153,23 @@ def test_a_missing_program_ends_with_127_and_a_sentence(node, job):
     )
 
 
+@pytest.mark.parametrize(
+    ("more", "code", "said"),
+    [
+        ({"env": {"BIG": "x" * 140_000}}, 125, "r cannot start: Argument list too long"),
+        ({"cwd": "/none"}, 125, "r cannot start: there is no folder /none on n1"),
+        ({"argv": ["/etc/passwd"]}, 126, "r cannot start: no program /etc/passwd on n1: the file is not executable"),
+        ({"argv": ["/none"]}, 127, "r cannot start: no program /none on n1"),
+    ],
+)  # fmt: skip
+def test_a_rank_that_cannot_be_started_says_why_with_its_end(node, job, more, code, said):
+    node.run(job, [0], [{"name": "r", "argv": ["true"], "rank": 0, **more}])
+
+    (end,) = (event for event in node.closed(job) if event["kind"] == "exited")
+
+    assert (end["code"], end["said"]) == (code, [said])
+
+
 def test_the_run_folder_is_put_in_for_its_token(node, job):
     files = [
         {
