@@ -172,6 +172,12 @@ def _wrong_report(code: int, out: str, err: str) -> list[str]:
     )
 
 
+def cancelled_by_command(scene: Scene) -> list[str]:
+    """Cancel it by another command; where that does not prove that the job was cancelled."""
+    done = scene.ask("cancel", scene.job, "--json")
+    return _wrong_report(done.returncode, done.stdout, done.stderr)
+
+
 def _cancelled(scene: Scene, wrong: Sequence[str]) -> Tally:
     """The tally of a job that was cancelled from elsewhere: `run` says so, and blames nobody."""
     code = scene.finish()

@@ -1,14 +1,14 @@
 """The short rows of the matrix with full disks and floods, each for real."""
 
 import pytest
+from benchmarks.matrix import removed, space
 from benchmarks.matrix.model import Row
 from benchmarks.matrix.sites import Sites
-from benchmarks.matrix.space import ROWS
 from tests.support.matrix import must_hold, sites
 
 __all__ = ["sites"]
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
-SHORT = [row for row in ROWS if row.short]
+SHORT = [row for row in (*space.ROWS, *removed.ROWS) if row.short]
 
 
 @pytest.mark.parametrize("row", SHORT, ids=lambda row: row.name)
