@@ -122,11 +122,13 @@ CANCEL: Walk = (
     ("agent/job/control_cli.py:main",),
     (
         "agent/job/cancel.py:cancel",
+        "agent/job/cancel.py:_end",
         "agent/job/cancel.py:_Search.look",
         "agent/job/processes.py:belonging",
         "agent/job/processes.py:send",
         "agent/job/cancel.py:_Search.wait",
         "agent/job/cancel.py:_force",
+        "agent/job/cancel.py:_Search.answer",
         "agent/job/processes.py:named",
     ),
     (
