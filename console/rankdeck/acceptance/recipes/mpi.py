@@ -38,7 +38,7 @@ _BEGINS = r"^# +(?:Intel\(R\) MPI Benchmarks|MPI \w+ Test|OSU MPI)"
 _ROW = r"^ *\d+ +\d"
 _MARK = (
     r"#[ \t]+Intel\(R\) MPI Benchmarks|# Benchmarking |# MPI \w+ Test|#? ?OSU MPI|#? ?Size[ \t]+(?:\[|[A-Z])"
-    r"|[ \t]*(?:Group[ \t]+)?#?bytes[ \t]+#?repetitions|Hello, World! I am process |time for \d+ loops"
+    r"|(?<![ \t])[ \t]*(?:Group[ \t]+)?#?bytes[ \t]+#?repetitions|Hello, World! I am process |time for \d+ loops"
 )
 _MB = Traits(unit="MB/s", tolerance=0.10, seconds=15.0, mark=_MARK, begins=_BEGINS, done=_ROW)
 _ABORTED = (

@@ -106,7 +106,7 @@ class Report:
 
 
 _SIDES = ("out_of_place", "in_place")
-MARK = r"#?[ \t]*(?:nThread \d|size[ \t]+count[ \t]+type)|#?[ \t]+Rank[ \t]+\d{1,7}[ \t]+(?:Group|Pid) |# (?:gloo|nccl) all_reduce "
+MARK = r"(?:#|(?<![# \t]))[ \t]*(?:nThread \d|size[ \t]+count[ \t]+type)|(?:#|(?<![# \t]))[ \t]+Rank[ \t]+\d{1,7}[ \t]+(?:Group|Pid) |# (?:gloo|nccl) all_reduce "
 _BEGINS = r"^# (?:nThread |(?:gloo|nccl) all_reduce )"
 _DONE = "Avg bus bandwidth|" + "|".join(_BROKEN)
 

@@ -77,7 +77,7 @@ class Himeno(_Compute):
         unit="MFLOPS",
         tolerance=0.15,
         seconds=60.0,
-        mark=r"Sequential version array size| *Loop executed for | *MFLOPS measured",
+        mark=r"Sequential version array size|(?<! ) *(?:Loop executed for |MFLOPS measured)",
         begins=r"^Sequential version array size",
     )
 
@@ -370,7 +370,7 @@ class Dcgm:
         unit="tests",
         tolerance=0.0,
         seconds=150.0,
-        mark=r"Successfully ran diagnostic|\+-{10}|[ \t]*\"DCGM (?:GPU )?Diagnostic\"",
+        mark=r"Successfully ran diagnostic|\+-{10}|(?<![ \t])[ \t]*\"DCGM (?:GPU )?Diagnostic\"",
         begins="Successfully ran diagnostic",
         done=r"^\+-+",
     )
@@ -455,7 +455,7 @@ class Fio:
         tolerance=0.15,
         seconds=12.0,
         writes=True,
-        mark=r"(?:\d;)?fio-\d|Run status group|[ \t]*\"fio version\"",
+        mark=r"(?:\d;)?fio-\d|Run status group|(?<![ \t])[ \t]*\"fio version\"",
         begins=r"^(?:\{|fio-\d)",
         done=r"^(?:\}|Run status group)",
     )

@@ -204,7 +204,7 @@ _SECOND = "{seconds}"
 _SECONDS = ("-D", _SECOND, "--report_gbits")
 _BANNER = r"^-{20,}\n +(?:RDMA_|Send|Raw|Atomic).{0,80}Test *$"
 _TABLE = r"^ *#bytes"
-_MARK = r"[ \t]*#bytes[ \t]+#iterations|-{60}|[ \t]+(?:RDMA_|Send|Raw|Atomic).{0,80}Test"
+_MARK = r"(?<![ \t])[ \t]*#bytes[ \t]+#iterations|-{60}|(?<![ \t])[ \t]+(?:RDMA_|Send|Raw|Atomic).{0,80}Test"
 _GBPS = Traits(
     unit="Gb/s", directed=True, tolerance=0.05, seconds=5.0, fabric="rdma", mark=_MARK, begins=_BANNER, done=_TABLE
 )  # fmt: skip

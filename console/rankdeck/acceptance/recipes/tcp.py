@@ -51,7 +51,7 @@ class Iperf3:
         tolerance=0.10,
         seconds=4.0,
         fabric="network",
-        mark=r"Connecting to host |\[ ID\]|iperf3: |Server listening on |iperf Done|\{\"event\"|[ \t]*\"start\":",
+        mark=r"Connecting to host |\[ ID\]|iperf3: |Server listening on |iperf Done|\{\"event\"|(?<![ \t])[ \t]*\"start\":",
         begins=r'^ ?(?:\{(?!"event")|\{"event": ?"start"|Connecting to host |iperf3: error - unable to connect)',
     )
 
