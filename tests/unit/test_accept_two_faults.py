@@ -1,14 +1,16 @@
 """Two faults at once, and nodes that are slow now and then: each is named by its kind, and nothing else."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from rankdeck.acceptance.judge import Judgement
-from rankdeck.acceptance.measurement import Answer, Kind
-from rankdeck.acceptance.schedule import Options
+from rankdeck.acceptance.judge import Judgement, judge
+from rankdeck.acceptance.measurement import Answer, Kind, Measurement
+from rankdeck.acceptance.schedule import Options, circle
 from rankdeck.acceptance.suspects import Context
+from rankdeck.model.acceptance import Stage
 from tests.support.acceptance_lab import LINK, Lab
 
 MEGABITS = Context(unit="Mb/s")
@@ -130,3 +132,61 @@ def test_a_healthy_cluster_that_is_disturbed_in_a_tenth_of_its_runs_blames_no_no
     for seed in range(40):
         found = judged(Lab(disturbed=0.1), seed)
         assert [one.nodes for one in found.verdicts if one.nodes] == [], seed
+
+
+def healthy(stage: Stage, number: int, speed: Callable[[str, str], float]) -> list[Measurement]:
+    """One round of that stage, both ways, twice."""
+    across = [("n1", "n5"), ("n2", "n6"), ("n3", "n7"), ("n4", "n8")]
+    inside = [("n1", "n2"), ("n3", "n4"), ("n5", "n6"), ("n7", "n8")]
+    return [
+        Measurement(stage=stage, sender=a, receiver=b, value=speed(a, b), round=number, repeat=repeat)
+        for first, last in (across if stage is Stage.CROSSING else inside)
+        for a, b in ((first, last), (last, first))
+        for repeat in range(2)
+    ]  # fmt: skip
+
+
+def all_pairs(speed: Callable[[str, str, int], float]) -> list[Measurement]:
+    return [
+        Measurement(stage=Stage.PAIRS, sender=a, receiver=b, value=speed(a, b, repeat), round=number, repeat=repeat)
+        for number, pairs in enumerate(circle(EIGHT))
+        for pair in pairs
+        for a, b in (pair, pair[::-1])
+        for repeat in range(2)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_an_uplink_that_is_full_pair_by_pair_is_named_by_the_round_in_which_all_cross(
+    known: bool,
+) -> None:
+    pairs = all_pairs(lambda _a, _b, _r: 95.0)
+    inside = healthy(Stage.INSIDE, 7, lambda _a, _b: 95.0)
+    crossing = healthy(Stage.CROSSING, 8, lambda _a, _b: 76.0)
+    context = replace(MEGABITS, leaves=TWO_LEAVES if known else {})
+
+    found = judge([*pairs, *inside, *crossing], context)
+
+    assert named(found) == ([UPLINK] if known else [])
+    if known:
+        assert "reach 76 Mb/s, inside 95 Mb/s" in found.verdicts[0].sentence
+        assert judge([*pairs, *inside], context).accepted
+
+
+FLAPPED = {
+    ("n3", "n6"): (28, 92), ("n6", "n3"): (29, 95), ("n1", "n3"): (70, 29), ("n3", "n1"): (85, 88), ("n2", "n3"): (55, 36),
+    ("n3", "n2"): (96, 57), ("n3", "n7"): (29, 95), ("n7", "n3"): (42, 56), ("n3", "n4"): (90, 28), ("n4", "n3"): (54, 50),
+    ("n3", "n8"): (95, 53), ("n8", "n3"): (42, 93), ("n3", "n5"): (93, 28), ("n5", "n3"): (79, 74),
+}  # fmt: skip
+"""What iperf3 measured of a node that was at 30 of 100 Mbit/s for every other 1.5 s."""
+
+
+def test_a_node_that_flaps_is_not_said_to_receive_slowly() -> None:
+    pairs = all_pairs(lambda a, b, repeat: FLAPPED.get((a, b), (95, 95))[repeat])
+
+    found = judge(pairs, MEGABITS)
+
+    # It is measured again with proven partners first.
+    assert found.verdicts == ()
+    assert {end.node for end, _ in found.open.sides} == {"n3"}
+    assert found.open.paths == ()

@@ -78,9 +78,9 @@ class Erratic:
 
 
 def erratic(facts: SortedPairs, explained: Set[Path], blamed: Set[str]) -> Erratic:
-    """Nodes whose single runs drop with most of their partners, though most runs are full; not those `blamed` already.
+    """Nodes whose single runs drop with most of their partners, though others are full; not those `blamed` already.
 
-    `explained` are slow paths that something else is to blame for.
+    `explained` are paths that something else is to blame for.
     """
     dropped = {
         path: runs
@@ -212,9 +212,15 @@ _ONE_WAY = 0.9
 """Share of the drops that must be of one direction."""
 
 
-def unsteady(facts: SortedPairs, nodes: Set[str]) -> Iterator[Verdict]:
-    """Single paths that are unsteady, but those of `nodes`, which are to blame for theirs."""
-    paths = (path for path in _unsteady_paths(facts) if nodes.isdisjoint(nodes_of(path)))
+def unsteady(
+    facts: SortedPairs, nodes: Set[str] = frozenset(), explained: Set[Path] = frozenset()
+) -> Iterator[Verdict]:
+    """Single paths that are unsteady, but those `explained`, and those of `nodes`, which are to blame for theirs."""
+    paths = (
+        path
+        for path in _unsteady_paths(facts)
+        if path not in explained and nodes.isdisjoint(nodes_of(path))
+    )
     return (_shaky(facts, path, name) for path, name in facts.told_once(paths))
 
 

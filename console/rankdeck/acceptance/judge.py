@@ -6,7 +6,7 @@ ends are good elsewhere: so node, direction and path are told apart.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from rankdeck.acceptance.intermittent import broken, erratic, flaws, losing, unsteady
@@ -18,6 +18,7 @@ from rankdeck.acceptance.leaves import (
     find_leaves,
     leaf_faults,
     rail_faults,
+    together,
 )
 from rankdeck.acceptance.measurement import (
     FAILS,
@@ -49,6 +50,7 @@ from rankdeck.acceptance.suspects import (
     kind_of,
     nodes_of,
     path_of,
+    scatters,
     usual,
 )
 from rankdeck.model.acceptance import Outcome, Stage
@@ -105,11 +107,12 @@ def judge(done: Iterable[Measurement], context: Context) -> Judgement:
     if not facts.populations:
         verdicts = (_all_fail(facts),)
         return Judgement(verdicts=verdicts, open=Suspects(), nodes=_answers(facts, verdicts), populations={})  # fmt: skip
-    leaf_verdicts, left = _leaves(facts)
-    rail_verdicts, left = _rails(facts, left)
+    leaf_verdicts, explained = _leaves(facts)
+    rail_verdicts, left = _rails(facts, facts.slow - explained)
     suspects = find_suspects(left, facts.full)
-    ends, open_sides, cleared = _ends(facts, suspects)
-    shaky = erratic(facts, facts.slow - left, _blamed(ends, open_sides))
+    explained |= facts.slow - left
+    shaky = erratic(facts, explained, _steadily_slow(facts, suspects))
+    ends, open_sides, cleared = _ends(facts, suspects, shaky.nodes)
     single = [one for one in (*suspects.paths, *cleared) if shaky.nodes.isdisjoint(nodes_of(one))]
     pairs, open_paths = _pairs(facts, single)
     now_and_then = broken(facts, ends)
@@ -122,7 +125,7 @@ def judge(done: Iterable[Measurement], context: Context) -> Judgement:
         *pairs,
         *now_and_then.verdicts,
         *shaky.verdicts,
-        *unsteady(facts, shaky.nodes),
+        *unsteady(facts, shaky.nodes, explained),
     )
     lossy, some_lost = losing(facts, {node for one in slow for node in one.nodes})
     verdicts = (*slow, *lossy)
@@ -130,7 +133,7 @@ def judge(done: Iterable[Measurement], context: Context) -> Judgement:
         verdicts=verdicts,
         open=Suspects(
             {**open_sides, **shaky.open},
-            (*open_paths, *now_and_then.open, *dropping(facts, shaky.nodes)),
+            (*open_paths, *now_and_then.open, *dropping(facts, shaky.nodes, explained)),
             suspects.proven,
         ),
         nodes=_answers(facts, verdicts),
@@ -152,19 +155,25 @@ def judge(done: Iterable[Measurement], context: Context) -> Judgement:
 
 
 def _leaves(facts: SortedPairs) -> tuple[tuple[Verdict, ...], frozenset[Path]]:
-    """Verdicts about leaves, and the slow paths that they do not explain."""
+    """Verdicts about leaves, and the paths that they explain, whatever is wrong with them."""
     leaves, speeds = facts.context.leaves, facts.speeds
     if not leaves:
         leaves = find_leaves(facts.slow, facts.full)
         # Who is of no leaf is slow itself: no leaf explains that.
         speeds = {path: speeds[path] for path in speeds if all(end.node in leaves for end in path)}
     # All uplinks alike: the crossing pairs are slow against those inside, not against each other.
-    faults = leaf_faults(speeds, facts.slow | facts.held, leaves, facts.done) if leaves else ()
-    explained = frozenset(path for fault in faults for path in fault.paths)
+    slow, judged = facts.slow | facts.held, tuple(speeds)
+    found = leaf_faults(speeds, slow, leaves, facts.done) if leaves else ()
+    if not found and leaves:
+        # Pair by pair, or with few at once, a narrow uplink is full.
+        speeds, slow = together(speeds, slow, leaves, facts.done, 1 - facts.context.tolerance)
+        found = leaf_faults(speeds, slow, leaves, facts.done)
+    faults = tuple(found)
+    explained = frozenset(path for fault in faults for path in fault.explains(judged, leaves))
     members: defaultdict[str, list[str]] = defaultdict(list)
     for node, name in leaves.items():
         members[name].append(node)
-    return tuple(_leaf_verdict(facts, fault, members) for fault in faults), facts.slow - explained
+    return tuple(_leaf_verdict(facts, fault, members) for fault in faults), explained
 
 
 def _leaf_verdict(
@@ -230,28 +239,48 @@ def _uplink_means(facts: SortedPairs, fault: LeafFault) -> tuple[str, Kind, Answ
 Sides = Mapping[Side, Evidence]
 
 
-def _ends(facts: SortedPairs, suspects: Suspects) -> tuple[tuple[Verdict, ...], Sides, list[Path]]:
-    """Verdicts about nodes, sides that must be confirmed first, and the slow paths of those that were full when measured again."""
+def _steadily_slow(facts: SortedPairs, suspects: Suspects) -> set[str]:
+    """Nodes with a slow direction that is slow in all runs: the repeats of one that flaps differ, or it is full again later."""
+    told = _told(facts, suspects)
+    return {
+        side[0].node
+        for side in suspects.sides
+        if told[side] is not False and not scatters(facts, side)
+    }
+
+
+def _told(facts: SortedPairs, suspects: Suspects) -> Mapping[Side, bool | None]:
+    """What the confirmation says of each suspect; None before it."""
     runs = confirmations(facts.done)
+    return {
+        side: confirmed(
+            side, evidence, suspects.proven, runs.get(side, ()), _limit(facts, side, evidence)
+        )
+        for side, evidence in suspects.sides.items()
+    }
+
+
+def _limit(facts: SortedPairs, side: Side, evidence: Evidence) -> float:
+    paths = (path_of(side, other) for other in evidence.slow)
+    return min((facts.population_of(path).limit for path in paths), default=0.0)
+
+
+def _ends(
+    facts: SortedPairs, suspects: Suspects, erratic: Set[str]
+) -> tuple[tuple[Verdict, ...], Sides, list[Path]]:
+    """Verdicts about nodes, but `erratic` ones, sides that must be confirmed first, and the slow paths of those that were full when measured again."""
     sure: dict[Side, Evidence] = {}
     doubt: dict[Side, Evidence] = {}
     cleared: list[Path] = []
-    for side, evidence in suspects.sides.items():
-        limit = min(
-            (facts.population_of(path_of(side, other)).limit for other in evidence.slow),
-            default=0.0,
-        )
-        answer = confirmed(side, evidence, suspects.proven, runs.get(side, ()), limit)
+    for side, answer in _told(facts, suspects).items():
+        evidence = suspects.sides[side]
+        if side[0].node in erratic:
+            continue
         if answer is False:
             cleared += [path_of(side, other) for other in evidence.slow]
         else:
             (sure if answer or not suspects.proven else doubt)[side] = evidence
     return _named(facts, sure), doubt, cleared
-
-
-def _blamed(ends: Iterable[Verdict], doubt: Sides) -> set[str]:
-    """Nodes that are slow with most of their partners, for sure or not yet."""
-    return {node for one in ends for node in one.nodes} | {end.node for end, _ in doubt}
 
 
 def _named(facts: SortedPairs, sure: Sides) -> tuple[Verdict, ...]:
@@ -469,7 +498,7 @@ def _judge_few(facts: SortedPairs) -> Judgement:
         *_failing(facts),
         *slow,
         *broken(facts, ()).verdicts,
-        *unsteady(facts, set()),
+        *unsteady(facts),
     )
     return Judgement(
         verdicts=verdicts, open=Suspects(paths=once), nodes=_answers(facts, verdicts), populations=facts.populations,

@@ -5,7 +5,7 @@ everybody crosses, nobody does, and one pair crosses alone tell capacity from fa
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -112,6 +112,15 @@ class LeafFault:
     way: str = ""
     """`sends` or `receives` where only that direction is slow."""
 
+    def explains(self, paths: Iterable[Path], leaves: Leaves) -> Iterator[Path]:
+        """All paths that it may spoil, measured together or alone."""
+        for path in paths:
+            ends = [leaves.get(end.node, "") for end in path]
+            mine = [name in self.leaves for name in ends]
+            way = {"sends": mine[0], "receives": mine[1]}.get(self.way, any(mine))
+            if (ends[0] != ends[1] and way) or (self.inside_too and all(mine)):
+                yield path
+
 
 def leaf_faults(
     speeds: Mapping[Path, float], slow: Iterable[Path], leaves: Leaves, done: Sequence[Measurement]
@@ -132,6 +141,38 @@ def leaf_faults(
         found.append(worst)
         bad -= worst.paths
     return tuple(found)
+
+
+def together(
+    speeds: Mapping[Path, float],
+    slow: Iterable[Path],
+    leaves: Leaves,
+    done: Sequence[Measurement],
+    share: float,
+) -> tuple[dict[Path, float], set[Path]]:
+    """Speeds and slow paths of the rounds in which everybody crosses, or nobody: of crossing paths nothing else counts.
+
+    They are slow below this share of what reach, all at once, those that do not cross; unchanged before those rounds.
+    """
+    crossing = _best_of_stage(done, Stage.CROSSING)
+    inside = _best_of_stage(done, Stage.INSIDE)
+    if not crossing or not inside:
+        return dict(speeds), set(slow)
+    least = share * median(inside.values())
+    found = {path: speed for path, speed in speeds.items() if not crosses(path, leaves)}
+    across = {path: speed for path, speed in crossing.items() if crosses(path, leaves)}
+    return found | across, {
+        *(path for path in slow if path in found),
+        *(path for path, speed in across.items() if speed < least),
+    }
+
+
+def _best_of_stage(done: Iterable[Measurement], stage: Stage) -> dict[Path, float]:
+    found: dict[Path, float] = {}
+    for one in done:
+        if one.stage is stage and one.speed is not None:
+            found[one.path] = max(found.get(one.path, 0.0), one.speed)
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -322,6 +322,9 @@ def across(groups: Mapping[str, Sequence[str]], seed: int) -> tuple[Pair, ...]:
     names = sorted(groups)
     mixed.shuffle(names)
     order = [node for name in names for node in groups[name]]
+    if len(order) % 2:
+        # One rests: of the largest leaf, so that the others can cross.
+        order.remove(groups[max(names, key=lambda name: len(groups[name]))][-1])
     half = len(order) // 2
     second = order[half : half * 2]
     mixed.shuffle(second)
@@ -346,7 +349,6 @@ class Schedule:
             for _ in range(PASSES if stage is Stage.CONFIRM else 1)
         )
         self._next = 0
-        self._after_pairs: Judgement | None = None
 
     def take(self, measurement: Measurement) -> None:
         """Add one result, also one without a value."""
@@ -436,7 +438,7 @@ class Schedule:
 
     def _leaf(self, stage: Stage, first: int) -> list[tuple[tuple[Pair, ...], int]]:
         """Rounds that tell an uplink from its nodes; none where leaves are not known, or nothing is slow."""
-        judged = self._after_pairs = self._after_pairs or self.judgement(first)
+        judged = self.judgement(first)
         leaves = self.options.leaves or judged.leaves
         bad = {node for verdict in judged.verdicts for node in verdict.nodes}
         groups = grouped(

@@ -325,16 +325,34 @@ def steady(runs: Iterable[Measurement]) -> tuple[Measurement, ...]:
     return tuple(one for one in runs if one.status is not Outcome.FAILED)
 
 
-def dropping(facts: SortedPairs, nodes: Set[str] = frozenset()) -> tuple[Path, ...]:
-    """Paths that dropped twice and were not measured again, but those of `nodes`: once is somebody else's traffic."""
+def dropping(
+    facts: SortedPairs, nodes: Set[str] = frozenset(), explained: Set[Path] = frozenset()
+) -> tuple[Path, ...]:
+    """Paths that dropped twice and were not measured again, but those of `nodes` and those `explained`: once is somebody else's traffic."""
     return tuple(
         path
         for path, runs in facts.runs.items()
-        if path not in facts.slow
+        if path not in facts.slow | explained
         and not again(runs)
         and drops(steady(runs)) >= _TWICE
         and nodes.isdisjoint(nodes_of(path))
     )
+
+
+_FLAPS = 0.3
+"""Share of the paths of a side whose repeats differ, from which on it is slow now and then."""
+
+
+def scatters(facts: SortedPairs, side: Side) -> bool:
+    """Whether the repeats of the paths of a side differ from each other: it is not slow, but now and then."""
+    mine = [
+        first
+        for path, runs in facts.runs.items()
+        if path[list(Role).index(side[1])] == side[0]
+        if len(first := [one for one in steady(runs) if one.stage is Stage.PAIRS]) >= _TWICE
+    ]
+    differ = sum(1 for runs in mine if drops(runs))
+    return differ >= max(_TWICE, _FLAPS * len(mine))
 
 
 # ---- two or three nodes
