@@ -322,8 +322,8 @@ def _in_time(lines: Sequence[Line]) -> list[Line]:
 
 async def print_difference(reader: Reader, job: Job, which: str, *, as_json: bool) -> None:
     """Two ranks beside each other, or all ranks by where they leave the majority."""
-    pair = _ranks(job, which, "--diff") if which else ()
-    if which and len(pair) != 2:
+    pair = tuple(_ranks(job, which, "--diff")) if which else (-1, -1)
+    if len(pair) != 2:
         raise output.UsageError(f"--diff {which}: name two ranks, such as 3,17")
     comparison = Comparison(tuple(reader.logs))
     await reader.read(
