@@ -129,7 +129,7 @@ async def test_a_cancel_says_what_is_proven_and_what_is_left(stage: Stage) -> No
         assert run.cancelled
         left = RemainingProcess(node, 77, "sleep 99 (state D)")
         run.state.ended(node, CommandEnd(143, "cancelled", left=(left,)))
-        await shows(app, pilot, f"not proven on {node}")
+        await shows(app, pilot, f"not verified on {node}")
         await shows(app, pilot, "left  77 sleep 99 (state D)")
         await pilot.press("x")
         await shows(app, pilot, "it has ended")

@@ -271,7 +271,7 @@ async def test_letters_go_into_the_form_and_the_way_to_a_command_is_told(stage: 
         await pilot.press("3")
         await shows(app, pilot, "mpirun")
         await pilot.press("tab", "colon")
-        await shows(app, pilot, "letters go into the form; esc ends that, then : takes a command")
+        await shows(app, pilot, "keys type into the form; esc leaves it, then : takes a command")
         await shows(app, pilot, "is not a whole number from 0 on")
         await pilot.press("escape", "2")
         await lacks(app, pilot, "is not a whole number")
@@ -325,6 +325,7 @@ async def test_a_job_that_could_not_be_started_says_why_in_the_list(stage: Stage
         await pilot.press("2")
         await shows(app, pilot, "old-1")
         await shows(app, pilot, "node01: refused the connection")
+        await shows(app, pilot, "2 ranks: 2 not started")
         await lacks(app, pilot, "2 pending")
 
 

@@ -100,6 +100,29 @@ def test_the_page_says_who_failed_first_when_and_with_what_around_it() -> None:
     assert "export RANKDECK_JOB=train-1 RANKDECK_NODE=node01" in text
 
 
+def test_who_was_pulled_down_is_not_drawn_as_who_failed_and_every_phase_can_be_read() -> None:
+    source = failed(4, 2)
+    first = source.job.first_failure
+    assert first is not None
+    states = tuple(replace(rank, state=State.FAILED) for rank in source.job.ranks)
+    job = replace(
+        source.job,
+        ranks=states,
+        first_failure=replace(first, victims=(0, 1, 2)),
+        marks={"ready": START + 20, "started": START + 40},
+    )
+
+    page = page_of(replace(source, job=job), Recording((), {}), [])
+
+    assert "rank 0: node01, pulled down, signal 15" in said(page)
+    assert "rank 3: node02, failed, exit 3" in said(page)
+    assert page.count('class="slow"') == 3
+    pale = [rect for rect in parsed(page).iter() if rect.get("class") in ("alt", "none")]
+    assert len(pale) > 1
+    dark = {one.text for one in parsed(page).iter() if one.get("class") == "ink"}
+    assert {"copy 20 s", "start 20 s", "running 20 s"} <= dark
+
+
 def test_the_page_says_where_its_numbers_come_from_and_what_is_missing() -> None:
     told = failed(8, 2)
     site = replace(told.numbers, source="prom:9090, series of rankdeck", gap=5.5)

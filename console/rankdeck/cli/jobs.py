@@ -33,12 +33,10 @@ COMING = "output still coming"
 
 def sentence(job: Job) -> str:
     """What a job is now, in one line."""
-    counts = {state: sum(1 for rank in job.ranks if rank.state is state) for state in State}
-    parts = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
     coming = f"; {COMING}" if job.output_coming and job.state.final else ""
     queue = f"; {said}" if job.slurm and (said := queue_words(job.slurm, time.time())) else ""
     number = f" (Slurm {job.slurm.id})" if job.slurm and job.slurm.id else ""
-    return f"{job.id}: {job.state}{coming}{number} on {fold(job.nodes)}; {job.unit}s: {parts or 'none yet'}{queue}"
+    return f"{job.id}: {job.state}{coming}{number} on {fold(job.nodes)}; {job.unit}s: {job.rank_counts or 'none yet'}{queue}"
 
 
 def summary(job: Job) -> str:

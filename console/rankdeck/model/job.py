@@ -386,6 +386,15 @@ class Job:
         return self.troubles[-1] if failed and not began and self.troubles else ""
 
     @property
+    def rank_counts(self) -> str:
+        """`3 running, 1 failed`; what a job that is over leaves pending was not started."""
+        names = {state: state.value for state in State}
+        if self.state.final:
+            names[State.PENDING] = "not started"
+        counts = {state: sum(rank.state is state for rank in self.ranks) for state in State}
+        return ", ".join(f"{number} {names[state]}" for state, number in counts.items() if number)
+
+    @property
     def unproven(self) -> tuple[str, ...]:
         """Nodes on which something may be left, as the last cancel that asked or did not reach them has it."""
         found: dict[str, bool] = {}

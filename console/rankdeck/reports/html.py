@@ -390,7 +390,7 @@ class Span:
     start: float
     end: float
     kind: str
-    """How it is coloured: `run`, `good`, `bad`, `slow`, `unknown`, `alt`."""
+    """How it is coloured: `run`, `good`, `bad`, `slow`, `unknown`, `alt`, `none`."""
     said: str
     """Written in it where there is room, and shown when it is pointed at."""
 
@@ -404,6 +404,8 @@ class TimelineRow:
 
 
 _ROW = 17.0
+_LIGHT = ("alt", "none")
+"""Kinds of bars in a pale colour."""
 
 
 def timeline(
@@ -428,7 +430,7 @@ def _bars(row: TimelineRow, axis: Axis, y: float) -> Html:
             tag("rect", title, x=x, y=y + 2, width=width, height=_ROW - 4, class_=span.kind)
         )
         if width > 6.5 * len(span.said) + 8:
-            on = "ink" if span.kind == "alt" else "on"
+            on = "ink" if span.kind in _LIGHT else "on"
             parts.append(words(x + 4, y + 12.5, span.said, on))
     return join(parts)
 

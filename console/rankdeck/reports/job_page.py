@@ -150,18 +150,23 @@ _KINDS: Mapping[State, str] = {
     State.CANCELLED: "slow",
     State.LOST: "unknown",
 }
+_VICTIM = "slow"
+"""Colour of ranks that were ended because another one failed."""
 
 
 def _timeline(one: JobPage) -> Html:
     job = one.job
+    victims = job.first_failure.victims if job.first_failure else ()
     rows = [html.TimelineRow("phases", _phases(one))]
     if len(job.ranks) <= MOST_ROWS:
-        rows += [_rank_row(rank, one.end) for rank in job.ranks]
+        rows += [_rank_row(rank, one.end, victim=rank.rank in victims) for rank in job.ranks]
     else:
         rows += _node_rows(one)
     drawn = html.timeline(rows, one.axis, _marks(one), "ranks over time")
     states = [state for state in State if any(rank.state is state for rank in job.ranks)]
     keys = [html.key(f"var(--{_KINDS[state]})", state.value) for state in states]
+    if victims:
+        keys.append(html.key(f"var(--{_VICTIM})", "pulled down by the first failure"))
     return join((tag("p", *keys), drawn))
 
 
@@ -180,14 +185,17 @@ def _until(at: float | None, end: float) -> float:
     return end if at is None else at
 
 
-def _rank_row(rank: RankState, end: float) -> html.TimelineRow:
+def _rank_row(rank: RankState, end: float, *, victim: bool) -> html.TimelineRow:
     name = f"rank {rank.rank}"
     if rank.started is None:
         return html.TimelineRow(name, ())
     ended = how_it_ended(rank.exit_code, rank.signal) if rank.ended is not None else ""
-    said = ", ".join(filter(None, (rank.node, rank.state.value, ended)))
+    state = "pulled down" if victim else rank.state.value
+    said = ", ".join(filter(None, (rank.node, state, ended)))
     until = max(_until(rank.ended, end), rank.started)
-    return html.TimelineRow(name, (html.Span(rank.started, until, _KINDS[rank.state], said),))
+    return html.TimelineRow(
+        name, (html.Span(rank.started, until, _VICTIM if victim else _KINDS[rank.state], said),)
+    )
 
 
 def _node_rows(one: JobPage) -> list[html.TimelineRow]:

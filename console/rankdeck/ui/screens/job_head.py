@@ -12,7 +12,6 @@ from rankdeck.model import text
 from rankdeck.model.health import leading
 from rankdeck.model.job import Countdown, Explained, FirstFailure, Job, Phase, Progress, Stall
 from rankdeck.model.nodeset import fold, fold_ranks
-from rankdeck.model.rank import State
 from rankdeck.model.schedulers import SlurmStatus, queue_words
 from rankdeck.model.text import printable
 from rankdeck.rules.job_news import told, when
@@ -56,14 +55,6 @@ def duration(job: Job) -> float:
     if job.clock is not None:
         return max(job.clock - job.created, 0.0)
     return (job.ended - job.created) if job.ended is not None else since(job.created)
-
-
-def rank_counts(job: Job) -> str:
-    """`3 running, 1 failed`."""
-    counts = dict.fromkeys(State, 0)
-    for rank in job.ranks:
-        counts[rank.state] += 1
-    return ", ".join(f"{number} {state}" for state, number in counts.items() if number)
 
 
 class JobHead(Canvas):
@@ -158,7 +149,7 @@ def _state_line(job: Job, mark: Mark) -> list[Run]:
     shown: list[Run] = [(f" REPLAY {formatting.clock(job.clock)} ", "warn")] if job.clock else []
     coming = job.output_coming and job.state.final
     mixed = any(rank.state is not job.state for rank in job.ranks)
-    counts = f": {rank_counts(job)}" if mixed else ""
+    counts = f": {job.rank_counts}" if mixed else ""
     return [
         *shown,
         (f" {printable(job.plan.replay_of or job.id)} ", "title"),

@@ -18,7 +18,6 @@ from rankdeck.ui.screens.job_head import (
     duration,
     failure_text,
     head_lines,
-    rank_counts,
 )
 from rankdeck.ui.screens.modals import row_lines
 from rankdeck.ui.widgets.canvas import Run, Runs, TextPage, length
@@ -142,7 +141,7 @@ class JobsScreen(BaseScreen):
             runs.append((f"{printable(said)} ", "warn" if job.slurm.stuck else "text"))
         if job.progress and job.progress.share is not None and not job.state.final:
             runs.append((f"{job.progress.share:.0%} ", "ok"))
-        return [*runs, (rank_counts(job), "dim")]
+        return [*runs, (job.rank_counts, "dim")]
 
     def tick(self) -> None:
         jobs = self.console.session.jobs
