@@ -93,6 +93,11 @@ def test_the_difference_is_where_it_is(console: Console) -> None:
         assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
         assert f"--diff {given}: " in done.stderr
         assert said in done.stderr
+    done = console.run("logs", job, "--rank=1", "--diff=0,3")
+    assert (done.returncode, done.stderr) == (
+        2,
+        "rankdeck: --diff 0,3: --rank leaves out one of them\n",
+    )
     assert f"{job} has ended (done)" in console.run("ps", "--job", job).stdout
 
 

@@ -325,6 +325,8 @@ async def print_difference(reader: Reader, job: Job, which: str, *, as_json: boo
     pair = tuple(_ranks(job, which, "--diff")) if which else (-1, -1)
     if len(pair) != 2:
         raise output.UsageError(f"--diff {which}: name two ranks, such as 3,17")
+    if which and not reader.logs.keys() >= {*pair}:
+        raise output.UsageError(f"--diff {which}: --rank leaves out one of them")
     comparison = Comparison(tuple(reader.logs))
     await reader.read(
         lambda _, line: comparison.add(
