@@ -71,7 +71,7 @@ def test_ctrl_c_ends_it_everywhere_and_proves_it(console: Console) -> None:
     _, told = process.communicate(timeout=300)
 
     assert process.returncode == 130
-    assert "nothing of it is left on any node" in told
+    assert "nothing is left on any node" in told
     assert not [p for p in Path("/proc").glob("[0-9]*/cmdline") if mark.encode() in words_of(p)]
 
 

@@ -134,7 +134,7 @@ async def test_long_lines_of_help_go_on_below() -> None:
             await pilot.press("pagedown")
 
     words = " ".join(seen.split())
-    assert "alone: the usual one" in words
+    assert "alone: the default view" in words
     assert "shift-drag selects text" in words
 
 

@@ -79,9 +79,9 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     plan = NodePlan(f"huge-{os.getpid()}", "n1", (0,))
     folder = make(plan)
     with (folder.place(0) / "out").open("wb") as file:
-        file.truncate(SIZE)
+        file.truncate(SIZE - BACKLOG)  # a hole, as a log that somebody emptied begins
         file.seek(0, 2)
-        file.write(b"\nthe end\n")
+        file.write(b"." * BACKLOG + b"\nthe end\n")
     (folder / "events").write_text("\n".join(EVENTS) + "\n")
     here = processes.process(os.getpid())
     (folder / "supervisor.pid").write_text(f"{here.pid} {here.start}")

@@ -139,12 +139,7 @@ def judge(done: Iterable[Measurement], context: Context) -> Judgement:
         nodes=_answers(facts, verdicts),
         populations=facts.populations,
         leaves=context.leaves or find_leaves(facts.slow, facts.full),
-        notes=(
-            *shaky.notes,
-            *now_and_then.notes,
-            *some_lost,
-            *_notes(facts),
-        ),
+        notes=(*shaky.notes, *now_and_then.notes, *some_lost, *_notes(facts)),
         flaws=flaws(facts),
         hardware=context.hardware,
         narrow=bool(facts.held) and any(not one.answer.accepted for one in leaf_verdicts),

@@ -238,7 +238,8 @@ def find_suspects(slow: Iterable[Path], full: Iterable[Path]) -> Suspects:
     slow, fine = set(slow), set(full)
     left, partners = set(slow), _partners(fine)
     proven = frozenset(partners)
-    counts = _partners(left)
+    # Of equals the first by name: the same values have the same answer each time.
+    counts = _partners(sorted(left, key=_order))
     named: dict[Side, Evidence] = {}
     while (worst := _worst(counts, partners)) is not None:
         named[worst] = Evidence(frozenset(counts.pop(worst)), frozenset(partners.get(worst, ())))

@@ -282,8 +282,11 @@ def _barrier(text: str) -> Reading | None:
 
 
 def _osu_ended(row: Row) -> bool:
-    """Whether the last word of the row is a whole one even without a line end: that of `-c`."""
-    return row.cells[-1].casefold() == "pass"
+    """Whether the last word of the row is a whole one even without a line end: that of `-c`, or a number with both decimals."""
+    return bool(_OSU_WHOLE.fullmatch(row.cells[-1]))
+
+
+_OSU_WHOLE = re.compile(r"(?i:pass)|\d{1,20}\.\d\d")
 
 
 def _said(row: Row) -> dict[str, str]:

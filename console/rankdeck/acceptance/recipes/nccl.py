@@ -466,7 +466,7 @@ class _Torch:
     library: ClassVar[str]
 
     def commands(self, where: Where) -> Commands:
-        argv = ("python3", f"${{RANKDECK_RUN}}/{_PROGRAM}", self.library)
+        argv = ("python3", f"${{RANKDECK_RUN}}/{_TORCH_PROGRAM}", self.library)
         return Commands(launch=Launch.TORCHRUN, argv=argv, files={_TORCH_PROGRAM: program()})
 
     def read(self, text: str) -> tuple[Reading, ...]:
