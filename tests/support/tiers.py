@@ -1,6 +1,6 @@
 """Which tests `make test` leaves to `make thorough`: CI runs both.
 
-`make test` is for people: ten minutes on two cores, and in them every capability with real programs. What takes long
+`make test` is for people: every capability once, with real programs. What takes long
 and shows it again, in another runtime, launcher, version or place of the same fault, stands here; so do faults
 that take minutes. Each file keeps a test that is not named here.
 """
