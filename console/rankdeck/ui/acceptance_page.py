@@ -3,6 +3,7 @@
 import textwrap
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 from rankdeck.acceptance.heatmap import HeatMap, headline, kind_of
@@ -231,50 +232,52 @@ USUAL_SPAN = "7d"
 """How long jobs are kept away from a node, as `rankdeck accept --exclude` has it."""
 
 
-class RunScreen(BaseScreen):
-    """A screen of one run: what is chosen there can be measured again, and jobs kept away from it."""
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What is chosen on a screen of a run."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    run: AcceptanceRun | None
+    test: str
+    """The recipe on screen."""
+    nodes: tuple[str, ...]
+    """A pair, the sender first, or one node; empty where nothing is chosen."""
+
+
+class RunActions:
+    """What the screens of a run do alike: measure the choice again, keep jobs away from its node."""
+
+    def __init__(
+        self, screen: BaseScreen, choice: Callable[[], Choice], changed: Callable[[], None]
+    ) -> None:
+        """`changed` is called when a node was excluded or admitted again: the run itself stays the same."""
+        self._screen, self._choice, self._changed = screen, choice, changed
         self._to_exclude = ""
         """The node of which the prompt asks why; "" where it asks something else."""
 
     @property
     def port(self) -> AcceptanceProtocol | None:
         """None while the cluster is being opened."""
-        return self.console.session.acceptance
+        return self._screen.console.session.acceptance
 
     @property
-    def run_shown(self) -> AcceptanceRun | None:
-        """The run on screen."""
-        raise NotImplementedError
-
-    @property
-    def test_shown(self) -> str:
-        """The recipe on screen."""
-        raise NotImplementedError
-
-    @property
-    def chosen(self) -> tuple[str, ...]:
-        """A pair, the sender first, or one node; nobody where nothing is chosen."""
-        raise NotImplementedError
+    def current(self) -> AcceptanceRun | None:
+        """The run that was planned or started here."""
+        return self.port.current if self.port else None
 
     @property
     def is_going(self) -> bool:
         """Whether something is being measured."""
-        run = self.port.current if self.port else None
+        run = self.current
         return run is not None and run.progress is RunState.RUNNING
-
-    @property
-    def is_kept(self) -> bool:
-        """Whether this is an earlier run, and not the one that was planned or started here."""
-        now, run = self.port.current if self.port else None, self.run_shown
-        return run is not None and (now is None or now.id != run.id)
 
     @property
     def excluded(self) -> Mapping[str, str]:
         """Node -> why jobs are kept away from it."""
         return self.port.excluded() if self.port else {}
+
+    def _is_kept(self, run: AcceptanceRun) -> bool:
+        """Whether this is an earlier run, and not the one that was planned or started here."""
+        return self.current is None or self.current.id != run.id
 
     def work(self, work: Awaitable[T], done: Callable[[T], None]) -> None:
         """Do it in the background; `done` is called with what came of it, an error is said."""
@@ -283,101 +286,100 @@ class RunScreen(BaseScreen):
             try:
                 result = await work
             except RankdeckError as error:
-                self.say(str(error), "bad")
+                self._screen.say(str(error), "bad")
                 return
             done(result)
 
-        self.console.run_worker(worker(), name="acceptance", group="acceptance")
+        self._screen.console.run_worker(worker(), name="acceptance", group="acceptance")
 
     # ---- measure again
 
-    def action_again(self) -> None:
-        run, nodes, test = self.run_shown, self.chosen, self.test_shown
-        if self.port is None or run is None or not nodes or not run.started:
-            self.refuse(
+    def again(self) -> None:
+        """Ask, then measure the choice again."""
+        port, now = self.port, self._choice()
+        if port is None or now.run is None or not now.nodes or not now.run.started:
+            self._screen.refuse(
                 "put the cursor on a cell of a map first: a pair, or a node on the diagonal"
             )
-        elif self.is_kept and self.is_going:
-            self.refuse("another run is in progress: measure this one again when it has ended")
+        elif self._is_kept(now.run) and self.is_going:
+            self._screen.refuse(
+                "another run is in progress: measure this one again when it has ended"
+            )
         else:
-            question = again_question(run, self.port, nodes, test)
-            self.console.push_screen(
-                question, lambda yes: self._again(nodes, test) if yes else None
+            question = again_question(now.run, port, now.nodes, now.test)
+            self._screen.console.push_screen(
+                question, lambda yes: self._again(port, now) if yes else None
             )
 
-    def _again(self, nodes: tuple[str, ...], test: str) -> None:
-        port, run, going, who = self.port, self.run_shown, self.is_going, " – ".join(nodes)
-        if port is None or run is None:
-            return
-        if self.is_kept:
+    def _again(self, port: AcceptanceProtocol, what: Choice) -> None:
+        going, who = self.is_going, " – ".join(what.nodes)
+        if what.run is not None and self._is_kept(what.run):
             try:
-                port.resume(run.id)
+                port.resume(what.run.id)
             except RankdeckError as error:
-                self.say(str(error), "bad")
+                self._screen.say(str(error), "bad")
                 return
         if going:
-            self.say(f"{who}: measured when this round has ended", "dim")
-            self.work(port.again(nodes, test), lambda _: None)
+            self._screen.say(f"{who}: measured when this round has ended", "dim")
+            self.work(port.again(what.nodes, what.test), lambda _: None)
         else:
-            self.say(f"{who}: asking who is busy, then measuring …", "dim")
-            self.work(port.again(nodes, test), lambda _: self._measured_again(who))
+            self._screen.say(f"{who}: asking who is busy, then measuring …", "dim")
+            self.work(port.again(what.nodes, what.test), lambda _: self._measured_again(who))
 
     def _measured_again(self, who: str) -> None:
-        run = self.run_shown
-        self.say(f"{who}: measured again; {headline(run) if run else ''}", "ok")
+        run = self._choice().run
+        self._screen.say(f"{who}: measured again; {headline(run) if run else ''}", "ok")
 
     # ---- keep jobs away
 
-    def action_exclude(self) -> None:
-        run, nodes = self.run_shown, self.chosen
-        if self.port is None or run is None or not nodes:
-            self.refuse("put the cursor on a row of a map first: its node is meant")
+    def exclude(self) -> None:
+        """Ask why and for how long, then keep jobs away from the node; where they are, let them come again."""
+        port, now = self.port, self._choice()
+        if port is None or now.run is None or not now.nodes:
+            self._screen.refuse("put the cursor on a row of a map first: its node is meant")
             return
-        node = nodes[0]
+        node = now.nodes[0]
         if why := self.excluded.get(node):
-            question = readmit_question(node, why)
-            self.console.push_screen(question, lambda yes: self._readmit(node) if yes else None)
+            self._screen.console.push_screen(
+                readmit_question(node, why), lambda yes: self._readmit(port, node) if yes else None
+            )
             return
         self._to_exclude = node
-        self.prompt.ask(f"exclude {printable(node)}", f"{USUAL_SPAN} {reason_of(run, node)}")
-        self.say(
+        self._screen.prompt.ask(
+            f"exclude {printable(node)}", f"{USUAL_SPAN} {reason_of(now.run, node)}"
+        )
+        self._screen.say(
             "how long, and why: 7d its cable is being swapped; run and Launch pass it over", "dim"
         )
 
     def answered_why(self, text: str | None) -> bool:
         """Take the answer if it is why a node is excluded; whether it was."""
         node, self._to_exclude = self._to_exclude, ""
-        if node and text is not None:
-            self._exclude(node, text)
+        port, run = self.port, self._choice().run
+        if node and text is not None and port is not None and run is not None:
+            self._exclude(port, run, node, text)
         return bool(node)
 
-    def _exclude(self, node: str, text: str) -> None:
-        run, port = self.run_shown, self.port
+    def _exclude(self, port: AcceptanceProtocol, run: AcceptanceRun, node: str, text: str) -> None:
         span, _, why = text.strip().partition(" ")
-        if run is None or port is None:
-            return
         if not why.strip():
-            self.say("nothing is excluded: give a reason, for other users", "warn")
+            self._screen.say("nothing is excluded: give a reason, for other users", "warn")
             return
         try:
             port.exclude(node, printable(why.strip()), time.time() + seconds_of(span), run.id)
         except (ValueError, RankdeckError) as error:
-            self.say(str(error), "warn")
+            self._screen.say(str(error), "warn")
             return
-        out = ", and out of the run" if self.is_going and not self.is_kept else ""
+        out = ", and out of the run" if self.is_going and not self._is_kept(run) else ""
         again = f"; {actions.key('exclude')} again takes that back"
-        self.say(f"{node}: kept free of jobs for {span}{out}{again}", "ok")
-        self.look_anew()
+        self._screen.say(f"{node}: kept free of jobs for {span}{out}{again}", "ok")
+        self._changed()
 
-    def _readmit(self, node: str) -> None:
-        if self.port is not None:
-            try:
-                self.port.readmit(node)
-            except RankdeckError as error:
-                self.say(str(error), "bad")
-                return
-            self.say(f"{node}: jobs may run there again", "ok")
-            self.look_anew()
-
-    def look_anew(self) -> None:
-        """Paint also what the run itself does not tell: who is excluded."""
+    def _readmit(self, port: AcceptanceProtocol, node: str) -> None:
+        try:
+            port.readmit(node)
+        except RankdeckError as error:
+            self._screen.say(str(error), "bad")
+            return
+        self._screen.say(f"{node}: jobs may run there again", "ok")
+        self._changed()

@@ -18,7 +18,7 @@ from rankdeck.acceptance.heatmap import (
     said,
     strip,
 )
-from rankdeck.acceptance.run import AcceptanceRun, Request, RunState
+from rankdeck.acceptance.run import AcceptanceProtocol, AcceptanceRun, Request, RunState
 from rankdeck.errors import RankdeckError
 from rankdeck.model.acceptance import Outcome
 from rankdeck.model.nodeset import expand
@@ -26,7 +26,8 @@ from rankdeck.model.text import printable
 from rankdeck.ui import actions, formatting
 from rankdeck.ui.acceptance_page import (
     PROGRESS_ROLES,
-    RunScreen,
+    Choice,
+    RunActions,
     plan_lines,
     run_line,
     seen_in,
@@ -49,7 +50,7 @@ LEAST_BELOW, MOST_STRIP = 5, 6
 NOTHING = "no acceptance run yet: A asks the nodes and shows what would be done"
 
 
-class AcceptanceScreen(RunScreen):
+class AcceptanceScreen(base.BaseScreen):
     """Kept runs, the plan of one, and its map; tab goes from one to the next."""
 
     screen_name: ClassVar[str] = "acceptance"
@@ -66,6 +67,7 @@ class AcceptanceScreen(RunScreen):
         self._kept_alive: AcceptanceRun | None = None
         """What was painted: no other run gets its id meanwhile."""
         self._strip_lines = 0
+        self._run_actions = RunActions(self, self._choice, self._look_anew)
         self._asked = ""
         """What the prompt is for: `plan` or `save`."""
         self.head = TextPage(id="accept-head", can_focus=False)
@@ -73,7 +75,7 @@ class AcceptanceScreen(RunScreen):
         self.runs.sorted_by = ("STARTED",)
         self.plan = TextPage(id="accept-plan")
         self.strip = CellMap(lambda group: max(group, key=lambda one: one.role != "ok"))
-        self.map = PairMap(id="pairs")
+        self.main = self.map = PairMap(id="pairs")
         self.told = TextPage(id="sentences")
         self._picture = Container(
             Vertical(self.strip, self.map, id="accept-map"), self.told, id="accept"
@@ -81,10 +83,6 @@ class AcceptanceScreen(RunScreen):
 
     def body(self) -> Iterable[Widget]:
         return self.head, self.runs, self.plan, self._picture
-
-    @property
-    def main(self) -> Widget:
-        return {"runs": self.runs, "plan": self.plan}.get(self._view, self.map)
 
     def _columns(self) -> tuple[Column, ...]:
         return (
@@ -107,20 +105,19 @@ class AcceptanceScreen(RunScreen):
     @property
     def run_shown(self) -> AcceptanceRun | None:
         """The run on screen: measured again, a kept one is the current one."""
-        now, kept = self.port.current if self.port else None, self._opened
+        now, kept = self._run_actions.current, self._opened
         return now if kept is None or (now is not None and now.id == kept.id) else kept
 
-    @property
-    def test_shown(self) -> str:
-        """The test whose map is shown."""
-        run = self.run_shown
-        return self._recipe_of(run) if run else ""
+    def _choice(self) -> Choice:
+        """The pair under the cursor, or the one node; nobody where there is no map."""
+        run, pair = self.run_shown, self.map.pair if self._view == "map" else None
+        test = self._recipe_of(run) if run else ""
+        return Choice(run, test, tuple(dict.fromkeys(pair)) if pair else ())
 
     @property
-    def chosen(self) -> tuple[str, ...]:
-        """The pair under the cursor, or the one node; nobody where there is no map."""
-        pair = self.map.pair if self._view == "map" else None
-        return tuple(dict.fromkeys(pair)) if pair else ()
+    def port(self) -> AcceptanceProtocol | None:
+        """None while the cluster is being opened."""
+        return self._run_actions.port
 
     def tick(self) -> None:
         port, run = self.port, self.run_shown
@@ -152,6 +149,7 @@ class AcceptanceScreen(RunScreen):
         self._view = view
         for name, widget in (("runs", self.runs), ("plan", self.plan), ("map", self._picture)):
             widget.display = name == view
+        self.main = {"runs": self.runs, "plan": self.plan}.get(view, self.map)
         if self.is_current:
             self.main.focus()
         self.tick()
@@ -195,7 +193,7 @@ class AcceptanceScreen(RunScreen):
         self.map.show(shown)
         width = self._place(self.size.width, self.size.height - 6)
         signs = legend(self._dot, seen_in(shown), self.map.is_wide)
-        self.told.show(told_lines(run, shown, width, signs, self.excluded))
+        self.told.show(told_lines(run, shown, width, signs, self._run_actions.excluded))
         self.head.show(self._head_lines(run))
 
     def _show_strip(self, run: AcceptanceRun, whole: HeatMap) -> None:
@@ -218,12 +216,14 @@ class AcceptanceScreen(RunScreen):
         pairs.styles.height = "100%" if beside else lines
         return width - wide - 3 if beside else width - 2
 
-    def look_anew(self) -> None:
+    def _look_anew(self) -> None:
+        """Paint also what the run itself does not tell: who is excluded."""
         self._seen = ()
 
     def without_effect(self) -> Iterable[str]:
         """What its view and the state of its run leave nothing to do for."""
-        run, going = self.run_shown, self.is_going
+        run, going = self.run_shown, self._run_actions.is_going
+        chosen = bool(self._choice().nodes)
         on_map, cell = self._view == "map", self.map.cell
         able = {
             "open": self._can_open(run),
@@ -236,8 +236,8 @@ class AcceptanceScreen(RunScreen):
             "save": run is not None,
             "cancel": going,
             "plan": self.port is not None and not going,
-            "again": bool(self.chosen) and run is not None and run.started > 0,
-            "exclude": bool(self.chosen),
+            "again": chosen and run is not None and run.started > 0,
+            "exclude": chosen,
             "resume": not going and self._stopped_run() is not None,
         }
         return [name for name, can in able.items() if not can]
@@ -353,6 +353,12 @@ class AcceptanceScreen(RunScreen):
         else:
             self.refuse("no node of this cluster is under the cursor")
 
+    def action_again(self) -> None:
+        self._run_actions.again()
+
+    def action_exclude(self) -> None:
+        self._run_actions.exclude()
+
     # ---- keys: plan, start, stop, go on
 
     def action_plan(self) -> None:
@@ -367,7 +373,7 @@ class AcceptanceScreen(RunScreen):
 
     def answered(self, text: str | None) -> None:
         asked, self._asked = self._asked, ""
-        if self.answered_why(text) or text is None or self.port is None:
+        if self._run_actions.answered_why(text) or text is None or self.port is None:
             return
         if asked == "plan":
             self._make_plan(text)
@@ -383,7 +389,7 @@ class AcceptanceScreen(RunScreen):
             return
         if port is not None:
             self.say("asking the nodes what they are and have …", "dim")
-            self.work(port.plan(Request(nodes=nodes)), self._planned)
+            self._run_actions.work(port.plan(Request(nodes=nodes)), self._planned)
 
     def _planned(self, _: object) -> None:
         self.say("enter starts it, after you confirm", "dim")
@@ -404,10 +410,10 @@ class AcceptanceScreen(RunScreen):
         if self.port is not None:
             self._look_at(None, "map")
             self.say("running; x stops it, after you confirm", "dim")
-            self.work(self.port.start(), lambda run: self.say(headline(run), "ok"))
+            self._run_actions.work(self.port.start(), lambda run: self.say(headline(run), "ok"))
 
     def action_cancel(self) -> None:
-        run = self.port.current if self.port else None
+        run = self._run_actions.current
         if run is None or run.progress is not RunState.RUNNING:
             self.refuse("no acceptance run is in progress")
             return
@@ -428,7 +434,7 @@ class AcceptanceScreen(RunScreen):
     def _stop(self) -> None:
         if self.port is not None:
             self.say("stopping …", "warn")
-            self.work(self.port.stop(), self._stopped)
+            self._run_actions.work(self.port.stop(), self._stopped)
 
     def _stopped(self, left: Sequence[str]) -> None:
         words = "; ".join(map(printable, left)) or "stopped; nothing is left on any node"
@@ -449,7 +455,7 @@ class AcceptanceScreen(RunScreen):
         self._start()
 
     def _is_free(self) -> bool:
-        run = self.port.current if self.port else None
+        run = self._run_actions.current
         if self.port is None or (run is not None and run.progress is RunState.RUNNING):
             self.say("a run is in progress: x stops it" if run else "the cluster is still being opened", "warn")  # fmt: skip
             return False

@@ -108,10 +108,12 @@ def no_match(what: str) -> str:
 
 
 class BaseScreen(Screen[None], inherit_bindings=False):
-    """One screen. Subclasses give `main`, `tick`, a method per action, and `body` if there is more than `main`."""
+    """One screen. Subclasses set `main`, and give `tick`, a method per action, and `body` if there is more than `main`."""
 
     screen_name: ClassVar[str] = ""
     paint_period: ClassVar[float] = PAINT
+    main: Widget
+    """The widget that has the keys; each screen sets it."""
 
     def __init_subclass__(cls) -> None:
         cls.BINDINGS = list(actions.bindings(cls.screen_name))
@@ -159,7 +161,6 @@ class BaseScreen(Screen[None], inherit_bindings=False):
 
     def tick(self) -> None:
         """Look at the model, tell the widgets what to show."""
-        raise NotImplementedError
 
     def wanted_nodes(self) -> frozenset[str] | None:
         """The nodes whose full samples this screen shows; None: of all."""
@@ -172,11 +173,6 @@ class BaseScreen(Screen[None], inherit_bindings=False):
     def without_effect(self) -> Iterable[str]:
         """Actions that would do nothing now, such as to cancel what has ended; no footer has them."""
         return ()
-
-    @property
-    def main(self) -> Widget:
-        """The widget that has the keys."""
-        raise NotImplementedError
 
     def compose(self) -> ComposeResult:
         yield self.top_bar

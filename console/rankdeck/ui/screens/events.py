@@ -3,8 +3,6 @@
 from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
-from textual.widget import Widget
-
 from rankdeck.logs.search import GOALS, goal_of
 from rankdeck.model.health import Level, Occurrence
 from rankdeck.model.text import printable
@@ -32,13 +30,9 @@ class EventsScreen(BaseScreen):
         self._seen: tuple[object, ...] = ()
         hint = "words, state=bad, node=n[01-04], check=disk.full"
         self.list_filter = ListFilter(self, hint, self._narrowed)
-        self.table = VTable(self._columns(), empty=NOTHING_YET)
+        self.main = self.table = VTable(self._columns(), empty=NOTHING_YET)
         self.below = Details(self.table)
         self.table.sorted_by = ("TIME",)
-
-    @property
-    def main(self) -> Widget:
-        return self.table
 
     def _columns(self) -> tuple[Column, ...]:
         return (
@@ -175,13 +169,9 @@ class MessagesScreen(BaseScreen):
         self._rows: dict[str, LogMessage] = {}
         self._seen: tuple[object, ...] = ()
         self.list_filter = ListFilter(self, "words", self.tick, language=False)
-        self.table = VTable(self._columns(), empty=NOTHING, on_top=True)
+        self.main = self.table = VTable(self._columns(), empty=NOTHING, on_top=True)
         self.below = Details(self.table)
         self.table.sorted_by = ("TIME",)
-
-    @property
-    def main(self) -> Widget:
-        return self.table
 
     def _columns(self) -> tuple[Column, ...]:
         return (

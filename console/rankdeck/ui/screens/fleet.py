@@ -96,7 +96,7 @@ class FleetScreen(BaseScreen):
         self._map_seen: tuple[object, ...] = ()
         self.map = CellMap(worst, id="map")
         self.info = FleetLine(id="info")
-        self.table = VTable(
+        self.main = self.table = VTable(
             self._columns(wide=False),
             empty=no_match("node"),
             on_top=True,
@@ -106,10 +106,6 @@ class FleetScreen(BaseScreen):
 
     def body(self) -> Iterable[Widget]:
         return self.map, self.info, self.table, self.overview
-
-    @property
-    def main(self) -> Widget:
-        return self.table
 
     def _columns(self, *, wide: bool) -> tuple[Column, ...]:
         numbers = tuple(

@@ -4,8 +4,6 @@ import textwrap
 from collections.abc import Sequence
 from typing import ClassVar
 
-from textual.widget import Widget
-
 from rankdeck.model.health import Level
 from rankdeck.model.job import State
 from rankdeck.model.rank import RankStatus
@@ -30,11 +28,7 @@ class HelpScreen(BaseScreen):
     def __init__(self, about: str = "fleet") -> None:
         super().__init__()
         self._about = about
-        self.page = TextPage()
-
-    @property
-    def main(self) -> Widget:
-        return self.page
+        self.main = self.page = TextPage()
 
     def action_tour(self) -> None:
         command_actions.tour(self.console)

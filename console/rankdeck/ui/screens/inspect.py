@@ -4,8 +4,6 @@ import textwrap
 from collections.abc import Sequence
 from typing import ClassVar
 
-from textual.widget import Widget
-
 from rankdeck.errors import RankdeckError
 from rankdeck.model.nodeset import fold, fold_ranks
 from rankdeck.model.text import printable
@@ -36,12 +34,8 @@ class InspectScreen(BaseScreen):
     def __init__(self, job_id: str) -> None:
         super().__init__()
         self.job_id = job_id
-        self.page = TextPage(id="inspect")
+        self.main = self.page = TextPage(id="inspect")
         self._found: Inspection | None = None
-
-    @property
-    def main(self) -> Widget:
-        return self.page
 
     def on_mount(self) -> None:
         super().on_mount()

@@ -63,15 +63,12 @@ class JobScreen(BaseScreen):
         self.collapsed = CollapsedView(self.scene, self.table)
         self.diff = DiffView(self.scene, self.table)
         self.now: JobView = self.wall
+        self.main = self.wall.widget
         self._turning = False
         self.view.display = self.table.display = False
 
     def body(self) -> Iterable[Widget]:
         return self.head, self.strip, self.wall.widget, self.view, self.table
-
-    @property
-    def main(self) -> Widget:
-        return self.now.widget
 
     # ---- painting
 
@@ -132,7 +129,7 @@ class JobScreen(BaseScreen):
         """Put this view on the screen."""
         if self.job is None:
             return
-        self.now = view
+        self.now, self.main = view, view.widget
         for widget in (self.wall.widget, self.view, self.table):
             widget.display = widget is view.widget
         view.enter(self.job)

@@ -61,15 +61,11 @@ class JobsScreen(BaseScreen):
         self.partitions = TextPage(id="partitions", can_focus=False)
         self.list_filter = ListFilter(self, "words, or state=failed", self._narrowed)
         self._sort, self._reversed = "AGE", False
-        self.table = VTable(self._columns(), empty=NO_JOBS)
+        self.main = self.table = VTable(self._columns(), empty=NO_JOBS)
         self.below = Details(self.table)
 
     def body(self) -> Iterable[Widget]:
         return self.partitions, self.table
-
-    @property
-    def main(self) -> Widget:
-        return self.table
 
     def _columns(self) -> tuple[Column, ...]:
         return (

@@ -73,7 +73,7 @@ class LaunchScreen(BaseScreen):
         """The preflight that was begun last."""
         self._warned: JobSpec | None = None
         """Of which it was said that it would fail: it starts when it is asked for once more."""
-        self.files = VTable(
+        self.main = self.files = VTable(
             (Column("JOB FILE", 20, lambda row, _: self._file_cell(row), grow=True),),
             empty="no job file",
             id="files",
@@ -83,10 +83,6 @@ class LaunchScreen(BaseScreen):
 
     def body(self) -> Iterable[Widget]:
         return (Horizontal(self.files, Vertical(self.form, self.plan, id="right"), id="halves"),)
-
-    @property
-    def main(self) -> Widget:
-        return self.files
 
     def _file_cell(self, row: str) -> Runs:
         path = self._paths[row]

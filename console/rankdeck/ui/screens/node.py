@@ -5,8 +5,6 @@ from dataclasses import replace
 from itertools import zip_longest
 from typing import ClassVar
 
-from textual.widget import Widget
-
 from rankdeck.model.health import EVENT_LEVELS, Level
 from rankdeck.model.text import printable
 from rankdeck.state.fleet import NodeState, SwitchPort
@@ -37,17 +35,13 @@ class NodeScreen(BaseScreen):
         self.node_name = name
         self.at = at
         """The moment that a log line led here from, epoch seconds."""
-        self.page = TextPage()
+        self.main = self.page = TextPage()
         self.hours = 6.0
         """How far back the site's metrics are drawn."""
 
     @property
     def targets(self) -> tuple[str, ...]:
         return (self.node_name,)
-
-    @property
-    def main(self) -> Widget:
-        return self.page
 
     def wanted_nodes(self) -> frozenset[str] | None:
         return frozenset({self.node_name})

@@ -12,7 +12,8 @@ from rankdeck.acceptance.heatmap import heat_map, kind, said
 from rankdeck.acceptance.run import AcceptanceProtocol, AcceptanceRun, Cell
 from rankdeck.model.acceptance import Result
 from rankdeck.model.text import figures, printable
-from rankdeck.ui.acceptance_page import RunScreen
+from rankdeck.ui.acceptance_page import Choice, RunActions
+from rankdeck.ui.screens.base import BaseScreen
 from rankdeck.ui.widgets.canvas import Runs, TextPage
 from rankdeck.ui.widgets.pairmap import ROLES
 
@@ -21,7 +22,7 @@ BESIDE = 110
 MOST_RAW = 256 << 10
 
 
-class PairScreen(RunScreen):
+class PairScreen(BaseScreen):
     """There on the left, back on the right; one below the other where the screen is narrow."""
 
     screen_name: ClassVar[str] = "pair"
@@ -36,9 +37,10 @@ class PairScreen(RunScreen):
         """What each direction says."""
         self.there = TextPage(id="pair-there")
         self.back = TextPage(id="pair-back")
-        self._front = self.there
+        self.main = self.there
         """The direction that has the keys, or had them before a question."""
         self._both = Container(self.there, self.back, id="pair")
+        self._run_actions = RunActions(self, self._choice, self.refresh_now)
 
     def body(self) -> Iterable[Widget]:
         return (self._both,)
@@ -46,24 +48,16 @@ class PairScreen(RunScreen):
     @property
     def run_shown(self) -> AcceptanceRun:
         """As it is now, where it is the current one."""
-        now = self.port.current if self.port else None
+        now = self._run_actions.current
         return now if now is not None and now.id == self._run.id else self._run
 
-    @property
-    def test_shown(self) -> str:
-        return self._recipe
-
-    @property
-    def chosen(self) -> tuple[str, ...]:
+    def _choice(self) -> Choice:
         """The pair, first the sender of the direction that has the keys."""
-        return self._pair[::-1] if self._front is self.back else self._pair
-
-    @property
-    def main(self) -> Widget:
-        return self._front
+        pair = self._pair[::-1] if self.main is self.back else self._pair
+        return Choice(self.run_shown, self._recipe, pair)
 
     def tick(self) -> None:
-        port, run = self.port, self.run_shown
+        port, run = self._run_actions.port, self.run_shown
         wide = self.size.width >= BESIDE
         self._both.styles.layout = "horizontal" if wide else "vertical"
         if port is None or run is self._shown:
@@ -83,26 +77,32 @@ class PairScreen(RunScreen):
         return (*part, *(() if self.run_shown.started else ("again",)))
 
     def action_copy(self) -> None:
-        self.copy_page(self._front)
+        self.copy_page(self.back if self.main is self.back else self.there)
 
     def action_save(self) -> None:
         name = "-".join(("pair", *self._pair))
         self.prompt.ask("save", f"{name}.txt", "a file that does not exist yet")
 
     def answered(self, text: str | None) -> None:
-        if not self.answered_why(text) and text:
+        if not self._run_actions.answered_why(text) and text:
             told = self._told if self.back.display else self._told[:1]
             lines = ["".join(run[0] for run in line).rstrip() for page in told for line in page]
             self.save_lines(Path(text).expanduser(), lines, f"{len(lines):,} lines")
 
+    def action_again(self) -> None:
+        self._run_actions.again()
+
+    def action_exclude(self) -> None:
+        self._run_actions.exclude()
+
     def action_part(self) -> None:
         """The other direction has the keys."""
-        other = self.back if self._front is self.there and self.back.display else self.there
+        other = self.back if self.main is self.there and self.back.display else self.there
         other.focus()
 
     def on_descendant_focus(self, event: DescendantFocus) -> None:
         if event.widget in (self.there, self.back):
-            self._front = self.back if event.widget is self.back else self.there
+            self.main = self.back if event.widget is self.back else self.there
 
 
 def pair_lines(run: AcceptanceRun, port: AcceptanceProtocol, cell: Cell | None) -> list[Runs]:

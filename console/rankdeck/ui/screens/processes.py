@@ -44,11 +44,7 @@ class CommandScreen(BaseScreen):
         self._took: float | None = None
         self._proven = False
         self._seen: tuple[object, ...] = ()
-        self.page = TextPage()
-
-    @property
-    def main(self) -> Widget:
-        return self.page
+        self.main = self.page = TextPage()
 
     def tick(self) -> None:
         state = self.run_shown.state
@@ -215,7 +211,7 @@ class ProcessesScreen(BaseScreen):
         self.list_filter = ListFilter(self, "words", self._arrange, language=False)
         self.info = TextPage(id="info", can_focus=False)
         self.info.styles.height = 1
-        self.table = VTable(
+        self.main = self.table = VTable(
             tuple(self._column(*kind) for kind in self._kinds),
             empty="looking …",
         )
@@ -223,10 +219,6 @@ class ProcessesScreen(BaseScreen):
 
     def body(self) -> Iterable[Widget]:
         return self.info, self.table
-
-    @property
-    def main(self) -> Widget:
-        return self.table
 
     @property
     def targets(self) -> tuple[str, ...]:

@@ -89,8 +89,9 @@ class Canvas(Widget, inherit_bindings=False):
         return self.theme.glyphs
 
     def line(self, y: int, width: int) -> Runs:
-        """What line `y` shows."""
-        raise NotImplementedError
+        """What line `y` shows; empty, unless the widget says more."""
+        del y, width
+        return ()
 
     def surface_of(self, y: int) -> str:
         """What line `y` lies on."""
@@ -230,7 +231,7 @@ class Scroller(Canvas, can_focus=True):
 
     def move(self, steps: int) -> None:
         """Go down that many lines, as far as there are any."""
-        raise NotImplementedError
+        del steps
 
     def move_aside(self, cells: int) -> None:
         """Go to the right that many cells."""
