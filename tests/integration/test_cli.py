@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -49,6 +51,20 @@ def test_check_says_what_each_file_is(home: Path) -> None:
 
     assert done.returncode == 0
     assert done.stdout == "two.yaml: cluster ok\nhello.yaml: job ok\n"
+
+
+def test_how_to_let_jobs_back_to_a_node_works_as_pasted_in_another_folder(home: Path) -> None:
+    (home / "hello.yaml").write_text(JOB + "on: [n1, n2]\n")
+    run = ("run", "-c", "two.yaml", "hello.yaml", "--dry-run")
+    rankdeck(home, "accept", "-c", "two.yaml", "--exclude", "n1", "--why", "slow")
+    refused = rankdeck(home, *run).stderr
+    hint = re.findall("`(rankdeck [^`]+)`", refused)[-1]
+    (home / "other").mkdir()
+
+    back = rankdeck(home / "other", *shlex.split(hint)[1:], HOME=str(home))
+
+    assert back.returncode == 0, back.stderr
+    assert rankdeck(home, *run).returncode == 0
 
 
 def test_check_names_every_mistake_and_its_place(home: Path) -> None:

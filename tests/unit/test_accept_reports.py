@@ -108,7 +108,11 @@ def test_with_a_verdict_stands_the_one_command_that_shows_whether_a_repair_helpe
     verdict: Verdict, begins: str, nodes: tuple[str, ...], stages: tuple[Stage, ...]
 ) -> None:
     run = made_run(8, slow_sender("n3"))
-    run = replace(run, plan=replace(run.plan, soak=1800.0, seconds=2.0), opens="/sites/hall 2.yaml")
+    run = replace(
+        run,
+        plan=replace(run.plan, soak=1800.0, seconds=2.0),
+        verb="rankdeck accept -c '/sites/hall 2.yaml'",
+    )
     words, command, _ = next_step(run, verdict).split("`")
     cluster = Cluster(name="lab", nodes=tuple(Node(name=name) for name in names(8)))
 

@@ -238,13 +238,8 @@ class AcceptanceRun:
     """What of the identity changed since the baseline."""
     excluded: Mapping[str, str] = field(default_factory=dict[str, str])
     """Node -> why it was taken out while the run went on."""
-    opens: str = ""
-    """What `-c` needs for its cluster: a name or a path; "" if nobody knows."""
-
-    @property
-    def verb(self) -> str:
-        """How a command about it begins, in whatever folder it is typed."""
-        return f"rankdeck accept -c {quote(self.opens)}" if self.opens else "rankdeck accept"
+    verb: str = "rankdeck accept"
+    """How a command about it begins, in whatever folder it is typed."""
 
     @property
     def left_out(self) -> Mapping[str, str]:

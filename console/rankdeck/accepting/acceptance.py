@@ -9,7 +9,6 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from secrets import randbelow, token_hex
-from shlex import quote
 from statistics import median
 from typing import Any, Protocol, cast
 
@@ -54,7 +53,7 @@ from rankdeck.acceptance.run import (
 from rankdeck.acceptance.work import PEER, Setup, Work, command_lines, find, job_spec
 from rankdeck.accepting.measure import MeasureSession, RawOutputs, measured
 from rankdeck.accepting.runner import Runner
-from rankdeck.config.files import said_for
+from rankdeck.config.files import command_of
 from rankdeck.errors import HistoryError, RankdeckError
 from rankdeck.model.acceptance import Result
 from rankdeck.model.cluster import Cluster
@@ -221,7 +220,7 @@ class Acceptance:
         }
         if not found:
             raise RankdeckError(
-                f"no node said what it is; see `rankdeck logs -c {quote(self._opens)} {done.job}`: jobs need python3 in their PATH"
+                f"no node said what it is; see `{command_of('logs', self._session.cluster.file)} {done.job}`: jobs need python3 in their PATH"
             )
         return found
 
@@ -407,7 +406,7 @@ class Acceptance:
             stages=view.stage_views(plan, results, runner.stage if runner else None, progress),
             answers=said.answers, notes=said.notes, identity=identity, differing=differing(identity),
             drift=compared.drift, baseline=compared.sentence, changed=compared.changed,
-            excluded=dict(runner.excluded) if runner else {}, opens=self._opens,
+            excluded=dict(runner.excluded) if runner else {}, verb=self._verb,
         )  # fmt: skip
 
     def _compared(
@@ -422,10 +421,8 @@ class Acceptance:
         return compare(plan, results, identity, rows, then)
 
     @property
-    def _opens(self) -> str:
-        """What `-c` needs for this cluster."""
-        file = self._session.cluster.file
-        return said_for(file) if file else ""
+    def _verb(self) -> str:
+        return command_of("accept", self._session.cluster.file)
 
     def runs(self) -> tuple[AcceptanceRun, ...]:
         """The kept runs of the cluster, newest first, without their results."""
@@ -433,7 +430,7 @@ class Acceptance:
         return tuple(
             AcceptanceRun(
                 id=head.id, cluster=head.cluster, operator=head.operator, started=head.started, ended=head.ended,
-                progress=_progress(head), plan=plan, opens=self._opens,
+                progress=_progress(head), plan=plan, verb=self._verb,
             )
             for head, plan in found if plan is not None
         )  # fmt: skip

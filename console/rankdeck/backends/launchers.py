@@ -12,6 +12,7 @@ from rankdeck.backends.tokens import (
     port_token,
     shell_line,
 )
+from rankdeck.config.files import command_of
 from rankdeck.errors import LaunchError, suggest
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.job import CLAIM, Container, JobSpec, Launch
@@ -112,8 +113,10 @@ def without(cluster: Cluster, spec: JobSpec, excluded: Mapping[str, str]) -> Job
     """
     named = [name for name in spec.on if name in excluded]
     if named:
-        why = f"`{named[0]}` is {excluded[named[0]]}; take it back with `rankdeck accept --readmit {named[0]}`"
-        raise LaunchError("plan", why)
+        back = f"{command_of('accept', cluster.file)} --readmit {named[0]}"
+        raise LaunchError(
+            "plan", f"`{named[0]}` is {excluded[named[0]]}; take it back with `{back}`"
+        )
     if spec.on or not excluded:
         return spec
     if cluster.can.chooses_nodes:

@@ -6,6 +6,7 @@ import stat
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from shlex import quote
 
 from rankdeck.errors import UnknownFileError, suggest_or_list
 
@@ -70,6 +71,11 @@ def said_for(file: str) -> str:
         return path.stem if find_cluster(path.stem).samefile(path) else str(path)
     except (UnknownFileError, OSError):
         return str(path)
+
+
+def command_of(verb: str, file: str) -> str:
+    """How a command about the cluster of this file begins, in whatever folder it is typed; "" has no file."""
+    return f"rankdeck {verb} -c {quote(said_for(file))}" if file else f"rankdeck {verb}"
 
 
 def find_job(name_or_path: str, cluster_file: str = "") -> Path:
