@@ -26,7 +26,7 @@ from rankdeck.state.jobs import Jobs
 
 _STEP = re.compile(r"^    (ask|serve) (\d+) \d+ (.*)$", re.MULTILINE)
 Speed = Callable[[str, str], float | None]
-"""(sender, receiver) -> Gb/s; None: it hangs."""
+"""(sender, receiver) -> Gb/s; None: it hangs. Of a program that needs no server: its first and its last node."""
 
 
 @dataclass
@@ -104,6 +104,8 @@ class SimulatedMeans:
             return [_facts(node, self.busy.get(node, 0.0)) for node in spec.on]
         texts = [""] * len(spec.on)
         if FILE not in spec.files:
+            if self.speed(spec.on[0], spec.on[-1]) is None:
+                self._hung.add(job_id)
             return texts  # a program that says nothing
         sections = re.split(r"^[01]\)\n", spec.files[FILE], flags=re.MULTILINE)[1:]
         asks = sorted(

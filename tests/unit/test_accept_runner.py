@@ -116,6 +116,27 @@ def test_a_pair_that_hangs_is_cancelled_and_named_and_the_run_goes_on(
     assert {one.outcome for one in others} == {Outcome.MEASURED}
 
 
+@pytest.mark.parametrize(
+    ("hangs", "outcome"), [(NODES, Outcome.NOT_MEASURED), (("n3",), Outcome.FAILED)]
+)
+def test_a_program_that_ends_on_no_node_in_time_may_be_slow_and_one_that_ends_on_others_hangs(
+    site: Site, monkeypatch, hangs: tuple[str, ...], outcome: Outcome
+) -> None:
+    monkeypatch.setattr("rankdeck.acceptance.work.SHORTEST", 0.5)
+    monkeypatch.setattr("rankdeck.acceptance.work.PATIENCE", 0.0)
+    monkeypatch.setattr(measure, "_LOOK", 0.02)
+    runner, means = site.runner(lambda node, _: None if node in hangs else 1.0)
+    stages = (StagePlan(stage=Stage.SINGLE, recipe="hpcc", rounds=1),)
+
+    asyncio.run(runner.go("r1", replace(PLAN, stages=stages)))
+
+    found = {one.sender: one for one in site.results() if one.sender in hangs}
+    assert {one.outcome for one in found.values()} == {outcome}
+    assert all(one.text.startswith("it did not end within") for one in found.values())
+    assert len(means.cancelled) == len(hangs)
+    assert len(site.said()) == (outcome is Outcome.FAILED)
+
+
 def test_a_path_of_which_nothing_was_learned_is_named_and_not_accepted(site: Site) -> None:
     runner, _ = site.runner(full)
     asyncio.run(runner.go("r1", PLAN))

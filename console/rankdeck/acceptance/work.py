@@ -434,6 +434,12 @@ def _with(one: Result, reading: Reading, seconds: float) -> Result:
     )  # fmt: skip
 
 
+def perhaps_slow(result: Result) -> Result:
+    """Of one that hung where nothing tells what it takes here."""
+    text = f"{result.text}; no {result.recipe} of this run has ended: it may be slow here, or hang"
+    return replace(result, outcome=Outcome.NOT_MEASURED, text=text)
+
+
 def never_began(result: Result) -> bool:
     """Whether nothing was learned because no traffic flowed: another port may do."""
     return result.outcome is Outcome.NOT_MEASURED and result.text.startswith("it never began")

@@ -28,6 +28,7 @@ from rankdeck.acceptance.work import (
     find,
     limit_of,
     never_began,
+    perhaps_slow,
     results_of,
     spec_of,
     takes_turns,
@@ -286,6 +287,8 @@ class Runner:
                 self._session, spec_of(now, self._setup), limit, self._setup.cluster.environment
             )
             found = self._results(now, done)
+            if done.hung and not ended and not self._known(work.recipe):
+                found = [(perhaps_slow(one), raw) for one, raw in found]
             again = (
                 [one for one, _ in found if never_began(one)]
                 if attempt + 1 < _ATTEMPTS and not done.hung
@@ -300,6 +303,11 @@ class Runner:
             work = replace(
                 work, runs=tuple((one.sender, one.receiver, one.repeat, one.rail) for one in again)
             )
+
+    def _known(self, recipe: str) -> bool:
+        """Whether it is known what it takes here: it is told how long, or this run has a value of it."""
+        has = any(one.recipe == recipe and one.value is not None for one in self.done)
+        return takes_turns(recipe) or has
 
     def _results(self, work: Work, done: Ended) -> list[tuple[Result, bytes]]:
         if done.refused:
