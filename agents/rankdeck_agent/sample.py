@@ -12,9 +12,8 @@ from rankdeck_agent.collectors import collectors
 from rankdeck_agent.config import ExpectError, read
 from rankdeck_agent.files import Tree, clean
 from rankdeck_agent.machine import machine, name
-from rankdeck_agent.rules.derive import derive
 from rankdeck_agent.rules.explain import CheckResult, cover, coverage_words, explain
-from rankdeck_agent.rules.facts import Facts
+from rankdeck_agent.rules.facts import Facts, derive
 from rankdeck_agent.rules.judge import LASTING, assess
 from rankdeck_agent.rules.levels import Expected, Health, Level, Reason
 from rankdeck_agent.sampler import Sampler

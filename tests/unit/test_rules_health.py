@@ -9,12 +9,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rankdeck_agent.names import LOG_CLOSED, SATURATED
-from rankdeck_agent.rules.derive import derive
 from rankdeck_agent.rules.explain import cover, coverage_words, explain
-from rankdeck_agent.rules.facts import Facts, Memory
+from rankdeck_agent.rules.facts import Facts, Memory, derive
 from rankdeck_agent.rules.judge import assess
 from rankdeck_agent.rules.levels import Expected, Level, Reason
-from rankdeck_agent.rules.table import CHECKS, DERIVED, RULES
+from rankdeck_agent.rules.table import CHECKS, RULES
 from rankdeck_agent.wire import METRICS, Event
 from tests.support.cases import each
 
@@ -91,6 +90,13 @@ def test_coverage_adds_up(there, absent) -> None:
 
 
 # ---- the table
+
+
+DERIVED = frozenset({
+    "gpu.missing", "gpu.unlisted", "gpu.action", "gpu.fabric_fault", "gpu.nvlinks_down", "gpu.slowed_now", "gpu.brake_now", "rdma.down", "rdma.odd", "rdma.missing", "rdma.slow", "net.down", "net.slow",
+    "disk.unmounted", "node.skew", "node.unlike", "node.like",
+})  # fmt: skip
+"""Metrics of the table that `derive` makes; a row of any other is read from the wire."""
 
 
 @each([row for row, rule in enumerate(RULES) if rule.metric not in DERIVED])

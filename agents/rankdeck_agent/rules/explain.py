@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Optional
 
-from rankdeck_agent.rules.derive import Derived, wanted
-from rankdeck_agent.rules.facts import KINDS, OTHER, Facts, Memory, blind, kind_of
+from rankdeck_agent.rules.facts import KINDS, OTHER, Derived, Facts, Memory, blind, kind_of, wanted
 from rankdeck_agent.rules.levels import Health, Level, Reason
 from rankdeck_agent.rules.table import CHECKS, RULES, HealthCheck, Rule
 

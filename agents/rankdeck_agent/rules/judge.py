@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Callable, Optional
 
-from rankdeck_agent.rules.derive import Derived, derive
 from rankdeck_agent.rules.explain import cover, is_event
 from rankdeck_agent.rules.facts import (
+    Derived,
     Facts,
     Growth,
     Key,
@@ -15,6 +15,7 @@ from rankdeck_agent.rules.facts import (
     Number,
     RuleMark,
     Table,
+    derive,
     limits,
     remember,
     split,

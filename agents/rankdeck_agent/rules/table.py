@@ -348,11 +348,6 @@ RULES: tuple[Rule, ...] = (
 
 IDLE_CHECKS = frozenset(rule.check for rule in RULES if rule.only and not rule.only[1])
 """Checks of what is held while nothing runs: where a job of ours runs, they say nothing."""
-DERIVED = frozenset({
-    "gpu.missing", "gpu.unlisted", "gpu.action", "gpu.fabric_fault", "gpu.nvlinks_down", "gpu.slowed_now", "gpu.brake_now", "rdma.down", "rdma.odd", "rdma.missing", "rdma.slow", "net.down", "net.slow",
-    "disk.unmounted", "node.skew", "node.unlike", "node.like",
-})  # fmt: skip
-"""Numbers that are worked out from a sample, see derive.py; not on the wire."""
 
 
 def _by_metric() -> dict[str, tuple[tuple[int, Rule], ...]]:
