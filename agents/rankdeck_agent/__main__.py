@@ -82,10 +82,10 @@ def _on_a_tree(given: list[str], verb: str) -> int:
         else:
             return _wrong(f"{verb}: unknown argument {word[:40]!r}")
     if verb == "health":
-        from rankdeck_agent.sample import health
+        from rankdeck_agent.sampler import health
 
         return health(root, as_json=as_json, expect=expect)
-    from rankdeck_agent.sample import sample
+    from rankdeck_agent.sampler import sample
 
     return sample(root, as_json=as_json)
 

@@ -24,7 +24,7 @@ _GAP = 1.0
 """Seconds between two looks: what a process takes now, not since its start."""
 _MOST = 2_000
 """Processes that are told: the busiest, and all of jobs and on GPUs."""
-_LONGEST = 1 << 20
+_REQUEST = 1 << 20
 RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "RANK", "SLURM_PROCID")
 """Where launchers say the rank number, the surest first."""
 SIGNALS = {"TERM", "KILL", "INT", "HUP", "STOP", "CONT", "USR1", "USR2", "QUIT"}
@@ -150,7 +150,7 @@ def _on_gpus() -> tuple[dict[int, dict[str, int]], str]:
 
 def _signal() -> int:
     """Send the signal on stdin, `{"signal": NAME, "pids": [[PID, START], …]}`, to those that still are who they were."""
-    raw = table(sys.stdin.buffer.read(_LONGEST).decode("utf-8", "replace")) or {}
+    raw = table(sys.stdin.buffer.read(_REQUEST).decode("utf-8", "replace")) or {}
     name, pids = raw.get("signal"), raw.get("pids")
     if name not in SIGNALS or not isinstance(pids, list):
         print('rankdeck: ps signal needs {"signal": …, "pids": …} on stdin', file=sys.stderr)
