@@ -143,7 +143,7 @@ def _preflight(given: list[str]) -> int:
 def _sh(given: list[str]) -> int:
     if given[1:]:
         return _wrong("sh takes its command on standard input, and no arguments")
-    from rankdeck_agent.command import main as sh
+    from rankdeck_agent.command import sh
 
     return sh()
 
@@ -151,7 +151,7 @@ def _sh(given: list[str]) -> int:
 def _ps(given: list[str]) -> int:
     if given[1:] not in ([], ["signal"]):
         return _wrong("ps takes nothing, or `signal` with its request on standard input")
-    from rankdeck_agent.ps import main as ps
+    from rankdeck_agent.command import ps
 
     return ps(given[1:])
 
