@@ -10,6 +10,7 @@ if sys.version_info < (3, 9):  # noqa: UP036  nodes have anything
     )
 
 from collections.abc import Mapping
+from importlib import import_module
 from typing import Callable, Optional
 
 USAGE = """usage: rankdeck-agent telemetry                    publish; configuration as one line of JSON on stdin
@@ -117,15 +118,20 @@ def _cluster(given: list[str]) -> int:
 
 
 def _kubernetes(given: list[str]) -> int:
-    from rankdeck_agent.kubernetes.main import main as kubernetes
+    from rankdeck_agent.kubernetes.keeper import main as kubernetes
 
     return kubernetes(given[1:])
 
 
 def _slurm(given: list[str]) -> int:
-    from rankdeck_agent.slurm.main import main as slurm
+    from rankdeck_agent.files import keep_private
 
-    return slurm(given[1:])
+    verb, arguments = "".join(given[1:2]), given[2:]
+    if verb not in _SLURM or len(arguments) != _SLURM_ARGUMENTS.get(verb, 0):
+        return _wrong(f"slurm takes one of: {', '.join(_SLURM)}")
+    keep_private()
+    module, name = _SLURM[verb]
+    return int(getattr(import_module(f"rankdeck_agent.slurm.{module}"), name)(*arguments))
 
 
 def _image(given: list[str]) -> int:
@@ -218,6 +224,22 @@ def _wrong(why: str) -> int:
     print(f"rankdeck-agent: {printable}\n{USAGE}", file=sys.stderr)
     return 2
 
+
+_SLURM: Mapping[str, tuple[str, str]] = {
+    "submit": ("submit", "submit"),
+    "keep": ("keeper", "keep"),
+    "watch": ("cluster_watch", "watch"),
+    "list": ("cluster_watch", "list_all"),
+    "service": ("service", "service"),
+    "attach": ("submit", "attach"),
+    "look": ("attach", "look"),
+    "beside": ("inside", "beside"),
+    "hear": ("inside", "hear"),
+    "tell": ("inside", "tell"),
+    "ended": ("cluster_watch", "ended"),
+}
+"""Command of `slurm` -> module and function; loaded only then: the keeper must stay small."""
+_SLURM_ARGUMENTS = {"beside": 1, "hear": 2}
 
 _VERBS: Mapping[str, Callable[[list[str]], int]] = {
     "telemetry": _telemetry,

@@ -1,9 +1,11 @@
-"""Keeps one Kubernetes job: creates it, follows its ranks to disk, says what it waits for, ends it, tells how it ended.
+"""`kubernetes keep`: creates one job, follows its ranks to disk, says what it waits for, ends it, tells how it ended. `try` asks only whether the server would take it.
 
-The supervisor on the control host runs it as the job's launcher. The main thread owns what is known of the job;
+The supervisor on the control host runs it as the launcher of the job. The main thread owns what is known of the job;
 watches and followers run in threads of their own and send what they find through a queue.
 """
 
+import argparse
+import json
 import os
 import queue
 import signal
@@ -15,11 +17,20 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Callable, Optional
 
-from rankdeck_agent.files import mark_agent_used
-from rankdeck_agent.job.folder import RunFolder, all_events, plain
+from rankdeck_agent.files import keep_private, mark_agent_used
+from rankdeck_agent.job.folder import FolderError, RunFolder, all_events, existing, plain, table
 from rankdeck_agent.job.supervisor_state import tell
 from rankdeck_agent.kubernetes import target as objects
-from rankdeck_agent.kubernetes.api import TROUBLE, ApiError, Proxy, ProxyError, Watch, each, refusal
+from rankdeck_agent.kubernetes.api import (
+    TROUBLE,
+    ApiError,
+    Proxy,
+    ProxyError,
+    Watch,
+    each,
+    end_tidily,
+    refusal,
+)
 from rankdeck_agent.kubernetes.claim import ClaimError, ClaimReader, Told, missing_of, seen_spec
 from rankdeck_agent.kubernetes.container_log import (
     UNKNOWN,
@@ -51,6 +62,8 @@ from rankdeck_agent.kubernetes.objects import (
 )
 from rankdeck_agent.kubernetes.target import Ending, Target
 
+_LONGEST = 64 << 20
+"""Bytes of the objects of one job, as `try` reads them."""
 _TICK = 0.25
 _SAY_PERIOD = 1.0
 _RESTART_PERIOD = 5.0
@@ -521,3 +534,54 @@ def keep(folder: RunFolder) -> int:
         return 1
     finally:
         proxy.stop()
+
+
+def main(argv: list[str]) -> int:
+    """Run one command; returns its exit status."""
+    asked = _parser().parse_args(argv)
+    keep_private()
+    try:
+        if asked.verb == "try":
+            return _try()
+        return keep(existing(asked.job, asked.node))
+    except (FolderError, OSError) as error:
+        print(f"rankdeck: {error}", file=sys.stderr)
+        return 1
+
+
+def _try() -> int:
+    """Have the server check a job without creating it; prints {"ok": …, "error": …}."""
+    row = table(sys.stdin.buffer.read(_LONGEST).decode("utf-8", "replace")) or {}
+    why = _refused(row)
+    print(json.dumps({"ok": not why, "error": why}))
+    return 1 if why else 0
+
+
+def _refused(row: Mapping[str, Any]) -> str:
+    """Why the server would not take {"target": …, "objects": […]}; "" where it would."""
+    end_tidily()
+    try:
+        target = Target(**row["target"])
+        with Proxy(target.context) as proxy:
+            if not target.namespace:
+                target = replace(target, namespace=proxy.namespace())
+            objects.create(proxy.api, target, row["objects"], dry=True)
+    except (KeyError, TypeError, ValueError) as error:
+        return f"bad request: {error}"
+    except ProxyError as error:
+        return str(error)
+    except ApiError as error:
+        return refusal(error)
+    return ""
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="kubernetes", description="Jobs on Kubernetes.")
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    verbs.add_parser("try", help="have the server check the job on stdin, and create nothing")
+    keeper = verbs.add_parser(
+        "keep", help="create the job of a run folder, and follow it to its end"
+    )
+    keeper.add_argument("job")
+    keeper.add_argument("node")
+    return parser
