@@ -7,10 +7,10 @@ from pathlib import Path
 
 from rankdeck.cli import choose, logs, output
 from rankdeck.cli.choose import agreed
-from rankdeck.cli.images import CopyProgress
 from rankdeck.cli.jobs import proof, sentence, summary
 from rankdeck.cli.logs import News
 from rankdeck.cli.main import OpenConsole
+from rankdeck.cli.nodes import CopyProgress
 from rankdeck.cli.opening import Interrupts, job_of, opened, override, until_done
 from rankdeck.cli.preflight import looked, passes
 from rankdeck.cli.shapes import job_shape, plan_shape

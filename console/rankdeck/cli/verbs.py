@@ -334,7 +334,7 @@ VERBS = (
     Verb(
         "images",
         "list which node has which container image; `images push FILE NODESET` copies one",
-        "rankdeck.cli.images:images",
+        "rankdeck.cli.nodes:images",
         {
             "words": _option(
                 "nodes to ask (default: all); or push FILE NODESET",
@@ -461,7 +461,7 @@ VERBS = (
     Verb(
         "export",
         "serve the metrics of all nodes to Prometheus, until Ctrl-C",
-        "rankdeck.cli.export:export",
+        "rankdeck.cli.status:export",
         {
             "--listen": _option(
                 "address and port (default 127.0.0.1:9464)",
