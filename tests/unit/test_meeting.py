@@ -9,7 +9,7 @@ from rankdeck.backends.launchers import lay_out
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.health import Level
 from rankdeck.model.job import JobSpec, Launch, TorchOptions
-from rankdeck.preflight import check_job
+from rankdeck.preflight import checks
 from rankdeck.preflight.check_network import foreign_host, listens_on, meeting
 from rankdeck.preflight.facts import Change, Finding, JobContext, node_facts
 from rankdeck.preflight.run import judge
@@ -132,7 +132,7 @@ def test_only_names_are_asked_for() -> None:
 
 
 def test_variables_that_torchrun_sets_itself_are_told() -> None:
-    findings = check_job.judge(replace(TORCH, env={"MASTER_PORT": "29500"}))
+    findings = checks.judge(replace(TORCH, env={"MASTER_PORT": "29500"}))
 
     assert [(f.level, f.check) for f in findings] == [(Level.WARN, "environment")]
     assert findings[0].patch == (Change("env.MASTER_PORT", None),)

@@ -17,8 +17,8 @@ from rankdeck.images.bring import ImageAt, difference, image_rows
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.health import Health, Level, Reason
 from rankdeck.model.job import Container, JobSpec, Launch, MpiOptions
-from rankdeck.preflight import check_job, check_network
-from rankdeck.preflight.check_job import flavour_of
+from rankdeck.preflight import check_network, checks
+from rankdeck.preflight.checks import flavour_of
 from rankdeck.preflight.facts import Change, JobContext, changed, node_facts, programs_of
 from rankdeck.preflight.run import judge
 from rankdeck.preflight.trial_run import ProbeOutcome, RankAnswer, judge_probe
@@ -125,7 +125,7 @@ def test_an_mpi_is_known_by_its_first_line(line, flavour):
 
 def test_the_arguments_that_place_ranks_again_are_taken_out():
     spec = replace(MPI, mpi=MpiOptions(args=("-np", "4", "--mca", "pml", "ob1", "-host", "a,b")))
-    (finding,) = check_job.judge(spec)
+    (finding,) = checks.judge(spec)
 
     assert finding.level is Level.BAD
     assert finding.patch == (Change("mpi.args", ["--mca", "pml", "ob1"]),)
@@ -133,17 +133,17 @@ def test_the_arguments_that_place_ranks_again_are_taken_out():
 
 def test_a_clean_environment_is_refused_under_mpi():
     box = Container(image="a.sif", args=("--cleanenv", "--nv"))
-    (finding,) = check_job.judge(replace(MPI, container=box))
+    (finding,) = checks.judge(replace(MPI, container=box))
 
     assert "rank 0 of 1" in finding.text
     assert finding.patch == (Change("container.args", ["--nv"]),)
-    assert check_job.judge(replace(SPEC, container=box)) == []
+    assert checks.judge(replace(SPEC, container=box)) == []
 
 
 def test_words_of_an_older_mpi_and_debugging_left_on_are_told():
     args = ("--mca", "btl_vader_single_copy_mechanism", "none", "-v")
     spec = replace(MPI, mpi=MpiOptions(args=args), env={"NCCL_DEBUG": "TRACE"})
-    vader, noise = check_job.judge(spec)
+    vader, noise = checks.judge(spec)
 
     assert vader.patch == (Change("mpi.args", ["--mca", "smsc", "^cma", "-v"]),)
     assert noise.patch == (Change("env.NCCL_DEBUG", "WARN"),)

@@ -19,7 +19,7 @@ from rankdeck.model.health import Level
 from rankdeck.model.job import JobSpec, Launch
 from rankdeck.model.nodeset import fold
 from rankdeck.model.text import size
-from rankdeck.preflight import check_nodes
+from rankdeck.preflight import checks
 from rankdeck.preflight.facts import (
     Finding,
     JobContext,
@@ -208,10 +208,10 @@ TOOLS = (
     ),
 )  # fmt: skip
 CHECKS = (
-    Check("clock", "the clocks agree", check_nodes.clock),
-    Check("gpu", "the GPUs are there", check_nodes.gpus),
-    Check("memlock", "enough memory may be locked", check_nodes.memlock),
-    Check("space", "enough disk space", check_nodes.space),
+    Check("clock", "the clocks agree", checks.clock),
+    Check("gpu", "the GPUs are there", checks.gpus),
+    Check("memlock", "enough memory may be locked", checks.memlock),
+    Check("space", "enough disk space", checks.space),
 )
 """Those of a job's checks that hold for every job."""
 

@@ -15,24 +15,22 @@ from rankdeck.images.bring import local_image, wanted_by
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.health import Health, Level
 from rankdeck.model.job import JobSpec, Launch, Plan
-from rankdeck.preflight import check_job, check_network
-from rankdeck.preflight.check_job import (
+from rankdeck.preflight import check_network, checks
+from rankdeck.preflight.check_network import foreign_host, host, listens_on, meeting, port
+from rankdeck.preflight.checks import (
+    clock,
+    folder,
     found_mpi,
+    gpus,
+    health,
     image,
+    memlock,
     modules,
     mpi,
+    names,
     programs,
     runtime,
     same_program,
-)
-from rankdeck.preflight.check_network import foreign_host, host, listens_on, meeting, port
-from rankdeck.preflight.check_nodes import (
-    clock,
-    folder,
-    gpus,
-    health,
-    memlock,
-    names,
     shared_memory,
     slots,
     space,
@@ -185,7 +183,7 @@ async def preflight(
     except LaunchError as error:
         take([found(Level.BAD, "plan", "", str(error))])
         return tuple(findings)
-    take(check_job.judge(spec))
+    take(checks.judge(spec))
     if layout is None:
         take([await _ask_scheduler(means.backend, plan)])
         return tuple(findings)

@@ -14,7 +14,7 @@ from rankdeck.model.health import Level
 from rankdeck.model.job import Abort, Container, JobSpec, Launch, Plan
 from rankdeck.model.nodeset import fold
 from rankdeck.model.text import clean, integer, table
-from rankdeck.preflight.check_job import flavour_of
+from rankdeck.preflight.checks import flavour_of
 from rankdeck.preflight.facts import (
     Change,
     Finding,
