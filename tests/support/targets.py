@@ -41,6 +41,7 @@ from rankdeck.prometheus import client
 from rankdeck.prometheus.exporter import Families, HttpServer, _read
 from rankdeck.prometheus.names import of_counter
 from rankdeck.prometheus.site_past import read_matrix
+from rankdeck.remote.command import AgentRows
 from rankdeck.remote.shell import ProgramResult
 from rankdeck.rules.find_jobs import found_jobs
 from rankdeck.rules.progress import ProgressReader
@@ -51,7 +52,6 @@ from rankdeck.state.node import NodeState
 from rankdeck.state.schedulers import KubernetesState, SlurmCluster
 from rankdeck.telemetry import gnmi, mqtt_packets
 from rankdeck.telemetry import slurm as slurm_rows
-from rankdeck.telemetry.agent_rows import AgentRows
 from rankdeck.telemetry.kubernetes import RowReader
 from rankdeck.telemetry.link import Intake
 from rankdeck.ui import fleet_views, node_page, snapshots

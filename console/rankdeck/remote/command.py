@@ -1,11 +1,11 @@
-"""Commands of the operator on many nodes, through the agent's `sh` and `ps`: run, output, processes, signals.
+"""Commands of the agent that answer in rows of JSON: the operator's `sh` and `ps` on many nodes, and those that run on and start again when they end.
 
-Equal output is kept once, however many nodes wrote it.
+Equal output of `sh` is kept once, however many nodes wrote it.
 """
 
 import asyncio
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -20,7 +20,7 @@ from rankdeck.model.process import (
     process_of,
 )
 from rankdeck.model.text import clean, integer, number, strip_controls, table
-from rankdeck.remote.agent import Agents
+from rankdeck.remote.agent import BACKOFF, STEADY, Agents
 from rankdeck.remote.shell import Channel, on_each
 
 _Step = tuple[int, str, str]
@@ -317,3 +317,75 @@ async def send_signal(agents: Agents, name: str, some: Sequence[NodeProcess]) ->
     for node, answer in answers.items():
         failed |= {node: answer.why} if isinstance(answer, NodeError) else answer
     return failed
+
+
+_LONGEST_ROW = 4 << 20
+_SENTENCE = 600
+Takes = Mapping[str, Callable[[object], None]]
+
+
+class AgentRows:
+    """Makes lines of bytes, rows of lines, and hands each known key of a row to who takes it."""
+
+    def __init__(self, takes: Takes) -> None:
+        self._takes = takes
+        self._rest = b""
+
+    def take(self, data: bytes) -> None:
+        """Take bytes as they come; what is no row of ours is left out."""
+        *lines, rest = (self._rest + data).split(b"\n")
+        self._rest = rest if len(rest) <= _LONGEST_ROW else b""
+        for line in lines:
+            if found := table(line, _LONGEST_ROW):
+                for key, take in self._takes.items():
+                    if key in found:
+                        take(found[key])
+
+
+def as_table(found: object) -> Mapping[str, Any]:
+    """`found`, or an empty table where it is none."""
+    return cast("Mapping[str, Any]", found) if isinstance(found, dict) else {}
+
+
+@dataclass(frozen=True, slots=True)
+class RowSource:
+    """A command of the agent on a host, and what it gets on stdin."""
+
+    agents: Agents
+    host: str
+    command: tuple[str, ...]
+    config: bytes
+
+
+async def watch(
+    source: RowSource,
+    takes: Callable[[], Takes],
+    trouble: Callable[[str], None],
+    pauses: Sequence[float] = BACKOFF,
+) -> None:
+    """Run the command until cancelled, again whenever it ends, after a pause that grows.
+
+    `takes` gives who takes the rows of one run; `trouble` is called with the sentence for each end.
+    """
+    loop = asyncio.get_running_loop()
+    failures = 0
+    while True:
+        began = loop.time()
+        try:
+            why = await _once(source, AgentRows(takes()))
+        except NodeError as error:
+            why = error.why
+        failures = 0 if loop.time() - began > STEADY else failures + 1
+        trouble(clean(why, _SENTENCE))
+        await asyncio.sleep(pauses[min(max(failures, 1), len(pauses)) - 1])
+
+
+async def _once(source: RowSource, rows: AgentRows) -> str:
+    """Run it once; why it ended."""
+    channel = await source.agents.open(source.host, source.command, rows.take)
+    try:
+        channel.write(source.config)
+        code = await channel.wait()
+    finally:
+        await channel.close()
+    return channel.complaint or f"the agent ended with exit code {code}"

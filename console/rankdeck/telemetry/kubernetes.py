@@ -18,12 +18,12 @@ from rankdeck.model.schedulers import (
     Permission,
 )
 from rankdeck.model.text import clean, fitting, flag, integer, or_null, stamp, text
+from rankdeck.remote import command
 from rankdeck.remote.agent import Agents, Bundle
+from rankdeck.remote.command import AgentRows, RowSource, Takes, as_table
 from rankdeck.remote.shell import ProgramResult, control_host, run
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.schedulers import KubernetesState
-from rankdeck.telemetry import agent_rows
-from rankdeck.telemetry.agent_rows import AgentRows, RowSource, Takes, as_table
 from rankdeck_agent.wire import NODE_VARIABLE
 
 log = logging.getLogger(__name__)
@@ -105,7 +105,7 @@ class KubernetesClient:
             log.warning("%s", why, extra={"source": "kubernetes"})
 
         source = RowSource(self._agents, self._host, ("cluster", "watch"), self._config)
-        await agent_rows.watch(source, lambda: RowReader(fleet, state).takes, trouble)
+        await command.watch(source, lambda: RowReader(fleet, state).takes, trouble)
 
 
 class RowReader:

@@ -22,12 +22,12 @@ from rankdeck.model.schedulers import (
     SlurmStatus,
 )
 from rankdeck.model.text import clean, fitting, flag, integer, or_null, rows, stamp, text
+from rankdeck.remote import command
 from rankdeck.remote.agent import Agents
+from rankdeck.remote.command import AgentRows, RowSource, Takes, as_table
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.jobs import Jobs
 from rankdeck.state.schedulers import SlurmCluster
-from rankdeck.telemetry import agent_rows
-from rankdeck.telemetry.agent_rows import AgentRows, RowSource, Takes, as_table
 from rankdeck.telemetry.link import Telemetry, shared_config
 from rankdeck_agent.wire import topic
 
@@ -152,7 +152,7 @@ class SlurmClient:
             log.warning("%s", why, extra={"source": "slurm"})
 
         source = RowSource(self._agents, self._host, ("slurm", "watch"), self._config)
-        await agent_rows.watch(source, lambda: takes(self._fleet, self.state), trouble)
+        await command.watch(source, lambda: takes(self._fleet, self.state), trouble)
 
     async def hear(self, telemetry: Telemetry, jobs: Jobs) -> None:
         """Hear nodes that cannot be logged in to from inside our jobs on them, one step a job, until cancelled.
@@ -202,7 +202,7 @@ class SlurmClient:
             return {"beside": lambda row: messages.take(as_table(row), give)}
 
         try:
-            await agent_rows.watch(source, take, trouble, HEAR_PAUSES)
+            await command.watch(source, take, trouble, HEAR_PAUSES)
         finally:
             telemetry.lost(nodes)
 
