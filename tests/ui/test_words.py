@@ -15,7 +15,7 @@ from rankdeck.model.job import Chunk
 from rankdeck.model.rank import Activity
 from rankdeck.model.text import clean, printable, strip_controls
 from rankdeck.state.lines import RankLog
-from rankdeck.ui import command_actions, commands, formatting, query
+from rankdeck.ui import actions, command_actions, formatting, query
 from rankdeck.ui.themes import ASCII, UNICODE
 from rankdeck.ui.widgets import logwall
 from rankdeck.ui.widgets.canvas import bar, fit, in_ascii, sparkline
@@ -81,17 +81,17 @@ def test_marks_of_direction_are_taken_out(mark: str) -> None:
 
 
 def test_the_start_of_a_command_is_enough() -> None:
-    assert commands.parse("the dark") == (commands.NAMES["theme"], "dark")
-    with pytest.raises(commands.CommandError, match="did you mean"):
-        commands.parse("flet")
+    assert actions.parse_command("the dark") == (actions.COMMAND_NAMES["theme"], "dark")
+    with pytest.raises(actions.CommandError, match="did you mean"):
+        actions.parse_command("flet")
 
 
 def test_completion_gives_names_and_then_values() -> None:
     def nodes(argument: str) -> list[str]:
         return ["gpu-01", "gpu-02"] if argument == "NODE" else []
 
-    assert commands.complete("no", nodes) == ["node "]
-    assert commands.complete("node 02", nodes) == ["node gpu-02"]
+    assert actions.complete_command("no", nodes) == ["node "]
+    assert actions.complete_command("node 02", nodes) == ["node gpu-02"]
 
 
 @each((count, *size) for count in range(1, 17) for size in [(200, 46), (80, 19), (60, 10)])
@@ -196,7 +196,7 @@ def test_ascii_mode_sends_ascii(text: str) -> None:
 
 
 def test_every_command_in_the_table_does_something() -> None:
-    assert set(command_actions.VERBS) == set(commands.NAMES)
+    assert set(command_actions.VERBS) == set(actions.COMMAND_NAMES)
 
 
 @pytest.mark.parametrize(

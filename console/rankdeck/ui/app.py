@@ -19,7 +19,7 @@ from rankdeck.errors import HostKeyError, RankdeckError, leaves
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.health import Level
 from rankdeck.model.text import printable
-from rankdeck.ui import actions, command_actions, commands, job_actions, terminal, themes
+from rankdeck.ui import actions, command_actions, job_actions, terminal, themes
 from rankdeck.ui.fleet_views import ViewError
 from rankdeck.ui.garbage_collection import IdleTime, stop_full_collections
 from rankdeck.ui.screens import base
@@ -362,7 +362,7 @@ class RankdeckApp(FrameDiff):
         """Do what was typed after `:`."""
         try:
             command_actions.run(self, text)
-        except (commands.CommandError, ViewError, RankdeckError) as error:
+        except (actions.CommandError, ViewError, RankdeckError) as error:
             self.say(str(error), "warn")
 
     def choose_theme(self, name: str) -> None:

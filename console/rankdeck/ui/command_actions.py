@@ -1,4 +1,4 @@
-"""What each command after `:` does: one function per row of `commands.COMMANDS`."""
+"""What each command after `:` does: one function per row of `actions.COMMANDS`."""
 
 import shlex
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 from rankdeck.model.nodeset import fold
 from rankdeck.model.text import printable
-from rankdeck.ui import commands, fleet_views, formatting, job_actions, node_actions, query
+from rankdeck.ui import actions, fleet_views, formatting, job_actions, node_actions, query
 from rankdeck.ui.fleet_views import FleetView
 from rankdeck.ui.screens import base
 from rankdeck.ui.tour import DEMO, ELSEWHERE, ENDED, FILE
@@ -30,7 +30,7 @@ ANYWAY = "anyway"
 
 def run(console: "Console", text: str) -> None:
     """Do what was typed; raises CommandError or what the session raises."""
-    command, argument = commands.parse(text)
+    command, argument = actions.parse_command(text)
     VERBS[command.name](console, argument)
 
 
@@ -56,7 +56,7 @@ def choices(console: "Console", argument: str) -> list[str]:
 
 def _node(console: "Console", name: str) -> None:
     if name not in {node.name for node in console.session.cluster.nodes}:
-        raise commands.CommandError(f"no node `{printable(name)}` in this cluster")
+        raise actions.CommandError(f"no node `{printable(name)}` in this cluster")
     console.open_node(name)
 
 
@@ -78,14 +78,14 @@ def _cancel(console: "Console", text: str) -> None:
 def _attempt(console: "Console", text: str) -> None:
     screen = job_screen(console)
     if screen is None:
-        raise commands.CommandError("open a job first")
+        raise actions.CommandError("open a job first")
     if not text:
         screen.view.want(replace(screen.view.wanted, run=None))
         console.say("all runs again")
     elif text.isascii() and text.isdigit() and len(text) < 6:
         job_actions.show_attempt(console, screen.job_id, screen.view, int(text))
     else:
-        raise commands.CommandError("write `attempt N`, from 0; alone: all runs again")
+        raise actions.CommandError("write `attempt N`, from 0; alone: all runs again")
 
 
 def _tasks(job: "Job", text: str) -> tuple[int, ...]:
@@ -94,13 +94,13 @@ def _tasks(job: "Job", text: str) -> tuple[int, ...]:
     try:
         return choose(text, job.ranks)
     except ValueError as error:
-        raise commands.CommandError(str(error)) from error
+        raise actions.CommandError(str(error)) from error
 
 
 def _rank(console: "Console", text: str) -> None:
     screen = job_screen(console)
     if screen is None or not text.isdigit():
-        raise commands.CommandError("open a job first, then :rank NUMBER")
+        raise actions.CommandError("open a job first, then :rank NUMBER")
     screen.zoom(int(text))
 
 
@@ -114,7 +114,7 @@ def _pager(console: "Console", text: str) -> None:
     del text
     screen = job_screen(console)
     if screen is None:
-        raise commands.CommandError("open a job first, then a rank of it")
+        raise actions.CommandError("open a job first, then a rank of it")
     screen.page()
 
 
@@ -129,11 +129,11 @@ def _goto(console: "Console", text: str) -> None:
 def _report(console: "Console", text: str) -> None:
     job_id = shown(console)
     if not job_id:
-        raise commands.CommandError("open a job first, or choose one on Jobs")
+        raise actions.CommandError("open a job first, or choose one on Jobs")
     path = Path(text or f"{job_id}.html").expanduser().absolute()
     if path.exists() or not path.parent.is_dir():
         why = "is there already" if path.exists() else "cannot be written: no such folder"
-        raise commands.CommandError(f"{printable(str(path))} {why}")
+        raise actions.CommandError(f"{printable(str(path))} {why}")
     job_actions.report(console, job_id, path)
 
 
@@ -144,7 +144,7 @@ def _edit(console: "Console", text: str) -> None:
 
 def _script(console: "Console", text: str) -> None:
     if not text:
-        raise commands.CommandError("write `script FILE`")
+        raise actions.CommandError("write `script FILE`")
     launch_screen(console).script(Path(text).expanduser().absolute())
 
 
@@ -196,13 +196,13 @@ def _mark(console: "Console", text: str) -> None:
     try:
         screen.mark(screen.matching(text))
     except query.QueryError as error:
-        raise commands.CommandError(str(error)) from error
+        raise actions.CommandError(str(error)) from error
     screen.say(f"{node_actions.named(screen.marked)} marked", "ok")
 
 
 def _resume(console: "Console", text: str) -> None:
     if text not in ("", ANYWAY):
-        raise commands.CommandError(f"write `resume`, or `resume {ANYWAY}`")
+        raise actions.CommandError(f"write `resume`, or `resume {ANYWAY}`")
     nodes = node_actions.targets(console)
     node_actions.ask_service(console, "resume", nodes, anyway=text == ANYWAY)
 
@@ -216,7 +216,7 @@ def _drain(console: "Console", text: str) -> None:
     lines = node_actions.drain_lines(cluster.can, nodes, text)
     if not lines or not nodes:
         why = "no node is marked" if not nodes else "no scheduler here takes nodes out of service"
-        raise commands.CommandError(why)
+        raise actions.CommandError(why)
     from rankdeck.ui.screens.modals import lines_to_copy
 
     console.push_screen(
@@ -235,7 +235,7 @@ def _copied(console: "Console", lines: list[str]) -> Callable[[bool | None], Non
 def _cp(console: "Console", text: str) -> None:
     words = shlex.split(text)
     if not 1 <= len(words) <= 2:
-        raise commands.CommandError("write `cp FILE [PATH]`, or `cp :FILE [FOLDER]` from nodes")
+        raise actions.CommandError("write `cp FILE [PATH]`, or `cp :FILE [FOLDER]` from nodes")
     if words[0].startswith(":"):
         folder = Path(words[1] if len(words) > 1 else ".").expanduser().absolute()
         node_actions.fetch_file(console, words[0][1:], folder)
@@ -246,7 +246,7 @@ def _cp(console: "Console", text: str) -> None:
 def _theme(console: "Console", name: str) -> None:
     if name not in console.palettes:
         there = ", ".join(sorted(console.palettes))
-        raise commands.CommandError(f"no theme `{printable(name)}`; there are {there}")
+        raise actions.CommandError(f"no theme `{printable(name)}`; there are {there}")
     console.choose_theme(name)
 
 

@@ -12,7 +12,7 @@ from textual.widget import Widget
 
 from rankdeck.config.files import write_new
 from rankdeck.model.text import printable
-from rankdeck.ui import actions, commands, formatting, query
+from rankdeck.ui import actions, formatting, query
 from rankdeck.ui.snapshots import step
 from rankdeck.ui.tour import OVER, OnScreen
 from rankdeck.ui.widgets.bars import FilterBar, KeyBar, TopBar, TourBar
@@ -253,7 +253,7 @@ class BaseScreen(Screen[None], inherit_bindings=False):
         return self._prompt
 
     def _complete(self, text: str) -> list[str]:
-        found = commands.complete(text, self.console.choices)
+        found = actions.complete_command(text, self.console.choices)
         if len(found) > 1:
             self.say("   ".join(found[:12]), "dim")
         return found

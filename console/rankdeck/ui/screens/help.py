@@ -7,7 +7,7 @@ from typing import ClassVar
 from rankdeck.model.health import Level
 from rankdeck.model.job import State
 from rankdeck.model.rank import RankStatus
-from rankdeck.ui import actions, command_actions, commands
+from rankdeck.ui import actions, command_actions
 from rankdeck.ui.screens.base import BaseScreen
 from rankdeck.ui.themes import Glyphs
 from rankdeck.ui.widgets.canvas import Run, Runs, TextPage
@@ -54,7 +54,7 @@ def help_lines(about: str, glyphs: Glyphs, width: int = 200) -> list[Runs]:
             everybody = [(action.shown_keys, action.help) for action in everywhere]
             lines += _section("Everywhere", everybody, width)
     lines += _section("Moving", actions.MOVES, width)
-    typed = [(f":{c.name} {c.argument}", c.help) for c in commands.COMMANDS]
+    typed = [(f":{c.name} {c.argument}", c.help) for c in actions.COMMANDS]
     lines += _section("Commands", typed, width)
     lines += _section("Filters", actions.FILTERS, width)
     return lines + _signs(glyphs)

@@ -24,7 +24,7 @@ from rankdeck.model.text import printable
 from rankdeck.preflight.facts import Finding
 from rankdeck.state.node import NodeState
 from rankdeck.ui import actions, formatting, job_actions, node_actions
-from rankdeck.ui.commands import CommandError
+from rankdeck.ui.actions import CommandError
 from rankdeck.ui.screens.base import BaseScreen, ListFilter, no_match
 from rankdeck.ui.screens.job_head import plan_runs
 from rankdeck.ui.screens.modals import TrustQuestion
