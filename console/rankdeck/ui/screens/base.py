@@ -375,7 +375,7 @@ SCREENS = {
     "processes": "processes:ProcessesScreen",
     "help": "help:HelpScreen",
     "acceptance": "acceptance:AcceptanceScreen",
-    "pair": "pair:PairScreen",
+    "pair": "acceptance:PairScreen",
 }
 """Screen -> its module and class."""
 
