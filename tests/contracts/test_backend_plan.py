@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from rankdeck import plugins
-from rankdeck.backends.plans import plan_job
+from rankdeck.backends.launchers import plan_job
 from rankdeck.config.clusters import read_cluster
 from rankdeck.model.cluster import Capabilities, Cluster, Node, capabilities
 from rankdeck.model.job import Container, JobSpec, Launch, Plan

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from rankdeck import plugins
 from rankdeck.backends.export import export
 from rankdeck.backends.kubernetes_manifest import FOLDER, POD_SHIM, objects
-from rankdeck.backends.plans import plan_job
+from rankdeck.backends.launchers import plan_job
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.job import Container, JobSpec, Launch, MpiOptions
 from rankdeck.remote.shell import login_line

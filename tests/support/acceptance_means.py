@@ -9,7 +9,7 @@ from json import dumps
 
 from rankdeck.acceptance.gate import PROGRAM
 from rankdeck.acceptance.work import FILE, MARK
-from rankdeck.backends.plans import plan_job
+from rankdeck.backends.launchers import plan_job
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import (
     CancelReport,

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 
 from rankdeck import plugins
 from rankdeck.acceptance.output_text import read_output
+from rankdeck.backends.launchers import plan_job
 from rankdeck.backends.node_stream import FrameError, NodeStream
-from rankdeck.backends.plans import plan_job
 from rankdeck.backends.ssh import _concluded, left_there
 from rankdeck.cli.check import look_at
 from rankdeck.cli.shapes import reading_shape

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rankdeck.backends.kubernetes_manifest import POD_SHIM, job_name, objects
-from rankdeck.backends.plans import plan_job
+from rankdeck.backends.launchers import plan_job
 from rankdeck.cli.check import look_at
 from rankdeck.config.clusters import read_cluster
 from rankdeck.config.jobs import read_job

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rankdeck.backends.plans import plan_job
+from rankdeck.backends.launchers import plan_job
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.job import JobSpec, Launch, MpiOptions
 

@@ -23,8 +23,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rankdeck.backends.launchers import script_command
-from rankdeck.backends.plans import gpus_per_node, options, ranks_per_node
-from rankdeck.backends.tokens import shell_line
+from rankdeck.backends.plans import gpus_per_node, options, ranks_per_node, shell_line
 from rankdeck.config.document import documents
 from rankdeck.errors import LaunchError
 from rankdeck.model.cluster import Cluster

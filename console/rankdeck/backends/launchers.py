@@ -1,21 +1,22 @@
-"""The launchers (plain, torchrun, TensorFlow, mpirun of each MPI), and which ranks they run on which node."""
+"""The launchers (plain, torchrun, TensorFlow, mpirun of each MPI), which ranks they run on which node, and the plan of the ssh backend."""
 
 import json
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
-from rankdeck.backends.tokens import (
+from rankdeck.backends.plans import (
     PORT_TOKEN,
     SHIM,
     at_run_time,
     folder_word,
+    needs_port,
     port_token,
     shell_line,
 )
 from rankdeck.config.files import command_of
 from rankdeck.errors import LaunchError, suggest
 from rankdeck.model.cluster import Cluster, Node
-from rankdeck.model.job import CLAIM, Container, JobSpec, Launch
+from rankdeck.model.job import CLAIM, Container, JobSpec, Launch, Plan
 from rankdeck.model.nodeset import fold
 from rankdeck.runtimes import Runtime, find_runtime
 from rankdeck_agent.wire import JOB_VARIABLE, RUN_TOKEN, NodeFile, NodePlan, ProcessPlan
@@ -505,3 +506,26 @@ def _check_addresses(layout: Placement) -> None:
                 f"`mpi: {{launcher: ssh}}` cannot tell `{other}` and `{place.node.name}` apart:"
                 f" both are at {place.node.host}; leave it out",
             )
+
+
+_PLANNERS: Mapping[Launch, Callable[[Placement], tuple[NodePlan, ...]]] = {
+    Launch.MPI: plan_mpi,
+    Launch.TORCHRUN: plan_torch,
+    Launch.TENSORFLOW: plan_tensorflow,
+    Launch.PLAIN: plan_plain,
+}
+
+
+def plan_job(cluster: Cluster, spec: JobSpec, job: str) -> Plan:
+    """What the supervisors of the nodes will be told; raises LaunchError("plan", …)."""
+    nodes = _PLANNERS[spec.launch](lay_out(cluster, spec, job))
+    return Plan(
+        job=job,
+        name=spec.name,
+        cluster=cluster.name,
+        backend="ssh",
+        nodes=nodes,
+        grace=spec.grace,
+        abort=spec.abort,
+        port_on=nodes[0].node if needs_port(nodes) else "",
+    )

@@ -17,9 +17,17 @@ from typing import Any, ClassVar, cast
 from rankdeck.backends.base import Tell, say_nothing
 from rankdeck.backends.launchers import refuse_claims, script_command
 from rankdeck.backends.node_stream import STREAMS
-from rankdeck.backends.plans import document_plan, gpus_per_node, options, ranks_per_node
+from rankdeck.backends.plans import (
+    SHIM,
+    document_plan,
+    gpus_per_node,
+    options,
+    ranks_per_node,
+    shell_line,
+    shell_word,
+    whole_file,
+)
 from rankdeck.backends.ssh import CANCEL_LIMIT, START_LIMIT, SshBackend, left_there
-from rankdeck.backends.tokens import SHIM, shell_line, shell_word, whole_file
 from rankdeck.config.schedulers import OFF
 from rankdeck.errors import AgentError, LaunchError, NodeError, RankdeckError, suggest_or_list
 from rankdeck.model.cluster import Capabilities, Cluster, capabilities

@@ -10,7 +10,8 @@ from weakref import WeakSet
 
 from rankdeck.backends.base import Tell, say_nothing
 from rankdeck.backends.follow import SshFollower
-from rankdeck.backends.plans import plan_job, with_port
+from rankdeck.backends.launchers import plan_job
+from rankdeck.backends.plans import with_port
 from rankdeck.errors import AgentError, LaunchError, NodeError, UnreachableError
 from rankdeck.model.cluster import Capabilities, Cluster, capabilities
 from rankdeck.model.job import CancelReport, Job, JobSpec, Plan, RemainingProcess, State
