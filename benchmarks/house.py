@@ -50,13 +50,13 @@ LINE: Walk = (
     (
         "console/ui/screens/job.py:JobScreen.tick",
         "console/ui/views/wall.py:WallView.show",
-        "console/ui/widgets/logwall.py:LogWall.show",
-        "console/ui/widgets/logwall.py:tail",
+        "console/ui/views/wall.py:LogWall.show",
+        "console/ui/views/wall.py:tail",
     ),
     (
         "console/ui/widgets/canvas.py:Canvas.painted",
-        "console/ui/widgets/logwall.py:LogWall.line",
-        "console/ui/widgets/logwall.py:LogWall._pane_line",
+        "console/ui/views/wall.py:LogWall.line",
+        "console/ui/views/wall.py:LogWall._pane_line",
     ),
 )
 SAMPLE: Walk = (

@@ -17,7 +17,7 @@ from rankdeck.model.text import clean, printable, strip_controls
 from rankdeck.state.lines import RankLog
 from rankdeck.ui import actions, command_actions, formatting, query
 from rankdeck.ui.themes import ASCII, UNICODE
-from rankdeck.ui.widgets import logwall
+from rankdeck.ui.views import wall
 from rankdeck.ui.widgets.canvas import bar, fit, in_ascii, sparkline
 from tests.support.cases import each
 
@@ -98,7 +98,7 @@ def test_completion_gives_names_and_then_values() -> None:
 def test_panes_cover_the_wall_and_never_overlap(count: int, width: int, height: int) -> None:
     cells = [
         (x, y)
-        for box in logwall.boxes(count, width, height)
+        for box in wall.boxes(count, width, height)
         for x in range(box.x, box.x + box.width)
         for y in range(box.y, box.y + box.height)
     ]

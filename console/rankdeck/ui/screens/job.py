@@ -23,11 +23,10 @@ from rankdeck.ui.tour import OnScreen
 from rankdeck.ui.views.base import JobView, Scene
 from rankdeck.ui.views.collapsed import CollapsedView, DiffView
 from rankdeck.ui.views.logs import MergedView, OneView
-from rankdeck.ui.views.wall import WallView
+from rankdeck.ui.views.wall import LogWall, WallView
 from rankdeck.ui.widgets.canvas import Runs
 from rankdeck.ui.widgets.logline import STAMPS, stamp
 from rankdeck.ui.widgets.logview import LogView, marked
-from rankdeck.ui.widgets.logwall import LogWall
 from rankdeck.ui.widgets.nodemap import CellMap
 from rankdeck.ui.widgets.vtable import FoldList
 from rankdeck_agent.wire import LAUNCHER

@@ -1,14 +1,221 @@
-"""The wall view: pages of tiles with the newest lines of each rank."""
+"""The wall view: pages of up to 64 tiles with the newest lines of each rank, all painted by one widget."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from textual import events
+from textual.message import Message
 from textual.widget import Widget
 
 from rankdeck.model.job import Job, RankState
 from rankdeck.model.text import printable
+from rankdeck.state.lines import Line, RankLog
 from rankdeck.ui import actions
+from rankdeck.ui.themes import painted
 from rankdeck.ui.views.base import Scene
-from rankdeck.ui.widgets import logwall
-from rankdeck.ui.widgets.canvas import Canvas
-from rankdeck.ui.widgets.logwall import LogWall, Pane, tail
+from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, fitted, titled
+from rankdeck.ui.widgets.logline import ROLES, Stamp, stamp
+
+MOST = 16
+LEAST_WIDTH, LEAST_HEIGHT = 36, 4
+SIZES = (1, 2, 3, 4, 6, 8, 9, 12, 16, 20, 25, 30, 36, 49, 64)
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A rectangle of cells."""
+
+    x: int
+    y: int
+    width: int
+    height: int
+
+    def contains(self, x: int, y: int) -> bool:
+        return self.x <= x < self.x + self.width and self.y <= y < self.y + self.height
+
+
+def grid(count: int, width: int, height: int) -> tuple[int, int]:
+    """Columns and rows for `count` panes, so that lines stay as long as they can."""
+    best, best_score = (1, count), -100.0
+    for columns in range(1, count + 1):
+        rows = -(-count // columns)
+        w, h = width // columns, height // rows
+        waste = columns * rows - count
+        tight = w < LEAST_WIDTH or h < LEAST_HEIGHT
+        score = (0.0 if not tight else -10.0) + min(w / 76, 1.2) * min(h / 8, 1.6) - 0.15 * waste
+        if score > best_score:
+            best, best_score = (columns, rows), score
+    return best
+
+
+def boxes(count: int, width: int, height: int) -> tuple[Box, ...]:
+    """A box per pane, filling the wall."""
+    if not count or width < 1 or height < 1:
+        return ()
+    columns, rows = grid(count, width, height)
+    made: list[Box] = []
+    for index in range(count):
+        row, column = divmod(index, columns)
+        in_row = min(columns, count - row * columns)
+        x, right = width * column // in_row, width * (column + 1) // in_row
+        y, below = height * row // rows, height * (row + 1) // rows
+        made.append(Box(x, y, right - x, below - y))
+    return tuple(made)
+
+
+def fitting(ranks: int, width: int, height: int) -> int:
+    """Panes a page should have here."""
+    room = max(width // LEAST_WIDTH, 1) * max(height // LEAST_HEIGHT, 1)
+    return max(min(ranks, MOST, room), 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Pane:
+    """One rank on the wall."""
+
+    rank: int
+    title: Runs
+    log: RankLog
+    edge: str = ""
+    """The role of its frame; "" for that of all others."""
+
+    @property
+    def version(self) -> tuple[object, ...]:
+        """Changes exactly when the pane has to be painted again."""
+        return self.title and tuple(self.title), self.log.total, self.log.partial
+
+
+class LogWall(Canvas, can_focus=True):
+    """N panes in a grid with a cursor on one of them."""
+
+    class Chosen(Message):
+        """The cursor went to another pane, or the pane was opened."""
+
+        def __init__(self, rank: int, *, opened: bool) -> None:
+            super().__init__()
+            self.rank, self.opened = rank, opened
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._panes: tuple[Pane, ...] = ()
+        self._boxes: tuple[Box, ...] = ()
+        self._versions: list[tuple[object, ...]] | None = None
+        """Of the panes as they were laid out; None: they have to be laid out anew."""
+        self._tails: tuple[list[Line], ...] = ()
+        """The lines of each pane."""
+        self.at = 0
+        self.stamp: Stamp = stamp("off", 0.0)
+
+    def show(self, panes: Sequence[Pane]) -> None:
+        """These panes; repaints where something is new."""
+        versions = [pane.version for pane in panes]
+        if versions == self._versions:
+            return
+        if len(panes) != len(self._panes):
+            self.at = min(self.at, max(len(panes) - 1, 0))
+        self._panes, self._versions = tuple(panes), versions
+        self._boxes = boxes(len(self._panes), *self.size)
+        # One line more than fits: the time since the line before needs it.
+        shown = zip(self._panes, self._boxes, strict=False)
+        self._tails = tuple(tail(pane.log, box.height) for pane, box in shown)
+        self.refresh()
+
+    def repaint(self) -> None:
+        """Lay out and paint all anew."""
+        self._versions = None
+        self.show(self._panes)
+
+    @property
+    def rank(self) -> int | None:
+        """The rank under the cursor."""
+        return self._panes[self.at].rank if self._panes else None
+
+    def focus_rank(self, rank: int) -> None:
+        """Put the cursor on this rank if it is shown."""
+        for place, pane in enumerate(self._panes):
+            if pane.rank == rank:
+                self._go(place)
+
+    # ---- moving
+
+    def on_resize(self) -> None:
+        self.repaint()
+
+    def on_key(self, event: events.Key) -> None:
+        beside = actions.beside(event.key)
+        if beside is not None:
+            event.stop()
+            self._neighbour(*beside)
+        elif event.key in ("tab", "shift+tab") and self._panes:
+            event.stop()
+            event.prevent_default()
+            self._go((self.at + (1 if event.key == "tab" else -1)) % len(self._panes))
+
+    def _neighbour(self, dx: int, dy: int) -> None:
+        if not self._boxes:
+            return
+        box = self._boxes[self.at]
+        x = box.x + box.width // 2 if not dx else (box.x - 1 if dx < 0 else box.x + box.width)
+        y = box.y + box.height // 2 if not dy else (box.y - 1 if dy < 0 else box.y + box.height)
+        self._go_to(x, y)
+
+    def _go_to(self, x: int, y: int) -> bool:
+        for place, box in enumerate(self._boxes):
+            if box.contains(x, y):
+                self._go(place)
+                return True
+        return False
+
+    def _go(self, place: int) -> None:
+        if place != self.at and place < len(self._panes):
+            self.at = place
+            self.refresh()
+            self.post_message(self.Chosen(self._panes[place].rank, opened=False))
+
+    def on_click(self, event: events.Click) -> None:
+        before = self.at
+        if self._go_to(event.x, event.y) and self.at == before and self._panes:
+            self.post_message(self.Chosen(self._panes[self.at].rank, opened=True))
+
+    # ---- painting
+
+    def line(self, y: int, width: int) -> Runs:
+        runs: list[Run] = []
+        for place, box in enumerate(self._boxes):
+            if box.y <= y < box.y + box.height:
+                runs += self._pane_line(place, box, y - box.y)
+        return runs
+
+    def _pane_line(self, place: int, box: Box, y: int) -> list[Run]:
+        pane, chosen = self._panes[place], place == self.at
+        if y == 0:
+            return titled(pane.title, box.width, self.glyphs, chosen=chosen, edge=pane.edge)
+        lines = self._tails[place]
+        spare = max(len(lines) - (box.height - 1), 0)
+        edge = pane.edge or ("key" if chosen else "border")
+        runs: list[Run] = [(self.glyphs.vertical, edge), (" ", "text")]
+        room, at = box.width - 3, y - 1 + spare
+        if at >= len(lines):
+            return [*runs, (" " * (room + 1), "text")]
+        one = lines[at]
+        head = self.stamp(one, lines[at - 1] if at else None)[:room]
+        text = painted(one.text, ROLES.get(one.stream, "text"))
+        return [
+            *runs,
+            (head, "dim"),
+            *fitted(text, max(room - len(head), 0), self.glyphs.more),
+            (" ", "text"),
+        ]
+
+
+def tail(log: RankLog, count: int) -> list[Line]:
+    """The newest lines of a log, the unfinished one included."""
+    partial = log.partial
+    wanted = count - (1 if partial else 0)
+    lines = log.lines
+    newest = list(lines[max(len(lines) - wanted, 0) :]) if wanted > 0 else []
+    return [*newest, partial] if partial else newest
+
 
 HEAD = 6
 """Lines of the screen that are not the wall, until it has been laid out."""
@@ -75,7 +282,7 @@ class WallView:
         width, height = canvas.size
         if not height:
             width, height = canvas.screen.size.width, canvas.screen.size.height - HEAD
-        return self._wanted or logwall.fitting(count, width, height)
+        return self._wanted or fitting(count, width, height)
 
     def on_page(self, job: Job) -> tuple[RankState, ...]:
         """The ranks of this page."""
@@ -98,11 +305,11 @@ class WallView:
         """More or fewer tiles on a page; the first rank stays on it."""
         count = len(self._scene.ranks(job))
         size = self._size(count)
-        fitting = [n for n in logwall.SIZES if (n > size if step > 0 else n < size)]
-        if not fitting:
+        sizes = [n for n in SIZES if (n > size if step > 0 else n < size)]
+        if not sizes:
             return
         first = self._scene.choice.page * size
-        self._wanted = min(fitting[0] if step > 0 else fitting[-1], max(count, 1))
+        self._wanted = min(sizes[0] if step > 0 else sizes[-1], max(count, 1))
         self._scene.choice.page = first // self._wanted
         self.show(job)
         self.wall.repaint()

@@ -405,6 +405,22 @@ def _said(runs: Runs) -> Runs:
     return said
 
 
+def titled(title: Runs, width: int, glyphs: Glyphs, *, chosen: bool, edge: str = "") -> list[Run]:
+    """The upper edge of a pane with its title in it."""
+    edge = edge or ("key" if chosen else "border")
+    bar = glyphs.heavy if chosen else glyphs.horizontal
+    runs: list[Run] = [(glyphs.corners[0] + bar, edge), (" ", "text")]
+    left = width - 5
+    for run in title:
+        text, role = run
+        left_out = isinstance(run, OptionalRun) and cell_len(text) > left
+        piece = "" if left_out else cut(text, left, glyphs.more)
+        runs.append((piece, role))
+        left -= cell_len(piece)
+    runs += [(" ", "text"), (bar * max(left, 0), edge), (" ", "text")]
+    return runs
+
+
 def fitted(runs: Runs, width: int, more: str) -> list[tuple[str, str]]:
     """The runs in exactly `width` cells, cut with a sign."""
     kept: list[tuple[str, str]] = []

@@ -24,9 +24,9 @@ from rankdeck.ui.widgets.canvas import (
     length,
     optional,
     pressed,
+    titled,
 )
 from rankdeck.ui.widgets.logline import LineLayout, Stamp, stamp
-from rankdeck.ui.widgets.logwall import titled
 
 Key = tuple[int, str, int]
 """Rank, stream and offset: what a line is called in every view."""
