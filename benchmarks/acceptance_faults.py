@@ -1,4 +1,4 @@
-"""`python -m benchmarks acceptance_faults [--runs N] [FAULT…]`: faults of eight namespace nodes under CPU load, each to be named and nothing else."""
+"""`python -m benchmarks acceptance_faults [--runs N] [--nodes N] [FAULT…]`: faults of namespace nodes under CPU load, each to be named and nothing else."""
 
 import argparse
 import itertools
@@ -23,24 +23,48 @@ from tests.support.shaped_lab import FULL, NODES, ShapedLab, parted, planted
 _LIMIT = 900
 """Seconds of one run."""
 _LOOK = 0.02
+_SECOND = "second-name"
 Run = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class At:
+    """Nodes by chance, of all: `a` is to blame, or its path to `b`; `c` is another one."""
+
+    a: str
+    b: str
+    c: str
+    nodes: tuple[str, ...]
+
+    @property
+    def far(self) -> tuple[str, ...]:
+        """The second half: a leaf of its own."""
+        return self.nodes[len(self.nodes) // 2 :]
+
+    def say(self, word: str) -> str:
+        """A word of a sentence about these nodes."""
+        count = len(self.nodes)
+        return word.format(a=self.a, b=self.b, others=count - 1, nodes=count)
+
+
+Plant = Callable[[ShapedLab, At], AbstractContextManager[None]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
     """What is planted, and what must be said of it."""
 
-    plant: Callable[[ShapedLab, str, str], AbstractContextManager[None]]
-    """Given two nodes by chance; in force inside the block."""
-    subjects: Callable[[str, str], set[str]] = lambda _a, _b: set()
+    plant: Plant
+    """In force inside the block."""
+    subjects: Callable[[At], set[str]] = lambda _: set()
     """Any of these; none: there must be no verdict."""
     words: Sequence[str] = ()
-    """In the sentence, `{a}` and `{b}` being the nodes."""
-    bad: Callable[[str, str], list[str]] = lambda _a, _b: []
+    """In the sentence, as `At.say` has them."""
+    bad: Callable[[At], list[str]] = lambda _: []
     """Nodes that are called bad."""
     count: int = 1
     """How many of the subjects must be named."""
-    elsewhere: Callable[[Run, str], bool] = lambda run, _: not run["left_out"]
+    elsewhere: Callable[[Run, At], bool] = lambda run, _: not run["left_out"]
     """What else must be said, of what is seen before anything runs."""
     leaves: bool = False
     twice: bool = False
@@ -48,9 +72,27 @@ class Fault:
 
 
 @contextmanager
-def _mtu(lab: ShapedLab, a: str, _b: str) -> Generator[None]:
+def _meanwhile(step: Callable[[], object], pause: float) -> Generator[None]:
+    """Take the step again and again, so many seconds apart, until the end of the block."""
+    over = threading.Event()
+
+    def go() -> None:
+        while not over.wait(pause):
+            step()
+
+    thread = threading.Thread(target=go, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(5)
+
+
+@contextmanager
+def _mtu(lab: ShapedLab, at: At) -> Generator[None]:
     def set_to(bytes_: str) -> None:
-        lab.as_root(["ip", "-n", a, "link", "set", "eth0", "mtu", bytes_])
+        lab.as_root(["ip", "-n", at.a, "link", "set", "eth0", "mtu", bytes_])
 
     set_to("1400")
     try:
@@ -59,63 +101,18 @@ def _mtu(lab: ShapedLab, a: str, _b: str) -> Generator[None]:
         set_to("1500")
 
 
-@contextmanager
-def _hangs(lab: ShapedLab, a: str, b: str) -> Generator[None]:
+def _hangs(lab: ShapedLab, at: At) -> AbstractContextManager[None]:
     """Every iperf3 on `a` that sends to `b` is stopped as soon as it is seen."""
-    over = threading.Event()
-    wanted = f"\0-c\0{lab.address(b)}\0".encode()
+    wanted = f"\0-c\0{lab.address(at.b)}\0".encode()
+    first, seen = lab.first_process(at.a), set[int]()
 
-    def watch() -> None:
-        first, seen = lab.first_process(a), set[int]()
-        while not over.wait(_LOOK):
-            for pid in processes.descendants(first):
-                if pid not in seen and wanted in processes.read(pid, "cmdline"):
-                    seen.add(pid)
-                    _stop(pid)
+    def look() -> None:
+        for pid in processes.descendants(first):
+            if pid not in seen and wanted in processes.read(pid, "cmdline"):
+                seen.add(pid)
+                _stop(pid)
 
-    thread = threading.Thread(target=watch, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join(5)
-
-
-_SPELL = 1.5
-"""Seconds for which a node that flaps is slow, then full."""
-
-
-@contextmanager
-def _flaps(lab: ShapedLab, a: str, _b: str) -> Generator[None]:
-    """`a` is slow half of the time, in both directions."""
-    over = threading.Event()
-
-    def turn() -> None:
-        rates = itertools.cycle(("30mbit", FULL))
-        while not over.wait(_SPELL):
-            rate = next(rates)
-            lab.shape(a, rate, sending=True)
-            lab.shape(a, rate, sending=False)
-
-    thread = threading.Thread(target=turn, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join(5)
-        lab.heal()
-
-
-@contextmanager
-def _narrow_and_slow(lab: ShapedLab, a: str, _b: str) -> Generator[None]:
-    """An uplink that is too narrow, and a node behind it that is slower still."""
-    with (
-        parted(lab, "160mbit", *NODES[4:]),
-        planted(lab, ("sends", a, "20mbit"), ("receives", a, "20mbit")),
-    ):
-        yield
+    return _meanwhile(look, _LOOK)
 
 
 def _stop(pid: int) -> None:
@@ -124,98 +121,113 @@ def _stop(pid: int) -> None:
         os.kill(pid, signal.SIGSTOP)
 
 
-def _both_nodes(lab: ShapedLab, a: str, b: str) -> AbstractContextManager[None]:
-    """Two slow nodes, the second one by little."""
-    first = (("sends", a, "50mbit"), ("receives", a, "50mbit"))
-    return planted(lab, *first, ("sends", b, "80mbit"), ("receives", b, "80mbit"))
+_SPELL = 1.5
+"""Seconds for which a node that flaps is slow, then full."""
 
 
-def _node_and_pair(lab: ShapedLab, a: str, b: str) -> AbstractContextManager[None]:
-    """A slow node, and a slow path between two others."""
-    first, last = _others(a)
-    return planted(
-        lab, ("sends", a, "50mbit"), ("receives", a, "50mbit"), ("path", first, last, "40mbit")
-    )
+@contextmanager
+def _flaps(lab: ShapedLab, at: At) -> Generator[None]:
+    """`a` is slow half of the time, in both directions."""
+    rates = itertools.cycle(("30mbit", FULL))
+
+    def turn() -> None:
+        rate = next(rates)
+        lab.shape(at.a, rate, sending=True)
+        lab.shape(at.a, rate, sending=False)
+
+    try:
+        with _meanwhile(turn, _SPELL):
+            yield
+    finally:
+        lab.heal()
 
 
-def _others(a: str) -> tuple[str, str]:
-    """Two nodes that are not this one."""
-    first, last, *_ = (node for node in NODES if node != a)
-    return first, last
+def _uplink(lab: ShapedLab, at: At) -> AbstractContextManager[None]:
+    """Two in five of what all pairs want that cross at once."""
+    return parted(lab, f"{20 * len(at.nodes)}mbit", *at.far)
 
 
-def _both(rate: str) -> Callable[[ShapedLab, str, str], AbstractContextManager[None]]:
-    return lambda lab, a, _: planted(lab, ("sends", a, rate), ("receives", a, rate))
+@contextmanager
+def _narrow_and_slow(lab: ShapedLab, at: At) -> Generator[None]:
+    """An uplink that is too narrow, and a node that is slower still."""
+    with _uplink(lab, at), planted(lab, *_slow(at.a, "20mbit")):
+        yield
 
 
-def _node(a: str, _b: str) -> set[str]:
-    return {a}
+def _slow(node: str, sends: str, receives: str = "") -> tuple[tuple[str, ...], ...]:
+    return ("sends", node, sends), ("receives", node, receives or sends)
 
 
-def _pair(a: str, b: str) -> set[str]:
-    return {f"{a}→{b}", f"{a}–{b}", f"{b}–{a}"}
+def _faults(of: Callable[[At], Sequence[tuple[str, ...]]]) -> Plant:
+    return lambda lab, at: planted(lab, *of(at))
 
 
-def _ways(a: str, b: str) -> set[str]:
+def _node(at: At) -> set[str]:
+    return {at.a}
+
+
+def _bad(at: At) -> list[str]:
+    return [at.a]
+
+
+def _pair(at: At) -> set[str]:
+    return {f"{at.a}→{at.b}", f"{at.a}–{at.b}", f"{at.b}–{at.a}"}
+
+
+def _ways(at: At) -> set[str]:
     """Both directions of a pair of which nothing was learned."""
-    return {f"{a}→{b}, {b}→{a}", f"{b}→{a}, {a}→{b}"}
+    there, back = f"{at.a}→{at.b}", f"{at.b}→{at.a}"
+    return {f"{there}, {back}", f"{back}, {there}"}
 
 
 _UNHEARD = ("Connection timed out", "a firewall, an access list or a route between the two")
-_WHOLE_NODE = ("{a} reaches", "with 7 of 7 partners", "its NIC, slot, CPU or clocks")
+_WHOLE_NODE = ("{a} reaches", "with {others} of {others} partners", "its NIC, slot, CPU or clocks")
+_LEAVES = {"leaves A, B"}
 FAULTS: Mapping[str, Fault] = {
-    "none": Fault(plant=lambda lab, _a, _b: planted(lab)),
-    "half": Fault(plant=_both("50mbit"), subjects=_node, words=_WHOLE_NODE, bad=lambda a, _: [a]),
-    "15-percent": Fault(plant=_both("85mbit"), subjects=_node, words=_WHOLE_NODE, bad=lambda a, _: [a]),
+    "none": Fault(plant=_faults(lambda _: ())),
+    "half": Fault(plant=_faults(lambda at: _slow(at.a, "50mbit")), subjects=_node, words=_WHOLE_NODE, bad=_bad),
+    "15-percent": Fault(plant=_faults(lambda at: _slow(at.a, "85mbit")), subjects=_node, words=_WHOLE_NODE, bad=_bad),
     "transmit": Fault(
-        plant=lambda lab, a, _: planted(lab, ("sends", a, "65mbit")), subjects=_node, bad=lambda a, _: [a],
-        words=("{a} sends at", "with 7 of 7 partners", "receives at full speed"),
-    ),
-    "pair": Fault(
-        plant=lambda lab, a, b: planted(lab, ("path", a, b, "40mbit")), subjects=_pair,
-        words=("{a}→{b} at", "twice", "one path between them"),
+        plant=_faults(lambda at: [("sends", at.a, "65mbit")]), subjects=_node, bad=_bad,
+        words=("{a} sends at", "with {others} of {others} partners", "receives at full speed"),
     ),
     "receive": Fault(
-        plant=lambda lab, a, _: planted(lab, ("receives", a, "65mbit")), subjects=_node, bad=lambda a, _: [a],
-        words=("{a} receives at", "with 7 of 7 partners", "sends at full speed"),
+        plant=_faults(lambda at: [("receives", at.a, "65mbit")]), subjects=_node, bad=_bad,
+        words=("{a} receives at", "with {others} of {others} partners", "sends at full speed"),
     ),
-    "half-duplex": Fault(
-        plant=lambda lab, a, _: planted(lab, ("sends", a, "65mbit"), ("receives", a, "40mbit")), subjects=_node, words=_WHOLE_NODE,
-        bad=lambda a, _: [a],
+    "half-duplex": Fault(plant=_faults(lambda at: _slow(at.a, "65mbit", "40mbit")), subjects=_node, words=_WHOLE_NODE, bad=_bad),
+    "pair": Fault(
+        plant=_faults(lambda at: [("path", at.a, at.b, "40mbit")]), subjects=_pair,
+        words=("{a}→{b} at", "one path between them"),
     ),
     "two-nodes": Fault(
-        plant=_both_nodes, subjects=lambda a, b: {a, b}, words=("its NIC, slot, CPU or clocks",), bad=lambda a, b: [a, b], count=2,
+        plant=_faults(lambda at: [*_slow(at.a, "50mbit"), *_slow(at.b, "80mbit")]), subjects=lambda at: {at.a, at.b},
+        words=("its NIC, slot, CPU or clocks",), bad=lambda at: [at.a, at.b], count=2,
     ),
     "node-and-pair": Fault(
-        plant=_node_and_pair, subjects=lambda a, _: {a} | {f"{x}→{y}" for x, y in [_others(a)]}, bad=lambda a, _: [a], count=2,
+        plant=_faults(lambda at: [*_slow(at.a, "50mbit"), ("path", at.b, at.c, "40mbit")]),
+        subjects=lambda at: {at.a, f"{at.b}→{at.c}"}, bad=_bad, count=2,
     ),
-    "flapping": Fault(
-        plant=_flaps, subjects=_node, words=("{a} ", "now and then slow with", "partners, in"), bad=lambda a, _: [a],
-    ),
-    "uplink-and-node": Fault(
-        plant=_narrow_and_slow, leaves=True, subjects=lambda a, _: {a, "leaves A, B"}, bad=lambda a, _: [a], count=2,
-    ),
+    "flapping": Fault(plant=_flaps, subjects=_node, words=("{a} ", "now and then slow with", "partners, in"), bad=_bad),
+    "uplink-and-node": Fault(plant=_narrow_and_slow, leaves=True, subjects=lambda at: {at.a} | _LEAVES, bad=_bad, count=2),
     "uplink": Fault(
-        plant=lambda lab, _a, _b: parted(lab, "160mbit", *NODES[4:]), leaves=True,
-        subjects=lambda _a, _b: {"leaves A, B"}, words=("the uplink is too narrow", "one pair alone is full"),
+        plant=_uplink, leaves=True, subjects=lambda _: _LEAVES, words=("the uplink is too narrow", "one pair alone is full"),
     ),
     "mtu": Fault(
-        plant=_mtu, elsewhere=lambda run, a: run["differing"] == {a: "its mtu is 1400, 7 of 8 have 1500"},
+        plant=_mtu, elsewhere=lambda run, at: run["differing"] == {at.a: at.say("its mtu is 1400, {others} of {nodes} have 1500")},
     ),
     "twice": Fault(
-        plant=lambda lab, _a, _b: planted(lab), twice=True,
-        elsewhere=lambda run, _: list(run["left_out"]) == ["n9"] and "the same machine as" in run["left_out"]["n9"],
+        plant=_faults(lambda _: ()), twice=True,
+        elsewhere=lambda run, _: list(run["left_out"]) == [_SECOND] and "the same machine as" in run["left_out"][_SECOND],
     ),
     "loss": Fault(
-        plant=lambda lab, a, _: planted(lab, ("loses", a, "0.01")), subjects=_node, bad=lambda a, _: [a],
-        words=("{a} receives at full speed, but", "of the packets are lost and sent again", "of 7 partners"),
+        plant=_faults(lambda at: [("loses", at.a, "0.01")]), subjects=_node, bad=_bad,
+        words=("{a} receives at full speed, but", "of the packets are lost and sent again", "of {others} partners"),
     ),
     "blocked": Fault(
-        plant=lambda lab, a, b: planted(lab, ("blocked", a, b), ("blocked", b, a)), subjects=_ways, words=_UNHEARD,
+        plant=_faults(lambda at: [("blocked", at.a, at.b), ("blocked", at.b, at.a)]), subjects=_ways, words=_UNHEARD,
     ),
-    "blocked-one-way": Fault(
-        plant=lambda lab, a, b: planted(lab, ("blocked", a, b)), subjects=_ways, words=_UNHEARD,
-    ),
+    "blocked-one-way": Fault(plant=_faults(lambda at: [("blocked", at.a, at.b)]), subjects=_ways, words=_UNHEARD),
     "hang": Fault(plant=_hangs, subjects=_pair, words=("fails", "hung")),
 }  # fmt: skip
 
@@ -233,40 +245,40 @@ class Count:
     """Most rounds of the pairs stage."""
 
 
-def cluster_file(lab: ShapedLab, fault: Fault) -> Path:
+def cluster_file(lab: ShapedLab, fault: Fault, at: At) -> Path:
     """The cluster file as the fault wants it."""
     file = lab.cluster_file()
     content = yaml.safe_load(file.read_text())
     if fault.leaves:
         for node in content["nodes"]:
-            node["leaf"] = "B" if node["name"] in NODES[4:] else "A"
+            node["leaf"] = "B" if node["name"] in at.far else "A"
     if fault.twice:
-        content["nodes"].append({**content["nodes"][0], "name": "n9"})
+        content["nodes"].append({**content["nodes"][0], "name": _SECOND})
     file.write_text(yaml.safe_dump(content))
     return file
 
 
-def one_run(lab: ShapedLab, fault: Fault, a: str, b: str) -> Run:
+def one_run(lab: ShapedLab, fault: Fault, at: At) -> Run:
     """One whole run with the fault in force; raises RuntimeError with what was said where there is no object."""
-    file = cluster_file(lab, fault)
+    file = cluster_file(lab, fault, at)
     words = ("accept", "--recipe", "iperf3", "--seconds", "1", "--json")
-    with fault.plant(lab, a, b):
+    with fault.plant(lab, at):
         done = lab.rankdeck("-c", str(file), *words, limit=_LIMIT)
     if not done.stdout:
         raise RuntimeError(done.stderr[-2000:])
     return json.loads(done.stdout)
 
 
-def told(run: Run, fault: Fault, a: str, b: str) -> tuple[bool, list[str]]:
+def told(run: Run, fault: Fault, at: At) -> tuple[bool, list[str]]:
     """(whether the fault was named as it should be, what else was named)."""
-    subjects = fault.subjects(a, b)
-    words = [word.format(a=a, b=b) for word in fault.words]
+    subjects = fault.subjects(at)
+    words = [at.say(word) for word in fault.words]
     mine = [one for one in run["verdicts"] if one["subject"] in subjects]
     fitting = {one["subject"] for one in mine if all(word in one["sentence"] for word in words)}
     right = not subjects or len(fitting) >= fault.count
     others = [one["sentence"] for one in run["verdicts"] if one not in mine]
-    others += [f"{node} is called bad" for node in run["bad"] if node not in fault.bad(a, b)]
-    return right and fault.elsewhere(run, a), others
+    others += [f"{node} is called bad" for node in run["bad"] if node not in fault.bad(at)]
+    return right and fault.elsewhere(run, at), others
 
 
 @contextmanager
@@ -284,11 +296,12 @@ def loaded(count: int) -> Generator[None]:
 def measure(lab: ShapedLab, name: str, chance: random.Random, count: Count) -> None:
     """One run, counted; what was not right is printed whole."""
     fault = FAULTS[name]
-    a, b = chance.sample(NODES, 2)
+    a, b, c = chance.sample(lab.nodes, 3)
+    at = At(a, b, c, lab.nodes)
     begin = time.monotonic()
-    run = one_run(lab, fault, a, b)
+    run = one_run(lab, fault, at)
     count.seconds.append(time.monotonic() - begin)
-    right, others = told(run, fault, a, b)
+    right, others = told(run, fault, at)
     count.right, count.wrong, count.else_ = (
         count.right + right,
         count.wrong + (not right),
@@ -298,7 +311,10 @@ def measure(lab: ShapedLab, name: str, chance: random.Random, count: Count) -> N
     count.rounds = max(count.rounds, len(pairs))
     if not right or others:
         said = [one["sentence"] for one in run["verdicts"]]
-        print(f"# {name} {a} {b}: right {right}, said {said}, notes {run['notes']}", flush=True)
+        print(
+            f"# {name} {a} {b} {c}: right {right}, said {said}, notes {run['notes']}",
+            flush=True,
+        )
         kept = lab.folder.parent / f"wrong-{name}-{a}-{b}.json"
         kept.write_text(json.dumps(run))
 
@@ -310,15 +326,21 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--runs", type=int, default=20, metavar="N")
     parser.add_argument("--load", type=int, default=os.cpu_count() or 1, metavar="PROCESSES")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--nodes", type=int, default=len(NODES), metavar="N", help="3 or more")
     options = parser.parse_args(argv)
     if unknown := set(options.faults) - set(FAULTS):
         parser.error(f"no fault {', '.join(sorted(unknown))}; there are: {', '.join(FAULTS)}")
     if why := missing():
         print(f"skipped: {why}", file=sys.stderr)
         return 1
-    names, chance = options.faults or list(FAULTS), random.Random(options.seed)
+    nodes = tuple(f"n{number}" for number in range(1, options.nodes + 1))
+    if options.nodes < 3:
+        parser.error("--nodes: a fault needs three to choose from")
+    # A leaf of one node is that node.
+    names = [name for name in options.faults or FAULTS if len(nodes) > 3 or not FAULTS[name].leaves]
+    chance = random.Random(options.seed)
     counts = {name: Count() for name in names}
-    with running(ShapedLab, NODES) as lab, loaded(options.load):
+    with running(ShapedLab, nodes) as lab, loaded(options.load):
         for number in range(options.runs):
             for name in names:
                 measure(lab, name, chance, counts[name])

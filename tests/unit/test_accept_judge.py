@@ -4,7 +4,7 @@ import json
 import random
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import pytest
@@ -268,6 +268,37 @@ def test_two_nodes_are_judged_by_their_two_directions() -> None:
     assert good.accepted
     assert named(bad) == [(Kind.PAIR, "pi3→pi4")]
     assert "swap cable or port" in bad.verdicts[0].sentence
+
+
+def directed(speeds: Mapping[tuple[str, str], float]) -> list[Measurement]:
+    """Each path measured once."""
+    return [
+        Measurement(stage=Stage.PAIRS, sender=a, receiver=b, value=value)
+        for (a, b), value in speeds.items()
+    ]
+
+
+def test_of_three_nodes_one_direction_is_the_path_where_both_ends_are_full_with_the_third() -> None:
+    full = {(a, b): 95.0 for a in ("n1", "n2", "n3") for b in ("n1", "n2", "n3") if a != b}
+    (pair,) = judge(confirmed(directed(full | {("n1", "n2"): 80.0})), MEGABITS).verdicts
+    sender = full | {("n1", "n2"): 80.0, ("n1", "n3"): 80.0}
+
+    assert pair.subject == "n1→n2"
+    assert "back 95 Mb/s, both are full with n3: one path between them" in pair.sentence
+    assert all(
+        "one direction of one of the two" in one.sentence
+        for one in judge(confirmed(directed(sender)), MEGABITS).verdicts
+    )
+
+
+def test_of_three_nodes_behind_two_leaves_the_others_are_those_that_are_not_slow() -> None:
+    speeds = {("n1", "n2"): 57.0, ("n2", "n1"): 57.0, ("n1", "n3"): 57.0, ("n3", "n1"): 57.0}
+    leaves = replace(MEGABITS, leaves={"n1": "A", "n2": "B", "n3": "B"})
+    runs = directed(speeds | {("n2", "n3"): 95.0, ("n3", "n2"): 95.0})
+
+    (verdict,) = judge([*runs, *confirmed(runs)], leaves).verdicts
+
+    assert verdict.sentence.startswith("n1 reaches 57 Mb/s (others 95 Mb/s) with 2 of 2 partners")
 
 
 def confirmed(runs: Iterable[Measurement], value: float = 0.0) -> list[Measurement]:

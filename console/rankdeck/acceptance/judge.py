@@ -349,7 +349,9 @@ def _does(facts: SortedPairs, kind: Kind, answer: Answer, paths: Sequence[Path])
     if answer in FAILS:
         return FAILS[answer]
     verb = {Kind.SENDS: "sends at", Kind.RECEIVES: "receives at"}.get(kind, "reaches")
-    others = max(facts.population_of(path).median for path in paths)
+    # Few nodes may be one to a leaf: then only the other leaf is not slow.
+    normal = facts.populations.values() if facts.few else map(facts.population_of, paths)
+    others = max(one.median for one in normal)
     return f"{verb} {facts.shown(max(facts.speeds[path] for path in paths))} (others {facts.shown(others)})"
 
 
@@ -531,7 +533,13 @@ def _one_way(facts: SortedPairs, slow: Collection[Path]) -> list[Verdict]:
         if speed and speed < normal * least:
             text = f"its other rails {facts.shown(normal)}: that HCA of one of the two, its slot or its cable, or the switch of the rail"
         elif speed and back is not None and speed < back * least:
-            text = f"back {facts.shown(back)}: one direction of one of the two; swap cable or port and measure again"
+            third = _third(facts, path, back * least)
+            what = (
+                f"both are full with {third}: one path between them"
+                if third
+                else "one direction of one of the two"
+            )
+            text = f"back {facts.shown(back)}{', ' if third else ': '}{what}; swap cable or port and measure again"
         elif path in slow and sender < receiver:
             text = f"both {facts.shown(facts.population_of(path).median)} with the third node: one path between them; swap cable or port and measure again"
             sign = "–" if back is not None else sign
@@ -544,6 +552,13 @@ def _one_way(facts: SortedPairs, slow: Collection[Path]) -> list[Verdict]:
             )
         )  # fmt: skip
     return found
+
+
+def _third(facts: SortedPairs, path: Path, least: float) -> str:
+    """A node to which the sender, and from which the receiver, is as fast as that; "" where there is none."""
+    (sender, receiver), speeds = path, facts.speeds
+    full = {end for one in speeds for end in one if speeds.get((sender, end), 0) >= least <= speeds.get((end, receiver), 0)}  # fmt: skip
+    return next((end.node for end in sorted(full)), "")
 
 
 def _fails(facts: SortedPairs, path: Path, back: float | None, *, both: bool) -> Verdict:
