@@ -180,7 +180,6 @@ EXPECTED: Mapping[str, object] = {
     "rdma_rate_gbps": 400,
 }
 """What the simulated devices of a node are: one that is missing or down is noticed."""
-_KEYS_LIMIT = 60.0
 
 
 def make_folders(layout: DemoFolders) -> None:
@@ -190,7 +189,9 @@ def make_folders(layout: DemoFolders) -> None:
             private_folder(layout.node(name) / part)
     wanted = {layout.host_key(name): f"rankdeck demo {name}" for name in NODES}
     wanted[layout.identity] = "rankdeck demo"
-    _make_keys({file: note for file, note in wanted.items() if not _has_key(file)})
+    for file, note in wanted.items():
+        if not _has_key(file):
+            _make_key(file, note)
 
 
 def write_cluster(layout: DemoFolders, ports: Mapping[str, int], faults: Sequence[str]) -> None:
@@ -248,14 +249,15 @@ def _has_key(key: Path) -> bool:
     return key.exists() and public_part(key).exists()
 
 
-def _make_keys(wanted: Mapping[Path, str]) -> None:
-    """In a process of its own: who only looks at the demo need not wait for an SSH library."""
-    if wanted:
-        words = [str(word) for pair in wanted.items() for word in pair]
-        argv = [sys.executable, "-m", "rankdeck.demo.keys", *words]
-        imports = os.pathsep.join(entry for entry in sys.path if entry)
-        env = {**os.environ, "PYTHONPATH": imports}
-        subprocess.run(argv, check=True, timeout=_KEYS_LIMIT, env=env)
+def _make_key(path: Path, comment: str) -> None:
+    """Write a fresh key and its public half."""
+    import asyncssh  # only here: who looks at a demo that is up need not wait for it
+
+    key = asyncssh.generate_private_key(  # pyright: ignore[reportUnknownMemberType]
+        "ssh-ed25519", comment=comment
+    )
+    write_private(path, key.export_private_key().decode())
+    write_private(public_part(path), key.export_public_key().decode())
 
 
 def _write(path: Path, text: str) -> None:
