@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Callable, Optional
 
-from rankdeck_agent.job import processes
+from rankdeck_agent.job import chains, processes
+from rankdeck_agent.job.chains import Left
 from rankdeck_agent.job.folder import RunFolder, all_events, is_closed, is_slurm, plain
 from rankdeck_agent.job.processes import Process
 from rankdeck_agent.job.starting import unlink_links
@@ -119,6 +120,8 @@ ASKERS = ("user", "abort", "system")
 """Who cancels: a person, the console because a part of the job has failed, or neither."""
 _POLL = 0.05
 _PROOF = 2.0
+_GLANCE, _CHAINS = 0.5, 5.0
+"""Seconds to see that nothing is below the supervisor, and to end chains there."""
 _BEGIN = 10.0
 _RECORDED = 0.5
 _CARE = 5.0
@@ -162,12 +165,26 @@ class _Search:
         keep = {os.getpgrp(), supervisor.pgid if supervisor else 0, *others}
         processes.kill_groups(rows.values(), keep)
 
-    def answer(
-        self, left: dict[int, Process], kept: Sequence[dict[str, Any]] = ()
-    ) -> dict[str, Any]:
+    def runs_on(self) -> bool:
+        """Whether anything of the job is there, be it gone before it can be looked at."""
+        return processes.populated(self.folder) or bool(self._below(_GLANCE, 0))
+
+    def end_chains(self) -> Left:
+        """Kill what no look has found; what would not end."""
+        return self._below(_CHAINS, signal.SIGKILL)
+
+    def _below(self, limit: float, number: int) -> Left:
+        spare, supervisor = processes.own_line(processes.everything()), supervisor_pid(self.folder)
+        if supervisor:
+            return chains.end_below(supervisor, spare, limit, number)
+        # Orphans went to an ancestor that we have as well, or to a parent that was seen.
+        adopters = spare | {row.ppid for row in self.seen.values()} - self.seen.keys() - {0}
+        return chains.end_marked(self.folder.job, self.folder.node, adopters, limit, number)
+
+    def answer(self, left: Left, kept: Sequence[dict[str, Any]] = ()) -> dict[str, Any]:
         """What the console is told: the processes and other things that are left."""
-        named = [processes.named(row) for row in left.values()]
-        return {"left": [*named, *kept], "ended": len(self.seen) - len(left)}
+        pids = {row["pid"] for row in left}
+        return {"left": [*left, *kept], "ended": len(self.seen.keys() - pids)}
 
 
 def cancel(folder: RunFolder, grace: float, by: str = ASKERS[0], tasks: str = "") -> dict[str, Any]:
@@ -201,15 +218,18 @@ def cancel_without_folder(folder: RunFolder, grace: float) -> dict[str, Any]:
     return {**search.answer(left), "there": False}
 
 
-def _end(search: _Search, launchers: set[int], ranks: set[int], grace: float) -> dict[int, Process]:
+def _end(search: _Search, launchers: set[int], ranks: set[int], grace: float) -> Left:
     """SIGTERM, the grace, SIGKILL; then what would not end."""
     found = search.look()
     processes.send(found, _to_ask(found, launchers, ranks), signal.SIGTERM)
     found = search.wait(grace, lambda _: None)
-    if not found and not processes.populated(search.folder):
-        return {}
+    if not found and not search.runs_on():
+        return []
     _force(search, launchers, ranks)
-    return search.wait(_PROOF, search.kill)
+    chains_left = search.end_chains()
+    stay = search.wait(_PROOF, search.kill)
+    told = {row["pid"] for row in chains_left}
+    return chains_left + [processes.named(stay[pid]) for pid in stay.keys() - told]
 
 
 def _let_begin(folder: RunFolder) -> None:

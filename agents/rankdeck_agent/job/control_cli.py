@@ -17,6 +17,7 @@ from typing import Any, Callable, Optional
 from rankdeck_agent.files import keep_private, readable
 from rankdeck_agent.job import processes
 from rankdeck_agent.job.cancel import ASKERS, cancel, cancel_without_folder
+from rankdeck_agent.job.chains import adopt_orphans
 from rankdeck_agent.job.daemons import good_id
 from rankdeck_agent.job.folder import (
     FolderError,
@@ -36,7 +37,6 @@ from rankdeck_agent.job.supervisor import Supervisor
 from rankdeck_agent.job.supervisor_state import note_supervisor, resuming, supervisor_pid, tell
 from rankdeck_agent.wire import RUN_VARIABLE, NodePlan, WireError, node_plan
 
-_PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_DUMPABLE = 4
 _READY_LIMIT = 30.0
 _LONGEST_PLAN = 64 << 20
@@ -200,10 +200,9 @@ def _let_go(folder: RunFolder, keep: int) -> None:
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     os.chdir("/")
-    system = ctypes.CDLL(None, use_errno=True)
-    system.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    adopt_orphans()
     # Our memory has the variables of the job. The ranks keep the limit that their login has.
-    system.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+    ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def _close_quietly(fd: int) -> None:

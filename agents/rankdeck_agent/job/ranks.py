@@ -32,6 +32,8 @@ class RankTable:
     had_processes: bool = False
     had_daemons: bool = False
     cancelled: bool = False
+    linger: float = _LINGER
+    """Seconds to wait, once all ranks have ended, for what else is there."""
     _quiet_since: Optional[float] = None
 
     def started(self, rank: int, pid: int, shim: int) -> None:
@@ -87,7 +89,8 @@ class RankTable:
             return False
         if self._quiet_since is None:
             self._quiet_since = now
-        return now - self._quiet_since >= (_DAEMON_LINGER if self.had_daemons else _LINGER)
+        least = _DAEMON_LINGER if self.had_daemons else 0.0
+        return now - self._quiet_since >= max(self.linger, least)
 
 
 class Orphans:

@@ -1,16 +1,19 @@
 """The supervisor of one job on one node: starts processes, copies output, records events."""
 
+import contextlib
 import os
 import selectors
 import signal
 import time
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any, Callable, Optional
 
 from rankdeck_agent.files import mark_agent_used
 from rankdeck_agent.job import processes
 from rankdeck_agent.job.cancel import ASKERS, cancel, remove_containers
+from rankdeck_agent.job.chains import children
 from rankdeck_agent.job.daemons import Daemons
 from rankdeck_agent.job.evidence import EndEvidence, KernelLog, Kills, counters, own_ring
 from rankdeck_agent.job.folder import (
@@ -26,7 +29,7 @@ from rankdeck_agent.job.folder import (
     shell_status,
 )
 from rankdeck_agent.job.logs import DiskFullError, Space, Stream, pipe_stream, rank_streams
-from rankdeck_agent.job.processes import ActivityWatch, Process
+from rankdeck_agent.job.processes import ActivityWatch
 from rankdeck_agent.job.ranks import Orphans, RankTable, not_known
 from rankdeck_agent.job.starting import StartError, planned, start, unlink_links
 from rankdeck_agent.job.supervisor_state import Control, Report, SharedRunFolder
@@ -43,6 +46,10 @@ _TAKEN_UP = (
 _TAKEN_OUT = "{:,} bytes are gone (the log was emptied, moved or removed); what follows is kept"
 _KEEPER_KILLED = "the keeper of the job was killed; another one goes on"
 _MOST_RESTARTS = 20
+_MOST_REAPED = 1000
+"""Children waited for in one turn: there are programs that never stop to leave us some."""
+_CANCEL_TAKES = 40.0
+"""Seconds beyond the grace in which a cancel is done."""
 _LATE = 5.0
 """Seconds for the files of ranks on other machines to appear after their launcher has ended."""
 
@@ -315,24 +322,25 @@ class Supervisor:
     # ---- children ----------------------------------------------------------------------
 
     def _reap(self) -> None:
-        while True:
+        for _ in range(_MOST_REAPED):
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
                 self._others = 0
                 return
             if pid == 0:
-                self._count_others()
-                return
+                break
             self._reaped(pid, status)
+        self._count_others()
 
     def _reaped(self, pid: int, status: int) -> None:
         # Shims write their record before they end: what they said comes before that they ended.
         self._reaping = pid
         self._obey()
+        if pid in self._children or pid in self._table.daemons:
+            self._looked = 0.0
         process = self._children.pop(pid, None)
         self._table.processes.pop(pid, None)
-        self._looked = 0.0
         orphan = self._orphans.rank_of(pid)
         if orphan is not None:
             self._rank_exited(orphan, shell_status(status))
@@ -376,16 +384,14 @@ class Supervisor:
         if now - self._looked < 1.0:
             return
         self._looked = now
-        rows = processes.everything()
-        strays = self._strays(rows)
+        strays = self._strays()
         self._others = len(strays)
         self._daemons.adopt(strays)
-        self._evidence.saw(rows, self._table.pids())
+        self._evidence.saw(processes.everything(), self._table.pids())
 
-    def _strays(self, rows: Mapping[int, Process]) -> list[int]:
+    def _strays(self) -> list[int]:
         known = {*self._children, *self._table.daemons, self._canceller}
-        children = (row.pid for row in rows.values() if row.ppid == os.getpid())
-        return [pid for pid in children if pid not in known]
+        return [pid for pid in children(os.getpid()) if pid not in known]
 
     def _troubled(self, text: str) -> None:
         """A launcher has something to tell the operator."""
@@ -397,6 +403,7 @@ class Supervisor:
 
     def _cancelled(self, grace: float, rest: list[str]) -> None:
         self._table.cancelled = True
+        self._table.linger = grace + _CANCEL_TAKES
         by = rest[0] if rest and rest[0] in ASKERS else ASKERS[0]
         self._journal.add("cancel", grace=grace, by=by)
 
@@ -425,11 +432,8 @@ class Supervisor:
         return self._table.may_close(time.monotonic(), self._others)
 
     def _close(self) -> None:
-        left = (
-            [f"{pid} {processes.command(pid)}" for pid in self._strays(processes.everything())[:5]]
-            if self._others
-            else []
-        )
+        strays = filter(processes.is_alive, self._strays() if self._others else ())
+        left = [f"{pid} {processes.command(pid)}" for pid in islice(strays, 5)]
         if left:
             self._journal.add(
                 "trouble",
@@ -449,9 +453,18 @@ class Supervisor:
         remove_containers(self._folder)
         processes.remove(self._folder)
         unlink_links(self._folder)
+        _wait_for_all()
+        processes.remove(self._folder)
 
     def _all_streams(self) -> list[Stream]:
         return [stream for pair in self._streams.values() for stream in pair]
+
+
+def _wait_for_all() -> None:
+    """Stay the parent of what is left, so that a cancel finds it, whatever it does."""
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            os.wait()
 
 
 def _noted(_number: int, _frame: object) -> None:
