@@ -32,7 +32,7 @@ _STREAMS = ("out", "err")
 
 
 @dataclass
-class _Stream:
+class _OutputStream:
     """One output of the command: its name in the answers, and the line that is not whole yet."""
 
     name: str
@@ -47,7 +47,7 @@ class _Output:
     told: int = 0
     cut: int = 0
     """Bytes left out."""
-    open: dict[int, _Stream] = field(default_factory=dict[int, _Stream])
+    open: dict[int, _OutputStream] = field(default_factory=dict[int, _OutputStream])
 
     def take(self, descriptor: int) -> bool:
         """Read what there is and tell it; whether there may be more."""
@@ -144,7 +144,7 @@ def _follow(process: "subprocess.Popen[bytes]", output: _Output, deadline: float
     chosen.register(0, selectors.EVENT_READ)
     for pipe, name in zip((process.stdout, process.stderr), _STREAMS):
         assert pipe is not None
-        output.open[pipe.fileno()] = _Stream(name)
+        output.open[pipe.fileno()] = _OutputStream(name)
         chosen.register(pipe.fileno(), selectors.EVENT_READ)
     over: Optional[float] = None
     while output.open or over is None:

@@ -106,7 +106,7 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Pattern:
+class KernelPattern:
     """A kind of line. The group `device` of the pattern, where it has one, names the device."""
 
     kind: str
@@ -115,15 +115,15 @@ class Pattern:
     do: str = ""
 
 
-def _pattern(kind: str, level: str, pattern: str, do: str = "") -> Pattern:
-    return Pattern(kind, level, re.compile(pattern), do)
+def _pattern(kind: str, level: str, pattern: str, do: str = "") -> KernelPattern:
+    return KernelPattern(kind, level, re.compile(pattern), do)
 
 
 _DISK = "data may be lost: check the disk"
 _MEMORY = "a memory fault: find the DIMM by its label"
 _STUCK = "if it goes on: reboot the node"
 
-PATTERNS: tuple[Pattern, ...] = (
+PATTERNS: tuple[KernelPattern, ...] = (
     _pattern("gpu", "bad", rf"NVRM: (?:GPU (?P<device>{_PCI})[ :].*)?(?:RmInitAdapter|rm_init_adapter) failed", "the driver cannot start the GPU: reboot the node"),
     _pattern("gpu", "bad", rf"NVRM: GPU (?P<device>{_PCI}): GPU does not have the necessary power cables", "it stays off: plug in its power cables"),
     _pattern("gpu", "bad", r"[Ee]ncountered (?:a )?global fatal error", "CUDA works on no GPU of the node: drain, reboot"),

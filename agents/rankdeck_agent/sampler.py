@@ -18,7 +18,7 @@ from rankdeck_agent.rules.explain import CheckResult, cover, coverage_words, exp
 from rankdeck_agent.rules.facts import Facts, Memory, derive
 from rankdeck_agent.rules.judge import LASTING, as_lasting, assess
 from rankdeck_agent.rules.levels import Expected, Health, Level, Reason, rates, summarize
-from rankdeck_agent.rules.report import Judged, is_news, report, short
+from rankdeck_agent.rules.report import JudgedSample, is_news, report, short
 from rankdeck_agent.wire import METRICS, Event, HealthReport, Number, Sample
 
 PATIENCE = 10.0
@@ -288,7 +288,7 @@ class NodeJudge:
         if self._brief:
             health, memory = assess(facts, as_lasting(memory))
         self._memory = memory
-        judged = Judged(
+        judged = JudgedSample(
             facts, memory, health, cover(facts, memory.settled), summarize(self._current)
         )
         return report(judged, self._heartbeat)

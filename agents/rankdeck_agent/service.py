@@ -25,7 +25,7 @@ GROUPS = ("adm", "systemd-journal", "video", "render")
 
 
 @dataclass(frozen=True)
-class Place:
+class InstallPlace:
     """Where things go; `system` or the user's own."""
 
     system: bool
@@ -47,16 +47,16 @@ class File:
     mode: int
 
 
-def place(root: Path, home: Path, *, system: bool) -> Place:
+def place(root: Path, home: Path, *, system: bool) -> InstallPlace:
     """The paths of an installation."""
     if system:
-        return Place(
+        return InstallPlace(
             True,
             root / "usr/local/lib/rankdeck/agent.pyz",
             root / "etc/rankdeck/agent.conf",
             root / "etc/systemd/system" / UNIT,
         )
-    return Place(
+    return InstallPlace(
         False,
         home / ".local/lib/rankdeck/agent.pyz",
         home / ".config/rankdeck/agent.conf",
@@ -65,7 +65,7 @@ def place(root: Path, home: Path, *, system: bool) -> Place:
 
 
 def files(
-    at: Place, python: str, archive: bytes, config: Mapping[str, Any], groups: str
+    at: InstallPlace, python: str, archive: bytes, config: Mapping[str, Any], groups: str
 ) -> tuple[File, ...]:
     """Every file, in the order in which they are written: the unit last."""
     text = json.dumps(dict(config), indent=1, sort_keys=True) + "\n"
@@ -76,7 +76,7 @@ def files(
     )
 
 
-def unit(at: Place, python: str, groups: str = "") -> str:
+def unit(at: InstallPlace, python: str, groups: str = "") -> str:
     """The text of the unit."""
     command = " ".join(_quoted(word) for word in (python, "-I", str(at.agent), "--config", "-"))
     hardened = _SYSTEM.format(user=USER, groups=groups) if at.system else ""
@@ -144,7 +144,7 @@ class InstallError(Exception):
 
 
 @dataclass(frozen=True)
-class Step:
+class InstallStep:
     """One thing that is done: a command, or a file written or taken away."""
 
     what: str
@@ -155,12 +155,12 @@ class Step:
     argv: tuple[str, ...] = ()
 
 
-def command(*argv: str, needed: bool = True) -> Step:
+def command(*argv: str, needed: bool = True) -> InstallStep:
     """A command as a step."""
-    return Step("run", " ".join(argv), needed=needed, argv=argv)
+    return InstallStep("run", " ".join(argv), needed=needed, argv=argv)
 
 
-def do(steps: Sequence[Step], contents: "dict[str, File]") -> None:
+def do(steps: Sequence[InstallStep], contents: "dict[str, File]") -> None:
     """Carry out the steps in order; raises InstallError at the first that fails and is needed."""
     for step in steps:
         if step.what == "write":
@@ -197,7 +197,7 @@ def _remove(path: Path) -> None:
             path.parent.rmdir()
 
 
-def _run(step: Step) -> None:
+def _run(step: InstallStep) -> None:
     try:
         done = subprocess.run(step.argv, capture_output=True, text=True, timeout=LIMIT, check=False)
     except OSError as error:
@@ -230,7 +230,7 @@ _USAGE = "usage: agent.pyz service install|uninstall|status --system|--user [--d
 class Site:
     """The node as an installation meets it."""
 
-    at: Place
+    at: InstallPlace
     root: Path
     archive: bytes
 
@@ -321,11 +321,11 @@ def _groups() -> str:
     return f"SupplementaryGroups={' '.join(there)}\n" if there else ""
 
 
-def _steps(at: Place, changed: Sequence[File]) -> list[Step]:
+def _steps(at: InstallPlace, changed: Sequence[File]) -> list[InstallStep]:
     steps = [command(*_useradd())] if at.system and not _has_user() else []
     for file in changed:
         shown = "" if file.path == at.agent else _readable(file)
-        steps.append(Step("write", str(file.path), shown))
+        steps.append(InstallStep("write", str(file.path), shown))
     tail = (("daemon-reload",), ("enable", UNIT), ("restart", UNIT))
     return steps + [command(*at.systemctl, *words) for words in tail]
 
@@ -336,12 +336,12 @@ def _readable(file: File) -> str:
     return re.sub(r'("password": )"[^\n]*"', r'\1"…"', text)
 
 
-def _told(steps: Sequence[Step]) -> dict[str, Any]:
+def _told(steps: Sequence[InstallStep]) -> dict[str, Any]:
     shown = ("what", "text", "detail")
     return {"steps": [{key: getattr(step, key) for key in shown} for step in steps]}
 
 
-def _notes(at: Place) -> list[str]:
+def _notes(at: InstallPlace) -> list[str]:
     """What the operator should know about it."""
     if at.system:
         return []
@@ -364,7 +364,7 @@ def _uninstall(site: Site, dry: bool) -> dict[str, Any]:
     steps = [
         command(*at.systemctl, "disable", "--now", UNIT, needed=False),
         command(*_forget(at), needed=False),
-        *(Step("remove", str(path)) for path in there),
+        *(InstallStep("remove", str(path)) for path in there),
         command(*at.systemctl, "daemon-reload", needed=False),
         command(*at.systemctl, "reset-failed", UNIT, needed=False),
     ]
@@ -379,7 +379,7 @@ def _uninstall(site: Site, dry: bool) -> dict[str, Any]:
     return {"ok": True, "did": "removed", "old": old, "notes": []}
 
 
-def _forget(at: Place) -> tuple[str, ...]:
+def _forget(at: InstallPlace) -> tuple[str, ...]:
     """Takes the node's last word off the broker, so that nobody waits for it."""
     return (sys.executable, "-I", str(at.agent), "forget", str(at.config))
 
@@ -406,7 +406,7 @@ def _status(site: Site, dry: bool) -> dict[str, Any]:
     }
 
 
-def _state(at: Place) -> dict[str, str]:
+def _state(at: InstallPlace) -> dict[str, str]:
     keys = ("ActiveState", "UnitFileState", "NRestarts")
     found: dict[str, str] = dict.fromkeys(keys, "")
     show = (*at.systemctl, "show", UNIT, *(f"--property={key}" for key in keys))

@@ -1,7 +1,7 @@
 """`simulated-fleet`: plays the agents of many nodes in one process, for demo, teaching and benchmarks.
 
 On standard input come lines `NODE JSON`: what the agent of that node would get on its own standard input, first its
-configuration, then `{"samples": true}`; a line `NODE` alone ends it. A line ` JSON` is for the fleet (see `Plan`), or
+configuration, then `{"samples": true}`; a line `NODE` alone ends it. A line ` JSON` is for the fleet (see `FleetPlan`), or
 asks: ` {"ask": true}` is answered by one line of JSON on standard output. The end of standard input ends all.
 
 A made-up node has simulated readings; their judgement and the messages are those of the real agent. Each has an MQTT 3.1.1
@@ -192,7 +192,7 @@ class LineError(OSError):
     """The connection has ended; the text says why."""
 
 
-class Line:
+class BrokerLine:
     """Raises LineError from `read` and `flush` where it cannot go on."""
 
     def __init__(
@@ -321,7 +321,7 @@ _TURN = 0.5
 
 
 @dataclass(frozen=True)
-class Plan:
+class FleetPlan:
     """How lively the fleet is."""
 
     seed: int = 1
@@ -346,13 +346,13 @@ class GroupFault:
     due: float
 
 
-class Connection:
+class SharedConnection:
     """A connection and the nodes that speak over it."""
 
     def __init__(self, key: tuple[str, int, str, str], keepalive: int) -> None:
         self.key, self.keepalive = key, keepalive
         self.nodes: list[SimulatedNode] = []
-        self.line: Optional[Line] = None
+        self.line: Optional[BrokerLine] = None
         self.again = 0.0
         """When to connect, while there is no line."""
         self.spoke = 0.0
@@ -362,7 +362,7 @@ class SimulatedFleet:
     """All nodes, their connections, and what happens next. One thread."""
 
     def __init__(self) -> None:
-        self.plan = Plan()
+        self.plan = FleetPlan()
         self.sent = dict.fromkeys(QOS, 0)
         """Kind of message -> how many were sent."""
         self.bytes = dict.fromkeys(QOS, 0)
@@ -370,9 +370,9 @@ class SimulatedFleet:
         self._selector = DefaultSelector()
         self._nodes: dict[str, SimulatedNode] = {}
         self._names: list[str] = []
-        self._of: dict[str, Connection] = {}
-        self._connections: dict[tuple[str, int, str, str], list[Connection]] = {}
-        self._lost: list[Connection] = []
+        self._of: dict[str, SharedConnection] = {}
+        self._connections: dict[tuple[str, int, str, str], list[SharedConnection]] = {}
+        self._lost: list[SharedConnection] = []
         self._beats: list[tuple[float, int, SimulatedNode]] = []
         self._order = 0
         self._changed = time.monotonic()
@@ -437,7 +437,7 @@ class SimulatedFleet:
 
     def _command(self, told: dict[str, Any]) -> None:
         """Change the plan, make a wave of faults, end all faults, or answer."""
-        known = {field.name for field in fields(Plan)}
+        known = {field.name for field in fields(FleetPlan)}
         self.plan = replace(self.plan, **{k: v for k, v in told.items() if k in known})
         if "seed" in told:
             self._random = random.Random(self.plan.seed)
@@ -480,20 +480,20 @@ class SimulatedFleet:
             self._connect(connection, now)
         self._expect(made, now + self._random.uniform(0.25, SPREAD))
 
-    def _connection(self, config: Config) -> Connection:
+    def _connection(self, config: Config) -> SharedConnection:
         key = (config.host, config.port, config.username, config.password)
         many = self._connections.setdefault(key, [])
         if not many or len(many[-1].nodes) >= EACH:
-            many.append(Connection(key, config.keepalive))
+            many.append(SharedConnection(key, config.keepalive))
         return many[-1]
 
-    def _connect(self, connection: Connection, now: float) -> None:
+    def _connect(self, connection: SharedConnection, now: float) -> None:
         host, port, *login = connection.key
         first = connection.nodes[0]
         alone = bool(login[0]) and len(connection.nodes) == 1
         cluster = first.cluster
         will = (topic(cluster, first.name, "hello"), encode(first.goodbye())) if alone else None
-        connection.line = Line(
+        connection.line = BrokerLine(
             (host, port),
             f"rankdeck-{cluster}-{first.name}",
             login=(login[0], login[1]),
@@ -506,7 +506,7 @@ class SimulatedFleet:
             node.announce()
             self._expect(node, now + self._random.uniform(0.25, SPREAD))
 
-    def _serve(self, connection: Connection, mask: int) -> None:
+    def _serve(self, connection: SharedConnection, mask: int) -> None:
         line = connection.line
         if line is None:
             return
@@ -520,7 +520,7 @@ class SimulatedFleet:
         except LineError as error:
             self._lose(connection, str(error))
 
-    def _lose(self, connection: Connection, why: str) -> None:
+    def _lose(self, connection: SharedConnection, why: str) -> None:
         if connection.line is None:
             return
         self.trouble = clean(why, 200)

@@ -466,7 +466,7 @@ class Publisher(Announced):
         )
 
 
-class Lines(Announced):
+class StdoutPublisher(Announced):
     """Says hello, health, samples and events of one node as lines on stdout, where srun carries them.
 
     A message is compressed and cut into lines of `{"node": …, "kind": …, "part": 0, "of": 3, "data": …}`:

@@ -60,13 +60,21 @@ from rankdeck.ui.themes import UNICODE, painted
 from rankdeck_agent import config as agent_config
 from rankdeck_agent.collectors.base import Reading
 from rankdeck_agent.collectors.nvidia import Nvidia
-from rankdeck_agent.collectors.nvidia_reader import Reader, StatusPage
+from rankdeck_agent.collectors.nvidia_reader import NvmlReader, StatusPage
 from rankdeck_agent.job.folder import plain, shown
 from rankdeck_agent.kernel_log import TEXT_LIMIT, KernelLines
 from rankdeck_agent.kubernetes import cluster as kubernetes_cluster
 from rankdeck_agent.kubernetes import job_state
 from rankdeck_agent.kubernetes.api import Chunks
-from rankdeck_agent.kubernetes.objects import EXIT, FORMATS, KINDS, START, Place, Splitter, stamped
+from rankdeck_agent.kubernetes.objects import (
+    EXIT,
+    FORMATS,
+    KINDS,
+    START,
+    LogPosition,
+    Splitter,
+    stamped,
+)
 from rankdeck_agent.kubernetes.target import Target as KubernetesTarget
 from rankdeck_agent.rules.mpi_daemon import daemon_of, in_place
 from rankdeck_agent.slurm import array, rows, verdict
@@ -443,7 +451,7 @@ def slurm_answers() -> Take:
         rows.output_files(text), verdict.places(text), job_number(text), read_mark(text)
         [*ended_rows(text)]
         for name in slurm_cluster.QUESTIONS:
-            view.take(name, slurm_cluster.Answer(at, text))
+            view.take(name, slurm_cluster.SlurmAnswer(at, text))
         for row in view.news():
             tell(json.dumps(row).encode() + b"\n")
 
@@ -492,7 +500,7 @@ def kubernetes() -> Take:
 )
 def container_log() -> Take:
     splitters = [(form, Splitter(form)) for form in FORMATS]
-    state, place = job_state.JobState(KubernetesTarget("j", ranks=4)), Place()
+    state, place = job_state.JobState(KubernetesTarget("j", ranks=4)), LogPosition()
 
     def take(raw: bytes) -> None:
         for line in raw.split(b"\n"):
@@ -666,7 +674,7 @@ def nvml() -> Take:
         board = StatusPage(os.dup(page.fileno()))
 
     def take(raw: bytes) -> None:
-        reader = Reader(Driver(raw), board, {})
+        reader = NvmlReader(Driver(raw), board, {})
         for now in (0.0, 60.0):
             json.dumps(reader.round(now).values)
 

@@ -20,7 +20,7 @@ from rankdeck.telemetry.private_broker import Connection, PrivateBroker
 from rankdeck.ui.snapshots import Arrangement
 from rankdeck.ui.themes import Mark
 from rankdeck.ui.widgets.nodemap import CellMap
-from rankdeck_agent.simulated_fleet import Line, LineError
+from rankdeck_agent.simulated_fleet import BrokerLine, LineError
 from rankdeck_agent.wire import HealthReport, Sample, decode, encode, split_time
 from tests.support.polling import until
 
@@ -388,7 +388,9 @@ async def test_a_quiet_client_is_not_asked_at_each_sweep(monkeypatch) -> None:
     broker = PrivateBroker(lambda *_: None, "lab")
     await broker.start()
     lines = [
-        Line(("127.0.0.1", broker.port), f"n{n}", login=broker.credential(f"n{n}"), keepalive=60)
+        BrokerLine(
+            ("127.0.0.1", broker.port), f"n{n}", login=broker.credential(f"n{n}"), keepalive=60
+        )
         for n in range(20)
     ]
     try:
@@ -403,7 +405,7 @@ async def test_a_quiet_client_is_not_asked_at_each_sweep(monkeypatch) -> None:
         await asyncio.sleep(0)
 
 
-def _sent(line: Line) -> bool:
+def _sent(line: BrokerLine) -> bool:
     if line.waits:
         line.flush()
     return not line.waits
@@ -421,8 +423,8 @@ async def test_a_client_whose_words_we_were_too_busy_to_read_is_not_cut_off(monk
     monkeypatch.setattr(PrivateBroker, "joined", noted)
     broker = PrivateBroker(lambda *_: None, "lab")
     await broker.start()
-    line = Line(("127.0.0.1", broker.port), "n1", login=broker.credential("n1"))
-    quiet = Line(("127.0.0.1", broker.port), "n2", login=broker.credential("n2"))
+    line = BrokerLine(("127.0.0.1", broker.port), "n1", login=broker.credential("n1"))
+    quiet = BrokerLine(("127.0.0.1", broker.port), "n2", login=broker.credential("n2"))
     try:
         await until(lambda: len(joined) == 2)
         await until(lambda: _sent(line))

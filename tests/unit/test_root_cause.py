@@ -5,7 +5,7 @@ import pytest
 from rankdeck.rules.ends import LAUNCHER_ENDINGS, End
 from rankdeck.rules.root_cause import FailedJob, judge
 from rankdeck_agent.kubernetes import job_state as kubernetes
-from rankdeck_agent.kubernetes.objects import Container, Outcome, Pod
+from rankdeck_agent.kubernetes.objects import JobOutcome, Pod, RankContainer
 
 OPENMPI, MPICH, TORCHRUN = (LAUNCHER_ENDINGS[name] for name in ("openmpi5", "mpich", "torchrun"))
 LOST_PEER = "[rank1]: RuntimeError: [gloo/transport/tcp/pair.cc:542] Connection closed by peer [10.0.0.2]:4567"
@@ -289,7 +289,7 @@ def test_ranks_that_ended_after_a_cancel_are_nobodys_fault() -> None:
 
 def kept(*pods: Pod, reason: str = "") -> End:
     """The keeper of a Kubernetes job that failed, with its last words."""
-    view = kubernetes.View("ns/t", 2, pods=pods, outcome=Outcome("failed", reason, "why"))
+    view = kubernetes.JobSnapshot("ns/t", 2, pods=pods, outcome=JobOutcome("failed", reason, "why"))
     said = ("Kubernetes job ns/t: running: 2 of 2 pods", kubernetes.verdict(view).text)
     return launcher("localhost", 11.0, said, name="the job", code=143)
 
@@ -300,7 +300,7 @@ def kept(*pods: Pod, reason: str = "") -> End:
         *({"disruption": reason} for reason in (*kubernetes._DISRUPTIONS, "NewerWord")),
         *({"reason": reason} for reason in kubernetes._REASONS),
         {"reason": "UnexpectedAdmissionError", "phase": "Failed"},
-        {"container": Container("rank", state="terminated", reason="OOMKilled", code=137)},
+        {"container": RankContainer("rank", state="terminated", reason="OOMKilled", code=137)},
     ],
     ids=str,
 )

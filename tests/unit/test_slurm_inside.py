@@ -12,7 +12,7 @@ import pytest
 from rankdeck.telemetry.slurm import MessageParts
 from rankdeck_agent.config import ConfigError
 from rankdeck_agent.slurm.inside import own_config
-from rankdeck_agent.telemetry import Lines
+from rankdeck_agent.telemetry import StdoutPublisher
 from rankdeck_agent.wire import Hello, Sample, encode
 
 LARGE = Sample(1, 1.0, {f"gpu.{n}": {str(g): n * g / 7 for g in range(8)} for n in range(200)})  # fmt: skip
@@ -22,7 +22,7 @@ def rows(monkeypatch: pytest.MonkeyPatch, node: str) -> list[dict[str, object]]:
     """The lines in which a node says hello and a large sample."""
     said = io.StringIO()
     monkeypatch.setattr(sys, "stdout", said)
-    lines = Lines(Hello(node, True, boot="boot"))
+    lines = StdoutPublisher(Hello(node, True, boot="boot"))
     lines.announce()
     lines.sample(LARGE)
     assert all(len(line) < 1024 for line in said.getvalue().splitlines())

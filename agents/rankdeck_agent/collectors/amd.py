@@ -64,7 +64,7 @@ METRICS: tuple[str, ...] = (
 
 
 @dataclass
-class Card:
+class AmdCard:
     """One GPU and when its files were read."""
 
     key: str
@@ -83,7 +83,7 @@ class Amd:
         self._tree = Tree(root)
         self._prefix = prefix
         self._looked = -_LOOK_AGAIN
-        self.cards: list[Card] = []
+        self.cards: list[AmdCard] = []
         self._answered: set[str] = set()
         self._due: dict[float, float] = {}
         self._failed: dict[float, dict[str, str]] = {}
@@ -119,7 +119,7 @@ class Amd:
             self.cards = cards
             self._inventory = _inventory(self._tree, cards)
 
-    def _rows(self, reading: Reading, card: Card, every: float) -> None:
+    def _rows(self, reading: Reading, card: AmdCard, every: float) -> None:
         for metric, names, factor, period in _ROWS:
             if period == every:
                 paths = [f"{card.path}/{n.format(hwmon=card.hwmon)}" for n in names]
@@ -137,7 +137,7 @@ class Amd:
                 return whole(self._tree.read(path))
         return whole(self._tree.read(paths[-1]))
 
-    def _heat(self, reading: Reading, card: Card) -> None:
+    def _heat(self, reading: Reading, card: AmdCard) -> None:
         core = card.sensors.get("edge") or card.sensors.get("junction")
         if core:
             self._degrees(reading, card, "gpu.temp", core, "input")
@@ -146,7 +146,9 @@ class Amd:
         if memory:
             self._degrees(reading, card, "gpu.mem_temp", memory, "input")
 
-    def _degrees(self, reading: Reading, card: Card, metric: str, sensor: str, file: str) -> None:
+    def _degrees(
+        self, reading: Reading, card: AmdCard, metric: str, sensor: str, file: str
+    ) -> None:
         def read() -> None:
             degrees = whole(self._tree.read(f"{sensor}_{file}")) / 1e3
             if metric == "gpu.margin":
@@ -158,20 +160,20 @@ class Amd:
 
         reading.attempt((metric,), read, card.key)
 
-    def _care(self, reading: Reading, card: Card) -> None:
+    def _care(self, reading: Reading, card: AmdCard) -> None:
         for metric, name in _SPEEDS:
             reading.attempt((metric,), partial(self._speed, reading, card, metric, name), card.key)
         if card.blocks:
             metrics = ("gpu.ecc_corrected", "gpu.ecc_uncorrected")
             reading.attempt(metrics, lambda: self._errors(reading, card), card.key)
 
-    def _speed(self, reading: Reading, card: Card, metric: str, name: str) -> None:
+    def _speed(self, reading: Reading, card: AmdCard, metric: str, name: str) -> None:
         text = self._tree.text(f"{card.path}/{name}")
         # What the kernel says in virtual machines, where no link is to be seen.
         if not text.startswith("Unknown"):
             reading.put(metric, generation(text), card.key)
 
-    def _errors(self, reading: Reading, card: Card) -> None:
+    def _errors(self, reading: Reading, card: AmdCard) -> None:
         total = {"ce": 0, "ue": 0}
         for block in card.blocks:
             text = self._tree.read(block)[:256].decode("ascii", "replace")
@@ -192,7 +194,7 @@ def generation(speed: str) -> int:
     return found
 
 
-def _cards(tree: Tree, prefix: str) -> Iterable[Card]:
+def _cards(tree: Tree, prefix: str) -> Iterable[AmdCard]:
     # By their place on the bus, as the vendor's own tools number them.
     ours = [c for c in card_names(tree) if tree.maybe(f"{BASE}/{c}/device/vendor") == _VENDOR]
     for number, card in enumerate(sorted(ours, key=lambda c: place(tree, c))[:_LIMIT]):
@@ -201,7 +203,7 @@ def _cards(tree: Tree, prefix: str) -> Iterable[Card]:
         sensors = _sensors(tree, f"{path}/hwmon/{hwmon}") if hwmon else {}
         names = tree.names(f"{path}/ras")
         blocks = tuple(f"{path}/ras/{n}" for n in names if n.endswith("_err_count"))
-        yield Card(f"{prefix}{number}", path, f"hwmon/{hwmon}", sensors, blocks)
+        yield AmdCard(f"{prefix}{number}", path, f"hwmon/{hwmon}", sensors, blocks)
 
 
 def card_names(tree: Tree) -> list[str]:
@@ -226,7 +228,7 @@ def _sensors(tree: Tree, hwmon: str) -> dict[str, str]:
     return found
 
 
-def _inventory(tree: Tree, cards: Iterable[Card]) -> dict[str, str]:
+def _inventory(tree: Tree, cards: Iterable[AmdCard]) -> dict[str, str]:
     found: dict[str, str] = {}
     for card in cards:
         for what, name in _NAMES:

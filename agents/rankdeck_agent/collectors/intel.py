@@ -33,7 +33,7 @@ METRICS = (*(row[0] for row in _ROWS), "gpu.power", "gpu.active", "gpu.throttle_
 
 
 @dataclass
-class Card:
+class IntelCard:
     """One GPU: which file is read for what."""
 
     key: str
@@ -54,7 +54,7 @@ class Intel:
         self._inventory: dict[str, str] = {}
         self._failed: dict[str, str] = {}
         self._answered: set[str] = set()
-        self.cards: list[Card] = []
+        self.cards: list[IntelCard] = []
 
     def collect(self, reading: Reading, now: float, prefix: str) -> None:
         """Add what is due now to the reading; `prefix` keeps the numbers apart from those of other makes."""
@@ -99,7 +99,7 @@ class Intel:
             self._tree.names(f"{device}/hwmon")
         )
 
-    def _card(self, name: str, key: str) -> Card:
+    def _card(self, name: str, key: str) -> IntelCard:
         device = f"{BASE}/{name}/device"
         hwmon = f"{device}/hwmon/{self._tree.names(f'{device}/hwmon')[0]}"
         at = {"card": f"{BASE}/{name}", "device": device, "hwmon": hwmon}
@@ -107,12 +107,12 @@ class Intel:
         for metric, factor, paths in _ROWS:
             if file := self._first(paths, at):
                 files[metric] = file, factor
-        return Card(key, files, self._first(_IDLE, at), _THROTTLE.format(**at))
+        return IntelCard(key, files, self._first(_IDLE, at), _THROTTLE.format(**at))
 
     def _first(self, paths: tuple[str, ...], at: Mapping[str, str]) -> Optional[str]:
         return next((p.format(**at) for p in paths if self._tree.exists(p.format(**at))), None)
 
-    def _read(self, reading: Reading, card: Card, now: float) -> None:
+    def _read(self, reading: Reading, card: IntelCard, now: float) -> None:
         for metric, (file, factor) in card.files.items():
             reading.attempt(
                 (metric,),
@@ -132,12 +132,12 @@ class Intel:
             metrics = ("gpu.throttle_reasons",)
             reading.attempt(metrics, lambda: self._reasons(reading, card), card.key)
 
-    def _active(self, reading: Reading, card: Card, now: float) -> None:
+    def _active(self, reading: Reading, card: IntelCard, now: float) -> None:
         asleep = _rate(card, "gpu.active", now, whole(self._tree.read(card.idle or "")) / 1e3)
         if asleep is not None:
             reading.put("gpu.active", round(100 * min(1.0, max(0.0, 1 - asleep)), 1), card.key)
 
-    def _reasons(self, reading: Reading, card: Card) -> None:
+    def _reasons(self, reading: Reading, card: IntelCard) -> None:
         bits = 0
         for name, bit in _REASONS.items():
             if self._tree.maybe(f"{card.throttle}/{name}") == "1":
@@ -145,7 +145,7 @@ class Intel:
         reading.put("gpu.throttle_reasons", bits, card.key)
 
 
-def _rate(card: Card, metric: str, now: float, number: float) -> Optional[float]:
+def _rate(card: IntelCard, metric: str, now: float, number: float) -> Optional[float]:
     """How fast a counter grew since the reading before; None at the first, and where it was cleared."""
     before = card.before.get(metric)
     card.before[metric] = now, number

@@ -47,7 +47,7 @@ def present(root: str) -> bool:
     return named or (root == "/" and any(map(os.path.exists, _DRIVER)))
 
 
-class Process:
+class NvmlProcess:
     """The one process that may be inside NVML. It is never killed: that can freeze a GPU."""
 
     def __init__(self, request: Mapping[str, Any]) -> None:
@@ -130,7 +130,7 @@ class Nvidia:
     """What the process read since the last time, or why it could not."""
 
     def __init__(self) -> None:
-        self._process: Optional[Process] = None
+        self._process: Optional[NvmlProcess] = None
         self._retry = 0.0
         self._known: dict[str, str] = {}
         """UUID -> number, kept when the process starts again."""
@@ -166,14 +166,14 @@ class Nvidia:
             self._last.failed = dict.fromkeys(METRICS, why)
             return
         try:
-            self._process = Process({"known": self._known})
+            self._process = NvmlProcess({"known": self._known})
         except OSError as error:
             why = f"no process to ask NVML with: {reason(error)}"
             self._last.failed = dict.fromkeys(METRICS, why)
             return
         self._process.wait(FIRST_ANSWER)
 
-    def _hear(self, reading: Reading, process: Process, now: float) -> None:
+    def _hear(self, reading: Reading, process: NvmlProcess, now: float) -> None:
         ended = process.ended()
         for line in process.lines():
             self._take(reading, line)
@@ -260,7 +260,7 @@ def _environment() -> dict[str, str]:
 
 def running() -> list[dict[str, Any]]:
     """What computes on the GPUs: gpu, pid, bytes; raises OSError, ValueError."""
-    process = Process({"once": True})
+    process = NvmlProcess({"once": True})
     deadline = process.started + DEADLINE
     lines: list[bytes] = []
     while not lines:

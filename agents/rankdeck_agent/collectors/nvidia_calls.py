@@ -343,7 +343,7 @@ _COUNTS: tuple[tuple[Any, str, float, int], ...] = (
 where it begins again (0: nowhere)."""
 
 
-class Activity:
+class GpuActivity:
     """Keeps the last sample of one GPU, or of one instance of a divided one. Not used from two threads."""
 
     def __init__(self, instance: Optional[int] = None) -> None:

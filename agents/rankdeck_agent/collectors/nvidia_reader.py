@@ -22,8 +22,8 @@ from rankdeck_agent.collectors.nvidia_calls import (
     METRICS,
     NOT_HERE,
     RESET_REQUIRED,
-    Activity,
     Call,
+    GpuActivity,
     Handle,
     Library,
     UnsupportedError,
@@ -64,7 +64,7 @@ class StatusPage:
 
 
 @dataclass
-class Device:
+class NvmlDevice:
     """One GPU. The number stays with the UUID: a lost GPU gives it to no other."""
 
     number: str
@@ -81,9 +81,9 @@ class Device:
     mig: str = ""
     wants_reset: set[int] = field(default_factory=set[int])
     """Questions that it refuses until it is reset."""
-    activity: Optional[Activity] = field(default_factory=Activity)
+    activity: Optional[GpuActivity] = field(default_factory=GpuActivity)
     """None: it cannot tell."""
-    parts: dict[int, Activity] = field(default_factory=dict[int, Activity])
+    parts: dict[int, GpuActivity] = field(default_factory=dict[int, GpuActivity])
     """Activity of each MIG instance, by its number."""
     parts_tell: bool = True
     """False: its instances cannot tell their activity."""
@@ -93,14 +93,14 @@ class Device:
         return any(word in self.name for word in _UNIFIED)
 
 
-class Reader:
+class NvmlReader:
     """Puts the questions whose time has come; one reading a round."""
 
     def __init__(self, nvml: Library, board: StatusPage, known: Mapping[str, str]) -> None:
         self._nvml = nvml
         self._board = board
         self._answered: set[str] = set()
-        self.devices: list[Device] = []
+        self.devices: list[NvmlDevice] = []
         self.inventory: dict[str, str] = {}
         self._look(dict(known))
 
@@ -128,7 +128,7 @@ class Reader:
             identity = self._identity(handle, number, uuid)
             self.inventory.update(identity)
             name = identity.get(f"gpu.{number}.model", "")
-            self.devices.append(Device(number, name, handle))
+            self.devices.append(NvmlDevice(number, name, handle))
         for uuid, number in known.items():
             if uuid not in seen:
                 self.inventory[f"gpu.{number}.uuid"] = uuid
@@ -168,7 +168,7 @@ class Reader:
         reading.inventory = self.inventory
         return reading
 
-    def _device(self, reading: Reading, device: Device, now: float) -> None:
+    def _device(self, reading: Reading, device: NvmlDevice, now: float) -> None:
         if device.handle is None:
             needs_reset = device.refused == RESET_REQUIRED
             reading.put("gpu.lost", int(not needs_reset), device.number)
@@ -192,7 +192,7 @@ class Reader:
             self._instances(reading, device)
             self._activity(reading, device)
 
-    def _ask(self, reading: Reading, device: Device, number: int, call: Call) -> int:
+    def _ask(self, reading: Reading, device: NvmlDevice, number: int, call: Call) -> int:
         """Put one question; NVML's number of the error, or 0."""
         nvml, error = self._nvml, 0
         keys = [f"{metric}/{device.number}" for metric in call.metrics]
@@ -217,7 +217,7 @@ class Reader:
     def _refused(
         self,
         reading: Reading,
-        device: Device,
+        device: NvmlDevice,
         number: int,
         call: Call,
         error: Any,  # noqa: ANN401 - NVML has no types
@@ -233,7 +233,7 @@ class Reader:
             for metric, value in zip(call.metrics, _memory_of_machine()):
                 reading.put(metric, value, device.number)
 
-    def _instances(self, reading: Reading, device: Device) -> None:
+    def _instances(self, reading: Reading, device: NvmlDevice) -> None:
         """Memory of each MIG instance; what is unsupported depends on the mode."""
         nvml, names, numbers = self._nvml, list[str](), list[int]()
         self._board.asking(f"GPU {device.number}, MIG")
@@ -255,20 +255,20 @@ class Reader:
         mig = " ".join(names) or ("on, no instances" if on else "")
         if mig != device.mig:
             device.mig, device.unsupported = mig, set()
-            device.activity, device.parts_tell = device.activity or Activity(), True
+            device.activity, device.parts_tell = device.activity or GpuActivity(), True
             self.inventory = {
                 **self.inventory,
                 f"gpu.{device.number}.mig": mig or "off",
             }
 
-    def _parts(self, reading: Reading, device: Device, numbers: Sequence[int]) -> None:
+    def _parts(self, reading: Reading, device: NvmlDevice, numbers: Sequence[int]) -> None:
         """What each MIG instance did since the last time, where the GPU can tell."""
         nvml = self._nvml
         for gone in set(device.parts) - set(numbers):
             device.parts.pop(gone).close(nvml)
         for number in dict.fromkeys(numbers) if device.parts_tell else ():
             self._board.asking(f"GPU {device.number}:{number}, activity")
-            part = device.parts.setdefault(number, Activity(number))
+            part = device.parts.setdefault(number, GpuActivity(number))
             try:
                 for metric, value in part.read(nvml, device.handle).items():
                     reading.put(metric, value, f"{device.number}:{number}")
@@ -281,7 +281,7 @@ class Reader:
             finally:
                 self._board.idle()
 
-    def _activity(self, reading: Reading, device: Device) -> None:
+    def _activity(self, reading: Reading, device: NvmlDevice) -> None:
         """What its parts did since the last time."""
         if device.activity is None:
             return
@@ -328,11 +328,11 @@ class Reader:
         return 0
 
 
-def _missing(number: str, error: Any) -> Device:  # noqa: ANN401 - NVML has no types
+def _missing(number: str, error: Any) -> NvmlDevice:  # noqa: ANN401 - NVML has no types
     """A GPU without a handle; `error`: what NVML said when it was asked for one."""
     if error is None:
-        return Device(number, "")
-    return Device(number, "", gone=_why(error), refused=code(error))
+        return NvmlDevice(number, "")
+    return NvmlDevice(number, "", gone=_why(error), refused=code(error))
 
 
 def _instances(nvml: Library, handle: Handle) -> Iterable[Handle]:
@@ -344,7 +344,7 @@ def _instances(nvml: Library, handle: Handle) -> Iterable[Handle]:
                 raise
 
 
-def _lost(device: Device, why: str) -> dict[str, str]:
+def _lost(device: NvmlDevice, why: str) -> dict[str, str]:
     asked = (
         call
         for number, call in enumerate(CALLS)
@@ -397,14 +397,14 @@ def main(argv: Sequence[str]) -> int:
             "a driver is loaded, but there is no nvidia-ml-py for it: `pip install nvidia-ml-py` there"
         )
     try:
-        reader = Reader(nvml, board, request.get("known", {}))
+        reader = NvmlReader(nvml, board, request.get("known", {}))
         return reader.tell_processes() if request.get("once") else _serve(reader)
     except nvml.NVMLError as error:
         board.idle()
         return _give_up(_why(error))
 
 
-def _serve(reader: Reader) -> int:
+def _serve(reader: NvmlReader) -> int:
     due = time.monotonic()
     while True:
         _say(reader.round(time.monotonic()))

@@ -31,7 +31,7 @@ from rankdeck_agent.job.supervisor_state import (
 )
 
 if TYPE_CHECKING:
-    from rankdeck_agent.slurm.claim import Watch
+    from rankdeck_agent.slurm.claim import KeeperWatch
 
 _FLUSH = 0.05
 _TAIL_PERIOD = 0.5
@@ -261,13 +261,13 @@ class NodeFollower:
         return frames
 
 
-def _keeper_of(folder: RunFolder) -> "Optional[Watch]":
+def _keeper_of(folder: RunFolder) -> "Optional[KeeperWatch]":
     """The watch on the keeper of a job that Slurm runs."""
     if not is_slurm(folder):
         return None
-    from rankdeck_agent.slurm.claim import Watch
+    from rankdeck_agent.slurm.claim import KeeperWatch
 
-    return Watch()
+    return KeeperWatch()
 
 
 def _resume(folder: RunFolder) -> bool:

@@ -93,7 +93,7 @@ class Chunks:
         return b"".join(parts)
 
 
-class Stream:
+class HttpStream:
     """An answer that goes on; `close` may be called from any thread, and ends the iteration.
 
     With a `pause` (seconds) what comes slowly is taken in larger pieces.
@@ -183,14 +183,14 @@ class Api:
 
     def lines(
         self, path: str, params: Params, idle: Optional[float] = None, pause: float = 0.0
-    ) -> Stream:
+    ) -> HttpStream:
         """The lines of an answer that goes on; raises ApiError.
 
-        `pause`: see Stream. `idle` is how many seconds may pass without any; None where whoever opens it closes it.
+        `pause`: see `HttpStream`. `idle` is how many seconds may pass without any; None where whoever opens it closes it.
         """
         connection, answer = self._ask("GET", path, params, None, LIMIT)
         connection.sock.settimeout(idle)
-        return Stream(connection, answer, pause)
+        return HttpStream(connection, answer, pause)
 
     def items(self, path: str, params: Params) -> tuple[list[Object], str]:
         """All objects of a list, page by page, and the version to watch from; raises ApiError."""
@@ -251,7 +251,7 @@ class Watch:
     def __init__(self, api: Api, path: str, params: Params) -> None:
         self._api, self._path, self._params = api, path, params
         self._over = threading.Event()
-        self._stream: Optional[Stream] = None
+        self._stream: Optional[HttpStream] = None
         self._version, self._failures = "", 0
         self._opened = float("inf")
         """Since when the server answers with a stream (monotonic)."""

@@ -14,7 +14,7 @@ from typing import Any, Callable, Optional
 
 from rankdeck_agent.job.folder import RunFolder
 from rankdeck_agent.kubernetes import target as objects
-from rankdeck_agent.kubernetes.api import Api, ApiError, Stream
+from rankdeck_agent.kubernetes.api import Api, ApiError, HttpStream
 from rankdeck_agent.kubernetes.job_state import hopeless, waits_for
 from rankdeck_agent.kubernetes.objects import (
     BY_NAME,
@@ -28,8 +28,8 @@ from rankdeck_agent.kubernetes.objects import (
     START,
     TERMINATED,
     Key,
+    LogPiece,
     Object,
-    Piece,
     Splitter,
     pod_of,
     rows_of,
@@ -204,7 +204,7 @@ class Missing:
     def _at(self, key: Key) -> int:
         return self._copies[key].at if key in self._copies else 0
 
-    def take(self, piece: Piece) -> bytes:
+    def take(self, piece: LogPiece) -> bytes:
         """A piece of what the pod printed; bytes to append to the rank's file."""
         key = (-1 if piece.rank is None else piece.rank, piece.what)
         if key in self._copies and key in self._asked:
@@ -247,7 +247,7 @@ class ClaimReader:
         self._spec, self._uid = spec, uid
         self.claim = claim_name(spec)
         """"" where the job has none."""
-        self._stream: Optional[Stream] = None
+        self._stream: Optional[HttpStream] = None
         self._stopped = False
 
     def stop(self) -> None:
@@ -344,7 +344,7 @@ class ClaimReader:
                 os.close(handle)
         return False
 
-    def _append(self, files: dict[tuple[int, str], int], piece: Piece, data: bytes) -> None:
+    def _append(self, files: dict[tuple[int, str], int], piece: LogPiece, data: bytes) -> None:
         if not data or piece.rank is None:
             return
         key = piece.rank, piece.what

@@ -29,7 +29,7 @@ from rankdeck_agent.kubernetes.api import (
 from rankdeck_agent.kubernetes.objects import (
     JOB,
     MPIJOB,
-    Kind,
+    JobKind,
     Object,
     kind_of,
     kueue,
@@ -59,27 +59,27 @@ class ClusterView:
         self._changed_jobs: set[tuple[str, str]] = set()
         self._told: dict[object, Object] = {}
 
-    def take(self, what: "str | Kind", event: str, found: Object) -> None:
+    def take(self, what: "str | JobKind", event: str, found: Object) -> None:
         """Take an event: `what` is NODES, PODS or a kind of jobs; LISTED has all of them."""
         if event == LISTED:
             self._list(what, rows_of(found.get("items")))
         else:
             self._one(what, found, gone=event == "DELETED")
 
-    def _list(self, what: "str | Kind", found: "list[Object]") -> None:
+    def _list(self, what: "str | JobKind", found: "list[Object]") -> None:
         for key in self._keys(what) - {_key(what, one) for one in found}:
             self._drop(what, key)
         for one in found:
             self._one(what, one, gone=False)
 
-    def _keys(self, what: "str | Kind") -> "set[str]":
-        if isinstance(what, Kind):
+    def _keys(self, what: "str | JobKind") -> "set[str]":
+        if isinstance(what, JobKind):
             return {name for kind, name in self._jobs if kind == what.name}
         return set(self._nodes if what == NODES else self._uses)
 
-    def _one(self, what: "str | Kind", found: Object, *, gone: bool) -> None:
+    def _one(self, what: "str | JobKind", found: Object, *, gone: bool) -> None:
         key = _key(what, found)
-        if isinstance(what, Kind):
+        if isinstance(what, JobKind):
             self._take_job(what, key, None if gone or not is_outermost(found) else found)
         elif gone:
             self._drop(what, key)
@@ -89,15 +89,15 @@ class ClusterView:
             self._nodes[key] = _without_images(found)
             self._changed.add(key)
 
-    def _drop(self, what: "str | Kind", key: str) -> None:
-        if isinstance(what, Kind):
+    def _drop(self, what: "str | JobKind", key: str) -> None:
+        if isinstance(what, JobKind):
             self._take_job(what, key, None)
         elif what == PODS:
             self._take_pod(key, None)
         elif self._nodes.pop(key, None) is not None:
             self._changed.add(key)
 
-    def _take_job(self, kind: Kind, name: str, found: Optional[Object]) -> None:
+    def _take_job(self, kind: JobKind, name: str, found: Optional[Object]) -> None:
         key = (kind.name, name)
         if found is None:
             if self._jobs.pop(key, None) is not None:
@@ -147,7 +147,7 @@ class ClusterView:
         yield row
 
 
-def _key(what: "str | Kind", found: Object) -> str:
+def _key(what: "str | JobKind", found: Object) -> str:
     meta = part(found, "metadata")
     if what == PODS:
         return text_of(meta, "uid", 64)
@@ -214,7 +214,7 @@ _OF_A_KIND = (("see", "list"), ("see", "watch"), ("cancel", "delete"))
 _STARTED = (JOB, MPIJOB)
 
 
-def needed(kinds: Iterable[Kind]) -> "tuple[Right, ...]":
+def needed(kinds: Iterable[JobKind]) -> "tuple[Right, ...]":
     """The rights to ask for where the server has these kinds of jobs."""
     found: list[Right] = []
     for kind in kinds:
@@ -253,7 +253,7 @@ BACKOFF = (2.0, 5.0, 15.0, 30.0)
 _VERSION_LIMIT = 15.0
 _NOT_OVER = "status.phase!=Succeeded,status.phase!=Failed"
 _LONGEST = 65536
-News = "tuple[Union[str, Kind], str, Object]"
+News = "tuple[Union[str, JobKind], str, Object]"
 
 
 def main(argv: "list[str]") -> int:
@@ -338,7 +338,7 @@ def list_jobs(context: str, namespace: str) -> int:
             _say({"about": {**told, "namespace": namespace}})
             view = ClusterView(all_pods=False)
             for what, path, params in places(namespace, told["kinds"], _allowed(told["rights"])):
-                if isinstance(what, Kind):
+                if isinstance(what, JobKind):
                     view.take(what, LISTED, {"items": proxy.api.items(path, params)[0]})
             for row in view.take_changes():
                 _say(row)
@@ -390,7 +390,7 @@ def _watch_once(context: str, namespace: str, over: threading.Event) -> str:
 
 
 def _follow(proxy: Proxy, namespace: str, told: Object, over: threading.Event) -> str:
-    news: queue.Queue[tuple[Union[str, Kind], str, Object]] = queue.Queue()
+    news: queue.Queue[tuple[Union[str, JobKind], str, Object]] = queue.Queue()
     may_see = _allowed(told["rights"])
     view = ClusterView(all_pods=may_see("devices"))
     watches = [
@@ -429,9 +429,9 @@ def _allowed(rights: "list[Object]") -> May:
 
 def places(
     namespace: str, kinds: "list[str]", may: May
-) -> "list[tuple[Union[str, Kind], str, dict[str, str]]]":
+) -> "list[tuple[Union[str, JobKind], str, dict[str, str]]]":
     """What can be watched with these rights: NODES, PODS or a kind, its path and parameters."""
-    found: list[tuple[Union[str, Kind], str, dict[str, str]]] = []
+    found: list[tuple[Union[str, JobKind], str, dict[str, str]]] = []
     if may("fleet"):
         found.append((NODES, "/api/v1/nodes", {}))
     if may("devices"):
@@ -444,7 +444,7 @@ def places(
     return [*found, *((kind, kind.path(namespace), {}) for kind in seen)]
 
 
-def _to(news: "queue.Queue[Any]", what: "Union[str, Kind]") -> "Callable[[str, Object], None]":
+def _to(news: "queue.Queue[Any]", what: "Union[str, JobKind]") -> "Callable[[str, Object], None]":
     return lambda event, found: news.put((what, event, found))
 
 

@@ -12,15 +12,15 @@ from typing import Any, Callable, Optional
 
 from rankdeck_agent.files import private_folder, write_private
 from rankdeck_agent.job.folder import RunFolder, table
-from rankdeck_agent.kubernetes.api import Api, ApiError, Stream
+from rankdeck_agent.kubernetes.api import Api, ApiError, HttpStream
 from rankdeck_agent.kubernetes.objects import (
     ERR,
     EXIT,
     OUT,
     START,
     Key,
-    Piece,
-    Place,
+    LogPiece,
+    LogPosition,
     Splitter,
     pod_of,
     stamped,
@@ -39,7 +39,7 @@ class LogReceiver:
 
     say: Callable[[bytes], None]
     """A line that no rank wrote."""
-    tell: Callable[[Piece, float], None]
+    tell: Callable[[LogPiece, float], None]
     """A rank began or ended, at this time of the node's clock (epoch seconds)."""
 
 
@@ -65,7 +65,7 @@ class ContainerLog:
         private_folder(folder / POSITIONS)
         kept = _kept(self._slots)
         self._turn = int(kept.get("turn", 0))
-        self.place = Place(kept.get("second", 0), kept.get("seen", ()))
+        self.place = LogPosition(kept.get("second", 0), kept.get("seen", ()))
         parts: list[Key] = [(int(rank), str(what)) for rank, what in kept.get("parts", ())]
         first = self._ranks[0] if form == "torchrun" and self._ranks else 0
         self._splitter = Splitter(form, first, parts)
@@ -99,7 +99,7 @@ class ContainerLog:
         if self._due or time.monotonic() - self._saved > SAVE_PERIOD:
             self.save()
 
-    def _take(self, piece: Piece, at: float) -> None:
+    def _take(self, piece: LogPiece, at: float) -> None:
         rank = piece.rank
         if rank is None and not self.marked and len(self._ranks) == 1:
             # Nobody names ranks there: the pod is the rank.
@@ -230,7 +230,7 @@ class LogSource:
         return f"/api/v1/namespaces/{self.namespace}/pods/{self.pod}/log"
 
 
-class Follower:
+class LogFollower:
     """One thread that takes all lines of one container; `over` is set when there will be no more.
 
     The log is read once more from its last second after the container has ended: an end of the stream
@@ -248,7 +248,7 @@ class Follower:
         self._api, self._source, self._open, self._complain = api, source, log, complain
         self._ended, self._gone, self._closed = (threading.Event() for _ in range(3))
         self._previous = False
-        self._stream: Optional[Stream] = None
+        self._stream: Optional[HttpStream] = None
         self.over = threading.Event()
         self.marked = False
         """Whether a rank was named in the log so far."""

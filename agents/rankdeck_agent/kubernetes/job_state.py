@@ -20,9 +20,9 @@ from rankdeck_agent.kubernetes.objects import (
     TERMINATED,
     WAITING,
     WORKER,
+    JobOutcome,
+    LogPiece,
     Object,
-    Outcome,
-    Piece,
     Pod,
     outcome_of,
     pod_of,
@@ -50,7 +50,7 @@ class RankEnd:
 
 
 @dataclass(frozen=True)
-class View:
+class JobSnapshot:
     """All that is known of a job at one moment."""
 
     name: str
@@ -61,7 +61,7 @@ class View:
     """Pods that are no longer there, as they were seen last. Here and in `pods` those are missing whose place a newer one has taken."""
     deleted_first: str = ""
     """The uid of a pod that was deleted while nothing of the job had failed."""
-    outcome: Outcome = field(default_factory=Outcome)
+    outcome: JobOutcome = field(default_factory=JobOutcome)
     queue: str = ""
     """What Kueue says of it."""
     refused: str = ""
@@ -85,7 +85,7 @@ class View:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class JobVerdict:
     """How the job ended. `code` is its exit status; `doubts` are sentences that need attention."""
 
     code: int
@@ -93,7 +93,7 @@ class Verdict:
     doubts: tuple[str, ...] = ()
 
 
-def progress(view: View) -> str:
+def progress(view: JobSnapshot) -> str:
     """What the job waits for, or how many of its pods run; one line."""
     if view.outcome.state == "suspended" or (view.queue and not view.pods):
         return f"queued by Kueue: {view.queue}" if view.queue else "suspended: nothing of it runs"
@@ -173,21 +173,21 @@ def hopeless(pod: Pod) -> str:
 # ---- the end ----------------------------------------------------------------------------
 
 
-def verdict(view: View) -> Verdict:
+def verdict(view: JobSnapshot) -> JobVerdict:
     """How a job that is over ended. The console finds by its words what Kubernetes did to it (rules/root_cause.py)."""
     if view.outcome.state == "succeeded":
-        return Verdict(0, f"Kubernetes job {view.name} succeeded", tuple(doubts(view)))
+        return JobVerdict(0, f"Kubernetes job {view.name} succeeded", tuple(doubts(view)))
     if view.ended_well:
         text = f"Kubernetes job {view.name} is gone; all its ranks had ended with 0"
-        return Verdict(0, text, tuple(doubts(view)))
+        return JobVerdict(0, text, tuple(doubts(view)))
     why, code = _failure(view)
     others = _taken(view)
     more = f", {others} others deleted by Kubernetes" if others else ""
     how = "is gone" if view.outcome.state == GONE and why == view.outcome.message else "failed"
-    return Verdict(code, f"Kubernetes job {view.name} {how}: {why}{more}")
+    return JobVerdict(code, f"Kubernetes job {view.name} {how}: {why}{more}")
 
 
-def doubts(view: View) -> Iterable[str]:
+def doubts(view: JobSnapshot) -> Iterable[str]:
     """What does not fit a success."""
     if view.shim and view.began and len(view.hosts) < view.wanted:
         yield f"succeeded on {len(view.hosts)} of {view.wanted} hosts: suspicious"
@@ -223,7 +223,7 @@ def _few(rows: Sequence[object]) -> str:
     return f"{shown}, …" if len(rows) > 8 else shown
 
 
-def _failure(view: View) -> tuple[str, int]:
+def _failure(view: JobSnapshot) -> tuple[str, int]:
     """What failed first, and its exit status."""
     if view.outcome.reason.startswith(_TIME_LIMIT):
         return (
@@ -315,7 +315,7 @@ def _code(status: int) -> int:
     return status if 0 < status < 256 else 1
 
 
-def _taken(view: View) -> int:
+def _taken(view: JobSnapshot) -> int:
     """Pods that Kubernetes deleted because another one failed."""
     pods = [*view.left, *(pod for pod in view.pods if pod.leaving)]
     return sum(1 for pod in pods if pod.role != LAUNCHER and not _own_failure(pod))
@@ -366,7 +366,7 @@ class Notice:
 
 
 @dataclass(frozen=True)
-class RankRecord:
+class PodRank:
     """What Kubernetes says of a rank that did not say it itself. Times are epoch seconds, None: not known."""
 
     rank: int
@@ -393,7 +393,7 @@ class JobState:
         self.began: dict[int, str] = {}
         """Rank -> host on which it said that it began."""
         self.ends: dict[int, RankEnd] = {}
-        self.outcome = Outcome()
+        self.outcome = JobOutcome()
         self.deleted = False
         """The job's object is gone."""
         self.ending = False
@@ -432,7 +432,7 @@ class JobState:
             why = "somebody deleted it, or its time to live (ttl) after its end was over; how it ended is not known"
         else:
             why = "somebody deleted it, and it was not Rankdeck"
-        self.outcome = Outcome(GONE, message=why)
+        self.outcome = JobOutcome(GONE, message=why)
         return [Notice(f"Kubernetes job {self.name} is gone: {why}")]
 
     @property
@@ -523,7 +523,7 @@ class JobState:
                 told.append(Notice(f"{name}: {reason}: {message}", alarm=False))
         return told
 
-    def take_piece(self, piece: Piece, at: float, node: str, pod: str = "") -> list[Notice]:
+    def take_piece(self, piece: LogPiece, at: float, node: str, pod: str = "") -> list[Notice]:
         """A rank said that it began, or how it ended; `pod` is the uid of its pod."""
         assert piece.rank is not None
         if pod in self.earlier:
@@ -582,7 +582,7 @@ class JobState:
         """The node of a rank that says that it is on this host."""
         return self.nodes.get(host, pod.node)
 
-    def unrecorded(self) -> Iterator[RankRecord]:
+    def unrecorded(self) -> Iterator[PodRank]:
         """Ranks that did not say how they ended, by the containers that they were in."""
         for pod in (*self._standing(self.pods), *self._standing(self.left)):
             box = pod.container
@@ -595,7 +595,7 @@ class JobState:
             for rank in self.ranks_of(pod):
                 if rank not in self.ends and (rank in self.began or not launcher):
                     status = box.code if known else None
-                    yield RankRecord(rank, pod.node, box.started, status, box.finished)
+                    yield PodRank(rank, pod.node, box.started, status, box.finished)
 
     def _standing(self, some: Mapping[str, Pod]) -> tuple[Pod, ...]:
         """Those of them whose place no newer pod has taken, as where a job tries again."""
@@ -620,7 +620,7 @@ class JobState:
         if pod.role not in (WORKER, LAUNCHER) and pod.container.state == RUNNING:
             yield from (rank for rank in self.ranks_of(pod) if rank not in self.began)
 
-    def close_records(self) -> list[RankRecord]:
+    def close_records(self) -> list[PodRank]:
         """Take `unrecorded` for what these ranks did; returns it."""
         records = list(self.unrecorded())
         for one in records:
@@ -629,9 +629,9 @@ class JobState:
                 self.ends.setdefault(one.rank, RankEnd(one.status, one.ended or 0.0, one.node))
         return records
 
-    def view(self) -> View:
+    def view(self) -> JobSnapshot:
         """All of it, to be put into words."""
-        return View(
+        return JobSnapshot(
             name=self.name,
             wanted=self._target.wanted,
             pods=self._standing(self.pods),

@@ -35,7 +35,7 @@ from rankdeck_agent.kubernetes.claim import ClaimError, ClaimReader, Told, missi
 from rankdeck_agent.kubernetes.container_log import (
     UNKNOWN,
     ContainerLog,
-    Follower,
+    LogFollower,
     LogReceiver,
     LogSource,
     forget,
@@ -55,8 +55,8 @@ from rankdeck_agent.kubernetes.objects import (
     LAUNCHER,
     START,
     TERMINATED,
+    LogPiece,
     Object,
-    Piece,
     Pod,
     kueue,
 )
@@ -83,7 +83,7 @@ ENDED_BY_TERM = 128 + signal.SIGTERM
 Note = tuple[Any, ...]
 
 
-class Keeper:
+class JobKeeper:
     """One job from its creation, or from wherever it is, to its end."""
 
     def __init__(self, folder: RunFolder, target: Target, proxy: Proxy) -> None:
@@ -101,7 +101,7 @@ class Keeper:
             "complaint": self._take_complaint,
             "term": self._take_term,
         }
-        self._followers: dict[tuple[str, str], Follower] = {}
+        self._followers: dict[tuple[str, str], LogFollower] = {}
         """By uid of the pod and id of the container."""
         self._gone_at: dict[str, float] = {}
         self._runs_since: dict[tuple[str, str], float] = {}
@@ -306,7 +306,7 @@ class Keeper:
             for rank in self._state.unmarked(pod):
                 record(self._folder, rank, "started", pod.node, pod.container.started)
 
-    def _follow(self, pod: Pod) -> Follower:
+    def _follow(self, pod: Pod) -> LogFollower:
         box = pod.container
         log = partial(
             ContainerLog,
@@ -318,7 +318,7 @@ class Keeper:
         )
         pause = _SLOW if self._target.wanted > _MANY else 0.0
         source = LogSource(self._target.namespace, pod.name, box.name, box.id, pause)
-        follower = Follower(self._api, source, log, self._complain)
+        follower = LogFollower(self._api, source, log, self._complain)
         self._followers[pod.uid, box.id] = follower
         if not self._target.ours:
             self._note_start(pod)
@@ -340,7 +340,7 @@ class Keeper:
         """A log cannot be read or kept; called in the thread of a follower."""
         self._notes.put(("complaint", text))
 
-    def _heard(self, pod: Pod, piece: Piece, at: float) -> None:
+    def _heard(self, pod: Pod, piece: LogPiece, at: float) -> None:
         """A rank began or ended; called in the thread of a follower."""
         assert piece.rank is not None
         text = plain(piece.text.decode("utf-8", "replace"), 64)
@@ -421,7 +421,7 @@ class Keeper:
     def _take_told(self, told: Told) -> None:
         """The claim has that a rank began, or how it ended."""
         rank, what, text, at = told
-        piece = Piece(rank, what, text)
+        piece = LogPiece(rank, what, text)
         pod = Pod("", "", node=self._folder_host(rank))
         self._heard(pod, piece, time.time() if at is None else at)
 
@@ -526,7 +526,7 @@ def keep(folder: RunFolder) -> int:
         proxy.start()
         if not target.namespace:
             target = replace(target, namespace=proxy.namespace())
-        return Keeper(folder, target, proxy).run()
+        return JobKeeper(folder, target, proxy).run()
     except ProxyError as error:
         print(error, file=sys.stderr)
         tell(folder / "control", f"trouble {error}")

@@ -23,7 +23,7 @@ Key = tuple[int, str]
 
 
 @dataclass(frozen=True)
-class Piece:
+class LogPiece:
     """Bytes to append to what a rank wrote, or that it began or ended.
 
     `rank` is None for what no rank wrote; `what` is OUT, ERR, START (the text is the host) or EXIT (its status).
@@ -47,10 +47,10 @@ class Splitter:
         self._first = first
         self.parts = list(parts)
 
-    def feed(self, line: bytes) -> list[Piece]:
+    def feed(self, line: bytes) -> list[LogPiece]:
         """The pieces of a line without its end."""
         marks = list(self._mark.finditer(line))
-        pieces: list[Piece] = []
+        pieces: list[LogPiece] = []
         before = line[: marks[0].start()] if marks else line
         if before or not marks:
             pieces += self._unmarked(before, whole=not marks)
@@ -59,33 +59,33 @@ class Splitter:
             pieces += self._marked(mark, text, whole=following is None)
         return pieces
 
-    def _unmarked(self, text: bytes, *, whole: bool) -> list[Piece]:
+    def _unmarked(self, text: bytes, *, whole: bool) -> list[LogPiece]:
         end = b"\n" if whole else b""
         if not self.parts:
-            return [Piece(None, OUT, text + b"\n")]
+            return [LogPiece(None, OUT, text + b"\n")]
         rank, what = self.parts[-1]
         if whole:
             self.parts.pop()
-        return [Piece(rank, what, text + end)]
+        return [LogPiece(rank, what, text + end)]
 
-    def _marked(self, mark: "re.Match[bytes]", text: bytes, *, whole: bool) -> list[Piece]:
+    def _marked(self, mark: "re.Match[bytes]", text: bytes, *, whole: bool) -> list[LogPiece]:
         rank, word = int(mark["rank"]) + self._first, mark["what"]
         if word.endswith(b"+"):
             # A part of a long line: what follows it bears its own mark.
-            return [Piece(rank, word[:-1].decode(), text)]
+            return [LogPiece(rank, word[:-1].decode(), text)]
         what = _STREAMS.get(word, word.decode() or OUT)
         if what in (START, EXIT):
-            return [*self._ended(rank, (OUT, ERR)), Piece(rank, what, text.strip())]
+            return [*self._ended(rank, (OUT, ERR)), LogPiece(rank, what, text.strip())]
         ended = self._ended(rank, (what,))
         if not whole:
             self.parts.append((rank, what))
-        return [*ended, Piece(rank, what, text + (b"\n" if whole else b""))]
+        return [*ended, LogPiece(rank, what, text + (b"\n" if whole else b""))]
 
-    def _ended(self, rank: int, streams: tuple[str, ...]) -> list[Piece]:
+    def _ended(self, rank: int, streams: tuple[str, ...]) -> list[LogPiece]:
         """The ends of lines that were open and that are not gone on with."""
         over = [part for part in self.parts if part[0] == rank and part[1] in streams]
         self.parts = [part for part in self.parts if part not in over]
-        return [Piece(*part, b"\n") for part in over]
+        return [LogPiece(*part, b"\n") for part in over]
 
 
 _STAMP = re.compile(
@@ -129,7 +129,7 @@ def epoch(text: object) -> Optional[float]:
     return None if moment is None else moment / 1e9
 
 
-class Place:
+class LogPosition:
     """How far a log has been read: its newest second, and the lines seen of that second.
 
     The server takes whole seconds (`sinceTime`), and gives all lines of that second again.
@@ -182,7 +182,7 @@ ROLE_LABEL = "rankdeck/role"
 
 
 @dataclass(frozen=True)
-class Container:
+class RankContainer:
     """The container of a rank, in its newest life. Times are epoch seconds of the node's clock."""
 
     name: str
@@ -233,7 +233,7 @@ class Pod:
     """When, epoch seconds of the server's clock."""
     devices: Mapping[str, int] = field(default_factory=dict[str, int])
     """Extended resource -> how many it holds."""
-    container: Container = field(default_factory=lambda: Container(""))
+    container: RankContainer = field(default_factory=lambda: RankContainer(""))
 
     @property
     def is_over(self) -> bool:
@@ -245,7 +245,7 @@ GONE = "gone"
 
 
 @dataclass(frozen=True)
-class Outcome:
+class JobOutcome:
     """What a job's conditions say. `state` is "", "suspended", "succeeded" or "failed"; GONE of a job that is no longer there."""
 
     state: str = ""
@@ -362,13 +362,13 @@ def _devices(container: Object) -> dict[str, int]:
     }
 
 
-def _container(spec: Object, statuses: Iterable[Object]) -> Container:
+def _container(spec: Object, statuses: Iterable[Object]) -> RankContainer:
     name = text_of(spec, "name", 63)
     status = next((row for row in statuses if row.get("name") == name), _NONE)
     states = table_of(status.get("state"))
     kind = next((kind for kind in (TERMINATED, RUNNING, WAITING) if kind in states), "")
     state = table_of(states.get(kind))
-    return Container(
+    return RankContainer(
         name=name,
         id=text_of(status, "containerID", 200),
         state=kind,
@@ -385,18 +385,20 @@ def _container(spec: Object, statuses: Iterable[Object]) -> Container:
 _ENDS = {"Complete": "succeeded", "Succeeded": "succeeded", "Completed": "succeeded", "Failed": "failed"}  # fmt: skip
 
 
-def outcome_of(found: Object) -> Outcome:
+def outcome_of(found: Object) -> JobOutcome:
     """What the conditions of a Job, an MPIJob, a JobSet or a TrainJob say of its end."""
     conditions = rows_of(table_of(found.get("status")).get("conditions"))
     true = [row for row in conditions if row.get("status") == "True"]
     for row in true:
         state = _ENDS.get(text_of(row, "type", 63))
         if state:
-            return Outcome(state, text_of(row, "reason", 100), text_of(row, "message", 400))
+            return JobOutcome(state, text_of(row, "reason", 100), text_of(row, "message", 400))
     for row in true:
         if row.get("type") == "Suspended":
-            return Outcome("suspended", text_of(row, "reason", 100), text_of(row, "message", 400))
-    return Outcome()
+            return JobOutcome(
+                "suspended", text_of(row, "reason", 100), text_of(row, "message", 400)
+            )
+    return JobOutcome()
 
 
 OURS_LABEL = "rankdeck/job"
@@ -404,7 +406,7 @@ ID_ANNOTATION, SPEC_ANNOTATION = "rankdeck/job-id", "rankdeck/spec"
 
 
 @dataclass(frozen=True)
-class Kind:
+class JobKind:
     """One kind of job. `label` is on its pods, with the job's name."""
 
     name: str
@@ -431,24 +433,24 @@ class Kind:
 
 
 OPERATOR_LABEL = "training.kubeflow.org/operator-name"
-JOB = Kind("Job", "batch", "v1", "jobs", "batch.kubernetes.io/job-name")
-MPIJOB = Kind(
+JOB = JobKind("Job", "batch", "v1", "jobs", "batch.kubernetes.io/job-name")
+MPIJOB = JobKind(
     "MPIJob", "kubeflow.org", "v2beta1", "mpijobs", "training.kubeflow.org/job-name", "mpi-operator"
 )
 KINDS = (
     JOB,
     MPIJOB,
-    Kind("PyTorchJob", "kubeflow.org", "v1", "pytorchjobs", "training.kubeflow.org/job-name", "pytorchjob-controller"),
-    Kind("JobSet", "jobset.x-k8s.io", "v1alpha2", "jobsets", "jobset.sigs.k8s.io/jobset-name"),
-    Kind("TrainJob", "trainer.kubeflow.org", "v1alpha1", "trainjobs", "jobset.sigs.k8s.io/jobset-name"),
+    JobKind("PyTorchJob", "kubeflow.org", "v1", "pytorchjobs", "training.kubeflow.org/job-name", "pytorchjob-controller"),
+    JobKind("JobSet", "jobset.x-k8s.io", "v1alpha2", "jobsets", "jobset.sigs.k8s.io/jobset-name"),
+    JobKind("TrainJob", "trainer.kubeflow.org", "v1alpha1", "trainjobs", "jobset.sigs.k8s.io/jobset-name"),
 )  # fmt: skip
 BY_NAME = {kind.name: kind for kind in KINDS}
 POD_LABELS = tuple(dict.fromkeys(kind.label for kind in reversed(KINDS)))
 """Labels that name the job of a pod, the outermost first: a JobSet's pods also bear their Job's name."""
-KUEUE = Kind("Workload", "kueue.x-k8s.io", "v1beta1", "workloads", "")
+KUEUE = JobKind("Workload", "kueue.x-k8s.io", "v1beta1", "workloads", "")
 
 
-def kueue(api: Api) -> Optional[Kind]:
+def kueue(api: Api) -> Optional[JobKind]:
     """Kueue's Workload in the version that this server prefers; None where it has none. Raises ApiError."""
     try:
         found = api.request("GET", f"/apis/{KUEUE.group}")
@@ -461,12 +463,12 @@ def kueue(api: Api) -> Optional[Kind]:
     return kind if serves(api, kind) else None
 
 
-def served(api: Api) -> tuple[Kind, ...]:
+def served(api: Api) -> tuple[JobKind, ...]:
     """The kinds that this server has, by discovery; raises ApiError where it does not answer."""
     return tuple(kind for kind in KINDS if serves(api, kind))
 
 
-def serves(api: Api, kind: Kind) -> bool:
+def serves(api: Api, kind: JobKind) -> bool:
     """Whether the server has this kind; raises ApiError where it does not answer."""
     try:
         found = api.request("GET", kind.place)
@@ -477,7 +479,7 @@ def serves(api: Api, kind: Kind) -> bool:
     return kind.plural in {row.get("name") for row in rows_of(found.get("resources"))}
 
 
-def kind_of(name: str) -> Optional[Kind]:
+def kind_of(name: str) -> Optional[JobKind]:
     """The kind of this name."""
     return BY_NAME.get(name)
 

@@ -13,7 +13,7 @@ from rankdeck_agent.kubernetes.objects import (
     MPIJOB,
     OURS_LABEL,
     SPEC_ANNOTATION,
-    Kind,
+    JobKind,
     Object,
     epoch,
     job_of_pod,
@@ -164,7 +164,7 @@ def is_outermost(found: Object) -> bool:
     )
 
 
-def job_row(kind: Kind, found: Object) -> Object:
+def job_row(kind: JobKind, found: Object) -> Object:
     """What the console lists of a job."""
     meta = part(found, "metadata")
     notes = part(meta, "annotations")
@@ -221,12 +221,12 @@ def owner(found: Object) -> str:
     return "unknown"
 
 
-def pods(kind: Kind, found: Object) -> int:
+def pods(kind: JobKind, found: Object) -> int:
     """How many pods with ranks the job has when all run: an MPIJob's launcher is none."""
     return max(1, _PODS[kind.name](part(found, "spec")))
 
 
-def ranks(kind: Kind, found: Object) -> int:
+def ranks(kind: JobKind, found: Object) -> int:
     """How many ranks: of an MPIJob its slots, of others one a pod, as far as Kubernetes knows."""
     slots = whole(part(found, "spec").get("slotsPerWorker", 1)) if kind == MPIJOB else 1
     return pods(kind, found) * max(slots, 1)
@@ -285,7 +285,7 @@ def _nodes(spec: Object) -> "list[Part]":
 _PARTS = {"PyTorchJob": _replicas, "JobSet": _replicated, "TrainJob": _nodes}
 
 
-def parts(kind: Kind, spec: Object) -> "dict[str, list[int]]":
+def parts(kind: JobKind, spec: Object) -> "dict[str, list[int]]":
     """Part -> number of its first pod, and pods of each of its Jobs; empty where there are no parts."""
     first = 0
     found: dict[str, list[int]] = {}

@@ -33,7 +33,7 @@ def fingerprint(expected: Expected) -> str:
 
 
 @dataclass(frozen=True)
-class Judged:
+class JudgedSample:
     """All that an agent knows after it judged a sample."""
 
     facts: Facts
@@ -43,7 +43,7 @@ class Judged:
     numbers: Mapping[str, float]
 
 
-def report(one: Judged, heartbeat: float) -> HealthReport:
+def report(one: JudgedSample, heartbeat: float) -> HealthReport:
     """The whole judgement, as it is sent within a sample."""
     failed = {key.partition("/")[0] for key in one.facts.failed}
     return HealthReport(

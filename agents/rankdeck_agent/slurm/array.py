@@ -5,9 +5,9 @@ from itertools import islice
 from typing import Any, Callable, Optional
 
 from rankdeck_agent.job.folder import RunFolder, all_events
-from rankdeck_agent.slurm.rows import Seen, shown_jobs
-from rankdeck_agent.slurm.run import BATCH, Event, Mark, Run, Track, status_row
-from rankdeck_agent.slurm.verdict import FINAL, Verdict, Words, again, lost, verdict
+from rankdeck_agent.slurm.rows import SlurmJobRow, shown_jobs
+from rankdeck_agent.slurm.run import BATCH, Event, Run, RunMark, Track, status_row
+from rankdeck_agent.slurm.verdict import FINAL, EndWords, SlurmVerdict, again, lost, verdict
 
 _MOST = 10_000
 """Tasks that are named at once."""
@@ -22,7 +22,7 @@ class Task:
         self.track = Track()
         self.ours = ""
         """By whom Rankdeck was asked to cancel it; "" where it was not."""
-        self.end: Optional[Verdict] = None
+        self.end: Optional[SlurmVerdict] = None
         """How it ended by Slurm's word; None while it waits or runs."""
         self.status: Optional[int] = None
         """Exit status that its rank left."""
@@ -39,7 +39,7 @@ class Tasks:
             if task is not None:
                 _restore(task, event)
 
-    def take_mark(self, mark: Mark) -> list[Event]:
+    def take_mark(self, mark: RunMark) -> list[Event]:
         """What a rank left; nothing once Slurm has said how its task ended."""
         task = self._tasks.get(mark.rank)
         if task is None or task.end is not None or mark.rank == BATCH:
@@ -50,7 +50,7 @@ class Tasks:
         queued = _queued_again(mark.rank, task) if task.track.attempt != before else []
         return [*queued, *fresh]
 
-    def take_rows(self, rows: Collection[Seen]) -> list[Event]:
+    def take_rows(self, rows: Collection[SlurmJobRow]) -> list[Event]:
         """What Slurm says of the tasks: a row of each that runs or ran, one of those that wait together."""
         row_of = _by_task(rows)
         events: list[Event] = []
@@ -61,12 +61,12 @@ class Tasks:
                 events += self._take_row(number, task, row)
         return events
 
-    def cancelled_by_others(self, rows: Iterable[Seen]) -> bool:
+    def cancelled_by_others(self, rows: Iterable[SlurmJobRow]) -> bool:
         """Whether one of these is the end of a task that somebody cancelled elsewhere."""
         row_of = _by_task(row for row in rows if row.state == "CANCELLED")
         return any(row_of(number) and not task.ours for number, task in self._open())
 
-    def _take_row(self, number: int, task: Task, row: Seen) -> list[Event]:
+    def _take_row(self, number: int, task: Task, row: SlurmJobRow) -> list[Event]:
         events: list[Event] = []
         if row.restarts > task.track.attempt:
             task.track.begin_attempt(row.restarts)
@@ -80,12 +80,14 @@ class Tasks:
             events.append({"kind": "task", "rank": number, **told})
         return events
 
-    def _end(self, number: int, task: Task, row: Seen) -> Event:
+    def _end(self, number: int, task: Task, row: SlurmJobRow) -> Event:
         host = task.track.hosts.get(number, "")
         known = row._replace(failed_node=row.failed_node or host)
-        return self._ended(number, task, verdict(known, Words(), ours=task.ours), row)
+        return self._ended(number, task, verdict(known, EndWords(), ours=task.ours), row)
 
-    def _ended(self, number: int, task: Task, found: Verdict, row: Optional[Seen]) -> Event:
+    def _ended(
+        self, number: int, task: Task, found: SlurmVerdict, row: Optional[SlurmJobRow]
+    ) -> Event:
         task.end = found
         times = (
             {"start": row.start, "end": row.end, "id": row.id, "nodes": row.nodes} if row else {}
@@ -101,14 +103,16 @@ class Tasks:
         """Whether accounting must be asked: of tasks that Slurm's queue no longer has."""
         return any(self.missing(()))
 
-    def missing(self, rows: Iterable[Seen]) -> Iterator[tuple[int, Task, Optional[Seen]]]:
+    def missing(
+        self, rows: Iterable[SlurmJobRow]
+    ) -> Iterator[tuple[int, Task, Optional[SlurmJobRow]]]:
         """The tasks that Slurm's queue no longer has, with their rows of accounting."""
         row_of = _by_task(rows)
         for number, task in self._open():
             if task.missed >= _MISSES:
                 yield number, task, row_of(number)
 
-    def settle(self, rows: Iterable[Seen], *, patient: bool) -> list[Event]:
+    def settle(self, rows: Iterable[SlurmJobRow], *, patient: bool) -> list[Event]:
         """The ends of missing tasks as accounting has them; without it, and not `patient`, what they left tells."""
         events: list[Event] = []
         for number, task, row in self.missing(rows):
@@ -129,7 +133,7 @@ class Tasks:
         """Whether Slurm has said of every task how it ended."""
         return not self._open()
 
-    def verdict(self) -> Verdict:
+    def verdict(self) -> SlurmVerdict:
         """How the whole ended."""
         return of_tasks({number: task.end for number, task in self._tasks.items() if task.end})
 
@@ -137,7 +141,7 @@ class Tasks:
         return [(number, task) for number, task in self._tasks.items() if task.end is None]
 
 
-def _told(row: Seen, task: Task) -> Event:
+def _told(row: SlurmJobRow, task: Task) -> Event:
     """The fields of a `task` event while it is not over."""
     told = status_row(row, task.track.attempt)
     return {
@@ -145,8 +149,8 @@ def _told(row: Seen, task: Task) -> Event:
     } | {"id": row.id}
 
 
-def _queued_again(number: int, task: Task, row: Optional[Seen] = None) -> list[Event]:
-    why = again(row or task.track.last or Seen("", ""), Words(), "")
+def _queued_again(number: int, task: Task, row: Optional[SlurmJobRow] = None) -> list[Event]:
+    why = again(row or task.track.last or SlurmJobRow("", ""), EndWords(), "")
     task.track.told = {}
     return [{"kind": "task", "rank": number, "attempt": task.track.attempt, "text": why}]
 
@@ -164,23 +168,23 @@ def _restore(task: Task, event: Mapping[str, Any]) -> None:
         task.status = 128 + by_signal if by_signal else code
     elif kind == "task" and event.get("over"):
         code = event.get("code")
-        task.end = Verdict(
+        task.end = SlurmVerdict(
             str(event.get("state", "")),
             str(event.get("text", "")),
             code=code if isinstance(code, int) else None,
         )
 
 
-def task_number(row: Seen) -> Optional[int]:
+def task_number(row: SlurmJobRow) -> Optional[int]:
     """The number in `4711_3`; None of those that wait together, `4711_4-9%2`, and of other jobs."""
     word = row.array.partition("_")[2]
     return int(word) if word.isdecimal() else None
 
 
-def _by_task(rows: Iterable[Seen]) -> Callable[[int], Optional[Seen]]:
+def _by_task(rows: Iterable[SlurmJobRow]) -> Callable[[int], Optional[SlurmJobRow]]:
     """Finds the row of a task: its own, else that of tasks which waited together."""
-    own: dict[int, Seen] = {}
-    together: list[Seen] = []
+    own: dict[int, SlurmJobRow] = {}
+    together: list[SlurmJobRow] = []
     for row in rows:
         number = task_number(row)
         if number is None:
@@ -192,7 +196,7 @@ def _by_task(rows: Iterable[Seen]) -> Callable[[int], Optional[Seen]]:
     )
 
 
-def covers(row: Seen, number: int) -> bool:
+def covers(row: SlurmJobRow, number: int) -> bool:
     """Whether the tasks that this row tells of together have that one among them; a list that was cut short may."""
     text = row.array.partition("_")[2].partition("%")[0].strip("[]")
     return "." in text or any(_within(part, number) for part in text.split(","))
@@ -214,11 +218,11 @@ def numbers(text: str) -> list[int]:
     return list(islice(every, _MOST))
 
 
-def whole(rows: Collection[Seen], number: str) -> Seen:
+def whole(rows: Collection[SlurmJobRow], number: str) -> SlurmJobRow:
     """The array as one job: it runs while a task does, and waits while all that are left wait."""
     busy = [row for row in rows if row.state not in FINAL]
     runs = [row for row in busy if row.state != "PENDING"]
-    first = (runs or busy or [Seen(number, "PENDING")])[0]
+    first = (runs or busy or [SlurmJobRow(number, "PENDING")])[0]
     nodes = ",".join(dict.fromkeys(row.nodes for row in runs if row.nodes))
     return first._replace(
         id=number, array="", nodes=nodes[:400], restarts=0, start=min((row.start for row in rows if row.start), default=None),
@@ -226,11 +230,11 @@ def whole(rows: Collection[Seen], number: str) -> Seen:
     )  # fmt: skip
 
 
-def of_tasks(ends: Mapping[int, Verdict]) -> Verdict:
+def of_tasks(ends: Mapping[int, SlurmVerdict]) -> SlurmVerdict:
     """How an array ended whose tasks ended so: it failed where one did, was cancelled where one was."""
     bad = {number: end for number, end in ends.items() if not end.well}
     if not bad:
-        return Verdict("COMPLETED", "", code=0)
+        return SlurmVerdict("COMPLETED", "", code=0)
     failed = {number: end for number, end in bad.items() if end.state != "CANCELLED"}
     state = "FAILED" if failed else "CANCELLED"
     by_state: dict[str, list[int]] = {}
@@ -241,8 +245,10 @@ def of_tasks(ends: Mapping[int, Verdict]) -> Verdict:
     alike = {end.text for end in bad.values()}
     if state == "CANCELLED" and len(alike) == 1:
         where = "" if len(bad) == len(ends) else f": tasks {fold(sorted(bad))}"
-        return Verdict(state, f"{alike.pop()}{where}", code=code)
-    return Verdict(state, f"{len(bad)} of {len(ends)} tasks did not end well: {named}", code=code)
+        return SlurmVerdict(state, f"{alike.pop()}{where}", code=code)
+    return SlurmVerdict(
+        state, f"{len(bad)} of {len(ends)} tasks did not end well: {named}", code=code
+    )
 
 
 def fold(numbers: Iterable[int]) -> str:
@@ -266,7 +272,7 @@ class ArrayRun(Run):
         if self.track.ours:
             self._tasks.cancelled(self.track.ours)
 
-    def _take_mark(self, mark: Mark) -> None:
+    def _take_mark(self, mark: RunMark) -> None:
         fresh = self._tasks.take_mark(mark)
         self._add(fresh)
         # Of the whole only this is used: that something ran, and that something ended.
@@ -286,13 +292,13 @@ class ArrayRun(Run):
     def _take_answer(self, text: str) -> None:
         self.take_rows([seen for seen in shown_jobs(text) if seen.job == self.id])
 
-    def take_rows(self, rows: Collection[Seen]) -> None:
+    def take_rows(self, rows: Collection[SlurmJobRow]) -> None:
         """Take what Slurm says of its tasks; none where it no longer tells of any."""
         self._add(self._tasks.take_rows(rows))
         if rows and not self._tasks.over:
             self.take(whole(rows, self.id))
 
-    def cancelled_by_others(self, rows: Iterable[Seen]) -> bool:
+    def cancelled_by_others(self, rows: Iterable[SlurmJobRow]) -> bool:
         """Whether these tell of the end of a task that was not cancelled by Rankdeck."""
         return self._tasks.cancelled_by_others(rows)
 
@@ -300,10 +306,10 @@ class ArrayRun(Run):
         """Whether accounting must be asked for tasks that are missing."""
         return self._tasks.unsure()
 
-    def _missing(self, rows: Iterable[Seen]) -> Iterable[Seen]:
+    def _missing(self, rows: Iterable[SlurmJobRow]) -> Iterable[SlurmJobRow]:
         return (row for _, _, row in self._tasks.missing(rows) if row is not None)
 
-    def settle(self, rows: Iterable[Seen], *, patient: bool) -> None:
+    def settle(self, rows: Iterable[SlurmJobRow], *, patient: bool) -> None:
         """Take what accounting says of tasks that are missing; `patient`: it may yet tell more."""
         self._add(self._tasks.settle(rows, patient=patient))
 
@@ -312,7 +318,7 @@ class ArrayRun(Run):
         """Whether all its tasks have ended."""
         return self._tasks.over
 
-    def close(self, found: Optional[Verdict] = None) -> None:
+    def close(self, found: Optional[SlurmVerdict] = None) -> None:
         """Write how the array ended, and that nothing more will come."""
         # Each task has told its own end.
         self.track.ended.update(self.track.hosts)

@@ -98,7 +98,7 @@ def attached(folder: RunFolder) -> Optional[dict[str, Any]]:
     return row if "attached" in row else None
 
 
-class Output:
+class OutputCopy:
     """Copies the files of such a job into the logs of its ranks; `look` is called once a second."""
 
     def __init__(self, folder: RunFolder, settings: Mapping[str, Any]) -> None:

@@ -165,7 +165,7 @@ def touched(file: Path) -> Optional[float]:
         return None
 
 
-class Watch:
+class KeeperWatch:
     """Sees to it that a keeper lives, for who follows a job; asks cheaply, as often as one likes."""
 
     def __init__(self) -> None:

@@ -22,7 +22,7 @@ from rankdeck_agent.slurm.commands import (
     calls_a_minute,
     cluster_period,
 )
-from rankdeck_agent.slurm.rows import Seen, cut, known, moment, span
+from rankdeck_agent.slurm.rows import SlurmJobRow, cut, known, moment, span
 from rankdeck_agent.slurm.verdict import waits_for
 
 Row = dict[str, Any]
@@ -191,7 +191,7 @@ def job_rows(text: str) -> Iterator[Row]:
 
 def _job(cells: Mapping[str, str]) -> Row:
     task = known(cells["K"])
-    seen = Seen(cells["A"], cells["T"], known(cells["r"]))
+    seen = SlurmJobRow(cells["A"], cells["T"], known(cells["r"]))
     why = waits_for(seen)
     return {
         "id": cells["A"],
@@ -263,7 +263,7 @@ FORGOTTEN = 35.0
 """Seconds without a touch after which nobody wants them any more."""
 
 
-class Answer(NamedTuple):
+class SlurmAnswer(NamedTuple):
     """What Slurm said last. `at`: epoch seconds; `error` is one sentence, "" where it answered."""
 
     at: float
@@ -315,12 +315,12 @@ class ClusterPoll:
             ask = slurm.ask_rows if name == QUEUE else slurm.ask
             reply = ask(*QUESTIONS[name])
             rhythm.asked(now, well=reply.well)
-            leave(name, Answer(time.time(), reply.out if reply.well else "", reply.error))
+            leave(name, SlurmAnswer(time.time(), reply.out if reply.well else "", reply.error))
             news = reply.out if reply.well and name == QUEUE else news
         return news
 
 
-def leave(name: str, answer: Answer) -> None:
+def leave(name: str, answer: SlurmAnswer) -> None:
     """Put an answer where consoles look for it; what cannot be written is asked again later."""
     fresh = claim.place() / f"{name}.new"
     head = json.dumps({"at": answer.at, "error": answer.error})
@@ -331,7 +331,7 @@ def leave(name: str, answer: Answer) -> None:
         return
 
 
-def read(name: str) -> Optional[Answer]:
+def read(name: str) -> Optional[SlurmAnswer]:
     """The answer that was left last; None where there is none."""
     try:
         head, _, text = (claim.place() / name).read_text(errors="replace").partition("\n")
@@ -341,7 +341,7 @@ def read(name: str) -> Optional[Answer]:
     at, error = row.get("at"), row.get("error")
     if not isinstance(at, float) or not isinstance(error, str):
         return None
-    return Answer(at, text, error)
+    return SlurmAnswer(at, text, error)
 
 
 def want(settings: Mapping[str, object]) -> None:

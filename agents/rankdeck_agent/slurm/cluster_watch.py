@@ -21,8 +21,8 @@ from rankdeck_agent.slurm.cluster import (
     QUESTIONS,
     QUEUE,
     TOUCH,
-    Answer,
     Row,
+    SlurmAnswer,
     job_rows,
     leave,
     node_rows,
@@ -33,7 +33,7 @@ from rankdeck_agent.slurm.cluster import (
 from rankdeck_agent.slurm.commands import LIMIT, Slurm, one_line
 from rankdeck_agent.slurm.keeper import named
 from rankdeck_agent.slurm.rows import SACCT_FIELDS, account_rows, known
-from rankdeck_agent.slurm.verdict import FINAL, Words, status, verdict
+from rankdeck_agent.slurm.verdict import FINAL, EndWords, status, verdict
 
 _TURN = 1.0
 _FRESH = 90.0
@@ -60,7 +60,7 @@ class ClusterView:
         """Whether every question was answered, or refused."""
         return self._stamps.keys() == QUESTIONS.keys()
 
-    def take(self, name: str, answer: Optional[Answer]) -> None:
+    def take(self, name: str, answer: Optional[SlurmAnswer]) -> None:
         """Take an answer, new or not."""
         if answer is None or self._stamps.get(name) == answer.at:
             return
@@ -101,7 +101,7 @@ def watch() -> int:
     _say({"about": {"user": named(str(os.getuid()))}})
     over = threading.Event()
     threading.Thread(target=_await_end, args=(over,), daemon=True).start()
-    view, keeper, touched, ready = ClusterView(), claim.Watch(), float("-inf"), False
+    view, keeper, touched, ready = ClusterView(), claim.KeeperWatch(), float("-inf"), False
     while not over.is_set():
         if time.monotonic() - touched > TOUCH:
             touched = time.monotonic()
@@ -121,7 +121,7 @@ def list_all() -> int:
     """Tell of them once, as they were a minute ago at most."""
     want(_settings())
     _say({"about": {"user": named(str(os.getuid()))}})
-    view, keeper, deadline = ClusterView(), claim.Watch(), time.monotonic() + LIMIT
+    view, keeper, deadline = ClusterView(), claim.KeeperWatch(), time.monotonic() + LIMIT
     while not view.complete and time.monotonic() < deadline:
         keeper.ensure()
         for name in QUESTIONS:
@@ -188,11 +188,13 @@ def ended() -> int:
     return 0
 
 
-def _ask(slurm: Slurm) -> Answer:
+def _ask(slurm: Slurm) -> SlurmAnswer:
     mark = os.urandom(8).hex()
     reply = slurm.ask(*SACCT, f"--delimiter={mark}", limit=_LIMIT)
     rows = (line.replace(mark, "|") for line in reply.out.split("\n") if mark in line)
-    answer = Answer(time.time(), "\n".join(map(one_line, rows)) if reply.well else "", reply.error)
+    answer = SlurmAnswer(
+        time.time(), "\n".join(map(one_line, rows)) if reply.well else "", reply.error
+    )
     private_folder(claim.place())
     leave(ENDED, answer)
     return answer
@@ -217,7 +219,7 @@ def _row(line: str) -> "Row | None":
     if seen is None or len(words) < len(SACCT_FIELDS) + len(_MORE) or seen.state not in FINAL:
         return None
     user, nodes, cpus, name = words[len(SACCT_FIELDS) :]
-    told = verdict(seen, Words())
+    told = verdict(seen, EndWords())
     return {
         "id": seen.id,
         "shown": seen.array or seen.id,

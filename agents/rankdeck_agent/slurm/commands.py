@@ -24,7 +24,7 @@ _BANNER = 20
 _LONGEST_ROW = 4096
 
 
-class Reply(NamedTuple):
+class SlurmReply(NamedTuple):
     """What a command answered. `error` is one line, "" where it ended with 0, whatever stood on its stderr."""
 
     out: str
@@ -40,11 +40,11 @@ class Slurm(NamedTuple):
 
     path: str = ""
 
-    def ask(self, *argv: str, limit: float = LIMIT) -> Reply:
+    def ask(self, *argv: str, limit: float = LIMIT) -> SlurmReply:
         """Run one command; never raises."""
         return run(argv, environment(os.environ, self.path), limit=limit)
 
-    def ask_rows(self, *argv: str) -> Reply:
+    def ask_rows(self, *argv: str) -> SlurmReply:
         """The same for a question with `--format=…`; only lines are kept that begin with a mark of this question alone.
 
         The names of other users' jobs may have several lines, which look like rows of any job.
@@ -69,7 +69,7 @@ def environment(own: Mapping[str, str], path: str = "") -> dict[str, str]:
 
 def run(
     argv: tuple[str, ...], env: Mapping[str, str], *, limit: float = LIMIT, cwd: str = "/"
-) -> Reply:
+) -> SlurmReply:
     """Run a command for at most `limit` seconds; its stdout as text, and why it failed if it did."""
     out, out_end = os.pipe()
     err, err_end = os.pipe()
@@ -84,10 +84,10 @@ def run(
     status = _reap(pid, kill=late)
     text, complaints = (bytes(said[fd]).decode("utf-8", "replace") for fd in (out, err))
     if late:
-        return Reply("", f"{argv[0]} did not answer within {limit:.0f} s")
+        return SlurmReply("", f"{argv[0]} did not answer within {limit:.0f} s")
     if status == 0:
-        return Reply(text)
-    return Reply(text, complaint(complaints) or f"{argv[0]} ended with {status}")
+        return SlurmReply(text)
+    return SlurmReply(text, complaint(complaints) or f"{argv[0]} ended with {status}")
 
 
 def _start(argv: tuple[str, ...], env: Mapping[str, str], cwd: str, out: int, err: int) -> int:

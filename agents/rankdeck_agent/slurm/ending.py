@@ -9,9 +9,9 @@ from rankdeck_agent.names import REFUSED
 from rankdeck_agent.slurm import claim
 from rankdeck_agent.slurm.array import covers, numbers
 from rankdeck_agent.slurm.attach import attached
-from rankdeck_agent.slurm.commands import Reply, Slurm
+from rankdeck_agent.slurm.commands import Slurm, SlurmReply
 from rankdeck_agent.slurm.keeper import ask_for_job, is_unknown
-from rankdeck_agent.slurm.rows import Seen, queue_rows, shown_jobs, these_jobs
+from rankdeck_agent.slurm.rows import SlurmJobRow, queue_rows, shown_jobs, these_jobs
 from rankdeck_agent.slurm.run import ASKED, FOLDER, SEEN, later_job, read_id
 from rankdeck_agent.slurm.verdict import FINAL
 
@@ -40,7 +40,7 @@ def cancel(folder: RunFolder, grace: float, by: str, tasks: str = "") -> dict[st
         closed = is_closed(folder / "events")
         left = [] if closed else [_left("sbatch has not told the id of the job yet")]
         return {"left": left, "ended": 0}
-    claim.Watch().ensure()
+    claim.KeeperWatch().ensure()
     number = f"{number}_[{tasks}]" if tasks else number
     why = _end(folder, Slurm(path), number, grace)
     if not why and not tasks:
@@ -109,13 +109,13 @@ def _end(folder: RunFolder, slurm: Slurm, number: str, grace: float) -> str:
             slurm.ask("scancel", number)
 
 
-def _is_reused(folder: RunFolder, reply: Reply) -> bool:
+def _is_reused(folder: RunFolder, reply: SlurmReply) -> bool:
     """Whether the number belongs to a later job by now, which nobody wants to end."""
     rows = list(shown_jobs(reply.out)) if reply.well else []
     return bool(rows) and all(later_job(folder, row) for row in rows)
 
 
-def _asked(folder: RunFolder, slurm: Slurm, job: str) -> tuple[Reply, list[Seen]]:
+def _asked(folder: RunFolder, slurm: Slurm, job: str) -> tuple[SlurmReply, list[SlurmJobRow]]:
     """What Slurm says of the job now; of one of somebody else without its name, which may look like a state."""
     if attached(folder):
         reply = slurm.ask(*these_jobs([job]))
@@ -124,7 +124,7 @@ def _asked(folder: RunFolder, slurm: Slurm, job: str) -> tuple[Reply, list[Seen]
     return reply, list(shown_jobs(reply.out))
 
 
-def state_of(reply: Reply, rows: Sequence[Seen], tasks: Sequence[int] = ()) -> str:
+def state_of(reply: SlurmReply, rows: Sequence[SlurmJobRow], tasks: Sequence[int] = ()) -> str:
     """The state in which it, or one of these tasks, still is, or why that is not known; "" once it is over."""
     if is_unknown(reply):
         return ""

@@ -127,7 +127,7 @@ def tell() -> int:
     except ConfigError as error:
         print(f"rankdeck-agent: {plain(str(error))}", file=sys.stderr)
         return 2
-    lines = telemetry.Lines(telemetry.hello(config))
+    lines = telemetry.StdoutPublisher(telemetry.hello(config))
     try:
         lines.announce()
         telemetry.publish(config, telemetry.Lease(stdin=True, samples=config.samples), lines)

@@ -18,14 +18,14 @@ from rankdeck_agent.slurm.commands import (
     QUEUE_CALLS,
     Budget,
     QueueTimer,
-    Reply,
     Slurm,
+    SlurmReply,
     calls_a_minute,
     period,
 )
 from rankdeck_agent.slurm.rows import (
     SQUEUE,
-    Seen,
+    SlurmJobRow,
     account_question,
     account_rows,
     queue_rows,
@@ -174,7 +174,7 @@ class Keeper:
 
     def _place(self, run: Run, place: Mapping[str, int]) -> None:
         run.track.place = place
-        run.take(run.track.last or Seen(run.id, "PENDING"))
+        run.take(run.track.last or SlurmJobRow(run.id, "PENDING"))
 
     def _ask(self, now: float) -> None:
         runs = list(self._runs.values())
@@ -204,7 +204,7 @@ class Keeper:
             self._take(found, now)
 
     def _ask_for_all(self, now: float) -> None:
-        found: list[Seen] = []
+        found: list[SlurmJobRow] = []
         for question in self._questions():
             self._budget.spend(QUEUE_CALLS, now)
             reply = self._slurm().ask(*question)
@@ -223,7 +223,7 @@ class Keeper:
         asked = [SQUEUE] if own else []
         return [*asked, these_jobs(others)] if others else asked
 
-    def _note_silence(self, reply: Reply, *, well: bool) -> None:
+    def _note_silence(self, reply: SlurmReply, *, well: bool) -> None:
         if well and self._told_silence:
             self._told_silence = False
             for run in self._runs.values():
@@ -235,7 +235,7 @@ class Keeper:
                     f"Slurm does not answer: {reply.error}; what is shown of it is from before"
                 )
 
-    def _take(self, found: Sequence[Seen], now: float) -> None:
+    def _take(self, found: Sequence[SlurmJobRow], now: float) -> None:
         self._find_unsubmitted(found)
         rows = {seen.id: seen for seen in found}
         missing: list[Run] = []
@@ -250,7 +250,7 @@ class Keeper:
         if missing:
             self._ask_accounting(missing, now)
 
-    def _find_unsubmitted(self, found: Iterable[Seen]) -> None:
+    def _find_unsubmitted(self, found: Iterable[SlurmJobRow]) -> None:
         """Jobs that `sbatch` submitted and of which it did not tell the id: their folder tells."""
         folders = {
             os.path.realpath(folder.path): folder for folder, _ in self._unsubmitted.values()
@@ -259,7 +259,7 @@ class Keeper:
             if seen.folder in folders:
                 write_id(folders[seen.folder], seen.job, os.environ.get("PATH", os.defpath))
 
-    def _take_one(self, run: Run, seen: Seen, now: float) -> None:
+    def _take_one(self, run: Run, seen: SlurmJobRow, now: float) -> None:
         try:
             run.take(self._in_full(run, seen, now))
             if run.over:
@@ -271,7 +271,7 @@ class Keeper:
         except OSError as error:
             print(f"{run.folder.path}: {error}", file=sys.stderr, flush=True)
 
-    def _take_array(self, run: ArrayRun, rows: Sequence[Seen], now: float) -> None:
+    def _take_array(self, run: ArrayRun, rows: Sequence[SlurmJobRow], now: float) -> None:
         try:
             if run.cancelled_by_others(rows):
                 by = {row.array: row.by for row in self._accounting([run.id])[0]}
@@ -287,7 +287,7 @@ class Keeper:
         except OSError as error:
             print(f"{run.folder.path}: {error}", file=sys.stderr, flush=True)
 
-    def _in_full(self, run: Run, seen: Seen, now: float) -> Seen:
+    def _in_full(self, run: Run, seen: SlurmJobRow, now: float) -> SlurmJobRow:
         """The same with what only `scontrol` tells, where that matters: which node failed, who cancelled it."""
         queued_again = seen.restarts > run.track.attempt
         known = seen.failed_node or run.attached
@@ -299,7 +299,7 @@ class Keeper:
         reply = ask_for_job(self._slurm(), run.id)
         return (shown_job(reply.out) if reply.well else None) or seen
 
-    def _with_who(self, run: Run, seen: Seen) -> Seen:
+    def _with_who(self, run: Run, seen: SlurmJobRow) -> SlurmJobRow:
         if seen.state != "CANCELLED" or run.track.ours or seen.by:
             return seen
         row = run.accounted(self._accounting([run.id])[0])
@@ -323,7 +323,7 @@ class Keeper:
         if any(not run.closed for run in runs) and not silent:
             self._rhythm.want(now + 5.0)
 
-    def _accounting(self, ids: list[str]) -> tuple[list[Seen], str]:
+    def _accounting(self, ids: list[str]) -> tuple[list[SlurmJobRow], str]:
         """What accounting says of these jobs, and a sentence where it does not answer."""
         reply = self._slurm().ask(*account_question(ids))
         rows = account_rows(reply.out) if reply.well else ()
@@ -354,23 +354,23 @@ def _waits(run: Run) -> bool:
     return run.track.last is not None and run.track.last.state == "PENDING"
 
 
-def ask_for_job(slurm: Slurm, number: str, limit: float = LIMIT) -> Reply:
+def ask_for_job(slurm: Slurm, number: str, limit: float = LIMIT) -> SlurmReply:
     """All about one job, from the controller, within so many seconds."""
     return slurm.ask("scontrol", "--local", "--oneliner", "show", "job", number, limit=limit)
 
 
-def is_unknown(reply: Reply) -> bool:
+def is_unknown(reply: SlurmReply) -> bool:
     """Whether the controller says that it does not know this job (any more)."""
     return "Invalid job id" in reply.error
 
 
-def is_silent(reply: Reply) -> str:
+def is_silent(reply: SlurmReply) -> str:
     """A sentence where accounting is there and does not answer; "" where it answers, or where Slurm has none."""
     none = any(word in reply.error for word in ("accounting storage is disabled", "No such file"))
     return "" if reply.well or none else f"Slurm's accounting does not answer: {reply.error}"
 
 
-def is_same(row: Optional[Row], seen: Seen) -> bool:
+def is_same(row: Optional[Row], seen: SlurmJobRow) -> bool:
     """Whether the row of a job in everybody's queue says what is known of it; texts in both may be cut short."""
     if row is None or any(row[key] != getattr(seen, key) for key in _COMPARED):
         return False

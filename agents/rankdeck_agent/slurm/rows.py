@@ -52,7 +52,7 @@ _SPAN = re.compile(r"(?:(\d{1,9})-)?(?:(\d{1,9}):)?(\d{1,9}):(\d{1,9})\Z")
 _LONGEST = 500
 
 
-class Seen(NamedTuple):
+class SlurmJobRow(NamedTuple):
     """A job as Slurm has it. Times are epoch seconds by Slurm's clock; None: not said."""
 
     id: str
@@ -91,7 +91,7 @@ class Seen(NamedTuple):
         return self.array.partition("_")[0] or self.id
 
 
-def queue_rows(text: str) -> Iterator[Seen]:
+def queue_rows(text: str) -> Iterator[SlurmJobRow]:
     """The jobs in an answer to `SQUEUE`; other lines are left out."""
     for line in text.splitlines():
         if not line[: COLUMNS["JobID"]].strip().isdecimal():
@@ -117,7 +117,7 @@ def _array(job: str, task: str) -> str:
 _KEY = re.compile(r"(?:^|\s)([A-Za-z][A-Za-z0-9_/:]*)=")
 
 
-def shown_job(text: str) -> Optional[Seen]:
+def shown_job(text: str) -> Optional[SlurmJobRow]:
     """The job in an answer to `scontrol --oneliner show job`; None where there is none.
 
     Of a key that stands twice the first counts: names and commands come later, but for the name of the job.
@@ -125,7 +125,7 @@ def shown_job(text: str) -> Optional[Seen]:
     return next(shown_jobs(text), None)
 
 
-def shown_jobs(text: str) -> Iterator[Seen]:
+def shown_jobs(text: str) -> Iterator[SlurmJobRow]:
     """The same of an array: one of each task that began, one of those that wait together."""
     lines = (line for line in text.splitlines() if line.startswith("JobId="))
     return (seen for line in lines if (seen := _seen(_pairs(line))) is not None)
@@ -151,12 +151,12 @@ _IN_ACCOUNTS = {
 """Field of sacct -> its name in scontrol, where that is another."""
 
 
-def _seen(cells: Mapping[str, str]) -> Optional[Seen]:
+def _seen(cells: Mapping[str, str]) -> Optional[SlurmJobRow]:
     """The job in a row, under the names that scontrol gives its cells."""
     if not cells.get("JobId", "").isdecimal() or not cells.get("JobState"):
         return None
     code, signal = exit_code(cells.get("ExitCode", ""))
-    return Seen(
+    return SlurmJobRow(
         id=cells["JobId"],
         state=cells["JobState"],
         reason=known(cells.get("Reason", "")),
@@ -208,7 +208,7 @@ def _pairs(line: str) -> dict[str, str]:
     return cells
 
 
-def account_rows(text: str) -> Iterator[Seen]:
+def account_rows(text: str) -> Iterator[SlurmJobRow]:
     """The jobs, not their steps, in `sacct --parsable2 --noheader --format=…` of `SACCT_FIELDS`, oldest first.
 
     A job that was queued again has a row for each run with `--duplicates`.
@@ -240,13 +240,13 @@ _CLOCKS = 120.0
 """Seconds by which the clocks of controller and file server may differ."""
 
 
-def is_later(seen: Seen, submitted: float) -> bool:
+def is_later(seen: SlurmJobRow, submitted: float) -> bool:
     """Whether this job was submitted after ours, at that time (epoch seconds); Slurm notes a new time for one queued again."""
     late = seen.submitted is not None and seen.submitted > submitted + _CLOCKS
     return late and not seen.restarts
 
 
-def is_earlier(seen: Seen, submitted: float) -> bool:
+def is_earlier(seen: SlurmJobRow, submitted: float) -> bool:
     """Whether this job was over when ours was submitted."""
     return seen.end is not None and seen.end < submitted - _CLOCKS
 

@@ -31,14 +31,14 @@ from rankdeck_agent.job.folder import (
     table,
 )
 from rankdeck_agent.names import LAUNCHER
-from rankdeck_agent.slurm.attach import Output, attached
-from rankdeck_agent.slurm.rows import Seen, is_earlier, is_later, shown_job
+from rankdeck_agent.slurm.attach import OutputCopy, attached
+from rankdeck_agent.slurm.rows import SlurmJobRow, is_earlier, is_later, shown_job
 from rankdeck_agent.slurm.verdict import (
     FINAL,
     OWN,
     REUSED,
-    Verdict,
-    Words,
+    EndWords,
+    SlurmVerdict,
     again,
     lost,
     read_words,
@@ -58,7 +58,7 @@ mark() { : >"$RANKDECK_RUN/marks/$attempt.$1" || :; }
 """For the batch script. `$attempt` counts how often Slurm queued the job again."""
 
 
-class Mark(NamedTuple):
+class RunMark(NamedTuple):
     """What one name tells. `at`: epoch seconds by the file server's clock."""
 
     attempt: int
@@ -81,7 +81,7 @@ class Marks:
         self.others: set[str] = set()
         """Names that tell of no rank: what a cancel left."""
 
-    def look(self, now: float) -> list[Mark]:
+    def look(self, now: float) -> list[RunMark]:
         """What began and ended, oldest first; raises OSError where the folder cannot be read."""
         fresh = [name for name in self._names.read(now) if name not in self._known]
         self.others.update(name for name in fresh if name.startswith((ASKED, SEEN)))
@@ -89,12 +89,12 @@ class Marks:
         self._known.update(fresh)
         return sorted(found, key=lambda mark: (mark.attempt, mark.at, not mark.began))
 
-    def _read(self, name: str) -> Iterator[Mark]:
+    def _read(self, name: str) -> Iterator[RunMark]:
         if (mark := read(name)) is not None:
             yield mark._replace(at=(self._folder / name).stat().st_mtime)
 
 
-def read(name: str) -> Optional[Mark]:
+def read(name: str) -> Optional[RunMark]:
     """The mark of this name: `0.3.began.4711.n1`, `0.3.ended.7`, `1.batch.began.n1`; None for other names."""
     words = name.split(".", 4)
     if len(words) < 4 or not words[0].isdecimal() or len(words[0]) > 6:
@@ -105,10 +105,10 @@ def read(name: str) -> Optional[Mark]:
         return None
     if what == "ended":
         status = int(rest[0]) if rest[0].isdecimal() and len(rest[0]) < 4 else None
-        return Mark(int(words[0]), rank, False, 0.0, status=status)
+        return RunMark(int(words[0]), rank, False, 0.0, status=status)
     pid, host = ("0", ".".join(rest)) if rank == BATCH else (rest[0], ".".join(rest[1:]))
     number = int(pid) if pid.isdecimal() and len(pid) < 10 else 0
-    return Mark(int(words[0]), rank, True, 0.0, host=plain(host, 64), pid=number)
+    return RunMark(int(words[0]), rank, True, 0.0, host=plain(host, 64), pid=number)
 
 
 ESTIMATES = 120.0
@@ -123,7 +123,7 @@ class Track:
     def __init__(self) -> None:
         self.ours = ""
         """By whom Rankdeck was asked to cancel it; "" where it was not."""
-        self.last: Optional[Seen] = None
+        self.last: Optional[SlurmJobRow] = None
         """What Slurm said last."""
         self.told: Event = {}
         """The newest `slurm` event."""
@@ -136,7 +136,7 @@ class Track:
 
     # ---- marks
 
-    def take_mark(self, mark: Mark) -> list[Event]:
+    def take_mark(self, mark: RunMark) -> list[Event]:
         """The events of a mark; it begins an attempt where it is of a later one."""
         if mark.attempt < self.attempt:
             return []
@@ -157,11 +157,11 @@ class Track:
         """Status that the batch script of this attempt left."""
         self.batch_over = False
 
-    def _take_batch(self, mark: Mark) -> None:
+    def _take_batch(self, mark: RunMark) -> None:
         if not mark.began:
             self.batch_over, self.batch = True, mark.status
 
-    def _began(self, mark: Mark) -> list[Event]:
+    def _began(self, mark: RunMark) -> list[Event]:
         if mark.rank in self.hosts:
             return []
         self.hosts[mark.rank] = mark.host
@@ -170,7 +170,7 @@ class Track:
             row["pid"] = mark.pid
         return [{**row, **self._numbered()}]
 
-    def _ended(self, mark: Mark) -> list[Event]:
+    def _ended(self, mark: RunMark) -> list[Event]:
         if mark.rank in self.ended:
             return []
         self.ended.add(mark.rank)
@@ -181,7 +181,7 @@ class Track:
 
     # ---- Slurm
 
-    def take_seen(self, seen: Seen, now: float) -> list[Event]:
+    def take_seen(self, seen: SlurmJobRow, now: float) -> list[Event]:
         """The events of what Slurm says now, of a job that is not over; `now` in epoch seconds."""
         self.last = seen
         if seen.state in FINAL:
@@ -210,7 +210,7 @@ class Track:
 _ESTIMATED = ("position", "waiting", "start", "ends", "nodes")
 
 
-def status_row(seen: Seen, attempt: int, place: Optional[Mapping[str, int]] = None) -> Event:
+def status_row(seen: SlurmJobRow, attempt: int, place: Optional[Mapping[str, int]] = None) -> Event:
     """The fields of a `slurm` event."""
     waiting = waits_for(seen)
     runs = seen.state in ("RUNNING", "COMPLETING", "SUSPENDED")
@@ -232,7 +232,7 @@ def status_row(seen: Seen, attempt: int, place: Optional[Mapping[str, int]] = No
     return {key: value for key, value in row.items() if value not in (None, "", False)}
 
 
-def final_row(found: Verdict, seen: Optional[Seen], attempt: int) -> Event:
+def final_row(found: SlurmVerdict, seen: Optional[SlurmJobRow], attempt: int) -> Event:
     """The fields of the last `slurm` event: `over` says that there is no further one."""
     row: Event = {
         "id": (seen.array or seen.id) if seen else "",
@@ -380,7 +380,7 @@ class Run:
         self._journal = Journal(folder / "events")
         self._marks = Marks(folder.path)
         found = attached(folder)
-        self._output = None if found is None else Output(folder, found)
+        self._output = None if found is None else OutputCopy(folder, found)
         self._growth = Growth(self._logs())
         self._failures = 0
         self._read: set[str] = set()
@@ -424,7 +424,7 @@ class Run:
         self._pace.looked(now, news=bool(marks) or self._news)
         self._news = False
 
-    def _take_mark(self, mark: Mark) -> None:
+    def _take_mark(self, mark: RunMark) -> None:
         attempt = self.track.attempt
         fresh = self.track.take_mark(mark)
         if self.track.attempt != attempt:
@@ -441,27 +441,27 @@ class Run:
         """Whether somebody else submitted it: no rank leaves marks."""
         return self._output is not None
 
-    def owns(self, seen: Seen) -> bool:
+    def owns(self, seen: SlurmJobRow) -> bool:
         """Whether this row is of our job; one of a later job with its number is noted."""
         later = not self.attached and later_job(self.folder, seen)
         self.reused = self.reused or later
         return not later
 
-    def accounted(self, rows: Iterable[Seen]) -> Optional[Seen]:
+    def accounted(self, rows: Iterable[SlurmJobRow]) -> Optional[SlurmJobRow]:
         """The row of accounting that is of our job; of one that was queued again the last."""
         at = submit_time(self.folder)
         own = [row for row in rows if row.id == self.id and not is_earlier(row, at)]
         own = [row for row in own if not (self.reused and is_later(row, at))]
         return own[-1] if own else None
 
-    def is_behind(self, rows: Iterable[Seen]) -> str:
+    def is_behind(self, rows: Iterable[SlurmJobRow]) -> str:
         """A sentence where accounting has yet to hear of an end, as after an outage of slurmdbd; else ""."""
         row = next((row for row in self._missing(rows) if row.state not in FINAL), None)
         if row is None or self.reused:
             return ""
         return f"Slurm's accounting still calls job {row.array or row.id} {row.state}, and the controller no longer knows it"
 
-    def _missing(self, rows: Iterable[Seen]) -> Iterable[Seen]:
+    def _missing(self, rows: Iterable[SlurmJobRow]) -> Iterable[SlurmJobRow]:
         """What accounting says of what the queue no longer has."""
         return filter(None, [self.accounted(rows)])
 
@@ -480,15 +480,15 @@ class Run:
             for text in self._output.look(runs=bool(self.track.hosts)):
                 self.trouble(text)
 
-    def _begin_ranks(self, seen: Seen) -> None:
+    def _begin_ranks(self, seen: SlurmJobRow) -> None:
         """The ranks of a job without marks begin and end with it. Which of its nodes they are on is not told."""
         if seen.start is None or seen.state == "PENDING":
             return
         for rank in self.folder.ranks()[1:]:
-            begin = Mark(self.track.attempt, rank, True, seen.start, host=seen.nodes[:64])
+            begin = RunMark(self.track.attempt, rank, True, seen.start, host=seen.nodes[:64])
             self._add(self.track.take_mark(begin))
 
-    def _end_ranks(self, found: Verdict) -> None:
+    def _end_ranks(self, found: SlurmVerdict) -> None:
         """What became of the job became of its one rank; of several only a good end is known."""
         ranks = self.track.unheard()
         known = found.code if found.well or len(ranks) == 1 else None
@@ -536,7 +536,7 @@ class Run:
 
     # ---- Slurm
 
-    def take(self, seen: Seen) -> None:
+    def take(self, seen: SlurmJobRow) -> None:
         """Take what Slurm says of the job; closes it where it is over."""
         if seen.restarts > self.track.attempt:
             before = self.track.attempt
@@ -550,13 +550,13 @@ class Run:
         self._news = self._news or before is None or before.state != seen.state
         self._add({**event, **self._about()} for event in fresh)
 
-    def _again(self, before: int, seen: Optional[Seen] = None) -> None:
+    def _again(self, before: int, seen: Optional[SlurmJobRow] = None) -> None:
         """Record that Slurm queued the job again."""
-        why = again(seen or self.track.last or Seen("", ""), self.words(before), "")
+        why = again(seen or self.track.last or SlurmJobRow("", ""), self.words(before), "")
         self._journal.add("attempt", number=self.track.attempt, text=why)
         self._journal.add("trouble", text=f"run {before + 1} ended: {why}")
 
-    def words(self, attempt: int = -1) -> Words:
+    def words(self, attempt: int = -1) -> EndWords:
         """What Slurm's daemons wrote about this attempt, or the newest one."""
         attempt = self.track.attempt if attempt < 0 else attempt
         begin = launcher_start(self.folder, attempt)
@@ -566,10 +566,12 @@ class Run:
             )
         )
 
-    def close(self, found: Optional[Verdict] = None) -> None:
+    def close(self, found: Optional[SlurmVerdict] = None) -> None:
         """Write how the job ended, by what Slurm said last or by `found`, and that nothing more will come."""
         seen = self.track.last
-        found = found or verdict(seen or Seen(self.id, ""), self.words(), ours=self.track.ours)
+        found = found or verdict(
+            seen or SlurmJobRow(self.id, ""), self.words(), ours=self.track.ours
+        )
         self._look(time.monotonic())
         if self._output is not None:
             for text in self._output.finish():
@@ -590,7 +592,7 @@ class Run:
         """What each `slurm` event has besides."""
         return {}
 
-    def _tell_end(self, found: Verdict) -> None:
+    def _tell_end(self, found: SlurmVerdict) -> None:
         end = outcome(UNKNOWN if found.code is None else min(max(found.code, 0), 255))
         said = last_words(self.folder.place(LAUNCHER), LAUNCHER_BOUND) if failed(end) else []
         if failed(end) and found.state in OWN and not self.track.hosts and not said:
@@ -631,7 +633,7 @@ def submit_time(folder: RunFolder) -> float:
         return float("nan")
 
 
-def later_job(folder: RunFolder, seen: Seen) -> bool:
+def later_job(folder: RunFolder, seen: SlurmJobRow) -> bool:
     """Whether this is a later job with the number of ours: the controller began to count anew.
 
     Ours lies in its run folder, unless the user or the site moved it.

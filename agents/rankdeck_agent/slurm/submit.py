@@ -145,7 +145,7 @@ def _refused(folder: RunFolder, why: str) -> dict[str, Any]:
     return {"ok": False, "error": why}
 
 
-def _is_here(folder: RunFolder, reply: commands.Reply) -> bool:
+def _is_here(folder: RunFolder, reply: commands.SlurmReply) -> bool:
     """Whether the cluster of this login node has the job."""
     seen = shown_job(reply.out) if reply.well else None
     return seen is not None and not later_job(folder, seen)

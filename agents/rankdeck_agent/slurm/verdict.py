@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple, Optional
 
-from rankdeck_agent.slurm.rows import Seen
+from rankdeck_agent.slurm.rows import SlurmJobRow
 
 FINAL = frozenset(
     {
@@ -19,7 +19,7 @@ OWN = frozenset({"COMPLETED", "FAILED"})
 TERM_STATUS = 128 + 15
 
 
-class Words(NamedTuple):
+class EndWords(NamedTuple):
     """What slurmstepd and srun wrote about the end of a job, into the launcher's output."""
 
     cause: str = ""
@@ -34,7 +34,7 @@ class Words(NamedTuple):
     """The lines themselves."""
 
 
-class Verdict(NamedTuple):
+class SlurmVerdict(NamedTuple):
     """How it ended."""
 
     state: str
@@ -68,7 +68,7 @@ _OURS = re.compile(r"(?:slurmstepd(?:-\S+)?|srun|sbatch|salloc): ")
 _MOST_LINES, _MOST_NAMES = 12, 64
 
 
-def read_words(lines: Iterable[str]) -> Words:
+def read_words(lines: Iterable[str]) -> EndWords:
     """What Slurm's own programs say in these lines of the launcher's output."""
     own = [line for line in lines if _OURS.match(line)]
     causes, failed, memory, starved = list[str](), list[str](), list[str](), list[int]()
@@ -83,7 +83,7 @@ def read_words(lines: Iterable[str]) -> Words:
             starved += _ranks(found[2])
         elif _OOM.search(line) and (found := _OOM_HOST.match(line)):
             memory.append(found[1])
-    return Words(
+    return EndWords(
         cause=causes[0] if causes else "",
         failed=tuple(dict.fromkeys(failed))[:_MOST_NAMES],
         memory=tuple(dict.fromkeys(memory))[:_MOST_NAMES],
@@ -102,7 +102,7 @@ def _ranks(text: str) -> list[int]:
     return ranks
 
 
-def verdict(seen: Seen, words: Words, *, ours: str = "") -> Verdict:
+def verdict(seen: SlurmJobRow, words: EndWords, *, ours: str = "") -> SlurmVerdict:
     """How this job, which is over, ended.
 
     `ours` says by whom Rankdeck was asked to cancel it: "user", "abort" or "system"; "" where it was not.
@@ -111,23 +111,23 @@ def verdict(seen: Seen, words: Words, *, ours: str = "") -> Verdict:
     return tell(seen, words, ours)
 
 
-def _own(seen: Seen, words: Words, ours: str) -> Verdict:
+def _own(seen: SlurmJobRow, words: EndWords, ours: str) -> SlurmVerdict:
     if words.memory and seen.state == "FAILED":
         return _out_of_memory(seen, words, ours)
     why, do = _REASONS.get(seen.reason, ("", ""))
-    return Verdict(seen.state, why, do, code=status(seen))
+    return SlurmVerdict(seen.state, why, do, code=status(seen))
 
 
-def status(seen: Seen) -> Optional[int]:
+def status(seen: SlurmJobRow) -> Optional[int]:
     """Exit status as a shell has it."""
     if seen.signal:
         return 128 + seen.signal
     return seen.code
 
 
-def _timeout(seen: Seen, words: Words, ours: str) -> Verdict:
+def _timeout(seen: SlurmJobRow, words: EndWords, ours: str) -> SlurmVerdict:
     limit = f" of {span_text(seen.limit)}" if seen.limit else ""
-    return Verdict(
+    return SlurmVerdict(
         seen.state,
         f"its time limit{limit} was over",
         "ask for more time (`slurm: {time: …}`) or save checkpoints; `slurm: {signal: USR1@120}` warns the ranks before",
@@ -135,10 +135,10 @@ def _timeout(seen: Seen, words: Words, ours: str) -> Verdict:
     )
 
 
-def _out_of_memory(seen: Seen, words: Words, ours: str) -> Verdict:
+def _out_of_memory(seen: SlurmJobRow, words: EndWords, ours: str) -> SlurmVerdict:
     where = f" on {', '.join(words.memory[:4])}" if words.memory else ""
     who = f", rank {words.starved[0]}" if words.starved else ""
-    return Verdict(
+    return SlurmVerdict(
         "OUT_OF_MEMORY",
         f"the memory that the job asked for was used up{where}{who}",
         "ask for more (`slurm: {mem: …}`, `mem-per-cpu` or `mem-per-gpu`), or use fewer ranks a node",
@@ -148,10 +148,10 @@ def _out_of_memory(seen: Seen, words: Words, ours: str) -> Verdict:
     )
 
 
-def _node_fail(seen: Seen, words: Words, ours: str) -> Verdict:
+def _node_fail(seen: SlurmJobRow, words: EndWords, ours: str) -> SlurmVerdict:
     failed = [seen.failed_node] if seen.failed_node else list(words.failed)
     names = ", ".join(failed[:4])
-    return Verdict(
+    return SlurmVerdict(
         seen.state,
         f"node {names} failed" if failed else "a node of the job failed; Slurm does not say which",
         "submit the job again; `slurm: {requeue: true}` has Slurm do that, and `scontrol show node "
@@ -161,8 +161,8 @@ def _node_fail(seen: Seen, words: Words, ours: str) -> Verdict:
     )
 
 
-def _preempted(seen: Seen, words: Words, ours: str) -> Verdict:
-    return Verdict(
+def _preempted(seen: SlurmJobRow, words: EndWords, ours: str) -> SlurmVerdict:
+    return SlurmVerdict(
         seen.state,
         "a job with higher priority took the nodes (preempted)",
         "submit it again; `slurm: {requeue: true}` has Slurm do that where the site allows it",
@@ -177,14 +177,14 @@ _BY = {
 }
 
 
-def _cancelled(seen: Seen, words: Words, ours: str) -> Verdict:
+def _cancelled(seen: SlurmJobRow, words: EndWords, ours: str) -> SlurmVerdict:
     if ours:
-        return Verdict(seen.state, _BY.get(ours, _BY["system"]), code=TERM_STATUS)
+        return SlurmVerdict(seen.state, _BY.get(ours, _BY["system"]), code=TERM_STATUS)
     by = f"by {seen.by}" if seen.by else "with scancel, or by an administrator"
     why, do = _REASONS.get(seen.reason, ("", ""))
     if why:
-        return Verdict(seen.state, f"cancelled by Slurm: {why}", do, code=TERM_STATUS)
-    return Verdict(
+        return SlurmVerdict(seen.state, f"cancelled by Slurm: {why}", do, code=TERM_STATUS)
+    return SlurmVerdict(
         seen.state,
         f"cancelled {by}, not through Rankdeck",
         "" if seen.by else "who did it is only known where accounting is on (`sacct`)",
@@ -192,19 +192,19 @@ def _cancelled(seen: Seen, words: Words, ours: str) -> Verdict:
     )
 
 
-def _revoked(seen: Seen, words: Words, ours: str) -> Verdict:
+def _revoked(seen: SlurmJobRow, words: EndWords, ours: str) -> SlurmVerdict:
     text = "another cluster of the federation started the job; here it was taken out of the queue"
-    return Verdict(seen.state, text, "look for it there: `squeue --federation --me`", code=1)
+    return SlurmVerdict(seen.state, text, "look for it there: `squeue --federation --me`", code=1)
 
 
-def _deadline(seen: Seen, words: Words, ours: str) -> Verdict:
+def _deadline(seen: SlurmJobRow, words: EndWords, ours: str) -> SlurmVerdict:
     text = "Slurm gave the job up: it could no longer end before its deadline"
-    return Verdict(seen.state, text, "ask for a later `deadline`, or for less time", code=1)
+    return SlurmVerdict(seen.state, text, "ask for a later `deadline`, or for less time", code=1)
 
 
-def _boot_fail(seen: Seen, words: Words, ours: str) -> Verdict:
+def _boot_fail(seen: SlurmJobRow, words: EndWords, ours: str) -> SlurmVerdict:
     where = f" {seen.failed_node or seen.nodes}" if seen.failed_node or seen.nodes else ""
-    return Verdict(
+    return SlurmVerdict(
         seen.state,
         f"a node could not be started for the job:{where}"
         if where
@@ -215,10 +215,10 @@ def _boot_fail(seen: Seen, words: Words, ours: str) -> Verdict:
     )
 
 
-def _launch_failed(seen: Seen, words: Words, ours: str) -> Verdict:
+def _launch_failed(seen: SlurmJobRow, words: EndWords, ours: str) -> SlurmVerdict:
     where = f" on {seen.nodes}" if seen.nodes else ""
     text = f"Slurm could not launch the job{where}{_said(words)}"
-    return Verdict(
+    return SlurmVerdict(
         seen.state,
         text,
         "`scontrol show node` of these nodes tells more; tell the administrators",
@@ -226,14 +226,14 @@ def _launch_failed(seen: Seen, words: Words, ours: str) -> Verdict:
     )
 
 
-def _said(words: Words) -> str:
+def _said(words: EndWords) -> str:
     errors = [line.partition("error: ")[2] for line in words.lines if "error: " in line]
     return f": {errors[0][:200]}" if errors else ""
 
 
-def _unknown(seen: Seen, words: Words, ours: str) -> Verdict:
+def _unknown(seen: SlurmJobRow, words: EndWords, ours: str) -> SlurmVerdict:
     reason = f" ({seen.reason})" if seen.reason else ""
-    return Verdict(seen.state, f"Slurm says {seen.state}{reason}", code=status(seen) or 1)
+    return SlurmVerdict(seen.state, f"Slurm says {seen.state}{reason}", code=status(seen) or 1)
 
 
 _TELL = {
@@ -271,24 +271,24 @@ _REASONS = {
 REUSED = "Slurm has given its number {number} to a later job: the controller lost its state, or began to count anew"
 
 
-def lost(batch: Optional[int], why: str = "") -> Verdict:
+def lost(batch: Optional[int], why: str = "") -> SlurmVerdict:
     """The verdict on a job that Slurm no longer knows; `batch`: the status that its script left, if it did.
 
     `why`: the sentence on why Slurm does not know it, if that is known.
     """
     if batch is not None:
         state = "FAILED" if batch else "COMPLETED"
-        return Verdict(state, "", code=batch)
+        return SlurmVerdict(state, "", code=batch)
     if why:
-        return Verdict("UNKNOWN", f"{why}; how the job ended is not known")
-    return Verdict(
+        return SlurmVerdict("UNKNOWN", f"{why}; how the job ended is not known")
+    return SlurmVerdict(
         "UNKNOWN",
         "Slurm no longer knows the job, and how it ended is not known",
         "ask an administrator for accounting (`sacct`): without it Slurm forgets a job minutes after its end",
     )
 
 
-def again(seen: Seen, words: Words, nodes: str) -> str:
+def again(seen: SlurmJobRow, words: EndWords, nodes: str) -> str:
     """Why a job was queued again, in one sentence; `nodes` are those of the run that ended."""
     if seen.failed_node or words.failed or "NODE" in words.cause:
         failed = seen.failed_node or ", ".join(words.failed[:4]) or "a node"
@@ -309,7 +309,7 @@ def span_text(seconds: float) -> str:
     return f"{f'{days}-' if days else ''}{hours:02}:{minutes:02}:{rest:02}"
 
 
-class Waiting(NamedTuple):
+class WaitReason(NamedTuple):
     """Why a job does not run. `text` is one sentence without a full stop."""
 
     text: str
@@ -318,103 +318,103 @@ class Waiting(NamedTuple):
     """It will not start until somebody does something."""
 
 
-_WAITING: tuple[tuple[str, Waiting], ...] = (
-    ("Resources", Waiting("waits for nodes that are free")),
-    ("Priority", Waiting("waits behind jobs with higher priority")),
-    ("None", Waiting("waits to be looked at by Slurm's scheduler")),
-    ("BeginTime", Waiting("waits for the time at which it may begin")),
-    ("DependencyNeverSatisfied", Waiting(
+_WAITING: tuple[tuple[str, WaitReason], ...] = (
+    ("Resources", WaitReason("waits for nodes that are free")),
+    ("Priority", WaitReason("waits behind jobs with higher priority")),
+    ("None", WaitReason("waits to be looked at by Slurm's scheduler")),
+    ("BeginTime", WaitReason("waits for the time at which it may begin")),
+    ("DependencyNeverSatisfied", WaitReason(
         "a job that it depends on did not end as it asked for: it will never start",
         "cancel it, and submit it again without that dependency", stuck=True)),
-    ("Dependency", Waiting("waits for the jobs that it depends on")),
-    ("JobHeldUser", Waiting("held by its user", "`scontrol release JOBID` lets it go", stuck=True)),
-    ("JobHeldAdmin", Waiting("held by an administrator", "ask the administrators to release it", stuck=True)),
-    ("JobHoldMaxRequeue", Waiting(
+    ("Dependency", WaitReason("waits for the jobs that it depends on")),
+    ("JobHeldUser", WaitReason("held by its user", "`scontrol release JOBID` lets it go", stuck=True)),
+    ("JobHeldAdmin", WaitReason("held by an administrator", "ask the administrators to release it", stuck=True)),
+    ("JobHoldMaxRequeue", WaitReason(
         "held: it was queued again too often", "find out why it could not start, then `scontrol release JOBID`", stuck=True)),
-    ("launch failed requeued held", Waiting(
+    ("launch failed requeued held", WaitReason(
         "held: Slurm could not launch it, and queued it again",
         "a prolog or a node is broken: tell the administrators, then `scontrol release JOBID`", stuck=True)),
-    ("job requeued in held state", Waiting("held: it was queued again in held state", "`scontrol release JOBID` lets it go", stuck=True)),
-    ("JobArrayTaskLimit", Waiting("waits for other tasks of its array: `%` limits how many run at once")),
-    ("ReservationDeleted", Waiting("its reservation was deleted", "submit it again without `reservation`", stuck=True)),
-    ("Reservation", Waiting("waits for its reservation to begin")),
-    ("Licenses", Waiting("waits for a licence")),
-    ("PartitionDown", Waiting("its partition is down", "choose another `partition`, or ask the administrators", stuck=True)),
-    ("PartitionInactive", Waiting("its partition takes no jobs now", "choose another `partition`, or ask the administrators", stuck=True)),
-    ("PartitionTimeLimit", Waiting("asks for more time than its partition allows", "lower `time`", stuck=True)),
-    ("PartitionNodeLimit", Waiting("asks for more or fewer nodes than its partition allows", "change `nodes` or `partition`", stuck=True)),
-    ("PartitionConfig", Waiting("its partition cannot give what it asks for", "compare with `scontrol show partition`", stuck=True)),
-    ("BadConstraints", Waiting("no node can be what it asks for", "check `constraint`, `mem`, `gpus` and the node list", stuck=True)),
-    ("AccountNotAllowed", Waiting("its account may not use this partition", "choose another `account` or `partition`", stuck=True)),
-    ("QOSNotAllowed", Waiting("its QOS may not be used here", "choose another `qos`", stuck=True)),
-    ("InvalidAccount", Waiting("there is no such account", "choose another `account`", stuck=True)),
-    ("InvalidQOS", Waiting("there is no such QOS", "choose another `qos`", stuck=True)),
-    ("NodeDown", Waiting("a node that it asks for is down", "leave that node out of the list", stuck=True)),
-    ("FrontEndDown", Waiting("Slurm's front end is down")),
-    ("SystemFailure", Waiting("Slurm itself has failed", "ask the administrators", stuck=True)),
-    ("Cleaning", Waiting("waits until its earlier run has been cleaned up")),
-    ("Prolog", Waiting("its nodes are being prepared (prolog)")),
-    ("BurstBufferStageIn", Waiting("its data are being staged in")),
-    ("BurstBufferResources", Waiting("waits for burst buffer space")),
-    ("FedJobLock", Waiting("waits for the clusters of the federation to agree")),
-    ("Constraints", Waiting("waits for nodes with the features that it asks for")),
-    ("MpiPortsBusy", Waiting("waits for ports that srun keeps for MPI: all are taken on its nodes")),
-    ("NvidiaImexChannels", Waiting("waits for an NVIDIA IMEX channel that is free")),
-    ("ReservationInvalid", Waiting("its reservation is not valid", "choose another `reservation`, or none", stuck=True)),
-    ("MaxPoweredUpNodes", Waiting("waits for a node to be powered down: as many are on as may be")),
-    ("PowerNotAvail", Waiting("waits for electric power")),
-    ("PowerReserved", Waiting("waits for electric power that a reservation has")),
-    ("SchedDefer", Waiting("waits for Slurm's next round: it does not try jobs one by one")),
-    ("BurstBufferOperation", Waiting("a burst buffer could not be set up", "ask the administrators", stuck=True)),
-    ("DeadLine", Waiting("it can no longer end before its deadline", "submit it again with a later `deadline`", stuck=True)),
-    ("QOSUsageThreshold", Waiting("its account has used more than its QOS takes", "choose another `qos`, or wait until the use has aged")),
-    ("AccountingPolicy", Waiting("a limit of its account, user or QOS holds it", "`sacctmgr show assoc` lists the limits")),
-    ("RequestedNodesUnavail", Waiting("nodes that it asks for are not available", stuck=False)),
+    ("job requeued in held state", WaitReason("held: it was queued again in held state", "`scontrol release JOBID` lets it go", stuck=True)),
+    ("JobArrayTaskLimit", WaitReason("waits for other tasks of its array: `%` limits how many run at once")),
+    ("ReservationDeleted", WaitReason("its reservation was deleted", "submit it again without `reservation`", stuck=True)),
+    ("Reservation", WaitReason("waits for its reservation to begin")),
+    ("Licenses", WaitReason("waits for a licence")),
+    ("PartitionDown", WaitReason("its partition is down", "choose another `partition`, or ask the administrators", stuck=True)),
+    ("PartitionInactive", WaitReason("its partition takes no jobs now", "choose another `partition`, or ask the administrators", stuck=True)),
+    ("PartitionTimeLimit", WaitReason("asks for more time than its partition allows", "lower `time`", stuck=True)),
+    ("PartitionNodeLimit", WaitReason("asks for more or fewer nodes than its partition allows", "change `nodes` or `partition`", stuck=True)),
+    ("PartitionConfig", WaitReason("its partition cannot give what it asks for", "compare with `scontrol show partition`", stuck=True)),
+    ("BadConstraints", WaitReason("no node can be what it asks for", "check `constraint`, `mem`, `gpus` and the node list", stuck=True)),
+    ("AccountNotAllowed", WaitReason("its account may not use this partition", "choose another `account` or `partition`", stuck=True)),
+    ("QOSNotAllowed", WaitReason("its QOS may not be used here", "choose another `qos`", stuck=True)),
+    ("InvalidAccount", WaitReason("there is no such account", "choose another `account`", stuck=True)),
+    ("InvalidQOS", WaitReason("there is no such QOS", "choose another `qos`", stuck=True)),
+    ("NodeDown", WaitReason("a node that it asks for is down", "leave that node out of the list", stuck=True)),
+    ("FrontEndDown", WaitReason("Slurm's front end is down")),
+    ("SystemFailure", WaitReason("Slurm itself has failed", "ask the administrators", stuck=True)),
+    ("Cleaning", WaitReason("waits until its earlier run has been cleaned up")),
+    ("Prolog", WaitReason("its nodes are being prepared (prolog)")),
+    ("BurstBufferStageIn", WaitReason("its data are being staged in")),
+    ("BurstBufferResources", WaitReason("waits for burst buffer space")),
+    ("FedJobLock", WaitReason("waits for the clusters of the federation to agree")),
+    ("Constraints", WaitReason("waits for nodes with the features that it asks for")),
+    ("MpiPortsBusy", WaitReason("waits for ports that srun keeps for MPI: all are taken on its nodes")),
+    ("NvidiaImexChannels", WaitReason("waits for an NVIDIA IMEX channel that is free")),
+    ("ReservationInvalid", WaitReason("its reservation is not valid", "choose another `reservation`, or none", stuck=True)),
+    ("MaxPoweredUpNodes", WaitReason("waits for a node to be powered down: as many are on as may be")),
+    ("PowerNotAvail", WaitReason("waits for electric power")),
+    ("PowerReserved", WaitReason("waits for electric power that a reservation has")),
+    ("SchedDefer", WaitReason("waits for Slurm's next round: it does not try jobs one by one")),
+    ("BurstBufferOperation", WaitReason("a burst buffer could not be set up", "ask the administrators", stuck=True)),
+    ("DeadLine", WaitReason("it can no longer end before its deadline", "submit it again with a later `deadline`", stuck=True)),
+    ("QOSUsageThreshold", WaitReason("its account has used more than its QOS takes", "choose another `qos`, or wait until the use has aged")),
+    ("AccountingPolicy", WaitReason("a limit of its account, user or QOS holds it", "`sacctmgr show assoc` lists the limits")),
+    ("RequestedNodesUnavail", WaitReason("nodes that it asks for are not available", stuck=False)),
 )  # fmt: skip
-_TABLE: dict[str, Waiting] = dict(_WAITING)
-_PATTERNS: tuple[tuple[str, Waiting], ...] = (
-    (r"ReqNodeNotAvail", Waiting("nodes that it asks for are down, drained, or kept by a reservation")),
-    (r"Nodes[ _]required[ _]for[ _]job[ _]are[ _]DOWN", Waiting("nodes that it needs are down, drained, or kept for higher partitions")),
+_TABLE: dict[str, WaitReason] = dict(_WAITING)
+_PATTERNS: tuple[tuple[str, WaitReason], ...] = (
+    (r"ReqNodeNotAvail", WaitReason("nodes that it asks for are down, drained, or kept by a reservation")),
+    (r"Nodes[ _]required[ _]for[ _]job[ _]are[ _]DOWN", WaitReason("nodes that it needs are down, drained, or kept for higher partitions")),
     (r"launch_failed_requeued_held|launch failed requeued held", _TABLE["launch failed requeued held"]),
     (r"job_requeued_in_held_state", _TABLE["job requeued in held state"]),
-    (r"MaxMemPerLimit", Waiting("asks for more memory than a job may have", "lower `mem`", stuck=True)),
+    (r"MaxMemPerLimit", WaitReason("asks for more memory than a job may have", "lower `mem`", stuck=True)),
     (r"(?:QOS|Assoc)\w*Max\w+Per(?:Job|Node)|AssocMaxWallDuration|QOSMin|(?:QOS|Association)TimeLimit",
-        Waiting("asks for more than its account or QOS allows a job", "ask for less, or choose another `qos` or `account`", stuck=True)),
-    (r"(?:QOS|Assoc)Grp\w*", Waiting("its account or QOS has all that it may have at once", "it starts when other jobs of the group end")),
+        WaitReason("asks for more than its account or QOS allows a job", "ask for less, or choose another `qos` or `account`", stuck=True)),
+    (r"(?:QOS|Assoc)Grp\w*", WaitReason("its account or QOS has all that it may have at once", "it starts when other jobs of the group end")),
     (r"Max\w*PerUser|Max\w*PerAccount|AssocMaxJobs|AssocMaxSubmit|QOSMaxJobs\w*|QOSJobLimit|AssocJobLimit|AssociationJobLimit|QOSResourceLimit|AssociationResourceLimit",
-        Waiting("you have as many jobs or resources as you may have at once", "it starts when others of yours end")),
-    (r"(?i)\bheld\b", Waiting("held", "`scontrol release JOBID` lets it go", stuck=True)),
+        WaitReason("you have as many jobs or resources as you may have at once", "it starts when others of yours end")),
+    (r"(?i)\bheld\b", WaitReason("held", "`scontrol release JOBID` lets it go", stuck=True)),
 )  # fmt: skip
 _STATES = {
-    "CONFIGURING": Waiting("its nodes are being started"),
-    "SUSPENDED": Waiting("suspended: its processes are stopped, and go on when Slurm lets them"),
-    "STOPPED": Waiting("stopped by a signal: its nodes stay reserved"),
-    "SPECIAL_EXIT": Waiting("held after an exit code that it named as special", "`scontrol release JOBID` lets it go", stuck=True),
-    "REQUEUE_HOLD": Waiting("held: it was queued again in held state", "`scontrol release JOBID` lets it go", stuck=True),
-    "REQUEUED": Waiting("is being queued again"),
-    "EXPEDITING": Waiting("it was queued again and comes before all others"),
-    "STAGE_OUT": Waiting("its data are being staged out"),
-    "RESV_DEL_HOLD": Waiting("held: its reservation was deleted", "submit it again without `reservation`", stuck=True),
-    "REQUEUE_FED": Waiting("is being queued again by the federation"),
-    "POWER_UP_NODE": Waiting("its nodes are being started"),
+    "CONFIGURING": WaitReason("its nodes are being started"),
+    "SUSPENDED": WaitReason("suspended: its processes are stopped, and go on when Slurm lets them"),
+    "STOPPED": WaitReason("stopped by a signal: its nodes stay reserved"),
+    "SPECIAL_EXIT": WaitReason("held after an exit code that it named as special", "`scontrol release JOBID` lets it go", stuck=True),
+    "REQUEUE_HOLD": WaitReason("held: it was queued again in held state", "`scontrol release JOBID` lets it go", stuck=True),
+    "REQUEUED": WaitReason("is being queued again"),
+    "EXPEDITING": WaitReason("it was queued again and comes before all others"),
+    "STAGE_OUT": WaitReason("its data are being staged out"),
+    "RESV_DEL_HOLD": WaitReason("held: its reservation was deleted", "submit it again without `reservation`", stuck=True),
+    "REQUEUE_FED": WaitReason("is being queued again by the federation"),
+    "POWER_UP_NODE": WaitReason("its nodes are being started"),
 }  # fmt: skip
 
 
-def waits_for(seen: Seen) -> Waiting:
+def waits_for(seen: SlurmJobRow) -> WaitReason:
     """Why this job does not run; of a job that runs, or ends, the text is ""."""
     if seen.state in _STATES:
         return _for(_STATES[seen.state], seen)
     if seen.state != "PENDING":
-        return Waiting("")
+        return WaitReason("")
     reason = seen.reason or "None"
     word = re.split(r"[,;:(]", reason)[0].strip()
     chosen = _TABLE.get(word) or _TABLE.get(reason)
     chosen = chosen or next((row for form, row in _PATTERNS if re.search(form, reason)), None)
-    return _for(chosen or Waiting(f"waits: {reason}"), seen)
+    return _for(chosen or WaitReason(f"waits: {reason}"), seen)
 
 
-def _for(row: Waiting, seen: Seen) -> Waiting:
-    return Waiting(row.text, row.do.replace("JOBID", seen.id), row.stuck)
+def _for(row: WaitReason, seen: SlurmJobRow) -> WaitReason:
+    return WaitReason(row.text, row.do.replace("JOBID", seen.id), row.stuck)
 
 
 PLACES = (

@@ -48,7 +48,7 @@ class SimulatedFleet:
     """The process that plays all agents, while entered; see `shell.Shell`."""
 
     def __init__(self, **plan: float) -> None:
-        """`plan` as in the agent's `simulated_fleet.Plan`."""
+        """`plan` as in the agent's `simulated_fleet.FleetPlan`."""
         self._plan = plan
         self._process: asyncio.subprocess.Process
         self._asking = asyncio.Lock()

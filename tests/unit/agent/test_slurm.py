@@ -16,7 +16,7 @@ from rankdeck_agent.slurm.commands import (
     USUAL,
     Budget,
     QueueTimer,
-    Reply,
+    SlurmReply,
     complaint,
     period,
     run,
@@ -24,7 +24,7 @@ from rankdeck_agent.slurm.commands import (
 from rankdeck_agent.slurm.keeper import is_silent
 from rankdeck_agent.slurm.rows import (
     COLUMNS,
-    Seen,
+    SlurmJobRow,
     account_rows,
     moment,
     queue_rows,
@@ -35,9 +35,9 @@ from rankdeck_agent.slurm.rows import (
 from rankdeck_agent.slurm.run import (
     BATCH,
     LookTimer,
-    Mark,
     Marks,
     Run,
+    RunMark,
     Track,
     read,
     restored,
@@ -64,7 +64,7 @@ def test_a_row_of_squeue_is_read_by_its_columns() -> None:
 
     (seen,) = queue_rows(f"{line}\nsqueue: warning: a banner of the site\n")
 
-    assert seen == Seen(
+    assert seen == SlurmJobRow(
         id="4711", state="PENDING", reason="Resources", code=0, restarts=2, submitted=1795358381.0,
         start=1795358500.0, limit=93600.0, partition="gpu", nodes="n[3-4]", folder="/home/a user/x",
     )  # fmt: skip
@@ -154,8 +154,8 @@ def test_a_number_that_is_none_breaks_no_row(odd: str) -> None:
 # ---- verdicts
 
 
-def ended(state: str, **more: object) -> Seen:
-    return Seen("7", state, **more)  # type: ignore[arg-type]
+def ended(state: str, **more: object) -> SlurmJobRow:
+    return SlurmJobRow("7", state, **more)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("state", sorted(FINAL - {"COMPLETED", "FAILED"}))
@@ -234,7 +234,7 @@ MaxNodeRunMinsPerUser MaxGRESRunMinsPerAccount MaxMemoryPerAccount QOSGrpJobsLim
 
 @pytest.mark.parametrize("reason", NEWER_REASONS.split())
 def test_a_reason_of_any_release_has_a_sentence(reason: str) -> None:
-    assert not waits_for(Seen("7", "PENDING", reason=reason)).text.startswith("waits: ")
+    assert not waits_for(SlurmJobRow("7", "PENDING", reason=reason)).text.startswith("waits: ")
 
 
 STATES = """
@@ -283,15 +283,15 @@ def test_an_end_that_a_recorded_row_tells_has_its_sentence(state: str, words: st
     ("SomethingNew", False, "SomethingNew"),
 ])  # fmt: skip
 def test_a_reason_has_its_sentence(reason: str, stuck: bool, words: str) -> None:
-    found = waits_for(Seen("7", "PENDING", reason.strip("()")))
+    found = waits_for(SlurmJobRow("7", "PENDING", reason.strip("()")))
 
     assert words in found.text
     assert found.stuck is stuck
 
 
 def test_what_runs_waits_for_nothing() -> None:
-    assert waits_for(Seen("7", "RUNNING", "None")).text == ""
-    assert "scontrol release 7" in waits_for(Seen("7", "REQUEUE_HOLD")).do
+    assert waits_for(SlurmJobRow("7", "RUNNING", "None")).text == ""
+    assert "scontrol release 7" in waits_for(SlurmJobRow("7", "REQUEUE_HOLD")).do
 
 
 def test_the_place_counts_within_the_partition() -> None:
@@ -429,19 +429,19 @@ def test_what_is_silent_is_looked_at_after_a_share_of_its_silence() -> None:
 
 def test_a_later_run_forgets_the_earlier_one() -> None:
     track = Track()
-    track.take_mark(Mark(0, 0, True, 1.0, host="n1", pid=5))
-    track.take_mark(Mark(0, 0, False, 2.0, status=143))
+    track.take_mark(RunMark(0, 0, True, 1.0, host="n1", pid=5))
+    track.take_mark(RunMark(0, 0, False, 2.0, status=143))
 
-    (began,) = track.take_mark(Mark(1, 0, True, 9.0, host="n2", pid=6))
+    (began,) = track.take_mark(RunMark(1, 0, True, 9.0, host="n2", pid=6))
 
     assert (began["kind"], began["host"], began["attempt"]) == ("started", "n2", 1)
-    assert track.take_mark(Mark(0, 1, False, 3.0, status=143)) == []
+    assert track.take_mark(RunMark(0, 1, False, 3.0, status=143)) == []
     assert track.unheard() == [0]
 
 
 def test_estimates_that_change_with_every_look_are_not_all_recorded() -> None:
     track = Track()
-    rows = [Seen("7", "PENDING", "Priority", start=1e9 + look) for look in range(10)]
+    rows = [SlurmJobRow("7", "PENDING", "Priority", start=1e9 + look) for look in range(10)]
 
     told = [event for look, row in enumerate(rows) for event in track.take_seen(row, 30.0 * look)]
 
@@ -460,7 +460,7 @@ def test_a_new_keeper_knows_what_the_last_one_wrote() -> None:
     )
 
     assert (track.attempt, track.hosts, track.ours) == (1, {0: "n2"}, "user")
-    assert track.take_mark(Mark(1, 0, True, 3.0, host="n2")) == []
+    assert track.take_mark(RunMark(1, 0, True, 3.0, host="n2")) == []
 
 
 # ---- commands
@@ -519,16 +519,18 @@ def test_a_later_job_with_the_number_of_ours_is_not_ours(
 ) -> None:
     run = kept_run(tmp_path)
     place = str(tmp_path.resolve()) if folder == "same" else folder
-    row = Seen("7", "RUNNING", folder=place, submitted=time.time() + later, restarts=restarts)
+    row = SlurmJobRow(
+        "7", "RUNNING", folder=place, submitted=time.time() + later, restarts=restarts
+    )
 
     assert run.owns(row) is ours
 
 
 def test_accounting_of_an_earlier_job_with_our_number_is_not_believed(tmp_path) -> None:
     run = kept_run(tmp_path)
-    earlier = Seen("7", "COMPLETED", submitted=1.0, end=2.0)
-    own = Seen("7", "FAILED", submitted=time.time(), end=time.time())
-    later = Seen("7", "COMPLETED", submitted=time.time() + 86_400, end=time.time() + 86_500)
+    earlier = SlurmJobRow("7", "COMPLETED", submitted=1.0, end=2.0)
+    own = SlurmJobRow("7", "FAILED", submitted=time.time(), end=time.time())
+    later = SlurmJobRow("7", "COMPLETED", submitted=time.time() + 86_400, end=time.time() + 86_500)
 
     assert run.accounted([earlier]) is None
     assert run.accounted([earlier, own]) == own
@@ -541,15 +543,15 @@ def test_accounting_of_an_earlier_job_with_our_number_is_not_believed(tmp_path) 
     ("Problem talking to the database: Connection refused", True), ("sacct did not answer within 30 s", True),
 ])  # fmt: skip
 def test_accounting_that_does_not_answer_is_told_from_none(error: str, silent: bool) -> None:
-    assert bool(is_silent(Reply("", error))) is silent
+    assert bool(is_silent(SlurmReply("", error))) is silent
 
 
 # ---- arrays
 
 
-def task(number: str, state: str, **more: object) -> Seen:
+def task(number: str, state: str, **more: object) -> SlurmJobRow:
     """A row of one task of array 10, or of those that wait together."""
-    return Seen(f"1{number}"[:4], state, array=f"10_{number}", **more)  # type: ignore[arg-type]
+    return SlurmJobRow(f"1{number}"[:4], state, array=f"10_{number}", **more)  # type: ignore[arg-type]
 
 
 def test_an_array_tells_each_task_by_itself() -> None:
@@ -600,12 +602,12 @@ def test_a_long_list_of_tasks_keeps_the_mark_that_slurm_cut_it_short() -> None:
 
 def test_slurms_word_on_a_task_comes_before_what_its_rank_left() -> None:
     tasks = Tasks([5])
-    tasks.take_mark(Mark(0, 5, True, 1.0, host="n1", pid=3))
-    tasks.take_mark(Mark(0, 5, False, 2.0, status=143))
+    tasks.take_mark(RunMark(0, 5, True, 1.0, host="n1", pid=3))
+    tasks.take_mark(RunMark(0, 5, False, 2.0, status=143))
     (end,) = tasks.take_rows([task("5", "TIMEOUT", limit=60.0)])
 
     assert "time limit of 00:01:00" in end["text"]
-    assert tasks.take_mark(Mark(0, 5, False, 3.0, status=0)) == []
+    assert tasks.take_mark(RunMark(0, 5, False, 3.0, status=0)) == []
     assert (tasks.verdict().state, tasks.verdict().code) == ("FAILED", 143)
     assert tasks.verdict().text == "1 of 1 tasks did not end well: TIMEOUT 5"
 
@@ -613,19 +615,19 @@ def test_slurms_word_on_a_task_comes_before_what_its_rank_left() -> None:
 def test_only_the_task_that_was_queued_again_begins_anew() -> None:
     tasks = Tasks(range(2))
     for number in (0, 1):
-        tasks.take_mark(Mark(0, number, True, 1.0, host="n1", pid=3))
-    again_, began = tasks.take_mark(Mark(1, 1, True, 5.0, host="n2", pid=4))
+        tasks.take_mark(RunMark(0, number, True, 1.0, host="n1", pid=3))
+    again_, began = tasks.take_mark(RunMark(1, 1, True, 5.0, host="n2", pid=4))
 
     assert (again_["kind"], again_["rank"], again_["attempt"]) == ("task", 1, 1)
     assert (began["kind"], began["rank"], began["attempt"]) == ("started", 1, 1)
-    (ended,) = tasks.take_mark(Mark(0, 0, False, 6.0, status=0))
+    (ended,) = tasks.take_mark(RunMark(0, 0, False, 6.0, status=0))
     assert (ended["rank"], ended["status"]) == (0, 0)
 
 
 def test_a_task_that_slurm_forgot_is_told_by_accounting_or_by_what_it_left() -> None:
     tasks = Tasks(range(3))
-    tasks.take_mark(Mark(0, 1, True, 1.0, host="n1", pid=3))
-    tasks.take_mark(Mark(0, 1, False, 2.0, status=7))
+    tasks.take_mark(RunMark(0, 1, True, 1.0, host="n1", pid=3))
+    tasks.take_mark(RunMark(0, 1, False, 2.0, status=7))
     for _ in range(2):
         tasks.take_rows([])
 

@@ -8,7 +8,7 @@ import pytest
 from rankdeck_agent.job.folder import RunFolder
 from rankdeck_agent.names import LAUNCHER
 from rankdeck_agent.slurm import attach
-from rankdeck_agent.slurm.attach import Output, is_labelled, rank_of, read_at
+from rankdeck_agent.slurm.attach import OutputCopy, is_labelled, rank_of, read_at
 from rankdeck_agent.slurm.rows import output_files, shown_job
 
 SHOWN = (
@@ -80,8 +80,8 @@ def folder(tmp_path):
     return made
 
 
-def output(folder, file) -> Output:
-    return Output(folder, {"attached": "7", "out": str(file), "err": str(file)})
+def output(folder, file) -> OutputCopy:
+    return OutputCopy(folder, {"attached": "7", "out": str(file), "err": str(file)})
 
 
 def told(folder, rank: int) -> bytes:

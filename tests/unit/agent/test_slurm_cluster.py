@@ -12,8 +12,8 @@ from rankdeck_agent.slurm.cluster import (
     NODE_COLUMNS,
     NODES,
     QUEUE,
-    Answer,
     ClusterPoll,
+    SlurmAnswer,
     job_rows,
     node_rows,
     place_jobs,
@@ -24,7 +24,7 @@ from rankdeck_agent.slurm.cluster import (
 from rankdeck_agent.slurm.cluster_watch import ClusterView
 from rankdeck_agent.slurm.commands import QUEUE_CALLS, USUAL, WINDOW, Budget, Slurm
 from rankdeck_agent.slurm.keeper import is_same
-from rankdeck_agent.slurm.rows import Seen
+from rankdeck_agent.slurm.rows import SlurmJobRow
 
 IDLE = {
     "NodeHost": "n1", "PartitionName": "debug", "Partition": "debug*", "StateLong": "mixed", "Gres": "gpu:a100:4",
@@ -149,13 +149,13 @@ def test_rubbish_gives_no_rows() -> None:
 
 def test_only_what_changed_is_told() -> None:
     view = ClusterView()
-    view.take(NODES, Answer(1.0, sinfo(IDLE, DRAINED)))
-    view.take(QUEUE, Answer(1.0, QUEUED))
+    view.take(NODES, SlurmAnswer(1.0, sinfo(IDLE, DRAINED)))
+    view.take(QUEUE, SlurmAnswer(1.0, QUEUED))
 
     assert [next(iter(row)) for row in view.news()] == ["partition"] + ["node"] * 2 + ["job"] * 4
     assert list(view.news()) == []
 
-    view.take(NODES, Answer(2.0, sinfo({**IDLE, "StateLong": "idle"})))
+    view.take(NODES, SlurmAnswer(2.0, sinfo({**IDLE, "StateLong": "idle"})))
     (gone, partition, node) = view.news()
     assert gone == {"node_gone": "n2"}
     assert partition["partition"]["nodes"] == 1
@@ -164,11 +164,11 @@ def test_only_what_changed_is_told() -> None:
 
 def test_an_answer_that_did_not_come_leaves_what_is_known_and_is_told_once() -> None:
     view = ClusterView()
-    view.take(QUEUE, Answer(1.0, QUEUED))
+    view.take(QUEUE, SlurmAnswer(1.0, QUEUED))
     list(view.news())
 
-    view.take(QUEUE, Answer(2.0, "", "Unable to contact slurm controller"))
-    view.take(NODES, Answer(2.0, "", "Unable to contact slurm controller"))
+    view.take(QUEUE, SlurmAnswer(2.0, "", "Unable to contact slurm controller"))
+    view.take(NODES, SlurmAnswer(2.0, "", "Unable to contact slurm controller"))
 
     assert list(view.news()) == [
         {"trouble": "Slurm does not answer: Unable to contact slurm controller"}
@@ -180,7 +180,7 @@ def test_an_answer_that_did_not_come_leaves_what_is_known_and_is_told_once() -> 
 def test_a_job_is_the_same_while_everybodys_queue_says_what_was_told_of_it() -> None:
     array, *_ = job_rows(QUEUED)
     about = {key: array[key] for key in ("partition", "limit", "nodes")}
-    seen = Seen("3", "PENDING", array["reason"][:95], **about)
+    seen = SlurmJobRow("3", "PENDING", array["reason"][:95], **about)
 
     assert is_same(array, seen)
     changes = {"reason": "Priority", "state": "RUNNING", "limit": 7200.0, "partition": "other"}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rankdeck_agent.kubernetes.job_state import Clocks, JobState, holding, progress, verdict
-from rankdeck_agent.kubernetes.objects import Piece
+from rankdeck_agent.kubernetes.objects import LogPiece
 from rankdeck_agent.kubernetes.target import Target
 
 DATA = Path(__file__).resolve().parents[3].parent / "shared" / "data" / "kubernetes"
@@ -143,9 +143,9 @@ def state_of(*pods: dict, condition: str = "", target: Target = JOB) -> JobState
 
 def tell(state: JobState, rank: int, status: int | None, at: float = 1.0) -> None:
     node = state.nodes[f"j-{rank}"]
-    state.take_piece(Piece(rank, "start", f"j-{rank}".encode()), at, node)
+    state.take_piece(LogPiece(rank, "start", f"j-{rank}".encode()), at, node)
     if status is not None:
-        state.take_piece(Piece(rank, "exit", str(status).encode()), at, node)
+        state.take_piece(LogPiece(rank, "exit", str(status).encode()), at, node)
 
 
 @pytest.mark.parametrize("odd", ["\u00b2", "9" * 5000, "-1"])
@@ -381,7 +381,7 @@ def test_a_rank_that_begins_again_after_the_queue_took_the_job_back_has_not_ende
             tell(state, rank, again)
     assert state.ends == {}
     for rank in range(3):
-        state.take_piece(Piece(rank, "exit", b"0"), 2.0, "n0")
+        state.take_piece(LogPiece(rank, "exit", b"0"), 2.0, "n0")
     state.take_job("MODIFIED", {"status": {"conditions": [{"type": "Complete", "status": "True"}]}})
 
     assert verdict(state.view()).doubts == ()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rankdeck_agent.kubernetes.objects import Piece, Place, Splitter, stamped
+from rankdeck_agent.kubernetes.objects import LogPiece, LogPosition, Splitter, stamped
 
 
 def pieces(*lines: bytes, form: str = "rankdeck", first: int = 0) -> list[tuple]:
@@ -54,7 +54,7 @@ def test_the_parts_that_are_open_can_be_taken_up_by_another_splitter() -> None:
     first = Splitter()
     first.feed(b"[rank 0 out] par[rank 1 out] whole")
 
-    assert Splitter(parts=first.parts).feed(b"tial") == [Piece(0, "out", b"tial\n")]
+    assert Splitter(parts=first.parts).feed(b"tial") == [LogPiece(0, "out", b"tial\n")]
 
 
 @pytest.mark.parametrize(
@@ -96,12 +96,12 @@ def test_a_stamp_is_read_to_the_nanosecond_in_any_zone(
 SECOND = 1795259779 * 10**9
 
 
-def read(place: Place, *moments: int) -> list[int]:
+def read(place: LogPosition, *moments: int) -> list[int]:
     return [moment for moment in moments if place.fresh(SECOND + moment)]
 
 
 def test_a_log_that_is_read_again_from_its_last_second_gives_no_line_twice() -> None:
-    place = Place()
+    place = LogPosition()
     lines = (5, 10, 10, 30)
     assert read(place, *lines) == list(lines)
 
@@ -112,7 +112,7 @@ def test_a_log_that_is_read_again_from_its_last_second_gives_no_line_twice() -> 
 
 
 def test_lines_out_of_order_and_lines_that_rotation_took_away_cost_nothing() -> None:
-    place = Place()
+    place = LogPosition()
     read(place, 20, 10, 30)
     place.resume()
 
