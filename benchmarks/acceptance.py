@@ -20,7 +20,7 @@ from rankdeck.accepting.measure import RawOutputs
 from rankdeck.accepting.runner import Runner
 from rankdeck.model.acceptance import Stage
 from rankdeck.model.cluster import Cluster, Node
-from rankdeck.state.acceptance import AcceptanceRuns, Run
+from rankdeck.state.acceptance import AcceptanceRuns, KeptRun
 
 PAIRS = 500
 ROUND = 17.0
@@ -49,7 +49,7 @@ def _simulated() -> Result:
     )
     with tempfile.TemporaryDirectory(prefix="rankdeck-bench.") as folder:
         store = AcceptanceRuns(Path(folder) / "acceptance.db")
-        store.begin(Run("r", "c", 1.0, plan_hash(plan), body=plan_text(plan)))
+        store.begin(KeptRun("r", "c", 1.0, plan_hash(plan), body=plan_text(plan)))
         means = SimulatedMeans(cluster, lambda _a, _b: 94.0)
         runner = Runner(
             means, store, RawOutputs(Path(folder)), Setup(cluster=cluster), lambda: None

@@ -95,7 +95,7 @@ SAMPLE: Walk = (
         "console/session.py:Session._keep_time",
         "console/state/fleet.py:Fleet.take_changes",
         "console/state/node.py:NodeState.judge",
-        "console/state/judgement.py:Judgement.judge",
+        "console/state/judgement.py:NodeJudgement.judge",
         "agent/rules/judge.py:combine",
     ),
     (

@@ -21,7 +21,7 @@ from typing import Any
 
 from benchmarks.paint_app import record
 from rankdeck.config.settings import UiSettings
-from rankdeck.demo.fleet import SimulatedFleet, fleet_cluster
+from rankdeck.demo.fleet import FleetProcess, fleet_cluster
 from rankdeck.model.cluster import Broker, Cluster
 from rankdeck.session import Reach, Session, open_session_on
 from rankdeck.state.fleet import Fleet
@@ -67,7 +67,7 @@ class Painted:
 class Watch:
     """Does what the benchmark asks for."""
 
-    def __init__(self, session: Session, fleet: SimulatedFleet, folder: Path) -> None:
+    def __init__(self, session: Session, fleet: FleetProcess, folder: Path) -> None:
         self._session, self._fleet, self._folder = session, fleet, folder
         self._painted = Painted(session.fleet)
 
@@ -120,7 +120,7 @@ class Watch:
 @asynccontextmanager
 async def private(cluster: Cluster, folder: Path) -> AsyncGenerator[Session]:
     async with (
-        SimulatedFleet(**PLAN) as fleet,
+        FleetProcess(**PLAN) as fleet,
         open_session_on(cluster, Reach(fleet.reach)) as session,
         watching(session, fleet, folder),
     ):
@@ -130,7 +130,7 @@ async def private(cluster: Cluster, folder: Path) -> AsyncGenerator[Session]:
 @asynccontextmanager
 async def site(cluster: Cluster, folder: Path) -> AsyncGenerator[Session]:
     """All agents are there before the console; samples are only made where they are looked at."""
-    async with SimulatedFleet(**PLAN, installed=True) as fleet:
+    async with FleetProcess(**PLAN, installed=True) as fleet:
         assert cluster.broker is not None
         for node in cluster.nodes:
             config = {**agent_config(cluster, cluster.broker, node.name), "samples": False}
@@ -145,7 +145,7 @@ async def site(cluster: Cluster, folder: Path) -> AsyncGenerator[Session]:
             task.cancel()
 
 
-async def _pass_on(session: Session, fleet: SimulatedFleet) -> None:
+async def _pass_on(session: Session, fleet: FleetProcess) -> None:
     """Tell the agents what a broker would keep to itself: whose samples have a reader."""
     before: frozenset[str] = frozenset()
     while True:
@@ -157,7 +157,7 @@ async def _pass_on(session: Session, fleet: SimulatedFleet) -> None:
 
 
 @asynccontextmanager
-async def watching(session: Session, fleet: SimulatedFleet, folder: Path) -> AsyncGenerator[None]:
+async def watching(session: Session, fleet: FleetProcess, folder: Path) -> AsyncGenerator[None]:
     async with asyncio.TaskGroup() as tasks:
         task = tasks.create_task(Watch(session, fleet, folder).run())
         yield

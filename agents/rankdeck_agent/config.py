@@ -28,7 +28,7 @@ _SPELLINGS = {
 }
 
 
-class ConfigError(ValueError):
+class AgentConfigError(ValueError):
     """A configuration that cannot be used; the text is one sentence."""
 
 
@@ -69,18 +69,18 @@ class Config:
 
 
 def from_line(line: bytes) -> Config:
-    """The configuration in one line of JSON; raises ConfigError."""
+    """The configuration in one line of JSON; raises AgentConfigError."""
     if not line.strip():
-        raise ConfigError("no configuration on standard input: expected one line of JSON")
+        raise AgentConfigError("no configuration on standard input: expected one line of JSON")
     try:
         raw = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"the configuration is not JSON: {error}") from error
+        raise AgentConfigError(f"the configuration is not JSON: {error}") from error
     return from_mapping(raw)
 
 
 def from_file(path: str) -> Config:
-    """The configuration in a file, JSON or `key = value` lines; raises ConfigError.
+    """The configuration in a file, JSON or `key = value` lines; raises AgentConfigError.
 
     `-` is standard input: the service manager opens what the agent itself may not.
     """
@@ -89,7 +89,7 @@ def from_file(path: str) -> Config:
         text = data.decode()
         return from_mapping(json.loads(text) if text.lstrip().startswith("{") else _lines(text))
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{path}: {_first_line(error)}") from error
+        raise AgentConfigError(f"{path}: {_first_line(error)}") from error
 
 
 def _contents(path: str) -> bytes:
@@ -99,24 +99,24 @@ def _contents(path: str) -> bytes:
         with open(where, "rb", closefd=path != "-") as file:
             data = file.read(SIZE_LIMIT + 1)
     except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}") from error
+        raise AgentConfigError(f"{path}: {error.strerror}") from error
     if len(data) > SIZE_LIMIT:
-        raise ConfigError(f"{path}: larger than {SIZE_LIMIT} bytes: not a configuration")
+        raise AgentConfigError(f"{path}: larger than {SIZE_LIMIT} bytes: not a configuration")
     return data
 
 
 def from_mapping(raw: object) -> Config:
-    """The configuration in decoded JSON; raises ConfigError."""
+    """The configuration in decoded JSON; raises AgentConfigError."""
     if not isinstance(raw, dict):
-        raise ConfigError("the configuration is not a table of keys and values")
+        raise AgentConfigError("the configuration is not a table of keys and values")
     given: dict[str, Any] = {str(k): v for k, v in raw.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
     known = {f.name for f in fields(Config)}
     for key in given:
         if key not in known:
-            raise ConfigError(f"unknown key {key[:40]!r}{_meant(key, known)}")
+            raise AgentConfigError(f"unknown key {key[:40]!r}{_meant(key, known)}")
     for key in ("cluster", "host"):
         if key not in given:
-            raise ConfigError(f"{key} is missing")
+            raise AgentConfigError(f"{key} is missing")
     values = {key: _READ[key](key, value) for key, value in given.items()}
     # In a pod the host name may be the pod's: whoever starts it there says which node it is.
     here = os.environ.get(NODE_VARIABLE) or platform.node().partition(".")[0]
@@ -124,16 +124,16 @@ def from_mapping(raw: object) -> Config:
     if values.get("password_file"):
         values["password"] = _password(values)
     if values.get("ca") and values.get("ca_file"):
-        raise ConfigError("give ca or ca_file, not both")
+        raise AgentConfigError("give ca or ca_file, not both")
     return Config(**values)
 
 
 def _password(values: Mapping[str, Any]) -> str:
     if values.get("password"):
-        raise ConfigError("give password or password_file, not both")
+        raise AgentConfigError("give password or password_file, not both")
     lines = _contents(values["password_file"]).decode("utf-8", "replace").splitlines()
     if not lines or not lines[0]:
-        raise ConfigError(f"{values['password_file']}: no password in it")
+        raise AgentConfigError(f"{values['password_file']}: no password in it")
     return lines[0]
 
 
@@ -145,9 +145,9 @@ def _lines(text: str) -> dict[str, object]:
     try:
         parser.read_string(text if headed else f"[agent]\n{text}")
     except configparser.Error as error:
-        raise ConfigError(_first_line(error)) from error
+        raise AgentConfigError(_first_line(error)) from error
     if len(parser.sections()) != 1:
-        raise ConfigError("expected `key = value` lines in one section")
+        raise AgentConfigError("expected `key = value` lines in one section")
     return {key: value.strip() for key, value in parser[parser.sections()[0]].items()}
 
 
@@ -167,20 +167,20 @@ def _text(key: str, value: object) -> str:
         # Files in the manner of TOML put their texts in quotes.
         quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "\"'"
         return value[1:-1] if quoted else value
-    raise ConfigError(f"{key} must be a text")
+    raise AgentConfigError(f"{key} must be a text")
 
 
 def _filled(key: str, value: object) -> str:
     text = _text(key, value).strip()
     if not text:
-        raise ConfigError(f"{key} is empty")
+        raise AgentConfigError(f"{key} is empty")
     return text
 
 
 def _name(key: str, value: object) -> str:
     text = _text(key, value)
     if not _NAME.fullmatch(text):
-        raise ConfigError(
+        raise AgentConfigError(
             f"{key} {text[:40]!r} cannot be part of an MQTT topic: no / + # or control characters"
         )
     return text
@@ -196,7 +196,7 @@ def _number(key: str, value: object, low: float, high: float) -> float:
     except (ValueError, OverflowError):
         number = math.nan
     if isinstance(value, bool) or not low <= number <= high:
-        raise ConfigError(
+        raise AgentConfigError(
             f"{key} must be a number from {low:g} to {high:g}, not {str(value)[:40]!r}"
         )
     return number
@@ -205,26 +205,26 @@ def _number(key: str, value: object, low: float, high: float) -> float:
 def _flag(key: str, value: object) -> bool:
     found = _SPELLINGS.get(str(value).lower())
     if found is None:
-        raise ConfigError(f"{key} must be true or false, not {str(value)[:40]!r}")
+        raise AgentConfigError(f"{key} must be true or false, not {str(value)[:40]!r}")
     return found
 
 
 def _simulate(key: str, value: object) -> tuple[str, ...]:
     given = re.findall(r"[^\s,\"'\[\]]+", value) if isinstance(value, str) else value
     if not isinstance(given, (list, tuple)):
-        raise ConfigError(f"{key} must be a list of {', '.join(SIMULATED)}")
+        raise AgentConfigError(f"{key} must be a list of {', '.join(SIMULATED)}")
     names = [str(name) for name in given]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
     try:
         chosen(names, "")
     except ValueError as error:
-        raise ConfigError(f"{key}: {error}") from error
+        raise AgentConfigError(f"{key}: {error}") from error
     return tuple(dict.fromkeys(names))
 
 
 def _patterns(key: str, value: object) -> tuple[str, ...]:
     given = re.findall(r"[^\s,\"']+", value) if isinstance(value, str) else value
     if not isinstance(given, (list, tuple)):
-        raise ConfigError(f"{key} must be a list of device names, * for any letters")
+        raise AgentConfigError(f"{key} must be a list of device names, * for any letters")
     patterns: list[object] = list(given)  # pyright: ignore[reportUnknownArgumentType]
     return tuple(_filled(key, pattern) for pattern in patterns)
 
@@ -236,12 +236,12 @@ def _expected(key: str, value: object) -> Expected:
         other = dict(given.get("other", {}))
         unknown = sorted(set(given) - {"gpus", "rdma", "interface", "other"})
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise ConfigError(f"{key} is no table in JSON: {error}") from error
+        raise AgentConfigError(f"{key} is no table in JSON: {error}") from error
     if unknown:
-        raise ConfigError(f"{key}: unknown key {str(unknown[0])[:40]!r}")
+        raise AgentConfigError(f"{key}: unknown key {str(unknown[0])[:40]!r}")
     for name, entry in other.items():
         if not isinstance(entry, (str, int, float)) or isinstance(entry, bool):
-            raise ConfigError(f"{key}: {str(name)[:40]} must be a text or a number")
+            raise AgentConfigError(f"{key}: {str(name)[:40]} must be a text or a number")
     return Expected(
         _whole(f"{key}: gpus", given.get("gpus", 0), 0, 1024),
         _whole(f"{key}: rdma", given.get("rdma", 0), 0, 1024),
@@ -253,7 +253,7 @@ def _expected(key: str, value: object) -> Expected:
 def _whole(key: str, value: object, low: int, high: int) -> int:
     number = _number(key, value, low, high)
     if number != int(number):
-        raise ConfigError(f"{key} must be a whole number, not {str(value)[:40]!r}")
+        raise AgentConfigError(f"{key} must be a whole number, not {str(value)[:40]!r}")
     return int(number)
 
 

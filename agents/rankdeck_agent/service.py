@@ -16,7 +16,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Callable, Optional
 
-from rankdeck_agent.config import SIZE_LIMIT, ConfigError, from_mapping
+from rankdeck_agent.config import SIZE_LIMIT, AgentConfigError, from_mapping
 
 UNIT = "rankdeck-agent.service"
 USER = "rankdeck-agent"
@@ -247,7 +247,7 @@ def main(given: Sequence[str]) -> int:
         return _as_root(given)
     try:
         answer = _VERBS[given[0]](_site(system=system), dry)
-    except (InstallError, ConfigError) as error:
+    except (InstallError, AgentConfigError) as error:
         answer = {"ok": False, "why": str(error)}
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         answer = {"ok": False, "why": f"{type(error).__name__}: {error}"}

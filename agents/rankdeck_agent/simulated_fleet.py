@@ -24,7 +24,7 @@ from typing import Any, Callable, Optional
 from rankdeck_agent import __version__
 from rankdeck_agent.collectors.base import Reading
 from rankdeck_agent.collectors.simulated import SimulatedGpus, SimulatedHost, SimulatedRdma
-from rankdeck_agent.config import SIZE_LIMIT, Config, ConfigError, from_line
+from rankdeck_agent.config import SIZE_LIMIT, AgentConfigError, Config, from_line
 from rankdeck_agent.files import clean
 from rankdeck_agent.sampler import HASTE, NodeJudge, Reporter
 from rankdeck_agent.telemetry import wanted
@@ -638,6 +638,6 @@ def main() -> int:
     """Play the fleet; the exit status."""
     try:
         return SimulatedFleet().run()
-    except (ConfigError, ValueError) as error:
+    except (AgentConfigError, ValueError) as error:
         print(f"rankdeck-agent: {clean(str(error), 500)}", file=sys.stderr)
         return 2

@@ -23,7 +23,7 @@ from paho.mqtt.reasoncodes import ReasonCode
 from rankdeck_agent import __version__
 from rankdeck_agent.collectors import Collector, collectors
 from rankdeck_agent.collectors.simulated import chosen
-from rankdeck_agent.config import SIZE_LIMIT, Config, ConfigError, from_file, from_line
+from rankdeck_agent.config import SIZE_LIMIT, AgentConfigError, Config, from_file, from_line
 from rankdeck_agent.files import Tree, clean, leave_no_core, readable, reason
 from rankdeck_agent.machine import machine
 from rankdeck_agent.sampler import LATE_SHARE, NodeJudge, Reporter, Sampler
@@ -89,7 +89,7 @@ def telemetry() -> int:
     leave_no_core()
     try:
         config = from_line(read_line(0))
-    except ConfigError as error:
+    except AgentConfigError as error:
         return _refuse(str(error))
     return run(config, Lease(stdin=True, samples=config.samples))
 
@@ -99,7 +99,7 @@ def headless(path: str) -> int:
     leave_no_core()
     try:
         config = from_file(path)
-    except ConfigError as error:
+    except AgentConfigError as error:
         return _refuse(str(error))
     return run(config, Lease(stdin=False, samples=config.samples), installed=True)
 
@@ -110,7 +110,7 @@ def forgotten(path: str) -> int:
         config = from_file(path)
 
         why = forget(config)
-    except ConfigError as error:
+    except AgentConfigError as error:
         return _refuse(str(error))
     return _refuse(why) if why else 0
 
@@ -248,7 +248,7 @@ def read_line(handle: int) -> bytes:
         if part in (b"", b"\n"):
             return b"".join(parts)
         parts.append(part)
-    raise ConfigError(f"the configuration is longer than {SIZE_LIMIT} bytes")
+    raise AgentConfigError(f"the configuration is longer than {SIZE_LIMIT} bytes")
 
 
 def _refuse(why: str) -> int:

@@ -12,7 +12,7 @@ from rankdeck.backends.remote_log import Player
 from rankdeck.errors import RankdeckError
 from rankdeck.model.job import Countdown, Followed, Job, NodeEvent, Stall, State
 from rankdeck.model.text import strip_controls
-from rankdeck.rules.rank_activity import Known
+from rankdeck.rules.rank_activity import KnownOfJob
 from rankdeck.rules.root_cause import countdown_for, reason
 from rankdeck.rules.stall import gpus_busy, is_idle, stalls
 from rankdeck.state.fleet import Fleet
@@ -41,8 +41,8 @@ def _kinds(found: Iterable[Stall]) -> set[tuple[str, tuple[int, ...]]]:
     return {(stall.kind, stall.ranks) for stall in found}
 
 
-def _known(jobs: Jobs, fleet: Fleet, job: Job) -> Known:
-    return Known(
+def _known(jobs: Jobs, fleet: Fleet, job: Job) -> KnownOfJob:
+    return KnownOfJob(
         idle=lambda node: _idle(fleet, job, node),
         gpus=lambda node: gpus_busy(_gpus(fleet, node)),
         clock=lambda node: _clock(fleet, node),

@@ -16,7 +16,7 @@ from rankdeck.backends.export import export
 from rankdeck.backends.kubernetes import OtherJob, attach_id, attach_plan, find_listed
 from rankdeck.backends.launchers import placed
 from rankdeck.backends.plans import new_job_id, render
-from rankdeck.backends.remote_log import LogReader, Player, Ranges, as_replay, read_replay
+from rankdeck.backends.remote_log import Player, Ranges, RemoteLogs, as_replay, read_replay
 from rankdeck.backends.ssh import ask_what_runs, inspect_job
 from rankdeck.config.files import job_folders, state_folder
 from rankdeck.config.jobs import read_job
@@ -133,7 +133,7 @@ class Session:
         self._backend: Backend = plugins.find("backends", cluster.backend)(agents)
         self._kubernetes_client = KubernetesClient(agents, cluster)
         self.slurm = SlurmClient(agents, cluster, self.fleet)
-        self._log_reader = LogReader(agents)
+        self._log_reader = RemoteLogs(agents)
         self._history, self._accepted = kept
         history = self._history
         self._recorder = JobRecorder(history, self.fleet, cluster.name)

@@ -9,7 +9,7 @@ from tests.support.polling import until
 
 from rankdeck.cli import demo
 from rankdeck.cli.output import UsageError
-from rankdeck.demo.fleet import SimulatedFleet, fleet_cluster
+from rankdeck.demo.fleet import FleetProcess, fleet_cluster
 from rankdeck.errors import AgentError
 from rankdeck.remote.shell import run
 from rankdeck.session import Reach, open_session_on
@@ -31,7 +31,7 @@ def own_state(tmp_path: Path, monkeypatch) -> None:
 async def test_a_fleet_is_heard_marked_as_made_up_and_falls_ill_on_demand() -> None:
     cluster = fleet_cluster(NODES)
     async with (
-        SimulatedFleet(change=0.0) as fleet,
+        FleetProcess(change=0.0) as fleet,
         open_session_on(cluster, Reach(fleet.reach)) as session,
     ):
         await until(lambda: levels(session)["ok"] == NODES, LIMIT)
@@ -62,7 +62,7 @@ async def test_faults_come_and_go_by_chance() -> None:
     cluster = fleet_cluster(NODES)
     plan = {"change": 1.0, "faults": 0.5, "shortest": 1.0, "longest": 2.0, "seed": 7}
     async with (
-        SimulatedFleet(**plan) as fleet,
+        FleetProcess(**plan) as fleet,
         open_session_on(cluster, Reach(fleet.reach)) as session,
     ):
         await until(lambda: levels(session)["bad"] > 0, LIMIT)

@@ -5,7 +5,7 @@ import os
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from rankdeck.remote.shell import Clock, OnData
+from rankdeck.remote.shell import ClockOffset, OnData
 
 
 class LocalChannel:
@@ -69,9 +69,9 @@ class LocalShell:
     async def reverse_tunnel(self, node: str, host: str, port: int) -> int:
         raise NotImplementedError
 
-    async def clock(self, node: str) -> Clock:
+    async def clock(self, node: str) -> ClockOffset:
         del node
-        return Clock(0.0, 0.0)
+        return ClockOffset(0.0, 0.0)
 
 
 @asynccontextmanager

@@ -79,7 +79,7 @@ from rankdeck_agent.kubernetes.target import Target as KubernetesTarget
 from rankdeck_agent.rules.mpi_daemon import daemon_of, in_place
 from rankdeck_agent.slurm import array, rows, verdict
 from rankdeck_agent.slurm import cluster as slurm_cluster
-from rankdeck_agent.slurm.cluster_watch import ClusterView, ended_rows
+from rankdeck_agent.slurm.cluster_watch import SlurmView, ended_rows
 from rankdeck_agent.slurm.run import read as read_mark
 from rankdeck_agent.slurm.submit import job_number
 from rankdeck_agent.wire import NodePlan, WireError, decode, node_plan
@@ -437,7 +437,7 @@ def scheduler_rows() -> Take:
     b"\xc2\xb2 \xd9\xa3 \xe2\x91\xa0 99999999999999999999 :0 -1",
 )
 def slurm_answers() -> Take:
-    view, tell, at = ClusterView(), shown_fleet(kubernetes=False), 0.0
+    view, tell, at = SlurmView(), shown_fleet(kubernetes=False), 0.0
 
     def take(raw: bytes) -> None:
         nonlocal at
@@ -468,7 +468,7 @@ def slurm_answers() -> Take:
 )
 def kubernetes() -> Take:
     state = job_state.JobState(KubernetesTarget("j", namespace="s", wanted=3, ranks=3))
-    view, tell = kubernetes_cluster.ClusterView(all_pods=True), shown_fleet(kubernetes=True)
+    view, tell = kubernetes_cluster.KubernetesView(all_pods=True), shown_fleet(kubernetes=True)
     what = (kubernetes_cluster.NODES, kubernetes_cluster.PODS, *KINDS)
 
     def take(raw: bytes) -> None:
@@ -789,7 +789,7 @@ def cluster() -> Take:
 
 @target(
     "agent-config",
-    agent_config.ConfigError,
+    agent_config.AgentConfigError,
     words=JSON + b"cluster = c host node port 1883 simulate gpu:hot,rdma tls yes [agent] % \n ;",
 )
 def agent_configuration() -> Take:

@@ -9,9 +9,9 @@ import pytest
 from rankdeck.acceptance.run import BaselineValue, changed_since, drifts
 from rankdeck.errors import ConfigError, HistoryError
 from rankdeck.model.acceptance import Outcome, Result, Stage
-from rankdeck.state.acceptance import KEEP, AcceptanceRuns, Baseline, Run
+from rankdeck.state.acceptance import KEEP, AcceptanceRuns, Baseline, KeptRun
 
-RUN = Run("r1", "c", 1000.0, "abc", "ro644", "first")
+RUN = KeptRun("r1", "c", 1000.0, "abc", "ro644", "first")
 ONE = Result(
     stage=Stage.PAIRS, recipe="iperf3", sender="n1", receiver="n2", outcome=Outcome.MEASURED, value=95.5, unit="Mb/s",
 )  # fmt: skip
@@ -66,7 +66,7 @@ def test_old_runs_go_and_those_of_a_baseline_stay(runs: AcceptanceRuns) -> None:
     runs.add("r1", [(ONE, "p")])
     runs.declare([NORMAL])
     for number in range(KEEP + 5):
-        runs.begin(Run(f"s{number}", "c", 2000.0 + number, "abc"))
+        runs.begin(KeptRun(f"s{number}", "c", 2000.0 + number, "abc"))
         runs.add(f"s{number}", [(ONE, "p")])
 
     kept = {run.id for run in runs.runs("c")}

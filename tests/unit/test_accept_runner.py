@@ -19,7 +19,7 @@ from rankdeck.accepting.runner import Runner
 from rankdeck.errors import RankdeckError
 from rankdeck.model.acceptance import Outcome, Result, Stage
 from rankdeck.model.cluster import Cluster, Node
-from rankdeck.state.acceptance import AcceptanceRuns, Run
+from rankdeck.state.acceptance import AcceptanceRuns, KeptRun
 from rankdeck_agent.collectors.rdma import RdmaCollector
 from rankdeck_agent.wire import Sample
 from tests.support.acceptance_means import SimulatedMeans, Speed
@@ -42,7 +42,7 @@ class Site:
         self.cluster = Cluster(name="c", nodes=tuple(Node(name=name, slots=2) for name in nodes))
         self.store = AcceptanceRuns(folder / "acceptance.db")
         self.raw = RawOutputs(folder / "raw")
-        self.store.begin(Run("r1", "c", 1.0, plan_hash(PLAN), body=plan_text(PLAN)))
+        self.store.begin(KeptRun("r1", "c", 1.0, plan_hash(PLAN), body=plan_text(PLAN)))
 
     def runner(self, speed: Speed, **more: object) -> tuple[Runner, SimulatedMeans]:
         means = SimulatedMeans(self.cluster, speed, **more)  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ from rankdeck.errors import AgentError, UnreachableError
 from rankdeck.model.process import CommandEnd
 from rankdeck.remote.agent import Agents, bundle
 from rankdeck.remote.command import CommandRun, CommandState
-from rankdeck.remote.shell import Clock, OnData
+from rankdeck.remote.shell import ClockOffset, OnData
 from tests.support.local import LocalChannel
 
 DONE = {"end": {"code": 0, "why": "", "left": [], "behind": 0, "cut": 0, "seconds": 0.1}}
@@ -100,7 +100,7 @@ class Nodes:
     async def reverse_tunnel(self, node: str, host: str, port: int) -> int:
         raise NotImplementedError
 
-    async def clock(self, node: str) -> Clock:
+    async def clock(self, node: str) -> ClockOffset:
         raise NotImplementedError
 
 

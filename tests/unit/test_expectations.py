@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from rankdeck.config.clusters import block, read_cluster, with_block, write_block
 from rankdeck.errors import ConfigError
-from rankdeck.rules.nodes import Peers, Seen, learn
+from rankdeck.rules.nodes import NodeSight, Peers, learn
 
 
 def seen(
@@ -16,8 +16,8 @@ def seen(
     driver: str = "550.1",
     rate: float = 100e9,
     simulated=(),
-) -> Seen:
-    return Seen(
+) -> NodeSight:
+    return NodeSight(
         name,
         {"gpu.driver": driver, **{f"gpu.{n}.model": "A100" for n in range(gpus)}},
         {

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rankdeck.backends.follow import SshFollower
-from rankdeck.backends.remote_log import LogReader
+from rankdeck.backends.remote_log import RemoteLogs
 from rankdeck.backends.ssh import SshBackend
 from rankdeck.following import Following, until
 from rankdeck.model.cluster import Cluster, Node
@@ -50,7 +50,7 @@ class Console:
         recorder, backend = JobRecorder(history, fleet, "c"), SshBackend(agents)
         self.following = Following(self.jobs, fleet, recorder, backend, start)
         self.following.begin(self._cancel)
-        self.reading = LogReader(agents)
+        self.reading = RemoteLogs(agents)
 
     async def _cancel(self, job_id: str) -> None:
         raise AssertionError(f"{job_id} was to be cancelled")

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from rankdeck.telemetry.slurm import MessageParts
-from rankdeck_agent.config import ConfigError
+from rankdeck_agent.config import AgentConfigError
 from rankdeck_agent.slurm.inside import own_config
 from rankdeck_agent.telemetry import StdoutPublisher
 from rankdeck_agent.wire import Hello, Sample, encode
@@ -84,5 +84,5 @@ def test_each_node_finds_its_own_configuration_in_the_line_for_all() -> None:
     assert own_config(line, "n1").node == "n1"
     assert own_config(line, "n2").expect.gpus == 8
     for wrong in (b"", b"7", b'{"of": {}}', b'{"of": {"n3": 9}, "configs": []}', b'{"of": {"n3": "x"}, "configs": []}'):  # fmt: skip
-        with pytest.raises(ConfigError):
+        with pytest.raises(AgentConfigError):
             own_config(wrong, "n3")

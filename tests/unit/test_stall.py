@@ -7,7 +7,7 @@ from rankdeck.model.job import FirstFailure, Job, Launch, Plan, RankState, State
 from rankdeck.model.rank import Activity
 from rankdeck.model.schedulers import SlurmStatus
 from rankdeck.rules.progress import last_run, phases
-from rankdeck.rules.rank_activity import QUIET, Known
+from rankdeck.rules.rank_activity import QUIET, KnownOfJob
 from rankdeck.rules.stall import BUSY, START, UNSURE, is_idle, stalls
 from rankdeck_agent.wire import NodePlan
 
@@ -27,9 +27,9 @@ def job(ranks: list[RankState], **more: object) -> Job:
     return Job(id="j", name="j", cluster="c", plan=plan, ranks=tuple(ranks), **fields)
 
 
-idle = Known(idle=lambda _: True)
-busy = Known(idle=lambda _: False)
-unknown = Known()
+idle = KnownOfJob(idle=lambda _: True)
+busy = KnownOfJob(idle=lambda _: False)
+unknown = KnownOfJob()
 
 
 def test_the_one_silent_rank_of_512_is_named() -> None:
@@ -46,7 +46,7 @@ def test_the_tasks_of_an_array_wait_for_nobody() -> None:
     now = 1000.0
     ranks = [rank(n, 300.0 if n == 137 else now - n % 5) for n in range(512)]
     array = job(ranks, slurm=SlurmStatus(id="10", state="RUNNING", array="0-511"))
-    stuck = Known(
+    stuck = KnownOfJob(
         looks={137: [Activity("T", "do_signal_stop", 0.0, None, at) for at in (990.0, 995.0)]}
     )
 
@@ -117,7 +117,7 @@ def test_ranks_that_never_began_are_named_with_the_launchers_words() -> None:
     ranks = [rank(n, 0.0, state=State.PENDING, started=None) for n in range(4)]
     said = ["ssh: Could not resolve hostname n2: Name or service not known"]
 
-    (found,) = stalls(job(ranks), START + 10, Known(launcher=said))
+    (found,) = stalls(job(ranks), START + 10, KnownOfJob(launcher=said))
 
     assert found.kind == "start"
     assert found.text.startswith(

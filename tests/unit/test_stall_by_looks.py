@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from rankdeck.model.rank import Activity
-from rankdeck.rules.rank_activity import QUIET, Known
+from rankdeck.rules.rank_activity import QUIET, KnownOfJob
 from rankdeck.rules.stall import BUSY, SPEECHLESS, UNSURE, stalls
 from tests.unit.test_stall import job, rank
 
@@ -42,7 +42,7 @@ def all_but(usual, count, **odd):
 def test_after_30_s_the_one_that_does_something_else_is_named() -> None:
     ranks = [silent(n) for n in range(16)]
 
-    (found,) = judged(ranks, Known(looks=all_but(WAITS, 16, r11=SLEEPS)))
+    (found,) = judged(ranks, KnownOfJob(looks=all_but(WAITS, 16, r11=SLEEPS)))
 
     assert (found.kind, found.odd) == ("all", (11,))
     assert found.text == (
@@ -53,21 +53,21 @@ def test_after_30_s_the_one_that_does_something_else_is_named() -> None:
 def test_ranks_that_fell_silent_together_are_not_named_as_they_reach_the_limit() -> None:
     ranks = [silent(n, SINCE + 2 * (n != 2)) for n in range(6)]
 
-    assert not judged(ranks, Known(looks=all_but(COMPUTES, 6)))
+    assert not judged(ranks, KnownOfJob(looks=all_but(COMPUTES, 6)))
 
 
 @pytest.mark.parametrize(("silence", "named"), [(45.0, ()), (65.0, (2,))])
 def test_a_rank_that_works_may_be_silent_longer_than_the_others(silence, named) -> None:
     ranks = [silent(n, NOW - (silence if n == 2 else 1.0)) for n in range(6)]
 
-    found = judged(ranks, Known(looks=all_but(COMPUTES, 6)))
+    found = judged(ranks, KnownOfJob(looks=all_but(COMPUTES, 6)))
 
     assert tuple(rank for stall in found for rank in stall.ranks) == named
 
 
 def test_the_load_of_the_nodes_changes_nothing_of_that() -> None:
     ranks = [silent(n) for n in range(4)]
-    known = Known(idle=lambda _: False, looks=all_but(SPINS, 4, r2=SLEEPS))
+    known = KnownOfJob(idle=lambda _: False, looks=all_but(SPINS, 4, r2=SLEEPS))
 
     (found,) = judged(ranks, known)
 
@@ -77,7 +77,7 @@ def test_the_load_of_the_nodes_changes_nothing_of_that() -> None:
 def test_where_nobody_differs_it_is_said_with_who_fell_silent_first() -> None:
     ranks = [silent(n, SINCE - 3 * (n == 2)) for n in range(8)]
 
-    (found,) = judged(ranks, Known(looks=all_but(looks(), 8)))
+    (found,) = judged(ranks, KnownOfJob(looks=all_but(looks(), 8)))
 
     assert found.text == (
         "all 8 ranks in ep_poll, no CPU used, silent for 30 s; rank 2 on n1 fell silent first"
@@ -93,7 +93,7 @@ def test_ranks_that_all_compute_may_be_silent_long(first, system, patience) -> N
 
     def found(after):
         now = 100.0 + after
-        known = Known(looks=all_but(looks("R", "", 1.0, system, now=now), 4))
+        known = KnownOfJob(looks=all_but(looks("R", "", 1.0, system, now=now), 4))
         return judged(ranks, known, now)
 
     assert not found(patience - 1)
@@ -102,7 +102,7 @@ def test_ranks_that_all_compute_may_be_silent_long(first, system, patience) -> N
 
 def test_ranks_that_wait_for_busy_gpus_may_be_silent_long() -> None:
     ranks = [silent(n) for n in range(4)]
-    known = Known(looks=all_but(looks(), 4), gpus=lambda _: True)
+    known = KnownOfJob(looks=all_but(looks(), 4), gpus=lambda _: True)
 
     assert not judged(ranks, known)
     assert judged(ranks, replace(known, gpus=lambda _: None))
@@ -112,7 +112,7 @@ def test_a_job_that_never_wrote_has_longer() -> None:
     ranks = [rank(n, 0.0, lines=0) for n in range(4)]
 
     def found(now):
-        known = Known(looks=all_but(looks(now=now), 4))
+        known = KnownOfJob(looks=all_but(looks(now=now), 4))
         return judged(ranks, known, now)
 
     assert not found(SPEECHLESS - 1)
@@ -123,13 +123,13 @@ def test_looks_that_are_old_say_nothing_of_now() -> None:
     ranks = [silent(n) for n in range(4)]
     old = looks(now=NOW - 60.0)
 
-    assert not judged(ranks, Known(idle=lambda _: False, looks=all_but(old, 4)))
+    assert not judged(ranks, KnownOfJob(idle=lambda _: False, looks=all_but(old, 4)))
 
 
 def test_what_is_said_stays_until_there_is_output_again() -> None:
     ranks = [silent(n) for n in range(4)]
-    said = judged(ranks, Known(looks=all_but(WAITS, 4, r1=SLEEPS)))
-    busy = Known(looks=all_but(COMPUTES, 4))
+    said = judged(ranks, KnownOfJob(looks=all_but(WAITS, 4, r1=SLEEPS)))
+    busy = KnownOfJob(looks=all_but(COMPUTES, 4))
 
     still = judged(ranks, busy, stalled=said)
     ranks[3] = silent(3, NOW)
@@ -143,7 +143,7 @@ def test_what_is_said_stays_until_there_is_output_again() -> None:
 def test_the_text_does_not_change_every_second() -> None:
     ranks = [silent(n) for n in range(4)]
     texts = {
-        judged(ranks, Known(looks=all_but(looks(now=NOW + s), 4)), NOW + s)[0].text
+        judged(ranks, KnownOfJob(looks=all_but(looks(now=NOW + s), 4)), NOW + s)[0].text
         for s in range(60)
     }
 
@@ -151,7 +151,7 @@ def test_the_text_does_not_change_every_second() -> None:
 
 
 def test_a_single_rank_is_called_by_its_number() -> None:
-    (found,) = judged([silent(0)], Known(looks={0: looks()}))
+    (found,) = judged([silent(0)], KnownOfJob(looks={0: looks()}))
 
     assert found.text == "rank 0 on n1 in ep_poll, no CPU used, silent for 30 s"
 
@@ -159,7 +159,7 @@ def test_a_single_rank_is_called_by_its_number() -> None:
 def test_a_minority_that_fell_silent_is_told_with_what_it_does() -> None:
     ranks = [silent(0, 900.0), *(silent(n, NOW - 1) for n in range(1, 8))]
 
-    (found,) = judged(ranks, Known(looks=all_but(COMPUTES, 8, r0=SLEEPS)))
+    (found,) = judged(ranks, KnownOfJob(looks=all_but(COMPUTES, 8, r0=SLEEPS)))
 
     assert found.kind == "rank"
     assert found.text == (
@@ -174,7 +174,7 @@ def test_a_stopped_rank_is_named_at_once_with_what_lets_it_go_on() -> None:
     ranks = [silent(n, NOW - 8, pid=100 + n) for n in range(4)]
     stopped = (*COMPUTES[:-2], *STOPPED[-2:])
 
-    (found,) = judged(ranks, Known(looks=all_but(SPINS, 4, r3=stopped)))
+    (found,) = judged(ranks, KnownOfJob(looks=all_but(SPINS, 4, r3=stopped)))
 
     assert (found.kind, found.ranks, found.since) == ("stopped", (3,), NOW - 5)
     assert found.text == (
@@ -186,21 +186,21 @@ def test_one_look_at_a_stopped_rank_is_not_enough() -> None:
     ranks = [silent(n, NOW - 8) for n in range(4)]
     stopped = (*COMPUTES[:-1], STOPPED[-1])
 
-    assert judged(ranks, Known(looks=all_but(SPINS, 4, r3=stopped))) == ()
+    assert judged(ranks, KnownOfJob(looks=all_but(SPINS, 4, r3=stopped))) == ()
 
 
 def test_silence_counts_from_when_a_stopped_rank_goes_on() -> None:
     ranks = [silent(n, NOW - 300) for n in range(4)]
     goes_on = (*STOPPED[:-3], *WAITS[-3:])
 
-    assert judged(ranks, Known(looks=all_but(WAITS, 4, r3=goes_on))) == ()
+    assert judged(ranks, KnownOfJob(looks=all_but(WAITS, 4, r3=goes_on))) == ()
 
 
 def test_a_rank_that_waits_for_a_file_system_is_named() -> None:
     ranks = [silent(n, NOW - 12) for n in range(4)]
     hangs = (*COMPUTES[:-2], *looks("D", "nfs_wait_on_request")[-2:])
 
-    (found,) = judged(ranks, Known(looks=all_but(SPINS, 4, r1=hangs)))
+    (found,) = judged(ranks, KnownOfJob(looks=all_but(SPINS, 4, r1=hangs)))
 
     assert found.kind == "device"
     assert found.text == (
@@ -212,7 +212,7 @@ def test_a_rank_that_reads_much_and_speaks_does_not_hang() -> None:
     ranks = [silent(n, NOW - 1) for n in range(4)]
     reads = looks("D", "folio_wait_bit_common", 0.01)
 
-    assert judged(ranks, Known(looks=all_but(COMPUTES, 4, r1=reads))) == ()
+    assert judged(ranks, KnownOfJob(looks=all_but(COMPUTES, 4, r1=reads))) == ()
 
 
 # ---- raised ----------------------------------------------------------------------------------
@@ -232,7 +232,7 @@ def test_a_rank_that_raised_and_runs_on_is_named_after_10_s(line) -> None:
     last = {"last_line": line}
     ranks = [silent(n, NOW - 11, **(last if n == 3 else {})) for n in range(4)]
 
-    (found,) = judged(ranks, Known(looks=all_but(SPINS, 4, r3=WAITS)))
+    (found,) = judged(ranks, KnownOfJob(looks=all_but(SPINS, 4, r3=WAITS)))
 
     assert (found.kind, found.ranks) == ("raised", (3,))
     assert line.removeprefix("[rank3]: ") in found.text
@@ -243,7 +243,7 @@ def test_a_rank_that_raised_and_runs_on_is_named_after_10_s(line) -> None:
 def test_other_last_words_are_no_exception(line) -> None:
     ranks = [silent(n, NOW - 11, last_line=line) for n in range(4)]
 
-    assert judged(ranks, Known(looks=all_but(SPINS, 4, r3=WAITS))) == ()
+    assert judged(ranks, KnownOfJob(looks=all_but(SPINS, 4, r3=WAITS))) == ()
 
 
 def test_an_exception_of_any_name_counts_where_its_traceback_is_known() -> None:
@@ -254,12 +254,12 @@ def test_an_exception_of_any_name_counts_where_its_traceback_is_known() -> None:
         "mylib.Boom: no",
     ]
 
-    assert judged(ranks, Known()) == ()
-    (found,) = judged(ranks[:1], Known(words=lambda _: ends))
+    assert judged(ranks, KnownOfJob()) == ()
+    (found,) = judged(ranks[:1], KnownOfJob(words=lambda _: ends))
     assert found.text == "rank 0 on n1 raised mylib.Boom: no and has not ended"
 
 
 def test_an_exception_after_which_the_others_go_on_was_handled() -> None:
     ranks = [silent(0, NOW - 25, last_line="ValueError: x"), silent(1, NOW - 11)]
 
-    assert judged(ranks, Known(looks=all_but(SPINS, 2))) == ()
+    assert judged(ranks, KnownOfJob(looks=all_but(SPINS, 2))) == ()

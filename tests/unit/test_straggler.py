@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankdeck.model.rank import Activity
-from rankdeck.rules.rank_activity import Known
+from rankdeck.rules.rank_activity import KnownOfJob
 from rankdeck.rules.stall import stalls
 from tests.unit.test_stall import job, rank
 from tests.unit.test_stall_by_looks import NOW, looks
@@ -16,7 +16,7 @@ POLLS = looks("R", "", 0.98, 0.7, count=8)
 
 def judged(some, known=None, **more):
     ranks = [rank(n, NOW - 1) for n in range(len(some))]
-    known = known or Known(looks=dict(enumerate(some)))
+    known = known or KnownOfJob(looks=dict(enumerate(some)))
     return stalls(job(ranks, **more), NOW, known)
 
 
@@ -82,7 +82,7 @@ def test_a_node_with_a_slow_clock_is_told() -> None:
     some = [WAITS] * 8 + [COMPUTES] + [WAITS] * 7
     clocks = {"n1": 3.5e9, "n2": 1.4e9}
 
-    (found,) = judged(some, Known(looks=dict(enumerate(some)), clock=clocks.get))
+    (found,) = judged(some, KnownOfJob(looks=dict(enumerate(some)), clock=clocks.get))
 
     assert found.text.startswith("rank 8 on n2 computes in 8 of 8 looks")
     assert found.text.endswith("; its node's cores run at 40 % of the others' clock")

@@ -51,7 +51,7 @@ _REST = bytes(set(range(256)) - {0, 10})
 """What is removed before counting: everything but hits, written as 0, and ends of lines."""
 
 
-class Report(NamedTuple):
+class SearchReport(NamedTuple):
     """The state of a search."""
 
     at: Optional[int]
@@ -67,7 +67,7 @@ class Report(NamedTuple):
     """Whether the line may still be found."""
 
 
-class Words:
+class TextQuery:
     """A text to look for, as it stands; capitals make it exact."""
 
     def __init__(self, text: str) -> None:
@@ -95,7 +95,7 @@ class Words:
         return data.lower() if self._lower else data
 
 
-class Pattern:
+class RegexQuery:
     """A regular expression; its hits are the lines that match, each where it begins.
 
     A line belongs to the block in which the one before it ends. Raises ValueError for none.
@@ -134,23 +134,23 @@ class Pattern:
             start = end + 1
 
 
-class Search:
+class LogSearch:
     """One text or pattern in one log. Counts of whole blocks are kept while the log grows."""
 
-    def __init__(self, path: Path, needle: Union[Words, Pattern]) -> None:
+    def __init__(self, path: Path, needle: Union[TextQuery, RegexQuery]) -> None:
         self._path, self._needle = path, needle
         self._overlap = needle.overlap
         self._tallies: dict[int, Count] = {}
         self._end = 0
 
-    def steps(self, offset: int, back: bool) -> Iterator[Optional[Report]]:
+    def steps(self, offset: int, back: bool) -> Iterator[Optional[SearchReport]]:
         """Look for the next line from there on (or the last before), then count; the last report is whole."""
         with self._path.open("rb", buffering=0) as file:
             self._grow(file.fileno())
             begin = min(offset, self._end) if back else line_start(file, offset)
             yield from self._looked(file, begin, back)
 
-    def _looked(self, file: IO[bytes], begin: int, back: bool) -> Iterator[Optional[Report]]:
+    def _looked(self, file: IO[bytes], begin: int, back: bool) -> Iterator[Optional[SearchReport]]:
         told, at, fd = time.monotonic(), None, file.fileno()
         for hit in self._before(fd, begin) if back else self._after(fd, begin):
             if hit is not None:
@@ -217,16 +217,16 @@ class Search:
 
     def _report(
         self, told: float, at: Optional[int], looking: bool
-    ) -> tuple[float, Optional[Report]]:
+    ) -> tuple[float, Optional[SearchReport]]:
         now = time.monotonic()
         if now - told < _TELL:
             return told, None
         return now, self._told(at, looking)
 
-    def _told(self, at: Optional[int], looking: bool) -> Report:
+    def _told(self, at: Optional[int], looking: bool) -> SearchReport:
         counted = min(len(self._tallies) * BLOCK, self._end)
         count, _ = _sum(self._tallies[block] for block in sorted(self._tallies))
-        return Report(at, self._lines_before(at), count, counted, self._end, looking)
+        return SearchReport(at, self._lines_before(at), count, counted, self._end, looking)
 
     def _lines_before(self, at: Optional[int]) -> Optional[int]:
         if at is None:
@@ -295,9 +295,9 @@ class Browser:
 
     def __init__(self, folder: RunFolder) -> None:
         self._folder = folder
-        self._search: Optional[Search] = None
+        self._search: Optional[LogSearch] = None
         self._about: Optional[tuple[Path, str, bool]] = None
-        self._steps: Iterator[Optional[Report]] = iter(())
+        self._steps: Iterator[Optional[SearchReport]] = iter(())
         self._id: Any = None
         self.busy = False
 
@@ -333,10 +333,10 @@ class Browser:
             raise FolderError("nothing to look for")
         if self._search is None or self._about != about:
             try:
-                needle = Pattern(text) if pattern else Words(text)
+                needle = RegexQuery(text) if pattern else TextQuery(text)
             except ValueError as error:
                 raise FolderError(str(error)) from error
-            self._about, self._search = about, Search(path, needle)
+            self._about, self._search = about, LogSearch(path, needle)
         self._steps = self._search.steps(offset, back)
         self.busy = True
 

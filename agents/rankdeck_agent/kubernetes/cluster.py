@@ -44,7 +44,7 @@ MOST_NODES, MOST_JOBS = 20_000, 5_000
 NODES, PODS = "nodes", "pods"
 
 
-class ClusterView:
+class KubernetesView:
     """Takes events of watches in any order; `take_changes` gives what to tell the console."""
 
     def __init__(self, *, all_pods: bool) -> None:
@@ -336,7 +336,7 @@ def list_jobs(context: str, namespace: str) -> int:
             namespace = namespace or proxy.namespace()
             told = about(proxy.api, namespace)
             _say({"about": {**told, "namespace": namespace}})
-            view = ClusterView(all_pods=False)
+            view = KubernetesView(all_pods=False)
             for what, path, params in places(namespace, told["kinds"], _allowed(told["rights"])):
                 if isinstance(what, JobKind):
                     view.take(what, LISTED, {"items": proxy.api.items(path, params)[0]})
@@ -392,7 +392,7 @@ def _watch_once(context: str, namespace: str, over: threading.Event) -> str:
 def _follow(proxy: Proxy, namespace: str, told: Object, over: threading.Event) -> str:
     news: queue.Queue[tuple[Union[str, JobKind], str, Object]] = queue.Queue()
     may_see = _allowed(told["rights"])
-    view = ClusterView(all_pods=may_see("devices"))
+    view = KubernetesView(all_pods=may_see("devices"))
     watches = [
         (what, Watch(proxy.api, path, params))
         for what, path, params in places(namespace, told["kinds"], may_see)
@@ -449,7 +449,7 @@ def _to(news: "queue.Queue[Any]", what: "Union[str, JobKind]") -> "Callable[[str
 
 
 def _take_all(
-    news: "queue.Queue[Any]", view: ClusterView, troubles: "dict[object, str]"
+    news: "queue.Queue[Any]", view: KubernetesView, troubles: "dict[object, str]"
 ) -> "set[object]":
     """Take what comes within a period; returns what was listed. A trouble is said once, and once when it is over."""
     deadline = time.monotonic() + PERIOD

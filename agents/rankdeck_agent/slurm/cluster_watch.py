@@ -43,7 +43,7 @@ _KEYS = {"node": "name", "partition": "name", "job": "id"}
 """Kind of row -> the key by which rows of it are told apart."""
 
 
-class ClusterView:
+class SlurmView:
     """Takes answers in any order; `news` gives what to tell the console."""
 
     def __init__(self) -> None:
@@ -101,7 +101,7 @@ def watch() -> int:
     _say({"about": {"user": named(str(os.getuid()))}})
     over = threading.Event()
     threading.Thread(target=_await_end, args=(over,), daemon=True).start()
-    view, keeper, touched, ready = ClusterView(), claim.KeeperWatch(), float("-inf"), False
+    view, keeper, touched, ready = SlurmView(), claim.KeeperWatch(), float("-inf"), False
     while not over.is_set():
         if time.monotonic() - touched > TOUCH:
             touched = time.monotonic()
@@ -121,7 +121,7 @@ def list_all() -> int:
     """Tell of them once, as they were a minute ago at most."""
     want(_settings())
     _say({"about": {"user": named(str(os.getuid()))}})
-    view, keeper, deadline = ClusterView(), claim.KeeperWatch(), time.monotonic() + LIMIT
+    view, keeper, deadline = SlurmView(), claim.KeeperWatch(), time.monotonic() + LIMIT
     while not view.complete and time.monotonic() < deadline:
         keeper.ensure()
         for name in QUESTIONS:
@@ -142,7 +142,7 @@ def _settings() -> dict[str, Any]:
     return {**row, "path": row.get("path") or os.environ.get("PATH", os.defpath)}
 
 
-def _look(view: ClusterView) -> None:
+def _look(view: SlurmView) -> None:
     for name in (NODES, QUEUE):
         view.take(name, read(name))
 

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from rankdeck_agent.config import Config, ConfigError, from_mapping
+from rankdeck_agent.config import AgentConfigError, Config, from_mapping
 from rankdeck_agent.files import leave_no_core, private_folder, write_private
 from rankdeck_agent.job import inspect as looking
 from rankdeck_agent.job.folder import FolderError, RunFolder, all_events, existing, plain, table
@@ -124,7 +124,7 @@ def tell() -> int:
     leave_no_core()
     try:
         config = own_config(telemetry.read_line(0), os.environ.get("SLURMD_NODENAME", ""))
-    except ConfigError as error:
+    except AgentConfigError as error:
         print(f"rankdeck-agent: {plain(str(error))}", file=sys.stderr)
         return 2
     lines = telemetry.StdoutPublisher(telemetry.hello(config))
@@ -138,9 +138,9 @@ def tell() -> int:
 
 
 def own_config(line: bytes, node: str) -> Config:
-    """The configuration of this node in one line for all; raises ConfigError."""
+    """The configuration of this node in one line for all; raises AgentConfigError."""
     raw = table(line.decode("utf-8", "replace")) or {}
     try:
         return from_mapping({**raw["configs"][raw["of"][node]], "node": node, "host": "srun"})
     except (LookupError, TypeError) as error:
-        raise ConfigError(f"no configuration for node {node}: {error!r}") from error
+        raise AgentConfigError(f"no configuration for node {node}: {error!r}") from error

@@ -1,11 +1,8 @@
 """One Slurm job as its run folder has it: reads the marks of its ranks, and writes what happened into `events`.
 
-The folder `marks` of a Slurm job: empty files whose names tell that a rank or the batch script began or ended.
-
-Nodes and login node share only a file system. One look at one folder tells everything, however many ranks there
-are: it has changed where a name is new. A name is written once and never changed.
-
-Notes when the logs of ranks on other machines grow. What is silent is looked at seldom: after a share of its silence.
+The folder `marks` holds empty files whose names say that a rank or the batch script began or ended: nodes and login
+node share only a file system, and one look at the folder shows every new name. A name is written once and never changed.
+How the logs of ranks on other machines grow is noted too; a silent log is looked at seldom.
 """
 
 import os

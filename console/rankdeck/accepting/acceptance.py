@@ -58,7 +58,7 @@ from rankdeck.errors import HistoryError, RankdeckError
 from rankdeck.model.acceptance import Result
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import JobSpec, Launch
-from rankdeck.state.acceptance import AcceptanceRuns, Exclusion, Run
+from rankdeck.state.acceptance import AcceptanceRuns, Exclusion, KeptRun
 from rankdeck_agent.wire import RUN_TOKEN
 
 _LOOK_LIMIT, _QUEUE_LIMIT = 30.0, 300.0
@@ -94,7 +94,7 @@ class Acceptance:
 
     def __init__(self, session: AcceptanceSession, store: AcceptanceRuns, folder: Path) -> None:
         self._session, self.store, self._raw = session, store, RawOutputs(folder)
-        self._head: Run | None = None
+        self._head: KeptRun | None = None
         self._plan: RunPlan | None = None
         self._setup: Setup | None = None
         self._runner: Runner | None = None
@@ -140,7 +140,7 @@ class Acceptance:
         self._plan = replace(plan_run(request, participants), like=request.like)
         self._setup = setup
         run = f"a{time.strftime('%m%d-%H%M%S')}-{token_hex(2)}"
-        self._head = Run(
+        self._head = KeptRun(
             run,
             cluster.name,
             0.0,
@@ -390,7 +390,7 @@ class Acceptance:
         return self._view
 
     def _value(
-        self, head: Run, plan: RunPlan, results: Sequence[Result], said: view.Judged
+        self, head: KeptRun, plan: RunPlan, results: Sequence[Result], said: view.Judged
     ) -> AcceptanceRun:
         runner = self._runner if head is self._head else None
         progress = self._progress if head is self._head else _progress(head)
@@ -411,7 +411,7 @@ class Acceptance:
 
     def _compared(
         self,
-        head: Run,
+        head: KeptRun,
         plan: RunPlan,
         results: Sequence[Result],
         identity: Mapping[str, Mapping[str, str]],
@@ -458,7 +458,7 @@ class Acceptance:
         self._begin_anew(RunState.DONE if head.state == "done" else RunState.STOPPED)
         return self._shown()
 
-    def _find(self, run: str) -> tuple[Run, RunPlan]:
+    def _find(self, run: str) -> tuple[KeptRun, RunPlan]:
         heads = self.store.runs(self._session.cluster.name)
         head = next((one for one in heads if one.id == run), None)
         plan = _plan_of(head) if head else None
@@ -551,14 +551,14 @@ def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
     )
 
 
-def _plan_of(head: Run) -> RunPlan | None:
+def _plan_of(head: KeptRun) -> RunPlan | None:
     try:
         return read_plan(head.body)
     except ValueError:
         return None
 
 
-def _progress(head: Run) -> RunState:
+def _progress(head: KeptRun) -> RunState:
     """Of a kept run: one that says it runs was killed, or runs in another console."""
     return RunState.DONE if head.state == "done" else RunState.STOPPED
 

@@ -118,7 +118,7 @@ class Silence:
         return (self._looks - max(self._opened.get(node, 0), self._heard.get(node, 0))) * TICK
 
 
-class Waiting:
+class WaitingOutput:
     """What came and was not handed on yet, in order; and how much of it came from each node."""
 
     def __init__(self) -> None:
@@ -168,7 +168,7 @@ class SshFollower:
         self._streams = {n.node: NodeStream(n, seen.get(n.node, -1), positions) for n in plan.nodes}
         self._spawns = Spawns(self._streams)
         self._channels: dict[str, Channel] = {}
-        self._waiting = Waiting()
+        self._waiting = WaitingOutput()
         self._paused = False
         self._news = asyncio.Event()
         self._given_up: set[str] = set()

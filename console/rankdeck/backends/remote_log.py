@@ -108,7 +108,7 @@ class Browsing:
         self.forget(self._channel)
 
 
-class LogReader:
+class RemoteLogs:
     """Gives access to the output of ranks; keeps one agent running at a time."""
 
     def __init__(self, agents: Agents) -> None:

@@ -235,7 +235,7 @@ MOST = 1_000_000
 Shape = dict[str, object]
 
 
-class Reader:
+class OutputReader:
     """Everything some ranks wrote, each line handed on once, whatever a log can hold."""
 
     def __init__(
@@ -255,7 +255,7 @@ class Reader:
             await print_what_there_is(session, job.id, printer)
 
 
-async def print_collapsed(reader: Reader, *, as_json: bool) -> None:
+async def print_collapsed(reader: OutputReader, *, as_json: bool) -> None:
     """Equal lines once, with the ranks that wrote them; what few ranks wrote comes first."""
     collapse = Collapse(reader.logs)
     await reader.read(
@@ -293,7 +293,7 @@ def folded_shape(row: Folded) -> Shape:
     }
 
 
-async def print_merged(reader: Reader, *, as_json: bool) -> None:
+async def print_merged(reader: OutputReader, *, as_json: bool) -> None:
     """All lines in the order of time; those that several ranks wrote at one time once."""
     kept: deque[Line] = deque(maxlen=MOST)
     await reader.read(lambda _, line: kept.append(line))
@@ -320,7 +320,7 @@ def _in_time(lines: Sequence[Line]) -> list[Line]:
     return [line for _, line in keyed]
 
 
-async def print_difference(reader: Reader, job: Job, which: str, *, as_json: bool) -> None:
+async def print_difference(reader: OutputReader, job: Job, which: str, *, as_json: bool) -> None:
     """Two ranks beside each other, or all ranks by where they leave the majority."""
     pair = tuple(_ranks(job, which, "--diff")) if which else (-1, -1)
     if len(pair) != 2:
@@ -421,7 +421,7 @@ async def _logs(cluster: Cluster, options: argparse.Namespace) -> int:
         ranks = [LAUNCHER] if options.launcher else _ranks(job, options.rank)
         wanted = await _wanted(session, job, options)
         if view:
-            reader = Reader(session, job, ranks, wanted)
+            reader = OutputReader(session, job, ranks, wanted)
             await _VIEWS[view](reader, job, options)
             return output.OK
         session.watch(job.id, ranks, None)
@@ -458,7 +458,7 @@ def _view(options: argparse.Namespace) -> str:
     return asked[0] if asked else ""
 
 
-_VIEWS: Mapping[str, Callable[[Reader, Job, argparse.Namespace], Awaitable[None]]] = {
+_VIEWS: Mapping[str, Callable[[OutputReader, Job, argparse.Namespace], Awaitable[None]]] = {
     "collapse": lambda reader, _, o: print_collapsed(reader, as_json=o.json),
     "merge": lambda reader, _, o: print_merged(reader, as_json=o.json),
     "diff": lambda reader, job, o: print_difference(reader, job, o.diff, as_json=o.json),

@@ -28,7 +28,7 @@ from rankdeck.model.job import Job, State
 from rankdeck.model.schedulers import DeviceCount
 from rankdeck.model.text import clean
 from rankdeck.prometheus.exporter import Exporter, serve
-from rankdeck.rules.nodes import LearntExpectations, Seen, learn
+from rankdeck.rules.nodes import LearntExpectations, NodeSight, learn
 from rankdeck.session import Session
 from rankdeck.state.fleet import Fleet, Switches
 from rankdeck.state.history import History
@@ -409,9 +409,9 @@ async def _expect(cluster: Cluster, wait: float, options: argparse.Namespace) ->
     return output.OK
 
 
-def _seen(node: NodeState) -> Seen:
+def _seen(node: NodeState) -> NodeSight:
     inventory = node.hello.inventory if node.hello else dict[str, str]()
-    return Seen(node.name, inventory, dict(node.values), node.simulated)
+    return NodeSight(node.name, inventory, dict(node.values), node.simulated)
 
 
 def _say_learnt(learnt: LearntExpectations, options: argparse.Namespace) -> None:

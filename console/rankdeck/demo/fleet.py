@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Self
 from rankdeck.errors import AgentError
 from rankdeck.model.cluster import Broker, Cluster, Node
 from rankdeck.remote.agent import bundle
-from rankdeck.remote.shell import Channel, Clock, OnData, Shell
+from rankdeck.remote.shell import Channel, ClockOffset, OnData, Shell
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -44,7 +44,7 @@ def fleet_cluster(count: int, broker: Broker | None = None) -> Cluster:
     )
 
 
-class SimulatedFleet:
+class FleetProcess:
     """The process that plays all agents, while entered; see `shell.Shell`."""
 
     def __init__(self, **plan: float) -> None:
@@ -137,9 +137,9 @@ class SimulatedFleet:
         del node, host
         return port
 
-    async def clock(self, node: str) -> Clock:
+    async def clock(self, node: str) -> ClockOffset:
         del node
-        return Clock(0.0, 0.0)
+        return ClockOffset(0.0, 0.0)
 
 
 def _unreal(node: str) -> AgentError:
@@ -155,7 +155,7 @@ class _AgentChannel:
     complaint = "the process of the simulated fleet has ended"
     complaints = complaint.encode()
 
-    def __init__(self, fleet: SimulatedFleet, node: str) -> None:
+    def __init__(self, fleet: FleetProcess, node: str) -> None:
         self._fleet, self._node = fleet, node
 
     def write(self, data: bytes) -> None:
@@ -200,7 +200,7 @@ async def open_fleet(cluster: Cluster, **plan: float) -> "AsyncGenerator[Session
     from rankdeck.session import Reach, open_session_on
 
     async with (
-        SimulatedFleet(**plan) as fleet,
+        FleetProcess(**plan) as fleet,
         open_session_on(cluster, Reach(fleet.reach)) as session,
     ):
         yield session

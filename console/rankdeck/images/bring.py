@@ -13,12 +13,12 @@ from typing import Any, cast
 from rankdeck.errors import AgentError, LaunchError, NodeError, UnreachableError
 from rankdeck.images.copy import (
     Failed,
+    FilePlace,
     ImageSource,
     LocalFile,
-    NodeFile,
     NodeOutput,
     NodeStore,
-    Place,
+    ReceivedFile,
     Tell,
     TellFetch,
     copy,
@@ -236,10 +236,10 @@ class ImageDistributor:
         tell: Tell,
         *,
         overwrite: bool = False,
-    ) -> tuple[Place, dict[str, NodeError]]:
+    ) -> tuple[FilePlace, dict[str, NodeError]]:
         """Copy a file of this machine to a path on the nodes; gives where, and who failed."""
         source = LocalFile(file)
-        place = Place(to or file.name, "", source.size, await sha256_of(file), overwrite)
+        place = FilePlace(to or file.name, "", source.size, await sha256_of(file), overwrite)
         wanted = WantedImage("none", place.path)
         found = await self.look(nodes, wanted)
         receiving = _receiving(nodes, {n: r for n, r in found.items() if isinstance(r, ImageAt)})
@@ -261,28 +261,28 @@ class ImageDistributor:
     ) -> dict[str, NodeError]:
         """Load what `podman save` or `docker save` wrote here into the nodes' stores; gives who failed."""
         wanted = WantedImage(runtime, archive.name)
-        place = Place(archive.name, "", 0, "")
+        place = FilePlace(archive.name, "", 0, "")
         return await self._copy(LocalFile(archive), place, wanted, nodes, tell)
 
     async def _copy(
         self,
         source: ImageSource,
-        place: Place,
+        place: FilePlace,
         wanted: WantedImage,
         nodes: Sequence[str],
         tell: Tell,
     ) -> dict[str, NodeError]:
         if place.sha256:
-            targets = [NodeFile(self.agents, node, place) for node in nodes]
+            targets = [ReceivedFile(self.agents, node, place) for node in nodes]
         else:
             targets = [NodeStore(self.agents.shell, node, wanted.runtime) for node in nodes]
         return await copy(source, targets, tell)
 
     async def _source(
         self, spec: JobSpec, wanted: WantedImage, found: Found
-    ) -> tuple[ImageSource, Place]:
+    ) -> tuple[ImageSource, FilePlace]:
         """A node that has it, else this machine; raises LaunchError."""
-        place = Place(wanted.image, wanted.base, 0, "")
+        place = FilePlace(wanted.image, wanted.base, 0, "")
         for node, row in found.items():
             if row.kind == "store":
                 return NodeOutput(node, partial(self._save, node, wanted), row.size), place

@@ -42,7 +42,7 @@ class ImageSource(Protocol):
         ...
 
 
-class Target(Protocol):
+class CopyTarget(Protocol):
     """A node that takes an image."""
 
     node: str
@@ -154,7 +154,7 @@ async def _no_stall(node: str) -> AsyncGenerator[None]:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class FilePlace:
     """Where a file shall lie: a path, relative to `base`, and what it must become."""
 
     path: str
@@ -164,10 +164,10 @@ class Place:
     replace: bool = False
 
 
-class NodeFile:
+class ReceivedFile:
     """A file on a node, taken by its agent: resumed, checked, renamed when whole."""
 
-    def __init__(self, agents: Agents, node: str, place: Place) -> None:
+    def __init__(self, agents: Agents, node: str, place: FilePlace) -> None:
         self._agents, self.node, self._place = agents, node, place
         self._talk: Dialogue
 
@@ -279,7 +279,9 @@ def progress_words(progress: CopyState) -> str:
     return words + (f", {duration(left)} left" if left and left >= 1 else "")
 
 
-async def copy(source: ImageSource, targets: Sequence[Target], tell: Tell) -> dict[str, NodeError]:
+async def copy(
+    source: ImageSource, targets: Sequence[CopyTarget], tell: Tell
+) -> dict[str, NodeError]:
     """Copy to all; gives the nodes that failed. Raises NodeError or OSError of the source."""
     failed: dict[str, NodeError] = {}
     for first in range(0, len(targets), AT_ONCE):
@@ -291,7 +293,7 @@ async def copy(source: ImageSource, targets: Sequence[Target], tell: Tell) -> di
 class _Turn:
     """The nodes that are served at the same time."""
 
-    def __init__(self, source: ImageSource, targets: Sequence[Target], tell: Tell) -> None:
+    def __init__(self, source: ImageSource, targets: Sequence[CopyTarget], tell: Tell) -> None:
         self._source, self._targets, self._tell = source, targets, tell
         self._failed: dict[str, NodeError] = {}
         self._done: dict[str, int] = {}
@@ -309,7 +311,7 @@ class _Turn:
             await self._transfer()
         return self._failed
 
-    async def _open(self, target: Target, stack: AsyncExitStack) -> None:
+    async def _open(self, target: CopyTarget, stack: AsyncExitStack) -> None:
         try:
             self._done[target.node] = await target.open(stack)
             self._queues[target.node] = asyncio.Queue(_AHEAD)
@@ -350,7 +352,7 @@ class _Turn:
                 self._sent += len(part)
                 await queue.put(part)
 
-    async def _serve(self, target: Target) -> None:
+    async def _serve(self, target: CopyTarget) -> None:
         """Write what comes; after a failure go on taking it, so that the others are not held up."""
         queue = self._queues[target.node]
         while piece := await queue.get():

@@ -37,7 +37,7 @@ class Source(Protocol):
         ...
 
 
-class Words:
+class TextMatch:
     """A text or regular expression to look for: capitals in it make it exact."""
 
     def __init__(self, text: str) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, time, timedelta
 
 from rankdeck.logs.collapse import mask
-from rankdeck.logs.merge import Source, Words
+from rankdeck.logs.merge import Source, TextMatch
 from rankdeck.model.health import seconds_of
 from rankdeck.model.schedulers import LogRun
 from rankdeck.model.text import printable
@@ -97,8 +97,8 @@ class Filtered:
 
     def __init__(self, source: Source, wanted: Wanted) -> None:
         self.source, self.wanted = source, wanted
-        self._within = [Words(text) for text in wanted.within]
-        self._without = [Words(text) for text in wanted.without]
+        self._within = [TextMatch(text) for text in wanted.within]
+        self._without = [TextMatch(text) for text in wanted.without]
         self._restart()
 
     def _restart(self) -> None:
@@ -240,11 +240,11 @@ class Picked:
         return f"{bisect_left(self._matches, current) + 1:,}/{total}"
 
 
-class Search(Words, Picked):
+class Search(TextMatch, Picked):
     """Lines with a text or pattern; capitals in it make it exact."""
 
     def __init__(self, text: str) -> None:
-        Words.__init__(self, text)
+        TextMatch.__init__(self, text)
         Picked.__init__(self, lambda: self._has)
 
     def _has(self, line: Line) -> bool:

@@ -474,7 +474,7 @@ class HttpRequest(NamedTuple):
     headers: dict[str, str]
 
 
-class Reply(NamedTuple):
+class HttpReply(NamedTuple):
     """What goes back."""
 
     status: HTTPStatus
@@ -510,20 +510,20 @@ class HttpServer:
             self._open.pop(writer, None)
             writer.close()
 
-    def answer(self, request: HttpRequest | None) -> Reply:
+    def answer(self, request: HttpRequest | None) -> HttpReply:
         """What a request gets; None is one that cannot be read."""
         if request is None:
-            return Reply(HTTPStatus.BAD_REQUEST, b"not a request of HTTP\n")
+            return HttpReply(HTTPStatus.BAD_REQUEST, b"not a request of HTTP\n")
         if request.method not in ("GET", "HEAD"):
-            return Reply(HTTPStatus.METHOD_NOT_ALLOWED, b"only GET\n")
+            return HttpReply(HTTPStatus.METHOD_NOT_ALLOWED, b"only GET\n")
         if request.path == "/":
-            return Reply(HTTPStatus.OK, PAGE, "text/html; charset=utf-8")
+            return HttpReply(HTTPStatus.OK, PAGE, "text/html; charset=utf-8")
         if request.path != "/metrics":
-            return Reply(HTTPStatus.NOT_FOUND, b"only /metrics\n")
+            return HttpReply(HTTPStatus.NOT_FOUND, b"only /metrics\n")
         families = self._gather()
         if "application/openmetrics-text" in request.headers.get("accept", ""):
-            return Reply(HTTPStatus.OK, families.openmetrics().encode(), OPENMETRICS)
-        return Reply(HTTPStatus.OK, families.text().encode(), TEXT)
+            return HttpReply(HTTPStatus.OK, families.openmetrics().encode(), OPENMETRICS)
+        return HttpReply(HTTPStatus.OK, families.text().encode(), TEXT)
 
 
 @asynccontextmanager
@@ -556,7 +556,7 @@ async def _read(reader: asyncio.StreamReader) -> HttpRequest | None:
     return HttpRequest(words[0], words[1].partition("?")[0], headers)
 
 
-def _sent(answer: Reply, request: HttpRequest | None) -> bytes:
+def _sent(answer: HttpReply, request: HttpRequest | None) -> bytes:
     """The answer as it goes over the wire, packed where that is asked for."""
     packed = request and "gzip" in request.headers.get("accept-encoding", "")
     body = gzip.compress(answer.body, 1) if packed else answer.body

@@ -72,7 +72,7 @@ class ProgramResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Clock:
+class ClockOffset:
     """Seconds by which a node's clock is ahead of ours, give or take `uncertainty`."""
 
     offset: float = 0.0
@@ -130,7 +130,7 @@ class Shell(Protocol):
 
     async def reverse_tunnel(self, node: str, host: str, port: int) -> int: ...
 
-    async def clock(self, node: str) -> Clock: ...
+    async def clock(self, node: str) -> ClockOffset: ...
 
 
 _MOST_OUTPUT = 32 << 20
@@ -349,9 +349,9 @@ class LocalShell:
         """Here `port` itself is the way to it."""
         return port
 
-    async def clock(self, node: str) -> Clock:
+    async def clock(self, node: str) -> ClockOffset:
         """The same clock."""
-        return Clock(0.0, 0.0)
+        return ClockOffset(0.0, 0.0)
 
 
 class WithThisMachine:
@@ -369,7 +369,7 @@ class WithThisMachine:
     async def reverse_tunnel(self, node: str, host: str, port: int) -> int:
         return await self._of(node).reverse_tunnel(node, host, port)
 
-    async def clock(self, node: str) -> Clock:
+    async def clock(self, node: str) -> ClockOffset:
         return await self._of(node).clock(node)
 
 

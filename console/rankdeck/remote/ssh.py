@@ -18,7 +18,7 @@ import asyncssh
 from rankdeck.errors import HostKeyError, NodeError, UnreachableError
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.remote.shell import (
-    Clock,
+    ClockOffset,
     Confirm,
     OnData,
     Receiver,
@@ -436,7 +436,7 @@ class Connections:
         self._logins = Logins(cluster, confirm)
         self._locks = {name: asyncio.Lock() for name in self._nodes}
         self._links: dict[str, list[_Link]] = {name: [] for name in self._nodes}
-        self._clocks: dict[str, tuple[_Link, Clock]] = {}
+        self._clocks: dict[str, tuple[_Link, ClockOffset]] = {}
 
     async def __aenter__(self) -> "Connections":
         return self
@@ -496,7 +496,7 @@ class Connections:
             listener = await link.connection.forward_remote_port("127.0.0.1", 0, host, port)
         return listener.get_port()
 
-    async def clock(self, node: str) -> Clock:
+    async def clock(self, node: str) -> ClockOffset:
         """How the node's clock differs from ours; measured once per connection."""
         link = await self._free_link(node)
         known = self._clocks.get(node)
@@ -505,10 +505,10 @@ class Connections:
             self._clocks[node] = known
         return known[1]
 
-    async def _measure(self, node: str) -> Clock:
+    async def _measure(self, node: str) -> ClockOffset:
         answers: asyncio.Queue[bytes] = asyncio.Queue()
         channel = await self.open(node, _CLOCK, answers.put_nowait)
-        best = Clock(0.0, 60.0)
+        best = ClockOffset(0.0, 60.0)
         try:
             async with asyncio.timeout(5):
                 for _ in range(_PINGS):
@@ -547,20 +547,20 @@ def _release(link: _Link) -> None:
     link.sessions -= 1
 
 
-def _width(clock: Clock) -> float:
+def _width(clock: ClockOffset) -> float:
     return clock.uncertainty
 
 
-def _reading(answer: bytes, asked: float) -> Clock:
+def _reading(answer: bytes, asked: float) -> ClockOffset:
     """The node's clock by one question: it was read in the middle, give or take half the way."""
     heard = time.time()
     match = _STAMP.search(answer)
     if match is None:
-        return Clock(0.0, 60.0)
+        return ClockOffset(0.0, 60.0)
     half = (heard - asked) / 2
     if match[2] is None:
-        return Clock(int(match[1]) + 0.5 - asked - half, half + 0.5)
-    return Clock(float(match[0]) - asked - half, half)
+        return ClockOffset(int(match[1]) + 0.5 - asked - half, half + 0.5)
+    return ClockOffset(float(match[0]) - asked - half, half)
 
 
 @asynccontextmanager

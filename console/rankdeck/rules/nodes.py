@@ -22,7 +22,7 @@ Value = str | int | float
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class NodeSight:
     """What one node has now."""
 
     name: str
@@ -39,7 +39,7 @@ class LearntExpectations:
     notes: Mapping[str, str]
 
 
-def learn(nodes: Sequence[Seen]) -> LearntExpectations:
+def learn(nodes: Sequence[NodeSight]) -> LearntExpectations:
     """What most nodes have in common; nothing is expected where they differ too much."""
     values: dict[str, Value] = {}
     notes: dict[str, str] = {}
@@ -58,7 +58,7 @@ def learn(nodes: Sequence[Seen]) -> LearntExpectations:
     return LearntExpectations(values, notes)
 
 
-def _of(key: str, of: Callable[[Seen], Value], node: Seen) -> Value:
+def _of(key: str, of: Callable[[NodeSight], Value], node: NodeSight) -> Value:
     """The value, or nothing if it is simulated or not known."""
     return 0 if key.partition("_")[0] in node.simulated else of(node)
 
@@ -70,14 +70,14 @@ def _spread(told: Mapping[str, Value]) -> str:
     return "; ".join(f"{value} on {fold(names)}" for value, names in by_value.items())
 
 
-def _count(*metrics: str) -> Callable[[Seen], int]:
+def _count(*metrics: str) -> Callable[[NodeSight], int]:
     return lambda node: max(len(node.values.get(metric, {})) for metric in metrics)
 
 
-def _word(kind: str, tail: str) -> Callable[[Seen], str]:
+def _word(kind: str, tail: str) -> Callable[[NodeSight], str]:
     """An entry of the inventory that all devices of a kind share."""
 
-    def find(node: Seen) -> str:
+    def find(node: NodeSight) -> str:
         found = {
             text
             for name, text in node.inventory.items()
@@ -88,7 +88,7 @@ def _word(kind: str, tail: str) -> Callable[[Seen], str]:
     return find
 
 
-def _rate(node: Seen) -> Value:
+def _rate(node: NodeSight) -> Value:
     """The rate of the slowest RDMA port that is up, in Gbit/s."""
     up = node.values.get("rdma.up", {})
     rates = [
@@ -103,12 +103,12 @@ def _plain(number: float) -> int | float:
     return int(number) if number == int(number) else round(number, 1)
 
 
-def _mounts(node: Seen) -> str:
+def _mounts(node: NodeSight) -> str:
     mounted = node.values.get("disk.mounted", {})
     return ", ".join(sorted(path for path, there in mounted.items() if there))
 
 
-_LEARNT: Mapping[str, Callable[[Seen], Value]] = {
+_LEARNT: Mapping[str, Callable[[NodeSight], Value]] = {
     "gpu_count": _count("gpu.mem_total", "gpu.used"),
     "gpu_model": _word("gpu", "model"),
     "gpu_driver": _word("gpu", "driver"),

@@ -37,7 +37,7 @@ def _no_words(_: int) -> Sequence[str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
+class KnownOfJob:
     """What is known in addition to the job itself; by default nothing."""
 
     idle: Idle = _unknown
@@ -71,7 +71,7 @@ class RankSigns:
     """What it did in the last minute; empty where that is not known now."""
 
 
-def signs_of(job: Job, now: float, known: Known) -> list[RankSigns]:
+def signs_of(job: Job, now: float, known: KnownOfJob) -> list[RankSigns]:
     """The running ranks of a job, in order."""
     running = [rank for rank in job.ranks if rank.state is State.RUNNING]
     released = _released(known.looks[r.rank] for r in running if r.rank in known.looks)
@@ -84,7 +84,7 @@ def _released(looks: Iterable[Sequence[Activity]]) -> float:
     return max(stops, default=0.0)
 
 
-def _signs(job: Job, rank: RankState, now: float, known: Known, released: float) -> RankSigns:
+def _signs(job: Job, rank: RankState, now: float, known: KnownOfJob, released: float) -> RankSigns:
     begun = rank.started or 0.0
     heard = max(rank.heard or begun, begun)
     until = _until(job, rank, now, known.told)
@@ -110,7 +110,7 @@ def _until(job: Job, rank: RankState, now: float, told: Mapping[str, float] | No
 
 
 def quiet_for(job: Job, rank: RankState, now: float, told: Mapping[str, float] | None) -> float:
-    """Seconds since the last output of a running rank, as far as its node has told; see `Known.told`."""
+    """Seconds since the last output of a running rank, as far as its node has told; see `KnownOfJob.told`."""
     since = rank.heard if rank.heard is not None else rank.started
     until = _until(job, rank, now, told)
     return 0.0 if since is None or until is None else max(until - since, 0.0)
@@ -168,7 +168,7 @@ Moment = tuple[float, bool, float]
 """One look over all ranks: the work of the middle rank, whether most sleep, the middle share of system time."""
 
 
-def slow(signs: Sequence[RankSigns], known: Known, before: Sequence[Stall]) -> Stall | None:
+def slow(signs: Sequence[RankSigns], known: KnownOfJob, before: Sequence[Stall]) -> Stall | None:
     """The few ranks that the others wait for; None where the work is balanced or not known."""
     count = min((len(sign.looks) for sign in signs), default=0)
     if count < LEAST or len(signs) < 2:
@@ -224,7 +224,7 @@ def _waits_for_peers(look: Activity) -> bool:
 
 
 def _working(
-    signs: Sequence[RankSigns], known: Known, before: Sequence[Stall], looks: Looks
+    signs: Sequence[RankSigns], known: KnownOfJob, before: Sequence[Stall], looks: Looks
 ) -> Stall | None:
     """Who computes in nearly all looks while the others wait."""
     count = min(map(len, looks.values()))
@@ -279,7 +279,7 @@ def _is_straggler(counts: tuple[int, int], looks: int, held: bool) -> bool:
 def _told(
     found: Sequence[RankSigns],
     signs: Sequence[RankSigns],
-    known: Known,
+    known: KnownOfJob,
     counts: Sequence[tuple[int, int]],
     looks: int,
 ) -> Stall:
@@ -294,7 +294,7 @@ def _told(
     return Stall(kind="slow", ranks=numbers(found), since=since, text=text)
 
 
-def _clock(found: Sequence[RankSigns], signs: Sequence[RankSigns], known: Known) -> str:
+def _clock(found: Sequence[RankSigns], signs: Sequence[RankSigns], known: KnownOfJob) -> str:
     """Whether the CPU clock of their node explains it, if telemetry has it."""
     nodes = {sign.rank.node for sign in found}
     others = {sign.rank.node for sign in signs} - nodes

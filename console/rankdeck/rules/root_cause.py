@@ -68,7 +68,7 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class CauseChoice:
     """The cause, with the sentences that say why; `tied` are ends that may as well have been first."""
 
     chosen: Meaning
@@ -119,7 +119,7 @@ Sign = tuple[int, str]
 """A weight, and the sentence for it."""
 
 
-def never_came(view: View) -> Choice | None:
+def never_came(view: View) -> CauseChoice | None:
     """The rank that never came to where the others waited."""
     waited = view.of(Role.TIMEOUT)
     if not waited:
@@ -132,7 +132,7 @@ def never_came(view: View) -> Choice | None:
     chosen, *tied = (m for m in view.ranks if weights[id(m)] == most)
     who = f"{ranks_in_words(len(waited))} timed out waiting, first {name_of(waited[0].end)}"
     said = [sentence for _, sentence in sorted(signs[id(chosen)], reverse=True)]
-    return Choice(chosen, (*said, f"{who}: {waited[0].why}"), tuple(tied))
+    return CauseChoice(chosen, (*said, f"{who}: {waited[0].why}"), tuple(tied))
 
 
 def _signs_of_absence(meaning: Meaning, view: View, waited: Sequence[Meaning]) -> list[Sign]:
@@ -222,17 +222,17 @@ _BY_KUBERNETES = re.compile(
 """The last word of the keeper of a Kubernetes job where something from outside ended it (its `verdict`)."""
 
 
-def _ended_by_kubernetes(view: View) -> Choice | None:
+def _ended_by_kubernetes(view: View) -> CauseChoice | None:
     """What Kubernetes did to the job comes before the signals by which it did that."""
     told = ((m, found) for m in view.launchers for line in m.end.lines if (found := _BY_KUBERNETES.match(line)))  # fmt: skip
     for launcher, found in told:
         ended = [m for m in view.ranks if m.end.failed and not m.end.told]
         there = [m for m in ended if f" on node {m.end.node}:" in found[1]]
-        return Choice(min(there, key=end_time, default=launcher), (found[1],))
+        return CauseChoice(min(there, key=end_time, default=launcher), (found[1],))
     return None
 
 
-def _own_cause(view: View) -> Choice | None:
+def _own_cause(view: View) -> CauseChoice | None:
     """The first that failed by its own fault: a rank, a launcher that was killed, a lost node."""
     killed = [m for m in view.launchers if m.role is Role.CAUSE and m.end.killed]
     ranks = view.of(Role.CAUSE, Role.LIKELY, Role.KILLED)
@@ -258,7 +258,7 @@ def _own_cause(view: View) -> Choice | None:
         for m in near
         if m is not chosen and order(m)[:2] == order(chosen)[:2] and _tied(chosen, m)
     ]
-    return Choice(chosen, _beside(view, chosen), tuple(tied))
+    return CauseChoice(chosen, _beside(view, chosen), tuple(tied))
 
 
 def _ended_with_its_shim(view: View, meaning: Meaning) -> bool:
@@ -287,7 +287,7 @@ def _tied(one: Meaning, other: Meaning) -> bool:
     return abs(end_time(one) - end_time(other)) <= one.end.slack + other.end.slack
 
 
-def _left_early(view: View) -> Choice | None:
+def _left_early(view: View) -> CauseChoice | None:
     """A rank that ended with exit 0 while others still needed it."""
     pulled = view.of(Role.PEER, Role.TOLD)
     left = [m for m in view.of(Role.WELL) if pulled and end_time(m) <= end_time(pulled[-1])]
@@ -297,10 +297,10 @@ def _left_early(view: View) -> Choice | None:
     chosen = left[0]
     why = f"it ended with exit 0 while {ranks_in_words(len(unhappy))} still needed it"
     tied = tuple(m for m in left[1:] if end_time(m) - end_time(chosen) < WINDOW)
-    return Choice(chosen, (why, *_named(view, chosen), *_earliest(pulled)), tied)
+    return CauseChoice(chosen, (why, *_named(view, chosen), *_earliest(pulled)), tied)
 
 
-def _launcher(view: View) -> Choice | None:
+def _launcher(view: View) -> CauseChoice | None:
     """A launcher that failed though no rank did: what is its own fault counts first."""
     if any(m.end.failed and not m.end.told for m in view.ranks):
         return None
@@ -308,10 +308,10 @@ def _launcher(view: View) -> Choice | None:
     if not failed:
         return None
     chosen = min(failed, key=lambda m: (m.role, end_time(m)))
-    return Choice(chosen, (chosen.why,))
+    return CauseChoice(chosen, (chosen.why,))
 
 
-def _lost_peers(view: View) -> Choice | None:
+def _lost_peers(view: View) -> CauseChoice | None:
     """No end was its own fault: the node that the others name, else the first that gave up."""
     pulled = view.of(Role.PEER, Role.TIMEOUT)
     if not pulled:
@@ -320,34 +320,34 @@ def _lost_peers(view: View) -> Choice | None:
     if ranks and (most := ranks.most_common(1)[0])[1] > len(pulled) // 2:
         named = next((m for m in view.ranks if m.end.rank == most[0]), pulled[0])
         why = f"{ranks_name(most[1], OF_PEERS)} rank {most[0]}"
-        return Choice(named, (why, named.why))
+        return CauseChoice(named, (why, named.why))
     nodes = Counter(n for m in pulled for n in view.peers_of(m) if n != m.end.node)
     if nodes and (best := nodes.most_common(1)[0])[1] > len(pulled) // 2:
         return _named_node(view, pulled, *best)
     evidence = (pulled[0].why, "no rank failed by itself: look at the network")
-    return Choice(pulled[0], evidence)
+    return CauseChoice(pulled[0], evidence)
 
 
-def _named_node(view: View, pulled: Sequence[Meaning], node: str, count: int) -> Choice:
+def _named_node(view: View, pulled: Sequence[Meaning], node: str, count: int) -> CauseChoice:
     own = [m for m in pulled if m.end.node == node]
     why = f"{ranks_name(count, ELSEWHERE)} {node} as the peer that went away"
     if own:
-        return Choice(own[0], (why, own[0].why))
+        return CauseChoice(own[0], (why, own[0].why))
     gone = End(what="node", node=node, at=end_time(pulled[0]))
-    return Choice(Meaning(gone, Role.CAUSE, why), (why, *_earliest(pulled)))
+    return CauseChoice(Meaning(gone, Role.CAUSE, why), (why, *_earliest(pulled)))
 
 
-def _told(view: View) -> Choice | None:
+def _told(view: View) -> CauseChoice | None:
     """Ranks were told to end, and it is not known by whom."""
     told = [m for m in view.of(Role.TOLD) if not m.end.told]
     if not told:
         return None
     chosen = told[0]
     tied = tuple(m for m in told[1:] if _tied(chosen, m))
-    return Choice(chosen, (f"{chosen.why}, not by Rankdeck",), tied)
+    return CauseChoice(chosen, (f"{chosen.why}, not by Rankdeck",), tied)
 
 
-_FINDERS: tuple[Callable[[View], Choice | None], ...] = (
+_FINDERS: tuple[Callable[[View], CauseChoice | None], ...] = (
     _ended_by_kubernetes, _own_cause, never_came, _left_early, _launcher, _lost_peers, _told,
 )  # fmt: skip
 """Asked in this order; the first that finds a cause decides."""
@@ -409,7 +409,7 @@ def _launcher_says(view: View, end: End) -> list[str]:
     return []
 
 
-def _verdict(view: View, choice: Choice) -> Cause:
+def _verdict(view: View, choice: CauseChoice) -> Cause:
     chosen = choice.chosen
     apart = {id(chosen), *map(id, choice.tied)}
     rest = [m for m in (*view.ranks, *view.lost) if id(m) not in apart]

@@ -14,7 +14,7 @@ from rankdeck.rules.messages import explain
 from rankdeck.rules.rank_activity import (
     QUIET,
     STOPPED,
-    Known,
+    KnownOfJob,
     RankSigns,
     lasting,
     named,
@@ -112,7 +112,7 @@ _ABORTED = re.compile(
 _TRACEBACK = "Traceback (most recent call last):"
 
 
-def raised(signs: Sequence[RankSigns], known: Known) -> Stall | None:
+def raised(signs: Sequence[RankSigns], known: KnownOfJob) -> Stall | None:
     """Ranks that raised an exception and have not ended, while no rank writes anything."""
     found = {
         sign.rank.rank: said
@@ -137,7 +137,7 @@ def raised(signs: Sequence[RankSigns], known: Known) -> Stall | None:
     )
 
 
-def last_words(sign: RankSigns, known: Known) -> str:
+def last_words(sign: RankSigns, known: KnownOfJob) -> str:
     """The exception that a rank ended its output with; "" where it did not."""
     last = _bare(sign.rank.last_line)
     if _RAISED.match(last) or _ABORTED.match(last):
@@ -214,7 +214,7 @@ def gpus_busy(gpus: Sequence[float]) -> bool | None:
     return any(used >= _IDLE_GPU for used in gpus) if gpus else None
 
 
-def stalls(job: Job, now: float, known: Known) -> tuple[Stall, ...]:
+def stalls(job: Job, now: float, known: KnownOfJob) -> tuple[Stall, ...]:
     """The stalls of this job; none if it has ended.
 
     `job.stalled` has the stalls reported before: each stays until there is output again.
@@ -324,7 +324,9 @@ def _is_so_still(stall: Stall, signs: Sequence[RankSigns]) -> bool:
 # ---- all -------------------------------------------------------------------------------------
 
 
-def _all_silent(signs: Sequence[RankSigns], known: Known, before: Sequence[Stall]) -> Stall | None:
+def _all_silent(
+    signs: Sequence[RankSigns], known: KnownOfJob, before: Sequence[Stall]
+) -> Stall | None:
     if not signs:
         return None
     looked = all(sign.looks for sign in signs)
@@ -354,7 +356,7 @@ def _all_silent(signs: Sequence[RankSigns], known: Known, before: Sequence[Stall
 def _patience_of(
     groups: Sequence[StackGroup],
     signs: Sequence[RankSigns],
-    known: Known,
+    known: KnownOfJob,
     first: Sequence[int],
 ) -> tuple[float, float]:
     """Seconds, and usual pauses, of silence that say nothing yet; by what the ranks do."""
@@ -367,7 +369,7 @@ def _patience_of(
     return (QUIET if spoke or len(groups) > 1 else UNSURE), PACES_APART
 
 
-def _compute(groups: Sequence[StackGroup], signs: Sequence[RankSigns], known: Known) -> bool:
+def _compute(groups: Sequence[StackGroup], signs: Sequence[RankSigns], known: KnownOfJob) -> bool:
     """Whether all do the same, and that is work: their own, or that of GPUs they wait for."""
     if len(groups) > 1:
         return False
@@ -381,14 +383,14 @@ def _works(sign: RankSigns) -> bool:
     return system is not None and system < _ASKS
 
 
-def _patience_by_load(signs: Sequence[RankSigns], known: Known, first: Sequence[int]) -> float:
+def _patience_by_load(signs: Sequence[RankSigns], known: KnownOfJob, first: Sequence[int]) -> float:
     resting = _resting(signs, known)
     if not any(sign.pace is not None for sign in signs):
         return SPEECHLESS if resting else float("inf")
     return {True: QUIET, None: UNSURE, False: UNSURE if first else BUSY}[resting]
 
 
-def _resting(signs: Sequence[RankSigns], known: Known) -> bool | None:
+def _resting(signs: Sequence[RankSigns], known: KnownOfJob) -> bool | None:
     """True where all nodes are known to be idle, False where one is busy."""
     idle = {known.idle(node) for node in {sign.rank.node for sign in signs}}
     if False in idle:
@@ -422,7 +424,7 @@ def _clearly_before(some: Sequence[RankSigns], rest: Sequence[RankSigns], usual:
 def _in_words(
     signs: Sequence[RankSigns],
     groups: Sequence[StackGroup],
-    known: Known,
+    known: KnownOfJob,
     first: Sequence[int],
 ) -> str:
     silent = f"silent for {lasting(min(sign.silent for sign in signs))}"

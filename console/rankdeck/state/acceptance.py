@@ -53,7 +53,7 @@ PRAGMA user_version = {VERSION};
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class KeptRun:
     """One acceptance run."""
 
     id: str
@@ -163,7 +163,7 @@ class AcceptanceRuns:
 
     # ---- runs
 
-    def begin(self, run: Run) -> None:
+    def begin(self, run: KeptRun) -> None:
         """Keep a run before anything of it starts. Raises HistoryError."""
         self._put("run", [run])
         old = "SELECT id FROM run WHERE cluster = ? ORDER BY started DESC LIMIT -1 OFFSET ?"
@@ -173,11 +173,11 @@ class AcceptanceRuns:
         for name, key in (("measurement", "run"), ("identity", "run"), ("run", "id")):
             self._store.put(f"DELETE FROM {name} WHERE {key} = ?", [(one,) for one in gone])
 
-    def runs(self, cluster: str) -> tuple[Run, ...]:
+    def runs(self, cluster: str) -> tuple[KeptRun, ...]:
         """The runs of a cluster, newest first."""
-        names = ", ".join(field.name for field in fields(Run))
+        names = ", ".join(field.name for field in fields(KeptRun))
         query = f"SELECT {names} FROM run WHERE cluster = ? ORDER BY started DESC"
-        return tuple(Run(*row) for row in self._store.rows(query, cluster))
+        return tuple(KeptRun(*row) for row in self._store.rows(query, cluster))
 
     def end(self, run: str, state: str, ended: float) -> None:
         """Note how a run ended. Raises HistoryError."""
@@ -277,7 +277,7 @@ class AcceptanceRuns:
     def _put(
         self,
         name: str,
-        rows: Iterable[Run | Baseline | Exclusion],
+        rows: Iterable[KeptRun | Baseline | Exclusion],
     ) -> None:
         self._insert(name, [asdict(row) for row in rows], "OR REPLACE")
 

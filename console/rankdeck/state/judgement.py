@@ -85,7 +85,7 @@ _SAID = attrgetter("level", "applies", "judged", "reasons", "more", "expect", "l
 """What a judgement of an agent consists of, without its time and its numbers."""
 
 
-class Judgement:
+class NodeJudgement:
     """Written by Fleet through the node that it belongs to."""
 
     __slots__ = (

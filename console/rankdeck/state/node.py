@@ -14,7 +14,7 @@ from rankdeck_agent.wire import METRICS, Event, HealthReport, Hello, Sample
 
 if TYPE_CHECKING:
     from rankdeck.model.schedulers import KubernetesNode, SlurmNode
-    from rankdeck.state.judgement import Judgement, NewestReport
+    from rankdeck.state.judgement import NewestReport, NodeJudgement
     from rankdeck_agent.rules.explain import CheckResult
     from rankdeck_agent.rules.facts import Facts
 
@@ -216,7 +216,7 @@ class NodeState:
         self.seen_up: frozenset[tuple[str, str]] = _NO_LINKS
         """(metric, device) of links that were up while we looked."""
         self._expected = expected
-        self._kept_judgement: Judgement | None = None
+        self._kept_judgement: NodeJudgement | None = None
         self._skew = _Skew()
         self._clock, self._wall = clock, wall
         self._charts: dict[str, Chart] = {}
@@ -263,12 +263,12 @@ class NodeState:
         return self._kept_judgement.health if self._kept_judgement else UNHEARD
 
     @property
-    def _judgement(self) -> "Judgement":
+    def _judgement(self) -> "NodeJudgement":
         """Made when first wanted: the first picture waits for no rules."""
         if self._kept_judgement is None:
-            from rankdeck.state.judgement import Judgement
+            from rankdeck.state.judgement import NodeJudgement
 
-            self._kept_judgement = Judgement(self._expected)
+            self._kept_judgement = NodeJudgement(self._expected)
         return self._kept_judgement
 
     @property

@@ -233,7 +233,7 @@ USUAL_SPAN = "7d"
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class RunChoice:
     """What is chosen on a screen of a run."""
 
     run: AcceptanceRun | None
@@ -247,7 +247,7 @@ class RunActions:
     """What the screens of a run do alike: measure the choice again, keep jobs away from its node."""
 
     def __init__(
-        self, screen: BaseScreen, choice: Callable[[], Choice], changed: Callable[[], None]
+        self, screen: BaseScreen, choice: Callable[[], RunChoice], changed: Callable[[], None]
     ) -> None:
         """`changed` is called when a node was excluded or admitted again: the run itself stays the same."""
         self._screen, self._choice, self._changed = screen, choice, changed
@@ -311,7 +311,7 @@ class RunActions:
                 question, lambda yes: self._again(port, now) if yes else None
             )
 
-    def _again(self, port: AcceptanceProtocol, what: Choice) -> None:
+    def _again(self, port: AcceptanceProtocol, what: RunChoice) -> None:
         going, who = self.is_going, " – ".join(what.nodes)
         if what.run is not None and self._is_kept(what.run):
             try:

@@ -50,7 +50,7 @@ from rankdeck.rules.inspect import Inspection, Look, conclude
 from rankdeck.state.fleet import Fleet, Switches
 from rankdeck.state.jobs import Jobs
 from rankdeck.state.messages import Messages
-from rankdeck_agent.job.browse import Pattern, Search, Words, read
+from rankdeck_agent.job.browse import LogSearch, RegexQuery, TextQuery, read
 from rankdeck_agent.wire import NodePlan
 
 
@@ -404,8 +404,8 @@ class OnNode:
 
     async def find(self, place: LogPlace, text: str, *, back: bool) -> AsyncGenerator[FoundLine]:
         pattern = searched(text)
-        needle = Pattern(pattern) if pattern else Words(text)
-        for one in Search(self._path, needle).steps(place.offset, back):
+        needle = RegexQuery(pattern) if pattern else TextQuery(text)
+        for one in LogSearch(self._path, needle).steps(place.offset, back):
             if one is not None:
                 share = one.counted / max(one.end, 1)
                 yield FoundLine(one.at, one.before, one.lines, share, one.looking)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankdeck_agent.config import Config, ConfigError, from_file, from_line, from_mapping
+from rankdeck_agent.config import AgentConfigError, Config, from_file, from_line, from_mapping
 
 GOOD = {"cluster": "c", "host": "h"}
 
@@ -44,7 +44,7 @@ def test_the_node_is_this_host_where_none_is_named():
     ],
 )
 def test_a_bad_value_is_named_in_one_sentence(change, words):
-    with pytest.raises(ConfigError, match=words) as caught:
+    with pytest.raises(AgentConfigError, match=words) as caught:
         from_mapping({**GOOD, **change})
 
     assert "\n" not in str(caught.value)
@@ -52,7 +52,7 @@ def test_a_bad_value_is_named_in_one_sentence(change, words):
 
 @given(st.binary(max_size=200))
 def test_no_line_is_anything_but_a_configuration_or_a_complaint(line):
-    with pytest.raises(ConfigError):
+    with pytest.raises(AgentConfigError):
         from_line(line)
 
 
@@ -65,7 +65,7 @@ def test_no_line_is_anything_but_a_configuration_or_a_complaint(line):
 def test_no_value_is_anything_but_used_or_complained_of(values):
     try:
         config = from_mapping({**GOOD, **values})
-    except ConfigError:
+    except AgentConfigError:
         return
     assert 1 <= config.port <= 65535
 
@@ -106,7 +106,7 @@ def test_a_bad_file_is_named_in_one_line(data, tmp_path):
     path = tmp_path / "agent.conf"
     path.write_bytes(data)
 
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(AgentConfigError) as caught:
         from_file(str(path))
 
     assert str(caught.value).startswith(f"{path}: ")
@@ -114,5 +114,5 @@ def test_a_bad_file_is_named_in_one_line(data, tmp_path):
 
 
 def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(ConfigError, match="No such file"):
+    with pytest.raises(AgentConfigError, match="No such file"):
         from_file(str(tmp_path / "none"))

@@ -12,7 +12,7 @@ from rankdeck_agent.collectors.simulated import (
     SimulatedRdma,
     chosen,
 )
-from rankdeck_agent.config import ConfigError, from_mapping
+from rankdeck_agent.config import AgentConfigError, from_mapping
 from rankdeck_agent.telemetry import hello
 from rankdeck_agent.wire import METRICS
 
@@ -132,7 +132,7 @@ def test_a_node_announces_only_what_is_made_up_on_it():
 
 @pytest.mark.parametrize("entry", ["gpu:", "gpu:cold", "disk", "rdma:hot", "gpu:hot:x"])
 def test_a_fault_that_is_none_is_refused_with_those_there_are(entry):
-    with pytest.raises(ConfigError, match=r"only .*(hot|rdma|flap)"):
+    with pytest.raises(AgentConfigError, match=r"only .*(hot|rdma|flap)"):
         from_mapping({"cluster": "c", "host": "h", "simulate": [entry]})
 
 

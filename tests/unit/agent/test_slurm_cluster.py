@@ -21,7 +21,7 @@ from rankdeck_agent.slurm.cluster import (
     unfolded,
     want,
 )
-from rankdeck_agent.slurm.cluster_watch import ClusterView
+from rankdeck_agent.slurm.cluster_watch import SlurmView
 from rankdeck_agent.slurm.commands import QUEUE_CALLS, USUAL, WINDOW, Budget, Slurm
 from rankdeck_agent.slurm.keeper import is_same
 from rankdeck_agent.slurm.rows import SlurmJobRow
@@ -148,7 +148,7 @@ def test_rubbish_gives_no_rows() -> None:
 
 
 def test_only_what_changed_is_told() -> None:
-    view = ClusterView()
+    view = SlurmView()
     view.take(NODES, SlurmAnswer(1.0, sinfo(IDLE, DRAINED)))
     view.take(QUEUE, SlurmAnswer(1.0, QUEUED))
 
@@ -163,7 +163,7 @@ def test_only_what_changed_is_told() -> None:
 
 
 def test_an_answer_that_did_not_come_leaves_what_is_known_and_is_told_once() -> None:
-    view = ClusterView()
+    view = SlurmView()
     view.take(QUEUE, SlurmAnswer(1.0, QUEUED))
     list(view.news())
 

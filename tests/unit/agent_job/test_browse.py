@@ -18,11 +18,11 @@ LOGS = st.lists(
     st.sampled_from([b"", b"alpha", b"ERROR one", b"error two", b"x" * 30]), max_size=30
 )
 PATTERNS = ["(?i)error (one|two)", "^x+$", "^$", "R o|a$", "a\\sE", "[^q]E", "x*"]
-NEEDLES: dict[str, tuple[browse.Words | browse.Pattern, Callable[[bytes], object]]] = {
-    "error": (browse.Words("error"), lambda line: b"error" in line.lower()),
-    "ERROR": (browse.Words("ERROR"), lambda line: b"ERROR" in line),
-    "xx": (browse.Words("xx"), lambda line: b"xx" in line),
-    **{one: (browse.Pattern(one), re.compile(one.encode()).search) for one in PATTERNS},
+NEEDLES: dict[str, tuple[browse.TextQuery | browse.RegexQuery, Callable[[bytes], object]]] = {
+    "error": (browse.TextQuery("error"), lambda line: b"error" in line.lower()),
+    "ERROR": (browse.TextQuery("ERROR"), lambda line: b"ERROR" in line),
+    "xx": (browse.TextQuery("xx"), lambda line: b"xx" in line),
+    **{one: (browse.RegexQuery(one), re.compile(one.encode()).search) for one in PATTERNS},
 }
 """What is looked for, and how to know the lines that have it."""
 
@@ -44,7 +44,7 @@ def starts(data: bytes, fits: Callable[[bytes], object]) -> list[int]:
     return found
 
 
-def ask(found: browse.Search, offset: int, *, back: bool) -> browse.Report:
+def ask(found: browse.LogSearch, offset: int, *, back: bool) -> browse.SearchReport:
     """The last report, which has everything."""
     return [one for one in found.steps(offset, back) if one is not None][-1]
 
@@ -63,7 +63,7 @@ def test_a_text_is_found_where_it_is_also_after_the_log_has_grown(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(browse, "BLOCK", block)
         needle, fits = NEEDLES[text]
-        one = browse.Search(log, needle)
+        one = browse.LogSearch(log, needle)
         for data in (b"\n".join(lines), b"\n".join([*lines, *more])):
             log.write_bytes(data)
             hits = starts(data, fits)
@@ -82,7 +82,7 @@ def test_a_text_is_found_where_it_is_also_after_the_log_has_grown(
 
 def test_a_line_near_by_is_told_before_the_rest_is_read(log: Path) -> None:
     log.write_bytes(b"here\n" + b"x" * 40 * browse.BLOCK + b"\nhere\n")
-    steps = browse.Search(log, browse.Words("here")).steps(0, back=False)
+    steps = browse.LogSearch(log, browse.TextQuery("here")).steps(0, back=False)
     first = next(one for one in steps if one is not None)
 
     assert (first.at, first.before, first.counted) == (0, 0, browse.BLOCK)
@@ -92,7 +92,7 @@ def test_nothing_is_read_twice_for_the_next_match(
     log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log.write_bytes(b"here\n" + b"x" * 9 * browse.BLOCK + b"\nhere\n")
-    one = browse.Search(log, browse.Words("here"))
+    one = browse.LogSearch(log, browse.TextQuery("here"))
     assert ask(one, 1, back=False).lines == 2
     read: list[int] = []
     pread = os.pread

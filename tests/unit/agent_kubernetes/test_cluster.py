@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from rankdeck_agent.kubernetes.api import LISTED
-from rankdeck_agent.kubernetes.cluster import NODES, PODS, ClusterView
+from rankdeck_agent.kubernetes.cluster import NODES, PODS, KubernetesView
 from rankdeck_agent.kubernetes.objects import JOB, MPIJOB
 from rankdeck_agent.kubernetes.rows import is_outermost, job_row, job_state, requested
 from tests.unit.agent.machines import DATA
@@ -34,7 +34,7 @@ def pod(name: str, gpus: int, phase: str = "Running") -> dict[str, Any]:
 
 
 def test_a_node_is_told_with_what_pods_ask_of_it_and_only_when_that_changes() -> None:
-    view = ClusterView(all_pods=True)
+    view = KubernetesView(all_pods=True)
     view.take(NODES, LISTED, {"items": [NODE]})
     view.take(PODS, "ADDED", pod("a", 2))
     view.take(PODS, "ADDED", pod("b", 3))
@@ -109,7 +109,7 @@ def test_recorded_jobs_go_through_the_states_that_an_operator_sees(
 
 
 def test_nonsense_of_a_server_is_left_out() -> None:
-    view = ClusterView(all_pods=True)
+    view = KubernetesView(all_pods=True)
     for what in (NODES, PODS, JOB):
         for found in (
             {},

@@ -28,8 +28,8 @@ from rankdeck.model.text import figures, printable
 from rankdeck.ui import actions, formatting
 from rankdeck.ui.acceptance_page import (
     PROGRESS_ROLES,
-    Choice,
     RunActions,
+    RunChoice,
     plan_lines,
     run_line,
     seen_in,
@@ -110,11 +110,11 @@ class AcceptanceScreen(base.BaseScreen):
         now, kept = self._run_actions.current, self._opened
         return now if kept is None or (now is not None and now.id == kept.id) else kept
 
-    def _choice(self) -> Choice:
+    def _choice(self) -> RunChoice:
         """The pair under the cursor, or the one node; nobody where there is no map."""
         run, pair = self.run_shown, self.map.pair if self._view == "map" else None
         test = self._recipe_of(run) if run else ""
-        return Choice(run, test, tuple(dict.fromkeys(pair)) if pair else ())
+        return RunChoice(run, test, tuple(dict.fromkeys(pair)) if pair else ())
 
     @property
     def port(self) -> AcceptanceProtocol | None:
@@ -519,10 +519,10 @@ class PairScreen(base.BaseScreen):
         now = self._run_actions.current
         return now if now is not None and now.id == self._run.id else self._run
 
-    def _choice(self) -> Choice:
+    def _choice(self) -> RunChoice:
         """The pair, first the sender of the direction that has the keys."""
         pair = self._pair[::-1] if self.main is self.back else self._pair
-        return Choice(self.run_shown, self._recipe, pair)
+        return RunChoice(self.run_shown, self._recipe, pair)
 
     def tick(self) -> None:
         port, run = self._run_actions.port, self.run_shown

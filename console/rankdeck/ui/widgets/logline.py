@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from rich.cells import cell_len, chop_cells
 
-from rankdeck.logs.merge import Words
+from rankdeck.logs.merge import TextMatch
 from rankdeck.model.text import printable
 from rankdeck.state.lines import Line
 from rankdeck.ui import formatting
@@ -38,7 +38,7 @@ class LineLayout:
     prefix: Callable[[int, Line], Run] | None = None
     wrap: bool = False
     left: int = 0
-    search: Words | None = None
+    search: TextMatch | None = None
 
     def rows(
         self,
