@@ -44,7 +44,7 @@ RECIPES = {
     "imb": f"{_RECIPES}.mpi:Imb",
     "hpcc": f"{_RECIPES}.node:Hpcc",
     "himeno": f"{_RECIPES}.node:Himeno",
-    "stream": f"{_RECIPES}.node:Stream",
+    "stream": f"{_RECIPES}.node:StreamTriad",
     "sysbench": f"{_RECIPES}.node:Sysbench",
     "stress-ng": f"{_RECIPES}.node:StressNg",
     "torch-gloo": f"{_RECIPES}.nccl:Gloo",

@@ -14,7 +14,7 @@ from tests.support.polling import wait_until
 
 from rankdeck import plugins
 from rankdeck.acceptance.output_text import Asked, read_output
-from rankdeck.acceptance.recipe import Commands, Reading, Recipe, Where
+from rankdeck.acceptance.recipe import Commands, OutputReading, Recipe, Where
 from rankdeck.model.acceptance import Outcome
 
 pytestmark = pytest.mark.slow
@@ -49,7 +49,7 @@ def run(argv: tuple[str, ...], folder: Path) -> subprocess.CompletedProcess[byte
     )
 
 
-def read(recipe: Recipe, done: subprocess.CompletedProcess[bytes], ranks: int) -> Reading:
+def read(recipe: Recipe, done: subprocess.CompletedProcess[bytes], ranks: int) -> OutputReading:
     (one,) = read_output(recipe, done.stdout, Asked(ranks=ranks, exit_code=done.returncode))
     assert one.status is Outcome.MEASURED, (one.text, done.stderr[-500:])
     return one

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from rankdeck.acceptance.judge import judge
-from rankdeck.acceptance.measurement import Answer, End, Measurement, measurement_of
+from rankdeck.acceptance.measurement import Answer, Measurement, PathEnd, measurement_of
 from rankdeck.acceptance.schedule import Options, Schedule
 from rankdeck.acceptance.suspects import Context, Suspects
 from rankdeck.model.acceptance import Stage
@@ -114,7 +114,7 @@ def test_a_pair_of_a_test_without_direction_has_one_sentence_for_both_ways() -> 
 
 
 def test_suspects_of_both_ways_are_named_once() -> None:
-    ends = [End(name) for name in ("n1", "n2", "n3")]
+    ends = [PathEnd(name) for name in ("n1", "n2", "n3")]
     both = Suspects(paths=((ends[0], ends[1]), (ends[1], ends[0]), (ends[2], ends[0])))
 
     assert both.names(9) == "n1–n2, n3→n1"

@@ -12,7 +12,7 @@ import pytest
 from rankdeck.acceptance.baseline import kinds_of_hardware
 from rankdeck.acceptance.judge import Judgement, judge
 from rankdeck.acceptance.measurement import Answer, Kind, Measurement, differing, population
-from rankdeck.acceptance.recipe import Expected
+from rankdeck.acceptance.recipe import ExpectedResult
 from rankdeck.acceptance.schedule import Options, Round, Schedule, circle, pair_rounds
 from rankdeck.acceptance.suspects import Context
 from rankdeck.model.acceptance import Outcome, Stage
@@ -250,7 +250,7 @@ def test_one_node_with_another_network_card_says_so_on_any_number_of_rails(rails
 
 
 def test_all_alike_and_all_slow_is_configuration_and_no_node() -> None:
-    expected = Expected(ceiling=940.0, of="TCP over a 1 Gb/s link carries", factor=0.95)
+    expected = ExpectedResult(ceiling=940.0, of="TCP over a 1 Gb/s link carries", factor=0.95)
 
     judged, _, _ = Lab().run(Options(nodes=EIGHT), replace(MEGABITS, expected=expected))
 

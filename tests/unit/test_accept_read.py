@@ -9,7 +9,7 @@ import pytest
 
 from rankdeck import plugins
 from rankdeck.acceptance.output_text import Asked, read_output
-from rankdeck.acceptance.recipe import Known, Reading
+from rankdeck.acceptance.recipe import Known, OutputReading
 from rankdeck.acceptance.recipes.node import expected_gosa
 from rankdeck.model.acceptance import Outcome
 from tests.support.targets import TARGETS
@@ -20,13 +20,13 @@ RECORDED = {
 """File -> the name of its recipe, then the output as it was; without what a fuzzer made."""
 
 
-def read(recipe: str, output: str | bytes, **asked: object) -> Reading:
+def read(recipe: str, output: str | bytes, **asked: object) -> OutputReading:
     raw = output if isinstance(output, bytes) else output.encode()
     (one,) = read_output(plugins.find("recipes", recipe)(), raw, Asked(**asked))  # type: ignore[arg-type]
     return one
 
 
-def recorded(file: str) -> tuple[Reading, ...]:
+def recorded(file: str) -> tuple[OutputReading, ...]:
     recipe, _, raw = RECORDED[file].partition(b"\n")
     return read_output(plugins.find("recipes", recipe.decode())(), raw)
 
@@ -617,7 +617,7 @@ def test_lines_without_end_that_say_nothing_are_read_in_little_time() -> None:
         read_output(plugins.find("recipes", "nccl-tests")(), b"# nThread \n" + raw)
 
 
-def _meant(one: Reading) -> tuple[Outcome, float | None, int | None]:
+def _meant(one: OutputReading) -> tuple[Outcome, float | None, int | None]:
     return one.status, one.value, one.ranks
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from rankdeck import plugins
 from rankdeck.acceptance.output_text import read_output
-from rankdeck.acceptance.recipe import Known, Reading
+from rankdeck.acceptance.recipe import Known, OutputReading
 from rankdeck.model.acceptance import Outcome
 from tests.support.targets import TARGETS
 
@@ -19,7 +19,7 @@ def recorded(file: str) -> str:
     return SEEDS[file].partition(b"\n")[2].decode()
 
 
-def read(recipe: str, output: str | bytes, known: Known | None = None) -> tuple[Reading, ...]:
+def read(recipe: str, output: str | bytes, known: Known | None = None) -> tuple[OutputReading, ...]:
     raw = output if isinstance(output, bytes) else output.encode()
     return read_output(plugins.find("recipes", recipe)(), raw, known=known)
 

@@ -10,7 +10,7 @@ import re
 from dataclasses import replace
 from typing import NamedTuple
 
-from rankdeck.acceptance.recipe import Expected, Known, Reading
+from rankdeck.acceptance.recipe import ExpectedResult, Known, OutputReading
 from rankdeck.model.text import figures
 from rankdeck.model.text import size as bytes_text
 
@@ -87,7 +87,7 @@ def _link(rate: float, known: Known, links: int = 1) -> str:
     )
 
 
-def rdma_write(reading: Reading, known: Known) -> Expected | None:
+def rdma_write(reading: OutputReading, known: Known) -> ExpectedResult | None:
     """Of one RDMA port: its rate and MTU."""
     mtu = known.mtu or int(reading.facts.get("mtu", "0"))
     if not mtu or reading.value is None:
@@ -102,7 +102,7 @@ def rdma_write(reading: Reading, known: Known) -> Expected | None:
     more = ""
     if mtu < _JUMBO and not infiniband:
         more = f"; MTU 9000 would give {links * rate * efficiency(_JUMBO):.1f}"
-    return Expected(
+    return ExpectedResult(
         ceiling=links * most,
         of=f"{_link(rate, known, links)} at MTU {mtu}",
         factor=RDMA_GOOD,
@@ -119,7 +119,7 @@ def gpu_class(name: str) -> GpuClass | None:
     return next((one for one in GPUS if one.word in words), None)
 
 
-def gpu_network(reading: Reading, known: Known) -> Expected | None:
+def gpu_network(reading: OutputReading, known: Known) -> ExpectedResult | None:
     """Of an all_reduce: NVLink inside a node, the published limit across nodes, or one link."""
     hosts, ranks = len(reading.hosts), reading.ranks or 0
     name = known.gpu or reading.facts.get("gpu", "")
@@ -129,7 +129,7 @@ def gpu_network(reading: Reading, known: Known) -> Expected | None:
     if kind is None or ranks < _FULL or ranks % _FULL:
         return None
     if hosts == 1:
-        return Expected(
+        return ExpectedResult(
             ceiling=kind.nvlink,
             of=f"one direction of {kind.link} carries",
             factor=(kind.inside / kind.nvlink if kind.inside else NVLINK_GOOD),
@@ -137,7 +137,7 @@ def gpu_network(reading: Reading, known: Known) -> Expected | None:
             + (f" (Azure asks {kind.inside:g})" if kind.inside else ""),
             advice=f"look at {kind.link}, clocks and power",
         )
-    return Expected(
+    return ExpectedResult(
         ceiling=kind.across,
         of=f"OCI asks of {kind.word} across nodes",
         factor=1.0,
@@ -147,14 +147,14 @@ def gpu_network(reading: Reading, known: Known) -> Expected | None:
     )
 
 
-def _one_link(reading: Reading, known: Known) -> Expected | None:
+def _one_link(reading: OutputReading, known: Known) -> ExpectedResult | None:
     """One GPU a node: the link between the nodes is the limit."""
     mtu = known.mtu or 1024
     found = link_ceiling((reading.value or 0.0) * 8, known, mtu, 1 << 20)
     if found is None:
         return None
     rate, most = found
-    return Expected(
+    return ExpectedResult(
         ceiling=most / 8,
         of=f"{_link(rate, known)} at MTU {mtu}",
         factor=NETWORK_GOOD,
@@ -163,12 +163,12 @@ def _one_link(reading: Reading, known: Known) -> Expected | None:
     )
 
 
-def tcp_link(reading: Reading, known: Known) -> Expected | None:
+def tcp_link(reading: OutputReading, known: Known) -> ExpectedResult | None:
     """Of TCP over Ethernet with MTU 1500: 94.9 % of the link (1448 of 1538 bytes)."""
     if not known.link_gbps:
         return None
     most = known.link_gbps * 1448 / 1538
-    return Expected(
+    return ExpectedResult(
         ceiling=most,
         of=f"TCP over a {known.link_gbps:g} Gb/s link carries",
         factor=0.95,
@@ -177,12 +177,12 @@ def tcp_link(reading: Reading, known: Known) -> Expected | None:
     )
 
 
-def all_of(reading: Reading, what: str, good: str) -> Expected:
+def all_of(reading: OutputReading, what: str, good: str) -> ExpectedResult:
     """Of a count: all of them, or it would have failed."""
-    return Expected(ceiling=reading.value or 1.0, of=what, factor=1.0, good=good)
+    return ExpectedResult(ceiling=reading.value or 1.0, of=what, factor=1.0, good=good)
 
 
-def explained(reading: Reading, expected: Expected | None) -> Reading:
+def explained(reading: OutputReading, expected: ExpectedResult | None) -> OutputReading:
     """The reading with its grade, and one sentence that says the value and what it means."""
     if reading.value is None:
         return reading
@@ -194,7 +194,7 @@ def explained(reading: Reading, expected: Expected | None) -> Reading:
     return replace(reading, grade=grade, text=f"{what}: {_meaning(reading.value, expected, grade)}")
 
 
-def graded(value: float, expected: Expected | None) -> str:
+def graded(value: float, expected: ExpectedResult | None) -> str:
     """`good`, `fair` or `slow`; "" where nothing says what it should be."""
     if expected is None:
         return ""
@@ -202,7 +202,7 @@ def graded(value: float, expected: Expected | None) -> str:
     return "good" if share >= 1 else "fair" if share >= expected.fair else "slow"
 
 
-def _meaning(value: float, expected: Expected | None, grade: str) -> str:
+def _meaning(value: float, expected: ExpectedResult | None, grade: str) -> str:
     if expected is None:
         return "to be compared with other nodes and with its own history"
     share = f"{value / expected.ceiling:.1%}".replace("%", " %")

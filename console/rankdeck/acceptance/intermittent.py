@@ -18,8 +18,8 @@ from rankdeck.acceptance.measurement import (
     failure,
 )
 from rankdeck.acceptance.suspects import (
+    EndRole,
     Evidence,
-    Role,
     Side,
     SortedPairs,
     again,
@@ -177,7 +177,7 @@ def _partners(node: str, mine: Dropped, *, dropping: bool = False) -> set[str]:
 def _sides(node: str, mine: Dropped) -> dict[Side, Evidence]:
     """Both directions, with the partners with whom it dropped."""
     found: dict[Side, Evidence] = {}
-    for place, role in enumerate(Role):
+    for place, role in enumerate(EndRole):
         ends = {path[place]: None for path in mine if path[place].node == node}
         for end in ends:
             others = {

@@ -23,10 +23,10 @@ from rankdeck.acceptance.leaves import (
 from rankdeck.acceptance.measurement import (
     FAILS,
     Answer,
-    End,
     Kind,
     Measurement,
     Path,
+    PathEnd,
     Population,
     Verdict,
     by_gap,
@@ -35,8 +35,8 @@ from rankdeck.acceptance.measurement import (
 from rankdeck.acceptance.suspects import (
     BLATANT,
     Context,
+    EndRole,
     Evidence,
-    Role,
     Side,
     SortedPairs,
     Suspects,
@@ -89,7 +89,7 @@ class Judgement:
 
     def population_of(self, sender: str, receiver: str) -> Population | None:
         """What a path between these nodes is compared with; None while there is nothing."""
-        path = End(sender), End(receiver)
+        path = PathEnd(sender), PathEnd(receiver)
         if self.narrow and crosses(path, self.leaves):
             return self.populations.get("inside")
         none: Leaves = {}
@@ -327,7 +327,7 @@ def _end_verdict(facts: SortedPairs, node: str, sides: Mapping[Side, Evidence]) 
 def _way(sides: Iterable[Side]) -> Kind:
     """By the directions that are slow."""
     roles = {role for _, role in sides}
-    one_way = {Role.SENDS: Kind.SENDS, Role.RECEIVES: Kind.RECEIVES}
+    one_way = {EndRole.SENDS: Kind.SENDS, EndRole.RECEIVES: Kind.RECEIVES}
     return Kind.NODE if len(roles) == 2 else one_way[roles.pop()]
 
 

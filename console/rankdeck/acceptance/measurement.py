@@ -75,14 +75,14 @@ class Verdict:
     recipe: str = ""
 
 
-class End(NamedTuple):
+class PathEnd(NamedTuple):
     """One end of a path: a node, and which of its ports."""
 
     node: str
     rail: int = 0
 
 
-Path = tuple[End, End]
+Path = tuple[PathEnd, PathEnd]
 """Sender, receiver."""
 
 
@@ -111,7 +111,7 @@ class Measurement:
 
     @property
     def path(self) -> Path:
-        return End(self.sender, self.rail), End(self.receiver, self.rail)
+        return PathEnd(self.sender, self.rail), PathEnd(self.receiver, self.rail)
 
     @property
     def speed(self) -> float | None:

@@ -13,7 +13,7 @@ from typing import cast
 
 from rankdeck import plugins
 from rankdeck.acceptance.expectations import explained
-from rankdeck.acceptance.recipe import Known, Reading, Recipe, Where, not_measured
+from rankdeck.acceptance.recipe import Known, OutputReading, Recipe, Where, not_measured
 from rankdeck.model.acceptance import Outcome
 from rankdeck.model.job import Launch
 from rankdeck.model.nodeset import fold
@@ -368,7 +368,7 @@ NOBODY = Asked()
 
 def read_output(
     recipe: Recipe, raw: bytes, asked: Asked = NOBODY, known: Known | None = None
-) -> tuple[Reading, ...]:
+) -> tuple[OutputReading, ...]:
     """Each result with its sentence, at least one: complete, of those asked for, and valid, or why not."""
     text = text_of(raw[:LARGEST])
     if not text.strip():
@@ -402,7 +402,7 @@ def _finder(name: str, text: str) -> str:
     )
 
 
-def _readings(recipe: Recipe, text: str, *, alone: bool) -> Iterator[tuple[str, Reading]]:
+def _readings(recipe: Recipe, text: str, *, alone: bool) -> Iterator[tuple[str, OutputReading]]:
     """(node, result) of each run of each node, or of all of it where it is of one."""
     traits = recipe.traits
     prefix = prefix_of(text, traits.mark)
@@ -418,14 +418,14 @@ def _readings(recipe: Recipe, text: str, *, alone: bool) -> Iterator[tuple[str, 
                     yield who, one
 
 
-def _named(reading: Reading, who: str) -> Reading:
+def _named(reading: OutputReading, who: str) -> OutputReading:
     """With the node that says so, where there are several."""
     if not who:
         return reading
     return replace(reading, hosts=reading.hosts or (who,), text=f"{who}: {reading.text}")
 
 
-def why_nothing(text: str, reading: Reading) -> Reading:
+def why_nothing(text: str, reading: OutputReading) -> OutputReading:
     """Why there is no result, by the first line of the system, the launcher or the scheduler that says so."""
     ran = bool(reading.hosts or reading.ranks or reading.size is not None)
     for status, what, pattern in _ENDS[ran:]:
@@ -438,7 +438,7 @@ def why_nothing(text: str, reading: Reading) -> Reading:
     return replace(reading, text=reading.text + said)
 
 
-def _checked(recipe: Recipe, reading: Reading, asked: Asked, known: Known) -> Reading:
+def _checked(recipe: Recipe, reading: OutputReading, asked: Asked, known: Known) -> OutputReading:
     reading = _sane(reading)
     if reading.status is Outcome.MEASURED:
         expected = recipe.expect(reading, known)
@@ -451,7 +451,7 @@ def _checked(recipe: Recipe, reading: Reading, asked: Asked, known: Known) -> Re
     return reading
 
 
-def _sane(reading: Reading) -> Reading:
+def _sane(reading: OutputReading) -> OutputReading:
     """Text of others made printable."""
     return replace(
         reading,
@@ -460,7 +460,9 @@ def _sane(reading: Reading) -> Reading:
     )
 
 
-def _complaint(reading: Reading, asked: Asked, ceiling: float, names_hosts: bool) -> Reading | None:
+def _complaint(
+    reading: OutputReading, asked: Asked, ceiling: float, names_hosts: bool
+) -> OutputReading | None:
     """Why the value may not be used; None if it may."""
     value = reading.value
     if asked.exit_code:

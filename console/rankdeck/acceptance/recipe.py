@@ -9,7 +9,7 @@ from rankdeck.model.job import Launch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class OutputReading:
     """One result in an output."""
 
     status: Outcome
@@ -32,19 +32,19 @@ class Reading:
     """What else the output says and a ceiling may need: `mtu`, `gpu`, `metric`."""
 
 
-def not_measured(text: str, **more: object) -> Reading:
+def not_measured(text: str, **more: object) -> OutputReading:
     """Nothing was learned."""
-    return Reading(status=Outcome.NOT_MEASURED, text=text, **more)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
+    return OutputReading(status=Outcome.NOT_MEASURED, text=text, **more)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
 
 
-def failed(text: str, **more: object) -> Reading:
+def failed(text: str, **more: object) -> OutputReading:
     """It ran and broke."""
-    return Reading(status=Outcome.FAILED, text=text, **more)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
+    return OutputReading(status=Outcome.FAILED, text=text, **more)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
 
 
-def refused(text: str, **more: object) -> Reading:
+def refused(text: str, **more: object) -> OutputReading:
     """A number that answers another question."""
-    return Reading(status=Outcome.REFUSED, text=text, **more)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
+    return OutputReading(status=Outcome.REFUSED, text=text, **more)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +128,7 @@ class Known:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Expected:
+class ExpectedResult:
     """What a healthy result would be."""
 
     ceiling: float
@@ -155,10 +155,10 @@ class Recipe(Protocol):
         """How to run it there."""
         ...
 
-    def read(self, text: str) -> tuple[Reading, ...]:
+    def read(self, text: str) -> tuple[OutputReading, ...]:
         """Each result in what it wrote, at least one; text is decoded, without launcher tags."""
         ...
 
-    def expect(self, reading: Reading, known: Known) -> Expected | None:
+    def expect(self, reading: OutputReading, known: Known) -> ExpectedResult | None:
         """What a healthy result would be; None where nothing but its own history can say."""
         ...

@@ -16,9 +16,17 @@ from statistics import median
 
 from rankdeck.acceptance.judge import Judgement, judge
 from rankdeck.acceptance.leaves import Leaves, crosses
-from rankdeck.acceptance.measurement import FAILS, Answer, End, Kind, Measurement, Verdict, failure
-from rankdeck.acceptance.recipe import Expected
-from rankdeck.acceptance.suspects import Context, Role, nodes_of
+from rankdeck.acceptance.measurement import (
+    FAILS,
+    Answer,
+    Kind,
+    Measurement,
+    PathEnd,
+    Verdict,
+    failure,
+)
+from rankdeck.acceptance.recipe import ExpectedResult
+from rankdeck.acceptance.suspects import Context, EndRole, nodes_of
 from rankdeck.model.acceptance import Outcome, Result, Stage
 from rankdeck.model.nodeset import fold
 from rankdeck.model.text import figures
@@ -280,7 +288,9 @@ def pair_rounds(options: Options) -> tuple[tuple[Pair, ...], ...]:
 def thinned(pairs: Sequence[Pair], options: Options) -> tuple[tuple[Pair, ...], ...]:
     """The pairs in as many rounds as it takes for no more to cross leaves at once than is agreed to."""
     most = max(1, int(options.max_crossing * (len(options.nodes) // 2)))
-    crossing = [pair for pair in pairs if crosses((End(pair[0]), End(pair[1])), options.leaves)]
+    crossing = [
+        pair for pair in pairs if crosses((PathEnd(pair[0]), PathEnd(pair[1])), options.leaves)
+    ]
     if options.max_crossing >= 1 or len(crossing) <= most:
         return (tuple(pairs),)
     inside = [pair for pair in pairs if pair not in crossing]
@@ -359,7 +369,7 @@ class Schedule:
         run = (one.sender, one.receiver, one.repeat, one.rail)
         self._seen.add((one.stage, one.round, one.port, run))
 
-    def expect(self, expected: Expected | None) -> None:
+    def expect(self, expected: ExpectedResult | None) -> None:
         """What the medians should reach, as far as it is known by now."""
         self.context = replace(self.context, expected=expected)
 
@@ -480,8 +490,8 @@ def _pairs_of(paths: Iterable[tuple[str, ...]]) -> Iterable[Pair]:
 
 def _proven(judged: Judgement, nodes: Sequence[str], suspects: Iterable[str]) -> list[str]:
     """Nodes that somebody got full speed from and to."""
-    proven = {end.node for end, role in judged.open.proven if role is Role.SENDS}
-    proven &= {end.node for end, role in judged.open.proven if role is Role.RECEIVES}
+    proven = {end.node for end, role in judged.open.proven if role is EndRole.SENDS}
+    proven &= {end.node for end, role in judged.open.proven if role is EndRole.RECEIVES}
     bad = {node for verdict in judged.verdicts for node in verdict.nodes} | set(suspects)
     return [node for node in nodes if node in proven and node not in bad]
 

@@ -9,16 +9,16 @@ from statistics import median
 from rankdeck.acceptance.leaves import Leaves, crosses, fastest_group
 from rankdeck.acceptance.measurement import (
     FEWEST,
-    End,
     Measurement,
     Path,
+    PathEnd,
     Population,
     best_of,
     by_path,
     drops,
     population,
 )
-from rankdeck.acceptance.recipe import Expected
+from rankdeck.acceptance.recipe import ExpectedResult
 from rankdeck.model.acceptance import Outcome, Stage
 from rankdeck.model.text import figures
 
@@ -35,7 +35,7 @@ class Context:
     """Node -> what else is odd about it: low clocks in the same seconds, another MTU than the others."""
     rails: tuple[str, ...] = ()
     """The device of each rail, "" where the nodes call theirs differently; empty where there is one rail."""
-    expected: Expected | None = None
+    expected: ExpectedResult | None = None
     """What the medians should reach."""
     left_out: Mapping[str, str] = field(default_factory=dict[str, str])
     """Node -> why it took no part."""
@@ -160,14 +160,14 @@ def _population(speeds: Mapping[Path, float], tolerance: float) -> Population | 
 # ---- suspects
 
 
-class Role(StrEnum):
+class EndRole(StrEnum):
     """A direction of an end."""
 
     SENDS = "sends"
     RECEIVES = "receives"
 
 
-Side = tuple[End, Role]
+Side = tuple[PathEnd, EndRole]
 _SHARE = 0.6
 """Of its partners with whom an end must be slow."""
 _PARTNERS = 2
@@ -179,9 +179,9 @@ _STRIKES = 4
 class Evidence:
     """How one end did in one direction."""
 
-    slow: frozenset[End]
+    slow: frozenset[PathEnd]
     """Partners with whom it was slow."""
-    full: frozenset[End]
+    full: frozenset[PathEnd]
 
     @property
     def total(self) -> int:
@@ -192,9 +192,9 @@ class Evidence:
         return len(self.slow) / self.total if self.total else 0.0
 
 
-def path_of(side: Side, other: End) -> Path:
+def path_of(side: Side, other: PathEnd) -> Path:
     """The path that this end takes to that one, or from it."""
-    return (side[0], other) if side[1] is Role.SENDS else (other, side[0])
+    return (side[0], other) if side[1] is EndRole.SENDS else (other, side[0])
 
 
 def nodes_of(path: Path) -> tuple[str, str]:
@@ -245,7 +245,7 @@ def find_suspects(slow: Iterable[Path], full: Iterable[Path]) -> Suspects:
         named[worst] = Evidence(frozenset(counts.pop(worst)), frozenset(partners.get(worst, ())))
         for other in named[worst].slow:
             _forget(counts, worst, other)
-            left.discard((worst[0], other) if worst[1] is Role.SENDS else (other, worst[0]))
+            left.discard((worst[0], other) if worst[1] is EndRole.SENDS else (other, worst[0]))
     # Whom nobody got full speed from is not cleared by the bad partners that explain its pairs.
     for side, others in _partners(slow).items():
         if side not in proven and side not in named and len(others) >= _PARTNERS:
@@ -253,7 +253,9 @@ def find_suspects(slow: Iterable[Path], full: Iterable[Path]) -> Suspects:
     return Suspects(named, tuple(sorted(left, key=_order)), proven)
 
 
-def _worst(counts: Mapping[Side, Set[End]], partners: Mapping[Side, Set[End]]) -> Side | None:
+def _worst(
+    counts: Mapping[Side, Set[PathEnd]], partners: Mapping[Side, Set[PathEnd]]
+) -> Side | None:
     """The end with the largest share of slow partners, then with most of them; None if none is bad enough."""
     best: tuple[float, int] = (0.0, 0)
     found: Side | None = None
@@ -265,17 +267,17 @@ def _worst(counts: Mapping[Side, Set[End]], partners: Mapping[Side, Set[End]]) -
     return found
 
 
-def _partners(paths: Iterable[Path]) -> dict[Side, set[End]]:
-    found: defaultdict[Side, set[End]] = defaultdict(set)
+def _partners(paths: Iterable[Path]) -> dict[Side, set[PathEnd]]:
+    found: defaultdict[Side, set[PathEnd]] = defaultdict(set)
     for sender, receiver in paths:
-        found[sender, Role.SENDS].add(receiver)
-        found[receiver, Role.RECEIVES].add(sender)
+        found[sender, EndRole.SENDS].add(receiver)
+        found[receiver, EndRole.RECEIVES].add(sender)
     return dict(found)
 
 
-def _forget(counts: dict[Side, set[End]], side: Side, other: End) -> None:
+def _forget(counts: dict[Side, set[PathEnd]], side: Side, other: PathEnd) -> None:
     """Take one slow pair away from the partner at its other end."""
-    back = (other, Role.RECEIVES if side[1] is Role.SENDS else Role.SENDS)
+    back = (other, EndRole.RECEIVES if side[1] is EndRole.SENDS else EndRole.SENDS)
     counts[back].discard(side[0])
     if not counts[back]:
         del counts[back]
@@ -295,7 +297,7 @@ def confirmed(
     speeds = [speed for one in runs if (speed := one.speed) is not None]
     if speeds:
         return max(speeds) < limit
-    back = Role.RECEIVES if side[1] is Role.SENDS else Role.SENDS
+    back = EndRole.RECEIVES if side[1] is EndRole.SENDS else EndRole.SENDS
     good = sum(1 for partner in evidence.slow if (partner, back) in proven)
     return True if good >= _STRIKES else None
 
@@ -305,8 +307,8 @@ def confirmations(measurements: Iterable[Measurement]) -> Mapping[Side, tuple[Me
     found: defaultdict[Side, list[Measurement]] = defaultdict(list)
     for one in measurements:
         if one.stage is Stage.CONFIRM:
-            found[one.path[0], Role.SENDS].append(one)
-            found[one.path[1], Role.RECEIVES].append(one)
+            found[one.path[0], EndRole.SENDS].append(one)
+            found[one.path[1], EndRole.RECEIVES].append(one)
     return {side: tuple(runs) for side, runs in found.items()}
 
 
@@ -349,7 +351,7 @@ def scatters(facts: SortedPairs, side: Side) -> bool:
     mine = [
         first
         for path, runs in facts.runs.items()
-        if path[list(Role).index(side[1])] == side[0]
+        if path[list(EndRole).index(side[1])] == side[0]
         if len(first := [one for one in steady(runs) if one.stage is Stage.PAIRS]) >= _TWICE
     ]
     differ = sum(1 for runs in mine if drops(runs))

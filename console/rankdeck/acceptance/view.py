@@ -17,7 +17,7 @@ from rankdeck.acceptance.measurement import (
     population,
 )
 from rankdeck.acceptance.planning import options_of
-from rankdeck.acceptance.recipe import Expected, Reading
+from rankdeck.acceptance.recipe import ExpectedResult, OutputReading
 from rankdeck.acceptance.run import PAIRWISE, RunPlan, RunState, StageView
 from rankdeck.acceptance.schedule import Schedule, next_groups
 from rankdeck.acceptance.suspects import Context
@@ -83,7 +83,7 @@ def unit_of(recipe: str) -> str:
     return "round trips/s" if traits.lower_is_better else traits.unit
 
 
-def expected(plan: RunPlan, recipe: str, results: Iterable[Result]) -> Expected | None:
+def expected(plan: RunPlan, recipe: str, results: Iterable[Result]) -> ExpectedResult | None:
     """What the median of the pairs should reach; None where nothing is known of the link."""
     values = [
         one.value
@@ -94,7 +94,9 @@ def expected(plan: RunPlan, recipe: str, results: Iterable[Result]) -> Expected 
     known = known_of(found, plan.link_gbps, plan.rdma_gbps)
     if not values or not known.link_gbps or found.traits.lower_is_better:
         return None
-    middle = Reading(status=Outcome.MEASURED, text="", value=median(values), unit=found.traits.unit)
+    middle = OutputReading(
+        status=Outcome.MEASURED, text="", value=median(values), unit=found.traits.unit
+    )
     return found.expect(middle, known)
 
 

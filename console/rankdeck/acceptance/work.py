@@ -13,7 +13,15 @@ from shlex import join, quote
 
 from rankdeck import plugins
 from rankdeck.acceptance.output_text import Asked, read_output
-from rankdeck.acceptance.recipe import Commands, Known, Reading, Recipe, Where, failed, not_measured
+from rankdeck.acceptance.recipe import (
+    Commands,
+    Known,
+    OutputReading,
+    Recipe,
+    Where,
+    failed,
+    not_measured,
+)
 from rankdeck.acceptance.schedule import Run
 from rankdeck.model.acceptance import GROUPED, Outcome, Result, Stage
 from rankdeck.model.cluster import Cluster
@@ -401,7 +409,7 @@ def _first_word(parts: Iterable[Said], number: int) -> str:
     return other.output.decode("utf-8", "replace").strip()[:120] if other else ""
 
 
-def _of_step(recipe: Recipe, part: Said, setup: Setup, hung: str) -> Reading:
+def _of_step(recipe: Recipe, part: Said, setup: Setup, hung: str) -> OutputReading:
     if part.exit_code is None:
         return failed(f"it hung: {hung}") if hung else not_measured("its job ended before it did")
     if part.exit_code in _ENDED:
@@ -413,7 +421,7 @@ def _of_step(recipe: Recipe, part: Said, setup: Setup, hung: str) -> Reading:
     )
 
 
-def _worst(readings: Sequence[Reading]) -> Reading:
+def _worst(readings: Sequence[OutputReading]) -> OutputReading:
     """Of several results of one output the one that is no value; else the first."""
     return next((one for one in readings if one.status is not Outcome.MEASURED), readings[0])
 
@@ -427,7 +435,7 @@ def _ranks(work: Work, recipe: Recipe, setup: Setup) -> int:
     return len(work.nodes) * ranks_per_node(recipe, work, setup)
 
 
-def _with(one: Result, reading: Reading, seconds: float) -> Result:
+def _with(one: Result, reading: OutputReading, seconds: float) -> Result:
     return replace(
         one, outcome=reading.status, value=reading.value, unit=reading.unit or one.unit,
         text=reading.text, seconds=round(seconds, 3),

@@ -12,7 +12,7 @@ from rankdeck.acceptance.baseline import baselines_of
 from rankdeck.acceptance.heatmap import headline
 from rankdeck.acceptance.output_text import LARGEST, read_output
 from rankdeck.acceptance.planning import LEAF, MEASURED
-from rankdeck.acceptance.recipe import Reading, Recipe
+from rankdeck.acceptance.recipe import OutputReading, Recipe
 from rankdeck.acceptance.run import (
     AcceptanceProtocol,
     AcceptanceRun,
@@ -63,14 +63,16 @@ def read(options: argparse.Namespace) -> int:
     return next(code for code in _GRAVEST if code in codes)
 
 
-def _say_reading(options: argparse.Namespace, recipe: Recipe, name: str, reading: Reading) -> None:
+def _say_reading(
+    options: argparse.Namespace, recipe: Recipe, name: str, reading: OutputReading
+) -> None:
     if options.json:
         output.say_object(reading_shape(recipe.name, reading))
     else:
         output.say(f"{name}: {recipe.name}: {reading.status}: {reading.text}")
 
 
-def _code(reading: Reading) -> int:
+def _code(reading: OutputReading) -> int:
     """A number below what it should be is bad, too."""
     return _BAD if reading.grade == "slow" else _CODES[reading.status]
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from rankdeck.acceptance.recipe import Reading
+from rankdeck.acceptance.recipe import OutputReading
 from rankdeck.acceptance.run import AcceptanceRun, next_step
 from rankdeck.config.trust import Use
 from rankdeck.errors import NodeError, Problem
@@ -83,7 +83,7 @@ def other_shape(job: KubernetesJob) -> Shape:
     return {**shape, "job": job.place}
 
 
-def reading_shape(recipe: str, reading: Reading) -> Shape:
+def reading_shape(recipe: str, reading: OutputReading) -> Shape:
     """One result in the output of an acceptance test; `accept --read` prints it."""
     return {
         "recipe": recipe,

@@ -21,9 +21,9 @@ from rankdeck.acceptance.output_text import (
 )
 from rankdeck.acceptance.recipe import (
     Commands,
-    Expected,
+    ExpectedResult,
     Known,
-    Reading,
+    OutputReading,
     Traits,
     Where,
     failed,
@@ -55,11 +55,11 @@ class _Mpi:
 
     traits: ClassVar[Traits] = _MB
 
-    def expect(self, reading: Reading, known: Known) -> Expected | None:
+    def expect(self, reading: OutputReading, known: Known) -> ExpectedResult | None:
         return None
 
 
-def _aborted(text: str) -> Reading | None:
+def _aborted(text: str) -> OutputReading | None:
     """That it broke, or was stopped, after some rows; None if it was not."""
     if stopped := STOPPED.search(text):
         return not_measured(f"it was stopped: `{line_at(text, stopped.start())[:120]}`")
@@ -106,7 +106,7 @@ class Mpi4py(_Mpi):
         argv = ("python3", f"${{RANKDECK_RUN}}/{_FILE}", *words)
         return Commands(launch=Launch.MPI, argv=argv, files={_FILE: _BOTH})
 
-    def read(self, text: str) -> tuple[Reading, ...]:
+    def read(self, text: str) -> tuple[OutputReading, ...]:
         """Of pingpong the largest size (MB = 10^6, one way), of ringtest its one line."""
         who = _hello(text)
         if who.status is not Outcome.MEASURED:
@@ -126,13 +126,13 @@ class Mpi4py(_Mpi):
         return (_NO_ROW,)
 
 
-def _hello(text: str) -> Reading:
+def _hello(text: str) -> OutputReading:
     """Who takes part: each rank once, all of them, more than one."""
     said = [(int(m[1]), int(m[2]), m[3]) for m in _HELLO.finditer(text)]
     ranks = sorted(rank for rank, _, _ in said)
     worlds = {world for _, world, _ in said}
     hosts = unique([host for _, _, host in sorted(said)])
-    base = Reading(
+    base = OutputReading(
         status=Outcome.MEASURED, text="", unit="MB/s", ranks=len(ranks) or None, hosts=hosts
     )
     if not said:
@@ -157,7 +157,7 @@ def _hello(text: str) -> Reading:
     return base
 
 
-def _pingpong(row: Row, who: Reading) -> Reading:
+def _pingpong(row: Row, who: OutputReading) -> OutputReading:
     mean, spread = row.number("Time Mean [s]"), row.number("StdDev [s]")
     value, size = row.number("Bandwidth [MB/s]"), whole(row.cell("Size [B]"))
     base = replace(who, size=size)
@@ -170,7 +170,7 @@ def _pingpong(row: Row, who: Reading) -> Reading:
     return replace(base, value=value, text=note)
 
 
-def _ring(found: re.Match[str], who: Reading) -> Reading:
+def _ring(found: re.Match[str], who: OutputReading) -> OutputReading:
     loops, seconds, ranks, size = (
         int(found[1]),
         number(found[2]) or 0.0,
@@ -229,7 +229,7 @@ class Osu(_Mpi):
         program = "osu_bw" if len(where.nodes) == 2 else "osu_allreduce"
         return Commands(launch=Launch.MPI, argv=(program, "-c"))
 
-    def read(self, text: str) -> tuple[Reading, ...]:
+    def read(self, text: str) -> tuple[OutputReading, ...]:
         table = list(rows(_OSU_HEAD.sub("# ", text), _OSU))
         if not table:
             return (_barrier(text) or _NO_ROW,)
@@ -259,17 +259,17 @@ def _is_part(text: str, sizes: list[str], usual: tuple[tuple[int, ...], int]) ->
     return not asked and int(sizes[-1]) < last
 
 
-def _pairs(text: str) -> Reading:
+def _pairs(text: str) -> OutputReading:
     """Of osu_mbw_mr, whose value is the sum of all pairs."""
     found = _OSU_PAIRS.search(text)
     if found is None:
-        return Reading(status=Outcome.MEASURED, text="")
+        return OutputReading(status=Outcome.MEASURED, text="")
     count = int(found[1])
     note = f"{count} pairs together: the sum hides a slow one" if count > 1 else ""
-    return Reading(status=Outcome.MEASURED, text=note, ranks=2 * count)
+    return OutputReading(status=Outcome.MEASURED, text=note, ranks=2 * count)
 
 
-def _barrier(text: str) -> Reading | None:
+def _barrier(text: str) -> OutputReading | None:
     """Of osu_barrier the slowest rank, where it says so."""
     found = _OSU_BARRIER.search(text)
     if found is None or _aborted(text):
@@ -278,7 +278,7 @@ def _barrier(text: str) -> Reading | None:
     if len(said) != len(found[2].split()):
         return not_measured("the last row is not complete")
     value = number(said.get("Max Latency(us)", "") or said["Avg Latency(us)"])
-    return Reading(status=Outcome.MEASURED, text="barrier", value=value, unit="us")
+    return OutputReading(status=Outcome.MEASURED, text="barrier", value=value, unit="us")
 
 
 def _osu_ended(row: Row) -> bool:
@@ -316,7 +316,7 @@ class Imb(_Mpi):
         argv = ("IMB-MPI1", test, "-npmin", str(where.ranks), "-msglog", "20:22", "-time", "10")
         return Commands(launch=Launch.MPI, argv=argv)
 
-    def read(self, text: str) -> tuple[Reading, ...]:
+    def read(self, text: str) -> tuple[OutputReading, ...]:
         """A result for each benchmark, number of processes and group."""
         parts = [
             part for part in islice(runs_of(text, _BENCHMARK), _MOST_TABLES) if _imb_rows(part)
@@ -333,7 +333,7 @@ class Imb(_Mpi):
         )
 
 
-def _imb_table(text: str, until: int, *, ended: bool, alone: bool) -> Iterator[Reading]:
+def _imb_table(text: str, until: int, *, ended: bool, alone: bool) -> Iterator[OutputReading]:
     """The last row of each group; which benchmark it is of is said where there are several."""
     groups = {int(m[1]): tuple(map(int, m[2].split())) for m in _GROUP.finditer(text)}
     ranks, name = _PROCESSES.findall(text), _BENCHMARK_NAME.search(text)
@@ -359,11 +359,11 @@ def _last_of_groups(table: Iterable[Row]) -> dict[int, Row]:
     return {whole(row.cell("Group")) or 0: row for row in table}
 
 
-def _imb(row: Row, until: int | None, ranks: int | None, group: str) -> Reading:
+def _imb(row: Row, until: int | None, ranks: int | None, group: str) -> OutputReading:
     """Of the last row; `until` is the largest size that was asked for, 0 where it is not said, None of a run that did not end."""
     size = whole(row.cell("#bytes"))
     unit = "MB/s" if any("Mbytes" in name for name in row.header) else "us"
-    base = Reading(status=Outcome.NOT_MEASURED, text=group, size=size, ranks=ranks, unit=unit)
+    base = OutputReading(status=Outcome.NOT_MEASURED, text=group, size=size, ranks=ranks, unit=unit)
     lead = f"{group}: " if group else ""
     if (row.number("defects") or 0.0) > 0:
         return replace(base, status=Outcome.FAILED, text=f"{lead}wrong values at {size} bytes")

@@ -33,9 +33,9 @@ from rankdeck.acceptance.output_text import (
 )
 from rankdeck.acceptance.recipe import (
     Commands,
-    Expected,
+    ExpectedResult,
     Known,
-    Reading,
+    OutputReading,
     Traits,
     Where,
     not_measured,
@@ -80,7 +80,7 @@ class Device:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class NcclReport:
     """What an output says, text or JSON."""
 
     devices: tuple[Device, ...]
@@ -111,14 +111,14 @@ _BEGINS = r"^# (?:nThread |(?:gloo|nccl) all_reduce )"
 _DONE = "Avg bus bandwidth|" + "|".join(_BROKEN)
 
 
-def read(text: str) -> tuple[Reading, ...]:
+def read(text: str) -> tuple[OutputReading, ...]:
     """The result of each run, its largest size; copies side by side, on a host each, are one run that is refused."""
     runs = list(islice(runs_of(text, _BEGINS, _DONE), _MOST_RUNS))
     hosts = {tuple(sorted({m[3] for m in _DEVICE.finditer(run)})) for run in runs}
     return tuple(chain.from_iterable(map(_read, runs))) if len(hosts) == 1 else _read(text)
 
 
-def _read(text: str) -> tuple[Reading, ...]:
+def _read(text: str) -> tuple[OutputReading, ...]:
     early = _never_began(text)
     if early is not None:
         return (early,)
@@ -132,7 +132,7 @@ def _read(text: str) -> tuple[Reading, ...]:
     return _of_groups(report, found or {}) or (_judged(report, broken),)
 
 
-def _never_began(text: str) -> Reading | None:
+def _never_began(text: str) -> OutputReading | None:
     if line := first_line(text, *_IN_USE):
         return not_measured(f"the GPUs are in use, or in exclusive mode: `{line[:120]}`")
     if line := first_line(text, *_NO_GPU):
@@ -140,9 +140,9 @@ def _never_began(text: str) -> Reading | None:
     return None
 
 
-def _judged(report: Report, broken: str) -> Reading:
+def _judged(report: NcclReport, broken: str) -> OutputReading:
     """What the report is worth: wrong values first, then whether it is one whole run."""
-    who = Reading(
+    who = OutputReading(
         status=Outcome.MEASURED,
         text="",
         size=report.size,
@@ -162,7 +162,7 @@ def _judged(report: Report, broken: str) -> Reading:
     )
 
 
-def _complaints(report: Report, broken: str) -> list[tuple[Outcome, str]]:
+def _complaints(report: NcclReport, broken: str) -> list[tuple[Outcome, str]]:
     """Why there is no result, the gravest first."""
     ranks = [device.rank for device in report.devices]
     twice = [rank for rank, times in Counter(ranks).items() if times > 1]
@@ -191,7 +191,7 @@ def _complaints(report: Report, broken: str) -> list[tuple[Outcome, str]]:
 # ---- text
 
 
-def _of_text(text: str) -> Report:
+def _of_text(text: str) -> NcclReport:
     devices = [match for line in lines_of(text) if (match := _DEVICE.match(line.strip()))]
     table = list(rows(text, _LAYOUT))
     # One set of columns is that of our own torch program: all_reduce in place.
@@ -205,7 +205,7 @@ def _of_text(text: str) -> Report:
         ((row.cell("type"), row.cell("redop"), row.cell("root")), (row.number("busbw", places[0]), row.number("busbw", places[1])))
         for row in last
     )  # fmt: skip
-    return Report(
+    return NcclReport(
         devices=tuple(Device(int(m[1]), int(m[2] or 0), m[3][:255], m[4].strip()[:80]) for m in devices),
         size=size,
         out_of_place=speed[0],
@@ -266,7 +266,7 @@ def _out_of_bounds(footer: str) -> float:
 # ---- JSON
 
 
-def _of_json(found: Table) -> Report:
+def _of_json(found: Table) -> NcclReport:
     """`-J`, version 3: booleans and NaN are text, `nwrong` is null where nothing was checked."""
     results, bounds = tables(found, "results"), as_table(found.get("out_of_bounds"))
     average = as_table(found.get("average_bus_bandwidth"))
@@ -277,7 +277,7 @@ def _of_json(found: Table) -> Report:
         (str([row.get(key) for key in ("type", "redop", "root")]), (_of_side(row, _SIDES[0]), _of_side(row, _SIDES[1])))
         for row in last
     )  # fmt: skip
-    return Report(
+    return NcclReport(
         devices=tuple(map(_device, tables(found.get("config"), "devices"))),
         size=size if integer(size) and size >= 0 else None,
         out_of_place=speed[0],
@@ -293,7 +293,7 @@ def _of_side(row: Table, side: str) -> float | None:
     return _float(as_table(row.get(side)).get("bus_bw"))
 
 
-def _of_groups(report: Report, found: Table) -> tuple[Reading, ...]:
+def _of_groups(report: NcclReport, found: Table) -> tuple[OutputReading, ...]:
     """Of split mode with `-I 1 -J` a result for each group, by the times of its own processes; else none.
 
     The row is the average over all groups, so its bandwidth times its time is what a group moves.
@@ -327,8 +327,8 @@ def _times(per_iteration: Table, devices: Sequence[Device]) -> Mapping[int, Sequ
 
 
 def _of_group(
-    whole: Reading, devices: Sequence[Device], group: int, row: Table, times: Mapping[str, Mapping[int, Sequence[float]]]
-) -> Reading:  # fmt: skip
+    whole: OutputReading, devices: Sequence[Device], group: int, row: Table, times: Mapping[str, Mapping[int, Sequence[float]]]
+) -> OutputReading:  # fmt: skip
     """A group is as slow as its slowest process in each iteration; the median iteration counts."""
     mine = [device for device in devices if device.group == group]
     speeds: list[float] = []
@@ -391,10 +391,10 @@ class _NcclTests:
         )
         return Commands(launch=Launch.MPI, argv=argv)
 
-    def read(self, text: str) -> tuple[Reading, ...]:
+    def read(self, text: str) -> tuple[OutputReading, ...]:
         return read(text)
 
-    def expect(self, reading: Reading, known: Known) -> Expected | None:
+    def expect(self, reading: OutputReading, known: Known) -> ExpectedResult | None:
         """Limits are those of all_reduce."""
         said = reading.facts.get("program", self.program)
         return gpu_network(reading, known) if said.startswith("all_reduce") else None
@@ -469,10 +469,10 @@ class _Torch:
         argv = ("python3", f"${{RANKDECK_RUN}}/{_TORCH_PROGRAM}", self.library)
         return Commands(launch=Launch.TORCHRUN, argv=argv, files={_TORCH_PROGRAM: program()})
 
-    def read(self, text: str) -> tuple[Reading, ...]:
+    def read(self, text: str) -> tuple[OutputReading, ...]:
         return read(text)
 
-    def expect(self, reading: Reading, known: Known) -> Expected | None:
+    def expect(self, reading: OutputReading, known: Known) -> ExpectedResult | None:
         return gpu_network(reading, known) if self.library == "nccl" else None
 
 

@@ -19,9 +19,9 @@ from rankdeck.acceptance.output_text import (
 )
 from rankdeck.acceptance.recipe import (
     Commands,
-    Expected,
+    ExpectedResult,
     Known,
-    Reading,
+    OutputReading,
     Traits,
     Where,
     failed,
@@ -38,7 +38,7 @@ class _Compute:
 
     traits: ClassVar[Traits]
 
-    def expect(self, reading: Reading, known: Known) -> Expected | None:
+    def expect(self, reading: OutputReading, known: Known) -> ExpectedResult | None:
         return None
 
 
@@ -84,7 +84,7 @@ class Himeno(_Compute):
     def commands(self, where: Where) -> Commands:
         return Commands(launch=Launch.MPI, argv=("./bmt",))
 
-    def read(self, text: str) -> tuple[Reading, ...]:
+    def read(self, text: str) -> tuple[OutputReading, ...]:
         if "Invalid number of PE" in text:
             return (
                 not_measured(
@@ -95,7 +95,7 @@ class Himeno(_Compute):
         if not speed or not gosa or not loops:
             return (not_measured("no line `MFLOPS measured`: the run was cut off"),)
         split = _DECOMPOSED.search(text)
-        base = Reading(
+        base = OutputReading(
             status=Outcome.MEASURED,
             text="",
             value=number(speed[1]),
@@ -107,7 +107,9 @@ class Himeno(_Compute):
         return (_with_gosa(base, number(gosa[1]), int(loops[1]), grid_s=_GRID_S in text),)
 
 
-def _with_gosa(base: Reading, gosa: float | None, loops: int, *, grid_s: bool) -> Reading:
+def _with_gosa(
+    base: OutputReading, gosa: float | None, loops: int, *, grid_s: bool
+) -> OutputReading:
     """Failed where Gosa is off its curve."""
     wanted = expected_gosa(loops) if grid_s else None
     if base.value is None or gosa is None:
@@ -193,7 +195,7 @@ class Hpcc(_Compute):
             result_file="hpccoutf.txt",
         )
 
-    def read(self, text: str) -> tuple[Reading, ...]:
+    def read(self, text: str) -> tuple[OutputReading, ...]:
         """One result each for network, latency, memory and HPL."""
         said = dict(re.findall(r"^(\w{1,60})=(\S{1,40})\s*$", text, re.MULTILINE))
         if "End of Summary section." not in text or not said:
@@ -203,7 +205,7 @@ class Hpcc(_Compute):
             line = line or f"Success={said.get('Success', '')}"
             return (failed(f"hpcc says that a result is wrong: `{line[:120]}`"),)
         host = re.search(r"^Hostname: '([^'\s]{1,255})'", text, re.MULTILINE)
-        base = Reading(
+        base = OutputReading(
             status=Outcome.MEASURED,
             text="",
             ranks=whole(said.get("CommWorldProcs", "")),
@@ -212,7 +214,7 @@ class Hpcc(_Compute):
         return tuple(_metric(base, said.get(row[0], ""), *row) for row in _HPCC)
 
 
-def _metric(base: Reading, word: str, name: str, unit: str, what: str) -> Reading:
+def _metric(base: OutputReading, word: str, name: str, unit: str, what: str) -> OutputReading:
     value = number(word)
     facts = {"metric": name}
     if value is None or value <= 0:
@@ -225,7 +227,7 @@ def _metric(base: Reading, word: str, name: str, unit: str, what: str) -> Readin
 _TRIAD = re.compile(r"^Triad:\s+(\S+)", re.MULTILINE)
 
 
-class Stream(_Compute):
+class StreamTriad(_Compute):
     """STREAM: Triad, in 10^6 bytes a second."""
 
     name: ClassVar[str] = "stream"
@@ -241,7 +243,7 @@ class Stream(_Compute):
     def commands(self, where: Where) -> Commands:
         return Commands(launch=Launch.PLAIN, argv=("stream_c.exe",))
 
-    def read(self, text: str) -> tuple[Reading, ...]:
+    def read(self, text: str) -> tuple[OutputReading, ...]:
         if "Failed Validation" in text:
             return (failed("wrong values: STREAM's own check failed"),)
         found = _TRIAD.search(text)
@@ -250,7 +252,9 @@ class Stream(_Compute):
             return (not_measured("no line `Triad:`"),)
         if "Solution Validates" not in text:
             return (not_measured("no line `Solution Validates`: the run was cut off"),)
-        return (Reading(status=Outcome.MEASURED, text="Triad", value=value, unit="MB/s", ranks=1),)
+        return (
+            OutputReading(status=Outcome.MEASURED, text="Triad", value=value, unit="MB/s", ranks=1),
+        )
 
 
 # ---- sysbench, stress-ng
@@ -283,7 +287,7 @@ class Sysbench(_Compute):
         shell = 'exec sysbench cpu --time=10 --threads="$(nproc)" run'
         return Commands(launch=Launch.PLAIN, argv=("sh", "-c", shell))
 
-    def read(self, text: str) -> tuple[Reading, ...]:
+    def read(self, text: str) -> tuple[OutputReading, ...]:
         if line := first_line(text, "FATAL:"):
             return (not_measured(f"it did not run: `{line[:120]}`"),)
         if "execution time" not in text:
@@ -296,7 +300,7 @@ class Sysbench(_Compute):
         if value is None:
             return (not_measured("it says no speed: only `cpu` and `memory` are read"),)
         unit = "MiB/s" if memory else "events/s"
-        return (Reading(status=Outcome.MEASURED, text="", value=value, unit=unit, ranks=1),)
+        return (OutputReading(status=Outcome.MEASURED, text="", value=value, unit=unit, ranks=1),)
 
 
 _OURS = 0.90
@@ -327,7 +331,7 @@ class StressNg(_Compute):
         argv = ("stress-ng", "--cpu", "0", "-t", "10s", "--metrics-brief", "--verify")
         return Commands(launch=Launch.PLAIN, argv=argv)
 
-    def read(self, text: str) -> tuple[Reading, ...]:
+    def read(self, text: str) -> tuple[OutputReading, ...]:
         """Not measured where other programs had more than a tenth of the CPU."""
         if line := first_line(text, "fail:", "unsuccessful run"):
             return (failed(f"its check failed: `{line[:120]}`"),)
@@ -338,7 +342,7 @@ class StressNg(_Compute):
         return tuple(_stressor(one, hogs[1] if hogs else "") for one in found.values())
 
 
-def _stressor(said: re.Match[str], hogs: str) -> Reading:
+def _stressor(said: re.Match[str], hogs: str) -> OutputReading:
     """What one stressor did; `hogs` is how many there were of each."""
     name, wall, user, system, rate, _ = said.groups()
     count = re.search(rf"(\d{{1,5}}) {re.escape(name)}\b", hogs)
@@ -347,7 +351,7 @@ def _stressor(said: re.Match[str], hogs: str) -> Reading:
     if share < _OURS:
         why = f"the node was busy: only {share:.0%} of the CPU was ours".replace("%", " %")
         return not_measured(why, unit="bogo-ops/s", ranks=1)
-    return Reading(
+    return OutputReading(
         status=Outcome.MEASURED, text=name, value=float(rate), unit="bogo-ops/s", ranks=1
     )
 
@@ -378,7 +382,7 @@ class Dcgm:
     def commands(self, where: Where) -> Commands:
         return Commands(launch=Launch.PLAIN, argv=("dcgmi", "diag", "-r", "1", "-j"))
 
-    def read(self, text: str) -> tuple[Reading, ...]:
+    def read(self, text: str) -> tuple[OutputReading, ...]:
         """`value` is the number of tests that passed."""
         found = object_in(text)
         said = list(_of_json(found)) if found is not None else _of_text(text)
@@ -403,10 +407,12 @@ class Dcgm:
             f"{count[word]} {word}" for word in ("pass", "warn", "skip") if count[word]
         )
         return (
-            Reading(status=Outcome.MEASURED, text=note, value=float(count["pass"]), unit="tests"),
+            OutputReading(
+                status=Outcome.MEASURED, text=note, value=float(count["pass"]), unit="tests"
+            ),
         )
 
-    def expect(self, reading: Reading, known: Known) -> Expected | None:
+    def expect(self, reading: OutputReading, known: Known) -> ExpectedResult | None:
         return None
 
 
@@ -468,7 +474,7 @@ class Fio:
         )
         return Commands(launch=Launch.PLAIN, argv=argv)
 
-    def read(self, text: str) -> tuple[Reading, ...]:
+    def read(self, text: str) -> tuple[OutputReading, ...]:
         """One result for each direction of each job (MB = 10^6)."""
         found = object_in(text)
         jobs = tables(found, "jobs")
@@ -482,7 +488,7 @@ class Fio:
         results = tuple(one for job in jobs for one in _of_job(job))
         return results or (not_measured("nothing was read and nothing written"),)
 
-    def expect(self, reading: Reading, known: Known) -> Expected | None:
+    def expect(self, reading: OutputReading, known: Known) -> ExpectedResult | None:
         return None
 
 
@@ -503,12 +509,12 @@ def _megabytes(old: str, rate: str, factor: str, binary: str, unit: str) -> floa
 _FIO_ERROR = re.compile(r": err= *([1-9]\d{0,5})\b")
 
 
-def _of_text_of_fio(text: str) -> tuple[Reading, ...]:
+def _of_text_of_fio(text: str) -> tuple[OutputReading, ...]:
     """What a group of jobs read and wrote."""
     if error := _FIO_ERROR.search(text):
         return (failed(f"error {error[1]}", unit="MB/s"),)
     found = tuple(
-        Reading(
+        OutputReading(
             status=Outcome.MEASURED, text=f"all jobs, {way.casefold()}", value=_megabytes(*rate),
             unit="MB/s", facts={"metric": way.casefold()},
         )
@@ -521,7 +527,7 @@ _TERSE = {"read": (5, 7), "write": (46, 48)}
 """Of version 3, fio's own: where the bytes and operations a second of each direction stand."""
 
 
-def _of_terse(text: str) -> Iterator[Reading]:
+def _of_terse(text: str) -> Iterator[OutputReading]:
     """`--minimal`: a line a job, in KiB/s."""
     for line in lines_of(text):
         cells = line.split(";")
@@ -534,13 +540,13 @@ def _of_terse(text: str) -> Iterator[Reading]:
         for way, (begin, end) in _TERSE.items():
             _, rate, operations = (whole(cell) or 0 for cell in cells[begin : end + 1])
             if rate:
-                yield Reading(
+                yield OutputReading(
                     status=Outcome.MEASURED, text=f"{name}, {way}, {operations} IO/s", value=rate * 1024 / 1e6,
                     unit="MB/s", facts={"metric": way},
                 )  # fmt: skip
 
 
-def _of_job(job: Table) -> Iterator[Reading]:
+def _of_job(job: Table) -> Iterator[OutputReading]:
     name, error = clean(job.get("jobname", ""), 40), job.get("error")
     if integer(error) and error:
         yield failed(f"{name}: error {error}", unit="MB/s")
@@ -551,7 +557,7 @@ def _of_job(job: Table) -> Iterator[Reading]:
         if is_number(rate) and rate > 0:
             iops = side.get("iops")
             note = f"{name}, {way}" + (f", {iops:.0f} IO/s" if is_number(iops) else "")
-            yield Reading(
+            yield OutputReading(
                 status=Outcome.MEASURED,
                 text=note,
                 value=rate / 1e6,

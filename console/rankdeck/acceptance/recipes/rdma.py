@@ -11,9 +11,9 @@ from rankdeck.acceptance.expectations import all_of, rdma_write
 from rankdeck.acceptance.output_text import Layout, Row, first_line, rows, whole
 from rankdeck.acceptance.recipe import (
     Commands,
-    Expected,
+    ExpectedResult,
     Known,
-    Reading,
+    OutputReading,
     Traits,
     Where,
     failed,
@@ -94,10 +94,10 @@ class _Perftest:
             waits=("Couldn't connect to",),
         )
 
-    def read(self, text: str) -> tuple[Reading, ...]:
+    def read(self, text: str) -> tuple[OutputReading, ...]:
         return (_read(text, self.program, self.traits.unit),)
 
-    def expect(self, reading: Reading, known: Known) -> Expected | None:
+    def expect(self, reading: OutputReading, known: Known) -> ExpectedResult | None:
         return None if self.traits.lower_is_better else rdma_write(reading, known)
 
 
@@ -113,7 +113,7 @@ def _program(text: str) -> str:
     return _VERBS[found[1]] + _TESTS[found[2]] if found else ""
 
 
-def _read(text: str, program: str, unit: str) -> Reading:
+def _read(text: str, program: str, unit: str) -> OutputReading:
     """The largest size of the table; what broke after traffic began wins over any row."""
     table = list(rows(_SEPARATE.split(text, maxsplit=1)[0], _LAYOUT))
     if line := first_line(text, _STATUS) or first_line(text, *_AFTER, *(_GONE if table else ())):
@@ -138,11 +138,11 @@ def _read(text: str, program: str, unit: str) -> Reading:
     return _of_row(text, table, unit)
 
 
-def _of_row(text: str, table: list[Row], unit: str) -> Reading:
+def _of_row(text: str, table: list[Row], unit: str) -> OutputReading:
     last = table[-1]
     mtu = _MTU.search(text)
     links = (2 if _BOTH_WAYS.search(text) else 1) * (2 if _TWO_PORTS.search(text) else 1)
-    base = Reading(
+    base = OutputReading(
         status=Outcome.NOT_MEASURED,
         text="",
         size=whole(last.cell("#bytes")),
@@ -298,12 +298,12 @@ class Rping:
             waits=("rdma_connect: Connection refused", "cma event RDMA_CM_EVENT_REJECTED"),
         )
 
-    def read(self, text: str) -> tuple[Reading, ...]:
+    def read(self, text: str) -> tuple[OutputReading, ...]:
         """Of the client, `count` says how many were asked for; the server's last event is always a disconnect."""
         seen = {int(number) for number in _PING.findall(text)}
         asked = _ASKED.search(text)
         wanted = int(asked[1]) if asked else len(seen)
-        base = Reading(status=Outcome.MEASURED, text="", unit="pings", ranks=2)
+        base = OutputReading(status=Outcome.MEASURED, text="", unit="pings", ranks=2)
         if "data mismatch" in text:
             return (failed("wrong values: a ping came back changed", unit="pings"),)
         if not seen and ("server received sink adv" in text or "server ping data" in text):
@@ -327,5 +327,5 @@ class Rping:
             )
         return (replace(base, value=float(len(seen)), facts={"asked": str(wanted)}),)
 
-    def expect(self, reading: Reading, known: Known) -> Expected | None:
+    def expect(self, reading: OutputReading, known: Known) -> ExpectedResult | None:
         return all_of(reading, "were asked for", "RDMA works between the two")

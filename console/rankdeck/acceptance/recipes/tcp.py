@@ -14,9 +14,9 @@ from rankdeck.acceptance.output_text import (
 )
 from rankdeck.acceptance.recipe import (
     Commands,
-    Expected,
+    ExpectedResult,
     Known,
-    Reading,
+    OutputReading,
     Traits,
     Where,
     failed,
@@ -65,7 +65,7 @@ class Iperf3:
             waits=("unable to connect to server",),
         )
 
-    def read(self, text: str) -> tuple[Reading, ...]:
+    def read(self, text: str) -> tuple[OutputReading, ...]:
         found = object_in(text) or _of_stream(text)
         if found is None:
             return _of_text(text)
@@ -75,7 +75,7 @@ class Iperf3:
             return (_error(str(error), began=bool(found.get("intervals"))),)
         return _results(found)
 
-    def expect(self, reading: Reading, known: Known) -> Expected | None:
+    def expect(self, reading: OutputReading, known: Known) -> ExpectedResult | None:
         return tcp_link(reading, known)
 
 
@@ -113,7 +113,7 @@ _SCALE_BYTES = {
 """With `-f M` and its like; its units of bits are powers of ten, those of bytes of two."""
 
 
-def _of_text(text: str) -> tuple[Reading, ...]:
+def _of_text(text: str) -> tuple[OutputReading, ...]:
     """The last line of the receiver in each direction: the sum, where there are several streams."""
     if line := first_line(text, "iperf3: error"):
         return (_error(line.removeprefix("iperf3: error - "), began="[ ID]" in text),)
@@ -141,16 +141,18 @@ def _of_text(text: str) -> tuple[Reading, ...]:
     return whole or (not_measured("no line of the receiver", unit="Gb/s"),)
 
 
-def _of_line(role: str | None, rate: str, factor: str, unit: str, lost: str | None) -> Reading:
+def _of_line(
+    role: str | None, rate: str, factor: str, unit: str, lost: str | None
+) -> OutputReading:
     value = float(rate) * (_SCALE if unit == "bits" else _SCALE_BYTES)[factor]
     if not value:
         return failed(_NOTHING, unit="Gb/s")
     notes = (f"{lost} % lost" if lost and lost != "0" else "", _REVERSE if role == "[RX-C]" else "")
     note = ", ".join(filter(None, notes))
-    return Reading(status=Outcome.MEASURED, text=note, value=value, unit="Gb/s", ranks=2)
+    return OutputReading(status=Outcome.MEASURED, text=note, value=value, unit="Gb/s", ranks=2)
 
 
-def _error(why: str, *, began: bool = False) -> Reading:
+def _error(why: str, *, began: bool = False) -> OutputReading:
     said = f"`{clean(why, 120)}`"
     if why.startswith(_INTERRUPTED):
         return not_measured(f"it was stopped: {said}", unit="Gb/s")
@@ -159,7 +161,7 @@ def _error(why: str, *, began: bool = False) -> Reading:
     return not_measured(f"it never began: {said}", unit="Gb/s")
 
 
-def _results(found: Table) -> tuple[Reading, ...]:
+def _results(found: Table) -> tuple[OutputReading, ...]:
     """What arrived; with `--bidir` one more, of the other direction."""
     end = as_table(found.get("end"))
     end = end | _of_both_ways(end)
@@ -178,7 +180,7 @@ def _results(found: Table) -> tuple[Reading, ...]:
         why = f"one core was {min(cpu, 100):.0f} % busy: the CPU was measured, not the link"
         return (not_measured(why, unit="Gb/s"),)
     return tuple(
-        Reading(
+        OutputReading(
             status=Outcome.MEASURED,
             value=rate / 1e9,
             unit="Gb/s",
