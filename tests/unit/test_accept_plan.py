@@ -37,6 +37,7 @@ from rankdeck.acceptance.work import (
     results_of,
     said,
     script,
+    spec_of,
 )
 from rankdeck.backends.launchers import choose_nodes, placed, without
 from rankdeck.errors import LaunchError, RankdeckError
@@ -194,7 +195,28 @@ def test_where_nothing_can_be_run_the_plan_says_who_lacks_what() -> None:
         one.why for one in choose(NODES, said, virtual=False, gbps=1.0) if one.stage is Stage.PAIRS
     ]
 
-    assert why == "no recipe that every node can run: n3 lacks iperf3 for iperf3"
+    assert why == "no recipe that every node can run: n3 lacks iperf3"
+
+
+def test_a_recipe_that_was_asked_for_and_is_not_everywhere_is_said_by_node() -> None:
+    said = {name: node(name, has=frozenset({"mpirun", "hpcc"})) for name in NODES}
+    said |= {name: node(name, has=frozenset({"mpirun"})) for name in ("n2", "n3")}
+    parts = Participants(
+        admitted=admitted(said), said=said, setup=Setup(cluster=CLUSTER), leaves={}, seed=5
+    )
+
+    plan = plan_run(Request(recipes=("hpcc", "imb")), parts)
+
+    assert [one for one in plan.notes if "lack" in one] == [
+        "n[2-3] lack hpcc: not measured there",
+        "n[1-4] lack IMB-MPI1 for imb: not measured there",
+    ]
+
+
+def test_a_measurement_takes_the_mpi_that_is_there() -> None:
+    work = Work(stage=Stage.SINGLE, recipe="hpcc", nodes=("n1",), runs=(("n1", "", 0, 0),))
+
+    assert spec_of(work, Setup(cluster=CLUSTER)).mpi.detect
 
 
 def test_the_plan_says_rounds_minutes_bytes_and_commands_and_comes_back_from_disk() -> None:

@@ -32,8 +32,11 @@ NEEDS: Mapping[str, tuple[str, ...]] = {
     "dcgmi": ("gpu:nvidia", "dcgmi"),
     "stress-ng": ("stress-ng",),
     "sysbench": ("sysbench",),
+    "hpcc": ("mpirun", "hpcc"),
+    "stream": ("stream_c.exe",),
+    "fio": ("fio",),
 }
-"""Recipe -> what a node must have for it to be chosen unasked: words of `Identity.has`."""
+"""Recipe -> what a node must have to run it: words of `Identity.has`."""
 PROGRAMS = tuple(dict.fromkeys(
     word for words in NEEDS.values() for word in words if ":" not in word and word != "rdma"
 ))  # fmt: skip
@@ -72,21 +75,27 @@ def choose(
     )
 
 
-def _lacking(nodes: Sequence[str], said: Mapping[str, Identity]) -> dict[str, tuple[str, ...]]:
-    """Recipe -> nodes that cannot run it."""
+Lacking = Mapping[str, Mapping[str, Sequence[str]]]
+"""Recipe -> node that cannot run it -> what it lacks."""
+
+
+def _lacking(nodes: Sequence[str], said: Mapping[str, Identity]) -> Lacking:
+    known = {node: said[node].has for node in nodes if node in said}
     return {
-        recipe: tuple(
-            node for node in nodes if node in said and not said[node].has.issuperset(words)
-        )
+        recipe: {
+            node: [word for word in words if word not in has]
+            for node, has in known.items()
+            if not has.issuperset(words)
+        }
         for recipe, words in NEEDS.items()
     }
 
 
-def _first(names: Sequence[str], lacking: Mapping[str, Sequence[str]]) -> str:
+def _first(names: Sequence[str], lacking: Lacking) -> str:
     return next((name for name in names if not lacking[name]), "")
 
 
-def _choose_single(lacking: Mapping[str, Sequence[str]], *, virtual: bool) -> list[Chosen]:
+def _choose_single(lacking: Lacking, *, virtual: bool) -> list[Chosen]:
     gpu = _first(("dcgmi",), lacking)
     found = (
         [Chosen(stage=Stage.SINGLE, recipe=gpu, why="NVIDIA GPUs and dcgmi are there")]
@@ -107,9 +116,7 @@ def _choose_single(lacking: Mapping[str, Sequence[str]], *, virtual: bool) -> li
     return [*found, Chosen(stage=Stage.SINGLE, recipe=cpu, why=why)]
 
 
-def _choose_pairs(
-    lacking: Mapping[str, Sequence[str]], *, virtual: bool, gbps: float
-) -> list[Chosen]:
+def _choose_pairs(lacking: Lacking, *, virtual: bool, gbps: float) -> list[Chosen]:
     gpu = _first(_GPU, lacking)
     below = _first(("ib_write_bw",), lacking)
     why = "every node has RDMA ports and ib_write_bw" if below else ""
@@ -124,7 +131,7 @@ def _choose_pairs(
     return found
 
 
-def _tcp(lacking: Mapping[str, Sequence[str]], *, virtual: bool, gbps: float) -> tuple[str, str]:
+def _tcp(lacking: Lacking, *, virtual: bool, gbps: float) -> tuple[str, str]:
     """The recipe for the network without RDMA, and why it."""
     mpi = _first(_MPI, lacking)
     if not lacking["iperf3"] and not virtual and gbps < _FAST:
@@ -138,7 +145,7 @@ def _tcp(lacking: Mapping[str, Sequence[str]], *, virtual: bool, gbps: float) ->
     return gloo, "every node has torch" if gloo else ""
 
 
-def _choose_groups(lacking: Mapping[str, Sequence[str]]) -> list[Chosen]:
+def _choose_groups(lacking: Lacking) -> list[Chosen]:
     names = (*_GPU, *_MPI, "torch-gloo")
     name = _first(names, lacking)
     why = f"every node has {name}" if name else _why_not(names, lacking)
@@ -183,12 +190,17 @@ def fabric_of(rails: Rails, said: Mapping[str, Identity]) -> str:
     return "rdma" if ports and all(one in said[node].rdma for one in ports) else "network"
 
 
-def _why_not(names: Sequence[str], lacking: Mapping[str, Sequence[str]]) -> str:
+def _why_not(names: Sequence[str], lacking: Lacking) -> str:
     """The recipe that fewest nodes lack, and which."""
     least = min(names, key=lambda name: len(lacking[name]))
-    needs = ", ".join(word.partition(":")[2] or word for word in NEEDS[least])
-    who = lacking[least]
-    return f"no recipe that every node can run: {fold(who)} lack{'s' * (len(who) == 1)} {needs} for {least}"
+    return f"no recipe that every node can run: {_lacks(least, lacking[least])}"
+
+
+def _lacks(recipe: str, who: Mapping[str, Sequence[str]]) -> str:
+    """`n[2-3] lack mpirun, IMB-MPI1 for imb`."""
+    needs = dict.fromkeys(word.partition(":")[2] or word for words in who.values() for word in words)  # fmt: skip
+    purpose = "" if recipe in needs else f" for {recipe}"
+    return f"{fold(who)} lack{'s' * (len(who) == 1)} {', '.join(needs)}{purpose}"
 
 
 LEAF = (Stage.INSIDE, Stage.CROSSING, Stage.ALONE)
@@ -234,8 +246,18 @@ def plan_run(request: Request, participants: Participants) -> RunPlan:
         stages=tuple(one for one in stages if one.stage in wanted or one.stage in (Stage.GATE, Stage.IDENTITY)),
         seed=participants.seed, repeats=request.repeats, seconds=request.seconds, exhaustive=request.exhaustive, max_crossing=request.max_crossing,
         link_gbps=gbps, rdma_gbps=participants.setup.rdma_gbps, rails=participants.setup.rails, soak=request.soak, include_busy=tuple(request.include_busy),
-        notes=(*participants.admitted.notes, *_limits(request, participants), _said(participants, stages)),
+        notes=(*participants.admitted.notes, *_not_there(request, participants), *_limits(request, participants), _said(participants, stages)),
     )  # fmt: skip
+
+
+def _not_there(request: Request, participants: Participants) -> Iterable[str]:
+    """Nodes on which a recipe that was asked for by name cannot run."""
+    lacking = _lacking(participants.nodes, participants.said)
+    return (
+        f"{_lacks(name, who)}: not measured there"
+        for name in request.recipes
+        if (who := lacking.get(name))
+    )
 
 
 def stages_of(request: Request) -> tuple[Stage, ...]:

@@ -61,6 +61,8 @@ class Traits:
     """Of one measurement on healthy nodes; only for what is said before the run."""
     names_hosts: bool = False
     """A whole output says which hosts took part."""
+    gpus: bool = False
+    """One process a GPU, where a node has any; else one a node."""
     writes: bool = False
     """It writes to disks or heats the node: never run unless asked for by name."""
     fabric: str = ""
@@ -112,8 +114,6 @@ class Commands:
     env: Mapping[str, str] = field(default_factory=dict[str, str])
     files: Mapping[str, str] = field(default_factory=dict[str, str])
     """Name -> text, laid into the run folder of each node."""
-    result_file: str = ""
-    """Where the result stands if not on stdout, in the folder of the first rank."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

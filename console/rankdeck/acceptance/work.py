@@ -25,7 +25,7 @@ from rankdeck.acceptance.recipe import (
 from rankdeck.acceptance.schedule import Run
 from rankdeck.model.acceptance import GROUPED, Outcome, Result, Stage
 from rankdeck.model.cluster import Cluster
-from rankdeck.model.job import Abort, JobSpec, Launch
+from rankdeck.model.job import Abort, JobSpec, Launch, MpiOptions
 from rankdeck_agent.wire import RUN_TOKEN
 
 MARK = "#rankdeck-step"
@@ -278,7 +278,9 @@ def spec_of(work: Work, setup: Setup) -> JobSpec:
 
 def job_spec(commands: Commands, nodes: Sequence[str], setup: Setup, each: int) -> JobSpec:
     """A job of these commands on these nodes, like the one that the operator gave."""
-    base = setup.like or JobSpec(name=NAME, launch=commands.launch, command=commands.argv)
+    base = setup.like or JobSpec(
+        name=NAME, launch=commands.launch, command=commands.argv, mpi=MpiOptions(detect=True)
+    )
     options = {
         **base.options,
         **dict.fromkeys(setup.cluster.can.whole_nodes if setup.exclusive else (), ""),
@@ -293,7 +295,7 @@ def job_spec(commands: Commands, nodes: Sequence[str], setup: Setup, each: int) 
 
 def ranks_per_node(recipe: Recipe, work: Work, setup: Setup) -> int:
     """One, and of what runs on GPUs one for each, as far as there are slots."""
-    if recipe.traits.unit != "GB/s" or not setup.gpus or "gloo" in recipe.name:
+    if not recipe.traits.gpus or not setup.gpus:
         return 1
     return max(
         1,

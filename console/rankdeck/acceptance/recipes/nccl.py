@@ -367,7 +367,7 @@ class _NcclTests:
 
     program: ClassVar[str]
     traits: ClassVar[Traits] = Traits(
-        unit="GB/s", tolerance=0.07, seconds=41.0, names_hosts=True, mark=MARK
+        unit="GB/s", tolerance=0.07, seconds=41.0, names_hosts=True, gpus=True, mark=MARK
     )
 
     def commands(self, where: Where) -> Commands:
@@ -491,6 +491,6 @@ class Nccl(_Torch):
 
     name: ClassVar[str] = "torch-nccl"
     traits: ClassVar[Traits] = Traits(
-        unit="GB/s", tolerance=0.07, seconds=30.0, names_hosts=True, mark=MARK
+        unit="GB/s", tolerance=0.07, seconds=30.0, names_hosts=True, gpus=True, mark=MARK
     )
     library = "nccl"

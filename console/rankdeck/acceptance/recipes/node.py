@@ -31,6 +31,7 @@ from rankdeck.model.acceptance import Outcome
 from rankdeck.model.job import Launch
 from rankdeck.model.text import Table, clean, integer
 from rankdeck.model.text import number as is_number
+from rankdeck_agent.wire import RUN_TOKEN
 
 
 class _Compute:
@@ -135,6 +136,8 @@ _HPCC = (
     ("HPL_Tflops", "Tflop/s", "HPL"),
 )
 """Line of the summary -> unit, what it is."""
+_HPCC_ORDER = 2500
+"""Of the matrix of one rank: 50 MB, more than a cache holds, and ten seconds on a small core."""
 _HPCC_INPUT = """HPLinpack benchmark input file
 Rankdeck
 HPL.out output file name (if any)
@@ -185,15 +188,10 @@ class Hpcc(_Compute):
     def commands(self, where: Where) -> Commands:
         """A small problem: it compares nodes, it is no record."""
         height = next(n for n in range(math.isqrt(where.ranks), 0, -1) if where.ranks % n == 0)
-        text = _HPCC_INPUT.format(
-            order=500 * where.ranks, rows=height, columns=where.ranks // height
-        )
-        return Commands(
-            launch=Launch.MPI,
-            argv=("hpcc",),
-            files={"hpccinf.txt": text},
-            result_file="hpccoutf.txt",
-        )
+        order = int(_HPCC_ORDER * math.sqrt(where.ranks))
+        text = _HPCC_INPUT.format(order=order, rows=height, columns=where.ranks // height)
+        shell = f"cd {RUN_TOKEN} && hpcc && if [ -f hpccoutf.txt ]; then cat hpccoutf.txt; fi"
+        return Commands(launch=Launch.MPI, argv=("sh", "-c", shell), files={"hpccinf.txt": text})
 
     def read(self, text: str) -> tuple[OutputReading, ...]:
         """One result each for network, latency, memory and HPL."""
@@ -211,7 +209,9 @@ class Hpcc(_Compute):
             ranks=whole(said.get("CommWorldProcs", "")),
             hosts=(host[1],) if host else (),
         )
-        return tuple(_metric(base, said.get(row[0], ""), *row) for row in _HPCC)
+        alone = base.ranks == 1
+        rows = (row for row in _HPCC if not (alone and "PingPong" in row[0]))
+        return tuple(_metric(base, said.get(row[0], ""), *row) for row in rows)
 
 
 def _metric(base: OutputReading, word: str, name: str, unit: str, what: str) -> OutputReading:
