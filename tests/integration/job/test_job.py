@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from tests.integration.job.conftest import REPOSITORY, Node, mpi_daemon, until
+from tests.support.chain import chain, is_over
 from tests.support.lab import processes
 
 from rankdeck_agent.job.chains import end_below
@@ -368,43 +369,12 @@ def test_cancel_ends_a_rank_that(node, job, script):
     assert [e["kind"] for e in node.events(job)][-1] == "closed"
 
 
-CHAIN = """
-import os, signal, sys, time
-mark, pause, session, stay = sys.argv[1], float(sys.argv[2]), sys.argv[3] == "session", sys.argv[4] == "stay"
-end = time.time() + 20
-for number in (signal.SIGTERM, signal.SIGHUP):
-    signal.signal(number, signal.SIG_IGN)
-if os.fork():
-    time.sleep(20 if stay else 0)
-    os._exit(0)
-while time.time() < end:
-    if os.fork():
-        os._exit(0)
-    if session:
-        os.setsid()
-    open(mark, "w").close()
-    time.sleep(pause)
-"""
-"""A process that has another pid all the time: whoever looks for it finds one that is gone."""
-
-
-def _chain(mark, pause="0", kind="session", rank="stay"):
-    return [sys.executable, "-c", CHAIN, str(mark), pause, kind, rank]
-
-
-def _is_over(mark):
-    """Whether a chain has stopped; none runs for more than 20 s."""
-    last = mark.stat().st_mtime_ns
-    time.sleep(0.5)
-    return mark.stat().st_mtime_ns == last
-
-
 @pytest.mark.parametrize("grouped", [True, False], ids=["with a cgroup", "without"])
 @pytest.mark.parametrize("kind", ["session", "group"])
 @pytest.mark.parametrize("pause", ["0", "0.005"])
 def test_cancel_ends_what_forks_faster_than_it_is_found(node, job, pause, kind, grouped, tmp_path):
     mark = tmp_path / "mark"
-    argv = _chain(mark, pause, kind)
+    argv = chain(mark, pause, kind)
     node.run(job, [0], [{"name": "rank 0", "argv": argv, "rank": 0}])
     until(mark.exists)
     if not grouped:
@@ -413,7 +383,7 @@ def test_cancel_ends_what_forks_faster_than_it_is_found(node, job, pause, kind, 
     said = node.cancel(job, 0.3)
 
     assert said["left"] == []
-    assert _is_over(mark)
+    assert is_over(mark)
     assert node.events(job)[-1]["kind"] == "closed"
 
 
@@ -427,10 +397,10 @@ def test_cancel_without_a_cgroup_ends(node, job, what, rank, tmp_path):
     """Also what a rank leaves behind that has ended when its job is cancelled."""
     marks = [tmp_path / f"mark{i}" for i in range(4 if what == "four chains" else 1)]
     lines = {
-        "four chains": "\n".join(f"{shlex.join(_chain(mark))} &" for mark in marks),
+        "four chains": "\n".join(f"{shlex.join(chain(mark))} &" for mark in marks),
         "a chain of shells": f'export S={shlex.quote(SHELLS)}; sh -c "$S" {marks[0]}',
         "a daemon": f"sh -c {shlex.quote(DAEMON)} {marks[0]}",
-        "no variables": f"env -i {shlex.join(_chain(marks[0]))} &",
+        "no variables": f"env -i {shlex.join(chain(marks[0]))} &",
     }
     node.run(job, [0], [_rank(f"{lines[what]}\n" + ("sleep 20" if rank == "stay" else ""))])
     until(lambda: all(mark.exists() for mark in marks))
@@ -439,14 +409,14 @@ def test_cancel_without_a_cgroup_ends(node, job, what, rank, tmp_path):
     said = node.cancel(job, 0.3)
 
     assert said["left"] == []
-    assert all(map(_is_over, marks))
+    assert all(map(is_over, marks))
 
 
 @pytest.mark.parametrize("harm", ["supervisor killed", "closed before"])
 def test_cancel_ends_a_chain_that_has_lost_its_supervisor(node, job, harm, tmp_path):
     mark = tmp_path / "mark"
     rank = "leave" if harm == "closed before" else "stay"
-    ready = node.run(job, [0], [{"name": "rank 0", "argv": _chain(mark, rank=rank), "rank": 0}])
+    ready = node.run(job, [0], [{"name": "rank 0", "argv": chain(mark, rank=rank), "rank": 0}])
     until(mark.exists)
     (node.folder(job) / "cgroup").unlink(missing_ok=True)
     if harm == "closed before":
@@ -457,21 +427,21 @@ def test_cancel_ends_a_chain_that_has_lost_its_supervisor(node, job, harm, tmp_p
     said = node.cancel(job, 0.3)
 
     assert said["left"] == []
-    assert _is_over(mark)
+    assert is_over(mark)
 
 
 def test_a_chain_that_is_not_ended_is_named(node, job, tmp_path):
     mark = tmp_path / "mark"
-    argv = _chain(mark, rank="leave")
+    argv = chain(mark, rank="leave")
     supervisor = node.run(job, [0], [{"name": "rank 0", "argv": argv, "rank": 0}])["pid"]
     until(mark.exists)
 
     (left,) = end_below(supervisor, (), 0.2, number=0)
 
-    assert "import os, signal" in left["command"]
+    assert "chain.py" in left["command"]
     assert "forks and ends before it can be killed; it goes on" in left["command"]
     assert end_below(supervisor, (), 5) == []
-    assert _is_over(mark)
+    assert is_over(mark)
 
 
 def test_cancel_ends_a_job_whose_run_folder_was_removed(node, job):
