@@ -310,7 +310,8 @@ class Ports:
     def __init__(self, folder: Path, counts: dict[str, dict[str, int]], nodes=NODES) -> None:
         self._folder, self._counts, self._nodes = folder, counts, nodes
         self._collectors = {
-            node: RdmaCollector(str(copy_recorded(folder / node))) for node in nodes
+            node: RdmaCollector(str(copy_recorded(folder / node, "sys/class/infiniband")))
+            for node in nodes
         }
 
     def tell(self, means: SimulatedMeans):

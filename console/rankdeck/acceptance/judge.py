@@ -40,7 +40,6 @@ from rankdeck.acceptance.suspects import (
     Side,
     SortedPairs,
     Suspects,
-    confirmations,
     confirmed,
     doubted,
     dropping,
@@ -246,10 +245,13 @@ def _steadily_slow(facts: SortedPairs, suspects: Suspects) -> set[str]:
 
 def _told(facts: SortedPairs, suspects: Suspects) -> Mapping[Side, bool | None]:
     """What the confirmation says of each suspect; None before it."""
-    runs = confirmations(facts.done)
     return {
         side: confirmed(
-            side, evidence, suspects.proven, runs.get(side, ()), _limit(facts, side, evidence)
+            side,
+            evidence,
+            suspects.proven,
+            facts.confirmations.get(side, ()),
+            _limit(facts, side, evidence),
         )
         for side, evidence in suspects.sides.items()
     }
@@ -359,11 +361,10 @@ def _counted(facts: SortedPairs, sides: Mapping[Side, Evidence]) -> str:
     """`with 7 of 7 partners`, and with how many proven ones afterwards."""
     slow = frozenset(other.node for evidence in sides.values() for other in evidence.slow)
     total = slow | {other.node for evidence in sides.values() for other in evidence.full}
-    runs = confirmations(facts.done)
     again = {
         one.sender if one.sender != side[0].node else one.receiver
         for side in sides
-        for one in runs.get(side, ())
+        for one in facts.confirmations.get(side, ())
     }
     more = f", {len(again)} of them again to confirm" if again & slow else ""
     return f"with {len(slow)} of {len(total)} partners{more}"

@@ -50,6 +50,16 @@ def kind_of(path: Path, leaves: Leaves, hardware: Mapping[str, str]) -> str:
     return f"{kind}, {' and '.join(ends)}" if ends else kind
 
 
+class EndRole(StrEnum):
+    """A direction of an end."""
+
+    SENDS = "sends"
+    RECEIVES = "receives"
+
+
+Side = tuple[PathEnd, EndRole]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SortedPairs:
     """The pairs of a run, sorted."""
@@ -63,6 +73,8 @@ class SortedPairs:
     slow: frozenset[Path]
     few: bool
     """Fewer than four nodes."""
+    confirmations: Mapping[Side, Sequence[Measurement]]
+    """The measurements of the confirmation, by both of their ends."""
     held: frozenset[Path] = frozenset()
     """Crossing paths that are like the others, but slower than those inside leaves: they prove nothing about their ends."""
 
@@ -128,7 +140,8 @@ def facts_of(done: tuple[Measurement, ...], context: Context) -> SortedPairs:
         kind: found for kind, of in kinds.items() if (found := _population(of, context.tolerance))
     }
     facts = SortedPairs(
-        context=context, done=done, runs=runs, speeds=speeds, populations=populations, slow=frozenset(),
+        context=context, done=done, runs=runs, speeds=speeds, populations=populations,
+        slow=frozenset(), confirmations=_confirmations(done),
         few=len({end.node for path in speeds for end in path}) < FEWEST,
     )  # fmt: skip
     slow = frozenset(
@@ -160,14 +173,6 @@ def _population(speeds: Mapping[Path, float], tolerance: float) -> Population | 
 # ---- suspects
 
 
-class EndRole(StrEnum):
-    """A direction of an end."""
-
-    SENDS = "sends"
-    RECEIVES = "receives"
-
-
-Side = tuple[PathEnd, EndRole]
 _SHARE = 0.6
 """Of its partners with whom an end must be slow."""
 _PARTNERS = 2
@@ -302,14 +307,13 @@ def confirmed(
     return True if good >= _STRIKES else None
 
 
-def confirmations(measurements: Iterable[Measurement]) -> Mapping[Side, tuple[Measurement, ...]]:
-    """Side -> its measurements of the confirmation."""
+def _confirmations(measurements: Iterable[Measurement]) -> Mapping[Side, Sequence[Measurement]]:
     found: defaultdict[Side, list[Measurement]] = defaultdict(list)
     for one in measurements:
         if one.stage is Stage.CONFIRM:
             found[one.path[0], EndRole.SENDS].append(one)
             found[one.path[1], EndRole.RECEIVES].append(one)
-    return {side: tuple(runs) for side, runs in found.items()}
+    return found
 
 
 # ---- what is full at times

@@ -127,12 +127,14 @@ def write(root: Path, name: str, text: str) -> None:
     path.write_text(text)
 
 
-def copy_recorded(root: Path) -> Path:
-    """The tree recorded for procfs' own tests: hfi1, mlx4 and mlx5 ports, Intel CPUs, disks."""
-    recorded = DATA / "procfs" / "fixtures"
+def copy_recorded(root: Path, part: str = "") -> Path:
+    """The tree recorded for procfs' own tests (hfi1, mlx4 and mlx5 ports, Intel CPUs, disks), or a folder of it."""
+    recorded = DATA / "procfs" / "fixtures" / part
     if not recorded.is_dir():
         pytest.skip(f"no recorded machines: {recorded} is missing")
-    shutil.copytree(recorded, root, dirs_exist_ok=True, copy_function=shutil.copyfile)
+    shutil.copytree(recorded, root / part, dirs_exist_ok=True, copy_function=shutil.copyfile)
+    if part:
+        return root
     # The recording holds the link `self` as a file.
     link = root / "proc" / "self"
     if not link.is_symlink():
