@@ -91,24 +91,21 @@ SUMS: tuple[tuple[str, tuple[str, ...]], ...] = (
     )),
     ("rdma.xmit_wait", _names("port_xmit_wait")),
 )  # fmt: skip
-"""Metric -> the counters that are added up, of whichever driver (SOURCES says which file has the names)."""
+"""Metric -> the counters that are added up, of whichever driver."""
 
-SOURCES: Mapping[str, str] = {
-    "all with port counters": "core/sysfs.c",
-    "bnxt_re": "hw/bnxt_re/hw_counters.c",  # Broadcom's own driver has mlx5's names for some
-    "cxgb4": "hw/cxgb4/provider.c",
-    "efa": "hw/efa/efa_verbs.c",
-    "erdma": "hw/erdma/erdma_verbs.c",
-    "hns": "hw/hns/hns_roce_main.c",
-    "ionic": "hw/ionic/ionic_hw_stats.c",  # asks the firmware for names: those that AMD's node-scraper lists
-    "irdma": "hw/irdma/verbs.c",  # two spellings: with ip4/tcp/iw before, and since GEN3 without and with spaces
-    "mana": "hw/mana/counters.c",
-    "mlx4": "hw/mlx4/main.c",  # rq_num_*, sq_num_*; counters_ext only with Mellanox's own driver (MLNX_OFED)
-    "mlx5": "hw/mlx5/counters.c",  # vport_* on representors; cc_* and rdma_* are optional: rdma_netlink.py
-    "rxe": "sw/rxe/rxe_hw_counters.c",
-}
-"""Driver -> where its names stand, below linux drivers/infiniband."""
-
+# Where the names of each driver stand, below linux drivers/infiniband:
+# all with port counters: core/sysfs.c
+# bnxt_re: hw/bnxt_re/hw_counters.c (Broadcom's own driver has mlx5's names for some)
+# cxgb4: hw/cxgb4/provider.c
+# efa: hw/efa/efa_verbs.c
+# erdma: hw/erdma/erdma_verbs.c
+# hns: hw/hns/hns_roce_main.c
+# ionic: hw/ionic/ionic_hw_stats.c (asks the firmware for names: those that AMD's node-scraper lists)
+# irdma: hw/irdma/verbs.c (two spellings: with ip4/tcp/iw before, and since GEN3 without and with spaces)
+# mana: hw/mana/counters.c
+# mlx4: hw/mlx4/main.c (rq_num_*, sq_num_*; counters_ext only with Mellanox's own driver (MLNX_OFED))
+# mlx5: hw/mlx5/counters.c (vport_* on representors; cc_* and rdma_* are optional: rdma_netlink.py)
+# rxe: sw/rxe/rxe_hw_counters.c
 _WIDTHS: Mapping[int, str] = {
     4: "local_link_integrity_errors excessive_buffer_overrun_errors",
     8: "link_error_recovery link_downed port_xmit_constraint_errors port_rcv_constraint_errors",

@@ -32,7 +32,7 @@ from rankdeck.errors import RankdeckError
 from rankdeck.model.acceptance import Outcome, Result, Stage
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.nodeset import fold
-from rankdeck.model.text import figures
+from rankdeck.model.text import day_time, figures
 from rankdeck.model.text import size as bytes_text
 from rankdeck.rules.secrets import Secrets
 from rankdeck.session import Session
@@ -248,7 +248,7 @@ def proposals(run: AcceptanceRun, cluster: Cluster) -> Iterator[str]:
             f"{run.answers[node]} in acceptance",
         )
         reason = why.replace('"', "'").replace("`", "'").replace("$", "")[:160]
-        day = time.strftime("%Y-%m-%d", time.localtime(run.ended or run.started))
+        day, _, _ = day_time(run.ended or run.started).partition(" ")
         yield f'to keep jobs away: {run.verb} --exclude {node} --why "run {run.id}: {reason}"'
         if lines := cluster.can.out_of_service([node], f"rankdeck {day}: {reason}"):
             yield f"in {cluster.can.scheduler}: {lines[0]}; back: {lines[-1]}"
@@ -256,8 +256,7 @@ def proposals(run: AcceptanceRun, cluster: Cluster) -> Iterator[str]:
 
 def run_line(run: AcceptanceRun) -> str:
     """One kept run."""
-    begun = time.strftime("%Y-%m-%d %H:%M", time.localtime(run.started))
-    return f"{run.id}  {begun}  {run.progress:8}  {fold(run.plan.nodes)}  {run.operator}"
+    return f"{run.id}  {day_time(run.started)}  {run.progress:8}  {fold(run.plan.nodes)}  {run.operator}"
 
 
 BAD, MISSING, REFUSED = 1, 2, 3

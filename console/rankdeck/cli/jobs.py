@@ -158,8 +158,12 @@ def _table(
         output.progress(f"no jobs on {cluster.name}" + ("" if options.all else " in the last day"))
 
 
+def _clock(at: float) -> str:
+    return time.strftime("%m-%d %H:%M:%S", time.localtime(at))
+
+
 def _row(job: Job) -> tuple[str, ...]:
-    started = time.strftime("%m-%d %H:%M:%S", time.localtime(job.created))
+    started = _clock(job.created)
     return (
         job.id,
         job.state.value,
@@ -186,16 +190,14 @@ def _task_rows(job: Job) -> Iterable[tuple[str, ...]]:
         again = f"run {task.attempt + 1}" if task and task.attempt else ""
         end = how_it_ended(rank.exit_code, rank.signal) if rank.state.final else ""
         said = task.text if task and task.text else end
-        started = (
-            time.strftime("%m-%d %H:%M:%S", time.localtime(rank.started)) if rank.started else "-"
-        )
+        started = _clock(rank.started) if rank.started else "-"
         why = "; ".join(filter(None, (again, said)))
         yield f"  task {rank.rank}", rank.state.value, "1", rank.node, started, why
 
 
 def _other_row(job: KubernetesJob | SlurmJob) -> tuple[str, ...]:
     """A job that nobody follows here; `logs` and `cancel` take what is in its first column."""
-    started = time.strftime("%m-%d %H:%M:%S", time.localtime(job.created))
+    started = _clock(job.created)
     if isinstance(job, SlurmJob):
         queued = job.end_words or queue_words(job.status, time.time())
         text = "; ".join(filter(None, (job.whose, job.name, queued)))

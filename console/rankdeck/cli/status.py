@@ -26,7 +26,7 @@ from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.health import Ack, Level, Reason, by_cause, seconds_of
 from rankdeck.model.job import Job, State
 from rankdeck.model.schedulers import DeviceCount
-from rankdeck.model.text import clean
+from rankdeck.model.text import clean, day_time
 from rankdeck.prometheus.exporter import Exporter, serve
 from rankdeck.rules.nodes import LearntExpectations, NodeSight, learn
 from rankdeck.session import Session
@@ -327,7 +327,7 @@ def _line(reason: Reason) -> str:
     said = f"{reason.level.word:<7} {reason.check}{device}: {reason.text}"
     if reason.acknowledged_until is None:
         return said
-    until = time.strftime("%Y-%m-%d %H:%M", time.localtime(reason.acknowledged_until))
+    until = day_time(reason.acknowledged_until)
     return f"{said} [acknowledged until {until} by {reason.acknowledged_by}]"
 
 
@@ -369,8 +369,7 @@ def _keep(options: argparse.Namespace, check: str, device: str) -> int:
         output.say("nothing is acknowledged")
     for one in kept if not options.json else ():
         what = one.check + (f" {one.device}" if one.device else "") or "everything"
-        said = time.strftime("%Y-%m-%d %H:%M", time.localtime(one.until))
-        output.say(f"{one.node}: {what} until {said}, {one.words}")
+        output.say(f"{one.node}: {what} until {day_time(one.until)}, {one.words}")
     return output.OK
 
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn, TypeGuard, cast
 
@@ -168,6 +169,11 @@ def _deep(line: bytes) -> bool:
 def figures(value: float, digits: int = 4) -> str:
     """A number with so many digits; a larger one whole: `9.573`, `12346`, never `1.235e+04`."""
     return f"{value:.0f}" if abs(value) >= 10**digits - 0.5 else f"{value:.{digits}g}"
+
+
+def day_time(at: float) -> str:
+    """`2026-11-22 14:03` in the time zone of this machine; "" for a stamp that is none."""
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(at)) if 0 < at < LATEST else ""
 
 
 def integer(value: object) -> TypeGuard[int]:

@@ -22,7 +22,7 @@ from rankdeck.errors import RankdeckError
 from rankdeck.logs.collapse import Collapse, Folded, folded
 from rankdeck.model.job import Chunk, Followed, Job, NodeEvent
 from rankdeck.prometheus.site_past import JobNumbers, SitePast
-from rankdeck.reports.job_page import HEARD, JobPage, job_page
+from rankdeck.reports.job_page import HEARD, JobPage, job_page, moment
 from rankdeck.rules.progress import phases
 from rankdeck.rules.secrets import KEY_BEGINS, KEY_ENDS, Secrets
 from rankdeck.state.fleet import Fleet
@@ -269,7 +269,7 @@ def _last_words(job: Job, logs: Logs) -> dict[str, list[str]]:
 def _texts(source: ReportSource, recording: Recording, secrets: Secrets) -> dict[str, str]:
     job = source.job
     lacks = [f"\nnot here: {n}: {why}" for n, why in recording.missing.items()]
-    when = time.strftime("%Y-%m-%d %H:%M:%S %z")
+    when = moment(time.time())
     version = rankdeck_agent.__version__
     notes = [{**asdict(note), "level": note.level.word} for note in job.node_notes]
     parts = {"phases": [asdict(p) for p in phases(job)], "node_notes": notes}

@@ -1,7 +1,6 @@
 """Acceptance runs in SQLite beside the job history: measurements, identities, declared baselines."""
 
 import json
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 from rankdeck.errors import ConfigError, HistoryError, Problem
 from rankdeck.model.acceptance import GROUPED, Outcome, Result, Stage
 from rankdeck.model.nodeset import expand, fold
-from rankdeck.model.text import Check, integer, number, stamp, table, text
+from rankdeck.model.text import Check, day_time, integer, number, stamp, table, text
 from rankdeck.state.store import Row, Store
 
 VERSION = 2
@@ -111,8 +110,9 @@ class Exclusion:
     @property
     def sentence(self) -> str:
         """Why, by which run, and how long."""
-        day = time.strftime("%Y-%m-%d %H:%M", time.localtime(self.until))
-        return f"excluded until {day}: {self.why}" + (f" (run {self.run})" if self.run else "")
+        return f"excluded until {day_time(self.until)}: {self.why}" + (
+            f" (run {self.run})" if self.run else ""
+        )
 
 
 _WORDS = ("recipe", "params", "hardware", "kind", "subject", "run", "accepted_by")

@@ -147,9 +147,7 @@ class RankdeckApp(FrameDiff):
         self._opener = opener
 
     def _begin(self) -> None:
-        self._session_worker = self.run_worker(
-            self._hold_session(), name="session", exit_on_error=False
-        )
+        self.run_worker(self._hold_session(), name="session", exit_on_error=False)
 
     async def _hold_session(self) -> None:
         """Keep the session open until somebody leaves."""

@@ -6,13 +6,11 @@ from datetime import datetime
 
 from rankdeck.model.health import REMEMBERED, Reason, Sentence, by_cause
 from rankdeck.model.rank import Activity, signal_name, signal_of
-from rankdeck.model.text import printable
+from rankdeck.model.text import day_time, printable
 from rankdeck.state.fleet import NodeState
 from rankdeck.ui.query import Subject
 
 NOTHING = "–"
-FAR = 1e11
-"""Epoch seconds that no calendar here has."""
 BYTES = ("B", "K", "M", "G", "T", "P")
 
 
@@ -98,8 +96,7 @@ def clock(at: float, *, millis: bool = False) -> str:
 
 def day(at: float) -> str:
     """Day and time of day, here; nothing for a stamp that is none."""
-    sane = 0 < at < FAR
-    return f"{datetime.fromtimestamp(at):%Y-%m-%d %H:%M}" if sane else NOTHING
+    return day_time(at) or NOTHING
 
 
 def many(number: int, noun: str) -> str:
