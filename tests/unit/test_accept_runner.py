@@ -1,7 +1,9 @@
 """The runner through the real schedule, judge and store: rounds, hung pairs, killed consoles, nodes taken out."""
 
 import asyncio
+import re
 import time
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -202,6 +204,31 @@ def test_nodes_on_which_something_is_left_rest_until_it_is_gone(site: Site, monk
     assert all("n6" in (one.sender, one.receiver) for one in rested)
     assert {one.outcome for one in rested} <= {Outcome.NOT_MEASURED}
     assert not runner.resting
+
+
+def test_a_node_that_is_lost_in_the_last_round_is_not_accepted_for_what_it_reached_before(
+    site: Site, monkeypatch
+) -> None:
+    monkeypatch.setattr("rankdeck.acceptance.work.SHORTEST", 0.5)
+    monkeypatch.setattr("rankdeck.acceptance.work.PATIENCE", 0.0)
+    monkeypatch.setattr(measure, "_LOOK", 0.02)
+    runner, means = site.runner(full, left=frozenset({"n3"}))
+    met: Counter[str] = Counter()
+
+    def speed(sender: str, receiver: str) -> float | None:
+        met["n3"] += "n3" in (sender, receiver)
+        return None if met["n3"] == 4 * 7 and "n3" in (sender, receiver) else 0.095
+
+    means.speed = speed
+    asyncio.run(runner.go("r1", PLAN))
+
+    said = view.judged(PLAN, site.results(), {}, {})
+    (one,) = said.verdicts
+    assert said.answers == {**dict.fromkeys(NODES, view.Answer.GOOD), "n3": one.answer}
+    assert one.answer is view.Answer.NOT_MEASURED
+    assert re.fullmatch(
+        r"n3 takes part no longer: process 7 of accept-\d+ does not end", one.sentence
+    )
 
 
 @pytest.mark.parametrize("died_after", [1, 9, 17, 27])

@@ -1,7 +1,7 @@
 """Builds the value that front ends show, from the plan of a run and its results, live or kept. Pure."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from statistics import median
@@ -21,7 +21,7 @@ from rankdeck.acceptance.recipe import ExpectedResult, OutputReading
 from rankdeck.acceptance.run import PAIRWISE, RunPlan, RunState, StageView
 from rankdeck.acceptance.schedule import Schedule, next_groups
 from rankdeck.acceptance.suspects import Context
-from rankdeck.acceptance.work import find, known_of
+from rankdeck.acceptance.work import find, known_of, resting
 from rankdeck.model.acceptance import Outcome, Result, Stage
 from rankdeck.model.nodeset import fold
 from rankdeck.model.text import figures
@@ -117,7 +117,8 @@ def judged(
         *(replace(one, recipe=name) for name, each in judgements.items() for one in each.verdicts),
         *groups,
         *_soak(results),
-        *_unmeasured(results),
+        *(out := _out(results)),
+        *_unmeasured(results, {one.subject for one in out}),
     )
     answers = _answers(plan, results, judgements.values(), alone, verdicts)
     several = len(judgements) > 1
@@ -245,18 +246,32 @@ def _soak(results: Iterable[Result]) -> tuple[Verdict, ...]:
     return tuple(replace(one, stage=Stage.SOAK, recipe=some[0].recipe) for one in found)
 
 
-def _unmeasured(results: Sequence[Result]) -> tuple[Verdict, ...]:
-    """Paths and groups of which nothing was learned: that is never accepted. One verdict a stage and recipe.
+def _out(results: Iterable[Result]) -> tuple[Verdict, ...]:
+    """Nodes of which the last that is known is that something may still run there."""
+    last = {node: one for one in results if one.outcome in _DONE for node in one.nodes}
+    return tuple(
+        Verdict(
+            kind=Kind.NODE, subject=node, answer=Answer.NOT_MEASURED, nodes=(node,), recipe=one.recipe,
+            sentence=f"{node} takes part no longer: {one.text.removeprefix(resting(node, ''))}",
+        )
+        for node, one in last.items()
+        if one.text.startswith(resting(node, ""))
+    )  # fmt: skip
 
-    A node of which nothing at all was learned has its own answer; its paths are not named. Nor is the way back
-    of a path that hung: nothing began after it.
+
+def _unmeasured(results: Sequence[Result], out: Set[str]) -> tuple[Verdict, ...]:
+    """Paths and groups of which nothing was learned: that is never accepted. One verdict a stage and recipe, or a node.
+
+    Paths of nodes that are `out` are not named, nor is the way back of a path that hung: nothing began after it.
     """
     broken = {frozenset((one.sender, one.receiver)) for one in results if one.outcome is Outcome.FAILED}  # fmt: skip
     heard = {node for one in results if one.outcome in _LEARNED for node in (one.sender, one.receiver)}  # fmt: skip
     parts: defaultdict[tuple[str, str], dict[str, list[Result]]] = defaultdict(dict)
     for one in results:
         ends = frozenset((one.sender, one.receiver))
-        pair = one.stage in PAIRWISE and not one.port and ends <= heard and ends not in broken
+        pair = (
+            one.stage in PAIRWISE and not one.port and ends not in broken and ends.isdisjoint(out)
+        )
         if pair or one.stage in (Stage.GROUPS, Stage.SOAK):
             stage = Stage.PAIRS if pair else one.stage
             parts[stage, one.recipe].setdefault(_subject(one), []).append(one)
@@ -265,7 +280,10 @@ def _unmeasured(results: Sequence[Result]) -> tuple[Verdict, ...]:
         lost = {name: _why(some) for name, some in subjects.items() if _is_lost(some)}
         nodes = _unreached(lost.values(), len(heard))
         found += [_unreached_node(recipe, node, lost.values(), results) for node in nodes]
-        found += [_lost(recipe, lost)] if lost and not nodes else []
+        known = {
+            name: one for name, one in lost.items() if one.group or heard.issuperset(one.nodes)
+        }
+        found += [_lost(recipe, known)] if known and not nodes else []
     return tuple(found)
 
 
@@ -290,7 +308,7 @@ _PARTNERS, _MINORITY = 2, 3
 def _unreached_node(
     recipe: str, node: str, lost: Iterable[Result], results: Iterable[Result]
 ) -> Verdict:
-    mine = [one for one in lost if node in (one.sender, one.receiver)]
+    mine = sorted((one for one in lost if node in one.nodes), key=lambda one: one.sender != node)
     met = {
         name
         for one in results
@@ -325,7 +343,7 @@ def _lost(recipe: str, lost: Mapping[str, Result]) -> Verdict:
     text = f"{names}: {recipe} was {answer.value}: {first.text}{_unheard(first)}"
     return Verdict(
         kind=kind, subject=names, answer=answer, sentence=text, stage=first.stage if first.group else Stage.PAIRS,
-        ends=tuple(filter(None, (first.sender, first.receiver))), recipe=recipe,
+        ends=() if first.group else first.nodes, recipe=recipe,
     )  # fmt: skip
 
 

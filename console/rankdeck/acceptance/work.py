@@ -450,6 +450,11 @@ def perhaps_slow(result: Result) -> Result:
     return replace(result, outcome=Outcome.NOT_MEASURED, text=text)
 
 
+def resting(node: str, why: str) -> str:
+    """The sentence of a measurement that did not begin, because something may still run on a node."""
+    return f"{node} rests: {why}"
+
+
 def never_began(result: Result) -> bool:
     """Whether nothing was learned because no traffic flowed: another port may do."""
     return result.outcome is Outcome.NOT_MEASURED and result.text.startswith("it never began")

@@ -29,6 +29,7 @@ from rankdeck.acceptance.work import (
     limit_of,
     never_began,
     perhaps_slow,
+    resting,
     results_of,
     spec_of,
     takes_turns,
@@ -109,6 +110,7 @@ class Runner:
             else:
                 await self._soak(recipe)
         self.stage = None
+        await self._last_look()
         rdma = any(before for (metric, _), before in self._counted.items() if "rdma" in metric)
         if rdma and self._verdicts():
             await asyncio.sleep(COUNTERS_COME)
@@ -324,7 +326,7 @@ class Runner:
             if node in self.excluded:
                 return f"{node} was taken out: {self.excluded[node]}"
             if node in self.resting:
-                return f"{node} rests: {self.resting[node][1]}"
+                return resting(node, self.resting[node][1])
         return ""
 
     def _left(self, work: Work) -> Work:
@@ -334,6 +336,19 @@ class Runner:
             run for run, one in zip(work.runs, work.pending(), strict=True) if one.key not in has
         )
         return replace(work, runs=runs)
+
+    async def _last_look(self) -> None:
+        """A node that rests to the end may have been full before: it is not known now."""
+        await self._prove_clean()
+        number = 1 + max((one.round for one in self.done), default=0)
+        for node, (_, why) in self.resting.items():
+            last = [one for one in self.done if node in one.nodes][-1]
+            stage = Stage.CONFIRM if last.receiver else last.stage
+            lost = replace(
+                last, stage=stage, round=number, outcome=Outcome.NOT_MEASURED, value=None, seconds=0.0, raw="", job="",
+                text=resting(node, why),
+            )  # fmt: skip
+            self._keep([(lost, b"")])
 
     async def _prove_clean(self) -> None:
         """Ask again about nodes that rest; who is clean takes part again."""

@@ -77,6 +77,11 @@ class Result:
     """The job that measured it; its logs are those of any job."""
 
     @property
+    def nodes(self) -> tuple[str, ...]:
+        """All that took part."""
+        return self.group or tuple(filter(None, (self.sender, self.receiver)))
+
+    @property
     def key(self) -> "Key":
         """What tells it from all other measurements of its run."""
         path = (self.stage, self.recipe, self.sender, self.receiver, self.group)
