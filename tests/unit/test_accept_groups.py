@@ -2,10 +2,15 @@
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
+from rankdeck.acceptance import view
+from rankdeck.acceptance.measurement import Answer
+from rankdeck.acceptance.run import RunPlan, StagePlan
 from rankdeck.acceptance.schedule import Blamed, Group, bisect, groups_of, sizes
+from rankdeck.model.acceptance import Outcome, Result, Stage
 
 NODES = tuple(f"n{number}" for number in range(64))
 SLOW, GOOD = NODES[:32], NODES[32:]
@@ -61,3 +66,20 @@ def test_a_group_that_is_good_in_halves_is_slow_by_its_scale() -> None:
     assert found.scale
     assert found.nodes == SLOW
     assert "n[0-31] are slow together and good in halves: it is the scale" in found.sentence
+
+
+def test_nodes_of_which_only_groups_were_measured_are_good_where_one_with_them_is() -> None:
+    four = NODES[:4]
+    plan = RunPlan(
+        cluster="c", nodes=four, stages=(StagePlan(stage=Stage.GROUPS, recipe="imb", rounds=1),)
+    )
+    lost = Result(
+        stage=Stage.GROUPS, recipe="imb", sender=four[0], group=four, outcome=Outcome.NOT_MEASURED
+    )
+    good = replace(lost, outcome=Outcome.MEASURED, value=9.9)
+
+    def answers(*results: Result) -> dict[str, Answer]:
+        return dict(view.judged(plan, results, {}, {}).answers)
+
+    assert answers(good) == dict.fromkeys(four, Answer.GOOD)
+    assert answers(lost) == dict.fromkeys(four, Answer.NOT_MEASURED)

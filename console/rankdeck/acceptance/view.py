@@ -379,10 +379,11 @@ def _answers(
     named = [(node, verdict.answer) for verdict in verdicts for node in verdict.nodes]
     for node, answer in chain(named, *(each.nodes.items() for each in judgements)):
         said[node].append(answer)
-    for one in results:
-        if one.stage is Stage.GROUPS and one.value is None and one.outcome in _DONE:
-            for node in one.group:
-                said[node] += [] if said[node] else [Answer.NOT_MEASURED]
+    groups = [one for one in results if one.stage is Stage.GROUPS and one.outcome in _DONE]
+    well = {node for one in groups if one.value is not None for node in one.group}
+    for node in {node for one in groups for node in one.group}:
+        lost = [] if said[node] else [Answer.NOT_MEASURED]
+        said[node] += [Answer.GOOD] if node in well else lost
     found = {node: min(said[node], key=_GRAVEST.index) for node in plan.nodes if said[node]}
     return {**found, **dict.fromkeys(plan.left_out, Answer.LEFT_OUT)}
 

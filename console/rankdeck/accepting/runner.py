@@ -343,6 +343,8 @@ class Runner:
         number = 1 + max((one.round for one in self.done), default=0)
         for node, (_, why) in self.resting.items():
             last = [one for one in self.done if node in one.nodes][-1]
+            if last.text.startswith(resting(node, "")):
+                continue
             stage = Stage.CONFIRM if last.receiver else last.stage
             lost = replace(
                 last, stage=stage, round=number, outcome=Outcome.NOT_MEASURED, value=None, seconds=0.0, raw="", job="",
