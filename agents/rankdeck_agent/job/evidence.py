@@ -287,20 +287,29 @@ class KillCounter(NamedTuple):
     says: str
 
 
+Counts = tuple[int, ...]
+
+
 class Kills:
-    """The first of these counters that can be read."""
+    """Those of these counters that can be read."""
 
     def __init__(self, counters: Iterable[KillCounter]) -> None:
-        there = (c for c in counters if _value(c.path) is not None)
-        self._counter: Optional[KillCounter] = next(there, None)
+        self._counters = [c for c in counters if _value(c.path) is not None]
 
-    def count(self) -> int:
-        """Kills so far; 0 where nobody counts."""
-        return (_value(self._counter.path) or 0) if self._counter else 0
+    def count(self) -> Counts:
+        """Kills so far, by each of them."""
+        return tuple(_value(counter.path) or 0 for counter in self._counters)
 
-    def sentence(self, kills: int) -> str:
-        """In words, that there were so many since a rank began."""
-        return self._counter.says.format(kills) if self._counter else ""
+    def since(self, began: Counts, first: Counts, explained: int) -> str:
+        """In words, by the nearest that saw any, how many were killed since `began`; "" for none.
+
+        Of those since `first` so many are `explained`. A container has a control group of its own,
+        often not below the job's: then only the node's counter sees it.
+        """
+        for counter, then, before, now in zip(self._counters, began, first, self.count()):
+            if now > then and now - before > explained:
+                return counter.says.format(now - then)
+        return ""
 
 
 def counters(group: Optional[Path]) -> Iterator[KillCounter]:
@@ -328,7 +337,7 @@ _ASKED = (signal.SIGTERM, signal.SIGKILL)
 class _Began:
     """The kernel log and the kill counters when a rank began."""
 
-    def __init__(self, mark: int, kills: int) -> None:
+    def __init__(self, mark: int, kills: Counts) -> None:
         self.mark, self.kills = mark, kills
         self.pids: dict[int, None] = {}
         """Its processes as far as seen, the newest last."""
@@ -384,11 +393,9 @@ class EndEvidence:
 
     def _counted(self, began: _Began) -> list[str]:
         """What the counters say, where there are kills that no other end was explained by."""
-        count = self._kills.count()
-        if count <= began.kills or count - self._first <= self._told:
-            return []
-        self._told += 1
-        return [self._kills.sentence(count - began.kills)]
+        sentence = self._kills.since(began.kills, self._first, self._told)
+        self._told += bool(sentence)
+        return [sentence] if sentence else []
 
 
 def _owners(rows: Mapping[int, Process], roots: Mapping[int, int]) -> dict[int, int]:

@@ -158,6 +158,18 @@ def test_a_rank_that_runs_out_of_memory_tells_that_the_kernel_killed_it(
     assert (f"process {pid} " in killed[0]) is (who == "itself")
 
 
+def test_a_kill_for_want_of_memory_in_another_group_is_told_where_the_kernel_log_is_not_read(
+    two_nodes, job, small_group
+):
+    """As in a container with a limit of its own."""
+    node = two_nodes[0]
+    node.run(job, [0], [rank(0, PYTHON, "-c", HUNGRY, str(small_group), "itself")])
+    end = only(node.closed(job, 60), "exited")
+
+    assert end["signal"] == 9
+    assert end["kernel"][0].startswith("out-of-memory kills")
+
+
 @pytest.mark.parametrize("by", ["user", "abort", "system"])
 def test_a_cancel_tells_who_asked_for_it(node, job, by):
     pid = node.run(job, [0], [rank(0, "sh", "-c", SLEEPER)], grace=0.2)["pid"]
