@@ -1,12 +1,15 @@
 """The agent's `sh`: what a command writes, how it ends, and that nothing of it is left."""
 
 import json
+import shlex
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
+
+from tests.support.chain import chain, is_over
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -76,6 +79,15 @@ def test_the_time_limit_ends_it_with_all_that_it_started() -> None:
 
 
 @pytest.mark.long
+@pytest.mark.long
+def test_the_time_limit_ends_a_chain_of_processes(tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    end = ended(rows(begin(shlex.join(chain(mark)), limit=1)))
+
+    assert (end["why"], end["left"]) == ("limit", [])
+    assert is_over(mark)
+
+
 def test_a_console_that_is_gone_leaves_nothing_behind() -> None:
     mark = f"40.{time.time_ns() % 10**9:09}"
     process = begin(f"trap '' TERM; echo up; (setsid sleep {mark} &); sleep {mark}; sleep {mark}")
