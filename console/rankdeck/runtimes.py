@@ -9,15 +9,16 @@ from rankdeck_agent.wire import RUN_TOKEN
 
 
 class Runtime(Protocol):
-    """Turns a rank's command into one that runs inside an image."""
+    """Turns the command of a rank into one that runs it inside an image. All methods are pure."""
 
     name: ClassVar[str]
+    """The value of `runtime:` in a job file."""
     user_namespaces: ClassVar[bool]
-    """Ordinary users need user namespaces for it, unless it was installed setuid."""
+    """Whether ordinary users need user namespaces for it (unless it is installed setuid)."""
     has_store: ClassVar[bool]
-    """Images are in a store of its own; else they are files or folders."""
+    """Whether it keeps images in a store of its own; if not, images are files or folders."""
     has_server: ClassVar[bool]
-    """A server starts its containers: they are not in the cgroup of whoever asked for them."""
+    """Whether a server starts its containers, outside the cgroup of the process that asked."""
 
     def wrap(
         self,
@@ -26,24 +27,24 @@ class Runtime(Protocol):
         env: Mapping[str, str],
         launch: Launch,
     ) -> tuple[str, ...]:
-        """The command to run on the host; `env` is what the job sets, to be passed in.
+        """The command to run on the host. `env` holds the variables that the job sets inside.
 
-        No value of `env` may stand in the command: everybody on the node can read it.
+        The command must not contain a value of `env`: every user of the node can read arguments.
         """
         ...
 
     def variables(self, env: Mapping[str, str]) -> Mapping[str, str]:
-        """What must be set besides `env`, where the command starts, for it to arrive inside."""
+        """Further variables to set on the host so that `env` reaches the container."""
         ...
 
     def launcher_args(self, flavour: str) -> tuple[str, ...]:
-        """`--mca NAME VALUE …` that mpirun of this flavour needs for ranks in such containers."""
+        """Arguments for mpirun of this flavour (`openmpi5`, `mpich`, …) when its ranks run in containers."""
         ...
 
     def shell(self, container: Container, job: str, rank: int) -> tuple[str, ...]:
-        """What opens a shell on a terminal in the container of this rank, run on its node; () where there is none.
+        """The command that opens a shell in the container of this rank; it needs a terminal on the node.
 
-        A runtime that cannot enter a running container opens one of the same image.
+        () if there is none. A runtime that cannot enter a running container starts a new one of the same image.
         """
         ...
 
@@ -54,7 +55,7 @@ def find_runtime(name: str) -> Runtime:
 
 
 def has_store(runtime: str) -> bool:
-    """Whether the images of this runtime are in a store; "" is no runtime and has none."""
+    """Whether this runtime keeps images in a store; False for "" (no runtime)."""
     return bool(runtime) and find_runtime(runtime).has_store
 
 

@@ -15,29 +15,32 @@ _DIGITS = re.compile(rb"\s*(\d{1,20})\s*\Z")
 
 
 class Reading:
-    """What one collector read: `values` (metric -> device -> number) and `failed` (why not).
+    """What one collector read.
 
-    A metric of the collector that is in neither, and not `pending`, is absent: this machine does
-    not have it.
+    A metric of the collector that is not in `values`, `failed` or `pending` is absent: this machine
+    does not have it.
     """
 
     def __init__(self) -> None:
         self.values: Values = {}
+        """Metric -> device ("" for the whole node) -> number in base units."""
         self.failed: dict[str, str] = {}
+        """`METRIC` or `METRIC/DEVICE` -> why it could not be read."""
         self.pending: set[str] = set()
         """Metrics that need a second reading, such as shares of time."""
         self.trouble = ""
-        """Why the collector as a whole is in trouble, one sentence, even if it has some numbers."""
+        """What is wrong with the collector as a whole, one sentence; it may still have numbers."""
         self.limited = False
-        """Something failed because a permission is missing that not every site gives: no trouble."""
+        """Whether something failed only because a permission is missing; this is no trouble."""
         self.inventory: Mapping[str, str] = {}
+        """Facts that seldom change, such as model and driver version."""
         self.events: list[Event] = []
-        """What happened since the reading before; each event is sent once."""
+        """What happened since the last reading; each event is sent once."""
         self.told = False
-        """Whether a sample has included it."""
+        """Whether a sample has included this reading."""
 
     def put(self, metric: str, value: Union[int, float], device: str = "") -> None:
-        """Store a number in base units (wire.METRICS); one that is not finite counts as failed."""
+        """Store a number in base units (wire.METRICS); a number that is not finite counts as failed."""
         if not (math.isfinite(value) and abs(value) <= LARGEST):
             self._fail(metric, device, "not a number of 64 bits")
             return
@@ -46,7 +49,7 @@ class Reading:
             by_device[device] = value
 
     def fail(self, metrics: Iterable[str], error: BaseException, device: str = "") -> None:
-        """Note why `metrics` could not be read; what the machine lacks stays absent."""
+        """Note why `metrics` could not be read. After "no such file" they stay absent instead."""
         if isinstance(error, OSError) and error.errno in MISSING:
             return
         for metric in metrics:
@@ -57,43 +60,44 @@ class Reading:
             self.failed[f"{metric}/{device}" if device else metric] = why
 
     def attempt(self, metrics: Iterable[str], read: Callable[[], None], device: str = "") -> None:
-        """Run one part of a collector: an error in it costs only `metrics`."""
+        """Run one part of a collector; an error in it marks only `metrics` as failed."""
         try:
             read()
         except (OSError, ValueError, IndexError, KeyError, ArithmeticError) as error:
             self.fail(metrics, error, device)
 
     def absent(self, metrics: Iterable[str]) -> set[str]:
-        """Those of `metrics` that this reading says nothing about."""
+        """Those of `metrics` that are in neither `values`, `failed` nor `pending`."""
         failed = {key.partition("/")[0] for key in self.failed}
         known = failed | self.pending
         return {m for m in metrics if m not in self.values and m not in known}
 
 
 class Collector(Protocol):
-    """Reads one kind of hardware. Collectors with the same `lane` share a thread, one after the other."""
+    """Reads one kind of hardware."""
 
     name: str
     lane: str
+    """Collectors with the same lane run one after the other in one thread."""
     period: float
     """Seconds from one reading to the next; 0: for every sample."""
     metrics: tuple[str, ...]
-    """Names in wire.METRICS that it may return; it may return others too."""
+    """The names in wire.METRICS that this kind of hardware has; a reading may hold others too."""
     doing: str
-    """What it is reading, for the sentence that says where it hangs."""
+    """What it is reading now; shown if it hangs."""
 
     def collect(self, now: float) -> Reading:
         """Read everything once; `now` is in seconds of a monotonic clock.
 
-        Called in a thread of its own, never twice at once, and may block: after ten seconds the
-        collector is reported as hanging, and samples go on without it. What cannot be read is
-        noted in the reading; an exception counts as a failure of the whole collector.
+        Called in the thread of the lane, never twice at once. It may block: after ten seconds the
+        agent reports the collector as hanging and sends samples without it. Note in the reading what
+        cannot be read; an exception marks all metrics of the collector as failed.
         """
         ...
 
 
 def whole(data: bytes) -> int:
-    """The unsigned number that is all of `data`; raises ValueError."""
+    """`data` as an unsigned number; raises ValueError if it is anything else."""
     found = _DIGITS.match(data)
     if found is None:
         raise ValueError(
@@ -106,6 +110,6 @@ def whole(data: bytes) -> int:
 
 
 def signed(data: bytes) -> int:
-    """The number that is all of `data`, perhaps below zero; raises ValueError."""
+    """`data` as a number with or without a minus sign; raises ValueError if it is anything else."""
     text = data.strip()
     return -whole(text[1:]) if text.startswith(b"-") else whole(text)

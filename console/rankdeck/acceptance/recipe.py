@@ -19,7 +19,7 @@ class OutputReading:
     size: int | None = None
     """Bytes of the largest message: the average over sizes hides the bad ones."""
     value: float | None = None
-    """In `unit`; of out-of-place and in-place the slower."""
+    """In `unit`; the slower one of out-of-place and in-place."""
     out_of_place: float | None = None
     in_place: float | None = None
     unit: str = ""
@@ -27,23 +27,23 @@ class OutputReading:
     hosts: tuple[str, ...] = ()
     """Names as the program printed them, each once; empty where it prints none."""
     grade: str = ""
-    """`good`, `fair` or `slow`, where a ceiling or a published limit says so; else ""."""
+    """`good`, `fair` or `slow` if a ceiling or a published limit is known; else ""."""
     facts: Mapping[str, str] = field(default_factory=dict[str, str])
-    """What else the output says and a ceiling may need: `mtu`, `gpu`, `metric`."""
+    """Further facts from the output that a ceiling may need: `mtu`, `gpu`, `metric`."""
 
 
 def not_measured(text: str, **more: object) -> OutputReading:
-    """Nothing was learned."""
+    """A reading that says nothing about the nodes; `text` says why."""
     return OutputReading(status=Outcome.NOT_MEASURED, text=text, **more)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
 
 
 def failed(text: str, **more: object) -> OutputReading:
-    """It ran and broke."""
+    """A reading of a test that ran and failed."""
     return OutputReading(status=Outcome.FAILED, text=text, **more)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
 
 
 def refused(text: str, **more: object) -> OutputReading:
-    """A number that answers another question."""
+    """A reading whose number is for other hosts or ranks than were asked for."""
     return OutputReading(status=Outcome.REFUSED, text=text, **more)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
 
 
@@ -54,25 +54,25 @@ class Traits:
     unit: str
     lower_is_better: bool = False
     directed: bool = False
-    """From the first node to the second; else both directions at once."""
+    """Whether it measures from the first node to the second; if not, both directions at once."""
     tolerance: float = 0.10
-    """Share of the median by which a value may be lower before it is slow."""
+    """A value is slow if it is below the median by more than this share."""
     seconds: float = 10.0
-    """Of one measurement on healthy nodes; only for what is said before the run."""
+    """How long one measurement takes on healthy nodes; only for the estimate before a run."""
     names_hosts: bool = False
-    """A whole output says which hosts took part."""
+    """Whether a complete output names the hosts that took part."""
     gpus: bool = False
-    """One process a GPU, where a node has any; else one a node."""
+    """Whether it runs one process per GPU; if not, or without GPUs, one per node."""
     writes: bool = False
-    """It writes to disks or heats the node: never run unless asked for by name."""
+    """Whether it writes to disks or heats the node; then it runs only if asked for by name."""
     fabric: str = ""
-    """What its rails are: `rdma` for RDMA devices, `network` for interfaces; "" where it takes all of them by itself."""
+    """What one rail is: `rdma` (an RDMA device) or `network` (an interface); "" if it uses all of them itself."""
     mark: str = ""
-    """Pattern of words that begin a line only this program prints: what stands before them stands before all its lines."""
+    """Pattern of words that begin a line only this program prints; a prefix before them is on all its lines."""
     begins: str = ""
-    """Pattern of the line that begins a run, for outputs with several; "" where the recipe tells them apart."""
+    """Pattern of the first line of a run, for outputs with several runs; "" if `read` separates them."""
     done: str = ""
-    """Pattern of a line without which a run is not over yet; "" where another beginning says so."""
+    """Pattern of a line that every complete run has; "" if a run ends where the next one begins."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,13 +82,13 @@ class Where:
     nodes: tuple[str, ...]
     """The sender first."""
     addresses: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Node -> address on the network to be measured; the name where there is none."""
+    """Node -> its address on the network to measure; for a node without one its name is used."""
     ranks_per_node: int = 1
     port: int = 18515
     devices: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Node -> its RDMA device, `mlx5_0` or `mlx5_0:2` with another port than 1; none leaves the choice to the program."""
+    """Node -> its RDMA device, `mlx5_0`, or `mlx5_0:2` for port 2; without one the program chooses."""
     seconds: int = 0
-    """Of a measurement that runs for a time; 0: the recipe's own."""
+    """How long to measure; 0: the default of the recipe."""
 
     @property
     def ranks(self) -> int:
@@ -106,24 +106,24 @@ class Commands:
 
     launch: Launch
     argv: tuple[str, ...]
-    """Of each rank; where there is a server, of the sender."""
+    """The command of each rank; with a `server`, the command of the sender only."""
     server: tuple[str, ...] = ()
-    """Runs on the last node and must listen before `argv` starts; it ends by itself."""
+    """The command on the last node. It must listen before `argv` starts, and it ends by itself."""
     waits: tuple[str, ...] = ()
-    """Words of a client that found nobody listening yet: it is started again."""
+    """What the client prints if the server does not listen yet; the client is then started again."""
     env: Mapping[str, str] = field(default_factory=dict[str, str])
     files: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Name -> text, laid into the run folder of each node."""
+    """Name -> text of files to write into the run folder of each node."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """What is known of the hardware besides the output; 0 and "" are "not known"."""
+    """Facts about the hardware that the output does not say; 0 and "" mean "not known"."""
 
     link_gbps: float = 0.0
     """Rate of one link of a node."""
     mtu: int = 0
-    """Of the RDMA path (1024, 4096), not of the Ethernet below it."""
+    """MTU of the RDMA path (1024, 4096), not of the Ethernet below it."""
     gpu: str = ""
 
 
@@ -132,33 +132,36 @@ class ExpectedResult:
     """What a healthy result would be."""
 
     ceiling: float
-    """No result is higher; in the unit of the reading."""
+    """The highest possible result, in the unit of the reading."""
     of: str
     """What sets the ceiling, e.g. "a 25 Gb/s link at MTU 1024"."""
     factor: float
-    """Share of the ceiling that is good."""
+    """A result is good from this share of the ceiling on."""
     fair: float = 0.9
-    """Share of what is good that is still fair."""
+    """A result is fair from this share of a good one on."""
     good: str = ""
-    """What a good result means."""
+    """A sentence that says what a good result means."""
     advice: str = ""
-    """What to look at where it is not good."""
+    """A sentence that says what to check if it is not good."""
 
 
 class Recipe(Protocol):
-    """One acceptance test. Everything is pure: who runs it is a backend."""
+    """One acceptance test. All methods are pure; a backend runs the commands."""
 
     name: ClassVar[str]
     traits: ClassVar[Traits]
 
     def commands(self, where: Where) -> Commands:
-        """How to run it there."""
+        """The commands of one measurement on these nodes."""
         ...
 
     def read(self, text: str) -> tuple[OutputReading, ...]:
-        """Each result in what it wrote, at least one; text is decoded, without launcher tags."""
+        """Every result in the output of one run, at least one.
+
+        `text` is decoded and without the prefixes of launchers.
+        """
         ...
 
     def expect(self, reading: OutputReading, known: Known) -> ExpectedResult | None:
-        """What a healthy result would be; None where nothing but its own history can say."""
+        """What a healthy result would be; None if only earlier runs can tell."""
         ...

@@ -8,38 +8,39 @@ from rankdeck.model.job import CancelReport, Followed, JobSpec, Plan
 from rankdeck.state.lines import ReadPositionsOf
 
 Tell = Callable[[str], None]
+"""Takes one sentence about progress; called on the event loop, must not block."""
 
 
 def say_nothing(_: str) -> None:
-    """For a caller that waits for the end."""
+    """For a caller that needs no progress."""
 
 
 class Follower(Protocol):
-    """Reports what happens in one job, for one caller. Closing it never touches the job."""
+    """Reports what happens in one job to one caller. Closing it leaves the job alone."""
 
     def __aiter__(self) -> AsyncIterator[Followed]:
         """Events, chunks of output and tails of output, in the order in which they arrive.
 
-        Ends when every node has sent `closed` or was given up, or after `close`. Reconnects by
-        itself; raises RankdeckError where the job cannot be followed at all.
+        Ends when every node has sent `closed` or was given up, or after `close`. A broken connection
+        is opened again. Raises RankdeckError if the job cannot be followed at all.
         """
         ...
 
     def watch(self, ranks: Collection[int], backlog: int | None) -> None:
-        """From now on fetch the full output of these ranks, and of others only the last line.
+        """Fetch the full output of these ranks from now on, and only the last line of all others.
 
-        Reading goes on where `positions` says, with at least `backlog` bytes of earlier output; None
-        fetches all of it. Each call replaces the one before.
+        Reading continues at `positions` (see `Backend.follow`). `backlog` is how many bytes of earlier
+        output to fetch at least; None fetches all. Each call replaces the one before.
         """
         ...
 
     @property
     def current(self) -> bool:
-        """Whether every node that answers has reported all that happened up to now."""
+        """Whether every node that can be reached has sent all events up to now."""
         ...
 
     def give_up_lost(self) -> None:
-        """Wait no longer for nodes that do not answer now: the iteration ends without them."""
+        """Stop waiting for nodes that do not answer now; the iteration ends without them."""
         ...
 
     async def close(self) -> None:
@@ -48,49 +49,47 @@ class Follower(Protocol):
 
 
 class Backend(Protocol):
-    """One way to run the ranks of a job; its class is called with one argument, the `Agents`.
-
-    `name` is what a cluster file calls it.
-    """
+    """One way to run the ranks of a job. The class is called with one argument, `Agents`."""
 
     name: ClassVar[str]
+    """The value of `backend:` in a cluster file."""
     can: ClassVar[Capabilities]
-    """What others ask instead of its name; `rankdeck.model.cluster.capabilities` gives it by name."""
+    """What this backend can do; `model.cluster.capabilities` finds it by name. Callers ask this, not the name."""
 
     def plan(self, cluster: Cluster, spec: JobSpec, job: str) -> Plan:
-        """What `launch` would do for this job, under the id `job`.
+        """The plan that `launch` would carry out; `job` is the new job's id.
 
         Pure: asks no node. Raises LaunchError with the stage "plan".
         """
         ...
 
     async def check(self, plan: Plan) -> str:
-        """Why whoever schedules it would refuse this job now, in its words; nothing is started.
+        """Why the scheduler would refuse this job now, in its own words; starts nothing.
 
-        "" where it would take it, or where nobody can be asked. Raises NodeError.
+        "" if it would accept the job, or if there is no scheduler to ask. Raises NodeError.
         """
         ...
 
     async def launch(self, plan: Plan, tell: Tell = say_nothing) -> Plan:
-        """Do what the plan says and nothing else; returns it with its TCP port filled in.
+        """Carry out the plan and nothing else; returns it with its TCP port filled in.
 
-        Raises LaunchError; whatever was started by then has been ended again. That may take a while:
-        `tell` is called before it, with a sentence on what failed first.
+        Raises LaunchError after it has ended everything that it had started. Because that can take
+        seconds, `tell` is called first, with a sentence that says what failed.
         """
         ...
 
     def follow(self, plan: Plan, seen: Mapping[str, int], positions: ReadPositionsOf) -> Follower:
-        """A follower of this job: from the beginning, or per node from the event after `seen[node]`.
+        """A follower of this job. Each node starts after event number `seen[node]`, or at the first event.
 
-        `positions` knows how far each log was read. Who takes a chunk has to have it taken there
-        before the next one: output may come twice, and what is new of it is known only there.
+        `positions(node, rank)` is how far that log was read. Output can arrive twice, so the caller must
+        record each chunk in these positions before it takes the next item.
         """
         ...
 
     async def cancel(self, plan: Plan, grace: float, *, by: str = "user") -> CancelReport:
-        """End the job on every node: SIGTERM, wait, SIGKILL, then look for what is left.
+        """End the job on every node: SIGTERM, wait `grace` seconds, SIGKILL, then look for what is left.
 
-        `grace` is in seconds. `by` is "user", "abort" (a part of the job had failed) or "system".
-        Raises nothing for a node that does not answer: the report names it as not verified.
+        `by` is "user", "abort" (a part of the job failed) or "system". A node that does not answer
+        raises nothing: the report lists it as not verified.
         """
         ...
