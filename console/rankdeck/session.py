@@ -619,12 +619,12 @@ class Session:
 
     @property
     def connecting(self) -> tuple[int, int]:
-        """Of how many nodes the telemetry was reached, or failed, at least once, and of how many it is wanted."""
+        """How many nodes have answered or failed at least once for telemetry, and how many are asked."""
         return self._telemetry.connecting if self._telemetry else (0, 0)
 
     @property
     def pending_host_key(self) -> HostKeyError | None:
-        """A host key that the operator must accept or refuse; None if there is none."""
+        """The host key that the operator must accept or refuse now; None if there is none."""
         return self.questions.pending
 
     def answer_host_key(self, accept: bool) -> None:

@@ -1,4 +1,4 @@
-"""What the screens need from an open cluster, and the stand-in until `rankdeck.session` is loaded."""
+"""What screens may ask of an open cluster, and the stand-in until `rankdeck.session` is loaded."""
 
 from __future__ import annotations
 
@@ -45,29 +45,30 @@ if TYPE_CHECKING:
 
 
 class OutputProtocol(Protocol):
-    """The output of one rank, read and searched on its node; every failure is raised as NodeError."""
+    """The output of one rank, read and searched on its node. All methods raise NodeError."""
 
     async def read(self, place: LogPlace, size: int) -> LogPart:
-        """Whole lines that begin near `place`, at most about `size` bytes of them."""
+        """Whole lines that begin near `place`; `size` is the approximate limit in bytes."""
         ...
 
     def find(self, place: LogPlace, text: str, *, back: bool) -> AsyncGenerator[FoundLine]:
-        """Search from `place` for the next line with `text`, or with `back` for the last one before it.
+        """Search for the next line with `text` after `place`; with `back`, for the last one before it.
 
-        Yields the state of the search again and again until all matches are counted. Capitals in
-        `text` make the search exact.
+        Yields the state of the search repeatedly until all matches are counted. With a capital letter
+        in `text`, upper and lower case matter.
         """
         ...
 
     async def open(self) -> None:
-        """Start the agent that answers, so that the first answer comes at once."""
+        """Start the agent on the node in advance, so that the first answer comes at once."""
         ...
 
 
 class SessionProtocol(Protocol):
-    """One open cluster: its state to read, and what a screen may ask for.
+    """One open cluster: state that screens read, and requests that they may make.
 
-    All methods are called on the event loop; those that are not `async` return at once.
+    Call all methods on the event loop; those that are not `async` return at once. Callbacks run on the
+    event loop too and must not block. Unknown job ids raise UnknownJobError, a RankdeckError.
     """
 
     @property
@@ -82,54 +83,75 @@ class SessionProtocol(Protocol):
     def messages(self) -> Messages: ...
     @property
     def pending_host_key(self) -> HostKeyError | None:
-        """A host key that the operator must accept or refuse; None if there is none."""
+        """The host key that the operator must accept or refuse now; None if there is none."""
         ...
 
     @property
     def history_trouble(self) -> str:
-        """Why the history cannot be written now, one sentence; "" if it can."""
+        """Why the history cannot be written now, as one sentence; "" if it can."""
         ...
 
     @property
     def connecting(self) -> tuple[int, int]:
-        """Of how many nodes the telemetry was reached, or failed, at least once, and of how many it is wanted."""
+        """How many nodes have answered or failed at least once for telemetry, and how many are asked."""
         ...
 
     @property
     def acceptance(self) -> AcceptanceProtocol | None:
-        """Acceptance runs of this cluster; None while it is being opened."""
+        """Acceptance runs of this cluster; None until the session is open."""
         ...
 
-    def answer_host_key(self, accept: bool) -> None: ...
-    def job_files(self) -> tuple[Path, ...]: ...
+    def answer_host_key(self, accept: bool) -> None:
+        """Accept or refuse `pending_host_key`."""
+        ...
+
+    def job_files(self) -> tuple[Path, ...]:
+        """The job files that belong to this cluster."""
+        ...
+
     def read_job(self, path: Path) -> JobSpec:
-        """Raises ConfigError."""
+        """Read a job file; raises ConfigError with every mistake in it."""
         ...
 
     def plan(self, spec: JobSpec) -> Plan:
-        """Raises LaunchError."""
+        """What `launch` would do, without asking a node; raises LaunchError."""
         ...
 
-    def render(self, plan: Plan) -> str: ...
+    def render(self, plan: Plan) -> str:
+        """The plan as text: every file and every command."""
+        ...
+
     def export(self, spec: JobSpec) -> str:
-        """The job as a shell script that needs no Rankdeck; raises LaunchError."""
+        """The job as a shell script that runs without Rankdeck; raises LaunchError."""
         ...
 
     async def launch(self, spec: JobSpec, tell: TellLaunch = lambda _: None) -> str:
         """Start the job and return its id; raises LaunchError.
 
-        `tell` is called with the progress while its image is copied.
+        `tell` is called with the progress while the image is copied.
         """
         ...
 
-    async def cancel(self, job_id: str, grace: float | None = None) -> CancelReport: ...
-    async def cancel_tasks(self, job_id: str, tasks: Sequence[int]) -> CancelReport: ...
+    async def cancel(self, job_id: str, grace: float | None = None) -> CancelReport:
+        """End the job on every node and verify it; raises RankdeckError if that is not possible from here.
+
+        `grace` is in seconds from SIGTERM to SIGKILL; None: as the job says.
+        """
+        ...
+
+    async def cancel_tasks(self, job_id: str, tasks: Sequence[int]) -> CancelReport:
+        """End these tasks of a job array, by their numbers; raises RankdeckError."""
+        ...
+
     async def log_run(self, job_id: str, number: int) -> LogRun:
-        """Where the output of this run (from 0) of a job lies; raises RankdeckError."""
+        """Where the output of run `number` (from 0) of a job is; raises RankdeckError."""
         ...
 
     def why_not(self, need: str, what: JobSpec | str) -> str:
-        """Why this user may not `launch` a job, or `follow` or `cancel` one; "" where nothing is known against it."""
+        """Why this user may not do it; "" if nothing is known against it.
+
+        `need` is "launch" (`what` is the job), "follow" or "cancel" (`what` is a job id).
+        """
         ...
 
     def others(self) -> Sequence[KubernetesJob | SlurmJob]:
@@ -137,83 +159,104 @@ class SessionProtocol(Protocol):
         ...
 
     async def list_ended(self) -> str:
-        """Have `others` tell also what ended within a day; why that is not known, or "". Raises RankdeckError."""
+        """Add jobs that ended in the last day to `others`; returns why that is not possible, or "".
+
+        Raises RankdeckError.
+        """
         ...
 
     def partitions(self) -> Sequence[SlurmPartition]:
-        """Slurm's partitions with what is idle in them; none where there is no Slurm."""
+        """Slurm's partitions and what is idle in them; empty without Slurm."""
         ...
 
     async def service(self, order: ServiceOrder, agreed: str = "") -> ServiceChange:
-        """What takes nodes out of Slurm's service, or gives them back; done only where `agreed` is that line. Raises RankdeckError."""
+        """Take nodes out of service in Slurm, or return them; raises RankdeckError.
+
+        Without `agreed` it only says which command line it would run. With it, it runs that line, if it
+        would still run the same one.
+        """
         ...
 
     async def attach(self, text: str) -> str:
-        """Follow such a job, which changes nothing of it; returns our id. Raises RankdeckError."""
+        """Follow one of `others` (`text` is its id there) without changing it; returns our id of it.
+
+        Raises RankdeckError.
+        """
         ...
 
     @property
     def commands(self) -> Sequence[CommandRun]:
-        """Commands that were run on nodes from here, newest last."""
+        """The commands that this console ran on nodes, newest last."""
         ...
 
     def command(self, nodes: Sequence[str], command: str) -> CommandRun:
-        """Begin to run a shell command on these nodes. Raises RankdeckError."""
+        """Start a shell command on these nodes and return at once; raises RankdeckError."""
         ...
 
     async def processes(self, nodes: Iterable[str]) -> FoundProcesses:
-        """What runs on these nodes now. Raises RankdeckError."""
+        """The processes on these nodes now; raises RankdeckError."""
         ...
 
     async def signal(self, name: str, some: Sequence[NodeProcess]) -> Mapping[str, str]:
-        """Send TERM, KILL, … to these processes; gives `NODE PID` -> why it was not sent."""
+        """Send the signal `name` (TERM, KILL, …) to these processes; returns `NODE PID` -> why it was not sent."""
         ...
 
     async def lacking(self, specs: Sequence[JobSpec]) -> Mapping[str, str]:
-        """Job file -> what its nodes lack to run it, "" for nothing; without those of which it is not known."""
+        """Job file -> what the nodes lack to run it ("": nothing); files for which this is not known are left out."""
         ...
 
     async def copy_file(
         self, file: Path, to: str, nodes: Sequence[str], tell: Tell
     ) -> Mapping[str, NodeError]:
-        """Copy a file of this machine to `to` on nodes ("": its name); gives who failed. Raises OSError."""
+        """Copy a file from this machine to the path `to` on these nodes ("": its own name).
+
+        `tell` is called with the progress. Returns the nodes that failed; raises OSError for the file here.
+        """
         ...
 
     async def fetch(
         self, path: str, nodes: Sequence[str], to: Path, tell: TellFetch
     ) -> Mapping[str, NodeError]:
-        """Copy `path` of nodes into a folder here, as NAME.NODE; gives who failed. Raises OSError."""
+        """Copy the file `path` from these nodes into the folder `to` here, as NAME.NODE.
+
+        `tell` is called with the progress. Returns the nodes that failed; raises OSError for the folder here.
+        """
         ...
 
     def shell_command(self, node: str, words: Sequence[str] = ()) -> tuple[str, ...]:
-        """The user's own ssh to that node with our options: a shell there, or a command on a terminal.
+        """The command line of the user's own ssh with our options, for a shell on the node or for `words`.
 
-        Raises RankdeckError where the nodes are not reached over SSH.
+        Raises RankdeckError if the nodes are not reached over SSH.
         """
         ...
 
     async def inspect(self, job_id: str) -> Inspection:
-        """Ask all nodes of the job where every rank is now."""
+        """Ask all nodes of the job what every rank is doing now; raises RankdeckError."""
         ...
 
     async def replay(self, job_id: str, speed: float = 1.0) -> str:
-        """Play a job again, `speed` times as fast as it was, or a replay anew; returns the id of the replay."""
+        """Replay a job `speed` times as fast as it ran; returns the id of the replay.
+
+        Of a replay it starts that replay again. Raises RankdeckError.
+        """
         ...
 
     def forget(self, job_id: str) -> None:
-        """Drop this replay; the job itself stays."""
+        """Remove this replay; the job itself stays."""
         ...
 
     def wind(self, job_id: str, seconds: float) -> bool:
-        """Go on, or back, by so many seconds in this replay; 0 holds it or lets it go on.
+        """Move this replay forward or back by so many seconds; 0 pauses or resumes it.
 
-        Gives whether it is held now.
+        Returns whether it is paused now.
         """
         ...
 
     async def report(self, job_id: str, path: Path, *, page: bool) -> Mapping[str, str]:
-        """Write all about a job to `path`: a page of HTML, or an archive. Gives node -> why it is not
-        in it; raises RankdeckError."""
+        """Write everything about a job to `path`: an HTML page, or else an archive.
+
+        Returns node -> why its part is missing; raises RankdeckError.
+        """
         ...
 
     async def preflight(
@@ -222,19 +265,25 @@ class SessionProtocol(Protocol):
         tell: Callable[[Finding], None] = ...,
         step: Callable[[int, int, str], None] = ...,
     ) -> tuple[Finding, ...]:
-        """What would go wrong with this job; `tell` is called with each finding, `step` with how far of how much it is."""
+        """Check what would go wrong with this job, without starting it.
+
+        `tell` is called with each finding as it comes, `step` with (done, of how many, what is checked now).
+        """
         ...
 
     def acknowledge(self, ack: Ack) -> None:
-        """Raises HistoryError."""
+        """Acknowledge a check of a node, and keep that in the history; raises HistoryError."""
         ...
 
     def want(self, nodes: frozenset[str] | None) -> None:
-        """Ask for full samples of these nodes from now on; None: of all."""
+        """Ask for full samples from these nodes from now on; None: from all nodes."""
         ...
 
     def past(self, node: str, hours: float, until: float | None = None) -> PastView | None:
-        """What the site's Prometheus had of a node by then; it is asked in the background. None without one."""
+        """The numbers of a node over `hours` up to `until` (epoch seconds; None: now) from the site's Prometheus.
+
+        Prometheus is asked in the background: call again for the answer. None if the cluster has none.
+        """
         ...
 
     def hold(self, job_id: str) -> None:
@@ -242,7 +291,10 @@ class SessionProtocol(Protocol):
         ...
 
     def watch(self, job_id: str, ranks: Iterable[int], backlog: int | None = ...) -> None:
-        """From now on fetch the full output of these ranks, and `backlog` bytes of earlier output."""
+        """Fetch the full output of these ranks from now on, and `backlog` bytes of earlier output.
+
+        Each call replaces the one before; of all other ranks only the last line comes.
+        """
         ...
 
     def output(self, job_id: str, rank: int) -> OutputProtocol:
@@ -254,7 +306,7 @@ OpenSession = Callable[[], AbstractAsyncContextManager[SessionProtocol]]
 
 
 class Opening:
-    """Stands in for the session while it is being opened; every request raises LaunchError."""
+    """Stands in for the session until it is open; every request raises LaunchError."""
 
     pending_host_key: HostKeyError | None = None
     acceptance: AcceptanceProtocol | None = None
@@ -266,7 +318,7 @@ class Opening:
         self._jobs: Jobs | None = None
         self._switches: Switches | None = None
 
-    # These modules are imported only if a screen asks before the session is there.
+    # These modules are imported only if a screen asks before the session is open.
 
     @property
     def jobs(self) -> Jobs:
@@ -436,7 +488,7 @@ class Opening:
 
 
 def _loaded(module: str) -> Any:  # noqa: ANN401 - a module
-    """This module; with it what the state of nodes reads at the first message, when a key may wait."""
+    """Import this module, and those that the first message of a node needs: a key must not wait for them then."""
     for name in ("rankdeck.rules.nodes", "rankdeck.state.judgement"):
         import_module(name)
     return import_module(module)
@@ -452,7 +504,7 @@ async def open_session(cluster: Cluster) -> AsyncGenerator[SessionProtocol]:
 
 @asynccontextmanager
 async def open_simulated(cluster: Cluster) -> AsyncGenerator[SessionProtocol]:
-    """The same on made-up nodes that cannot be logged in to; see `demo/fleet.py`."""
+    """The same for a simulated fleet, whose nodes have no SSH; see `demo/fleet.py`."""
     demo = await asyncio.to_thread(_loaded, "rankdeck.demo.fleet")
     async with demo.open_fleet(cluster) as session:
         yield session
