@@ -24,13 +24,13 @@ USAGE = """usage: rankdeck-agent telemetry                    publish; configura
        rankdeck-agent service install|uninstall|status ...  see `rankdeck agent install --help`
        rankdeck-agent forget FILE                  take this node's last word off the broker
        rankdeck-agent job ...                      supervise the ranks of a job
-       rankdeck-agent cluster check|list|watch     tell of a Kubernetes cluster; configuration as JSON on stdin
+       rankdeck-agent cluster check|list|watch     report nodes and jobs of a Kubernetes cluster; configuration as JSON on stdin
        rankdeck-agent kubernetes ...               keep a job on Kubernetes
        rankdeck-agent slurm submit|keep            give a job to Slurm, and keep all jobs there
        rankdeck-agent image ...                    look at images, send and receive them
        rankdeck-agent sh                           run a command; question and cancel on stdin, answers as JSON
        rankdeck-agent ps [signal]                  print what runs here; send a signal (request as JSON on stdin)
-       rankdeck-agent preflight                    tell what a job would find here; dialogue on stdin and stdout
+       rankdeck-agent preflight                    report what a job would find here; dialogue on stdin and stdout
        rankdeck-agent simulated-fleet              play the agents of many made-up nodes; see its module
        rankdeck-agent --version"""
 

@@ -182,7 +182,7 @@ def _end(process: "subprocess.Popen[bytes]", mark: str) -> list[dict[str, Any]]:
         told: set[int] = set()
         deadline = time.monotonic() + patience
         while found and time.monotonic() < deadline:
-            # What was started meanwhile is told too.
+            # Report also what was started meanwhile.
             processes.send(found, found.keys() - told, number)
             told |= found.keys()
             time.sleep(_POLL)
@@ -204,7 +204,7 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 _GAP = 1.0
 """Seconds between two looks: what a process takes now, not since its start."""
 _MOST = 2_000
-"""Processes that are told: the busiest, and all of jobs and on GPUs."""
+"""Limit of processes in an answer: first all of jobs and on GPUs, then the busiest."""
 RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "RANK", "SLURM_PROCID")
 """Where launchers say the rank number, the surest first."""
 SIGNALS = {"TERM", "KILL", "INT", "HUP", "STOP", "CONT", "USR1", "USR2", "QUIT"}

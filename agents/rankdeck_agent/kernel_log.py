@@ -255,7 +255,7 @@ _WORDS = re.compile(
 
 
 def find(message: str) -> Optional[Found]:
-    """The event in one message of the kernel, without its prefix; None where it tells of none."""
+    """The event in one message of the kernel, without its prefix; None if it is no event."""
     message = clean(message[:LINE_LIMIT], LINE_LIMIT)
     if not _WORDS.search(message):
         return None

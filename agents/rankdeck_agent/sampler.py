@@ -64,7 +64,7 @@ class Batch:
 
 
 class Worker:
-    """A thread that runs some collectors one after the other whenever it is told to.
+    """A thread that runs some collectors one after the other at each `kick`.
 
     `results` belongs to the thread while it is busy and to the sampler while it is not. A thread
     that hangs delays no later sample: each waits only for the threads that it has started.
@@ -185,7 +185,7 @@ class Sampler:
             return [(c, results.get(c.name), _trouble(results.get(c.name))) for c in worker.members]
         waited = self._clock() - worker.since
         if waited < self._patience:
-            # Late, not lost: no news of these metrics in this sample.
+            # Late, not lost: this sample is without these metrics.
             return []
         why = _hanging(worker.current, waited)
         return [(c, _silent(c, why), why) for c in worker.members]
@@ -395,7 +395,7 @@ class NodeReading:
     """Metrics for which one reading is not enough."""
     inventory: Mapping[str, str]
     events: tuple[Event, ...]
-    """What the kernel log tells of the recent past, and of GPUs since boot."""
+    """Recent events from the kernel log, and those of GPUs since boot."""
 
 
 def take(root: str) -> NodeReading:

@@ -246,7 +246,7 @@ class _Engine:
         return (*prefix, "sh", "-c", self._start, f"{self.name}-run", *command)
 
     def variables(self, env: Mapping[str, str]) -> dict[str, str]:
-        """Nothing: it is told the names, and finds the values in its environment."""
+        """Nothing: it gets the names, and reads the values from its environment."""
         return {}
 
     def launcher_args(self, flavour: str) -> tuple[str, ...]:
@@ -343,7 +343,7 @@ class Enroot:
         return (*prefix, "sh", "-c", _ENROOT_START, "enroot-start", *command)
 
     def variables(self, env: Mapping[str, str]) -> dict[str, str]:
-        """Nothing: it is told the names, and finds the values in its environment."""
+        """Nothing: it gets the names, and reads the values from its environment."""
         return {}
 
     def launcher_args(self, flavour: str) -> tuple[str, ...]:

@@ -412,7 +412,7 @@ _LASTING = 0b101100
 
 
 class NvmeHealthCollector:
-    """What each drive of this machine tells of its health; needs root, else nothing.
+    """What each drive reports about its health; needs root.
 
     A thread of its own: a drive that dies answers after a minute, or never.
     """

@@ -43,7 +43,7 @@ class GpuCollector:
     def collect(self, now: float) -> Reading:
         if now - self._looked >= _LOOK_AGAIN:
             self._looked = now
-            # A Jetson has the driver's files, but its library cannot tell of the GPU.
+            # A Jetson has the driver's files, but its library cannot read the GPU.
             there = nvidia.present(self._root) and not self._jetson.look(now)
             if self._nvidia is None and there:
                 self._nvidia = nvidia.Nvidia()

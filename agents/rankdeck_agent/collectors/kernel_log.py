@@ -19,7 +19,7 @@ _AT_ONCE = 2000
 """Records read for one sample; the ring buffer keeps the rest, and the count of events is pending until then."""
 _TRY_AGAIN = 60.0
 _RECENT = 600.0
-"""Seconds before the start of the agent in which news (`info`) is told; what is wrong, as long as it counts."""
+"""How many seconds before the start of the agent an `info` event is still sent; other events as long as they count."""
 _SAME = 5.0
 """Seconds in which the same thing of the same device is one event."""
 _BURST = 30

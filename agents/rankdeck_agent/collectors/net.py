@@ -236,7 +236,7 @@ class Sum:
     metric: str
     factor: float
     groups: tuple[Pattern, ...]
-    """With a group `prio` the counter also tells of one priority."""
+    """A group `prio` in the pattern is the priority that the counter is for."""
     beside: Optional[Pattern] = None
 
 

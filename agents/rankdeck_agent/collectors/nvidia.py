@@ -25,7 +25,7 @@ DEADLINE = 10.0
 FIRST_ANSWER = 1.5
 AGAIN = 60.0
 SLOW = 2.0
-"""Seconds of waiting that are told while we wait."""
+"""Seconds of waiting after which we say that we wait."""
 _LINE_LIMIT = 1 << 20
 _DRIVER = (
     "/proc/driver/nvidia/version",

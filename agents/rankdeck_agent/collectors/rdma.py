@@ -259,7 +259,7 @@ class RdmaCollector:
             self._due["link"] = self._due["counters"] = 0.0
 
     def _take(self, reading: Reading, what: str, read: Callable[[Reading, Port], None]) -> None:
-        """Read one kind of thing from every port; what failed is told until the next time."""
+        """Read one kind of thing from every port; failures stay reported until the next reading."""
         part = Reading()
         for port in self._ports:
             self.doing = port.key

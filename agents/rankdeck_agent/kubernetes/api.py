@@ -292,7 +292,7 @@ class Watch:
             self._failures = 0
         self._failures += 1
         expired, again = error.status == 410, self._failures > 1
-        # A watch that breaks once is usual: only what fails again is told.
+        # A watch that breaks once is usual: only a second failure is reported.
         if again or (error.status and not expired):
             yield TROUBLE, vars(error)
         # What happened meanwhile may be more than the server still knows: list again.

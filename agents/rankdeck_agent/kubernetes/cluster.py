@@ -117,7 +117,7 @@ class KubernetesView:
             self._changed.add(use.node)
 
     def take_changes(self) -> "list[Object]":
-        """Rows of nodes and jobs that differ from what was told of them, and of those that are gone."""
+        """Rows of nodes and jobs that changed since they were sent last, and of those that are gone."""
         told = [*self._node_changes(self._changed), *self._job_changes(self._changed_jobs)]
         self._changed, self._changed_jobs = set(), set()
         return told
@@ -156,7 +156,7 @@ def _key(what: "str | JobKind", found: Object) -> str:
 
 
 def _without_images(node: Object) -> Object:
-    """What is shown of it: kubelets tell of every image, which may be most of the object."""
+    """The part of a node that is shown; without its list of images, which can be most of the object."""
     status = part(node, "status")
     kept = ("conditions", "capacity", "allocatable", "addresses", "nodeInfo")
     return {
@@ -353,7 +353,7 @@ def list_jobs(context: str, namespace: str) -> int:
 
 
 def watch(context: str, namespace: str) -> int:
-    """Tell of nodes and jobs until stdin ends; what goes wrong is told too and tried again."""
+    """Print rows of nodes and jobs until stdin ends; report errors as rows, and try again."""
     over = threading.Event()
     threading.Thread(target=_await_end, args=(over,), daemon=True).start()
     failures = 0

@@ -299,7 +299,7 @@ class LogFollower:
                 if last and failures > len(_PAUSES):
                     self._complain(f"the rest of the log of {self._source.pod} is lost: {why}")
                     break
-                # A stream that ends before the watch tells of the container's end is the usual case.
+                # Usually the stream ends before the watch reports the end of the container.
                 waits = self._closed if last else self._ended
                 waits.wait(_PAUSES[min(failures, len(_PAUSES)) - 1] if failures else 0)
                 self._look_who_is_there()

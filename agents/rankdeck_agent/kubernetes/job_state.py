@@ -37,7 +37,7 @@ _NO_SHELL = re.compile(
 )
 _NO_CAUSE = (0, UNKNOWN, 128 + signal.SIGTERM)
 _TOO_LONG = 3
-"""Different reasons that are told in one line."""
+"""How many different reasons one line names."""
 
 
 @dataclass(frozen=True)

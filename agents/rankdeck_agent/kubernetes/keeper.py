@@ -242,7 +242,7 @@ class JobKeeper:
     def _take(self, note: Note) -> None:
         what, *rest = note
         for notice in self._takes[what](*rest):
-            # What a server may send without end is told up to a limit; how the job ended always.
+            # Notices are limited, since a server may send them without end; the end of the job is always written.
             if len(self._said) < _MOST_SAID:
                 self._say(notice)
 

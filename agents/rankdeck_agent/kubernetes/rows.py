@@ -25,7 +25,7 @@ from rankdeck_agent.kubernetes.objects import (
 )
 
 MOST = 64
-"""Conditions, taints, devices and jobs of one node that are told."""
+"""Limit of conditions, of taints, of devices and of jobs in the row of one node."""
 _SUFFIXES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
 _QUANTITY = re.compile(r"(\d{1,15})(k|M|G|Ki|Mi|Gi)?\Z", re.ASCII)
 

@@ -306,7 +306,7 @@ SLACK = 4.0
 _LOOK_PERIOD = 2.0
 _PAUSE = 0.3
 _KUBELET = 1.0
-"""Seconds after the grace for the nodes to kill what did not end, before they are told once more."""
+"""Seconds after the grace in which nodes kill what did not end, before we delete it once more."""
 
 
 class Ending:

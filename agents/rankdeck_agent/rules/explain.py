@@ -110,7 +110,7 @@ def part_of(check: str) -> int:
 
 
 def is_event(check: str) -> bool:
-    """Whether reasons of this name tell of something that happened, not of a state."""
+    """Whether reasons of this name are events, not states."""
     return check not in _PART_OF and kind_of(check) is not OTHER
 
 

@@ -76,7 +76,7 @@ def combine(told: Health, facts: Facts, memory: Memory) -> tuple[Health, Memory]
 
 
 def _is_event(reason: Reason) -> bool:
-    """Whether it tells of something that happened, and so holds of a node that is silent now."""
+    """Whether the reason is an event; an event stays true of a node that is silent now."""
     return is_event(reason.check)
 
 

@@ -15,7 +15,7 @@ _DAEMONS = {
     "plm_rsh_agent": ("prted", "orted"),
     "-launcher-exec": ("hydra_pmi_proxy", "hydra_bstrap_proxy"),
 }
-"""How a launcher is told of our launch agent -> the daemons that it may start."""
+"""How a launcher is configured to use our launch agent -> the daemons that it may start."""
 _VARIABLES = "PATH LD_LIBRARY_PATH DYLD_LIBRARY_PATH OPAL_PREFIX PRTE_PREFIX PMIX_PREFIX"
 _FOLDER = r"/[\w./+@%,-]*"
 _FOLDERS = rf"{_FOLDER}(?::{_FOLDER})*"

@@ -11,7 +11,7 @@ from rankdeck_agent.wire import METRICS
 WARN, BAD = Level.WARN, Level.BAD
 MINUTE, HOUR = 60.0, 3600.0
 BOOT_GRACE = 30 * MINUTE
-"""After a boot links come and go: nobody is told."""
+"""After a boot links come and go; this is not reported."""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from rankdeck_agent.slurm.verdict import FINAL, EndWords, SlurmVerdict, again, l
 _MOST = 10_000
 """Tasks that are named at once."""
 _MISSES = 2
-"""Looks at Slurm in a row that must not tell of a task before accounting is asked for it."""
+"""A task must be missing from this many answers of Slurm in a row before we ask accounting for it."""
 
 
 class Task:
@@ -197,7 +197,7 @@ def _by_task(rows: Iterable[SlurmJobRow]) -> Callable[[int], Optional[SlurmJobRo
 
 
 def covers(row: SlurmJobRow, number: int) -> bool:
-    """Whether the tasks that this row tells of together have that one among them; a list that was cut short may."""
+    """Whether this row of several tasks includes that one; a list that was cut short may include any."""
     text = row.array.partition("_")[2].partition("%")[0].strip("[]")
     return "." in text or any(_within(part, number) for part in text.split(","))
 
@@ -293,13 +293,13 @@ class ArrayRun(Run):
         self.take_rows([seen for seen in shown_jobs(text) if seen.job == self.id])
 
     def take_rows(self, rows: Collection[SlurmJobRow]) -> None:
-        """Take what Slurm says of its tasks; none where it no longer tells of any."""
+        """Take what Slurm says about its tasks; no rows if Slurm no longer knows them."""
         self._add(self._tasks.take_rows(rows))
         if rows and not self._tasks.over:
             self.take(whole(rows, self.id))
 
     def cancelled_by_others(self, rows: Iterable[SlurmJobRow]) -> bool:
-        """Whether these tell of the end of a task that was not cancelled by Rankdeck."""
+        """Whether one of these rows ends a task that Rankdeck did not cancel."""
         return self._tasks.cancelled_by_others(rows)
 
     def unsure(self) -> bool:

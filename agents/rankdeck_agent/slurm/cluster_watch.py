@@ -1,7 +1,7 @@
 """`slurm watch`, `list` and `ended`: nodes, partitions and everybody's jobs, as lines of JSON.
 
 The configuration is one line on stdin: {"path": …, "rpcs_per_minute": …}. `watch` ends with stdin. The keeper asks
-Slurm; here its answers are read, and what changed in them is told. `ended` asks sacct, so slurmdbd and not the
+Slurm; here its answers are read, and what changed is sent. `ended` asks sacct, so slurmdbd and not the
 controller; its answer is left in the state folder and serves every console for a minute.
 """
 

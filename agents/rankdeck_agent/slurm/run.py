@@ -76,7 +76,7 @@ class Marks:
         self._names = Names(self._folder)
         self._known: set[str] = set()
         self.others: set[str] = set()
-        """Names that tell of no rank: what a cancel left."""
+        """Names that are not of a rank: those that a cancel left."""
 
     def look(self, now: float) -> list[RunMark]:
         """What began and ended, oldest first; raises OSError where the folder cannot be read."""
@@ -351,7 +351,7 @@ ID = "slurm.id"
 SBATCH = "sbatch"
 """The name under which the job as a whole ends in the events."""
 _MOST_TOLD = 20
-"""Ranks whose last words are told at length."""
+"""How many ranks have their last words written in full."""
 _TAIL = 1 << 16
 _PATIENCE = 600.0
 """Seconds in which accounting may answer again, of a job that Slurm no longer knows."""
@@ -463,7 +463,7 @@ class Run:
         return filter(None, [self.accounted(rows)])
 
     def waits_for_accounting(self, silent: str) -> bool:
-        """Whether to go on asking; `silent` is the sentence where accounting does not tell, which is told once."""
+        """Whether to continue asking; `silent` is written once, if accounting has no answer."""
         if not silent:
             self._silent = None
             return False

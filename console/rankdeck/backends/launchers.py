@@ -110,7 +110,7 @@ def refuse_claims(container: Container | None) -> None:
 def without(cluster: Cluster, spec: JobSpec, excluded: Mapping[str, str]) -> JobSpec:
     """The job on nodes that nobody excluded; raises LaunchError where it names one that is, or too few are left.
 
-    `excluded` is node -> why. A scheduler that chooses the nodes itself is told by its option `exclude`.
+    `excluded` is node -> why. A scheduler that chooses the nodes itself gets them in its option `exclude`.
     """
     named = [name for name in spec.on if name in excluded]
     if named:

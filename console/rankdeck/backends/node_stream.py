@@ -240,7 +240,7 @@ STREAMS = ("out", "err")
 BEFORE_FAILURE = 16 << 10
 """Bytes fetched from the end of the output of a rank that failed while not watched."""
 TAKEN_STEP = 8 << 10
-"""Bytes after which the node is told how much was taken."""
+"""After so many bytes we acknowledge them to the node."""
 _MOST_FAILURES = 16
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\Z")
 """Id of a request, as the launch agent makes it; it becomes an argument of the command that answers."""

@@ -128,7 +128,7 @@ def _put(line: str) -> None:
 
 @contextmanager
 def _reported() -> Generator[None]:
-    """A full disk is told; a reader or terminal that went away is no trouble of ours."""
+    """Report a full disk; a reader or terminal that went away is no error."""
     try:
         yield
     except BrokenPipeError:

@@ -73,7 +73,7 @@ class Occurrence:
 
 
 class Told(Protocol):
-    """What was told of a node: an event, or a note on the page of a job."""
+    """What a message about a node is: an event, or a note on the page of a job."""
 
     @property
     def at(self) -> float: ...
@@ -87,7 +87,7 @@ class Told(Protocol):
 
 T = TypeVar("T", bound=Told)
 TOGETHER = 120.0
-"""Seconds within which a cause and what follows from it are told."""
+"""Seconds between a cause and the messages that follow from it, at most."""
 
 
 def leading(told: Sequence[T], kind: Callable[[T], str] = lambda _: "") -> list[T]:

@@ -212,7 +212,7 @@ async def _ended(channel: Channel) -> None:
 
 
 class WantedAgent(Protocol):
-    """Configures the telemetry agent of a node and is told what becomes of it."""
+    """Configures the telemetry agent of a node and takes what becomes of it."""
 
     async def configure(self, node: str) -> Mapping[str, Any]:
         """The agent's configuration, made for each start; may wait. Raises NodeError."""

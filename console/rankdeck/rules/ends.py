@@ -23,7 +23,7 @@ class Role(IntEnum):
     PEER = 4
     """Its lines or exit code say that another process went away."""
     TIMEOUT = 5
-    """It waited for others in vain."""
+    """It waited for others that never came."""
     TOLD = 6
     """A signal asked it to end."""
     WELL = 7

@@ -351,7 +351,7 @@ def explain(lines: Iterable[str], status: int | None = None) -> tuple[Explained,
 
 
 def kinds_of(lines: Iterable[str]) -> tuple[tuple[str, str], ...]:
-    """What each known line tells of who failed: (a value of `Kind`, the line), newest first."""
+    """The known lines, each as (a value of `Kind`, the line), newest first."""
     return tuple((row.kind.value, line) for row, line in _known(lines))
 
 

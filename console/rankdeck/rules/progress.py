@@ -112,7 +112,7 @@ def _value(text: str) -> float | None:
 def pace(lines: Iterable[tuple[float, str]]) -> tuple[float | None, float | None]:
     """The newest step that these lines tell, and the seconds that a step took among them.
 
-    Each line comes with its time; None where no step, or no second one, is told.
+    Each line comes with its time; None without two steps.
     """
     steps = {"step": _DEFAULTS["step"]}
     told = [(at, found["step"]) for at, line in lines if (found := numbers_in(line, steps))]

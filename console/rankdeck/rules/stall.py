@@ -192,7 +192,7 @@ _IDLE_GPU = 10.0
 _NO_CPU = 0.05
 """Cores below which a rank uses none that one would mention."""
 _LOOKS = 6
-"""Looks by which it is told what a silent rank does: one that polls is seen at several places."""
+"""How many looks say what a silent rank does: a rank that polls is seen at several places."""
 _MOST_NAMED = 4
 _APART = 0.25
 """Seconds between two silences below which neither is the first."""

@@ -384,7 +384,7 @@ def _cancel_asked(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None
 
 def _closing(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
     """The job is over on this node, but not all its output has arrived."""
-    # What is told again of an earlier session comes in one go, its end with it.
+    # The events of an earlier session come all at once, its end included.
     if "seq" in event.fields or node.restored or node.closed:
         return
     _closed(record, node, event)

@@ -174,7 +174,7 @@ class NodeNotes:
     def __init__(self, jobs: Jobs, fleet: Fleet, log: SharedEventLog) -> None:
         self._jobs, self._fleet, self._log = jobs, fleet, log
         self._told: dict[str, list[Occurrence]] = {}
-        """Job that is watched -> what was told of its nodes."""
+        """Job -> the notes about its nodes that it has already."""
         self._row = 0
         """The last row that was read of the history of nodes."""
 

@@ -58,7 +58,7 @@ _TAKES: dict[str, float] = {}
 for rule in RULES:
     takes = rule.hold + min(rule.window, LONGEST) + MORE
     _TAKES[rule.check] = max(takes, _TAKES.get(rule.check, 0.0))
-"""Check -> seconds after which an agent that has just begun would have told of it."""
+"""Check -> seconds after its start by which an agent reports this check."""
 
 
 def _may_be_recalled(reason: Reason) -> bool:
@@ -175,7 +175,7 @@ class NodeJudgement:
         self.health = acknowledged(health, self.acks, wall)
 
     def _with_recalled(self, health: Health, now: float, *, heard: bool) -> Health:
-        """With what stood before, as long as an agent that has just begun may not have told of it yet."""
+        """With the reasons from before, until an agent that has just started has had time to report them."""
         if heard and self._heard_from is None:
             self._heard_from = now
         if not heard and self._heard_from is not None:

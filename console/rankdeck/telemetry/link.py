@@ -193,7 +193,7 @@ class PrivateLink:
             **common,
             "host": host,
             "port": port,
-            # SSH tells of a node that is gone: who sends heartbeats need not ping as well.
+            # SSH notices a node that is gone: an agent that sends heartbeats need not ping as well.
             "keepalive": int(common["heartbeat"]) + SPARE,
             **login,
         }

@@ -59,7 +59,7 @@ TRENDS = (
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """What is told of: these nodes in this order, and these jobs; now, or at an earlier time."""
+    """What is drawn: these nodes in this order, and these jobs; now, or at an earlier time."""
 
     fleet: Fleet
     nodes: tuple[NodeState, ...]

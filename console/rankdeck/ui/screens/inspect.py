@@ -97,7 +97,7 @@ def inspect_lines(found: Inspection, width: int) -> list[Runs]:
 
 
 def _together(notes: Sequence[str]) -> list[str]:
-    """`node: text` once for all nodes of which the same is told."""
+    """`node: text`, one line for all nodes with the same text."""
     told: dict[str, list[str]] = {}
     for note in notes:
         node, _, text = note.partition(": ")

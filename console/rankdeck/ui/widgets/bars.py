@@ -232,7 +232,7 @@ class KeyBar(Canvas):
 
 
 def _key_of(action: actions.Action, *, off: bool = False) -> Runs:
-    """` x cancel `, or `(x cancel)` where it is off: that is told not by its colour alone."""
+    """` x cancel `, or `(x cancel)` if it is off, so that colour alone does not say it."""
     key, label = action.shown_key, action.label
     if off:
         return [(f"({key} {label})", "dim@bar")]

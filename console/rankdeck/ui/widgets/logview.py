@@ -290,7 +290,7 @@ class LogView(Scroller, can_focus=True):
         return f"{around} lines around each one that the filter keeps"
 
     def tick(self, title: Runs, changes: int = 0) -> None:
-        """Look whether there is anything new to paint; `changes` tells of lines that changed."""
+        """Look whether there is anything new to paint; `changes` counts lines that changed."""
         searched = self.work()
         source = self.shown
         if source is None:
