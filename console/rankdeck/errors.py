@@ -2,7 +2,7 @@
 
 import difflib
 import shlex
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -99,8 +99,10 @@ class MetricsError(RankdeckError):
 class LaunchError(RankdeckError):
     """A job could not be started; `stage` is "plan", "prepare" or "start"."""
 
-    def __init__(self, stage: str, why: str) -> None:
+    def __init__(self, stage: str, why: str, nodes: Mapping[str, str] | None = None) -> None:
         self.stage = stage
+        self.nodes = nodes or {}
+        """Node -> why it could not be started there, where others could take it."""
         super().__init__(why)
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 from json import dumps
@@ -10,6 +10,7 @@ from json import dumps
 from rankdeck.acceptance.gate import PROGRAM
 from rankdeck.acceptance.work import FILE, MARK
 from rankdeck.backends.launchers import plan_job
+from rankdeck.errors import LaunchError
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import (
     CancelReport,
@@ -44,6 +45,8 @@ class SimulatedMeans:
     cancelled: list[str] = field(default_factory=list)
     busy: dict[str, float] = field(default_factory=dict)
     """Node -> share of its cores in use, as it says when it is asked; others have none."""
+    refusing: Mapping[str, str] = field(default_factory=dict)
+    """Node -> why no job starts there."""
     after: Callable[[int], None] = lambda _: None
     """Called with the number of jobs launched so far."""
 
@@ -67,6 +70,8 @@ class SimulatedMeans:
 
     async def launch(self, spec: JobSpec, *, anywhere: bool = False) -> str:
         assert anywhere
+        if whys := {node: why for node, why in self.refusing.items() if node in spec.on}:
+            raise LaunchError("prepare", "; ".join(whys.values()), whys)
         self.launched.append(spec)
         self.after(len(self.launched))
         job = f"accept-{len(self.launched)}"

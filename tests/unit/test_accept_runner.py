@@ -429,6 +429,18 @@ def opened(site: Site, speed: Speed, folder: Path) -> tuple[Acceptance, Simulate
 ASKED = Request(recipes=("iperf3",), seconds=1.0)
 
 
+def test_a_node_on_which_no_job_starts_is_left_out_by_name_and_the_others_are_measured(
+    site: Site, tmp_path
+) -> None:
+    acceptance, means = opened(site, full, tmp_path)
+    means.refusing = {"n3": "No space left on device"}
+
+    assert asyncio.run(acceptance.plan(ASKED)).plan.left_out == means.refusing
+    means.refusing = dict.fromkeys(NODES, "No space left on device")
+    with pytest.raises(RankdeckError, match="no node can be measured: n1: No space left"):
+        asyncio.run(acceptance.plan(ASKED))
+
+
 def test_a_pair_and_a_node_measured_again_enter_a_run_that_was_kept(site: Site, tmp_path) -> None:
     async def all_of_it() -> None:
         first, _ = opened(site, slow_n5, tmp_path)

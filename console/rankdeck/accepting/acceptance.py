@@ -170,9 +170,6 @@ class Acceptance:
         jobs = {
             node: job.id for job in session.jobs.all() if not job.state.final for node in job.nodes
         }
-        around = Around(
-            jobs=jobs, away=away, excluded=session.excluded(), scheduled=session.chooses_nodes
-        )
         base = session.read_job(Path(request.like)) if request.like else None
         setup = Setup(
             cluster=cluster,
@@ -181,7 +178,13 @@ class Acceptance:
             exclusive=True,
         )
         asked = [node for node in wanted if node not in away]
-        said = await self._identities(asked, setup)
+        said, failed = await self._identities(asked, setup)
+        around = Around(
+            jobs=jobs,
+            away={**away, **failed},
+            excluded=session.excluded(),
+            scheduled=session.chooses_nodes,
+        )
         addresses = {
             node: PEER if setup.pods else job_address(cluster, cluster.node(node), said.get(node))
             for node in asked
@@ -191,10 +194,12 @@ class Acceptance:
         }
         return Looked(_surveyed(setup, said, addresses), said, around, facts)
 
-    async def _identities(self, nodes: Sequence[str], setup: Setup) -> dict[str, Identity]:
-        """Node -> what it says it is; raises RankdeckError where the question cannot even be started."""
+    async def _identities(
+        self, nodes: Sequence[str], setup: Setup
+    ) -> tuple[dict[str, Identity], Mapping[str, str]]:
+        """(node -> what it says it is, node -> why no job starts there); raises RankdeckError where none starts at all."""
         if not nodes:
-            return {}
+            return {}, {}
         mpirun = setup.like.mpi.path if setup.like else "mpirun"
         question = json.dumps(
             {"programs": [*PROGRAMS, mpirun], "modules": MODULES, "mpirun": mpirun}
@@ -210,6 +215,11 @@ class Acceptance:
         done = await measured(
             self._session, spec, lambda: limit, setup.cluster.environment, _QUEUE_LIMIT
         )
+        if done.refusing:
+            found, failed = await self._identities(
+                [node for node in nodes if node not in done.refusing], setup
+            )
+            return found, {**failed, **done.refusing}
         if done.refused:
             raise RankdeckError(f"the nodes cannot be asked what they are: {done.refused}")
         places = {rank.rank: rank.node for rank in self._session.jobs.job(done.job).ranks}
@@ -222,7 +232,7 @@ class Acceptance:
             raise RankdeckError(
                 f"no node said what it is; see `{command_of('logs', self._session.cluster.file)} {done.job}`: jobs need python3 in their PATH"
             )
-        return found
+        return found, {}
 
     # ---- run
 

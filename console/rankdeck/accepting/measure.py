@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from rankdeck.config.files import private_folder, read_regular, write_private
-from rankdeck.errors import RankdeckError
+from rankdeck.errors import LaunchError, RankdeckError
 from rankdeck.model.acceptance import Result
 from rankdeck.model.job import CancelReport, Chunk, Followed, Job, JobSpec
 from rankdeck.model.nodeset import PLAIN
@@ -96,6 +96,8 @@ class Ended:
     """Node -> what may still run there: it rests until that is gone."""
     refused: str = ""
     """Why it was not started."""
+    refusing: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Node -> why it was not started there, where that is about single nodes."""
 
 
 async def measured(
@@ -114,6 +116,8 @@ async def measured(
     clock = _Clock(limit, queue if session.chooses_nodes else 0.0)
     try:
         job_id = await session.launch(spec, anywhere=True)
+    except LaunchError as error:
+        return Ended(job="", output={}, refused=str(error), refusing=error.nodes)
     except RankdeckError as error:
         return Ended(job="", output={}, refused=str(error))
     output = Output()

@@ -99,7 +99,8 @@ class SshBackend:
         await on_each(plans, prepare)
         if failed:
             more = f" (and {len(failed) - 1} more nodes)" if len(failed) > 1 else ""
-            raise LaunchError("prepare", f"{failed[0]}{more}") from failed[0]
+            whys = {one.node: one.why for one in failed}
+            raise LaunchError("prepare", f"{failed[0]}{more}", whys) from failed[0]
 
     async def _prepare(self, node: NodePlan) -> None:
         await self._hand_over(node, JOB_RUN, START_LIMIT)
