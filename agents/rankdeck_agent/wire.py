@@ -24,7 +24,7 @@ from rankdeck_agent.names import RUN_VARIABLE as RUN_VARIABLE
 TOPIC_PREFIX = "rankdeck/1"
 Number = Union[int, float]
 Values = dict[str, dict[str, Number]]
-"""metric -> device -> number; the device is "" where there is only one."""
+"""Metric -> device -> number in the base unit of METRICS; the device is "" for the whole node."""
 
 
 def topic(cluster: str, node: str, kind: str) -> str:
@@ -33,7 +33,7 @@ def topic(cluster: str, node: str, kind: str) -> str:
 
 
 def split_topic(text: str) -> Optional[tuple[str, str, str]]:
-    """`(cluster, node, kind)`, or None where the topic is not ours."""
+    """`(cluster, node, kind)` of one of our topics; None for any other topic."""
     parts = text.split("/")
     if len(parts) != 5 or "/".join(parts[:2]) != TOPIC_PREFIX:
         return None
@@ -321,8 +321,11 @@ class Hello:
     node: str
     up: bool
     at: float = 0.0
+    """Epoch seconds of the node's clock."""
     boot: str = ""
+    """The kernel's boot id."""
     agent: str = ""
+    """Version of the agent."""
     period: float = 1.0
     """Seconds between two samples; a node silent for several of these is unknown."""
     inventory: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -332,34 +335,34 @@ class Hello:
     installed: bool = False
     """The agent runs as a service of the node: no console starts another one there."""
     heartbeat: float = 0.0
-    """Seconds after which it says its health again at the latest; 0: an agent that does not judge."""
+    """Health is sent at least once in so many seconds; 0: this agent does not judge."""
 
 
 ReasonRow = tuple[str, int, str, Optional[float], str]
-"""Check, level, device, seconds since it began (None: nobody knows), and what is said of it."""
+"""Check, level, device, seconds since it began (None: not known), and the sentence."""
 
 
 @dataclass(frozen=True)
 class HealthReport:
-    """How a node is, judged by its own agent; retained, at most REPORT_LIMIT bytes.
+    """The health of a node, judged by its own agent; retained, at most REPORT_LIMIT bytes.
 
-    A number that is in neither `numbers` nor `failed` is not to be had on this node, or not yet.
-    Reasons stand worst first. The text of one may lack what it means and what to do, or all of it.
+    A metric that is in neither `numbers` nor `failed` does not exist on this node, or has no value yet.
+    The worst reason comes first. To save room, a sentence may lack its end or be empty.
     """
 
     at: float
     """Epoch seconds of the node's clock."""
     level: int
-    """0 ok, 1 unknown, 2 warn, 3 bad; of the reasons that are not listed too."""
+    """0 ok, 1 unknown, 2 warn, 3 bad; counts also the reasons that had no room."""
     heartbeat: float
-    """The next one comes within so many seconds."""
+    """The next report comes within so many seconds."""
     applies: int = 0
     """Bit n: check n applies to this node."""
     judged: int = 0
     """Bit n: check n could be judged."""
     reasons: tuple[ReasonRow, ...] = ()
     more: int = 0
-    """Reasons for which there was no room; none is worse than the last that is listed."""
+    """How many reasons had no room; none of them is worse than the last listed one."""
     numbers: Mapping[str, Number] = field(default_factory=dict[str, Number])
     """One number for each metric of `rules.levels`."""
     failed: tuple[str, ...] = ()
@@ -367,18 +370,18 @@ class HealthReport:
     expect: str = ""
     """Fingerprint of the expectations that the agent judges by; "" for none."""
     limits: str = ""
-    """What is not seen on this node; only within a sample."""
+    """A sentence about what cannot be seen on this node; only in the report of a sample."""
     grown: Mapping[str, Mapping[str, Number]] = field(default_factory=dict[str, dict[str, Number]])
-    """Window of a counter -> device -> how much it grew in it; only within a sample."""
+    """Counter with its window -> device -> its growth in that window; only in the report of a sample."""
 
 
 REPORT_LIMIT = 600
-"""Bytes of a health message. Within a sample a report may be longer and says everything."""
+"""Limit in bytes of a health message. The report of a sample may be longer and is complete."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Numbers that a node read together; `at` is in epoch seconds of the node's clock.
+    """The numbers of one reading; `at` is in epoch seconds of the node's clock.
 
     A metric that is in neither `values`, `absent` nor `failed` keeps its last value.
     """
@@ -389,9 +392,9 @@ class Sample:
     absent: tuple[str, ...] = ()
     """Metrics that this node does not have."""
     failed: Mapping[str, str] = field(default_factory=dict[str, str])
-    """metric or metric/device -> why it could not be read; never shown as 0."""
+    """METRIC or METRIC/DEVICE -> why it could not be read; never shown as 0."""
     report: Optional[HealthReport] = None
-    """How the agent judges this sample; None from one that does not judge."""
+    """The agent's judgement of this sample; None if this agent does not judge."""
 
 
 @dataclass(frozen=True)
@@ -401,8 +404,8 @@ class Event:
     `check` is `agent.<collector>`, or `kernel.<kind>` for a line of the kernel log: xid (the
     device is the GPU's PCI address, the text begins with "Xid N"), sxid, gpu, oom, hung, lockup,
     panic, nfs, lustre, gpfs, disk, edac, mce, thermal, voltage, mlx5, bnxt, link, pcie, files, nccl,
-    peermem, nvlink, amdgpu; or `kernel.log` where lines were lost or folded. Events of the past are sent again when
-    the agent starts, with the same `at` (epoch seconds). "ok" ends what the same check said of the device.
+    peermem, nvlink, amdgpu; or `kernel.log` if lines were lost or folded. When the agent starts, it sends recent events
+    again with the same `at` (epoch seconds). "ok" ends earlier events of the same check and device.
     """
 
     at: float
@@ -427,7 +430,7 @@ _JSON = json.JSONDecoder()
 
 
 class WireError(ValueError):
-    """A message that cannot be read; the text says why."""
+    """A message that cannot be decoded; the text says why."""
 
 
 def encode(message: Message) -> bytes:
@@ -443,14 +446,14 @@ _TIME = re.compile(rb'\{"at":(\d{1,12}(?:\.\d{1,12})?)')
 
 
 def split_time(payload: bytes) -> tuple[Optional[float], bytes]:
-    """The time of an encoded message whose first field is `at`, and the rest; None where it cannot be told so."""
+    """The time of an encoded message whose first field is `at`, and the rest; None if it has none."""
     head, _, rest = payload.partition(b",")
     found = _TIME.fullmatch(head)
     return (float(found.group(1)) if found else None), rest
 
 
 def decode(kind: str, payload: bytes) -> Message:
-    """The message in `payload`; unknown keys are ignored, wrong shapes raise WireError."""
+    """The message of this kind in `payload`; ignores unknown keys, raises WireError for wrong shapes."""
     make = _KINDS.get(kind)
     if make is None:
         raise WireError(f"unknown kind of message {kind[:40]!r}")
@@ -481,7 +484,7 @@ def _made(make: Any, fields: dict[str, Any]) -> Message:  # noqa: ANN401 - a cla
 def _report(fields: dict[str, Any]) -> HealthReport:
     """The report with the type and range of every field checked; raises WireError.
 
-    One wrong field refuses the whole report: half of it could look better than the node is.
+    One wrong field makes the whole report invalid: a part of it could look better than the node is.
     """
     reasons = tuple(map(_reason_row, _listed(fields.get("reasons", ()), "reasons")))
     failed = tuple(_listed(fields.get("failed", ()), "failed"))
@@ -556,7 +559,7 @@ class NodeFile:
 
 @dataclass(frozen=True)
 class ProcessPlan:
-    """A process that the supervisor of a node starts itself.
+    """A process that the supervisor of a node starts.
 
     `rank` None means a launcher (mpirun, torchrun); its output is sent as rank LAUNCHER.
     """
@@ -571,7 +574,7 @@ class ProcessPlan:
 
 @dataclass(frozen=True)
 class NodePlan:
-    """Everything that the supervisor of one node has to do for one job."""
+    """Everything that the supervisor of one node does for one job."""
 
     job: str
     node: str
@@ -584,6 +587,7 @@ class NodePlan:
     tty: bool = True
     """Whether each rank's stdout is a terminal, so that C programs write line by line."""
     grace: float = 10.0
+    """Seconds from SIGTERM to SIGKILL."""
     elsewhere: bool = False
     """The ranks run on other machines that share the run folder and have no supervisor (Slurm)."""
 
@@ -594,7 +598,7 @@ def _process_plan(raw: dict[str, Any]) -> ProcessPlan:
 
 
 def node_plan(raw: Mapping[str, Any]) -> NodePlan:
-    """The NodePlan in decoded JSON; raises WireError."""
+    """The NodePlan that this decoded JSON describes; raises WireError."""
     try:
         values = dict(raw)
         values["ranks"] = tuple(int(r) for r in values["ranks"])
