@@ -23,12 +23,13 @@ class Theme(Protocol):
 
 
 class Console(Theme, Protocol):
-    """The app as the screens know it."""
+    """What screens may use of the app."""
 
     session: SessionProtocol
     opened: bool
-    """Whether the session is the real one, not the picture shown until it is there."""
+    """Whether `session` is the real one, not its stand-in."""
     trouble: str
+    """Why the session failed; "" while it has not."""
     palettes: dict[str, Palette]
     summary: Counter[Level]
     """How many nodes are at each level."""
@@ -41,7 +42,7 @@ class Console(Theme, Protocol):
 
     @property
     def top_screen(self) -> Screen[None] | None:
-        """The screen on top that is no question."""
+        """The topmost screen that is not a dialog."""
         ...
 
     @property
@@ -58,7 +59,7 @@ class Console(Theme, Protocol):
         ...
 
     def show_whole(self, title: str, lines: Sequence[Sequence[tuple[str, str]]]) -> None:
-        """Show, on top of the screen, the whole of what is under its cursor."""
+        """Show the full text of what is under the cursor, on top of the screen."""
         ...
 
     def goto(self, name: str) -> None:
@@ -66,21 +67,21 @@ class Console(Theme, Protocol):
         ...
 
     def home(self, name: str) -> Screen[None]:
-        """The main screen of that name; made when first wanted."""
+        """The main screen of that name; made on first use."""
         ...
 
     def open_node(self, name: str, at: float | None = None) -> None:
-        """Show a node; `at` (epoch seconds) marks what happened there around that time."""
+        """Show a node; with `at` (epoch seconds), mark what happened there around that time."""
         ...
 
     def open_job(self, job_id: str) -> None: ...
 
     def run_command(self, text: str) -> None:
-        """Do what was typed after `:`."""
+        """Carry out the command that was typed after `:`."""
         ...
 
     def choices(self, argument: str) -> list[str]:
-        """What an argument of a command may be."""
+        """The possible values of this argument of a command, for completion."""
         ...
 
     def choose_theme(self, name: str) -> None: ...
@@ -90,15 +91,15 @@ class Console(Theme, Protocol):
     def paint_anew(self) -> None: ...
 
     def use_mouse(self, *, on: bool) -> None:
-        """Take the mouse, or leave it to the terminal so that one can select text."""
+        """Take the mouse, or leave it to the terminal so that the user can select text."""
         ...
 
     async def lend_terminal(self, argv: Sequence[str], note: str) -> int:
-        """Let another program have the terminal until it ends; gives its exit status."""
+        """Give the terminal to another program until it ends; returns its exit status."""
         ...
 
     def catch_up(self) -> None:
-        """Take over what the session has judged since the last call, and say what is on screen."""
+        """Take over what the session has judged since the last call, and tell the session what is on screen."""
         ...
 
     def action_help(self) -> None: ...

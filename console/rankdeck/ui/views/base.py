@@ -228,14 +228,16 @@ def _doing(one: RankState) -> list[Run]:
 
 
 class JobView(Protocol):
-    """One way to look at a job's output."""
+    """One way to show a job's output on the job screen."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Its name in the table of actions, `ui/actions.py`."""
+        ...
 
     @property
     def widget(self) -> Widget:
-        """What is on the screen while the view is."""
+        """The widget to show while this is the current view."""
         ...
 
     @property
@@ -245,15 +247,15 @@ class JobView(Protocol):
 
     @property
     def busy(self) -> bool:
-        """Whether `show` has more to do than it does in one turn."""
+        """Whether `show` has work left and must be called again soon."""
         ...
 
     def enter(self, job: Job) -> None:
-        """It comes on the screen."""
+        """Called each time the view becomes the current one."""
         ...
 
     def show(self, job: Job) -> None:
-        """Look at the model; called ten times a second while on the screen."""
+        """Paint what is new; called ten times a second while this is the current view."""
         ...
 
     def note(self, job: Job) -> str:
@@ -261,7 +263,7 @@ class JobView(Protocol):
         ...
 
     def texts(self) -> tuple[list[str], str]:
-        """What it shows as plain lines, for copying and saving, and what that is in words."""
+        """The plain lines to copy or save, and a word for what they are."""
         ...
 
 
