@@ -22,7 +22,7 @@ os.environ["PATH"] = search_path()
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 # How fast the machine is says nothing of what is tested. `python -m benchmarks fuzz` makes far more examples.
-for name, examples in (("all", 50), ("fast", 15)):
+for name, examples in (("all", 25), ("fast", 15)):
     settings.register_profile(
         name, max_examples=examples, deadline=None, suppress_health_check=[HealthCheck.too_slow]
     )

@@ -9,6 +9,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 
 THOROUGH: Mapping[str, Sequence[str]] = {
+    "test_accept_judge": (
+        "test_two_percent_bad_nodes_of_a_thousand_are_all_named_and_no_innocent_in_30_runs[range(1, 11)]",
+        "test_two_percent_bad_nodes_of_a_thousand_are_all_named_and_no_innocent_in_30_runs[range(11, 21)]",
+        "test_two_percent_bad_nodes_of_a_thousand_are_all_named_and_no_innocent_in_30_runs[range(21, 31)]",
+    ),
     "test_accept_lab": (
         "test_a_slow_rail_is_told_from_one_port_of_a_node",
         "test_an_uplink_that_is_too_narrow_is_named_and_no_node",
@@ -19,7 +24,11 @@ THOROUGH: Mapping[str, Sequence[str]] = {
         "test_what_is_planted_is_named_and_nothing_else[15-percent]",
         "test_what_is_planted_is_named_and_nothing_else[loses]",
     ),
+    "test_accept_programs": (
+        "test_a_test_of_one_node_is_read_or_says_that_the_node_was_busy[stress-ng]",
+    ),
     "test_accept_slurm": ("test_the_same_in_a_container",),
+    "test_agent_installed": ("test_systemd_takes_the_units_as_they_are[False]",),
     "test_containers": (
         "test_mpi_crosses_the_nodes_in_rootless_podman",
         "test_mpi_crosses_the_nodes_in_podman_as_root",
@@ -32,6 +41,8 @@ THOROUGH: Mapping[str, Sequence[str]] = {
         "test_cancel_leaves_nothing_of_docker",
         "test_cancel_leaves_nothing_of_containers_that_ignore_it[podman]",
         "test_cancel_leaves_nothing_of_containers_that_ignore_it[own-pids]",
+        "test_a_shell_in_the_container_of_a_rank_opens_from_its_screen_and_holds_up_no_cancel[podman-*",
+        "test_a_plain_rank_says_how_it_ended[podman]",
     ),
     "test_demo_faults": (
         "test_a_fault_is_told_with_level_check_and_exit_code[after seconds]",
@@ -55,27 +66,41 @@ THOROUGH: Mapping[str, Sequence[str]] = {
         "test_jobs_knows_and_cancel_ends_what_a_killed_console_had_begun[0.1-9]",
         "test_jobs_knows_and_cancel_ends_what_a_killed_console_had_begun[0.4-9]",
         "test_jobs_knows_and_cancel_ends_what_a_killed_console_had_begun[0.6-1]",
+        "test_jobs_knows_and_cancel_ends_what_a_killed_console_had_begun[1.0-9]",
     ),
     "test_kubernetes_attach": (
         "test_a_job_of_an_operator_has_a_pane_per_pod_and_ends_after_its_owner_was_named[pytorchjobs]",
         "test_a_job_of_an_operator_has_a_pane_per_pod_and_ends_after_its_owner_was_named[jobsets]",
+        "test_a_job_of_an_operator_has_a_pane_per_pod_and_ends_after_its_owner_was_named[trainjobs]",
     ),
     "test_kubernetes_faults": (
         "test_a_job_that_its_queue_puts_aside_begins_again_and_shows_the_present_run",
         "test_a_token_that_expires_is_told_and_after_a_new_login_the_job_is_done",
     ),
+    "test_lying_nodes": (
+        "test_an_agent_that_never_sends_a_whole_frame_does_not_answer[import sys; *",
+        "test_a_report_ends_though_a_node_tells_nothing_sound[import sys; *",
+    ),
     "test_matrix_files": ("test_the_row_holds[fuzz-short]",),
-    "test_matrix_nodes": ("test_it_holds[modes]", "test_it_holds[screen]"),
+    "test_matrix_nodes": (
+        "test_it_holds[modes]",
+        "test_it_holds[screen]",
+        "test_it_holds[broker-logins]",
+    ),
     "test_matrix_processes": (
         "test_it_holds[kill.telemetry]",
         "test_it_holds[kill.mpirun]",
         "test_it_holds[kill.shim]",
         "test_it_holds[start.cancel]",
         "test_it_holds[two.keep]",
+        "test_it_holds[kill.rank]",
+        "test_it_holds[two.cancels]",
     ),
     "test_matrix_space": (
         "test_nothing_is_lost_and_nothing_untrue_is_said[space.node-full]",
         "test_nothing_is_lost_and_nothing_untrue_is_said[space.garbage]",
+        "test_nothing_is_lost_and_nothing_untrue_is_said[space.folder-removed]",
+        "test_nothing_is_lost_and_nothing_untrue_is_said[space.log-emptied]",
     ),
     "test_matrix_wires": (
         "test_nothing_is_lost_and_nothing_untrue_is_said[wires.flap]",
@@ -95,9 +120,14 @@ THOROUGH: Mapping[str, Sequence[str]] = {
         "test_a_launch_brings_an_image_from_store_to_store_and_runs_it[docker]",
         "test_a_launch_brings_an_image_from_store_to_store_and_runs_it[podman]",
         "test_an_archive_is_pushed_into_the_stores[podman]",
+        "test_what_is_no_archive_is_refused_by_the_store[docker]",
+        "test_two_images_of_one_name_are_refused_with_both_digests[docker]",
     ),
     "test_root_preflight": ("test_a_good_job_in_podman_has_nothing_against_it",),
-    "test_root_slurm": ("test_torchrun_is_launched_in_images",),
+    "test_root_slurm": (
+        "test_torchrun_is_launched_in_images",
+        "test_ranks_of_one_node_exchange_large_messages_between_their_images[openmpi4]",
+    ),
     "test_root_slurm_accounting": ("test_a_deadline_that_passed_in_the_queue_is_told",),
     "test_root_slurm_cluster": (
         "test_a_controller_that_limits_rates_is_lived_with",
@@ -110,6 +140,7 @@ THOROUGH: Mapping[str, Sequence[str]] = {
         "test_a_job_goes_on_elsewhere_when_its_node_failed",
         "test_a_job_that_was_preempted_and_ended_well_is_done",
         "test_a_time_limit_is_told_as_such",
+        "test_a_preempted_job_that_is_not_queued_again_says_so",
     ),
     "test_stalls": (
         "test_a_rank_that_raised_in_a_thread_and_hangs_is_named_with_its_words",
