@@ -208,7 +208,7 @@ class LogSearch:
         """Read a block, with what of a hit may stand behind it, and count in it."""
         begin = block * BLOCK
         size = min(BLOCK, self._end - begin)
-        data = os.pread(fd, min(size + self._overlap, self._end - begin), begin)
+        data = _text(fd, begin, min(size + self._overlap, self._end - begin))
         if block not in self._tallies:
             self._tallies[block] = self._needle.count(data, size, top=block == 0)
         return data
@@ -237,9 +237,17 @@ class LogSearch:
         count, open_ = _sum(self._tallies[one] for one in range(block))
         rest = at - block * BLOCK
         with self._path.open("rb", buffering=0) as file:
-            data = os.pread(file.fileno(), rest, block * BLOCK)
+            data = _text(file.fileno(), block * BLOCK, rest)
         part = self._needle.count(data, rest, top=block == 0)
         return count + part.lines - (open_ and part.head)
+
+
+def _text(fd: int, begin: int, size: int) -> bytes:
+    """What was written there; a hole, of what was taken out of a log, is a line of its own."""
+    data = os.pread(fd, size, begin)
+    if not data.strip(b"\0") or os.lseek(fd, begin, os.SEEK_HOLE) >= begin + len(data):
+        return data
+    return re.sub(rb"\0(?!\0)", b"\n", data)
 
 
 def tally(data: bytes, size: int, needle: bytes) -> Count:

@@ -80,6 +80,20 @@ def test_a_text_is_found_where_it_is_also_after_the_log_has_grown(
                     assert found.before == hits.index(found.at)
 
 
+@pytest.mark.parametrize("taken", [8192, browse.BLOCK, 3 * browse.BLOCK + 4096])
+def test_a_pattern_finds_the_first_line_behind_what_was_taken_out_of_a_log(
+    log: Path, taken: int
+) -> None:
+    with log.open("wb") as file:
+        file.truncate(taken)
+        file.seek(taken)
+        file.write(b"line 1\nline 2\nline 1\n")
+    found = ask(browse.LogSearch(log, browse.RegexQuery("^line 1$")), 0, back=False)
+
+    assert found.lines == 2
+    assert found.at in range(taken + 1)
+
+
 def test_a_line_near_by_is_told_before_the_rest_is_read(log: Path) -> None:
     log.write_bytes(b"here\n" + b"x" * 40 * browse.BLOCK + b"\nhere\n")
     steps = browse.LogSearch(log, browse.TextQuery("here")).steps(0, back=False)
