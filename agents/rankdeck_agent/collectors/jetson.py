@@ -1,4 +1,4 @@
-"""The GPU of a Jetson (Tegra), from /sys: NVML knows it hardly or not at all.
+"""The GPU of a Jetson (Tegra), from /sys: NVML reports little or nothing about it.
 
 Paths differ by board and release; jetson_stats (jtop/core/gpu.py, power.py, temperature.py) lists the same ones.
 """

@@ -1,4 +1,4 @@
-"""Jobs of Slurm that Rankdeck did not submit: what there is of one (`slurm look`), and its output.
+"""Slurm jobs that Rankdeck did not submit: describes one (`slurm look`) and copies its output.
 
 Nothing of the job is changed. The keeper copies what it writes into a run folder, line by line into the logs of its ranks
 where `srun --label` tells whose they are; of each file it remembers how far it has copied, so that no line comes twice.

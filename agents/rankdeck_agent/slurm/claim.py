@@ -1,4 +1,4 @@
-"""Who keeps a user's Slurm jobs: one process for all of them, on whichever login node, replaced when it is gone.
+"""The claim on a user's Slurm jobs: one keeper process for all of them, on any login node, replaced when it is gone.
 
 The state folder is shared by the login nodes. The keeper writes its name into `slurm/keeper` and touches that
 file every few seconds. Whoever sees on its own clock that nobody touches it any more may take over.

@@ -1,4 +1,4 @@
-"""`slurm service`: nodes out of service and back, as the operator who typed it; never over the reason of somebody else.
+"""`slurm service`: nodes out of service and back, as the operator who typed it; a reason that another user set is never overwritten.
 
 One line of JSON on stdin: {"do": "drain" | "resume", "nodes": […], "why": …, "anyway": …, "agreed": …, "path": …}.
 Without `agreed` it only says what would be run. With it that is run, if it still is the same.

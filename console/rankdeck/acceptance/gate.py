@@ -1,4 +1,4 @@
-"""Who may be measured, and what each node said about itself, compared with the majority. Pure."""
+"""Which nodes may be measured, and what each node reports about itself, compared with the majority. Pure."""
 
 import re
 from collections import defaultdict

@@ -1,4 +1,4 @@
-"""The picture of a run: which cell says what, in which order the nodes stand, who is looked at closely. Pure.
+"""The heat map of a run: what each cell says, the order of the nodes, which nodes are shown close up. Pure.
 
 Page and screen draw the same value. A cell says what it is by its letters, never by its colour alone.
 """

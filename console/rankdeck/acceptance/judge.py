@@ -1,4 +1,4 @@
-"""Who is it: from the measurements of a run to answers, one sentence each with the evidence counted. Pure.
+"""Judges a run: from its measurements to answers, one sentence each with the evidence counted. Pure.
 
 Bandwidth is a minimum: transmit of the sender, receive of the receiver, path. So an end is good in
 a direction as soon as one partner got full speed from it, and a path is to blame only when both its

@@ -12,7 +12,7 @@ from rankdeck.model.acceptance import READ, Outcome, Result, Stage
 
 
 class Answer(StrEnum):
-    """The nine answers about a node or a path; only the first two are accepted."""
+    """The judgement of a node or a path, made from the `Outcome` of each measurement; only the first two are accepted."""
 
     GOOD = "good"
     FAIR = "fair"

@@ -1,1 +1,1 @@
-"""Runs acceptance: real jobs in rounds, each measurement on disk at once; what to measure and what it says is `acceptance`."""
+"""Runs acceptance: real jobs in rounds, each result written to disk at once. `acceptance` says what to measure, and judges it."""

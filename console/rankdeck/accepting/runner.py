@@ -1,4 +1,4 @@
-"""Carries out the plan of one run, stage by stage, round by round; goes on where a killed one stopped."""
+"""Carries out the plan of one run, stage by stage, round by round; continues a run that was killed."""
 
 import asyncio
 import time

@@ -31,7 +31,7 @@ GROUPED = (Stage.GROUPS, Stage.SOAK)
 
 
 class Outcome(StrEnum):
-    """What became of one measurement, or of all between two nodes; only `measured` has a value that may be judged."""
+    """What became of one measurement, or of all between two nodes, before it is judged; only `measured` has a value."""
 
     PENDING = "pending"
     RUNNING = "running"
