@@ -142,6 +142,37 @@ def _flaps(lab: ShapedLab, at: At) -> Generator[None]:
         lab.heal()
 
 
+@contextmanager
+def _in_mounts(lab: ShapedLab, node: str, plant: str, heal: str) -> Generator[None]:
+    lab.in_mounts(node, plant)
+    try:
+        yield
+    finally:
+        lab.in_mounts(node, heal)
+
+
+_HIDE = """mkdir -p /tmp/over; mount -t tmpfs tmpfs /tmp/over; mkdir /tmp/over/up /tmp/over/work
+mount -t overlay overlay -o userxattr,lowerdir=/usr/bin,upperdir=/tmp/over/up,workdir=/tmp/over/work /usr/bin
+rm /usr/bin/iperf3"""
+_FILL = "mount -o remount,size=1M /tmp; dd if=/dev/zero of=/tmp/fill bs=64k || true"
+_FREE = "rm /tmp/fill; mount -o remount,size=50% /tmp"
+_ALIVE = 15.0
+"""Seconds after which a node dies: some of its pairs were measured then."""
+
+
+@contextmanager
+def _dies(lab: ShapedLab, at: At) -> Generator[None]:
+    timer = threading.Timer(_ALIVE, lab.crash, (at.a,))
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
+        if not lab.first_process(at.a):
+            lab.boot(at.a)
+
+
 def _uplink(lab: ShapedLab, at: At) -> AbstractContextManager[None]:
     """Two in five of what all pairs want that cross at once."""
     return parted(lab, f"{20 * len(at.nodes)}mbit", *at.far)
@@ -228,6 +259,15 @@ FAULTS: Mapping[str, Fault] = {
         plant=_faults(lambda at: [("blocked", at.a, at.b), ("blocked", at.b, at.a)]), subjects=_ways, words=_UNHEARD,
     ),
     "blocked-one-way": Fault(plant=_faults(lambda at: [("blocked", at.a, at.b)]), subjects=_ways, words=_UNHEARD),
+    "missing": Fault(
+        plant=lambda lab, at: _in_mounts(lab, at.a, _HIDE, "umount -l /usr/bin /tmp/over"), subjects=_node,
+        words=("iperf3 was not measured with {others} of {others} partners", "No such file or directory"),
+    ),
+    "full-disk": Fault(
+        plant=lambda lab, at: _in_mounts(lab, at.a, _FILL, _FREE),
+        elsewhere=lambda run, at: list(run["left_out"]) == [at.a] and "No space left on device" in run["left_out"][at.a],
+    ),
+    "dies": Fault(plant=_dies, subjects=_node, words=("{a} takes part no longer", "it could not be asked")),
     "hang": Fault(plant=_hangs, subjects=_pair, words=("fails", "hung")),
 }  # fmt: skip
 

@@ -254,6 +254,11 @@ class Lab:
         self.as_root(["kill", "-9", pid])
         self._wait(lambda: not first or not processes.exists(first))
 
+    def in_mounts(self, node: str, script: str) -> None:
+        """Run a shell script as root among the mounts of a node: a full disk, a program less."""
+        pid = (self.folder / node / "unshare.pid").read_text().strip()
+        self.as_root(["nsenter", "-t", pid, "-m", "sh", "-ec", script])
+
     def boot(self, node: str) -> None:
         """Start a crashed node again, with an empty /tmp and the home it had."""
         self.as_root([str(_SCRIPTS / "boot.sh"), node])
