@@ -260,7 +260,7 @@ FAULTS: Mapping[str, Fault] = {
     ),
     "blocked-one-way": Fault(plant=_faults(lambda at: [("blocked", at.a, at.b)]), subjects=_ways, words=_UNHEARD),
     "missing": Fault(
-        plant=lambda lab, at: _in_mounts(lab, at.a, _HIDE, "umount -l /usr/bin /tmp/over"), subjects=_node,
+        plant=lambda lab, at: _in_mounts(lab, at.a, _HIDE, "umount -l /usr/bin"), subjects=_node,
         words=("iperf3 was not measured with {others} of {others} partners", "No such file or directory"),
     ),
     "full-disk": Fault(

@@ -28,6 +28,19 @@ def values(recipe: str, output: str | bytes) -> list[float | None]:
     return [one.value for one in read(recipe, output)]
 
 
+@pytest.mark.parametrize("number", ["{:6}\t", "{}:", "{:6}  "], ids=["cat -n", "grep -n", "nl"])
+@pytest.mark.parametrize(
+    ("recipe", "file"),
+    [("iperf3", "iperf3-tcp"), ("iperf3", "iperf3-text"), ("nccl-tests", "nccl-2x8"), ("imb", "imb-groups-together"), ("hpcc", "hpcc")],
+)  # fmt: skip
+def test_the_numbers_of_lines_are_no_part_of_them(recipe: str, file: str, number: str) -> None:
+    lines = recorded(file).splitlines(keepends=True)
+    numbered = "".join(number.format(place) + line for place, line in enumerate(lines, 7))
+
+    assert values(recipe, numbered) == values(recipe, recorded(file))
+    assert None not in values(recipe, numbered)
+
+
 # ---- nccl-tests
 
 DEVICES = "".join(

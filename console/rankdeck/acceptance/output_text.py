@@ -72,7 +72,24 @@ def text_of(raw: bytes) -> str:
     text = _JIRA.sub("", _LONG.sub(r"\1", text.translate(_BLANKS)))
     if _PAGE.search(text):
         text = html.unescape(_ELEMENT.sub("", _LINE_END.sub("\n", text)))
-    return _logged(text)
+    return _logged(_unnumbered(text))
+
+
+_NUMBERED = re.compile(r" {0,8}(\d{1,9})(?:\t|:| {2})")
+
+
+def _unnumbered(text: str) -> str:
+    """Without the numbers that `cat -n`, `nl` or `grep -n` put before lines; the text itself where they do not count them all."""
+    rest: list[str] = []
+    first = count = 0
+    for line in StringIO(text):
+        found = _NUMBERED.match(line)
+        if found:
+            first, count = first if count else int(found[1]), count + 1
+        if not ((found and int(found[1]) == first + count - 1) or line.isspace()):
+            return text
+        rest.append(line[found.end() :] if found else line)
+    return "".join(rest) if count >= _FEWEST_LINES else text
 
 
 def _decoded(raw: bytes) -> str:
