@@ -180,6 +180,11 @@ def test_the_first_failure_is_the_rank_that_failed(console: Console) -> None:
     assert "loss is NaN" in "\n".join(failure["lines"])
     assert not left_of(job["job"])
 
+    # Only a job that was queued again has several runs.
+    other = console.run("logs", job["job"], "--attempt", "1")
+    assert other.returncode == 2
+    assert f"--attempt: {job['job']} has one run" in other.stderr
+
 
 def test_a_job_outlives_its_console_and_no_line_is_lost(console: Console) -> None:
     file = console.file("count.yaml", PLAIN.format(count=60, pause="sleep 0.1", end="exit 0"))

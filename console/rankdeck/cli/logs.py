@@ -23,7 +23,7 @@ from rankdeck.logs.diff import (
 )
 from rankdeck.logs.merge import MergedLog
 from rankdeck.logs.order import choose as choose_ranks
-from rankdeck.model.cluster import Cluster
+from rankdeck.model.cluster import Cluster, capabilities
 from rankdeck.model.job import Chunk, Followed, Job, NodeEvent, State
 from rankdeck.model.nodeset import fold, fold_ranks
 from rankdeck.model.text import strip_controls
@@ -441,6 +441,8 @@ async def _wanted(
     streams = (options.stream,) if options.stream else STREAMS
     if options.attempt is None:
         return lambda line: line.stream in streams
+    if not capabilities(job.plan.backend).requeues:
+        raise output.UsageError(f"--attempt: {job.id} has one run; only Slurm queues jobs again")
     run = await session.log_run(job.id, options.attempt)
     return lambda line: line.stream in streams and run.has(line.rank, line.stream, line.offset)
 
