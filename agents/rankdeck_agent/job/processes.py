@@ -211,6 +211,8 @@ def named(row: Process) -> dict[str, Any]:
 
 
 _REMOVE_TRIES = 20
+_FREEZES = 1.0
+"""Seconds for a cgroup to freeze: a process that waits for a disk does it later."""
 
 
 def _own(hierarchy: str) -> tuple[Optional[Path], Optional[Path]]:
@@ -277,9 +279,29 @@ def kill(folder: RunFolder) -> None:
     """Kill everything in the job's cgroup, if it has one."""
     try:
         group = Path((folder / "cgroup").read_text())
-        (group / "cgroup.kill").write_text("1")
+        if (group / "cgroup.kill").exists():
+            (group / "cgroup.kill").write_text("1")
+        else:
+            kill_frozen(group)
     except OSError:
         return
+
+
+def kill_frozen(group: Path) -> None:
+    """Kill everything in a cgroup of a kernel before 5.14: what is frozen cannot fork. Raises OSError."""
+    (group / "cgroup.freeze").write_text("1")
+    try:
+        deadline = time.monotonic() + _FREEZES
+        while "frozen 1" not in (group / "cgroup.events").read_text():
+            if time.monotonic() >= deadline:
+                break
+            time.sleep(0.01)
+        for file in group.rglob("cgroup.procs"):
+            for pid in file.read_text().split():
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(int(pid), signal.SIGKILL)
+    finally:
+        (group / "cgroup.freeze").write_text("0")
 
 
 def populated(folder: RunFolder) -> bool:

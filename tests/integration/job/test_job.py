@@ -20,6 +20,7 @@ from tests.support.lab import processes
 from rankdeck_agent.job.chains import end_below
 from rankdeck_agent.job.follow import NodeFollower
 from rankdeck_agent.job.logs import LogReader
+from rankdeck_agent.job.processes import kill_frozen
 from rankdeck_agent.job.starting import make, unlink_links
 from rankdeck_agent.wire import NodePlan
 
@@ -428,6 +429,20 @@ def test_cancel_ends_a_chain_that_has_lost_its_supervisor(node, job, harm, tmp_p
 
     assert said["left"] == []
     assert is_over(mark)
+
+
+def test_a_cgroup_is_killed_whole_by_a_kernel_that_cannot_do_so_at_once(node, job, tmp_path):
+    mark = tmp_path / "mark"
+    node.run(job, [0], [{"name": "rank 0", "argv": chain(mark), "rank": 0}])
+    until(mark.exists)
+    note = node.folder(job) / "cgroup"
+    if not note.exists():
+        pytest.skip("needs a control group of its own")
+
+    kill_frozen(Path(note.read_text()))
+
+    assert is_over(mark)
+    assert node.closed(job)
 
 
 def test_a_chain_that_is_not_ended_is_named(node, job, tmp_path):
