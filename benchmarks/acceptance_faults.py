@@ -143,19 +143,20 @@ def _flaps(lab: ShapedLab, at: At) -> Generator[None]:
 
 
 @contextmanager
-def _in_mounts(lab: ShapedLab, node: str, plant: str, heal: str) -> Generator[None]:
-    lab.in_mounts(node, plant)
+def _in_mounts(lab: ShapedLab, node: str, script: str) -> Generator[None]:
+    """What it does to the mounts of a node is gone when the node starts again."""
+    lab.in_mounts(node, script)
     try:
         yield
     finally:
-        lab.in_mounts(node, heal)
+        lab.crash(node)
+        lab.boot(node)
 
 
 _HIDE = """mkdir -p /tmp/over; mount -t tmpfs tmpfs /tmp/over; mkdir /tmp/over/up /tmp/over/work
 mount -t overlay overlay -o userxattr,lowerdir=/usr/bin,upperdir=/tmp/over/up,workdir=/tmp/over/work /usr/bin
 rm /usr/bin/iperf3"""
 _FILL = "mount -o remount,size=1M /tmp; dd if=/dev/zero of=/tmp/fill bs=64k || true"
-_FREE = "rm /tmp/fill; mount -o remount,size=50% /tmp"
 _ALIVE = 15.0
 """Seconds after which a node dies: some of its pairs were measured then."""
 
@@ -260,14 +261,14 @@ FAULTS: Mapping[str, Fault] = {
     ),
     "blocked-one-way": Fault(plant=_faults(lambda at: [("blocked", at.a, at.b)]), subjects=_ways, words=_UNHEARD),
     "missing": Fault(
-        plant=lambda lab, at: _in_mounts(lab, at.a, _HIDE, "umount -l /usr/bin"), subjects=_node,
+        plant=lambda lab, at: _in_mounts(lab, at.a, _HIDE), subjects=_node,
         words=("iperf3 was not measured with {others} of {others} partners", "No such file or directory"),
     ),
     "full-disk": Fault(
-        plant=lambda lab, at: _in_mounts(lab, at.a, _FILL, _FREE),
+        plant=lambda lab, at: _in_mounts(lab, at.a, _FILL),
         elsewhere=lambda run, at: list(run["left_out"]) == [at.a] and "No space left on device" in run["left_out"][at.a],
     ),
-    "dies": Fault(plant=_dies, subjects=_node, words=("{a} takes part no longer", "it could not be asked")),
+    "dies": Fault(plant=_dies, subjects=_node, words=("{a}", "refused the connection; is sshd running there?")),
     "hang": Fault(plant=_hangs, subjects=_pair, words=("fails", "hung")),
 }  # fmt: skip
 
