@@ -66,21 +66,25 @@ class _Marked:
     def __init__(self, job: str, node: str, lists: Collection[_List]) -> None:
         self._job, self._node, self._lists = job, node, lists
         self._others: set[int] = set()
+        self._dead: set[int] = set()
+        """Not waited for yet: an adopter may leave hundreds, and to look at each again gives the chain its time."""
 
     def __call__(self) -> list[int]:
         there = [pid for listed in self._lists for pid in listed()]
         self._others.intersection_update(there)
-        new = [pid for pid in there if pid not in self._others]
-        found = [pid for pid in new if processes.is_marked(pid, self._job, self._node)]
-        self._others.update(_alive(set(new).difference(found)))
-        return [pid for pid in new if pid not in self._others]
+        self._dead.intersection_update(there)
+        new = set(there) - self._others - self._dead
+        rest = {pid for pid in new if not processes.is_marked(pid, self._job, self._node)}
+        self._others.update(_alive(rest))
+        self._dead |= rest - self._others
+        return [pid for pid in there if pid not in self._others]
 
 
 @contextlib.contextmanager
 def _list_of(pid: int) -> Generator[_List, None, None]:
     """Lists the children of a process of one thread; the file stays open, for to open it takes most of the time."""
     try:
-        file = os.open(f"/proc/{pid}/task/{pid}/children", os.O_RDONLY)
+        file = _open(pid)
     except OSError:
         yield lambda: _scan(pid)
         return
@@ -88,6 +92,10 @@ def _list_of(pid: int) -> Generator[_List, None, None]:
         yield lambda: _read(file)
     finally:
         os.close(file)
+
+
+def _open(pid: int) -> int:
+    return os.open(f"/proc/{pid}/task/{pid}/children", os.O_RDONLY)
 
 
 def _read(file: int) -> list[int]:
@@ -108,7 +116,8 @@ def _end(listed: _List, spare: Collection[int], deadline: float, number: int) ->
     agreed = 0
     while True:
         seen = _signal(listed(), dead, spare, number)
-        alive = _alive(seen)
+        # Who is listed on and was dead is dead; before that is the answer, all are looked at again.
+        alive = _alive(seen if seen == dead else seen - dead)
         agreed = agreed + 1 if seen == dead and not alive else 0
         if not seen or agreed == _AGREE:
             return []
@@ -146,7 +155,7 @@ def _signal(
 
 def _below(pid: int) -> list[int]:
     try:
-        file = os.open(f"/proc/{pid}/task/{pid}/children", os.O_RDONLY)
+        file = _open(pid)
     except OSError:
         return []
     try:
