@@ -40,6 +40,8 @@ class SimulatedMeans:
     """A scheduler has the jobs, and lets them wait."""
     left: frozenset[str] = frozenset()
     """Nodes on which a cancelled job leaves a process."""
+    unasked: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Node that a cancel cannot ask -> why; of a scheduler, its login node."""
     jobs: Jobs = field(default_factory=Jobs)
     launched: list[JobSpec] = field(default_factory=list)
     cancelled: list[str] = field(default_factory=list)
@@ -101,7 +103,7 @@ class SimulatedMeans:
         self.cancelled.append(job_id)
         nodes = self.jobs.job(job_id).nodes
         left = tuple(RemainingProcess(node, 7, "iperf3") for node in nodes if node in self.left)
-        return CancelReport(job_id, State.RUNNING if left else State.CANCELLED, left)
+        return CancelReport(job_id, State.RUNNING if left else State.CANCELLED, left, self.unasked)
 
     def _outputs(self, job_id: str, spec: JobSpec) -> list[str]:
         """What both ranks write; from the step that hangs on, nothing."""

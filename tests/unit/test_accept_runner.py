@@ -231,6 +231,23 @@ def test_a_node_that_is_lost_in_the_last_round_is_not_accepted_for_what_it_reach
     )
 
 
+def test_a_login_node_that_cannot_be_asked_is_none_of_those_that_are_measured(
+    site: Site, monkeypatch
+) -> None:
+    monkeypatch.setattr("rankdeck.acceptance.work.SHORTEST", 0.5)
+    monkeypatch.setattr("rankdeck.acceptance.work.PATIENCE", 0.0)
+    monkeypatch.setattr(measure, "_LOOK", 0.02)
+    runner, _ = site.runner(
+        lambda a, b: None if {a, b} == {"n2", "n6"} else 0.095, unasked={"login": "no route"}
+    )
+
+    asyncio.run(runner.go("r1", PLAN))
+
+    assert set(runner.resting) == {"login"}
+    assert {node for one in site.results() for node in one.nodes} == set(NODES)
+    assert view.judged(PLAN, site.results(), {}, {}).verdicts
+
+
 @pytest.mark.parametrize("died_after", [1, 9, 17, 27])
 def test_a_killed_console_goes_on_and_measures_nothing_twice(site: Site, died_after: int) -> None:
     class KilledError(Exception):

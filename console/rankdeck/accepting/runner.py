@@ -342,8 +342,9 @@ class Runner:
         await self._prove_clean()
         number = 1 + max((one.round for one in self.done), default=0)
         for node, (_, why) in self.resting.items():
-            last = [one for one in self.done if node in one.nodes][-1]
-            if last.text.startswith(resting(node, "")):
+            # None: a login node rests, too, and is never measured.
+            last = next((one for one in reversed(self.done) if node in one.nodes), None)
+            if last is None or last.text.startswith(resting(node, "")):
                 continue
             stage = Stage.CONFIRM if last.receiver else last.stage
             lost = replace(
