@@ -77,7 +77,7 @@ def slurm_states(user: Operator) -> dict[str, str]:
 def test_two_nodes_are_measured_by_real_mpi_ranks_that_srun_starts(user: Operator) -> None:
     code, run = measured(user, *RECIPE)
 
-    assert (code, run["accepted"]) == (0, True), outcomes(run)
+    assert (code, run["accepted"]) == (0, True), (run["left_out"], outcomes(run))
     assert len(values(run)) == 1
     assert run["left_out"] == {}
     (job,) = {one["job"] for one in run["results"]}
@@ -97,7 +97,7 @@ def test_the_same_in_a_container(user: Operator) -> None:
 
     code, run = measured(user, *RECIPE, "--like", str(like))
 
-    assert (code, run["accepted"]) == (0, True), outcomes(run)
+    assert (code, run["accepted"]) == (0, True), (run["left_out"], outcomes(run))
     assert values(run)[0] > 0
     (one,) = run["results"]
     job = user.objects("jobs", "--all")
