@@ -51,6 +51,34 @@ def test_a_healthy_cluster_on_a_busy_machine_is_accepted() -> None:
     assert judged.nodes == dict.fromkeys(EIGHT, Answer.GOOD)
 
 
+@pytest.mark.parametrize("fault", ["slow-node-n3", "slow-transmit-n5"])
+def test_how_fast_virtual_nodes_of_one_machine_are_with_each_other_is_a_note(fault: str) -> None:
+    judged = judge(recorded(fault), replace(MEGABITS, virtual=frozenset(EIGHT)))
+    partly = judge(recorded(fault), replace(MEGABITS, virtual=frozenset(EIGHT[:2])))
+
+    assert judged.accepted
+    assert judged.notes[-1].endswith("what else ran on the machine that they share, no network")
+    assert named(partly) == named(judge(recorded(fault), MEGABITS))
+
+
+def test_three_virtual_nodes_are_not_called_unsteady_and_what_fails_between_them_is_told() -> None:
+    three, shared = ("n1", "n2", "n3"), replace(MEGABITS, virtual=frozenset({"n1", "n2", "n3"}))
+    fine = [
+        Measurement(stage=Stage.CONFIRM, sender=a, receiver=b, value=90.0, round=1, repeat=repeat)
+        for a in three for b in three if a != b for repeat in range(4)
+    ]  # fmt: skip
+    path = ("n1", "n2")
+    shaky = [replace(one, value=20.0) if (one.sender, one.receiver) == path and one.repeat else one for one in fine]  # fmt: skip
+    broken = [
+        replace(one, value=None, status=Outcome.FAILED) if (one.sender, one.receiver) == path else one
+        for one in fine
+    ]  # fmt: skip
+
+    assert named(judge(shaky, MEGABITS)) == [(Kind.PAIR, "n1→n2")]
+    assert judge(shaky, shared).accepted
+    assert [one.answer for one in judge(broken, shared).verdicts] == [Answer.FAILED]
+
+
 RECORDED = (
     ("slow-node-n3", Kind.NODE, "n3", "n3 reaches 48.3 Mb/s (others 95.5 Mb/s) with 7 of 7 partners: its NIC, slot"),
     ("node-n3-15-percent-slow", Kind.NODE, "n3", "n3 reaches 81.4 Mb/s (others 94.2 Mb/s) with 7 of 7 partners"),

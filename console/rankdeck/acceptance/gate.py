@@ -215,7 +215,7 @@ class Admitted:
     nodes: tuple[str, ...]
     left_out: Mapping[str, str]
     """Node -> why."""
-    shared: tuple[str, ...] = ()
+    virtual: tuple[str, ...] = ()
     """Nodes that are one machine by intent: what is between them is no network."""
     notes: tuple[str, ...] = ()
 
@@ -242,7 +242,7 @@ def gate(
         else:
             taken.append(name)
     return Admitted(
-        nodes=tuple(taken), left_out=left_out, shared=_virtual(taken, said),
+        nodes=tuple(taken), left_out=left_out, virtual=_virtual(taken, said),
         notes=_notes(taken, said, kernels, around),
     )  # fmt: skip
 

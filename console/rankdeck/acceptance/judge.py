@@ -7,7 +7,7 @@ ends are good elsewhere: so node, direction and path are told apart.
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rankdeck.acceptance.intermittent import broken, erratic, flaws, losing, unsteady
 from rankdeck.acceptance.leaves import (
@@ -97,8 +97,37 @@ class Judgement:
 
 
 def judge(done: Iterable[Measurement], context: Context) -> Judgement:
-    """Tell leaf, uplink, rail, node, direction and pair apart; fewer than four nodes have no population."""
-    facts = facts_of(tuple(done), context)
+    """Tell leaf, uplink, rail, node, direction and pair apart; fewer than four nodes have no population.
+
+    Between nodes of one machine only failures are told: how fast they are with each other says
+    what else its cores had to do.
+    """
+    found = _judge(facts_of(tuple(done), context))
+    return _without_speed(found, context.virtual) if context.virtual else found
+
+
+def _without_speed(found: Judgement, virtual: Set[str]) -> Judgement:
+    idle = [
+        one
+        for one in found.verdicts
+        if one.answer in (Answer.SLOW, Answer.UNSTEADY)
+        and (named := {*one.nodes, *one.ends})
+        and named <= virtual
+    ]
+    if not idle:
+        return found
+    named = {node for one in idle for node in one.nodes}
+    what = ", ".join(f"{one.subject} {one.answer}" for one in idle)
+    return replace(
+        found,
+        verdicts=tuple(one for one in found.verdicts if one not in idle),
+        nodes={**found.nodes, **dict.fromkeys(named, Answer.FAIR)},
+        notes=(*found.notes, f"{what}: that is what else ran on the machine that they share, no network"),
+    )  # fmt: skip
+
+
+def _judge(facts: SortedPairs) -> Judgement:
+    context = facts.context
     if not facts.speeds:
         return Judgement(verdicts=(), open=Suspects(), nodes=_answers(facts, ()), populations={})
     if facts.few:

@@ -242,7 +242,7 @@ def plan_run(request: Request, participants: Participants) -> RunPlan:
     if Stage.SOAK in wanted:
         stages += _soak(stages, request)
     return RunPlan(
-        cluster=participants.setup.cluster.name, nodes=participants.nodes, left_out=participants.admitted.left_out, leaves=participants.leaves,
+        cluster=participants.setup.cluster.name, nodes=participants.nodes, left_out=participants.admitted.left_out, leaves=participants.leaves, virtual=participants.admitted.virtual,
         stages=tuple(one for one in stages if one.stage in wanted or one.stage in (Stage.GATE, Stage.IDENTITY)),
         seed=participants.seed, repeats=request.repeats, seconds=request.seconds, exhaustive=request.exhaustive, max_crossing=request.max_crossing,
         link_gbps=gbps, rdma_gbps=participants.setup.rdma_gbps, rails=participants.setup.rails, soak=request.soak, include_busy=tuple(request.include_busy),
@@ -272,7 +272,7 @@ def _chosen(request: Request, participants: Participants, gbps: float) -> Sequen
         return choose(
             participants.nodes,
             participants.said,
-            virtual=bool(participants.admitted.shared),
+            virtual=bool(participants.admitted.virtual),
             gbps=gbps,
         )
     return tuple(chain.from_iterable(_named(name) for name in request.recipes))

@@ -163,6 +163,8 @@ class RunPlan:
         default_factory=dict[str, Mapping[str, tuple[str, ...]]]
     )
     """Recipe -> node -> its device for each rail; a recipe that is not here has one rail."""
+    virtual: tuple[str, ...] = ()
+    """Nodes that are one machine: what is between them is no network."""
     like: str = ""
     """The job file whose container, environment and options the measurements have."""
     soak: float = 0.0
@@ -517,10 +519,11 @@ def read_plan(text: str) -> RunPlan:
             recipe: {node: tuple(ports) for node, ports in of.items()}
             for recipe, of in found.pop("rails", {}).items()
         }
-        busy = tuple(found.pop("include_busy", ()))
+        busy, virtual = tuple(found.pop("include_busy", ())), tuple(found.pop("virtual", ()))
         return RunPlan(
-            **found, nodes=nodes, notes=notes, stages=stages, rails=rails, include_busy=busy
-        )
+            **found, nodes=nodes, notes=notes, stages=stages, rails=rails,
+            include_busy=busy, virtual=virtual,
+        )  # fmt: skip
     except (KeyError, TypeError) as error:
         raise ValueError(f"not the plan of a run: {error}") from error
 

@@ -41,6 +41,8 @@ class Context:
     """Node -> why it took no part."""
     hardware: Mapping[str, str] = field(default_factory=dict[str, str])
     """Node -> its hardware, where there are several kinds with enough nodes each: only equal pairs are compared."""
+    virtual: Set[str] = frozenset()
+    """Nodes that are one machine: what is between them is no network."""
 
 
 def kind_of(path: Path, leaves: Leaves, hardware: Mapping[str, str]) -> str:

@@ -61,7 +61,7 @@ def schedule_of(
     traits = find(recipe).traits
     context = Context(
         unit=unit_of(recipe), tolerance=traits.tolerance, leaves=plan.leaves, notes=notes,
-        rails=_rail_names(plan, recipe), hardware=kinds,
+        rails=_rail_names(plan, recipe), hardware=kinds, virtual=frozenset(plan.virtual),
     )  # fmt: skip
     schedule = Schedule(options_of(plan, recipe, able(plan, all_of)), context)
     for one in all_of:
