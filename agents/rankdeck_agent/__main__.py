@@ -228,15 +228,15 @@ def _wrong(why: str) -> int:
 _SLURM: Mapping[str, tuple[str, str]] = {
     "submit": ("submit", "submit"),
     "keep": ("keeper", "keep"),
-    "watch": ("cluster_watch", "watch"),
-    "list": ("cluster_watch", "list_all"),
+    "watch": ("cluster", "watch"),
+    "list": ("cluster", "list_all"),
     "service": ("service", "service"),
     "attach": ("submit", "attach"),
     "look": ("attach", "look"),
     "beside": ("inside", "beside"),
     "hear": ("inside", "hear"),
     "tell": ("inside", "tell"),
-    "ended": ("cluster_watch", "ended"),
+    "ended": ("cluster", "ended"),
 }
 """Command of `slurm` -> module and function; loaded only then: the keeper must stay small."""
 _SLURM_ARGUMENTS = {"beside": 1, "hear": 2}

@@ -1,6 +1,5 @@
 """Commands of the operator on this node: `sh` runs one, with a time limit, ended with proof; `ps` shows what runs, by rank of a job."""
 
-import json
 import os
 import pwd
 import selectors
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any, Optional, cast
 
 from rankdeck_agent.job import chains, processes
-from rankdeck_agent.job.folder import table
+from rankdeck_agent.job.folder import say, table
 from rankdeck_agent.job.processes import Process
 from rankdeck_agent.names import JOB_VARIABLE, NODE_VARIABLE
 
@@ -78,7 +77,7 @@ class _Output:
             self.told += len(line) + 1
             kept.append(line.decode("utf-8", "replace"))
         if kept:
-            _say({name: kept})
+            say({name: kept})
 
 
 def sh() -> int:
@@ -110,7 +109,7 @@ def sh() -> int:
     code = process.poll()
     for descriptor in list(output.open):
         output.flush(descriptor)
-    _say(
+    say(
         {
             "end": {
                 "code": 128 - code if code is not None and code < 0 else code,
@@ -193,11 +192,6 @@ def _end(process: "subprocess.Popen[bytes]", mark: str) -> list[dict[str, Any]]:
     return left + [processes.named(found[pid]) for pid in found.keys() - told]
 
 
-def _say(row: dict[str, Any]) -> None:
-    sys.stdout.write(json.dumps(row) + "\n")
-    sys.stdout.flush()
-
-
 _PROC = Path("/proc")
 _TICK = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -216,7 +210,7 @@ def ps(given: list[str]) -> int:
     """`ps` prints one JSON object; `ps signal` sends the one on stdin. The exit status."""
     if given == ["signal"]:
         return _signal()
-    print(json.dumps({"at": time.time(), **look()}))
+    say({"at": time.time(), **look()})
     return 0
 
 
@@ -340,7 +334,7 @@ def _signal() -> int:
         return 2
     number = signal.Signals[f"SIG{name}"]
     told = [_send(pair, number) for pair in cast("list[Any]", pids)]
-    print(json.dumps({"not": [row for row in told if row["why"]]}))
+    say({"not": [row for row in told if row["why"]]})
     return 0
 
 

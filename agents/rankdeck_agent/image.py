@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Optional, cast
 
 from rankdeck_agent.files import private_folder, write_private
-from rankdeck_agent.job.folder import plain, table
+from rankdeck_agent.job.folder import plain, say, table
 
 if TYPE_CHECKING:
     from hashlib import (
@@ -303,21 +303,17 @@ def receive(image: str, base: str, size: int, sha: str, *, replace: bool) -> int
     path = place("none", image, base)
     try:
         if _is_there(path, sha, replace=replace):
-            _say({"offset": size})
+            say({"offset": size})
         else:
             _take(path, size, sha)
     except ReceiveError as error:
-        _say({"ok": False, "error": str(error)})
+        say({"ok": False, "error": str(error)})
         return 1
     except OSError as error:
-        _say({"ok": False, "error": plain(f"{path}: {error.strerror or error}")})
+        say({"ok": False, "error": plain(f"{path}: {error.strerror or error}")})
         return 1
-    _say({"ok": True})
+    say({"ok": True})
     return 0
-
-
-def _say(row: dict[str, Any]) -> None:
-    print(json.dumps(row), flush=True)
 
 
 def _is_there(path: Path, sha: str, *, replace: bool) -> bool:
@@ -346,7 +342,7 @@ def _take(path: Path, size: int, sha: str) -> None:
             raise ReceiveError(f"another copy to {path} is under way") from None
         digest = _resume(file, size)
         _check_room(path, size - file.tell())
-        _say({"offset": file.tell()})
+        say({"offset": file.tell()})
         _append(file, digest, size)
         if digest.hexdigest() != sha:
             part.unlink()
@@ -418,7 +414,7 @@ def fetch(path: str) -> int:
         if not size and len(first) > _MOST_UNSIZED:
             raise OSError(errno.EFBIG, f"{path} says no size and is larger than 64 MiB")
         size = size or len(first)
-        _say({"size": size})
+        say({"size": size})
         digest, left = hashlib.sha256(), size
         while left and (piece := (first or file.read(PIECE))[:left]):
             digest.update(piece)
@@ -427,7 +423,7 @@ def fetch(path: str) -> int:
     if left:
         raise OSError(errno.EIO, f"{path} became shorter while it was read")
     sys.stdout.buffer.flush()
-    _say({"sha256": digest.hexdigest()})
+    say({"sha256": digest.hexdigest()})
     return 0
 
 

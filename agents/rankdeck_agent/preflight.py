@@ -3,7 +3,6 @@
 import fcntl
 import hmac
 import ipaddress
-import json
 import os
 import platform
 import queue
@@ -21,7 +20,7 @@ from pathlib import Path
 from typing import Any, Callable, Optional, TypeVar, cast
 
 from rankdeck_agent.image import FAR_SETTLED, TooSlowError, file_digest, request_rows
-from rankdeck_agent.job.folder import plain, state_folder, table
+from rankdeck_agent.job.folder import plain, say, state_folder, table
 
 PAYLOAD = 32 << 10
 """Bytes after the token: several packets of the largest usual size."""
@@ -401,10 +400,10 @@ def main() -> int:
     signal.alarm(max(1, min(int(request.get("seconds") or 20), _MOST_SECONDS)))
     token = str(request.get("token") or "")
     listen = Listener(token).port if len(token) >= 16 else 0
-    _say({**gather(request), "listen": listen})
+    say({**gather(request), "listen": listen})
     order = _hear()
     if order is not None:
-        _say({"connected": _connect(token, order.get("connect"))})
+        say({"connected": _connect(token, order.get("connect"))})
         sys.stdin.buffer.read(1)
     return 0
 
@@ -412,10 +411,6 @@ def main() -> int:
 def _hear() -> Any:  # noqa: ANN401 - decoded JSON
     line = sys.stdin.buffer.readline(_LONGEST)
     return table(line.decode("utf-8", "replace")) if line else None
-
-
-def _say(row: dict[str, Any]) -> None:
-    print(json.dumps(row), flush=True)
 
 
 def _connect(token: str, targets: object) -> dict[str, Any]:

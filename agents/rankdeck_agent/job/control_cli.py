@@ -10,7 +10,6 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Callable, Optional
 
@@ -29,6 +28,7 @@ from rankdeck_agent.job.folder import (
     is_slurm,
     post_mortem,
     run_folder,
+    say,
     table,
 )
 from rankdeck_agent.job.inspect import inspect
@@ -61,7 +61,7 @@ def run_each() -> int:
             finally:
                 os._exit(status)
         if os.waitpid(child, 0)[1] not in (0, 1 << 8):
-            _answer({"ok": False, "error": "what was to start the job ended before it had"})
+            say({"ok": False, "error": "what was to start the job ended before it had"})
     return 0
 
 
@@ -70,14 +70,14 @@ def _run(text: bytes) -> int:
         plan = _plan(text)
         folder = make(plan)
     except FolderThereError as error:
-        return _answer({"ok": False, "error": str(error), "there": True})
+        return say({"ok": False, "error": str(error), "there": True})
     except (WireError, FolderError, OSError) as error:
-        return _answer({"ok": False, "error": str(error)})
+        return say({"ok": False, "error": str(error)})
     said = _start_apart(plan, folder)
     if not said.isdigit():
         _write_off(folder, said)
-        return _answer({"ok": False, "error": said or "the supervisor did not start"})
-    return _answer({"ok": True, "pid": int(said)})
+        return say({"ok": False, "error": said or "the supervisor did not start"})
+    return say({"ok": True, "pid": int(said)})
 
 
 def resume(folder: RunFolder) -> bool:
@@ -118,11 +118,6 @@ def _plan(data: bytes) -> NodePlan:
     if any(process.rank not in (None, *plan.ranks) for process in plan.processes):
         raise WireError("bad plan: a process has a rank that is not of this node")
     return plan
-
-
-def _answer(answer: dict[str, Any]) -> int:
-    print(json.dumps(answer), flush=True)
-    return 0 if answer["ok"] else 1
 
 
 def _write_off(folder: RunFolder, why: str) -> None:
@@ -342,11 +337,6 @@ def main(argv: list[str]) -> int:
         return 1
 
 
-def _say(row: Mapping[str, Any]) -> int:
-    print(json.dumps(row))
-    return 0 if row.get("ok", True) else 1
-
-
 def _list(asked: argparse.Namespace) -> int:
     listing(plans=asked.plans)
     return 0
@@ -382,12 +372,12 @@ _VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
     "run": lambda asked: run_each() if asked.each else run(),
     "list": _list,
     "port": _port,
-    "cancel": lambda asked: _say(_cancel(asked)),
-    "attempts": lambda asked: _say(_attempts(existing(asked.job, asked.node))),
-    "inspect": lambda asked: _say(_inspect(existing(asked.job, asked.node))),
-    "spawn": lambda asked: _say(spawn(existing(asked.job, asked.node))),
-    "remove": lambda asked: _say(remove(existing(asked.job, asked.node))),
-    "answer": lambda asked: _say(
+    "cancel": lambda asked: say(_cancel(asked)),
+    "attempts": lambda asked: say(_attempts(existing(asked.job, asked.node))),
+    "inspect": lambda asked: say(_inspect(existing(asked.job, asked.node))),
+    "spawn": lambda asked: say(spawn(existing(asked.job, asked.node))),
+    "remove": lambda asked: say(remove(existing(asked.job, asked.node))),
+    "answer": lambda asked: say(
         answer(existing(asked.job, asked.node), asked.id, " ".join(asked.text))
     ),
 }

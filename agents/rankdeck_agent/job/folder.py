@@ -126,6 +126,12 @@ def array(text: str) -> Optional[list[Any]]:
     return cast("list[Any]", value) if isinstance(value, list) else None
 
 
+def say(row: Mapping[str, Any]) -> int:
+    """Print a line of JSON at once; the exit status, which is 1 where its `ok` is false."""
+    print(json.dumps(row), flush=True)
+    return 0 if row.get("ok", True) else 1
+
+
 def shown(text: str, limit: int) -> str:
     """One line of `text` as a terminal would show it: no colours or other commands, indentation kept."""
     if not text.isprintable():

@@ -3,7 +3,6 @@
 The configuration is one line on stdin: {"context": …, "namespace": …}. `watch` ends with stdin.
 """
 
-import json
 import queue
 import subprocess
 import sys
@@ -13,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Callable, Optional, Union
 
-from rankdeck_agent.job.folder import plain, table
+from rankdeck_agent.job.folder import plain, say, table
 from rankdeck_agent.kubernetes.api import (
     LISTED,
     TROUBLE,
@@ -267,11 +266,6 @@ def main(argv: "list[str]") -> int:
     return _VERBS[verb](text_of(config, "context"), text_of(config, "namespace", 63))
 
 
-def _say(row: Object) -> None:
-    sys.stdout.write(json.dumps(row) + "\n")
-    sys.stdout.flush()
-
-
 # ---- check ------------------------------------------------------------------------------
 
 
@@ -286,7 +280,7 @@ def check(context: str, namespace: str) -> int:
         found["trouble"] = str(error)
     except ApiError as error:
         found["trouble"] = refusal(error)
-    _say(found)
+    say(found)
     return 0
 
 
@@ -335,17 +329,17 @@ def list_jobs(context: str, namespace: str) -> int:
         with Proxy(context) as proxy:
             namespace = namespace or proxy.namespace()
             told = about(proxy.api, namespace)
-            _say({"about": {**told, "namespace": namespace}})
+            say({"about": {**told, "namespace": namespace}})
             view = KubernetesView(all_pods=False)
             for what, path, params in places(namespace, told["kinds"], _allowed(told["rights"])):
                 if isinstance(what, JobKind):
                     view.take(what, LISTED, {"items": proxy.api.items(path, params)[0]})
             for row in view.take_changes():
-                _say(row)
+                say(row)
     except ProxyError as error:
-        _say({"trouble": str(error)})
+        say({"trouble": str(error)})
     except ApiError as error:
-        _say({"trouble": refusal(error)})
+        say({"trouble": refusal(error)})
     return 0
 
 
@@ -363,7 +357,7 @@ def watch(context: str, namespace: str) -> int:
         if over.is_set():
             break
         failures = 0 if time.monotonic() - began > BACKOFF[-1] else failures
-        _say({"trouble": why})
+        say({"trouble": why})
         over.wait(BACKOFF[min(failures, len(BACKOFF) - 1)])
         failures += 1
     return 0
@@ -381,7 +375,7 @@ def _watch_once(context: str, namespace: str, over: threading.Event) -> str:
         with Proxy(context) as proxy:
             namespace = namespace or proxy.namespace()
             told = about(proxy.api, namespace)
-            _say({"about": {**told, "namespace": namespace}})
+            say({"about": {**told, "namespace": namespace}})
             return _follow(proxy, namespace, told, over)
     except ProxyError as error:
         return str(error)
@@ -405,9 +399,9 @@ def _follow(proxy: Proxy, namespace: str, told: Object, over: threading.Event) -
         while not over.is_set() and proxy.alive:
             waiting -= _take_all(news, view, troubles)
             for row in view.take_changes():
-                _say(row)
+                say(row)
             if not waiting:
-                _say({"ready": True})
+                say({"ready": True})
                 waiting = {None}
     finally:
         for _, one in watches:
@@ -478,7 +472,7 @@ def _next(news: "queue.Queue[Any]", limit: float) -> "tuple[Optional[Any], str, 
 def _trouble(troubles: "dict[object, str]", what: object, why: str) -> None:
     if troubles.get(what, "") != why:
         troubles[what] = why
-        _say({"trouble": next(filter(None, troubles.values()), "")})
+        say({"trouble": next(filter(None, troubles.values()), "")})
 
 
 _VERBS: "dict[str, Callable[[str, str], int]]" = {"check": check, "list": list_jobs, "watch": watch}

@@ -5,7 +5,6 @@ watches and followers run in threads of their own and send what they find throug
 """
 
 import argparse
-import json
 import os
 import queue
 import signal
@@ -18,7 +17,15 @@ from functools import partial
 from typing import Any, Callable, Optional
 
 from rankdeck_agent.files import keep_private, mark_agent_used
-from rankdeck_agent.job.folder import FolderError, RunFolder, all_events, existing, plain, table
+from rankdeck_agent.job.folder import (
+    FolderError,
+    RunFolder,
+    all_events,
+    existing,
+    plain,
+    say,
+    table,
+)
 from rankdeck_agent.job.supervisor_state import tell
 from rankdeck_agent.kubernetes import target as objects
 from rankdeck_agent.kubernetes.api import (
@@ -553,8 +560,7 @@ def _try() -> int:
     """Have the server check a job without creating it; prints {"ok": …, "error": …}."""
     row = table(sys.stdin.buffer.read(_LONGEST).decode("utf-8", "replace")) or {}
     why = _refused(row)
-    print(json.dumps({"ok": not why, "error": why}))
-    return 1 if why else 0
+    return say({"ok": not why, "error": why})
 
 
 def _refused(row: Mapping[str, Any]) -> str:

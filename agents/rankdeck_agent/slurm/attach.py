@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any, Optional, cast
 
 from rankdeck_agent.files import write_private
-from rankdeck_agent.job.folder import SLURM_SETTINGS, RunFolder, table
+from rankdeck_agent.job.folder import SLURM_SETTINGS, RunFolder, say, table
 from rankdeck_agent.names import LAUNCHER
 from rankdeck_agent.slurm.cluster import QUEUE_FIELDS, job_rows
 from rankdeck_agent.slurm.commands import Slurm
@@ -36,24 +36,19 @@ def look() -> int:
     row = table(sys.stdin.readline(_LONGEST)) or {}
     number, path = row.get("id"), row.get("path")
     if not isinstance(number, str) or not number.isdecimal():
-        return _say({"error": "no id of a job"})
+        return say({"error": "no id of a job"})
     slurm = Slurm(path if isinstance(path, str) else "")
     reply = slurm.ask("scontrol", "--local", "--oneliner", "show", "job", number)
     seen = shown_job(reply.out) if reply.well else None
     # A job's name may look like the fields that scontrol writes after it: whose job it is squeue tells.
     row = next(job_rows(slurm.ask_rows(*QUEUE_FIELDS, "--states=all", f"--jobs={number}").out), None)  # fmt: skip
     if seen is None or row is None:
-        return _say({"error": f"Slurm tells nothing of job {number}: {reply.error or 'no answer'}"})
+        return say({"error": f"Slurm tells nothing of job {number}: {reply.error or 'no answer'}"})
     out, err = output_files(reply.out)
     known = {key: row[key] for key in ("name", "user", "state", "submitted")}
     known |= {"id": seen.id, "array": seen.array}
     split = 1 < seen.tasks <= MOST_RANKS and is_labelled(_head(out), seen.tasks)
-    return _say({**known, "out": out, "err": err, "ranks": seen.tasks if split else 1})
-
-
-def _say(answer: Mapping[str, Any]) -> int:
-    print(json.dumps(answer), flush=True)
-    return 0
+    return say({**known, "out": out, "err": err, "ranks": seen.tasks if split else 1})
 
 
 def _head(path: str) -> bytes:

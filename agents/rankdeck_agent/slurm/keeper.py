@@ -11,7 +11,7 @@ from rankdeck_agent.files import mark_agent_used
 from rankdeck_agent.job.folder import RunFolder, is_closed
 from rankdeck_agent.slurm import claim
 from rankdeck_agent.slurm.array import ArrayRun
-from rankdeck_agent.slurm.cluster import ClusterPoll, Row, job_rows
+from rankdeck_agent.slurm.cluster import ClusterPoll, Row, job_rows, named
 from rankdeck_agent.slurm.commands import (
     JOB_CALLS,
     LIMIT,
@@ -376,18 +376,6 @@ def is_same(row: Optional[Row], seen: SlurmJobRow) -> bool:
         return False
     moved = seen.state != "PENDING" and row["nodes"][:_CUT] != seen.nodes[:_CUT]
     return not moved and row["reason"][:_CUT] == seen.reason[:_CUT]
-
-
-def named(by: str) -> str:
-    """The name of a user id."""
-    if not by.isdecimal():
-        return by
-    import pwd
-
-    try:
-        return pwd.getpwuid(int(by)).pw_name
-    except KeyError:
-        return f"user {by}"
 
 
 def keep() -> int:

@@ -4,14 +4,13 @@ One line of JSON on stdin: {"do": "drain" | "resume", "nodes": […], "why": …
 Without `agreed` it only says what would be run. With it that is run, if it still is the same.
 """
 
-import json
 import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Optional, cast
 
-from rankdeck_agent.job.folder import plain, table
+from rankdeck_agent.job.folder import plain, say, table
 from rankdeck_agent.names import DRAIN_PREFIX as OURS
 from rankdeck_agent.slurm.cluster import SINFO, Row, node_rows
 from rankdeck_agent.slurm.commands import Slurm
@@ -101,8 +100,7 @@ def service() -> int:
         answer: Row = {"error": "this order makes no sense"}
     else:
         answer = _serve(asked, Slurm(path if isinstance(path, str) else os.environ.get("PATH", "")))
-    print(json.dumps(answer), flush=True)
-    return 0
+    return say(answer)
 
 
 def _serve(asked: Order, slurm: Slurm) -> Row:

@@ -15,6 +15,7 @@ from rankdeck_agent.job.folder import (
     RunFolder,
     plain,
     post_mortem,
+    say,
     table,
 )
 from rankdeck_agent.job.starting import environment, make, unlink_links
@@ -45,8 +46,8 @@ def submit() -> int:
         if settings(folder).get("preflight"):
             shared_agent(folder)
     except (WireError, FolderError, OSError) as error:
-        return _say({"ok": False, "error": str(error)})
-    return _say(_apart(plan, folder))
+        return say({"ok": False, "error": str(error)})
+    return say(_apart(plan, folder))
 
 
 def attach() -> int:
@@ -62,9 +63,9 @@ def attach() -> int:
     except FolderThereError:
         pass
     except (WireError, FolderError, OSError) as error:
-        return _say({"ok": False, "error": str(error)})
+        return say({"ok": False, "error": str(error)})
     claim.start()
-    return _say({"ok": True})
+    return say({"ok": True})
 
 
 def _plan(data: bytes) -> NodePlan:
@@ -72,11 +73,6 @@ def _plan(data: bytes) -> NodePlan:
     if raw is None:
         raise WireError("bad plan: not a JSON object")
     return node_plan(raw)
-
-
-def _say(answer: dict[str, Any]) -> int:
-    print(json.dumps(answer), flush=True)
-    return 0 if answer["ok"] else 1
 
 
 def _prepare(folder: RunFolder) -> None:

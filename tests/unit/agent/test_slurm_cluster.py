@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from rankdeck_agent.slurm import claim, cluster_watch
+from rankdeck_agent.slurm import claim, cluster
 from rankdeck_agent.slurm.cluster import (
     NODE_COLUMNS,
     NODES,
     QUEUE,
     ClusterPoll,
     SlurmAnswer,
+    SlurmView,
     job_rows,
     node_rows,
     place_jobs,
@@ -21,7 +22,6 @@ from rankdeck_agent.slurm.cluster import (
     unfolded,
     want,
 )
-from rankdeck_agent.slurm.cluster_watch import SlurmView
 from rankdeck_agent.slurm.commands import QUEUE_CALLS, USUAL, WINDOW, Budget, Slurm
 from rankdeck_agent.slurm.keeper import is_same
 from rankdeck_agent.slurm.rows import SlurmJobRow
@@ -247,9 +247,9 @@ def test_nor_in_what_accounting_tells_of_everybodys_jobs(tmp_path: Path, monkeyp
     )
     program.chmod(0o755)
 
-    answer = cluster_watch._ask(Slurm(f"{tmp_path}:{os.environ['PATH']}"))
+    answer = cluster._ask(Slurm(f"{tmp_path}:{os.environ['PATH']}"))
 
-    assert [row["id"] for row in cluster_watch.ended_rows(answer.text)] == ["7"]
+    assert [row["id"] for row in cluster.ended_rows(answer.text)] == ["7"]
 
 
 def asked(tmp_path: Path) -> list[str]:
