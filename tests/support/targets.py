@@ -80,7 +80,7 @@ from rankdeck_agent.rules.mpi_daemon import daemon_of, in_place
 from rankdeck_agent.slurm import array, rows, verdict
 from rankdeck_agent.slurm import cluster as slurm_cluster
 from rankdeck_agent.slurm.cluster import SlurmView, ended_rows
-from rankdeck_agent.slurm.run import read as read_mark
+from rankdeck_agent.slurm.folder import read as read_mark
 from rankdeck_agent.slurm.submit import job_number
 from rankdeck_agent.wire import NodePlan, WireError, decode, node_plan
 from tests.support import hostile

@@ -363,7 +363,7 @@ def _inspect(folder: RunFolder) -> dict[str, Any]:
 
 
 def _attempts(folder: RunFolder) -> dict[str, Any]:
-    from rankdeck_agent.slurm.run import log_starts
+    from rankdeck_agent.slurm.folder import log_starts
 
     return {"starts": log_starts(folder)}
 

@@ -10,10 +10,10 @@ import re
 import stat
 import sys
 from collections.abc import Mapping
-from typing import Any, Optional, cast
+from typing import Any, cast
 
 from rankdeck_agent.files import write_private
-from rankdeck_agent.job.folder import SLURM_SETTINGS, RunFolder, say, table
+from rankdeck_agent.job.folder import RunFolder, say, table
 from rankdeck_agent.names import LAUNCHER
 from rankdeck_agent.slurm.cluster import QUEUE_FIELDS, job_rows
 from rankdeck_agent.slurm.commands import Slurm
@@ -82,15 +82,6 @@ def read_at(path: str, offset: int, most: int) -> bytes:
         return os.pread(handle, most, offset)
     finally:
         os.close(handle)
-
-
-def attached(folder: RunFolder) -> Optional[dict[str, Any]]:
-    """What the console set for a job that Rankdeck did not submit; None of one that it did."""
-    try:
-        row = table((folder / SLURM_SETTINGS).read_text()) or {}
-    except OSError:
-        return None
-    return row if "attached" in row else None
 
 
 class OutputCopy:

@@ -8,11 +8,10 @@ from rankdeck_agent.job.folder import RunFolder, all_events, is_closed
 from rankdeck_agent.names import REFUSED
 from rankdeck_agent.slurm import claim
 from rankdeck_agent.slurm.array import covers, numbers
-from rankdeck_agent.slurm.attach import attached
 from rankdeck_agent.slurm.commands import Slurm, SlurmReply
+from rankdeck_agent.slurm.folder import ASKED, MARKS, SEEN, attached, later_job, read_id
 from rankdeck_agent.slurm.keeper import ask_for_job, is_unknown
 from rankdeck_agent.slurm.rows import SlurmJobRow, queue_rows, shown_jobs, these_jobs
-from rankdeck_agent.slurm.run import ASKED, FOLDER, SEEN, later_job, read_id
 from rankdeck_agent.slurm.verdict import FINAL
 
 _SLACK = 20.0
@@ -68,11 +67,11 @@ def _left(text: str) -> dict[str, Any]:
 
 def _note(folder: RunFolder, name: str, text: str = "") -> None:
     """Leave a mark for the keeper."""
-    if not (folder / FOLDER).is_dir():
+    if not (folder / MARKS).is_dir():
         return
     fresh = folder / f".{name}"
     fresh.write_text(text)
-    fresh.replace(folder / FOLDER / name)
+    fresh.replace(folder / MARKS / name)
     claim.register(folder)
 
 

@@ -17,7 +17,8 @@ from rankdeck_agent.files import leave_no_core, private_folder, write_private
 from rankdeck_agent.job import inspect as looking
 from rankdeck_agent.job.folder import FolderError, RunFolder, all_events, existing, plain, table
 from rankdeck_agent.slurm.commands import environment, run
-from rankdeck_agent.slurm.run import read_id, restored, settings
+from rankdeck_agent.slurm.folder import read_id, settings
+from rankdeck_agent.slurm.run import restored
 
 _LIMIT = 35.0
 """Seconds for the step; a controller that is busy takes its time."""

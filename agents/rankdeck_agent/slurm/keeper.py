@@ -23,6 +23,7 @@ from rankdeck_agent.slurm.commands import (
     calls_a_minute,
     period,
 )
+from rankdeck_agent.slurm.folder import not_taken, read_id, settings, write_id
 from rankdeck_agent.slurm.rows import (
     SQUEUE,
     SlurmJobRow,
@@ -33,7 +34,7 @@ from rankdeck_agent.slurm.rows import (
     shown_jobs,
     these_jobs,
 )
-from rankdeck_agent.slurm.run import Run, not_taken, read_id, settings, write_id
+from rankdeck_agent.slurm.run import Run
 from rankdeck_agent.slurm.verdict import FINAL, PLACES, places
 
 _TURN = 1.0

@@ -1,20 +1,16 @@
-"""One Slurm job as its run folder has it: reads the marks of its ranks, and writes what happened into `events`.
+"""One open Slurm job: what its ranks and Slurm say becomes `events`, and how its logs grow their time indexes.
 
-The folder `marks` holds empty files whose names say that a rank or the batch script began or ended: nodes and login
-node share only a file system, and one look at the folder shows every new name. A name is written once and never changed.
-How the logs of ranks on other machines grow is noted too; a silent log is looked at seldom.
+A log that is silent is looked at seldom.
 """
 
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, Optional
+from typing import Any, Optional
 
-from rankdeck_agent.files import Names
 from rankdeck_agent.job.evidence import LAUNCHER_BOUND, RANK, TOLD, last_words
 from rankdeck_agent.job.folder import (
-    SLURM_SETTINGS,
     STREAMS,
     UNKNOWN,
     Journal,
@@ -24,11 +20,23 @@ from rankdeck_agent.job.folder import (
     is_closed,
     outcome,
     plain,
-    post_mortem,
-    table,
 )
 from rankdeck_agent.names import LAUNCHER
-from rankdeck_agent.slurm.attach import OutputCopy, attached
+from rankdeck_agent.slurm.attach import OutputCopy
+from rankdeck_agent.slurm.folder import (
+    ASKED,
+    BATCH,
+    MARKS,
+    SEEN,
+    Marks,
+    RunMark,
+    attached,
+    later_job,
+    launcher_start,
+    part_of_log,
+    read_id,
+    submit_time,
+)
 from rankdeck_agent.slurm.rows import SlurmJobRow, is_earlier, is_later, shown_job
 from rankdeck_agent.slurm.verdict import (
     FINAL,
@@ -42,71 +50,6 @@ from rankdeck_agent.slurm.verdict import (
     verdict,
     waits_for,
 )
-
-FOLDER = "marks"
-BATCH = -1
-"""In the place of a rank: the batch script."""
-ASKED, SEEN = "asked", "seen"
-"""How the marks of a cancel begin: it was asked for, and what Slurm said of the job then."""
-SHELL = """\
-attempt=${SLURM_RESTART_COUNT:-0}
-mark() { : >"$RANKDECK_RUN/marks/$attempt.$1" || :; }
-"""
-"""For the batch script. `$attempt` counts how often Slurm queued the job again."""
-
-
-class RunMark(NamedTuple):
-    """What one name tells. `at`: epoch seconds by the file server's clock."""
-
-    attempt: int
-    rank: int
-    """BATCH for the batch script."""
-    began: bool
-    at: float
-    host: str = ""
-    pid: int = 0
-    status: Optional[int] = None
-
-
-class Marks:
-    """The names that are new since the last look."""
-
-    def __init__(self, run: Path) -> None:
-        self._folder = run / FOLDER
-        self._names = Names(self._folder)
-        self._known: set[str] = set()
-        self.others: set[str] = set()
-        """Names that are not of a rank: those that a cancel left."""
-
-    def look(self, now: float) -> list[RunMark]:
-        """What began and ended, oldest first; raises OSError where the folder cannot be read."""
-        fresh = [name for name in self._names.read(now) if name not in self._known]
-        self.others.update(name for name in fresh if name.startswith((ASKED, SEEN)))
-        found = [mark for name in fresh for mark in self._read(name)]
-        self._known.update(fresh)
-        return sorted(found, key=lambda mark: (mark.attempt, mark.at, not mark.began))
-
-    def _read(self, name: str) -> Iterator[RunMark]:
-        if (mark := read(name)) is not None:
-            yield mark._replace(at=(self._folder / name).stat().st_mtime)
-
-
-def read(name: str) -> Optional[RunMark]:
-    """The mark of this name: `0.3.began.4711.n1`, `0.3.ended.7`, `1.batch.began.n1`; None for other names."""
-    words = name.split(".", 4)
-    if len(words) < 4 or not words[0].isdecimal() or len(words[0]) > 6:
-        return None
-    who, what, rest = words[1], words[2], words[3:]
-    rank = BATCH if who == "batch" else int(who) if who.isdecimal() and len(who) < 8 else None
-    if rank is None or what not in ("began", "ended"):
-        return None
-    if what == "ended":
-        status = int(rest[0]) if rest[0].isdecimal() and len(rest[0]) < 4 else None
-        return RunMark(int(words[0]), rank, False, 0.0, status=status)
-    pid, host = ("0", ".".join(rest)) if rank == BATCH else (rest[0], ".".join(rest[1:]))
-    number = int(pid) if pid.isdecimal() and len(pid) < 10 else 0
-    return RunMark(int(words[0]), rank, True, 0.0, host=plain(host, 64), pid=number)
-
 
 ESTIMATES = 120.0
 """Seconds between two records of a place in the queue and of a start that is estimated: they change with every look."""
@@ -346,13 +289,10 @@ def _indexed(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
-ID = "slurm.id"
-"""A file of the run folder: Slurm's id of the job, and the PATH on which its commands are, one a line."""
 SBATCH = "sbatch"
 """The name under which the job as a whole ends in the events."""
 _MOST_TOLD = 20
 """How many ranks have their last words written in full."""
-_TAIL = 1 << 16
 _PATIENCE = 600.0
 """Seconds in which accounting may answer again, of a job that Slurm no longer knows."""
 UNSHARED = (
@@ -412,11 +352,11 @@ class Run:
         # A rank that was told to end did not fail: the order comes before its end.
         for name in self._left_by_cancel(ASKED):
             if len(words := name.split(".")) > 2:
-                self._take_order(words, (self.folder / FOLDER / name).stat().st_mtime)
+                self._take_order(words, (self.folder / MARKS / name).stat().st_mtime)
         for mark in marks:
             self._take_mark(mark)
         for name in self._left_by_cancel(SEEN):
-            self._take_answer((self.folder / FOLDER / name).read_text(errors="replace"))
+            self._take_answer((self.folder / MARKS / name).read_text(errors="replace"))
         self._copy_output()
         self._pace.looked(now, news=bool(marks) or self._news)
         self._news = False
@@ -556,12 +496,8 @@ class Run:
     def words(self, attempt: int = -1) -> EndWords:
         """What Slurm's daemons wrote about this attempt, or the newest one."""
         attempt = self.track.attempt if attempt < 0 else attempt
-        begin = launcher_start(self.folder, attempt)
-        return read_words(
-            _lines(
-                self.folder.place(LAUNCHER) / "out", begin, launcher_start(self.folder, attempt + 1)
-            )
-        )
+        begin, end = (launcher_start(self.folder, one) for one in (attempt, attempt + 1))
+        return read_words(part_of_log(self.folder.place(LAUNCHER) / "out", begin, end))
 
     def close(self, found: Optional[SlurmVerdict] = None) -> None:
         """Write how the job ended, by what Slurm said last or by `found`, and that nothing more will come."""
@@ -611,89 +547,3 @@ class Run:
     def end(self) -> None:
         """Let go of its files."""
         self._journal.close()
-
-
-def read_id(folder: RunFolder) -> tuple[str, str]:
-    """Slurm's id of the job, and the PATH on which its commands are; "" while it is not known."""
-    try:
-        number, path = (folder / ID).read_text().splitlines()[:2]
-    except (OSError, ValueError):
-        return "", ""
-    return (number, path) if number.isdecimal() else ("", "")
-
-
-def submit_time(folder: RunFolder) -> float:
-    """When Slurm took the job, by the file server's clock; not a number where that is not known: it is neither before nor after."""
-    try:
-        return (folder / ID).stat().st_mtime
-    except OSError:
-        return float("nan")
-
-
-def later_job(folder: RunFolder, seen: SlurmJobRow) -> bool:
-    """Whether this is a later job with the number of ours: the controller began to count anew.
-
-    Ours lies in its run folder, unless the user or the site moved it.
-    """
-    moved = bool(seen.folder) and seen.folder != plain(os.path.realpath(folder.path), 500)
-    return moved and is_later(seen, submit_time(folder))
-
-
-def write_id(folder: RunFolder, number: str, path: str) -> None:
-    """Note the id: from now on the keeper owns the events of the job."""
-    fresh = folder / f"{ID}.new"
-    fresh.write_text(f"{number}\n{path}\n")
-    fresh.replace(folder / ID)
-
-
-def not_taken(folder: RunFolder) -> None:
-    """Close a job that Slurm has never had."""
-    why = "sbatch printed no job id, and Slurm has no job from this folder"
-    post_mortem(folder / "events", [{"kind": "trouble", "text": why}])
-
-
-def settings(folder: RunFolder) -> dict[str, Any]:
-    """What the console set for this job; empty where that cannot be read."""
-    try:
-        return table((folder / SLURM_SETTINGS).read_text()) or {}
-    except OSError:
-        return {}
-
-
-def log_starts(folder: RunFolder) -> list[dict[str, int]]:
-    """Of each attempt where its output begins: `rank.3/out` -> bytes; a log that is not named began empty."""
-    found: dict[int, dict[str, int]] = {0: {}}
-    for path in (*folder.path.glob("attempt.*"), *folder.path.glob("rank.*/attempt.*")):
-        number = path.name.partition(".")[2]
-        if number.isdecimal() and len(number) < 6:
-            above = "" if path.parent == folder.path else f"{path.parent.name}/"
-            sizes = _sizes(path).items()
-            found.setdefault(int(number), {}).update({above + name: size for name, size in sizes})
-    return [found.get(number, {}) for number in range(max(found) + 1)]
-
-
-def _sizes(path: Path) -> dict[str, int]:
-    """The lines `NAME BYTES` of a file that a batch script left."""
-    words = (row.rpartition(" ") for row in path.read_text(errors="replace").splitlines())
-    return {name: int(size) for name, _, size in words if size.isdecimal()}
-
-
-def launcher_start(folder: RunFolder, attempt: int) -> Optional[int]:
-    """Where the launcher's output of an attempt begins, in bytes; None where there is no such attempt yet."""
-    if attempt == 0:
-        return 0
-    try:
-        return _sizes(folder / f"attempt.{attempt}").get("launcher/out")
-    except OSError:
-        return None
-
-
-def _lines(path: Path, begin: Optional[int], end: Optional[int]) -> list[str]:
-    """The last lines of a part of a log."""
-    try:
-        with path.open("rb") as file:
-            stop = os.fstat(file.fileno()).st_size if end is None else end
-            file.seek(max(begin or 0, stop - _TAIL))
-            return file.read(max(0, stop - file.tell())).decode("utf-8", "replace").splitlines()
-    except OSError:
-        return []

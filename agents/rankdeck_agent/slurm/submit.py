@@ -21,11 +21,10 @@ from rankdeck_agent.job.folder import (
 from rankdeck_agent.job.starting import environment, make, unlink_links
 from rankdeck_agent.machine import local_addresses
 from rankdeck_agent.slurm import claim, commands
-from rankdeck_agent.slurm.attach import attached
+from rankdeck_agent.slurm.folder import MARKS, attached, later_job, settings, write_id
 from rankdeck_agent.slurm.inside import shared_agent
 from rankdeck_agent.slurm.keeper import ask_for_job
 from rankdeck_agent.slurm.rows import shown_job
-from rankdeck_agent.slurm.run import FOLDER, later_job, settings, write_id
 from rankdeck_agent.wire import NodePlan, WireError, node_plan
 
 SCRIPT = "job.sbatch"
@@ -79,7 +78,7 @@ def _prepare(folder: RunFolder) -> None:
     """Make of the folder one whose ranks are elsewhere: no pipe, no links, a place for their marks."""
     (folder / "control").unlink()
     unlink_links(folder)
-    private_folder(folder / FOLDER)
+    private_folder(folder / MARKS)
     journal = Journal(folder / "events")
     journal.add("ready", pid=os.getpid(), boot=processes.boot(), addresses=local_addresses())
     journal.close()

@@ -21,6 +21,7 @@ from rankdeck_agent.slurm.commands import (
     period,
     run,
 )
+from rankdeck_agent.slurm.folder import BATCH, Marks, RunMark, read, write_id
 from rankdeck_agent.slurm.keeper import is_silent
 from rankdeck_agent.slurm.rows import (
     COLUMNS,
@@ -32,17 +33,7 @@ from rankdeck_agent.slurm.rows import (
     shown_jobs,
     span,
 )
-from rankdeck_agent.slurm.run import (
-    BATCH,
-    LookTimer,
-    Marks,
-    Run,
-    RunMark,
-    Track,
-    read,
-    restored,
-    write_id,
-)
+from rankdeck_agent.slurm.run import LookTimer, Run, Track, restored
 from rankdeck_agent.slurm.submit import job_number
 from rankdeck_agent.slurm.verdict import FINAL, again, lost, places, read_words, verdict, waits_for
 
