@@ -22,7 +22,7 @@ from rankdeck import plugins
 from rankdeck.acceptance.output_text import read_output
 from rankdeck.backends.launchers import plan_job
 from rankdeck.backends.node_stream import FrameError, NodeStream
-from rankdeck.backends.ssh import _concluded, left_there
+from rankdeck.backends.ssh import _concluded, found_jobs, left_there
 from rankdeck.cli.check import look_at
 from rankdeck.cli.shapes import reading_shape
 from rankdeck.config import trust
@@ -43,7 +43,6 @@ from rankdeck.prometheus.names import of_counter
 from rankdeck.prometheus.site_past import read_matrix
 from rankdeck.remote.command import AgentRows
 from rankdeck.remote.shell import ProgramResult
-from rankdeck.rules.find_jobs import found_jobs
 from rankdeck.rules.progress import ProgressReader
 from rankdeck.state.fleet import Fleet, Switches
 from rankdeck.state.history import History

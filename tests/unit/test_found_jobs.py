@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankdeck.rules.find_jobs import found_jobs
+from rankdeck.backends.ssh import found_jobs
 
 JOB = "train-1121-143005-3f2a"
 

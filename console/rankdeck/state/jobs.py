@@ -25,7 +25,6 @@ from rankdeck.model.job import (
 )
 from rankdeck.model.rank import Activity, exit_status
 from rankdeck.model.text import strip_controls
-from rankdeck.rules.find_jobs import find_job
 from rankdeck.rules.job_news import with_reasons
 from rankdeck.rules.messages import explain
 from rankdeck.state.first_failure import first_failure, launcher_lines
@@ -300,8 +299,23 @@ class Jobs:
         return self._added.shown(snapshot(self._record(job_id)))
 
     def find(self, text: str) -> Job:
-        """The job of this id, the newest of this name, or the only one whose id begins so."""
-        return find_job(text, self.all())
+        """The job of this id (ours or Slurm's), the newest of this name, or the only one whose id begins so.
+
+        Raises UnknownJobError.
+        """
+        jobs = self.all() if text else ()
+        names = [(job.id, job.slurm.id if job.slurm else "", job.name) for job in jobs]
+        for kind in zip(*names, strict=True):  # what is surest first
+            if text in kind:
+                return jobs[kind.index(text)]
+        found = [job for job in jobs if job.id.startswith(text)]
+        if len(found) == 1:
+            return found[0]
+        shown = strip_controls(text)[:60]
+        if found:
+            begun = ", ".join(job.id for job in found[:5])
+            raise UnknownJobError(f"`{shown}` begins more than one job: {begun}")
+        raise UnknownJobError(f"no job `{shown}`; `rankdeck jobs` lists them")
 
     def busy(self) -> frozenset[str]:
         """The nodes on which something runs."""
