@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -242,11 +242,15 @@ class Following:
         queued = said and all(node.elsewhere for node in job.plan.nodes)
         return not pending or queued or job_id not in self._followers
 
-    async def caught_up(self, limit: float = CATCH_UP_LIMIT) -> None:
-        """Wait until all that nodes know of their jobs has arrived, at most `limit` seconds."""
+    async def caught_up(
+        self, limit: float = CATCH_UP_LIMIT, silent: Collection[str] = ()
+    ) -> None:
+        """Wait until all that nodes know of their jobs has arrived, at most `limit` seconds.
+
+        Nodes that are known to be `silent` are not waited for.
+        """
         await until(
-            lambda: all(follower.current for follower in self._followers.values()),
-            limit,
+            lambda: not any(f.behind.difference(silent) for f in self._followers.values()), limit
         )
 
     def follow(self, job: Job) -> None:
@@ -351,7 +355,7 @@ class Following:
         for job_id, follower in tuple(self._followers.items()):
             if not self.jobs.only_told(job_id):
                 self._told.pop(job_id, None)
-            elif now - self._told.setdefault(job_id, now) > LINGER and follower.current:
+            elif now - self._told.setdefault(job_id, now) > LINGER and not follower.behind:
                 # Another console has given up its lost nodes; do not ask them for ever.
                 self._start(follower.close())
 

@@ -1,6 +1,7 @@
 """What is written down of a job while it is launched: real SSH, real agents, one history."""
 
 import asyncio
+import socket
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -199,6 +200,29 @@ async def test_a_node_that_does_not_answer_is_named_and_holds_up_nothing(
             silent = await session.find_running(8.0)
 
     assert list(silent) == ["n2"]
+
+
+async def test_jobs_are_known_without_waiting_for_a_node_whose_ssh_server_is_frozen(
+    tmp_path: Path,
+) -> None:
+    async with nodes(tmp_path) as found:
+        async with opened(found.cluster) as first:
+            job_id = await first.launch(SLEEPS)
+            await first.following.started(job_id)
+        await found.sshd["n2"].stop()
+        # Who connects is accepted by the kernel and hears nothing, as of a process that is stopped.
+        with socket.create_server(("127.0.0.1", found.sshd["n2"].port)):
+            async with opened(found.cluster) as second:
+                silent = await second.find_running()
+                await second.following.caught_up(60, silent)
+                job = second.jobs.job(job_id)
+        await found.sshd["n2"].start()
+        async with opened(found.cluster) as last:
+            await last.cancel(job_id)
+
+    assert list(silent) == ["n2"]
+    assert [r.state for r in job.ranks if r.node == "n1"] == [State.RUNNING] * 2
+    assert job.troubles == ()  # it was not waited for until it counts as lost
 
 
 async def test_a_job_of_another_cluster_file_is_not_taken_up(tmp_path: Path) -> None:

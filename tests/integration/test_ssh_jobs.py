@@ -294,7 +294,7 @@ async def test_what_a_node_wrote_is_read_after_its_part_of_the_job_is_over(tmp_p
             try:
                 await until(lambda: c.texts(job, 0) == ["here is 0"], 60)
                 await until(lambda: c.texts(job, 1) == ["here is 1"])
-                await until(lambda: c.followers[job].current)
+                await until(lambda: not c.followers[job].behind)
             finally:
                 await c.followers[job].close()
                 await following

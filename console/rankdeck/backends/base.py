@@ -35,8 +35,8 @@ class Follower(Protocol):
         ...
 
     @property
-    def current(self) -> bool:
-        """Whether every node that can be reached has sent all events up to now."""
+    def behind(self) -> set[str]:
+        """Nodes that can be reached, as far as is known, and have not sent all events up to now."""
         ...
 
     def give_up_lost(self) -> None:

@@ -211,13 +211,15 @@ class SshFollower:
                 self._begin(stream)
 
     @property
-    def current(self) -> bool:
-        """Whether every node that answers has reported all that happened up to now."""
+    def behind(self) -> set[str]:
+        """Nodes that have not reported all that happened up to now, lost ones left out."""
         silent = self._lost | self._awaited
-        return not (self._waiting or self._again) and all(
-            stream.caught_up or stream.closed or name in silent
+        coming = {
+            name
             for name, stream in self._streams.items()
-        )
+            if not (stream.caught_up or stream.closed or name in silent)
+        }
+        return coming | self._again | {name for name, count in self._waiting.of.items() if count}
 
     async def close(self) -> None:
         """End the iteration; the job goes on."""

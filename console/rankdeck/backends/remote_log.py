@@ -233,7 +233,7 @@ async def record(backend: Backend, job: Job, take: Take, backlog: int | None) ->
     """Read a job back, at most `backlog` bytes from the end of each log; None: all of them."""
     seen = _Seen()
     first = backend.follow(job.plan, {}, seen.output.of)
-    await _consume(first, seen.take, lambda: first.current, LIMIT, SETTLE)
+    await _consume(first, seen.take, lambda: not first.behind, LIMIT, SETTLE)
     wanted, output = seen.output.ends(), JobPositions()
 
     def hear(item: Followed) -> None:

@@ -90,7 +90,7 @@ async def _jobs(cluster: Cluster, options: argparse.Namespace) -> int:
     async with opened(cluster) as session:
         silent = await session.find_running()
         forgotten = await session.list_ended() if options.ended else ""
-        await session.following.caught_up()
+        await session.following.caught_up(silent=silent)
         session.following.notice_stalls()
         oldest = 0.0 if options.all else time.time() - DAY
         known = sorted(
