@@ -242,9 +242,7 @@ class Following:
         queued = said and all(node.elsewhere for node in job.plan.nodes)
         return not pending or queued or job_id not in self._followers
 
-    async def caught_up(
-        self, limit: float = CATCH_UP_LIMIT, silent: Collection[str] = ()
-    ) -> None:
+    async def caught_up(self, limit: float = CATCH_UP_LIMIT, silent: Collection[str] = ()) -> None:
         """Wait until all that nodes know of their jobs has arrived, at most `limit` seconds.
 
         Nodes that are known to be `silent` are not waited for.

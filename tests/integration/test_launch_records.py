@@ -1,7 +1,6 @@
 """What is written down of a job while it is launched: real SSH, real agents, one history."""
 
 import asyncio
-import socket
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -209,14 +208,10 @@ async def test_jobs_are_known_without_waiting_for_a_node_whose_ssh_server_is_fro
         async with opened(found.cluster) as first:
             job_id = await first.launch(SLEEPS)
             await first.following.started(job_id)
-        await found.sshd["n2"].stop()
-        # Who connects is accepted by the kernel and hears nothing, as of a process that is stopped.
-        with socket.create_server(("127.0.0.1", found.sshd["n2"].port)):
-            async with opened(found.cluster) as second:
-                silent = await second.find_running()
-                await second.following.caught_up(60, silent)
-                job = second.jobs.job(job_id)
-        await found.sshd["n2"].start()
+        async with found.sshd["n2"].frozen(), opened(found.cluster) as second:
+            silent = await second.find_running()
+            await second.following.caught_up(60, silent)
+            job = second.jobs.job(job_id)
         async with opened(found.cluster) as last:
             await last.cancel(job_id)
 

@@ -58,6 +58,25 @@ async def test_cancel_goes_on_when_the_link_drops_in_the_middle(tmp_path):
         assert dict(cancelling.result().unverified) == {}
 
 
+async def test_cancel_waits_no_longer_than_its_time_for_a_link_that_dropped_and_stays_silent(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr("rankdeck.backends.ssh.CANCEL_SLACK", 3.0)
+    async with console(tmp_path) as c:
+        job = await c.launch("trap '' TERM; sleep 300; sleep 300")
+        plan = c.jobs.job(job).plan
+        login = c.connections._logins
+        login._access = replace(login._access, connect_limit=3600)
+        async with asyncio.TaskGroup() as tasks:
+            cancelling = tasks.create_task(c.backend.cancel(plan, 1.5))
+            await asyncio.sleep(0.6)
+            async with c.nodes.sshd["n2"].frozen(), asyncio.timeout(30):
+                report = await cancelling
+
+        assert list(report.unverified) == ["n2"]
+        assert report.state is State.LOST
+
+
 async def test_nothing_is_left_half_launched(tmp_path):
     async with console(tmp_path) as c:
         await c.nodes.sshd["n2"].stop()

@@ -1,6 +1,7 @@
 """SSH servers on loopback that really run commands, each with a HOME of its own."""
 
 import os
+import socket
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -81,6 +82,14 @@ class Sshd:
         self.acceptor.close()
         await self.acceptor.wait_closed()
         self.cut()
+
+    @asynccontextmanager
+    async def frozen(self):
+        """Meanwhile the kernel takes connections and nobody answers, as where sshd is stopped."""
+        await self.stop()
+        with socket.create_server(("127.0.0.1", self.port)):
+            yield
+        await self.start()
 
     def cut(self):
         """Break every connection, as a pulled cable would at last."""

@@ -1,6 +1,7 @@
 """The ssh backend, for clusters without a scheduler: starts supervisors over SSH, and asks nodes what they run."""
 
 import asyncio
+import contextlib
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,6 +29,8 @@ CANCEL_SLACK = 10.0
 CANCEL_LIMIT = 30.0
 """Seconds beyond the grace for a node that is working: a container runtime may be slow."""
 _RETRY = 1.0
+_SHORT = ("job", "list")
+"""A question that is soon answered: to reach a node again may take as long as its own limit."""
 _MOST_LEFT = 1000
 """Remaining processes of a node that are listed."""
 Found = dict[str, tuple[Plan, float]]
@@ -141,10 +144,17 @@ class SshBackend:
                         node, f"the job {NO_FOLDER} there: whether it runs is not known"
                     )
                 return left_there(node, answer)
-            except UnreachableError:
-                if time.monotonic() + _RETRY >= deadline:
-                    raise
+            except UnreachableError as error:
+                await self._answers_again(error, deadline)
+
+    async def _answers_again(self, lost: UnreachableError, deadline: float) -> None:
+        """Return once the node answers; raises why it was `lost` where it does not until the deadline."""
+        while (left := deadline - time.monotonic() - _RETRY) > 0:
             await asyncio.sleep(_RETRY)
+            with contextlib.suppress(UnreachableError):
+                await self._agents.call(lost.node, _SHORT, limit=left)
+                return
+        raise lost
 
 
 def _port(answer: ProgramResult) -> int:

@@ -125,8 +125,8 @@ FAN_OUT = 64
 """Logins under way at a time, unless the cluster file says how many."""
 JUMP_FAN_OUT = 8
 """The same through one jump host: its sshd drops some as soon as 10 are under way (MaxStartups 10:30:100)."""
-KEEPALIVE = 5.0
-KEEPALIVE_MISSES = 3
+KEEPALIVE, KEEPALIVE_MISSES = 5.0, 2
+"""Seconds without a byte after which a question is sent, and how many may go unanswered: 15 s in all, as with followers."""
 FAILURES = (asyncssh.Error, asyncssh.ChannelListenError, OSError, ValueError)
 """All that asyncssh may raise: its key and config errors are ValueErrors."""
 
