@@ -18,14 +18,7 @@ from rankdeck_agent.wire import NODE_VARIABLE
 
 SIZE_LIMIT = 65536
 _NAME = re.compile(r"[^\s/+#\x00-\x1f\x7f$][^/+#\x00-\x1f\x7f]{0,127}")
-_SPELLINGS = {
-    "true": True,
-    "yes": True,
-    "on": True,
-    "false": False,
-    "no": False,
-    "off": False,
-}
+_SPELLINGS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 
 
 class AgentConfigError(ValueError):

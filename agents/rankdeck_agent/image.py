@@ -115,13 +115,7 @@ def _entries(root: str) -> Iterator[tuple[str, os.stat_result, str]]:
 
 def _stamp(info: os.stat_result) -> Stamp:
     # Anybody can set mtime; ctime is the kernel's own.
-    return [
-        info.st_size,
-        info.st_mtime_ns,
-        info.st_ctime_ns,
-        info.st_ino,
-        info.st_dev,
-    ]
+    return [info.st_size, info.st_mtime_ns, info.st_ctime_ns, info.st_ino, info.st_dev]
 
 
 def _store() -> Path:

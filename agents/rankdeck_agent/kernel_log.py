@@ -380,10 +380,7 @@ def kernel_log(path: str, *, as_json: bool) -> int:
         # The reader has seen enough. Python would complain once more when it flushes.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
-        print(
-            f"rankdeck-agent: {clean(path or RING, 200)}: {reason(error)}",
-            file=sys.stderr,
-        )
+        print(f"rankdeck-agent: {clean(path or RING, 200)}: {reason(error)}", file=sys.stderr)
         return 2
     return 0
 

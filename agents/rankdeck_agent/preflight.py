@@ -417,9 +417,5 @@ def _connect(token: str, targets: object) -> dict[str, Any]:
     rows = cast("list[Any]", targets) if isinstance(targets, list) else []
     asked = [(str(name), str(host), int(port)) for name, host, port in rows]
     found = side_by_side(lambda row: connect(token, row[1], row[2]), asked, _ROUND_LIMIT)
-    late = {
-        "error": f"no answer within {_ROUND_LIMIT:g} s",
-        "local": "",
-        "stage": "connect",
-    }
+    late = {"error": f"no answer within {_ROUND_LIMIT:g} s", "local": "", "stage": "connect"}
     return {row[0]: answer or late for row, answer in zip(asked, found)}

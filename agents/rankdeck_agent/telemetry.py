@@ -459,11 +459,7 @@ class Publisher(Announced):
             return
         self._said.add(what)
         where = f"broker {self._config.host}:{self._config.port}"
-        print(
-            f"rankdeck-agent: {clean(f'{where} {what}', 400)}",
-            file=sys.stderr,
-            flush=True,
-        )
+        print(f"rankdeck-agent: {clean(f'{where} {what}', 400)}", file=sys.stderr, flush=True)
 
 
 class StdoutPublisher(Announced):

@@ -123,12 +123,7 @@ METRICS: Mapping[str, Metric] = _table(
     ("disk.read", "counter", "B", "bytes read, per disk"),
     ("disk.write", "counter", "B", "bytes written, per disk"),
     ("disk.mounted", "gauge", "", "1 for each network mount that is there"),
-    (
-        "disk.stuck",
-        "gauge",
-        "s",
-        "since a network mount was asked and has not answered",
-    ),
+    ("disk.stuck", "gauge", "s", "since a network mount was asked and has not answered"),
     ("disk.io_stuck", "gauge", "s", "since a disk with work made no progress"),
     ("nvme.live", "gauge", "", "1 where the NVMe controller is live"),
     ("nvme.failing", "gauge", "", "1 where a drive says that it is unreliable or read-only"),
@@ -173,23 +168,13 @@ METRICS: Mapping[str, Metric] = _table(
     ("rdma.rate", "gauge", "bit/s", "negotiated rate"),
     ("rdma.rx", "counter", "B", "bytes received"),
     ("rdma.tx", "counter", "B", "bytes sent"),
-    (
-        "rdma.phys_state",
-        "gauge",
-        "",
-        "physical state as the kernel counts: 5 is LinkUp",
-    ),
+    ("rdma.phys_state", "gauge", "", "physical state as the kernel counts: 5 is LinkUp"),
     ("rdma.lanes", "gauge", "", "lanes in use, where the kernel tells"),
     ("rdma.errors", "counter", "", "sum of the error counters"),
     ("rdma.phys_errors", "counter", "", "symbol, integrity, receive and CRC errors"),
     ("rdma.link_downs", "counter", "", "times that the link failed"),
     ("rdma.link_recoveries", "counter", "", "times that the link trained itself again"),
-    (
-        "rdma.retries_exhausted",
-        "counter",
-        "",
-        "sends given up: the peer did not answer",
-    ),
+    ("rdma.retries_exhausted", "counter", "", "sends given up: the peer did not answer"),
     ("rdma.retx", "counter", "", "retransmitted or out-of-sequence packets"),
     ("rdma.timeouts", "counter", "", "acknowledgements that came too late"),
     ("rdma.not_ready", "counter", "", "messages for which the receiver had no buffer"),
@@ -248,12 +233,7 @@ METRICS: Mapping[str, Metric] = _table(
     ("gpu.clock_mem", "gauge", "Hz", "memory clock"),
     ("gpu.throttle_reasons", "gauge", "", "why clocks are held down: bits as in NVML"),
     ("gpu.throttle_thermal", "counter", "s", "time slowed down by heat"),
-    (
-        "gpu.throttle_soft",
-        "counter",
-        "s",
-        "time slowed down by the driver to stay cool",
-    ),
+    ("gpu.throttle_soft", "counter", "s", "time slowed down by the driver to stay cool"),
     ("gpu.throttle_power", "counter", "s", "time slowed down by the power limit"),
     ("gpu.throttle_brake", "counter", "s", "time slowed down by the power supply"),
     ("gpu.ecc_corrected", "counter", "", "corrected ECC errors since boot"),
@@ -265,35 +245,15 @@ METRICS: Mapping[str, Metric] = _table(
     ("gpu.remap_pending", "gauge", "", "1 where a row is replaced at the next reset"),
     ("gpu.remap_failed", "gauge", "", "1 where a row could not be replaced"),
     ("gpu.retired", "gauge", "", "memory pages given up"),
-    (
-        "gpu.retired_pending",
-        "gauge",
-        "",
-        "1 where a page is given up at the next reset",
-    ),
-    (
-        "gpu.recovery",
-        "gauge",
-        "",
-        "0 none, 1 reset, 2 reboot, 3 drain P2P, 4 drain and reset",
-    ),
+    ("gpu.retired_pending", "gauge", "", "1 where a page is given up at the next reset"),
+    ("gpu.recovery", "gauge", "", "0 none, 1 reset, 2 reboot, 3 drain P2P, 4 drain and reset"),
     ("gpu.on_bus", "gauge", "", "NVIDIA GPUs that the driver has on the PCI bus"),
     ("gpu.reset_required", "gauge", "", "1 where NVML refuses a GPU until it is reset"),
     ("gpu.lost", "gauge", "", "1 where the driver says that the GPU is lost"),
     ("gpu.nvlinks", "gauge", "", "NVLinks that could be up"),
     ("gpu.nvlinks_active", "gauge", "", "NVLinks that are up"),
-    (
-        "gpu.nvlink_errors",
-        "counter",
-        "",
-        "CRC, replay and recovery errors of all NVLinks",
-    ),
-    (
-        "gpu.fabric",
-        "gauge",
-        "",
-        "1 not started, 2 in progress, 3 in the NVSwitch fabric",
-    ),
+    ("gpu.nvlink_errors", "counter", "", "CRC, replay and recovery errors of all NVLinks"),
+    ("gpu.fabric", "gauge", "", "1 not started, 2 in progress, 3 in the NVSwitch fabric"),
     ("gpu.fabric_status", "gauge", "", "NVML's error of the registration in the fabric; 0 none"),
     ("gpu.fabric_health", "gauge", "", "faults of the fabric: mask as in NVML, 2 bits each"),
     ("gpu.pcie_gen", "gauge", "", "PCIe generation now: lower when idle"),
@@ -304,12 +264,7 @@ METRICS: Mapping[str, Metric] = _table(
     ("gpu.processes", "gauge", "", "processes that compute on it"),
     ("gpu.mig_mem_used", "gauge", "B", "memory in use, per GPU:MIG instance"),
     ("gpu.mig_mem_total", "gauge", "B", "memory of a MIG instance"),
-    (
-        "gpu.answer",
-        "gauge",
-        "s",
-        "how long the driver took to answer, or has not answered",
-    ),
+    ("gpu.answer", "gauge", "s", "how long the driver took to answer, or has not answered"),
     ("agent.lag", "gauge", "s", "how late the last beat was"),
 )
 
@@ -416,12 +371,7 @@ class Event:
 
 
 Message = Union[Hello, HealthReport, Sample, Event]
-_KINDS: dict[str, Any] = {
-    "hello": Hello,
-    "health": HealthReport,
-    "sample": Sample,
-    "event": Event,
-}
+_KINDS: dict[str, Any] = {"hello": Hello, "health": HealthReport, "sample": Sample, "event": Event}
 
 
 _NUMBERS = frozenset({int, float})

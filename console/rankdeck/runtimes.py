@@ -21,11 +21,7 @@ class Runtime(Protocol):
     """Whether a server starts its containers, outside the cgroup of the process that asked."""
 
     def wrap(
-        self,
-        argv: Sequence[str],
-        container: Container,
-        env: Mapping[str, str],
-        launch: Launch,
+        self, argv: Sequence[str], container: Container, env: Mapping[str, str], launch: Launch
     ) -> tuple[str, ...]:
         """The command to run on the host. `env` holds the variables that the job sets inside.
 
@@ -78,10 +74,7 @@ _HOST_MPI = (
     "OMPI_MCA_mca_base_component_path",
 )  # fmt: skip
 """Where the host's MPI lies: set for every rank, and wrong for the MPI of an image."""
-_NO_SINGLE_COPY = {
-    "btl_vader_single_copy_mechanism": "none",
-    "smsc": "^cma",
-}
+_NO_SINGLE_COPY = {"btl_vader_single_copy_mechanism": "none", "smsc": "^cma"}
 """The parameter of Open MPI 4 and of 5: the one inside may be another than the launcher."""
 
 
@@ -116,11 +109,7 @@ class Bare:
     has_server: ClassVar[bool] = False
 
     def wrap(
-        self,
-        argv: Sequence[str],
-        container: Container,
-        env: Mapping[str, str],
-        launch: Launch,
+        self, argv: Sequence[str], container: Container, env: Mapping[str, str], launch: Launch
     ) -> tuple[str, ...]:
         """The command itself; the host's environment is the job's already."""
         return tuple(argv)
@@ -151,11 +140,7 @@ class Apptainer:
     prefix: ClassVar[str] = "APPTAINERENV_"
 
     def wrap(
-        self,
-        argv: Sequence[str],
-        container: Container,
-        env: Mapping[str, str],
-        launch: Launch,
+        self, argv: Sequence[str], container: Container, env: Mapping[str, str], launch: Launch
     ) -> tuple[str, ...]:
         """The variables go by the environment, see `variables`."""
         options = [f"--bind={mount}" for mount in mounts(container, launch)]
@@ -229,11 +214,7 @@ class _Engine:
     """Vendor of the GPUs -> options that hand them to the container."""
 
     def wrap(
-        self,
-        argv: Sequence[str],
-        container: Container,
-        env: Mapping[str, str],
-        launch: Launch,
+        self, argv: Sequence[str], container: Container, env: Mapping[str, str], launch: Launch
     ) -> tuple[str, ...]:
         """All variables by name: what stands in a command, everybody on the node can read."""
         options = [*self._always, *(f"--volume={mount}" for mount in mounts(container, launch))]
@@ -311,7 +292,7 @@ _ENROOT_GPU = {
     "nvidia": (
         "--env=NVIDIA_VISIBLE_DEVICES=all",
         "--env=NVIDIA_DRIVER_CAPABILITIES=compute,utility",
-    ),
+    )
 }
 """Unset, the first means no GPU and the second no CUDA. AMD's devices are in the host's /dev."""
 
@@ -325,11 +306,7 @@ class Enroot:
     has_server: ClassVar[bool] = False
 
     def wrap(
-        self,
-        argv: Sequence[str],
-        container: Container,
-        env: Mapping[str, str],
-        launch: Launch,
+        self, argv: Sequence[str], container: Container, env: Mapping[str, str], launch: Launch
     ) -> tuple[str, ...]:
         """Enroot has no option for the folder: a line of sh inside the image goes there."""
         options = [f"--mount={mount}" for mount in mounts(container, launch)]

@@ -20,12 +20,7 @@ from rankdeck.backends.remote_log import Player, Ranges, RemoteLogs, as_replay, 
 from rankdeck.backends.ssh import ask_what_runs, inspect_job
 from rankdeck.config.files import job_folders, state_folder
 from rankdeck.config.jobs import read_job
-from rankdeck.errors import (
-    BrokerError,
-    HostKeyError,
-    LaunchError,
-    RankdeckError,
-)
+from rankdeck.errors import BrokerError, HostKeyError, LaunchError, RankdeckError
 from rankdeck.following import BACKLOG, Following, until
 from rankdeck.images.bring import ImageDistributor
 from rankdeck.images.copy import Failed, TellFetch, TellLaunch
@@ -59,12 +54,7 @@ from rankdeck.remote.command import (
     send_signal,
 )
 from rankdeck.remote.shell import Confirm, Questions, Shell, UserSsh
-from rankdeck.reports.archive import (
-    TAIL,
-    report_source,
-    write_page,
-    write_report,
-)
+from rankdeck.reports.archive import TAIL, report_source, write_page, write_report
 from rankdeck.rules.inspect import Inspection
 from rankdeck.state.acceptance import AcceptanceRuns
 from rankdeck.state.fleet import Fleet, Switches

@@ -24,12 +24,7 @@ from rankdeck_agent.kubernetes.objects import (
 
 SETTINGS, MANIFEST, CREATED, GONE = "kubernetes.json", "manifest.json", "kubernetes.created", "kubernetes.gone"  # fmt: skip
 """Files in the run folder: what to keep, its objects, that they were created, that none is left."""
-_CORE = {
-    "ConfigMap": "configmaps",
-    "Pod": "pods",
-    "Secret": "secrets",
-    "Service": "services",
-}
+_CORE = {"ConfigMap": "configmaps", "Pod": "pods", "Secret": "secrets", "Service": "services"}
 """Kinds beside those of jobs, and their plurals."""
 _ASIDE = ("Service", "ConfigMap")
 """What we create beside the job."""

@@ -73,11 +73,7 @@ def _cover(
 def by_number(covered: Covered) -> Mapping[int, tuple[HealthCheck, bool, bool]]:
     """Every check with whether it applies and whether it was judged."""
     return {
-        check.number: (
-            check,
-            check.number in covered.applicable,
-            check.number in covered.judged,
-        )
+        check.number: (check, check.number in covered.applicable, check.number in covered.judged)
         for check in CHECKS
     }
 
@@ -125,11 +121,7 @@ def is_check(name: str) -> bool:
 
 
 def explain(
-    facts: Facts,
-    derived: Derived,
-    memory: Memory,
-    covered: Covered,
-    reasons: Sequence[Reason],
+    facts: Facts, derived: Derived, memory: Memory, covered: Covered, reasons: Sequence[Reason]
 ) -> tuple[CheckResult, ...]:
     """The 25 checks in their order."""
     mine: dict[int, list[Reason]] = {}

@@ -294,10 +294,7 @@ def _counted(
 ) -> dict[Key, RuleMark]:
     """Marks of the rules that count growth in a window."""
     marks: dict[Key, RuleMark] = {}
-    for key in (
-        *totals,
-        *(k for k in before if RULE_OF[k[0]].window and k not in totals),
-    ):
+    for key in (*totals, *(k for k in before if RULE_OF[k[0]].window and k not in totals)):
         rule = RULE_OF[key[0]]
         tell = partial(rule.say, key[1])
         mark = _next(rule, totals.get(key, 0), tell, before.get(key), now)
@@ -316,10 +313,7 @@ def _among(
 
 
 def _lingering(
-    facts: Facts,
-    derived: Derived,
-    before: Mapping[Key, RuleMark],
-    marks: Mapping[Key, RuleMark],
+    facts: Facts, derived: Derived, before: Mapping[Key, RuleMark], marks: Mapping[Key, RuleMark]
 ) -> dict[Key, RuleMark]:
     """Marks of devices that are no longer named: a derived number that is gone has ended."""
     kept: dict[Key, RuleMark] = {}

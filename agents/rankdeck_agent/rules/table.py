@@ -76,10 +76,7 @@ class Rule:
 
     def say(self, device: str, number: float, note: str = "") -> str:
         return self.text.format(
-            device=device or "node",
-            value=self.write(number),
-            span=self.span,
-            note=note,
+            device=device or "node", value=self.write(number), span=self.span, note=note
         )
 
 

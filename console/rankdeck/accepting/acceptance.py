@@ -141,12 +141,7 @@ class Acceptance:
         self._setup = setup
         run = f"a{time.strftime('%m%d-%H%M%S')}-{token_hex(2)}"
         self._head = KeptRun(
-            run,
-            cluster.name,
-            0.0,
-            plan_hash(self._plan),
-            _operator(),
-            body=plan_text(self._plan),
+            run, cluster.name, 0.0, plan_hash(self._plan), _operator(), body=plan_text(self._plan)
         )
         self._begin_anew(RunState.PENDING)
         return self._shown()
@@ -171,12 +166,7 @@ class Acceptance:
             node: job.id for job in session.jobs.all() if not job.state.final for node in job.nodes
         }
         base = session.read_job(Path(request.like)) if request.like else None
-        setup = Setup(
-            cluster=cluster,
-            like=base,
-            seconds=request.seconds,
-            exclusive=True,
-        )
+        setup = Setup(cluster=cluster, like=base, seconds=request.seconds, exclusive=True)
         asked = [node for node in wanted if node not in away]
         said, failed = await self._identities(asked, setup)
         around = Around(

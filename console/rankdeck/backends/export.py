@@ -7,13 +7,7 @@ from rankdeck.errors import LaunchError
 from rankdeck.model.cluster import Access, Cluster, Node
 from rankdeck.model.job import Plan
 from rankdeck.model.nodeset import fold
-from rankdeck_agent.wire import (
-    JOB_VARIABLE,
-    NODE_VARIABLE,
-    RUN_VARIABLE,
-    NodeFile,
-    NodePlan,
-)
+from rankdeck_agent.wire import JOB_VARIABLE, NODE_VARIABLE, RUN_VARIABLE, NodeFile, NodePlan
 
 _RANK = """#!/bin/sh
 # Find the run folder of this rank on this node, then be the program.
@@ -194,11 +188,7 @@ def _folders(files: list[NodeFile]) -> list[str]:
 
 def _environment(plan: Plan, node: NodePlan) -> str:
     """What every process of the job on this node has; read with `.`."""
-    own = {
-        JOB_VARIABLE: plan.job,
-        NODE_VARIABLE: node.node,
-        "PYTHONUNBUFFERED": "1",
-    }
+    own = {JOB_VARIABLE: plan.job, NODE_VARIABLE: node.node, "PYTHONUNBUFFERED": "1"}
     lines = [f"{RUN_VARIABLE}={_folder(plan)}/{node.node}", f"export {RUN_VARIABLE}"]
     for key, value in {**own, **node.env}.items():
         # `$` keeps its meaning only in the run folder, which is known by now.

@@ -324,19 +324,12 @@ def _env(wanted: _Wanted, extra: Mapping[str, str]) -> list[Object]:
     return [{"name": key, "value": _literal(value)} for key, value in every.items()]
 
 
-_NODE: Object = {
-    "name": NODE_VARIABLE,
-    "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}},
-}
+_NODE: Object = {"name": NODE_VARIABLE, "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}
 """The node of the pod, as on every backend."""
 
 
 def _container(
-    wanted: _Wanted,
-    command: Sequence[str],
-    *,
-    devices: bool,
-    env: Mapping[str, str] | None = None,
+    wanted: _Wanted, command: Sequence[str], *, devices: bool, env: Mapping[str, str] | None = None
 ) -> Object:
     """The one container of a pod; an empty command is the image's own."""
     spec = wanted.spec

@@ -195,10 +195,7 @@ def interface_env(node: Node) -> dict[str, str]:
     """Which interface NCCL and Gloo take; `=` makes NCCL match the whole name."""
     if not node.interface:
         return {}
-    return {
-        "NCCL_SOCKET_IFNAME": f"={node.interface}",
-        "GLOO_SOCKET_IFNAME": node.interface,
-    }
+    return {"NCCL_SOCKET_IFNAME": f"={node.interface}", "GLOO_SOCKET_IFNAME": node.interface}
 
 
 def plan_plain(layout: Placement) -> tuple[NodePlan, ...]:
@@ -401,11 +398,7 @@ def launcher_argv(layout: Placement) -> tuple[str, ...]:
     container = _unless_said(layout.runtime.launcher_args(spec.mpi.flavour), spec.mpi.args)
     return (
         spec.mpi.path,
-        *_fill(
-            flavour.start,
-            hostfile=f"{RUN_TOKEN}/{HOSTFILE}",
-            size=str(layout.world_size),
-        ),
+        *_fill(flavour.start, hostfile=f"{RUN_TOKEN}/{HOSTFILE}", size=str(layout.world_size)),
         *_fill(flavour.even if layout.even else flavour.uneven, each=str(each)),
         *_agent(layout, flavour),
         *_network(layout, flavour),
@@ -468,10 +461,7 @@ def _is_loopback(network: str) -> bool:
 def _forwarded(layout: Placement) -> tuple[str, ...]:
     """Variables for remote ranks; what names the run folder stays each node's own."""
     env = {**QUIET_ENV, "PYTHONUNBUFFERED": "1", **layout.variables()}
-    names = [
-        JOB_VARIABLE,
-        *(key for key, value in env.items() if RUN_TOKEN not in value),
-    ]
+    names = [JOB_VARIABLE, *(key for key, value in env.items() if RUN_TOKEN not in value)]
     if layout.spec.mpi.flavour == "mpich":
         return ("-genvlist", ",".join(names))
     return tuple(word for name in names for word in ("-x", name))
@@ -494,8 +484,7 @@ def _check_addresses(layout: Placement) -> None:
     ports = {place.node.port for place in layout.places}
     if len(ports) > 1:
         raise LaunchError(
-            "plan",
-            "`mpi: {launcher: ssh}` needs the same SSH port on all nodes; leave it out",
+            "plan", "`mpi: {launcher: ssh}` needs the same SSH port on all nodes; leave it out"
         )
     by_host: dict[str, str] = {}
     for place in layout.places:

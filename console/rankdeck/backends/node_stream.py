@@ -114,11 +114,7 @@ _EVENTS: Mapping[str, Mapping[str, Check]] = {
     "ended": {**_CODES, "name": text(300), "said": _LINES},
     "spawn": {"id": text(100), "host": text(300), "command": text(1 << 18)},
     "answered": {"id": text(100), "ok": flag, "text": text(20_000)},
-    "trouble": {
-        "text": text(20_000),
-        "gone": or_null(stamp),
-        "running": rows(integer, 1 << 20),
-    },
+    "trouble": {"text": text(20_000), "gone": or_null(stamp), "running": rows(integer, 1 << 20)},
     "again": {"text": text(20_000)},
     "cancel": {"grace": number, "by": text(20)},
     "slurm": {

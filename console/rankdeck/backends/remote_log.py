@@ -13,16 +13,7 @@ from typing import Any, cast
 from rankdeck.backends.base import Backend, Follower
 from rankdeck.backends.node_stream import Frame, FrameError, FrameParser
 from rankdeck.errors import AgentError
-from rankdeck.model.job import (
-    Chunk,
-    Followed,
-    FoundLine,
-    Job,
-    LogPart,
-    LogPlace,
-    NodeEvent,
-    Plan,
-)
+from rankdeck.model.job import Chunk, Followed, FoundLine, Job, LogPart, LogPlace, NodeEvent, Plan
 from rankdeck.model.pattern import searched
 from rankdeck.model.text import clean, integer, stamp
 from rankdeck.remote.agent import Agents, next_of
@@ -251,11 +242,7 @@ async def record(backend: Backend, job: Job, take: Take, backlog: int | None) ->
 
 
 async def _consume(
-    follower: Follower,
-    take: Take,
-    enough: Callable[[], bool],
-    limit: float,
-    more: float,
+    follower: Follower, take: Take, enough: Callable[[], bool], limit: float, more: float
 ) -> None:
     """Take what the follower gives until it ends, it is enough, or no output came for `limit` s.
 

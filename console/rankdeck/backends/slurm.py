@@ -31,15 +31,7 @@ from rankdeck.backends.ssh import CANCEL_LIMIT, START_LIMIT, SshBackend, left_th
 from rankdeck.config.schedulers import OFF
 from rankdeck.errors import AgentError, LaunchError, NodeError, RankdeckError, suggest_or_list
 from rankdeck.model.cluster import Capabilities, Cluster, capabilities
-from rankdeck.model.job import (
-    Abort,
-    CancelReport,
-    Job,
-    JobSpec,
-    Launch,
-    Plan,
-    State,
-)
+from rankdeck.model.job import Abort, CancelReport, Job, JobSpec, Launch, Plan, State
 from rankdeck.model.nodeset import fold_ranks
 from rankdeck.model.schedulers import LogRun, SlurmLook
 from rankdeck.model.text import integer

@@ -117,12 +117,7 @@ def _row(outcome: NodeOutcome) -> tuple[str, ...]:
 
 
 def _shape(outcome: NodeOutcome) -> dict[str, Any]:
-    return {
-        **outcome.answer,
-        "node": outcome.node,
-        "ok": outcome.ok,
-        "why": outcome.why,
-    }
+    return {**outcome.answer, "node": outcome.node, "ok": outcome.ok, "why": outcome.why}
 
 
 def _steps(outcome: NodeOutcome) -> str:

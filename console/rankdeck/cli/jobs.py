@@ -164,14 +164,7 @@ def _clock(at: float) -> str:
 
 def _row(job: Job) -> tuple[str, ...]:
     started = _clock(job.created)
-    return (
-        job.id,
-        job.state.value,
-        str(len(job.ranks)),
-        fold(job.nodes),
-        started,
-        _why(job),
-    )
+    return (job.id, job.state.value, str(len(job.ranks)), fold(job.nodes), started, _why(job))
 
 
 def _task_rows(job: Job) -> Iterable[tuple[str, ...]]:

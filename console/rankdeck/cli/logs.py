@@ -12,15 +12,7 @@ from rankdeck.backends.node_stream import STREAMS
 from rankdeck.cli import choose, output
 from rankdeck.cli.opening import job_of, opened, until_done
 from rankdeck.logs.collapse import Collapse, Folded, folded
-from rankdeck.logs.diff import (
-    Branch,
-    Comparison,
-    Difference,
-    Divergence,
-    answer,
-    branches,
-    compare,
-)
+from rankdeck.logs.diff import Branch, Comparison, Difference, Divergence, answer, branches, compare
 from rankdeck.logs.merge import MergedLog
 from rankdeck.logs.order import choose as choose_ranks
 from rankdeck.model.cluster import Cluster, capabilities
@@ -158,10 +150,7 @@ def line_shape(node: str, line: Line) -> dict[str, object]:
 
 
 async def print_until_finished(
-    session: Session,
-    job_id: str,
-    printer: Printer,
-    look: Callable[[], None] = lambda: None,
+    session: Session, job_id: str, printer: Printer, look: Callable[[], None] = lambda: None
 ) -> Job:
     """Print until everything about the job is known; `look` is called again and again."""
     async with asyncio.TaskGroup() as tasks:
@@ -330,8 +319,7 @@ async def print_difference(reader: OutputReader, job: Job, which: str, *, as_jso
     comparison = Comparison(tuple(reader.logs))
     await reader.read(
         lambda _, line: comparison.add(
-            line.rank,
-            (line.at, line.stream, line.offset, line.text.encode("utf-8", "replace")),
+            line.rank, (line.at, line.stream, line.offset, line.text.encode("utf-8", "replace"))
         )
     )
     if comparison.full:
@@ -400,12 +388,7 @@ def _first_shape(first: Divergence | None) -> Shape | None:
         None if line is None else strip_controls(line.text) for line in (first.left, first.right)
     )
     left, right = sides
-    return {
-        "stream": first.stream,
-        "same_lines": first.place,
-        "left": left,
-        "right": right,
-    }
+    return {"stream": first.stream, "same_lines": first.place, "left": left, "right": right}
 
 
 def logs(options: argparse.Namespace, _open_console: object) -> int:

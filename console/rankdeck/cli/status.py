@@ -12,13 +12,7 @@ from pathlib import Path
 from rankdeck.cli import choose, output
 from rankdeck.cli.opening import Interrupts, opened, until_done
 from rankdeck.cli.output import INTERRUPTED, OK, TROUBLE, UsageError
-from rankdeck.cli.shapes import (
-    Shape,
-    health_shape,
-    kubernetes_shape,
-    node_shape,
-    slurm_node_shape,
-)
+from rankdeck.cli.shapes import Shape, health_shape, kubernetes_shape, node_shape, slurm_node_shape
 from rankdeck.config.clusters import block, write_block
 from rankdeck.config.files import state_folder
 from rankdeck.errors import RankdeckError, leaves, suggest
@@ -278,11 +272,7 @@ async def _health(cluster: Cluster, names: Sequence[str], options: argparse.Name
         level = max((state.health.level for state in states), default=Level.OK)
         if options.json:
             shapes = [_shape(state) for state in states]
-            word = {
-                "cluster": cluster.name,
-                "level": level.word,
-                "code": NAGIOS[level][0],
-            }
+            word = {"cluster": cluster.name, "level": level.word, "code": NAGIOS[level][0]}
             output.say_object({**word, "nodes": shapes})
         else:
             _say(cluster, states, level)

@@ -23,15 +23,10 @@ def _flag(text: str) -> dict[str, Any]:
 
 _JOB = _option("job id, name, or the beginning of one", metavar="JOB")
 _RANKS = _option(
-    "only these ranks, e.g. 0-3,7 or node=n[01-02] or state=failed",
-    metavar="RANKS",
-    default="",
+    "only these ranks, e.g. 0-3,7 or node=n[01-02] or state=failed", metavar="RANKS", default=""
 )
 _WAIT = _option(
-    "wait at most this long for the nodes (default 10)",
-    metavar="SECONDS",
-    type=float,
-    default=10.0,
+    "wait at most this long for the nodes (default 10)", metavar="SECONDS", type=float, default=10.0
 )
 _WATCH = _option(
     "watch at least this long before judging (default: two samples)",
@@ -52,10 +47,7 @@ _FOR = {
     "--off": _flag("end it now"),
 }  # fmt: skip
 _NODESET = _option("e.g. n[01-04]", metavar="NODESET")
-_SERVICE = {
-    "--dry-run": _flag("print the exact command, do nothing"),
-    "--yes": _flag("do not ask"),
-}
+_SERVICE = {"--dry-run": _flag("print the exact command, do nothing"), "--yes": _flag("do not ask")}
 
 VERBS = (
     Verb(
@@ -85,11 +77,7 @@ VERBS = (
         "health",
         "check nodes, with the output and exit codes of a Nagios plug-in",
         "rankdeck.cli.status:health",
-        {
-            "nodes": {**_NODESET, "nargs": "?", "default": ""},
-            "--wait": _WAIT,
-            "--watch": _WATCH,
-        },
+        {"nodes": {**_NODESET, "nargs": "?", "default": ""}, "--wait": _WAIT, "--watch": _WATCH},
     ),
     Verb(
         "ack",
@@ -136,10 +124,7 @@ VERBS = (
         "rankdeck.cli.status:expect",
         {
             "--write": _option(
-                "write it into the cluster file, or into FILE",
-                metavar="FILE",
-                nargs="?",
-                const="",
+                "write it into the cluster file, or into FILE", metavar="FILE", nargs="?", const=""
             ),
             "--wait": _WAIT,
         },
@@ -298,9 +283,7 @@ VERBS = (
                 "repeat the largest group for this long, e.g. 30m", metavar="SPAN", default=""
             ),
             "--like": _option(
-                "use the container, environment and MPI of this job file",
-                metavar="JOB",
-                default="",
+                "use the container, environment and MPI of this job file", metavar="JOB", default=""
             ),
             "--resume": _option("continue a run that was stopped", metavar="RUN", default=""),
             "--list": _flag("list the kept runs"),
@@ -337,14 +320,10 @@ VERBS = (
         "rankdeck.cli.nodes:images",
         {
             "words": _option(
-                "nodes to ask (default: all); or push FILE NODESET",
-                metavar="WORD",
-                nargs="*",
+                "nodes to ask (default: all); or push FILE NODESET", metavar="WORD", nargs="*"
             ),
             "--image": _option(
-                "this image instead of those of the job files",
-                metavar="PATH",
-                default="",
+                "this image instead of those of the job files", metavar="PATH", default=""
             ),
             "--to": _option(
                 "path on the nodes (default: its name, in the home folder)",
@@ -404,9 +383,7 @@ VERBS = (
         {
             "job": _JOB,
             "--grace": _option(
-                "seconds from TERM to KILL (default: the job's)",
-                metavar="SECONDS",
-                type=float,
+                "seconds from TERM to KILL (default: the job's)", metavar="SECONDS", type=float
             ),
             "--task": _option(
                 "Slurm: only these tasks of an array, such as 3,5-7", metavar="TASKS"
@@ -445,10 +422,7 @@ VERBS = (
         {
             "job": _JOB,
             "--speed": _option(
-                "how many times as fast (default 10)",
-                metavar="N",
-                type=float,
-                default=10.0,
+                "how many times as fast (default 10)", metavar="N", type=float, default=10.0
             ),
         },
     ),
@@ -510,10 +484,7 @@ AGENT_HELP = (
 _NODES = _option("e.g. n[01-04]; without it all nodes", metavar="NODESET", nargs="?", default="")
 _SYSTEM = _flag("a service of the system (the default); needs root or sudo")
 _USER = {**_flag("a service of the login user"), "action": "store_false"}
-_SCOPE = {
-    "--system": {**_SYSTEM, "default": True},
-    "--user": {**_USER, "dest": "system"},
-}
+_SCOPE = {"--system": {**_SYSTEM, "default": True}, "--user": {**_USER, "dest": "system"}}
 _DRY = {"--dry-run": _flag("print the exact files and commands, do nothing")}
 AGENT_VERBS = (
     Verb(

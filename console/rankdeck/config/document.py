@@ -139,11 +139,7 @@ class Entry:
 
     def word(self, default: str = "") -> str:
         """A text as written, bare numbers included: arguments and variables."""
-        if isinstance(self.node, yaml.ScalarNode) and self.kind in (
-            "str",
-            "int",
-            "float",
-        ):
+        if isinstance(self.node, yaml.ScalarNode) and self.kind in ("str", "int", "float"):
             return self.raw
         if self.kind in ("bool", "null"):
             self.report(f"`{self.raw}` means {self.found} in YAML; put it in quotes")

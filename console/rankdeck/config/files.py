@@ -38,11 +38,7 @@ def state_folder() -> Path:
 
 def cluster_folders() -> tuple[Path, ...]:
     """Where a cluster's name is looked up, the user's own first."""
-    return (
-        config_folder() / "clusters",
-        state_folder() / "clusters",
-        shipped("sample-clusters"),
-    )
+    return (config_folder() / "clusters", state_folder() / "clusters", shipped("sample-clusters"))
 
 
 def job_folders(cluster_file: str = "") -> tuple[Path, ...]:

@@ -200,13 +200,7 @@ def write_cluster(layout: DemoFolders, ports: Mapping[str, int], faults: Sequenc
     _write(layout.known_hosts, "".join(known))
     interface = _interface()
     nodes = [
-        {
-            "name": name,
-            "address": _ADDRESS,
-            "port": port,
-            "slots": SLOTS,
-            "interface": interface,
-        }
+        {"name": name, "address": _ADDRESS, "port": port, "slots": SLOTS, "interface": interface}
         for name, port in ports.items()
     ]
     content = {
@@ -340,10 +334,7 @@ def status() -> DemoStatus:
         else ""
     )
     return DemoStatus(
-        running=len(nodes) == len(NODES),
-        nodes=nodes,
-        file=layout.cluster_file,
-        note=note,
+        running=len(nodes) == len(NODES), nodes=nodes, file=layout.cluster_file, note=note
     )
 
 

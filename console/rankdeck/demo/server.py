@@ -42,10 +42,7 @@ class RemoteCommand(asyncssh.SSHServerSession[bytes]):
         self._channel = chan
 
     def pty_requested(
-        self,
-        term_type: str,
-        term_size: tuple[int, int, int, int],
-        term_modes: Mapping[int, int],
+        self, term_type: str, term_size: tuple[int, int, int, int], term_modes: Mapping[int, int]
     ) -> bool:
         self._environment["TERM"] = term_type
         self._terminal = os.openpty()
@@ -205,10 +202,7 @@ class _Sink:
     """A descriptor written to without waiting; says when it holds too much."""
 
     def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        descriptor: int,
-        hold: Callable[..., None],
+        self, loop: asyncio.AbstractEventLoop, descriptor: int, hold: Callable[..., None]
     ) -> None:
         self._loop, self._descriptor, self._hold = loop, descriptor, hold
         self._waiting = bytearray()

@@ -229,13 +229,7 @@ class ImageDistributor:
         return lacking
 
     async def push(
-        self,
-        file: Path,
-        to: str,
-        nodes: Sequence[str],
-        tell: Tell,
-        *,
-        overwrite: bool = False,
+        self, file: Path, to: str, nodes: Sequence[str], tell: Tell, *, overwrite: bool = False
     ) -> tuple[FilePlace, dict[str, NodeError]]:
         """Copy a file of this machine to a path on the nodes; gives where, and who failed."""
         source = LocalFile(file)

@@ -94,12 +94,7 @@ class MergedLog:
         fold: bool = True,
         keep: int = KEEP,
     ) -> None:
-        self._logs, self._events, self._fold, self._keep = (
-            dict(logs),
-            events,
-            fold,
-            keep,
-        )
+        self._logs, self._events, self._fold, self._keep = (dict(logs), events, fold, keep)
         share = self._share
         self._seen = {rank: max(log.first, log.total - share) for rank, log in logs.items()}
         self._latest = dict.fromkeys(self._logs, 0.0)

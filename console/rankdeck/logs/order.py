@@ -107,10 +107,7 @@ def ordered(
     if order == "unusual":
         latest = max((one.heard or 0.0 for one in ranks), default=0.0)
         return tuple(
-            sorted(
-                ranks,
-                key=lambda o: (attention_order(o, latest, known.get(o.rank)), o.rank),
-            )
+            sorted(ranks, key=lambda o: (attention_order(o, latest, known.get(o.rank)), o.rank))
         )
     if order == "slowest":
         return tuple(sorted(ranks, key=lambda o: (_step(o), lines(o.rank), o.rank)))

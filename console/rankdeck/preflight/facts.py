@@ -104,11 +104,7 @@ def _written(change: Change) -> str:
 
 
 def _built(
-    text: str,
-    table: yaml.MappingNode,
-    keys: list[str],
-    change: Change,
-    value: yaml.Node | None,
+    text: str, table: yaml.MappingNode, keys: list[str], change: Change, value: yaml.Node | None
 ) -> str:
     """Put the value in the place of the old one, or as a new entry at the end of the table."""
     if change.value is None:

@@ -115,11 +115,7 @@ _NODE = {
     "evaluated": ("rankdeck_checks_evaluated", "gauge", "checks that could be judged"),
     "checks": ("rankdeck_checks", "gauge", "checks there are"),
     "age": ("rankdeck_sample_age_seconds", "gauge", "since the last sample came in"),
-    "failed": (
-        "rankdeck_read_failed",
-        "gauge",
-        "1 for each metric that could not be read",
-    ),
+    "failed": ("rankdeck_read_failed", "gauge", "1 for each metric that could not be read"),
     "info": ("rankdeck_agent_info", "gauge", "version of the agent"),
     "uname": ("node_uname_info", "gauge", "system of the node"),
     "hca": ("node_infiniband_info", "gauge", "model and firmware of an RDMA device"),
@@ -135,21 +131,13 @@ _NODE = {
         "gauge",
         "1 for a field of dcgm-exporter that is not offered",
     ),
-    "expected": (
-        "rankdeck_devices_expected",
-        "gauge",
-        "devices that the cluster file names",
-    ),
+    "expected": ("rankdeck_devices_expected", "gauge", "devices that the cluster file names"),
     "present": ("rankdeck_devices_present", "gauge", "devices that the node reports"),
 }
 _SWITCH_UP = ("rankdeck_switch_port_up", "gauge", "1 while the switch says UP")
 _SWITCH = {
     "octets": ("rankdeck_switch_port_bytes_total", "counter", "bytes through the port"),
-    "pkts": (
-        "rankdeck_switch_port_packets_total",
-        "counter",
-        "packets through the port",
-    ),
+    "pkts": ("rankdeck_switch_port_packets_total", "counter", "packets through the port"),
     "errors": ("rankdeck_switch_port_errors_total", "counter", "packets with an error"),
     "discards": ("rankdeck_switch_port_discards_total", "counter", "packets dropped"),
     "fcs-errors": (

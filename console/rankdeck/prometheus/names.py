@@ -153,7 +153,7 @@ MADE: Mapping[str, tuple[str, str, str]] = {
 }  # fmt: skip
 """Names of dcgm-exporter for what several of our metrics give together."""
 NOT_READ: Mapping[str, str] = {
-    "DCGM_FI_DEV_XID_ERRORS": "an Xid is an event: see rankdeck_check with check=kernel.xid",
+    "DCGM_FI_DEV_XID_ERRORS": "an Xid is an event: see rankdeck_check with check=kernel.xid"
 }
 """Those of dcgm-exporter's default fields that are never offered, and why."""
 BEFORE_HOPPER: Mapping[str, str] = {

@@ -300,10 +300,7 @@ def explain(error: BaseException, node: Node) -> str:
     for kind, sentence in _SENTENCES:
         if isinstance(error, kind):
             return sentence.format(where=where, host=node.host, port=node.port, error=_words(error))
-    if isinstance(error, OSError) and error.errno in (
-        errno.EHOSTUNREACH,
-        errno.ENETUNREACH,
-    ):
+    if isinstance(error, OSError) and error.errno in (errno.EHOSTUNREACH, errno.ENETUNREACH):
         return f"no route to {node.host}; is the network up, and the address right?"
     return f"no SSH connection to {where}: {_words(error)}"
 
@@ -329,30 +326,15 @@ _SENTENCES: tuple[tuple[type[BaseException], str], ...] = (
         asyncssh.HostKeyNotVerifiable,
         "a host key on the way is not trusted ({error}): log in once with `ssh {host}` and look at it",
     ),
-    (
-        asyncssh.KeyEncryptionError,
-        "the key has a passphrase: add it to ssh-agent with ssh-add",
-    ),
-    (
-        asyncssh.KeyImportError,
-        "the key named by `ssh: {{identity}}` cannot be used: {error}",
-    ),
+    (asyncssh.KeyEncryptionError, "the key has a passphrase: add it to ssh-agent with ssh-add"),
+    (asyncssh.KeyImportError, "the key named by `ssh: {{identity}}` cannot be used: {error}"),
     (asyncssh.ConfigParseError, "the ssh_config file cannot be read: {error}"),
-    (
-        asyncssh.KeyExchangeFailed,
-        "no common algorithm with the SSH server of {where}: {error}",
-    ),
+    (asyncssh.KeyExchangeFailed, "no common algorithm with the SSH server of {where}: {error}"),
     (ConnectionRefusedError, "{where} refused the connection; is sshd running there?"),
     (TimeoutError, "{where} does not answer; is the node up?"),
-    (
-        socket.gaierror,
-        "the name {host} does not resolve: give an `address` in the cluster file",
-    ),
+    (socket.gaierror, "the name {host} does not resolve: give an `address` in the cluster file"),
     (asyncssh.ChannelOpenError, "the SSH server allows no further session: {error}"),
-    (
-        asyncssh.ChannelListenError,
-        "the SSH server refuses port forwarding; see AllowTcpForwarding",
-    ),
+    (asyncssh.ChannelListenError, "the SSH server refuses port forwarding; see AllowTcpForwarding"),
 )
 
 
@@ -484,9 +466,7 @@ class Connections:
             link.sessions -= not opened
         session.ended.add_done_callback(lambda _: _release(link))
         return SshChannel(
-            self._nodes[node],
-            cast("asyncssh.SSHClientChannel[bytes]", channel),
-            session,
+            self._nodes[node], cast("asyncssh.SSHClientChannel[bytes]", channel), session
         )
 
     async def reverse_tunnel(self, node: str, host: str, port: int) -> int:

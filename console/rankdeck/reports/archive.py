@@ -277,10 +277,7 @@ def _texts(source: ReportSource, recording: Recording, secrets: Secrets) -> dict
     events = (secrets.in_tree(_event(e)) for e in _events(source, recording))
     return {
         "README.txt": _README.format(
-            job=job.id,
-            version=version,
-            when=when,
-            missing=secrets.in_text("".join(lacks)),
+            job=job.id, version=version, when=when, missing=secrets.in_text("".join(lacks))
         ),
         "job.json": _json(secrets.in_tree(state)),
         "plan.json": _json(secrets.in_tree(asdict(job.plan))),

@@ -27,10 +27,7 @@ TRAINERS: Mapping[str, Mapping[str, str]] = {
         "loss": rf"\blm loss:\s*{_NUMBER}",
         "tflops": rf"TFLOP/s/GPU\):\s*{_NUMBER}",
     },
-    "nemo": {
-        "step": r"\bglobal_step:\s*(\d+)",
-        "loss": rf"\breduced_train_loss:\s*{_NUMBER}",
-    },
+    "nemo": {"step": r"\bglobal_step:\s*(\d+)", "loss": rf"\breduced_train_loss:\s*{_NUMBER}"},
     "lightning and tqdm": {
         "step": r"\d+%\|[^|]*\|\s*(\d+)/\d+",
         "steps": r"\d+%\|[^|]*\|\s*\d+/(\d+)",
@@ -68,9 +65,7 @@ def _defaults() -> dict[str, tuple[Pattern, ...]]:
     return table
 
 
-def _own(
-    patterns: Mapping[str, str],
-) -> tuple[dict[str, tuple[Pattern, ...]], tuple[str, ...]]:
+def _own(patterns: Mapping[str, str]) -> tuple[dict[str, tuple[Pattern, ...]], tuple[str, ...]]:
     """The patterns of a job, and a sentence for each that cannot be used (in an old job)."""
     table: dict[str, tuple[Pattern, ...]] = {}
     refused: list[str] = []
@@ -168,12 +163,7 @@ class ProgressReader:
         return self._now
 
 
-ORDER = (
-    ("copy", "ready"),
-    ("start", "started"),
-    ("rendezvous", "output"),
-    ("first step", "step"),
-)
+ORDER = (("copy", "ready"), ("start", "started"), ("rendezvous", "output"), ("first step", "step"))
 """Name of a phase and the mark that ends it: files laid and supervisors up on every node, every
 rank begun, the first line of any rank, the first step it reports."""
 
@@ -197,10 +187,7 @@ def phases(job: Job) -> tuple[Phase, ...]:
         begin = at
     end = job.ended
     if "started" in job.marks or found:
-        return (
-            *found,
-            Phase("running", begin, None if end is None else max(end, begin)),
-        )
+        return (*found, Phase("running", begin, None if end is None else max(end, begin)))
     return (Phase("copy", begin, end),)
 
 

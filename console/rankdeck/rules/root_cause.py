@@ -436,11 +436,7 @@ def _others(chosen: Meaning, rest: Sequence[Meaning]) -> tuple[Suspect, ...]:
     ranked = sorted(able, key=lambda m: (m.role, end_time(m)))
     return tuple(
         Suspect(
-            what=m.end.what,
-            rank=m.end.rank,
-            node=m.end.node,
-            name=m.end.name,
-            why=_why(m, chosen),
+            what=m.end.what, rank=m.end.rank, node=m.end.node, name=m.end.name, why=_why(m, chosen)
         )
         for m in ranked[:MOST_OTHERS]
     )

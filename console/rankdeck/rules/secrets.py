@@ -17,8 +17,7 @@ _ASSIGNED = re.compile(
     re.IGNORECASE,
 )
 _KEY_BLOCK = re.compile(
-    rb"-----BEGIN ([A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?)-----.*?(?:-----END \1-----|\Z)",
-    re.DOTALL,
+    rb"-----BEGIN ([A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?)-----.*?(?:-----END \1-----|\Z)", re.DOTALL
 )
 KEY_BEGINS = re.compile(rb"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----")
 KEY_ENDS = re.compile(rb"-----END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----")
@@ -30,8 +29,7 @@ _FORMS = re.compile(
 """GitHub, GitLab, Hugging Face, AWS, NVIDIA NGC, OpenAI and its like, Slack, Google, W&B, JWT."""
 _URL = re.compile(rb"(?P<name>\b[A-Za-z][A-Za-z0-9+.-]{0,20}://)[^\s/'\"<>]+@")
 _HEADER = re.compile(
-    rb"(?P<name>\b(?:proxy-)?authorization['\"]?\s*[:=]\s*['\"]?)[^\r\n'\"]+",
-    re.IGNORECASE,
+    rb"(?P<name>\b(?:proxy-)?authorization['\"]?\s*[:=]\s*['\"]?)[^\r\n'\"]+", re.IGNORECASE
 )
 _BEARER = re.compile(rb"(?P<name>\bbearer\s+)[\w.~+/=-]{8,}", re.IGNORECASE)
 _NETRC = re.compile(rb"(?P<name>\bmachine\s+\S+\s+login\s+\S+\s+password\s+)\S+")

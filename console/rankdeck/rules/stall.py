@@ -434,11 +434,7 @@ def _in_words(
     chosen = [sign.rank for sign in signs if sign.rank.rank in first]
     began = f"; {named(chosen)} fell silent first" if first else ""
     if not groups:
-        load = {
-            True: ", CPUs and GPUs are idle",
-            False: ", the nodes are busy",
-            None: "",
-        }
+        load = {True: ", CPUs and GPUs are idle", False: ", the nodes are busy", None: ""}
         return f"{who} {silent}{load[_resting(signs, known)]}{began}"
     return f"{who} {_place(groups[0], len(signs))}{_no_cpu(signs)}, {silent}{began}"
 

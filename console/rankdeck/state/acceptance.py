@@ -274,11 +274,7 @@ class AcceptanceRuns:
     def _declared(self, run: str) -> bool:
         return bool(self._store.rows("SELECT 1 FROM baseline WHERE run = ? LIMIT 1", run))
 
-    def _put(
-        self,
-        name: str,
-        rows: Iterable[KeptRun | Baseline | Exclusion],
-    ) -> None:
+    def _put(self, name: str, rows: Iterable[KeptRun | Baseline | Exclusion]) -> None:
         self._insert(name, [asdict(row) for row in rows], "OR REPLACE")
 
     def _insert(self, name: str, values: Sequence[Mapping[str, object]], how: str) -> None:

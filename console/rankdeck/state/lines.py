@@ -251,13 +251,7 @@ class RankLog:
         if not begun:
             return None
         stream = max(begun, key=lambda one: one.open_at)
-        return Line(
-            stream.open_at,
-            self.rank,
-            stream.name,
-            stream.open_offset,
-            _shown(stream.open),
-        )
+        return Line(stream.open_at, self.rank, stream.name, stream.open_offset, _shown(stream.open))
 
     @property
     def last(self) -> str:

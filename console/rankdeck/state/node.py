@@ -196,11 +196,7 @@ class NodeState:
     )  # fmt: skip
 
     def __init__(
-        self,
-        name: str,
-        expected: Expected,
-        clock: Callable[[], float],
-        wall: Callable[[], float],
+        self, name: str, expected: Expected, clock: Callable[[], float], wall: Callable[[], float]
     ) -> None:
         self.name = name
         self.hello: Hello | None = None

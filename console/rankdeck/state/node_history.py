@@ -62,16 +62,7 @@ class SharedEventLog:
     def add(self, occurrences: Iterable[Occurrence]) -> None:
         """Save these; if the disk refuses, report it and go on."""
         rows = [
-            (
-                self._cluster,
-                o.at,
-                o.node,
-                o.kind,
-                int(o.level),
-                o.check,
-                o.device,
-                o.text,
-            )
+            (self._cluster, o.at, o.node, o.kind, int(o.level), o.check, o.device, o.text)
             for o in occurrences
         ]
         if not rows:
@@ -91,9 +82,7 @@ class SharedEventLog:
     def recent(self, most: int) -> tuple[Occurrence, ...]:
         """The newest occurrences, oldest of them first."""
         rows = self._store.rows(
-            f"{_SELECT} WHERE cluster = ? ORDER BY at DESC, rowid DESC LIMIT ?",
-            self._cluster,
-            most,
+            f"{_SELECT} WHERE cluster = ? ORDER BY at DESC, rowid DESC LIMIT ?", self._cluster, most
         )
         return tuple(map(_occurrence, reversed(rows)))
 

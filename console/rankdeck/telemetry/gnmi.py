@@ -51,10 +51,7 @@ class SwitchStream:
 
     async def updates(self) -> AsyncIterator[tuple[str, str, Any]]:
         """`(port, leaf, value)` until the stream ends; raises SwitchError, which says why."""
-        login = (
-            ("username", self._switch.user),
-            ("password", _password(self._switch)),
-        )
+        login = (("username", self._switch.user), ("password", _password(self._switch)))
         metadata = login if self._switch.user else ()
         try:
             async with self._channel() as channel:

@@ -102,8 +102,7 @@ class Intake:
         parts = split_topic(topic)
         if parts is None or parts[0] != self._cluster:
             self._refuse(
-                "another cluster",
-                f"message on {topic[:120]!r} is not for cluster {self._cluster}",
+                "another cluster", f"message on {topic[:120]!r} is not for cluster {self._cluster}"
             )
             return
         _, node, kind = parts
@@ -140,8 +139,7 @@ class Intake:
         _, node, kind = split_topic(topic) or ("", "", "")
         known = node if self._fleet.knows(node) else "unknown nodes"
         self._refuse(
-            known,
-            f"{kind[:20] or 'message'} of {size >> 20} MB on {topic[:120]!r}: left out",
+            known, f"{kind[:20] or 'message'} of {size >> 20} MB on {topic[:120]!r}: left out"
         )
 
     def _refuse(self, who: str, why: str) -> None:
@@ -182,12 +180,7 @@ class PrivateLink:
     def agent_config(self, node_name: str) -> dict[str, object]:
         username, password = self.broker.credential(node_name)
         host, port = self.address
-        login = {
-            "username": username,
-            "password": password,
-            "tls": False,
-            "ca_file": "",
-        }
+        login = {"username": username, "password": password, "tls": False, "ca_file": ""}
         common = _common(self._cluster, node_name)
         return {
             **common,
@@ -349,10 +342,7 @@ def agent_config(cluster: Cluster, broker: Broker, node: str) -> dict[str, objec
 def installed_config(cluster: Cluster, broker: Broker, node: str) -> dict[str, object]:
     """The same for an agent that stays: nobody tells it when samples are wanted. Raises BrokerError."""
     usual = PERIOD if len(cluster.nodes) <= FEW_NODES else MANY_NODES_PERIOD
-    return {
-        **agent_config(cluster, broker, node),
-        "sample_period": broker.sample_period or usual,
-    }
+    return {**agent_config(cluster, broker, node), "sample_period": broker.sample_period or usual}
 
 
 def _text(file: str) -> str:

@@ -175,10 +175,7 @@ MOVES: tuple[tuple[str, str], ...] = (
     ("left right", "scroll a log sideways"),
     ("tab shift+tab", "the next tile of the wall, the next part of a screen"),
     ("ctrl+p", "all actions of this screen, by name"),
-    (
-        "mouse",
-        "click selects, click again opens, wheel scrolls; shift-drag selects text",
-    ),
+    ("mouse", "click selects, click again opens, wheel scrolls; shift-drag selects text"),
 )
 """Keys that move in lists, logs and the wall, for the help screen."""
 
@@ -188,10 +185,7 @@ FILTERS: tuple[tuple[str, str], ...] = (
     ("gpu.temp>80", "any metric; < <= > >= = !=; of several devices the highest"),
     ("cpu>50 & mem>90", "both; short names: cpu mem gpu temp load"),
     ("(state=bad | gpu>90) & !login", "either; not; parentheses"),
-    (
-        "node=n[01-04], check=disk.full",
-        "one condition each: node set, check that fired",
-    ),
+    ("node=n[01-04], check=disk.full", "one condition each: node set, check that fired"),
 )
 
 

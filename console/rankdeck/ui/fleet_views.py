@@ -54,15 +54,7 @@ def _s(metric: str) -> Number:
 NUMBERS: tuple[NodeColumn, ...] = (
     NodeColumn("CPU", 4, 9, "cpu.used", _s("cpu.used"), formatting.percent, gauge=True),
     NodeColumn("MEM", 4, 8, "mem.used", _s("mem.used"), formatting.percent, 90, True),
-    NodeColumn(
-        "GPU",
-        4,
-        9,
-        "gpu.used",
-        _s("gpu.used"),
-        formatting.percent,
-        gauge=True,
-    ),
+    NodeColumn("GPU", 4, 9, "gpu.used", _s("gpu.used"), formatting.percent, gauge=True),
     NodeColumn("GMEM", 4, 6, "gpu.mem_used", _s("gpu.mem_used"), formatting.percent, 98),
     NodeColumn("TEMP", 4, 6, "gpu.temp", _s("gpu.temp"), formatting.celsius, 85),
     NodeColumn("POWER", 6, 4, "gpu.power", _s("gpu.power"), formatting.watts),

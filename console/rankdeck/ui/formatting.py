@@ -167,11 +167,7 @@ def subject(node: NodeState) -> Subject:
     text = f"{node.name} {node.health.level.word} {why(node)} {_slurm_words(node)}"
     checks = frozenset(reason.check for reason in node.health.reasons)
     return Subject(
-        text,
-        node.health.level.word,
-        lambda metric: number(node, metric),
-        node.name,
-        checks,
+        text, node.health.level.word, lambda metric: number(node, metric), node.name, checks
     )
 
 

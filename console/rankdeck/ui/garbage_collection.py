@@ -24,9 +24,7 @@ class IdleTime:
     """Knows when somebody typed, and when all was looked at last."""
 
     def __init__(
-        self,
-        collect: Callable[[], None] | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        self, collect: Callable[[], None] | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._collect = collect or collect_and_set_aside
         self._period = PERIOD

@@ -188,10 +188,7 @@ def fetch_file(console: "Console", path: str, folder: Path) -> None:
 
 
 async def _copied(
-    console: "Console",
-    work: Awaitable[Mapping[str, "NodeError"]],
-    nodes: Sequence[str],
-    well: str,
+    console: "Console", work: Awaitable[Mapping[str, "NodeError"]], nodes: Sequence[str], well: str
 ) -> None:
     """Say for which nodes a copy went well, and why it did not for the others."""
     try:

@@ -398,10 +398,7 @@ def _link(node: NodeState, prefix: str, device: str, named: int, glyphs: Glyphs)
     mark = _device_mark(node, device, prefix, glyphs, level)
     if prefix == "net" and up == 0 and reason_for(node, device, prefix) is None:
         mark = Mark(glyphs.dot, "dim")
-    return [
-        (f"   {mark.glyph} ", mark.role),
-        (fit(printable(device), named, glyphs.more), "text"),
-    ]
+    return [(f"   {mark.glyph} ", mark.role), (fit(printable(device), named, glyphs.more), "text")]
 
 
 def _speed(node: NodeState, prefix: str, device: str) -> str:

@@ -19,14 +19,7 @@ if TYPE_CHECKING:
     from rankdeck.images.copy import Tell, TellFetch, TellLaunch
     from rankdeck.model.cluster import Cluster
     from rankdeck.model.health import Ack, PastView
-    from rankdeck.model.job import (
-        CancelReport,
-        FoundLine,
-        JobSpec,
-        LogPart,
-        LogPlace,
-        Plan,
-    )
+    from rankdeck.model.job import CancelReport, FoundLine, JobSpec, LogPart, LogPlace, Plan
     from rankdeck.model.process import NodeProcess
     from rankdeck.model.schedulers import (
         KubernetesJob,

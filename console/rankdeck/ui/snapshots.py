@@ -192,10 +192,7 @@ def step(fleet: Fleet, moment: float | None, frames: int) -> float | None:
 def banner(moment: float, now: float, glyphs: Glyphs) -> Runs:
     """That this is not now."""
     text = f" PAUSED at {formatting.clock(moment)}, {formatting.age(now - moment)} ago "
-    return [
-        (text, "warn"),
-        (f" {glyphs.dot} {LIVE} live  , . step  < > ten steps", "dim"),
-    ]
+    return [(text, "warn"), (f" {glyphs.dot} {LIVE} live  , . step  < > ten steps", "dim")]
 
 
 def page(fleet: Fleet, node: NodeState, moment: float, width: int, glyphs: Glyphs) -> list[Runs]:
@@ -208,10 +205,7 @@ def page(fleet: Fleet, node: NodeState, moment: float, width: int, glyphs: Glyph
     level = frame.level(place)
     mark = glyphs.level(level)
     lines.append(
-        [
-            (f" {printable(node.name)}  ", "title"),
-            (f"{mark.glyph} {level.word}", mark.role),
-        ]
+        [(f" {printable(node.name)}  ", "title"), (f"{mark.glyph} {level.word}", mark.role)]
     )
     return [
         *lines,
@@ -234,11 +228,7 @@ def _numbers(
         said = SAY[metric](value) or formatting.NOTHING
         spark = sparkline(series, wide, glyphs)
         lines.append(
-            [
-                (f"   {TITLES[metric]:<8}", "dim"),
-                (f"{said:>9}  ", "text"),
-                (spark, "accent"),
-            ]
+            [(f"   {TITLES[metric]:<8}", "dim"), (f"{said:>9}  ", "text"), (spark, "accent")]
         )
     return lines
 

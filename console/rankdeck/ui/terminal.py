@@ -436,10 +436,7 @@ class FrameDiff(App[int]):
             self._owed = True
             return
         width, height = self.size
-        if self._frame is None or (self._frame.width, self._frame.height) != (
-            width,
-            height,
-        ):
+        if self._frame is None or (self._frame.width, self._frame.height) != (width, height):
             self._frame = TerminalPicture(width, height)
         name = self.console.color_system
         text = self._frame.update(_pieces(update), COLOR_SYSTEMS[name] if name else None)

@@ -133,15 +133,7 @@ SIZE_LIMIT = 64_000
 NO_STYLE = Style.null()
 MOST_MADE = 4096
 """Styles that are kept: a log may bring along any number of colours."""
-COLOURLESS_TERMINALS = (
-    "vt100",
-    "vt102",
-    "vt220",
-    "linux-m",
-    "linux-mono",
-    "dumb",
-    "ansi-m",
-)
+COLOURLESS_TERMINALS = ("vt100", "vt102", "vt220", "linux-m", "linux-mono", "dumb", "ansi-m")
 
 
 class ThemeError(ValueError):
@@ -214,10 +206,7 @@ class Palette:
             error=self.colour("bad"),
             luminosity_spread=0.0,
             text_alpha=1.0,
-            variables={
-                "border": self.colour("border"),
-                "border-blurred": self.colour("border"),
-            },
+            variables={"border": self.colour("border"), "border-blurred": self.colour("border")},
         )
 
 
@@ -280,11 +269,7 @@ def _palette(path: Path, raw: dict[str, Any]) -> Palette:
             raise ThemeError(f"{path}: roles.{role}: missing")
         roles[role] = _style(path, role, table[role])  # pyright: ignore[reportUnknownArgumentType]
     return Palette(
-        str(raw.get("name") or path.stem),
-        bool(raw.get("dark", True)),
-        mono,
-        surfaces,
-        roles,
+        str(raw.get("name") or path.stem), bool(raw.get("dark", True)), mono, surfaces, roles
     )
 
 
@@ -374,19 +359,13 @@ class Glyphs:
 
     def status(self, status: RankStatus) -> Mark:
         """How a rank shows that wants to be looked at, or was only pulled down."""
-        glyph = {
-            RankStatus.STALLED: self.levels[Level.WARN],
-            RankStatus.VICTIM: self.down,
-        }.get(status, self.states[State.FAILED])
+        glyph = {RankStatus.STALLED: self.levels[Level.WARN], RankStatus.VICTIM: self.down}.get(
+            status, self.states[State.FAILED]
+        )
         return Mark(glyph, STATUS_ROLES[status])
 
 
-LEVEL_ROLES = {
-    Level.OK: "ok",
-    Level.UNKNOWN: "unknown",
-    Level.WARN: "warn",
-    Level.BAD: "bad",
-}
+LEVEL_ROLES = {Level.OK: "ok", Level.UNKNOWN: "unknown", Level.WARN: "warn", Level.BAD: "bad"}
 STATE_ROLES = {
     State.PENDING: "dim",
     State.RUNNING: "ok",

@@ -97,9 +97,7 @@ class FleetScreen(BaseScreen):
         self.map = CellMap(worst, id="map")
         self.info = FleetLine(id="info")
         self.main = self.table = VTable(
-            self._columns(wide=False),
-            empty=no_match("node"),
-            on_top=True,
+            self._columns(wide=False), empty=no_match("node"), on_top=True
         )
 
         self.overview = TextPage(id="overview", can_focus=False)
@@ -128,21 +126,8 @@ class FleetScreen(BaseScreen):
             Column("STATE", 9, lambda row, _: self._state(row), keep=10),
             *self._slurm_columns(),
             *numbers,
-            Column(
-                "SEEN",
-                5,
-                lambda row, _: [(self._seen(row), "dim")],
-                right=True,
-                keep=2,
-            ),
-            Column(
-                "WHY",
-                12,
-                lambda row, _: self._why(row),
-                keep=7,
-                grow=True,
-                least=40,
-            ),
+            Column("SEEN", 5, lambda row, _: [(self._seen(row), "dim")], right=True, keep=2),
+            Column("WHY", 12, lambda row, _: self._why(row), keep=7, grow=True, least=40),
         )
 
     def _slurm_columns(self) -> tuple[Column, ...]:
@@ -349,10 +334,7 @@ class FleetScreen(BaseScreen):
         if trouble := self.console.session.fleet.trouble:
             bad = self.console.glyphs.level(Level.BAD).glyph
             runs.append(
-                (
-                    f" {bad} {printable(trouble)}; numbers stand still; trying again  ",
-                    "bad",
-                )
+                (f" {bad} {printable(trouble)}; numbers stand still; trying again  ", "bad")
             )
         runs += [
             (f" {len(self.table.rows):,}", "text"),

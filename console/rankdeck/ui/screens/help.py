@@ -46,9 +46,7 @@ def help_lines(about: str, glyphs: Glyphs, width: int = 200) -> list[Runs]:
         own = [action for action in actions.for_screen(name) if action not in everywhere]
         if own:
             lines += _section(
-                TITLES[name],
-                [(action.shown_keys, action.help) for action in own],
-                width,
+                TITLES[name], [(action.shown_keys, action.help) for action in own], width
             )
         if name == order[0]:
             everybody = [(action.shown_keys, action.help) for action in everywhere]

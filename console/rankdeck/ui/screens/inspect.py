@@ -16,13 +16,7 @@ MOST_ODD, MOST_LOOKS = 6, 2
 """Ranks of a group that get a line of their own: of an odd group, of any other."""
 ANSWER = 9
 """Columns before the answer."""
-STATES = {
-    "R": "runs",
-    "S": "sleeps",
-    "D": "waits for a device",
-    "T": "stopped",
-    "t": "traced",
-}
+STATES = {"R": "runs", "S": "sleeps", "D": "waits for a device", "T": "stopped", "t": "traced"}
 
 
 class InspectScreen(BaseScreen):
@@ -75,10 +69,7 @@ class InspectScreen(BaseScreen):
 def inspect_lines(found: Inspection, width: int) -> list[Runs]:
     """The answer, then each place with its ranks and its stack, the odd ones first."""
     lines: list[Runs] = [
-        [
-            (f" {printable(found.job)} ", "title"),
-            (f" at {formatting.clock(found.at)}", "dim"),
-        ],
+        [(f" {printable(found.job)} ", "title"), (f" at {formatting.clock(found.at)}", "dim")],
         *_answer_lines(found, width),
         [],
     ]

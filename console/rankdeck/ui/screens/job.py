@@ -303,9 +303,7 @@ class JobScreen(BaseScreen):
             self.bring(self.wall)
         else:
             self.prompt.ask(
-                "r",
-                self.scene.choice.text,
-                "0-7,96,node=gpu12,state=failed; empty: all",
+                "r", self.scene.choice.text, "0-7,96,node=gpu12,state=failed; empty: all"
             )
 
     def choose_ranks(self, text: str) -> None:

@@ -246,10 +246,7 @@ def _meaning(explained: Sequence[Explained], width: int) -> list[Runs]:
 def _failure_lines(failure: FirstFailure, size: Size) -> list[Runs]:
     give = f" ±{failure.uncertainty * 1000:.0f} ms" if failure.uncertainty else ""
     roomy, large = size.height >= MEDIUM, size.height >= LARGE
-    head: list[Run] = [
-        (" first failure ", "bad"),
-        (f" {blamed(failure)}", "text"),
-    ]
+    head: list[Run] = [(" first failure ", "bad"), (f" {blamed(failure)}", "text")]
     if not roomy and failure.explained:
         head.append(optional(printable(failure.explained[0].means), "accent"))
     head.append(optional(f"{formatting.clock(failure.at, millis=True)}{give}", "text"))

@@ -13,12 +13,7 @@ from rankdeck.model.text import printable
 from rankdeck.ui import formatting, job_actions, query
 from rankdeck.ui.formatting import since
 from rankdeck.ui.screens.base import BaseScreen, Details, ListFilter, no_match
-from rankdeck.ui.screens.job_head import (
-    description,
-    duration,
-    failure_text,
-    head_lines,
-)
+from rankdeck.ui.screens.job_head import description, duration, failure_text, head_lines
 from rankdeck.ui.screens.modals import row_lines
 from rankdeck.ui.widgets.canvas import Run, Runs, TextPage, length
 from rankdeck.ui.widgets.vtable import Column, VTable
@@ -34,14 +29,7 @@ NO_JOBS = "no jobs yet; press 3 to start one"
 ORDER = {
     state: place
     for place, state in enumerate(
-        (
-            State.RUNNING,
-            State.PENDING,
-            State.LOST,
-            State.FAILED,
-            State.CANCELLED,
-            State.DONE,
-        )
+        (State.RUNNING, State.PENDING, State.LOST, State.FAILED, State.CANCELLED, State.DONE)
     )
 }
 
@@ -77,11 +65,7 @@ class JobsScreen(BaseScreen):
             ),
             Column("STATE", 11, lambda row, _: self._state(row), keep=10),
             Column(
-                "RANKS",
-                6,
-                lambda row, _: [(_count(self._jobs[row]), "text")],
-                right=True,
-                keep=8,
+                "RANKS", 6, lambda row, _: [(_count(self._jobs[row]), "text")], right=True, keep=8
             ),
             Column(
                 "AGE",
@@ -97,12 +81,7 @@ class JobsScreen(BaseScreen):
                 right=True,
                 keep=5,
             ),
-            Column(
-                "NODES",
-                18,
-                lambda row, _: [(_where(self._jobs[row]), "text")],
-                keep=6,
-            ),
+            Column("NODES", 18, lambda row, _: [(_where(self._jobs[row]), "text")], keep=6),
             Column(
                 "FIRST FAILURE / RANKS",
                 16,

@@ -282,10 +282,7 @@ class LaunchScreen(BaseScreen):
         if not lines:
             return [head, [("identical", "ok")]]
         roles = {"+": "ok", "-": "bad", "@": "accent"}
-        return [
-            head,
-            *([(printable(line), roles.get(line[:1], "dim"))] for line in lines),
-        ]
+        return [head, *([(printable(line), roles.get(line[:1], "dim"))] for line in lines)]
 
     def edit(self) -> None:
         """Change the chosen file with the user's editor; it is read again by itself."""
@@ -428,12 +425,7 @@ class LaunchScreen(BaseScreen):
         well = dict.fromkeys(o.check for o in self._findings if o.level is Level.OK)
         if well:
             mark = self.console.glyphs.level(Level.OK)
-            lines.append(
-                [
-                    (f"{mark.glyph} well  ", mark.role),
-                    (printable(" ".join(well)), "dim"),
-                ]
-            )
+            lines.append([(f"{mark.glyph} well  ", mark.role), (printable(" ".join(well)), "dim")])
         return lines
 
     def take_back(self) -> bool:

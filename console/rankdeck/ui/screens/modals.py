@@ -119,9 +119,7 @@ def cancel_question(job: "Job", tasks: Sequence[int] = ()) -> Question:
         [("nodes  ", "dim"), (printable(fold(job.nodes)), "text")],
         [("age    ", "dim"), (formatting.lasted(since(job.created)), "text")],
         [],
-        [
-            (f"TERM now, KILL after {job.plan.grace:g} s, then {how}", "text"),
-        ],
+        [(f"TERM now, KILL after {job.plan.grace:g} s, then {how}", "text")],
         [(proof, "text")],
     ]
     return Question(
@@ -220,11 +218,7 @@ def report_note(report: "CancelReport") -> Question:
         for left in report.left
     ]
     lines += [
-        [
-            ("not verified  ", "warn"),
-            (f"{printable(node)}: ", "text"),
-            (printable(why), "dim"),
-        ]
+        [("not verified  ", "warn"), (f"{printable(node)}: ", "text"), (printable(why), "dim")]
         for node, why in report.unverified.items()
     ]
     title = "Cancelled" if not report.left else "Cancelled, but not everything is gone"
@@ -263,23 +257,13 @@ class HostKeyQuestion(Question):
     def __init__(self, error: HostKeyError) -> None:
         lines: list[Runs] = [
             [("node         ", "dim"), (printable(error.node), "title")],
-            [
-                ("fingerprint  ", "dim"),
-                (printable(error.fingerprint) or "not told", "accent"),
-            ],
+            [("fingerprint  ", "dim"), (printable(error.fingerprint) or "not told", "accent")],
             [],
             [(printable(error.why), "text")],
         ]
         changed = not error.line
         if changed:
-            lines.append(
-                [
-                    (
-                        "Not the known key: possible man-in-the-middle attack.",
-                        "bad",
-                    )
-                ]
-            )
+            lines.append([("Not the known key: possible man-in-the-middle attack.", "bad")])
         super().__init__(
             "The key of this node has changed" if changed else "Unknown host key",
             lines,

@@ -81,8 +81,7 @@ class NodeScreen(BaseScreen):
         """What happened here around the time of a log line, live or long ago."""
         journal, name = self.console.session.fleet.event_log, self.node_name
         near = sorted(
-            journal.between((name,), at - NEAR, at + NEAR),
-            key=lambda one: abs(one.at - at),
+            journal.between((name,), at - NEAR, at + NEAR), key=lambda one: abs(one.at - at)
         )[:EVENTS]
         head: list[Run] = [
             (f" {self.console.glyphs.cursor} ", "key"),
@@ -272,10 +271,7 @@ def _failed(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
         of = f"{printable(device)}: " if device else ""
         said = cut(f"{of}{printable(' '.join(metrics))}", width - 7, glyphs.more)
         rows += [
-            [
-                ("   ", "text"),
-                (printable(why), "dim" if beside else "warn"),
-            ],
+            [("   ", "text"), (printable(why), "dim" if beside else "warn")],
             [("     ", "text"), (said, "dim")],
         ]
     return [*title(node, "Could not be read", "-"), *rows] if rows else []

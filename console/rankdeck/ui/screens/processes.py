@@ -212,8 +212,7 @@ class ProcessesScreen(BaseScreen):
         self.info = TextPage(id="info", can_focus=False)
         self.info.styles.height = 1
         self.main = self.table = VTable(
-            tuple(self._column(*kind) for kind in self._kinds),
-            empty="looking …",
+            tuple(self._column(*kind) for kind in self._kinds), empty="looking …"
         )
         self.below = Details(self.table)
 

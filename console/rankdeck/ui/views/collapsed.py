@@ -303,19 +303,9 @@ class DiffView(Rows):
             self._table.show(title, [ListEntry("same", [(" no difference", "ok")], (), pair)])
             return
         first = found.first
-        head: list[Run] = [
-            (
-                f" they part {_where(first)}",
-                "warn",
-            )
-        ]
+        head: list[Run] = [(f" they part {_where(first)}", "warn")]
         entries = [
-            ListEntry(
-                "first",
-                head,
-                (_side(left, first.left), _side(right, first.right)),
-                pair,
-            )
+            ListEntry("first", head, (_side(left, first.left), _side(right, first.right)), pair)
         ]
         for who, lines, rank in (
             (left, found.only_left, found.left),

@@ -402,8 +402,5 @@ class LauncherLog:
 
 def _cleaned(one: Occurrence) -> Occurrence:
     return replace(
-        one,
-        node=printable(one.node),
-        device=printable(one.device),
-        text=printable(one.text),
+        one, node=printable(one.node), device=printable(one.device), text=printable(one.text)
     )

@@ -312,10 +312,7 @@ class TextPage(Scroller, can_focus=True):
         left = len(self._lines) - self.top - self.size.height
         if y == self.size.height - 1 and left > 0:
             note = f" {self.glyphs.down} {left:,} more "
-            return [
-                *fitted(runs, width - len(note), self.glyphs.more),
-                (note, "key@bar"),
-            ]
+            return [*fitted(runs, width - len(note), self.glyphs.more), (note, "key@bar")]
         return fitted(runs, width, self.glyphs.more)
 
 

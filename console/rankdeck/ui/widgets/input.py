@@ -96,9 +96,7 @@ class Form(Canvas, can_focus=True):
             return []
         key, label = self._labels[y]
         here = self.has_focus and y == self._field
-        head: list[Run] = [
-            (f" {label:<{self._width}}", "key" if here else "dim"),
-        ]
+        head: list[Run] = [(f" {label:<{self._width}}", "key" if here else "dim")]
         text = self.values[key]
         if not here:
             return [*head, (text, "text")]

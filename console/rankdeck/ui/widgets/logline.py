@@ -41,13 +41,7 @@ class LineLayout:
     search: TextMatch | None = None
 
     def rows(
-        self,
-        number: int,
-        line: Line,
-        before: Line | None,
-        *,
-        chosen: bool,
-        marked: bool,
+        self, number: int, line: Line, before: Line | None, *, chosen: bool, marked: bool
     ) -> list[Runs]:
         """The rows that this line takes."""
         head: list[Run] = [("*", "key")] if marked else []

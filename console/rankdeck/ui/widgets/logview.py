@@ -200,11 +200,7 @@ class LogView(Scroller, can_focus=True):
     # ---- told what to show
 
     def open(
-        self,
-        source: Source,
-        prefix: Callable[[int, Line], Run] | None = None,
-        *,
-        live: bool = True,
+        self, source: Source, prefix: Callable[[int, Line], Run] | None = None, *, live: bool = True
     ) -> None:
         """Show this log from its end."""
         self.log_source, self.prefix, self.live = source, prefix, live

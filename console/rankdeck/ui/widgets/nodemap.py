@@ -28,11 +28,7 @@ class CellMap(Canvas):
             return self.sender
 
     def __init__(
-        self,
-        worst: Callable[[Sequence[Mark]], Mark],
-        *,
-        indent: int = 1,
-        id: str | None = None,
+        self, worst: Callable[[Sequence[Mark]], Mark], *, indent: int = 1, id: str | None = None
     ) -> None:
         super().__init__(id=id)
         self._worst = worst

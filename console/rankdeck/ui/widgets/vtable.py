@@ -121,11 +121,7 @@ class VTable(Scroller, can_focus=True):
             self.refresh(*other)
 
     def refresh(
-        self,
-        *regions: Region,
-        repaint: bool = True,
-        layout: bool = False,
-        recompose: bool = False,
+        self, *regions: Region, repaint: bool = True, layout: bool = False, recompose: bool = False
     ) -> Self:
         """As Textual has it; where no region is named, every cell may be another."""
         if not regions:
@@ -307,10 +303,7 @@ def aligned(runs: Runs, width: int, *, right: bool, more: str) -> list[Run]:
     if len(runs) == 1:
         text, role = runs[0]
         return [
-            (
-                text.rjust(width) if right and len(text) <= width else fit(text, width, more),
-                role,
-            )
+            (text.rjust(width) if right and len(text) <= width else fit(text, width, more), role)
         ]
     left = width
     kept: list[Run] = []
