@@ -115,6 +115,7 @@ def start(
     command: StartCommand, outputs: tuple[int, int], group: Optional[Path]
 ) -> "subprocess.Popen[bytes]":
     """A running process in a session of its own; raises StartError."""
+    mark = processes.mark_of(command.env[JOB_VARIABLE], command.env[NODE_VARIABLE])
     try:
         return subprocess.Popen(
             command.argv,
@@ -125,7 +126,7 @@ def start(
             stderr=outputs[1],
             start_new_session=True,
             umask=JOB_UMASK,
-            preexec_fn=None if group is None else lambda: processes.join(group),
+            preexec_fn=lambda: processes.enter(group, mark),
         )
     except OSError as error:
         why = f"{command.name} cannot start: {error.strerror}"

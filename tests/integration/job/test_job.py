@@ -413,11 +413,12 @@ def test_cancel_without_a_cgroup_ends(node, job, what, rank, tmp_path):
     assert all(map(is_over, marks))
 
 
+@pytest.mark.parametrize("clear", [[], ["env", "-i"]], ids=["with variables", "without"])
 @pytest.mark.parametrize("harm", ["supervisor killed", "closed before"])
-def test_cancel_ends_a_chain_that_has_lost_its_supervisor(node, job, harm, tmp_path):
+def test_cancel_ends_a_chain_that_has_lost_its_supervisor(node, job, harm, clear, tmp_path):
     mark = tmp_path / "mark"
-    rank = "leave" if harm == "closed before" else "stay"
-    ready = node.run(job, [0], [{"name": "rank 0", "argv": chain(mark, rank=rank), "rank": 0}])
+    argv = [*clear, *chain(mark, rank="leave" if harm == "closed before" else "stay")]
+    ready = node.run(job, [0], [{"name": "rank 0", "argv": argv, "rank": 0}])
     until(mark.exists)
     (node.folder(job) / "cgroup").unlink(missing_ok=True)
     if harm == "closed before":
