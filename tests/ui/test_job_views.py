@@ -354,3 +354,15 @@ async def test_a_tile_says_how_long_its_rank_is_silent_also_where_all_are() -> N
         app.open_job("quiet-1")
         for rank, node in enumerate(("node01", "node01", "node02", "node02")):
             await shows(app, pilot, f"{rank} {node} silent ")
+
+
+async def test_a_tile_says_that_there_are_more_lines_where_only_the_end_was_fetched() -> None:
+    stage = sample.fleet(4)[0]
+    stage.start("long-1", 1, 2)
+    stage.write("long-1", 0, "step 1\nstep 2\n")
+    end = b"step 8\nstep 9\n"
+    stage.jobs.apply(Chunk("long-1", "node01", 1, "out", 9_000, time.time(), end))
+    async with console(stage, (120, 40)) as (app, pilot):
+        app.open_job("long-1")
+        await shows(app, pilot, "2 lines")
+        await shows(app, pilot, "2+ lines")

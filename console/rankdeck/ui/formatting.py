@@ -99,9 +99,9 @@ def day(at: float) -> str:
     return day_time(at) or NOTHING
 
 
-def many(number: int, noun: str) -> str:
-    """`1 node`, `2 nodes`."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+def many(number: int, noun: str, more: bool = False) -> str:
+    """`1 node`, `2 nodes`; `2+ nodes` where there are `more`."""
+    return f"{number:,} {noun}" if number == 1 and not more else f"{number:,}{'+' * more} {noun}s"
 
 
 def doing(activity: Activity | None) -> str:

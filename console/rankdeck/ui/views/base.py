@@ -195,7 +195,8 @@ class Scene:
         ]
         if one.rank in self.choice.pins:
             title.append(optional("pinned", "key"))
-        return [*title, optional(formatting.many(self.lines(one.rank), "line"), "dim")]
+        more = bool(self.log(one.rank).gaps)
+        return [*title, optional(formatting.many(self.lines(one.rank), "line", more), "dim")]
 
     def _said(self, job: Job, one: RankState, role: str) -> list[Run]:
         """How it ended, how long it is silent, else its state."""
