@@ -3,7 +3,6 @@
 import importlib.util
 import json
 import os
-import shlex
 import shutil
 import subprocess
 import sys
@@ -12,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.chain import chain, is_over
 from tests.support.lab import Lab
 from tests.support.polling import eventually, wait_until
 
@@ -226,29 +224,6 @@ def test_cancel_names_a_node_it_could_not_ask(operator: Operator) -> None:
     (report,) = operator.objects("cancel", started["job"], "--grace", "1")
     assert (report["left"], report["unverified"]) == ([], {})
     operator.ends(started["job"])
-
-
-@pytest.mark.parametrize("launch", ["plain", "mpi", "torchrun"])
-def test_cancel_ends_chains_of_processes_on_every_node(operator: Operator, launch: str) -> None:
-    if launch == "torchrun" and importlib.util.find_spec("torch") is None:
-        pytest.skip("needs torch")
-    mpi = f"mpi: {{flavour: openmpi5, path: {BIN / 'mpirun'}}}\n" if launch == "mpi" else ""
-    mark = operator.lab.folder / f"{launch}.chain"
-    line = shlex.join(chain(mark)).replace(str(mark), f"{mark}${{OMPI_COMM_WORLD_RANK:-$RANK}}")
-    file = operator.job_file(
-        f"job: chains\nlaunch: {launch}\nnodes: 2\nranks_per_node: 2\ngrace: 1\n{mpi}"
-        f"command: [sh, -c, {json.dumps(line)}]\n"
-    )
-    started = operator.objects("run", file, "--detach")[-1]
-    marks = [mark.with_name(f"{mark.name}{rank}") for rank in range(4)]
-    wait_until(lambda: all(one.exists() for one in marks), 60, "four chains")
-    for node in operator.lab.nodes[:2]:  # as for an account that may make no control group
-        operator.lab.ssh(node, f"find ~ -path '*/{started['job']}/*' -name cgroup -delete")
-
-    (report,) = operator.objects("cancel", started["job"])
-
-    assert (report["left"], report["unverified"]) == ([], {})
-    assert all(map(is_over, marks))
 
 
 def version_of(mpirun: str) -> str:
