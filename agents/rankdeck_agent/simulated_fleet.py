@@ -16,7 +16,6 @@ import socket
 import sys
 import time
 import zlib
-from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from selectors import EVENT_READ, EVENT_WRITE, DefaultSelector
 from typing import Any, Callable, Optional
@@ -176,9 +175,9 @@ class SimulatedNode:
         )
 
 
-def any_fault(chance: random.Random, among: Iterable[tuple[str, str]] = FAULTS) -> str:
+def any_fault(chance: random.Random) -> str:
     """One of the faults."""
-    return chance.choice([fault for _, fault in among])
+    return chance.choice([fault for _, fault in FAULTS])
 
 
 MOST_WAITING = 4 << 20

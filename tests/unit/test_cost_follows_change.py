@@ -352,10 +352,10 @@ def test_few_rows_that_moved_are_put_in_their_places_without_asking_for_the_othe
     assert Counted.compared < 200
 
 
-class Line11(CellMap):
+class Line12(CellMap):
     """A map of one line."""
 
-    size = Size(11, 1)
+    size = Size(12, 1)
 
 
 def test_a_cell_for_several_nodes_is_worked_out_again_only_where_one_changed() -> None:
@@ -366,14 +366,14 @@ def test_a_cell_for_several_nodes_is_worked_out_again_only_where_one_changed() -
         asked.append(len(marks))
         return bad if bad in marks else ok
 
-    shown = Line11(worst, indent=0)
+    shown = Line12(worst)
     shown.show([ok] * 100)
-    shown.line(0, 11)
+    shown.line(0, 12)
     assert asked == [10] * 10
     shown.change({37: bad, 38: ok})
-    line = shown.line(0, 11)
+    line = shown.line(0, 12)
 
-    assert (asked[10:], "".join(text for text, _ in line)) == ([10], "oooxoooooo ")
+    assert (asked[10:], "".join(text for text, _ in line)) == ([10], " oooxoooooo ")
 
 
 async def test_a_quiet_client_is_not_asked_at_each_sweep(monkeypatch) -> None:

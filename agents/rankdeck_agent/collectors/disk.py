@@ -7,7 +7,7 @@ import re
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Callable, Optional, Union
+from typing import Callable, Union
 
 from rankdeck_agent.collectors.base import Reading, whole
 from rankdeck_agent.files import Tree, clean, reason
@@ -207,15 +207,14 @@ class DiskCollector:
         *_DISKS,
     )
 
-    def __init__(self, root: str = "/", network: Optional[NetworkMounts] = None) -> None:
+    def __init__(self, root: str = "/") -> None:
         self.doing = ""
         self._tree = Tree(root)
         self._raw = b""
         self._mounts: tuple[Mount, ...] = ()
         self._remote: tuple[str, ...] = ()
         # Under another root the mounts are those of another machine: nobody to ask.
-        ours = NetworkMounts() if root == "/" else None
-        self._network = network or ours
+        self._network = NetworkMounts() if root == "/" else None
         self._progress: dict[str, tuple[int, float]] = {}
         self._looked = -_SPACE_EVERY
         self._space = Reading()

@@ -254,8 +254,8 @@ class SimulatedHost(_Simulation):
     )  # fmt: skip
     prefixes: tuple[str, ...] = ("cpu", "disk", "mem", "net")
 
-    def __init__(self, seed: str = "", faults: Sequence[str] = ()) -> None:
-        super().__init__(seed, faults, 2)
+    def __init__(self, seed: str = "") -> None:
+        super().__init__(seed, (), 2)
         self._received = 0
         self.inventory = {"os": "made up", "kernel": "6.8.0-made-up", "cpu.model": "Simulated CPU"}
 

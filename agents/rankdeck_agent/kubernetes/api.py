@@ -198,7 +198,7 @@ class Api:
         size, more = 0, ""
         while True:
             page = self.request("GET", path, {**params, "limit": PAGE, "continue": more})
-            found += _objects(page.get("items"))
+            found += rows_of(page.get("items"))
             meta = page.get("metadata")
             meta = cast("Object", meta) if isinstance(meta, dict) else {}
             more, size = str(meta.get("continue") or ""), size + 1
@@ -336,7 +336,8 @@ def each(watch: Watch, tell: Callable[[str, Object], None]) -> threading.Thread:
     return thread
 
 
-def _objects(value: object) -> list[Object]:
+def rows_of(value: object) -> list[Object]:
+    """The JSON objects of a list."""
     rows = cast("list[object]", value) if isinstance(value, list) else []
     return [cast("Object", row) for row in rows if isinstance(row, dict)]
 

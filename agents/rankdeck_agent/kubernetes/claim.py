@@ -14,7 +14,7 @@ from typing import Any, Callable, Optional
 
 from rankdeck_agent.job.folder import RunFolder
 from rankdeck_agent.kubernetes import target as objects
-from rankdeck_agent.kubernetes.api import Api, ApiError, HttpStream
+from rankdeck_agent.kubernetes.api import Api, ApiError, HttpStream, rows_of
 from rankdeck_agent.kubernetes.job_state import hopeless, waits_for
 from rankdeck_agent.kubernetes.objects import (
     BY_NAME,
@@ -32,7 +32,6 @@ from rankdeck_agent.kubernetes.objects import (
     Object,
     Splitter,
     pod_of,
-    rows_of,
     table_of,
     text_of,
 )

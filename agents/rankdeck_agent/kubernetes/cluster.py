@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Callable, Optional, Union
 
@@ -24,6 +24,7 @@ from rankdeck_agent.kubernetes.api import (
     each,
     end_tidily,
     refusal,
+    rows_of,
 )
 from rankdeck_agent.kubernetes.objects import (
     JOB,
@@ -33,7 +34,6 @@ from rankdeck_agent.kubernetes.objects import (
     kind_of,
     kueue,
     part,
-    rows_of,
     served,
     text_of,
 )
@@ -65,7 +65,7 @@ class KubernetesView:
         else:
             self._one(what, found, gone=event == "DELETED")
 
-    def _list(self, what: "str | JobKind", found: "list[Object]") -> None:
+    def _list(self, what: "str | JobKind", found: "Sequence[Object]") -> None:
         for key in self._keys(what) - {_key(what, one) for one in found}:
             self._drop(what, key)
         for one in found:

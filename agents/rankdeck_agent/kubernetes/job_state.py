@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Optional
 
 from rankdeck_agent.job.folder import UNKNOWN
-from rankdeck_agent.kubernetes.api import LISTED
+from rankdeck_agent.kubernetes.api import LISTED, rows_of
 from rankdeck_agent.kubernetes.objects import (
     BY_NAME,
     GONE,
@@ -26,7 +26,6 @@ from rankdeck_agent.kubernetes.objects import (
     Pod,
     outcome_of,
     pod_of,
-    rows_of,
     table_of,
     text_of,
 )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Optional, cast
 
 from rankdeck_agent.job.folder import plain
-from rankdeck_agent.kubernetes.api import Api, ApiError
+from rankdeck_agent.kubernetes.api import Api, ApiError, rows_of
 
 OUT, ERR, START, EXIT = "out", "err", "start", "exit"
 _STREAMS = {b"stdout": OUT, b"stderr": ERR, b"stddiag": ERR}
@@ -256,12 +256,6 @@ class JobOutcome:
 def table_of(value: object) -> Object:
     """A JSON object, empty where it is none."""
     return cast("Object", value) if isinstance(value, dict) else {}
-
-
-def rows_of(value: object) -> list[Object]:
-    """The JSON objects of a list."""
-    rows = cast("list[object]", value) if isinstance(value, list) else []
-    return [cast("Object", row) for row in rows if isinstance(row, dict)]
 
 
 def text_of(row: Object, name: str, limit: int = 253) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Optional
 
 from rankdeck_agent.job.folder import plain, table
+from rankdeck_agent.kubernetes.api import rows_of
 from rankdeck_agent.kubernetes.objects import (
     FINISHED,
     ID_ANNOTATION,
@@ -19,7 +20,6 @@ from rankdeck_agent.kubernetes.objects import (
     job_of_pod,
     outcome_of,
     part,
-    rows_of,
     text_of,
     whole,
 )

@@ -9,7 +9,15 @@ from pathlib import Path
 from typing import Any, Optional
 
 from rankdeck_agent.job.folder import FolderError, RunFolder, array, plain, table
-from rankdeck_agent.kubernetes.api import BACKOFF, Api, ApiError, Proxy, ProxyError, refusal
+from rankdeck_agent.kubernetes.api import (
+    BACKOFF,
+    Api,
+    ApiError,
+    Proxy,
+    ProxyError,
+    refusal,
+    rows_of,
+)
 from rankdeck_agent.kubernetes.objects import (
     BY_NAME,
     FORMATS,
@@ -17,7 +25,6 @@ from rankdeck_agent.kubernetes.objects import (
     OURS_LABEL,
     Object,
     Pod,
-    rows_of,
     table_of,
     text_of,
 )
@@ -112,7 +119,7 @@ def read_target(file: Path) -> Target:
         raise FolderError(f"{file} cannot be read: {error}") from error
 
 
-def read_objects(file: Path) -> list[Object]:
+def read_objects(file: Path) -> Sequence[Object]:
     """The objects to create, in order; raises FolderError."""
     try:
         return rows_of(array(file.read_text(encoding="utf-8")))

@@ -176,8 +176,8 @@ class Budget:
 class QueueTimer:
     """When to look at the queue next: soon after something happened, else every `PERIOD`, later after failures."""
 
-    def __init__(self, pause: float = PERIOD) -> None:
-        self.period = pause
+    def __init__(self) -> None:
+        self.period = PERIOD
         self._asked, self._wanted = float("-inf"), float("inf")
         self._failures = 0
 

@@ -189,7 +189,7 @@ _TOGETHER = 32
 """Nodes that are asked at the same time."""
 
 
-async def inspect_job(agents: Agents, job: Job, limit: float = LIMIT) -> Inspection:
+async def inspect_job(agents: Agents, job: Job) -> Inspection:
     """Where the ranks of this job are; a node that does not answer is named, not waited for."""
     answers: dict[str, Mapping[str, Any]] = {}
     missing: dict[str, str] = {}
@@ -199,7 +199,7 @@ async def inspect_job(agents: Agents, job: Job, limit: float = LIMIT) -> Inspect
         node = plan.node
         try:
             async with slots:
-                answer = await agents.call(node, ("job", "inspect", job.id, node), limit=limit)
+                answer = await agents.call(node, ("job", "inspect", job.id, node), limit=LIMIT)
             if plan.elsewhere and isinstance(answer.row.get("inside"), list):
                 _take_those_inside(answer.row, answers, missing)
             elif isinstance(answer.row.get("ranks"), list):

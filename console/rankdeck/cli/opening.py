@@ -1,24 +1,24 @@
 """The session of a verb: opened with its questions, the job that is meant, Ctrl-C while it runs."""
 
+import argparse
 import asyncio
 import signal
 import sys
 from collections.abc import Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
-from rankdeck.cli import output
+from rankdeck.cli import choose, output
 from rankdeck.cli.output import UsageError
-from rankdeck.config.jobs import changed, on_nodes
+from rankdeck.config.files import find_job
+from rankdeck.config.jobs import changed, on_nodes, read_job
 from rankdeck.errors import HostKeyError, UnknownJobError
 from rankdeck.following import until
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import Job, JobSpec
 from rankdeck.session import Session, open_session
-
-if TYPE_CHECKING:
-    pass
 
 
 def opened(
@@ -116,8 +116,15 @@ def _read_line() -> str:
         return ""
 
 
-def override(spec: JobSpec, on: str, changes: Sequence[str]) -> JobSpec:
-    """The job with what the command line says instead; raises UsageError."""
+def job_meant(options: argparse.Namespace) -> tuple[Cluster, Path, JobSpec]:
+    """The cluster, the job file and the job that a command names, with its `--on` and `--set`; raises UsageError."""
+    cluster = choose.cluster(options.cluster)
+    file = find_job(options.file, cluster.file)
+    spec = choose.agreed(lambda: read_job(file))
+    return cluster, file, _changed(spec, options.on, options.set)
+
+
+def _changed(spec: JobSpec, on: str, changes: Sequence[str]) -> JobSpec:
     if on:
         try:
             spec = on_nodes(spec, on)

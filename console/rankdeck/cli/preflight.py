@@ -6,12 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rankdeck.cli import choose, output
-from rankdeck.cli.choose import agreed
-from rankdeck.cli.opening import opened, override, until_done
+from rankdeck.cli.opening import job_meant, opened, until_done
 from rankdeck.cli.output import UsageError
 from rankdeck.cli.shapes import finding_shape
-from rankdeck.config.files import find_job
-from rankdeck.config.jobs import read_job
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.health import Level
 from rankdeck.model.job import JobSpec
@@ -24,9 +21,7 @@ _SIGNS = {Level.OK: "ok", Level.UNKNOWN: "?", Level.WARN: "warn", Level.BAD: "BA
 
 def preflight(options: argparse.Namespace, _open_console: object) -> int:
     """Look at a job and its nodes; the code says whether it can start."""
-    cluster = choose.cluster(options.cluster)
-    file = find_job(options.file, cluster.file)
-    spec = override(agreed(lambda: read_job(file)), options.on, options.set)
+    cluster, file, spec = job_meant(options)
     return until_done(_preflight(cluster, spec, file, options))
 
 

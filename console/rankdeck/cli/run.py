@@ -6,17 +6,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rankdeck.cli import choose, logs, output
-from rankdeck.cli.choose import agreed
 from rankdeck.cli.jobs import proof, sentence, summary
 from rankdeck.cli.logs import News
 from rankdeck.cli.main import OpenConsole
 from rankdeck.cli.nodes import CopyProgress
-from rankdeck.cli.opening import Interrupts, job_of, opened, override, until_done
+from rankdeck.cli.opening import Interrupts, job_meant, job_of, opened, until_done
 from rankdeck.cli.preflight import looked, passes
 from rankdeck.cli.shapes import job_shape, plan_shape
 from rankdeck.cli.status import of_job
-from rankdeck.config.files import find_job, write_private
-from rankdeck.config.jobs import read_job
+from rankdeck.config.files import write_private
 from rankdeck.errors import UnknownJobError
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import Job, JobSpec
@@ -28,9 +26,7 @@ SECOND_THOUGHTS = 2.0
 
 def run(options: argparse.Namespace, _open_console: object) -> int:
     """Launch the job of a file, or print what that would do."""
-    cluster = choose.cluster(options.cluster)
-    file = find_job(options.file, cluster.file)
-    spec = override(agreed(lambda: read_job(file)), options.on, options.set)
+    cluster, _, spec = job_meant(options)
     if options.export:
         return until_done(_export(cluster, spec, options.export))
     work = _show_plan if options.dry_run else _launch
@@ -51,10 +47,8 @@ async def _show_plan(cluster: Cluster, spec: JobSpec, options: argparse.Namespac
 
 def export_script(options: argparse.Namespace, _open_console: object) -> int:
     """The job of a file as a shell script on stdout, or in a file."""
-    cluster = choose.cluster(options.cluster)
-    file = find_job(options.file, cluster.file)
-    spec = agreed(lambda: read_job(file))
-    return until_done(_export(cluster, override(spec, options.on, options.set), options.output))
+    cluster, _, spec = job_meant(options)
+    return until_done(_export(cluster, spec, options.output))
 
 
 async def _export(cluster: Cluster, spec: JobSpec, file: str) -> int:

@@ -377,9 +377,9 @@ _INTERFACE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._@:-]{0,14}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-def name(entry: Entry, default: str = "") -> str:
+def name(entry: Entry) -> str:
     """A name as nodes, clusters and jobs have: letters, digits, `.`, `_`, `-`."""
-    return _matching(entry, _NAME, "letters, digits, `.`, `_` and `-`, 63 at most", default)
+    return _matching(entry, _NAME, "letters, digits, `.`, `_` and `-`, 63 at most")
 
 
 def user(entry: Entry) -> str:
@@ -438,15 +438,13 @@ def _expanded(entry: Entry) -> tuple[str, ...]:
         return ()
 
 
-def _matching(entry: Entry, shape: re.Pattern[str], what: str, default: str = "") -> str:
+def _matching(entry: Entry, shape: re.Pattern[str], what: str) -> str:
     text = entry.text()
-    return text if text and _fits(entry, text, shape, what) else _empty(entry, text, default)
-
-
-def _empty(entry: Entry, text: str, default: str) -> str:
+    if text and _fits(entry, text, shape, what):
+        return text
     if entry.kind == "str" and not text:
         entry.report("is empty")
-    return default
+    return ""
 
 
 def _fits(entry: Entry, text: str, shape: re.Pattern[str], what: str) -> bool:

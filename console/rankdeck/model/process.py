@@ -6,7 +6,7 @@ from typing import Any
 
 from rankdeck.model.job import Job, RankState, RemainingProcess
 from rankdeck.model.rank import signal_name, signal_of
-from rankdeck.model.text import clean, integer, number
+from rankdeck.model.text import clean, integer, natural, number
 
 _MOST_GPUS = 64
 NO_STATE = "?"
@@ -56,15 +56,15 @@ def process_of(node: str, row: Mapping[str, Any]) -> NodeProcess | None:
         node=node,
         pid=pid,
         start=start,
-        ppid=_whole(row.get("ppid")),
+        ppid=natural(row.get("ppid")),
         user=clean(row.get("user"), 40),
         state=clean(row.get("state"), 1) or NO_STATE,
         command=clean(row.get("command")),
         cpu=_amount(row.get("cpu")) or 0.0,
-        rss=_whole(row.get("rss")),
+        rss=natural(row.get("rss")),
         read=_amount(row.get("read")),
         write=_amount(row.get("write")),
-        gpus={clean(gpu, 40): _whole(size) for gpu, size in told},  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+        gpus={clean(gpu, 40): natural(size) for gpu, size in told},  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
         job=clean(row.get("job"), 120),
         rank=rank if integer(rank) and rank >= 0 else None,
     )
@@ -72,10 +72,6 @@ def process_of(node: str, row: Mapping[str, Any]) -> NodeProcess | None:
 
 def _amount(value: object) -> float | None:
     return float(value) if number(value) and value >= 0 else None
-
-
-def _whole(value: object) -> int:
-    return max(value, 0) if integer(value) else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

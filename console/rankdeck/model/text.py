@@ -181,6 +181,11 @@ def integer(value: object) -> TypeGuard[int]:
     return type(value) is int and abs(value) < _INTEGER
 
 
+def natural(value: object) -> int:
+    """This whole number, and 0 for anything else."""
+    return max(value, 0) if integer(value) else 0
+
+
 def number(value: object) -> TypeGuard[int | float]:
     """A finite number of a size that can be reckoned with."""
     return type(value) in (int, float) and abs(cast("float", value)) < 1e300

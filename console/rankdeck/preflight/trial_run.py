@@ -50,16 +50,14 @@ class TrialOutput:
         return {key: text for key, text in self.texts.items() if key[0] == rank}
 
 
-async def collect_output(
-    backend: Backend, cluster: Cluster, spec: JobSpec, limit: float = LIMIT
-) -> TrialOutput:
+async def collect_output(backend: Backend, cluster: Cluster, spec: JobSpec) -> TrialOutput:
     """Launch, listen, end; leaves no process and says what happened."""
     plan = backend.plan(cluster, spec, f"probe-{token_hex(4)}")
     output: dict[tuple[int, str], bytes] = {}
     late, complaint = False, ""
     try:
         plan = await backend.launch(plan)
-        async with asyncio.timeout(limit):
+        async with asyncio.timeout(LIMIT):
             await _listen(backend, plan, output)
     except TimeoutError:
         late = True

@@ -19,7 +19,7 @@ from rankdeck.model.process import (
     OutputGroup,
     process_of,
 )
-from rankdeck.model.text import clean, integer, number, strip_controls, table
+from rankdeck.model.text import clean, integer, natural, number, strip_controls, table
 from rankdeck.remote.agent import BACKOFF, STEADY, Agents
 from rankdeck.remote.shell import Channel, on_each
 
@@ -238,18 +238,14 @@ def end_of(node: str, row: Mapping[str, Any]) -> CommandEnd:
         code if integer(code) and 0 <= code < 1000 else None,
         why if why in (LIMIT, CANCELLED) else "",
         tuple(_left(node, one) for one in rows if isinstance(one, dict)),  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-        _whole(row.get("behind")),
-        _whole(row.get("cut")),
+        natural(row.get("behind")),
+        natural(row.get("cut")),
         float(seconds) if number(seconds) and seconds >= 0 else 0.0,
     )
 
 
 def _left(node: str, row: Mapping[str, Any]) -> RemainingProcess:
-    return RemainingProcess(node, _whole(row.get("pid")), clean(row.get("command")))
-
-
-def _whole(value: object) -> int:
-    return max(value, 0) if integer(value) else 0
+    return RemainingProcess(node, natural(row.get("pid")), clean(row.get("command")))
 
 
 PS_LIMIT = 45.0

@@ -84,9 +84,9 @@ def _lines(lines: Iterable[str], limit: int) -> Iterator[Html]:
         yield shown
 
 
-def details(summary: Part, *parts: Part, opened: bool = False) -> Html:
+def details(summary: Part, *parts: Part) -> Html:
     """What is folded away until somebody opens it; it is printed."""
-    return tag("details", tag("summary", summary), *parts, open="" if opened else None)
+    return tag("details", tag("summary", summary), *parts)
 
 
 def section(title: str, *parts: Part) -> Html:

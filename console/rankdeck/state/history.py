@@ -476,9 +476,7 @@ class History:
 
     def health(self, job: str) -> tuple[dict[str, Any], ...]:
         """The health of its nodes at each change of the job's state: `{at, turn, nodes}`."""
-        rows = self._store.rows("SELECT at, body FROM health WHERE job = ? ORDER BY at", job)
-        read = ((at, self._table(job, text)) for at, text in rows)
-        return tuple({"at": at, **table} for at, table in read if table is not None)
+        return self._kept("health", job)
 
     def add_numbers(self, job: str, at: float, body: Mapping[str, Any]) -> None:
         """Save numbers of a job's nodes at one time."""
@@ -486,9 +484,12 @@ class History:
 
     def numbers(self, job: str) -> tuple[dict[str, Any], ...]:
         """Numbers of its nodes while it ran, oldest first: `{at, metrics, nodes}`, see `job_recorder.node_numbers`."""
-        rows = self._store.rows("SELECT at, body FROM numbers WHERE job = ? ORDER BY at", job)
+        return self._kept("numbers", job)
+
+    def _kept(self, table: str, job: str) -> tuple[dict[str, Any], ...]:
+        rows = self._store.rows(f"SELECT at, body FROM {table} WHERE job = ? ORDER BY at", job)
         read = ((at, self._table(job, text)) for at, text in rows)
-        return tuple({"at": at, **table} for at, table in read if table is not None)
+        return tuple({"at": at, **body} for at, body in read if body is not None)
 
     def _table(self, job: str, text: str) -> dict[str, Any] | None:
         """The JSON object in a column; None, said once of the job, where it is none."""

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from textual.widget import Widget
 
@@ -17,9 +17,6 @@ from rankdeck.ui.screens.job_head import description, duration, failure_text, he
 from rankdeck.ui.screens.modals import row_lines
 from rankdeck.ui.widgets.canvas import Run, Runs, TextPage, length
 from rankdeck.ui.widgets.vtable import Column, VTable
-
-if TYPE_CHECKING:
-    pass
 
 SORTS = ("AGE", "JOB", "STATE", "RANKS")
 PARTS = " {} jobs of acceptance runs are hidden: /accept shows them, 6 shows the runs"

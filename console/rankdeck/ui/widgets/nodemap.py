@@ -13,6 +13,9 @@ BLOCK = 10
 """Cells between two gaps, so that positions can be counted."""
 
 
+INDENT = 1
+
+
 class CellMap(Canvas):
     """Marks in reading order, in blocks of ten; where there are too many, a cell stands for several."""
 
@@ -27,12 +30,9 @@ class CellMap(Canvas):
         def control(self) -> "CellMap":
             return self.sender
 
-    def __init__(
-        self, worst: Callable[[Sequence[Mark]], Mark], *, indent: int = 1, id: str | None = None
-    ) -> None:
+    def __init__(self, worst: Callable[[Sequence[Mark]], Mark], *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._worst = worst
-        self._indent = indent
         self._marks: list[Mark] = []
         self._summed: dict[int, Mark] = {}
         """First place of a cell that stands for several -> the mark that stands for them."""
@@ -73,8 +73,8 @@ class CellMap(Canvas):
             self.refresh(*(Region(0, y, width, 1) for y in lines))
 
     def _per_line(self, width: int) -> int:
-        blocks = max((width - self._indent) // (BLOCK + 1), 1)
-        return min(blocks * BLOCK, max(width - self._indent, 1))
+        blocks = max((width - INDENT) // (BLOCK + 1), 1)
+        return min(blocks * BLOCK, max(width - INDENT, 1))
 
     @property
     def per_cell(self) -> int:
@@ -93,7 +93,7 @@ class CellMap(Canvas):
         if per_cell != self._summed_by:
             self._summed_by = per_cell
             self._summed.clear()
-        runs: list[Run] = [(" " * self._indent, "text")]
+        runs: list[Run] = [(" " * INDENT, "text")]
         for column in range(per_line):
             start = (y * per_line + column) * per_cell
             group = self._marks[start : start + per_cell]
@@ -113,7 +113,7 @@ class CellMap(Canvas):
         return self._summed[start]
 
     def on_click(self, event: events.Click) -> None:
-        x = event.x - self._indent
+        x = event.x - INDENT
         block, inside = divmod(x, BLOCK + 1)
         if x < 0 or inside == BLOCK:
             return

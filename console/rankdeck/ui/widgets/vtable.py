@@ -134,23 +134,14 @@ class VTable(Scroller, can_focus=True):
     @property
     def rows_in_view(self) -> tuple[str, ...]:
         """The rows in view."""
-        return self.rows[self.top : self.top + self.body]
+        return self.rows[self.top : self.top + self.page]
 
     @property
     def index(self) -> int:
         # Looked for when asked: a table of all places would be made anew with each new order.
         return self.rows.index(self.cursor) if self.cursor in self.rows else 0
 
-    @property
-    def body(self) -> int:
-        """Lines for rows."""
-        return max(self.size.height - 1, 1)
-
     # ---- moving
-
-    @property
-    def page(self) -> int:
-        return self.body
 
     def move(self, steps: int) -> None:
         """Put the cursor that many rows on."""
@@ -173,7 +164,7 @@ class VTable(Scroller, can_focus=True):
         self.post_message(self.Moved(self.cursor))
 
     def _keep_in_view(self) -> None:
-        at, height = self.index, self.body
+        at, height = self.index, self.page
         if not self.top <= at < self.top + height:
             self.top = at if at < self.top else at - height + 1
         self.top = max(min(self.top, len(self.rows) - height), 0)
@@ -224,7 +215,7 @@ class VTable(Scroller, can_focus=True):
 
     def _position(self) -> str:
         """Which rows these are of how many, where not all are in view."""
-        if len(self.rows) <= self.body:
+        if len(self.rows) <= self.page:
             return ""
         return f"{self.top + 1:,}-{self.top + len(self.rows_in_view):,} of {len(self.rows):,}"
 
