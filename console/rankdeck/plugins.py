@@ -50,7 +50,7 @@ RECIPES = {
     "torch-gloo": f"{_RECIPES}.nccl:Gloo",
     "torch-nccl": f"{_RECIPES}.nccl:Nccl",
     "dcgmi": f"{_RECIPES}.node:Dcgm",
-    "fio": f"{_RECIPES}.node:Fio",
+    "fio": f"{_RECIPES}.fio:Fio",
 }
 _TABLES = {"backends": BACKENDS, "runtimes": RUNTIMES, "recipes": RECIPES}
 

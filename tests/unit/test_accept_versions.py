@@ -5,27 +5,11 @@ import re
 
 import pytest
 
-from rankdeck import plugins
-from rankdeck.acceptance.output_text import read_output
-from rankdeck.acceptance.recipe import Known, OutputReading
+from rankdeck.acceptance.recipe import Known
 from rankdeck.model.acceptance import Outcome
-from tests.support.targets import TARGETS
+from tests.support.outputs import read, recorded, values
 
-SEEDS = TARGETS["accept"].seeds()
 MEASURED, FAILED, NOT_MEASURED = Outcome.MEASURED, Outcome.FAILED, Outcome.NOT_MEASURED
-
-
-def recorded(file: str) -> str:
-    return SEEDS[file].partition(b"\n")[2].decode()
-
-
-def read(recipe: str, output: str | bytes, known: Known | None = None) -> tuple[OutputReading, ...]:
-    raw = output if isinstance(output, bytes) else output.encode()
-    return read_output(plugins.find("recipes", recipe)(), raw, known=known)
-
-
-def values(recipe: str, output: str | bytes) -> list[float | None]:
-    return [one.value for one in read(recipe, output)]
 
 
 @pytest.mark.parametrize("number", ["{:6}\t", "{}:", "{:6}  "], ids=["cat -n", "grep -n", "nl"])

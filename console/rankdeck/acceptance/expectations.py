@@ -126,7 +126,7 @@ def gpu_network(reading: OutputReading, known: Known) -> ExpectedResult | None:
     kind = gpu_class(name)
     if hosts > 1 and ranks == hosts:
         return _one_link(reading, known)
-    if kind is None or ranks < _FULL or ranks % _FULL:
+    if kind is None or not hosts or ranks != _FULL * hosts:
         return None
     if hosts == 1:
         return ExpectedResult(

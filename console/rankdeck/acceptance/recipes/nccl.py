@@ -2,14 +2,17 @@
 
 Layouts: nccl-tests `src/util.cu` (2.19.6) and its older versions. `#wrong` was a float `error` before
 2.11, `-I 1` adds columns, `-S` a time stamp with a blank in it; all are read by the header line.
+rccl-tests has a JSON and a CSV of its own (`-Z`), with a row for each side of each size.
 """
 
+import csv
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
+from io import StringIO
 from itertools import chain, islice
 from statistics import median
 from typing import ClassVar, cast
@@ -44,18 +47,14 @@ from rankdeck.model.acceptance import Outcome
 from rankdeck.model.job import Launch
 from rankdeck.model.nodeset import fold_ranks
 from rankdeck.model.text import Table, integer
+from rankdeck.model.text import table as parsed
 
 _LAYOUT = Layout("size", "busbw", re.compile(r"\S+"))
 _DEVICE = re.compile(
     r"(?:#\s+)?Rank\s+(\d{1,7})\s+(?:Group\s+(\d{1,7})\s+)?Pid\s+\d+\s+on\s+(\S+)\s+device\s+\d+\s+\[[^\]]*\]\s*(.*)"
 )
-_BROKEN = (
-    "Test NCCL failure",
-    "Test CUDA failure",
-    "Test failure",
-    "Test timeout",
-    "Test HIP failure",
-)
+_BROKEN = re.compile(r"\S: Test (?:(?:NCCL |CUDA |HIP )?failure|timeout)\b")
+"""Behind the host, or its process: a text that only speaks of it has no colon there."""
 _IN_USE = ("busy or unavailable", "all CUDA-capable devices are busy")
 _NO_GPU = (
     "Invalid number of GPUs",
@@ -97,6 +96,9 @@ class NcclReport:
     """What the program says where the average is below what NCCL_TESTS_MIN_BW asks for."""
     program: str = ""
     """Which test it was, where it says so (since 2.17)."""
+    ranks: int = 0
+    """How many there were, where no lines say which."""
+    note: str = ""
     odd: str = ""
     """What stands for a busbw of the largest size and is no number: `inf`, `nan`."""
 
@@ -108,7 +110,7 @@ class NcclReport:
 _SIDES = ("out_of_place", "in_place")
 MARK = r"(?:#|(?<![# \t]))[ \t]*(?:nThread \d|size[ \t]+count[ \t]+type)|(?:#|(?<![# \t]))[ \t]+Rank[ \t]+\d{1,7}[ \t]+(?:Group|Pid) |# (?:gloo|nccl) all_reduce "
 _BEGINS = r"^# (?:nThread |(?:gloo|nccl) all_reduce )"
-_DONE = "Avg bus bandwidth|" + "|".join(_BROKEN)
+_DONE = f"Avg bus bandwidth|{_BROKEN.pattern}"
 
 
 def read(text: str) -> tuple[OutputReading, ...]:
@@ -123,13 +125,23 @@ def _read(text: str) -> tuple[OutputReading, ...]:
     if early is not None:
         return (early,)
     found = object_in(text) if text.lstrip().startswith("{") else None
-    if found is None and text.lstrip().startswith("{"):
+    records = _records(text)
+    if found is None and not records and _JSON.match(text):
         why = "the JSON is not complete: the run ended early; read its text instead"
         return (not_measured(why),)
-    report = _of_json(found) if found is not None else _of_text(text)
-    crashed = None if report.complete else CRASHED.search(text)
-    broken = first_line(text, *_BROKEN) or (line_at(text, crashed.start()) if crashed else "")
+    report = (
+        _of_json(found)
+        if found is not None
+        else _of_records(records)
+        if records
+        else _of_text(text)
+    )
+    crashed = _BROKEN.search(text) or (None if report.complete else CRASHED.search(text))
+    broken = line_at(text, crashed.start()) if crashed else ""
     return _of_groups(report, found or {}) or (_judged(report, broken),)
+
+
+_JSON = re.compile(r"\s*(?:\[\s*)?\{")
 
 
 def _never_began(text: str) -> OutputReading | None:
@@ -144,10 +156,10 @@ def _judged(report: NcclReport, broken: str) -> OutputReading:
     """What the report is worth: wrong values first, then whether it is one whole run."""
     who = OutputReading(
         status=Outcome.MEASURED,
-        text="",
+        text=report.note,
         size=report.size,
         unit="GB/s",
-        ranks=len(report.devices) or None,
+        ranks=len(report.devices) or report.ranks or None,
         hosts=unique([device.host for device in report.devices]),
         facts=({"gpu": report.devices[0].name} if report.devices else {})
         | ({"program": report.program} if report.program else {}),
@@ -177,10 +189,10 @@ def _complaints(report: NcclReport, broken: str) -> list[tuple[Outcome, str]]:
         (Outcome.NOT_MEASURED, bool(missing), f"no device lines of ranks {fold_ranks(missing)}: the head of the output was cut off"),
         (Outcome.REFUSED, any(device.group for device in report.devices),
          "split mode: the table is the average over all groups and hides the slow one; read the JSON of `-I 1 -J`"),
-        (Outcome.NOT_MEASURED, not ranks, "no `Using devices` lines: nobody can say which hosts this is of"),
+        (Outcome.NOT_MEASURED, not ranks and not report.ranks, "no `Using devices` lines: nobody can say which hosts this is of"),
         (Outcome.NOT_MEASURED, report.size is None, "no result row"),
         (Outcome.NOT_MEASURED, not report.complete, "no footer: the run was cut off"),
-        (Outcome.REFUSED, len(ranks) == 1, "one rank: nothing was moved between GPUs"),
+        (Outcome.REFUSED, 1 in (len(ranks), report.ranks), "one rank: nothing was moved between GPUs"),
         (Outcome.NOT_MEASURED, not report.values, "the last row has no busbw"),
         (Outcome.NOT_MEASURED, bool(report.odd), f"a busbw of the last size is `{report.odd}`: its time was not measured"),
         (Outcome.REFUSED, not moved, "busbw is 0: nothing was moved between GPUs"),
@@ -193,11 +205,12 @@ def _complaints(report: NcclReport, broken: str) -> list[tuple[Outcome, str]]:
 
 def _of_text(text: str) -> NcclReport:
     devices = [match for line in lines_of(text) if (match := _DEVICE.match(line.strip()))]
-    table = list(rows(text, _LAYOUT))
-    # One set of columns is that of our own torch program: all_reduce in place.
-    places = (1, 0) if table and table[-1].header.count("busbw") == 1 else (0, 1)
-    size = whole(table[-1].cell("size")) if table and _fits(table[-1]) else None
-    last = [row for row in table if _fits(row) and whole(row.cell("size")) == size]
+    table = [_whole(row) for row in rows(text, _LAYOUT)]
+    known = [row for row in table if row]
+    # One set of columns is that of our own torch program, and of `-O 1`: one side.
+    places = (1, 0) if known and known[-1].header.count("busbw") == 1 else (0, 1)
+    size = whole(table[-1].cell("size")) if table and table[-1] else None
+    last = [row for row in known if whole(row.cell("size")) == size]
     footer, average = (
         first_line(text, part) for part in ("Out of bounds values", "Avg bus bandwidth")
     )
@@ -211,15 +224,31 @@ def _of_text(text: str) -> NcclReport:
         out_of_place=speed[0],
         in_place=speed[1],
         algbw=max((row.number("algbw", n) or 0.0 for row in last for n in (0, 1)), default=0.0),
-        wrong=max([_out_of_bounds(footer), *(number(row.cell("#wrong", n)) or 0.0 for row in table if _fits(row) for n in (0, 1))]),
+        wrong=max([_out_of_bounds(text), *(number(row.cell("#wrong", n)) or 0.0 for row in known for n in (0, 1))]),
         complete=bool(footer) and bool(average),
         too_slow=average if average.endswith("FAILED") else "",
-        program=program[1] if (program := _PROGRAM.search(text)) else "",
+        program=program[1] if (program := _PROGRAM.search(text)) else _guessed(map(last[-1].cell, _KIND)) if last else "",
         odd=next((cell for row in last for n in (0, 1) if _is_odd(cell := row.cell("busbw", n))), ""),
     )  # fmt: skip
 
 
 _PROGRAM = re.compile(r"# Collective test (?:starting|concluded): (?:\S{0,200}/)?(\w{1,40})")
+_KIND = ("size", "count", "type", "redop", "root")
+_BYTES = {
+    1: ("int8", "uint8", "char", "f8e4m3", "f8e5m2"), 2: ("half", "bfloat16"),
+    4: ("float", "int32", "uint32", "int"), 8: ("double", "int64", "uint64"),
+}  # fmt: skip
+
+
+def _guessed(row: Iterable[object]) -> str:
+    """A name for a test that does not say its own and is no all_reduce, by a row of it.
+
+    all_reduce alone has an operation, no root, and all of its elements on each rank.
+    """
+    size, count, kind, operation, root = ("" if cell is None else str(cell).strip() for cell in row)
+    each, elements = next((of for of, kinds in _BYTES.items() if kind in kinds), 0), whole(count)
+    parts = bool(each and elements is not None) and whole(size) != each * (elements or 0)
+    return "another test" if operation in ("", "none") or root not in ("", "-1") or parts else ""
 
 
 def _is_odd(cell: str) -> bool:
@@ -251,16 +280,23 @@ def _best(speeds: Iterable[float | None]) -> float | None:
     return max((one for one in speeds if one is not None), default=None)
 
 
-def _fits(row: Row) -> bool:
-    """Whether each column has its cell; a time stamp has two."""
+def _whole(row: Row) -> Row | None:
+    """The row, if each column has its cell; a time stamp has two, and the operation of a test without one is blank."""
+    if number(row.cell("redop")) is not None:
+        row = Row(tuple(name for name in row.header if name != "redop"), row.cells)
     stamp = "timestamp" in row.header
-    return len(row.cells) in (len(row.header), len(row.header) + stamp)
+    return row if len(row.cells) in (len(row.header), len(row.header) + stamp) else None
 
 
-def _out_of_bounds(footer: str) -> float:
-    match = re.search(r":\s*(\d{1,15})\b", footer)
-    count = float(match[1]) if match else 0.0
-    return count or float("FAILED" in footer)
+_OUT_OF_BOUNDS = re.compile(
+    r"(?<!`)Out of bounds values[ \t]*:[ \t]*(?:(\d{1,15})\b)?(?:.{0,40}(FAILED))?"
+)
+
+
+def _out_of_bounds(text: str) -> float:
+    """A line that cites another one, between backticks, does not count."""
+    found = _OUT_OF_BOUNDS.findall(text)
+    return max((float(count or 0) or float(bool(bad)) for count, bad in found), default=0.0)
 
 
 # ---- JSON
@@ -286,6 +322,7 @@ def _of_json(found: Table) -> NcclReport:
         wrong=max(_float(count) or 0.0 for count in (bounds.get("count"), *(side.get("nwrong") for side in sides))),
         complete="average_bus_bandwidth" in found and "okay" in bounds,
         too_slow="average_bus_bandwidth: okay: false" if average.get("okay") == "false" else "",
+        program=_guessed(map(last[-1].get, _KIND)) if last else "",
     )  # fmt: skip
 
 
@@ -357,6 +394,45 @@ def _device(one: Table) -> Device:
 def _float(value: object) -> float | None:
     """A number, also one that stands as text; None for "nan" and null."""
     return number(str(value)) if isinstance(value, int | float | str) else None
+
+
+# ---- JSON and CSV of rccl-tests
+
+
+def _records(text: str) -> list[dict[str, str]]:
+    """Column -> cell of each row; the columns without blanks and capitals."""
+    told = text.strip()
+    found = parsed(f'{{"rows": {told}}}'.encode("utf-8", "replace")) if told[:1] == "[" else None
+    head = told.partition("\n")[0].casefold()
+    lines = csv.DictReader(StringIO(told), skipinitialspace=True) if "busbw" in head and "," in head else ()  # fmt: skip
+    return [
+        {str(key).casefold().strip(): str(cell).strip() for key, cell in row.items()}
+        for row in (tables(found, "rows") or islice(lines, _MOST_RUNS))
+    ]
+
+
+def _of_records(records: Sequence[Mapping[str, str]]) -> NcclReport:
+    """Only the JSON has an end: of a CSV each size needs as many rows as the one before it."""
+    size = whole(records[-1].get("size", ""))
+    last = [row for row in records if whole(row.get("size", "")) == size]
+    rates = [_float(row.get("busbw")) for row in last]
+    inside = [row.get("inplace", "").casefold() in ("1", "true") for row in last]
+    counts = Counter(row.get("size") for row in records)
+    speed = _slowest(
+        ((row.get("type"), row.get("redop")), (None, rate) if place else (rate, None))
+        for row, rate, place in zip(last, rates, inside, strict=True)
+    )
+    return NcclReport(
+        devices=(),
+        size=size,
+        out_of_place=speed[0],
+        in_place=speed[1],
+        algbw=max((_float(row.get("algbw")) or 0.0 for row in last), default=0.0),
+        wrong=max(_float(row.get("wrong")) or 0.0 for row in records),
+        complete=None not in rates and len(last) == max(counts.values()),
+        ranks=whole(records[-1].get("ranks", "")) or 0,
+        note=f"{nodes} nodes" if (nodes := records[-1].get("nodes", "")) else "",
+    )
 
 
 # ---- the recipes

@@ -1,4 +1,4 @@
-"""Tests of one node: Himeno, hpcc, STREAM, sysbench, stress-ng; dcgmi diag and fio, which run only when asked for."""
+"""Tests of one node: Himeno, hpcc, STREAM, sysbench, stress-ng, and dcgmi diag."""
 
 import math
 import re
@@ -29,8 +29,7 @@ from rankdeck.acceptance.recipe import (
 )
 from rankdeck.model.acceptance import Outcome
 from rankdeck.model.job import Launch
-from rankdeck.model.text import Table, clean, integer
-from rankdeck.model.text import number as is_number
+from rankdeck.model.text import Table, clean
 from rankdeck_agent.wire import RUN_TOKEN
 
 
@@ -450,117 +449,3 @@ def _of_json(found: Table) -> Iterator[tuple[str, str]]:
             for result in (as_table(test.get("test_summary")), *tables(test, "results")):
                 if "status" in result:
                     yield clean(test.get("name", ""), 60), str(result["status"])[:8].casefold()
-
-
-class Fio:
-    """fio: reading and writing files, JSON or text. It writes to disks: only on request."""
-
-    name: ClassVar[str] = "fio"
-    traits: ClassVar[Traits] = Traits(
-        unit="MB/s",
-        tolerance=0.15,
-        seconds=12.0,
-        writes=True,
-        mark=r"(?:\d;)?fio-\d|Run status group|(?<![ \t])[ \t]*\"fio version\"",
-        begins=r"^(?:\{|fio-\d)",
-        done=r"^(?:\}|Run status group)",
-    )
-
-    def commands(self, where: Where) -> Commands:
-        """512 MiB in the run folder, removed afterwards."""
-        argv = (
-            *("fio", "--name=seqread", "--rw=read", "--bs=1M", "--size=512M", "--runtime=10"),
-            *("--time_based", "--unlink=1", "--output-format=json"),
-        )
-        return Commands(launch=Launch.PLAIN, argv=argv)
-
-    def read(self, text: str) -> tuple[OutputReading, ...]:
-        """One result for each direction of each job (MB = 10^6)."""
-        found = object_in(text)
-        jobs = tables(found, "jobs")
-        if not jobs and "Run status group" in text:
-            return _of_text_of_fio(text)
-        if not jobs and (terse := tuple(_of_terse(text))):
-            return terse
-        if not jobs:
-            line = first_line(text, "fio:")
-            return (not_measured(f"it did not run: `{line[:120]}`" if line else "no JSON of fio"),)
-        results = tuple(one for job in jobs for one in _of_job(job))
-        return results or (not_measured("nothing was read and nothing written"),)
-
-    def expect(self, reading: OutputReading, known: Known) -> ExpectedResult | None:
-        return None
-
-
-_GROUP_RATE = re.compile(
-    r"^ {1,3}(READ|WRITE): (?:bw=[^ ,]{1,20} \(|.{0,40}?(aggrb=))(\d{1,12}(?:\.\d{1,9})?)([kKMGT]?)(i?)(B|bit)/s",
-    re.MULTILINE,
-)
-"""In brackets is the rate in the other base; fio 2 has `aggrb`, in powers of two."""
-_FIO_POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
-
-
-def _megabytes(old: str, rate: str, factor: str, binary: str, unit: str) -> float:
-    """Of a second."""
-    base = 1024 if old or binary else 1000
-    return float(rate) * base ** _FIO_POWERS[factor.casefold()] / (1e6 if unit == "B" else 8e6)
-
-
-_FIO_ERROR = re.compile(r": err= *([1-9]\d{0,5})\b")
-
-
-def _of_text_of_fio(text: str) -> tuple[OutputReading, ...]:
-    """What a group of jobs read and wrote."""
-    if error := _FIO_ERROR.search(text):
-        return (failed(f"error {error[1]}", unit="MB/s"),)
-    found = tuple(
-        OutputReading(
-            status=Outcome.MEASURED, text=f"all jobs, {way.casefold()}", value=_megabytes(*rate),
-            unit="MB/s", facts={"metric": way.casefold()},
-        )
-        for way, *rate in _GROUP_RATE.findall(text)
-    )  # fmt: skip
-    return found or (not_measured("nothing was read and nothing written"),)
-
-
-_TERSE = {"read": (5, 7), "write": (46, 48)}
-"""Of version 3, fio's own: where the bytes and operations a second of each direction stand."""
-
-
-def _of_terse(text: str) -> Iterator[OutputReading]:
-    """`--minimal`: a line a job, in KiB/s."""
-    for line in lines_of(text):
-        cells = line.split(";")
-        if not line.startswith("3;fio-") or len(cells) < 100:
-            continue
-        name = clean(cells[2], 40)
-        if cells[4] != "0":
-            yield failed(f"{name}: error {clean(cells[4], 20)}", unit="MB/s")
-            continue
-        for way, (begin, end) in _TERSE.items():
-            _, rate, operations = (whole(cell) or 0 for cell in cells[begin : end + 1])
-            if rate:
-                yield OutputReading(
-                    status=Outcome.MEASURED, text=f"{name}, {way}, {operations} IO/s", value=rate * 1024 / 1e6,
-                    unit="MB/s", facts={"metric": way},
-                )  # fmt: skip
-
-
-def _of_job(job: Table) -> Iterator[OutputReading]:
-    name, error = clean(job.get("jobname", ""), 40), job.get("error")
-    if integer(error) and error:
-        yield failed(f"{name}: error {error}", unit="MB/s")
-        return
-    for way in ("read", "write"):
-        side = as_table(job.get(way))
-        rate = side.get("bw_bytes")
-        if is_number(rate) and rate > 0:
-            iops = side.get("iops")
-            note = f"{name}, {way}" + (f", {iops:.0f} IO/s" if is_number(iops) else "")
-            yield OutputReading(
-                status=Outcome.MEASURED,
-                text=note,
-                value=rate / 1e6,
-                unit="MB/s",
-                facts={"metric": way},
-            )

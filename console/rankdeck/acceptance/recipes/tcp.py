@@ -41,6 +41,13 @@ _INTERRUPTED = "interrupt - "
 """Somebody stopped one end: no fault of the path."""
 
 
+_BEGINS = (
+    r'^ ?(?:\{"event": ?"start"(?:(?:.*\n ?\{"event")*+.*\n ?\{(?!"event"))?|\{(?!"event")'
+    r"|Connecting to host |iperf3: error - unable to connect)"
+)
+"""The object that --json-stream-full-output puts behind its events is no other run."""
+
+
 class Iperf3:
     """iperf3 from the first node to the last; the server serves one client and ends."""
 
@@ -52,7 +59,7 @@ class Iperf3:
         seconds=4.0,
         fabric="network",
         mark=r"Connecting to host |\[ ID\]|iperf3: |Server listening on |iperf Done|\{\"event\"|(?<![ \t])[ \t]*\"start\":",
-        begins=r'^ ?(?:\{(?!"event")|\{"event": ?"start"|Connecting to host |iperf3: error - unable to connect)',
+        begins=_BEGINS,
     )
 
     def commands(self, where: Where) -> Commands:
@@ -66,7 +73,9 @@ class Iperf3:
         )
 
     def read(self, text: str) -> tuple[OutputReading, ...]:
-        found = object_in(text) or _of_stream(text)
+        events = _of_stream(text)
+        # With --json-stream-full-output the same stands behind the events once more.
+        found = events or object_in(text)
         if found is None:
             return _of_text(text)
         # Versions before 3.10 write the error behind the object.
@@ -101,6 +110,7 @@ _OLD_UDP = re.compile(
     re.MULTILINE,
 )
 """Before 3.7 UDP has no line of the receiver: what was sent, and the share of it that was lost."""
+_SERVER = "this is the server's output: give the client's"
 _NOTHING = "it connected, but no data arrived: large packets are lost on the way (compare the MTU of both ends), or a firewall stops them"
 _SCALE = {"": 1e-9, "K": 1e-6, "M": 1e-3, "G": 1.0, "T": 1e3}
 _SCALE_BYTES = {
@@ -115,12 +125,14 @@ _SCALE_BYTES = {
 
 def _of_text(text: str) -> tuple[OutputReading, ...]:
     """The last line of the receiver in each direction: the sum, where there are several streams."""
+    client, server, behind = text.partition("\nServer output:\n")
+    text = f"{client}\niperf Done." if server and "iperf Done." in behind else client
     if line := first_line(text, "iperf3: error"):
         return (_error(line.removeprefix("iperf3: error - "), began="[ ID]" in text),)
     if "iperf Done." not in text:
         server = "Server listening on" in text
         why = (
-            "this is the server's output: give the client's"
+            _SERVER
             if server
             else "this is iperf 2, which says nothing of the receiver: use iperf3"
             if "Client connecting to" in text
@@ -170,7 +182,9 @@ def _results(found: Table) -> tuple[OutputReading, ...]:
         (side, as_table(end.get(side)).get("bits_per_second")) for side in sides if side in end
     ]
     if found.get("intervals") and any(rate == 0 for _, rate in rates):
-        return (failed(_NOTHING, unit="Gb/s"),)
+        # A server knows nothing of what arrived at the client.
+        serves = "accepted_connection" in as_table(found.get("start"))
+        return (not_measured(_SERVER, unit="Gb/s") if serves else failed(_NOTHING, unit="Gb/s"),)
     rates = rates or _of_old_udp(found)
     whole = [(side, float(rate)) for side, rate in rates if number(rate) and rate > 0]
     if not whole:

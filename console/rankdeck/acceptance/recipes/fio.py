@@ -1,0 +1,212 @@
+"""fio: reading and writing files, as text, JSON and a line a job. It writes to disks: only on request."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from operator import or_
+from typing import ClassVar
+
+from rankdeck.acceptance.output_text import (
+    as_table,
+    first_line,
+    lines_of,
+    object_in,
+    runs_of,
+    tables,
+    whole,
+)
+from rankdeck.acceptance.recipe import (
+    Commands,
+    ExpectedResult,
+    Known,
+    OutputReading,
+    Traits,
+    Where,
+    failed,
+    not_measured,
+)
+from rankdeck.model.acceptance import Outcome
+from rankdeck.model.job import Launch
+from rankdeck.model.text import Table, clean, integer
+from rankdeck.model.text import number as is_number
+
+_BEGINS = r"^(?:\{|fio-\d)"
+_DONE = r"^(?:\}|Run status group)"
+
+
+class Fio:
+    """MB = 10^6 a second."""
+
+    name: ClassVar[str] = "fio"
+    traits: ClassVar[Traits] = Traits(
+        unit="MB/s",
+        tolerance=0.15,
+        seconds=12.0,
+        writes=True,
+        mark=r"(?:\d;)?fio-\d|Run status group|(?<![ \t])[ \t]*\"fio version\"",
+    )
+
+    def commands(self, where: Where) -> Commands:
+        """512 MiB in the run folder, removed afterwards."""
+        argv = (
+            *("fio", "--name=seqread", "--rw=read", "--bs=1M", "--size=512M", "--runtime=10"),
+            *("--time_based", "--unlink=1", "--output-format=json"),
+        )
+        return Commands(launch=Launch.PLAIN, argv=argv)
+
+    def read(self, text: str) -> tuple[OutputReading, ...]:
+        """One result for each direction of each job, or of all jobs in text."""
+        return tuple(
+            _latest(some for run in runs_of(text, _BEGINS, _DONE) for some in _reports(run))
+        )
+
+    def expect(self, reading: OutputReading, known: Known) -> ExpectedResult | None:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Report:
+    """What is said of a job once: at its end, and with `--status-interval` meanwhile."""
+
+    reading: OutputReading
+    of: tuple[object, ...] = ()
+    """The job and the direction; empty where it is no result."""
+    moved: int = 0
+    """Of its bytes, or KiB, so far."""
+    runtime: int = 0
+    """In ms."""
+
+
+_LONGER = 1.02
+
+
+def _goes_on(before: Sequence[_Report], after: Sequence[_Report]) -> bool:
+    """Whether the later reports are of the same run: one of its own would take as long, or move as much."""
+    same = [one.of for one in before] == [one.of for one in after] and all(one.of for one in after)
+    pairs = list(zip(before, after, strict=True)) if same else []
+    farther = [a.moved > b.moved and a.runtime > b.runtime * _LONGER for b, a in pairs]
+    ended = [(a.moved, a.runtime) == (b.moved, b.runtime) for b, a in pairs]
+    return any(farther) and all(map(or_, farther, ended))
+
+
+def _latest(reports: Iterable[list[_Report]]) -> Iterator[OutputReading]:
+    """What the jobs of each run have done in the end."""
+    last: list[_Report] = []
+    for some in reports:
+        if last and not _goes_on(last, some):
+            yield from (one.reading for one in last)
+        last = some
+    yield from (one.reading for one in last)
+
+
+def _reports(text: str) -> list[list[_Report]]:
+    """What is said at one time, at least once."""
+    found = object_in(text)
+    jobs = tables(found, "jobs")
+    if jobs:
+        said = [one for place, job in enumerate(jobs) for one in _of_job(job, place)]
+    elif "Run status group" in text:
+        said = list(_of_text(text))
+    else:
+        line = first_line(text, "fio:")
+        why = f"it did not run: `{line[:120]}`" if line else "no result of fio"
+        return list(_of_terse(text)) or [[_Report(not_measured(why))]]
+    return [said or [_Report(not_measured("nothing was read and nothing written"))]]
+
+
+def _measured(rate: float, what: str, way: str) -> OutputReading:
+    return OutputReading(
+        status=Outcome.MEASURED, text=what, value=rate, unit="MB/s", facts={"metric": way}
+    )
+
+
+# ---- text
+
+_GROUP = re.compile(r"^Run status group (\d{1,6})", re.MULTILINE)
+_RATE = re.compile(
+    r"^ {1,3}(READ|WRITE|TRIM|MIXED): (?:bw=[^ ,]{1,20} \(|.{0,40}?(aggrb=))(\d{1,12}(?:\.\d{1,9})?)([kKMGT]?)(i?)(B|bit)/s",
+    re.MULTILINE,
+)
+"""In brackets is the rate in the other base; fio 2 has `aggrb`, in powers of two."""
+_POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+_ERROR = re.compile(r": err= *([1-9]\d{0,5})\b")
+
+
+def _megabytes(old: str, rate: str, factor: str, binary: str, unit: str) -> float:
+    """Of a second."""
+    base = 1024 if old or binary else 1000
+    return float(rate) * base ** _POWERS[factor.casefold()] / (1e6 if unit == "B" else 8e6)
+
+
+def _of_text(text: str) -> Iterator[_Report]:
+    """What each group of jobs did; of a group that is there several times the last."""
+    if error := _ERROR.search(text):
+        yield _Report(failed(f"error {error[1]}", unit="MB/s"))
+        return
+    heads = list(_GROUP.finditer(text))
+    ends = [*(head.start() for head in heads[1:]), len(text)]
+    groups = {head[1]: text[head.end() : end] for head, end in zip(heads, ends, strict=True)}
+    for said in groups.values():
+        for way, *rate in _RATE.findall(said):
+            name = way.casefold()
+            yield _Report(_measured(_megabytes(*rate), f"all jobs, {name}", name))
+
+
+# ---- a line a job (`--minimal`)
+
+_TERSE = {"2": (4, 45), "3": (5, 46), "4": (5, 46), "5": (5, 52)}
+"""Version of the format -> where reading and writing begin: KiB, KiB/s, operations a second, ms."""
+_PERCENTILES, _MOST = 12, 100
+"""Columns behind that, the first of which is a share; reports among which a job is looked for."""
+
+
+def _of_terse(text: str) -> Iterator[list[_Report]]:
+    """What is said up to the line of a job that was there already."""
+    said: list[_Report] = []
+    for one in chain.from_iterable(map(_of_line, lines_of(text))):
+        if one.of in [other.of for other in said[-_MOST:]]:
+            yield said
+            said = []
+        said.append(one)
+    if said:
+        yield said
+
+
+def _of_line(line: str) -> Iterator[_Report]:
+    cells = line.split(";")
+    sides = _TERSE.get(cells[0])
+    if sides is None or len(cells) < 2 * sides[1] or "%=" not in cells[sides[0] + _PERCENTILES]:
+        return
+    name, group, error = (clean(cell, 40) for cell in cells[sides[0] - 3 : sides[0]])
+    if error != "0":
+        yield _Report(failed(f"{name}: error {error}", unit="MB/s"))
+        return
+    for way, begin in zip(("read", "write"), sides, strict=True):
+        moved, rate, operations, ms = (whole(cell) or 0 for cell in cells[begin : begin + 4])
+        if rate:
+            said = _measured(rate * 1024 / 1e6, f"{name}, {way}, {operations} IO/s", way)
+            yield _Report(said, (name, group, way), moved, ms)
+
+
+# ---- JSON
+
+_WAYS = ("read", "write", "trim", "mixed")
+
+
+def _of_job(job: Table, place: int) -> Iterator[_Report]:
+    """Each direction; with `--unified_rw_reporting` both together are a fourth."""
+    name, error = clean(job.get("jobname", ""), 40), job.get("error")
+    if integer(error) and error:
+        yield _Report(failed(f"{name}: error {error}", unit="MB/s"))
+        return
+    for way in _WAYS:
+        side = as_table(job.get(way))
+        old = side.get("bw")
+        # fio 2 has only this, in KiB.
+        rate = side.get("bw_bytes", old * 1024 if is_number(old) else None)
+        if is_number(rate) and rate > 0:
+            iops = side.get("iops")
+            note = f"{name}, {way}" + (f", {iops:.0f} IO/s" if is_number(iops) else "")
+            moved, ms = (int(one) if is_number(one := side.get(key)) else 0 for key in ("io_bytes", "runtime"))  # fmt: skip
+            yield _Report(_measured(rate / 1e6, note, way), (place, name, way), moved, ms)

@@ -1,0 +1,198 @@
+"""Outputs as the field has them: other layouts, reports on the way, and texts that only speak of a result."""
+
+import json
+
+import pytest
+
+from rankdeck.model.acceptance import Outcome
+from tests.support.outputs import read, recorded, said, values
+
+MEASURED, FAILED, NOT_MEASURED, REFUSED = Outcome.MEASURED, Outcome.FAILED, Outcome.NOT_MEASURED, Outcome.REFUSED  # fmt: skip
+
+# ---- nccl-tests
+
+
+def devices(hosts: int, each: int) -> str:
+    return "".join(
+        f"#   Rank {rank:2d} Pid {700 + rank} on n{rank // each} device {rank % each:2d} [0x0{rank % each}] A100-SXM4-40GB\n"
+        for rank in range(hosts * each)
+    )
+
+
+SIDES = "time   algbw   busbw  #wrong     time   algbw   busbw  #wrong"
+FOOT = "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 20.5\n"
+NEW = f"# size count type redop root {SIDES}\n"
+
+
+def table(head: str, row: str, hosts: int = 1, each: int = 8) -> str:
+    return f"# nThread 1 nGpus 1\n{devices(hosts, each)}#\n{head}{row}\n{FOOT}"
+
+
+def test_a_row_whose_operation_is_blank_is_read_by_its_header() -> None:
+    head = f"# size count type redop {SIDES}\n"
+    row = "  4096  128  float         86.75  0.05  0.04  N/A  86.68  0.06  0.05  N/A"
+
+    assert values("nccl-alltoall", table(head, row)) == [0.04]
+    assert values("nccl-alltoall", table(head, row.removesuffix("N/A"))) == [None]
+    assert values("nccl-tests", table(head, row.replace("float ", "float  sum "))) == [0.04]
+
+
+@pytest.mark.parametrize(
+    ("row", "grade"),
+    [
+        ("4096 1024 float sum -1 9 3 30.0 0 9 3 31.0 0", "slow"),
+        ("4096 1024 float none -1 9 3 30.0 0 9 3 31.0 0", ""),
+        ("4096 1024 float sum 0 9 3 30.0 0 9 3 31.0 0", ""),
+        ("4096 128 float sum -1 9 3 30.0 0 9 3 31.0 0", ""),
+        ("4096 2048 bfloat16 sum -1 9 3 30.0 0 9 3 31.0 0", "slow"),
+    ],
+    ids=["all_reduce", "all_gather", "reduce", "reduce_scatter", "of two bytes"],
+)
+def test_limits_of_all_reduce_are_used_where_a_row_looks_like_one(row: str, grade: str) -> None:
+    assert [one.grade for one in read("nccl-tests", table(NEW, row))] == [grade]
+
+
+def test_limits_of_nodes_of_eight_gpus_are_not_used_for_nodes_of_four() -> None:
+    row = "4096 1024 float sum -1 9 3 30.0 0 9 3 31.0 0"
+
+    assert [one.grade for one in read("nccl-tests", table(NEW, row, hosts=4, each=4))] == [""]
+    assert [one.grade for one in read("nccl-tests", table(NEW, row, hosts=2))] == ["slow"]
+
+
+def test_a_report_that_speaks_of_failures_has_not_failed() -> None:
+    notes = 'The hypercube test printed `Out of bounds values : 16 FAILED`.\nTwo "Test failure" lines are its.\n'
+    whole = table(NEW, "4096 1024 float sum -1 9 3 30.0 0 9 3 31.0 0")
+
+    assert [one.status for one in read("nccl-tests", notes)] == [NOT_MEASURED]
+    assert values("nccl-tests", notes + whole) == [30.0]
+    assert values("nccl-tests", whole.replace("0 OK", "16 FAILED")) == [None]
+    for line in ("n1: Test NCCL failure a.cu:7 'x'", " .. n1 pid 7: Test failure a.cu:7"):
+        (one,) = read("nccl-tests", whole + line + "\n")
+        assert (one.status, line.strip() in one.text) == (FAILED, True)
+
+
+RECORDS = [
+    {"numCycle": 0, "name": "AllReduce", "nodes": 2, "ranks": 16, "ranksPerNode": 8, "gpusPerRank": 1, "size": size,
+     "type": "float", "redop": "sum", "inPlace": side, "time": 9.5, "algBw": 10.0, "busBw": speed, "wrong": 0}
+    for size, side, speed in ((1024, 0, 3.0), (1024, 1, 3.1), (2048, 0, 6.5), (2048, 1, 6.25))
+]  # fmt: skip
+
+
+def as_csv(records: list[dict], comma: str = ",") -> str:
+    lines = [records[0].keys(), *(one.values() for one in records)]
+    return "".join(comma.join(map(str, line)) + "\n" for line in lines)
+
+
+@pytest.mark.parametrize("form", [json.dumps, as_csv, lambda rows: as_csv(rows, ", ")])
+def test_the_json_and_the_csv_of_rccl_tests_are_read(form) -> None:
+    (one,) = read("rccl-tests", form(RECORDS))
+    assert (one.value, one.out_of_place, one.in_place, one.size) == (6.25, 6.5, 6.25, 2048)
+    assert (one.ranks, "2 nodes" in one.text) == (16, True)
+
+    wrong = [*RECORDS[:-1], RECORDS[-1] | {"wrong": 3}]
+    alone = [one | {"ranks": 1} for one in RECORDS]
+    assert [read("rccl-tests", form(rows))[0].status for rows in (wrong, alone, RECORDS[:-1])] == [FAILED, REFUSED, NOT_MEASURED]  # fmt: skip
+
+
+def test_a_json_of_rccl_tests_that_was_cut_is_called_so() -> None:
+    assert "the JSON is not complete" in said("rccl-tests", json.dumps(RECORDS)[:-9])[0][1]
+
+
+# ---- iperf3
+
+
+def stream(*, full: bool, rate: float = 9e9) -> str:
+    """`--json-stream`, and `--json-stream-full-output`, which has all of it behind once more."""
+    parts = {
+        "start": {"version": "iperf 3.21", "test_start": {"protocol": "TCP", "num_streams": 1}},
+        "interval": {"sum": {"bits_per_second": rate}},
+        "end": {"sum_sent": {"retransmits": 7}, "sum_received": {"bits_per_second": rate}},
+    }
+    events = "".join(json.dumps({"event": key, "data": parts[key]}) + "\n" for key in parts)
+    whole = {"start": parts["start"], "intervals": [parts["interval"]], "end": parts["end"]}
+    return events + (json.dumps(whole, indent="\t") + "\n" if full else "")
+
+
+def test_a_stream_that_stands_behind_itself_in_full_is_one_result() -> None:
+    assert values("iperf3", stream(full=True)) == [9.0]
+    assert values("iperf3", stream(full=True) + stream(full=True, rate=8e9)) == [9.0, 8.0]
+    assert values("iperf3", stream(full=False) + stream(full=False, rate=8e9)) == [9.0, 8.0]
+    assert values("iperf3", stream(full=True).partition('{"event": "end"')[0]) == [None]
+
+
+def test_what_the_server_said_is_not_added_to_the_text_of_the_client() -> None:
+    text = recorded("iperf3-text")
+    rows = [line for line in text.splitlines() if "receiver" in line]
+    other = "\n".join(rows).replace("[  5]", "[  9]")
+    inside = text.replace("iperf Done.", f"Server output:\nAccepted connection\n{other}\n\niperf Done.")  # fmt: skip
+
+    assert values("iperf3", inside) == values("iperf3", text) != [None]
+    assert values("iperf3", inside.replace("iperf Done.", "")) == [None]
+
+
+def test_a_server_of_iperf3_that_only_sent_says_nothing_of_what_arrived() -> None:
+    found = json.loads(recorded("iperf3-tcp"))
+    found["end"]["sum_received"]["bits_per_second"] = 0
+    client = json.dumps(found)
+    found["start"]["accepted_connection"] = {"host": "10.0.0.2", "port": 4711}
+
+    assert said("iperf3", client)[0][0] == "failed"
+    assert said("iperf3", json.dumps(found)) == [("not measured", "this is the server's output: give the client's")]  # fmt: skip
+
+
+# ---- fio
+
+
+def job(name: str, moved: int, ms: int) -> dict:
+    side = {"io_bytes": moved, "runtime": ms, "bw_bytes": moved * 1000 // ms, "iops": 10.0}
+    return {"jobname": name, "error": 0, "read": side, "write": {"io_bytes": 0, "bw_bytes": 0}}
+
+
+def reports(*jobs: list[dict]) -> str:
+    return "".join(json.dumps({"fio version": "fio-3.33", "jobs": one}, indent=1) + "\n" for one in jobs)  # fmt: skip
+
+
+def test_reports_of_a_run_of_fio_on_its_way_are_not_runs() -> None:
+    first, second = [job("a", 1000, 10), job("b", 500, 10)], [job("a", 1000, 10), job("b", 900, 20)]
+
+    assert values("fio", reports(first, second)) == [0.1, 0.045]
+    assert values("fio", reports(first, first)) == [0.1, 0.05, 0.1, 0.05], "two runs"
+    assert len(values("fio", reports(first, [job("a", 1001, 10), job("b", 501, 10)]))) == 4
+    assert len(values("fio", reports(first, second[:1]))) == 3, "other jobs"
+    once = recorded("fio-text")
+    early = "\nRun status group 0 (all jobs):\n   READ: bw=8MiB/s (9MB/s), io=9MiB, run=9-9msec\n"
+    assert values("fio", once.replace("\nRun status", f"{early}\nRun status")) == values(
+        "fio", once
+    )
+
+
+def terse(version: str, *, moved: int, ms: int, error: int = 0) -> str:
+    """A line of `--minimal`: 41 columns a direction, 47 since version 5."""
+    each = 47 if version == "5" else 41
+    side = [moved, moved * 1000 // ms, 25, ms, *[0] * 8, "1.000000%=0", *[0] * (each - 13)]
+    head = [version, *(["fio-3.33"] if version != "2" else []), "my job", 0, error]
+    return ";".join(map(str, [*head, *side, *side, *[0] * 90])) + "\n"
+
+
+@pytest.mark.parametrize("version", "2345")
+def test_every_version_of_the_line_of_fio_is_read(version: str) -> None:
+    once = terse(version, moved=2000, ms=1000)
+
+    assert values("fio", once) == [pytest.approx(2.048)] * 2
+    assert values("fio", once + terse(version, moved=5000, ms=2000)) == [pytest.approx(2.56)] * 2
+    assert len(values("fio", once + terse(version, moved=2100, ms=1001))) == 4, "two runs"
+    assert said("fio", terse(version, moved=1, ms=1, error=5)) == [("failed", "my job: error 5")]
+
+
+def test_the_json_of_fio_2_has_its_rate_in_kibibytes_alone() -> None:
+    old = {"jobname": "a", "error": 0, "read": {"bw": 1000, "iops": 2}, "write": {"bw": 0}}
+
+    assert values("fio", reports([old])) == [pytest.approx(1.024)]
+
+
+def test_reading_and_writing_that_fio_does_not_tell_apart_are_one_result() -> None:
+    both = {"jobname": "a", "error": 0, "mixed": {"bw_bytes": 5e6, "iops": 2.0}}
+    text = "fio-3.33\n\nRun status group 0 (all jobs):\n  MIXED: bw=271MiB/s (284MB/s), io=272MiB\n"
+
+    assert values("fio", reports([both])) == [5.0]
+    assert values("fio", text) == [284.0]
