@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from operator import or_
 from typing import ClassVar
 
 from rankdeck.acceptance.output_text import (
@@ -87,7 +86,7 @@ def _goes_on(before: Sequence[_Report], after: Sequence[_Report]) -> bool:
     pairs = list(zip(before, after, strict=True)) if same else []
     farther = [a.moved > b.moved and a.runtime > b.runtime * _LONGER for b, a in pairs]
     ended = [(a.moved, a.runtime) == (b.moved, b.runtime) for b, a in pairs]
-    return any(farther) and all(map(or_, farther, ended))
+    return any(farther) and all(more or done for more, done in zip(farther, ended, strict=True))
 
 
 def _latest(reports: Iterable[list[_Report]]) -> Iterator[OutputReading]:
