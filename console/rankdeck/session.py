@@ -77,11 +77,11 @@ SAVE_PERIOD = 1.0
 LOOK = 0.1
 """Seconds between two looks at what changed on the nodes."""
 WORK = 0.005
-"""Seconds that one look may take: a key must not wait for all nodes."""
+"""Seconds that one look may take, so that no key waits for all nodes."""
 MOST_BUSY = 256
-"""Nodes of running jobs of which full samples are asked for; of more, the health messages must do."""
+"""Full samples are requested from at most so many nodes of running jobs; for larger jobs, health messages are enough."""
 ASK_LIMIT, LOOK_LIMIT = 3.0, 20.0
-"""Seconds in which nodes must say what runs on them: while a person waits, and in the background."""
+"""Seconds that nodes have to say what runs on them: while a person waits, and in the background."""
 FOUND = "found on its nodes: another console, or one whose history is gone, started it"
 MOST_COMMANDS = 10
 """Commands whose output is kept."""
@@ -141,7 +141,7 @@ class Session:
         """Whether telemetry of the nodes is being received."""
         self._telemetry: Telemetry | None = None
         self._on_screen: frozenset[str] | None = frozenset()
-        """Nodes of which a front end wants full samples; None: of all."""
+        """Nodes from which a front end wants full samples; None: from all."""
 
     # ---- jobs
 
@@ -196,11 +196,9 @@ class Session:
     ) -> str:
         """Start the job on its nodes and return its id; raises LaunchError and leaves nothing running.
 
-        With `anywhere` also on nodes that were excluded.
-
-        Nodes that lack its image get it first; `tell` is called with the progress of the copy, and with
-        what fails before what has begun is ended again. The job is written to the history before anything starts, so that a console that is killed
-        leaves no unknown job behind.
+        With `anywhere`, excluded nodes are used too. Nodes that lack the image get it first. `tell` is called
+        with the progress of the copy and, if the launch fails, with the reason before the rest is ended again.
+        The job is in the history before anything starts, so that no unknown job is left if this console is killed.
         """
         await find_mpi(self._tools, spec)
         plan = self._plan(spec) if anywhere else self.plan(spec)
@@ -256,28 +254,30 @@ class Session:
         return silent
 
     def others(self) -> tuple[OtherJob, ...]:
-        """Jobs of the scheduler that this console does not follow: of others, or of other consoles."""
+        """Jobs of the scheduler that this console does not follow: those of other users and of other consoles."""
         if self.slurm.asked:
             return self.slurm.state.jobs({job.slurm.id for job in self.jobs.all() if job.slurm})
         known = {job.id for job in self.jobs.all()}
         return tuple(one for one in self.kubernetes.jobs(known) if attach_id(one) not in known)
 
     async def list_ended(self) -> str:
-        """Have `others` tell also what ended within a day; why that is not known, or "". Raises RankdeckError."""
+        """Add jobs that ended in the last day to `others`; returns why that is not possible, or "". Raises RankdeckError."""
         return await self.slurm.list_ended()
 
     def partitions(self) -> tuple[SlurmPartition, ...]:
-        """Slurm's partitions with what is idle in them; none where there is no Slurm."""
+        """Slurm's partitions and what is idle in them; empty without Slurm."""
         return self.slurm.state.partitions()
 
     async def service(self, order: ServiceOrder, agreed: str = "") -> ServiceChange:
-        """What takes nodes out of Slurm's service, or gives them back; done where `agreed` is that line. Raises RankdeckError."""
+        """Take nodes out of service in Slurm, or return them: says which command line it would run, and runs it only if it is `agreed`.
+
+        Raises RankdeckError."""
         return await self.slurm.service(order, agreed)
 
     async def attach(self, text: str) -> str:
-        """Follow the job of others that is called so (`pi` or `mpijob/pi`) from now on; returns our id of it.
+        """Follow one of `others` (such as `pi` or `mpijob/pi`) without changing it; returns our id of it.
 
-        Nothing of it is changed. Raises UnknownJobError, and LaunchError where it cannot be followed.
+        Raises UnknownJobError, and LaunchError if it cannot be followed.
         """
         if self.slurm.asked:
             await self.following.caught_up()
@@ -303,9 +303,9 @@ class Session:
         return slurm.attach_plan(self.cluster, seen), seen.submitted
 
     def why_not(self, need: str, what: JobSpec | str) -> str:
-        """Why this user may not `launch` a job, or `follow` or `cancel` one (its id or place); "" where it is not known.
+        """Why this user may not `launch` a job, or `follow` or `cancel` one (its id or place); "" if nothing is known against it.
 
-        Only Kubernetes is asked; elsewhere whoever may log in may do all.
+        Only Kubernetes is asked; elsewhere, a user who can log in may do all three.
         """
         if isinstance(what, JobSpec):
             kind = MPIJOB if what.launch is Launch.MPI else JOB
@@ -322,7 +322,7 @@ class Session:
         return await self._kubernetes_client.check()
 
     async def kubectl_apply(self, text: str) -> str:
-        """Give these YAML documents to Kubernetes; what kubectl says. Raises NodeError."""
+        """Give these YAML documents to `kubectl apply`; returns what it prints. Raises NodeError."""
         return await self._kubernetes_client.apply(text)
 
     def _keep(self, job: Job) -> None:
@@ -331,7 +331,7 @@ class Session:
     async def cancel_tasks(
         self, job_id: str, tasks: Sequence[int], grace: float | None = None
     ) -> CancelReport:
-        """End only these tasks of an array of Slurm; the rest is as `cancel` has it."""
+        """End only these tasks of a Slurm array; otherwise like `cancel`."""
         return await slurm.cancel_tasks(self._agents, self.jobs.job(job_id), tasks, grace)
 
     async def cancel(
@@ -369,7 +369,7 @@ class Session:
     ) -> CommandRun:
         """Run a shell command on these nodes, at most `limit` seconds on each and on `fan_out` at a time.
 
-        It has begun; its `state` says how far it is. Raises RankdeckError on Kubernetes, whose nodes nobody logs in to.
+        Returns at once; its `state` says how far it is. Raises RankdeckError on Kubernetes, whose nodes have no login.
         """
         self._need_ssh()
         run = CommandRun(self._agents, CommandState(command, nodes), limit, fan_out)
@@ -391,19 +391,19 @@ class Session:
         return await find_processes(self._agents, nodes)
 
     async def log_run(self, job_id: str, number: int) -> LogRun:
-        """Where the output of this run (from 0) of a job that Slurm queued again lies; raises RankdeckError."""
+        """Where the output of run `number` (from 0) of a job is, which Slurm queued again; raises RankdeckError."""
         return await slurm.log_run(self._agents, self.jobs.job(job_id), number)
 
     async def signal(self, name: str, some: Sequence[NodeProcess]) -> dict[str, str]:
-        """Send TERM, KILL, … to these processes; gives `NODE PID` -> why it was not sent."""
+        """Send TERM, KILL, … to these processes; returns `NODE PID` -> why it was not sent."""
         return await send_signal(self._agents, name, some)
 
     async def copy_file(self, file: Path, to: str, nodes: Sequence[str], tell: TellCopy) -> Failed:
-        """Copy a file of this machine to `to` on nodes ("": its name); gives who failed. Raises OSError."""
+        """Copy a file from this machine to the path `to` on nodes ("": its own name); returns the nodes that failed. Raises OSError."""
         return (await self.images.push(file, to, nodes, tell))[1]
 
     async def fetch(self, path: str, nodes: Sequence[str], to: Path, tell: TellFetch) -> Failed:
-        """Copy `path` of nodes into a folder here, as NAME.NODE; gives who failed. Raises OSError."""
+        """Copy `path` from nodes into a folder here, as NAME.NODE; returns the nodes that failed. Raises OSError."""
         return await self.images.fetch(path, nodes, to, tell)
 
     def _need_ssh(self) -> None:
@@ -419,7 +419,7 @@ class Session:
     async def report(
         self, job_id: str, path: Path, *, page: bool, full: bool = False
     ) -> Mapping[str, str]:
-        """Write all about the job to `path`, secrets masked; gives node -> why it is not in it.
+        """Write all about the job to `path`, secrets masked; returns node -> why its part is missing.
 
         As one page of HTML, or as an archive (.tar.gz) with the last megabyte of each log, or with
         `full` all of it. Raises RankdeckError.
@@ -432,7 +432,9 @@ class Session:
         return (await write_report(self._backend, source, path, None if full else TAIL)).missing
 
     async def replay(self, job_id: str, speed: float = 1.0, *, keep: bool = True) -> str:
-        """Play a job again from what its nodes kept, or a replay anew; gives its id, which only this session has without `keep`."""
+        """Replay a job from what its nodes kept, or start a replay again; returns the id of the replay.
+
+        Without `keep`, only this session knows it."""
         shown = as_replay(self.jobs.job(job_id))
         said = self._history.events(shown.plan.replay_of)
         player = Player(self.jobs, await read_replay(self._backend, shown, said), speed)
@@ -458,7 +460,7 @@ class Session:
         return self._past.view(node, hours, until)
 
     def hold(self, job_id: str) -> None:
-        """Keep the rest of the job running: no console of this user stops it."""
+        """Keep the rest of the job running: no console of this user stops it now."""
         self.following.hold(job_id)
 
     def watch(self, job_id: str, ranks: Iterable[int], backlog: int | None = BACKLOG) -> None:
@@ -475,7 +477,7 @@ class Session:
         self._ask_for_samples()
 
     def _ask_for_samples(self) -> None:
-        """Want what a front end shows, and the nodes of running jobs: stalls are judged by them."""
+        """Request samples of what is on screen and of the nodes of running jobs, by which stalls are judged."""
         wanted = self._on_screen
         if wanted is not None and len(self.fleet.busy) <= MOST_BUSY:
             wanted |= self.fleet.busy
@@ -502,7 +504,7 @@ class Session:
 
     @property
     def acceptance(self) -> "Acceptance":
-        """Measures the cluster, and knows the runs that were; see `acceptance/run.py`."""
+        """Measures the cluster and has its earlier runs; see `acceptance/run.py`."""
         if self._acceptance is None:
             # Only who asks for it pays for its recipes.
             from rankdeck.accepting.acceptance import Acceptance
@@ -511,16 +513,16 @@ class Session:
         return self._acceptance
 
     def starting_often(self) -> AbstractAsyncContextManager[None]:
-        """Until the block ends, jobs start faster: a program stays on each of their nodes for the next."""
+        """Until the block ends, jobs start faster: a program stays on their nodes and starts the next job."""
         return self._agents.starting_often()
 
     @property
     def chooses_nodes(self) -> bool:
-        """Whether a scheduler starts jobs when it has nodes: they may wait."""
+        """Whether a scheduler chooses the nodes: jobs may then wait."""
         return self._backend.can.chooses_nodes
 
     def excluded(self) -> dict[str, str]:
-        """Node -> why no job is to run there, as long as that holds."""
+        """Node -> why no job is to run there now."""
         found = self._accepted.exclusions(self.cluster.name, time.time())
         return {one.node: one.sentence for one in found}
 

@@ -88,7 +88,7 @@ CHECKS = (
     Check("memlock", "enough memory may be locked", memlock),
     Check("shm", "enough shared memory", shared_memory),
     Check("space", "enough disk space", space),
-    Check("health", "telemetry has nothing against the nodes", health),
+    Check("health", "telemetry reports no problem of the nodes", health),
 )
 
 

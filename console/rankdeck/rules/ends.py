@@ -34,7 +34,7 @@ class Role(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class End:
-    """One rank, launcher or node: how it ended, with the evidence. Each is equal to itself alone, and so found quickly."""
+    """One rank, launcher or node: how it ended, with the evidence. Compared by identity, so that looking one up is quick."""
 
     what: str = "rank"
     """`rank`, `launcher` or `node`."""
@@ -168,7 +168,7 @@ class Meaning:
 
 @lru_cache(maxsize=1 << 14)
 def meaning_of(end: End, ending: LauncherEnding, first: float) -> Meaning:
-    """What this end says by itself, worked out once: a job is judged anew with every end.
+    """What this end says by itself. Cached, because each new end has the whole job judged again.
 
     `first` is when something in the job first failed, epoch seconds: a launcher's SIGKILL comes after it.
     """
@@ -190,9 +190,9 @@ def last_words(lines: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def read_words(lines: tuple[str, ...]) -> None:
-    """Work out what the last lines of a rank say, so that the verdict on all ranks need not.
+    """Read the last lines of a rank in advance, so that the verdict need not read those of all ranks.
 
-    A thousand ranks that end at once would else be read in one go, and hold up every key.
+    Reading those of a thousand ranks at once would block the keyboard.
     """
     _kinds_of(last_words(lines))
     aborted_ranks(lines)
@@ -296,7 +296,7 @@ def _peer_code(end: End, ending: LauncherEnding, _first: float) -> Found:
 
 @lru_cache(maxsize=4096)
 def _kinds_of(words: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
-    """`kinds_of`, once for the words of each rank: a job is judged anew with every end."""
+    """`kinds_of`, cached: each new end has the whole job judged again."""
     return kinds_of(words)
 
 

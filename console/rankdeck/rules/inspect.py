@@ -178,7 +178,7 @@ def group(looks: Sequence[Look]) -> tuple[StackGroup, ...]:
 
 
 def _signatures(look: Look) -> list[object]:
-    """A hashable place per sample; without stacks what /proc says."""
+    """A hashable place for each sample; without stacks, the one that /proc shows."""
     if look.stacks:
         return list(dict.fromkeys(look.stacks))
     busy = computes(look.state, look.cpu or 0.0)
@@ -186,7 +186,7 @@ def _signatures(look: Look) -> list[object]:
 
 
 def _made(looks: Sequence[Look]) -> StackGroup:
-    """The group with its place in words: the frame that says most, of the commonest stack."""
+    """The group, and its place as text: the most telling frame of its most common stack."""
     stacks = [stack for look in looks for stack in look.stacks]
     if not stacks:
         look = looks[0]

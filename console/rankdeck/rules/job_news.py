@@ -14,7 +14,7 @@ from rankdeck.model.text import clean
 
 Tell = Callable[[Job, Job, float], Iterator[str]]
 _EARLY = 1.0
-"""Seconds before its deadline from which a countdown that disappears was carried out."""
+"""A countdown that disappears so many seconds before its deadline, or later, was carried out."""
 
 
 def news_between(before: Job, after: Job, now: float) -> tuple[str, ...]:
@@ -31,9 +31,9 @@ def _failure(before: Job, after: Job, _now: float) -> Iterator[str]:
 
 
 def _blamed(job: Job) -> str:
-    """Who failed first and how; without the ranks it took along, which change all the time.
+    """Who failed first and how, without the ranks that failed because of it: their number keeps changing.
 
-    A node that does not answer is a trouble of its own, and may come back: no failure so far.
+    A node that does not answer may come back: it is not reported as a failure yet.
     """
     first = job.first_failure
     return f"{first.who}, {first.how}" if first and first.what != "node" else ""
@@ -63,7 +63,7 @@ def _stalls(before: Job, after: Job, _now: float) -> Iterator[str]:
 
 
 def _among(stall: Stall, others: tuple[Stall, ...]) -> bool:
-    """Whether it was reported already: a stall that spreads to more ranks is the same one."""
+    """Whether it was reported already; a stall that spreads to more ranks counts as the same one."""
     ranks = set(stall.ranks)
     return any(o.kind == stall.kind and ranks & set(o.ranks) for o in others)
 
@@ -90,15 +90,15 @@ MARGIN = 60.0
 """Seconds before and after a job that are included."""
 MOST = 8
 SETTLING = 10.0
-"""Seconds after a node was first heard in which its problems may be of any age."""
+"""Problems that a node has within so many seconds after it was first heard may be old."""
 SENTENCE = 200
 _QUIET = ("agent.", "kernel.log", "node.coverage")
 """Checks about the agent, not the node."""
 _TELLS = frozenset({"event", "began"})
 _SILENT = frozenset({"node.silent", "node.ssh"})
 BLINK = 15.0
-"""Seconds of silence that are worth no note: a broker that stood still takes the agents for gone
-that it did not hear, until they are back. They try again after 10 s at the latest."""
+"""Silences of at most so many seconds are not noted: a broker that hung reports its agents as gone
+until they reconnect, which they do after 10 s at the latest."""
 _FULL = frozenset({"disk.full", "disk.inodes"})
 _MADE_UP: Mapping[str, tuple[str, ...]] = {
     "gpu": ("gpu.", "kernel.xid", "kernel.sxid", "kernel.gpu"),
@@ -143,7 +143,7 @@ def is_telling(check: str, level: Level) -> bool:
 
 
 def node_notes(job: Job, heard: NodeHistory) -> tuple[NodeNote, ...]:
-    """The notes of the job, most important first; it keeps those that it has."""
+    """The notes of the job, most important first; those that it has already are kept."""
     about = [one for one in heard.told if concerns(job, one)]
     blinks = _blinks(about, inf if job.first_failure else heard.now)
     told = [one for one in about if one.kind in _TELLS and (one.node, one.at) not in blinks]
@@ -165,9 +165,9 @@ def node_notes(job: Job, heard: NodeHistory) -> tuple[NodeNote, ...]:
 
 
 def _blinks(about: Sequence[Occurrence], now: float) -> set[tuple[str, float]]:
-    """Node and time of each silence that was over soon, or has not lasted: what was told once, consoles keep.
+    """Node and time of each silence that was short, or has only just begun: a note cannot be taken back.
 
-    Two consoles write down one silence each; it is over when one of them hears the node.
+    Two consoles record the same silence twice; it is over when one of them hears the node.
     """
     silences = [one for one in about if one.check in _SILENT]
     ends: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
@@ -213,7 +213,7 @@ def _each_once(told: Sequence[Occurrence]) -> list[Occurrence]:
 
 
 def _counts(job: Job, note: NodeNote) -> bool:
-    """Whether the job does not already say so itself: its supervisor notices a full disk first."""
+    """False if the job already reports it: its supervisor notices a full disk first."""
     full = f"{note.node}: no space left"
     return note.check not in _FULL or not any(t.startswith(full) for t in job.troubles)
 
@@ -237,10 +237,10 @@ def _fold(notes: Iterable[NodeNote], at: float) -> list[NodeNote]:
 
 
 def best_notes(mine: Sequence[NodeNote], kept: Sequence[NodeNote]) -> tuple[NodeNote, ...]:
-    """The notes of the console that has more of them; of two alike, that of the one that saw more.
+    """The longer list of notes; of two notes that say the same, the one with more evidence.
 
-    Whoever saves last, the same is kept: a console that was opened late takes for old what it
-    did not see begin, and counts fewer; one that has not heard the node cannot say what is simulated.
+    The result does not depend on which console saves last. A console that was opened late saw less:
+    it counts fewer events, takes some for old, and may not know which numbers are simulated.
     """
     longer, other = sorted((mine, kept), key=_seen, reverse=True)
     others = {_alike(note): note for note in other}
@@ -259,7 +259,7 @@ def _seen(notes: Sequence[NodeNote]) -> tuple[int, int, int]:
 
 
 def _alike(note: NodeNote) -> tuple[str, str, str]:
-    """What two notes have in common that are one to a reader."""
+    """Two notes with the same value say the same to a reader."""
     return note.node, note.check, _NUMBER.sub("#", note.text)
 
 
@@ -301,7 +301,7 @@ def when(note: NodeNote, job: Job) -> str:
 
 
 def with_reasons(job: Job) -> Job:
-    """The job, with what was bad on the culprit's node then among the reasons of its failure."""
+    """The job; the reasons of its failure include what was wrong on that node at that time."""
     first = job.first_failure
     if first is None:
         return job

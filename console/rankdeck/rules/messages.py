@@ -79,7 +79,7 @@ def named_peers(line: str) -> tuple[str, ...]:
 
 
 def _numbers(text: str) -> list[int]:
-    """The numbers of `0`, `2, 5` or `0-3,7`; of an absurdly long range only its ends."""
+    """The numbers of `0`, `2, 5` or `0-3,7`; of a very long range only its two ends."""
     found: list[int] = []
     for part in text.split(","):
         first, _, last = part.strip().partition("-")
@@ -162,7 +162,7 @@ class Message(NamedTuple):
 
 OWN, PEER, TIMEOUT, TOLD, HOST, START = MessageKind
 OF_OTHERS = frozenset({PEER, TOLD})
-"""Kinds that explain nothing where the same end has another explanation."""
+"""Kinds that are left out when the same end has another explanation."""
 _OTHERS_FIRST = "look at the other ranks: theirs is the first failure"
 _LET_US_START = "let Rankdeck start the daemons: take `launcher: ssh` out of `mpi`"
 _NOTHING_MORE = r"(?=\s*(?:$|[.,;:!)\]'\"\[(]))"

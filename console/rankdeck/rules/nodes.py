@@ -23,7 +23,7 @@ Value = str | int | float
 
 @dataclass(frozen=True, slots=True)
 class NodeSight:
-    """What one node has now."""
+    """The inventory and the newest numbers of one node."""
 
     name: str
     inventory: Mapping[str, str]
@@ -33,7 +33,7 @@ class NodeSight:
 
 @dataclass(frozen=True, slots=True)
 class LearntExpectations:
-    """Entries for `expect:`, and what is to be known about them, key by key."""
+    """Entries for `expect:`, and notes on some of their keys."""
 
     values: Mapping[str, Value]
     notes: Mapping[str, str]
@@ -141,7 +141,7 @@ class Peers:
         self._alike: dict[Settings, set[str]] = {}
 
     def take(self, name: str, inventory: Mapping[str, str]) -> bool:
-        """This is what the node reports now; whether that is news. One that reports nothing is left out."""
+        """Store what the node reports now; returns whether that is new. A node that reports nothing is left out."""
         now, before = _settings(inventory) if inventory else None, self._of.pop(name, None)
         if before is not None:
             self._alike[before].discard(name)
@@ -153,14 +153,14 @@ class Peers:
         return now != before
 
     def drift(self) -> dict[str, tuple[Reason, ...]]:
-        """Node -> in what it differs from most; those that differ in nothing are left out."""
+        """Node -> how it differs from most nodes; those that do not differ are left out."""
         usual = _usual(self._alike)
         odd = ((_odd(dict(settings), usual), names) for settings, names in self._alike.items())
         return {name: reasons for reasons, names in odd if reasons for name in names}
 
     @property
     def enough(self) -> bool:
-        """Whether so many nodes have reported that they can be compared."""
+        """Whether enough nodes have reported to compare them."""
         return len(self._of) >= PEERS
 
     def __contains__(self, name: object) -> bool:
@@ -215,11 +215,11 @@ _LOOK = "look at slurmd there (`systemctl status slurmd`, its log) and at the wa
 
 _BACK = {True: "`:resume` gives it back", False: "`:resume anyway` gives it back"}
 _USED = ("idle", "mixed", "alloc", "compl", "planned")
-"""How the states begin in which jobs run there, or may be started."""
+"""Beginnings of the states in which jobs run there or may be started."""
 
 
 def with_slurm(health: Health, view: "SlurmNode | None", *, heard: bool) -> Health:
-    """The health by our agent with the opinion of Slurm; `heard` is whether the agent is heard now."""
+    """The health that our agent reports, with what Slurm says of the node; `heard` is whether the agent is heard now."""
     if view is None:
         return health
     told = tuple(filter(None, (_state(view, health, heard=heard), _touch(view, heard=heard))))
@@ -292,7 +292,7 @@ def _why(view: "SlurmNode") -> str:
 SILENT = "node.silent"
 """The check that fires while no agent of ours is heard."""
 _GOOD_ENDS = ("Ready", "Healthy", "OK", "Available")
-"""How the types of conditions end that are well when they are True; all others are faults when True."""
+"""Endings of the condition types for which True is good; for all others True is a fault."""
 _USUAL = {
     "MemoryPressure": "memory is short there: the kubelet evicts pods",
     "DiskPressure": "disk is short there: the kubelet evicts pods and images",
@@ -302,7 +302,7 @@ _USUAL = {
 
 
 def merged(health: Health, view: "KubernetesNode | None", *, heard: bool, tried: bool) -> Health:
-    """The health by our agent, with the second opinion of Kubernetes.
+    """The health that our agent reports, with what Kubernetes says of the node.
 
     `heard` is whether the agent is heard now, `tried` whether one was ever heard or could not be
     started there. A node on which we have no agent is judged by Kubernetes alone.

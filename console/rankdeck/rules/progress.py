@@ -164,7 +164,7 @@ class ProgressReader:
 
 
 ORDER = (("copy", "ready"), ("start", "started"), ("rendezvous", "output"), ("first step", "step"))
-"""Name of a phase and the mark that ends it: files laid and supervisors up on every node, every
+"""Name of a phase and the mark that ends it: files written and supervisors up on every node, every
 rank begun, the first line of any rank, the first step it reports."""
 
 

@@ -15,12 +15,12 @@ from rankdeck.model.rank import Activity
 QUIET = 30.0
 """Seconds of silence that are never a stall."""
 FRESH = 6.0
-"""Seconds after a node's last frame in which silence is the rank's; frames come every 2 s."""
+"""A rank counts as silent only within so many seconds after the last frame of its node; frames come every 2 s."""
 STALE = 20.0
 """Seconds after which a look is too old."""
 STOPPED = frozenset("Tt")
 _FEW = 5
-"""Lines from which on a rank has a usual pause."""
+"""A rank has a usual pause once it has written so many lines."""
 _STEPS = ((120.0, 10.0), (600.0, 30.0), (float("inf"), 60.0))
 """Pairs (longest duration, step) in seconds, to round durations in texts."""
 
@@ -79,7 +79,7 @@ def signs_of(job: Job, now: float, known: KnownOfJob) -> list[RankSigns]:
 
 
 def _released(looks: Iterable[Sequence[Activity]]) -> float:
-    """When a rank was last seen stopped: until then the others had nobody to talk to."""
+    """When a rank was last seen stopped: until then the others may have waited for it."""
     stops = (look.at for some in looks for look in some if look.state in STOPPED)
     return max(stops, default=0.0)
 
@@ -143,17 +143,17 @@ _SLIPS = 1
 _MOST = 0.7
 """Share of the looks in which the others wait."""
 _HELD = (3, 0.5)
-"""The same two for a straggler already reported, so that the line does not come and go."""
+"""The same two for a straggler already reported, so that the report does not come and go."""
 _HALF = 0.5
 """A rank that does less than this share of a straggler's work waits."""
 _SOME = 0.02
-"""Cores of own code below which a rank is no straggler; on an overloaded machine it gets no more."""
+"""A straggler runs its own code on at least this many cores; on an overloaded machine it may get no more."""
 _GAP = 12.0
 """Longest time in seconds between two consecutive looks."""
 _SLOW_CLOCK = 0.85
 
 _MORE, _TIMES = 0.1, 3.0
-"""Who polls for others spends so much more of its time in the system, and so many times as much."""
+"""A rank that polls for others spends at least so much more of its time in system calls, and at least so many times as much."""
 
 _POLLS = 0.15
 """Share of system time from which on a rank that computes is taken to poll for its peers."""
@@ -309,9 +309,9 @@ def _clock(found: Sequence[RankSigns], signs: Sequence[RankSigns], known: KnownO
 
 
 LEAST_NUMBERS = 4
-"""Numbers from which on there is a usual one."""
+"""So many numbers are needed to find the usual one."""
 FAR = 6.0
-"""Times the usual deviation from which on a number is odd."""
+"""A number that is more usual deviations than this from the median is odd."""
 SHARE = 0.25
 """Of the usual number that it must differ by, however alike the others are."""
 Key = TypeVar("Key", bound=Hashable)

@@ -21,8 +21,8 @@ from rankdeck.rules.ends import (
 from rankdeck.rules.messages import named_peers, named_ranks
 
 WINDOW = 1.0
-"""Seconds between two ends in which the order of their records says little: a shim writes
-the end of a rank when it gets the processor, and its peers may be faster."""
+"""Two ends closer than so many seconds may be recorded in the wrong order: a shim records
+the end of its rank only when it gets a processor."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,7 +219,7 @@ _BY_KUBERNETES = re.compile(
     r"^Kubernetes job \S+ failed: ("
     r"(?:its time limit|the launcher was killed|pod \S+ (?:was|made way|lost its node|cannot start))\b.*)"
 )
-"""The last word of the keeper of a Kubernetes job where something from outside ended it (its `verdict`)."""
+"""What the keeper of a Kubernetes job writes last if something from outside ended the job (its `verdict`)."""
 
 
 def _ended_by_kubernetes(view: View) -> CauseChoice | None:
@@ -262,7 +262,7 @@ def _own_cause(view: View) -> CauseChoice | None:
 
 
 def _ended_with_its_shim(view: View, meaning: Meaning) -> bool:
-    """Whether the launcher may have killed this rank: a shim that is slow on a busy machine goes with it, and tells no end."""
+    """Whether the launcher may have killed this rank: on a busy machine its shim may be killed with it, before it records the end."""
     end, kill_after = meaning.end, view.job.ending.kill_after
     unseen = end.what == "rank" and end.code is None and end.signal is None
     return unseen and end_time(meaning) - view.first >= kill_after > 0

@@ -26,7 +26,7 @@ _FORMS = re.compile(
     rb"|(?:AKIA|ASIA)[A-Z0-9]{16}|nvapi-[\w-]{20,}|sk-[A-Za-z0-9_-]{20,}|xox[abprs]-[\w-]{10,}"
     rb"|AIza[\w-]{35}|wandb_v\d_\w{20,}|eyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]*)"
 )
-"""GitHub, GitLab, Hugging Face, AWS, NVIDIA NGC, OpenAI and its like, Slack, Google, W&B, JWT."""
+"""GitHub, GitLab, Hugging Face, AWS, NVIDIA NGC, OpenAI and similar, Slack, Google, W&B, JWT."""
 _URL = re.compile(rb"(?P<name>\b[A-Za-z][A-Za-z0-9+.-]{0,20}://)[^\s/'\"<>]+@")
 _HEADER = re.compile(
     rb"(?P<name>\b(?:proxy-)?authorization['\"]?\s*[:=]\s*['\"]?)[^\r\n'\"]+", re.IGNORECASE

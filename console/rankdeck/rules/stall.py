@@ -27,7 +27,7 @@ LOOKS = 2
 """Looks in a row that make it certain."""
 Test = Callable[[Activity], bool]
 _NOTHING_DONE = 0.02
-"""Cores below which a process in state D has got nothing done."""
+"""A process in state D that used fewer cores than this did no work."""
 
 
 def stopped(signs: Sequence[RankSigns]) -> Stall | None:
@@ -172,25 +172,25 @@ def _all_wait(signs: Sequence[RankSigns], found: dict[int, str]) -> bool:
 
 
 UNSURE = 60.0
-"""Silence of all ranks at once, where it is not known whether CPUs and GPUs are idle."""
+"""Seconds that all ranks may be silent at once if it is not known whether CPUs and GPUs are idle."""
 BUSY = 300.0
-"""The same where all compute, and all ranks fell silent together: a long phase is as likely.
-Where a few did before the rest, these wait for them, spinning: then UNSURE holds."""
+"""The same if all compute and fell silent together: it may be a long phase of work.
+If a few fell silent first, the others poll for them: then UNSURE counts."""
 SPEECHLESS = 120.0
-"""Silence of a job that never wrote anything and does not compute."""
+"""Seconds that a job may take to write its first line if it does not compute."""
 START = 60.0
 """Seconds that ranks may take to begin."""
 PACES, PACES_APART = 10.0, 4.0
-"""Times its own usual pause that a rank may be silent; the same where looks say that ranks wait."""
+"""How many of its usual pauses a rank may be silent; the second if looks show that ranks wait."""
 _SPOKE_SINCE = 10.0
-"""Seconds after the last word of a silent rank in which one that goes on has spoken."""
+"""A rank that wrote at least so many seconds after the last line of the silent ones goes on."""
 _ASKS = 0.04
 """Share of system time below which a rank that computes does not poll."""
 _IDLE_CORES = 0.3
 """Cores per rank below which a node does not compute."""
 _IDLE_GPU = 10.0
 _NO_CPU = 0.05
-"""Cores below which a rank uses none that one would mention."""
+"""A rank that uses fewer cores than this is said to use no CPU."""
 _LOOKS = 6
 """How many looks say what a silent rank does: a rank that polls is seen at several places."""
 _MOST_NAMED = 4
@@ -281,7 +281,7 @@ def _some_silent(signs: Sequence[RankSigns], before: Sequence[Stall]) -> Stall |
     late = [sign for sign in speakers if _is_late(sign, PACES, _quiet(sign))]
     if not late:
         return None
-    # Ranks that fell silent together reach the limit one after the other: go on is who spoke since.
+    # Ranks that fell silent together reach the limit one after the other: who wrote since goes on.
     last = max(sign.since for sign in late)
     others = sum(sign.since - last >= _SPOKE_SINCE for sign in speakers)
     few = 2 * len(late) < len(speakers) <= 2 * others
@@ -302,7 +302,7 @@ def _some_silent(signs: Sequence[RankSigns], before: Sequence[Stall]) -> Stall |
 
 
 def _quiet(sign: RankSigns) -> float:
-    """Seconds that it may be silent: longer where it works, a phase that all have ends later for some."""
+    """Seconds that it may be silent: more if it computes, for a phase of work takes longer on some ranks."""
     works = bool(sign.looks) and _usual(sign).computes and _works(sign)
     return UNSURE if works else QUIET
 
@@ -359,7 +359,7 @@ def _patience_of(
     known: KnownOfJob,
     first: Sequence[int],
 ) -> tuple[float, float]:
-    """Seconds, and usual pauses, of silence that say nothing yet; by what the ranks do."""
+    """How long ranks that do this may be silent: in seconds, and in usual pauses."""
     if not any(sign.rank.lines for sign in signs):
         return (BUSY if _compute(groups, signs, known) else SPEECHLESS), PACES
     if _compute(groups, signs, known):
@@ -370,7 +370,7 @@ def _patience_of(
 
 
 def _compute(groups: Sequence[StackGroup], signs: Sequence[RankSigns], known: KnownOfJob) -> bool:
-    """Whether all do the same, and that is work: their own, or that of GPUs they wait for."""
+    """Whether all do the same work: their own, or waiting for GPUs that compute."""
     if len(groups) > 1:
         return False
     nodes = {sign.rank.node for sign in signs}
@@ -409,7 +409,7 @@ def _first(signs: Sequence[RankSigns]) -> tuple[int, ...]:
 
 
 def _clearly_before(some: Sequence[RankSigns], rest: Sequence[RankSigns], usual: float) -> bool:
-    """By more than a pause; by half of one where the rest fell silent together, having written more."""
+    """Whether by more than a usual pause; half of one is enough if the rest fell silent together and had written more."""
     gap = rest[0].since - some[-1].since
     if gap > max(usual, _APART):
         return True
@@ -440,7 +440,7 @@ def _in_words(
 
 
 def _doing(signs: Sequence[RankSigns]) -> list[str]:
-    """What these do, where it is known and one thing."""
+    """What these ranks do, if it is known and the same for all."""
     if not all(sign.looks for sign in signs):
         return []
     groups = _groups(signs)
@@ -491,7 +491,7 @@ def _look(rank: RankState, usual: Activity) -> Look:
 
 
 def _usual(sign: RankSigns) -> Activity:
-    """The newest of those looks at a silent rank that say what most say."""
+    """The newest look at a silent rank that shows what most of its looks show."""
     quiet = [look for look in sign.looks[-_LOOKS:] if look.at > sign.since]
     looks = quiet or sign.looks[-1:]
     counts = Counter(map(_kind, looks))
