@@ -140,3 +140,19 @@ def test_a_test_of_one_node_is_read_or_says_that_the_node_was_busy(
 
     (one,) = read_output(recipe, done.stdout + done.stderr, Asked(exit_code=done.returncode))
     assert one.status is Outcome.MEASURED or "the node was busy" in one.text
+
+
+@pytest.mark.parametrize(
+    ("says", "given"),
+    [("-c, --validation", ["-c"]), ("-h, --help", [])],
+)
+def test_osu_is_asked_to_check_values_where_its_version_can(
+    says: str, given: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = tmp_path / "osu_bw"
+    there.write_text(f'#!/bin/sh\n# {says}\necho "$*"\n')
+    there.chmod(0o700)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    _, commands = planned("osu", Where(nodes=("n1", "n2")), tmp_path)
+
+    assert run(commands.argv, tmp_path).stdout.decode().split() == given

@@ -9,6 +9,7 @@ import json
 import os
 import pty
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -277,6 +278,28 @@ def test_a_missing_program_is_one_sentence(
 
     assert result.returncode == code
     assert "no-such-program" in result.stderr + result.stdout
+
+
+def test_acceptance_measures_all_pairs_of_the_demo_and_blames_nobody(console: Console) -> None:
+    done = console.run("accept", "--yes", "--json")
+
+    run = json.loads(done.stdout)
+    assert (done.returncode, run["accepted"], run["verdicts"]) == (0, True, []), done.stderr[-3000:]
+    pairs = [one for one in run["results"] if one["stage"] == "pairs"]
+    assert len(pairs) == len({frozenset((one["sender"], one["receiver"])) for one in pairs}) == 3
+    assert all(one["unit"] == "MB/s" and one["value"] > 0 for one in pairs)
+
+
+@pytest.mark.skipif(shutil.which("stream_c.exe") is not None, reason="STREAM is installed")
+def test_acceptance_says_which_program_is_not_there(console: Console) -> None:
+    done = console.run("accept", "--recipe", "stream", "--yes", "--json")
+
+    run = json.loads(done.stdout)
+    assert (done.returncode, run["accepted"]) == (2, False)
+    assert "lack stream_c.exe for stream: not measured there" in done.stderr
+    for one in run["results"]:
+        assert one["text"].startswith("it did not run: `")
+        assert f"no program stream_c.exe on {one['sender']}" in one["text"]
 
 
 def test_garbage_and_escapes_never_reach_the_terminal(console: Console) -> None:

@@ -350,7 +350,7 @@ _PACKED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ", b"PK\x03\x04", b"BZh")
 _TWO = Where(nodes=("a", "b"))
 _CITED = ": `"
 NOT_STARTED = re.compile(
-    r"command not found|No such file or directory|error while loading shared libraries|cannot execute|not found \(required by"
+    r"command not found|rank \d{1,9} cannot start: |No such file or directory|error while loading shared libraries|cannot execute|not found \(required by"
     r"|\b(?:[Ii]nvalid|unrecognized|unknown) option\b|No executable was specified|Missing Required Argument|option requires an argument|parameter error -|-method must be one of:"
 )
 CRASHED = re.compile(

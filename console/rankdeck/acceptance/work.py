@@ -294,7 +294,12 @@ def job_spec(commands: Commands, nodes: Sequence[str], setup: Setup, each: int) 
 
 
 def ranks_per_node(recipe: Recipe, work: Work, setup: Setup) -> int:
-    """One, and of what runs on GPUs one for each, as far as there are slots."""
+    """One, and of what runs on GPUs one for each, as far as there are slots.
+
+    What tests single nodes with MPI has as many as the job that the operator gave.
+    """
+    if setup.like and work.stage is Stage.SINGLE and setup.like.launch is Launch.MPI:
+        return setup.like.ranks_per_node or 1
     if not recipe.traits.gpus or not setup.gpus:
         return 1
     return max(

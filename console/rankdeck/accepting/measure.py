@@ -132,8 +132,10 @@ async def measured(
     left = await ended_with_proof(session, job_id) if hung else {}
     job = session.jobs.job(job_id)
     mask = Secrets([environment, spec.env]).in_bytes
+    # What could not be started has written nothing: its supervisor says why.
+    said = output.of_ranks(mask) or {0: mask("\n".join(job.troubles).encode())}
     return Ended(
-        job=job_id, output=output.of_ranks(mask), exit_code=job.exit_code, seconds=clock.seconds,
+        job=job_id, output=said, exit_code=job.exit_code, seconds=clock.seconds,
         hung=why, left=left, refused=why if clock.waits else "",
     )  # fmt: skip
 

@@ -227,7 +227,9 @@ class Osu(_Mpi):
 
     def commands(self, where: Where) -> Commands:
         program = "osu_bw" if len(where.nodes) == 2 else "osu_allreduce"
-        return Commands(launch=Launch.MPI, argv=(program, "-c"))
+        # Values are checked where the program can: before 6.0 it could not, and `-c` ended it.
+        shell = f'grep -qs validation "$(command -v {program})" && set -- -c; exec {program} "$@"'
+        return Commands(launch=Launch.MPI, argv=("sh", "-c", shell))
 
     def read(self, text: str) -> tuple[OutputReading, ...]:
         table = list(rows(_OSU_HEAD.sub("# ", text), _OSU))

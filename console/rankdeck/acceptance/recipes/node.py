@@ -82,7 +82,9 @@ class Himeno(_Compute):
     )
 
     def commands(self, where: Where) -> Commands:
-        return Commands(launch=Launch.MPI, argv=("./bmt",))
+        """`bmt` of PATH, else of the working folder: it is built for a fixed number of ranks."""
+        shell = "command -v bmt >/dev/null && exec bmt; exec ./bmt"
+        return Commands(launch=Launch.MPI, argv=("sh", "-c", shell))
 
     def read(self, text: str) -> tuple[OutputReading, ...]:
         if "Invalid number of PE" in text:
