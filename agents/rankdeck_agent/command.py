@@ -49,7 +49,7 @@ class _Output:
     open: dict[int, _OutputStream] = field(default_factory=dict[int, _OutputStream])
 
     def take(self, descriptor: int) -> bool:
-        """Read what there is and tell it; whether there may be more."""
+        """Read what there is and tell it; returns whether there may be more."""
         stream = self.open[descriptor]
         data = os.read(descriptor, _BLOCK)
         *lines, stream.rest = (stream.rest + data).split(b"\n")
@@ -139,7 +139,7 @@ def _question() -> Optional[tuple[str, float, int]]:
 
 
 def _follow(process: "subprocess.Popen[bytes]", output: _Output, deadline: float) -> str:
-    """Tell what it writes until it is over; why it must be ended, "" where it ended by itself."""
+    """Tell what it writes until it is over; why it must be ended, "" if it ended by itself."""
     chosen = selectors.DefaultSelector()
     chosen.register(0, selectors.EVENT_READ)
     for pipe, name in zip((process.stdout, process.stderr), _STREAMS):
@@ -161,7 +161,7 @@ def _follow(process: "subprocess.Popen[bytes]", output: _Output, deadline: float
 
 
 def _read(chosen: selectors.BaseSelector, output: _Output) -> bool:
-    """Tell what has come since; whether it is cancelled."""
+    """Tell what has come since; returns whether it is cancelled."""
     for key, _ in chosen.select(_POLL):
         if key.fd == 0:
             return True
@@ -215,7 +215,7 @@ def ps(given: list[str]) -> int:
 
 
 def look() -> Row:
-    """The processes with what they take now; `gpus` says why nobody knows who is on a GPU, "" where it is known."""
+    """The processes with what they take now; `gpus` says why nobody knows who is on a GPU, "" if it is known."""
     before, began = processes.everything(), time.monotonic()
     read = {pid: _io(pid) for pid in before}
     time.sleep(_GAP)
@@ -282,7 +282,7 @@ def _rss(pid: int) -> int:
 
 
 def _io(pid: int) -> Optional[tuple[int, int]]:
-    """Bytes read and written through system calls; None where that may not be read."""
+    """Bytes read and written through system calls; None if that may not be read."""
     try:
         lines = (_PROC / str(pid) / "io").read_text().split()
         return int(lines[1]), int(lines[3])

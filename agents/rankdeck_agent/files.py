@@ -81,14 +81,14 @@ class Tree:
         return clean(self.read(name).decode("utf-8", "replace").strip(), 256)
 
     def maybe(self, name: str) -> Optional[str]:
-        """The text of the file, or None where it cannot be read."""
+        """The text of the file, or None if it cannot be read."""
         try:
             return self.text(name)
         except OSError:
             return None
 
     def names(self, folder: str, limit: int = LIST_LIMIT) -> list[str]:
-        """At most `limit` sorted names in a folder; none where there is no such folder."""
+        """At most `limit` sorted names in a folder; none if there is no such folder."""
         try:
             found = os.listdir(self.path(folder))  # noqa: PTH208  no Path for each name
         except OSError as error:
@@ -98,7 +98,7 @@ class Tree:
         return sorted(found)[:limit]
 
     def link(self, name: str) -> str:
-        """The last part of where a link points; "" where there is none."""
+        """The last part of where a link points; "" if there is none."""
         try:
             return os.path.basename(os.readlink(self.path(name)))  # noqa: PTH115, PTH119
         except OSError:
@@ -232,7 +232,7 @@ class Names:
 
     def read(self, now: float) -> list[str]:
         """All names; raises OSError."""
-        # Opened each time: NFS asks the server anew only then, whatever it has cached.
+        # Opened each time: NFS asks the server again only then, whatever it has cached.
         handle = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             stamp = os.fstat(handle).st_mtime_ns

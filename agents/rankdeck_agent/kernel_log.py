@@ -59,7 +59,7 @@ class KernelLine:
 
 
 def strip(line: str) -> Optional[KernelLine]:
-    """What the kernel said, whatever tool has written it down; None where another program spoke."""
+    """What the kernel said, whatever tool has written it down; None if another program spoke."""
     record = _RECORD.match(line)
     if record:
         # Above 7 there is a facility: a program wrote it to /dev/kmsg, not the kernel.

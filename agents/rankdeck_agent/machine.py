@@ -24,7 +24,7 @@ def machine(tree: Tree) -> dict[str, str]:
 
 
 def name(tree: Tree) -> str:
-    """The name that the machine under the tree has for itself; "" where it does not tell."""
+    """The name that the machine under the tree has for itself; "" if it does not tell."""
     if tree.root == "/":
         return clean(platform.node().partition(".")[0])
     return clean((tree.maybe("proc/sys/kernel/hostname") or "").partition(".")[0])

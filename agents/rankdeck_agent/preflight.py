@@ -133,7 +133,7 @@ def _exactly(peer: socket.socket, size: int) -> bytes:
 
 
 def connect(token: str, host: str, port: int) -> dict[str, str]:
-    """One attempt: `error` is "" where all bytes arrived; `local` is our address on that way."""
+    """One attempt: `error` is "" if all bytes arrived; `local` is our address on that way."""
     try:
         peer = socket.create_connection((host, port), CONNECT_LIMIT)
     except OSError as error:
@@ -248,7 +248,7 @@ class _Asked:
         return row
 
     def _find(self, name: str) -> str:
-        """Where a command or a file is; "" where it is not, or cannot be run or read."""
+        """Where a command or a file is; "" if it is not, or cannot be run or read."""
         if "/" not in name and not name.endswith(".py"):
             return shutil.which(name, path=self._path) or ""
         place = self._base / Path(name).expanduser()
@@ -343,7 +343,7 @@ def _space(path: Path) -> Facts:
 
 
 def _first_line(argv: list[str], silent: str = "") -> str:
-    """What a program says first; `silent` where it succeeds without a word, "" where it fails."""
+    """What a program says first; `silent` where it succeeds without a word, "" if it fails."""
     try:
         done = subprocess.run(
             argv, capture_output=True, timeout=_PROGRAM_LIMIT, check=False, stdin=subprocess.DEVNULL,

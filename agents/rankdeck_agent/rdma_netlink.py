@@ -45,7 +45,7 @@ class QueuePairs:
     mode: str
     """auto, or manual."""
     pid: Optional[int]
-    """Of the process whose queue pairs it counts; None where it is bound by other things."""
+    """Of the process whose queue pairs it counts; None if it is bound by other things."""
     numbers: tuple[int, ...]
     """Of the queue pairs (lqpn)."""
     values: Mapping[str, int]
@@ -70,7 +70,7 @@ class RdmaNetlink:
         return {_text(a[_DEV_NAME]): _whole(a[_DEV_INDEX]) for a in answers if _DEV_NAME in a}
 
     def optional(self, device: int, port: int) -> dict[str, bool]:
-        """The counters of a port that have to be switched on -> whether they are."""
+        """The counters of a port that must be switched on -> whether they are."""
         found: dict[str, bool] = {}
         for answer in self._ask(_STAT_GET_STATUS, 0, (_DEV_INDEX, device), (_PORT_INDEX, port)):
             for row in _hwcounters(dict(answer)):

@@ -226,7 +226,7 @@ def _by_lane(collectors: Sequence[Collector]) -> list[list[Collector]]:
 
 
 def _trouble(reading: Optional[Reading]) -> str:
-    """Why a whole collector failed; "" where at most some of its values did."""
+    """Why a whole collector failed; "" if at most some of its values did."""
     if reading is None or reading.trouble:
         return clean(reading.trouble, 200) if reading else ""
     if reading.limited or reading.values or reading.pending or not reading.failed:
@@ -332,7 +332,7 @@ class NodeJudge:
 
 
 def uptime(inventory: Mapping[str, str], at: float) -> Optional[float]:
-    """Seconds since boot by the node's own clock; None where nobody knows."""
+    """Seconds since boot by the node's own clock; None if nobody knows."""
     told = inventory.get("boot.at", "")
     booted = float(told) if told.replace(".", "", 1).isdecimal() else 0.0
     return at - booted if booted and at > EPOCH else None
@@ -367,7 +367,7 @@ class Reporter:
         self._said, self._at = one, now
 
     def forget(self) -> None:
-        """Say it again at once: a connection was made anew."""
+        """Say it again at once: a connection was made again."""
         self._said = None
 
 
@@ -519,7 +519,7 @@ def _facts(
 
 
 def _uptime(tree: Tree) -> Optional[float]:
-    """Seconds since boot; None where nobody knows."""
+    """Seconds since boot; None if nobody knows."""
     try:
         return float(tree.read("proc/uptime").split()[0])
     except (OSError, ValueError, IndexError):

@@ -211,7 +211,7 @@ def _run(step: InstallStep) -> None:
 
 
 def ask(words: Sequence[str]) -> str:
-    """What a program prints; "" where it cannot be asked."""
+    """What a program prints; "" if it cannot be asked."""
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=LIMIT, check=False)
     except (OSError, subprocess.SubprocessError):
@@ -458,7 +458,7 @@ def _is_there(file: File) -> bool:
 
 
 def _label(archive: Optional[bytes]) -> str:
-    """`0.1.0 (1a2b3c4d)` of an agent in one file; "" where there is none."""
+    """`0.1.0 (1a2b3c4d)` of an agent in one file; "" if there is none."""
     if archive is None:
         return ""
     digest = sha256(archive).hexdigest()[:8]

@@ -224,7 +224,7 @@ class BrokerLine:
         return bool(self._waiting)
 
     def publish(self, topic: str, payload: bytes, *, qos: int = 0, retain: bool = False) -> bool:
-        """Send a message, or keep it until there is room; False where it is left out."""
+        """Send a message, or keep it until there is room; False if it is left out."""
         if len(self._waiting) > MOST_WAITING:
             self.dropped += 1
             return False
@@ -305,7 +305,7 @@ def _length(number: int) -> bytes:
 
 
 AGAIN = 2.0
-"""Seconds until a lost connection is made anew."""
+"""Seconds until a lost connection is made again."""
 EACH = 100
 """Nodes that share a connection, where they have one account together."""
 SPREAD = 2.0

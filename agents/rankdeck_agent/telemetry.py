@@ -48,7 +48,7 @@ class Lease:
             signal.signal(number, lambda _number, _frame: _ring(ring))
 
     def wait(self, seconds: float) -> bool:
-        """Sleep at most that long; True where the lease has ended."""
+        """Sleep at most that long; True if the lease has ended."""
         deadline = time.monotonic() + seconds
         while True:
             left = max(0.0, deadline - time.monotonic())
@@ -291,7 +291,7 @@ class Announced(ABC):
         return self._hello.inventory
 
     def describe(self, inventory: Mapping[str, str]) -> None:
-        """Announce what this node is made of beside the machine itself, if that is news."""
+        """Announce what this node is made of beside the machine itself, if that is new."""
         known = {**self._machine, **inventory}
         if known != self._hello.inventory:
             self._hello = replace(self._hello, inventory=known)
@@ -450,7 +450,7 @@ class Publisher(Announced):
     def _wait_longer(self) -> None:
         wait = min(LONGEST_WAIT, 0.5 * 2**self._waits) * random.uniform(0.5, 1.0)
         self._waits = min(self._waits + 1, 6)
-        # Set anew each time: paho alone would double it without jitter, so that all nodes
+        # Set again each time: paho alone would double it without jitter, so that all nodes
         # come back to a restarted broker at the same instant.
         self._client.reconnect_delay_set(wait, LONGEST_WAIT)  # pyright: ignore[reportArgumentType]
 

@@ -385,7 +385,7 @@ class WireError(ValueError):
 
 def encode(message: Message) -> bytes:
     """Compact JSON of one telemetry message; raises ValueError for NaN or infinity."""
-    # The fields are plain already: asdict would copy them all, at thrice the cost.
+    # The fields are plain already: asdict would copy them all, at three times the cost.
     text = json.dumps(
         vars(message), separators=(",", ":"), allow_nan=False, ensure_ascii=False, default=vars
     )
@@ -575,7 +575,7 @@ def node_plan(raw: Mapping[str, Any]) -> NodePlan:
 #            seconds), running (ranks that still run)
 #   cancel   grace, by ("user"; "abort": a part of the job had failed; "system": SIGTERM, or a launcher's leftovers)
 #   slurm    id, state, reason, attempt, partition, nodes, text, do, stuck, position, waiting, limit, start, ends
-#            what Slurm says of the job (slurm/run.py), array: its tasks as sbatch has them; the last one has
+#            what Slurm says of the job (slurm/run.py), array: its tasks as sbatch reports them; the last one has
 #            `over`, and node, rank, code, by, end
 #   attempt  number, text                  Slurm queued the job again: from now on of this run
 #   task     rank, id, state, reason, attempt, text, do, over, nodes, node, code, start, end

@@ -50,7 +50,7 @@ def take_descriptors() -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; gives the exit code."""
+    """Run the command line; returns the exit code."""
     given = sys.argv[1:] if argv is None else argv
     if given[:1] != ["agent"]:  # other users may have to read an agent installed here
         keep_private()

@@ -159,7 +159,7 @@ class Following:
         self._start(self._judge(cancel))
 
     def play(self, job_id: str, player: Player) -> str:
-        """Show this replay in place of a follower, and of itself; `finished` waits for it. Gives its id."""
+        """Show this replay in place of a follower, and of itself; `finished` waits for it. Returns its id."""
         self._stop_playing(job_id)
         self._players[job_id] = player
         self._pumps[job_id] = self._start(player.run())

@@ -184,7 +184,7 @@ class Session:
         return await lacking(self._tools, specs)
 
     async def check(self, plan: Plan) -> str:
-        """Why the scheduler would refuse this plan now; "" where it would take it. Raises NodeError."""
+        """Why the scheduler would refuse this plan now; "" if it would take it. Raises NodeError."""
         return await self._backend.check(plan)
 
     def export(self, spec: JobSpec) -> str:

@@ -212,7 +212,7 @@ def card_names(tree: Tree) -> list[str]:
 
 
 def place(tree: Tree, card: str) -> tuple[str, int]:
-    """Its PCI address, "" where it has none, and its number."""
+    """Its PCI address, "" if it has none, and its number."""
     uevent = tree.maybe(f"{BASE}/{card}/device/uevent") or ""
     slot = re.search(r"PCI_SLOT_NAME=([0-9a-f:.]+)", uevent)
     return (slot.group(1) if slot else "", int(card[4:]))

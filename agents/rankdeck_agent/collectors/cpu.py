@@ -235,7 +235,7 @@ class TaskCollector:
                 reading.put("kernel.dstate", count, kind)
 
     def _stat(self, pid: str) -> "tuple[bytes, bytes, bytes] | None":
-        """Name, state and start of a process; None where it has ended meanwhile."""
+        """Name, state and start of a process; None if it has ended meanwhile."""
         try:
             data = self._tree.once(f"proc/{pid}/stat")
         except OSError as error:

@@ -104,7 +104,7 @@ def main() -> int:
 
 
 def _who(pid: int) -> dict[str, Any]:
-    """User and command of a process; None where it has gone or is another's."""
+    """User and command of a process; None if it has gone or is another's."""
     folder = Path("/proc") / str(pid)
     try:
         words = (folder / "cmdline").read_bytes().replace(b"\0", b" ").strip()

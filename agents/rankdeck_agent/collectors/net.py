@@ -108,7 +108,7 @@ class NetCollector:
             return self._tree.read("proc/net/dev")
 
     def _statistics(self, name: str) -> list[int]:
-        """The sixteen numbers; none where the interface does not tell all that are used."""
+        """The sixteen numbers; none if the interface does not tell all that are used."""
         numbers = [0] * 16
         try:
             for column, files in _STATISTICS.items():

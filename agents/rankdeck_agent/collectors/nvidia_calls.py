@@ -18,7 +18,7 @@ LOAD, HEAT, CARE = 2.0, 10.0, 30.0
 NOT_HERE = frozenset({3, 13, 21, 25, 26})
 """Not supported, no such function, no data, other version, deprecated: never asked again."""
 GONE = frozenset({1, 9, 18})
-"""Not initialised, driver not loaded, library and driver differ: NVML has to start anew."""
+"""Not initialised, driver not loaded, library and driver differ: NVML has to start again."""
 LOST = 15
 RESET_REQUIRED = 16
 INVALID_ARGUMENT = 2
@@ -128,7 +128,7 @@ def _retired(nvml: Library, handle: Handle) -> Sequence[Number]:
 
 
 def links(nvml: Library, handle: Handle) -> list[int]:
-    """For each NVLink of the GPU 1 where it is up, 0 where not."""
+    """For each NVLink of the GPU 1 where it is up, 0 if not."""
     found: list[int] = []
     for link in range(_LINKS):
         try:
@@ -225,7 +225,7 @@ _PARTS = (("sm", "smUtil"), ("memory", "memUtil"), ("encoder", "encUtil"), ("dec
 
 
 def process_use(nvml: Library, handle: Handle) -> dict[int, dict[str, int]]:
-    """Process -> percent of SMs, memory, encoder and decoder in its newest sample; nothing where the driver keeps none."""
+    """Process -> percent of SMs, memory, encoder and decoder in its newest sample; nothing if the driver keeps none."""
     try:
         samples = nvml.nvmlDeviceGetProcessUtilization(handle, 0)
     except (nvml.NVMLError, AttributeError):
@@ -428,6 +428,6 @@ class Counted:
 
 
 def _grown(before: float, now: float, wrap: int) -> float:
-    """How much a counter grew; below 0 where it was cleared."""
+    """How much a counter grew; below 0 if it was cleared."""
     # From the upper half to the lower it went round; anywhere else it was cleared.
     return now - before + (wrap if wrap and before - now > wrap // 2 else 0)

@@ -156,7 +156,7 @@ class NvmlReader:
         return found
 
     def round(self, now: float) -> Reading:
-        """The answers to what is due now. Raises NVMLError where NVML must start anew."""
+        """The answers to what is due now. Raises NVMLError where NVML must start again."""
         reading = Reading()
         self._board.slowest = 0.0
         for device in self.devices:

@@ -345,7 +345,7 @@ class Optionals:
         """Port -> number of its device, what is on."""
 
     def read(self, port: Port, now: float) -> Mapping[str, int]:
-        """Kernel name -> number; nothing where the kernel does not tell."""
+        """Kernel name -> number; nothing if the kernel does not tell."""
         if not port.number:
             return {}
         try:

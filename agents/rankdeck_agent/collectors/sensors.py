@@ -355,7 +355,7 @@ def _alarm(tree: Tree) -> str:
 
 
 def _from_file(tree: Tree) -> Optional[int]:
-    """The word from /sys, hexadecimal without 0x; None where this kernel has no such file."""
+    """The word from /sys, hexadecimal without 0x; None if this kernel has no such file."""
     for path in _WORDS:
         if tree.exists(path):
             return int(tree.text(path)[:16], 16)

@@ -41,7 +41,7 @@ _CHUNK = 1 << 16
 
 
 class ApiError(Exception):
-    """A request that failed. `status` is HTTP's, 0 where no answer came; `reason` is Kubernetes' word."""
+    """A request that failed. `status` is HTTP's, 0 if no answer came; `reason` is Kubernetes' word."""
 
     def __init__(self, status: int, reason: str, message: str) -> None:
         super().__init__(message)
@@ -186,7 +186,7 @@ class Api:
     ) -> HttpStream:
         """The lines of an answer that goes on; raises ApiError.
 
-        `pause`: see `HttpStream`. `idle` is how many seconds may pass without any; None where whoever opens it closes it.
+        `pause`: see `HttpStream`. `idle` is how many seconds may pass without any; None if whoever opens it closes it.
         """
         connection, answer = self._ask("GET", path, params, None, LIMIT)
         connection.sock.settimeout(idle)
@@ -378,7 +378,7 @@ def _exchange(
 
 
 def _pause_asked(answer: http.client.HTTPResponse) -> float:
-    """Seconds after which a server that has too much to do wants to be asked again; 0 where it does not say."""
+    """Seconds after which a server that has too much to do wants to be asked again; 0 if it does not say."""
     after = answer.getheader("Retry-After") or ""
     busy = answer.status in _BUSY and after.isascii() and after.isdecimal() and len(after) < 5
     return max(1.0, float(after)) if busy else 0.0
@@ -494,7 +494,7 @@ class Proxy:
 
     @property
     def api(self) -> Api:
-        """A client for it; stays valid when kubectl is started anew."""
+        """A client for it; stays valid when kubectl is started again."""
         assert self._folder is not None
         return Api(str(self._folder / "s"))
 
@@ -504,7 +504,7 @@ class Proxy:
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
-        """Start kubectl, or start it anew; returns when it serves. Raises ProxyError."""
+        """Start kubectl, or start it again; returns when it serves. Raises ProxyError."""
         if shutil.which(self._program) is None:
             raise ProxyError(
                 "no program kubectl in PATH: install it, or name the machine that has it with `kubernetes: {login: HOST}`"

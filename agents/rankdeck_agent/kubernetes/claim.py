@@ -73,7 +73,7 @@ _NOTHING: Object = {}
 
 
 def reader_pod(spec: Object, files: Iterable[str]) -> Optional[dict[str, Any]]:
-    """The spec of a pod that prints these files of the claim; None where the job's spec has no claim.
+    """The spec of a pod that prints these files of the claim; None if the job's spec has no claim.
 
     `files` are like `3/out:101`: rank, file, and the byte (from 1) to begin at.
     """
@@ -101,7 +101,7 @@ def reader_pod(spec: Object, files: Iterable[str]) -> Optional[dict[str, Any]]:
 
 
 def claim_name(spec: Object) -> str:
-    """The name of the claim in a job's spec; "" where it has none."""
+    """The name of the claim in a job's spec; "" if it has none."""
     pod = reader_pod(spec, ())
     volumes = rows_of(pod["volumes"]) if pod else []
     return text_of(table_of(volumes[0].get("persistentVolumeClaim")), "claimName") if pod else ""
@@ -241,11 +241,11 @@ class ClaimReader:
     """Copies what is missing of a job's ranks into the run folder; used by one thread, `stop` from any."""
 
     def __init__(self, api: Api, folder: RunFolder, target: Target, spec: Object, uid: str) -> None:
-        """`spec` is the job's; `uid` is its uid, "" where its object is gone."""
+        """`spec` is the job's; `uid` is its uid, "" if its object is gone."""
         self._api, self._folder, self._target = api, folder, target
         self._spec, self._uid = spec, uid
         self.claim = claim_name(spec)
-        """"" where the job has none."""
+        """"" if the job has none."""
         self._stream: Optional[HttpStream] = None
         self._stopped = False
 
@@ -272,7 +272,7 @@ class ClaimReader:
                 raise ClaimError("what the pod that reads it printed broke off")
 
     def _pass(self, missing: Missing, files: Sequence[str]) -> bool:
-        """One pod; whether all that it was asked for came."""
+        """One pod; returns whether all that it was asked for came."""
         name = f"{self._target.name}-logs-{token_hex(3)}"
         path = self._target.collection("Pod")
         try:

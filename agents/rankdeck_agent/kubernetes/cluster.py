@@ -297,7 +297,7 @@ def about(api: Api, namespace: str) -> Object:
 
 
 def kubectl_version() -> str:
-    """`v1.36.4`; "" where there is no kubectl."""
+    """`v1.36.4`; "" if there is no kubectl."""
     found = table(_kubectl("version", "--client", "--output=json"))
     return text_of(part(found, "clientVersion"), "gitVersion", 60)
 

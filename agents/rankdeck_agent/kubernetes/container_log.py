@@ -173,7 +173,7 @@ def _write_over(file: Path, data: bytes) -> None:
 
 
 def _kept(slots: Iterable[Path]) -> Mapping[str, Any]:
-    """The newest row that is whole; empty where there is none."""
+    """The newest row that is whole; empty if there is none."""
     return max(map(_row, slots), key=lambda row: row.get("turn", 0))
 
 
@@ -202,7 +202,7 @@ def record(folder: RunFolder, rank: int, what: str, text: str, at: Optional[floa
 
 
 def forget(folder: RunFolder, rank: int) -> None:
-    """Remove what was recorded of a rank, which begins anew. Raises OSError."""
+    """Remove what was recorded of a rank, which begins again. Raises OSError."""
     for what in ("started", "exit"):
         (folder.place(rank) / what).unlink(missing_ok=True)
 
@@ -284,7 +284,7 @@ class LogFollower:
             self.over.set()
 
     def _read_all(self) -> bool:
-        """Read to the end; False where the disk refused it."""
+        """Read to the end; False if the disk refused it."""
         try:
             log = self._open()
             failures = 0
@@ -310,7 +310,7 @@ class LogFollower:
         return True
 
     def _look_who_is_there(self) -> None:
-        """A container that was started anew has a log of its own: ours is then the `previous` one."""
+        """A container that was started again has a log of its own: ours is then the `previous` one."""
         if self._previous or self._gone.is_set() or self._closed.is_set():
             return
         path = self._source.path.rpartition("/")[0]
@@ -322,7 +322,7 @@ class LogFollower:
             self.ended(previous=True)
 
     def _pass(self, log: ContainerLog) -> str:
-        """Read until the stream ends; why it could not be read, "" where it could."""
+        """Read until the stream ends; why it could not be read, "" if it could."""
         log.place.resume()
         try:
             self._stream = stream = self._api.lines(

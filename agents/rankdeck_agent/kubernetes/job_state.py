@@ -138,7 +138,7 @@ def _notes(pods: Iterable[Pod]) -> Iterator[str]:
 
 
 def waits_for(pod: Pod) -> str:
-    """Why the pod does not run yet and may not without help; "" where it runs or is about to."""
+    """Why the pod does not run yet and may not without help; "" if it runs or is about to."""
     if pod.container.state in (RUNNING, TERMINATED):
         return ""
     if pod.phase == "Failed":
@@ -152,7 +152,7 @@ def waits_for(pod: Pod) -> str:
 
 
 def hopeless(pod: Pod) -> str:
-    """Why no rank can ever start in this pod, with what to do; "" where one can."""
+    """Why no rank can ever start in this pod, with what to do; "" if one can."""
     box = pod.container
     if _NO_SHELL.search(box.message):
         return f"image {box.image} has no `sh`, and ranks are started by a small shell script: take an image with a shell"
@@ -201,7 +201,7 @@ def doubts(view: JobSnapshot) -> Iterable[str]:
 
 
 def holding(pods: Iterable[Pod]) -> str:
-    """Pods of a job that is over and that still run; "" where there are none."""
+    """Pods of a job that is over and that still run; "" if there are none."""
     still = [pod for pod in pods if pod.phase in ("Pending", "Running") and not pod.leaving]
     if not still:
         return ""
@@ -255,7 +255,7 @@ _TIME_LIMIT = "DeadlineExceeded"
 
 
 def taken_away(pod: Pod) -> str:
-    """Why the pod was ended from outside; "" where its program ended by itself."""
+    """Why the pod was ended from outside; "" if its program ended by itself."""
     where = f" on node {pod.node}" if pod.node else ""
     if how := _REASONS.get(pod.reason):
         return f"pod {pod.name} {how}{where}: {pod.message or pod.reason}"
@@ -372,7 +372,7 @@ class PodRank:
     node: str
     started: Optional[float]
     status: Optional[int]
-    """None where nobody saw it."""
+    """None if nobody saw it."""
     ended: Optional[float]
 
 
@@ -443,7 +443,7 @@ class JobState:
         return any(pod.container.id and pod.uid not in self.earlier for pod in known)
 
     def begin_again(self) -> None:
-        """Forget what the ranks did: when the job is let go they begin anew, in other pods."""
+        """Forget what the ranks did: when the job is let go they begin again, in other pods."""
         self.earlier |= self.pods.keys() | self.left.keys()
         self.runs_before += 1
         self._deleted_first = ""
@@ -528,7 +528,7 @@ class JobState:
         if pod in self.earlier:
             return []
         if piece.what == START:
-            # Of a job that its queue took back, and gave free again, each rank begins anew.
+            # Of a job that its queue took back, and gave free again, each rank begins again.
             if piece.rank in self.began:
                 self.ends.pop(piece.rank, None)
             self.began[piece.rank] = piece.text.decode("utf-8", "replace")

@@ -509,7 +509,7 @@ class JobKeeper:
             tell(self._folder / "control", f"trouble {text[:400]}")
 
     def _name_in_log(self, pod: Pod) -> bytes:
-        """What to put before its lines that no rank wrote: nothing where they are the launcher's."""
+        """What to put before its lines that no rank wrote: nothing if they are the launcher's."""
         alone = pod.role == LAUNCHER or self._state.ranks_of(pod)
         short = pod.name.removeprefix(f"{self._target.name}-")
         return b"" if alone else f"{short}: ".encode()
@@ -564,7 +564,7 @@ def _try() -> int:
 
 
 def _refused(row: Mapping[str, Any]) -> str:
-    """Why the server would not take {"target": …, "objects": […]}; "" where it would."""
+    """Why the server would not take {"target": …, "objects": […]}; "" if it would."""
     end_tidily()
     try:
         target = Target(**row["target"])

@@ -95,7 +95,7 @@ _second: dict[bytes, int] = {}
 
 
 def stamped(line: bytes) -> tuple[Optional[int], bytes]:
-    """When a line was written (nanoseconds of the epoch; None where it has no stamp), and its text."""
+    """When a line was written (nanoseconds of the epoch; None if it has no stamp), and its text."""
     found = _STAMP.match(line)
     if found is None:
         return None, line
@@ -124,7 +124,7 @@ def _seconds(text: bytes) -> Optional[int]:
 
 
 def epoch(text: object) -> Optional[float]:
-    """A time as objects have it, in epoch seconds; None where it is none."""
+    """A time as objects have it, in epoch seconds; None if it is none."""
     moment = stamped(text.encode())[0] if isinstance(text, str) else None
     return None if moment is None else moment / 1e9
 
@@ -132,7 +132,7 @@ def epoch(text: object) -> Optional[float]:
 class LogPosition:
     """How far a log has been read: its newest second, and the lines seen of that second.
 
-    The server takes whole seconds (`sinceTime`), and gives all lines of that second again.
+    The server takes whole seconds (`sinceTime`), and returns all lines of that second again.
     """
 
     def __init__(self, second: int = 0, seen: Iterable[tuple[int, int]] = ()) -> None:
@@ -195,7 +195,7 @@ class RankContainer:
     finished: Optional[float] = None
     image: str = ""
     again: bool = False
-    """It had ended before, and was started anew in its pod."""
+    """It had ended before, and was started again in its pod."""
 
 
 @dataclass(frozen=True)
@@ -254,7 +254,7 @@ class JobOutcome:
 
 
 def table_of(value: object) -> Object:
-    """A JSON object, empty where it is none."""
+    """A JSON object, empty if it is none."""
     return cast("Object", value) if isinstance(value, dict) else {}
 
 
@@ -445,7 +445,7 @@ KUEUE = JobKind("Workload", "kueue.x-k8s.io", "v1beta1", "workloads", "")
 
 
 def kueue(api: Api) -> Optional[JobKind]:
-    """Kueue's Workload in the version that this server prefers; None where it has none. Raises ApiError."""
+    """Kueue's Workload in the version that this server prefers; None if it has none. Raises ApiError."""
     try:
         found = api.request("GET", f"/apis/{KUEUE.group}")
     except ApiError as error:
@@ -482,7 +482,7 @@ def kind_of(name: str) -> Optional[JobKind]:
 
 
 def part(found: object, *keys: str) -> Object:
-    """The object below these keys; empty where there is none."""
+    """The object below these keys; empty if there is none."""
     for key in keys:
         found = table_of(found).get(key)
     return table_of(found)
@@ -494,7 +494,7 @@ def whole(found: object) -> int:
 
 
 def job_of_pod(pod: Object) -> str:
-    """`namespace/job` of a pod, "" where it belongs to none."""
+    """`namespace/job` of a pod, "" if it belongs to none."""
     given = part(pod, "metadata", "labels")
     name = next((text for label in POD_LABELS if (text := text_of(given, label))), "")
     return f"{text_of(part(pod, 'metadata'), 'namespace')}/{name}" if name else ""

@@ -36,12 +36,12 @@ class PodUse:
 
     node: str
     job: str
-    """`namespace/name`; "" where it is no job's."""
+    """`namespace/name`; "" if it is no job's."""
     devices: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
 def pod_use(pod: Object) -> Optional[PodUse]:
-    """What a pod takes; None where it is on no node, or over."""
+    """What a pod takes; None if it is on no node, or over."""
     node = text_of(part(pod, "spec"), "nodeName")
     if not node or part(pod, "status").get("phase") in FINISHED:
         return None
@@ -286,7 +286,7 @@ _PARTS = {"PyTorchJob": _replicas, "JobSet": _replicated, "TrainJob": _nodes}
 
 
 def parts(kind: JobKind, spec: Object) -> "dict[str, list[int]]":
-    """Part -> number of its first pod, and pods of each of its Jobs; empty where there are no parts."""
+    """Part -> number of its first pod, and pods of each of its Jobs; empty if there are no parts."""
     first = 0
     found: dict[str, list[int]] = {}
     rows = _PARTS[kind.name](spec) if kind.name in _PARTS else []

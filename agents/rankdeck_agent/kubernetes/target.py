@@ -85,7 +85,7 @@ class Target:
         return f"{own},{OPERATOR_LABEL}={kind.operator}" if kind.operator else own
 
     def number_of(self, pod: Pod) -> Optional[int]:
-        """The pod's number among those with ranks, from 0; None where it has none."""
+        """The pod's number among those with ranks, from 0; None if it has none."""
         if not self.parts:
             return pod.index or 0
         first, each = self.parts.get(pod.part, (None, 0))
@@ -139,7 +139,7 @@ def create(api: Api, target: Target, objects: Sequence[Object], *, dry: bool = F
     """
     made: list[Object] = []
     try:
-        # One by one: what was made before a refusal has to be known.
+        # One by one: what was made before a refusal must be known.
         for one in objects:
             made += (_create(api, target, one, dry=dry),)
     except ApiError as error:
@@ -151,7 +151,7 @@ def create(api: Api, target: Target, objects: Sequence[Object], *, dry: bool = F
 
 
 def _taken_back(api: Api, target: Target, made: Iterable[Object], *, sure: bool) -> bool:
-    """Delete what was made; whether nothing is left. Not `sure`: what the server did is not known."""
+    """Delete what was made; returns whether nothing is left. Not `sure`: what the server did is not known."""
     if not sure:
         ending = Ending(api, target)
         while not ending.step(0.0, quiet=True):
@@ -322,7 +322,7 @@ class Ending:
         self.left = [f"{target.kind} {target.namespace}/{target.name}: nothing is known of it"]
 
     def step(self, grace: float, *, quiet: bool) -> bool:
-        """Do what is due; whether it is over. `grace` counts from the beginning, in seconds.
+        """Do what is due; returns whether it is over. `grace` counts from the beginning, in seconds.
 
         `quiet`: no pod is known to be there, so that a look may prove it.
         """

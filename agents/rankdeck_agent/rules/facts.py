@@ -40,7 +40,7 @@ class Facts:
     inventory: Mapping[str, str] = field(default_factory=dict[str, str])
     boot: str = ""
     uptime: Optional[float] = None
-    """Seconds since boot; None where nobody knows."""
+    """Seconds since boot; None if nobody knows."""
     events: tuple[Event, ...] = ()
     """What happened since the last time."""
     seen_up: frozenset[tuple[str, str]] = frozenset()
@@ -50,7 +50,7 @@ class Facts:
     busy: bool = False
     """A job of ours runs there: memory that is held is not left over."""
     drift: Optional[tuple[Reason, ...]] = None
-    """In what the node differs from its peers; None where it has none to compare with."""
+    """In what the node differs from its peers; None if it has none to compare with."""
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ def kernel_name(metric: str) -> str:
 
 
 def limits(beside: Mapping[str, str]) -> str:
-    """What is not seen here, and what to do; "" where that is nothing."""
+    """What is not seen here, and what to do; "" if that is nothing."""
     if not beside:
         return ""
     said = [beside[_LOG]] if _LOG in beside else []

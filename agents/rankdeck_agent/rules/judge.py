@@ -240,7 +240,7 @@ def _gauged(facts: Facts, derived: Derived, memory: Memory) -> tuple[dict[Key, R
         if quiet and not gauge.shared:
             calm[metric] = numbers
         if quiet:
-            # Where nothing can hold, only what was marked before has to be looked at.
+            # Where nothing can hold, only what was marked before must be looked at.
             numbers = _among(gauge, numbers, before) if metric in marked else None
         if numbers:
             marks.update(_marked(gauge, numbers, facts, derived, before))

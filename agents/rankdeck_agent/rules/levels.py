@@ -62,7 +62,7 @@ class Reason:
     """A whole `Sentence`, as it is sent, kept and printed."""
     device: str = ""
     since: Optional[float] = None
-    """When it began, on the clock of `Facts.now`; None where nobody knows."""
+    """When it began, on the clock of `Facts.now`; None if nobody knows."""
     acknowledged_until: Optional[float] = None
     """Epoch seconds; until then it is listed but colours nothing."""
     acknowledged_by: str = ""
@@ -222,7 +222,7 @@ SUMMARY: Mapping[str, Summed] = {
     "disk.used": highest("disk.used"),
     "cpu.cores": highest("cpu.cores"),
 }
-"""A metric that stands for the number -> how it is worked out; `net.rx` is both ways."""
+"""A metric that stands for the number -> how it is computed; `net.rx` is both ways."""
 
 _MEGABYTE = 1e6
 BANDS: Mapping[str, tuple[float, float]] = {

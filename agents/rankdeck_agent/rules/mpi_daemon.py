@@ -52,7 +52,7 @@ _WORD = re.compile(rf"(?:{_BARE}|{_QUOTED})(?= |\Z)", re.ASCII)
 
 
 def daemons_of(argv: Iterable[str], job: str) -> tuple[str, ...]:
-    """The daemons that this launcher's command may ask us to start; none where it is not told to."""
+    """The daemons that this launcher's command may ask us to start; none if it is not told to."""
     words = tuple(argv)
     if f"/tmp/rankdeck.{job}/launch-agent" not in words:
         return ()
@@ -101,7 +101,7 @@ def _setting(text: str, at: int) -> "Optional[tuple[str, int]]":
 
 
 def _words(text: str) -> list[str]:
-    """The words of a simple command; empty where something in it is not one."""
+    """The words of a simple command; empty if something in it is not one."""
     words: list[str] = []
     at = 0
     while at < len(text):

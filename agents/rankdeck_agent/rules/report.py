@@ -25,7 +25,7 @@ _ACTIONS = {(rule.check, rule.level): Sentence.of(rule.text)[1:] for rule in rev
 
 
 def fingerprint(expected: Expected) -> str:
-    """Eight letters that differ where the expectations do; "" where nothing is expected."""
+    """Eight letters that differ where the expectations do; "" if nothing is expected."""
     told = [expected.gpus, expected.rdma, expected.interface, sorted(expected.other.items())]
     if not any(told):
         return ""

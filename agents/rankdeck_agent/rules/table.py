@@ -71,7 +71,7 @@ class Rule:
 
     @property
     def held(self) -> str:
-        """` for 5 min`; "" where it fires at once."""
+        """` for 5 min`; "" if it fires at once."""
         return f" for {_lasting(self.hold)}" if self.hold else ""
 
     def say(self, device: str, number: float, note: str = "") -> str:

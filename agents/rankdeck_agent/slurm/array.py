@@ -22,7 +22,7 @@ class Task:
     def __init__(self) -> None:
         self.track = Track()
         self.ours = ""
-        """By whom Rankdeck was asked to cancel it; "" where it was not."""
+        """By whom Rankdeck was asked to cancel it; "" if it was not."""
         self.end: Optional[SlurmVerdict] = None
         """How it ended by Slurm's word; None while it waits or runs."""
         self.status: Optional[int] = None

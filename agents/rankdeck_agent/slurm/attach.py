@@ -52,7 +52,7 @@ def look() -> int:
 
 
 def _head(path: str) -> bytes:
-    """The beginning of a file; b"" where it cannot be read yet."""
+    """The beginning of a file; b"" if it cannot be read yet."""
     try:
         return read_at(path, 0, _HEAD)
     except OSError:

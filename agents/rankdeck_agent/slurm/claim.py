@@ -75,7 +75,7 @@ class Claim:
         self._beat = 0.0
 
     def take(self) -> bool:
-        """Become the keeper; False where another one lives. Takes `SILENT` seconds where one on another host is gone."""
+        """Become the keeper; False if another one lives. Takes `SILENT` seconds where one on another host is gone."""
         private_folder(place())
         self._lock = os.open(place() / "keeper.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -156,9 +156,9 @@ def _is_gone(file: Path) -> bool:
 
 
 def touched(file: Path) -> Optional[float]:
-    """When the file was touched last, by the file server's clock; None where there is none."""
+    """When the file was touched last, by the file server's clock; None if there is none."""
     try:
-        # Opened first: NFS asks the server anew only then.
+        # Opened first: NFS asks the server again only then.
         with file.open("rb") as handle:
             return os.fstat(handle.fileno()).st_mtime
     except OSError:

@@ -279,7 +279,7 @@ FORGOTTEN = 35.0
 
 
 class SlurmAnswer(NamedTuple):
-    """What Slurm said last. `at`: epoch seconds; `error` is one sentence, "" where it answered."""
+    """What Slurm said last. `at`: epoch seconds; `error` is one sentence, "" if it answered."""
 
     at: float
     text: str
@@ -319,7 +319,7 @@ class ClusterPoll:
         self.most = calls_a_minute(row)
 
     def ask(self, slurm: Slurm, budget: Budget, now: float, *, reserve: int) -> str:
-        """Ask what is due, so that `reserve` calls are left; the new text of everybody's jobs, "" where it was not asked."""
+        """Ask what is due, so that `reserve` calls are left; the new text of everybody's jobs, "" if it was not asked."""
         news = ""
         for name in sorted(QUESTIONS, key=lambda name: self._rhythms[name].last):
             rhythm = self._rhythms[name]
@@ -347,7 +347,7 @@ def leave(name: str, answer: SlurmAnswer) -> None:
 
 
 def read(name: str) -> Optional[SlurmAnswer]:
-    """The answer that was left last; None where there is none."""
+    """The answer that was left last; None if there is none."""
     try:
         head, _, text = (claim.place() / name).read_text(errors="replace").partition("\n")
     except OSError:
@@ -507,7 +507,7 @@ SACCT = (
     f"--state={','.join(sorted(FINAL - {'RECONFIG_FAIL', 'LAUNCH_FAILED'}))}",
     f"--format={','.join((*SACCT_FIELDS, *_MORE))}",
 )  # fmt: skip
-"""Slurm shows a user what it may see: of others nothing where `PrivateData` has jobs."""
+"""Slurm shows a user what it may see: of others nothing if `PrivateData` has jobs."""
 _OFF = "accounting storage is disabled"
 NO_HISTORY = (
     "this Slurm keeps no history (its accounting is off): of jobs that ended only those that Rankdeck followed are known"

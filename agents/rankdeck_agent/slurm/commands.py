@@ -1,4 +1,4 @@
-"""Runs Slurm's commands, each with a limit, and no oftener than a large site allows.
+"""Runs Slurm's commands, each with a limit, and no more often than a large site allows.
 
 Not by `subprocess`: the keeper stays for days on a login node, and that module alone takes 2.6 MB of its memory.
 """
@@ -25,7 +25,7 @@ _LONGEST_ROW = 4096
 
 
 class SlurmReply(NamedTuple):
-    """What a command answered. `error` is one line, "" where it ended with 0, whatever stood on its stderr."""
+    """What a command answered. `error` is one line, "" if it ended with 0, whatever stood on its stderr."""
 
     out: str
     error: str = ""

@@ -51,7 +51,7 @@ _DENIED = ("Access/permission denied", "Invalid user id", "Unauthorized")
 
 
 def _refused(folder: RunFolder, by: str) -> str:
-    """Why a job that somebody else submitted is not to be ended; "" where Slurm takes the order."""
+    """Why a job that somebody else submitted is not to be ended; "" if Slurm takes the order."""
     number, path = read_id(folder)
     if by != "user":
         return f"Slurm job {number} was not submitted here: nothing but an operator ends it"
@@ -85,7 +85,7 @@ def _wait_for_id(folder: RunFolder) -> tuple[str, str]:
 
 
 def _end(folder: RunFolder, slurm: Slurm, number: str, grace: float) -> str:
-    """Have Slurm end it; what is left of it after the grace, "" where it is gone."""
+    """Have Slurm end it; what is left of it after the grace, "" if it is gone."""
     job, _, tasks = number.partition("_")
     if not attached(folder) and _is_reused(folder, ask_for_job(slurm, job, _ASK)):
         return ""

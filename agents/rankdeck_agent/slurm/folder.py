@@ -96,7 +96,7 @@ def submit_time(folder: RunFolder) -> float:
 
 
 def later_job(folder: RunFolder, seen: SlurmJobRow) -> bool:
-    """Whether this is a later job with the number of ours: the controller began to count anew.
+    """Whether this is a later job with the number of ours: the controller began to count again.
 
     Ours lies in its run folder, unless the user or the site moved it.
     """
@@ -118,7 +118,7 @@ def not_taken(folder: RunFolder) -> None:
 
 
 def settings(folder: RunFolder) -> dict[str, Any]:
-    """What the console set for this job; empty where that cannot be read."""
+    """What the console set for this job; empty if that cannot be read."""
     try:
         return table((folder / SLURM_SETTINGS).read_text()) or {}
     except OSError:
@@ -144,7 +144,7 @@ def _sizes(path: Path) -> dict[str, int]:
 
 
 def launcher_start(folder: RunFolder, attempt: int) -> Optional[int]:
-    """Where the launcher's output of an attempt begins, in bytes; None where there is no such attempt yet."""
+    """Where the launcher's output of an attempt begins, in bytes; None if there is no such attempt yet."""
     if attempt == 0:
         return 0
     try:

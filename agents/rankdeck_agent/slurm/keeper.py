@@ -325,7 +325,7 @@ class Keeper:
             self._rhythm.want(now + 5.0)
 
     def _accounting(self, ids: list[str]) -> tuple[list[SlurmJobRow], str]:
-        """What accounting says of these jobs, and a sentence where it does not answer."""
+        """What accounting says of these jobs, and a sentence if it does not answer."""
         reply = self._slurm().ask(*account_question(ids))
         rows = account_rows(reply.out) if reply.well else ()
         return [row._replace(by=named(row.by)) for row in rows], is_silent(reply)
@@ -366,7 +366,7 @@ def is_unknown(reply: SlurmReply) -> bool:
 
 
 def is_silent(reply: SlurmReply) -> str:
-    """A sentence where accounting is there and does not answer; "" where it answers, or where Slurm has none."""
+    """A sentence if accounting is there and does not answer; "" if it answers, or where Slurm has none."""
     none = any(word in reply.error for word in ("accounting storage is disabled", "No such file"))
     return "" if reply.well or none else f"Slurm's accounting does not answer: {reply.error}"
 

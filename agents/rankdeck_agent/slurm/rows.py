@@ -53,7 +53,7 @@ _LONGEST = 500
 
 
 class SlurmJobRow(NamedTuple):
-    """A job as Slurm has it. Times are epoch seconds by Slurm's clock; None: not said."""
+    """A job as Slurm reports it. Times are epoch seconds by Slurm's clock; None: not said."""
 
     id: str
     state: str
@@ -118,7 +118,7 @@ _KEY = re.compile(r"(?:^|\s)([A-Za-z][A-Za-z0-9_/:]*)=")
 
 
 def shown_job(text: str) -> Optional[SlurmJobRow]:
-    """The job in an answer to `scontrol --oneliner show job`; None where there is none.
+    """The job in an answer to `scontrol --oneliner show job`; None if there is none.
 
     Of a key that stands twice the first counts: names and commands come later, but for the name of the job.
     """
@@ -183,7 +183,7 @@ _LONGEST_PATH = 4096
 
 
 def output_files(text: str) -> tuple[str, str]:
-    """Where stdout and stderr of the job go, in an answer to `scontrol --oneliner show job`; "" where that is not said.
+    """Where stdout and stderr of the job go, in an answer to `scontrol --oneliner show job`; "" if that is not said.
 
     Slurm has put the job's own words in the place of its patterns; a path with one that is left is none.
     """
@@ -252,7 +252,7 @@ def is_earlier(seen: SlurmJobRow, submitted: float) -> bool:
 
 
 def known(text: str) -> str:
-    """`text`, or "" where it is one of Slurm's words for nothing."""
+    """`text`, or "" if it is one of Slurm's words for nothing."""
     return "" if text in _NOTHING else text
 
 

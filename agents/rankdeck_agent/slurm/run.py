@@ -62,7 +62,7 @@ class Track:
 
     def __init__(self) -> None:
         self.ours = ""
-        """By whom Rankdeck was asked to cancel it; "" where it was not."""
+        """By whom Rankdeck was asked to cancel it; "" if it was not."""
         self.last: Optional[SlurmJobRow] = None
         """What Slurm said last."""
         self.told: Event = {}
@@ -268,7 +268,7 @@ class Growth:
 
 
 def _stamp(log: _Log) -> bool:
-    """Note since when the log is so long, by the file server's clock; whether it has grown."""
+    """Note since when the log is so long, by the file server's clock; returns whether it has grown."""
     try:
         seen = os.stat(log.path)  # noqa: PTH116  one call, no Path of its own
     except OSError:
@@ -282,7 +282,7 @@ def _stamp(log: _Log) -> bool:
 
 
 def _indexed(path: Path) -> int:
-    """How long the log was when an earlier keeper looked last; 0 where there was none."""
+    """How long the log was when an earlier keeper looked last; 0 if there was none."""
     index = path.with_name(path.name + ".idx")
     if not index.exists():
         return 0
@@ -336,7 +336,7 @@ class Run:
     # ---- marks
 
     def turn(self, now: float) -> bool:
-        """Read what ranks wrote, where that is due; whether something ended, so that Slurm should be asked. Raises OSError."""
+        """Read what ranks wrote, where that is due; returns whether something ended, so that Slurm should be asked. Raises OSError."""
         before = (self.track.batch_over, len(self.track.ended))
         self._news = self._growth.look(now) or self._news
         if self._news or self._pace.due(now):
@@ -392,7 +392,7 @@ class Run:
         return own[-1] if own else None
 
     def is_behind(self, rows: Iterable[SlurmJobRow]) -> str:
-        """A sentence where accounting has yet to hear of an end, as after an outage of slurmdbd; else ""."""
+        """A sentence if accounting has yet to hear of an end, as after an outage of slurmdbd; else ""."""
         row = next((row for row in self._missing(rows) if row.state not in FINAL), None)
         if row is None or self.reused:
             return ""

@@ -32,11 +32,11 @@ class Order(NamedTuple):
     anyway: bool = False
     """Give back also what others took out of service."""
     agreed: str = ""
-    """The line that the operator agreed to; "" where it is only asked for."""
+    """The line that the operator agreed to; "" if it is only asked for."""
 
 
 def order(row: Mapping[str, Any]) -> Optional[Order]:
-    """What a line of stdin asks for; None where it makes no sense."""
+    """What a line of stdin asks for; None if it makes no sense."""
     found, do = row.get("nodes"), row.get("do")
     given: list[object] = list(cast("list[object]", found)) if isinstance(found, list) else []
     names = [name for name in given if isinstance(name, str) and _NAME.match(name)]
@@ -48,7 +48,7 @@ def order(row: Mapping[str, Any]) -> Optional[Order]:
 
 
 def refused(asked: Order, row: Optional[Row]) -> str:
-    """Why this node is left alone; "" where it is not."""
+    """Why this node is left alone; "" if it is not."""
     if row is None:
         return "Slurm has no node of this name"
     out, ours = row["state"].startswith(_OUT), row["reason"].startswith(OURS)

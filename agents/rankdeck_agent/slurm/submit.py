@@ -147,7 +147,7 @@ def _is_here(folder: RunFolder, reply: commands.SlurmReply) -> bool:
 
 
 def _taken_back(slurm: commands.Slurm, number: str, cluster: str) -> str:
-    """End a job that went to another cluster, which nobody could follow from here; the sentence about it."""
+    """End a job that went to another cluster, which nobody could follow from here; returns a sentence about it."""
     ended = slurm.ask("scancel", f"--clusters={cluster}", number)
     what = f"sbatch gave the job to the cluster {cluster}, which is not that of this login node"
     if not ended.well:
@@ -156,7 +156,7 @@ def _taken_back(slurm: commands.Slurm, number: str, cluster: str) -> str:
 
 
 def job_number(text: str) -> tuple[str, str]:
-    """The id in what `sbatch --parsable` wrote, `4711` or `4711;cluster`, and that cluster; "" where there is none."""
+    """The id in what `sbatch --parsable` wrote, `4711` or `4711;cluster`, and that cluster; "" if there is none."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     word, _, cluster = lines[-1].partition(";") if lines else ("", "", "")
     good = word.isdecimal() and word.isascii() and len(word) < 12

@@ -40,7 +40,7 @@ class SlurmVerdict(NamedTuple):
     state: str
     """Slurm's."""
     text: str
-    """One sentence without a full stop; "" where the ranks tell why."""
+    """One sentence without a full stop; "" if the ranks tell why."""
     do: str = ""
     """What to do now."""
     node: str = ""
@@ -105,7 +105,7 @@ def _ranks(text: str) -> list[int]:
 def verdict(seen: SlurmJobRow, words: EndWords, *, ours: str = "") -> SlurmVerdict:
     """How this job, which is over, ended.
 
-    `ours` says by whom Rankdeck was asked to cancel it: "user", "abort" or "system"; "" where it was not.
+    `ours` says by whom Rankdeck was asked to cancel it: "user", "abort" or "system"; "" if it was not.
     """
     tell = _TELL.get(seen.state, _unknown)
     return tell(seen, words, ours)

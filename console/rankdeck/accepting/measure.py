@@ -86,7 +86,7 @@ class Ended:
     """How the job of a measurement ended."""
 
     job: str
-    """"" where it could not be started."""
+    """"" if it could not be started."""
     output: Mapping[int, bytes]
     exit_code: int | None = None
     seconds: float = 0.0
@@ -171,7 +171,7 @@ class _Clock:
 
 
 async def _ends(session: MeasureSession, job_id: str, rest: Callable[[], float]) -> bool:
-    """Wait for the end of a job while `rest` gives seconds; whether it came."""
+    """Wait for the end of a job while `rest` gives seconds; returns whether it came."""
     while (seconds := rest()) > 0:
         try:
             async with asyncio.timeout(min(seconds, _LOOK)):
@@ -183,7 +183,7 @@ async def _ends(session: MeasureSession, job_id: str, rest: Callable[[], float])
 
 
 async def ended_with_proof(session: MeasureSession, job_id: str) -> dict[str, str]:
-    """Cancel it; node -> what may still run there, empty where it is proven that nothing does."""
+    """Cancel it; node -> what may still run there, empty if it is proven that nothing does."""
     report = await session.cancel(job_id)
     left = {one.node: f"process {one.pid} of {job_id} does not end" for one in report.left}
     return {
@@ -205,7 +205,7 @@ class RawOutputs:
         self._folder = folder
 
     def write(self, run: str, one: Result, raw: bytes) -> str:
-        """Keep an output; its path, or "" where there is none, or the disk takes none (that is logged)."""
+        """Keep an output; its path, or "" if there is none, or the disk takes none (that is logged)."""
         if not raw:
             return ""
         path = self._folder / run / f"{_name(one)}.txt"
@@ -218,7 +218,7 @@ class RawOutputs:
         return str(path)
 
     def read(self, one: Result, most: int) -> str:
-        """At most so many characters of it, safe to show; "" where it is gone."""
+        """At most so many characters of it, safe to show; "" if it is gone."""
         path = Path(one.raw)
         if not one.raw or self._folder not in path.parents:
             return ""

@@ -396,7 +396,7 @@ class Runner:
                 before.setdefault(device, count)
 
     def _grown(self) -> Grown:
-        """What they have counted since; one that began anew says nothing."""
+        """What they have counted since; one that began again says nothing."""
         found: dict[str, dict[str, dict[str, float]]] = {}
         for (metric, node), before in self._counted.items():
             now = self._session.fleet.node(node).values.get(metric, {})

@@ -65,7 +65,7 @@ class Spawns:
 
 LOST_AFTER = 15.0
 SILENT_AFTER = 15.0
-"""Seconds without a frame after which a channel is opened anew."""
+"""Seconds without a frame after which a channel is opened again."""
 TURN = 0.01
 """Seconds for which events are handed on before other tasks get a turn: a key may be waiting."""
 TICK = 1.0

@@ -302,7 +302,7 @@ class NodeStream:
         return json.dumps({"watch": table, "taken": self._told_taken}).encode() + b"\n"
 
     def taken_line(self, waiting: int) -> bytes:
-        """Tell the follower that there is room for more; b"" where that changes little.
+        """Tell the follower that there is room for more; b"" if that changes little.
 
         `waiting` are the bytes that came from this node and were not handed on yet.
         """

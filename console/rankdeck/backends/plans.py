@@ -34,7 +34,7 @@ def port_token(offset: int = 0) -> str:
 
 
 def needs_port(nodes: Sequence[NodePlan]) -> bool:
-    """True where a command or a variable of the plan waits for the free port."""
+    """True if a command or a variable of the plan waits for the free port."""
     return any(_PORT.search(text) for node in nodes for text in _texts(node))
 
 
@@ -186,7 +186,7 @@ _FILE = re.compile(r" > \S+ <<'(EOF_*)'$")
 
 
 def plan_difference(old: str, old_job: str, new: str, new_job: str) -> tuple[str, ...]:
-    """Lines as `diff -U2` gives them; empty where only the job's id differs."""
+    """Lines as `diff -U2` gives them; empty if only the job's id differs."""
     before = old.replace(old_job, "JOB").splitlines()
     after = new.replace(new_job, "JOB").splitlines()
     lines = difflib.unified_diff(before, after, n=2, lineterm="")

@@ -330,9 +330,9 @@ class Player:
         return self._next >= len(self._shown.items)
 
     def wind(self, seconds: float) -> None:
-        """Go on or back by so many seconds of the job; `run` has to be begun again where it was over."""
+        """Go on or back by so many seconds of the job; `run` must be begun again where it was over."""
         if seconds < 0:
-            # What was applied cannot be taken back: the job begins anew, and catches up.
+            # What was applied cannot be taken back: the job begins again, and catches up.
             self._begin()
         self._clock = max(self._clock + seconds, self._shown.created)
         self._show(self._clock)

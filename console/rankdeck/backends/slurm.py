@@ -444,7 +444,7 @@ def _srun(step: _Step, argv: Sequence[str], *extra: str) -> str:
 _GPU_VARIABLES = {
     "nvidia": {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "compute,utility"}
 }
-"""Enroot's hook brings in nothing where they are not set, and no CUDA where the second is `utility`, its default."""
+"""Enroot's hook brings in nothing if they are not set, and no CUDA where the second is `utility`, its default."""
 _PMIX_VARIABLES = {"PMIX_MCA_gds": "hash"}
 """Ranks in an image cannot map the shared memory of the host's PMIx."""
 
@@ -494,7 +494,7 @@ _NAME = "--container-name"
 def _named(word: str, image: str) -> str:
     """For sh, a name with a mark of the image: Pyxis takes a container of that name whatever is in it.
 
-    A file may be made anew in its place: its time and size are part of the mark, as the job's first node sees them.
+    A file may be made again in its place: its time and size are part of the mark, as the job's first node sees them.
     """
     name, colon, flags = word.partition(":")
     mark = hashlib.sha256(image.encode()).hexdigest()[:8]

@@ -43,7 +43,7 @@ VerbFunction = Callable[["Namespace", OpenConsole], int]
 
 
 def run(argv: Sequence[str], open_console: OpenConsole) -> int:
-    """Do what the command line says; gives the exit code, never raises."""
+    """Do what the command line says; returns the exit code, never raises."""
     try:
         code = _dispatch(argv, open_console)
         output.flush()

@@ -61,7 +61,7 @@ async def _sh(cluster: Cluster, nodes: Sequence[str], options: argparse.Namespac
 
 
 async def _until_over(run: CommandRun, interrupts: Interrupts, options: argparse.Namespace) -> bool:
-    """Follow it to its end; whether somebody cancelled it."""
+    """Follow it to its end; returns whether somebody cancelled it."""
     follow = (
         _Lines(run.state).print if options.lines and not options.json else _Waiting(run.state).say
     )

@@ -69,7 +69,7 @@ def _has_spoken(job: Job) -> bool:
 
 
 def until_done(work: Coroutine[Any, Any, int]) -> int:
-    """Run the verb; gives its exit code."""
+    """Run the verb; returns its exit code."""
     return asyncio.run(work)
 
 
@@ -79,7 +79,7 @@ async def agrees(question: str) -> bool:
 
 
 async def typed(question: str) -> str:
-    """What a person at the terminal answers; "" where nobody can be asked."""
+    """What a person at the terminal answers; "" if nobody can be asked."""
     if not output.can_ask():
         return ""
     output.progress(question)
@@ -109,7 +109,7 @@ async def _line_of_stdin() -> str:
 
 
 def _read_line() -> str:
-    """What was typed; "" where the terminal is gone."""
+    """What was typed; "" if the terminal is gone."""
     try:
         return sys.stdin.readline()
     except OSError:

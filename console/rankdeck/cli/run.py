@@ -97,7 +97,7 @@ def _image_name(spec: JobSpec) -> str:
 async def show_until_end(
     session: Session, job_id: str, *, as_json: bool, may_cancel: bool = True
 ) -> int:
-    """Print what the job writes until it ends or Ctrl-C; gives the exit code."""
+    """Print what the job writes until it ends or Ctrl-C; returns the exit code."""
     job = session.jobs.job(job_id)
     ranks = [rank.rank for rank in job.ranks]
     show = logs.show_nothing if as_json else logs.show_text

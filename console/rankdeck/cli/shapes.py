@@ -302,14 +302,14 @@ def node_shape(node: Node, inventory: Mapping[str, str] | None = None) -> Shape:
 
 
 def kubernetes_shape(view: KubernetesNode | None) -> Shape | None:
-    """What Kubernetes says of a node; None where it says nothing. `asked` null: pods may not be seen."""
+    """What Kubernetes says of a node; None if it says nothing. `asked` null: pods may not be seen."""
     if view is None:
         return None
     return {**asdict(view), "taints": list(view.taints), "jobs": list(view.jobs)}
 
 
 def slurm_node_shape(view: SlurmNode | None) -> Shape | None:
-    """What Slurm says of a node; None where it says nothing."""
+    """What Slurm says of a node; None if it says nothing."""
     if view is None:
         return None
     lists = {key: list(getattr(view, key)) for key in ("also", "partitions", "jobs")}

@@ -429,7 +429,7 @@ SIZE_LIMIT = 4 << 20
 
 
 def read_accounts(path: str) -> Mapping[str, str]:
-    """Name -> password; empty where there is no such file yet. Raises BrokerError.
+    """Name -> password; empty if there is no such file yet. Raises BrokerError.
 
     Each agent that starts asks: the file is read again only where it is another one.
     """

@@ -44,7 +44,7 @@ def user_theme_folder() -> Path:
 
 
 def lacks_unicode(environment: Mapping[str, str]) -> bool:
-    """True where a locale is set that is not UTF-8; Python itself would pretend that it is."""
+    """True if a locale is set that is not UTF-8; Python itself would pretend that it is."""
     names = ("LC_ALL", "LC_CTYPE", "LANG")
     chosen = next((environment[n] for n in names if environment.get(n)), "UTF-8")
     return "utf8" not in chosen.lower().replace("-", "")

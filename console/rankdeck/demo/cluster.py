@@ -122,7 +122,7 @@ class ProcessRecord:
 
 
 def read_record(path: Path) -> ProcessRecord | None:
-    """The record of the last start, or None where there is none to be read."""
+    """The record of the last start, or None if there is none to be read."""
     try:
         return ProcessRecord(**json.loads(path.read_text()))
     except (OSError, ValueError, TypeError):
@@ -153,7 +153,7 @@ def marked(variable: str, value: str) -> Iterator[int]:
 
 
 def end_all(records: Sequence[ProcessRecord], mark: tuple[str, str], limit: float) -> bool:
-    """Kill the recorded and the marked until there is none; False where some outlive the limit."""
+    """Kill the recorded and the marked until there is none; False if some outlive the limit."""
     deadline = time.monotonic() + limit
     while left := [*(one.pid for one in records if one.alive), *marked(*mark)]:
         if time.monotonic() > deadline:
@@ -307,7 +307,7 @@ def up(faults: Sequence[str] = ()) -> Path:
 
 
 def down() -> bool:
-    """End every process of the embedded cluster; False where nothing ran."""
+    """End every process of the embedded cluster; False if nothing ran."""
     layout = _layout()
     if not layout.root.is_dir():
         return False

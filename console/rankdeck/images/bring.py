@@ -159,7 +159,7 @@ def _identity(lying: ImageAt, found: Mapping[str, ImageAt]) -> str:
 
 
 def enroot_create(runtime: str, name: str) -> str:
-    """How a container of Enroot comes about; "" where `name` is an image or of another runtime."""
+    """How a container of Enroot comes about; "" if `name` is an image or of another runtime."""
     if runtime != "enroot" or "/" in name:
         return ""
     return f"push its file there, say {name}.sqsh, then `enroot create --name {name} {name}.sqsh`"
@@ -231,7 +231,7 @@ class ImageDistributor:
     async def push(
         self, file: Path, to: str, nodes: Sequence[str], tell: Tell, *, overwrite: bool = False
     ) -> tuple[FilePlace, dict[str, NodeError]]:
-        """Copy a file of this machine to a path on the nodes; gives where, and who failed."""
+        """Copy a file of this machine to a path on the nodes; returns where, and who failed."""
         source = LocalFile(file)
         place = FilePlace(to or file.name, "", source.size, await sha256_of(file), overwrite)
         wanted = WantedImage("none", place.path)
@@ -242,7 +242,7 @@ class ImageDistributor:
     async def fetch(
         self, path: str, nodes: Sequence[str], folder: Path, tell: TellFetch, *, overwrite: bool = False
     ) -> Failed:  # fmt: skip
-        """Copy this file of the nodes into a folder here, as NAME.NODE; gives who failed. Raises OSError."""
+        """Copy this file of the nodes into a folder here, as NAME.NODE; returns who failed. Raises OSError."""
         files, kept = places_for(folder, file_name(path), nodes, overwrite=overwrite)
 
         def source(node: str) -> NodeOutput:
@@ -253,7 +253,7 @@ class ImageDistributor:
     async def load(
         self, archive: Path, runtime: str, nodes: Sequence[str], tell: Tell
     ) -> dict[str, NodeError]:
-        """Load what `podman save` or `docker save` wrote here into the nodes' stores; gives who failed."""
+        """Load what `podman save` or `docker save` wrote here into the nodes' stores; returns who failed."""
         wanted = WantedImage(runtime, archive.name)
         place = FilePlace(archive.name, "", 0, "")
         return await self._copy(LocalFile(archive), place, wanted, nodes, tell)
@@ -301,7 +301,7 @@ class ImageDistributor:
 
 
 def file_name(path: str) -> str:
-    """The name of the file that a path means; "" where it can only be a folder."""
+    """The name of the file that a path means; "" if it can only be a folder."""
     name = PurePosixPath(path).name
     return "" if path.endswith("/") or name == ".." else name
 

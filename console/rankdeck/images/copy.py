@@ -155,7 +155,7 @@ async def _no_stall(node: str) -> AsyncGenerator[None]:
 
 @dataclass(frozen=True, slots=True)
 class FilePlace:
-    """Where a file shall lie: a path, relative to `base`, and what it must become."""
+    """Where a file should lie: a path, relative to `base`, and what it must become."""
 
     path: str
     base: str
@@ -282,7 +282,7 @@ def progress_words(progress: CopyState) -> str:
 async def copy(
     source: ImageSource, targets: Sequence[CopyTarget], tell: Tell
 ) -> dict[str, NodeError]:
-    """Copy to all; gives the nodes that failed. Raises NodeError or OSError of the source."""
+    """Copy to all; returns the nodes that failed. Raises NodeError or OSError of the source."""
     failed: dict[str, NodeError] = {}
     for first in range(0, len(targets), AT_ONCE):
         turn = _Turn(source, targets[first : first + AT_ONCE], tell)
@@ -483,7 +483,7 @@ def places_for(
 async def fetch(
     files: Iterable[FetchedFile], source: Callable[[str], NodeOutput], tell: TellFetch
 ) -> Failed:
-    """Take the file of every node, a few at a time; gives the nodes that failed."""
+    """Take the file of every node, a few at a time; returns the nodes that failed."""
     by_node = {file.node: file for file in files}
     turn = asyncio.Semaphore(AT_ONCE)
 

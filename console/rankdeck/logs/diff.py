@@ -215,7 +215,7 @@ def _places(kept: Kept) -> Steps[Places]:
 
 
 def divergence(a: Kept, b: Kept, there: Places) -> Steps[Divergence | None]:
-    """The first line that is not the same; None where one goes only as far as there is to read."""
+    """The first line that is not the same; None if one goes only as far as there is to read."""
     start_a, start_b = yield from _begin(a, b, there)
     length = min(len(a.masks) - start_a, len(b.masks) - start_b)
     place = yield from _equal(a.masks, start_a, b.masks, start_b, length)

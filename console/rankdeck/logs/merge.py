@@ -129,7 +129,7 @@ class MergedLog:
         return self.total - len(self.lines)
 
     def counts(self, number: int) -> Mapping[int, int]:
-        """Which ranks wrote this line, and how often; empty where it is one line of one rank."""
+        """Which ranks wrote this line, and how often; empty if it is one line of one rank."""
         return self._counts.get(number, {})
 
     def update(self, most: int = SLICE) -> bool:

@@ -16,7 +16,7 @@ HINT = "write 0-7,96 or node=NODES or state=failed; ! leaves out"
 def choose(text: str, ranks: Sequence[RankState]) -> tuple[int, ...]:
     """The ranks that any part of `text` names, in the order of `ranks`; all where it is empty.
 
-    Raises ValueError with a sentence where a part cannot be read or names no rank.
+    Raises ValueError with a sentence if a part cannot be read or names no rank.
     """
     parts = [part.strip() for part in _COMMA.split(text) if part.strip()]
     wanted: set[int] = set()

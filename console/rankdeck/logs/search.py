@@ -183,7 +183,7 @@ Fits = Callable[[Line], bool]
 
 
 class Picked:
-    """The lines that fit; `begin` gives what judges them, anew for a log that begins anew."""
+    """The lines that fit; `begin` gives what judges them, again for a log that begins again."""
 
     def __init__(self, begin: Callable[[], Fits]) -> None:
         self._begin = begin
@@ -204,7 +204,7 @@ class Picked:
         return self._scanned != log.total
 
     def update(self, log: Source, most: int = SLICE) -> bool:
-        """Look at so many of the lines that are new; True where a match came or went."""
+        """Look at so many of the lines that are new; True if a match came or went."""
         if log.total < self._scanned:
             self._restart()
         before = len(self._matches)

@@ -23,7 +23,7 @@ class Node:
     interface: str = ""
     """Network interface of the job network; "" lets the route decide."""
     leaf: str = ""
-    """The switch that it hangs on, by any name; "" where that is not known."""
+    """The switch that it hangs on, by any name; "" if that is not known."""
 
     @property
     def host(self) -> str:
@@ -117,7 +117,7 @@ class Capabilities:
     """What a backend does by itself; the defaults are those of ranks that are started over SSH."""
 
     scheduler: str = ""
-    """What people call it; "" where nothing schedules."""
+    """What people call it; "" if nothing schedules."""
     chooses_nodes: bool = False
     """Nodes are chosen when the job starts: they cannot be asked before, and jobs may wait."""
     needs_login: bool = True
@@ -141,14 +141,14 @@ class Capabilities:
     drain_lines: tuple[str, ...] = ()
     """Commands for it, with `{folded}` or `{nodes}` and `{why}`; the last gives the nodes back."""
     whole_nodes: tuple[str, ...] = ()
-    """Options of a job that shall have its nodes alone."""
+    """Options of a job that should have its nodes alone."""
     node_check: str = ""
     """What to write into a job to have its nodes judged when it has them."""
     proof: tuple[str, str] = ("every node is searched", "for processes of the job that are left.")
     """How a cancel proves that the job is over, on two lines."""
 
     def out_of_service(self, nodes: Sequence[str], why: str) -> list[str]:
-        """Commands that take these nodes out of service; the last gives them back. [] where there are none."""
+        """Commands that take these nodes out of service; the last gives them back. [] if there are none."""
         words = {"folded": fold(nodes), "nodes": " ".join(nodes), "why": why}
         return [line.format_map(words) for line in self.drain_lines]
 

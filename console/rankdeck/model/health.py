@@ -172,7 +172,7 @@ class PastSeries:
     """One number of one node."""
 
     values: tuple[float | None, ...]
-    """One for each time; None where nothing was read."""
+    """One for each time; None if nothing was read."""
     source: str
     """Whose names: `rankdeck`, `dcgm-exporter`, `node_exporter`, with the scrape job."""
     simulated: bool = False

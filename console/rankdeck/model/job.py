@@ -20,7 +20,7 @@ class Explained:
     remedy: str
     """What to try."""
     line: str = ""
-    """The line it was read from; "" where the exit status said it."""
+    """The line it was read from; "" if the exit status said it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,7 @@ class Progress:
 
     @property
     def share(self) -> float | None:
-        """From 0 to 1; None where it is not known how long the job is."""
+        """From 0 to 1; None if it is not known how long the job is."""
         if self.step is None or not self.steps or self.steps <= 0:
             return None
         return min(max(self.step / self.steps, 0.0), 1.0)
@@ -250,7 +250,7 @@ class FailedPart:
     what: str
     """`rank`, `launcher` (mpirun, torchrun, a daemon), `node` (it stopped answering), `job`, or `scheduler` (Slurm ended it)."""
     rank: int | None
-    """None where it is no rank."""
+    """None if it is no rank."""
     node: str
     name: str = ""
     """Of a launcher: mpirun, torchrun, `daemon 12`, supervisor; of a scheduler with its state: `Slurm: TIMEOUT`."""
@@ -358,7 +358,7 @@ class Job:
     marks: Mapping[str, float] = field(default_factory=dict[str, float])
     """When the phases of the run ended: ready, started, output, step; see rules/progress.py."""
     slurm: SlurmStatus | None = None
-    """What Slurm says of it; None where it is no job of Slurm, or Slurm was not asked yet."""
+    """What Slurm says of it; None if it is no job of Slurm, or Slurm was not asked yet."""
     clock: float | None = None
     """The moment that is shown of a job that is replayed; None: now."""
     output_coming: bool = False
@@ -380,7 +380,7 @@ class Job:
 
     @property
     def not_started(self) -> str:
-        """Why no rank of a job that failed could begin; "" where one did, or where that is not known."""
+        """Why no rank of a job that failed could begin; "" if one did, or where that is not known."""
         began = any(rank.state is not State.PENDING for rank in self.ranks)
         failed = self.state is State.FAILED and self.first_failure is None and self.slurm is None
         return self.troubles[-1] if failed and not began and self.troubles else ""
@@ -513,7 +513,7 @@ class FoundLine:
     """A line with a text, in the whole of a stream."""
 
     at: int | None
-    """Its offset; None where there is none on that side, or it is still looked for."""
+    """Its offset; None if there is none on that side, or it is still looked for."""
     before: int | None
     """Lines with the text before it; None: not counted yet."""
     count: int

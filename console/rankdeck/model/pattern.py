@@ -43,7 +43,7 @@ class Pattern(NamedTuple):
         return self.compiled.search(line.encode("utf-8", "replace")) is not None
 
     def first_group(self, line: str) -> str | None:
-        """What the first group that took part matched; None where the line does not match."""
+        """What the first group that took part matched; None if the line does not match."""
         found = self.compiled.search(line.encode("utf-8", "replace"))
         if found is None:
             return None
@@ -79,7 +79,7 @@ _ESCAPE = re.compile(r"\\.")
 
 
 def searched(text: str) -> str:
-    """The pattern that a text typed into a search is, in RE2's syntax; "" where it stands for itself.
+    """The pattern that a text typed into a search is, in RE2's syntax; "" if it stands for itself.
 
     It does where it has no sign of a pattern, or is none (`loss=(`). Capitals make a pattern
     exact, but for those of escapes (`\\S`).

@@ -30,7 +30,7 @@ class NodeProcess:
     rss: int = 0
     """Bytes."""
     read: float | None = None
-    """Bytes a second through system calls; None where that may not be read."""
+    """Bytes a second through system calls; None if that may not be read."""
     write: float | None = None
     gpus: Mapping[str, int] = field(default_factory=dict[str, int])
     """GPU -> bytes of its memory."""
@@ -83,7 +83,7 @@ class RankUse:
     pid: int | None
     """Of the program that was started."""
     processes: tuple[NodeProcess, ...] = ()
-    """Those that belong to it; () where nothing is known of them."""
+    """Those that belong to it; () if nothing is known of them."""
 
     @property
     def state(self) -> str:
@@ -157,7 +157,7 @@ class CommandEnd:
     code: int | None = None
     """Its exit status, 128 + N where signal N ended it; None: not known."""
     why: str = ""
-    """LIMIT or CANCELLED where it was ended, a sentence where the node could not tell; "" it ended by itself."""
+    """LIMIT or CANCELLED where it was ended, a sentence if the node could not tell; "" it ended by itself."""
     left: tuple[RemainingProcess, ...] = ()
     """What would not end."""
     behind: int = 0

@@ -54,11 +54,11 @@ class Activity:
     state: str
     """Of the process that does the work, as /proc has it: R, S, D, T, t, Z."""
     wchan: str
-    """The kernel function it waits in; "" where it runs or that may not be read."""
+    """The kernel function it waits in; "" if it runs or that may not be read."""
     cores: float
     """CPU cores that the rank used since the look before, all its processes together."""
     system: float | None
-    """The share of that which the kernel took, from 0 to 1; None where it used hardly any."""
+    """The share of that which the kernel took, from 0 to 1; None if it used hardly any."""
     at: float
     """Epoch seconds on the console's clock."""
 

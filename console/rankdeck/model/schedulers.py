@@ -46,7 +46,7 @@ class LogRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlurmTask:
-    """One task of an array as Slurm has it; its rank has the same number."""
+    """One task of an array as Slurm reports it; its rank has the same number."""
 
     number: int
     id: str = ""
@@ -54,7 +54,7 @@ class SlurmTask:
     state: str = ""
     reason: str = ""
     text: str = ""
-    """Why it waits, or how it ended: one sentence; "" where there is nothing to say."""
+    """Why it waits, or how it ended: one sentence; "" if there is nothing to say."""
     do: str = ""
     attempt: int = 0
     """How often Slurm queued it again."""
@@ -70,7 +70,7 @@ class SlurmTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlurmStatus:
-    """A job as Slurm has it. Times are epoch seconds on the console's clock."""
+    """A job as Slurm reports it. Times are epoch seconds on the console's clock."""
 
     id: str = ""
     state: str = ""
@@ -78,7 +78,7 @@ class SlurmStatus:
     reason: str = ""
     """Slurm's word for why it waits."""
     text: str = ""
-    """Why it waits, or how it ended: one sentence; "" where there is nothing to say."""
+    """Why it waits, or how it ended: one sentence; "" if there is nothing to say."""
     do: str = ""
     """What to do about it."""
     stuck: bool = False
@@ -108,7 +108,7 @@ class SlurmStatus:
     by: str = ""
     """Who cancelled it, where Slurm tells."""
     array: str = ""
-    """Of an array, its tasks as sbatch has them: `0-9%2`; each rank is the task of its number."""
+    """Of an array, its tasks as sbatch reports them: `0-9%2`; each rank is the task of its number."""
     tasks: tuple[SlurmTask, ...] = ()
     """Tasks of which Slurm has said something, in the order of their numbers."""
 
@@ -129,7 +129,7 @@ class SlurmStatus:
         return self.over and bool(self.text) and self.state not in OWN_ENDS
 
     def left(self, now: float) -> float | None:
-        """Seconds until its time limit is over; None where it does not run or has no limit."""
+        """Seconds until its time limit is over; None if it does not run or has no limit."""
         return max(self.ends - now, 0.0) if self.ends is not None and not self.over else None
 
 
@@ -171,10 +171,10 @@ _ENDS = {"COMPLETED": "done", "CANCELLED": "cancelled"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlurmNode:
-    """A node as Slurm has it."""
+    """A node as Slurm reports it."""
 
     state: str
-    """Slurm's word in small letters: idle, mixed, drained, …; "" where it has no such node any more."""
+    """Slurm's word in small letters: idle, mixed, drained, …; "" if it has no such node any more."""
     also: tuple[str, ...] = ()
     """What the signs at the state say: `not responding`, `powered down`, …"""
     reason: str = ""
@@ -240,7 +240,7 @@ class ServiceChange:
     """What would be run for such an order, and what came of it."""
 
     line: str = ""
-    """The exact command; "" where nothing is left to do."""
+    """The exact command; "" if nothing is left to do."""
     nodes: tuple[str, ...] = ()
     """The nodes that it changes."""
     left_alone: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -288,7 +288,7 @@ class SlurmLook:
     state: str = ""
     submitted: float | None = None
     out: str = ""
-    """Where its stdout goes; "" where that is not told."""
+    """Where its stdout goes; "" if that is not told."""
     err: str = ""
     ranks: int = 1
     """Whose lines can be told apart; 1 where they are not labelled."""

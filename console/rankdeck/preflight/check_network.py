@@ -265,7 +265,7 @@ class Meeting:
 
     @property
     def number(self) -> int:
-        """The port; 0 where none is fixed or it is none."""
+        """The port; 0 if none is fixed or it is none."""
         digits = self.port.isascii() and self.port.isdigit() and len(self.port) < 6
         return int(self.port) if digits and int(self.port) <= _MOST_PORT else 0
 
@@ -304,7 +304,7 @@ def _split(endpoint: str) -> tuple[str, str]:
 
 
 def _literal(text: str) -> str:
-    """The text; "" where it is only known when the job starts."""
+    """The text; "" if it is only known when the job starts."""
     return "" if "$" in text else text.strip()
 
 
@@ -320,7 +320,7 @@ def _value(args: Sequence[str], option: str) -> str:
 
 
 def listens_on(layout: Placement) -> str:
-    """The node whose port the ranks meet at; "" where that is none of the job's."""
+    """The node whose port the ranks meet at; "" if that is none of the job's."""
     met, first = meeting(layout), layout.places[0].node
     if not met.host or met.host_by == "MASTER_ADDR":
         # Rank 0 listens, whatever the others believe.
@@ -330,7 +330,7 @@ def listens_on(layout: Placement) -> str:
 
 
 def foreign_host(layout: Placement) -> str:
-    """A host name that the job fixes and every node must know; "" where there is none."""
+    """A host name that the job fixes and every node must know; "" if there is none."""
     host = meeting(layout).host
     return "" if not host or is_address(host) or _is_loopback(host) else host
 

@@ -49,7 +49,7 @@ class Finding:
     level: Level
     text: str
     node: str = ""
-    """A node set; "" where it is about the whole job."""
+    """A node set; "" if it is about the whole job."""
     fix: str = ""
     """What to do, as a sentence."""
     patch: tuple[Change, ...] = ()
@@ -182,7 +182,7 @@ class DiskSpace:
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """What a host name means on a node; `error` "" where it means something."""
+    """What a host name means on a node; `error` "" if it means something."""
 
     addresses: tuple[str, ...] = ()
     error: str = ""

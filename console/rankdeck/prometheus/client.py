@@ -124,7 +124,7 @@ def _login(server: Metrics) -> Iterator[str]:
 
 
 def _secret(variable: str, file: str) -> str:
-    """One line, read anew for each question: tokens are renewed. Raises OSError and ValueError."""
+    """One line, read again for each question: tokens are renewed. Raises OSError and ValueError."""
     if variable:
         found = os.environ.get(variable)
         if found is None:

@@ -516,7 +516,7 @@ class HttpServer:
 
 @asynccontextmanager
 async def serve(host: str, port: int, gather: Gather) -> AsyncGenerator[int]:
-    """Serves while open; gives the port. Raises ListenError."""
+    """Serves while open; returns the port. Raises ListenError."""
     try:
         server = await asyncio.start_server(
             HttpServer(gather).talk, host or None, port, limit=HEAD_LIMIT

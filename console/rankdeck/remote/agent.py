@@ -219,7 +219,7 @@ class WantedAgent(Protocol):
         ...
 
     def superseded(self, node: str) -> Awaitable[None] | None:
-        """What returns when another agent has taken over on this node; None where none will."""
+        """What returns when another agent has taken over on this node; None if none will."""
         ...
 
     def started(self, node: str, write: Callable[[bytes], None]) -> None:
@@ -325,7 +325,7 @@ class Agents:
 
     @asynccontextmanager
     async def starting_often(self) -> AsyncGenerator[None]:
-        """Until the block ends, one program on each node where jobs start stays for the next: it need not start anew."""
+        """Until the block ends, one program on each node where jobs start stays for the next: it need not start again."""
         self._often = {}
         try:
             yield

@@ -290,7 +290,7 @@ async def find_processes(agents: Agents, nodes: Iterable[str]) -> FoundProcesses
 
 
 async def send_signal(agents: Agents, name: str, some: Sequence[NodeProcess]) -> dict[str, str]:
-    """Send TERM, KILL, … to these; gives `NODE PID` -> why it was not sent."""
+    """Send TERM, KILL, … to these; returns `NODE PID` -> why it was not sent."""
     by_node: dict[str, list[list[int]]] = {}
     for one in some:
         by_node.setdefault(one.node, []).append([one.pid, one.start])

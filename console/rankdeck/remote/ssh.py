@@ -82,7 +82,7 @@ class HostKeys:
             handle.write(f"{glue}{line}\n")
 
     def _contradiction(self, place: Place) -> str:
-        """`file:line` of the key that this host is known by, "" where there is none."""
+        """`file:line` of the key that this host is known by, "" if there is none."""
         for file in self.files:
             for number, line in enumerate(_lines(file), 1):
                 alone = asyncssh.SSHKnownHosts()

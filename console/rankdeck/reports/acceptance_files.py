@@ -238,7 +238,7 @@ def _about(run: AcceptanceRun) -> dict[str, str]:
 
 
 def _slow(one: Result, found: Mapping[tuple[str, str], Cell], about: Mapping[str, str]) -> str:
-    """Why a pair that was measured is not good, with what is to blame for it; "" where it is good."""
+    """Why a pair that was measured is not good, with what is to blame for it; "" if it is good."""
     cell = found.get((one.sender, one.receiver)) if one.stage in PAIRWISE else None
     if cell is None or cell.answer is None or cell.answer.accepted:
         return ""

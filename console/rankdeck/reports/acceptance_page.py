@@ -197,7 +197,7 @@ def _matrix(heat: HeatMap) -> Html:
 
 
 def _letter(marked: str) -> str:
-    """What stands in a cell of the page: nothing where it is good, the colour is enough there."""
+    """What stands in a cell of the page: nothing if it is good, the colour is enough there."""
     return marked.strip().strip(".+*")
 
 

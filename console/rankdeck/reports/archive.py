@@ -131,7 +131,7 @@ class Logs:
                 file.write(item.data)
 
     def lines(self, name: str, most: int) -> list[bytes]:
-        """The whole lines in the last `most` bytes of a file; none where there is no such file."""
+        """The whole lines in the last `most` bytes of a file; none if there is no such file."""
         path = self.folder / name
         if not path.is_file():
             return []

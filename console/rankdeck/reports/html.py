@@ -90,7 +90,7 @@ def details(summary: Part, *parts: Part) -> Html:
 
 
 def section(title: str, *parts: Part) -> Html:
-    """A part of the page with its heading; nothing where it is empty."""
+    """A part of the page with its heading; nothing if it is empty."""
     body = join(parts)
     return tag("section", tag("h2", title), body) if body else Html()
 
@@ -285,7 +285,7 @@ def _marks(axis: Axis, marks: Iterable[PlotMark], top: float, bottom: float) -> 
 
 
 def plot(one: Plot, axis: Axis, marks: Iterable[PlotMark] = ()) -> Html:
-    """The plot with its title and key; nothing where no series has a value."""
+    """The plot with its title and key; nothing if no series has a value."""
     series = [each for each in one.series if each.points]
     if not series:
         return Html()

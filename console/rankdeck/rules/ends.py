@@ -215,7 +215,7 @@ def _how(end: End) -> str:
 
 
 def _signal(end: End) -> int | None:
-    """The signal that ended it; a launcher's exit code may be that of a rank, 137 as well."""
+    """The signal that ended it; a launcher's exit code may be that of a rank, 137 too."""
     if end.what == "launcher":
         return end.signal
     return signal_of(end.code, end.signal)

@@ -177,7 +177,7 @@ def _settings(inventory: Mapping[str, str]) -> Settings:
 
 @lru_cache(maxsize=4096)
 def _compared(key: str) -> str:
-    """The key for all devices of a kind; "" where it is not compared."""
+    """The key for all devices of a kind; "" if it is not compared."""
     return _DEVICE.sub(".*.", key) if COMPARED.fullmatch(key) else ""
 
 

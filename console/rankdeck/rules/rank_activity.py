@@ -43,7 +43,7 @@ class KnownOfJob:
     idle: Idle = _unknown
     """Whether a node is idle by telemetry; used where there are no looks."""
     gpus: Idle = _unknown
-    """Whether the GPUs of a node are busy; None where it has none or that is not known."""
+    """Whether the GPUs of a node are busy; None if it has none or that is not known."""
     clock: Callable[[str], float | None] = _unknown
     """The mean clock of a node's cores in Hz."""
     launcher: Sequence[str] = ()
@@ -68,7 +68,7 @@ class RankSigns:
     pace: float | None
     """Its usual pause between lines, in seconds; None if it has written too little."""
     looks: tuple[Activity, ...] = ()
-    """What it did in the last minute; empty where that is not known now."""
+    """What it did in the last minute; empty if that is not known now."""
 
 
 def signs_of(job: Job, now: float, known: KnownOfJob) -> list[RankSigns]:
@@ -169,7 +169,7 @@ Moment = tuple[float, bool, float]
 
 
 def slow(signs: Sequence[RankSigns], known: KnownOfJob, before: Sequence[Stall]) -> Stall | None:
-    """The few ranks that the others wait for; None where the work is balanced or not known."""
+    """The few ranks that the others wait for; None if the work is balanced or not known."""
     count = min((len(sign.looks) for sign in signs), default=0)
     if count < LEAST or len(signs) < 2:
         return None
@@ -320,7 +320,7 @@ Key = TypeVar("Key", bound=Hashable)
 def odd_ones(numbers: Mapping[Key, float], least: float = 0.0) -> frozenset[Key]:
     """Those far from the median, by the median of the deviations, and by more than `least`.
 
-    None where more than a third would be.
+    None if more than a third would be.
     """
     if len(numbers) < LEAST_NUMBERS:
         return frozenset()

@@ -46,7 +46,7 @@ class View:
 
     job: FailedJob
     first: float
-    """When something in the job first failed, epoch seconds; 0.0 where nothing did."""
+    """When something in the job first failed, epoch seconds; 0.0 if nothing did."""
     ranks: tuple[Meaning, ...]
     launchers: tuple[Meaning, ...]
     lost: tuple[Meaning, ...]
@@ -95,7 +95,7 @@ def view_of(job: FailedJob) -> View:
 
 
 def end_time(meaning: Meaning) -> float:
-    """Epoch seconds of its end; infinite where it goes on."""
+    """Epoch seconds of its end; infinite if it goes on."""
     return meaning.end.at if meaning.end.at is not None else float("inf")
 
 
@@ -136,7 +136,7 @@ def never_came(view: View) -> CauseChoice | None:
 
 
 def _signs_of_absence(meaning: Meaning, view: View, waited: Sequence[Meaning]) -> list[Sign]:
-    """The signs that this rank never came to where the others waited; none where it did."""
+    """The signs that this rank never came to where the others waited; none if it did."""
     end = meaning.end
     if meaning in waited:
         return _behind(end, waited)
@@ -201,7 +201,7 @@ class Cause:
 
 
 def judge(job: FailedJob) -> Cause | None:
-    """What made the job fail; None where nothing failed.
+    """What made the job fail; None if nothing failed.
 
     The answer may change as more becomes known: a node is noticed to be lost seconds after
     the ranks that lost their peer on it have ended.

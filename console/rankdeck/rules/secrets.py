@@ -41,7 +41,7 @@ _TO = MASK.encode()
 
 
 class Secrets:
-    """What has to be masked in everything that belongs to one job."""
+    """What must be masked in everything that belongs to one job."""
 
     def __init__(self, tables: Iterable[Mapping[str, str]], texts: Iterable[str] = ()) -> None:
         """`tables` are variables with their values; `texts` files that assign some more."""

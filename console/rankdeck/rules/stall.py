@@ -138,7 +138,7 @@ def raised(signs: Sequence[RankSigns], known: KnownOfJob) -> Stall | None:
 
 
 def last_words(sign: RankSigns, known: KnownOfJob) -> str:
-    """The exception that a rank ended its output with; "" where it did not."""
+    """The exception that a rank ended its output with; "" if it did not."""
     last = _bare(sign.rank.last_line)
     if _RAISED.match(last) or _ABORTED.match(last):
         return clean(last, _LONGEST)
@@ -210,7 +210,7 @@ def is_idle(
 
 
 def gpus_busy(gpus: Sequence[float]) -> bool | None:
-    """Whether one of them computes; None where there are none."""
+    """Whether one of them computes; None if there are none."""
     return any(used >= _IDLE_GPU for used in gpus) if gpus else None
 
 
@@ -391,7 +391,7 @@ def _patience_by_load(signs: Sequence[RankSigns], known: KnownOfJob, first: Sequ
 
 
 def _resting(signs: Sequence[RankSigns], known: KnownOfJob) -> bool | None:
-    """True where all nodes are known to be idle, False where one is busy."""
+    """True if all nodes are known to be idle, False if one is busy."""
     idle = {known.idle(node) for node in {sign.rank.node for sign in signs}}
     if False in idle:
         return False

@@ -140,7 +140,7 @@ class Fleet:
         self._awaited = awaited
 
     def find(self, name: str) -> bool:
-        """Add a node that no file names; False where the file names all, or there are too many."""
+        """Add a node that no file names; False if the file names all, or there are too many."""
         if name in self._nodes:
             return True
         if not self.open or len(self._nodes) >= MOST_FOUND:
@@ -234,7 +234,7 @@ class Fleet:
     def heartbeat(self, node: str, stamp: float) -> bool:
         """Note that a node says of its health the same as before, at `stamp` (epoch seconds of its clock).
 
-        Nothing is judged then, unless its clock has moved. False where the message has to be applied instead.
+        Nothing is judged then, unless its clock has moved. False if the message must be applied instead.
         """
         state = self._nodes.get(node)
         if state is None or not state.take_heartbeat(stamp):
@@ -414,7 +414,7 @@ class Fleet:
             self._picture = None
 
     def _begin_round(self) -> NodeState | None:
-        """Begin a round, where it is time for one; gives its first node."""
+        """Begin a round, where it is time for one; returns its first node."""
         now, wall = self._clock(), self._wall()
         self._sweeping = now - self._swept >= SWEEP
         due = self.past.due(wall)

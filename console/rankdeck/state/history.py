@@ -178,7 +178,7 @@ class WrittenJob:
     number: int
     id: str
     cluster: str
-    """Empty where the row is gone."""
+    """Empty if the row is gone."""
     job: Job | None
 
     @property

@@ -80,7 +80,7 @@ def _let_go(record: JobRecord) -> None:
 
 
 def attempted(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
-    """Slurm queued the job again: what its ranks did is kept as a run of its own, and they begin anew."""
+    """Slurm queued the job again: what its ranks did is kept as a run of its own, and they begin again."""
     number_ = _count(event.fields, "number")
     if number_ is None:
         return
@@ -93,7 +93,7 @@ def attempted(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
 
 
 def began_again(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
-    """Kubernetes put the job aside: its ranks begin anew, and what they did before is no failure."""
+    """Kubernetes put the job aside: its ranks begin again, and what they did before is no failure."""
     record.trouble(_sentence(event.fields, "text"))
     _begin_anew(record, node)
 
@@ -155,7 +155,7 @@ def task_says(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
 def _begin_again(
     record: JobRecord, state: RankState, before: SlurmTask, attempt: int, event: NodeEvent
 ) -> None:
-    """Keep the run of a task that Slurm queued again; its rank begins anew where nobody knows yet."""
+    """Keep the run of a task that Slurm queued again; its rank begins again where nobody knows yet."""
     run = _attempt([state], before.attempt, _sentence(event.fields, "text"), event.at)
     kept = (*before.attempts, run)[-_MOST_ATTEMPTS:]
     record.tasks[state.rank] = SlurmTask(number=state.rank, attempt=attempt, attempts=kept)
@@ -197,7 +197,7 @@ def is_cancelled(record: JobRecord) -> bool:
 
 
 def decided_failure(record: JobRecord) -> FirstFailure | None:
-    """The first failure of a job that Slurm ended; None where its ranks tell why it ended."""
+    """The first failure of a job that Slurm ended; None if its ranks tell why it ended."""
     status = record.slurm
     if status is None or not status.decided or status.state == "CANCELLED":
         return None

@@ -128,7 +128,7 @@ def node_numbers(fleet: Fleet, job: Job) -> dict[str, Any]:
     """`{metrics, of, nodes, simulated}`: of each node that is heard one number a metric (see `fleet_history.PICTURED`).
 
     Of more than 64 nodes those that are not OK, and others evenly; `of` says how many there are, `simulated`
-    which prefixes of metrics are made up on any of them. Empty where no node is heard.
+    which prefixes of metrics are made up on any of them. Empty if no node is heard.
     """
     names = [name for name in job.nodes if fleet.knows(name) and not fleet.node(name).silent]
     kept = chosen(names, [name for name in names if fleet.node(name).health.level > Level.OK])

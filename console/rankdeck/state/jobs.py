@@ -150,7 +150,7 @@ def exit_code(state: State, first: FirstFailure | None) -> int | None:
 
 
 def snapshot(record: JobRecord) -> Job:
-    """The job as it is now; made anew only after something came."""
+    """The job as it is now; made again only after something came."""
     if record.snapshot is not None:
         return record.snapshot
     ranks = tuple(_rank(record, record.ranks[rank]) for rank in sorted(record.ranks))
@@ -188,7 +188,7 @@ def snapshot(record: JobRecord) -> Job:
 
 
 def _judged(record: JobRecord) -> FirstFailure | None:
-    """The first failure; judged anew only where something came that may change the answer."""
+    """The first failure; judged again only where something came that may change the answer."""
     if record.refused:
         return None
     if not record.judged:
@@ -234,7 +234,7 @@ class Jobs:
     # ---- reading and adding jobs
 
     def add(self, plan: Plan, created: float) -> Job:
-        """A job that is about to be launched, or was; a replay that begins anew."""
+        """A job that is about to be launched, or was; a replay that begins again."""
         self._added.forget(plan.job)
         self._records[plan.job] = new_record(plan, created)
         return self._touch(plan.job)
@@ -264,7 +264,7 @@ class Jobs:
         self._added.note(job.id, job.node_notes)
         self._touch_record(record)
         if job.state.final:
-            # Until a node tells something, there is nothing to work out anew.
+            # Until a node tells something, there is nothing to compute again.
             record.snapshot = job
         return self.job(job.id)
 
@@ -373,7 +373,7 @@ class Jobs:
     # ---- changes
 
     def apply(self, event: Followed) -> Followed | None:
-        """Apply one item from a follower; gives what of it is new and valid, if anything."""
+        """Apply one item from a follower; returns what of it is new and valid, if anything."""
         record = self._records.get(event.job)
         node = record.nodes.get(event.node) if record else None
         new: Followed | None = event

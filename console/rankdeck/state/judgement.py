@@ -108,7 +108,7 @@ class NodeJudgement:
         self.drift: tuple[Reason, ...] | None = None
         self.busy = False
         self.told: NewestReport | None = None
-        """What the agent says; None where it is one that does not judge."""
+        """What the agent says; None if it is one that does not judge."""
         self.expected = expected
         self._expects = intern(fingerprint(expected))
         self._memory = Memory()
@@ -123,7 +123,7 @@ class NodeJudgement:
         self._recalled = tuple(filter(_may_be_recalled, reasons))
 
     def take_report(self, report: HealthReport, now: float, *, remembered: bool = False) -> bool:
-        """Take what the agent says, at `now` on our clock; whether that is another judgement than before.
+        """Take what the agent says, at `now` on our clock; returns whether that is another judgement than before.
 
         Reasons are always one: how long they hold is counted from the moment when they came.
         """
@@ -157,7 +157,7 @@ class NodeJudgement:
         *,
         tried: bool,
     ) -> None:
-        """Judge anew, with what schedulers say; `wall` is the clock of acknowledgements, `tried` as in `merged`."""
+        """Judge again, with what schedulers say; `wall` is the clock of acknowledgements, `tried` as in `merged`."""
         if self.told is None:
             health, self._memory = assess(facts, self._memory)
         else:

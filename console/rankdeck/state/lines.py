@@ -102,7 +102,7 @@ class ReadPositions:
     def __init__(self) -> None:
         self._streams = {name: _Position() for name in ("out", "err")}
         self.rewinds = 0
-        """How often reading began anew, from an earlier byte."""
+        """How often reading began again, from an earlier byte."""
 
     def at(self) -> dict[str, int]:
         """Per stream, the offset of the next byte wanted."""
@@ -128,8 +128,8 @@ class ReadPositions:
     def resume(self, backlog: int | None) -> bool:
         """Read at least `backlog` bytes of what came before, None: everything.
 
-        Reads again from the start where what is here has a hole. Gives whether anything else than
-        the next byte has to be asked for now.
+        Reads again from the start where what is here has a hole. Returns whether anything else than
+        the next byte must be asked for now.
         """
         streams, before = self._streams.values(), self.wanted()
         starts = [0 if backlog is None else max(0, one.end - backlog) for one in streams]
@@ -223,7 +223,7 @@ class RankLog:
         self.total = 0
         """Lines taken in since the beginning (or the last rewind)."""
         self.rewinds = 0
-        """How often the lines were begun anew, from an earlier byte."""
+        """How often the lines were begun again, from an earlier byte."""
         self.heard: float | None = None
         self._last_told = ""
 
@@ -273,7 +273,7 @@ class RankLog:
         return tuple(self._gaps)
 
     def add(self, chunk: Chunk) -> Chunk | None:
-        """Add bytes; gives what was new of them: those seen before are dropped, missing ones a gap."""
+        """Add bytes; returns what was new of them: those seen before are dropped, missing ones a gap."""
         before = self.read.at()
         new = self.read.take(chunk)
         if new is None:

@@ -170,7 +170,7 @@ class _Skew:
         self._stamps: tuple[float, ...] = ()
 
     def take(self, ahead: float | None) -> None:
-        """Learn from one more sample; None where its stamp is no time.
+        """Learn from one more sample; None if its stamp is no time.
 
         No sample comes before it was sent, but a slow link may hold it up: that a clock is behind
         is believed when several samples in a row say so alike.
@@ -206,9 +206,9 @@ class NodeState:
         self.events: tuple[Event, ...] = ()
         """The newest, oldest first."""
         self.kubernetes: KubernetesNode | None = None
-        """What the API server says of it; None where there is none, or it has not said anything yet."""
+        """What the API server says of it; None if there is none, or it has not said anything yet."""
         self.slurm: SlurmNode | None = None
-        """What Slurm says of it; None where it does not know it, or has not said anything yet."""
+        """What Slurm says of it; None if it does not know it, or has not said anything yet."""
         self.seen_up: frozenset[tuple[str, str]] = _NO_LINKS
         """(metric, device) of links that were up while we looked."""
         self._expected = expected
@@ -269,7 +269,7 @@ class NodeState:
 
     @property
     def _told(self) -> "NewestReport | None":
-        """The newest report of the agent; None where it is one that does not judge."""
+        """The newest report of the agent; None if it is one that does not judge."""
         return self._kept_judgement.told if self._kept_judgement else None
 
     def findings(self) -> "tuple[CheckResult, ...]":
@@ -460,7 +460,7 @@ class NodeState:
     def take_report(self, raw: HealthReport, *, retained: bool = False) -> bool:
         """Take what the agent says of the health; a retained one says only how it was.
 
-        Returns whether the node has to be judged anew.
+        Returns whether the node must be judged again.
         """
         report, news = sanitize.report(raw), self._was_missed
         if not retained:
@@ -471,7 +471,7 @@ class NodeState:
         return news or self.skew_moved
 
     def take_heartbeat(self, stamp: float) -> bool:
-        """Note that the agent said the same as before; False where that has to be read all the same."""
+        """Note that the agent said the same as before; False if that must be read all the same."""
         told = self._told
         if told is None or told.remembered or told.report.reasons or self._was_missed:
             return False
@@ -487,7 +487,7 @@ class NodeState:
         return abs(now - judged) > DRIFT and max(abs(now), abs(judged)) > RIGHT
 
     def take_sample(self, sample: Sample) -> bool:
-        """Take numbers, and how the agent judges them; returns whether the node has to be judged anew."""
+        """Take numbers, and how the agent judges them; returns whether the node must be judged again."""
         at, news = sanitize.number(sample.at), self._was_missed or sample.report is None
         told = self._told
         if sample.report is not None:
@@ -564,7 +564,7 @@ class NodeState:
         self._judgement.recall(reasons)
 
     def judge(self) -> None:
-        """Judge anew what is known now."""
+        """Judge again what is known now."""
         tried = self.was_heard or self.failed_to_attach
         if self.installed and self.was_heard:
             # Its agent has judged it all the time.

@@ -247,7 +247,7 @@ def last_lines(log: RankLog) -> tuple[str, ...]:
 KEPT = 12
 """Looks at a rank that are kept."""
 _SAME = 0.5
-"""Seconds between two stamps of one look, where the clock of the node was measured anew."""
+"""Seconds between two stamps of one look, where the clock of the node was measured again."""
 
 
 def looked(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:

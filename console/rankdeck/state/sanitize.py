@@ -55,7 +55,7 @@ def numbers(raw: Mapping[str, Number]) -> dict[str, Number]:
 
 
 def sane(values: Mapping[str, Mapping[str, Number]]) -> bool:
-    """Whether all numbers are finite and of sane size; False where that is not certain."""
+    """Whether all numbers are finite and of sane size; False if that is not certain."""
     try:
         # One call for all of them: the root of the sum of squares is no less than any.
         return (

@@ -9,7 +9,7 @@ MOST_JOBS, MOST_PARTITIONS = 5_000, 1_000
 
 
 class SlurmCluster:
-    """Written by the client of the cluster alone; empty where Slurm runs nothing here."""
+    """Written by the client of the cluster alone; empty if Slurm runs nothing here."""
 
     def __init__(self) -> None:
         self.trouble = ""
@@ -67,7 +67,7 @@ MOST_KUBERNETES_JOBS = 5_000
 
 
 class KubernetesState:
-    """Written by the client of the cluster alone; empty where the cluster is none of Kubernetes."""
+    """Written by the client of the cluster alone; empty if the cluster is none of Kubernetes."""
 
     def __init__(self) -> None:
         self.about: ClusterAbout | None = None
@@ -92,12 +92,12 @@ class KubernetesState:
         return tuple(sorted(others, key=lambda job: -job.created))
 
     def kind_of(self, job_id: str) -> str:
-        """The kind of the job that we call so; "" where it is not listed."""
+        """The kind of the job that we call so; "" if it is not listed."""
         found = (one.kind for one in self._jobs.values() if job_id in (one.ours, one.place))
         return next(found, "")
 
     def refused(self, *needs: str, kind: str = JOB) -> str:
-        """Why a feature that needs these rights for jobs of this kind is off, one sentence; "" where it is not, or not known."""
+        """Why a feature that needs these rights for jobs of this kind is off, one sentence; "" if it is not, or not known."""
         missing = self.about.missing(*needs, kind=kind) if self.about else ()
         if not missing:
             return ""

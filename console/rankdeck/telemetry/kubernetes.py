@@ -60,7 +60,7 @@ class KubernetesClient:
             state.about = about
 
     async def list(self, state: KubernetesState) -> dict[str, str]:
-        """Bring the jobs there are into `state`; control host -> why they are not known, {} where they are."""
+        """Bring the jobs there are into `state`; control host -> why they are not known, {} if they are."""
         if not self.asked:
             return {}
         try:
@@ -169,7 +169,7 @@ _CONDITION = {"type": text(_WORD), "status": text(20), "reason": text(_WORD),
 
 
 def node_of(row: Mapping[str, Any]) -> tuple[str, KubernetesNode]:
-    """Name and state of a node; the name is "" where the row is none."""
+    """Name and state of a node; the name is "" if the row is none."""
     view = KubernetesNode(
         conditions=tuple(
             _condition(fitting(one, _CONDITION)) for one in _tables(row.get("conditions"))
@@ -236,7 +236,7 @@ _PART_NUMBERS = 2
 
 
 def _part(item: tuple[str, object]) -> tuple[str, tuple[int, int]] | None:
-    """Name, number of the first pod, pods of each Job; None where it is none."""
+    """Name, number of the first pod, pods of each Job; None if it is none."""
     name, found = item
     given = cast("list[object]", found) if isinstance(found, list) else []
     numbers = [n for n in given if integer(n) and 0 <= n <= _MOST_PODS]

@@ -186,7 +186,7 @@ class PrivateLink:
             **common,
             "host": host,
             "port": port,
-            # SSH notices a node that is gone: an agent that sends heartbeats need not ping as well.
+            # SSH notices a node that is gone: an agent that sends heartbeats need not ping too.
             "keepalive": int(common["heartbeat"]) + SPARE,
             **login,
         }
@@ -471,7 +471,7 @@ class Telemetry:
         self._wanted.discard(node)
 
     async def configure(self, node: str) -> Mapping[str, Any]:
-        """The agent's configuration, once one is needed; a tunnel is made anew."""
+        """The agent's configuration, once one is needed; a tunnel is made again."""
         await self._link.settled(SETTLE_LIMIT)
         if self._link.trouble:
             raise AgentError(node, "not started: nothing would receive its data")

@@ -93,7 +93,7 @@ class Connection(asyncio.Protocol):
         self._hub.look_at(self, self._heard + self._patience)
 
     def read(self) -> bool:
-        """Take what has come in; whether it was anything."""
+        """Take what has come in; returns whether it was anything."""
         try:
             data = b"" if self._transport.is_closing() else os.read(self.fd, CHUNK)
         except BlockingIOError:

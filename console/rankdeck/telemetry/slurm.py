@@ -240,7 +240,7 @@ class MessageParts:
 
 
 def _unpacked(text: str) -> bytes | None:
-    """The message; None where it is none, or longer than any."""
+    """The message; None if it is none, or longer than any."""
     try:
         unpacking = zlib.decompressobj()
         payload = unpacking.decompress(b64decode(text, validate=True), _LONGEST_MESSAGE)
@@ -301,7 +301,7 @@ _NODE = {
 
 
 def node_of(row: Mapping[str, Any]) -> tuple[str, SlurmNode]:
-    """Name and state of a node; the name is "" where the row is none, the state where Slurm has it no more."""
+    """Name and state of a node; the name is "" if the row is none, the state where Slurm has it no more."""
     known: dict[str, Any] = {"state": "", **_cleaned(row, _NODE)}
     used: dict[str, Any] = {key: _counts(row.get(key)) for key in ("gres", "gres_used")}
     return clean(row.get("name"), 253), SlurmNode(**known, **used)
@@ -317,7 +317,7 @@ _SERVICE = ("state", "also", "reason", "by", "since")
 
 
 def as_rows(found: object) -> list[Mapping[str, Any]]:
-    """The tables of a list; none where it is no list."""
+    """The tables of a list; none if it is no list."""
     items = cast("list[object]", found)[:_MOST_CHANGED] if isinstance(found, list) else []
     return [as_table(item) for item in items]
 
@@ -347,7 +347,7 @@ _PARTITION = {
 
 
 def partition_of(row: Mapping[str, Any]) -> SlurmPartition:
-    """A partition; its name is "" where the row is none."""
+    """A partition; its name is "" if the row is none."""
     known: dict[str, Any] = {"name": "", **_cleaned(row, _PARTITION)}
     return SlurmPartition(**known)
 
@@ -373,7 +373,7 @@ _JOB = {"id": text(40), "name": text(_WORD), "user": text(64), "cpus": integer, 
 
 
 def ended_of(row: Mapping[str, Any]) -> SlurmJob:
-    """A job that ended, as Slurm's accounting has it; its id is "" where the row is none."""
+    """A job that ended, as Slurm's accounting has it; its id is "" if the row is none."""
     job, end, code = job_of(row), row.get("end"), row.get("code")
     code = code if integer(code) and 0 <= code < 1 << 16 else None
     status = replace(job.status, over=True, code=code)
@@ -381,7 +381,7 @@ def ended_of(row: Mapping[str, Any]) -> SlurmJob:
 
 
 def job_of(row: Mapping[str, Any]) -> SlurmJob:
-    """A job of the queue; its id is "" where the row is none."""
+    """A job of the queue; its id is "" if the row is none."""
     known: dict[str, Any] = {"id": "", **_cleaned(row, _JOB)}
     submitted, end = row.get("submitted"), row.get("end")
     status = SlurmStatus(id=clean(row.get("shown"), 100), **_cleaned(row, _STATUS))

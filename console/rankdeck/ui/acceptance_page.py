@@ -148,7 +148,7 @@ def readmit_question(node: str, why: str) -> Question:
 
 
 def reason_of(run: AcceptanceRun, node: str) -> str:
-    """What the run says of a node, as far as it fits a line; "" where it says nothing."""
+    """What the run says of a node, as far as it fits a line; "" if it says nothing."""
     said = next((one.sentence for one in run.verdicts if node in one.nodes), "")
     return cut(printable(said.partition(": ")[0]), WIDE)
 
@@ -240,7 +240,7 @@ class RunChoice:
     test: str
     """The recipe on screen."""
     nodes: tuple[str, ...]
-    """A pair, the sender first, or one node; empty where nothing is chosen."""
+    """A pair, the sender first, or one node; empty if nothing is chosen."""
 
 
 class RunActions:
@@ -252,7 +252,7 @@ class RunActions:
         """`changed` is called when a node was excluded or admitted again: the run itself stays the same."""
         self._screen, self._choice, self._changed = screen, choice, changed
         self._to_exclude = ""
-        """The node of which the prompt asks why; "" where it asks something else."""
+        """The node of which the prompt asks why; "" if it asks something else."""
 
     @property
     def port(self) -> AcceptanceProtocol | None:
@@ -353,7 +353,7 @@ class RunActions:
         )
 
     def answered_why(self, text: str | None) -> bool:
-        """Take the answer if it is why a node is excluded; whether it was."""
+        """Take the answer if it is why a node is excluded; returns whether it was."""
         node, self._to_exclude = self._to_exclude, ""
         port, run = self.port, self._choice().run
         if node and text is not None and port is not None and run is not None:

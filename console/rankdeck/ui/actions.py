@@ -242,7 +242,7 @@ FAR = 1 << 40
 
 
 def steps(key: str, page: int) -> int | None:
-    """How many lines down this key goes; None where it is no such key."""
+    """How many lines down this key goes; None if it is no such key."""
     return {
         "down": 1, "j": 1, "up": -1, "k": -1, "pagedown": page, "ctrl+f": page, "pageup": -page, "b": -page,
         "ctrl+b": -page, "ctrl+d": max(page // 2, 1), "ctrl+u": -max(page // 2, 1),
@@ -251,7 +251,7 @@ def steps(key: str, page: int) -> int | None:
 
 
 def aside(key: str, step: int) -> int | None:
-    """How many cells to the right this key goes; None where it is no such key."""
+    """How many cells to the right this key goes; None if it is no such key."""
     return {"right": step, "left": -step}.get(key)
 
 
@@ -264,7 +264,7 @@ def beside(key: str) -> tuple[int, int] | None:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One command. `argument` names what follows it, "" where nothing does."""
+    """One command. `argument` names what follows it, "" if nothing does."""
 
     name: str
     argument: str

@@ -402,7 +402,7 @@ def run(
     job: str = "",
     replay: float = 0.0,
 ) -> int:
-    """Run the console on this cluster, first on `job` or its replay; gives the exit status."""
+    """Run the console on this cluster, first on `job` or its replay; returns the exit status."""
     stop_full_collections()
     app = RankdeckApp(Opening(cluster), settings)
     app.first_job, app.first_replay = job, replay

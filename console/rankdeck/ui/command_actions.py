@@ -304,7 +304,7 @@ VERBS: dict[str, Callable[["Console", str], None]] = {
 
 
 def shown(console: "Console") -> str:
-    """The id of the job on the screen, or under the cursor; "" where there is none."""
+    """The id of the job on the screen, or under the cursor; "" if there is none."""
     if job := job_screen(console):
         return job.job_id
     screen = _top(console)
@@ -330,7 +330,7 @@ def launch_screen(console: "Console") -> "LaunchScreen":
 
 
 def inspect(console: "Console") -> None:
-    """Where its ranks are now; on that screen, look anew."""
+    """Where its ranks are now; on that screen, look again."""
     screen = _top(console)
     if screen is not None and screen.screen_name == "inspect":
         cast("InspectScreen", screen).look()

@@ -241,7 +241,7 @@ def totals(past: Past, glyphs: Glyphs) -> list[Runs]:
 
 @lru_cache(maxsize=_SHORT * len(TRENDS))
 def _total(frame: FleetPicture, trend: Trend) -> float | None:
-    """Sum, or mean, of one trend over the nodes that have a number; None where none has."""
+    """Sum, or mean, of one trend over the nodes that have a number; None if none has."""
     known = [number for metric in trend.metrics for number in frame.known(metric)]
     if not known:
         return None

@@ -110,7 +110,7 @@ NETWORKS = ("net.", "rdma.")
 
 @cache
 def find(name: str) -> NodeColumn | None:
-    """The column of a title, a short name or any metric; None where there is none."""
+    """The column of a title, a short name or any metric; None if there is none."""
     title, metric = name.upper(), query.SHORT.get(name.lower(), name.lower())
     for known in NUMBERS:
         if title == known.title.upper() or metric == known.metric:

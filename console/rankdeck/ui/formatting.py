@@ -105,7 +105,7 @@ def many(number: int, noun: str, more: bool = False) -> str:
 
 
 def doing(activity: Activity | None) -> str:
-    """`in ep_poll`, `computes 0.98 cores`; "" where it is not known."""
+    """`in ep_poll`, `computes 0.98 cores`; "" if it is not known."""
     if activity is None:
         return ""
     if activity.computes:
@@ -114,7 +114,7 @@ def doing(activity: Activity | None) -> str:
 
 
 def ending(code: int | None, number: int | None) -> str:
-    """How a process ended: `exit 3`, `SIGKILL`; "" where it has not."""
+    """How a process ended: `exit 3`, `SIGKILL`; "" if it has not."""
     if number is not None:
         return signal_name(number)
     if code is None:
@@ -128,7 +128,7 @@ LISTED = frozenset({"cpu.used", "mem.used", "gpu.temp", "cpu.load1", "disk.used"
 
 
 def number(node: NodeState, metric: str) -> float | None:
-    """One number for a metric: the largest over its devices; None where nothing is known."""
+    """One number for a metric: the largest over its devices; None if nothing is known."""
     if metric in LISTED and not node.detailed:
         return node.summary(metric)
     return max(node.values.get(metric, {}).values(), default=None)
@@ -181,7 +181,7 @@ def _slurm_words(node: NodeState) -> str:
 
 
 def is_simulated(node: NodeState, metric: str) -> bool:
-    """True where the numbers of this metric are made up."""
+    """True if the numbers of this metric are made up."""
     return any(metric == prefix or metric.startswith(f"{prefix}.") for prefix in node.simulated)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 PERIOD = 60.0
 """Seconds between two full collections, if there is a quiet moment."""
 SELDOM = 1000
-"""The same in times of what the last one took, where that is longer: they shall not cost more than a thousandth."""
+"""The same in times of what the last one took, where that is longer: they must not cost more than a thousandth."""
 LONGEST = 600.0
 """Seconds after which one comes, quiet or not."""
 QUIET = 3.0

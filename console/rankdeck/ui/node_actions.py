@@ -32,7 +32,7 @@ MOST_NAMED = 40
 
 
 def targets(console: "Console") -> tuple[str, ...]:
-    """The nodes that are meant on this screen; () where there are none."""
+    """The nodes that are meant on this screen; () if there are none."""
     screen = cast("base.BaseScreen | None", console.top_screen)
     if screen is None:
         return ()
@@ -127,10 +127,10 @@ def log_folder(job: "Job | None", rank: int | None) -> tuple[str, str]:
 
 
 def page(console: "Console", job: "Job | None", rank: int | None) -> bool:
-    """Read the whole log of a rank in the pager of its node; False where there is none."""
+    """Read the whole log of a rank in the pager of its node; False if there is none."""
     node, folder = log_folder(job, rank)
     if node:
-        # The names in it are our own; the node's shell has to work out where its state is.
+        # The names in it are our own; the node's shell has to compute where its state is.
         script = f"cd {folder} && exec ${{PAGER:-less}} out err"
         on_terminal(console, node, ("sh", "-c", script), "pager")
     return bool(node)
@@ -288,7 +288,7 @@ async def _serve(console: "Console", order: "ServiceOrder", line: str) -> None:
 
 
 def drain_lines(can: Capabilities, nodes: Sequence[str], why: str) -> list[str]:
-    """Commands that take nodes out of service, for somebody else to run. Empty where nothing schedules."""
+    """Commands that take nodes out of service, for somebody else to run. Empty if nothing schedules."""
     reason = "".join(c if c.isalnum() or c in " .,:-_" else " " for c in why).strip()
     lines = can.out_of_service(nodes, reason or "see rankdeck")
     return [*lines[:-1], *(f"{back}   # takes it back" for back in lines[-1:])]

@@ -409,7 +409,7 @@ def _speed(node: NodeState, prefix: str, device: str) -> str:
 
 
 def _link_speed(node: NodeState, prefix: str, device: str) -> float:
-    """Bits per second, 0 where it is not known."""
+    """Bits per second, 0 if it is not known."""
     speed = node.value("rdma.rate" if prefix == "rdma" else "net.speed", device)
     return max(speed or 0.0, 0.0)
 
@@ -459,7 +459,7 @@ _STATES = {True: "up", False: "down", None: "not heard"}
 
 
 def switch_lines(ports: Sequence[SwitchPort], glyphs: Glyphs) -> list[Runs]:
-    """A title and a row for each port; nothing where no switch is known."""
+    """A title and a row for each port; nothing if no switch is known."""
     if not ports:
         return []
     title: Runs = [(" Switch ports", "title"), ("  in: what the node sends", "dim")]
@@ -485,7 +485,7 @@ def _row(port: SwitchPort, glyphs: Glyphs) -> Runs:
 
 
 def _sum(port: SwitchPort, what: str) -> int | None:
-    """Both directions of a counter; None where the switch gave neither."""
+    """Both directions of a counter; None if the switch gave neither."""
     found = [port.values[k] for k in (f"in-{what}", f"out-{what}") if k in port.values]
     return sum(found) if found else None
 
@@ -504,7 +504,7 @@ def next_hours(hours: float) -> float:
 
 
 def lines(view: PastView | None, node: str, width: int, glyphs: Glyphs) -> list[Runs]:
-    """A chart of each number that the server has; nothing where the cluster file names no server."""
+    """A chart of each number that the server has; nothing if the cluster file names no server."""
     if view is None:
         return []
     found = view.numbers

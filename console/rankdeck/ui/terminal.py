@@ -193,7 +193,7 @@ def end_within(seconds: float) -> None:
 
 
 def silence(descriptor: int) -> None:
-    """Send what is written there nowhere from now on: not even the end of Python shall fail by it."""
+    """Send what is written there nowhere from now on: not even the end of Python should fail by it."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     os.dup2(nowhere, descriptor)
     os.close(nowhere)
@@ -221,7 +221,7 @@ class TerminalPicture:
         self._rows: list[list[Cell | None]] = [[None] * width for _ in range(height)]
 
     def update(self, pieces: Iterable[Piece], colours: ColorSystem | None) -> str:
-        """Take in what is painted; gives the bytes that bring the terminal up to it."""
+        """Take in what is painted; returns the bytes that bring the terminal up to it."""
         pen = _Pen()
         for x, y, segments in pieces:
             if 0 <= y < self.height and x < self.width:
@@ -369,7 +369,7 @@ class FrameDiff(App[int]):
     frame_diff = True
     _frame: TerminalPicture | None = None
     _owed = False
-    """Frames were dropped: everything has to be painted again."""
+    """Frames were dropped: everything must be painted again."""
     _shown_cursor: tuple[int, int] | None = None
 
     _lent = False
@@ -380,7 +380,7 @@ class FrameDiff(App[int]):
         return self._lent
 
     async def lend_terminal(self, argv: Sequence[str], note: str) -> int:
-        """Let another program have the terminal until it ends; gives its exit status.
+        """Let another program have the terminal until it ends; returns its exit status.
 
         Where it cannot start that is 127, and 126 where there is no terminal to lend.
 
@@ -399,7 +399,7 @@ class FrameDiff(App[int]):
             self.forget_frame()
 
     def forget_frame(self) -> None:
-        """Paint everything anew: something else has written to the terminal."""
+        """Paint everything again: something else has written to the terminal."""
         self._frame = None
         self._shown_cursor = None
         self.refresh()
@@ -480,7 +480,7 @@ async def _run(argv: Sequence[str]) -> int:
 
 
 async def through_tmux(text: str, environment: Mapping[str, str] = os.environ) -> bool:
-    """Hand `text` to tmux; False where we are not in one, or it refuses."""
+    """Hand `text` to tmux; False if we are not in one, or it refuses."""
     program = shutil.which("tmux", path=environment.get("PATH"))
     if not environment.get("TMUX") or program is None:
         return False

@@ -305,7 +305,7 @@ def _style(path: Path, role: str, text: object) -> Style:
 
 
 def colourless(environment: Mapping[str, str]) -> bool:
-    """True where the user or the terminal wants no colour."""
+    """True if the user or the terminal wants no colour."""
     return bool(environment.get("NO_COLOR")) or environment.get("TERM", "") in COLOURLESS_TERMINALS
 
 

@@ -52,7 +52,7 @@ OVER = "that was the tour: ? has all keys of a screen, : all commands, q leaves 
 
 
 class Tour:
-    """How far somebody is on the tour; `place` is None where nobody is on it."""
+    """How far somebody is on the tour; `place` is None if nobody is on it."""
 
     def __init__(self) -> None:
         self.place: int | None = None
@@ -62,7 +62,7 @@ class Tour:
         self.place = 0 if self.place is None else None
 
     def look(self, seen: OnScreen) -> bool:
-        """Go on to the next step where this one is done; whether that was the last."""
+        """Go on to the next step where this one is done; returns whether that was the last."""
         if self.place is None or not STEPS[self.place].is_done(seen):
             return False
         over = self.place + 1 == len(STEPS)

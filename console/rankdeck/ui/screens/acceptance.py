@@ -126,7 +126,7 @@ class AcceptanceScreen(base.BaseScreen):
         self.head.show(self._head_lines(run))
         if port is None:
             return
-        # A run that has changed is another object: nothing of it has to be compared.
+        # A run that has changed is another object: nothing of it must be compared.
         look = (self._view, self._recipe, self.size, self.map.size, self.console.ascii)
         seen = (id(port), id(run), *look)
         if self._seen == seen:
@@ -345,7 +345,7 @@ class AcceptanceScreen(base.BaseScreen):
 
     @property
     def _sender(self) -> str:
-        """The node of the row under the cursor; "" where this cluster has none of that name."""
+        """The node of the row under the cursor; "" if this cluster has none of that name."""
         sender = self.map.pair[0] if self.map.pair else ""
         return sender if self.console.session.fleet.knows(sender) else ""
 

@@ -69,7 +69,7 @@ class ListFilter:
         self._narrowed()
 
     def take_back(self) -> bool:
-        """Show all again; whether anything was left out."""
+        """Show all again; returns whether anything was left out."""
         filtered = bool(self.text)
         self.typed("")
         return filtered
@@ -141,7 +141,7 @@ class BaseScreen(Screen[None], inherit_bindings=False):
     def is_current(self) -> bool:
         """Whether it can be seen, if only behind a question.
 
-        Textual means the screen under an opaque one as well, and paints all anew whenever that changes.
+        Textual means the screen under an opaque one too, and paints all again whenever that changes.
         """
         return self.console.top_screen is self
 
@@ -340,7 +340,7 @@ class BaseScreen(Screen[None], inherit_bindings=False):
     # ---- everywhere
 
     def take_back(self) -> bool:
-        """Undo what hides a part of this screen; whether there was something."""
+        """Undo what hides a part of this screen; returns whether there was something."""
         return self.screen_name in actions.LISTS and self.list_filter.take_back()
 
     def action_back(self) -> None:
@@ -353,7 +353,7 @@ class BaseScreen(Screen[None], inherit_bindings=False):
             self.console.leave()
 
     def _return(self) -> bool:
-        """To the screen before, and from the main screens to the fleet; False where there is none."""
+        """To the screen before, and from the main screens to the fleet; False if there is none."""
         if not self.console.at_home:
             self.console.pop_screen()
             return True

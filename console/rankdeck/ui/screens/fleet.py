@@ -43,7 +43,7 @@ class FleetLine(Canvas):
 
     runs: Runs = ()
     right: Runs = ()
-    """What stands at the right end, whatever has to be cut for it."""
+    """What stands at the right end, whatever must be cut for it."""
 
     def show(self, runs: Runs, right: Runs = ()) -> None:
         if (list(runs), right) != (self.runs, self.right):
@@ -242,7 +242,7 @@ class FleetScreen(BaseScreen):
         self.overview.show(overview(scene, size, self.console.glyphs))
 
     def _look_back(self) -> bool:
-        """Take up the picture of the moment that is shown; gives whether it is another one."""
+        """Take up the picture of the moment that is shown; returns whether it is another one."""
         fleet, moment = self.console.session.fleet, self.console.moment
         frame = None if moment is None else fleet.past.frame(moment)
         shown = self._instant.frame if isinstance(self._instant, Then) else None
@@ -291,7 +291,7 @@ class FleetScreen(BaseScreen):
         self._told = told
 
     def _arrange(self) -> None:
-        """Put all rows in order anew."""
+        """Put all rows in order again."""
         keeps = self.list_filter.matches if self.view.filter else None
         self._arrangement = Arrangement(
             self._states,

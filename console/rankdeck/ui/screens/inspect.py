@@ -51,7 +51,7 @@ class InspectScreen(BaseScreen):
         self.console.copy(told, "where every rank is")
 
     def look(self) -> None:
-        """Look anew."""
+        """Look again."""
         self.say("looking …", "dim")
         self.run_worker(self._look(), name="inspect", exclusive=True)
 

@@ -140,7 +140,7 @@ class JobScreen(BaseScreen):
         self.bring(self.wall if self.now is view else view)
 
     def repaint(self) -> None:
-        """Lay out and paint anew whatever is shown."""
+        """Lay out and paint again whatever is shown."""
         self.refresh_now()
         self.view.repaint()
         self.wall.wall.repaint()
@@ -307,7 +307,7 @@ class JobScreen(BaseScreen):
             )
 
     def choose_ranks(self, text: str) -> None:
-        """Show only these; a sentence where that is no set of ranks."""
+        """Show only these; a sentence if that is no set of ranks."""
         if self.job is None:
             return
         try:
@@ -540,7 +540,7 @@ class JobScreen(BaseScreen):
         self.view.want(replace(self.view.wanted, without=(text,) if text else ()))
 
     def undo(self) -> bool:
-        """Take back the last thing that changes which lines are shown; False where there is none."""
+        """Take back the last thing that changes which lines are shown; False if there is none."""
         if self.view.plain:
             self.action_lofi()
         elif self.view.search is not None:

@@ -39,7 +39,7 @@ _PLAN_ROLES = {"node": "accent", "note": "dim", "setup": "dim", "file": "text", 
 
 
 def failure_text(job: Job) -> str:
-    """The first failure in one line; "" where there is none."""
+    """The first failure in one line; "" if there is none."""
     return blamed(job.first_failure) if job.first_failure else ""
 
 

@@ -53,11 +53,11 @@ class RankChoice:
         return self.order
 
     def reorder(self) -> None:
-        """Look anew who is slow or odd."""
+        """Look again who is slow or odd."""
         self._key = None
 
     def pin(self, rank: int) -> bool:
-        """Keep this rank on every page, or no longer; True where it is pinned now."""
+        """Keep this rank on every page, or no longer; True if it is pinned now."""
         pinned = rank not in self.pins
         others = tuple(one for one in self.pins if one != rank)
         self.pins = (*others, rank) if pinned else others
@@ -90,7 +90,7 @@ class RankChoice:
         return (*pinned, *others[self.page * free : (self.page + 1) * free])
 
     def place(self, ranks: tuple[RankState, ...], size: int, rank: int) -> int | None:
-        """The page that shows this rank; None where it is not among them."""
+        """The page that shows this rank; None if it is not among them."""
         others = [one.rank for one in ranks if one.rank not in self.pins]
         if rank in self.pins:
             return self.page
@@ -117,7 +117,7 @@ EDGES: dict[RankStatus, str] = {
     RankStatus.FAILED: "bad",
     RankStatus.STALLED: "warn",
 }
-"""Frames that the eye shall find first."""
+"""Frames that the eye should find first."""
 
 
 @dataclass(slots=True)
@@ -152,7 +152,7 @@ class Scene:
         return self.choice.ranks(job, self.lines)
 
     def numbers(self, job: Job) -> tuple[int, ...]:
-        """The chosen ranks by number: for views that show no order, and shall not begin anew with it."""
+        """The chosen ranks by number: for views that show no order, and must not begin again with it."""
         return tuple(sorted(one.rank for one in self.ranks(job)))
 
     def watch(self, ranks: Sequence[int]) -> None:

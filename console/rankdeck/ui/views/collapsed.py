@@ -70,7 +70,7 @@ class CollapsedView(Rows):
         self._settled = self._settled or not self.busy
 
     def refresh(self, job: Job) -> None:
-        """Make the list anew."""
+        """Make the list again."""
         del job
         self._judged = time.monotonic()
         rows = folded(self._collapse, unusual_first=not self.by_time)

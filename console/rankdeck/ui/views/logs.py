@@ -195,7 +195,7 @@ class OneView:
             self.view.go(source.first + at)
 
     async def reach(self, goal: Goal) -> str:
-        """Go to this line, time or place of the whole log; gives what to say. Raises NodeError."""
+        """Go to this line, time or place of the whole log; returns what to say. Raises NodeError."""
         here = self._here(back=True)
         near = self.deep is None and goal.at is not None and self._since() <= goal.at
         if here is None or self.rank is None or self.whole or near:

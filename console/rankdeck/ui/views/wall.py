@@ -81,7 +81,7 @@ class Pane:
 
     @property
     def version(self) -> tuple[object, ...]:
-        """Changes exactly when the pane has to be painted again."""
+        """Changes exactly when the pane must be painted again."""
         return self.title and tuple(self.title), self.log.total, self.log.partial
 
 
@@ -100,7 +100,7 @@ class LogWall(Canvas, can_focus=True):
         self._panes: tuple[Pane, ...] = ()
         self._boxes: tuple[Box, ...] = ()
         self._versions: list[tuple[object, ...]] | None = None
-        """Of the panes as they were laid out; None: they have to be laid out anew."""
+        """Of the panes as they were laid out; None: they must be laid out again."""
         self._tails: tuple[list[Line], ...] = ()
         """The lines of each pane."""
         self.at = 0
@@ -121,7 +121,7 @@ class LogWall(Canvas, can_focus=True):
         self.refresh()
 
     def repaint(self) -> None:
-        """Lay out and paint all anew."""
+        """Lay out and paint all again."""
         self._versions = None
         self.show(self._panes)
 
@@ -315,7 +315,7 @@ class WallView:
         self.wall.repaint()
 
     def go(self, job: Job, rank: int) -> bool:
-        """Put the cursor on this rank, on whatever page it is; False where it is not chosen."""
+        """Put the cursor on this rank, on whatever page it is; False if it is not chosen."""
         ranks = self._scene.ranks(job)
         page = self._scene.choice.place(ranks, self._size(len(ranks)), rank)
         if page is None:

@@ -240,7 +240,7 @@ def _key_of(action: actions.Action, *, off: bool = False) -> Runs:
 
 
 class TourBar(Canvas):
-    """The step of the tour, over the keys; nothing where there is none."""
+    """The step of the tour, over the keys; nothing if there is none."""
 
     surface = "bar"
 

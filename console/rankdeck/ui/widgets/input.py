@@ -67,7 +67,7 @@ class Form(Canvas, can_focus=True):
         self._cursor = len(self._text)
 
     def _edit(self, event: events.Key) -> bool:
-        """Change the text; False where the key is none of ours."""
+        """Change the text; False if the key is none of ours."""
         before, after = self._text[: self._cursor], self._text[self._cursor :]
         if event.key == "backspace":
             before = before[:-1]

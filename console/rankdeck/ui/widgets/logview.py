@@ -254,7 +254,7 @@ class LogView(Scroller, can_focus=True):
         return any(one.behind(source) for one in (self.search, self._picked) if one)
 
     def work(self) -> bool:
-        """Look at some more lines; whether a match came or went."""
+        """Look at some more lines; returns whether a match came or went."""
         if self._filtered is not None:
             self._filtered.update()
             self._settle()
@@ -266,7 +266,7 @@ class LogView(Scroller, can_focus=True):
         return self.search is not None and self.search.update(source)
 
     async def read_all(self) -> bool:
-        """Look at all the lines that are here; False where another log was opened meanwhile."""
+        """Look at all the lines that are here; False if another log was opened meanwhile."""
         source = self.log_source
         for _ in range(MOST_SLICES):
             if not self.busy:
@@ -276,7 +276,7 @@ class LogView(Scroller, can_focus=True):
         return self.log_source is source
 
     def surround(self, step: int) -> str:
-        """More or fewer lines around each one that the filter keeps; gives what to say."""
+        """More or fewer lines around each one that the filter keeps; returns what to say."""
         if not self.wanted:
             keeps, leaves = actions.key("filter_in"), actions.key("filter_out")
             return f"choose lines first: {keeps} keeps some, {leaves} leaves some out"
@@ -298,14 +298,14 @@ class LogView(Scroller, can_focus=True):
             self.repaint()
 
     def repaint(self) -> None:
-        """Lay out and paint anew."""
+        """Lay out and paint again."""
         source = self.shown
         if source is not None and self.size.height > 1:
             rows = self._rows_of(source)
             if self.follow:
                 self._rows, self._follow_count = rows.last(self.body)
             else:
-                # A log that was begun anew, from an earlier byte, has fewer lines at first.
+                # A log that was begun again, from an earlier byte, has fewer lines at first.
                 self._top = max(min(self._top, source.total - 1), source.first)
                 self._rows = rows.starting(self._top, self.body)
         self.refresh()
@@ -418,7 +418,7 @@ class LogView(Scroller, can_focus=True):
         self._choose(number)
 
     def reach(self, goal: Goal) -> bool:
-        """Go there in the lines that are here; False where there is none."""
+        """Go there in the lines that are here; False if there is none."""
         source = self.shown
         if source is None or not source.lines:
             return False
@@ -436,7 +436,7 @@ class LogView(Scroller, can_focus=True):
         return [printable(one.text) for one in marked or ([line] if line else [])]
 
     def mark(self) -> bool | None:
-        """Mark the current line, or no longer; None where there is no line."""
+        """Mark the current line, or no longer; None if there is no line."""
         line = self.current_line
         if line is None:
             return None
@@ -472,7 +472,7 @@ class LogView(Scroller, can_focus=True):
         self.repaint()
 
     def jump(self, *, back: bool, around: bool = True) -> bool:
-        """Go to the next match, from the other end if `around`; False where there is none."""
+        """Go to the next match, from the other end if `around`; False if there is none."""
         if self.search is None or self.shown is None:
             return False
         bottom = self.shown.total

@@ -107,7 +107,7 @@ class CellMap(Canvas):
         return merge(runs)
 
     def _sum(self, start: int, group: Sequence[Mark]) -> Mark:
-        """The mark of a cell that stands for several, worked out once until one of them changes."""
+        """The mark of a cell that stands for several, computed once until one of them changes."""
         if start not in self._summed:
             self._summed[start] = self._worst(group)
         return self._summed[start]

@@ -104,7 +104,7 @@ class PairMap(Canvas, can_focus=True):
         return next((wide for wide in (3, 2) if wide * count <= room), 1)
 
     def _places(self, count: int) -> list[int | None]:
-        """Places in reading order, None where a gap stands between two leaves."""
+        """Places in reading order, None if a gap stands between two leaves."""
         breaks = self._map.breaks if self._map else frozenset[int]()
         square = self._map is not None and self._map.senders == self._map.receivers
         found: list[int | None] = []
@@ -220,7 +220,7 @@ class PairMap(Canvas, can_focus=True):
         return any(kind(cell) in NOT_GOOD for cell in cells)
 
     def next_bad(self) -> bool:
-        """Go to the next cell that is not good, in reading order; False where there is none."""
+        """Go to the next cell that is not good, in reading order; False if there is none."""
         heat = self._map
         if heat is None:
             return False

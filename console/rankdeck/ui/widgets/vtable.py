@@ -138,7 +138,7 @@ class VTable(Scroller, can_focus=True):
 
     @property
     def index(self) -> int:
-        # Looked for when asked: a table of all places would be made anew with each new order.
+        # Looked for when asked: a table of all places would be made again with each new order.
         return self.rows.index(self.cursor) if self.cursor in self.rows else 0
 
     # ---- moving
@@ -231,11 +231,11 @@ class VTable(Scroller, can_focus=True):
             painted = column.paint(row, cells)
             runs += aligned(painted, cells, right=column.right, more=self.glyphs.more)
             runs.append((" " * GAP, "text"))
-        # A gap behind the last one would have to be cut off again.
+        # A gap behind the last one would must be cut off again.
         return merge(runs[:-1])
 
     def _fitting(self, width: int) -> Layout:
-        """The layout at this width, worked out once."""
+        """The layout at this width, computed once."""
         key = (self.columns, width)
         if self._layout[0] != key:
             self._layout = (key, fitting(self.columns, width))
@@ -313,7 +313,7 @@ class ListEntry:
     """One answer. Without ranks it is a heading, and the cursor goes past it."""
 
     key: object
-    """The same answer has the same key when the list is made anew."""
+    """The same answer has the same key when the list is made again."""
     row: Runs
     more: tuple[Runs, ...] = ()
     """Rows that belong to it and are always shown."""
