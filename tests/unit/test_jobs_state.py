@@ -481,6 +481,18 @@ def test_a_job_that_could_not_be_started_is_failed_and_says_why():
     assert job.exit_code == 1
 
 
+def test_a_launch_that_was_interrupted_says_so_also_where_nodes_were_told_to_end_it():
+    feed = Feed()
+    for node in ("n1", "n2"):
+        feed.tell(node, "cancel", grace=0.0, by="abort")
+        feed.tell(node, "closed")
+
+    job = feed.jobs.refused("t-1", "its launch was interrupted")
+
+    assert {rank.state for rank in job.ranks} == {State.CANCELLED}
+    assert (job.state, job.not_started) == (State.FAILED, "its launch was interrupted")
+
+
 def test_a_job_that_no_node_knows_was_never_started():
     feed = Feed()
 

@@ -381,7 +381,8 @@ class Job:
     @property
     def not_started(self) -> str:
         """Why no rank of a job that failed could begin; "" if one did, or where that is not known."""
-        began = any(rank.state is not State.PENDING for rank in self.ranks)
+        waited = (State.PENDING, State.CANCELLED)
+        began = any(rank.started or rank.state not in waited for rank in self.ranks)
         failed = self.state is State.FAILED and self.first_failure is None and self.slurm is None
         return self.troubles[-1] if failed and not began and self.troubles else ""
 
