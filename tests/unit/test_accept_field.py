@@ -1,6 +1,8 @@
 """Outputs as the field has them: other layouts, reports on the way, and texts that only speak of a result."""
 
 import json
+import quopri
+import re
 
 import pytest
 
@@ -196,3 +198,117 @@ def test_reading_and_writing_that_fio_does_not_tell_apart_are_one_result() -> No
 
     assert values("fio", reports([both])) == [5.0]
     assert values("fio", text) == [284.0]
+
+
+# ---- perftest
+
+RULE = "-" * 87 + "\n"
+
+
+def perftest(*rows: str, test: str = "RDMA_Write BW", sl: str = "", ends: str = RULE) -> str:
+    head = f" #bytes    {sl} #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]\n"
+    named = f"{RULE}                    {test} Test\n Mtu             : 4096[B]\n{RULE}"
+    return named + head + "".join(f" {row}\n" for row in rows) + ends
+
+
+def test_of_service_levels_the_sum_counts() -> None:
+    rows = ("65536 0 5000 0.00 10.1 0.1", "65536 1 5000 0.00 20.2 0.1")
+    (one,) = read("ib_send_bw", perftest(*rows, test="Send BW", sl="#sl"))
+
+    assert (one.value, "2 service levels together" in one.text) == (pytest.approx(30.3), True)
+
+
+def test_a_run_without_end_gives_its_last_whole_report() -> None:
+    rows = ("65536 88 0.00 92.57 0.1", "65536 89 0.00 92.61 0.1")
+    (one,) = read("ib_write_bw", perftest(*rows, ends=""))
+
+    assert (one.value, "its last report on the way" in one.text) == (92.61, True)
+    assert values("ib_write_bw", perftest(*rows, ends="")[:-5]) == [None]
+    assert values("ib_write_bw", perftest(rows[0], rows[1].replace("65", "75"), ends="")) == [None]
+
+
+def test_what_perftest_itself_calls_too_slow_or_broken_is_a_failure() -> None:
+    row = "65536 5000 0.00 92.5 0.1"
+
+    for line in ("Error: BW result is below bw limit\n", " poll CQ failed -1\n"):
+        (one,) = read("ib_write_bw", perftest(row) + line)
+        assert (one.status, line.strip() in one.text) == (FAILED, True)
+
+
+def test_runs_of_other_programs_of_perftest_are_passed_over() -> None:
+    mine, other = perftest("8 5 0 1.5 0.1"), perftest("8 5 0 2.5 0.1", test="Send BW")
+
+    assert values("ib_write_bw", other + mine + other) == [1.5]
+    assert [one.status for one in read("ib_write_bw", other)] == [REFUSED]
+
+
+def test_numbers_behind_the_table_of_perftest_are_no_rows_of_it() -> None:
+    assert values("ib_write_bw", perftest("8 5 0 1.5 0.1") + "\n 9999 5 0 7.5 0.1\n" + RULE) == [
+        1.5
+    ]
+
+
+def test_the_mtu_of_an_old_perftest_is_known() -> None:
+    old = perftest("65536 5000 0.00 95.9 0.1").replace("4096[B]", "2048B")
+
+    assert "at MTU 2048" in read("ib_write_bw", old)[0].text
+
+
+# ---- the others
+
+
+def test_rping_that_connected_but_printed_no_pings_is_told_from_one_that_did_not() -> None:
+    debug = (
+        "count 10\ncreated cm_id 0x55\nESTABLISHED\nsend completion\nclient DISCONNECT EVENT...\n"
+    )
+
+    assert said("rping", debug) == [("not measured", "no pings in it: it connected, but only `-v` prints the pings")]  # fmt: skip
+    server = "server ping data: rdma-ping-0: ABC\nbash: foo: command not found\n"
+    assert "this is the server's output" in said("rping", server)[0][1]
+
+
+def stressors(*lines: str) -> str:
+    names = ", ".join(f"4 {line.split()[0]}" for line in lines)
+    rows = "".join(f"stress-ng: metrc: [7] {line}\n" for line in lines)
+    return f"stress-ng: info:  [7] dispatching hogs: {names}\n{rows}stress-ng: info:  [7] successful run completed in 10s\n"
+
+
+def test_only_a_stressor_that_never_waits_shows_that_a_node_was_busy() -> None:
+    hdd, cpu = "hdd 3675 10.00 1.00 1.00 367.5 1837.5", "cpu 515 10.00 20.00 0.20 51.5 25.4"
+
+    assert values("stress-ng", stressors(hdd)) == [367.5]
+    assert said("stress-ng", stressors(cpu)) == [("not measured", "the node was busy: only 50 % of the CPU was ours")]  # fmt: skip
+    assert "or its stressors shared cores" in said("stress-ng", stressors(hdd, cpu))[1][1]
+
+
+def test_a_barrier_of_osu_that_does_not_block_is_read() -> None:
+    head = (
+        "       Overall(us)       Compute(us)    Coll. Init(us)    Pure Comm.(us)        Overlap(%)"
+    )
+    row = (
+        "             89.72             68.02              5.67             63.15             65.64"
+    )
+    text = f"\n# OSU MPI Non-blocking Barrier Latency Test v5.7.1\n\n{head}\n{row}\n"
+
+    assert values("osu", text) == [89.72]
+    assert values("osu", text.replace("             65.64", "")) == [None]
+
+
+def test_a_stream_that_checks_nothing_is_not_only_called_cut_off() -> None:
+    text = "Function  Rate (MB/s)  Avg time\nTriad:  7222511.2838  0.0017  0.0017  0.0017\n"
+
+    assert "or this STREAM does not check its values" in said("stream", text)[0][1]
+
+
+@pytest.mark.parametrize("file", ["mpi4py-busy", "iperf3-tcp", "hpcc", "nccl-2x8", "fio-text"])
+def test_a_mail_that_quotes_characters_is_read(file: str) -> None:
+    recipe = {"mpi4py-busy": "mpi4py.bench", "nccl-2x8": "nccl-tests"}.get(file, file.partition("-")[0])  # fmt: skip
+    text = recorded(file)
+    quoted = quopri.encodestring(text.encode()).decode()
+    mail = f"From: me\nContent-Transfer-Encoding: quoted-printable\n\nHello,\n\n{quoted}"
+
+    assert (
+        values(recipe, mail) == values(recipe, mail.replace("\n", "\r\n")) == values(recipe, text)
+    )
+    assert values(recipe, quoted) == values(recipe, text)
+    assert not re.search("None", str(values(recipe, text)))

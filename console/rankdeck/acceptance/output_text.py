@@ -3,6 +3,7 @@
 import codecs
 import html
 import math
+import quopri
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
@@ -68,11 +69,24 @@ _WORD = re.compile(r"[\w.@/-]+")
 
 def text_of(raw: bytes) -> str:
     """The lines of an output: decoded, without colours, each at most 16,384 characters long."""
-    text = _RETURNS.sub("\n", _STEERING.sub("", _HOLE.sub("\n", _decoded(raw))))
+    text = _mailed(_RETURNS.sub("\n", _STEERING.sub("", _HOLE.sub("\n", _decoded(raw)))))
     text = _JIRA.sub("", _LONG.sub(r"\1", text.translate(_BLANKS)))
     if _PAGE.search(text):
         text = html.unescape(_ELEMENT.sub("", _LINE_END.sub("\n", text)))
     return _logged(_unnumbered(text))
+
+
+_QUOTED = re.compile(r"^Content-Transfer-Encoding: quoted-printable$", re.MULTILINE | re.IGNORECASE)
+_SOFT_END = re.compile(r"^.{60,76}=$|=3D|=[C-F][0-9A-F]=[89AB][0-9A-F]", re.MULTILINE)
+_UNQUOTED = re.compile(r"=(?![0-9A-F]{2}|$)", re.MULTILINE)
+
+
+def _mailed(text: str) -> str:
+    """Without the equals signs that a mail has for odd characters and in the middle of long lines."""
+    quoted = _SOFT_END.search(text) and not _UNQUOTED.search(text)
+    if not quoted and not _QUOTED.search(text):
+        return text
+    return quopri.decodestring(text.encode("utf-8", "replace")).decode("utf-8", "replace")
 
 
 _NUMBERED = re.compile(r" {0,8}(\d{1,9})(?:\t|:| {2})")

@@ -196,7 +196,7 @@ def _ring(found: re.Match[str], who: OutputReading) -> OutputReading:
 _OSU = Layout(
     "Size",
     "# Size",
-    re.compile(r"(?:Avg |Min |Max |P\d\d Tail |Pure )?[A-Z][\w/]*(?: ?\([^)]{0,40}\))?"),
+    re.compile(r"(?:Avg |Min |Max |P\d\d Tail |Pure |Coll\. )?[A-Z][\w/]*(?: ?\([^)]{0,40}\))?"),
 )
 _PAIR, _COLLECTIVE = ((0, 1), 1 << 22), ((0, 1, 4), 1 << 20)
 """With which sizes such a table begins by itself, and with which it ends: no line says that it is over."""
@@ -208,7 +208,7 @@ _OSU_VALUES = (
 _OSU_HEAD = re.compile(r"^[\\# ]{0,4}(?=Size +[A-Z])", re.MULTILINE)
 """A ticket may have lost the number sign."""
 _OSU_BARRIER = re.compile(
-    r"^[\\# ]{0,4}(Avg Latency\(us\).{0,200})\n *(\d{1,9}\.\d\d(?: +[\d.]{1,20}){0,9})$",
+    r"^[\\# ]{0,20}((?:Avg Latency|Overall)\(us\).{0,200})\n *(\d{1,9}\.\d\d(?: +[\d.]{1,20}){0,9})$",
     re.MULTILINE,
 )
 """It has no sizes; with `-f` the least and the most stand behind the average, with `-z` what most took."""
@@ -276,10 +276,14 @@ def _barrier(text: str) -> OutputReading | None:
     found = _OSU_BARRIER.search(text)
     if found is None or _aborted(text):
         return None
-    said = _said(Row(tuple(_OSU.names.findall(found[1])), tuple(found[2].split())))
-    if len(said) != len(found[2].split()):
+    names, cells = _OSU.names.findall(found[1]), found[2].split()
+    said = dict(zip(names, cells, strict=False))
+    if len(names) != len(cells):
         return not_measured("the last row is not complete")
-    value = number(said.get("Max Latency(us)", "") or said["Avg Latency(us)"])
+    column = next(
+        one for one in ("Max Latency(us)", "Avg Latency(us)", "Overall(us)") if one in said
+    )
+    value = number(said[column])
     return OutputReading(status=Outcome.MEASURED, text="barrier", value=value, unit="us")
 
 

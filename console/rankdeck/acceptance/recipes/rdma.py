@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 from rankdeck.acceptance.expectations import all_of, rdma_write
-from rankdeck.acceptance.output_text import Layout, Row, first_line, rows, whole
+from rankdeck.acceptance.output_text import Layout, Row, first_line, rows, runs_of, whole
 from rankdeck.acceptance.recipe import (
     Commands,
     ExpectedResult,
@@ -40,10 +40,17 @@ _MEANS = {
     "13": ": the other end was not ready to receive",
 }
 """Status of a completion -> what it says."""
-_AFTER = (_STATUS, "Completion with error", "Failed to complete", "VALIDATION: FAILED")
+_AFTER = (
+    *(_STATUS, "Completion with error", "Failed to complete", "VALIDATION: FAILED"),
+    *("Bad wc status", "poll CQ failed", "CQ error status"),
+)
 """What is said once traffic began: a strike."""
 _GONE = ("Couldn't read remote address", "Failed to exchange data")
 """The other end went away: a strike where a row says that traffic had begun."""
+_TOO_SLOW = re.compile(
+    r"^.{0,40}result is below bw limit|^.{0,40}is below msg_rate limit", re.MULTILINE
+)
+"""What `--limit_bw` and `--limit_msgrate` asked for was not reached."""
 _BEFORE = (
     "Couldn't connect",
     "Unable to init the socket connection",
@@ -56,7 +63,7 @@ _BEFORE = (
 """What is said before: another port or device may do, and nothing is learned of the nodes."""
 _WAITS = "Waiting for client to connect"
 _UNTIMED = "Correlation coefficient"
-_MTU = re.compile(r"\bMtu\s*:\s*(\d{3,5})\[B\]")
+_MTU = re.compile(r"\bMtu\s*:\s*(\d{3,5})\[?B\b")
 _SEPARATE = re.compile(r"^ ?Local results:", re.MULTILINE)
 """With `--report-both` the tables of each direction stand behind that of both."""
 _BOTH_WAYS = re.compile(r" Bidirectional .{0,40}BW Test")
@@ -95,7 +102,10 @@ class _Perftest:
         )
 
     def read(self, text: str) -> tuple[OutputReading, ...]:
-        return (_read(text, self.program, self.traits.unit),)
+        """Each run; those of other programs only where there is none of this one."""
+        runs = list(runs_of(text, _BANNER, _TABLE))
+        mine = [run for run in runs if _program(run) in ("", self.program)]
+        return tuple(_read(run, self.program, self.traits.unit) for run in mine or runs)
 
     def expect(self, reading: OutputReading, known: Known) -> ExpectedResult | None:
         return None if self.traits.lower_is_better else rdma_write(reading, known)
@@ -115,7 +125,7 @@ def _program(text: str) -> str:
 
 def _read(text: str, program: str, unit: str) -> OutputReading:
     """The largest size of the table; what broke after traffic began wins over any row."""
-    table = list(rows(_SEPARATE.split(text, maxsplit=1)[0], _LAYOUT))
+    table = list(rows(_table(text), _LAYOUT))
     if line := first_line(text, _STATUS) or first_line(text, *_AFTER, *(_GONE if table else ())):
         means = _MEANS.get(line.partition(_STATUS)[2].strip().partition(":")[0], "")
         return failed(f"it broke after traffic began: `{_message(line)}`{means}")
@@ -131,11 +141,27 @@ def _read(text: str, program: str, unit: str) -> OutputReading:
             else "no result row"
         )
         return not_measured(f"it never began: `{line[:120]}`" if line else waits)
-    if not _ended(text):
+    if line := _TOO_SLOW.search(text):
+        return failed(f"it says itself that it is too slow: `{line[0].strip()}`")
+    if not _ended(text) and not _is_endless(text, table):
         return not_measured("no line behind the table: the run was cut off")
     if (other := _program(text)) not in ("", program):
         return refused(f"this is the output of {other}, not of {program}", unit=unit)
     return _of_row(text, table, unit)
+
+
+def _table(text: str) -> str:
+    """Up to the line of dashes behind the rows, or behind those of both directions."""
+    both = _SEPARATE.split(text, maxsplit=1)[0]
+    end = both.find("\n--------", max(both.find("#bytes"), 0))
+    return both if end < 0 else both[:end]
+
+
+def _is_endless(text: str, table: list[Row]) -> bool:
+    """Whether it reports one size again and again (`--run_infinitely`), the last time in full."""
+    last = [(row.cell("#sl"), len(row.cells)) for row in table[-2:]]
+    sizes = {row.cell("#bytes") for row in table}
+    return len(sizes) == 1 and len(last) == 2 and last[0] == last[1] and text.endswith("\n")
 
 
 def _of_row(text: str, table: list[Row], unit: str) -> OutputReading:
@@ -152,7 +178,9 @@ def _of_row(text: str, table: list[Row], unit: str) -> OutputReading:
         | ({"links": str(links)} if links > 1 else {})
         | ({"link": "InfiniBand"} if _INFINIBAND.search(text) else {}),
     )
-    value = _latency(last) if unit == "us" else _bandwidth(last)
+    levels = {row.cell("#sl"): row for row in table if row.cell("#bytes") == last.cell("#bytes")}
+    each = [_latency(last)] if unit == "us" else list(map(_bandwidth, levels.values()))
+    value = None if None in each else sum(one or 0.0 for one in each)
     if value is None:
         known = set(_LATENCY if unit == "us" else _BANDWIDTH).intersection(last.header)
         why = (
@@ -170,7 +198,8 @@ def _of_row(text: str, table: list[Row], unit: str) -> OutputReading:
         return replace(base, text=f"{why}: measure again on an idle node")
     lost = sum(1 for row in table if (_latency(row) if unit == "us" else _bandwidth(row)) == 0)
     notes = ("both directions together" if _BOTH_WAYS.search(text) else "", "both ports together" if _TWO_PORTS.search(text) else "",
-             f"{lost} smaller sizes were not measured" if lost else "")  # fmt: skip
+             f"{len(levels)} service levels together" if len(levels) > 1 else "",
+             "" if _ended(text) else "its last report on the way", f"{lost} smaller sizes were not measured" if lost else "")  # fmt: skip
     return replace(base, status=Outcome.MEASURED, value=value, text=", ".join(filter(None, notes)))
 
 
@@ -206,7 +235,7 @@ _BANNER = r"^-{20,}\n +(?:RDMA_|Send|Raw|Atomic).{0,80}Test *$"
 _TABLE = r"^ *#bytes"
 _MARK = r"(?<![ \t])[ \t]*#bytes[ \t]+#iterations|-{60}|(?<![ \t])[ \t]+(?:RDMA_|Send|Raw|Atomic).{0,80}Test"
 _GBPS = Traits(
-    unit="Gb/s", directed=True, tolerance=0.05, seconds=5.0, fabric="rdma", mark=_MARK, begins=_BANNER, done=_TABLE
+    unit="Gb/s", directed=True, tolerance=0.05, seconds=5.0, fabric="rdma", mark=_MARK
 )  # fmt: skip
 _USEC = Traits(
     unit="us",
@@ -216,8 +245,6 @@ _USEC = Traits(
     seconds=3.0,
     fabric="rdma",
     mark=_MARK,
-    begins=_BANNER,
-    done=_TABLE,
 )
 
 
@@ -266,6 +293,9 @@ class SendLatency(_Perftest):
 PINGS = 10
 _PING = re.compile(r"^ping data: rdma-ping-(\d{1,9}):", re.MULTILINE)
 _ASKED = re.compile(r"^count (\d{1,9})$", re.MULTILINE)
+_CONNECTED = re.compile(
+    r"^(?:ESTABLISHED|client DISCONNECT EVENT|rmda_connect successful)", re.MULTILINE
+)
 _RPING_ERRORS = (
     "cma event RDMA_CM_EVENT_",
     "rdma_connect",
@@ -309,13 +339,19 @@ class Rping:
         if not seen and ("server received sink adv" in text or "server ping data" in text):
             return (
                 not_measured(
-                    "this is the server's output: the client's says how many pings came back"
+                    "this is the server's output: the client's says how many pings came back",
+                    ranks=2,
                 ),
             )
         if not seen:
             line = first_line(text, *_RPING_ERRORS)
+            hint = (
+                ": it connected, but only `-v` prints the pings" if _CONNECTED.search(text) else ""
+            )
             return (
-                not_measured(f"no ping came back: `{line[:120]}`" if line else "no ping came back"),
+                not_measured(
+                    f"no ping came back: `{line[:120]}`" if line else f"no pings in it{hint}"
+                ),
             )
         first = next(number for number in range(len(seen) + 1) if number not in seen)
         if first < max(seen):
