@@ -67,7 +67,7 @@ def _is_heard(fleet: Fleet, name: str) -> bool:
 
 
 def _gpus(fleet: Fleet, name: str) -> Sequence[float]:
-    """How busy each GPU is, in percent; simulated ones say nothing."""
+    """How busy each GPU is, in percent; empty for simulated GPUs."""
     if not _is_heard(fleet, name) or any(fleet.node(name).simulated):
         return ()
     node = fleet.node(name)
@@ -93,7 +93,7 @@ def _idle(fleet: Fleet, job: Job, name: str) -> bool | None:
 TICK = 0.25
 LOOK_PERIOD = 0.02
 ASLEEP, HEAR = 10.0, 3.0
-"""Seconds between two looks that mean that this console was stopped; then what it needs to hear the news."""
+"""A gap of so many seconds between two looks means that this console was suspended; then the seconds that it needs to catch up."""
 START_LIMIT = 75.0
 """Longer than a launch agent waits for its daemon."""
 CATCH_UP_LIMIT = 12.0
@@ -121,7 +121,7 @@ async def until(condition: Callable[[], bool], limit: float) -> None:
 
 @dataclass(slots=True)
 class PauseWatch:
-    """Whether this console has run long enough to have heard what happened while it stood still."""
+    """Whether this console has caught up with what happened while it was suspended."""
 
     _looked: float = 0.0
     _since: float = 0.0
@@ -155,7 +155,7 @@ class Following:
         self._pause = PauseWatch()
 
     def begin(self, cancel: Cancel) -> None:
-        """Judge the jobs from now on; `cancel` ends one of which a part has failed."""
+        """Judge the jobs from now on; `cancel` ends a job after a part of it has failed."""
         self._start(self._judge(cancel))
 
     def play(self, job_id: str, player: Player) -> str:
@@ -170,7 +170,7 @@ class Following:
             self._pumps.pop(job_id).cancel()
 
     def forget(self, job_id: str) -> None:
-        """Drop this replay, here and from the history; of a job itself nothing happens. Raises UnknownJobError."""
+        """Drop this replay, here and from the history; the job itself stays. Raises UnknownJobError."""
         if self.jobs.job(job_id).plan.replay_of:
             self._stop_playing(job_id)
             self.jobs.forget(job_id)
@@ -199,7 +199,7 @@ class Following:
         self._recorder.save(self.jobs.job(job_id), time.time())
 
     def stop_counting(self, job_id: str) -> None:
-        """Begin no gang abort here any more: the job is being cancelled."""
+        """Begin no gang abort any more: the job is being cancelled."""
         self._held.add(job_id)
         self.jobs.set_countdown(job_id, None)
 
@@ -216,7 +216,7 @@ class Following:
         self._followers[job_id].watch(tuple(ranks), backlog)
 
     def listen(self, job_id: str, hear: Callable[[Followed], None]) -> None:
-        """Call `hear` with what is new of every item of this job, after `Jobs` has applied it."""
+        """Call `hear` with the new part of every item of this job, after `Jobs` has applied it."""
         self._listeners[job_id] = hear
 
     async def finished(self, job_id: str) -> Job:
@@ -295,7 +295,7 @@ class Following:
     def _is_missed(self, event: Followed) -> bool:
         """Whether a node was lost after the job had ended: it is not waited for.
 
-        Where only another console saw the end, the node has still its LINGER to tell its own.
+        If only another console saw the end, the node has LINGER seconds to report it here.
         """
         if not isinstance(event, NodeEvent) or event.kind != "lost":
             return False
@@ -329,7 +329,7 @@ class Following:
             self.jobs.set_countdown(job.id, countdown)
 
     def _correct_countdown(self, job: Job, countdown: Countdown, why: str) -> None:
-        """Name who failed as it is known now; stop counting where nobody has after all."""
+        """Update who failed first; stop the countdown if nobody has failed after all."""
         changed = replace(countdown, why=why) if why else None
         log.warning(
             "%s", why or "the node answers again: the job goes on",

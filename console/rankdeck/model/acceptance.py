@@ -8,9 +8,9 @@ class Stage(StrEnum):
     """What a measurement was made for, in the order of a run."""
 
     GATE = "gate"
-    """Who may be measured at all."""
+    """Which nodes may be measured."""
     IDENTITY = "identity"
-    """What the nodes are, against the majority."""
+    """How the nodes differ from the majority."""
     SINGLE = "single"
     PAIRS = "pairs"
     CONFIRM = "confirm"
@@ -23,7 +23,7 @@ class Stage(StrEnum):
     GROUPS = "groups"
     """Collectives over more and more nodes."""
     SOAK = "soak"
-    """The groups again and again."""
+    """The groups, repeated for a given time."""
 
 
 GROUPED = (Stage.GROUPS, Stage.SOAK)
@@ -37,13 +37,13 @@ class Outcome(StrEnum):
     RUNNING = "running"
     MEASURED = "measured"
     FAILED = "failed"
-    """It ran and broke, or computed wrong values: a strike against its nodes."""
+    """It failed, or computed wrong values: this counts against its nodes."""
     NOT_MEASURED = "not measured"
     """Nothing was learned of the nodes: it never began, was cut off, or could not tell."""
     REFUSED = "refused"
     """There is a number, but not for the hosts and ranks that were asked for."""
     EXCLUDED = "excluded"
-    """The operator took one of its nodes out; no strike."""
+    """The operator took one of its nodes out; this does not count against it."""
 
 
 READ = (Outcome.MEASURED, Outcome.FAILED, Outcome.NOT_MEASURED, Outcome.REFUSED)
@@ -78,12 +78,12 @@ class Result:
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """All that took part."""
+        """All nodes that took part."""
         return self.group or tuple(filter(None, (self.sender, self.receiver)))
 
     @property
     def key(self) -> "Key":
-        """What tells it from all other measurements of its run."""
+        """Its key among all measurements of the run."""
         path = (self.stage, self.recipe, self.sender, self.receiver, self.group)
         return (*path, self.rail, self.port, self.round, self.repeat)
 

@@ -23,7 +23,7 @@ class Node:
     interface: str = ""
     """Network interface of the job network; "" lets the route decide."""
     leaf: str = ""
-    """The switch that it hangs on, by any name; "" if that is not known."""
+    """The switch that it is connected to, by any name; "" if that is not known."""
 
     @property
     def host(self) -> str:
@@ -40,7 +40,7 @@ class Access:
     config: str = ""
     """An ssh_config file to read instead of ~/.ssh/config; "none" reads none."""
     config_text: str | None = None
-    """What stood in it when it was agreed to: that is followed, whatever it says later."""
+    """The text that the user agreed to; later changes of the file are not used."""
     python: str = "python3"
     """The interpreter on the nodes, 3.9 or newer."""
     connect_limit: float = 10.0
@@ -90,7 +90,7 @@ class Metrics:
     port: int
     tls: bool = False
     path: str = ""
-    """What stands before `/api/v1`, without a slash at its end."""
+    """The path before `/api/v1`, without a final slash."""
     ca_file: str = ""
     user: str = ""
     password_env: str = ""
@@ -114,7 +114,7 @@ class Metrics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
-    """What a backend does by itself; the defaults are those of ranks that are started over SSH."""
+    """What a backend does by itself; the defaults are those of the ssh backend."""
 
     scheduler: str = ""
     """What people call it; "" if nothing schedules."""
@@ -137,11 +137,11 @@ class Capabilities:
     document: bool = False
     """`Plan.text` is all that a launch creates."""
     queue: bool = False
-    """Queue, partitions and states of nodes are asked for at the login node, and nodes drained there."""
+    """Queue, partitions and states of nodes are read at the login node, where nodes are drained too."""
     drain_lines: tuple[str, ...] = ()
     """Commands for it, with `{folded}` or `{nodes}` and `{why}`; the last gives the nodes back."""
     whole_nodes: tuple[str, ...] = ()
-    """Options of a job that should have its nodes alone."""
+    """Options of a job that needs its nodes for itself."""
     node_check: str = ""
     """What to write into a job to have its nodes judged when it has them."""
     proof: tuple[str, str] = ("every node is searched", "for processes of the job that are left.")
@@ -188,7 +188,7 @@ BACKENDS = {
         proof=("the API server is asked", "whether all pods of the job are gone."),
     ),
 }
-"""Those that come with Rankdeck: asked where loading the backend would cost too much."""
+"""Those of Rankdeck's own backends, so that callers need not load a backend to ask."""
 
 
 @lru_cache(64)

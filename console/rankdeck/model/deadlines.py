@@ -1,4 +1,4 @@
-"""A time for each key, and which keys are due: finding these costs as much as is due, not as much as there is."""
+"""A deadline for each key; finding the keys that are due takes time in proportion to how many are due, not to how many there are."""
 
 from collections.abc import Hashable, Mapping
 from heapq import heappop, heappush
@@ -8,9 +8,9 @@ from typing import Generic, TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
 SLOT = 0.5
-"""Seconds whose keys are kept together: to put each in order would cost more than all that is done with it."""
+"""Deadlines of the same so many seconds are kept together: keeping each in order would cost more."""
 FAR = 1e15
-"""Seconds that stand for those before and after all others."""
+"""Larger times, and smaller negative ones, count as this many seconds."""
 
 
 class Deadlines(Generic[Key]):
@@ -34,18 +34,18 @@ class Deadlines(Generic[Key]):
         return self._at.get(key)
 
     def set(self, key: Key, at: float) -> None:
-        """Have it due then, and at no other time."""
+        """Set its deadline, in place of an earlier one."""
         if self._at.get(key) == at:
             return
         self._at[key] = at
         self._put(at, key)
 
     def forget(self, key: Key) -> None:
-        """Have it due no more."""
+        """Remove its deadline."""
         self._at.pop(key, None)
 
     def due(self, now: float) -> list[Key]:
-        """Those whose time was before `now`, the earliest first; they are due no more."""
+        """Remove and return the keys whose deadline was before `now`, the earliest first."""
         come: list[tuple[float, Key]] = []
         while self._numbers and self._numbers[0] * SLOT < now:
             come += self._slots.pop(heappop(self._numbers))

@@ -38,7 +38,7 @@ UNHEARD = Health(
     (Reason("node.silent", Level.UNKNOWN, "not heard yet · waiting for the agent"),),
     checks=25,
 )
-"""Of a node that nobody has judged yet."""
+"""The health of a node that was not judged yet."""
 
 
 REMEMBERED = Reason(
@@ -91,7 +91,7 @@ TOGETHER = 120.0
 
 
 def leading(told: Sequence[T], kind: Callable[[T], str] = lambda _: "") -> list[T]:
-    """What does not follow from something else of the same node, device and kind that was told with it."""
+    """Without messages that follow from another one of the same node, device and kind at that time."""
 
     def follows(one: T, other: T) -> bool:
         near = one.node == other.node and abs(one.at - other.at) <= TOGETHER
@@ -174,7 +174,7 @@ class PastSeries:
     values: tuple[float | None, ...]
     """One for each time; None if nothing was read."""
     source: str
-    """Whose names: `rankdeck`, `dcgm-exporter`, `node_exporter`, with the scrape job."""
+    """Whose names the series have: `rankdeck`, `dcgm-exporter` or `node_exporter`, with the scrape job."""
     simulated: bool = False
 
 

@@ -1,4 +1,4 @@
-"""Jobs: what is asked for (JobSpec), what will be done (Plan), what became of it (Job)."""
+"""Jobs: what the user asks for (JobSpec), what will be done (Plan), the job as it is (Job)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ class Explained:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stall:
-    """Ranks that should make progress and do not."""
+    """Ranks that make no progress although they should."""
 
     kind: str
     """`start`: has not begun; `rank`: silent while others go on; `all`: everybody is silent;
@@ -37,7 +37,7 @@ class Stall:
     first: tuple[int, ...] = ()
     """Ranks that fell silent clearly before the others."""
     odd: tuple[int, ...] = ()
-    """Of all that are silent those that do something else than the others."""
+    """Among silent ranks, those that do something else than the others."""
     heard: float = 0.0
     """The newest sign of life of these ranks: while there is none newer, it holds."""
     explained: tuple[Explained, ...] = ()
@@ -91,11 +91,11 @@ class NodeNote:
     before: bool = False
     """It was there before the job, or already when its node was first looked at."""
     simulated: bool = False
-    """Made up by an agent that was asked to."""
+    """Simulated by an agent that was told to."""
 
 
 class Launch(StrEnum):
-    """Who starts the ranks."""
+    """What starts the ranks."""
 
     MPI = "mpi"
     TORCHRUN = "torchrun"
@@ -130,7 +130,7 @@ class MpiOptions:
     flavour: str = "openmpi5"
     """openmpi5, openmpi4 or mpich."""
     detect: bool = False
-    """Nobody said so: it is whatever `path` is on the first node."""
+    """The job file names no flavour: it is that of `path` on the first node."""
     path: str = "mpirun"
     args: tuple[str, ...] = ()
     launcher: str = "rankdeck"
@@ -203,7 +203,7 @@ class Plan:
     spec: JobSpec | None = None
     """What the plan was made from; None in a history older than this field."""
     owner: str = ""
-    """Whose job it is where somebody else started it: `MPIJob of alice`."""
+    """Whose job it is, if somebody else started it: `MPIJob of alice`."""
     replay_of: str = ""
     """The job that is shown again under this id; "" for one that ran under it."""
 

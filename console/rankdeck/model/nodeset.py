@@ -11,7 +11,7 @@ PLAIN = re.compile(r"[A-Za-z0-9._-]+")
 _BRACKETS = re.compile(r"\[([^\[\]]*)\]")
 _RANGE = re.compile(r"(\d+)(?:-(\d+)(?:/\d+)?)?", re.ASCII)
 _BETWEEN = re.compile(r"[,!&^](?![^\[]*\])")
-"""What stands between two sets, and not within brackets."""
+"""Separators of two sets, outside of brackets."""
 LONGEST = 4_000
 """Characters of a node set: those of a bracket are looked at many times."""
 MOST = 100_000
@@ -37,7 +37,7 @@ def expand(text: str) -> tuple[str, ...]:
 
 
 def _check(text: str) -> None:
-    """Refuse what would run programs, or take long to write out; raises ValueError."""
+    """Refuse sets that would run programs or are too large; raises ValueError."""
     if "@" in text:
         raise ValueError("a group of nodes (`@…`) cannot be used here: write their names")
     if len(text) > LONGEST:

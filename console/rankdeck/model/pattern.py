@@ -8,7 +8,7 @@ LONGEST = 500
 _MEMORY = 1 << 16
 """Bytes that a compiled pattern may take."""
 _STEPS = 500
-"""Instructions of a compiled pattern, by which the time of a line grows: half a millisecond."""
+"""Most instructions of a compiled pattern; they determine the time that a line takes, at most half a millisecond."""
 _TOO_LARGE = "pattern too large"
 _ADVICE = (
     ("invalid perl operator: (?P", "refers back to a group; write the text out instead"),
@@ -23,11 +23,11 @@ _ADVICE = (
 
 
 class BadPatternError(ValueError):
-    """A pattern that cannot be used, in words that go behind its name."""
+    """A pattern that cannot be used; the text continues a sentence that begins with its name."""
 
 
 class Pattern(NamedTuple):
-    """A compiled pattern; search time grows with the line only, never with its look."""
+    """A compiled pattern; search time depends only on the length of the line."""
 
     compiled: Any
     groups: int

@@ -76,12 +76,12 @@ def _amount(value: object) -> float | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankUse:
-    """What all processes of a rank take together."""
+    """What all processes of a rank use together."""
 
     rank: int
     node: str
     pid: int | None
-    """Of the program that was started."""
+    """The pid of the program that was started."""
     processes: tuple[NodeProcess, ...] = ()
     """Those that belong to it; () if nothing is known of them."""
 
@@ -114,7 +114,7 @@ class RankUse:
 
 
 def uses_of(job: Job, found: Iterable[NodeProcess]) -> dict[int, RankUse]:
-    """Rank -> what it takes: its program with all that it started, else what carries its number."""
+    """Rank -> what it uses: its program and all that this started, or processes marked with its number."""
     mine = [one for one in found if one.job == job.id]
     by_pid = {(one.node, one.pid): one for one in mine}
     roots = {(rank.node, rank.pid): rank.rank for rank in job.ranks if rank.pid is not None}
@@ -168,7 +168,7 @@ class CommandEnd:
 
     @property
     def told(self) -> bool:
-        """Whether the agent there saw its end; else what it left is not known."""
+        """Whether the agent there saw its end; if not, remaining processes are not known."""
         return self.code is not None or self.why in (LIMIT, CANCELLED)
 
     @property
@@ -209,7 +209,7 @@ class CommandEnd:
 
 @dataclass(frozen=True, slots=True)
 class OutputGroup:
-    """Nodes that wrote the same and are equally far."""
+    """Nodes with the same output and the same progress."""
 
     nodes: tuple[str, ...]
     lines: tuple[tuple[str, str], ...]

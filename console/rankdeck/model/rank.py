@@ -22,7 +22,7 @@ class State(StrEnum):
 
 
 class RankStatus(StrEnum):
-    """What a rank that needs attention is in addition to its state; the worst first."""
+    """Why a rank needs attention, in addition to its state; the worst first."""
 
     FIRST = "failed first"
     FAILED = "failed"
@@ -34,7 +34,7 @@ WORST = tuple(RankStatus)
 
 
 BUSY = 0.5
-"""Cores from which on a rank computes, whatever its main thread does."""
+"""A rank that uses at least so many cores computes, whatever its main thread does."""
 
 
 def computes(state: str, cores: float) -> bool:
@@ -73,7 +73,7 @@ class Activity:
 
     @property
     def work(self) -> float:
-        """Cores of its own code: who waits in a loop of system calls does little of that."""
+        """Cores that run its own code; a rank that waits in a loop of system calls uses few."""
         return self.cores * (1.0 - (self.system or 0.0))
 
 

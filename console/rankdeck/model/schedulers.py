@@ -24,14 +24,14 @@ class Attempt:
     ranks: int = 0
     """Ranks that began."""
     failed: tuple[int, ...] = ()
-    """Ranks that ended otherwise than with 0, a few."""
+    """Some of the ranks that did not end with 0."""
     exit_code: int | None = None
     """Of the first of them; 128 + signal where a signal ended it."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogRun:
-    """Where the output of one run of a job lies: rank and stream -> bytes."""
+    """Which part of the output belongs to one run of a job: rank and stream -> bytes."""
 
     starts: Mapping[tuple[int, str], int]
     """A log that is not named began empty."""
@@ -64,7 +64,7 @@ class SlurmTask:
 
     @property
     def decided(self) -> bool:
-        """Whether Slurm ended it: its word comes before that of its rank."""
+        """Whether Slurm ended it; then Slurm's verdict counts more than the end of its rank."""
         return self.over and self.state not in OWN_ENDS
 
 
@@ -74,9 +74,9 @@ class SlurmStatus:
 
     id: str = ""
     state: str = ""
-    """Slurm's word, such as PENDING; shown as it is."""
+    """Slurm's state, such as PENDING; shown as it is."""
     reason: str = ""
-    """Slurm's word for why it waits."""
+    """Slurm's reason why it waits."""
     text: str = ""
     """Why it waits, or how it ended: one sentence; "" if there is nothing to say."""
     do: str = ""
@@ -125,7 +125,7 @@ class SlurmStatus:
 
     @property
     def decided(self) -> bool:
-        """Whether Slurm ended the job: its word comes before that of any rank."""
+        """Whether Slurm ended the job; then Slurm's verdict counts more than the end of any rank."""
         return self.over and bool(self.text) and self.state not in OWN_ENDS
 
     def left(self, now: float) -> float | None:
@@ -163,7 +163,7 @@ def _span(seconds: float) -> str:
 
 
 _OUT = ("down", "drain", "drng", "fail", "error", "inval")
-"""How the states begin in which a node gets no jobs."""
+"""Beginnings of the states in which a node gets no jobs."""
 
 
 _ENDS = {"COMPLETED": "done", "CANCELLED": "cancelled"}
@@ -174,7 +174,7 @@ class SlurmNode:
     """A node as Slurm reports it."""
 
     state: str
-    """Slurm's word in small letters: idle, mixed, drained, …; "" if it has no such node any more."""
+    """Slurm's state in lower case: idle, mixed, drained, …; "" if it has no such node any more."""
     also: tuple[str, ...] = ()
     """What the signs at the state say: `not responding`, `powered down`, …"""
     reason: str = ""
@@ -197,7 +197,7 @@ class SlurmNode:
 
     @property
     def gone(self) -> bool:
-        """Whether Slurm had it and has it no more."""
+        """Whether Slurm no longer has it."""
         return not self.state
 
     @property
@@ -232,7 +232,7 @@ class ServiceOrder:
     nodes: tuple[str, ...]
     why: str = ""
     anyway: bool = False
-    """Give back also what others took out of service."""
+    """Also return nodes that others took out of service."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,7 +244,7 @@ class ServiceChange:
     nodes: tuple[str, ...] = ()
     """The nodes that it changes."""
     left_alone: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Node -> why it is none of them."""
+    """Node -> why it is left alone."""
     done: bool = False
     said: str = ""
     """What Slurm answered where it took it; usually nothing."""
@@ -255,7 +255,7 @@ class ServiceChange:
 
     @property
     def word(self) -> str:
-        """What must be typed to have it done: the node, or how many there are."""
+        """What the user must type to confirm: the node, or how many there are."""
         return self.nodes[0] if len(self.nodes) == 1 else str(len(self.nodes))
 
 
@@ -394,7 +394,7 @@ class KubernetesNode:
     """`namespace/name` of the jobs that have pods there, as far as they may be seen."""
     kubelet: str = ""
     gone: bool = False
-    """The API server had it and has it no more."""
+    """The API server no longer has it."""
 
     @property
     def ready(self) -> Condition | None:

@@ -38,7 +38,7 @@ LIMIT = 16_384
 
 
 def clean(text: object, limit: int = 200) -> str:
-    """`text` on one line, at most `limit` long, with `·` for what is not printable: controls,
+    """`text` on one line, at most `limit` long, with `·` for each character that is not printable: controls,
     directions, invisible characters, halves of characters."""
     words = (
         text
@@ -54,7 +54,7 @@ def clean(text: object, limit: int = 200) -> str:
 
 
 def strip_controls(text: str, *, colour: bool = False) -> str:
-    """`text` without anything that could steer a terminal; tabs stay, SGR colours if asked."""
+    """`text` without control sequences; keeps tabs, and SGR colours if `colour`."""
     if _HARMLESS.match(text):
         return text
     return _STEERING.sub(_keep_colour if colour else "", text)
@@ -95,7 +95,7 @@ LONGEST = 8 << 20
 DEEPEST = 24
 """Brackets that may be open at once."""
 LATEST = 2.5e11
-"""No stamp of a sane clock is later, in epoch seconds; every calendar still knows the year."""
+"""Epoch seconds later than this are no valid time; calendars still support this year."""
 _MOST_LINES = 1000
 _INTEGER = 1 << 53
 _DIGITS = 20
@@ -125,7 +125,7 @@ _READ = json.JSONDecoder(parse_int=_whole, parse_float=_decimal, parse_constant=
 
 
 def table(line: bytes, longest: int = LONGEST) -> Table | None:
-    """The JSON object in these bytes; None for anything else, and for what no agent of ours sends.
+    """The JSON object in these bytes; None for anything else, and for JSON that our agent never sends.
 
     Numbers are finite and integers have at most 20 digits; text can be written anywhere.
     """
@@ -151,7 +151,7 @@ def tables(out: bytes) -> Iterator[Table]:
 
 
 def _deep(line: bytes) -> bool:
-    """Whether more brackets are open somewhere than DEEPEST."""
+    """Whether brackets are nested more deeply than DEEPEST."""
     if line.count(b"[") + line.count(b"{") <= DEEPEST:
         return False
     depth = 0
@@ -187,17 +187,17 @@ def natural(value: object) -> int:
 
 
 def number(value: object) -> TypeGuard[int | float]:
-    """A finite number of a size that can be reckoned with."""
+    """A finite number of a size that can be used in calculations."""
     return type(value) in (int, float) and abs(cast("float", value)) < 1e300
 
 
 def stamp(value: object) -> TypeGuard[int | float]:
-    """Epoch seconds that a calendar knows."""
+    """Epoch seconds that are a valid date."""
     return type(value) in (int, float) and 0 <= cast("float", value) < LATEST
 
 
 def flag(value: object) -> bool:
-    """True or false, and no number that means it."""
+    """A boolean, not a number."""
     return type(value) is bool
 
 
@@ -207,7 +207,7 @@ def text(longest: int) -> Check:
 
 
 def rows(each: Check, most: int) -> Check:
-    """A list of at most so many, each as it should be."""
+    """A list of at most `most` valid items."""
 
     def check(value: object) -> bool:
         if not isinstance(value, list):
@@ -219,10 +219,10 @@ def rows(each: Check, most: int) -> Check:
 
 
 def or_null(check: Check) -> Check:
-    """The same, or nothing known."""
+    """The same, or None."""
     return lambda value: value is None or check(value)
 
 
 def fitting(found: Mapping[str, Any], shape: Mapping[str, Check]) -> Table:
-    """The fields that the shape knows and that are as it says; the others are left out."""
+    """The fields that are in `shape` and valid; the others are left out."""
     return {key: found[key] for key, check in shape.items() if key in found and check(found[key])}

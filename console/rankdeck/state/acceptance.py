@@ -13,11 +13,11 @@ from rankdeck.model.text import Check, day_time, integer, number, stamp, table, 
 from rankdeck.state.store import Row, Store
 
 VERSION = 2
-"""Of the tables."""
+"""Version of the tables."""
 EXPORTED = 1
-"""Of the exported file."""
+"""Version of the exported file."""
 KEEP = 100
-"""Runs kept per cluster; those that a baseline was declared on are always kept."""
+"""Runs kept per cluster; runs with a declared baseline are always kept."""
 _SCHEMA = f"""
 PRAGMA journal_mode = WAL;
 PRAGMA synchronous = NORMAL;
@@ -164,7 +164,7 @@ class AcceptanceRuns:
     # ---- runs
 
     def begin(self, run: KeptRun) -> None:
-        """Keep a run before anything of it starts. Raises HistoryError."""
+        """Save a run before anything of it starts. Raises HistoryError."""
         self._put("run", [run])
         old = "SELECT id FROM run WHERE cluster = ? ORDER BY started DESC LIMIT -1 OFFSET ?"
         gone = [
@@ -184,9 +184,9 @@ class AcceptanceRuns:
         self._write("UPDATE run SET state = ?, ended = ? WHERE id = ?", [(state, ended, run)])
 
     def add(self, run: str, results: Iterable[tuple[Result, str]]) -> None:
-        """Keep each at once, and once: one that is there already stays. Raises HistoryError.
+        """Save each result at once; one that is saved already is left as it is. Raises HistoryError.
 
-        With each goes the hash of what was asked for: other parameters are not compared.
+        Each is saved with a hash of its parameters: results of other parameters are not compared.
         """
         rows = [{"run": run, "params": params, **_row(one)} for one, params in results]
         self._insert("measurement", rows, "OR IGNORE")
@@ -201,7 +201,7 @@ class AcceptanceRuns:
     # ---- identity
 
     def identify(self, run: str, facts: Mapping[str, Mapping[str, str]]) -> None:
-        """Keep what the nodes are: node -> fact -> value. Raises HistoryError."""
+        """Save the facts of the nodes: node -> fact -> value. Raises HistoryError."""
         rows = [
             (run, node, fact, value)
             for node, table in facts.items()
@@ -220,11 +220,11 @@ class AcceptanceRuns:
     # ---- baselines
 
     def declare(self, baselines: Iterable[Baseline]) -> None:
-        """Make these the baseline: only ever because an operator said so. Raises HistoryError."""
+        """Make these the baseline; only an operator decides that. Raises HistoryError."""
         self._put("baseline", baselines)
 
     def baselines(self, cluster: str) -> tuple[Baseline, ...]:
-        """All that was declared for a cluster."""
+        """All baselines declared for a cluster."""
         names = [field.name for field in fields(Baseline)]
         query = f"SELECT {', '.join(names)} FROM baseline WHERE cluster = ? ORDER BY recipe, params, hardware, kind, subject"
         return tuple(
@@ -233,7 +233,7 @@ class AcceptanceRuns:
         )
 
     def exported(self, cluster: str) -> str:
-        """The baselines of a cluster as JSON, with what was known of the nodes they are of."""
+        """The baselines of a cluster as JSON, with the facts of their nodes."""
         rows = self.baselines(cluster)
         runs = sorted({one.run for one in rows})
         conditions = {run: self.identity(run) for run in runs}
@@ -254,7 +254,7 @@ class AcceptanceRuns:
     # ---- exclusions
 
     def exclude(self, exclusions: Iterable[Exclusion]) -> None:
-        """Keep these nodes out of jobs; a newer reason takes the place of an older. Raises HistoryError."""
+        """Keep these nodes out of jobs; a newer reason replaces an older one. Raises HistoryError."""
         self._put("exclusion", exclusions)
 
     def readmit(self, cluster: str, nodes: Iterable[str]) -> None:
@@ -263,7 +263,7 @@ class AcceptanceRuns:
         self._write("DELETE FROM exclusion WHERE cluster = ? AND node = ?", rows)
 
     def exclusions(self, cluster: str, now: float) -> tuple[Exclusion, ...]:
-        """Those of a cluster that hold at this moment, epoch seconds."""
+        """The exclusions of a cluster that hold at this moment, in epoch seconds."""
         names = [field.name for field in fields(Exclusion)]
         query = f"SELECT {', '.join(names)} FROM exclusion WHERE cluster = ? AND until > ? ORDER BY node"
         rows = self._store.rows(query, cluster, now)
@@ -310,7 +310,7 @@ def read_baselines(cluster: str, file: str, raw: bytes) -> tuple[Baseline, ...]:
 
 
 def _wrong(row: object) -> str:
-    """The first field that is not as it should be; "" if all are."""
+    """The first invalid field; "" if all are."""
     if not isinstance(row, dict):
         return "?"
     known: dict[str, Any] = row  # pyright: ignore[reportUnknownVariableType]

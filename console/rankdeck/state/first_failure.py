@@ -49,7 +49,7 @@ def first_failure(record: JobRecord) -> FirstFailure | None:
 
 
 def _failed_task(record: JobRecord) -> FirstFailure | None:
-    """The task of an array that failed first: it is to blame for nothing but itself."""
+    """The task of an array that failed first; tasks do not make each other fail."""
     failed = [rank for rank in record.ranks.values() if rank.state is State.FAILED]
     if not failed:
         return None
@@ -196,7 +196,7 @@ def _in_full(record: JobRecord, verdict: Cause) -> FirstFailure:
 
 
 def _earlier(record: JobRecord, end: End) -> FirstFailure | None:
-    """The same failure as an earlier session saw it."""
+    """The failure as an earlier session saw it."""
     earlier = record.first_failure
     same = earlier and (earlier.what, earlier.rank, earlier.node)
     return earlier if same == (end.what, end.rank, end.node) else None
@@ -229,7 +229,7 @@ def _explained(record: JobRecord, verdict: Cause) -> tuple[Explained, ...]:
 
 
 def _may_be_a_cause(line: str) -> bool:
-    """The lines without those that only say that something else failed: this is where it failed."""
+    """The lines, without those that only say that something else failed."""
     return not any(kind in ("peer", "told", "timeout") for kind, _ in kinds_of((line,)))
 
 

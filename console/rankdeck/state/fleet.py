@@ -27,11 +27,11 @@ SWEEP = 5.0
 SILENCE = 0.5
 """Seconds between two looks for nodes that fell silent."""
 MOVES = 1.0
-"""Seconds between two judgements of a node that time alone may change."""
+"""Seconds between two judgements of a node whose health may change without news."""
 LEAST = 16
 """Nodes that each call looks at, however little time it has."""
 MOST_FOUND = 20_000
-"""Nodes that a fleet takes which no file names."""
+"""Most nodes that are added without being named in the cluster file."""
 SENTENCE = 300
 
 
@@ -65,7 +65,7 @@ class Fleet:
         self.busy: frozenset[str] = frozenset()
         """The nodes on which jobs of ours run."""
         self.open = not cluster.nodes
-        """No file names its nodes: they are found."""
+        """The cluster file names no nodes: they are discovered."""
         self._cluster = cluster
         self._clock = clock
         self._wall = wall
@@ -81,11 +81,11 @@ class Fleet:
         self._introduced, self._odd = set[str](), frozenset[str]()
         self._sweeping = self._awaited = False
         self._silence = Deadlines(dict.fromkeys(self._nodes, clock()))
-        """From when on each node that is heard is silent; one without a time is."""
+        """Node -> when it becomes silent; a node without an entry is silent now."""
         self._changed = dict.fromkeys(self._nodes)
-        """To be judged, oldest first."""
+        """Nodes to judge, the oldest change first."""
         self._moving = set[str]()
-        """Judged again and again: time alone may change their health."""
+        """Nodes to judge repeatedly: their health may change without news."""
         self._followers: tuple[ref[Changes], ...] = ()
         self._swept = self._looked = self._moved = self._compared = clock()
         self._round: Iterator[NodeState] = iter(())
@@ -101,12 +101,12 @@ class Fleet:
         return tuple(self._nodes.values())
 
     def healths(self) -> dict[str, Health]:
-        """Of each node that was heard how it is."""
+        """The health of each node that was heard."""
         return {n.name: n.health for n in self._nodes.values() if n.heard_s() is not None}
 
     @property
     def bad(self) -> frozenset[str]:
-        """The nodes on which something is wrong that fails jobs, as far as is known."""
+        """The nodes with a known problem that makes jobs fail."""
         known = self._nodes.values()
         return frozenset(node.name for node in known if node.health.level is Level.BAD)
 
@@ -124,7 +124,7 @@ class Fleet:
         return self._wall()
 
     def settled(self) -> bool:
-        """Whether every node has sent telemetry, or has failed, or is all that can be known of it."""
+        """Whether every node has sent telemetry or failed, or will say nothing more."""
         return not self._awaited and all(map(self._is_told, self._nodes.values()))
 
     def _is_told(self, node: NodeState) -> bool:
@@ -136,7 +136,7 @@ class Fleet:
         return self.open and self._cluster.broker is None and node.kubernetes is not None
 
     def await_nodes(self, *, awaited: bool) -> None:
-        """Note whether the API server has still to say what nodes there are, and how they are."""
+        """Note whether the API server has yet to list the nodes and their state."""
         self._awaited = awaited
 
     def find(self, name: str) -> bool:
@@ -170,7 +170,7 @@ class Fleet:
         return name in self._nodes
 
     def follow(self) -> Changes:
-        """What changes from now on, as long as the caller keeps it; at first that is every node."""
+        """Collects what changes from now on, until the caller drops it; it begins with every node."""
         changes = Changes(self._nodes)
         self._followers = (*(one for one in self._followers if one()), ref(changes))
         return changes
@@ -182,7 +182,7 @@ class Fleet:
                 changes.add(names)
 
     def want(self, names: frozenset[str] | None) -> None:
-        """Note of which nodes full samples are asked for; None: of all."""
+        """Note from which nodes full samples are requested; None: of all."""
         if names == self._wanted:
             return
         before, self._wanted = self._wanted, names
@@ -195,20 +195,20 @@ class Fleet:
 
     @property
     def wanted(self) -> frozenset[str] | None:
-        """The nodes of which full samples are asked for; None: all."""
+        """The nodes from which full samples are requested; None: all."""
         return self._wanted
 
     def is_wanted(self, name: str) -> bool:
-        """Whether full samples of this node are asked for."""
+        """Whether full samples are requested from this node."""
         return self._wanted is None or name in self._wanted
 
     @property
     def not_judged_there(self) -> AbstractSet[str]:
-        """Nodes that we judge ourselves, as far as is known: of these every sample counts."""
+        """Nodes that this console judges itself: it needs every sample of them."""
         return self._judged_here
 
     def take_installations(self) -> frozenset[str]:
-        """Nodes where an installed agent may have come or gone since the last call; for who starts agents."""
+        """Nodes where an agent may have been installed or removed since the last call."""
         taken = frozenset(self._moved_in)
         self._moved_in.clear()
         return taken
@@ -243,7 +243,7 @@ class Fleet:
         return True
 
     def _take_in(self, state: NodeState, *, news: bool) -> None:
-        """Have the node judged where it sent news of its health; else its numbers and when it was heard are shown."""
+        """Queue the node for judgement if its health may have changed; otherwise only show its new numbers."""
         if news:
             self._changed[state.name] = None
         else:
@@ -251,7 +251,7 @@ class Fleet:
         self._expect(state)
 
     def _expect(self, state: NodeState) -> None:
-        """Look at the node when it may have fallen silent; one that is spoke just now."""
+        """Note when the node will have fallen silent, if nothing more comes."""
         due = self._silence.at(state.name)
         # Later is soon enough: whoever finds it still heard asks again.
         if state.silent_from < due if due is not None else not state.silent:
@@ -269,9 +269,9 @@ class Fleet:
             self.event_log.event(state.name, event, self._time_of(event, state.skew))
 
     def _time_of(self, event: Event, ahead: float | None) -> float:
-        """When it happened, on our clock; now, where the node's stamp is no time of the past.
+        """When it happened, on our clock; now, if the node's time stamp is not in the past.
 
-        A stamp of the future would outlive every other line of the history.
+        A time in the future would stay in the history longer than every other line.
         """
         now = self._wall()
         at = event.at - (ahead or 0.0)
@@ -301,7 +301,7 @@ class Fleet:
         return self._reasons.get(name, ())
 
     def recall(self) -> None:
-        """Take what an earlier console saw begin as standing, until each node was judged long enough."""
+        """Show problems that an earlier console saw begin, until each node was judged for long enough."""
         for name, reasons in self.event_log.recall().items():
             if name in self._nodes:
                 self._nodes[name].recall(reasons)
@@ -325,7 +325,7 @@ class Fleet:
 
     @cached_property
     def _peers(self) -> "Peers":
-        """Made when first wanted: the first picture waits for no rules."""
+        """Made on first use, so that the first picture does not wait for the rules."""
         from rankdeck.rules.nodes import Peers
 
         return Peers()
@@ -370,11 +370,11 @@ class Fleet:
 
     @property
     def behind(self) -> bool:
-        """Whether something waits to be judged."""
+        """Whether nodes wait to be judged."""
         return bool(self._changed)
 
     def _note_time(self) -> None:
-        """Find nodes that fell silent or are heard again, and those that time alone changes."""
+        """Find nodes that fell silent or are heard again, and nodes whose health may change without news."""
         now = self._clock()
         if now - self._looked >= SILENCE or now < self._looked:
             self._looked = now
@@ -414,7 +414,7 @@ class Fleet:
             self._picture = None
 
     def _begin_round(self) -> NodeState | None:
-        """Begin a round, where it is time for one; returns its first node."""
+        """Begin a round if one is due; returns its first node."""
         now, wall = self._clock(), self._wall()
         self._sweeping = now - self._swept >= SWEEP
         due = self.past.due(wall)
@@ -428,7 +428,7 @@ class Fleet:
         return next(self._round, None)
 
     def _note_reasons(self, state: NodeState, wall: float) -> None:
-        """Log which reasons came and went."""
+        """Log which reasons began and ended."""
         name, reasons = state.name, state.health.reasons
         before = self._reasons.get(name, self.event_log.stood(name))
         known = state.was_heard or state.kubernetes is not None or state.slurm is not None
@@ -443,7 +443,7 @@ def _expected(cluster: Cluster, node: Node) -> Expected:
 
 
 PATIENCE = 45.0
-"""Seconds after which a report is old: a switch is asked for one every 10 seconds."""
+"""A report is old after so many seconds; switches are asked for one every 10 seconds."""
 COUNTERS = (
     "in-octets", "out-octets", "in-pkts", "out-pkts", "in-errors", "out-errors",
     "in-discards", "out-discards", "in-fcs-errors", "carrier-transitions",

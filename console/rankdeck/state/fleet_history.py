@@ -17,7 +17,7 @@ BURST = 500
 """Most events that wait for the disk; older ones stay in memory only."""
 UNTOLD = frozenset({"node.coverage", "node.remembered"})
 MOST_AN_HOUR = 120
-"""Events of one node in an hour; of a node that tells more it is said that it floods."""
+"""Most events of one node in an hour; a node that sends more is reported as flooding."""
 HOUR = 3600.0
 FLOOD = "node.flood"
 FLOOD_TEXT = (
@@ -28,7 +28,7 @@ Key = tuple[str, str, str]
 
 
 class EventLog:
-    """Written by Fleet; front ends read `newest`, the session takes what is to be kept."""
+    """Written by Fleet; front ends read `newest`, and the session saves what `take` returns."""
 
     def __init__(self) -> None:
         self.newest: deque[Occurrence] = deque(maxlen=MOST)
@@ -43,7 +43,7 @@ class EventLog:
         """Node -> when its hour began, and how many events it told since."""
 
     def restore(self, occurrences: Iterable[Occurrence]) -> None:
-        """What an earlier console saw: it is not told twice."""
+        """Load events that an earlier console saw; they are not saved again."""
         for one in occurrences:
             self.newest.append(one)
             self.total += 1
@@ -56,7 +56,7 @@ class EventLog:
                 self._open.pop(key, None)
 
     def recall(self) -> Mapping[str, tuple[Reason, ...]]:
-        """Node -> what an earlier console saw begin there and nobody saw end, the worst first."""
+        """Node -> problems that an earlier console saw begin and that have not ended, the worst first."""
         found: dict[str, list[Reason]] = {}
         for (node, _, _), reason in self._open.items():
             found.setdefault(node, []).append(reason)
@@ -64,7 +64,7 @@ class EventLog:
         return self._stood
 
     def stood(self, node: str) -> tuple[Reason, ...]:
-        """What was recalled of this node."""
+        """What `recall` found for this node."""
         return self._stood.get(node, ())
 
     def event(self, node: str, event: Event, at: float) -> None:
@@ -96,7 +96,7 @@ class EventLog:
                 self._add(_line(at, node, "ended", Level.OK, reason))
 
     def between(self, nodes: Collection[str], since: float, until: float) -> tuple[Occurrence, ...]:
-        """What these nodes told in that time, and which warnings began there."""
+        """Events of these nodes in that time, and warnings that began there."""
         return tuple(
             one
             for one in self.newest
@@ -106,7 +106,7 @@ class EventLog:
         )
 
     def take(self) -> tuple[Occurrence, ...]:
-        """What is to be written down since the last call."""
+        """What to save since the last call."""
         taken = tuple(self._waiting)
         self._waiting.clear()
         return taken
@@ -149,7 +149,7 @@ PICTURED = (
     "cpu.used", "mem.used", "gpu.used", "gpu.mem_used", "gpu.temp", "gpu.power", "rdma.rx", "rdma.tx", "net.rx",
     "cpu.load1",
 )  # fmt: skip
-"""Of the numbers that stand for metrics those that are remembered: what the fleet screen shows."""
+"""Metrics whose numbers are kept in pictures: those that the fleet screen shows."""
 
 
 _PLACES = {metric: place for place, metric in enumerate(PICTURED)}
@@ -157,16 +157,16 @@ _PLACES = {metric: place for place, metric in enumerate(PICTURED)}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FleetPicture:
-    """All nodes at one time of the console's wall clock; none is equal to another."""
+    """All nodes at one time of the console's wall clock; compared by identity."""
 
     at: float
     levels: bytes
     numbers: "array[float]"
     reasons: Mapping[int, tuple[Reason, ...]]
-    """Place -> why that node had its level; without nodes of which nothing was wrong."""
+    """Place -> why that node had its level; without nodes that had no problem."""
 
     def level(self, place: int) -> Level:
-        """The level of the node at this place; unknown where it was found later."""
+        """The level of the node at this place; unknown if it was added later."""
         return Level(self.levels[place]) if place < len(self.levels) else Level.UNKNOWN
 
     def number(self, place: int, metric: str) -> float | None:
@@ -199,7 +199,7 @@ class Picture:
             self._numbers.append(nan if value is None else value)
 
     def frame(self, before: FleetPicture | None) -> FleetPicture:
-        """The picture; what is as in the one `before` is kept once."""
+        """The picture; it shares what is the same with the one `before`."""
         same = before is not None and before.reasons == self._reasons
         reasons = before.reasons if before is not None and same else self._reasons
         return FleetPicture(self._at, bytes(self._levels), self._numbers, reasons)
@@ -245,6 +245,6 @@ class Past:
     def series(
         self, place: int, metric: str, until: float, most: int | None = None
     ) -> list[float | None]:
-        """The numbers of one node in the pictures up to a time, oldest first; of the last `most` alone."""
+        """The numbers of one node in the pictures up to a time, oldest first; at most the last `most` of them."""
         frames = islice((f for f in reversed(self._frames) if f.at <= until), most)
         return [frame.number(place, metric) for frame in frames][::-1]

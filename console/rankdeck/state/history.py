@@ -29,7 +29,7 @@ _PLAIN: Mapping[type, tuple[type, ...]] = {
 
 
 def read(make: type[T], raw: object) -> T:
-    """The value of this dataclass that `dataclasses.asdict` and JSON made `raw` of; raises ValueError or TypeError."""
+    """Read back a dataclass that `dataclasses.asdict` and JSON turned into `raw`; raises ValueError or TypeError."""
     return cast("T", _reader(make)(raw))
 
 
@@ -274,7 +274,7 @@ def _sane(job: Job) -> Job:
 
 
 def last_word(mine: Job, kept: Job) -> Job:
-    """One job from what two consoles know; `kept` wins where neither knows more.
+    """Merge what two consoles know of one job; `kept` wins if neither knows more.
 
     A job that has ended never runs again, and an explained failure stays explained.
     """
@@ -299,7 +299,7 @@ def last_word(mine: Job, kept: Job) -> Job:
 
 
 def _troubles(told: Sequence[str], ranks: Sequence[RankState]) -> tuple[str, ...]:
-    """Each sentence once; that a node does not answer only of one that has not come back."""
+    """Each sentence once; without nodes that did not answer and have come back."""
     lost = {f"{rank.node}: {MUTE}" for rank in ranks if rank.state is State.LOST}
     found: dict[str, str] = {}
     for text in told:
@@ -323,14 +323,14 @@ def _weight(job: Job) -> tuple[bool, bool, bool, int, int]:
 
 
 def _explained(first: Job, other: Job) -> tuple[Explained, ...]:
-    """What the other makes of the same end."""
+    """How the other explains the same end."""
     same = first.state is other.state
     blank = first.first_failure is None and other.first_failure is None
     return other.explained if same and blank else ()
 
 
 def _ranks(first: Job, other: Job) -> tuple[RankState, ...]:
-    """As the first says; of what they wrote, the larger part."""
+    """The ranks of the first; for each, the larger of the two numbers of lines."""
     others = {rank.rank: rank for rank in other.ranks}
     return tuple(_rank(rank, others.get(rank.rank)) for rank in first.ranks)
 
@@ -492,7 +492,7 @@ class History:
         return tuple({"at": at, **body} for at, body in read if body is not None)
 
     def _table(self, job: str, text: str) -> dict[str, Any] | None:
-        """The JSON object in a column; None, said once of the job, where it is none."""
+        """The JSON object in a column; None, reported once per job, if it is none."""
         try:
             found = json.loads(text)
         except (ValueError, TypeError, RecursionError) as error:

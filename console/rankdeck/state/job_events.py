@@ -21,7 +21,7 @@ _MOST_COUNT = 1 << 31
 
 
 def slurm_says(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
-    """Take what Slurm says now; the last word of it ends the job in its terms."""
+    """Take what Slurm says now; its final state ends the job."""
     before = record.slurm or SlurmStatus()
     status = _status(event, before.attempts)
     if status.over:
@@ -67,12 +67,12 @@ def _sentence(fields: Mapping[str, Any], key: str) -> str:
 
 
 def _ended_by_slurm(record: JobRecord) -> bool:
-    """Whether Slurm ended the job as a whole: of an array each task has its own end."""
+    """Whether Slurm ended the job as a whole; the tasks of an array end one by one."""
     return record.slurm is not None and record.slurm.decided and not record.slurm.array
 
 
 def _let_go(record: JobRecord) -> None:
-    """Ranks that a signal ended were ended by Slurm, not by a fault of theirs."""
+    """Note that ranks ended by a signal were ended by Slurm and did not fail."""
     for rank, state in record.ranks.items():
         killed = state.signal is not None or state.exit_code is None or state.exit_code > 128
         if state.state is State.FAILED and killed:
@@ -80,7 +80,7 @@ def _let_go(record: JobRecord) -> None:
 
 
 def attempted(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
-    """Slurm queued the job again: what its ranks did is kept as a run of its own, and they begin again."""
+    """Slurm queued the job again: keep the run so far as an attempt; its ranks begin again."""
     number_ = _count(event.fields, "number")
     if number_ is None:
         return
@@ -93,7 +93,7 @@ def attempted(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
 
 
 def began_again(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
-    """Kubernetes put the job aside: its ranks begin again, and what they did before is no failure."""
+    """Kubernetes suspended the job: its ranks begin again, and their earlier ends are no failures."""
     record.trouble(_sentence(event.fields, "text"))
     _begin_anew(record, node)
 
@@ -127,7 +127,7 @@ def _attempt(ranks: Iterable[RankState], number_: int, text: str, at: float) -> 
 
 
 def task_says(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
-    """Take what Slurm says of one task of an array; its last word ends the rank in its terms."""
+    """Take what Slurm says of one task of an array; its final state ends the rank."""
     rank = _count(event.fields, "rank")
     state = record.ranks.get(rank) if rank is not None else None
     if state is None or record.plan.supervising_node(state.node) != node.name:
@@ -167,7 +167,7 @@ def _begin_again(
 
 
 def _ended_task(state: RankState, task: SlurmTask, event: NodeEvent, host: str) -> RankState:
-    """The rank of a task that is over on `host`: Slurm's word comes before what its shim left."""
+    """The rank of a task that is over on `host`: what Slurm says counts more than what its shim left."""
     code = state.exit_code if state.state.final else _count(event.fields, "code")
     well = task.state == "COMPLETED" and not code
     end = State.DONE if well else State.CANCELLED if task.state == "CANCELLED" else State.FAILED
@@ -190,7 +190,7 @@ def slurm_with_tasks(record: JobRecord) -> SlurmStatus | None:
 
 
 def is_cancelled(record: JobRecord) -> bool:
-    """Whether Slurm says that somebody cancelled it, and not because a part of it had failed: nobody is to blame."""
+    """Whether Slurm says that somebody cancelled it, and not because a part of it had failed."""
     status = record.slurm
     ended = status is not None and status.over and status.state == "CANCELLED"
     return ended and not record.aborted
@@ -225,7 +225,7 @@ def decided_failure(record: JobRecord) -> FirstFailure | None:
 
 _MOST_SAID, _MOST_KERNEL, _MOST_ADDRESSES = 80, 8, 64
 SUPERVISOR = "supervisor"
-"""The name under which one stands that was gone before its ranks had ended."""
+"""The name of a supervisor that was gone before its ranks had ended."""
 
 
 def reports_rank(record: JobRecord, node: NodeRecord, state: RankState) -> bool:
@@ -234,7 +234,7 @@ def reports_rank(record: JobRecord, node: NodeRecord, state: RankState) -> bool:
 
 
 def _claim(record: JobRecord, node: NodeRecord, event: NodeEvent) -> RankState | None:
-    """The rank of an event. MPI may place it on another node than planned: who starts it has it."""
+    """The rank of an event. MPI may start it on another node than planned: the node that starts it reports it."""
     rank = _integer(event.fields, "rank")
     state = record.ranks.get(rank) if rank is not None else None
     if state is None:
@@ -358,7 +358,7 @@ def _launcher_ended(record: JobRecord, node: NodeRecord, event: NodeEvent) -> No
 
 
 def _launcher_tail(record: JobRecord, node: NodeRecord) -> tuple[str, ...]:
-    """The launcher's last lines known here, if its node sends none with its end."""
+    """The last lines of the launcher that are known here, for a node that sends none with its end."""
     lines = last_lines(record.log(node.name, LAUNCHER))
     return tuple(strip_controls(line) for line in lines)
 

@@ -117,7 +117,7 @@ def node_health(fleet: Fleet, job: Job) -> dict[str, Any]:
 
 
 def _numbers(node: NodeState) -> dict[str, dict[str, float]]:
-    """Per device where a full sample is there, else the numbers of the health message."""
+    """Numbers per device from a full sample, or else those of the health message."""
     if node.detailed:
         return {m: dict(node.current(m)) for m in _VALUES if node.current(m)}
     told = {m: node.summary(m) for m in _VALUES if m in SUMMARY}
@@ -150,7 +150,7 @@ def chosen(names: Sequence[str], odd: Sequence[str]) -> list[str]:
 
 
 def troubled_nodes(job: Job) -> list[str]:
-    """The nodes of which something was said, the first to fail among them, in the order of the job."""
+    """The nodes with notes and the node that failed first, in the order of the job."""
     told = {note.node for note in job.node_notes}
     if job.first_failure is not None:
         told.add(job.first_failure.node)
@@ -158,12 +158,12 @@ def troubled_nodes(job: Job) -> list[str]:
 
 
 def _short(value: float | None) -> float | None:
-    """Four digits are enough for a plot."""
+    """Rounded to four digits, which is enough for a plot."""
     return None if value is None else float(f"{value:.4g}")
 
 
 LATE = 5.0
-"""Seconds by which events of a node may arrive late."""
+"""How many seconds late an event of a node may arrive."""
 KEEP_PER_JOB = 500
 """Most events remembered per job."""
 
@@ -224,7 +224,7 @@ class NodeNotes:
         return self._jobs.job(job.id)
 
     def _standing(self, job: Job, now: float) -> list[NodeNote]:
-        """What is bad on its nodes now, as judged last."""
+        """Problems of its nodes now, as judged last."""
         if job.ended is not None:
             return []
         return [
@@ -247,5 +247,5 @@ class NodeNotes:
 
 
 def _is_watched(job: Job, now: float) -> bool:
-    """Whether something may still be noted of this job."""
+    """Whether this job may still get notes."""
     return job.ended is None or now <= job.ended + MARGIN + LATE

@@ -39,7 +39,7 @@ MOST = 100_000
 
 
 class RepeatedEvents:
-    """Holds back what a node tells again of a restored job, until it tells something new."""
+    """Holds back events of a restored job that a node sends again, until it sends a new one."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], float] = {}
@@ -54,7 +54,7 @@ class RepeatedEvents:
             self._held.pop((job.id, node.node), None)
 
     def due(self, record: JobRecord, node: NodeRecord, event: NodeEvent) -> Sequence[NodeEvent]:
-        """The events to take in now: none while the node tells what is known."""
+        """The events to apply now: none while the node repeats what is known."""
         seq = event.fields.get("seq")
         if not node.restored or not isinstance(seq, int):
             return (event,)
@@ -114,7 +114,7 @@ class Additions:
         return True
 
     def doubt(self, job_id: str) -> None:
-        """Drop the end that the history has: the nodes say that the job runs."""
+        """Drop the end that the history has, because the nodes say that the job runs."""
         if self._told.pop(job_id, None):
             self._shown.pop(job_id, None)
 
@@ -281,7 +281,7 @@ class Jobs:
         return final and not snapshot(self._record(job_id)).state.final
 
     def unreported(self, job_id: str) -> frozenset[str]:
-        """The nodes that have not told the end here, of a job that another console saw end."""
+        """The nodes that have not reported the end to this console, of a job that another console saw end."""
         nodes = self._record(job_id).nodes.values() if self.only_told(job_id) else ()
         return frozenset(node.name for node in nodes if not node.closed)
 
@@ -432,7 +432,7 @@ class Jobs:
             self._touch(job_id)
 
     def cancelling(self, job_id: str, at: float, *, abort: bool) -> None:
-        """Note that the job is being stopped: what ends from now on does so because of it."""
+        """Note that the job is being stopped: ranks that end from now on end because of that."""
         record = self._record(job_id)
         record.asked_at = at if record.asked_at is None else record.asked_at
         record.cancelled, record.aborted = True, record.aborted or abort
@@ -508,7 +508,7 @@ class Jobs:
 
 
 def _found_gone(record: JobRecord, report: CancelReport) -> None:
-    """Take it in that nothing is left on nodes of which that was not known before."""
+    """Note that nothing is left on nodes that were not verified before."""
     job = snapshot(record)
     unclear = {*report.unverified, *(left.node for left in report.left)}
     for name in (node for node in job.unproven if node not in unclear):
@@ -519,7 +519,7 @@ def _found_gone(record: JobRecord, report: CancelReport) -> None:
 
 
 def _not_proven(record: JobRecord, node: str, said: str) -> None:
-    """Note that something may be left on a node, after whatever was found there before."""
+    """Note that something may be left on a node; replaces what an earlier cancel found there."""
     again = f"{node}: {FOUND_GONE}" in record.troubles
     record.trouble(f"{node}: {said}{' (asked once more)' if again else ''}")
 

@@ -76,9 +76,9 @@ class NewestReport:
 
     report: HealthReport
     remembered: bool = False
-    """The broker had kept it: it says what was, and is no sign of life."""
+    """The broker had kept it: it says how the node was, and is no sign of life."""
     health: Health = UNHEARD
-    """The same as the console shows it."""
+    """The report as the console shows it."""
 
 
 _SAID = attrgetter("level", "applies", "judged", "reasons", "more", "expect", "limits")
@@ -114,7 +114,7 @@ class NodeJudgement:
         self._memory = Memory()
         self._events: tuple[Event, ...] = ()
         self._recalled: tuple[Reason, ...] = ()
-        """What an earlier console saw wrong, and has not been judged again for long enough."""
+        """Problems that an earlier console saw, until the node was judged again for long enough."""
         self._heard_from: float | None = None
         """When the node was first judged by what it says now."""
 
@@ -125,7 +125,7 @@ class NodeJudgement:
     def take_report(self, report: HealthReport, now: float, *, remembered: bool = False) -> bool:
         """Take what the agent says, at `now` on our clock; returns whether that is another judgement than before.
 
-        Reasons are always one: how long they hold is counted from the moment when they came.
+        A report with reasons is always new: their duration counts from the moment when they came.
         """
         before = self.told
         same = before is not None and not (before.remembered or remembered or report.reasons)
@@ -142,7 +142,7 @@ class NodeJudgement:
     def moves(self, *, silent: bool) -> bool:
         """Whether time alone may change the health: something holds, ends or is acknowledged.
 
-        Of a `silent` node nothing is measured that could hold.
+        A `silent` node has no measurements that could change it.
         """
         known = self._memory
         by_time = self.told is not None and ((known.marks and not silent) or known.happened)
@@ -204,7 +204,7 @@ class NodeJudgement:
         return self.told is not None and self.told.report.expect != self._expects
 
     def take_as_lasting(self) -> None:
-        """What held at two looks is judged as if it had been watched for a minute."""
+        """A problem seen at two looks is judged as if it had lasted a minute."""
         self._memory = as_lasting(self._memory)
 
     @property
@@ -227,7 +227,7 @@ class NodeJudgement:
 
 
 def _with_remembered(said: Sequence[Reason], mark: Reason, now: Health) -> Health:
-    """What was wrong stands until the agent says otherwise; that all was well is not believed."""
+    """Problems are kept until the agent says otherwise; a remembered OK is not trusted."""
     theirs = {(reason.check, reason.device) for reason in said}
     ours = (r for r in now.reasons if (r.check, r.device) not in theirs)
     ordered = worst_first((*said, mark, *ours))

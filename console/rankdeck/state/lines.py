@@ -93,11 +93,11 @@ class _Position:
     back: int = 0
     """Above 0: reading begins so many bytes before the end, and only the node knows where that is."""
     rewinding: bool = False
-    """Bytes asked for again have not come yet: what is still under way is dropped."""
+    """Bytes requested again have not come yet: bytes that arrive before them are dropped."""
 
 
 class ReadPositions:
-    """How far both streams of one rank were read. Followers ask here what to fetch: nobody else counts."""
+    """How far both streams of one rank were read. Followers ask here what to fetch; no other code counts bytes."""
 
     def __init__(self) -> None:
         self._streams = {name: _Position() for name in ("out", "err")}
@@ -223,7 +223,7 @@ class RankLog:
         self.total = 0
         """Lines taken in since the beginning (or the last rewind)."""
         self.rewinds = 0
-        """How often the lines were begun again, from an earlier byte."""
+        """How often reading began again from an earlier byte."""
         self.heard: float | None = None
         self._last_told = ""
 
@@ -233,11 +233,11 @@ class RankLog:
 
     @property
     def first(self) -> int:
-        """The number of `lines[0]`; older ones were let go."""
+        """The number of `lines[0]`; older lines were dropped."""
         return self.total - len(self._entries)
 
     def entries(self, number: int, most: int) -> list[Entry]:
-        """At most `most` lines from this number on, as they came: for those who read many."""
+        """At most `most` undecoded lines from this number on, for readers of many lines."""
         begin = max(number - self.first, 0)
         end = min(begin + most, len(self._entries))
         if begin < len(self._entries) // 2:

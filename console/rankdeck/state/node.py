@@ -27,7 +27,7 @@ WIDEST = 16
 GAP = 15.0
 """Seconds between readings beyond which no rate is given; 3 intervals if that is longer."""
 FIRST = 100.0
-"""The same, while a metric came only once: some come every half minute."""
+"""The same for a metric that has come only once: some come every half minute."""
 LONGEST = 600.0
 
 
@@ -43,7 +43,7 @@ class Chart:
         self._rows = array("d")
 
     def add(self, at: float, names: tuple[str, ...], row: Sequence[Number]) -> None:
-        """Put a row in the place of the oldest; `names` says whose numbers they are."""
+        """Add a row, replacing the oldest; `names` are the devices of the numbers."""
         if names is not self._names and names[:WIDEST] != self._names:
             self._arrange(names[:WIDEST])
         place, wide = self._next, len(self._names)
@@ -124,7 +124,7 @@ class MetricValues:
 
 
 def growth(points: Points, longest: float) -> Points:
-    """Readings of a counter as growth per second; none over a reset, a gap or a step back in time."""
+    """Readings of a counter as growth per second; no value across a reset, a gap or a step back in time."""
     return [
         (at, (value - old) / (at - then))
         for (then, old), (at, value) in pairwise(points)
@@ -136,13 +136,13 @@ EVENTS = 100
 EPOCH = 1e9
 """Epoch seconds below which a node's stamp is no wall time, so that its clock is not judged."""
 STAMPS = 5
-"""Samples in a row that must say alike by how much a clock is behind."""
+"""Samples in a row that must agree on how far a clock is behind."""
 ALIKE = 0.5
 """Seconds between the earliest and the latest of them; on a slow link they differ more."""
 DRIFT = 0.05
-"""Seconds by which the clock of a node may move before it is judged again for that alone."""
+"""A node is judged again when its clock has moved by this many seconds."""
 RIGHT = 0.25
-"""Seconds up to which a clock is right: half of the least that the rule for clocks asks about."""
+"""A clock within so many seconds is right: half of the smallest threshold of the rule for clocks."""
 
 CHARTED = frozenset({"cpu.used", "gpu.used", "net.rx", "net.tx", "rdma.rx", "rdma.tx"})
 """Metrics whose recent past is kept: those that a screen draws."""
@@ -151,17 +151,17 @@ _LINKS = ("rdma.up", "net.up")
 _NONE = frozenset[str]()
 _NO_LINKS = frozenset[tuple[str, str]]()
 REBOOT = "node.reboot"
-"""The event that we find ourselves: an agent does not know the boot before its own."""
+"""An event that the console detects itself: an agent does not know the boot before its own."""
 HEARTBEATS, LATE = 1.5, 4.0
-"""A node is unknown after so many heartbeats and seconds without a word: 19 s where they come every 10 s."""
+"""A node is unknown after so many heartbeats and seconds of silence: 19 s where they come every 10 s."""
 ASKED = 2.0
 """Seconds until the first full sample after it was asked for."""
 GONE = 5.0
-"""Seconds without a full sample after which its numbers are no longer shown."""
+"""The numbers of a full sample are shown for so many seconds."""
 
 
 class _Skew:
-    """By how many seconds a node's clock is ahead, from samples that each came just now."""
+    """How many seconds a node's clock is ahead, learnt from the arrival of its samples."""
 
     __slots__ = ("_stamps", "ahead")
 
@@ -172,8 +172,8 @@ class _Skew:
     def take(self, ahead: float | None) -> None:
         """Learn from one more sample; None if its stamp is no time.
 
-        No sample comes before it was sent, but a slow link may hold it up: that a clock is behind
-        is believed when several samples in a row say so alike.
+        A sample cannot arrive before it was sent, but a slow link may delay it: a clock counts as
+        behind only when several samples in a row agree.
         """
         if ahead is None:
             self.ahead = None
@@ -220,7 +220,7 @@ class NodeState:
         self._forget_all()
 
     def _begin_unheard(self) -> None:
-        """Of a node that has not said anything."""
+        """Initial values, for a node that has not sent anything."""
         self.up = True
         self.at = 0.0
         """Stamp of the newest sample, on the node's clock."""
@@ -246,7 +246,7 @@ class NodeState:
         self._readings: dict[str, MetricValues] = {}
         self._overdue: dict[str, str] = {}
         self._swept_at = self._stale_from = -inf
-        """Stamps: of the last look for old numbers, and until when none can be old; clocks may step back."""
+        """Node times: of the last search for old numbers, and before which none can be old; clocks may step back."""
         self._numbers = 0
         """Numbers kept, of all metrics together."""
         self._holes: tuple[object, object] = (None, None)
@@ -269,7 +269,7 @@ class NodeState:
 
     @property
     def _told(self) -> "NewestReport | None":
-        """The newest report of the agent; None if it is one that does not judge."""
+        """The newest report of the agent; None if this agent does not judge."""
         return self._kept_judgement.told if self._kept_judgement else None
 
     def findings(self) -> "tuple[CheckResult, ...]":
@@ -278,7 +278,7 @@ class NodeState:
 
     @property
     def judged_there(self) -> bool:
-        """Whether its agent judges it; else we do, from its samples."""
+        """Whether its agent judges it; otherwise this console does, from its samples."""
         return self._told is not None
 
     @property
@@ -293,7 +293,7 @@ class NodeState:
 
     @property
     def detailed(self) -> bool:
-        """Whether there is a full sample, not only the few numbers of the health message."""
+        """Whether there is a full sample, and not only the few numbers of the health message."""
         return bool(self.values)
 
     def summary(self, metric: str) -> float | None:
@@ -351,12 +351,12 @@ class NodeState:
 
     @property
     def _was_missed(self) -> bool:
-        """Whether it is silent, or was when it was judged last: what is asked of it may have changed since."""
+        """Whether it is silent, or was when it was judged last."""
         return self._judged_silent or self.silent
 
     @property
     def was_heard(self) -> bool:
-        """Whether a sample or a word on its health ever came in."""
+        """Whether a sample or a health message ever arrived."""
         return self._heard is not None
 
     @property
@@ -365,7 +365,7 @@ class NodeState:
         return -inf if self._heard is None else self._heard
 
     def heard_s(self) -> float | None:
-        """Seconds since the last sample or word on its health came in; None: never."""
+        """Seconds since the last sample or health message arrived; None: never."""
         return None if self._heard is None else max(0.0, self._clock() - self._heard)
 
     def value(self, metric: str, device: str = "") -> Number | None:
@@ -458,7 +458,7 @@ class NodeState:
         self._judgement.take_as_lasting()
 
     def take_report(self, raw: HealthReport, *, retained: bool = False) -> bool:
-        """Take what the agent says of the health; a retained one says only how it was.
+        """Take a health report of the agent; a retained one only says how the node was.
 
         Returns whether the node must be judged again.
         """
@@ -471,7 +471,7 @@ class NodeState:
         return news or self.skew_moved
 
     def take_heartbeat(self, stamp: float) -> bool:
-        """Note that the agent said the same as before; False if that must be read all the same."""
+        """Note that the agent's health is unchanged; False if its message must be read anyway."""
         told = self._told
         if told is None or told.remembered or told.report.reasons or self._was_missed:
             return False
@@ -480,7 +480,7 @@ class NodeState:
 
     @property
     def skew_moved(self) -> bool:
-        """Whether the clock of the node is not what it was when it was judged last, and may matter."""
+        """Whether the node's clock has moved since it was judged last by enough to matter."""
         judged, now = self._judged_skew, self.skew
         if judged is None or now is None:
             return judged is not now
@@ -525,7 +525,7 @@ class NodeState:
                 self._take_others(reading, metric, raw, at)
 
     def _note_heard(self, stamp: float) -> None:
-        """Note a sign of life that the node stamped so."""
+        """Note a sign of life with this time stamp of the node."""
         wall = self._wall()
         if self.first_heard is None:
             self.first_heard = wall
@@ -575,7 +575,7 @@ class NodeState:
     # ---- inside
 
     def _await_next(self) -> None:
-        """Note from when on the node is silent."""
+        """Note when the node will count as silent."""
         heard = self._heard if self.up else None
         if heard is not None and self._wanted_since is not None and self.judged_there:
             # What was just asked for takes a moment to come.
@@ -583,7 +583,7 @@ class NodeState:
         self.silent_from = -inf if heard is None else heard + self.patience
 
     def _is_summarized(self) -> bool:
-        """Whether full samples have stopped and the agent only says how the node is."""
+        """Whether full samples have stopped and only health messages arrive."""
         if not self.judged_there or not self.values or self._sampled is None or self.silent:
             return False
         period = self.hello.period if self.hello else 1.0
@@ -622,7 +622,7 @@ class NodeState:
     def _take_others(
         self, reading: MetricValues, metric: str, raw: Mapping[str, Number], at: float
     ) -> None:
-        """Take numbers that must be checked, or that are of other devices than before."""
+        """Take numbers that must be checked, or that belong to other devices than before."""
         kept = self._bounded(metric, raw)
         if metric in _LINKS:
             self._note_links(metric, kept)

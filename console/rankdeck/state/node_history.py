@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 KEEP = 20_000
 """Most rows kept per cluster; none is older than the newest by more than AGE."""
 AGE = 90 * 86400.0
-"""Seconds; what was acknowledged is forgotten so long after it ended."""
+"""Seconds; an acknowledgement is deleted so long after it ended."""
 RECALLED = 5000
 """Rows that a new console shows."""
 SCHEMA = """
@@ -45,7 +45,7 @@ class SharedEventLog:
     def recall(self, fleet: "Fleet", now: float, *, stands: bool = False) -> None:
         """Load events of earlier consoles and acknowledgements into a new fleet.
 
-        With `stands` what was wrong then is believed until the nodes were judged again.
+        With `stands`, problems of that time are shown until the nodes were judged again.
         """
         self._store.put("DELETE FROM ack WHERE until < ?", [(now - AGE,)])
         fleet.event_log.restore(self.recent(RECALLED))
@@ -87,11 +87,11 @@ class SharedEventLog:
         return tuple(map(_occurrence, reversed(rows)))
 
     def after(self, row: int) -> tuple[tuple[int, Occurrence], ...]:
-        """Each occurrence that was written after this row, with the number of its own."""
+        """Each occurrence written after this row, with its own row number."""
         return self._numbered("rowid > ?", row)
 
     def since(self, at: float) -> tuple[tuple[int, Occurrence], ...]:
-        """What happened from this moment on, the newest of it, with the numbers of the rows."""
+        """The newest occurrences since this moment, with their row numbers."""
         return self._numbered("at >= ?", at)
 
     def _numbered(self, condition: str, value: float) -> tuple[tuple[int, Occurrence], ...]:

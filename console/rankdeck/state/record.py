@@ -25,7 +25,7 @@ from rankdeck_agent.wire import LAUNCHER
 
 LAST_LINES = 20
 LOST_SLACK = 2.0
-"""Seconds between two frames of an idle node: how exactly the time of its loss is known."""
+"""Seconds between two frames of an idle node: the time of its loss is known this exactly."""
 STOP_SLACK = 0.05
 """Seconds by which the end of a rank may be recorded before the cancel that caused it."""
 _LOOK = 0.2
@@ -85,7 +85,7 @@ class JobRecord:
     """What each rank that runs did when looked at, the newest looks."""
     told: dict[int, EndTold] = field(default_factory=dict[int, EndTold])
     ends: dict[int, tuple[object, End]] = field(default_factory=dict[int, tuple[object, End]])
-    """What each end was made of, and the end: of 512 ranks only the new ones are made."""
+    """Rank -> input and result of its `End`, so that only new ends are computed."""
     launchers: dict[tuple[str, str], End] = field(default_factory=dict[tuple[str, str], End])
     """Launchers and daemons that failed, by node and name."""
     launchers_ok: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
@@ -98,7 +98,7 @@ class JobRecord:
     asked_at: float | None = None
     """When this console was told to cancel it."""
     over: bool = False
-    """It has ended and all its output came: what is fetched again later is shown, and says nothing new."""
+    """It has ended and all its output has arrived; output fetched again later changes no verdict."""
     refused: bool = False
     """Nothing of it was ever started."""
     settled: bool = False
@@ -145,7 +145,7 @@ class JobRecord:
             self.troubles.append(text)
 
     def mark(self, name: str, at: float, *, latest: bool = False) -> None:
-        """Note that a phase of the run was reached: the first time counts, or the last."""
+        """Note when a phase of the run was reached: the first time counts, or the last."""
         before = self.marks.get(name)
         if before is None or (at > before if latest else at < before):
             self.marks[name] = at
@@ -247,7 +247,7 @@ def last_lines(log: RankLog) -> tuple[str, ...]:
 KEPT = 12
 """Looks at a rank that are kept."""
 _SAME = 0.5
-"""Seconds between two stamps of one look, where the clock of the node was measured again."""
+"""The time of one look may differ by so many seconds after the clock of the node was measured again."""
 
 
 def looked(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:

@@ -26,9 +26,9 @@ HEARTBEAT = (1.0, 60.0)
 LONGEST_TEXT = 600
 REASONS = 64
 OLDEST = 10 * 365 * 86400.0
-"""Seconds for which a reason may hold; a longer time is no time of any calendar."""
+"""Most seconds that a reason may have lasted."""
 LEVELS = tuple(EVENT_LEVELS)
-"""Compared, never looked up: what a node sends may be a list."""
+"""A tuple, searched by comparison: a node may send an unhashable list."""
 
 
 def number(raw: object, otherwise: float = 0.0) -> float:
@@ -104,7 +104,7 @@ def hello(raw: Hello, name: str) -> Hello:
 
 
 def report(raw: HealthReport) -> HealthReport:
-    """A HealthReport with clean words, finite numbers and a heartbeat that hides no silence for long."""
+    """A HealthReport with clean words, finite numbers and a limited heartbeat, so that silence is noticed."""
     return HealthReport(
         at=number(raw.at),
         level=raw.level,

@@ -9,7 +9,7 @@ MOST_JOBS, MOST_PARTITIONS = 5_000, 1_000
 
 
 class SlurmCluster:
-    """Written by the client of the cluster alone; empty if Slurm runs nothing here."""
+    """Written only by `telemetry/slurm.py`; empty without Slurm."""
 
     def __init__(self) -> None:
         self.trouble = ""
@@ -35,7 +35,7 @@ class SlurmCluster:
         return replace(job, mine=bool(job.user) and job.user == self.user)
 
     def drop(self, number: str) -> None:
-        """The job is in the queue no more."""
+        """The job has left the queue."""
         self._jobs.pop(number, None)
 
     def put_partition(self, partition: SlurmPartition) -> None:
@@ -48,11 +48,11 @@ class SlurmCluster:
         self._partitions.pop(name, None)
 
     def partitions(self) -> tuple[SlurmPartition, ...]:
-        """The one that jobs go to without a word first, then by name."""
+        """The default partition first, then by name."""
         return tuple(sorted(self._partitions.values(), key=lambda one: (not one.usual, one.name)))
 
     def jobs(self, known: Collection[str] = ()) -> tuple[SlurmJob, ...]:
-        """Those of the queue, then those that ended; of each our own first, then the newest.
+        """Jobs of the queue, then those that ended; in each part our own first, then the newest.
 
         Without those whose Slurm id the caller knows.
         """
@@ -67,7 +67,7 @@ MOST_KUBERNETES_JOBS = 5_000
 
 
 class KubernetesState:
-    """Written by the client of the cluster alone; empty if the cluster is none of Kubernetes."""
+    """Written only by `telemetry/kubernetes.py`; empty without Kubernetes."""
 
     def __init__(self) -> None:
         self.about: ClusterAbout | None = None
@@ -92,7 +92,7 @@ class KubernetesState:
         return tuple(sorted(others, key=lambda job: -job.created))
 
     def kind_of(self, job_id: str) -> str:
-        """The kind of the job that we call so; "" if it is not listed."""
+        """The kind of the job with this id of ours; "" if it is not listed."""
         found = (one.kind for one in self._jobs.values() if job_id in (one.ours, one.place))
         return next(found, "")
 

@@ -167,7 +167,7 @@ def told_lines(
 
 
 def _legend_lines(recipe: str, width: int, signs: Sequence[Runs]) -> list[Runs]:
-    """As many lines as there is need of."""
+    """The legend, on as many lines as it needs."""
     lines: list[list[Run]] = [[(f" {printable(recipe)} ", "title")]]
     for part in signs:
         if length(lines[-1]) + length(part) > width:
@@ -177,7 +177,7 @@ def _legend_lines(recipe: str, width: int, signs: Sequence[Runs]) -> list[Runs]:
 
 
 def _sentences(run: AcceptanceRun, out: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Sentence and role."""
+    """Each sentence and its role."""
     for one in run.verdicts:
         yield one.sentence, ROLES[kind_of(one.answer)]
         yield from ((step, "accent") for step in [next_step(run, one)] if step)
@@ -196,7 +196,7 @@ def _sentences(run: AcceptanceRun, out: Mapping[str, str]) -> Iterator[tuple[str
 
 
 def _well(run: AcceptanceRun) -> Iterator[tuple[str, str]]:
-    """That nothing is to blame, where something was measured."""
+    """A sentence that nothing is at fault, if something was measured."""
     if run.progress is not RunState.DONE:
         yield "nothing is slow so far", "dim"
     elif run.good and not run.bad:
@@ -221,7 +221,7 @@ def _wrapped(text: str, role: str, width: int) -> list[Runs]:
 
 
 def seen_in(heat: HeatMap) -> list[str]:
-    """The answers that are to be seen on the map."""
+    """The answers that the map shows."""
     words = {cell.answer.value for cell in heat.cells.values() if cell.answer is not None}
     running = any(cell.outcome is Outcome.RUNNING for cell in heat.cells.values())
     return [Answer.GOOD.value, *words, *(["running"] if running else [])]
@@ -244,7 +244,7 @@ class RunChoice:
 
 
 class RunActions:
-    """What the screens of a run do alike: measure the choice again, keep jobs away from its node."""
+    """What both screens of a run can do: measure the choice again, keep jobs away from its node."""
 
     def __init__(
         self, screen: BaseScreen, choice: Callable[[], RunChoice], changed: Callable[[], None]
@@ -276,11 +276,11 @@ class RunActions:
         return self.port.excluded() if self.port else {}
 
     def _is_kept(self, run: AcceptanceRun) -> bool:
-        """Whether this is an earlier run, and not the one that was planned or started here."""
+        """Whether this is a saved run, and not the one that was planned or started here."""
         return self.current is None or self.current.id != run.id
 
     def work(self, work: Awaitable[T], done: Callable[[T], None]) -> None:
-        """Do it in the background; `done` is called with what came of it, an error is said."""
+        """Run it in the background; `done` is called with the result, an error is shown."""
 
         async def worker() -> None:
             try:
@@ -333,7 +333,7 @@ class RunActions:
     # ---- keep jobs away
 
     def exclude(self) -> None:
-        """Ask why and for how long, then keep jobs away from the node; where they are, let them come again."""
+        """Ask why and for how long, then keep jobs away from the node; if it is excluded already, readmit it."""
         port, now = self.port, self._choice()
         if port is None or now.run is None or not now.nodes:
             self._screen.refuse("put the cursor on a row of a map first: its node is meant")

@@ -1,6 +1,6 @@
 """Every action and every command after `:` in one table each: keys, palette, footer, help and completion come from them.
 
-A letter means the same on every screen; `tests/ui/test_keys.py` holds the table to it.
+A letter means the same on every screen; `tests/ui/test_keys.py` checks that.
 """
 
 from collections.abc import Callable, Sequence
@@ -87,7 +87,7 @@ KEY_NAMES = {
 
 WALL = ("wall",)
 NOWHERE = ("",)
-"""In no footer of the job screen: there is no room."""
+"""Views of an action that no footer of the job screen has room for."""
 ACTIONS: tuple[Action, ...] = (
     Action("open", "enter", "open", ("fleet", "jobs", "events", "acceptance"), "Open what is under the cursor, start the plan shown", True),
     Action("launch", "enter", "launch", ("launch",), "Start the job whose plan is shown", True),
@@ -217,7 +217,7 @@ HABITS = {
     "e": "`:edit` opens the job file of Launch; e goes to the next error, as in lnav",
     "ctrl+k": "x cancels a job, X sends a signal to a process",
 }
-"""Letters of other programs, and what does it here."""
+"""Keys of other programs, and the key that does the same here."""
 
 
 def is_key(screen: str, key: str) -> bool:
@@ -228,7 +228,7 @@ def is_key(screen: str, key: str) -> bool:
 
 
 def elsewhere(key: str) -> str:
-    """What to say of a key that does nothing here."""
+    """The sentence about a key that does nothing here."""
     if key in HABITS:
         return HABITS[key]
     there = [one for one in ACTIONS if key in one.keys.split(",")]
@@ -256,7 +256,7 @@ def aside(key: str, step: int) -> int | None:
 
 
 def beside(key: str) -> tuple[int, int] | None:
-    """To which neighbour in a grid this key goes: columns, rows."""
+    """The step in a grid for this key: columns, rows."""
     return {
         "left": (-1, 0), "right": (1, 0), "down": (0, 1), "j": (0, 1), "up": (0, -1), "k": (0, -1),
     }.get(key)  # fmt: skip

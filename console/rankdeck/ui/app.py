@@ -46,7 +46,7 @@ class RankdeckApp(FrameDiff):
     TITLE = "rankdeck"
     BINDINGS: ClassVar = []
     _counted: object = None
-    """The fleet whose changes are taken over."""
+    """The fleet whose changes are counted in `summary`."""
 
     def __init__(self, session: SessionProtocol, settings: UiSettings) -> None:
         self.palettes, self._theme_faults = themes.load(
@@ -61,12 +61,12 @@ class RankdeckApp(FrameDiff):
         self.opened = not isinstance(session, Opening)
         self.trouble = ""
         self.first_job, self.first_replay = "", 0.0
-        """Opened once the session is there."""
+        """The job to open first, and whether to replay it."""
         self.summary: Counter[Level] = Counter()
         self.moment: float | None = None
         """Epoch seconds that Fleet and Node show; None: now."""
         self._levels: dict[str, Level] = {}
-        """Of each node, as it is counted in `summary`."""
+        """Level of each node, as counted in `summary`."""
         self._changes = session.fleet.follow()
         self.frame_diff = settings.diff
         self.views_file = settings.views_file
@@ -186,7 +186,7 @@ class RankdeckApp(FrameDiff):
         return TerminalDriver
 
     def _look(self) -> None:
-        """What no screen looks at: questions, a terminal that reads again, a quiet moment."""
+        """Look for what no screen looks for: questions, a terminal that reads again, a quiet moment."""
         self.pay_frame_debt()
         self._idle.look()
         question = self.session.pending_host_key
@@ -223,7 +223,7 @@ class RankdeckApp(FrameDiff):
 
     @property
     def top_screen(self) -> BaseScreen | None:
-        """The screen on top that is no question."""
+        """The topmost screen that is not a question."""
         return next((s for s in reversed(self.screen_stack) if isinstance(s, BaseScreen)), None)
 
     def say(self, text: str, role: str = "text") -> None:
@@ -232,7 +232,7 @@ class RankdeckApp(FrameDiff):
             screen.say(text, role)
 
     def copy(self, text: str, what: str) -> None:
-        """To the clipboard of the person in front of the terminal."""
+        """Copy to the clipboard of the user's own terminal."""
         self.run_worker(self._copy(text, what), group="copy", exclusive=True)
 
     async def _copy(self, text: str, what: str) -> None:
@@ -241,7 +241,7 @@ class RankdeckApp(FrameDiff):
         self.say(f"copied {what}", "ok")
 
     def show_whole(self, title: str, lines: Sequence[Sequence[tuple[str, str]]]) -> None:
-        """On top of the screen: the whole of what is under its cursor."""
+        """Show all of what is under the cursor, on top of the screen."""
         from rankdeck.ui.screens.modals import Whole
 
         self.push_screen(Whole(title, lines))
@@ -256,7 +256,7 @@ class RankdeckApp(FrameDiff):
     # ---- going
 
     def home(self, name: str) -> BaseScreen:
-        """A main screen; made when first wanted."""
+        """A main screen; made on first use."""
         if name not in self._homes:
             self._homes[name] = base.make(name)
             # Textual would take apart a screen of nobody's when another takes its place.
@@ -269,7 +269,7 @@ class RankdeckApp(FrameDiff):
         return self.screen in self._homes.values()
 
     def goto(self, name: str) -> None:
-        """One of the main screens, with nothing on top of it."""
+        """Show one of the main screens, with nothing on top of it."""
         while not self.at_home:
             self.pop_screen()
         home = self.home(name)
@@ -370,7 +370,7 @@ class RankdeckApp(FrameDiff):
         self.paint_anew()
 
     def paint_anew(self) -> None:
-        """Everything looks different now."""
+        """Repaint everything, because all of it looks different now."""
         for screen in self.screen_stack:
             screen.refresh(layout=True)
             for widget in screen.walk_children():

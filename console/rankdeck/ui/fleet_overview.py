@@ -34,13 +34,13 @@ Room = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Trend:
-    """A number over time: the metrics that are added up, and what stands for all nodes."""
+    """A number over time: the metrics to add up, and how nodes are combined."""
 
     title: str
     metrics: tuple[str, ...]
     say: Callable[[float | None], str]
     mean: bool = False
-    """Nodes together are their mean, else their sum."""
+    """Nodes are combined by their mean, otherwise by their sum."""
     top: float = 0.0
     """The end of the scale; 0: the highest number of all nodes."""
 
@@ -54,7 +54,7 @@ TRENDS = (
     Trend("MEMORY", ("mem.used",), formatting.percent, mean=True, top=100.0),
     Trend("GPU MEMORY", ("gpu.mem_used",), formatting.percent, mean=True, top=100.0),
 )
-"""The most telling first: as many are shown as there is room for."""
+"""The most important first; as many are shown as fit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class Overview:
 
 
 def overview(scene: Overview, room: Room, glyphs: Glyphs) -> list[Runs]:
-    """What there is room for."""
+    """All parts that fit."""
     width, height = room
     happened = scene.events(height)
     below = 2 + min(max(_JOBS, len(happened)), height // 3)
@@ -210,7 +210,7 @@ def _series(scene: Overview, node: NodeState, trend: Trend, most: int) -> Series
 
 
 def _stretched(row: Series, wide: int) -> Series:
-    """A short past fills the plot as well: each number stands several times."""
+    """Few numbers are repeated, so that they fill the plot."""
     return [row[place * len(row) // wide] for place in range(wide)] if row else []
 
 
@@ -252,7 +252,7 @@ def _total(frame: FleetPicture, trend: Trend) -> float | None:
 
 
 def job_lines(scene: Overview, width: int, glyphs: Glyphs) -> list[Runs]:
-    """The jobs that are not over, newest first; where there is none, the last one."""
+    """The jobs that are not over, newest first; without any, the last one."""
     newest = sorted(scene.jobs, key=lambda job: -job.created)
     active = [job for job in newest if not job.state.final]
     shown = active[:_JOBS] or newest[:1]

@@ -66,7 +66,7 @@ NUMBERS: tuple[NodeColumn, ...] = (
     ),
 )
 ALWAYS = frozenset({"cpu.used", "mem.used", "gpu.temp"})
-"""Shown even where no node has them; a node without GPUs has the CPU's temperature."""
+"""Shown even if no node has them; for a node without GPUs, the temperature is that of the CPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +103,9 @@ SAY: dict[str, Callable[[float | None], str]] = {
     "B": formatting.size,
     "B/s": formatting.rate,
 }
-"""How a number of a unit is said; of others: at most four digits."""
+"""Unit -> how its numbers are written; other units: at most four digits."""
 NETWORKS = ("net.", "rdma.")
-"""Metrics whose bytes per second are said in bits, as their links are."""
+"""Metrics in bytes per second that are shown in bits, like the speed of links."""
 
 
 @cache
@@ -128,7 +128,7 @@ def find(name: str) -> NodeColumn | None:
 
 
 def names() -> list[str]:
-    """What `find` knows: titles in small letters, then all metrics."""
+    """The names that `find` knows: titles in lower case, then all metrics."""
     return [*(k.title.lower() for k in NUMBERS if " " not in k.title), *METRICS]
 
 

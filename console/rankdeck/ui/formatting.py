@@ -135,7 +135,7 @@ def number(node: NodeState, metric: str) -> float | None:
 
 
 def why(node: NodeState) -> str:
-    """The worst reason in words, and how many more there are; where all is well, who alone says so."""
+    """The worst reason and how many more there are; if all is well, whether only Kubernetes says so."""
     if node.health.reasons:
         return worst_of(node.health.reasons)
     unheard = node.kubernetes is not None and not node.was_heard
@@ -152,7 +152,7 @@ def worst_of(reasons: Sequence[Reason]) -> str:
 
 
 def told(device: str, text: str) -> str:
-    """What happened, with its device in front where the text does not name it."""
+    """What happened, with the device in front if the text does not name it."""
     device, text = printable(device), printable(text, 600)
     return text if device in Sentence.of(text).seen else f"{device}: {text}"
 
@@ -172,7 +172,7 @@ def subject(node: NodeState) -> Subject:
 
 
 def _slurm_words(node: NodeState) -> str:
-    """What the filter finds of Slurm's words."""
+    """Slurm's words about a node, for the filter."""
     view = node.slurm
     if view is None:
         return ""

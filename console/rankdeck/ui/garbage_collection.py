@@ -1,7 +1,7 @@
 """Postpones full garbage collections while the user types.
 
-A full collection looks at every object there is: a tenth of a second with 1,000 nodes. It comes when no
-key came for a while, and what is there then is set aside: the collections in between look only at what is new.
+A full collection visits every object, which takes a tenth of a second with 1,000 nodes. It runs when no key
+was pressed for a while. Objects that it leaves are frozen, so that later collections visit only new ones.
 """
 
 import gc
@@ -9,19 +9,19 @@ import time
 from collections.abc import Callable
 
 PERIOD = 60.0
-"""Seconds between two full collections, if there is a quiet moment."""
+"""Seconds between two full collections, if the user is idle."""
 SELDOM = 1000
-"""The same in times of what the last one took, where that is longer: they must not cost more than a thousandth."""
+"""The pause is at least so many times the duration of the last one: they take at most a thousandth of the time."""
 LONGEST = 600.0
-"""Seconds after which one comes, quiet or not."""
+"""Seconds after which one runs in any case."""
 QUIET = 3.0
-"""Seconds without a key that make a moment quiet."""
+"""The user is idle after so many seconds without a key."""
 NEVER = 1 << 20
-"""So many collections of the middle generation bring a full one on their own."""
+"""Collections of the middle generation before Python starts a full one itself."""
 
 
 class IdleTime:
-    """Knows when somebody typed, and when all was looked at last."""
+    """Knows when a key was pressed last, and when the last full collection was."""
 
     def __init__(
         self, collect: Callable[[], None] | None = None, clock: Callable[[], float] = time.monotonic
@@ -32,18 +32,18 @@ class IdleTime:
         self._typed = self._collected = clock()
 
     def typed(self) -> None:
-        """A key came, or the mouse moved."""
+        """Note that a key was pressed or the mouse moved."""
         self._typed = self._clock()
 
     def look(self) -> None:
-        """Collect, if it is time and nobody is held up; call now and then."""
+        """Collect if it is due and the user is idle; call now and then."""
         now = self._clock()
         past = now - self._collected
         if past >= LONGEST or (past >= self._period and now - self._typed >= QUIET):
             self.collect()
 
     def collect(self) -> None:
-        """Collect now: something big has just come or gone."""
+        """Collect now, because something big was just opened or closed."""
         begin = self._clock()
         self._collect()
         self._collected = self._clock()
@@ -51,13 +51,13 @@ class IdleTime:
 
 
 def stop_full_collections() -> None:
-    """No full collection from here on, but those that are asked for."""
+    """Stop automatic full collections; only explicit ones run from now on."""
     young, middle, _ = gc.get_threshold()
     gc.set_threshold(young, middle, NEVER)
 
 
 def collect_and_set_aside() -> None:
-    """Look at everything; then leave what is still there out of the next collections."""
+    """Run a full collection, then freeze what is left: later collections skip it."""
     gc.unfreeze()
     gc.collect()
     gc.freeze()

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from rankdeck.ui.widgets.logview import LogView
 
 SPEED = 4.0
-"""Times as fast as it was."""
+"""A replay runs so many times as fast as the job."""
 
 
 def is_off(console: "Console", need: str, what: "JobSpec | str") -> bool:
-    """Whether this user may not do it; then it is said why."""
+    """Whether this user may not do it; if so, say why."""
     why = console.session.why_not(need, what)
     if why:
         console.say(why, "warn")
@@ -51,7 +51,7 @@ async def _launch(console: "Console", spec: "JobSpec") -> None:
 
 
 async def _open(console: "Console", made: Awaitable[str]) -> None:
-    """Show the job once it is there, or say why it is not."""
+    """Show the job once it has started, or say why it has not."""
     try:
         job_id = await made
     except RankdeckError as error:
@@ -71,7 +71,7 @@ def attach(console: "Console", name: str) -> None:
 
 
 def list_ended(console: "Console") -> None:
-    """List also what Slurm's accounting remembers; it is asked once."""
+    """Also list jobs that ended, from Slurm's accounting, which is asked once."""
     console.goto("jobs")
     console.say("asking Slurm's accounting …", "dim")
     console.run_worker(_list_ended(console), name="ended", group="ended", exclusive=True)
@@ -122,7 +122,7 @@ async def _cancel(console: "Console", job_id: str, tasks: Sequence[int]) -> None
 
 
 def show_attempt(console: "Console", job_id: str, view: "LogView", number: int) -> None:
-    """In the logs of the job only what was written in this run (from 0), and where and how that run ended."""
+    """Show only what was written in this run (from 0) of the job, and where and how that run ended."""
     work = _show_attempt(console, job_id, view, number)
     console.run_worker(work, name="attempt", group="attempt", exclusive=True)
 
@@ -166,7 +166,7 @@ def forget(console: "Console", job_id: str) -> None:
 
 
 def report(console: "Console", job_id: str, path: "Path") -> None:
-    """Write all about a job into this file, which is not there yet."""
+    """Write everything about a job into this new file."""
     console.say(f"collecting all about {job_id} …", "dim")
     console.run_worker(_report(console, job_id, path), name="report", group="report")
 

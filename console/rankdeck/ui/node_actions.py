@@ -32,7 +32,7 @@ MOST_NAMED = 40
 
 
 def targets(console: "Console") -> tuple[str, ...]:
-    """The nodes that are meant on this screen; () if there are none."""
+    """The nodes that an action on this screen applies to; () if there are none."""
     screen = cast("base.BaseScreen | None", console.top_screen)
     if screen is None:
         return ()
@@ -40,7 +40,7 @@ def targets(console: "Console") -> tuple[str, ...]:
 
 
 def named(nodes: Sequence[str]) -> str:
-    """`sakuya`, `n[1-4]`, or how many where that is long."""
+    """`sakuya`, `n[1-4]`, or the number of nodes if that is too long."""
     text = printable(fold(nodes))
     return text if len(text) <= MOST_NAMED else many(len(nodes), "node")
 
@@ -217,7 +217,7 @@ def unknown_reasons(console: "Console", nodes: Sequence[str]) -> list[tuple[str,
 
 
 def silence(console: "Console", text: str) -> None:
-    """Count no reason of these nodes for a while: `4h maintenance`."""
+    """Acknowledge all reasons of these nodes for a while: `4h maintenance`."""
     span, _, why = text.strip().partition(" ")
     nodes = targets(console)
     try:
@@ -266,7 +266,7 @@ async def _propose(console: "Console", order: "ServiceOrder") -> None:
 
 
 def _why_nothing(change: "ServiceChange") -> str:
-    """Why there is nothing to do, of the first node that was left alone."""
+    """Why the first of the nodes that are left alone is left alone."""
     node, why = next(iter(change.left_alone.items()), ("", "nothing to do"))
     said = change.error or f"{node}: {why}"
     more = f"; and {len(change.left_alone) - 1} more" if len(change.left_alone) > 1 else ""
@@ -288,7 +288,7 @@ async def _serve(console: "Console", order: "ServiceOrder", line: str) -> None:
 
 
 def drain_lines(can: Capabilities, nodes: Sequence[str], why: str) -> list[str]:
-    """Commands that take nodes out of service, for somebody else to run. Empty if nothing schedules."""
+    """Commands that take nodes out of service, for somebody else to run; empty without a scheduler."""
     reason = "".join(c if c.isalnum() or c in " .,:-_" else " " for c in why).strip()
     lines = can.out_of_service(nodes, reason or "see rankdeck")
     return [*lines[:-1], *(f"{back}   # takes it back" for back in lines[-1:])]

@@ -31,7 +31,7 @@ WELL = ("ok", "n/a")
 
 
 def reasons(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
-    """What fired: seen, means, do, since when, what follows from it, what somebody knows of already."""
+    """The reasons: seen, means, do, since when, what follows from each, which are acknowledged."""
     lines: list[Runs] = []
     for reason, consequences in by_cause(node.health.reasons):
         lines += _reason(node, reason, width, glyphs)
@@ -164,7 +164,7 @@ def findings(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
 
 
 def _finding(one: CheckResult, width: int, glyphs: Glyphs) -> list[Runs]:
-    """A check and its evidence; in full where it found something."""
+    """A check and its evidence; in full if it found something."""
     mark = _mark(one, glyphs)
     role = "dim" if one.state == "n/a" else "text"
     room, evidence = width - FINDING - 16, printable(one.evidence, 600)
@@ -186,11 +186,11 @@ def _mark(one: CheckResult, glyphs: Glyphs) -> Mark:
 
 SPARK = 40
 NOTE = 16
-"""Cells that a word about a device wants before further columns come."""
+"""Cells kept for a word about a device before more columns are added."""
 
 
 def title(node: NodeState, text: str, metric: str, after: str = "") -> list[Runs]:
-    """The line over a section; says where its numbers are made up."""
+    """The line over a section; says if its numbers are simulated."""
     runs: list[Run] = [(f" {text}", "title"), (f"  {after}" if after else "", "dim")]
     if formatting.is_simulated(node, metric):
         runs.append(("  SIMULATED", "simulated"))
@@ -198,12 +198,12 @@ def title(node: NodeState, text: str, metric: str, after: str = "") -> list[Runs
 
 
 def number(text: str, width: int) -> Run:
-    """A number on the right of its cells; a dash where nothing is known."""
+    """A number, right-aligned; a dash if it is not known."""
     return ((text or formatting.NOTHING).rjust(width), "text" if text else "dim")
 
 
 def names(node: NodeState, *metrics: str) -> list[str]:
-    """Devices that any of these metrics has, or should have, in counting order: 2 before 10."""
+    """Devices of these metrics, also those that could not be read, in natural order: 2 before 10."""
     found = {device for metric in metrics for device in node.devices(metric)}
     for key in node.failed:
         metric, _, device = key.partition("/")
@@ -220,7 +220,7 @@ def reason_for(node: NodeState, device: str, kind: str) -> Reason | None:
 
 
 def _note(node: NodeState, device: str, kind: str) -> str:
-    """What is wrong with a device, short: its reason, else why it cannot be read."""
+    """What is wrong with a device: its reason, or why it cannot be read."""
     if node.value(f"{kind}.lost", device):
         return "lost"
     if reason := reason_for(node, device, kind):
@@ -235,7 +235,7 @@ def _note(node: NodeState, device: str, kind: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class GpuColumn:
-    """A number of a GPU, shown where there is room and some GPU has it."""
+    """A number of a GPU, shown if it fits and some GPU has it."""
 
     title: str
     width: int
@@ -278,7 +278,7 @@ GPU_COLUMNS: tuple[GpuColumn, ...] = (
     GpuColumn("clock", 9, "gpu.clock", _clock),
     GpuColumn("processes", 11, "gpu.processes", _plain("gpu.processes")),
 )
-"""In the order in which they get their room."""
+"""In the order in which columns are added."""
 
 
 def gpus(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
@@ -364,7 +364,7 @@ TROUBLES: tuple[tuple[str, str], ...] = (
     ("retx", "retransmissions"),
     ("drops", "drops"),
 )
-"""Counters that are said where they are not zero."""
+"""Counters that are shown if they are not zero."""
 
 
 def traffic(node: NodeState, prefix: str, text: str, width: int, glyphs: Glyphs) -> list[Runs]:
@@ -498,7 +498,7 @@ _FULL = 100.0
 
 
 def next_hours(hours: float) -> float:
-    """The next length, and after the last the first."""
+    """The next length; after the last one, the first."""
     known = [*HOURS]
     return known[(known.index(hours) + 1) % len(known)]
 
@@ -526,7 +526,7 @@ def lines(view: PastView | None, node: str, width: int, glyphs: Glyphs) -> list[
 
 
 def _when(times: Times) -> str:
-    """From when to when."""
+    """The time span in words."""
     begin = times.start - times.step
     if times.end - begin > 86400:
         return f"{formatting.day(begin)} to {formatting.day(times.end)}"
@@ -570,7 +570,7 @@ def _past_said(source: str, titles: Sequence[str], width: int, glyphs: Glyphs) -
 
 
 def shrunk(values: Sequence[float | None], cells: int) -> list[float | None]:
-    """As many values as there are cells at most: of neighbours the highest, a gap where none has one."""
+    """At most as many values as cells: the highest of neighbours, a gap if none has a value."""
     each = -(-len(values) // cells)
     first = len(values) % each
     parts = [values[:first]] if first else []

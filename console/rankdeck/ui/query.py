@@ -62,7 +62,7 @@ def metrics(text: str) -> frozenset[str]:
 
 
 def parse(text: str) -> Query:
-    """The filter that `text` means, everything where it is empty; raises QueryError."""
+    """The filter for `text`; an empty text matches everything. Raises QueryError."""
     if not text.strip():
         return lambda subject: True
     reader = _Reader(text)
@@ -107,7 +107,7 @@ class _Reader:
         return self._atom()
 
     def _atom(self) -> Query:
-        """Everything up to the next sign of the language."""
+        """The text up to the next operator or parenthesis."""
         self.at += self._blank(self.at)
         begin = self.at
         while self.at < len(self.text) and self.text[self.at] not in "&|()":
@@ -204,7 +204,7 @@ def _metric(found: "re.Match[str]", column: int) -> Query:
 
 
 def pointed(error: QueryError, width: int) -> str:
-    """One line for under the prompt: a sign below the mistake, and the sentence beside it."""
+    """A line to show under the prompt: a mark below the mistake, and the sentence beside it."""
     text, column = str(error), error.column
     if column + len(text) + 2 <= width or len(text) + 2 > column:
         return " " * column + f"^ {text}"

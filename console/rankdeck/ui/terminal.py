@@ -42,18 +42,18 @@ _STREAMS = (0, 1, 2)
 
 
 class Dismissed(Message):
-    """The console has to end, though nobody pressed a key."""
+    """The console must end although no key was pressed."""
 
     def __init__(self, status: int, *, hurry: bool) -> None:
         super().__init__()
         self.status = status
         """Exit status, 128 + signal; that of SIGHUP where the terminal is gone."""
         self.hurry = hurry
-        """Nobody looks any more, or asked twice."""
+        """The terminal is gone, or the user asked twice."""
 
 
 class TerminalOutput:
-    """What Textual writes to: after the first error everything goes nowhere."""
+    """The output of Textual; after the first error it discards everything."""
 
     def __init__(self, file: TextIO) -> None:
         self._file = file
@@ -89,8 +89,8 @@ STUCK = 5.0
 class KeyQueue:
     """Gives an app its keys one after another.
 
-    Textual hands all keys that came at once to the widget that has the focus then, so that of a
-    pasted `/word` only the first key reached the prompt that it opened.
+    Textual gives all keys that arrive together to the widget that has the focus at that moment: of a
+    pasted `/word`, only the first key would reach the prompt that it opens.
     """
 
     def __init__(self, app: App[int]) -> None:
@@ -113,7 +113,7 @@ class KeyQueue:
             self._follow(self._app.focused or self._app.screen)
 
     def _follow(self, node: MessagePump | None) -> None:
-        """Go the way of the key, from the widget up to the app: behind it in each queue."""
+        """Follow the key from the widget up to the app, behind it in each queue."""
         if node is None or node is self._app or not node.call_later(self._follow, node._parent):
             self._app.call_later(self._next)
 
@@ -158,7 +158,7 @@ class TerminalDriver(LinuxDriver):
         self._lost()
 
     def _left_behind(self) -> bool:
-        """Whether who started us is gone and its shell has taken the terminal back."""
+        """Whether our parent is gone and the shell has taken the terminal back."""
         if os.getppid() == self._parent:
             return False
         with suppress(OSError):
@@ -186,14 +186,14 @@ class TerminalDriver(LinuxDriver):
 
 
 def end_within(seconds: float) -> None:
-    """Let the kernel end this process after that time, even where all of its threads wait for something."""
+    """Have the kernel end this process after that time, even if all of its threads hang."""
     left, _ = signal.getitimer(signal.ITIMER_REAL)
     if not left or left > seconds:
         signal.setitimer(signal.ITIMER_REAL, seconds)
 
 
 def silence(descriptor: int) -> None:
-    """Send what is written there nowhere from now on: not even the end of Python should fail by it."""
+    """Discard what is written there from now on, so that not even the exit of Python fails."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     os.dup2(nowhere, descriptor)
     os.close(nowhere)
@@ -241,7 +241,7 @@ class TerminalPicture:
 
     @staticmethod
     def _break_wide(row: list[Cell | None], x: int, count: int) -> None:
-        """Writing over one half of a wide character blanks the other: no longer known."""
+        """Writing over one half of a wide character blanks the other: forget both."""
         start, after = row[x], x + count
         if x and start is not None and not start[0]:
             row[x - 1] = None
@@ -250,7 +250,7 @@ class TerminalPicture:
 
 
 class _Pen:
-    """Collects output, leaving out what the terminal already knows."""
+    """Collects output without what the terminal shows already."""
 
     def __init__(self) -> None:
         self._parts: list[str] = []
@@ -399,7 +399,7 @@ class FrameDiff(App[int]):
             self.forget_frame()
 
     def forget_frame(self) -> None:
-        """Paint everything again: something else has written to the terminal."""
+        """Repaint everything: something else has written to the terminal."""
         self._frame = None
         self._shown_cursor = None
         self.refresh()

@@ -29,7 +29,7 @@ PAINT = 0.25
 
 
 class ListFilter:
-    """What narrows the list of a screen: the text typed after `/`, and the query that it means."""
+    """The filter of a list: the text typed after `/`, and the query that it means."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class ListFilter:
         self._narrowed()
 
     def take_back(self) -> bool:
-        """Show all again; returns whether anything was left out."""
+        """Remove the filter; returns whether there was one."""
         filtered = bool(self.text)
         self.typed("")
         return filtered
@@ -80,7 +80,7 @@ LEAST_DETAILS = 6
 
 
 class Details(TextPage):
-    """What there is to say of the row under the cursor, in the lines that a short list leaves free."""
+    """Details of the row under the cursor, in the lines that a short list leaves free."""
 
     def __init__(self, table: VTable) -> None:
         super().__init__(id="details", can_focus=False)
@@ -103,7 +103,7 @@ class Details(TextPage):
 
 
 def no_match(what: str) -> str:
-    """What an empty list says that a filter has narrowed; `what` is one of its rows."""
+    """What a list shows if its filter matches nothing; `what` is the word for a row."""
     return f"no {what} matches the filter; esc shows all"
 
 
@@ -127,11 +127,11 @@ class BaseScreen(Screen[None], inherit_bindings=False):
         self.filter_bar = FilterBar()
         self.filter_bar.display = False
         self._refused: set[str] = set()
-        """Keys of which it was said that they are none here."""
+        """Unknown keys that were reported already."""
         self.list_filter = ListFilter(self, "", self.refresh_now)
-        """Of use on the screens that are lists; these say what there is to type."""
+        """Used by screens that are lists; they set the hint."""
         self.below: Details | None = None
-        """Of lists whose rows have more to say than a line holds."""
+        """Used by lists whose rows have more to say than fits on a line."""
 
     @property
     def console(self) -> "Console":
@@ -141,13 +141,13 @@ class BaseScreen(Screen[None], inherit_bindings=False):
     def is_current(self) -> bool:
         """Whether it can be seen, if only behind a question.
 
-        Textual means the screen under an opaque one too, and paints all again whenever that changes.
+        For Textual, a screen under an opaque one counts too, and all is repainted whenever that changes.
         """
         return self.console.top_screen is self
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """The nodes that a command or a shell is meant for here."""
+        """The nodes that a command or a shell applies to here."""
         return ()
 
     @property
@@ -167,11 +167,11 @@ class BaseScreen(Screen[None], inherit_bindings=False):
         return frozenset()
 
     def turned_off(self) -> Iterable[str]:
-        """Actions that cannot be done now, such as for want of a right; their keys say why."""
+        """Actions that are not possible now, such as those the user has no right for; their keys say why."""
         return ()
 
     def without_effect(self) -> Iterable[str]:
-        """Actions that would do nothing now, such as to cancel what has ended; no footer has them."""
+        """Actions that would do nothing now, such as cancelling a job that has ended; footers leave them out."""
         return ()
 
     def compose(self) -> ComposeResult:
@@ -198,7 +198,7 @@ class BaseScreen(Screen[None], inherit_bindings=False):
             self.refresh_now()
 
     def refresh_now(self) -> None:
-        """Bring the screen up to the model."""
+        """Update the screen from the model."""
         if self.is_mounted:
             self.console.catch_up()
             self.top_bar.tick()
@@ -225,13 +225,13 @@ class BaseScreen(Screen[None], inherit_bindings=False):
         self.say(why, "dim")
 
     def unknown_key(self, key: str) -> None:
-        """Say, once for each, that a key is none of this screen, and where it is one."""
+        """Say that a key does nothing on this screen, and where it does something; once per key."""
         if key not in self._refused:
             self._refused.add(key)
             self.refuse(actions.elsewhere(key))
 
     def save_lines(self, path: Path, lines: Sequence[str], what: str) -> None:
-        """Write these lines to a file that is not there yet."""
+        """Write these lines to a new file."""
         self.run_worker(self._save_lines(path, lines, what), group="save", exclusive=True)
 
     async def _save_lines(self, path: Path, lines: Sequence[str], what: str) -> None:
@@ -246,7 +246,7 @@ class BaseScreen(Screen[None], inherit_bindings=False):
 
     @property
     def prompt(self) -> Prompt:
-        """Where one types; made when it is first wanted."""
+        """The prompt; made on first use."""
         if self._prompt is None:
             self._prompt = Prompt(self._complete)
             self.mount(self._prompt, before=self.tour_bar)
@@ -281,10 +281,10 @@ class BaseScreen(Screen[None], inherit_bindings=False):
             self.console.run_command(message.text)
 
     def typed(self, text: str) -> None:
-        """A search or another answer is being typed."""
+        """Called while a search or another answer is typed."""
 
     def answered(self, text: str | None) -> None:
-        """A search or another answer is there; None: given up."""
+        """Called with a search or another answer; None: given up."""
 
     def action_filter(self) -> None:
         self.list_filter.ask()
@@ -294,7 +294,7 @@ class BaseScreen(Screen[None], inherit_bindings=False):
         return "", ()
 
     def details(self) -> tuple[str, Sequence[Runs]]:
-        """What is said of it below a short list: a title, and lines."""
+        """Details of the row under the cursor, shown below a short list: a title, and lines."""
         return self.whole()
 
     def _tell_details(self) -> None:
@@ -319,18 +319,18 @@ class BaseScreen(Screen[None], inherit_bindings=False):
     # ---- back in time
 
     def action_pause(self) -> None:
-        """Hold the picture, or come back to now."""
+        """Pause the screen, or return to now."""
         now = self.console.session.fleet.wall()
         self.console.moment = now if self.console.moment is None else None
         self.refresh_now()
 
     def action_step(self, frames: int) -> None:
-        """So many pictures further; back where it is negative."""
+        """Move so many pictures forward; back if negative."""
         self.console.moment = step(self.console.session.fleet, self.console.moment, frames)
         self.refresh_now()
 
     def idle_steps(self) -> Iterable[str]:
-        """Those of the steps in time that lead nowhere: only a held picture has others beside it."""
+        """The steps in time that do nothing now: without a pause there is nothing to step from."""
         moment, span = self.console.moment, self.console.session.fleet.past.span()
         if moment is None or span is None or moment <= span[0]:
             yield "step(-1)"
@@ -340,7 +340,7 @@ class BaseScreen(Screen[None], inherit_bindings=False):
     # ---- everywhere
 
     def take_back(self) -> bool:
-        """Undo what hides a part of this screen; returns whether there was something."""
+        """Undo what hides a part of this screen; returns whether anything did."""
         return self.screen_name in actions.LISTS and self.list_filter.take_back()
 
     def action_back(self) -> None:
@@ -353,7 +353,7 @@ class BaseScreen(Screen[None], inherit_bindings=False):
             self.console.leave()
 
     def _return(self) -> bool:
-        """To the screen before, and from the main screens to the fleet; False if there is none."""
+        """Return to the previous screen, and from main screens to the fleet; False if there is none."""
         if not self.console.at_home:
             self.console.pop_screen()
             return True

@@ -75,7 +75,7 @@ class EventsScreen(BaseScreen):
         return () if self._stands(one) else ("acknowledge",)
 
     def _stands(self, one: Occurrence) -> bool:
-        """Whether what was told is still a reason that nobody has acknowledged."""
+        """Whether the event is still a reason that nobody has acknowledged."""
         fleet = self.console.session.fleet
         return fleet.knows(one.node) and (one.node, one.check, one.device) in (
             node_actions.unknown_reasons(self.console, (one.node,))
@@ -156,7 +156,7 @@ SIGNS = {
     "critical": (Level.BAD, "error"),
     "warning": (Level.WARN, "warn"),
 }
-"""Level of a log record -> whose sign it has, and its word."""
+"""Level of a log record -> the level whose sign it gets, and its word."""
 
 
 class MessagesScreen(BaseScreen):

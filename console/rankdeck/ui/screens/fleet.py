@@ -24,9 +24,9 @@ from rankdeck.ui.widgets.vtable import Column, VTable
 
 ROLE_RANK = {"bad": 4, "warn": 3, "unknown": 2, "ok": 1}
 WIDE = 150
-"""From this width on numbers have bars."""
+"""Numbers have bars on screens of at least this width."""
 LEAST_OVERVIEW = 7
-"""Lines from which on there is an overview."""
+"""The overview needs at least so many lines."""
 SHARED = 5
 """Lines of bars, heading and gaps beside nodes and overview."""
 SORT_EVERY = 4
@@ -34,7 +34,7 @@ SORT_EVERY = 4
 
 
 def worst(marks: Sequence[Mark]) -> Mark:
-    """The mark that stands for several."""
+    """The worst of several marks, which stands for all of them."""
     return max(marks, key=lambda mark: ROLE_RANK.get(mark.role, 0))
 
 
@@ -43,7 +43,7 @@ class FleetLine(Canvas):
 
     runs: Runs = ()
     right: Runs = ()
-    """What stands at the right end, whatever must be cut for it."""
+    """Shown at the right end; the rest is cut for it."""
 
     def show(self, runs: Runs, right: Runs = ()) -> None:
         if (list(runs), right) != (self.runs, self.right):
@@ -64,7 +64,7 @@ class FleetScreen(BaseScreen):
     """The fleet that is shown: another one once the session is there."""
     _overview_due = True
     _totalled: FleetPicture | None = None
-    """The picture of the past up to which all nodes were taken together."""
+    """The newest picture of the past that `_totals` has drawn."""
     _totals_said: Sequence[Runs] = ()
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ class FleetScreen(BaseScreen):
         self.view = FleetView()
         """What is shown, and in which order."""
         self.view_name = ""
-        """The saved view that it was, and mostly still is."""
+        """The name of the saved view that it began with."""
         self._kept = self.view
         hint = "words or gpu.temp>80 & state!=ok"
         self.list_filter = ListFilter(self, hint, self._narrowed)
@@ -92,7 +92,7 @@ class FleetScreen(BaseScreen):
         self._has_slurm = False
         """Whether Slurm says anything of some node."""
         self._told: dict[str, str] = {}
-        """Metric of the usual columns that some node has, or should have -> such a node."""
+        """Metric of the usual columns -> a node that has it, or should have it."""
         self._map_seen: tuple[object, ...] = ()
         self.map = CellMap(worst, id="map")
         self.info = FleetLine(id="info")
@@ -156,7 +156,7 @@ class FleetScreen(BaseScreen):
         return min(max(longest, 6), 28 if wide else 16)
 
     def _numbers(self) -> Sequence[fleet_views.NodeColumn]:
-        """The columns of the view; where it names none, the usual ones that some node has."""
+        """The columns of the view; without any, the usual ones that some node has."""
         chosen = [fleet_views.find(name) for name in self.view.columns]
         known = self._told.keys() | fleet_views.ALWAYS if self._told else frozenset[str]()
         told = [c for c in fleet_views.NUMBERS if c.metric in known]
@@ -188,13 +188,13 @@ class FleetScreen(BaseScreen):
         self.table.refresh()
 
     def _share(self, height: int) -> None:
-        """Leave to the overview what the table of all nodes does not need."""
+        """Give the overview the lines that the table does not need."""
         free = height - len(self._states) - SHARED
         self.overview.display = bool(self._states) and free >= LEAST_OVERVIEW
         self.table.styles.height = len(self._states) + 2 if self.overview.display else "1fr"
 
     def wanted_nodes(self) -> frozenset[str] | None:
-        """The nodes in view; all where the view needs more than the health message has."""
+        """The nodes in view; all, if the view needs more than the health message has."""
         if fleet_views.needs_samples(self.view):
             return None
         return frozenset(self.table.rows_in_view)
@@ -242,7 +242,7 @@ class FleetScreen(BaseScreen):
         self.overview.show(overview(scene, size, self.console.glyphs))
 
     def _look_back(self) -> bool:
-        """Take up the picture of the moment that is shown; returns whether it is another one."""
+        """Load the picture of the moment that is shown; returns whether it is another one."""
         fleet, moment = self.console.session.fleet, self.console.moment
         frame = None if moment is None else fleet.past.frame(moment)
         shown = self._instant.frame if isinstance(self._instant, Then) else None
@@ -254,7 +254,7 @@ class FleetScreen(BaseScreen):
         return True
 
     def _follow(self) -> None:
-        """Take up what changed since the rows were put in order; the others stay where they are."""
+        """Move rows that changed since the last sorting; the others keep their places."""
         moved, self._moved = self._moved, set()
         if isinstance(self._instant, Now):
             self._arrangement.again(moved)
@@ -361,7 +361,7 @@ class FleetScreen(BaseScreen):
         )
 
     def _totals(self, room: int) -> Runs:
-        """As many numbers of all nodes together as there is room for, where no overview has them."""
+        """Totals of all nodes, as many as fit, if there is no overview."""
         past = self.console.session.fleet.past
         newest = past.newest(1)
         if self.overview.display or not newest:
@@ -442,7 +442,7 @@ class FleetScreen(BaseScreen):
         return self.marked or here
 
     def mark(self, names: Iterable[str]) -> None:
-        """Exactly these are marked now."""
+        """Mark exactly these nodes."""
         self._marks = self.table.marked = frozenset(names)
         self.table.refresh()
         self._show_info()
@@ -462,7 +462,7 @@ class FleetScreen(BaseScreen):
         self.mark(self._marks - shown if shown <= self._marks else self._marks | shown)
 
     def take_back(self) -> bool:
-        """Show all nodes again; where all are shown, none is marked any more."""
+        """Show all nodes again; if all are shown, unmark all."""
         if super().take_back():
             return True
         marked = bool(self._marks)

@@ -1,4 +1,4 @@
-"""The base of everything drawn here: lines of runs, painted from the model; a page of lines that scrolls."""
+"""Base of all widgets here: a canvas that paints lines of runs from the model, and a page of lines that scrolls."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, cast
@@ -25,7 +25,7 @@ Runs = Sequence[Run]
 
 
 class OptionalRun(tuple[str, str]):
-    """A run that is left out where there is no room, with those after it up to the next of its kind."""
+    """A run that is left out if there is no room, with all runs up to the next optional one."""
 
 
 def optional(text: str, role: str) -> Run:
@@ -37,14 +37,14 @@ PLAIN = {
     "–": "-", "…": "~", "°": "C", "·": "-", "’": "'", "±": "+", "━": "#", "─": "-",
     "▁": "_", "▂": ".", "▃": "-", "▄": "=", "▅": "+", "▆": "*", "▇": "#", "█": "@", "×": "x", "→": ">", "−": "-", "≥": ">", "≤": "<", "µ": "u", "▏": "|",
 }  # fmt: skip
-"""What stands for our own signs in ASCII."""
+"""Our own signs -> ASCII."""
 
 
 class LineCache(StylesCache):
     """Lines as they were painted last; a line is painted again where it was said to look different.
 
-    Textual's own has room for border, padding and opacity, none of which a canvas has: to look for them
-    costs more than the line.
+    Textual's own cache handles border, padding and opacity; a canvas has none of them, and looking for them
+    costs more than painting the line.
     """
 
     def render_widget(self, widget: Widget, crop: Region) -> list[Strip]:
@@ -117,7 +117,7 @@ class Canvas(Widget, inherit_bindings=False):
 
 
 def in_ascii(text: str) -> str:
-    """`text` for a terminal that has nothing else: same width, every other sign replaced."""
+    """`text` in ASCII, in the same width."""
     if text.isascii():
         return text
     # A degree sign alone is a C; before one it is a blank: `61C`, `95 C`.
@@ -127,7 +127,7 @@ def in_ascii(text: str) -> str:
 
 
 def merge(runs: Sequence[Run]) -> list[Run]:
-    """Neighbours of one role as one run: less to paint."""
+    """Joins neighbouring runs of the same role."""
     merged: list[Run] = []
     for text, role in runs:
         if merged and merged[-1][1] == role:
@@ -168,7 +168,7 @@ HOT = 90.0
 
 
 def bar(percent: float | None, width: int, glyphs: Glyphs, *, high: float = HOT) -> list[Run]:
-    """A horizontal bar of `width` cells; nothing known is an empty one, not a zero."""
+    """A horizontal bar of `width` cells; an unknown value is empty, not zero."""
     if percent is None:
         return [(" " * width, "dim")]
     cells = min(max(percent, 0.0), 100.0) / 100 * width
@@ -205,14 +205,14 @@ def chart(
 
 
 def _column(cells: int, steps: int, glyphs: Glyphs) -> str:
-    """The sign of a column that ends so many steps above the lower edge of its line."""
+    """The character for a column that ends so many steps above the lower edge of its line."""
     if cells > steps:
         return glyphs.below
     return glyphs.spark[cells - 1] if cells > 0 else " "
 
 
 def chart_line(line: str, glyphs: Glyphs) -> list[Run]:
-    """A line of a chart: where columns end is bright, what lies below is not."""
+    """A line of a chart: the ends of columns are bright, the cells below are dim."""
     return merge([(sign, "border" if sign == glyphs.below else "accent") for sign in line])
 
 
@@ -256,7 +256,7 @@ class Scroller(Canvas, can_focus=True):
 
 MARGIN = 1
 WORTH = 20
-"""Cells from which on a part of a line is rather cut than left out."""
+"""A part of a line with at least so many cells left is cut, a shorter one left out."""
 
 
 class TextPage(Scroller, can_focus=True):
@@ -393,7 +393,7 @@ def _parts(runs: Runs) -> list[list[tuple[str, str]]]:
 
 
 def _said(runs: Runs) -> Runs:
-    """The runs without the blanks at their end, which nobody misses."""
+    """The runs without blanks at their end."""
     said = list(runs)
     while said and not said[-1][0].strip():
         said.pop()
