@@ -247,7 +247,7 @@ def _silent(collector: Collector, why: str) -> Reading:
 
 
 EPOCH = 1e9
-"""Epoch seconds below which a stamp is no wall time."""
+"""Times before this, in epoch seconds, are no wall time."""
 _LINKS = ("rdma.up", "net.up")
 _COUNTERS = frozenset(name for name, metric in METRICS.items() if metric.kind == "counter")
 Table = dict[str, Mapping[str, Number]]
@@ -339,7 +339,7 @@ def uptime(inventory: Mapping[str, str], at: float) -> Optional[float]:
 
 
 class Reporter:
-    """Decides when the health is said again: on news, at most once a second, and as a heartbeat."""
+    """Decides when the health is sent again: on changes, at most once a second, and as a heartbeat."""
 
     def __init__(self, heartbeat: float) -> None:
         self._heartbeat = heartbeat
@@ -347,10 +347,10 @@ class Reporter:
         self._at = float("-inf")
 
     def due(self, whole: HealthReport, now: float) -> Optional[HealthReport]:
-        """What is to be said now, if anything; `now` is seconds of any steady clock.
+        """What to send now, if anything; `now` is seconds of any steady clock.
 
-        A heartbeat of a node that is well says the same as the message before, but for its time: whoever
-        hears thousands of them need not read them.
+        The heartbeat of a healthy node differs from the message before only in its time, so that readers of
+        thousands of them need not decode them.
         """
         passed = now - self._at
         if self._said is not None and passed < SOONEST:
@@ -363,18 +363,18 @@ class Reporter:
         return cut if cut.reasons else replace(self._said, at=cut.at)
 
     def said(self, one: HealthReport, now: float) -> None:
-        """Note that this went out."""
+        """Note that this was sent."""
         self._said, self._at = one, now
 
     def forget(self) -> None:
-        """Say it again at once: a connection was made again."""
+        """Send it again at once, because the connection is new."""
         self._said = None
 
 
 SOONEST = 0.95
-"""Seconds between two messages; less than a second by what a beat may come early."""
+"""Least seconds between two messages; a little less than a second, because a beat may come early."""
 HASTE = 0.5
-"""Seconds by which a heartbeat comes early, so that the beat after it would not be too late."""
+"""Seconds by which a heartbeat may be early; otherwise it would wait for the next beat and be late."""
 
 
 _BETWEEN = 0.2
@@ -385,7 +385,7 @@ _LIMIT = 6.0
 
 @dataclass(frozen=True)
 class NodeReading:
-    """All that a machine says of itself at one moment."""
+    """Everything read from a machine at one moment."""
 
     node: str
     first: Sample

@@ -134,7 +134,7 @@ def run(config: Config, lease: Lease, *, installed: bool = False) -> int:
 
 
 class Destination(Protocol):
-    """Where a node's words go; `Publisher` sends them to a broker."""
+    """Takes the messages of a node; `Publisher` sends them to a broker."""
 
     @property
     def boot(self) -> str: ...
@@ -178,7 +178,7 @@ def publish(config: Config, lease: Lease, publisher: Destination) -> None:
 
 
 EARLY = 0.05
-"""Seconds by which a beat may come early and still be the one that is due."""
+"""A beat that is at most so many seconds early counts as due."""
 
 
 @contextlib.contextmanager
@@ -205,7 +205,7 @@ def _lend_errors() -> None:
 
 
 def _trim() -> None:
-    """Give back what compiling our own source took: a quarter of the memory."""
+    """Return the memory that compiling our own source took: a quarter of it all."""
     with contextlib.suppress(ImportError, AttributeError, OSError):
         import ctypes
 
@@ -274,7 +274,7 @@ _REFUSED = {
 
 
 class Announced(ABC):
-    """What a node has said of itself: its boot and what it is made of."""
+    """What a node has announced: its boot and its hardware."""
 
     def __init__(self, hello: Hello) -> None:
         self._hello = hello
@@ -287,7 +287,7 @@ class Announced(ABC):
 
     @property
     def inventory(self) -> Mapping[str, str]:
-        """What this node is made of, as announced."""
+        """The hardware of this node, as announced."""
         return self._hello.inventory
 
     def describe(self, inventory: Mapping[str, str]) -> None:
@@ -299,7 +299,7 @@ class Announced(ABC):
 
     @abstractmethod
     def announce(self) -> None:
-        """Say hello, where there is somebody to say it to."""
+        """Say hello, if there is a connection."""
 
     def _farewell(self) -> Hello:
         return replace(self._hello, up=False, inventory={})
@@ -323,7 +323,7 @@ class Publisher(Announced):
         self._connections = 0
         """How often we were connected."""
         self._heard_on = 0
-        """The connection on which the health was said."""
+        """The connection on which the health was sent."""
         self.dropped = 0
         self.client_id = f"rankdeck-{config.cluster}-{config.node}-{hello.boot[:8]}"
         self._client = self._make()
@@ -357,9 +357,9 @@ class Publisher(Announced):
             self._send_hello()
 
     def health(self, reporter: Reporter, report: HealthReport, now: float) -> None:
-        """Say the health where that is due; without a connection, or behind a slow one, it waits.
+        """Send the health if it is due; without a connection, or behind a slow one, it waits.
 
-        Only the newest is ever said: what a queue would send later was true once.
+        Only the newest is ever sent: a queue would send old ones later.
         """
         connection = self._connections
         if connection != self._heard_on:
@@ -521,7 +521,7 @@ def forget(config: Config) -> str:
 
 
 def _unreached(error: Optional[BaseException]) -> str:
-    """Why there is no connection, in words that say whose fault it is."""
+    """Why there is no connection, and whose fault it is."""
     # Only with TLS is there such a class, and then paho has loaded it.
     verify = getattr(error, "verify_message", "")
     if verify:

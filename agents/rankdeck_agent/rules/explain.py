@@ -10,7 +10,7 @@ from rankdeck_agent.rules.levels import Health, Level, Reason
 from rankdeck_agent.rules.table import CHECKS, RULES, HealthCheck, Rule
 
 ALWAYS = frozenset({"node.skew", "node.like"})
-"""Needs that the judge meets itself."""
+"""Inputs that the judge always has."""
 _GROWTH_ONLY = frozenset(
     check.number
     for check in CHECKS
@@ -28,7 +28,7 @@ class Covered:
 
 
 def cover(facts: Facts, settled: bool) -> Covered:
-    """What can be said about a node that sends this. `settled`: growth can be told."""
+    """Which checks apply and can be judged with these facts. `settled`: growth is known too."""
     there = set[str]()
     if facts.skew is not None:
         there.add("node.skew")
@@ -89,7 +89,7 @@ _PART_OF = {rule.check: rule.part_of for rule in RULES} | {
 
 @dataclass(frozen=True)
 class CheckResult:
-    """One of the 25 checks as it stands for a node."""
+    """The result of one of the 25 checks for a node."""
 
     number: int
     name: str
@@ -111,7 +111,7 @@ def is_event(check: str) -> bool:
 
 
 def check_names() -> tuple[str, ...]:
-    """What reasons can be called by; an event may add to its name."""
+    """Possible names of reasons; an event may add to its name."""
     return tuple(dict.fromkeys((*_PART_OF, *KINDS)))
 
 
@@ -147,7 +147,7 @@ def _state(why: Sequence[Reason], applies: bool, judged: bool) -> str:
 
 
 def _evidence(number: int, facts: Facts, derived: Derived, memory: Memory) -> Iterator[str]:
-    """For each number that the check looks at: the value nearest to its line, and the line."""
+    """For each number that the check reads: the value nearest to its threshold, and the threshold."""
     said: set[str] = set()
     for row, rule in enumerate(RULES):
         if rule.part_of != number or rule.metric in said:

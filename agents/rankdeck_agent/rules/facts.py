@@ -22,7 +22,7 @@ def _nothing() -> dict[str, dict[str, Number]]:
 
 @dataclass(frozen=True)
 class Facts:
-    """All that a node is judged by, at one time of the clock of whoever judges."""
+    """Everything that a node is judged by, at one time of the judge's clock."""
 
     now: float
     at: float = 0.0
@@ -48,14 +48,14 @@ class Facts:
     skew: Optional[float] = None
     expected: Expected = field(default_factory=Expected)
     busy: bool = False
-    """A job of ours runs there: memory that is held is not left over."""
+    """A job of ours runs there, so that memory in use is not left over from an earlier one."""
     drift: Optional[tuple[Reason, ...]] = None
-    """In what the node differs from its peers; None if it has none to compare with."""
+    """How the node differs from its peers; None if there are none to compare with."""
 
 
 @dataclass(frozen=True)
 class RuleMark:
-    """Where one rule stands for one device."""
+    """The state of one rule for one device."""
 
     began: float
     held: float
@@ -85,7 +85,7 @@ Growth = tuple[tuple[float, Number], ...]
 
 @dataclass(frozen=True)
 class Memory:
-    """What the next judgement needs of the ones before; nothing of it is ever changed in place."""
+    """What the next judgement needs from earlier ones; never changed in place."""
 
     boot: str = ""
     marks: Mapping[Key, RuleMark] = field(default_factory=dict[Key, RuleMark])
@@ -94,7 +94,7 @@ class Memory:
     grown: Mapping[Key, Growth] = field(default_factory=dict[Key, Growth])
     happened: Mapping[EventKey, ActiveEvent] = field(default_factory=dict[EventKey, ActiveEvent])
     calm: Table = field(default_factory=_nothing)
-    """Readings of which no rule could hold: not looked at again while they are the same tables."""
+    """Readings for which no rule can hold; not checked again while they are the same tables."""
     settled: bool = False
     """A sample was judged before: growth can be told."""
 
@@ -110,25 +110,25 @@ _SAME_CHECK: Mapping[str, frozenset[str]] = {
     for metric, rows in BY_METRIC.items()
 }
 _FABRIC = next(check.number for check in CHECKS if check.name == "fabric")
-"""Says nothing against the node, and so nothing of it leaves the node unknown."""
+"""A check that never finds a problem: if it cannot be judged, the node does not become unknown."""
 _OF_THE_NODE = frozenset(rule.metric for rule in RULES if rule.part_of != _FABRIC)
 
 
 @dataclass(frozen=True)
 class Unread:
-    """Metric or metric/device -> why, in two heaps."""
+    """What could not be read: metric or metric/device -> why, in two groups."""
 
     trouble: Mapping[str, str]
-    """Something is not judged that a rule reads."""
+    """Numbers that a rule reads, which is therefore not judged."""
     beside: Mapping[str, str]
-    """A missing permission; a counter that sticks, whose check is judged by others; one that no rule reads."""
+    """Missing permissions, counters that stick while others judge the same check, and numbers that no rule reads."""
 
 
 _NOTHING = Unread({}, {})
 
 
 def split(failed: Mapping[str, str], values: Table) -> Unread:
-    """What a node could not read, by what follows from it. Only our own sentences excuse anything."""
+    """Sort what a node could not read by whether a check misses it. Only sentences of our own agent are accepted as excuses."""
     if not failed:
         return _NOTHING
     beside = {key: why for key, why in failed.items() if is_beside(key, why, values)}
@@ -136,7 +136,7 @@ def split(failed: Mapping[str, str], values: Table) -> Unread:
 
 
 def is_beside(key: str, why: str, values: Table) -> bool:
-    """Whether a thing that could not be read leaves the health known."""
+    """Whether the health is known although this could not be read."""
     if key == _LOG:
         return why in LOG_CLOSED.values()
     metric, _, device = key.partition("/")
@@ -173,7 +173,7 @@ def limits(beside: Mapping[str, str]) -> str:
 
 
 def blind(failed: Mapping[str, str], number: int) -> str:
-    """`blind: symbol_error of mlx5_0/1 and 8 more`: what a check goes without; "" for nothing."""
+    """`blind: symbol_error of mlx5_0/1 and 8 more`: what a check is missing; "" for nothing."""
     names: dict[str, list[str]] = {}
     for key, why in failed.items():
         metric, _, device = key.partition("/")
@@ -255,7 +255,7 @@ def kind_of(check: str) -> EventKind:
 
 
 def remember(facts: Facts, memory: Memory) -> Mapping[EventKey, ActiveEvent]:
-    """The events that count now: those of before that have not ended, and the new ones."""
+    """The events that count now: earlier ones that have not ended, and the new ones."""
     kept = memory.happened
     if facts.boot and memory.boot and facts.boot != memory.boot:
         kept = dict[EventKey, ActiveEvent]()
@@ -269,7 +269,7 @@ def remember(facts: Facts, memory: Memory) -> Mapping[EventKey, ActiveEvent]:
 def _with(
     kept: Mapping[EventKey, ActiveEvent], event: Event, facts: Facts
 ) -> Mapping[EventKey, ActiveEvent]:
-    """A milder event stands beside a worse one of the same thing: only an "ok" takes that back."""
+    """Add an event. A milder one does not replace a worse one of the same thing: only an "ok" ends that."""
     device = _device(event)
     number = _XID.match(event.text)
     part = f"{device}/{number[1]}" if number else device
@@ -302,7 +302,7 @@ def _device(event: Event) -> str:
 def _ended(
     kept: Mapping[EventKey, ActiveEvent], event: Event, part: str
 ) -> Mapping[EventKey, ActiveEvent]:
-    """Without what the event takes back; told again with what it ended, it ends nothing."""
+    """Remove what the event ends; sent again together with what it ended, it ends nothing."""
     return {
         key: one
         for key, one in kept.items()
@@ -311,7 +311,7 @@ def _ended(
 
 
 def _room(kept: Mapping[EventKey, ActiveEvent]) -> list[tuple[EventKey, ActiveEvent]]:
-    """Room for one more: of the mildest the oldest goes, so that a node that shouts hides nothing."""
+    """Make room for one more: drop the oldest of the mildest, so that a flood of events hides nothing worse."""
     rows = list(kept.items())
     if len(rows) >= MOST:
         rows.remove(min(rows, key=lambda row: row[1].reason.level))
@@ -342,7 +342,7 @@ FABRIC_FAULTS = (
 )
 """NVML's mask of the health of the fabric: shift, width, values that are faults, how bad, in words."""
 _BRIDGED = re.compile(r"PCI|\bNVL\b|RTX|Quadro|TITAN|GeForce|\bA[1-4]0\b", re.IGNORECASE)
-"""In the names of boards whose NVLinks end in connectors for bridges."""
+"""Part of the names of boards whose NVLinks end in connectors for bridges."""
 _BRAKE, _HEAT_OR_POWER = 0x80, 0x48
 _HELD = (
     (_BRAKE, "gpu.throttle_brake", "gpu.brake_now"),
@@ -420,7 +420,7 @@ def _fabric(facts: Facts, found: Derived) -> None:
 
 
 def _nvlinks(facts: Facts, found: Derived) -> None:
-    """NVLinks that do not work: a card in a PCIe slot has them only over bridges, which nobody need have."""
+    """NVLinks that do not work; without those of PCIe cards, whose bridges are optional."""
     every = facts.values.get("gpu.nvlinks", {})
     for device, active in facts.values.get("gpu.nvlinks_active", {}).items():
         bridged = _BRIDGED.search(facts.inventory.get(f"gpu.{device}.model", ""))
@@ -430,7 +430,7 @@ def _nvlinks(facts: Facts, found: Derived) -> None:
 
 
 def _held_down(facts: Facts, found: Derived) -> None:
-    """What holds clocks down now, where the driver does not count for how long."""
+    """What slows clocks down now, if the driver does not count for how long."""
     for device, bits in facts.values.get("gpu.throttle_reasons", {}).items():
         for mask, counter, derived in _HELD:
             if int(bits) & mask and device not in facts.values.get(counter, {}):
@@ -439,7 +439,7 @@ def _held_down(facts: Facts, found: Derived) -> None:
 
 
 def _counts(facts: Facts, found: Derived) -> None:
-    """Fewer devices than there should be; unread is not missing."""
+    """Missing devices; a device that could not be read is not missing."""
     for key, metric, what, seen_by in _COUNTED:
         number = wanted(facts, key)
         if not number or any(n.partition("/")[0] in seen_by for n in facts.failed):
@@ -456,7 +456,7 @@ def _counts(facts: Facts, found: Derived) -> None:
 
 
 def _links(facts: Facts, found: Derived) -> None:
-    """Links that are down and were wanted: expected, named, or up before."""
+    """Links that are down although they are expected, named, or were up before."""
     for metric, derived in (("rdma.up", "rdma.down"), ("net.up", "net.down")):
         links = facts.values.get(metric)
         if not links or 0 not in links.values():
@@ -516,7 +516,7 @@ def _odd_rates(links: Mapping[str, Number], facts: Facts, found: Derived) -> Non
 
 
 def _most(alike: int, everything: int) -> bool:
-    """Whether so many are the rule, and the few others exceptions."""
+    """Whether so many are the majority, and the others exceptions."""
     return PEERS <= alike < everything and alike >= SHARE * everything
 
 

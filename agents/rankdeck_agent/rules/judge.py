@@ -27,12 +27,12 @@ from rankdeck_agent.rules.units import duration
 REASONS = 64
 AT_MOST_SHOWN = 5
 LASTING = 60.0
-"""Seconds that two looks shortly after each other stand for, where nobody watches for longer."""
+"""Two looks shortly after each other count as so many seconds, for a judge that looks only twice."""
 FRESH = Memory()
 
 
 def assess(facts: Facts, memory: Memory = FRESH) -> tuple[Health, Memory]:
-    """Health now, and what must be remembered for the next time. Silence is never OK."""
+    """The health now, and the memory for the next judgement. A silent node is never OK."""
     happened = remember(facts, memory)
     events = tuple(one.reason for one in happened.values())
     if facts.boot and memory.boot and facts.boot != memory.boot:
@@ -54,9 +54,9 @@ def assess(facts: Facts, memory: Memory = FRESH) -> tuple[Health, Memory]:
 
 
 def combine(told: Health, facts: Facts, memory: Memory) -> tuple[Health, Memory]:
-    """The health that an agent tells, with what only its reader can judge; and what to remember.
+    """The health that an agent reports, with what only its reader can judge; and the memory for the next judgement.
 
-    Of `facts` counts what the reader knows: silence, clock, peers, SSH, and events that it saw itself.
+    Uses from `facts` only what the reader knows: silence, clock, peers, SSH, and events that it saw itself.
     """
     happened = remember(facts, memory)
     events = tuple(one.reason for one in happened.values())
@@ -81,7 +81,7 @@ def _is_event(reason: Reason) -> bool:
 
 
 def as_lasting(memory: Memory) -> Memory:
-    """Memory in which what held at two looks has held for LASTING seconds."""
+    """The memory as if conditions that held at two looks had held for LASTING seconds."""
     marks = {
         key: replace(mark, began=mark.began - LASTING)
         if mark.held > mark.began and not mark.fired
@@ -107,7 +107,7 @@ def _silence(facts: Facts) -> Optional[Reason]:
 
 
 def _besides(facts: Facts, trouble: Mapping[str, str], judged: int) -> list[Reason]:
-    """What is not a threshold."""
+    """Reasons that come from no threshold."""
     found = list(facts.drift or ())
     if trouble:
         found.append(_unread(trouble))
@@ -122,7 +122,7 @@ def _besides(facts: Facts, trouble: Mapping[str, str], judged: int) -> list[Reas
 
 
 def _unread(failed: Mapping[str, str]) -> Reason:
-    """What should have been read and was not."""
+    """Reasons for what should have been read and was not."""
     alike: dict[str, list[str]] = {}
     for key, why in failed.items():
         alike.setdefault(why, []).append(key)
@@ -154,7 +154,7 @@ def _worst_each(reasons: Sequence[Reason]) -> tuple[Reason, ...]:
 
 
 def _worst_first(reason: Reason) -> tuple[int, str, str]:
-    """Sorted so that the order in which metrics came makes no difference."""
+    """A sort key that does not depend on the order in which metrics came."""
     return -reason.level, reason.check, reason.device
 
 
@@ -162,7 +162,7 @@ def _worst_first(reason: Reason) -> tuple[int, str, str]:
 
 
 BUCKETS = 24
-"""Parts of a window that growth is kept in: it forgets a twenty-fourth at a time."""
+"""Parts of a window in which growth is kept; the oldest part is dropped as a whole."""
 
 _COUNTED = tuple(
     (metric, tuple(each for each in rows if each[1].window))
@@ -173,13 +173,13 @@ _COUNTED = tuple(
 
 @dataclass(frozen=True)
 class _Gauge:
-    """The rows that compare a metric itself, and between which numbers none of them can hold."""
+    """The rows that compare the metric itself, and the range in which none of them can hold."""
 
     rows: tuple[tuple[int, Rule], ...]
     floor: float
-    """Below this no row holds that looks upwards."""
+    """Below this, no row with an upper threshold holds."""
     ceiling: float
-    """Above this no row holds that looks downwards."""
+    """Above this, no row with a lower threshold holds."""
     shared: Optional[Rule] = None
     """The only row, where it judges a share of another metric."""
 
@@ -204,7 +204,7 @@ _GAUGES: Mapping[str, _Gauge] = {
 
 @dataclass(frozen=True)
 class Stepped:
-    """What the rules say of a node, and what they remember of it."""
+    """The result of one step: the reasons of the rules, and what to remember."""
 
     reasons: Sequence[Reason]
     marks: Mapping[Key, RuleMark]
@@ -225,7 +225,7 @@ def step(facts: Facts, derived: Derived, memory: Memory) -> Stepped:
 
 
 def _gauged(facts: Facts, derived: Derived, memory: Memory) -> tuple[dict[Key, RuleMark], Table]:
-    """Marks of the rules that compare a number itself; the metrics of which no row can hold."""
+    """Marks of the rules that compare a number itself; and the metrics for which no row can hold."""
     marks: dict[Key, RuleMark] = {}
     calm: dict[str, Mapping[str, Number]] = {}
     before = memory.marks
@@ -267,7 +267,7 @@ def _marked(
 
 
 def _quiet(gauge: _Gauge, numbers: Mapping[str, Number], facts: Facts) -> bool:
-    """Whether no row can hold for any device: cheaper than to ask each of them."""
+    """Whether no row can hold for any device; cheaper than checking each of them."""
     low, high = min(numbers.values()), max(numbers.values())
     if gauge.shared is None:
         return high < gauge.floor and low > gauge.ceiling
@@ -315,7 +315,7 @@ def _among(
 def _lingering(
     facts: Facts, derived: Derived, before: Mapping[Key, RuleMark], marks: Mapping[Key, RuleMark]
 ) -> dict[Key, RuleMark]:
-    """Marks of devices that are no longer named: a derived number that is gone has ended."""
+    """Marks of devices that are no longer reported: a derived number that is gone has ended."""
     kept: dict[Key, RuleMark] = {}
     for (row, device), mark in before.items():
         rule = RULE_OF[row]

@@ -22,7 +22,7 @@ class Level(IntEnum):
 
 
 class Sentence(NamedTuple):
-    """What a reason or an event says, in three parts; "" for a part that is left out."""
+    """The text of a reason or an event, in three parts; "" for a part that is left out."""
 
     seen: str
     means: str = ""
@@ -64,7 +64,7 @@ class Reason:
     since: Optional[float] = None
     """When it began, on the clock of `Facts.now`; None if nobody knows."""
     acknowledged_until: Optional[float] = None
-    """Epoch seconds; until then it is listed but colours nothing."""
+    """Epoch seconds; until then it is listed but does not count."""
     acknowledged_by: str = ""
     """Who and why, one sentence."""
 
@@ -89,9 +89,9 @@ class Health:
 
 
 def worst_of(reasons: tuple[Reason, ...]) -> Level:
-    """The level that these reasons give a node: what is acknowledged does not count.
+    """The level that these reasons give a node; acknowledged ones do not count.
 
-    Silence is never OK: acknowledged, it still leaves the node unknown.
+    A silent node is never OK: with its silence acknowledged, it is still unknown.
     """
     counted = (
         reason.level
@@ -126,13 +126,13 @@ CAUSES: Mapping[str, tuple[str, ...]] = {
     "rdma.timeouts": ("rdma.link", "link.flap", "rdma.phys_errors"),
     "rdma.retries": ("rdma.link", "link.flap", "rdma.phys_errors"),
 }
-"""Check -> the checks, the first first, whose reason on the same device makes it a consequence."""
+"""Check -> the checks, in order, of which it is a consequence if they have a reason on the same device."""
 
 
 def by_cause(reasons: Sequence[Reason]) -> tuple[tuple[Reason, tuple[Reason, ...]], ...]:
     """Each reason with its consequences, in the order of the worst of them; a cause is as bad as what follows.
 
-    What is acknowledged is never a consequence of what is not, nor the other way round.
+    An acknowledged reason is never a consequence of one that is not, nor the other way round.
     """
     found: dict[tuple[str, str], list[Reason]] = {}
     causes: dict[tuple[str, str], Reason] = {}
@@ -151,7 +151,7 @@ def by_cause(reasons: Sequence[Reason]) -> tuple[tuple[Reason, tuple[Reason, ...
 
 
 def _causes(reason: Reason, among: Sequence[Reason]) -> Iterator[Reason]:
-    """What this reason may follow from, the first first."""
+    """The checks that this reason may follow from, in order."""
     known = reason.acknowledged_until is None
     for check in CAUSES.get(reason.check, ()):
         for other in among:
@@ -161,7 +161,7 @@ def _causes(reason: Reason, among: Sequence[Reason]) -> Iterator[Reason]:
 
 
 def same_device(one: str, other: str) -> bool:
-    """Whether two reasons may be of one device: one that is not named is all of them, as a count of GPUs."""
+    """Whether two reasons may concern one device; a reason without a device concerns all, like a count of GPUs."""
     return one == other or not (one and other)
 
 
@@ -222,7 +222,7 @@ SUMMARY: Mapping[str, Summed] = {
     "disk.used": highest("disk.used"),
     "cpu.cores": highest("cpu.cores"),
 }
-"""A metric that stands for the number -> how it is computed; `net.rx` is both ways."""
+"""Metric -> how its one number is computed; `net.rx` is both ways."""
 
 _MEGABYTE = 1e6
 BANDS: Mapping[str, tuple[float, float]] = {
@@ -239,7 +239,7 @@ BANDS: Mapping[str, tuple[float, float]] = {
     "disk.used": (0.5, 0.0),
     "cpu.cores": (0.0, 0.0),
 }
-"""Metric -> (in its unit, as a share of what was said last): a smaller change is not worth a message.
+"""Metric -> (in its unit, as a share of the number sent last): a smaller change is not sent.
 
 Levels do not depend on it: they are judged from every reading.
 """
@@ -260,7 +260,7 @@ def rates(
 
 
 def summarize(current: Current) -> dict[str, float]:
-    """The numbers that can be had, to four digits."""
+    """The numbers that are known, to four digits."""
     found: dict[str, float] = {}
     for metric, of in SUMMARY.items():
         number = of(current)
@@ -270,7 +270,7 @@ def summarize(current: Current) -> dict[str, float]:
 
 
 def differs(metric: str, before: Optional[float], now: Optional[float]) -> bool:
-    """Whether a number has left the band around what was said last."""
+    """Whether a number has left the band around the one sent last."""
     if before is None or now is None:
         return before is not now
     wide, share = BANDS.get(metric, (0.0, 0.0))

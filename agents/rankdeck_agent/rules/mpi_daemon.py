@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Optional
 
 LONGEST = 1 << 16
-"""Bytes: the addresses of a thousand nodes fit, many times over."""
+"""Bytes; many times what the addresses of a thousand nodes need."""
 _DAEMONS = {
     "plm_ssh_agent": ("prted", "orted"),
     "plm_rsh_agent": ("prted", "orted"),

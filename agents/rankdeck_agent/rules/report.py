@@ -1,4 +1,4 @@
-"""The health of a node as it travels."""
+"""The report of a node's health: made from a judgement, shortened for a message, and read back."""
 
 import json
 import zlib
@@ -16,7 +16,7 @@ from rankdeck_agent.rules.table import CHECKS, RULES, Rule
 from rankdeck_agent.wire import REPORT_LIMIT, HealthReport, Number, ReasonRow, encode
 
 MORE = "node.more"
-"""The check that stands for reasons for which a message had no room."""
+"""The check that stands for reasons that did not fit into a message."""
 _CLOCK, _DRIFT = (
     next(check.number for check in CHECKS if check.needs == needs)
     for needs in (("node.skew",), ("node.like",))
@@ -73,7 +73,7 @@ def _row(reason: Reason, now: float) -> ReasonRow:
 def short(whole: HealthReport) -> HealthReport:
     """The same in at most REPORT_LIMIT bytes: texts are left out first, then the mildest reasons.
 
-    Of equally bad ones those of another check come first: twelve full disks hide no lost GPU.
+    Among equally bad reasons, other checks come first: twelve full disks do not hide a lost GPU.
     """
     whole = replace(whole, reasons=_varied(whole.reasons))
     bare = replace(whole, reasons=(), limits="", grown={}, more=len(whole.reasons))
@@ -120,7 +120,7 @@ def _size(row: ReasonRow) -> int:
 def is_news(before: Optional[HealthReport], now: HealthReport) -> bool:
     """Whether what is shown of a node has changed since the last message.
 
-    Words of a reason are not compared: the number in them would change with every reading.
+    Texts of reasons are not compared: the number in them changes with every reading.
     """
     if before is None:
         return True
@@ -167,7 +167,7 @@ def covered_by(told: HealthReport, facts: Facts) -> Covered:
 
 
 def memory_of(told: HealthReport, now: float) -> Memory:
-    """As much of the agent's memory as evidence is taken from: what counters grew by."""
+    """The part of the agent's memory that evidence comes from: the growth of counters."""
     grown: dict[Key, Growth] = {}
     for row, rule in RULE_OF.items():
         for device, total in told.grown.get(_window(rule), {}).items():
@@ -196,7 +196,7 @@ def _reason(row: ReasonRow, arrived: float) -> Reason:
 
 
 def _completed(check: str, level: Level, device: str, text: str) -> str:
-    """The whole sentence, with what our own table says where the message had no room for it."""
+    """The whole sentence; parts that did not fit into the message come from our own table."""
     said = Sentence.of(text)
     if said.means or said.action:
         return text

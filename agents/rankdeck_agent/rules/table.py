@@ -11,7 +11,7 @@ from rankdeck_agent.wire import METRICS
 WARN, BAD = Level.WARN, Level.BAD
 MINUTE, HOUR = 60.0, 3600.0
 BOOT_GRACE = 30 * MINUTE
-"""After a boot links come and go; this is not reported."""
+"""Seconds after a boot in which changing links are not reported."""
 
 
 @dataclass(frozen=True)
@@ -344,7 +344,7 @@ RULES: tuple[Rule, ...] = (
 """Rows of one check may differ in level; the worst that fires is shown."""
 
 IDLE_CHECKS = frozenset(rule.check for rule in RULES if rule.only and not rule.only[1])
-"""Checks of what is held while nothing runs: where a job of ours runs, they say nothing."""
+"""Checks of what is used while nothing runs; not judged while a job of ours runs there."""
 
 
 def _by_metric() -> dict[str, tuple[tuple[int, Rule], ...]]:

@@ -88,8 +88,8 @@ _LOOK = 0.02
 class Silence:
     """How long nodes and channels have sent no frame.
 
-    Looks are counted, TICK seconds apart, not time: while this console itself was stopped, nobody
-    was silent.
+    Counts looks, TICK seconds apart, instead of time: while this console was suspended, no node was
+    silent.
     """
 
     def __init__(self) -> None:
@@ -119,7 +119,7 @@ class Silence:
 
 
 class WaitingOutput:
-    """What came and was not handed on yet, in order; and how much of it came from each node."""
+    """Items that arrived and were not handed on yet, in order, with the amount from each node."""
 
     def __init__(self) -> None:
         self._items: deque[Followed] = deque()
@@ -134,7 +134,7 @@ class WaitingOutput:
         return len(self._items)
 
     def extend(self, items: Iterable[Followed]) -> None:
-        """Put these behind what is there."""
+        """Append these."""
         for item in items:
             self._items.append(item)
             self._count(item, 1)
@@ -174,11 +174,11 @@ class SshFollower:
         self._given_up: set[str] = set()
         self._lost: set[str] = set()
         self._linked: set[str] = set()
-        """Nodes that have told something since we connected."""
+        """Nodes that have sent something since we connected."""
         self._nonsense: set[str] = set()
-        """Nodes whose last stream was of no use: a few frames do not make the next one better."""
+        """Nodes whose last stream was invalid; a few good frames in the next one do not clear them."""
         self._why: dict[str, str] = {}
-        """Why the last channel of a node ended, until it tells something again."""
+        """Why the last channel of a node ended, until it sends something again."""
         self._heard_at: dict[str, float] = {}
         """When each node last sent anything, in seconds of the monotonic clock."""
         self._silence = Silence()
@@ -189,7 +189,7 @@ class SshFollower:
         self._done: set[str] = set()
         self._open = True
         self._again: set[str] = set()
-        """Nodes on which it is over, and of which more output was asked for since."""
+        """Nodes on which it is over, but whose output was requested again since."""
         self._runners: list[asyncio.Task[None]] = []
         self._sweeper: asyncio.Task[None] | None = None
         self._tasks: asyncio.TaskGroup
@@ -227,7 +227,7 @@ class SshFollower:
         self._news.set()
 
     def give_up_lost(self) -> None:
-        """Wait no longer for nodes that do not answer now: the job is over."""
+        """Stop waiting for nodes that do not answer now, because the job is over."""
         self._given_up |= self._lost
         self._news.set()
 
@@ -314,12 +314,12 @@ class SshFollower:
         self._news.set()
 
     async def _handed_on(self, node: str) -> None:
-        """Wait until all that came from it was taken: only then it is known how far its logs were read."""
+        """Wait until everything from this node was handed on: only then is it known how far its logs were read."""
         while self._waiting.of[node]:  # noqa: ASYNC110 - plain data
             await asyncio.sleep(_LOOK)
 
     async def _watch_silence(self) -> None:
-        """Notice nodes and channels of which nothing comes any more, also while a connection seems to stand."""
+        """Notice nodes and channels that send nothing any more, even while the connection seems to be up."""
         while True:
             await asyncio.sleep(TICK)
             if not self._paused:
@@ -388,7 +388,7 @@ class SshFollower:
         return channel
 
     def _link(self, stream: NodeStream) -> None:
-        """The node has told something: it is there."""
+        """Note that the node has sent something, and so is there."""
         node = stream.node
         if node in self._linked or (node in self._nonsense and not stream.caught_up):
             return
@@ -511,5 +511,5 @@ async def _ended(stream: NodeStream, channel: Channel) -> int:
 
 
 def _heard(stream: NodeStream) -> dict[str, float]:
-    """When the node last sent anything, if it ever did: a loss is noticed only later."""
+    """When the node last sent anything, if it ever did; a loss is noticed only later."""
     return {} if stream.heard is None else {"heard": stream.heard}

@@ -24,7 +24,7 @@ from rankdeck.remote.shell import control_host
 from rankdeck_agent.wire import AGENT_TOKEN, NodeFile, NodePlan, ProcessPlan
 
 THE_JOB = "the job"
-"""What ended where no rank did: the words that follow are those of its objects."""
+"""What ended, if no rank did; the text after it comes from the job's objects."""
 _MOST_EACH, _LONGEST_GRACE = 4096, 86400.0
 SETTINGS, MANIFEST, CREATED = "kubernetes.json", "manifest.json", "kubernetes.created"
 """Files that the keeper reads: what to keep, its objects, that they exist already."""
@@ -78,7 +78,7 @@ class KubernetesBackend(SshBackend):
 def _keeper(
     cluster: Cluster, job: str, ranks: int, files: tuple[NodeFile, ...], grace: float
 ) -> NodePlan:
-    """The control host's part: a supervisor whose launcher keeps the job, and ends as it does."""
+    """The plan of the control host: a supervisor whose launcher keeps the job and ends like it."""
     host = control_host(cluster)
     return NodePlan(
         job=job,
@@ -94,7 +94,7 @@ def _keeper(
 
 
 _GRACE = 30.0
-"""Seconds that Kubernetes gives pods whose job says nothing else."""
+"""Seconds that Kubernetes gives pods by default."""
 
 
 def attach_id(found: KubernetesJob) -> str:
@@ -109,7 +109,7 @@ OtherJob = KubernetesJob | SlurmJob
 
 
 def find_listed(others: Sequence[OtherJob], text: str) -> OtherJob:
-    """The listed job that is called so; raises UnknownJobError."""
+    """The listed job of this name; raises UnknownJobError."""
     found = [one for one in others if text in _names(one)]
     if not found:
         raise UnknownJobError(f"no job `{text[:60]}`")
@@ -120,14 +120,14 @@ def find_listed(others: Sequence[OtherJob], text: str) -> OtherJob:
 
 
 def _names(one: OtherJob) -> tuple[str, ...]:
-    """What an operator may call it."""
+    """The names that an operator may use for it."""
     if isinstance(one, SlurmJob):
         return (one.place, one.id, one.name)
     return (one.place, one.name, one.ours, attach_id(one))
 
 
 def attach_plan(cluster: Cluster, found: KubernetesJob) -> Plan:
-    """A keeper for a job that is there already: it creates nothing and follows every pod from its first line."""
+    """The plan of a keeper for an existing job: it creates nothing and follows every pod from its first line."""
     note = found.spec or {}
     job = found.ours or attach_id(found)
     each = max(found.ranks // found.pods, 1)

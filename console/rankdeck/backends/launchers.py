@@ -22,7 +22,7 @@ from rankdeck.runtimes import Runtime, find_runtime
 from rankdeck_agent.wire import JOB_VARIABLE, RUN_TOKEN, NodeFile, NodePlan, ProcessPlan
 
 HOST_PATHS = ("PATH", "LD_LIBRARY_PATH", "MANPATH")
-"""Variables that a cluster file sets for its nodes and that are of no use in an image."""
+"""Variables that a cluster file sets for its nodes and that are not set inside images."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +192,7 @@ def with_files(plan: NodePlan, *files: NodeFile) -> NodePlan:
 
 
 def interface_env(node: Node) -> dict[str, str]:
-    """Which interface NCCL and Gloo take; `=` makes NCCL match the whole name."""
+    """Variables that choose the interface of NCCL and Gloo; `=` makes NCCL match the whole name."""
     if not node.interface:
         return {}
     return {"NCCL_SOCKET_IFNAME": f"={node.interface}", "GLOO_SOCKET_IFNAME": node.interface}
@@ -261,7 +261,7 @@ def torchrun_argv(layout: Placement, place: RankPlace) -> tuple[str, ...]:
 
 
 def script_command(command: tuple[str, ...]) -> tuple[str, ...]:
-    """`train.py …` made a command, as torchrun without --no-python would."""
+    """The command for `train.py …`, as torchrun without --no-python would run it."""
     return ("python3", "-u", *command) if command[0].endswith(".py") else command
 
 
@@ -355,7 +355,7 @@ LAUNCHER_ENV = {
     "openmpi4": {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"},
     "mpich": {},
 }
-"""Mpirun asks root twice; whoever logs in as root has decided that already."""
+"""Mpirun asks root twice for permission; a user who logs in as root has given it already."""
 QUIET_ENV = {"HWLOC_COMPONENTS": "-gl"}
 """Without it hwloc looks for an X server and complains on every node."""
 
@@ -475,7 +475,7 @@ def _workdir(layout: Placement, flavour: Flavour) -> tuple[str, ...]:
 
 
 def _moves(workdir: str) -> bool:
-    """True for a folder that is another one on each node, or may be."""
+    """True for a folder that differs from node to node, or may."""
     return RUN_TOKEN in workdir or workdir.startswith("~")
 
 
@@ -506,7 +506,7 @@ _PLANNERS: Mapping[Launch, Callable[[Placement], tuple[NodePlan, ...]]] = {
 
 
 def plan_job(cluster: Cluster, spec: JobSpec, job: str) -> Plan:
-    """What the supervisors of the nodes will be told; raises LaunchError("plan", …)."""
+    """The plan: what the supervisors of the nodes will do; raises LaunchError("plan", …)."""
     nodes = _PLANNERS[spec.launch](lay_out(cluster, spec, job))
     return Plan(
         job=job,

@@ -47,7 +47,7 @@ class FrameParser:
         self.count = 0
         """Frames that came so far."""
         self.strange = False
-        """After the first frame there was a line that is none."""
+        """There was an invalid line after the first frame."""
 
     def feed(self, data: bytes) -> list[Frame]:
         """The frames that are complete now; raises FrameError."""
@@ -193,7 +193,7 @@ LATE = 2.5
 """Seconds that a stamp may take to us before its clock is doubted: more than the two between stamps,
 or a link that holds each of them up alike would look like a clock that was set back."""
 SURE = 0.25
-"""Seconds within which late stamps must agree to show that a clock was set back, not a slow link."""
+"""Late stamps that agree within so many seconds show that a clock was set back, and not a slow link."""
 _AGREEING = 3
 _APART = 1.5
 
@@ -254,9 +254,9 @@ class NodeStream:
         """When the last bytes came, in epoch seconds of the console's clock."""
         self.closed = False
         self.broken = ""
-        """Why what comes on the present channel is of no more use, one sentence."""
+        """Why the present channel is useless now, one sentence."""
         self.caught_up = False
-        """Whether all that had happened when we connected has arrived."""
+        """Whether everything from before we connected has arrived."""
         self.fresh_watch = False
         """Whether the watch line has changed since it was last sent."""
         self.spawns: dict[str, Mapping[str, Any]] = {}

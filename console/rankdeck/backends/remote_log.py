@@ -95,7 +95,7 @@ class Browsing:
             channel.end()
 
     def end(self) -> None:
-        """Let the agent go; another question starts it again."""
+        """End the agent; another question starts it again."""
         self.forget(self._channel)
 
 
@@ -182,9 +182,9 @@ def _found(head: Mapping[str, Any]) -> FoundLine | None:
 
 
 SETTLE = 1.2
-"""Seconds in which every node has told how long its logs are: it tells twice a second."""
+"""Seconds after which every node has reported the length of its logs: it does so twice a second."""
 QUIET = 20.0
-"""Seconds without a byte after which the logs are as complete as they will be."""
+"""After so many seconds without a byte, the logs count as complete."""
 _LOOK = 0.05
 
 Take = Callable[[Followed], None]
@@ -192,7 +192,7 @@ Take = Callable[[Followed], None]
 
 @dataclass(slots=True)
 class _Seen:
-    """What has been read from the nodes so far, of their output only how far it reaches."""
+    """What has been read from the nodes so far; of their output only how far it was read."""
 
     events: list[NodeEvent] = field(default_factory=list[NodeEvent])
     seq: dict[str, int] = field(default_factory=dict[str, int])
@@ -358,7 +358,7 @@ class Player:
         self._jobs.set_clock(self._shown.plan.job, at)
 
     def _skip_pause(self) -> None:
-        """Of a long pause only its end is waited for."""
+        """Skip a long pause up to its end."""
         due = self._shown.items[self._next].at
         if not self.held and (due - self._clock) / self._speed > PAUSE:
             self._clock = due - PAUSE * self._speed
