@@ -181,6 +181,7 @@ def _rows(seconds: float, ending: str) -> tuple[Row, ...]:
             group=Group.PROCESSES,
             does=f"SIGSTOP of the {what.victim.name} for {seconds:.0f} s, then SIGCONT",
             run=partial(freeze, what, seconds),
+            lacking=what.victim.lacking,
         )
         for what in (RUN, *FREEZES)
     )

@@ -31,10 +31,11 @@ NODE, RANK = "sakura", 3
 """A node of the embedded cluster that has no launcher, and a rank there."""
 FIRST = "sakuya"
 LAB_NODE = "n2"
+PROGRAMS = {"mpi": (str(BIN / "mpirun"),), "torchrun": (str(BIN / "torchrun"),)}
 LAUNCHERS: Mapping[str, Mapping[str, Any]] = {
     "plain": {},
-    "mpi": {"mpi": {"flavour": "openmpi5", "path": str(BIN / "mpirun")}},
-    "torchrun": {"nodes": 2, "torch": {"path": str(BIN / "torchrun")}},
+    "mpi": {"mpi": {"flavour": "openmpi5", "path": PROGRAMS["mpi"][0]}},
+    "torchrun": {"nodes": 2, "torch": {"path": PROGRAMS["torchrun"][0]}},
 }
 
 
@@ -121,6 +122,10 @@ class Victim:
 
     def site(self, sites: Sites) -> AnySite:
         return sites.lab if self.lab else sites.demo
+
+    def lacking(self) -> str:
+        """Where its launcher should be and is not, or ""."""
+        return plants.need(*PROGRAMS.get(self.launch, ()))()
 
 
 VICTIMS = (
@@ -279,6 +284,7 @@ KILLS = tuple(
         does=f"kill -9 of the {victim.name} in mid-job",
         run=partial(kill, victim),
         short=victim.short,
+        lacking=victim.lacking,
     )
     for victim in VICTIMS
 )
