@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, Optional, cast
 
 from rankdeck_agent.job import chains, processes
-from rankdeck_agent.job.folder import say, table
 from rankdeck_agent.job.processes import Process
 from rankdeck_agent.names import JOB_VARIABLE, NODE_VARIABLE
+from rankdeck_agent.text import say, table
 
 _BLOCK = 65_536
 _LONGEST = 16_384

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Optional, cast
 
 from rankdeck_agent.files import private_folder, write_private
-from rankdeck_agent.job.folder import plain, say, table
+from rankdeck_agent.text import plain, say, table
 
 if TYPE_CHECKING:
     from hashlib import (

@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any, Callable, Optional, TypeVar, cast
 
 from rankdeck_agent.image import FAR_SETTLED, TooSlowError, file_digest, request_rows
-from rankdeck_agent.job.folder import plain, say, state_folder, table
+from rankdeck_agent.job.folder import state_folder
+from rankdeck_agent.text import plain, say, table
 
 PAYLOAD = 32 << 10
 """Bytes after the token: several packets of the largest usual size."""

@@ -60,7 +60,6 @@ from rankdeck_agent import config as agent_config
 from rankdeck_agent.collectors.base import Reading
 from rankdeck_agent.collectors.nvidia import Nvidia
 from rankdeck_agent.collectors.nvidia_reader import NvmlReader, StatusPage
-from rankdeck_agent.job.folder import plain, shown
 from rankdeck_agent.kernel_log import TEXT_LIMIT, KernelLines
 from rankdeck_agent.kubernetes import cluster as kubernetes_cluster
 from rankdeck_agent.kubernetes import job_state
@@ -81,6 +80,7 @@ from rankdeck_agent.slurm import cluster as slurm_cluster
 from rankdeck_agent.slurm.cluster import SlurmView, ended_rows
 from rankdeck_agent.slurm.folder import read as read_mark
 from rankdeck_agent.slurm.submit import job_number
+from rankdeck_agent.text import plain, shown
 from rankdeck_agent.wire import NodePlan, WireError, decode, node_plan
 from tests.support import hostile
 

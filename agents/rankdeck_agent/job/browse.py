@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, NamedTuple, Optional, Union, cast
 
-from rankdeck_agent.job.folder import STREAMS, FolderError, RunFolder, table
+from rankdeck_agent.job.folder import STREAMS, FolderError, RunFolder
 from rankdeck_agent.job.logs import (
     Input,
     LogReader,
@@ -28,6 +28,7 @@ from rankdeck_agent.job.logs import (
     send,
     start_of_line,
 )
+from rankdeck_agent.text import table
 
 
 class Count(NamedTuple):

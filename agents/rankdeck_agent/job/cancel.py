@@ -11,7 +11,7 @@ from typing import Any, Callable, Optional
 
 from rankdeck_agent.job import chains, processes
 from rankdeck_agent.job.chains import Left
-from rankdeck_agent.job.folder import RunFolder, all_events, is_closed, is_slurm, plain
+from rankdeck_agent.job.folder import RunFolder, all_events, is_closed, is_slurm
 from rankdeck_agent.job.processes import Process
 from rankdeck_agent.job.starting import unlink_links
 from rankdeck_agent.job.supervisor_state import (
@@ -21,6 +21,7 @@ from rankdeck_agent.job.supervisor_state import (
     supervisor_pid,
     tell,
 )
+from rankdeck_agent.text import plain
 
 
 def ask(

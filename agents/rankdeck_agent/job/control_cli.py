@@ -28,13 +28,12 @@ from rankdeck_agent.job.folder import (
     is_slurm,
     post_mortem,
     run_folder,
-    say,
-    table,
 )
 from rankdeck_agent.job.inspect import inspect
 from rankdeck_agent.job.starting import make, unlink_links
 from rankdeck_agent.job.supervisor import Supervisor
 from rankdeck_agent.job.supervisor_state import note_supervisor, resuming, supervisor_pid, tell
+from rankdeck_agent.text import say, table
 from rankdeck_agent.wire import RUN_VARIABLE, NodePlan, WireError, node_plan
 
 _PR_SET_DUMPABLE = 4

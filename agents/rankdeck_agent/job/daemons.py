@@ -7,10 +7,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Callable, Optional
 
-from rankdeck_agent.job.folder import End, Journal, RunFolder, failed, plain, table
+from rankdeck_agent.job.folder import End, Journal, RunFolder, failed
 from rankdeck_agent.job.ranks import RankTable
 from rankdeck_agent.job.starting import StartCommand, StartError, environment, start
 from rankdeck_agent.rules.mpi_daemon import daemon_of, daemons_of, in_place
+from rankdeck_agent.text import plain, table
 from rankdeck_agent.wire import NodePlan
 
 ANSWER_LIMIT = 60.0

@@ -8,9 +8,10 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, Optional, cast
+from typing import Any, NamedTuple, Optional
 
 from rankdeck_agent.names import LAUNCHER, NO_FOLDER, RUN_TOKEN
+from rankdeck_agent.text import table
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}\Z")
 STREAMS = ("out", "err")
@@ -94,50 +95,6 @@ def all_folders() -> Iterator[RunFolder]:
     """Every job that this machine knows of."""
     for events in sorted((state_folder().absolute() / "jobs").glob("*/*/events")):
         yield RunFolder(events.parent, events.parent.parent.name, events.parent.name)
-
-
-_ESCAPES = re.compile(
-    r"\x1b(?:\[[0-?]*[ -/]*[@-~]?|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|[ -/]*[0-~]?)"
-)
-"""Escape sequences for a terminal."""
-
-
-def plain(text: str, limit: int = 400) -> str:
-    """One line of `text` without control characters, at most `limit` long."""
-    line = "".join(c if c.isprintable() else " " for c in text[: limit * 2])
-    return line.strip()[:limit]
-
-
-def table(text: str) -> Optional[dict[str, Any]]:
-    """The JSON object in `text`, or None where it is not one."""
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else None
-
-
-def array(text: str) -> Optional[list[Any]]:
-    """The JSON array in `text`, or None where it is not one."""
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return cast("list[Any]", value) if isinstance(value, list) else None
-
-
-def say(row: Mapping[str, Any]) -> int:
-    """Print a line of JSON at once; the exit status, which is 1 where its `ok` is false."""
-    print(json.dumps(row), flush=True)
-    return 0 if row.get("ok", True) else 1
-
-
-def shown(text: str, limit: int) -> str:
-    """One line of `text` as a terminal would show it: no colours or other commands, indentation kept."""
-    if not text.isprintable():
-        text = _ESCAPES.sub("", text[: limit * 4]).expandtabs(4)
-        text = "".join(c if c.isprintable() else " " for c in text)
-    return text[:limit].rstrip()
 
 
 FULL = (errno.ENOSPC, errno.EDQUOT)

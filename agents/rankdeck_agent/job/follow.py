@@ -18,7 +18,6 @@ from rankdeck_agent.job.folder import (
     existing,
     is_slurm,
     run_folder,
-    table,
 )
 from rankdeck_agent.job.logs import Input, LogReader, TailReader, data_frame, line, send, size_of
 from rankdeck_agent.job.processes import PLACE, LookReader, belonging
@@ -29,6 +28,7 @@ from rankdeck_agent.job.supervisor_state import (
     is_starting,
     supervisor_pid,
 )
+from rankdeck_agent.text import table
 
 if TYPE_CHECKING:
     from rankdeck_agent.slurm.claim import KeeperWatch

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any, Optional, cast
 
 from rankdeck_agent.job import processes
-from rankdeck_agent.job.folder import RunFolder, all_events, array, plain
+from rankdeck_agent.job.folder import RunFolder, all_events
 from rankdeck_agent.job.logs import TailReader
 from rankdeck_agent.job.supervisor_state import supervisor_pid
+from rankdeck_agent.text import array, plain
 
 _PROC = Path("/proc")
 _GAP = 0.4

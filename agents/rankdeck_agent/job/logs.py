@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import IO, Any, BinaryIO, Optional
 
 from rankdeck_agent.files import readable
-from rankdeck_agent.job.folder import FULL, Journal, plain
+from rankdeck_agent.job.folder import FULL, Journal
+from rankdeck_agent.text import plain
 
 _CHUNK = 1 << 16
 _INDEX_PERIOD = 0.02

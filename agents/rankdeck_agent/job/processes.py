@@ -2,7 +2,6 @@
 
 import contextlib
 import errno
-import hashlib
 import json
 import os
 import re
@@ -11,11 +10,13 @@ import signal
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, Optional
 
-from rankdeck_agent.job.folder import RunFolder, plain, table
+from rankdeck_agent.job.folder import RunFolder
 from rankdeck_agent.names import JOB_VARIABLE, NODE_VARIABLE
+from rankdeck_agent.text import plain, table
 
 _PROC = Path("/proc")
 
@@ -108,8 +109,11 @@ _LIMIT = 10
 its variables and leaves its session."""
 
 
+@lru_cache(maxsize=8)
 def mark_of(job: str, node: str) -> int:
     """The value of that limit in what this job starts on this node."""
+    import hashlib  # four megabytes, which the keeper of Slurm jobs does not need
+
     return int.from_bytes(hashlib.sha256(f"{job} {node}".encode()).digest()[:7], "big")
 
 

@@ -25,7 +25,6 @@ from rankdeck_agent.job.folder import (
     exact_outcome,
     failed,
     outcome,
-    plain,
     shell_status,
 )
 from rankdeck_agent.job.logs import DiskFullError, Space, Stream, pipe_stream, rank_streams
@@ -34,6 +33,7 @@ from rankdeck_agent.job.ranks import Orphans, RankTable, not_known
 from rankdeck_agent.job.starting import StartError, planned, start, unlink_links
 from rankdeck_agent.job.supervisor_state import Control, Report, SharedRunFolder
 from rankdeck_agent.machine import local_addresses
+from rankdeck_agent.text import plain
 from rankdeck_agent.wire import LAUNCHER, NodePlan, ProcessPlan
 
 _TICK = 0.25

@@ -20,10 +20,10 @@ from rankdeck_agent.job.folder import (
     exits,
     is_closed,
     outcome,
-    plain,
     post_mortem,
 )
 from rankdeck_agent.names import LAUNCHER
+from rankdeck_agent.text import plain
 
 Events = list[dict[str, Any]]
 _COARSE = 0.02

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Callable, Optional, cast
 from urllib.parse import urlencode
 
-from rankdeck_agent.job.folder import plain, table
+from rankdeck_agent.text import plain, table
 
 Object = dict[str, Any]
 Params = Mapping[str, str]

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Callable, Optional, Union
 
-from rankdeck_agent.job.folder import plain, say, table
 from rankdeck_agent.kubernetes.api import (
     LISTED,
     TROUBLE,
@@ -38,6 +37,7 @@ from rankdeck_agent.kubernetes.objects import (
     text_of,
 )
 from rankdeck_agent.kubernetes.rows import PodUse, is_outermost, job_row, node_row, pod_use
+from rankdeck_agent.text import plain, say, table
 
 MOST_NODES, MOST_JOBS = 20_000, 5_000
 NODES, PODS = "nodes", "pods"

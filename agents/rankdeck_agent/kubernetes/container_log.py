@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Callable, Optional
 
 from rankdeck_agent.files import private_folder, write_private
-from rankdeck_agent.job.folder import RunFolder, table
+from rankdeck_agent.job.folder import RunFolder
 from rankdeck_agent.kubernetes.api import Api, ApiError, HttpStream
 from rankdeck_agent.kubernetes.objects import (
     ERR,
@@ -25,6 +25,7 @@ from rankdeck_agent.kubernetes.objects import (
     pod_of,
     stamped,
 )
+from rankdeck_agent.text import table
 
 POSITIONS = "kubernetes"
 """Folder in the run folder, with two files for each container: one is whole whatever happens to the other."""

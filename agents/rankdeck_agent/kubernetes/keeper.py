@@ -17,15 +17,7 @@ from functools import partial
 from typing import Any, Callable, Optional
 
 from rankdeck_agent.files import keep_private, mark_agent_used
-from rankdeck_agent.job.folder import (
-    FolderError,
-    RunFolder,
-    all_events,
-    existing,
-    plain,
-    say,
-    table,
-)
+from rankdeck_agent.job.folder import FolderError, RunFolder, all_events, existing
 from rankdeck_agent.job.supervisor_state import tell
 from rankdeck_agent.kubernetes import target as objects
 from rankdeck_agent.kubernetes.api import (
@@ -68,6 +60,7 @@ from rankdeck_agent.kubernetes.objects import (
     kueue,
 )
 from rankdeck_agent.kubernetes.target import Ending, Target
+from rankdeck_agent.text import plain, say, table
 
 _LONGEST = 64 << 20
 """Bytes of the objects of one job, as `try` reads them."""

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Optional, cast
 
-from rankdeck_agent.job.folder import plain
 from rankdeck_agent.kubernetes.api import Api, ApiError, rows_of
+from rankdeck_agent.text import plain
 
 OUT, ERR, START, EXIT = "out", "err", "start", "exit"
 _STREAMS = {b"stdout": OUT, b"stderr": ERR, b"stddiag": ERR}

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
-from rankdeck_agent.job.folder import plain, table
 from rankdeck_agent.kubernetes.api import rows_of
 from rankdeck_agent.kubernetes.objects import (
     FINISHED,
@@ -23,6 +22,7 @@ from rankdeck_agent.kubernetes.objects import (
     text_of,
     whole,
 )
+from rankdeck_agent.text import plain, table
 
 MOST = 64
 """Limit of conditions, of taints, of devices and of jobs in the row of one node."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Optional
 
-from rankdeck_agent.job.folder import FolderError, RunFolder, array, plain, table
+from rankdeck_agent.job.folder import FolderError, RunFolder
 from rankdeck_agent.kubernetes.api import (
     BACKOFF,
     Api,
@@ -28,6 +28,7 @@ from rankdeck_agent.kubernetes.objects import (
     table_of,
     text_of,
 )
+from rankdeck_agent.text import array, plain, table
 
 SETTINGS, MANIFEST, CREATED, GONE = "kubernetes.json", "manifest.json", "kubernetes.created", "kubernetes.gone"  # fmt: skip
 """Files in the run folder: what to keep, its objects, that they were created, that none is left."""

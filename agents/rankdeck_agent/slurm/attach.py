@@ -13,11 +13,12 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from rankdeck_agent.files import write_private
-from rankdeck_agent.job.folder import RunFolder, say, table
+from rankdeck_agent.job.folder import RunFolder
 from rankdeck_agent.names import LAUNCHER
 from rankdeck_agent.slurm.cluster import QUEUE_FIELDS, job_rows
 from rankdeck_agent.slurm.commands import Slurm
 from rankdeck_agent.slurm.rows import output_files, shown_job
+from rankdeck_agent.text import say, table
 
 _LONGEST = 1 << 16
 _HEAD = 1 << 16

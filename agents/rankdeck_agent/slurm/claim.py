@@ -14,7 +14,8 @@ from typing import Any, Optional
 
 from rankdeck_agent.files import Names, private_folder
 from rankdeck_agent.job import processes
-from rankdeck_agent.job.folder import RunFolder, good_name, run_folder, state_folder, table
+from rankdeck_agent.job.folder import RunFolder, good_name, run_folder, state_folder
+from rankdeck_agent.text import table
 
 BEAT = 5.0
 """Seconds between two touches."""

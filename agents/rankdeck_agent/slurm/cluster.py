@@ -10,14 +10,12 @@ import json
 import os
 import re
 import sys
-import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Optional
 
-from rankdeck_agent.files import private_folder
-from rankdeck_agent.job.folder import plain, say, table
+from rankdeck_agent.files import private_folder, readable
 from rankdeck_agent.slurm import claim
 from rankdeck_agent.slurm.commands import (
     LIMIT,
@@ -39,6 +37,7 @@ from rankdeck_agent.slurm.rows import (
     span,
 )
 from rankdeck_agent.slurm.verdict import FINAL, EndWords, status, verdict, waits_for
+from rankdeck_agent.text import plain, say, table
 
 Row = dict[str, Any]
 MOST_NODES, MOST_JOBS, MOST_PARTITIONS = 20_000, 5_000, 1_000
@@ -443,10 +442,8 @@ def watch() -> int:
     """Tell of nodes and jobs until stdin ends."""
     settings = _settings()
     say({"about": {"user": named(str(os.getuid()))}})
-    over = threading.Event()
-    threading.Thread(target=_await_end, args=(over,), daemon=True).start()
     view, keeper, touched, ready = SlurmView(), claim.KeeperWatch(), float("-inf"), False
-    while not over.is_set():
+    while True:
         if time.monotonic() - touched > TOUCH:
             touched = time.monotonic()
             want(settings)
@@ -457,8 +454,8 @@ def watch() -> int:
         if view.complete and not ready:
             ready = True
             say({"ready": True})
-        over.wait(_TURN)
-    return 0
+        if readable([0], _TURN) and not os.read(0, _LONGEST):
+            return 0
 
 
 def list_all() -> int:
@@ -489,12 +486,6 @@ def _settings() -> dict[str, Any]:
 def _look(view: SlurmView) -> None:
     for name in (NODES, QUEUE):
         view.take(name, read(name))
-
-
-def _await_end(over: threading.Event) -> None:
-    while sys.stdin.readline(_LONGEST):
-        pass
-    over.set()
 
 
 ENDED = "cluster.ended"

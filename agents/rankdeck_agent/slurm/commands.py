@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from rankdeck_agent.files import readable
-from rankdeck_agent.job.folder import plain
+from rankdeck_agent.text import plain
 
 LIMIT = 30.0
 """Seconds for an answer: a controller that is busy takes its time."""

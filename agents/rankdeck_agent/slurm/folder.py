@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, Optional
 
 from rankdeck_agent.files import Names
-from rankdeck_agent.job.folder import SLURM_SETTINGS, RunFolder, plain, post_mortem, table
+from rankdeck_agent.job.folder import SLURM_SETTINGS, RunFolder, post_mortem
 from rankdeck_agent.slurm.rows import SlurmJobRow, is_later
+from rankdeck_agent.text import plain, table
 
 ID = "slurm.id"
 """A file of the run folder: Slurm's id of the job, and the PATH on which its commands are, one a line."""

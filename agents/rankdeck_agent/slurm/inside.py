@@ -15,10 +15,11 @@ from typing import Any
 from rankdeck_agent.config import AgentConfigError, Config, from_mapping
 from rankdeck_agent.files import leave_no_core, private_folder, write_private
 from rankdeck_agent.job import inspect as looking
-from rankdeck_agent.job.folder import FolderError, RunFolder, all_events, existing, plain, table
+from rankdeck_agent.job.folder import FolderError, RunFolder, all_events, existing
 from rankdeck_agent.slurm.commands import environment, run
 from rankdeck_agent.slurm.folder import read_id, settings
 from rankdeck_agent.slurm.run import restored
+from rankdeck_agent.text import plain, table
 
 _LIMIT = 35.0
 """Seconds for the step; a controller that is busy takes its time."""

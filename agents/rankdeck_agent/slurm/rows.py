@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple, Optional
 
-from rankdeck_agent.job.folder import plain
+from rankdeck_agent.text import plain
 
 COLUMNS = {
     "JobID": 20,

@@ -19,7 +19,6 @@ from rankdeck_agent.job.folder import (
     failed,
     is_closed,
     outcome,
-    plain,
 )
 from rankdeck_agent.names import LAUNCHER
 from rankdeck_agent.slurm.attach import OutputCopy
@@ -50,6 +49,7 @@ from rankdeck_agent.slurm.verdict import (
     verdict,
     waits_for,
 )
+from rankdeck_agent.text import plain
 
 ESTIMATES = 120.0
 """Seconds between two records of a place in the queue and of a start that is estimated: they change with every look."""

@@ -10,10 +10,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Optional, cast
 
-from rankdeck_agent.job.folder import plain, say, table
 from rankdeck_agent.names import DRAIN_PREFIX as OURS
 from rankdeck_agent.slurm.cluster import SINFO, Row, node_rows
 from rankdeck_agent.slurm.commands import Slurm
+from rankdeck_agent.text import plain, say, table
 
 DRAIN, RESUME = "drain", "resume"
 _NO_WHY = "taken out of service by hand"

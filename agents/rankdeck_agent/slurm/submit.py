@@ -8,16 +8,7 @@ from typing import Any
 
 from rankdeck_agent.files import private_folder, readable
 from rankdeck_agent.job import processes
-from rankdeck_agent.job.folder import (
-    FolderError,
-    FolderThereError,
-    Journal,
-    RunFolder,
-    plain,
-    post_mortem,
-    say,
-    table,
-)
+from rankdeck_agent.job.folder import FolderError, FolderThereError, Journal, RunFolder, post_mortem
 from rankdeck_agent.job.starting import environment, make, unlink_links
 from rankdeck_agent.machine import local_addresses
 from rankdeck_agent.slurm import claim, commands
@@ -25,6 +16,7 @@ from rankdeck_agent.slurm.folder import MARKS, attached, later_job, settings, wr
 from rankdeck_agent.slurm.inside import shared_agent
 from rankdeck_agent.slurm.keeper import ask_for_job
 from rankdeck_agent.slurm.rows import shown_job
+from rankdeck_agent.text import plain, say, table
 from rankdeck_agent.wire import NodePlan, WireError, node_plan
 
 SCRIPT = "job.sbatch"

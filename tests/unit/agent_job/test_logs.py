@@ -1,7 +1,7 @@
 """Reading logs back with their times."""
 
-from rankdeck_agent.job.folder import plain
 from rankdeck_agent.job.logs import LogReader, TailReader
+from rankdeck_agent.text import plain
 
 
 def test_each_piece_has_the_time_at_which_it_was_read(tmp_path):

@@ -1,0 +1,49 @@
+"""Text and JSON from other programs, made safe to keep and to show; a line of JSON as the answer of a command."""
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, Optional, cast
+
+_ESCAPES = re.compile(
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]?|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|[ -/]*[0-~]?)"
+)
+"""Escape sequences for a terminal."""
+
+
+def plain(text: str, limit: int = 400) -> str:
+    """One line of `text` without control characters, at most `limit` long."""
+    line = "".join(c if c.isprintable() else " " for c in text[: limit * 2])
+    return line.strip()[:limit]
+
+
+def table(text: str) -> Optional[dict[str, Any]]:
+    """The JSON object in `text`, or None where it is not one."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else None
+
+
+def array(text: str) -> Optional[list[Any]]:
+    """The JSON array in `text`, or None where it is not one."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return cast("list[Any]", value) if isinstance(value, list) else None
+
+
+def say(row: Mapping[str, Any]) -> int:
+    """Print a line of JSON at once; the exit status, which is 1 where its `ok` is false."""
+    print(json.dumps(row), flush=True)
+    return 0 if row.get("ok", True) else 1
+
+
+def shown(text: str, limit: int) -> str:
+    """One line of `text` as a terminal would show it: no colours or other commands, indentation kept."""
+    if not text.isprintable():
+        text = _ESCAPES.sub("", text[: limit * 4]).expandtabs(4)
+        text = "".join(c if c.isprintable() else " " for c in text)
+    return text[:limit].rstrip()
