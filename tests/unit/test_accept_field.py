@@ -312,3 +312,77 @@ def test_a_mail_that_quotes_characters_is_read(file: str) -> None:
     )
     assert values(recipe, quoted) == values(recipe, text)
     assert not re.search("None", str(values(recipe, text)))
+
+
+DCGM = """Successfully ran diagnostic for group.
++---------------------------+------------------------------------------------+
+| Diagnostic                | Result                                         |
++===========================+================================================+
+|-----  Deployment  --------+------------------------------------------------|
+| Inforom                   | Pass                                           |
++-----  Integration  -------+------------------------------------------------+
+| PCIe                      | Pass - All                                     |
++-----  Stress  ------------+------------------------------------------------+
++---------------------------+------------------------------------------------+
+"""
+
+
+def test_a_table_of_dcgmi_that_ends_at_a_section_was_cut_off() -> None:
+    assert values("dcgmi", DCGM + "+---+---+\n| Link | X |\n") == values("dcgmi", DCGM) == [2.0]
+    assert values("dcgmi", DCGM[: DCGM.index("+-----  Stress")]) == [None]
+    assert values("dcgmi", DCGM[: DCGM.rindex("+------")]) == [None]
+    assert values("dcgmi", DCGM[: DCGM.index("| PCIe")]) == [None]
+
+
+def test_how_many_pings_were_asked_for_is_not_made_up() -> None:
+    pings = "".join(f"ping data: rdma-ping-{number}: ABC\n" for number in range(3))
+
+    assert "(how many were asked for is not in it)" in said("rping", pings)[0][1]
+    assert (
+        "of the 3 that were asked for" in said("rping", f"$ rping -c -a n2 -v -C 3\n{pings}")[0][1]
+    )
+    assert said("rping", f"$ rping -c -v -C 4\n{pings}")[0] == ("failed", "3 of 4 pings came back, then it broke")  # fmt: skip
+
+
+# ---- what stands around the lines
+
+CPUS = "".join(
+    f"CPU {core} sysbench 1.0.20 (using LuaJIT)\n\n{recorded('sysbench-cpu').partition(chr(10))[2]}\n"
+    for core in range(2)
+)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "text"),
+    [
+        ("dcgmi", DCGM),
+        ("fio", reports([job("a", 1000, 10)], [job("a", 1000, 10)])),
+        ("fio", terse("2", moved=2000, ms=1000)),
+        ("ib_write_bw", perftest("8 5 0 1.5 0.1") + perftest("8 5 0 2.5 0.1")),
+        ("iperf3", stream(full=True)),
+        ("osu", recorded("osu-barrier")),
+        ("sysbench", recorded("sysbench-cpu").replace("events per second", "events")),
+    ],
+)
+@pytest.mark.parametrize(
+    "around", ["0: {}", "[pod/a-x7/main] {}", "{}   ", "{}\n", "07:15:{:02d} n1 {}"]
+)
+def test_prefixes_and_blanks_change_nothing(recipe: str, text: str, around: str) -> None:
+    pieces = around.count("{")
+    lines = [around.format(*(place % 60, line)[2 - pieces :]) for place, line in enumerate(text.splitlines())]  # fmt: skip
+
+    assert values(recipe, "\n".join(lines) + "\n") == values(recipe, text)
+    assert values(recipe, text) != [None]
+
+
+def test_words_of_the_program_behind_a_prefix_are_no_part_of_it() -> None:
+    assert len(values("sysbench", CPUS)) == 2
+    tagged = "".join(f"n1: {line}\n" for line in CPUS.splitlines())
+
+    assert values("sysbench", tagged) == values("sysbench", CPUS)
+
+
+def test_time_stamps_behind_the_line_of_ansible_are_taken_off() -> None:
+    lines = [f"Wed Nov 25 07:15:0{place % 10} 2026 {line}" for place, line in enumerate(recorded("iperf3-text").splitlines())]  # fmt: skip
+
+    assert values("iperf3", "n1 | CHANGED | rc=0 >>\n" + "\n".join(lines) + "\n") == values("iperf3", recorded("iperf3-text"))  # fmt: skip

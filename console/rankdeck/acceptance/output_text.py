@@ -35,6 +35,7 @@ _BLANKS: dict[int, str] = dict.fromkeys((0xA0, 0x2007, 0x202F), " ")
 _HOLE = re.compile(r"\0{16,}")
 """Of a log that was rotated while it was written, or of a machine that stopped meanwhile."""
 _LONG = re.compile(rf"^(.{{{LIMIT}}}).+$", re.MULTILINE)
+_TRAILING = re.compile(r"(?<=\S)[ \t]+$", re.MULTILINE)
 _PAGE = re.compile(r"<(?:pre|code|br)\b", re.IGNORECASE)
 _JIRA = re.compile(r"^\{(?:code|noformat|quote)\b[^{}\n]{0,100}\}$", re.MULTILINE)
 _LINE_END = re.compile(r"<br\b[^<>]{0,100}>", re.IGNORECASE)
@@ -70,7 +71,7 @@ _WORD = re.compile(r"[\w.@/-]+")
 def text_of(raw: bytes) -> str:
     """The lines of an output: decoded, without colours, each at most 16,384 characters long."""
     text = _mailed(_RETURNS.sub("\n", _STEERING.sub("", _HOLE.sub("\n", _decoded(raw)))))
-    text = _JIRA.sub("", _LONG.sub(r"\1", text.translate(_BLANKS)))
+    text = _TRAILING.sub("", _JIRA.sub("", _LONG.sub(r"\1", text.translate(_BLANKS))))
     if _PAGE.search(text):
         text = html.unescape(_ELEMENT.sub("", _LINE_END.sub("\n", text)))
     return _logged(_unnumbered(text))
@@ -89,7 +90,7 @@ def _mailed(text: str) -> str:
     return quopri.decodestring(text.encode("utf-8", "replace")).decode("utf-8", "replace")
 
 
-_NUMBERED = re.compile(r" {0,8}(\d{1,9})(?:\t|:| {2})")
+_NUMBERED = re.compile(r" {0,8}(\d{1,9})(?:\t|:| {2}|$)")
 
 
 def _unnumbered(text: str) -> str:
@@ -167,8 +168,16 @@ def prefix_of(text: str, mark: str) -> re.Pattern[str] | None:
 
 def _like(heads: dict[str, None], tokens: re.Pattern[str]) -> re.Pattern[str]:
     """A pattern of these prefixes, with other numbers or words in them."""
-    some = islice(dict.fromkeys(_mask(head, tokens) for head in heads), _MOST_PREFIXES)
-    return re.compile(f"^(?:{'|'.join(sorted(some, key=len, reverse=True))})", re.MULTILINE)
+    kinds = {_mask(head, tokens): head for head in heads}
+    some = dict(islice(kinds.items(), _MOST_PREFIXES))
+    known = [mask for mask, head in some.items() if not any(_goes_on(one, head) for one in some)]
+    return re.compile(f"^(?:{'|'.join(sorted(known, key=len, reverse=True))})", re.MULTILINE)
+
+
+def _goes_on(mask: str, head: str) -> bool:
+    """Whether words of the program itself stand behind a prefix that other lines have, too."""
+    found = re.match(mask, head)
+    return bool(found and _WORD.search(head, found.end()))
 
 
 def _mask(head: str, tokens: re.Pattern[str]) -> str:
@@ -188,7 +197,7 @@ def parts_of(text: str, prefix: re.Pattern[str] | None) -> list[tuple[str, str]]
     if heads:
         ends = (*(head.start() for head in heads[1:]), len(text))
         return [
-            (head["nodes"] or head["host"], text[head.end() : end])
+            (head["nodes"] or head["host"], bare(text[head.end() : end], prefix))
             for head, end in zip(heads, ends, strict=True)
         ]
     if prefix is None:

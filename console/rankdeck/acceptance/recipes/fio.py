@@ -30,8 +30,8 @@ from rankdeck.model.job import Launch
 from rankdeck.model.text import Table, clean, integer
 from rankdeck.model.text import number as is_number
 
-_BEGINS = r"^(?:\{|fio-\d)"
-_DONE = r"^(?:\}|Run status group)"
+_BEGINS = r"^ ?(?:\{|fio-\d)"
+_DONE = r"^ ?(?:\}|Run status group)"
 
 
 class Fio:
@@ -43,7 +43,7 @@ class Fio:
         tolerance=0.15,
         seconds=12.0,
         writes=True,
-        mark=r"(?:\d;)?fio-\d|Run status group|(?<![ \t])[ \t]*\"fio version\"",
+        mark=r"(?:\d;)?fio-\d|2;[^;\n]{1,80};\d{1,4};\d{1,3};|Run status group|(?<![ \t])[ \t]*\"fio version\"",
     )
 
     def commands(self, where: Where) -> Commands:

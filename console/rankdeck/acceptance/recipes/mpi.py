@@ -208,7 +208,7 @@ _OSU_VALUES = (
 _OSU_HEAD = re.compile(r"^[\\# ]{0,4}(?=Size +[A-Z])", re.MULTILINE)
 """A ticket may have lost the number sign."""
 _OSU_BARRIER = re.compile(
-    r"^[\\# ]{0,20}((?:Avg Latency|Overall)\(us\).{0,200})\n *(\d{1,9}\.\d\d(?: +[\d.]{1,20}){0,9})$",
+    r"^[\\# ]{0,20}((?:Avg Latency|Overall)\(us\).{0,200})\s{1,40}^ *(\d{1,9}\.\d\d(?: +[\d.]{1,20}){0,9}) *$",
     re.MULTILINE,
 )
 """It has no sizes; with `-f` the least and the most stand behind the average, with `-z` what most took."""

@@ -283,7 +283,7 @@ class Sysbench(_Compute):
         tolerance=0.07,
         seconds=10.0,
         mark=r"sysbench v?\d|(?:General statistics|Throughput|CPU speed):",
-        begins=r"^sysbench v?\d",
+        begins=r"^.{0,40}\bsysbench v?\d",
         done="execution time",
     )
 
@@ -421,7 +421,7 @@ class Dcgm:
         unit="tests",
         tolerance=0.0,
         seconds=150.0,
-        mark=r"Successfully ran diagnostic|\+-{10}|(?<![ \t])[ \t]*\"DCGM (?:GPU )?Diagnostic\"",
+        mark=r"Successfully ran diagnostic|\+[-=]{10,80}\+[-=]{10}|(?<![ \t])[ \t]*\"DCGM (?:GPU )?Diagnostic\"",
         begins="Successfully ran diagnostic",
         done=r"^\+-+",
     )
@@ -470,10 +470,14 @@ def _runtime_error(found: Table | None) -> str:
     return next((clean(one, 200) for one in said if isinstance(one, str)), "")
 
 
+_ENDED = re.compile(r"^\+-+\+-+\+$|^(\|[^|\n]{0,80}\| *(?i:pass|fail|skip|warn)\b)", re.MULTILINE)
+"""The rule of a section has its name in it."""
+
+
 def _whole(text: str) -> bool:
-    """Whether the table has its last rule."""
-    table = [line for line in lines_of(text) if line.startswith(("|", "+"))]
-    return "Successfully ran diagnostic" in text and bool(table) and table[-1].startswith("+--")
+    """Whether the table has a rule behind its last test."""
+    last = [found[1] for found in _ENDED.finditer(text)][-1:]
+    return "Successfully ran diagnostic" in text and last == [None]
 
 
 def _of_text(text: str) -> list[tuple[str, str]]:

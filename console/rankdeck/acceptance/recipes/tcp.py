@@ -42,7 +42,7 @@ _INTERRUPTED = "interrupt - "
 
 
 _BEGINS = (
-    r'^ ?(?:\{"event": ?"start"(?:(?:.*\n ?\{"event")*+.*\n ?\{(?!"event"))?|\{(?!"event")'
+    r'^ ?(?:\{"event": ?"start"(?:(?:.*\n\s{0,9}\{"event")*+.*\n\s{0,9}\{(?!"event"))?|\{(?!"event")'
     r"|Connecting to host |iperf3: error - unable to connect)"
 )
 """The object that --json-stream-full-output puts behind its events is no other run."""
