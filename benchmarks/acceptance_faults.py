@@ -352,10 +352,7 @@ def measure(lab: ShapedLab, name: str, chance: random.Random, count: Count) -> N
     count.rounds = max(count.rounds, len(pairs))
     if not right or others:
         said = [one["sentence"] for one in run["verdicts"]]
-        print(
-            f"# {name} {a} {b} {c}: right {right}, said {said}, notes {run['notes']}",
-            flush=True,
-        )
+        print(f"# {name} {a} {b} {c}: right {right}, said {said}, notes {run['notes']}", flush=True)
         kept = lab.folder.parent / f"wrong-{name}-{a}-{b}.json"
         kept.write_text(json.dumps(run))
 

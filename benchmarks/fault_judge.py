@@ -116,10 +116,7 @@ def outcome(
 
 
 def _verdict(
-    fault: Fault,
-    last: Blame | None,
-    fault_at: float | None,
-    blames: Sequence[Blame | None],
+    fault: Fault, last: Blame | None, fault_at: float | None, blames: Sequence[Blame | None]
 ) -> tuple[str, bool]:
     if fault.kind is Kind.HEALTHY:
         return (WRONG if any(blames) else RIGHT), True

@@ -55,10 +55,7 @@ class Watcher:
         try:
             report = await self._session.cancel(name, GRACE)
             left = [f"{one.node}: {one.command}" for one in report.left]
-            answer: dict[str, object] = {
-                "left": left,
-                "unverified": dict(report.unverified),
-            }
+            answer: dict[str, object] = {"left": left, "unverified": dict(report.unverified)}
         except RankdeckError as error:
             answer = {"left": [], "unverified": {"": str(error)}}
         _say({"cancelled": name, **answer})

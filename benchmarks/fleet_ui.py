@@ -65,14 +65,7 @@ def _compare(nodes: int) -> list[Result]:
 def _watch(what: str, nodes: int) -> Cost:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "model"
-        argv = (
-            sys.executable,
-            "-m",
-            "benchmarks.fleet_app",
-            what,
-            str(nodes),
-            str(file),
-        )
+        argv = (sys.executable, "-m", "benchmarks.fleet_app", what, str(nodes), str(file))
         with terminal(argv, environment()) as shown:
             shown.wait_for(BEGUN[what])
             _settle(file)

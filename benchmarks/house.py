@@ -98,10 +98,7 @@ SAMPLE: Walk = (
         "console/state/judgement.py:NodeJudgement.judge",
         "agent/rules/judge.py:combine",
     ),
-    (
-        "console/ui/screens/fleet.py:FleetScreen.tick",
-        "console/ui/widgets/vtable.py:VTable.touch",
-    ),
+    ("console/ui/screens/fleet.py:FleetScreen.tick", "console/ui/widgets/vtable.py:VTable.touch"),
     ("console/ui/widgets/vtable.py:VTable.line",),
     ("console/ui/snapshots.py:Now.cell",),
 )

@@ -86,9 +86,7 @@ def _at(times: list[float], share: float) -> float:
 
 def _found(case: Case, folder: Path) -> Found:
     env = environment(
-        PYTHONPATH=f"{ROOT}:{ROOT}/console:{ROOT}/agents",
-        TMUX_TMPDIR=str(folder),
-        LC_ALL="C.UTF-8",
+        PYTHONPATH=f"{ROOT}:{ROOT}/console:{ROOT}/agents", TMUX_TMPDIR=str(folder), LC_ALL="C.UTF-8"
     )
     env.pop("TMUX", None)
     tmux = ("tmux", "-f", os.devnull, "-L", "paint")

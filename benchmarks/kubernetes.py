@@ -190,11 +190,7 @@ def _peer(kept: Kept, commands: Sequence[list[str]], wanted: int) -> Cost:
 
 def _started(argv: list[str], environment: dict[str, str], out: int) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        argv,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=out,
-        stderr=subprocess.DEVNULL,
+        argv, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.DEVNULL
     )
 
 

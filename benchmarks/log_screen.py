@@ -84,11 +84,7 @@ async def pour(stage: Stage, file: Path, take: Callable[[Followed], object]) -> 
         await asyncio.sleep(max(beats * BEAT - (loop.time() - begin), 0.001))
     spent = time.process_time() - cpu
     lines = (beats - first) * feed.lines_per_beat
-    told = {
-        "cpu": spent / (gone - start),
-        "rate": lines / (gone - start),
-        "seconds": gone,
-    }
+    told = {"cpu": spent / (gone - start), "rate": lines / (gone - start), "seconds": gone}
     await asyncio.to_thread(file.write_text, json.dumps(told))
 
 

@@ -41,9 +41,7 @@ def _sample(beat: int) -> Sample:
         m: {d: 1_000_000 + beat + 7 * i for i, d in enumerate(DEVICES)} for m in PER_DEVICE
     }
     return Sample(
-        beat,
-        time.time(),
-        {**values, "cpu.used": {"": beat % 100}, "mem.used": {"": 40.5}},
+        beat, time.time(), {**values, "cpu.used": {"": beat % 100}, "mem.used": {"": 40.5}}
     )
 
 

@@ -151,7 +151,7 @@ def _describe(folder: Path, port: int, count: int) -> None:
 def _commands(folder: Path, count: int) -> dict[str, Sequence[str]]:
     nodes, config = f"n[1-{count}]", str(folder / "ssh_config")
     found: dict[str, Sequence[str]] = {
-        "rankdeck": (sys.executable, "-m", "benchmarks.ssh_app", str(folder / "cluster.yaml")),
+        "rankdeck": (sys.executable, "-m", "benchmarks.ssh_app", str(folder / "cluster.yaml"))
     }
     clush = Path(sys.executable).parent / "clush"
     if clush.exists():

@@ -23,13 +23,7 @@ def run() -> list[Result]:
 def _run(file: str) -> list[Result]:
     commands: dict[str, tuple[str, ...]] = {
         "help": (sys.executable, "-m", "rankdeck", "--help"),
-        "check": (
-            sys.executable,
-            "-m",
-            "rankdeck",
-            "check",
-            file,
-        ),
+        "check": (sys.executable, "-m", "rankdeck", "check", file),
         "python": (sys.executable, "-c", "pass"),
         "asyncssh": (sys.executable, "-c", "import asyncssh"),
     }

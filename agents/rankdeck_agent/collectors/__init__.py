@@ -36,10 +36,7 @@ COLLECTORS: tuple[Callable[..., Collector], ...] = (
 
 
 def collectors(
-    root: str = "/",
-    simulate: Sequence[str] = (),
-    seed: str = "",
-    rdma_exclude: Sequence[str] = (),
+    root: str = "/", simulate: Sequence[str] = (), seed: str = "", rdma_exclude: Sequence[str] = ()
 ) -> list[Collector]:
     """All collectors for the machine under `root`; what `simulate` names is made up.
 

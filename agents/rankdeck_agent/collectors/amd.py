@@ -42,10 +42,7 @@ _ROWS: tuple[tuple[str, tuple[str, ...], float, float], ...] = (
     ("gpu.pcie_width_max", ("max_link_width",), 1, _CARE),
     ("gpu.pcie_replays", ("pcie_replay_count",), 1, _CARE),
 )
-_SPEEDS = (
-    ("gpu.pcie_gen", "current_link_speed"),
-    ("gpu.pcie_gen_max", "max_link_speed"),
-)
+_SPEEDS = (("gpu.pcie_gen", "current_link_speed"), ("gpu.pcie_gen_max", "max_link_speed"))
 _NAMES = (
     ("model", "product_name"),
     ("uuid", "unique_id"),

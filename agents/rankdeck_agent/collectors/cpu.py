@@ -11,11 +11,7 @@ _ZONES = re.compile(r"x86_pkg_temp|cpu[-_]?thermal|soc[-_]?thermal|bcm\d+_therma
 _CLOCKS = 4
 """Cores asked for their clock: each answer may disturb the core."""
 _LOOK_AGAIN = 60.0
-_PRESSURE = (
-    ("psi.cpu", "cpu", b"some"),
-    ("psi.mem", "memory", b"full"),
-    ("psi.io", "io", b"full"),
-)
+_PRESSURE = (("psi.cpu", "cpu", b"some"), ("psi.mem", "memory", b"full"), ("psi.io", "io", b"full"))
 _TIMES = ("cpu.used", "cpu.core_used", "cpu.iowait", "cpu.steal")
 _AVG10 = re.compile(rb"avg10=(\d+(?:\.\d+)?)")
 
@@ -59,8 +55,7 @@ class CpuCollector:
         self._mean(reading, "cpu.freq", self._clocks, 1e3)
         for metric, name, kind in _PRESSURE:
             reading.attempt(
-                (metric,),
-                lambda m=metric, n=name, k=kind: self._pressure(reading, m, n, k),
+                (metric,), lambda m=metric, n=name, k=kind: self._pressure(reading, m, n, k)
             )
         return reading
 
@@ -183,9 +178,7 @@ def _model(tree: Tree) -> str:
     except OSError:
         return ""
     found = re.search(
-        r"^(?:model name|Model|cpu model|Hardware)\s*:\s*([ -~]{1,100})",
-        text,
-        re.MULTILINE,
+        r"^(?:model name|Model|cpu model|Hardware)\s*:\s*([ -~]{1,100})", text, re.MULTILINE
     )
     return found.group(1).strip() if found else ""
 

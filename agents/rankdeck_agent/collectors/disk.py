@@ -199,13 +199,7 @@ class DiskCollector:
     name = "disk"
     lane = "disk"
     period = 0.0
-    metrics: tuple[str, ...] = (
-        *SPACE,
-        *_READONLY,
-        "disk.mounted",
-        "disk.stuck",
-        *_DISKS,
-    )
+    metrics: tuple[str, ...] = (*SPACE, *_READONLY, "disk.mounted", "disk.stuck", *_DISKS)
 
     def __init__(self, root: str = "/") -> None:
         self.doing = ""

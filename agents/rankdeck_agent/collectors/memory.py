@@ -7,17 +7,10 @@ from rankdeck_agent.collectors.base import Reading, whole
 from rankdeck_agent.files import Tree, clean
 
 _SIZE = re.compile(
-    rb"^(MemTotal|MemAvailable|SwapTotal|SwapFree|HardwareCorrupted):\s+(\d{1,15}) kB",
-    re.MULTILINE,
+    rb"^(MemTotal|MemAvailable|SwapTotal|SwapFree|HardwareCorrupted):\s+(\d{1,15}) kB", re.MULTILINE
 )
 _KILLS = re.compile(rb"^oom_kill (\d{1,20})$", re.MULTILINE)
-_SIZES = (
-    "mem.total",
-    "mem.available",
-    "mem.used",
-    "mem.swap_used",
-    "mem.corrupted",
-)
+_SIZES = ("mem.total", "mem.available", "mem.used", "mem.swap_used", "mem.corrupted")
 
 
 class MemoryCollector:
@@ -131,10 +124,7 @@ def _controller(tree: Tree, name: str, taken: set[str]) -> dict[str, Counts]:
         label = clean(tree.maybe(f"{base}/{dimm}/dimm_label") or "")
         free = label and label not in taken and label not in files
         device = label if free else f"{name}/{dimm}"
-        files[device] = (
-            f"{base}/{dimm}/dimm_ce_count",
-            f"{base}/{dimm}/dimm_ue_count",
-        )
+        files[device] = (f"{base}/{dimm}/dimm_ce_count", f"{base}/{dimm}/dimm_ue_count")
     return files
 
 

@@ -80,9 +80,7 @@ class NetCollector:
             _put_counters(reading, name, numbers)
             self.doing = name
             reading.attempt(
-                ("net.up", "net.speed"),
-                lambda n=name: self._link(reading, n, now),
-                name,
+                ("net.up", "net.speed"), lambda n=name: self._link(reading, n, now), name
             )
         self.doing = ""
         names = [name for name, _ in chosen]

@@ -27,12 +27,7 @@ AGAIN = 60.0
 SLOW = 2.0
 """Seconds of waiting after which we say that we wait."""
 _LINE_LIMIT = 1 << 20
-_DRIVER = (
-    "/proc/driver/nvidia/version",
-    "/dev/nvidiactl",
-    "/dev/dxg",
-    "/dev/nvhost-ctrl",
-)
+_DRIVER = ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/dxg", "/dev/nvhost-ctrl")
 _COMMAND = "nvml"
 # Not -m: that would look for modules in the folder we were started in.
 _PROGRAM = (

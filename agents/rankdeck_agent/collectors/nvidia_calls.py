@@ -203,10 +203,7 @@ def _replays(nvml: Library, handle: Handle) -> Sequence[Number]:
 
 def processes(nvml: Library, handle: Handle) -> list[tuple[int, int, Optional[int]]]:
     """`(pid, bytes, MIG instance)` of what computes on the GPU; -1 bytes where the driver does not tell."""
-    names = (
-        "nvmlDeviceGetComputeRunningProcesses",
-        "nvmlDeviceGetComputeRunningProcesses_v2",
-    )
+    names = ("nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetComputeRunningProcesses_v2")
     found = first_of(nvml, handle, *((name, ()) for name in names))
     return [
         (p.pid, -1 if p.usedGpuMemory is None else p.usedGpuMemory, _instance(p)) for p in found

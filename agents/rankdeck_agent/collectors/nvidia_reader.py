@@ -256,10 +256,7 @@ class NvmlReader:
         if mig != device.mig:
             device.mig, device.unsupported = mig, set()
             device.activity, device.parts_tell = device.activity or GpuActivity(), True
-            self.inventory = {
-                **self.inventory,
-                f"gpu.{device.number}.mig": mig or "off",
-            }
+            self.inventory = {**self.inventory, f"gpu.{device.number}.mig": mig or "off"}
 
     def _parts(self, reading: Reading, device: NvmlDevice, numbers: Sequence[int]) -> None:
         """What each MIG instance did since the last time, where the GPU can tell."""

@@ -73,9 +73,7 @@ class HeatCollector:
         self.doing = ""
         for device, files in self._throttles.items():
             reading.attempt(
-                ("cpu.throttles",),
-                lambda d=device, f=files: self._count(reading, d, f),
-                device,
+                ("cpu.throttles",), lambda d=device, f=files: self._count(reading, d, f), device
             )
         return reading
 

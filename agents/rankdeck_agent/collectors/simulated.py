@@ -287,10 +287,7 @@ class SimulatedHost(_Simulation):
         return reading
 
 
-SIMULATED: Mapping[str, Callable[..., Collector]] = {
-    "gpu": SimulatedGpus,
-    "rdma": SimulatedRdma,
-}
+SIMULATED: Mapping[str, Callable[..., Collector]] = {"gpu": SimulatedGpus, "rdma": SimulatedRdma}
 FAULTS: Mapping[str, tuple[str, ...]] = {"gpu": (*GPU_FAULTS,), "rdma": RDMA_FAULTS}
 
 

@@ -60,11 +60,7 @@ class Chosen:
 
 
 def choose(
-    nodes: Sequence[str],
-    said: Mapping[str, Identity],
-    *,
-    virtual: bool,
-    gbps: float,
+    nodes: Sequence[str], said: Mapping[str, Identity], *, virtual: bool, gbps: float
 ) -> tuple[Chosen, ...]:
     """For single nodes, pairs and groups; `virtual`: the nodes are one machine, `gbps` 0: rate not known."""
     lacking = _lacking(nodes, said)
