@@ -71,7 +71,7 @@ class JobSnapshot:
     hosts: frozenset[str] = frozenset()
     """Hosts on which a rank said that it began."""
     shim: bool = True
-    """Whether ranks are started by our shim, and so have to say that they begin."""
+    """Whether our shim starts the ranks, which then report that they begin."""
     ranks: int = 0
     """How many it has."""
     operator: str = ""
@@ -85,7 +85,7 @@ class JobSnapshot:
 
 @dataclass(frozen=True)
 class JobVerdict:
-    """How the job ended. `code` is its exit status; `doubts` are sentences that need attention."""
+    """How the job ended. `code` is its exit status; `doubts` are sentences for the operator to check."""
 
     code: int
     text: str
@@ -116,7 +116,7 @@ def progress(view: JobSnapshot) -> str:
 
 
 def _silent(pod: Pod) -> bool:
-    """Whether nothing comes of its node, and it was not over before."""
+    """Whether its node is silent and the pod had not ended before."""
     return pod.unheard and bool(pod.node) and not pod.is_over
 
 
@@ -125,7 +125,7 @@ def _hears_nothing(nodes: str) -> str:
 
 
 def _notes(pods: Iterable[Pod]) -> Iterator[str]:
-    """What is odd about a job all of whose pods run."""
+    """What is unusual about a job whose pods all run."""
     silent = sorted({pod.node for pod in pods if _silent(pod)})
     if silent:
         yield _hears_nothing(_few(silent))
@@ -173,7 +173,7 @@ def hopeless(pod: Pod) -> str:
 
 
 def verdict(view: JobSnapshot) -> JobVerdict:
-    """How a job that is over ended. The console finds by its words what Kubernetes did to it (rules/root_cause.py)."""
+    """How a job that is over ended. The console recognises the sentence (rules/root_cause.py): change both."""
     if view.outcome.state == "succeeded":
         return JobVerdict(0, f"Kubernetes job {view.name} succeeded", tuple(doubts(view)))
     if view.ended_well:
@@ -187,7 +187,7 @@ def verdict(view: JobSnapshot) -> JobVerdict:
 
 
 def doubts(view: JobSnapshot) -> Iterable[str]:
-    """What does not fit a success."""
+    """Facts that contradict a success."""
     if view.shim and view.began and len(view.hosts) < view.wanted:
         yield f"succeeded on {len(view.hosts)} of {view.wanted} hosts: suspicious"
     if view.shim and not view.began and any(pod.role == LAUNCHER for pod in view.pods):
@@ -329,7 +329,7 @@ _CLOCKS = 10.0
 
 
 class Clocks:
-    """How far the clocks of nodes are from ours, by when we hear what they stamped: who failed first depends on it."""
+    """How far the clocks of nodes are from ours, learnt from when their lines arrive; who failed first depends on it."""
 
     def __init__(self) -> None:
         self.late = False
@@ -358,7 +358,7 @@ _KUEUE = ("QuotaReserved", "Admitted")
 
 @dataclass(frozen=True)
 class Notice:
-    """A sentence; `alarm`: the operator has to see it, whatever he looks at."""
+    """A sentence; `alarm`: the operator must see it on every screen."""
 
     text: str
     alarm: bool = True
@@ -406,7 +406,7 @@ class JobState:
         self._deleted_first = ""
         """The uid of a pod that somebody deleted while nothing of the job had failed."""
         self.earlier: set[str] = set()
-        """Pods of runs before this one, by uid: what their ranks do counts no more."""
+        """Pods of earlier runs, by uid: what their ranks do no longer counts."""
         self.runs_before = 0
 
     # ---- what comes
@@ -436,7 +436,7 @@ class JobState:
 
     @property
     def put_aside(self) -> bool:
-        """Whether whoever queues the job has taken its nodes back, though a rank may have begun."""
+        """Whether the queue has taken the nodes of the job back, although a rank may have begun."""
         if self.spec.get("suspend") is not True or self.over:
             return False
         known = (*self.pods.values(), *self.left.values())
@@ -492,7 +492,7 @@ class JobState:
         return told
 
     def _note_deletion(self, pod: Pod) -> None:
-        """Of the first pod that goes it counts whether something had failed, for which its job may have deleted it."""
+        """Note whether anything had failed when the first pod was deleted: the job may have deleted it for that."""
         if not pod.leaving or self._deleted_first or self.ending or self.over:
             return
         known = (*self.pods.values(), *self.left.values())
@@ -508,7 +508,7 @@ class JobState:
             self.left[pod.uid] = pod
 
     def take_event(self, kind: str, found: Object) -> list[Notice]:
-        """Warnings of the namespace; of others nothing is said."""
+        """Take a warning about the job; warnings about other objects are ignored."""
         told: list[Notice] = []
         for row in rows_of(found.get("items")) if kind == LISTED else [found]:
             name = text_of(table_of(row.get("involvedObject")), "name")
@@ -540,7 +540,7 @@ class JobState:
 
     @property
     def over(self) -> bool:
-        """Whether the job can do no more; of its ranks there may be more to come."""
+        """Whether the job has ended; output of its ranks may still come."""
         return self.deleted or self.outcome.state in _OVER
 
     @property
@@ -597,7 +597,7 @@ class JobState:
                     yield PodRank(rank, pod.node, box.started, status, box.finished)
 
     def _standing(self, some: Mapping[str, Pod]) -> tuple[Pod, ...]:
-        """Those of them whose place no newer pod has taken, as where a job tries again."""
+        """Those whose place no newer pod has taken, as happens when a job tries again."""
         newest: dict[tuple[object, ...], Pod] = {}
         for pod in (*self.left.values(), *self.pods.values()):
             place = self._place(pod)
@@ -629,7 +629,7 @@ class JobState:
         return records
 
     def view(self) -> JobSnapshot:
-        """All of it, to be put into words."""
+        """A snapshot of all that is known."""
         return JobSnapshot(
             name=self.name,
             wanted=self._target.wanted,

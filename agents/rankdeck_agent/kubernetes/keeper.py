@@ -71,7 +71,7 @@ _LEAVE_LIMIT = 5.0
 """Seconds for workers to go after the launcher has ended well."""
 _SETTLE_SLACK = 30.0
 _MUTE_LIMIT = 2.0
-"""Seconds for the log of a pod that is gone: of a dead node no end of the stream comes."""
+"""Seconds to wait for the log of a pod that is gone: the stream of a dead node does not end."""
 _LAST_WORDS = 0.5
 _MARK_LIMIT = 3.0
 """Seconds for the shim in a pod to name its ranks; other images, and pretended nodes, have none."""
@@ -211,7 +211,7 @@ class JobKeeper:
     # ---- one turn
 
     def _turn(self) -> None:
-        """Take what came in, for at most a moment; then do what is due."""
+        """Apply what arrived, for a limited time; then do what is due."""
         deadline = time.monotonic() + _TICK
         while note := self._next(deadline - time.monotonic()):
             self._take(note)
@@ -223,7 +223,7 @@ class JobKeeper:
         self._keep_followers()
 
     def _begin_again(self) -> None:
-        """Its queue took the pods away: what their ranks did is over and done."""
+        """The queue took the pods away: drop what their ranks did."""
         with self._recording:
             self._state.begin_again()
             for rank in range(self._target.ranks):
@@ -360,7 +360,7 @@ class JobKeeper:
     # ---- the end
 
     def _settled(self) -> bool:
-        """Whether the job is over and all that can come of it has come."""
+        """Whether the job is over and all its output has arrived."""
         state = self._state
         if not state.over:
             self._over_at = 0.0
@@ -451,7 +451,7 @@ class JobKeeper:
         return 1 if ending.left else ENDED_BY_TERM
 
     def _hear_last_words(self) -> None:
-        """The pods are gone: their last lines are on their way, or lost."""
+        """The pods are gone: wait a little for their last lines."""
         deadline = time.monotonic() + _LAST_WORDS
         for follower in self._followers.values():
             follower.gone()
@@ -492,7 +492,7 @@ class JobKeeper:
         self._write(1, f"Kubernetes job {self._state.name}: {plain(text, 1000)}\n".encode())
 
     def _say(self, notice: Notice) -> None:
-        """Say it, once; an alarm on the launcher's stderr, and among the job's troubles."""
+        """Write the notice, once; an alarm goes to the launcher's stderr and to the job's troubles."""
         text = plain(notice.text, 1000)
         if text in self._said:
             return

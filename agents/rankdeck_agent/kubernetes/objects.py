@@ -24,7 +24,7 @@ Key = tuple[int, str]
 
 @dataclass(frozen=True)
 class LogPiece:
-    """Bytes to append to what a rank wrote, or that it began or ended.
+    """A piece of a log: output of a rank, or its begin or end.
 
     `rank` is None for what no rank wrote; `what` is OUT, ERR, START (the text is the host) or EXIT (its status).
     """
@@ -147,7 +147,7 @@ class LogPosition:
         return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self.second)) if self.second else ""
 
     def resume(self) -> None:
-        """The server is asked again, for `since`: what was seen of it comes once more."""
+        """Note that the server is asked again for `since`: lines of that second come once more."""
         self._again = dict(self.seen)
 
     def fresh(self, moment: int) -> bool:
@@ -166,14 +166,14 @@ class LogPosition:
 Object = Mapping[str, Any]
 WAITING, RUNNING, TERMINATED = "waiting", "running", "terminated"
 FINISHED = ("Succeeded", "Failed")
-"""Phases of a pod that does no more."""
+"""Phases of a pod that has ended."""
 _NONE: Object = {}
 _INDEX = ("batch.kubernetes.io/job-completion-index", "training.kubeflow.org/replica-index")
 _PART = ("jobset.sigs.k8s.io/replicatedjob-name", "training.kubeflow.org/replica-type")
 _PART_INDEX = ("jobset.sigs.k8s.io/job-index",)
 _ROLE = ("rankdeck/role", "training.kubeflow.org/job-role", "job-role")
 STARTS = ("", "ContainerCreating", "PodInitializing")
-"""Reasons to wait that are no trouble."""
+"""Reasons to wait that are normal."""
 OWN_CONTAINER = "rank"
 """Name of the container in pods that we made."""
 LAUNCHER, WORKER, READER = "launcher", "worker", "reader"
@@ -183,7 +183,7 @@ ROLE_LABEL = "rankdeck/role"
 
 @dataclass(frozen=True)
 class RankContainer:
-    """The container of a rank, in its newest life. Times are epoch seconds of the node's clock."""
+    """The newest run of the container of a rank. Times are epoch seconds of the node's clock."""
 
     name: str
     id: str = ""
@@ -218,17 +218,17 @@ class Pod:
     reason: str = ""
     message: str = ""
     pending: str = ""
-    """Why it is on no node, in the scheduler's words."""
+    """Why it has no node, as the scheduler says."""
     initial: str = ""
     """What is wrong with a container that runs before the rank's."""
     beside: str = ""
     """Another container that runs, such as one that a webhook put there; the pod ends with it."""
     disruption: str = ""
-    """Who takes it away, in the control plane's word: PreemptionByScheduler, …"""
+    """Why it is taken away, as the control plane says: PreemptionByScheduler, …"""
     unheard: bool = False
-    """Kubernetes no longer hears of it: its node is silent."""
+    """Kubernetes hears nothing of it, because its node is silent."""
     leaving: bool = False
-    """Somebody deletes it."""
+    """It is being deleted."""
     created: Optional[float] = None
     """When, epoch seconds of the server's clock."""
     devices: Mapping[str, int] = field(default_factory=dict[str, int])
@@ -237,7 +237,7 @@ class Pod:
 
     @property
     def is_over(self) -> bool:
-        """Whether it does no more."""
+        """Whether it has ended."""
         return self.phase in FINISHED
 
 
@@ -336,7 +336,7 @@ def _initial(statuses: Iterable[Object]) -> str:
 
 
 def _unheard(conditions: Mapping[str, Object]) -> bool:
-    """The node controller takes Ready back, and says neither why nor anything of the containers."""
+    """Whether the node controller has withdrawn Ready without a reason, as it does for silent nodes."""
     ready, boxes = (conditions.get(name, _NONE) for name in ("Ready", "ContainersReady"))
     taken = ready.get("status") == "False" and not ready.get("reason")
     return taken and boxes.get("status") == "True"

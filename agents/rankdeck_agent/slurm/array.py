@@ -24,7 +24,7 @@ class Task:
         self.ours = ""
         """By whom Rankdeck was asked to cancel it; "" if it was not."""
         self.end: Optional[SlurmVerdict] = None
-        """How it ended by Slurm's word; None while it waits or runs."""
+        """How it ended, as Slurm says; None while it waits or runs."""
         self.status: Optional[int] = None
         """Exit status that its rank left."""
         self.missed = 0
@@ -101,7 +101,7 @@ class Tasks:
     # ---- what Slurm no longer tells
 
     def unsure(self) -> bool:
-        """Whether accounting must be asked: of tasks that Slurm's queue no longer has."""
+        """Whether accounting must be asked, because Slurm's queue lacks some tasks."""
         return any(self.missing(()))
 
     def missing(
@@ -232,7 +232,7 @@ def whole(rows: Collection[SlurmJobRow], number: str) -> SlurmJobRow:
 
 
 def of_tasks(ends: Mapping[int, SlurmVerdict]) -> SlurmVerdict:
-    """How an array ended whose tasks ended so: it failed where one did, was cancelled where one was."""
+    """How an array ended: failed if one task failed, otherwise cancelled if one was."""
     bad = {number: end for number, end in ends.items() if not end.well}
     if not bad:
         return SlurmVerdict("COMPLETED", "", code=0)

@@ -75,7 +75,7 @@ def rank_of(line: bytes, ranks: int) -> tuple[int, bytes]:
 
 
 def read_at(path: str, offset: int, most: int) -> bytes:
-    """Bytes of a file; raises OSError, also where it is none: a pipe of somebody else must not hold us."""
+    """Bytes of a file; raises OSError, also for what is no regular file: a pipe could block us."""
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
@@ -101,7 +101,7 @@ class OutputCopy:
         self._restore()
 
     def _restore(self) -> None:
-        """Go on where an earlier keeper noted last, and cut off what it wrote after that."""
+        """Continue at the last position that an earlier keeper saved, and cut off what it wrote after that."""
         try:
             note = table((self._folder / _COPIED).read_text()) or {}
         except OSError:

@@ -35,7 +35,7 @@ def _open_jobs() -> Path:
 
 
 def register(folder: RunFolder) -> None:
-    """Have the keeper look after this job until it is over, and look at once where it does already; raises OSError."""
+    """Have the keeper look after this job until it is over; if it does already, have it look at once. Raises OSError."""
     private_folder(_open_jobs())
     fresh = _open_jobs() / f".{os.getpid()}"
     fresh.touch(mode=0o600)
@@ -48,7 +48,7 @@ def unregister(folder: RunFolder) -> None:
 
 
 class OpenJobs:
-    """The jobs to look after, for who asks once a second."""
+    """The jobs to look after; cheap to ask once a second."""
 
     def __init__(self) -> None:
         self._names = Names(_open_jobs())
@@ -104,7 +104,7 @@ class Claim:
         return True
 
     def leave(self) -> None:
-        """Another one may follow at once."""
+        """Give the claim up, so that another keeper can follow at once."""
         if _read(self._file).get("token") == self._token:
             self._file.unlink(missing_ok=True)
         if self._lock >= 0:
@@ -167,7 +167,7 @@ def touched(file: Path) -> Optional[float]:
 
 
 class KeeperWatch:
-    """Sees to it that a keeper lives, for who follows a job; asks cheaply, as often as one likes."""
+    """Makes sure that a keeper runs while a job is followed; cheap enough to call often."""
 
     def __init__(self) -> None:
         self._touched: Optional[float] = None
@@ -207,7 +207,7 @@ def start() -> None:
 
 
 def _become(argv: list[str], env: dict[str, str]) -> None:
-    """Be the keeper from now on: nothing of who started it stays open."""
+    """Become the keeper, with no file of the starting process left open."""
     null = os.open(os.devnull, os.O_RDWR)
     log = os.open(place() / "keeper.err", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     for target, source in ((0, null), (1, log), (2, log)):

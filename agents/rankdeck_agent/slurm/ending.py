@@ -51,7 +51,7 @@ _DENIED = ("Access/permission denied", "Invalid user id", "Unauthorized")
 
 
 def _refused(folder: RunFolder, by: str) -> str:
-    """Why a job that somebody else submitted is not to be ended; "" if Slurm takes the order."""
+    """Why a job that somebody else submitted cannot be ended; "" if Slurm takes the order."""
     number, path = read_id(folder)
     if by != "user":
         return f"Slurm job {number} was not submitted here: nothing but an operator ends it"

@@ -168,7 +168,7 @@ def _stage_line(one: StagePlan) -> str:
 
 
 class Followed:
-    """Which lines of a run were said already."""
+    """Remembers which lines of a run were printed already."""
 
     def __init__(self) -> None:
         self._said: set[tuple[Stage, str, int]] = set()
@@ -208,7 +208,7 @@ def _who(one: Result) -> str:
 
 
 def outcome(run: AcceptanceRun, cluster: Cluster) -> str:
-    """Who is to blame, a sentence each; who is good; what changed; what to do."""
+    """A sentence for each faulty node or link; then what is good, what changed and what to do."""
     lines = [f"{run.cluster}, {run.id}: {_verdict(run)}"]
     for one in run.verdicts:
         lines.append(f"  {one.answer}: {one.sentence}")
@@ -239,7 +239,7 @@ def _verdict(run: AcceptanceRun) -> str:
 
 
 def proposals(run: AcceptanceRun, cluster: Cluster) -> Iterator[str]:
-    """Commands to copy: nothing of it is done unasked."""
+    """Commands to copy; none of them is run."""
     if run.progress is not RunState.DONE:
         return
     for node in run.bad:

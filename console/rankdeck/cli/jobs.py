@@ -118,7 +118,7 @@ async def _jobs(cluster: Cluster, options: argparse.Namespace) -> int:
 
 
 async def _uses(session: Session, running: Sequence[Job]) -> dict[str, list[Shape]]:
-    """Job -> what each of its ranks takes now; a node that does not tell is named."""
+    """Job -> what each of its ranks uses now; nodes that do not answer are named."""
     if not running:
         return {}
     try:
@@ -200,7 +200,7 @@ def _other_row(job: KubernetesJob | SlurmJob) -> tuple[str, ...]:
 
 
 def _why(job: Job) -> str:
-    """What went wrong, as the summary of `run` begins."""
+    """What went wrong: the first line of the summary of `run`."""
     first = job.first_failure
     explained = job.explained if first is None else first.explained
     said = [first.sentence] if first else [stall.text for stall in job.stalled]
@@ -256,7 +256,7 @@ def _tasks(job: Job, text: str | None) -> tuple[int, ...]:
 
 
 def over(job: Job) -> str:
-    """Why nothing can be seen of the ranks of a job that has ended, and where to look instead."""
+    """Why a job that has ended has no ranks to look at, and where to look instead."""
     return f"{job.id} has ended ({job.state}): no rank runs any more; `rankdeck logs {job.id}` has what they wrote"
 
 
@@ -327,7 +327,7 @@ def _line(look: Look) -> str:
 
 
 HEAR_LIMIT = 4.0
-"""Seconds that nodes get to say how they are now."""
+"""Seconds that nodes have to report their health."""
 
 
 def report(options: argparse.Namespace, _open_console: object) -> int:

@@ -63,7 +63,7 @@ class Printer:
             output.flush()
 
     def _hear(self, event: Followed) -> None:
-        """Print before a log that holds only so much lets go of lines; learn where ranks are."""
+        """Print before a log that is full drops lines; note where ranks are."""
         if isinstance(event, NodeEvent) and event.kind == "started":
             self._nodes = _places(self._session.jobs.job(self._job))
         if isinstance(event, NodeEvent) and event.kind == "lost":
@@ -76,14 +76,14 @@ class Printer:
                 self.drain()
 
     def _say_lost(self, event: NodeEvent) -> None:
-        """Of a job that is over only its output is missed, which nobody else says."""
+        """Report nodes that do not answer; for a job that is over only if output is missing."""
         if self._session.jobs.job(self._job).state.final:
             text = strip_controls(str(event.fields.get("text", "")))[:300]
             output.progress(f"{event.node}: {text}; {NOT_SHOWN}")
             self._said_lost.add(event.node)
 
     def finish(self) -> None:
-        """Print all that is left, lines without an end too, and name the nodes that did not send theirs."""
+        """Print all that is left, also unfinished lines, and name the nodes that did not send theirs."""
         self.drain()
         for log in self._logs.values():
             if log.partial is not None:
@@ -187,7 +187,7 @@ STOPS = "; Ctrl-C stops them now, twice leaves them running"
 
 
 class News:
-    """Tells each thing once, also what had happened before it was made."""
+    """Reports each event once, also those from before it was made."""
 
     def __init__(self, session: Session, job_id: str, *, may_cancel: bool) -> None:
         self._session, self._job = session, job_id
@@ -225,7 +225,7 @@ Shape = dict[str, object]
 
 
 class OutputReader:
-    """Everything some ranks wrote, each line handed on once, whatever a log can hold."""
+    """Everything some ranks wrote, each line once, also if a log cannot hold them all."""
 
     def __init__(
         self, session: Session, job: Job, ranks: Sequence[int], wanted: Callable[[Line], bool]

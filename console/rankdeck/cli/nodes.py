@@ -30,7 +30,7 @@ from rankdeck.session import Session
 DAY = 86400.0
 _PERIOD = 0.2
 _TELL = 5.0
-"""Seconds between two words about who is waited for."""
+"""Seconds between two lines about the nodes that are waited for."""
 
 
 def sh(options: argparse.Namespace, _open_console: object) -> int:
@@ -353,7 +353,7 @@ async def _carry_out(cluster: Cluster, order: ServiceOrder, options: argparse.Na
 
 
 async def _agree(order: ServiceOrder, change: ServiceChange, options: argparse.Namespace) -> None:
-    """Have the operator type what is meant; raises UsageError where that was not done."""
+    """Have the operator type the node or number; raises UsageError otherwise."""
     if options.yes:
         return
     _tell_left(change)
@@ -490,7 +490,7 @@ async def _push(
 async def _load(
     cluster: Cluster, file: Path, nodes: Sequence[str], options: argparse.Namespace
 ) -> int:
-    """Into the stores: it is they that know the image's digest."""
+    """Load the archive into the stores, which know the digest of the image."""
     shape = {"image": str(file), "digest": "", "size": file.stat().st_size}  # noqa: ASYNC240
     async with opened(cluster) as session:
         failed = await session.images.load(file, options.runtime, nodes, CopyProgress(file.name))
@@ -499,7 +499,7 @@ async def _load(
 
 @contextmanager
 def said_when_stopped(words: str) -> Generator[None]:
-    """Within it, Ctrl-C is answered with a line on what is left."""
+    """In this block, Ctrl-C prints a line about what is left."""
     try:
         yield
     except asyncio.CancelledError:

@@ -45,7 +45,7 @@ async def job_of(session: Session, text: str) -> Job:
 
 
 ATTACH_LIMIT = 10.0
-"""Seconds for what a job of others has written until now to arrive."""
+"""Seconds to wait for the output that a job of others has written so far."""
 
 
 async def _attached(session: Session, text: str, unknown: UnknownJobError) -> str:
@@ -64,7 +64,7 @@ async def _attached(session: Session, text: str, unknown: UnknownJobError) -> st
 
 
 def _has_spoken(job: Job) -> bool:
-    """Whether every rank wrote something, or it is known why none will be read."""
+    """Whether output of every rank has arrived, or it is known why none will."""
     return job.state.final or bool(job.troubles) or all(rank.lines for rank in job.ranks)
 
 
@@ -142,7 +142,7 @@ def _changed(spec: JobSpec, on: str, changes: Sequence[str]) -> JobSpec:
 
 
 class Interrupts:
-    """While entered, SIGINT ends nothing: it is counted and waited for.
+    """While entered, SIGINT ends nothing: it is counted, and `next` waits for it.
 
     `terminate` also takes SIGTERM that way, for what runs under a supervisor.
     """

@@ -22,18 +22,18 @@ NOBODY_READS = 141
 
 
 class UsageError(RankdeckError):
-    """An option or name on the command line that cannot be meant."""
+    """An invalid option or name on the command line."""
 
 
 class OutputError(RankdeckError):
-    """What was asked for cannot be written."""
+    """The output cannot be written."""
 
 
 _RESET = "\x1b[0m"
 
 
 def clean(text: str, *, colours: bool = False) -> str:
-    """The text without anything a terminal would obey, colour codes excepted on request."""
+    """The text without control sequences; keeps colour codes if `colour`."""
     safe = strip_controls(text, colour=colours)
     return safe + _RESET if "\x1b" in safe else safe
 
@@ -71,13 +71,13 @@ def flush() -> None:
 
 
 def require_reader() -> None:
-    """Raise BrokenPipeError once nobody reads stdout any more; a job that is quiet would not tell."""
+    """Raise BrokenPipeError once nobody reads stdout any more; while a job is quiet, no write would notice."""
     if not _is_read():
         raise BrokenPipeError
 
 
 def progress(text: str) -> None:
-    """What is going on, on stderr; lost where stderr takes nothing any more."""
+    """Print progress on stderr; dropped if stderr is closed."""
     if sys.stderr is None:  # closed by the caller: `2>&-`
         return
     try:
@@ -144,7 +144,7 @@ BARE = frozenset({"dumb", "unknown"})
 
 
 def require_terminal(environment: Mapping[str, str]) -> None:
-    """Refuse where the console would be a mess of escapes; says what works instead."""
+    """Refuse a terminal that cannot show the console; says what works instead."""
     kind = environment.get("TERM", "")
     if kind in BARE:
         raise UsageError(

@@ -90,7 +90,7 @@ async def _status(cluster: Cluster, wait: float, options: argparse.Namespace) ->
 
 @asynccontextmanager
 async def heard(cluster: Cluster, wait: float) -> AsyncGenerator[Session]:
-    """The session once each node has spoken, or cannot, or the time is over."""
+    """The session, once each node was heard or failed, or the time is over."""
     known = f"{len(cluster.nodes)} nodes" if cluster.nodes else "Kubernetes for its nodes"
     output.progress(f"{cluster.name}: asking {known} …")
     async with opened(cluster, telemetry=True, brief=True) as session:
@@ -101,7 +101,7 @@ async def heard(cluster: Cluster, wait: float) -> AsyncGenerator[Session]:
 async def judged(fleet: Fleet, watch: float) -> None:
     """Judge every node on two samples at least, and for `watch` seconds.
 
-    What was wrong both times counts as lasting: whoever asks once cannot sit out a minute.
+    A problem in both samples counts as lasting: the command does not wait a minute.
     """
     before = {state.name: state.samples for state in fleet.nodes()}
     began = time.monotonic()
@@ -168,7 +168,7 @@ def _highest(state: NodeState, metric: str) -> str:
 
 
 def nodes(options: argparse.Namespace, _open_console: object) -> int:
-    """List the nodes of the file, with what they say of themselves if asked."""
+    """List the nodes of the file, with their inventory if requested."""
     cluster = choose.cluster(options.cluster)
     # Where the file names no nodes there is nothing to list but what Kubernetes says.
     if cluster.nodes and not options.live:
@@ -335,7 +335,7 @@ def ack(options: argparse.Namespace, _open_console: object) -> int:
 
 
 def silence(options: argparse.Namespace, _open_console: object) -> int:
-    """Count no reason of these nodes until the time is over."""
+    """Acknowledge all reasons of these nodes until the time is over."""
     return _keep(options, "", "")
 
 

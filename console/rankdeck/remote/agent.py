@@ -153,7 +153,7 @@ class Dialogue:
 
     @property
     def answered(self) -> bool:
-        """Whether there is an answer that nobody has taken yet."""
+        """Whether an answer is waiting to be taken."""
         return not self._answers.empty()
 
     async def ask(self, question: Mapping[str, Any], limit: float) -> Row:
@@ -212,18 +212,18 @@ async def _ended(channel: Channel) -> None:
 
 
 class WantedAgent(Protocol):
-    """Configures the telemetry agent of a node and takes what becomes of it."""
+    """Configures the telemetry agent of a node, and is told when it starts and ends."""
 
     async def configure(self, node: str) -> Mapping[str, Any]:
         """The agent's configuration, made for each start; may wait. Raises NodeError."""
         ...
 
     def superseded(self, node: str) -> Awaitable[None] | None:
-        """What returns when another agent has taken over on this node; None if none will."""
+        """Returns when another agent has taken over on this node; None if none will."""
         ...
 
     def started(self, node: str, write: Callable[[bytes], None]) -> None:
-        """The agent runs, and reads what is written so; until `ended`."""
+        """Called when the agent runs, with what writes to its stdin; until `ended`."""
         ...
 
     def ended(self, node: str) -> None: ...
@@ -276,7 +276,7 @@ class Agents:
         self._paths: dict[str, tuple[str, ...]] = {}
         self._locks: dict[str, asyncio.Lock] = {}
         self._often: dict[str, Dialogue] | None = None
-        """Node -> what starts jobs there, while none is being started; see `starting_often`."""
+        """Node -> the program that starts jobs there, while it is idle; see `starting_often`."""
 
     async def call(
         self, node: str, command: Sequence[str], stdin: bytes = b"", *, limit: float
@@ -311,7 +311,7 @@ class Agents:
     async def hand_over(
         self, node: str, command: tuple[str, ...], plan: Mapping[str, Any], limit: float
     ) -> None:
-        """Give a plan to the command of the agent that starts it; raises NodeError where it does not.
+        """Give a plan to the command of the agent that starts it; raises NodeError if that fails.
 
         `limit` is in seconds and includes bringing the agent there.
         """
@@ -325,7 +325,7 @@ class Agents:
 
     @asynccontextmanager
     async def starting_often(self) -> AsyncGenerator[None]:
-        """Until the block ends, one program on each node where jobs start stays for the next: it need not start again."""
+        """Until the block ends, the program that starts jobs on a node stays there for the next job."""
         self._often = {}
         try:
             yield
@@ -337,7 +337,7 @@ class Agents:
     async def _start_there(
         self, node: str, plan: Mapping[str, Any], limit: float, idle: dict[str, Dialogue]
     ) -> Row:
-        """Ask who stays there; a second job in the same moment has one of its own."""
+        """Start the job by the program that stays there; a second job at the same moment gets one of its own."""
         talk, kept = idle.pop(node, None) or await self._starter(node, limit), False
         try:
             row = await talk.ask(plan, limit)

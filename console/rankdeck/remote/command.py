@@ -28,7 +28,7 @@ _Step = tuple[int, str, str]
 
 
 class _Outputs:
-    """Every output that some node has written so far, each as one line more than another one."""
+    """All outputs that nodes have written so far, each stored as another one plus a line."""
 
     def __init__(self) -> None:
         self._steps: list[_Step] = [(0, "", "")]
@@ -53,7 +53,7 @@ class _Outputs:
 
 
 class CommandState:
-    """How far a command is on each node; the only writer is the one that runs it."""
+    """How far a command is on each node; written only by its `CommandRun`."""
 
     def __init__(self, command: str, nodes: Sequence[str]) -> None:
         self.command, self.nodes = command, tuple(nodes)
@@ -76,7 +76,7 @@ class CommandState:
         self.changes += 1
 
     def ended(self, node: str, end: CommandEnd) -> None:
-        """It is over there, or cannot be told any more."""
+        """It has ended there, or its end cannot be known."""
         self.ends[node] = end
         self.changes += 1
 
@@ -100,7 +100,7 @@ class CommandState:
         return self._outputs.lines(self._wrote[node])
 
     def groups(self) -> tuple[OutputGroup, ...]:
-        """Who wrote the same and ended alike: the largest group first, then by the order of nodes."""
+        """Nodes with the same output and the same end: the largest group first, then in the order of nodes."""
         found: dict[tuple[object, ...], list[str]] = {}
         for node in self.nodes:
             end = self.ends.get(node)
@@ -116,7 +116,7 @@ class CommandState:
         )
 
     def not_proven(self) -> Mapping[str, CommandEnd]:
-        """Nodes on which something of it is left, or of which nobody knows."""
+        """Nodes on which something of it is left, or may be."""
         return {n: e for n, e in self.ends.items() if e.left or not e.told}
 
 
@@ -201,12 +201,12 @@ class CommandRun:
 
 
 class _Hearing:
-    """The answers of one node, checked; lines that are no answers come from its login and are ignored."""
+    """The checked answers of one node; other lines come from its login and are ignored."""
 
     def __init__(self, node: str, state: CommandState, most: int) -> None:
         self._node, self._state = node, state
         self._left = most * 8 + _LINE
-        """JSON needs up to six bytes for one."""
+        """JSON needs up to six bytes for one byte of output."""
         self._text = b""
         self.end: CommandEnd | None = None
 
@@ -230,7 +230,7 @@ class _Hearing:
 
 
 def end_of(node: str, row: Mapping[str, Any]) -> CommandEnd:
-    """How it ended, from the agent's last answer; what is not as it should be is left out."""
+    """How it ended, from the agent's last answer; invalid fields are left out."""
     code, seconds, left = row.get("code"), row.get("seconds"), row.get("left")
     why = row.get("why")
     rows = left[:_LONGEST] if isinstance(left, list) else []  # pyright: ignore[reportUnknownVariableType]
@@ -259,7 +259,7 @@ class FoundProcesses:
 
     processes: tuple[NodeProcess, ...] = ()
     missing: dict[str, str] = field(default_factory=dict[str, str])
-    """Node -> why it did not tell."""
+    """Node -> why it did not answer."""
     notes: tuple[str, ...] = ()
     """What is not known, a sentence each."""
 
@@ -321,14 +321,14 @@ Takes = Mapping[str, Callable[[object], None]]
 
 
 class AgentRows:
-    """Makes lines of bytes, rows of lines, and hands each known key of a row to who takes it."""
+    """Splits bytes into rows of JSON and passes each known key of a row to its function."""
 
     def __init__(self, takes: Takes) -> None:
         self._takes = takes
         self._rest = b""
 
     def take(self, data: bytes) -> None:
-        """Take bytes as they come; what is no row of ours is left out."""
+        """Take bytes as they come; lines that are not our rows are left out."""
         *lines, rest = (self._rest + data).split(b"\n")
         self._rest = rest if len(rest) <= _LONGEST_ROW else b""
         for line in lines:

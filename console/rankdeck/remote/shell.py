@@ -16,7 +16,7 @@ from rankdeck.model.text import clean, tables
 
 OnData = Callable[[bytes], None]
 Confirm = Callable[[HostKeyError], Awaitable[bool]]
-"""Asked about an unknown host key; whether it is the right one."""
+"""Asks whether an unknown host key is the right one."""
 _ODD = re.compile(r"[\\!\n]")
 """Within single quotes these are themselves to sh; not `\\` to fish, not `!` and an end of line to csh."""
 _CODED = re.compile(r"[\\'!\n]")
@@ -36,7 +36,7 @@ Row = dict[str, Any]
 
 
 def last_line(text: bytes) -> str:
-    """The last line of what a program complained; safe to show."""
+    """The last line of what a program wrote to stderr; safe to show."""
     lines = text.decode("utf-8", "replace").strip().splitlines()
     return clean(lines[-1], 300) if lines else ""
 
@@ -121,7 +121,7 @@ class Channel(Protocol):
 class Shell(Protocol):
     """Programs and tunnels on nodes; every failure to reach a node is raised as UnreachableError.
 
-    An `on_data` may raise NodeError: then it is called no more, and `Channel.wait` raises that.
+    An `on_data` may raise NodeError: then it is not called again, and `Channel.wait` raises the error.
     """
 
     async def open(self, node: str, argv: Sequence[str], on_data: OnData) -> Channel:
@@ -170,7 +170,7 @@ _MOST_COMPLAINT = 16 << 10
 
 
 class Receiver:
-    """Hands stdout to a callback at once, until that raises NodeError; keeps the end of stderr."""
+    """Passes stdout to a callback at once, until that raises NodeError; keeps the end of stderr."""
 
     def __init__(self, on_data: OnData) -> None:
         self._on_data = on_data
@@ -314,7 +314,7 @@ class LocalChannel:
         return 128 - code if code < 0 else code
 
     async def close(self) -> None:
-        """End it with all that it started and that has not detached."""
+        """End it and all that it started, except what has detached."""
         if self._transport.get_returncode() is None:
             self._signal(signal.SIGTERM)
             try:
@@ -346,7 +346,7 @@ class LocalShell:
         return LocalChannel(transport, program)
 
     async def reverse_tunnel(self, node: str, host: str, port: int) -> int:
-        """Here `port` itself is the way to it."""
+        """On this machine, `port` itself needs no tunnel."""
         return port
 
     async def clock(self, node: str) -> ClockOffset:
@@ -374,7 +374,7 @@ class WithThisMachine:
 
 
 ALIVE = ("ServerAliveInterval=15", "ServerAliveCountMax=4")
-"""A node that dies does not hold the terminal for ever."""
+"""So that a dead node does not hold the terminal for ever."""
 
 
 class UserSsh:

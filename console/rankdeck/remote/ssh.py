@@ -137,7 +137,7 @@ PAUSES = (0.5, 1.0, 2.0, 4.0)
 
 
 class DroppedError(UnreachableError):
-    """The server ended the connection before it said who it is, as one with too many logins under way does."""
+    """The server ended the connection before it sent its version; servers with too many logins under way do that."""
 
 
 class _Client(asyncssh.SSHClient):
@@ -208,7 +208,7 @@ class Logins:
             raise UnreachableError(node.name, why) from error
 
     async def _attempt(self, node: Node) -> asyncssh.SSHClientConnection:
-        """Log in when it is this node's turn, again where the server drops logins."""
+        """Log in when it is this node's turn; again if the server drops logins."""
         try:
             gate = self.gate_of(node)
         except FAILURES as error:
@@ -295,7 +295,7 @@ class Logins:
 
 
 def explain(error: BaseException, node: Node) -> str:
-    """What went wrong, and what to do, in one sentence."""
+    """What went wrong and what to do, in one sentence."""
     where = f"{node.host} port {node.port}"
     for kind, sentence in _SENTENCES:
         if isinstance(error, kind):
@@ -348,7 +348,7 @@ _STAMP = re.compile(rb"(\d{9,11})(\.\d+)?")
 
 
 class _Session(Receiver, asyncssh.SSHClientSession[bytes]):
-    """What asyncssh calls."""
+    """Receives the calls of asyncssh."""
 
 
 class SshChannel:
@@ -532,7 +532,7 @@ def _width(clock: ClockOffset) -> float:
 
 
 def _reading(answer: bytes, asked: float) -> ClockOffset:
-    """The node's clock by one question: it was read in the middle, give or take half the way."""
+    """The node's clock by one question: read half way through the round trip, give or take half of it."""
     heard = time.time()
     match = _STAMP.search(answer)
     if match is None:

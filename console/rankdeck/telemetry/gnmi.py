@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 PERIOD_NS = 10_000_000_000
 CONNECT_LIMIT = 10.0
 SILENCE = 35.0
-"""Seconds without an update after which a stream is taken for dead."""
+"""A stream without an update for so many seconds counts as dead."""
 FIRST_WAIT, LONGEST_WAIT = 1.0, 60.0
 MESSAGE_LIMIT = 4 << 20
 LARGEST = 1 << 64
@@ -120,7 +120,7 @@ class SwitchStream:
 
 
 async def collect(cluster: Cluster, switches: Switches) -> None:
-    """Follow every switch of the cluster until cancelled; what goes wrong is stored."""
+    """Follow every switch of the cluster until cancelled; errors are stored."""
     async with asyncio.TaskGroup() as tasks:
         for switch in cluster.switches:
             tasks.create_task(_follow(switch, switches), name=f"gnmi {switch.name}")
@@ -143,7 +143,7 @@ async def _follow(switch: Switch, switches: Switches) -> None:
 
 
 def take(switches: Switches, switch: str, port: str, leaf: str, value: object) -> None:
-    """Apply one leaf; what is no state or counter is left out."""
+    """Apply one leaf; leaves that are no state or counter are left out."""
     if leaf == "oper-status":
         switches.apply(switch, port, _bare(str(value)).upper() == "UP", {})
     elif leaf in COUNTERS and (number := _count(value)) is not None:

@@ -49,7 +49,7 @@ class KubernetesClient:
         return about_of((await self._ask("check")).row)
 
     async def learn_rights(self, state: KubernetesState) -> None:
-        """Ask what this user may do, where `state` does not have it yet."""
+        """Ask what this user may do, unless `state` has it already."""
         if not self.asked or state.about is not None:
             return
         try:
@@ -60,7 +60,7 @@ class KubernetesClient:
             state.about = about
 
     async def list(self, state: KubernetesState) -> dict[str, str]:
-        """Bring the jobs there are into `state`; control host -> why they are not known, {} if they are."""
+        """Load the existing jobs into `state`; returns control host -> why that failed, {} if it did not."""
         if not self.asked:
             return {}
         try:
@@ -72,7 +72,7 @@ class KubernetesClient:
         return {self._host: trouble} if trouble else {}
 
     async def apply(self, text: str) -> str:
-        """What `kubectl apply` says to these documents; raises NodeError with its complaint."""
+        """Give these documents to `kubectl apply`; returns what it prints. Raises NodeError with its complaint."""
         where = (f"--context={self._context}",) if self._context else ()
         # On the server: kubectl's own note of what was applied would hold the agent a second time.
         argv = ("kubectl", *where, "apply", "--server-side", "--field-manager=rankdeck", "-f", "-")
@@ -92,7 +92,7 @@ class KubernetesClient:
         return answer
 
     async def watch(self, fleet: Fleet, state: KubernetesState) -> None:
-        """Bring all that changes into fleet and state, until cancelled; trouble is kept there and tried again.
+        """Write all changes to fleet and state, until cancelled; after an error, note it there and try again.
 
         Returns at once where there is no API server to ask.
         """
@@ -255,7 +255,7 @@ _NEEDED = 3
 
 
 def about_of(row: Mapping[str, Any]) -> ClusterAbout:
-    """What the agent found out of an API server."""
+    """What the agent found out about an API server."""
     told = (fitting(one, _RIGHT) for one in _tables(row.get("rights")))
     return ClusterAbout(
         **{

@@ -28,11 +28,11 @@ PERIOD = 1.0
 KEEPALIVE = 10
 FIRST_WAIT, LONGEST_WAIT = 0.5, 15.0
 STEADY = 30.0
-"""Seconds: a connection that stood so long is tried again soon; one that breaks at once is not hammered."""
+"""A connection that lasted so many seconds is opened again soon; after a shorter one the pause grows."""
 _NAME = re.compile(r"[a-z0-9][-a-z0-9.]{0,252}")
 """Names of nodes that Kubernetes takes."""
 KEPT = frozenset({"hello", "health"})
-"""Kinds of messages that a broker keeps and that still say something."""
+"""Kinds of retained messages that are still useful."""
 HEARD_ALWAYS = {"hello": 1, "health": 0, "event": 1}
 """Kinds of messages of every node that a console always hears, and at which quality of service.
 
@@ -45,9 +45,9 @@ MANY_NODES_PERIOD = 15.0
 """Seconds between two samples of an installed agent, unless the cluster file says how many."""
 FEW_NODES, HEARTBEAT, SLOW_HEARTBEAT = 2000, 10.0, 30.0
 SPARE = 2
-"""Seconds from a heartbeat that did not come to a ping in its place."""
+"""Seconds from a missing heartbeat to a ping in its place."""
 RETAINED = 0.5
-"""Seconds in which a broker sends what it keeps, once it has taken a subscription."""
+"""Seconds in which a broker sends its retained messages after a subscription."""
 
 
 class Link(Protocol):
@@ -87,7 +87,7 @@ class Link(Protocol):
 
 
 class Intake:
-    """Decodes messages into the fleet; what is wrong is counted and said once per node."""
+    """Decodes messages into the fleet; invalid ones are counted, and reported once per node."""
 
     def __init__(self, cluster: str, fleet: Fleet) -> None:
         self.refused: dict[str, int] = {}
@@ -123,7 +123,7 @@ class Intake:
             self._refuse(node, f"unusable message: {str(error)[:200]!r}")
 
     def _is_heartbeat(self, node: str, payload: bytes, *, retained: bool) -> bool:
-        """Whether all was told that a health message says: that the node lives, and says the same as before."""
+        """Whether the fleet took a health message as a heartbeat: the node lives, and its health is as before."""
         stamp, said = split_time(payload)
         if retained or stamp is None:
             return False
@@ -131,7 +131,7 @@ class Intake:
         return before == self._health[node] and self._fleet.heartbeat(node, stamp)
 
     def _found(self, node: str) -> bool:
-        """Whether a fleet without names takes this one: an agent may be heard before the API server is."""
+        """Whether a fleet without named nodes adds this one: an agent may be heard before the API server."""
         return bool(_NAME.fullmatch(node)) and self._fleet.find(node)
 
     def too_long(self, topic: str, size: int) -> None:
@@ -203,7 +203,7 @@ class SiteLink:
         self._fleet = fleet
         self._broker = broker
         self.closed = False
-        """Set before `run` is cancelled: a connection that is lost in that moment would hide the cancellation."""
+        """Set before `run` is cancelled, because a connection lost at that moment would hide the cancellation."""
         self._wait = FIRST_WAIT
         self._told = asyncio.Event()
         always = {make_topic(cluster.name, "+", kind): qos for kind, qos in HEARD_ALWAYS.items()}
@@ -222,7 +222,7 @@ class SiteLink:
         return self._broker.reach == "ssh"
 
     def agent_config(self, node_name: str) -> dict[str, object]:
-        """With the node's own account where the site gives it one, else the operator's."""
+        """With the node's own account if the site has one for it, otherwise the operator's."""
         return agent_config(self._cluster, self._broker, node_name)
 
     async def settled(self, limit: float) -> None:
@@ -273,7 +273,7 @@ class SiteLink:
 
 @asynccontextmanager
 async def open_link(cluster: Cluster, fleet: Fleet) -> AsyncGenerator[Link]:
-    """Telemetry flows into the fleet as long as this is open.
+    """Telemetry is written to the fleet while this is open.
 
     Raises BrokerError if the private broker cannot listen; a site broker that cannot be
     reached is trouble to show, and is tried again.
@@ -340,7 +340,7 @@ def agent_config(cluster: Cluster, broker: Broker, node: str) -> dict[str, objec
 
 
 def installed_config(cluster: Cluster, broker: Broker, node: str) -> dict[str, object]:
-    """The same for an agent that stays: nobody tells it when samples are wanted. Raises BrokerError."""
+    """The same for an installed agent, which is not told when samples are wanted. Raises BrokerError."""
     usual = PERIOD if len(cluster.nodes) <= FEW_NODES else MANY_NODES_PERIOD
     return {**agent_config(cluster, broker, node), "sample_period": broker.sample_period or usual}
 
@@ -421,7 +421,7 @@ class Telemetry:
     def __init__(
         self, connections: Shell, link: Link, fleet: Fleet, *, brief: bool = False
     ) -> None:
-        """`brief`: somebody looks for a moment only; see `Config.brief` of the agent."""
+        """`brief`: for commands that look only for a moment; see `Config.brief` of the agent."""
         self._connections, self._link, self._fleet = connections, link, fleet
         self._brief = brief
         self._leases: dict[str, Callable[[bytes], None]] = {}
@@ -466,7 +466,7 @@ class Telemetry:
             self._tell(node, wanted=True)
 
     def ended(self, node: str) -> None:
-        """Note that it runs no longer."""
+        """Note that it no longer runs."""
         self._leases.pop(node, None)
         self._wanted.discard(node)
 
@@ -488,7 +488,7 @@ class Telemetry:
         return config
 
     def superseded(self, node: str) -> Awaitable[None] | None:
-        """What returns when an installed agent publishes: it was still starting when we looked."""
+        """Returns when an installed agent publishes, which was still starting when we looked."""
         # Installed agents publish to a site's broker only.
         return None if self._link.private else self._until(node, installed=True)
 
@@ -501,7 +501,7 @@ class Telemetry:
     def look(self) -> None:
         """Wake those who wait for an installed agent to come or go; to be called now and then.
 
-        One look for all nodes: a timer for each would cost more than all that their agents say.
+        One look for all nodes: a timer for each would cost more than reading their messages.
         """
         for node in self._fleet.take_installations():
             if (waiting := self._waiting.pop(node, None)) and not waiting.done():
@@ -518,7 +518,7 @@ class Telemetry:
         self._link.intake.take(topic, payload)
 
     def lost(self, nodes: Iterable[str]) -> None:
-        """Nothing comes that way any more."""
+        """Note that no more messages come that way."""
         for node in nodes:
             self._inside.pop(node, None)
 

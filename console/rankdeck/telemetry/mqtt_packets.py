@@ -47,7 +47,7 @@ class Publish(NamedTuple):
 
 
 class Connect(NamedTuple):
-    """What a client says of itself first."""
+    """The first packet of a client."""
 
     client_id: str
     keepalive: int
@@ -58,7 +58,7 @@ class Connect(NamedTuple):
 
 
 CONNECT_BYTE = bytes((PacketKind.CONNECT << 4,))
-"""With this every connection of MQTT begins."""
+"""The first byte of every MQTT connection."""
 
 
 class Framer:

@@ -51,11 +51,11 @@ log = logging.getLogger(__name__)
 PACKET_LIMIT = 1 << 20
 LOGIN_PACKET_LIMIT = 1 << 16
 LOGIN_LIMIT = 5.0
-"""Seconds: the first words of a client go out with its connection."""
+"""Seconds that a client has to log in; it sends its CONNECT at once."""
 BURST = 500
 """Packets of one client between two sweeps; then it waits for the next."""
 NO_HURRY = 15.0
-"""Seconds between two looks at a client that may be silent for ever: it might not read."""
+"""Seconds between two looks at a client that may stay silent: it might not read."""
 CHUNK = 1 << 16
 """Bytes of one client that are read at once."""
 SEND_BUFFER = 1 << 16
@@ -221,17 +221,17 @@ class Connection(asyncio.Protocol):
 TICK = 0.1
 """Seconds between two readings of connections that never stop: screens are painted more seldom."""
 TURN = 0.01
-"""Seconds of reading after which others have their turn."""
+"""Seconds of reading before other tasks have their turn."""
 
 
 class SocketReader:
-    """Calls whoever has something to read; a first word at once, further ones on the tick."""
+    """Calls sessions that have something to read: the first time at once, later on the tick."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._selector = DefaultSelector()
         self._left: deque[SelectorKey] = deque()
-        """What had something to read at the last look and was not read yet."""
+        """Connections that had something to read at the last look and were not read yet."""
         self._timer: asyncio.TimerHandle | None = None
         self._wait()
 
@@ -278,11 +278,11 @@ class SocketReader:
 SWEEP = 0.5
 CONNECTIONS = 10_000
 BACKLOG = 32
-"""Connections that are taken in at once, before any of them can be turned away."""
+"""Connections that are accepted at once, before any of them can be refused."""
 FEWEST = 64
 """Clients that are always taken."""
 RESERVE = 64
-"""Descriptors left for files, SSH and all else, whatever comes."""
+"""Descriptors kept free for files, SSH and everything else."""
 
 Deliver = Callable[[str, bytes], None]
 
@@ -304,9 +304,9 @@ class PrivateBroker:
         self._strangers: dict[Connection, None] = {}
         """Not logged in yet, the oldest first."""
         self._patience: Deadlines[Connection] = Deadlines()
-        """When each connection is looked at next: it may have been silent for too long by then."""
+        """When to check each connection for being silent too long."""
         self._held: list[Connection] = []
-        """Not read until the next sweep: they said too much."""
+        """Connections that are not read until the next sweep, because they sent too much."""
         self.turn = 0
         """Number of the sweeps so far."""
         self._most = most_connections(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
@@ -387,7 +387,7 @@ class PrivateBroker:
         self._patience.set(session, at)
 
     def joined(self, session: Connection) -> None:
-        """Read and sweep a connection that stands."""
+        """Read and sweep this connection from now on."""
         self._sessions.add(session)
         self._strangers[session] = None
         self.listen(session, on=True)
@@ -436,7 +436,7 @@ def most_connections(descriptors: int) -> int:
 
 
 class _Full(asyncio.Protocol):
-    """Turns a connection away."""
+    """Refuses a connection."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport.close()

@@ -20,9 +20,9 @@ from rankdeck.errors import BrokerError
 KEEPALIVE = 15
 CONNECT_LIMIT = 10.0
 PACKET_LIMIT = 4 << 20
-"""A longer message is left out, and that is said of its node."""
+"""A longer message is left out, and reported for its node."""
 LARGEST = 16 << 20
-"""What a broker of MQTT 5 must not even send."""
+"""A broker with MQTT 5 must not send longer messages."""
 AT_ONCE = 100
 """Topics in one SUBSCRIBE: brokers limit the size of a packet."""
 
@@ -55,7 +55,7 @@ class Address:
 
 
 class Topics:
-    """The topics that are wanted now: topic -> quality of service. Whoever listens follows it."""
+    """The topics that are wanted now, with their quality of service; the listening client follows changes."""
 
     def __init__(self, always: dict[str, int]) -> None:
         self._always = always
@@ -70,7 +70,7 @@ class Topics:
             self._news.set()
 
     async def follow(self, client: aiomqtt.Client) -> None:
-        """Subscribe to what is wanted and leave what is not, until cancelled; raises BrokerError."""
+        """Subscribe to topics that are wanted and unsubscribe from others, until cancelled; raises BrokerError."""
         have = self._always
         while True:
             self._news.clear()
@@ -101,7 +101,7 @@ def _parts(names: Iterable[str]) -> Iterator[list[str]]:
 
 
 class _Straight(asyncio.Queue[aiomqtt.Message]):
-    """Hands each message over when it is read: a task that is woken for each costs more than the rest."""
+    """Passes each message on when it is read: waking a task for each would cost more than all the rest."""
 
     def __init__(self, deliver: Deliver, too_long: TooLong, maxsize: int = 0) -> None:
         super().__init__(maxsize)
@@ -200,14 +200,14 @@ async def _either(*works: Coroutine[Any, Any, None]) -> None:
 
 
 def _speaks_no_5(error: MqttError) -> bool:
-    """Whether it is to be tried with MQTT 3.1.1: the broker says so, or hangs up without a word."""
+    """Whether to try MQTT 3.1.1: the broker asks for it, or hangs up without an answer."""
     code = _value(error.rc) if isinstance(error, MqttCodeError) else None
     silent = code is None and _cause(error) is None
     return code == _VERSION or silent
 
 
 def _cause(error: MqttError) -> OSError | None:
-    """The error of the system behind it."""
+    """The system error that caused it."""
     # aiomqtt hides it as the context.
     found = error.__cause__ or error.__context__
     return found if isinstance(found, OSError) else None
@@ -218,7 +218,7 @@ def _value(code: object) -> int:
 
 
 def _why(error: MqttError) -> str:
-    """Why there is no connection, in words that say whose fault it is."""
+    """Why there is no connection, and whose fault it is."""
     cause = _cause(error)
     if isinstance(cause, ssl.SSLCertVerificationError):
         return f"shows a certificate that we do not accept: {cause.verify_message}"

@@ -131,7 +131,7 @@ class SlurmClient:
         return SlurmLook(**known)
 
     def _take_now(self, found: Iterable[Mapping[str, Any]]) -> None:
-        """The states that Slurm told after a change: the poll would bring them a minute later."""
+        """Apply the states that Slurm reported after a change; the poll would bring them a minute later."""
         for row in found:
             name, fresh = node_of(row)
             known = self._fleet.node(name).slurm if self._fleet.knows(name) else None
@@ -140,7 +140,7 @@ class SlurmClient:
                 self._fleet.slurm_says(name, replace(known, **parts))
 
     async def watch(self) -> None:
-        """Bring all that changes into fleet and state, until cancelled; trouble is kept there and tried again.
+        """Write all changes to fleet and state, until cancelled; after an error, note it there and try again.
 
         Returns at once where there is no Slurm to ask.
         """
@@ -208,7 +208,7 @@ class SlurmClient:
 
 
 def _is_inside(job: Job) -> bool:
-    """Whether it is our own and has all its nodes, so that a step of ours can be in it."""
+    """Whether it is our own job and has all its nodes, so that a step of ours can run in it."""
     slurm = job.slurm
     ours = slurm is not None and not (slurm.array or slurm.over or job.plan.owner)
     return ours and job.state is State.RUNNING and all(rank.node for rank in job.ranks)
@@ -221,7 +221,7 @@ class MessageParts:
         self._parts: dict[str, list[str]] = {node: [] for node in nodes}
 
     def take(self, row: Mapping[str, Any], give: Callable[[str, str, bytes], None]) -> None:
-        """Take a part; a message that is whole goes to `give` with its node and kind. What does not fit is left out."""
+        """Take a part; a complete message goes to `give` with its node and kind. Invalid parts are left out."""
         node, kind, data = clean(row.get("node"), 253), clean(row.get("kind"), 20), row.get("data")
         part, count = row.get("part"), row.get("of")
         parts = self._parts.get(node)
@@ -280,7 +280,7 @@ def takes(fleet: Fleet, state: SlurmCluster) -> Takes:
 
 
 def _cleaned(row: Mapping[str, Any], shape: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields that are as the shape says, texts made printable and lists made tuples."""
+    """The valid fields, with texts made printable and lists made tuples."""
     return {key: _printable(value) for key, value in fitting(row, shape).items()}
 
 
@@ -313,7 +313,7 @@ def _counts(found: object) -> dict[str, int]:
 
 
 _SERVICE = ("state", "also", "reason", "by", "since")
-"""What taking a node out of service changes of it."""
+"""The fields of a node that change when it is taken out of service."""
 
 
 def as_rows(found: object) -> list[Mapping[str, Any]]:
@@ -323,12 +323,12 @@ def as_rows(found: object) -> list[Mapping[str, Any]]:
 
 
 def _shown_whole(line: object) -> TypeGuard[str]:
-    """Whether this is a line that can be shown as it is, so that what is agreed to is what runs."""
+    """Whether this line can be shown unchanged, so that the operator agrees to exactly what runs."""
     return isinstance(line, str) and line.isprintable() and len(line) <= _LONGEST_LINE
 
 
 def change_of(row: Mapping[str, Any]) -> ServiceChange:
-    """What the agent answers to an order."""
+    """The agent's answer to an order."""
     line = row.get("line")
     known: dict[str, Any] = {**_cleaned(row, _CHANGE), "line": line if _shown_whole(line) else ""}
     left = list(as_table(row.get("left")).items())[:_MOST_CHANGED]
