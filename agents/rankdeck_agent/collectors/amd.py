@@ -81,7 +81,6 @@ class Amd:
         self._prefix = prefix
         self._looked = -_LOOK_AGAIN
         self.cards: list[AmdCard] = []
-        self._answered: set[str] = set()
         self._due: dict[float, float] = {}
         self._failed: dict[float, dict[str, str]] = {}
         self._inventory: dict[str, str] = {}
@@ -96,8 +95,6 @@ class Amd:
                 self._due[every] = now + every - _LOAD / 4
                 self._read(reading, every)
             reading.failed.update(self._failed[every])
-        self._answered |= set(reading.values)
-        reading.pending |= self._answered - set(reading.values)
         if self._inventory:
             reading.inventory = {**reading.inventory, **self._inventory}
 
@@ -106,8 +103,7 @@ class Amd:
         for card in self.cards:
             self._rows(part, card, every)
             (self._heat if every == _LOAD else self._care)(part, card)
-        for metric, by_device in part.values.items():
-            reading.values.setdefault(metric, {}).update(by_device)
+        reading.add(part)
         self._failed[every] = part.failed
 
     def _look(self) -> None:

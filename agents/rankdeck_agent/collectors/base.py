@@ -48,6 +48,11 @@ class Reading:
         if len(by_device) < DEVICE_LIMIT:
             by_device[device] = value
 
+    def add(self, part: "Reading") -> None:
+        """Add the numbers of another reading, which are of other devices."""
+        for metric, by_device in part.values.items():
+            self.values.setdefault(metric, {}).update(by_device)
+
     def fail(self, metrics: Iterable[str], error: BaseException, device: str = "") -> None:
         """Note why `metrics` could not be read. After "no such file" they stay absent instead."""
         if isinstance(error, OSError) and error.errno in MISSING:

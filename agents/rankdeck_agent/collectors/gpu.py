@@ -35,6 +35,7 @@ class GpuCollector:
         self._tree = Tree(root)
         self._looked = -_LOOK_AGAIN
         self._on_bus = 0
+        self._answered: set[str] = set()
         self._nvidia: Optional[nvidia.Nvidia] = None
         self._amd = amd.Amd(root, "amd" if nvidia.present(root) else "")
         self._intel = intel.Intel(root)
@@ -59,6 +60,9 @@ class GpuCollector:
         self._intel.collect(reading, now, "intel" if others else "")
         self.doing = "Tegra"
         self._jetson.collect(reading, now)
+        # Most numbers are not read for every sample: those that came once are not absent.
+        self._answered.update(reading.values)
+        reading.pending |= self._answered - reading.values.keys()
         # There is no GPU: do not wake a thread for every sample.
         here = others or self._intel.cards or self._jetson.load
         self.period = 0.0 if here else _LOOK_AGAIN

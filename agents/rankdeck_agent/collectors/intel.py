@@ -53,7 +53,6 @@ class Intel:
         self._due = 0.0
         self._inventory: dict[str, str] = {}
         self._failed: dict[str, str] = {}
-        self._answered: set[str] = set()
         self.cards: list[IntelCard] = []
 
     def collect(self, reading: Reading, now: float, prefix: str) -> None:
@@ -66,12 +65,9 @@ class Intel:
             part = Reading()
             for card in self.cards:
                 self._read(part, card, now)
-            for metric, by_device in part.values.items():
-                reading.values.setdefault(metric, {}).update(by_device)
+            reading.add(part)
             self._failed = part.failed
         reading.failed.update(self._failed)
-        self._answered |= {m for m in METRICS if m in reading.values}
-        reading.pending |= self._answered - set(reading.values)
         if self._inventory:
             reading.inventory = {**reading.inventory, **self._inventory}
 

@@ -29,7 +29,6 @@ class Jetson:
         self._looked = -_LOOK_AGAIN
         self._due = 0.0
         self._failed: dict[str, str] = {}
-        self._answered: set[str] = set()
         self._clock = self._heat = ""
         self._rail: Optional[tuple[str, str]] = None
         self._inventory: dict[str, str] = {}
@@ -51,11 +50,9 @@ class Jetson:
             self._due = now + _PERIOD * 0.75
             part = Reading()
             self._read(part)
-            reading.values.update(part.values)
+            reading.add(part)
             self._failed = part.failed
         reading.failed.update(self._failed)
-        self._answered |= {m for m in METRICS if m in reading.values}
-        reading.pending |= self._answered - set(reading.values)
         reading.inventory = {**reading.inventory, **self._inventory}
 
     def _find(self) -> None:
