@@ -95,7 +95,7 @@ def _end_slurm_job(folder: RunFolder) -> list[dict[str, Any]]:
     """Take a job out of Slurm whose supervisor submitted it; what would not go, as `left` has it."""
     if not (folder / "slurm.id").exists():
         return []
-    from rankdeck_agent.slurm.ending import end_older
+    from rankdeck_agent.slurm.cancel import end_older
 
     return end_older(folder)
 
@@ -195,7 +195,7 @@ def cancel(folder: RunFolder, grace: float, by: str = ASKERS[0], tasks: str = ""
     """
     _let_begin(folder)
     if is_slurm(folder):
-        from rankdeck_agent.slurm.ending import cancel as cancel_slurm_job
+        from rankdeck_agent.slurm.cancel import cancel as cancel_slurm_job
 
         return cancel_slurm_job(folder, grace, by, tasks)
     stop_resuming(folder)

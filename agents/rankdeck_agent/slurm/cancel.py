@@ -1,4 +1,4 @@
-"""Takes a Slurm job out of Slurm and proves it: scancel, the grace, SIGKILL, and a look that it is gone."""
+"""Cancels a Slurm job and proves it: scancel, the grace, SIGKILL, and a look that it is gone."""
 
 import time
 from collections.abc import Sequence
