@@ -386,3 +386,27 @@ def test_time_stamps_behind_the_line_of_ansible_are_taken_off() -> None:
     lines = [f"Wed Nov 25 07:15:0{place % 10} 2026 {line}" for place, line in enumerate(recorded("iperf3-text").splitlines())]  # fmt: skip
 
     assert values("iperf3", "n1 | CHANGED | rc=0 >>\n" + "\n".join(lines) + "\n") == values("iperf3", recorded("iperf3-text"))  # fmt: skip
+
+
+# ---- outputs of other programs
+
+
+def test_a_table_of_mpi4py_is_none_of_osu() -> None:
+    assert (
+        "`--read mpi4py.bench` finds a result in it" in said("osu", recorded("mpi4py-busy"))[0][1]
+    )
+
+
+def test_what_broke_in_another_program_is_no_failure_of_this_one() -> None:
+    for file in ("write-bw-server-killed", "write-bw-wrong-server"):
+        assert said("ib_read_lat", recorded(file)) == [("refused", "this is the output of ib_write_bw, not of ib_read_lat")]  # fmt: skip
+    pingpong = "Failed status transport retry counter exceeded (12) for wr_id 2\n"
+    assert [status for status, _ in said("ib_write_bw", pingpong)] == ["not measured"]
+
+
+def test_the_unit_of_stream_is_that_of_its_header() -> None:
+    text = "Function      Rate (GB/s)   Avg time\nTriad:       5.9062   0.17  0.16  0.17\nSolution Validates\n"
+
+    assert values("stream", text) == [pytest.approx(5906.2)]
+    assert values("stream", text.replace("GB/s", "MB/s")) == [pytest.approx(5.9062)]
+    assert "output of hpcc" in said("stream", f"This is the DARPA/DOE HPC Challenge\n{text}")[0][1]

@@ -196,7 +196,9 @@ def _ring(found: re.Match[str], who: OutputReading) -> OutputReading:
 _OSU = Layout(
     "Size",
     "# Size",
-    re.compile(r"(?:Avg |Min |Max |P\d\d Tail |Pure |Coll\. )?[A-Z][\w/]*(?: ?\([^)]{0,40}\))?"),
+    re.compile(
+        r"(?:Avg |Min |Max |P\d\d Tail |Pure |Coll\. )?[A-Z][\w/]*(?: ?[(\[][^)\]]{0,40}[)\]])?"
+    ),
 )
 _PAIR, _COLLECTIVE = ((0, 1), 1 << 22), ((0, 1, 4), 1 << 20)
 """With which sizes such a table begins by itself, and with which it ends: no line says that it is over."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 from rankdeck.acceptance.expectations import all_of, rdma_write
-from rankdeck.acceptance.output_text import Layout, Row, first_line, rows, runs_of, whole
+from rankdeck.acceptance.output_text import Layout, Row, first_line, line_at, rows, runs_of, whole
 from rankdeck.acceptance.recipe import (
     Commands,
     ExpectedResult,
@@ -32,7 +32,7 @@ _BANDWIDTH = {
 }
 """Column -> Gb/s in one of its unit: perftest's MB is 2^20, and since 2022 it says so."""
 _LATENCY = ("t_typical[usec]", "t_avg[usec]")
-_STATUS = "Failed status"
+_STATUS = re.compile(r"Failed status (\d{1,3}):")
 _MEANS = {
     "9": "; both ends must run the same program",
     "10": ": the other end refused the access",
@@ -41,7 +41,7 @@ _MEANS = {
 }
 """Status of a completion -> what it says."""
 _AFTER = (
-    *(_STATUS, "Completion with error", "Failed to complete", "VALIDATION: FAILED"),
+    *("Completion with error", "Failed to complete", "VALIDATION: FAILED"),
     *("Bad wc status", "poll CQ failed", "CQ error status"),
 )
 """What is said once traffic began: a strike."""
@@ -126,9 +126,14 @@ def _program(text: str) -> str:
 def _read(text: str, program: str, unit: str) -> OutputReading:
     """The largest size of the table; what broke after traffic began wins over any row."""
     table = list(rows(_table(text), _LAYOUT))
-    if line := first_line(text, _STATUS) or first_line(text, *_AFTER, *(_GONE if table else ())):
-        means = _MEANS.get(line.partition(_STATUS)[2].strip().partition(":")[0], "")
-        return failed(f"it broke after traffic began: `{_message(line)}`{means}")
+    if (other := _program(text)) not in ("", program):
+        return refused(f"this is the output of {other}, not of {program}", unit=unit)
+    if status := _STATUS.search(text):
+        why = line_at(text, status.start()).partition(status[0])[2]
+        means = _MEANS.get(status[1], "")
+        return failed(f"it broke after traffic began: `{status[0]}{why[:120]}`{means}")
+    if line := first_line(text, *_AFTER, *(_GONE if table else ())):
+        return failed(f"it broke after traffic began: `{_message(line)}`")
     if not table and "test_info" in text:
         return not_measured(
             "this is the file of --out_json, which has a value even after a failure: give what it printed"
@@ -145,8 +150,6 @@ def _read(text: str, program: str, unit: str) -> OutputReading:
         return failed(f"it says itself that it is too slow: `{line[0].strip()}`")
     if not _ended(text) and not _is_endless(text, table):
         return not_measured("no line behind the table: the run was cut off")
-    if (other := _program(text)) not in ("", program):
-        return refused(f"this is the output of {other}, not of {program}", unit=unit)
     return _of_row(text, table, unit)
 
 
