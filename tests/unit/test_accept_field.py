@@ -73,6 +73,50 @@ def test_a_report_that_speaks_of_failures_has_not_failed() -> None:
         assert (one.status, line.strip() in one.text) == (FAILED, True)
 
 
+ROW = "4096 1024 float sum -1 9 3 30.0 0 9 3 31.0 0"
+
+
+def test_runs_of_other_pairs_in_a_file_are_a_result_each() -> None:
+    first, second = table(NEW, ROW, hosts=2), table(NEW, ROW.replace("30.0", "20.0"), hosts=2)
+    alone = table(NEW, ROW).replace(" on n", " on m")
+
+    assert values("nccl-tests", first + second.replace(" on n", " on m")) == [30.0, 20.0]
+    assert [one.status for one in read("nccl-tests", table(NEW, ROW) + alone)] == [REFUSED]
+
+
+def test_a_recipe_of_one_collective_reads_no_other_that_says_its_name() -> None:
+    gather, reduce = (
+        f"# Collective test starting: {name}\n{table(NEW, ROW.replace('30.0', rate))}"
+        for name, rate in (("all_gather_perf", "5.0"), ("all_reduce_perf_mpi", "7.0"))
+    )
+
+    assert values("nccl-all_gather", reduce + gather) == [5.0]
+    assert values("nccl-tests", reduce + gather) == [7.0, 5.0]
+    assert said("nccl-sendrecv", reduce) == [("refused", "this is the output of all_reduce_perf_mpi, not of sendrecv_perf")]  # fmt: skip
+
+
+def test_a_line_of_nccl_behind_a_whole_row_takes_nothing_from_it() -> None:
+    info = "n1:7:9 [0] NCCL INFO comm 0x55 rank 0 - Destroy COMPLETE"
+
+    assert values("nccl-tests", table(NEW, ROW + info)) == [30.0]
+    assert (
+        "another line was printed into it"
+        in said("nccl-tests", table(NEW, ROW[:30] + info[:20]))[0][1]
+    )
+    assert "is `3,0`" in said("nccl-tests", table(NEW, ROW.replace("30.0", "3,0")))[0][1]
+
+
+@pytest.mark.parametrize(
+    ("why", "said_of_it"),
+    [("out of memory", "no memory on a GPU"), ("invalid device ordinal", "not enough GPUs")],
+)
+def test_a_gpu_that_is_missing_or_full_is_no_failure(why: str, said_of_it: str) -> None:
+    line = f"n1: Test CUDA failure common.cu:941 '{why}'\n .. n1 pid 7: Test failure common.cu:9\n"
+    (one,) = read("nccl-tests", f"# nThread 1\n{devices(1, 8)}{line}")
+
+    assert (one.status, said_of_it in one.text) == (NOT_MEASURED, True)
+
+
 RECORDS = [
     {"numCycle": 0, "name": "AllReduce", "nodes": 2, "ranks": 16, "ranksPerNode": 8, "gpusPerRank": 1, "size": size,
      "type": "float", "redop": "sum", "inPlace": side, "time": 9.5, "algBw": 10.0, "busBw": speed, "wrong": 0}

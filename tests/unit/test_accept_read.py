@@ -236,7 +236,7 @@ NCCL_TRAPS = (
     ("no devices", HEAD + ROW + FOOT, NOT_MEASURED, "Using devices"),
     ("cut off", DEVICES + HEAD + ROW, NOT_MEASURED, "cut off"),
     ("no rows", DEVICES + HEAD + FOOT, NOT_MEASURED, "no result row"),
-    ("half a row", DEVICES + HEAD + " 1024  256  float  sum\n" + FOOT, NOT_MEASURED, "no result row"),
+    ("half a row", DEVICES + HEAD + " 1024  256  float  sum\n" + FOOT, NOT_MEASURED, "the last row is not whole"),
     ("not a number", NCCL.replace("2.85", "nan").replace("3.00", "-"), NOT_MEASURED, "no busbw"),
     ("wrong values", NCCL.replace("3.00  0", "3.00  7"), FAILED, "wrong values: 7"),
     ("too slow by itself", NCCL.replace("bandwidth : 2.9", "bandwidth : 2.9 FAILED"), FAILED, "NCCL_TESTS_MIN_BW"),

@@ -42,6 +42,7 @@ from rankdeck.acceptance.recipe import (
     Traits,
     Where,
     not_measured,
+    refused,
 )
 from rankdeck.model.acceptance import Outcome
 from rankdeck.model.job import Launch
@@ -61,7 +62,9 @@ _NO_GPU = (
     "no CUDA-capable device",
     "No HIP GPUs",
     "greater than the number of GPUs available",
+    "invalid device ordinal",
 )
+_NO_MEMORY = ("'out of memory'", "out of memory / ")
 _MOST_RUNS = 1000
 _MOST_RANKS = 1 << 20
 _MOVED = 1e-3
@@ -99,6 +102,8 @@ class NcclReport:
     ranks: int = 0
     """How many there were, where no lines say which."""
     note: str = ""
+    torn: str = ""
+    """What is wrong with the last row, if it is not whole."""
     odd: str = ""
     """What stands for a busbw of the largest size and is no number: `inf`, `nan`."""
 
@@ -109,15 +114,31 @@ class NcclReport:
 
 _SIDES = ("out_of_place", "in_place")
 MARK = r"(?:#|(?<![# \t]))[ \t]*(?:nThread \d|size[ \t]+count[ \t]+type)|(?:#|(?<![# \t]))[ \t]+Rank[ \t]+\d{1,7}[ \t]+(?:Group|Pid) |# (?:gloo|nccl) all_reduce "
-_BEGINS = r"^# (?:nThread |(?:gloo|nccl) all_reduce )"
+_BEGINS = r"^# (?:Collective test starting|nThread |(?:gloo|nccl) all_reduce )"
 _DONE = f"Avg bus bandwidth|{_BROKEN.pattern}"
 
 
-def read(text: str) -> tuple[OutputReading, ...]:
-    """The result of each run, its largest size; copies side by side, on a host each, are one run that is refused."""
+def read(text: str, program: str = "") -> tuple[OutputReading, ...]:
+    """The result of each run, its largest size; copies side by side, on a host each, are one run that is refused.
+
+    Where a program is named, runs that say that they are of another one are passed over.
+    """
     runs = list(islice(runs_of(text, _BEGINS, _DONE), _MOST_RUNS))
-    hosts = {tuple(sorted({m[3] for m in _DEVICE.finditer(run)})) for run in runs}
-    return tuple(chain.from_iterable(map(_read, runs))) if len(hosts) == 1 else _read(text)
+    mine = [run for run in runs if _named(run).startswith((program, "?"))]
+    if not mine:
+        return (refused(f"this is the output of {_named(runs[0])}, not of {program}", unit="GB/s"),)
+    hosts = {tuple(sorted({m[3] for m in _DEVICE.finditer(run)})) for run in mine}
+    apart = len(hosts) == 1 or all(len(some) > 1 for some in hosts)
+    return tuple(chain.from_iterable(map(_read, mine))) if apart else _read(text)
+
+
+_PROGRAM = re.compile(r"# Collective test (?:starting|concluded): (?:\S{0,200}/)?(\w{1,40})")
+
+
+def _named(text: str) -> str:
+    """The program, where it says so (since 2.17); "?" where it does not."""
+    found = _PROGRAM.search(text)
+    return found[1] if found else "?"
 
 
 def _read(text: str) -> tuple[OutputReading, ...]:
@@ -136,6 +157,9 @@ def _read(text: str) -> tuple[OutputReading, ...]:
         if records
         else _of_text(text)
     )
+    line = first_line(text, *_NO_MEMORY) if report.size is None and not report.torn else ""
+    if line:
+        return (not_measured(f"no memory on a GPU, taken or too small: `{line[:120]}`"),)
     crashed = _BROKEN.search(text) or (None if report.complete else CRASHED.search(text))
     broken = line_at(text, crashed.start()) if crashed else ""
     return _of_groups(report, found or {}) or (_judged(report, broken),)
@@ -190,7 +214,7 @@ def _complaints(report: NcclReport, broken: str) -> list[tuple[Outcome, str]]:
         (Outcome.REFUSED, any(device.group for device in report.devices),
          "split mode: the table is the average over all groups and hides the slow one; read the JSON of `-I 1 -J`"),
         (Outcome.NOT_MEASURED, not ranks and not report.ranks, "no `Using devices` lines: nobody can say which hosts this is of"),
-        (Outcome.NOT_MEASURED, report.size is None, "no result row"),
+        (Outcome.NOT_MEASURED, report.size is None, report.torn or "no result row"),
         (Outcome.NOT_MEASURED, not report.complete, "no footer: the run was cut off"),
         (Outcome.REFUSED, 1 in (len(ranks), report.ranks), "one rank: nothing was moved between GPUs"),
         (Outcome.NOT_MEASURED, not report.values, "the last row has no busbw"),
@@ -226,13 +250,13 @@ def _of_text(text: str) -> NcclReport:
         algbw=max((row.number("algbw", n) or 0.0 for row in last for n in (0, 1)), default=0.0),
         wrong=max([_out_of_bounds(text), *(number(row.cell("#wrong", n)) or 0.0 for row in known for n in (0, 1))]),
         complete=bool(footer) and bool(average),
+        torn=_TORN if table and not table[-1] else "",
         too_slow=average if average.endswith("FAILED") else "",
-        program=program[1] if (program := _PROGRAM.search(text)) else _guessed(map(last[-1].cell, _KIND)) if last else "",
+        program=program if (program := _named(text)) != "?" else _guessed(map(last[-1].cell, _KIND)) if last else "",
         odd=next((cell for row in last for n in (0, 1) if _is_odd(cell := row.cell("busbw", n))), ""),
     )  # fmt: skip
 
 
-_PROGRAM = re.compile(r"# Collective test (?:starting|concluded): (?:\S{0,200}/)?(\w{1,40})")
 _KIND = ("size", "count", "type", "redop", "root")
 _BYTES = {
     1: ("int8", "uint8", "char", "f8e4m3", "f8e5m2"), 2: ("half", "bfloat16"),
@@ -253,7 +277,7 @@ def _guessed(row: Iterable[object]) -> str:
 
 def _is_odd(cell: str) -> bool:
     """Not of `N/A`: there is nothing to measure."""
-    return cell.lstrip("+-").casefold() in ("inf", "nan")
+    return bool(cell) and number(cell) is None and cell != "N/A"
 
 
 _Speeds = tuple[float | None, float | None]
@@ -280,12 +304,21 @@ def _best(speeds: Iterable[float | None]) -> float | None:
     return max((one for one in speeds if one is not None), default=None)
 
 
+_TORN = "the last row is not whole: it was cut or wrapped, or another line was printed into it"
+
+
 def _whole(row: Row) -> Row | None:
-    """The row, if each column has its cell; a time stamp has two, and the operation of a test without one is blank."""
+    """The row, if each column has its cell; a time stamp has two, and the operation of a test without one is blank.
+
+    Behind its last cell another line may have begun.
+    """
     if number(row.cell("redop")) is not None:
         row = Row(tuple(name for name in row.header if name != "redop"), row.cells)
-    stamp = "timestamp" in row.header
-    return row if len(row.cells) in (len(row.header), len(row.header) + stamp) else None
+    more = len(row.cells) - len(row.header)
+    if more in (0, "timestamp" in row.header):
+        return row
+    speeds = [row.cell(name, which) for name in ("time", "algbw", "busbw") for which in (0, 1)]
+    return row if more > 0 and not any(map(_is_odd, speeds)) else None
 
 
 _OUT_OF_BOUNDS = re.compile(
@@ -441,6 +474,7 @@ def _of_records(records: Sequence[Mapping[str, str]]) -> NcclReport:
 class _NcclTests:
     """What all programs of nccl-tests share."""
 
+    name: ClassVar[str]
     program: ClassVar[str]
     traits: ClassVar[Traits] = Traits(
         unit="GB/s", tolerance=0.07, seconds=41.0, names_hosts=True, gpus=True, mark=MARK
@@ -468,7 +502,7 @@ class _NcclTests:
         return Commands(launch=Launch.MPI, argv=argv)
 
     def read(self, text: str) -> tuple[OutputReading, ...]:
-        return read(text)
+        return read(text, "" if self.name in ("nccl-tests", "rccl-tests") else self.program)
 
     def expect(self, reading: OutputReading, known: Known) -> ExpectedResult | None:
         """Limits are those of all_reduce."""
