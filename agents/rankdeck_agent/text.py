@@ -18,7 +18,7 @@ def plain(text: str, limit: int = 400) -> str:
 
 
 def table(text: str) -> Optional[dict[str, Any]]:
-    """The JSON object in `text`, or None where it is not one."""
+    """The JSON object in `text`, or None if it is not one."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
@@ -27,7 +27,7 @@ def table(text: str) -> Optional[dict[str, Any]]:
 
 
 def array(text: str) -> Optional[list[Any]]:
-    """The JSON array in `text`, or None where it is not one."""
+    """The JSON array in `text`, or None if it is not one."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):

@@ -262,7 +262,7 @@ def tally(data: bytes, size: int, needle: bytes) -> Count:
 
 
 def _sum(tallies: Iterator[Count]) -> tuple[int, bool]:
-    """Lines of blocks that follow each other, each once; whether the last one goes on."""
+    """Lines of blocks that follow each other, each once; returns whether the last one goes on."""
     count, going_on = 0, False
     for one in tallies:
         count += one.lines - (going_on and one.head)

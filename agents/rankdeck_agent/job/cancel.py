@@ -30,12 +30,7 @@ def ask(
     """Why the command failed, or "", and what it wrote, also then."""
     try:
         done = subprocess.run(
-            argv,
-            env=env,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=limit,
-            check=False,
+            argv, env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=limit, check=False
         )
     except (OSError, subprocess.SubprocessError) as error:
         return plain(str(error), 200), ""
@@ -47,10 +42,7 @@ def ask(
 _LIMIT = 20.0
 """Seconds in all: Podman alone waits 5 for a container whose conmon was killed."""
 _PAUSE = 0.2
-_REMOVE = {
-    "podman": ("rm", "--force", "--ignore", "--time", "0"),
-    "docker": ("rm", "--force"),
-}
+_REMOVE = {"podman": ("rm", "--force", "--ignore", "--time", "0"), "docker": ("rm", "--force")}
 
 
 def remove_containers(folder: RunFolder) -> list[dict[str, Any]]:
@@ -178,7 +170,7 @@ class _Search:
         spare, supervisor = processes.own_line(processes.everything()), supervisor_pid(self.folder)
         if supervisor:
             return chains.end_below(supervisor, spare, limit, number)
-        # Orphans went to an ancestor that we have as well, or to a parent that was seen.
+        # Orphans went to an ancestor that we have too, or to a parent that was seen.
         adopters = spare | {row.ppid for row in self.seen.values()} - self.seen.keys() - {0}
         return chains.end_marked(self.folder.job, self.folder.node, adopters, limit, number)
 
@@ -305,10 +297,7 @@ def _let_close(search: _Search, left: bool) -> None:
         stuck = supervisor_pid(search.folder)
         if stuck:
             os.kill(stuck, signal.SIGKILL)
-        close_for(
-            search.folder,
-            "the supervisor of this node was gone when the job was cancelled",
-        )
+        close_for(search.folder, "the supervisor of this node was gone when the job was cancelled")
     if not left and not supervisor_pid(search.folder):
         unlink_links(search.folder)
         processes.remove(search.folder)

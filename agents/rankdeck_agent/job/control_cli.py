@@ -80,7 +80,7 @@ def _run(text: bytes) -> int:
 
 
 def resume(folder: RunFolder) -> bool:
-    """Start another supervisor for a job that goes on without its own; False where none could be started.
+    """Start another supervisor for a job that goes on without its own; False if none could be started.
 
     Where somebody else does so or ends the job at this moment, nothing is done, and True is returned.
     """
@@ -156,11 +156,7 @@ def _live(plan: NodePlan, folder: RunFolder, ready: int) -> None:
         supervisor.run(lambda: _announce(ready, str(os.getpid())))
         status = 0
     except OSError as error:
-        print(
-            f"the supervisor of {plan.node} failed: {error}",
-            file=sys.stderr,
-            flush=True,
-        )
+        print(f"the supervisor of {plan.node} failed: {error}", file=sys.stderr, flush=True)
         _announce(ready, f"the supervisor could not start: {error}")
     finally:
         os._exit(status)
@@ -183,13 +179,7 @@ def _let_go(folder: RunFolder, keep: int) -> None:
     for fd in [int(path.name) for path in Path("/proc/self/fd").iterdir()]:
         if fd > 2 and fd != keep:
             _close_quietly(fd)
-    for number in (
-        signal.SIGHUP,
-        signal.SIGINT,
-        signal.SIGQUIT,
-        signal.SIGPIPE,
-        signal.SIGTERM,
-    ):
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGPIPE, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())

@@ -158,7 +158,7 @@ class _Tail:
 
 
 def _end_of(path: Path, size: int) -> tuple[int, bytes]:
-    """The last bytes of a file and where they begin; none where it cannot be read."""
+    """The last bytes of a file and where they begin; none if it cannot be read."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -201,7 +201,7 @@ class _Told(NamedTuple):
 
 
 def own_ring() -> Optional[int]:
-    """A handle at the end of the kernel's log; None where it may not be read or does not count pids as we do."""
+    """A handle at the end of the kernel's log; None if it may not be read or does not count pids as we do."""
     from rankdeck_agent.kernel_log import open_ring
 
     try:
@@ -355,7 +355,7 @@ class EndEvidence:
         self._ranks: dict[int, _Began] = {}
 
     def began(self, rank: int, pid: int) -> None:
-        """A rank has begun; `pid` is 0 where it counts in another namespace than ours."""
+        """A rank has begun; `pid` is 0 if it counts in another namespace than ours."""
         began = _Began(self._kernel.mark(), self._kills.count())
         if pid:
             began.pids[pid] = None

@@ -52,7 +52,7 @@ class RunFolder(NamedTuple):
         return self.path / name
 
     def place(self, rank: int) -> Path:
-        """The folder of one rank's output; LAUNCHER has one as well."""
+        """The folder of one rank's output; LAUNCHER has one too."""
         return self.path / ("launcher" if rank == LAUNCHER else f"rank.{rank}")
 
     def ranks(self) -> list[int]:
@@ -144,7 +144,7 @@ class Journal:
         self.flush()
 
     def flush(self) -> bool:
-        """Write what is waiting; False where the disk is still full."""
+        """Write what is waiting; False if the disk is still full."""
         while self._waiting:
             try:
                 written = os.write(self._fd, self._waiting)
@@ -207,7 +207,7 @@ def is_closed(path: Path) -> bool:
 
 
 def post_mortem(path: Path, events: Iterable[Mapping[str, Any]]) -> None:
-    """Close the events of a node whose supervisor is gone, after these; does nothing where they are closed."""
+    """Close the events of a node whose supervisor is gone, after these; does nothing if they are closed."""
     with path.open("ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if is_closed(path):

@@ -54,11 +54,7 @@ def inspect(folder: RunFolder, host: str = "") -> Row:
     for row in rows:
         used = sum(_cpu_seconds(p) - before[p] for p in mine[row["rank"]])
         row["cpu"] = round(max(0.0, used) / spent, 3)
-    return {
-        "ranks": rows,
-        "spy": _why_no_stacks(spy, rows),
-        "ras": _ras([*mains.values()]),
-    }
+    return {"ranks": rows, "spy": _why_no_stacks(spy, rows), "ras": _ras([*mains.values()])}
 
 
 # ---- which processes -----------------------------------------------------------------------
@@ -119,7 +115,7 @@ def _state(place: Path) -> str:
 
 
 def _kernel_stack(place: Path) -> list[str]:
-    """Functions of the kernel it waits in, innermost first; empty where that is not allowed."""
+    """Functions of the kernel it waits in, innermost first; empty if that is not allowed."""
     try:
         lines = (place / "stack").read_text(errors="replace").splitlines()
     except OSError:
@@ -164,7 +160,7 @@ def _variables(pid: int) -> Mapping[str, str]:
 
 
 def _find_spy(pids: Sequence[int]) -> str:
-    """py-spy on our PATH or on that of a rank; "" where there is none."""
+    """py-spy on our PATH or on that of a rank; "" if there is none."""
     theirs = [_variables(pid).get("PATH", "") for pid in pids[:1]]
     paths = [os.environ.get("PATH", os.defpath), *theirs]
     return shutil.which("py-spy", path=os.pathsep.join(paths)) or ""

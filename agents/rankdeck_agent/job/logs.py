@@ -88,7 +88,7 @@ class Stream:
             pass
 
     def retry(self) -> bool:
-        """Write what the full disk refused; False where it still does."""
+        """Write what the full disk refused; False if it still does."""
         data, self._waiting = self._waiting, b""
         try:
             self._write(data)
@@ -133,11 +133,7 @@ class Stream:
             return
         self._stamped = now
         # Not counted by us: a shim without its tty appends to the same file.
-        line = b"%s%d %.3f\n" % (
-            b"\n" if self._torn else b"",
-            os.fstat(self._log).st_size,
-            now,
-        )
+        line = b"%s%d %.3f\n" % (b"\n" if self._torn else b"", os.fstat(self._log).st_size, now)
         try:
             self._torn = os.write(self._index, line) < len(line)
         except OSError as error:
@@ -420,7 +416,7 @@ def _last_line(data: bytes) -> str:
 
 
 def size_of(path: Path) -> int:
-    """Bytes in a file, 0 where there is none."""
+    """Bytes in a file, 0 if there is none."""
     try:
         return path.stat().st_size
     except OSError:
@@ -470,7 +466,7 @@ class Input:
 
 
 def send(data: bytes) -> bool:
-    """Write all of it; False where nobody reads any more."""
+    """Write all of it; False if nobody reads any more."""
     view = memoryview(data)
     try:
         while view:

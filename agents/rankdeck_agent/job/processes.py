@@ -94,7 +94,7 @@ def command(pid: int) -> str:
 
 
 def environment(pid: int, names: Iterable[str]) -> Mapping[str, str]:
-    """Those of its variables that are set; none where they may not be read."""
+    """Those of its variables that are set; none if they may not be read."""
     try:
         data = (_PROC / str(pid) / "environ").read_bytes()
     except OSError:
@@ -127,7 +127,7 @@ def is_marked(pid: int, job: str, node: str) -> bool:
 
 
 def word(path: Path) -> str:
-    """The text of a small file of /proc, e.g. `wchan`; "" where it may not be read."""
+    """The text of a small file of /proc, e.g. `wchan`; "" if it may not be read."""
     try:
         return plain(path.read_bytes()[:200].decode("utf-8", "replace"), 100)
     except OSError:
@@ -190,7 +190,7 @@ def belonging(job: str, node: str, supervisor: int) -> dict[int, Process]:
     """Every process of the job on this node, without its supervisor.
 
     A process is in when it is marked, or when an ancestor is in. `supervisor`
-    is 0 where it is gone: then only marks count.
+    is 0 if it is gone: then only marks count.
     """
     rows = everything()
     line = own_line(rows)
@@ -269,7 +269,7 @@ def memory_files(group: Optional[Path]) -> Iterator[Path]:
 
 
 def make(folder: RunFolder) -> Optional[Path]:
-    """A new cgroup v2 below our own, noted in the run folder; None where it is not ours to make."""
+    """A new cgroup v2 below our own, noted in the run folder; None if it is not ours to make."""
     try:
         _, own = _own("")
         if own is None:

@@ -40,7 +40,7 @@ class RankTable:
         self.ranks[rank] = RankRecord(pid, shim, running=True)
 
     def exited(self, rank: int) -> bool:
-        """Note the end of a rank; False where it was not running."""
+        """Note the end of a rank; False if it was not running."""
         record = self.ranks.setdefault(rank, RankRecord())
         was = record.running or not record.exited
         record.running, record.exited = False, True
@@ -101,7 +101,7 @@ class Orphans:
         self._missed: set[int] = set()
 
     def rank_of(self, pid: int) -> Optional[int]:
-        """The rank whose program this child was that just ended; None where it was none."""
+        """The rank whose program this child was that just ended; None if it was none."""
         for rank, record in self._table.visible().items():
             if record.pid == pid and not processes.is_alive(record.shim):
                 return rank

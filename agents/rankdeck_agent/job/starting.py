@@ -59,13 +59,7 @@ def environment(plan: NodePlan, folder: RunFolder, extra: Mapping[str, str]) -> 
     env = {**os.environ, "PYTHONUNBUFFERED": "1"}
     for name, value in {**plan.env, **extra}.items():
         env[name] = folder.plan_text(value)
-    env.update(
-        {
-            JOB_VARIABLE: plan.job,
-            NODE_VARIABLE: plan.node,
-            RUN_VARIABLE: str(folder.path),
-        }
-    )
+    env.update({JOB_VARIABLE: plan.job, NODE_VARIABLE: plan.node, RUN_VARIABLE: str(folder.path)})
     env.pop(RANK_VARIABLE, None)
     return env
 
@@ -79,12 +73,7 @@ def planned(plan: NodePlan, folder: RunFolder, process: ProcessPlan) -> StartCom
         raise StartError(f"{process.name} has no command")
     if not Path(cwd).is_dir():
         raise StartError(f"{process.name} cannot start: there is no folder {cwd} on {plan.node}")
-    _find(
-        argv[0],
-        env,
-        cwd,
-        f"{process.name} cannot start: no program {argv[0]} on {plan.node}",
-    )
+    _find(argv[0], env, cwd, f"{process.name} cannot start: no program {argv[0]} on {plan.node}")
     if process.rank is None:
         return StartCommand(process.name, argv, env, cwd)
     env[RANK_VARIABLE] = str(process.rank)

@@ -306,7 +306,7 @@ class Supervisor:
             self._note_elsewhere(report)
 
     def _begin_again(self, why: str) -> None:
-        """The ranks elsewhere were put aside, and begin anew: what they did is over and done."""
+        """The ranks elsewhere were put aside, and begin again: what they did is over and done."""
         self._elsewhere.begin_again()
         self._table.ranks.clear()
         self._journal.add("again", text=plain(why))
@@ -436,8 +436,7 @@ class Supervisor:
         left = [f"{pid} {processes.command(pid)}" for pid in islice(strays, 5)]
         if left:
             self._journal.add(
-                "trouble",
-                text="still running after the ranks have ended: " + "; ".join(left),
+                "trouble", text="still running after the ranks have ended: " + "; ".join(left)
             )
         for rank in self._streams:
             self._drain(rank)

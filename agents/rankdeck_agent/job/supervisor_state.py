@@ -44,7 +44,7 @@ def note_starter(folder: RunFolder) -> None:
 
 
 def supervisor_pid(folder: RunFolder) -> int:
-    """The pid of the living supervisor, 0 where there is none."""
+    """The pid of the living supervisor, 0 if there is none."""
     return _alive(folder, _SUPERVISOR)
 
 
@@ -87,7 +87,7 @@ _RESUMING, _ENDING = "resuming", "ending"
 
 @contextmanager
 def resuming(folder: RunFolder) -> Generator[bool, None, None]:
-    """Hold this while another supervisor is started; gives False where somebody else does so or ends the job."""
+    """Hold this while another supervisor is started; returns False if somebody else does so or ends the job."""
     with (folder / _RESUMING).open("ab") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -188,7 +188,7 @@ class Control:
 
 
 def tell(path: Path, message: str) -> bool:
-    """Send one line to the supervisor; False where nobody listens."""
+    """Send one line to the supervisor; False if nobody listens."""
     try:
         fd = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
     except OSError as error:
@@ -221,7 +221,7 @@ class Report:
 
 
 class SharedRunFolder:
-    """Which ranks began and ended since the last look; their logs get a time index as well."""
+    """Which ranks began and ended since the last look; their logs get a time index too."""
 
     def __init__(self, folder: RunFolder, ranks: Iterable[int]) -> None:
         self._folder, self._ranks = folder, frozenset(ranks)
