@@ -49,7 +49,7 @@ class _Output:
     open: dict[int, _OutputStream] = field(default_factory=dict[int, _OutputStream])
 
     def take(self, descriptor: int) -> bool:
-        """Read what there is and tell it; returns whether there may be more."""
+        """Read what there is and print it; returns whether there may be more."""
         stream = self.open[descriptor]
         data = os.read(descriptor, _BLOCK)
         *lines, stream.rest = (stream.rest + data).split(b"\n")
@@ -196,7 +196,7 @@ _PROC = Path("/proc")
 _TICK = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _GAP = 1.0
-"""Seconds between two looks: what a process takes now, not since its start."""
+"""Seconds between two looks, to see what a process uses now and not since its start."""
 _MOST = 2_000
 """Limit of processes in an answer: first all of jobs and on GPUs, then the busiest."""
 RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "RANK", "SLURM_PROCID")
@@ -233,7 +233,7 @@ def look() -> Row:
 
 
 def _is_program(row: Process) -> bool:
-    """No thread of the kernel: these have kthreadd, pid 2, as parent."""
+    """Whether it is no thread of the kernel; these have kthreadd, pid 2, as parent."""
     return row.pid != 2 and row.ppid != 2
 
 

@@ -13,13 +13,13 @@ from typing import Optional
 
 CHUNK = 65536
 FILE_LIMIT = 1 << 20
-"""No more than this is taken of one file, whatever it holds."""
+"""Most bytes that are read of one file."""
 OPEN_LIMIT = 600
 """Files kept open; under the usual limit of 1024 even beside sockets."""
 LIST_LIMIT = 4096
 NAME_LIMIT = 64
 MISSING = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EOPNOTSUPP, errno.ENODEV})
-"""What the kernel answers for a thing that this machine does not have."""
+"""Errors of the kernel for something that this machine does not have."""
 
 
 def readable(handles: Iterable[int], seconds: float) -> list[int]:
@@ -44,7 +44,7 @@ class Tree:
         self._open: dict[str, int] = {}
 
     def path(self, name: str) -> str:
-        """Where `name` (relative, as in "proc/stat") really is."""
+        """The real path of `name` (relative, as in "proc/stat")."""
         return f"{'' if self.root == '/' else self.root}/{name.lstrip('/')}"
 
     def read(self, name: str) -> bytes:
@@ -131,7 +131,7 @@ def _take(handle: int, name: str) -> bytes:
 
 
 def clean(text: str, limit: int = NAME_LIMIT) -> str:
-    """`text` as it may travel: printable and short."""
+    """`text` made printable and short, to be sent."""
     if text.isprintable() and len(text) <= limit:
         return text
     return "".join(c if c.isprintable() else "?" for c in text[:limit])
@@ -161,7 +161,7 @@ _WHAT_TO_DO = {
 
 
 def unwritable(path: Path, error: OSError) -> str:
-    """The sentence for a folder of ours that takes nothing: which, why, and what to do."""
+    """A sentence about a folder that cannot be written: which, why, and what to do."""
     do = _WHAT_TO_DO.get(error.errno or 0)
     why = error.strerror or str(error)
     return f"{path} cannot be written: {why}" + (f"; {do}" if do else "")

@@ -37,7 +37,7 @@ Stamp = list[int]
 
 
 class TooSlowError(Exception):
-    """The time for reading was over before the end of the file."""
+    """Reading the file took longer than the limit."""
 
 
 def file_digest(path: Path, limit: Optional[float] = None, *, settled: float = SETTLED) -> str:
@@ -66,7 +66,7 @@ def _vouches(row: list[Any], stamp: Stamp, now: float) -> bool:
 
 
 def _is_settled(stamp: Stamp, read: float, wait: float) -> bool:
-    """Whether a later change must have another stamp; not so where the stamps lie in the future."""
+    """Whether a later change must have another time stamp; not if the stamps lie in the future."""
     return max(stamp[1], stamp[2]) / 1e9 + wait < read
 
 
@@ -477,7 +477,7 @@ _BUSY_PERIOD = 5.0
 
 @contextmanager
 def _heard() -> Generator[None, None, None]:
-    """Say now and then that we are at it: a large image is read for minutes."""
+    """Report progress now and then: reading a large image takes minutes."""
     over = threading.Event()
 
     def say() -> None:

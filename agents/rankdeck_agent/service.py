@@ -172,7 +172,7 @@ def do(steps: Sequence[InstallStep], contents: "dict[str, File]") -> None:
 
 
 def _write(file: File) -> None:
-    """The whole file or the old one, never half of it."""
+    """Write the file at once: never leaves half of it."""
     file.path.parent.mkdir(parents=True, exist_ok=True)
     part = file.path.with_name(f".{file.path.name}.{os.getpid()}")
     try:
@@ -228,7 +228,7 @@ _USAGE = "usage: agent.pyz service install|uninstall|status --system|--user [--d
 
 @dataclass(frozen=True)
 class Site:
-    """The node as an installation meets it."""
+    """What an installation needs to know of the node."""
 
     at: InstallPlace
     root: Path
@@ -380,7 +380,7 @@ def _uninstall(site: Site, dry: bool) -> dict[str, Any]:
 
 
 def _forget(at: InstallPlace) -> tuple[str, ...]:
-    """Takes the node's last word off the broker, so that nobody waits for it."""
+    """Erase the node's retained messages on the broker, so that no console waits for it."""
     return (sys.executable, "-I", str(at.agent), "forget", str(at.config))
 
 

@@ -103,7 +103,7 @@ class RegexQuery:
     """
 
     overlap = 1 << 16
-    """Of a line that goes on behind its block no more than this is looked at."""
+    """Most bytes that are read of a line that continues behind its block."""
 
     def __init__(self, text: str) -> None:
         try:
@@ -244,7 +244,7 @@ class LogSearch:
 
 
 def _text(fd: int, begin: int, size: int) -> bytes:
-    """What was written there; a hole, of what was taken out of a log, is a line of its own."""
+    """The text there; a hole, left by bytes removed from a log, becomes a line of its own."""
     data = os.pread(fd, size, begin)
     if not data.strip(b"\0") or os.lseek(fd, begin, os.SEEK_HOLE) >= begin + len(data):
         return data
@@ -311,7 +311,7 @@ class Browser:
         self.busy = False
 
     def take(self, said: bytes) -> list[bytes]:
-        """What to send at once."""
+        """Take a line of stdin; returns what to send at once."""
         asked = table(said.decode("utf-8", "replace")) or {}
         try:
             return self._take(asked)
@@ -350,7 +350,7 @@ class Browser:
         self.busy = True
 
     def turn(self) -> list[bytes]:
-        """Search for a moment; what to say about it."""
+        """Search for a limited time; returns the reports to send."""
         until = time.monotonic() + _TURN
         try:
             signal.setitimer(signal.ITIMER_REAL, SLOWEST)
@@ -370,12 +370,12 @@ class Browser:
 
 
 def too_slow(_number: int, _frame: object) -> None:
-    """Stop a match: the time of some patterns grows without end (the kernel's alarm; `re` looks for signals)."""
+    """Stop a match whose time grows without limit: the signal handler of an alarm, since `re` checks for signals."""
     raise TimeoutError("the pattern takes too long on a line of this log; write a simpler one")
 
 
 def browse(folder: RunFolder) -> int:
-    """Answer until stdin ends, or nobody has asked for long."""
+    """Answer until stdin ends, or no question came for IDLE seconds."""
     signal.signal(signal.SIGALRM, too_slow)
     browser, source = Browser(folder), Input(0)
     heard = time.monotonic()

@@ -119,7 +119,7 @@ _BEGIN = 10.0
 _RECORDED = 0.5
 _CARE = 5.0
 _CONTAINER_PROGRAMS = frozenset({"conmon", "podman", "crun", "runc", "fuse-overlayfs"})
-"""What takes a container away once its program is dead; Podman needs long where it was killed too."""
+"""Programs that remove a container once its program is dead; Podman takes long if they are killed too."""
 
 
 @dataclass
@@ -159,11 +159,11 @@ class _Search:
         processes.kill_groups(rows.values(), keep)
 
     def runs_on(self) -> bool:
-        """Whether anything of the job is there, be it gone before it can be looked at."""
+        """Whether anything of the job runs, even if it ends before it can be looked at."""
         return processes.populated(self.folder) or bool(self._below(_GLANCE, 0))
 
     def end_chains(self) -> Left:
-        """Kill what no look has found; what would not end."""
+        """Kill processes that no look has found; returns those that would not end."""
         return self._below(_CHAINS, signal.SIGKILL)
 
     def _below(self, limit: float, number: int) -> Left:
@@ -175,7 +175,7 @@ class _Search:
         return chains.end_marked(self.folder.job, self.folder.node, adopters, limit, number)
 
     def answer(self, left: Left, kept: Sequence[dict[str, Any]] = ()) -> dict[str, Any]:
-        """What the console is told: the processes and other things that are left."""
+        """The answer for the console: the processes and other things that are left."""
         pids = {row["pid"] for row in left}
         return {"left": [*left, *kept], "ended": len(self.seen.keys() - pids)}
 
@@ -205,7 +205,7 @@ def cancel(folder: RunFolder, grace: float, by: str = ASKERS[0], tasks: str = ""
 
 
 def cancel_without_folder(folder: RunFolder, grace: float) -> dict[str, Any]:
-    """The same of a job without a run folder here: what runs of it is found by its marks."""
+    """The same for a job without a run folder here: its processes are found by their marks."""
     search = _Search(folder, 0)
     left = _end(search, set(), set(), grace)
     return {**search.answer(left), "there": False}
@@ -226,7 +226,7 @@ def _end(search: _Search, launchers: set[int], ranks: set[int], grace: float) ->
 
 
 def _let_begin(folder: RunFolder) -> None:
-    """Wait while the supervisor is being started: it could not be told, and its ranks not be found."""
+    """Wait while the supervisor is being started: until then it cannot be reached, and its ranks cannot be found."""
     deadline = time.monotonic() + _BEGIN
     while is_starting(folder) and time.monotonic() < deadline:
         time.sleep(_POLL)
@@ -286,7 +286,7 @@ def _without_container_programs(rows: dict[int, Process]) -> dict[int, Process]:
 
 
 def _let_close(search: _Search, left: bool) -> None:
-    """Let the supervisor close; close for it where it cannot."""
+    """Let the supervisor close the events; close them for it if it cannot."""
     events = search.folder / "events"
     deadline = time.monotonic() + _PROOF
     while search.supervisor and supervisor_pid(search.folder) and time.monotonic() < deadline:

@@ -20,19 +20,19 @@ from rankdeck_agent.job.processes import Process
 _PR_SET_CHILD_SUBREAPER = 36
 _PAUSE = 0.01
 _FRESH = 0.05
-"""Seconds for which a pid names the process that it was read of: the kernel gives all others first."""
+"""A pid that was read at most so many seconds ago still names that process: the kernel reuses all others first."""
 _AGREE = 3
-"""Looks in a row with the same dead children: one may miss some while others are waited for."""
+"""Looks in a row that must agree on the dead children: one look may miss some while others are waited for."""
 _TRIES = 2000
 _GOES_ON = "a process that forks and ends before it can be killed; it goes on"
 
 Left = list[dict[str, Any]]
-"""What would not end, as the answer of `job cancel` has it."""
+"""Processes that would not end, as in the answer of `job cancel`."""
 _List = Callable[[], list[int]]
 
 
 def adopt_orphans() -> None:
-    """From now on this process is the parent of whatever loses its own below it."""
+    """Make this process the parent of all processes below it that lose theirs."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
@@ -45,7 +45,7 @@ def children(pid: int) -> list[int]:
 def end_below(
     reaper: int, spare: Collection[int], limit: float, number: int = signal.SIGKILL
 ) -> Left:
-    """Signal all that is below `reaper` until nothing is there; what is left after `limit` seconds.
+    """Signal everything below `reaper` until nothing is left; returns what is left after `limit` seconds.
 
     `spare` are neither signalled nor counted. Signal 0 only looks.
     """
@@ -82,7 +82,7 @@ class _Marked:
 
 @contextlib.contextmanager
 def _list_of(pid: int) -> Generator[_List, None, None]:
-    """Lists the children of a process of one thread; the file stays open, for to open it takes most of the time."""
+    """Lists the children of a single-threaded process; the file stays open, because opening it takes most of the time."""
     try:
         file = _open(pid)
     except OSError:
@@ -138,7 +138,7 @@ def _alive(pids: Iterable[int]) -> dict[int, Process]:
 def _signal(
     first: list[int], dead: Collection[int], spare: Collection[int], number: int
 ) -> set[int]:
-    """Signal these and what is below them, parents first, for they may fork again; who they were."""
+    """Signal these and all below them, parents first, because they may fork again; returns the processes."""
     read, seen = time.monotonic(), set[int]()
     waiting = deque(reversed(first))
     while waiting:

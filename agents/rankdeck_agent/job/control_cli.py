@@ -49,7 +49,7 @@ def run() -> int:
 def run_each() -> int:
     """Start the job of each line of stdin, until that ends; answers as `run` does, a line each.
 
-    One job more costs a fork then, instead of a login and a start of Python.
+    Another job then costs a fork instead of a login and a start of Python.
     """
     for line in iter(lambda: sys.stdin.buffer.readline(_LONGEST_PLAN), b""):
         child = os.fork()
@@ -225,7 +225,7 @@ def _await(path: Path) -> str:
 
 
 def answer(folder: RunFolder, request: str, text: str) -> dict[str, Any]:
-    """Hand the console's answer to the launch agent that waits for it; where the job is over, nobody does."""
+    """Pass the console's answer to the waiting launch agent; if the job is over, none waits."""
     if not good_id(request):
         raise FolderError(f"{request[:60]!r} is not the id of a request")
     told = tell(folder / "control", f"answer {request} {' '.join(text.split())}")
@@ -235,7 +235,7 @@ def answer(folder: RunFolder, request: str, text: str) -> dict[str, Any]:
 
 
 def remove(folder: RunFolder) -> dict[str, Any]:
-    """Delete what a job that is over left here."""
+    """Delete the run folder of a job that is over."""
     if not is_closed(folder / "events"):
         raise FolderError(f"job {folder.job} is not over on {folder.node}")
     shutil.rmtree(folder.path)

@@ -46,12 +46,12 @@ class Daemons:
         """What it left behind, once that was looked for."""
         self._strays: set[int] = set()
         self._before: set[int] = set()
-        """What had been left to us when the daemon was started."""
+        """Orphans that we had when the daemon was started."""
 
     # ---- this node's launcher asks -------------------------------------------------------
 
     def ask(self, request: str) -> None:
-        """The launch agent laid down a request: tell the console."""
+        """Pass a request of the launch agent to the console."""
         if not good_id(request) or request in self._deadlines:
             return
         text = (self._place(request, "ask")).read_bytes()[:_LONGEST].decode("utf-8", "replace")
@@ -60,7 +60,7 @@ class Daemons:
         self._journal.add("spawn", id=request, host=plain(host, 255), command=command)
 
     def answer(self, request: str, text: str) -> None:
-        """The console's answer, handed on to the waiting launch agent."""
+        """Pass the console's answer to the waiting launch agent."""
         if self._deadlines.pop(request, None) is None:
             return
         said = "ok" if text == "ok" else plain(text) or "no reason given"
@@ -68,12 +68,12 @@ class Daemons:
         self._journal.add("answered", id=request, ok=said == "ok", text=said)
 
     def expire(self, now: float) -> None:
-        """Answer what nobody answered in time."""
+        """Refuse requests that were not answered in time."""
         for request in [r for r, deadline in self._deadlines.items() if deadline <= now]:
             self.answer(request, f"no console started the daemon within {ANSWER_LIMIT:.0f} s")
 
     def refuse_all(self, why: str) -> None:
-        """Answer every request that is open: nobody needs the daemon any more."""
+        """Refuse every open request, because no daemon is needed any more."""
         for request in list(self._deadlines):
             self.answer(request, why)
 
@@ -149,7 +149,7 @@ class Daemons:
             self._record_end(name, end)
 
     def adopt(self, strays: Iterable[int]) -> None:
-        """These were left to us: those that are new since a daemon began are its own once its first process has ended."""
+        """Take orphans: those that are new since a daemon began belong to it once its first process has ended."""
         now = set(strays)
         if self._background and self._adopted is None:
             # Not since the look before this one: it may have seen them already.
@@ -157,7 +157,7 @@ class Daemons:
         self._strays = now
 
     def settle(self, others: int) -> None:
-        """A daemon in the background has ended when nothing that it left behind remains."""
+        """Note the end of a daemon in the background, when no process of it remains."""
         if not self._background or others:
             return
         name, self._background = self._background, ""

@@ -38,13 +38,13 @@ _FRAMES = re.compile(
 
 
 class Bound(NamedTuple):
-    """How much is told."""
+    """How much is kept as evidence."""
 
     lines: int
     size: int
     """Bytes of UTF-8."""
     exceptions: int
-    """Last lines of Python tracebacks that are kept, however much came after them."""
+    """Last lines of Python tracebacks that are kept, whatever came after them."""
     tail: int = 1 << 16
     """Bytes of each stream that are read."""
 
@@ -215,7 +215,7 @@ def own_ring() -> Optional[int]:
 
 
 class KernelLog:
-    """Lines that name a process, kept as they are read; nobody waits for any."""
+    """Lines of the kernel log that name a process, kept as they are read; never waits for one."""
 
     def __init__(self, handle: Optional[int]) -> None:
         self._handle = handle
@@ -345,13 +345,13 @@ class _Began:
 
 
 class EndEvidence:
-    """Remembers of each rank what its end is judged by."""
+    """Remembers for each rank what is needed to judge its end."""
 
     def __init__(self, folder: RunFolder, kernel: KernelLog, kills: Kills) -> None:
         self._folder, self._kernel, self._kills = folder, kernel, kills
         self._first = self._kills.count()
         self._told = 0
-        """Out-of-memory kills that already explain the end of some rank."""
+        """Number of out-of-memory kills that already explain the end of a rank."""
         self._ranks: dict[int, _Began] = {}
 
     def began(self, rank: int, pid: int) -> None:
@@ -393,7 +393,7 @@ class EndEvidence:
         return self._counted(began)
 
     def _counted(self, began: _Began) -> list[str]:
-        """What the counters say, where there are kills that no other end was explained by."""
+        """What the counters say, if there are kills that explain no other end yet."""
         sentence = self._kills.since(began.kills, self._first, self._told)
         self._told += bool(sentence)
         return [sentence] if sentence else []

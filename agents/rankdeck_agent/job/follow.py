@@ -54,7 +54,7 @@ _QUICK, _SLOW = 0.1, 0.3
 
 
 class Window:
-    """How much output is sent before the console has taken what was sent before.
+    """Limits how much output is under way before the console has taken it.
 
     Whatever is under way is ahead of the next line of a quiet rank. So a console that is slower than
     a rank has as much under way as it takes in a fraction of a second; the rest waits on disk, where
@@ -65,7 +65,7 @@ class Window:
         self._size = _FIRST
         self._sent = 0
         self._taken: Optional[int] = None
-        """None: the console has not said that it counts."""
+        """None: the console has not reported how much it took."""
         self._mark: Optional[tuple[int, float]] = None
         """Bytes sent when something had to wait, and when that was."""
 
@@ -117,10 +117,10 @@ class NodeFollower:
         self._last_seq = -1
         self._keeper = _keeper_of(folder)
         self._first_watch_by = time.monotonic() + _FIRST_WATCH
-        """A job that has closed long ago is not over before one could ask for its output."""
+        """Time to ask for the output of a job that closed long ago, before it counts as over."""
 
     def take(self, said: bytes) -> None:
-        """Take one line of stdin; what is no such line changes nothing."""
+        """Take one line of stdin; invalid lines are ignored."""
         told = table(said.decode("utf-8", "replace")) or {}
         self._window.take(told.get("taken"), time.monotonic())
         asked = told.get("watch")
@@ -235,13 +235,13 @@ class NodeFollower:
         return frames
 
     def _is_kept(self) -> bool:
-        """Whether Slurm runs the job: then its word counts, and a keeper is started where none lives."""
+        """Whether Slurm runs the job: then Slurm decides when it is over, and a keeper is started if none runs."""
         if self._keeper is not None:
             self._keeper.ensure()
         return self._keeper is not None
 
     def _check_alive(self) -> list[bytes]:
-        """Take up a job that goes on, or close for a supervisor that is gone: in the file where it can be written, else only here."""
+        """Take up a job that goes on, or close for a supervisor that is gone: in the file if it can be written, otherwise only here."""
         if self._is_kept() or is_starting(self._folder) or supervisor_pid(self._folder):
             return []
         if goes_on(self._folder) and _resume(self._folder):

@@ -57,7 +57,7 @@ class Stream:
         self._log, self._index = map(_appending, self._paths)
         self._end = os.fstat(self._log).st_size
         self.gone = 0
-        """Bytes that somebody took out of the log, and nobody was told of."""
+        """Bytes that somebody removed from the log, not reported yet."""
         self._stamped = 0.0
         self._torn = False
         self._waiting = b""
@@ -112,7 +112,7 @@ class Stream:
             raise DiskFullError from error
 
     def look(self) -> None:
-        """Go on in a new file where the log was moved or removed; its space is given back."""
+        """Continue in a new file if the log was moved or removed, so that its space is freed."""
         try:
             self._log, self._index = map(_where_it_was, self._paths, (self._log, self._index))
             self._keep_length()
@@ -120,7 +120,7 @@ class Stream:
             return  # the folder is gone, or the disk is full: the next write says so
 
     def _keep_length(self) -> None:
-        """Put a hole, which takes no space, where bytes were taken out: readers count from the beginning."""
+        """Leave a hole, which takes no space, in place of removed bytes, because readers count from the beginning."""
         size = os.fstat(self._log).st_size
         if size < self._end:
             os.ftruncate(self._log, self._end)
@@ -189,7 +189,7 @@ class Space:
         self._folder, self._journal, self._selector = folder, journal, selector
         self._blocked: list[Stream] = []
         self._told = False
-        """Whether the last that was said is that there is no space."""
+        """Whether the last report was that there is no space."""
 
     @property
     def short(self) -> bool:
@@ -220,7 +220,7 @@ class Space:
             self.tell()
 
     def tell(self) -> None:
-        """Say that there is space again, where it was said that there is none and nothing waits."""
+        """Report that there is space again, if a lack was reported and nothing waits."""
         if self._told and not self._blocked:
             self._told = False
             text = "there is space again: nothing was lost, the ranks go on"
@@ -361,7 +361,7 @@ class LogReader:
 
 
 def behind_hole(fd: int, offset: int) -> int:
-    """Where there are bytes again: at `offset`, or behind the hole of what was taken out there."""
+    """The next offset with bytes: `offset`, or behind a hole left by removed bytes."""
     try:
         begin = os.lseek(fd, offset, os.SEEK_DATA)
     except OSError:

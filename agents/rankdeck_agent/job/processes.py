@@ -79,7 +79,7 @@ def is_alive(pid: int, start: Optional[int] = None) -> bool:
 
 
 def exist(*pids: int) -> bool:
-    """Whether one of these is there, be it dead and not yet waited for."""
+    """Whether one of these exists, even dead and not yet waited for."""
     return any(process(pid) is not None for pid in pids)
 
 
@@ -135,7 +135,7 @@ def word(path: Path) -> str:
 
 
 def worker(rows: Iterable[Process]) -> Process:
-    """The process that does the work: of those that live the one that has computed most."""
+    """The process that does the work: the living one that has computed most."""
     return max(rows, key=lambda row: (not row.gone, row.computed, -row.pid))
 
 
@@ -200,7 +200,7 @@ def belonging(job: str, node: str, supervisor: int) -> dict[int, Process]:
 
 
 def send(rows: Mapping[int, Process], pids: Iterable[int], number: int) -> None:
-    """Signal those of them that still are who they were; one that is stopped is woken to hear SIGTERM."""
+    """Signal those that are still the same process; a stopped one is continued, so that it gets SIGTERM."""
     for pid in list(pids):
         if not is_alive(pid, rows[pid].start):
             continue
@@ -213,7 +213,7 @@ def send(rows: Mapping[int, Process], pids: Iterable[int], number: int) -> None:
 
 
 def kill_groups(rows: Iterable[Process], keep: Iterable[int]) -> None:
-    """SIGKILL to their process groups at once, but to none of `keep`: some fork faster than they are found."""
+    """SIGKILL their process groups, but none of `keep`: some fork faster than they are found."""
     for group in {row.pgid for row in rows} - {0, 1, *keep}:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(group, signal.SIGKILL)
@@ -235,7 +235,7 @@ _FREEZES = 1.0
 
 
 def _own(hierarchy: str) -> tuple[Optional[Path], Optional[Path]]:
-    """Where groups are mounted and our own one; `hierarchy` "" is the second version, else a name of the first."""
+    """Where cgroups are mounted, and our own one; `hierarchy` "" is version 2, otherwise a name of version 1."""
     mounts = Path("/proc/self/mountinfo").read_text(errors="replace").splitlines()
     groups = Path("/proc/self/cgroup").read_text(errors="replace").splitlines()
     point = next((row.split()[4] for row in mounts if _is_of(row, hierarchy)), None)
@@ -286,7 +286,7 @@ def make(folder: RunFolder) -> Optional[Path]:
 
 
 def enter(group: Optional[Path], mark: int) -> None:
-    """Mark the calling process and move it into the group; each finds it where the other cannot be done."""
+    """Mark the calling process and move it into the group; either is enough to find it."""
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(_LIMIT, (mark, resource.getrlimit(_LIMIT)[1]))
     with contextlib.suppress(OSError):
@@ -324,7 +324,7 @@ def kill_frozen(group: Path) -> None:
 
 
 def populated(folder: RunFolder) -> bool:
-    """Whether anything runs in the job's cgroup, be it gone before it can be looked at."""
+    """Whether anything runs in the job's cgroup, even if it ends before it can be looked at."""
     try:
         group = Path((folder / "cgroup").read_text())
         return "populated 1" in (group / "cgroup.events").read_text()
@@ -355,12 +355,12 @@ KEPT = 12
 PLACE = "activity"
 _MOST_RANKS = 1024
 _AFRESH = 12
-"""Looks until processes of others are read again: their pids may have been reused."""
+"""After so many looks, processes of others are read again: their pids may have been reused."""
 _LITTLE = 0.02
-"""Cores below which the share of system time says nothing."""
+"""For a process that used fewer cores than this, the share of system time means nothing."""
 _TICK = os.sysconf("SC_CLK_TCK")
 _CLIENTS = frozenset({"podman", "docker"})
-"""Programs whose containers are no children of theirs: their own activity says nothing of the rank."""
+"""Programs whose containers are not their children: their own activity says nothing about the rank."""
 
 Row = list[Any]
 """rank, state, wchan, cores, share of system time or None: as on the wire."""
@@ -383,7 +383,7 @@ class ActivityWatch:
         self._lines: deque[bytes] = deque(maxlen=KEPT)
 
     def look(self, running: Mapping[int, int], now: float) -> None:
-        """Look at these ranks (rank -> first process) where it is time to, by the monotonic clock."""
+        """Look at these ranks (rank -> first process) if that is due, by the monotonic clock."""
         if now < self._due or not running:
             return
         self._due = now + PERIOD
@@ -427,7 +427,7 @@ class ActivityWatch:
         return rows
 
     def _know(self, roots: set[int]) -> None:
-        """Ask of new ones whether they are the job's: a pid may be of another pid namespace."""
+        """Check whether new ones belong to the job: a pid may come from another pid namespace."""
         job, node = self._folder.job, self._folder.node
         self._roots = {pid: self._roots.get(pid) or is_marked(pid, job, node) for pid in roots}
         self._spent = {pid: at for pid, at in self._spent.items() if pid in roots}

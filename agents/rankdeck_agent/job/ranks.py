@@ -70,7 +70,7 @@ class RankTable:
 
     @property
     def complete(self) -> bool:
-        """Whether nothing more can begin: what was to be started here has been, and ended."""
+        """Whether nothing more can begin: all that was planned here has started and ended."""
         return self.had_processes or self.had_daemons or self.cancelled or self.all_exited
 
     def may_close(self, now: float, others: int) -> bool:
@@ -108,7 +108,7 @@ class Orphans:
         return None
 
     def lost(self) -> list[int]:
-        """The ranks of which nothing is left and nothing was heard; each is told once."""
+        """The ranks that are gone without a report; each is returned once."""
         gone = {rank for rank, one in self._table.visible().items() if not _is_there(one)}
         # Seen twice a second apart: the record may still be in the control FIFO.
         lost, self._missed = sorted(gone & self._missed), gone - self._missed

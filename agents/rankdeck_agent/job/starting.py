@@ -33,7 +33,7 @@ NOT_FOUND, NOT_EXECUTABLE, NOT_STARTED = 127, 126, 125
 _CODES = {errno.ENOENT: NOT_FOUND, errno.EACCES: NOT_EXECUTABLE, errno.ENOEXEC: NOT_EXECUTABLE}
 
 JOB_UMASK = 0o022
-"""What a job makes is as after a login, not private as what is ours."""
+"""Files of a job get the usual permissions of a login; our own files are private."""
 
 
 class StartError(Exception):
@@ -81,7 +81,7 @@ def planned(plan: NodePlan, folder: RunFolder, process: ProcessPlan) -> StartCom
 
 
 def _with_agent(argv: tuple[str, ...]) -> tuple[str, ...]:
-    """A command of the agent is run by the file that runs now."""
+    """Run a command of the agent with the file that runs now."""
     if argv[:1] != (AGENT_TOKEN,):
         return argv
     return (sys.executable, str(Path(sys.argv[0]).absolute()), *argv[1:])
@@ -250,7 +250,7 @@ def make(plan: NodePlan) -> RunFolder:
 
 
 def _place_of(error: OSError, folder: RunFolder) -> Path:
-    """The folder that took nothing: that of the file which the error names, else the run folder."""
+    """The folder that cannot be written: that of the file in the error, otherwise the run folder."""
     return Path(os.fsdecode(error.filename)).parent if error.filename else folder.path
 
 

@@ -47,7 +47,7 @@ _TAKEN_OUT = "{:,} bytes are gone (the log was emptied, moved or removed); what 
 _KEEPER_KILLED = "the keeper of the job was killed; another one goes on"
 _MOST_RESTARTS = 20
 _MOST_REAPED = 1000
-"""Children waited for in one turn: there are programs that never stop to leave us some."""
+"""Children waited for in one turn: some programs never stop leaving orphans."""
 _CANCEL_TAKES = 40.0
 """Seconds beyond the grace in which a cancel is done."""
 _LATE = 5.0
@@ -98,7 +98,7 @@ class Supervisor:
         self._close()
 
     def _resume(self, events: Iterable[Mapping[str, Any]]) -> None:
-        """Go on after a supervisor that is gone, whose machine may have been restarted."""
+        """Continue after a supervisor that is gone; its machine may have been restarted."""
         self._journal.add("trouble", text=_TAKEN_UP)
         self._elsewhere.resume(events)
         for event in events:
@@ -189,7 +189,7 @@ class Supervisor:
                 self._journal.add("trouble", text=text)
 
     def _look_around(self) -> None:
-        """Obey messages, note what ended, and now and then look whether all is as it should be."""
+        """Handle messages, note what ended, and check the state now and then."""
         self._obey()
         self._reap()
         now = time.monotonic()
@@ -205,7 +205,7 @@ class Supervisor:
             mark_agent_used()
 
     def _look_at_logs(self) -> None:
-        """Say what somebody took out of the logs meanwhile."""
+        """Report bytes that somebody removed from the logs."""
         for stream in self._all_streams():
             stream.look()
             if stream.gone:
@@ -289,7 +289,7 @@ class Supervisor:
             self._rank_exited(rank, UNKNOWN)
 
     def _are_being_ended(self) -> bool:
-        """Whether a cancel or a launcher ends the ranks here: both kill shims at last, which is nobody's fault."""
+        """Whether a cancel or a launcher is ending the ranks here; both kill shims in the end."""
         table = self._table
         by_launcher = self._failed and any(p.rank is None for p in self._plan.processes)
         by_daemon = table.had_daemons and (self._failed or not table.daemons)
@@ -306,7 +306,7 @@ class Supervisor:
             self._note_elsewhere(report)
 
     def _begin_again(self, why: str) -> None:
-        """The ranks elsewhere were put aside, and begin again: what they did is over and done."""
+        """Begin again: the ranks elsewhere were suspended, and what they did no longer counts."""
         self._elsewhere.begin_again()
         self._table.ranks.clear()
         self._journal.add("again", text=plain(why))
@@ -360,7 +360,7 @@ class Supervisor:
             self._ended(process.name, exact_outcome(status))
 
     def _is_needed_again(self, status: int) -> bool:
-        """Whether what kept the ranks was killed: they run on, and nobody would know of them."""
+        """Whether the keeper of ranks elsewhere was killed while they run on."""
         killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) != signal.SIGTERM
         over = self._table.cancelled or self._elsewhere.complete
         return killed and not over and self._restarts < _MOST_RESTARTS
@@ -372,14 +372,14 @@ class Supervisor:
                 self._start(process)
 
     def _shim_ended(self, rank: int, status: int) -> None:
-        """A shim that we started has ended; most have said before how their rank did."""
+        """Note that a shim has ended; most have reported the end of their rank before."""
         record = self._table.ranks.get(rank)
         killed = os.WIFSIGNALED(status)
         if record is None or (record.running and not killed):
             self._rank_exited(rank, shell_status(status))
 
     def _count_others(self) -> None:
-        """Children that are neither planned nor a daemon's first process: left to us by others."""
+        """Count children that are neither planned nor a daemon's first process: orphans."""
         now = time.monotonic()
         if now - self._looked < 1.0:
             return
@@ -394,7 +394,7 @@ class Supervisor:
         return [pid for pid in children(os.getpid()) if pid not in known]
 
     def _troubled(self, text: str) -> None:
-        """A launcher has something to tell the operator."""
+        """Record a sentence of a launcher for the operator."""
         if self._told < _MOST_TOLD:
             self._told += 1
             self._journal.add("trouble", text=plain(text))
@@ -460,11 +460,11 @@ class Supervisor:
 
 
 def _wait_for_all() -> None:
-    """Stay the parent of what is left, so that a cancel finds it, whatever it does."""
+    """Stay the parent of what is left, so that a cancel finds it."""
     with contextlib.suppress(ChildProcessError):
         while True:
             os.wait()
 
 
 def _noted(_number: int, _frame: object) -> None:
-    """The wake-up descriptor says it; without a handler it would not be written to."""
+    """Does nothing: the wake-up descriptor is only written to if there is a handler."""

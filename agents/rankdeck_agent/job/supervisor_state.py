@@ -49,7 +49,7 @@ def supervisor_pid(folder: RunFolder) -> int:
 
 
 def is_starting(folder: RunFolder) -> bool:
-    """Whether a supervisor is being started: that there is none yet means nothing."""
+    """Whether a supervisor is being started, so that none is expected yet."""
     return bool(_alive(folder, _STARTER))
 
 
@@ -69,7 +69,7 @@ def _alive(folder: RunFolder, name: str) -> int:
 
 
 _MOST_STARTS = 50
-"""Supervisors of one job: one that dies each time is not started for ever."""
+"""Most supervisors of one job, so that one that always dies is not started for ever."""
 
 
 def goes_on(folder: RunFolder) -> bool:
@@ -98,7 +98,7 @@ def resuming(folder: RunFolder) -> Generator[bool, None, None]:
 
 
 def stop_resuming(folder: RunFolder) -> None:
-    """The job is being ended: start no other supervisor from now on; waits for one that is being started."""
+    """Start no other supervisor from now on, because the job is being ended; waits for one that is being started."""
     if not (folder / "kubernetes.json").exists():
         return
     (folder / _ENDING).touch(mode=0o600)
@@ -231,7 +231,7 @@ class SharedRunFolder:
 
     @property
     def complete(self) -> bool:
-        """Whether the launcher left word that it wrote all that there is."""
+        """Whether the launcher noted that its records are complete."""
         return (self._folder / COMPLETE).exists()
 
     @property
@@ -250,7 +250,7 @@ class SharedRunFolder:
                 self.begin_again()
 
     def begin_again(self) -> None:
-        """Expect every rank once more; whoever tells so has removed their files."""
+        """Expect every rank again; the caller has removed their files."""
         self._hosts.clear()
         self._waiting = set(self._ranks)
 
