@@ -454,3 +454,47 @@ def test_the_unit_of_stream_is_that_of_its_header() -> None:
     assert values("stream", text) == [pytest.approx(5906.2)]
     assert values("stream", text.replace("GB/s", "MB/s")) == [pytest.approx(5.9062)]
     assert "output of hpcc" in said("stream", f"This is the DARPA/DOE HPC Challenge\n{text}")[0][1]
+
+
+HPL = """HPLinpack 2.3  --  High-Performance Linpack benchmark  --   December 2, 2018
+T/V                N    NB     P     Q               Time                 Gflops
+--------------------------------------------------------------------------------
+WR11C2R4       20000   192     2     4              15.31             4.5000e+02
+||Ax-b||_oo/(eps*(||A||_oo*||x||_oo+||b||_oo)*N)=   1.7e-03 ...... PASSED
+WR11C2R4       30000   192     2     4              55.31             3.2500e+02
+||Ax-b||_oo/(eps*(||A||_oo*||x||_oo+||b||_oo)*N)=   1.7e-03 ...... PASSED
+WC11C2R4       30000   256     2     4              55.31             3.5000e+02
+||Ax-b||_oo/(eps*(||A||_oo*||x||_oo+||b||_oo)*N)=   1.7e-03 ...... PASSED
+End of Tests.
+"""
+
+
+def test_hpl_alone_is_read_with_the_check_behind_each_row() -> None:
+    assert values("hpcc", HPL) == [pytest.approx(0.35)]
+    assert "HPL, matrix of 30000" in said("hpcc", HPL)[0][1]
+    assert [one.status for one in read("hpcc", HPL.replace("PASSED", "FAILED", 1))] == [FAILED]
+    for cut in (HPL.replace("End of Tests.", ""), HPL.replace("...... PASSED", "", 1)):
+        assert [one.status for one in read("hpcc", cut)] == [NOT_MEASURED]
+
+
+def test_himeno_in_fortran_says_its_speed_behind_the_loops() -> None:
+    text = " MFLOPS:    2101.8  time(s):  0.19\n Loop executed for     901  times\n Gosa :   8.5E-04\n MFLOPS:    2188.25  time(s):  56.1\n"
+
+    assert values("himeno", text) == [2188.25]
+    assert values("himeno", text[: text.index(" Gosa")]) == [None]
+
+
+def test_a_rate_of_stream_that_is_no_number_is_quoted() -> None:
+    assert said("stream", "Triad:  inf  0.1\nSolution Validates\n")[0][1].startswith(
+        "the rate of Triad is `inf`"
+    )
+
+
+def test_of_several_tests_of_osu_each_says_its_name() -> None:
+    latency = "# OSU MPI-CUDA Latency Test v7.3\n# Size       Avg Latency(us)\n8     1.50\n"
+    both = latency + latency.replace("Latency Test", "Multi Latency Test")
+
+    assert [text.partition(":")[0] for _, text in said("osu", both)] == [
+        "1.5 us at 8 B (Latency)",
+        "1.5 us at 8 B (Multi Latency)",
+    ]

@@ -251,7 +251,7 @@ class Osu(_Mpi):
                 if _is_part(text, [row.cell("Size") for row in table], usual):
                     why = f"the table ends at {bytes_text(size)}: cut off, or asked for with -m, which nothing in it tells"
                     return (not_measured(why, size=size, unit=unit),)
-                return (replace(_pairs(text), value=value, unit=unit, size=size),)
+                return (replace(_osu_measured(text), value=value, unit=unit, size=size),)
         return (not_measured("the last row is not complete"),)
 
 
@@ -263,14 +263,16 @@ def _is_part(text: str, sizes: list[str], usual: tuple[tuple[int, ...], int]) ->
     return not asked and int(sizes[-1]) < last
 
 
-def _pairs(text: str) -> OutputReading:
-    """Of osu_mbw_mr, whose value is the sum of all pairs."""
-    found = _OSU_PAIRS.search(text)
-    if found is None:
-        return OutputReading(status=Outcome.MEASURED, text="")
-    count = int(found[1])
-    note = f"{count} pairs together: the sum hides a slow one" if count > 1 else ""
-    return OutputReading(status=Outcome.MEASURED, text=note, ranks=2 * count)
+_OSU_TITLE = re.compile(r"OSU (?:MPI-\S{1,20}|\S{1,20}) (.{1,60}?) Test\b")
+
+
+def _osu_measured(text: str) -> OutputReading:
+    """Which test it was; of osu_mbw_mr the value is the sum of all pairs."""
+    title, found = _OSU_TITLE.search(text), _OSU_PAIRS.search(text)
+    count = int(found[1]) if found else 0
+    sum_of = f"{count} pairs together: the sum hides a slow one" if count > 1 else ""
+    note = "; ".join(filter(None, (title[1] if title else "", sum_of)))
+    return OutputReading(status=Outcome.MEASURED, text=note, ranks=2 * count or None)
 
 
 def _barrier(text: str) -> OutputReading | None:

@@ -209,7 +209,7 @@ def _complaints(report: NcclReport, broken: str) -> list[tuple[Outcome, str]]:
         (Outcome.FAILED, report.wrong > 0, f"wrong values: {report.wrong:g}; memory, GPU or network corrupts data"),
         (Outcome.FAILED, bool(report.too_slow), f"it says itself that it is too slow (NCCL_TESTS_MIN_BW): `{report.too_slow[:120]}`"),
         (Outcome.REFUSED, bool(twice), f"ranks {fold_ranks(twice)} are there twice: separate runs and not one over the network; "
-         "the launcher started programs built without MPI"),
+         "the launcher started programs built without MPI, or each was meant to run alone (then give each a file of its own)"),
         (Outcome.NOT_MEASURED, bool(missing), f"no device lines of ranks {fold_ranks(missing)}: the head of the output was cut off"),
         (Outcome.REFUSED, any(device.group for device in report.devices),
          "split mode: the table is the average over all groups and hides the slow one; read the JSON of `-I 1 -J`"),

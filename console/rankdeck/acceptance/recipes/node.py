@@ -51,9 +51,9 @@ GOSA_S = (
 """Loops -> Gosa on grid S (Himeno MPI C, one rank, gcc -O3, x86_64): the program chooses the loops by its speed."""
 _GOSA_TOLERANCE = 0.05
 _GRID_S = "mimax = 65 mjmax = 65 mkmax = 129"
-_LOOPS = re.compile(r"Loop executed for (\d{1,9}) times")
+_LOOPS = re.compile(r"Loop executed for {1,20}(\d{1,9}) {1,20}times")
 _GOSA = re.compile(r"^[ \t]{0,20}Gosa[ \t]{0,20}:[ \t]{0,20}(\S+)", re.MULTILINE)
-_MFLOPS = re.compile(r"MFLOPS measured\s*:\s*(\d{1,15}\.\d{6}|\S{1,20}(?=\s))")
+_MFLOPS = re.compile(r"MFLOPS(?: measured)?\s*:\s*(\d{1,15}\.\d{6}|\S{1,20}(?=\s))")
 """C's `%f` has six digits behind the point: fewer at the end of a file, and the line was cut."""
 _DECOMPOSED = re.compile(
     r"I-decomp\s*=\s*(\d{1,5})\s*J-decomp\s*=\s*(\d{1,5})\s*K-decomp\s*=\s*(\d{1,5})"
@@ -93,7 +93,9 @@ class Himeno(_Compute):
                     "Invalid number of PE: the program was built for another number of ranks"
                 ),
             )
-        speed, gosa, loops = _MFLOPS.search(text), _GOSA.search(text), _LOOPS.search(text)
+        loops = _LOOPS.search(text)
+        begin = loops.end() if loops else len(text)
+        speed, gosa = _MFLOPS.search(text, begin), _GOSA.search(text, begin)
         if not speed or not gosa or not loops:
             return (not_measured("no line `MFLOPS measured`: the run was cut off"),)
         split = _DECOMPOSED.search(text)
@@ -137,6 +139,11 @@ _HPCC = (
     ("HPL_Tflops", "Tflop/s", "HPL"),
 )
 """Line of the summary -> unit, what it is."""
+_HPL_ROW = re.compile(
+    r"^W\w{1,20} +(\d{1,12})(?: +\d{1,9}){3} +\d[\d.]{0,20} +(\S{1,20})", re.MULTILINE
+)
+"""Of HPL alone: the order of the matrix, and Gflop/s."""
+_HPL_CHECK = re.compile(r"\.{4,9} ?(PASSED|FAILED)")
 _HPCC_ORDER = 2500
 """Of the matrix of one rank: 50 MB, more than a cache holds, and ten seconds on a small core."""
 _HPCC_INPUT = """HPLinpack benchmark input file
@@ -181,9 +188,9 @@ class Hpcc(_Compute):
         unit="GB/s",
         tolerance=0.10,
         seconds=30.0,
-        mark=r"This is the DARPA/DOE HPC|(?:Begin|End) of Summary section",
-        begins=r"^This is the DARPA/DOE HPC",
-        done="End of Summary section",
+        mark=r"This is the DARPA/DOE HPC|(?:Begin|End) of Summary section|HPLinpack \d|T/V +N +NB",
+        begins=r"^(?:This is the DARPA/DOE HPC|HPLinpack 2)",
+        done="End of (?:Summary section|Tests)",
     )
 
     def commands(self, where: Where) -> Commands:
@@ -197,6 +204,8 @@ class Hpcc(_Compute):
     def read(self, text: str) -> tuple[OutputReading, ...]:
         """One result each for network, latency, memory and HPL."""
         said = dict(re.findall(r"^(\w{1,60})=(\S{1,40})\s*$", text, re.MULTILINE))
+        if "DARPA/DOE HPC" not in text and (row := _HPL_ROW.search(text)):
+            return (_hpl(text[row.start() :]),)
         if "End of Summary section." not in text or not said:
             return (not_measured("no summary (hpccoutf.txt): the run was cut off"),)
         if said.get("Success") != "1" or "FAILED" in text:
@@ -213,6 +222,22 @@ class Hpcc(_Compute):
         alone = base.ranks == 1
         rows = (row for row in _HPCC if not (alone and "PingPong" in row[0]))
         return tuple(_metric(base, said.get(row[0], ""), *row) for row in rows)
+
+
+def _hpl(text: str) -> OutputReading:
+    """The best row of the largest matrix; each row has a check behind it."""
+    rows = [(int(order), number(rate)) for order, rate in _HPL_ROW.findall(text)]
+    checks = _HPL_CHECK.findall(text)
+    if "FAILED" in checks:
+        return failed("HPL says that a result is wrong: its residual check FAILED")
+    if len(checks) < len(rows) or "End of Tests" not in text:
+        return not_measured(
+            "no check behind the last row, or no `End of Tests`: the run was cut off"
+        )
+    largest = max(order for order, _ in rows)
+    rate = max((rate or 0.0) for order, rate in rows if order == largest)
+    base = OutputReading(status=Outcome.MEASURED, text="")
+    return _metric(base, f"{rate / 1000}", "HPL_Tflops", "Tflop/s", f"HPL, matrix of {largest}")
 
 
 def _metric(base: OutputReading, word: str, name: str, unit: str, what: str) -> OutputReading:
@@ -253,8 +278,9 @@ class StreamTriad(_Compute):
             return (failed("wrong values: STREAM's own check failed"),)
         found = _TRIAD.search(text)
         value = number(found[1]) if found else None
-        if value is None:
-            return (not_measured("no line `Triad:`"),)
+        if found is None or value is None:
+            why = f"the rate of Triad is `{found[1][:40]}`" if found else "no line `Triad:`"
+            return (not_measured(why),)
         if "Solution Validates" not in text:
             why = "no line `Solution Validates`: the run was cut off, or this STREAM does not check its values"
             return (not_measured(why),)
