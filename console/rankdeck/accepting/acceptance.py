@@ -1,4 +1,4 @@
-"""Acceptance of one open cluster: what a front end may ask (`acceptance/run.py`), kept runs, the run that goes on."""
+"""Acceptance of one open cluster: requests of front ends (`acceptance/run.py`), saved runs, the run in progress."""
 
 import asyncio
 import getpass
@@ -66,7 +66,7 @@ _LOOK_LIMIT, _QUEUE_LIMIT = 30.0, 300.0
 
 
 class AcceptanceSession(MeasureSession, Protocol):
-    """What is needed of a session besides measuring."""
+    """What acceptance needs from a session besides measuring."""
 
     @property
     def cluster(self) -> Cluster: ...
@@ -80,7 +80,7 @@ class AcceptanceSession(MeasureSession, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """What the nodes are now."""
+    """The facts of the nodes now."""
 
     setup: Setup
     said: Mapping[str, Identity]
@@ -227,7 +227,7 @@ class Acceptance:
     # ---- run
 
     async def start(self) -> AcceptanceRun:
-        """Do what `current` plans, or go on where it was stopped; returns it once it has ended."""
+        """Carry out `current`, or continue it where it was stopped; returns it once it has ended."""
         self._refuse_while_running()
         if self._head is None or self._plan is None:
             raise RankdeckError("nothing is planned")
@@ -272,7 +272,7 @@ class Acceptance:
         return runner
 
     async def _carry_out(self, work: Coroutine[Any, Any, None]) -> bool:
-        """Whether it came to its end: `stop` ends it before."""
+        """Returns whether it came to its end, and was not stopped before."""
         self._progress = RunState.RUNNING
         self._touch()
         try:
@@ -294,7 +294,7 @@ class Acceptance:
         return tuple(f"{node}: {why}" for node, (_, why) in resting.items())
 
     def exclude(self, node: str, why: str, until: float, run: str) -> None:
-        """Keep jobs away from a node until then; a run that goes on goes on without it."""
+        """Keep jobs away from a node until then; a run in progress continues without it."""
         cluster, now = self._session.cluster.name, time.time()
         self.store.exclude([Exclusion(cluster=cluster, node=node, why=why, run=run, at=now, until=until)])  # fmt: skip
         if self._runner is not None and self._task is not None:
@@ -313,7 +313,7 @@ class Acceptance:
         return self._session.excluded()
 
     async def again(self, nodes: Sequence[str], recipe: str) -> None:
-        """Measure a pair, or one node, once more; where a run goes on, after its round."""
+        """Measure a pair, or one node, once more; during a run, after its present round."""
         head, plan = self._head, self._plan
         if head is None or plan is None or not head.started:
             raise RankdeckError(
@@ -507,7 +507,7 @@ def _refuse_pods(cluster: Cluster, request: Request) -> None:
 
 
 def _surveyed(setup: Setup, said: Mapping[str, Identity], addresses: Mapping[str, str]) -> Setup:
-    """The setup with what the nodes said of themselves."""
+    """The setup, with what the nodes reported."""
     rates = [rate for node, one in said.items() if (rate := link_gbps(one, addresses[node]))]
     ports = [max(one.rdma.values()) for one in said.values() if one.rdma]
     interfaces = {
@@ -537,12 +537,12 @@ def _rails(
 
 
 def _asked_again(plan: RunPlan, include_busy: tuple[str, ...]) -> Request:
-    """What to look at before something of a run is measured later: who takes part was decided when it began."""
+    """What to check before a run measures again: which nodes take part was decided when it began."""
     return Request(like=plan.like, seconds=plan.seconds, include_busy=include_busy)
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The error that ended a run: those of its parallel parts come as groups of groups."""
+    """The error that ended a run; errors of parallel parts come as nested groups."""
     error = group.exceptions[0]
     return (
         _first(cast("BaseExceptionGroup[BaseException]", error))
@@ -559,7 +559,7 @@ def _plan_of(head: KeptRun) -> RunPlan | None:
 
 
 def _progress(head: KeptRun) -> RunState:
-    """Of a kept run: one that says it runs was killed, or runs in another console."""
+    """How far a saved run is: one marked as running was killed, or runs in another console."""
     return RunState.DONE if head.state == "done" else RunState.STOPPED
 
 

@@ -24,13 +24,13 @@ from rankdeck_agent.wire import LAUNCHER
 LARGEST = 32 << 20
 """Bytes of output of one job that are kept."""
 _QUEUE = 3600.0
-"""Seconds that a scheduler may let a measurement wait: that is no part of its limit."""
+"""Seconds that a measurement may wait in a queue; they do not count for its limit."""
 _LOOK = 1.0
-"""Seconds after which the limit is looked at again: it follows what the others of the round take."""
+"""Seconds between two looks at the limit, which depends on how long others of the round take."""
 
 
 class Follows(Protocol):
-    """What is needed of `Following`."""
+    """What a measurement needs from `Following`."""
 
     def listen(self, job_id: str, hear: Callable[[Followed], None]) -> None: ...
     async def finished(self, job_id: str) -> Job: ...
@@ -93,7 +93,7 @@ class Ended:
     hung: str = ""
     """Why it was cancelled; "" if it ended by itself."""
     left: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Node -> what may still run there: it rests until that is gone."""
+    """Node -> what may still run there; the node is not used until that is gone."""
     refused: str = ""
     """Why it was not started."""
     refusing: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -141,7 +141,7 @@ async def measured(
 
 
 class _Clock:
-    """How long a measurement may go on: it counts from where the job is seen to run."""
+    """How long a measurement may take, counted from when the job is seen to run."""
 
     def __init__(self, limit: Callable[[], float], queue: float) -> None:
         self._limit, self._queue = limit, queue
@@ -160,7 +160,7 @@ class _Clock:
 
     @property
     def seconds(self) -> float:
-        """Since it runs."""
+        """Seconds since it runs."""
         return time.monotonic() - self._began
 
     @property

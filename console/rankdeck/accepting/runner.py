@@ -39,7 +39,7 @@ from rankdeck.model.acceptance import Key, Outcome, Result, Stage
 from rankdeck.state.acceptance import AcceptanceRuns
 
 _ATTEMPTS = 3
-"""Times that a measurement which never began is tried, each on other ports: that is no strike."""
+"""How often a measurement that never began is tried, each time on other ports; this does not count against nodes."""
 _SOAKS = 10_000
 _COMPUTES, _LOOK = 50, 1.0
 """Percent of the time in which a processor must be at work for its clock to count; seconds between two looks."""
@@ -91,12 +91,12 @@ class Runner:
 
     @property
     def done(self) -> list[Result]:
-        """What has an outcome."""
+        """The results that have an outcome."""
         unfinished = (Outcome.PENDING, Outcome.RUNNING)
         return [one for one in self.results.values() if one.outcome not in unfinished]
 
     async def go(self, run: str, plan: RunPlan) -> None:
-        """All stages; raises HistoryError where measurements cannot be kept."""
+        """Run all stages; raises HistoryError if measurements cannot be saved."""
         self._run, self._plan = run, plan
         for stage, recipe in _parts(plan):
             self.stage = stage
@@ -200,7 +200,7 @@ class Runner:
             number += 1
 
     async def _soak(self, recipe: str) -> None:
-        """The largest group until the time is over, or nothing is learned any more."""
+        """Measure the largest group until the time is over, or nothing new is learned."""
         until = time.monotonic() + self._plan.soak
         first = 1 + max((one.repeat for one in self.done if one.stage is Stage.SOAK), default=-1)
         for repeat in range(first, _SOAKS):
@@ -219,7 +219,7 @@ class Runner:
                 return
 
     def _fit(self) -> tuple[str, ...]:
-        """Nodes for groups: what is bad alone or in pairs would only be found again."""
+        """Nodes for groups: without those that are bad alone or in pairs."""
         bad = {*self.excluded, *(node for verdict in self._verdicts() for node in verdict.nodes)}
         return tuple(node for node in able(self._plan, self.done) if node not in bad)
 
@@ -307,7 +307,7 @@ class Runner:
             )
 
     def _known(self, recipe: str) -> bool:
-        """Whether it is known what it takes here: it is told how long, or this run has a value of it."""
+        """Whether its duration is known here: it is set, or this run has measured it."""
         has = any(one.recipe == recipe and one.value is not None for one in self.done)
         return takes_turns(recipe) or has
 
@@ -338,7 +338,7 @@ class Runner:
         return replace(work, runs=runs)
 
     async def _last_look(self) -> None:
-        """A node that rests to the end may have been full before: it is not known now."""
+        """Note that a node that rests to the end may have been busy before, so that its result is not known."""
         await self._prove_clean()
         number = 1 + max((one.round for one in self.done), default=0)
         for node, (_, why) in self.resting.items():
@@ -433,7 +433,7 @@ class Runner:
         self._changed()
 
     def _keep(self, found: Iterable[tuple[Result, bytes]]) -> None:
-        """On disk before anything else: raw output, then the row that names it."""
+        """Save it before anything else: raw output, then the row that names it."""
         done = [replace(one, raw=self._raw.write(self._run, one, raw)) for one, raw in found]
         seconds = ceil(self._setup.seconds)
         rows = [(one, params_hash(find(one.recipe), seconds)) for one in done]

@@ -71,7 +71,7 @@ def search_path() -> str:
 
 
 def user() -> str:
-    """The name of whoever runs this, as the password file has it."""
+    """The name of the user who runs this, from the password file."""
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
@@ -79,7 +79,7 @@ def user() -> str:
 
 
 def environment(layout: DemoFolders, name: str) -> dict[str, str]:
-    """All that a command on the node inherits: nothing of this machine's own session."""
+    """The environment of commands on the node; nothing of this machine's own session."""
     folder = layout.node(name)
     return {
         "HOME": str(folder / "home"),
@@ -349,7 +349,7 @@ def _alive(layout: DemoFolders, name: str) -> ProcessRecord | None:
 
 @contextmanager
 def _alone(layout: DemoFolders) -> Generator[None]:
-    """Hold off every other `up` and `down` of this user."""
+    """Lock out every other `up` and `down` of this user."""
     private_folder(layout.root)
     with layout.lock.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

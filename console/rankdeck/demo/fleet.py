@@ -182,7 +182,7 @@ class _AgentChannel:
 
 
 class _EndedChannel(_AgentChannel):
-    """A program that has said all and ended well."""
+    """A program that has ended well after its output."""
 
     def write(self, data: bytes) -> None:
         """Do nothing: it reads no more."""

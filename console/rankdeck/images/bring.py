@@ -117,7 +117,7 @@ async def _rows(node: str, talk: Dialogue) -> object:
 
 
 def image_rows(raw: object) -> tuple[ImageAt, ...]:
-    """What an agent says of images, with everything odd made harmless."""
+    """What an agent reports of images, checked and made printable."""
     rows = cast("list[Any]", raw)[:16] if isinstance(raw, list) else []
     return tuple(_lying(cast("Mapping[str, Any]", row)) for row in rows if isinstance(row, dict))
 
@@ -194,7 +194,7 @@ Found = Mapping[str, ImageAt]
 
 @dataclass(frozen=True, slots=True)
 class ImageDistributor:
-    """What copies images of one cluster."""
+    """Copies images in one cluster."""
 
     agents: Agents
 
@@ -205,9 +205,9 @@ class ImageDistributor:
         return await look(self.agents, nodes, wanted)
 
     async def bring(self, spec: JobSpec, nodes: Sequence[str], tell: Tell) -> tuple[str, ...]:
-        """Copy the job's image to those of the nodes that lack it, and give these.
+        """Copy the job's image to the nodes that lack it; returns these.
 
-        Raises LaunchError where two versions lie around, there is none, or a copy fails.
+        Raises LaunchError if there are two versions or none, or if a copy fails.
         """
         wanted = wanted_by(spec)
         if wanted is None:

@@ -38,7 +38,7 @@ class ImageSource(Protocol):
     size: int
 
     async def pump(self, offset: int, hand: Hand) -> None:
-        """Hand over all of it from there on; raises NodeError or OSError."""
+        """Pass on all of it from that offset; raises NodeError or OSError."""
         ...
 
 
@@ -48,11 +48,11 @@ class CopyTarget(Protocol):
     node: str
 
     async def open(self, stack: AsyncExitStack) -> int:
-        """The offset from which it wants it; raises NodeError."""
+        """The offset from which it needs the image; raises NodeError."""
         ...
 
     async def write(self, data: bytes) -> None:
-        """Hand on, as fast as the node takes it; raises NodeError."""
+        """Write, as fast as the node takes it; raises NodeError."""
         ...
 
     async def finish(self) -> None:
@@ -172,7 +172,7 @@ class ReceivedFile:
         self._talk: Dialogue
 
     async def open(self, stack: AsyncExitStack) -> int:
-        """The offset from which it wants it; raises NodeError."""
+        """The offset from which it needs the image; raises NodeError."""
         place = self._place
         command = ("image", "receive", f"--base={place.base}", *(["--replace"] if place.replace else []),
                 "--", place.path, str(place.size), place.sha256)  # fmt: skip
@@ -183,7 +183,7 @@ class ReceivedFile:
         return offset
 
     async def write(self, data: bytes) -> None:
-        """Hand on, as fast as the node takes it; raises NodeError."""
+        """Write, as fast as the node takes it; raises NodeError."""
         if self._talk.answered:
             return  # It gave up: `finish` says why.
         self._talk.channel.write(data)
@@ -216,7 +216,7 @@ class NodeStore:
         return 0
 
     async def write(self, data: bytes) -> None:
-        """Hand on, as fast as the node takes it; raises NodeError."""
+        """Write, as fast as the node takes it; raises NodeError."""
         self._channel.write(data)
         async with _no_stall(self.node):
             await self._channel.drain()
@@ -353,7 +353,7 @@ class _Turn:
                 await queue.put(part)
 
     async def _serve(self, target: CopyTarget) -> None:
-        """Write what comes; after a failure go on taking it, so that the others are not held up."""
+        """Write the pieces; after a failure go on taking them, so that others need not wait."""
         queue = self._queues[target.node]
         while piece := await queue.get():
             if target.node not in self._failed:

@@ -10,7 +10,7 @@ from rankdeck.model.text import printable
 from rankdeck.state.lines import RankLog
 
 _NUMBER = re.compile(rb"((?:(?<= ) +)?(?:0[xX][0-9a-fA-F]+|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?))")
-"""With the spaces that set it right in a column: `step   9` and `step  10` are one kind of line."""
+"""With the spaces before it that align a column: `step   9` and `step  10` are one kind of line."""
 _COLOUR = re.compile(rb"\x1b\[[0-9;:]*m")
 
 Numbers = tuple[bytes, ...]
@@ -36,7 +36,7 @@ def filled(template: bytes, numbers: Numbers) -> bytes:
 
 
 def value(number: bytes) -> float | None:
-    """What a number is worth; None for a name in hexadecimal."""
+    """The value of a number; None for a hexadecimal name."""
     try:
         return float(number)
     except ValueError:
@@ -151,9 +151,9 @@ class Collapse:
         self._known: dict[bytes, tuple[bytes, Numbers]] = {}
         self._met = 0
         self.forgotten = 0
-        """Groups let go because there were too many."""
+        """Groups dropped because there were too many."""
         self.skipped = 0
-        """Lines that came faster than they could be taken in; the nodes have them."""
+        """Lines that came too fast to be read; the nodes have them."""
         self.total = 0
         """Lines taken in."""
 

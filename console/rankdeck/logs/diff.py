@@ -34,7 +34,7 @@ class Kept:
     entries: list[Entry] = field(default_factory=list[Entry])
     masks: list[bytes] = field(default_factory=list[bytes])
     cut: bool = False
-    """There is more than was taken in: where this ends says nothing."""
+    """There are more lines than were read, so that its end means nothing."""
     running: float = 0.0
     """Epoch seconds when it was looked at, of a rank that runs: it may be a moment behind. 0: it has ended."""
 
@@ -81,7 +81,7 @@ class Difference:
 
 
 class Comparison:
-    """The beginning of what some ranks wrote, taken in bit by bit."""
+    """The beginning of the output of some ranks, read step by step."""
 
     def __init__(self, ranks: Sequence[int], logs: Mapping[int, RankLog] | None = None) -> None:
         self._ranks, self._logs = tuple(ranks), dict(logs or {})
@@ -160,7 +160,7 @@ class Comparison:
 
 
 def answer(steps: Steps[Found]) -> Found:
-    """The answer at once, for those who have nothing else to do."""
+    """The answer at once, for callers that need no steps."""
     while True:
         try:
             next(steps)
@@ -169,7 +169,7 @@ def answer(steps: Steps[Found]) -> Found:
 
 
 def compare(left: Side, right: Side) -> Steps[Difference]:
-    """Where they part, and what only one of them says."""
+    """Where they begin to differ, and lines that only one of them wrote."""
     found: list[Divergence] = []
     for a, b in zip(left, right, strict=True):
         there = yield from _places(b)
@@ -289,7 +289,7 @@ def _key(first: Divergence | None) -> tuple[object, ...]:
 
 
 def _typical(sides: Sequence[Side]) -> Steps[Side]:
-    """A rank that goes with the majority at every line, as long as there is one."""
+    """A rank that agrees with the majority at every line, as long as there is one."""
     alive: Sequence[Side] = sides
     for stream in range(len(STREAMS)):
         alive = yield from _majority(alive, stream)

@@ -22,7 +22,7 @@ from rankdeck.preflight.facts import (
 )
 
 ALL_PAIRS = 64
-"""Up to so many nodes everybody tries everybody; beyond, each tries this many others."""
+"""Up to so many nodes, all try each other; in larger jobs each tries this many others."""
 _SHOWN = 4
 Target = tuple[str, str, int]
 """Name, address and port of a node that listens."""
@@ -51,7 +51,7 @@ def address_of(case: JobContext, name: str) -> str:
 
 
 def targets(case: JobContext) -> dict[str, list[Target]]:
-    """Whom each node tries: all others, or an even choice of them in a large job."""
+    """The nodes that each node tries: all others, or an even choice in a large job."""
     listening = [
         (p.node.name, address_of(case, p.node.name), f.listen) for p, f in case.answered if f.listen
     ]
@@ -65,7 +65,7 @@ def targets(case: JobContext) -> dict[str, list[Target]]:
 
 
 def attempts(raw: object) -> dict[str, ConnectAttempt]:
-    """What a node says of its attempts; nothing in it is trusted."""
+    """The attempts that a node reports, fully checked."""
     if not isinstance(raw, dict):
         return {}
     rows = list(cast("Mapping[str, Any]", raw).items())[:4096]
@@ -84,7 +84,7 @@ def _attempt(raw: object) -> ConnectAttempt | None:
 
 
 def judge_pairs(case: JobContext, reached: Reached) -> list[Finding]:
-    """Sentences for every node or pair of nodes that cannot talk."""
+    """Findings for every node or pair of nodes that cannot connect."""
     broken = {
         (a, b): attempt for a, row in reached.items() for b, attempt in row.items() if attempt.error
     }

@@ -331,7 +331,7 @@ def _no_room(case: JobContext, nodes: list[str], total: int) -> Iterable[Finding
 
 
 def runtime(case: JobContext) -> Iterable[Finding]:
-    """A kernel that does not let ordinary users start containers."""
+    """The kernel does not let ordinary users start containers."""
     box = case.spec.container
     if box is None or not find_runtime(box.runtime).user_namespaces:
         return
@@ -349,7 +349,7 @@ def runtime(case: JobContext) -> Iterable[Finding]:
 
 
 SKEW = 2.0
-"""Seconds: from there on lines of different nodes are out of order."""
+"""With a larger difference in seconds, lines of different nodes are out of order."""
 _SHM_PER_RANK = 16 << 20
 _RUN_LEAST, _RUN_FEW = 16 << 20, 256 << 20
 
@@ -437,7 +437,7 @@ def folder(case: JobContext) -> Iterable[Finding]:
 
 
 def names(case: JobContext) -> Iterable[Finding]:
-    """Host names that mean nothing on some node."""
+    """Host names that do not resolve on some node."""
     if not needs_names(case.spec) or len(case.layout.places) < 2:
         return
     for place in case.layout.places:
@@ -475,7 +475,7 @@ def own_name(case: JobContext) -> Iterable[Finding]:
 
 
 def gpus(case: JobContext) -> Iterable[Finding]:
-    """GPUs that are missing, ailing or in use."""
+    """GPUs that are missing, faulty or in use."""
     for place, facts in case.answered:
         node, told = place.node, facts.gpus
         if told is None or (not node.gpus and told.error):
@@ -509,7 +509,7 @@ def gpus(case: JobContext) -> Iterable[Finding]:
 
 
 def health(case: JobContext) -> Iterable[Finding]:
-    """What telemetry has against a node."""
+    """Problems that telemetry reports of a node."""
     for place in case.layout.places:
         known = case.health.get(place.node.name)
         for reason in known.reasons if known else ():

@@ -26,11 +26,11 @@ Step = Callable[[int, int, str], None]
 
 
 def tell_nobody(_: "Finding") -> None:
-    """For who waits for all findings."""
+    """For callers that wait for all findings."""
 
 
 def no_step(_done: int, _of: int, _doing: str) -> None:
-    """For who does not show how far it is."""
+    """For callers that show no progress."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +223,7 @@ class NodeFacts:
     fuse: bool
     port_trouble: str
     skew: float
-    """Seconds by which the clock is off for certain; 0 within what the question took."""
+    """Seconds by which the clock is certainly off; 0 within the duration of the question."""
     listen: int
 
 
@@ -318,7 +318,7 @@ def _gpus(raw: Raw) -> Gpus:
 
 
 def _skew(at: object, asked: float, heard: float) -> float:
-    """How far the node's stamp lies outside of the time in which it was made."""
+    """How far the node's time lies outside of the interval in which it was asked."""
     if not isinstance(at, int | float) or not 0 <= at < 1e12:
         return 0.0
     return max(0.0, float(at) - heard) + min(0.0, float(at) - asked)

@@ -242,7 +242,7 @@ class _Run:
         self._talks: dict[str, Dialogue] = {}
 
     def _did(self, steps: int = 1) -> None:
-        """So many steps are done: each node that answers is one, each check, and what comes later."""
+        """Count steps: one for each node that answers, for each check, and for each later step."""
         self._done += steps
         nodes = len(self._layout.places)
         doing = "asking the nodes" if self._done < nodes else "connecting them, trying two ranks"
@@ -368,7 +368,7 @@ class _Run:
         await on_each(spec.on, lambda node: self._forget(node, heard.plan.job))
 
     async def _forget(self, node: str, job: str) -> None:
-        """Take the run folder of the probe away; what stays is small and named after it."""
+        """Remove the run folder of the probe."""
         await self._means.agents.call(node, ("job", "remove", job, node), limit=REMOVE_LIMIT)
 
 
@@ -380,7 +380,7 @@ def _can_launch(case: JobContext, node: str) -> bool:
 
 
 def unreachable(node: str, error: NodeError) -> Finding:
-    """What a node that cannot be asked means."""
+    """The finding for a node that cannot be asked."""
     if isinstance(error, HostKeyError):
         fix = "compare the key with the node's own, then accept it"
     else:

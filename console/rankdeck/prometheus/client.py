@@ -60,7 +60,7 @@ async def query_range(
 ) -> dict[str, Any]:
     """The `data` of an answer, with `warnings` beside it; `times` are start, end and step.
 
-    Nothing of it is checked but that it is an object. Raises MetricsError.
+    It is only checked to be an object. Raises MetricsError.
     """
     asked: dict[str, object] = {"query": expression, **times, "timeout": f"{SERVERS_LIMIT}s"}
     answer = await _post(server, f"{server.path}/api/v1/query_range", urlencode(asked).encode())
@@ -88,7 +88,7 @@ async def _post(server: Metrics, path: str, body: bytes) -> Response:
 
 
 def _prepared(server: Metrics, path: str, size: int) -> tuple[bytes, ssl.SSLContext | None]:
-    """What needs files, in a thread: they may lie on a server that hangs, and authorities are many."""
+    """What needs files, in a thread: they may lie on a file server that hangs."""
     return _head(server, path, size), _tls(server)
 
 

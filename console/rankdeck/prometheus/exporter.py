@@ -1,4 +1,4 @@
-"""What a fleet says, as Prometheus families, on a small HTTP server with strict limits."""
+"""The numbers of a fleet as Prometheus families, on a small HTTP server with strict limits."""
 
 import asyncio
 import gzip
@@ -107,7 +107,7 @@ def _escaped(text: str, *, quotes: bool = False) -> str:
 
 
 LONGEST_STEP = 600.0
-"""Seconds between two samples beyond which nothing is summed up: a clock was set."""
+"""Samples further apart than this many seconds are not summed up: a clock was set."""
 _CHECK = ("rankdeck_check", "gauge", "a check that fired: 1 unknown, 2 warn, 3 bad")
 _NODE = {
     "up": ("rankdeck_node_up", "gauge", "1 while the node sends samples"),
@@ -195,7 +195,7 @@ class Exporter:
                 }
 
     def families(self) -> Families:
-        """Everything there is to say now."""
+        """All families with their numbers now."""
         families = Families()
         for node in self._fleet.nodes():
             self._node(families, node)
@@ -444,7 +444,7 @@ HEAD_LIMIT = 8 << 10
 LIMIT = 10.0
 """Seconds for a request to come in, and for its answer to go out."""
 AT_ONCE = 16
-"""Connections; when more come the oldest is cut: nobody can hold all of them."""
+"""Most connections; further ones cut the oldest, so that nobody can hold them all."""
 PAGE = b"<html><body><a href='/metrics'>/metrics</a> of a Rankdeck cluster</body></html>\n"
 
 Gather = Callable[[], Families]
@@ -455,7 +455,7 @@ class ListenError(RankdeckError):
 
 
 class HttpRequest(NamedTuple):
-    """What matters of a request."""
+    """The parts of a request that we use."""
 
     method: str
     path: str
@@ -463,7 +463,7 @@ class HttpRequest(NamedTuple):
 
 
 class HttpReply(NamedTuple):
-    """What goes back."""
+    """The answer to a request."""
 
     status: HTTPStatus
     body: bytes = b""
@@ -545,7 +545,7 @@ async def _read(reader: asyncio.StreamReader) -> HttpRequest | None:
 
 
 def _sent(answer: HttpReply, request: HttpRequest | None) -> bytes:
-    """The answer as it goes over the wire, packed where that is asked for."""
+    """The bytes of the answer, compressed if the request allows it."""
     packed = request and "gzip" in request.headers.get("accept-encoding", "")
     body = gzip.compress(answer.body, 1) if packed else answer.body
     lines = [

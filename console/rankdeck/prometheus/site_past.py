@@ -1,4 +1,4 @@
-"""The past of nodes from the site's Prometheus: which series are which number; asked in the background, kept.
+"""The past of nodes from the site's Prometheus: maps its series to our numbers, asks in the background, keeps answers.
 
 Our own names come first (`rankdeck export`), then those of dcgm-exporter and node_exporter.
 """
@@ -146,7 +146,7 @@ def _pattern(nodes: Iterable[Node]) -> str:
 
 
 def _plain(word: str) -> str:
-    """A word that means itself: no backslash, which a quoted string would need twice."""
+    """The word as a pattern for itself, without backslashes, which quoted strings double."""
     return "".join(c if c.isalnum() or c in "_-:%" else f"[{c}]" for c in word)
 
 
@@ -286,7 +286,7 @@ class _Question:
 
 
 class SitePast:
-    """Answers at once with what is there, and asks for the rest; made by the session.
+    """Answers at once with what it has, and asks for the rest; made by the session.
 
     A cluster without `metrics:` has none: `view` gives None then.
     """

@@ -197,7 +197,7 @@ def matrix_text(run: AcceptanceRun) -> str:
 
 
 def _harmless(text: str) -> str:
-    """A spreadsheet takes a cell that begins like this for a formula."""
+    """The text of a cell so that no spreadsheet reads it as a formula."""
     return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
 
 
@@ -258,7 +258,7 @@ _TROUBLES: Mapping[Outcome, str] = {
     Outcome.NOT_MEASURED: "error",
     Outcome.EXCLUDED: "skipped",
 }
-"""The gravest first."""
+"""The worst first."""
 
 
 def _case(suite: str, subject: str, several: list[Result], slow: str) -> ET.Element:
@@ -325,7 +325,7 @@ def _add_suite(root: ET.Element, name: str, run: AcceptanceRun, cases: list[ET.E
 
 
 def _xml(text: str) -> str:
-    """Text that XML can hold: lines stay, nothing else that is not printable."""
+    """Text for XML: with line breaks, but without other characters that are not printable."""
     return "\n".join(clean(line, 4000) for line in text.split("\n"))
 
 

@@ -156,7 +156,7 @@ _OF_A_KEY = re.compile(rb"[A-Za-z0-9+/=]{1,80}\s*\Z")
 
 
 def _whole(lines: Iterator[bytes]) -> Iterator[bytes]:
-    """The lines of an end without what may be the rest of a secret: of a line, or of a private key."""
+    """The lines of the end of a log, without what may be the rest of a secret in a cut line or private key."""
     next(lines, b"")
     held: list[bytes] = []
     for line in lines:
@@ -253,7 +253,7 @@ def _collapsed(job: Job, logs: Logs) -> list[Folded]:
 
 
 def _last_words(job: Job, logs: Logs) -> dict[str, list[str]]:
-    """Who -> the end of what it wrote: the rank to blame, and the launchers."""
+    """Who -> the end of what it wrote: the rank that failed first, and the launchers."""
     first = job.first_failure
     files = {f"launcher on {node}": f"launcher.{node}" for node in job.nodes[:_LAUNCHERS]}
     if first is not None and first.rank is not None:

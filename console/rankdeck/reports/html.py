@@ -12,7 +12,7 @@ from statistics import median
 from rankdeck.model.text import duration, printable
 
 LONGEST = 4000
-"""Characters of one text; more is cut, with `…`."""
+"""Most characters of one text; the rest is cut, with `…`."""
 LARGEST = 256 << 10
 """Characters of one block of lines, such as the output of a rank."""
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; form-action 'none'; base-uri 'none'"
@@ -21,7 +21,7 @@ _VOID = frozenset({"meta", "br", "line", "rect", "polyline", "polygon", "circle"
 
 
 class Html(str):
-    """Markup; never made of a text that somebody else wrote but by `text` and `tag`."""
+    """Markup; text from others becomes markup only through `text` and `tag`."""
 
     __slots__ = ()
 
@@ -85,7 +85,7 @@ def _lines(lines: Iterable[str], limit: int) -> Iterator[Html]:
 
 
 def details(summary: Part, *parts: Part) -> Html:
-    """What is folded away until somebody opens it; it is printed."""
+    """A part that is folded until it is opened; printed in full."""
     return tag("details", tag("summary", summary), *parts)
 
 
@@ -182,7 +182,7 @@ MOST_LINES = 8
 
 @dataclass(frozen=True, slots=True)
 class PlotMark:
-    """A moment that is pointed out."""
+    """A marked moment."""
 
     at: float
     """Epoch seconds."""
@@ -247,7 +247,7 @@ class Plot:
     most: float | None = None
     """Where the scale ends; None: at the highest value."""
     pointed: frozenset[str] = frozenset()
-    """Series that are drawn though there are too many."""
+    """Series that are always drawn, even if there are too many."""
     gap: float = 30.0
     """Seconds without a value over which no line is drawn."""
 
@@ -392,7 +392,7 @@ class Span:
     kind: str
     """How it is coloured: `run`, `good`, `bad`, `slow`, `unknown`, `alt`, `none`."""
     said: str
-    """Written in it where there is room, and shown when it is pointed at."""
+    """Written in the bar if it fits, and shown as its tooltip."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -447,7 +447,7 @@ class MatrixCell:
     letter: str
     """What it says without colour; "" for nothing."""
     said: str
-    """Shown when it is pointed at."""
+    """Shown as its tooltip."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -124,7 +124,7 @@ def never_came(view: View) -> CauseChoice | None:
     waited = view.of(Role.TIMEOUT)
     if not waited:
         return None
-    signs = {id(m): _signs_of_absence(m, view, waited) for m in view.ranks}
+    signs = {id(m): _signs_of_absence(m, waited) for m in view.ranks}
     weights = {key: sum(weight for weight, _ in found) for key, found in signs.items()}
     most = max(weights.values())
     if most <= 0:
@@ -135,7 +135,7 @@ def never_came(view: View) -> CauseChoice | None:
     return CauseChoice(chosen, (*said, f"{who}: {waited[0].why}"), tuple(tied))
 
 
-def _signs_of_absence(meaning: Meaning, view: View, waited: Sequence[Meaning]) -> list[Sign]:
+def _signs_of_absence(meaning: Meaning, waited: Sequence[Meaning]) -> list[Sign]:
     """The signs that this rank never came to where the others waited; none if it did."""
     end = meaning.end
     if meaning in waited:
@@ -323,12 +323,12 @@ def _lost_peers(view: View) -> CauseChoice | None:
         return CauseChoice(named, (why, named.why))
     nodes = Counter(n for m in pulled for n in view.peers_of(m) if n != m.end.node)
     if nodes and (best := nodes.most_common(1)[0])[1] > len(pulled) // 2:
-        return _named_node(view, pulled, *best)
+        return _named_node(pulled, *best)
     evidence = (pulled[0].why, "no rank failed by itself: look at the network")
     return CauseChoice(pulled[0], evidence)
 
 
-def _named_node(view: View, pulled: Sequence[Meaning], node: str, count: int) -> CauseChoice:
+def _named_node(pulled: Sequence[Meaning], node: str, count: int) -> CauseChoice:
     own = [m for m in pulled if m.end.node == node]
     why = f"{ranks_name(count, ELSEWHERE)} {node} as the peer that went away"
     if own:

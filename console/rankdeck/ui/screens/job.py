@@ -150,8 +150,8 @@ class JobScreen(BaseScreen):
         if message.opened:
             self.zoom(message.rank)
 
-    def on_fold_list_opened(self, message: FoldList.Opened) -> None:
-        self._open(message.entry)
+    def on_fold_list_opened(self, _message: FoldList.Opened) -> None:
+        self._open()
 
     def on_cell_map_chosen(self, message: CellMap.Chosen) -> None:
         if self.job is not None:
@@ -193,15 +193,13 @@ class JobScreen(BaseScreen):
 
     def action_zoom(self) -> None:
         if self.table.display:
-            if self.table.entry is not None:
-                self._open(self.table.entry)
+            self._open()
         elif self.view.display:
             self.bring(self.wall)
         elif self.wall.rank is not None:
             self.zoom(self.wall.rank)
 
-    def _open(self, entry: object) -> None:
-        del entry
+    def _open(self) -> None:
         row, job = self.table.entry, self.job
         if row is None or job is None:
             return
