@@ -378,6 +378,34 @@ def test_a_table_of_dcgmi_that_ends_at_a_section_was_cut_off() -> None:
     assert values("dcgmi", DCGM[: DCGM.index("| PCIe")]) == [None]
 
 
+def results(*statuses: str) -> dict[str, object]:
+    """A test of DCGM 4 in JSON: a summary, and each GPU."""
+    each = [{"entity_group": "GPU", "entity_id": gpu, "status": one} for gpu, one in enumerate(statuses)]  # fmt: skip
+    return {"name": "memory", "test_summary": {"status": min(statuses)}, "results": each}
+
+
+def test_a_test_of_dcgmi_counts_once_and_names_the_gpus_on_which_it_failed() -> None:
+    def told(*tests: object) -> str:
+        return json.dumps(
+            {"DCGM Diagnostic": {"test_categories": [{"category": "x", "tests": tests}]}}
+        )
+
+    software = results("Pass", "Pass", "Skip") | {"name": "software"}
+    assert said("dcgmi", told(software, results("Pass", "Pass", "Pass")))[0][1].startswith(
+        "2 tests (2 pass)"
+    )
+    assert said("dcgmi", told(software, results("Pass", "Fail", "Fail"))) == [
+        ("failed", "failed: memory (GPU 1, 2)")
+    ]
+    assert said("dcgmi", DCGM.replace("Pass - All", "Fail - GPUs: 1, 3")) == [
+        ("failed", "failed: PCIe (GPU 1, 3)")
+    ]
+    rows = "| memory | Fail |\n|        | GPU0: Pass |\n|        | GPU7: Fail |\n"
+    assert said("dcgmi", rows) == [("failed", "failed: memory (GPU 7)")]
+    refusal = "Error: Diagnostic can only be performed on a homogeneous group of GPUs."
+    assert refusal in said("dcgmi", refusal + "\n")[0][1]
+
+
 def test_how_many_pings_were_asked_for_is_not_made_up() -> None:
     pings = "".join(f"ping data: rdma-ping-{number}: ABC\n" for number in range(3))
 

@@ -507,7 +507,7 @@ def test_why_dcgmi_ran_nothing_is_said_and_which_test_failed_on_a_gpu() -> None:
     rows = "| memory | Fail |\n|        | GPU0: Pass |\n|        | GPU1: Fail |\n"
 
     assert "Host engine connection invalid" in read("dcgmi", json.dumps(said))[0].text
-    assert read("dcgmi", rows)[0].text == "failed: memory"
+    assert read("dcgmi", rows)[0].text == "failed: memory (GPU 1)"
 
 
 def test_hpcc_that_says_no_success_is_quoted() -> None:

@@ -3,7 +3,7 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import groupby, pairwise
 from typing import ClassVar
@@ -433,7 +433,11 @@ def _stressor(said: re.Match[str], hogs: str, alone: bool) -> OutputReading:
 
 _OUTCOME = re.compile(r"(?:[A-Z]+ ?\d{1,4}: )?(pass|fail|skip|warn)\b", re.IGNORECASE)
 """`Pass - All`, `Fail - GPU: 0` and `GPU0: Pass`; behind these words it says why."""
+_FROM_WORST = ("fail", "warn", "pass", "skip")
+_GPUS = re.compile(r"GPUs?:? ?(\d[\d, ]{0,60})")
 _NOT_RUN = (
+    "Error: Diagnostic c",
+    "Error: Unable to complete diagnostic",
     "Unable to connect to host engine",
     "Error: unable to establish a connection",
     "is not supported",
@@ -458,13 +462,14 @@ class Dcgm:
         return Commands(launch=Launch.PLAIN, argv=("dcgmi", "diag", "-r", "1", "-j"))
 
     def read(self, text: str) -> tuple[OutputReading, ...]:
-        """`value` is the number of tests that passed."""
+        """`value` is the number of tests that passed, each on all GPUs that it ran on."""
         found = object_in(text)
         said = list(_of_json(found)) if found is not None else _of_text(text)
-        bad = [name for name, outcome in said if outcome == "fail"]
-        count = Counter(outcome for _, outcome in said)
-        if bad:
-            return (failed(f"failed: {', '.join(dict.fromkeys(bad))[:160]}", unit="tests"),)
+        tests = _worst(said)
+        count = Counter(tests.values())
+        if count["fail"]:
+            bad = ", ".join(_with_gpus(name, said) for name, outcome in tests.items() if outcome == "fail")  # fmt: skip
+            return (failed(f"failed: {bad[:200]}", unit="tests"),)
         if not count["pass"]:
             line = _runtime_error(found) or first_line(text, *_NOT_RUN)
             return (
@@ -508,24 +513,45 @@ def _whole(text: str) -> bool:
     return "Successfully ran diagnostic" in text and last == [None]
 
 
-def _of_text(text: str) -> list[tuple[str, str]]:
-    """`| Memory | Pass - All |`: test, outcome; DCGM 4 has a line for each GPU below, without the name."""
-    found: list[tuple[str, str]] = []
+_Said = tuple[str, str, str]
+"""Test, outcome, GPUs."""
+
+
+def _worst(said: Iterable[_Said]) -> dict[str, str]:
+    """Test -> its worst outcome on any GPU."""
+    found: dict[str, str] = {}
+    for name, outcome, _ in said:
+        found[name] = min(found.get(name, "skip"), outcome, key=_FROM_WORST.index)
+    return found
+
+
+def _with_gpus(name: str, said: Iterable[_Said]) -> str:
+    """The test, and on which GPUs it failed where that is said."""
+    gpus = dict.fromkeys(of for test, outcome, of in said if (test, outcome) == (name, "fail") and of)  # fmt: skip
+    return f"{name} (GPU {', '.join(gpus)})" if gpus else name
+
+
+def _of_text(text: str) -> list[_Said]:
+    """`| Memory | Pass - All |`; DCGM 4 has a line for each GPU below, without the name."""
+    found: list[_Said] = []
     # A line that was written twice over (`tee -a`) is one.
     for line, _ in groupby(lines_of(text)):
         cells = [cell.strip() for cell in line.split("|", 4)]
         outcome = _OUTCOME.match(cells[2]) if len(cells) > 3 and not cells[0] else None
         if outcome:
             last = found[-1][0] if found else "GPU"
-            found.append((cells[1][:60] or last, outcome[1].casefold()))
+            gpus = _GPUS.search(cells[2])
+            found.append((cells[1][:60] or last, outcome[1].casefold(), gpus[1].strip() if gpus else ""))  # fmt: skip
     return found
 
 
-def _of_json(found: Table) -> Iterator[tuple[str, str]]:
-    """Test, outcome, for each GPU; DCGM 4 has a summary of each test, too."""
+def _of_json(found: Table) -> Iterator[_Said]:
+    """Each test for each GPU; DCGM 4 has a summary of each test, too."""
     top = next((one for key, one in found.items() if "Diagnostic" in key), None)
     for category in tables(top, "test_categories"):
         for test in tables(category, "tests"):
             for result in (as_table(test.get("test_summary")), *tables(test, "results")):
-                if "status" in result:
-                    yield clean(test.get("name", ""), 60), str(result["status"])[:8].casefold()
+                outcome = str(result.get("status"))[:8].casefold()
+                of = next((result[key] for key in ("gpu_ids", "gpu_id", "entity_id") if key in result), "")  # fmt: skip
+                if outcome in _FROM_WORST:
+                    yield clean(test.get("name", ""), 60), outcome, clean(of, 60)
