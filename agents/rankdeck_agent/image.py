@@ -480,11 +480,11 @@ def _heard() -> Generator[None, None, None]:
     """Report progress now and then: reading a large image takes minutes."""
     over = threading.Event()
 
-    def say() -> None:
+    def busy() -> None:
         while not over.wait(_BUSY_PERIOD):
-            print(json.dumps({"kind": "busy"}), flush=True)
+            say({"kind": "busy"})
 
-    thread = threading.Thread(target=say, daemon=True)
+    thread = threading.Thread(target=busy, daemon=True)
     thread.start()
     try:
         yield
@@ -499,5 +499,4 @@ def _look() -> int:
         raise ValueError("look needs a request as JSON on stdin")
     with _heard():
         rows = request_rows(request)
-    print(json.dumps({"rows": rows}))
-    return 0
+    return say({"rows": rows})

@@ -248,7 +248,7 @@ def listing(*, plans: bool) -> None:
     """One line of JSON for every job known here; with what was planned of those that run, if asked."""
     for folder in all_folders():
         with contextlib.suppress(FileNotFoundError):  # it is being removed, or a part of it was
-            print(json.dumps(_listed(folder, plans=plans)))
+            say(_listed(folder, plans=plans))
 
 
 def _listed(folder: RunFolder, *, plans: bool) -> dict[str, Any]:
