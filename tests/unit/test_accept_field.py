@@ -279,6 +279,21 @@ def test_what_perftest_itself_calls_too_slow_or_broken_is_a_failure() -> None:
         assert (one.status, line.strip() in one.text) == (FAILED, True)
 
 
+def test_the_status_of_a_completion_is_explained_in_both_its_forms() -> None:
+    for line in (
+        "Failed status 12: wr_id 0 syndrom 0x81",
+        "Failed status-transport retry counter exceeded (12): wr_id 0 syndrom 0x81",
+    ):
+        ((status, text),) = said(
+            "ib_write_bw", f" Completion with error at client\n {line}\n scnt=128, ccnt=0\n"
+        )
+        assert (status, f"`{line}`" in text, "the other end did not answer" in text) == (
+            "failed",
+            True,
+            True,
+        )
+
+
 def test_runs_of_other_programs_of_perftest_are_passed_over() -> None:
     mine, other = perftest("8 5 0 1.5 0.1"), perftest("8 5 0 2.5 0.1", test="Send BW")
 
@@ -403,7 +418,11 @@ def test_a_test_of_dcgmi_counts_once_and_names_the_gpus_on_which_it_failed() -> 
     rows = "| memory | Fail |\n|        | GPU0: Pass |\n|        | GPU7: Fail |\n"
     assert said("dcgmi", rows) == [("failed", "failed: memory (GPU 7)")]
     refusal = "Error: Diagnostic can only be performed on a homogeneous group of GPUs."
-    assert refusal in said("dcgmi", refusal + "\n")[0][1]
+    for line in (
+        refusal,
+        "GPU 2's MIG configuration is incompatible with the diagnostic because it prevents access to the entire GPU.",
+    ):
+        assert line[:100] in said("dcgmi", line + "\n")[0][1]
 
 
 def test_how_many_pings_were_asked_for_is_not_made_up() -> None:

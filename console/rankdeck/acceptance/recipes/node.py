@@ -441,6 +441,7 @@ _NOT_RUN = (
     "Unable to connect to host engine",
     "Error: unable to establish a connection",
     "is not supported",
+    "is incompatible with the diagnostic",
     "already running",
 )
 

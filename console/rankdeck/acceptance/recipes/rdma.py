@@ -32,7 +32,8 @@ _BANDWIDTH = {
 }
 """Column -> Gb/s in one of its unit: perftest's MB is 2^20, and since 2022 it says so."""
 _LATENCY = ("t_typical[usec]", "t_avg[usec]")
-_STATUS = re.compile(r"Failed status (\d{1,3}):")
+_STATUS = re.compile(r"Failed status(?: |-[^()\n]{0,80}\()(\d{1,3})\)?:")
+"""Since 2025 with its name before it; `ibv_rc_pingpong` has no colon there."""
 _MEANS = {
     "9": "; both ends must run the same program",
     "10": ": the other end refused the access",
