@@ -76,6 +76,32 @@ def test_a_report_that_speaks_of_failures_has_not_failed() -> None:
 ROW = "4096 1024 float sum -1 9 3 30.0 0 9 3 31.0 0"
 
 
+def test_the_layout_of_2017_is_read() -> None:
+    head = "#      bytes             N    type      op     time  algbw  busbw      res     time  algbw  busbw      res\n"
+    row = "     4096          1024   float     sum    0.153   2.00   3.70    2e-07    0.151   2.10   3.90    2e-07"
+    old = (
+        re.sub(r"Pid \d+ ", "", table(head, row))
+        .replace("# nThread", "nThread")
+        .replace("# Out", " Out")
+        .replace("# Avg", " Avg")
+    )
+
+    assert [(one.value, one.ranks, one.hosts) for one in read("nccl-tests", old)] == [
+        (3.7, 8, ("n0",))
+    ]
+    assert values("nccl-tests", old + old) == [3.7, 3.7]
+
+
+@pytest.mark.parametrize("tag", ["[0]", "[1,0]<stdout>:"])
+def test_a_launcher_that_tags_each_piece_of_a_row_hides_nothing(tag: str) -> None:
+    pieces = ROW.replace("-1 ", f"-1{tag} ").replace("0 9 3 31", f"0{tag} 9 3 31")
+    text = "".join(f"{tag} {line}\n" for line in table(NEW, pieces).splitlines())
+    wrong = text.replace(f"0{tag} 9 3 31", f"5{tag} 9 3 31")
+
+    assert [(one.value, one.grade) for one in read("nccl-tests", text)] == [(30.0, "slow")]
+    assert [one.status for one in read("nccl-tests", wrong)] == [FAILED]
+
+
 def test_runs_of_other_pairs_in_a_file_are_a_result_each() -> None:
     first, second = table(NEW, ROW, hosts=2), table(NEW, ROW.replace("30.0", "20.0"), hosts=2)
     alone = table(NEW, ROW).replace(" on n", " on m")

@@ -52,8 +52,12 @@ from rankdeck.model.text import table as parsed
 
 _LAYOUT = Layout("size", "busbw", re.compile(r"\S+"))
 _DEVICE = re.compile(
-    r"(?:#\s+)?Rank\s+(\d{1,7})\s+(?:Group\s+(\d{1,7})\s+)?Pid\s+\d+\s+on\s+(\S+)\s+device\s+\d+\s+\[[^\]]*\]\s*(.*)"
+    r"(?:#\s+)?Rank\s+(\d{1,7})\s+(?:Group\s+(\d{1,7})\s+)?(?:Pid\s+\d+\s+)?on\s+(\S+)\s+device\s+\d+\s+\[[^\]]*\]\s*(.*)"
 )
+_OLD_HEAD = re.compile(r"\bbytes( +)N( +type +)op\b")
+"""Of 2017 and 2018."""
+_TAG = re.compile(r"\[\d{1,7}(?:,\d{1,7})?\](?:<stdout>)?:?$")
+"""Of a launcher that tags each piece of a row."""
 _BROKEN = re.compile(r"\S: Test (?:(?:NCCL |CUDA |HIP )?failure|timeout)\b")
 """Behind the host, or its process: a text that only speaks of it has no colon there."""
 _IN_USE = ("busy or unavailable", "all CUDA-capable devices are busy")
@@ -113,8 +117,8 @@ class NcclReport:
 
 
 _SIDES = ("out_of_place", "in_place")
-MARK = r"(?:#|(?<![# \t]))[ \t]*(?:nThread \d|size[ \t]+count[ \t]+type)|(?:#|(?<![# \t]))[ \t]+Rank[ \t]+\d{1,7}[ \t]+(?:Group|Pid) |# (?:gloo|nccl) all_reduce "
-_BEGINS = r"^# (?:Collective test starting|nThread |(?:gloo|nccl) all_reduce )"
+MARK = r"(?:#|(?<![# \t]))[ \t]*(?:nThread \d|size[ \t]+count[ \t]+type|bytes[ \t]+N[ \t]+type)|(?:#|(?<![# \t]))[ \t]+Rank[ \t]+\d{1,7}[ \t]+(?:Group|Pid|on) |# (?:gloo|nccl) all_reduce "
+_BEGINS = r"^(?:# |(?=nThread))(?:Collective test starting|nThread |(?:gloo|nccl) all_reduce )"
 _DONE = f"Avg bus bandwidth|{_BROKEN.pattern}"
 
 
@@ -229,6 +233,7 @@ def _complaints(report: NcclReport, broken: str) -> list[tuple[Outcome, str]]:
 
 def _of_text(text: str) -> NcclReport:
     devices = [match for line in lines_of(text) if (match := _DEVICE.match(line.strip()))]
+    text = _OLD_HEAD.sub(r"size\1count\2redop", text)
     table = [_whole(row) for row in rows(text, _LAYOUT)]
     known = [row for row in table if row]
     # One set of columns is that of our own torch program, and of `-O 1`: one side.
@@ -312,6 +317,7 @@ def _whole(row: Row) -> Row | None:
 
     Behind its last cell another line may have begun.
     """
+    row = Row(row.header, tuple(_TAG.sub("", cell) for cell in row.cells))
     if number(row.cell("redop")) is not None:
         row = Row(tuple(name for name in row.header if name != "redop"), row.cells)
     more = len(row.cells) - len(row.header)
