@@ -271,7 +271,8 @@ class Session:
     async def service(self, order: ServiceOrder, agreed: str = "") -> ServiceChange:
         """Take nodes out of service in Slurm, or return them: says which command line it would run, and runs it only if it is `agreed`.
 
-        Raises RankdeckError."""
+        Raises RankdeckError.
+        """
         return await self.slurm.service(order, agreed)
 
     async def attach(self, text: str) -> str:
@@ -434,7 +435,8 @@ class Session:
     async def replay(self, job_id: str, speed: float = 1.0, *, keep: bool = True) -> str:
         """Replay a job from what its nodes kept, or start a replay again; returns the id of the replay.
 
-        Without `keep`, only this session knows it."""
+        Without `keep`, only this session knows it.
+        """
         shown = as_replay(self.jobs.job(job_id))
         said = self._history.events(shown.plan.replay_of)
         player = Player(self.jobs, await read_replay(self._backend, shown, said), speed)

@@ -150,7 +150,7 @@ class JobScreen(BaseScreen):
         if message.opened:
             self.zoom(message.rank)
 
-    def on_fold_list_opened(self, _message: FoldList.Opened) -> None:
+    def on_fold_list_opened(self) -> None:
         self._open()
 
     def on_cell_map_chosen(self, message: CellMap.Chosen) -> None:

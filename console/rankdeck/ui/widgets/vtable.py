@@ -328,10 +328,6 @@ class FoldList(Scroller, can_focus=True):
     class Opened(Message):
         """Enter, or a second click, on an entry."""
 
-        def __init__(self, entry: ListEntry) -> None:
-            super().__init__()
-            self.entry = entry
-
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._title: Runs = ()
@@ -422,7 +418,7 @@ class FoldList(Scroller, can_focus=True):
             return
         entry = self._entries[self._rows[row][0]]
         if entry.ranks and entry.key == self._cursor:
-            self.post_message(self.Opened(entry))
+            self.post_message(self.Opened())
         elif entry.ranks:
             self._cursor = entry.key
             self.refresh()
