@@ -1,13 +1,16 @@
 """The full collections of garbage: when they come, and what they leave for later."""
 
 import gc
+import sys
 import weakref
 from collections.abc import Iterator
 
 import pytest
+from rich.segment import Segment
+from textual.strip import Strip
 
 from rankdeck.ui import garbage_collection
-from rankdeck.ui.garbage_collection import IdleTime
+from rankdeck.ui.garbage_collection import IdleTime, free_painted_lines
 
 
 class Times:
@@ -87,3 +90,19 @@ def test_no_full_collection_comes_on_its_own(collector: None) -> None:
     kept = [[[]] for _ in range(300_000)]
     assert gc.get_stats()[2]["collections"] == before
     assert len(kept) == 300_000
+
+
+@pytest.mark.parametrize("cuts", [[10], [4, 10]], ids=["whole", "in parts"])
+def test_a_line_that_was_painted_is_held_by_nobody(
+    cuts: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Strip, "divide", Strip.divide)  # as it was afterwards
+    free_painted_lines()
+    line = Strip([Segment("0123456789")])
+    before = sys.getrefcount(line)
+
+    parts = [part.text for part in line.divide(cuts)]
+
+    assert "".join(parts) == "0123456789"
+    assert len(parts) == len(cuts)
+    assert sys.getrefcount(line) == before

@@ -21,7 +21,7 @@ from rankdeck.model.health import Level
 from rankdeck.model.text import printable
 from rankdeck.ui import actions, command_actions, job_actions, terminal, themes
 from rankdeck.ui.fleet_views import ViewError
-from rankdeck.ui.garbage_collection import IdleTime, stop_full_collections
+from rankdeck.ui.garbage_collection import IdleTime, free_painted_lines, stop_full_collections
 from rankdeck.ui.screens import base
 from rankdeck.ui.screens.base import PAINT, BaseScreen
 from rankdeck.ui.session_protocol import Opening, OpenSession, SessionProtocol
@@ -404,6 +404,7 @@ def run(
 ) -> int:
     """Run the console on this cluster, first on `job` or its replay; returns the exit status."""
     stop_full_collections()
+    free_painted_lines()
     app = RankdeckApp(Opening(cluster), settings)
     app.first_job, app.first_replay = job, replay
     app.open_with(open_session)

@@ -6,7 +6,9 @@ was pressed for a while. Objects that it leaves are frozen, so that later collec
 
 import gc
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+
+from textual.strip import Strip
 
 PERIOD = 60.0
 """Seconds between two full collections, if the user is idle."""
@@ -61,3 +63,19 @@ def collect_and_set_aside() -> None:
     gc.unfreeze()
     gc.collect()
     gc.freeze()
+
+
+_divide = Strip.divide
+
+
+def _divide_or_whole(self: Strip, cuts: Iterable[int]) -> Sequence[Strip]:
+    cuts = [*cuts]
+    return [self] if cuts == [self.cell_length] else _divide(self, cuts)
+
+
+def free_painted_lines() -> None:
+    """Have lines freed once nobody shows them, without a full collection.
+
+    Textual notes in each that it is the whole of itself: 64 lively ranks would cost 2 MB a second until then.
+    """
+    Strip.divide = _divide_or_whole
