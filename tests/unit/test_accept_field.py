@@ -202,6 +202,14 @@ def test_what_the_server_said_is_not_added_to_the_text_of_the_client() -> None:
     assert values("iperf3", inside.replace("iperf Done.", "")) == [None]
 
 
+def test_the_text_of_iperf3_names_both_ends() -> None:
+    text = recorded("iperf3-text")
+    ends = re.search(r"local (\S+) port \d+ connected to (\S+) port", text)
+
+    assert ends
+    assert [one.hosts for one in read("iperf3", text)] == [tuple(dict.fromkeys(ends.groups()))]
+
+
 def test_a_server_of_iperf3_that_only_sent_says_nothing_of_what_arrived() -> None:
     found = json.loads(recorded("iperf3-tcp"))
     found["end"]["sum_received"]["bits_per_second"] = 0
@@ -571,3 +579,27 @@ def test_of_several_tests_of_osu_each_says_its_name() -> None:
         "1.5 us at 8 B (Latency)",
         "1.5 us at 8 B (Multi Latency)",
     ]
+
+
+def test_a_value_that_fio_finds_wrong_fails_whatever_it_says_at_its_end() -> None:
+    line = "verify: bad magic header 0, wanted acca at file /dev/sda offset 31232, length 512"
+
+    assert said("fio", f"{line}\n{recorded('fio-text')}") == [("failed", f"wrong values: `{line}`")]
+
+
+def test_ranks_of_osu_that_were_alone_say_so() -> None:
+    told = "This test requires exactly two processes\n[17387.2] [n1:8 :0] sock.c:515 UCX  WARN unable to read\n"
+
+    ((status, text),) = said("osu", told)
+    assert (status, "exactly two processes`: the launcher started" in text) == (
+        "not measured",
+        True,
+    )
+
+
+def test_a_failed_assertion_of_mpi_is_a_failure() -> None:
+    rows = "# OSU MPI Bandwidth Test v7.4\n# Size      Bandwidth (MB/s)\n1      5.26\n16384   3815.50\n"
+
+    assert (
+        said("osu", f"{rows}Assertion failed in file a.c at line 243: x <= y\n")[0][0] == "failed"
+    )

@@ -101,6 +101,8 @@ def _latest(reports: Iterable[list[_Report]]) -> Iterator[OutputReading]:
 
 def _reports(text: str) -> list[list[_Report]]:
     """What is said at one time, at least once."""
+    if line := first_line(text, "verify: bad ", "verify failed at "):
+        return [[_Report(failed(f"wrong values: `{line[:160]}`", unit="MB/s"))]]
     found = object_in(text)
     jobs = tables(found, "jobs")
     if jobs:

@@ -34,10 +34,10 @@ from rankdeck.model.job import Launch
 from rankdeck.model.nodeset import fold_ranks
 from rankdeck.model.text import size as bytes_text
 
-_BEGINS = r"^# +(?:Intel\(R\) MPI Benchmarks|MPI \w+ Test|OSU MPI)"
+_BEGINS = r"^# +(?:Intel ?\(R\) MPI Benchmarks|MPI \w+ Test|OSU MPI)"
 _ROW = r"^ *\d+ +\d"
 _MARK = (
-    r"#[ \t]+Intel\(R\) MPI Benchmarks|# Benchmarking |# MPI \w+ Test|#? ?OSU MPI|#? ?Size[ \t]+(?:\[|[A-Z])"
+    r"#[ \t]+Intel ?\(R\) MPI Benchmarks|# Benchmarking |# MPI \w+ Test|#? ?OSU MPI|#? ?Size[ \t]+(?:\[|[A-Z])"
     r"|(?<![ \t])[ \t]*(?:Group[ \t]+)?#?bytes[ \t]+#?repetitions|Hello, World! I am process |time for \d+ loops"
 )
 _MB = Traits(unit="MB/s", tolerance=0.10, seconds=15.0, mark=_MARK, begins=_BEGINS, done=_ROW)
@@ -46,6 +46,7 @@ _ABORTED = (
     "ORTE was unable",
     "PRTE has lost communication",
     "srun: error: ",
+    "Assertion failed in file",
 )
 _NO_ROW = not_measured("no result row")
 
@@ -236,7 +237,7 @@ class Osu(_Mpi):
     def read(self, text: str) -> tuple[OutputReading, ...]:
         table = list(rows(_OSU_HEAD.sub("# ", text), _OSU))
         if not table:
-            return (_barrier(text) or _NO_ROW,)
+            return (_barrier(text) or _of_few(text) or _NO_ROW,)
         wrong = [row.cell("Size") for row in table if "fail" in map(str.casefold, row.cells)]
         if wrong:
             return (failed(f"wrong values at {wrong[-1]} bytes"),)
@@ -273,6 +274,13 @@ def _osu_measured(text: str) -> OutputReading:
     sum_of = f"{count} pairs together: the sum hides a slow one" if count > 1 else ""
     note = "; ".join(filter(None, (title[1] if title else "", sum_of)))
     return OutputReading(status=Outcome.MEASURED, text=note, ranks=2 * count or None)
+
+
+def _of_few(text: str) -> OutputReading | None:
+    """That each rank was alone, where it says so."""
+    line = first_line(text, "This test requires")
+    why = f"`{line[:120]}`: the launcher started programs of another MPI, or too few ranks"
+    return not_measured(f"it did not run: {why}") if line else None
 
 
 def _barrier(text: str) -> OutputReading | None:

@@ -1,6 +1,7 @@
 """iperf3: TCP between two nodes, by the JSON of `-J`, which ends with 0 also after a failure."""
 
 import re
+from dataclasses import replace
 from typing import ClassVar
 
 from rankdeck.acceptance.expectations import tcp_link
@@ -101,6 +102,7 @@ def _of_stream(text: str) -> Table | None:
 
 
 _EVENT = '{"event"'
+_ENDS = re.compile(r"\] local (\S{1,60}) port \d{1,5} connected to (\S{1,60}) port")
 _RECEIVED = re.compile(
     r"^ ?\[(?: {0,3}\d{1,4}|SUM)\](\[..-.\])?.{1,80}? (\d{1,9}(?:\.\d{1,9})?) ([KMGT]?)(bits|Bytes)/sec(?:.{0,60}\((\d[\d.e+-]{0,9})%\))?.{0,60}receiver",
     re.MULTILINE,
@@ -150,7 +152,11 @@ def _of_text(text: str) -> tuple[OutputReading, ...]:
     if not whole and (old := list(_OLD_UDP.finditer(text))):
         rate, factor, unit, lost = old[-1].groups()
         whole = (_of_line(None, str(float(rate) * (1 - float(lost) / 100)), factor, unit, lost),)
-    return whole or (not_measured("no line of the receiver", unit="Gb/s"),)
+    ends = _ENDS.search(text)
+    hosts = unique(ends.groups()) if ends else ()
+    return tuple(replace(one, hosts=hosts) for one in whole) or (
+        not_measured("no line of the receiver", unit="Gb/s"),
+    )
 
 
 def _of_line(
