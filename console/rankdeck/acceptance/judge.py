@@ -395,7 +395,7 @@ def _counted(facts: SortedPairs, sides: Mapping[Side, Evidence]) -> str:
         for side in sides
         for one in facts.confirmations.get(side, ())
     }
-    more = f", {len(again)} of them again to confirm" if again & slow else ""
+    more = f", {len(again & slow)} of them again to confirm" if again & slow else ""
     return f"with {len(slow)} of {len(total)} partners{more}"
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from rankdeck.acceptance.measurement import Measurement, Path, by_gap
+from rankdeck.acceptance.measurement import Measurement, Path, PathEnd, by_gap
 from rankdeck.model.acceptance import Stage
 
 Leaves = Mapping[str, str]
@@ -17,8 +17,10 @@ Leaves = Mapping[str, str]
 _SHARE = 0.6
 _MOST = 256
 """Nodes up to which leaves are looked for."""
-_NEARLY_ALL = 0.8
+_MEASURED = 0.8
 """Share of the pairs that must have been measured."""
+_NEARLY_ALL = 0.9
+"""Share of the paths of a leaf that are slow where its switch is: each full one speaks for it."""
 _CLOSED = 0.9
 """Share of the paths between the nodes of a group that are as fast."""
 _FEWEST = 2
@@ -34,11 +36,7 @@ def find_leaves(slow: Iterable[Path], full: Iterable[Path]) -> Leaves:
     fine = {(sender.node, receiver.node) for sender, receiver in full}
     bad = {(sender.node, receiver.node) for sender, receiver in slow}
     names = sorted({name for pair in fine | bad for name in pair})
-    if (
-        not bad
-        or len(names) > _MOST
-        or len(fine | bad) < _NEARLY_ALL * len(names) * (len(names) - 1)
-    ):
+    if not bad or len(names) > _MOST or len(fine | bad) < _MEASURED * len(names) * (len(names) - 1):
         return {}
     near = {name: {name} for name in names}
     for sender, receiver in fine - bad:
@@ -129,17 +127,19 @@ def leaf_faults(
 
     A slow leaf makes the pairs of others slow once: it is taken away with its pairs, then the rest is judged.
     """
-    bad = set(slow)
-    parts = _parts(speeds, leaves)
+    bad, left = set(slow), set(speeds)
     judged = _Judged(speeds, leaves, done)
-    first = [fault for part in parts if (fault := _fault(part, judged, bad))]
-    if len(first) == len(parts) > 1 and not any(fault.inside_too or fault.way for fault in first):
+    first = judged.faults(left, bad)
+    if len(first) == len({*leaves.values()}) > 1 and not any(
+        fault.inside_too or fault.way for fault in first
+    ):
         return (_joined(first),)
     found: list[LeafFault] = []
-    while faults := [fault for part in parts if (fault := _fault(part, judged, bad))]:
+    while faults := judged.faults(left, bad):
         worst = max(faults, key=lambda fault: (fault.inside_too, not fault.way, fault.share))
         found.append(worst)
         bad -= worst.paths
+        left -= worst.paths
     return tuple(found)
 
 
@@ -152,18 +152,26 @@ def together(
 ) -> tuple[dict[Path, float], set[Path]]:
     """Speeds and slow paths of the rounds in which everybody crosses, or nobody: of crossing paths nothing else counts.
 
-    They are slow below this share of what reach, all at once, those that do not cross; unchanged before those rounds.
+    They are slow below this share of what both of their ends reach at best: a slow node is no uplink.
+    Unchanged before those rounds.
     """
     crossing = _best_of_stage(done, Stage.CROSSING)
     inside = _best_of_stage(done, Stage.INSIDE)
     if not crossing or not inside:
         return dict(speeds), set(slow)
-    least = share * median(inside.values())
+    best: defaultdict[tuple[int, PathEnd], float] = defaultdict(float)
+    for path, speed in (*speeds.items(), *inside.items()):
+        for side in enumerate(path):
+            best[side] = max(best[side], speed)
     found = {path: speed for path, speed in speeds.items() if not crosses(path, leaves)}
     across = {path: speed for path, speed in crossing.items() if crosses(path, leaves)}
     return found | across, {
         *(path for path in slow if path in found),
-        *(path for path, speed in across.items() if speed < least),
+        *(
+            path
+            for path, speed in across.items()
+            if speed < share * min(best[side] for side in enumerate(path))
+        ),
     }
 
 
@@ -181,8 +189,9 @@ class _Part:
 
     name: str
     inside: list[Path]
-    across: list[Path]
-    crossing_nodes: set[str]
+    sends: list[Path]
+    """Out of it."""
+    receives: list[Path]
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,83 +202,107 @@ class _Judged:
     leaves: Leaves
     done: Sequence[Measurement]
 
+    def faults(self, left: Iterable[Path], bad: set[Path]) -> list[LeafFault]:
+        """Of the paths that are left each leaf that explains slow ones."""
+        found = (_fault(part, self, bad) for part in _parts(left, self.leaves))
+        return [fault for fault in found if fault]
+
 
 def _parts(paths: Iterable[Path], leaves: Leaves) -> list[_Part]:
-    parts = {name: _Part(name, [], [], set()) for name in sorted(set(leaves.values()))}
+    parts = {name: _Part(name, [], [], []) for name in sorted({*leaves.values()})}
     for path in paths:
         first, last = (leaves.get(end.node, "") for end in path)
-        if first == last and first in parts:
-            parts[first].inside.append(path)
+        if first == last:
+            if first in parts:
+                parts[first].inside.append(path)
             continue
-        for end, name in zip(path, (first, last), strict=True):
-            if name in parts:
-                parts[name].across.append(path)
-                parts[name].crossing_nodes.add(end.node)
+        if first in parts:
+            parts[first].sends.append(path)
+        if last in parts:
+            parts[last].receives.append(path)
     return list(parts.values())
 
 
 def _fault(part: _Part, judged: _Judged, bad: set[Path]) -> LeafFault | None:
-    way, across = _slow_way(part, judged.leaves, bad)
-    if not across or len(part.crossing_nodes) < _FEWEST:
+    across, speeds = [*part.sends, *part.receives], judged.speeds
+    inside_too = _most(across, bad, _NEARLY_ALL) and _most(part.inside, bad, _NEARLY_ALL)
+    way, judging = ("", across) if inside_too else _slow_way(part, judged, bad)
+    mine = {end.node for path in judging for end in path if judged.leaves.get(end.node) == part.name}  # fmt: skip
+    if len(mine) < _FEWEST:
         return None
-    speeds, inside_too = judged.speeds, not way and _mostly(part.inside, bad)
     alone = [
         one.value
         for one in judged.done
-        if one.stage is Stage.ALONE and one.value is not None and one.path in across
-        and _of(one, part.name, judged.leaves)
+        if one.stage is Stage.ALONE and one.value is not None
+        and part.name in _ends(one, way, judged.leaves)
     ]  # fmt: skip
-    carried, wanted = _carried(part.name, judged.leaves, judged.done)
+    carried, wanted = _carried(part.name, way, judged)
     within = [speeds[path] for path in part.inside if path not in bad or inside_too]
+    within = within or [speed for path, speed in speeds.items() if path not in bad]
     return LeafFault(
-        leaves=(part.name,), inside_too=inside_too, crossing=median(speeds[path] for path in across),
+        leaves=(part.name,), inside_too=inside_too, crossing=median(speeds[path] for path in judging),
         inside=median(within) if within else 0.0, carried=carried, wanted=wanted,
-        alone=max(alone) if alone else None, everywhere=False, share=len(bad.intersection(across)) / len(across),
-        paths=frozenset(bad.intersection((*across, *(part.inside if inside_too else ())))), way=way,
+        alone=max(alone) if alone else None, everywhere=False, share=len(bad.intersection(judging)) / len(judging),
+        paths=frozenset(bad.intersection((*across, *part.inside) if inside_too else _of_way(part, way))), way=way,
     )  # fmt: skip
 
 
-def _slow_way(part: _Part, leaves: Leaves, bad: set[Path]) -> tuple[str, list[Path]]:
-    """Which of its crossing paths are slow: all of them, or those of one direction; none where neither is."""
-    sends = [path for path in part.across if leaves.get(path[0].node) == part.name]
-    receives = [path for path in part.across if leaves.get(path[1].node) == part.name]
-    ways = {"sends": _mostly(sends, bad), "receives": _mostly(receives, bad)}
-    if _mostly(part.across, bad):
-        return "", part.across
-    if ways["sends"] == ways["receives"]:
+def _slow_way(part: _Part, judged: _Judged, bad: set[Path]) -> tuple[str, list[Path]]:
+    """Which of its crossing paths are slow: all of them, or those of one direction; none where neither is.
+
+    Only those say it whose ends are both full with others: else it is a node.
+    """
+    proven = {side for path in judged.speeds if path not in bad for side in enumerate(path)}
+    fair = {
+        way: [path for path in _of_way(part, way) if proven.issuperset(enumerate(path))]
+        for way in ("", "sends", "receives")
+    }
+    slow = [way for way, paths in fair.items() if _most(paths, bad, _SHARE)]
+    if not slow or slow == ["sends", "receives"]:
         return "", []
-    return ("sends", sends) if ways["sends"] else ("receives", receives)
+    return slow[0], fair[slow[0]]
 
 
-def _mostly(paths: Sequence[Path], bad: set[Path]) -> bool:
+def _of_way(part: _Part, way: str) -> list[Path]:
+    """Its crossing paths of one direction, or of both."""
+    return {"sends": part.sends, "receives": part.receives}.get(way, [*part.sends, *part.receives])
+
+
+def _most(paths: Sequence[Path], bad: set[Path], share: float) -> bool:
     count = sum(1 for path in paths if path in bad)
-    return count >= _FEWEST and count >= _SHARE * len(paths)
+    return count >= _FEWEST and count >= share * len(paths)
 
 
-def _of(one: Measurement, name: str, leaves: Leaves) -> bool:
-    return name in (leaves.get(one.sender), leaves.get(one.receiver))
+def _ends(one: Measurement, way: str, leaves: Leaves) -> tuple[str | None, ...]:
+    """The leaves of a measurement that crosses, of that direction alone."""
+    first, last = leaves.get(one.sender), leaves.get(one.receiver)
+    if first == last:
+        return ()
+    return {"sends": (first,), "receives": (last,)}.get(way, (first, last))
 
 
-def _carried(name: str, leaves: Leaves, done: Sequence[Measurement]) -> tuple[float, float]:
-    """(most that its senders moved across in one round, what as many pairs inside moved)."""
+def _carried(name: str, way: str, judged: _Judged) -> tuple[float, float]:
+    """(most that it moved across in one round, out of it unless the way in is meant; what as many pairs inside moved)."""
     rounds: defaultdict[tuple[int, int], list[float]] = defaultdict(list)
-    for one in done:
-        if one.stage is Stage.CROSSING and one.value is not None and leaves.get(one.sender) == name:
+    for one in judged.done:
+        crossed = _ends(one, way or "sends", judged.leaves) if one.stage is Stage.CROSSING else ()
+        if one.value is not None and name in crossed:
             rounds[one.round, one.repeat].append(one.value)
     if not rounds:
         return 0.0, 0.0
     busiest = max(rounds.values(), key=sum)
-    within = [one.value for one in done if one.stage is Stage.INSIDE and one.value is not None]
+    within = [one.value for one in judged.done if one.stage is Stage.INSIDE and one.value is not None]  # fmt: skip
     return sum(busiest), len(busiest) * median(within) if within else 0.0
 
 
 def _joined(faults: Sequence[LeafFault]) -> LeafFault:
     """One fault of all leaves: nobody can tell one uplink of two from the other."""
     alone = [fault.alone for fault in faults if fault.alone is not None]
+    most = max(faults, key=lambda fault: fault.wanted)
     return LeafFault(
         leaves=tuple(name for fault in faults for name in fault.leaves), inside_too=False,
         crossing=median(fault.crossing for fault in faults), inside=median(fault.inside for fault in faults),
-        carried=max(fault.carried for fault in faults), wanted=max(fault.wanted for fault in faults),
+        carried=most.carried, wanted=most.wanted,
         alone=max(alone) if alone else None, everywhere=True, share=1.0,
         paths=frozenset(path for fault in faults for path in fault.paths),
     )  # fmt: skip
