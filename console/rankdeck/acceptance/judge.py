@@ -5,9 +5,10 @@ a direction as soon as one partner got full speed from it, and a path is to blam
 ends are good elsewhere: so node, direction and path are told apart.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from statistics import median
 
 from rankdeck.acceptance.intermittent import broken, erratic, flaws, losing, unsteady
 from rankdeck.acceptance.leaves import (
@@ -136,12 +137,17 @@ def _judge(facts: SortedPairs) -> Judgement:
         verdicts = (_all_fail(facts),)
         return Judgement(verdicts=verdicts, open=Suspects(), nodes=_answers(facts, verdicts), populations={})  # fmt: skip
     leaf_verdicts, explained = _leaves(facts)
+    facts = replace(facts, slow=facts.slow | (facts.held - explained))
     rail_verdicts, left = _rails(facts, facts.slow - explained)
     suspects = find_suspects(left, facts.full)
     explained |= facts.slow - left
     shaky = erratic(facts, explained, _steadily_slow(facts, suspects))
     ends, open_sides, cleared = _ends(facts, suspects, shaky.nodes)
     single = [one for one in (*suspects.paths, *cleared) if shaky.nodes.isdisjoint(nodes_of(one))]
+    shared = _shared(facts, single)
+    if shared:
+        ends = tuple(one for one in ends if one.nodes[0] in _slower(facts, single))
+        open_sides, single = {}, [path for path in single if not facts.speeds[path]]
     pairs, open_paths = _pairs(facts, single)
     now_and_then = broken(facts, ends)
     slow = (
@@ -149,6 +155,7 @@ def _judge(facts: SortedPairs) -> Judgement:
         *_fast_pair(facts),
         *leaf_verdicts,
         *rail_verdicts,
+        *shared,
         *ends,
         *pairs,
         *now_and_then.verdicts,
@@ -192,7 +199,13 @@ def _leaves(facts: SortedPairs) -> tuple[tuple[Verdict, ...], frozenset[Path]]:
         speeds, slow = together(speeds, slow, leaves, facts.done, 1 - facts.context.tolerance)
         found = leaf_faults(speeds, slow, leaves, facts.done)
     faults = tuple(found)
-    explained = frozenset(path for fault in faults for path in fault.explains(judged, leaves))
+    # Where others cross, what fails is no uplink.
+    explained = frozenset(
+        path
+        for fault in faults
+        for path in fault.explains(judged, leaves)
+        if facts.speeds.get(path) != 0.0 or not fault.crossing
+    )
     members: defaultdict[str, list[str]] = defaultdict(list)
     for node, name in leaves.items():
         members[name].append(node)
@@ -248,12 +261,53 @@ def _uplink_means(facts: SortedPairs, fault: LeafFault) -> tuple[str, Kind, Answ
     alone = (
         f"one pair alone is full ({facts.shown(fault.alone)}): " if fault.alone is not None else ""
     )
-    built = ", or built so" if fault.everywhere else "; the other leaves are full"
+    built = ", or built so" if fault.everywhere else "; other leaves are faster"
     return (
         f"{alone}the uplink is too narrow ({ratio:.1f} : 1): a lost uplink{built}",
         Kind.UPLINK,
         Answer.SLOW,
     )
+
+
+_MANY, _PART = 8, 4
+"""Pairs, and the nodes for each, above which their slowness is of one cause."""
+_FAR = 0.8
+"""Share of the others' speed below which no disturbance slows so many pairs twice."""
+
+
+def _shared(facts: SortedPairs, paths: Sequence[Path]) -> tuple[Verdict, ...]:
+    """Many slow paths whose ends are full with others: one thing that they share, which nobody told us of."""
+    sure = {
+        path
+        for path in paths
+        if 0 < facts.speeds[path] < _FAR * facts.population_of(path).median
+        and len(facts.runs[path]) >= _TWICE
+    }
+    pairs = sorted({(min(ends), max(ends)) for ends in map(nodes_of, sure)})
+    nodes = Counter(node for pair in pairs for node in pair)
+    if len(pairs) <= max(_MANY, len({end.node for path in facts.speeds for end in path}) // _PART):
+        return ()
+    names = _some([f"{first}–{last}" for first, last in pairs])
+    most = max(nodes.values())
+    often = _some([node for node, count in nodes.most_common() if 2 * count >= most])
+    return (
+        Verdict(
+            kind=Kind.UPLINK, subject=f"{len(pairs)} pairs", answer=Answer.SLOW,
+            sentence=f"{len(pairs)} pairs ({names}) reach {facts.shown(median(facts.speeds[path] for path in sure))} (others "
+            f"{facts.shown(facts.population_of(next(iter(sure))).median)}), and their ends are full with others: something that many share, "
+            f"an uplink or a switch, most often of {often}; write `leaf:` into the cluster file and measure again",
+        ),
+    )  # fmt: skip
+
+
+def _slower(facts: SortedPairs, paths: Iterable[Path]) -> set[str]:
+    """Nodes that are slower than most of these paths: what these share does not explain them."""
+    usual = median(speed for path in paths if (speed := facts.speeds[path]))
+    best: defaultdict[str, float] = defaultdict(float)
+    for path, speed in facts.speeds.items():
+        for node in nodes_of(path):
+            best[node] = max(best[node], speed)
+    return {node for node, speed in best.items() if speed < usual * (1 - facts.context.tolerance)}
 
 
 # ---- ends

@@ -21,8 +21,12 @@ _MEASURED = 0.8
 """Share of the pairs that must have been measured."""
 _NEARLY_ALL = 0.9
 """Share of the paths of a leaf that are slow where its switch is: each full one speaks for it."""
+_COMMON = 0.4
+"""Share of the good partners of two nodes that both have, where they are of one leaf."""
 _CLOSED = 0.9
 """Share of the paths between the nodes of a group that are as fast."""
+_ALIKE = 0.7
+"""Share of what most leaves reach across, below which one is not built as they are."""
 _FEWEST = 2
 """Nodes of a leaf, and slow pairs inside or across, from which on a leaf is judged."""
 
@@ -56,8 +60,8 @@ def find_leaves(slow: Iterable[Path], full: Iterable[Path]) -> Leaves:
 
 
 def _alike(first: set[str], second: set[str]) -> bool:
-    """Whether two nodes have most of their good partners in common: a single lucky pair joins no leaves."""
-    return 2 * len(first & second) > len(first | second)
+    """Whether two nodes have many of their good partners in common: a few lucky pairs join no leaves."""
+    return len(first & second) > _COMMON * len(first | second)
 
 
 def fastest_group(speeds: Mapping[Path, float]) -> frozenset[Path]:
@@ -133,7 +137,11 @@ def leaf_faults(
     if len(first) == len({*leaves.values()}) > 1 and not any(
         fault.inside_too or fault.way for fault in first
     ):
-        return (_joined(first),)
+        least = _ALIKE * median(fault.crossing for fault in first)
+        return (
+            _joined([fault for fault in first if fault.crossing >= least]),
+            *(fault for fault in first if fault.crossing < least),
+        )
     found: list[LeafFault] = []
     while faults := judged.faults(left, bad):
         worst = max(faults, key=lambda fault: (fault.inside_too, not fault.way, fault.share))

@@ -220,7 +220,9 @@ ALL_PAIRS = 32
 SAMPLED = 3
 """Rounds for more nodes: every node has three partners, at least one in its leaf and one outside."""
 PROVEN = 2
-"""Proven partners that confirm a suspect."""
+"""Proven partners that confirm a suspect, and the fewest repeats in which a leaf is slow."""
+ALIKE = 3
+"""Suspects above which they may be of one leaf, and none of them to blame."""
 CAREFULLY = 3
 """Times as many repeats as usual where something is confirmed."""
 OTHER_PORT = 1
@@ -353,9 +355,11 @@ class Schedule:
         self.done: list[Measurement] = []
         self._seen: set[tuple[Stage, int, int, Run]] = set()
         self._rounds: list[Round] = []
+        # Last what the leaves leave open: with them known a suspect may be another.
+        last = [stage for stage in options.stages if stage is Stage.CONFIRM]
         self._stages = (
             stage
-            for stage in options.stages
+            for stage in (*options.stages, *last)
             for _ in range(PASSES if stage is Stage.CONFIRM else 1)
         )
         self._next = 0
@@ -418,13 +422,17 @@ class Schedule:
         ]
 
     def _runs(self, stage: Stage, pairs: Iterable[Pair]) -> tuple[Run, ...]:
-        repeats = self.options.repeats * (CAREFULLY if stage is Stage.CONFIRM else 1)
+        repeats = self.options.repeats
+        if stage is Stage.CONFIRM:
+            repeats *= CAREFULLY
+        elif stage is not Stage.PAIRS:
+            repeats = max(repeats, PROVEN)
         ways = both_ways if self.options.directed else one_way
         rails = self.options.rails
         return tuple(run for pair in pairs for run in ways(pair, repeats, rails))
 
     def _confirmations(self, first: int) -> list[tuple[tuple[Pair, ...], int]]:
-        """Each suspect with two proven partners and each suspect pair again; a pair that was no better then on another port.
+        """Each suspect with two proven partners, and with another suspect: that is full where their leaf is to blame. Each suspect pair again; a pair that was no better then on another port.
 
         Then on the first port once more: a disturbance that has passed is not blamed on that port's path.
         """
@@ -435,7 +443,12 @@ class Schedule:
         suspects = dict.fromkeys(side[0].node for side in judged.open.sides)
         partners = _proven(judged, self.options.nodes, suspects)
         again = _pairs_of(map(nodes_of, judged.open.paths))
-        once = _disjoint([*again, *_with_partners(suspects, partners, met)])
+        among = [
+            pair
+            for pairs in islice(circle(list(suspects)), PROVEN if len(suspects) > ALIKE else 0)
+            for pair in pairs
+        ]
+        once = _disjoint([*again, *among, *_with_partners(suspects, partners, met)])
         slow = (one.ends for one in judged.verdicts if one.kind is Kind.PAIR)
         twice = _disjoint(pair for pair in _pairs_of(slow) if frozenset(pair) not in tried)
         rounds = ((once, 0), (twice, OTHER_PORT), (twice, 0))

@@ -52,6 +52,11 @@ def kind_of(path: Path, leaves: Leaves, hardware: Mapping[str, str]) -> str:
     return f"{kind}, {' and '.join(ends)}" if ends else kind
 
 
+def _within(kind: str) -> str:
+    """What a crossing path would be compared with, if it did not cross."""
+    return kind.replace("crossing", "inside", 1)
+
+
 class EndRole(StrEnum):
     """A direction of an end."""
 
@@ -78,7 +83,10 @@ class SortedPairs:
     confirmations: Mapping[Side, Sequence[Measurement]]
     """The measurements of the confirmation, by both of their ends."""
     held: frozenset[Path] = frozenset()
-    """Crossing paths that are like the others, but slower than those inside leaves: they prove nothing about their ends."""
+    """Crossing paths that are like the others, but slower than those inside leaves: they prove nothing about their ends.
+
+    Those that no leaf explains are slow, too.
+    """
 
     @property
     def full(self) -> frozenset[Path]:
@@ -88,6 +96,8 @@ class SortedPairs:
     def population_of(self, path: Path) -> Population:
         """What it is compared with; where nothing of its kind worked, what else did."""
         kind = kind_of(path, self.context.leaves, self.context.hardware)
+        if path in self.held & self.slow:
+            kind = _within(kind)
         return self.populations.get(kind) or next(iter(self.populations.values()))
 
     def shown(self, value: float) -> str:
@@ -162,7 +172,7 @@ def _held(facts: SortedPairs) -> Iterator[Path]:
             continue
         kind = kind_of(path, leaves, hardware)
         across = facts.populations.get(kind)
-        inside = facts.populations.get(kind.replace("crossing", "inside", 1))
+        inside = facts.populations.get(_within(kind))
         if inside and across and speed < inside.limit and across.median < inside.limit:
             yield path
 
