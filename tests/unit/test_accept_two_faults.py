@@ -1,5 +1,7 @@
 """Two faults at once, and nodes that are slow now and then: each is named by its kind, and nothing else."""
 
+import random
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -8,7 +10,7 @@ import pytest
 
 from rankdeck.acceptance.judge import Judgement, judge
 from rankdeck.acceptance.measurement import Answer, Kind, Measurement
-from rankdeck.acceptance.schedule import Options, circle
+from rankdeck.acceptance.schedule import Options, Round, circle
 from rankdeck.acceptance.suspects import Context
 from rankdeck.model.acceptance import Stage
 from tests.support.acceptance_lab import LINK, Lab
@@ -64,6 +66,10 @@ CASES = {
     ),
     "uplink and node": (slowed(20, "n2", **narrow), [NODE, UPLINK]),
     "uplink and node that is faster than it": (slowed(70, "n2", **narrow), [NODE, UPLINK]),
+    "half of the nodes of two leaves": (
+        slowed(48, "n1", "n2", "n5", "n6", leaves=TWO_LEAVES),
+        [(Kind.NODE, f"n{number}") for number in (1, 2, 5, 6)],
+    ),
     "one of three uplinks and node": (
         slowed(48, "n2", **one_of_three),
         [NODE, (Kind.UPLINK, "leaf B")],
@@ -78,6 +84,109 @@ def test_both_of_two_faults_are_named_and_nothing_else_in_20_runs(case: str) -> 
 
     for seed in range(20):
         assert named(judged(lab, seed)) == sorted(wanted), seed
+
+
+def test_the_switches_of_two_of_three_leaves_are_two_verdicts() -> None:
+    slow = {
+        pair(a, b): 40.0
+        for a in THIRTEEN for b in THIRTEEN
+        if a != b and {THREE_LEAVES[a], THREE_LEAVES[b]} & {"A", "C"}
+    }  # fmt: skip
+
+    found = judged(Lab(leaves=THREE_LEAVES, paths=slow), 1)
+
+    assert named(found) == [(Kind.LEAF, "leaf A"), (Kind.LEAF, "leaf C")]
+
+
+def test_an_uplink_carries_no_more_than_what_crosses_it() -> None:
+    leaves = {node: "A" if place < 4 else "B" for place, node in enumerate(THIRTEEN)}
+
+    (verdict,) = judged(Lab(leaves=leaves, uplinks={"A": 1.6 * LINK}, disturbed=0.0), 1).verdicts
+
+    found = re.search(r", ([\d.]+) Mb/s of ([\d.]+) Mb/s wanted", verdict.sentence)
+    assert found
+    assert float(found[1]) <= 1.6 * LINK < float(found[2]) <= 4 * LINK
+
+
+class OneWay(Lab):
+    """All that leaves B has a third of the link."""
+
+    def speed(self, sender: str, receiver: str, one: Round, chance: random.Random) -> float:
+        crosses = self.leaves[sender] == "B" != self.leaves[receiver]
+        return min(LINK / 3 if crosses else LINK, super().speed(sender, receiver, one, chance))
+
+
+def test_a_node_that_is_dead_behind_one_slow_direction_of_an_uplink_is_dead_both_ways() -> None:
+    lab = OneWay(leaves=TWO_LEAVES, broken=frozenset({"n5"}), disturbed=0.0)
+
+    found = judged(lab, 1)
+
+    assert [one.kind for one in found.verdicts] == [Kind.UPLINK, Kind.NODE]
+    assert found.verdicts[1].sentence.startswith("n5 fails with 7 of 7 partners")
+    assert found.open.sides == {}
+    way = found.verdicts[0].sentence
+    carried = re.search(r", ([\d.]+) Mb/s of ([\d.]+) Mb/s wanted", way)
+    assert carried
+    assert float(carried[1]) < float(carried[2]) / 2
+
+
+def test_a_node_that_is_a_leaf_of_its_own_is_compared_with_those_inside_another() -> None:
+    leaves = {"n1": "A", "n2": "A", "n3": "A", "n4": "B"}
+
+    (verdict,) = judged(slowed(52, "n4", leaves=leaves), 1).verdicts
+
+    assert (verdict.kind, verdict.nodes) == (Kind.NODE, ("n4",))
+    assert re.match(r"n4 reaches 5[12][.\d]* Mb/s \(others 9[56]", verdict.sentence)
+
+
+MANY = {f"n{number:02d}": "ABCD"[number // 8] for number in range(32)}
+
+
+def test_an_uplink_far_narrower_than_the_others_is_not_built_so() -> None:
+    uplinks = {**dict.fromkeys("ABC", 4 * LINK), "D": 1.2 * LINK}
+
+    found = judged(Lab(leaves=MANY, uplinks=uplinks), 1)
+
+    assert [(one.leaves, one.answer) for one in found.verdicts] == [
+        (("A", "B", "C"), Answer.FAIR),
+        (("D",), Answer.SLOW),
+    ]
+    assert "other leaves are faster" in found.verdicts[1].sentence
+
+
+@pytest.mark.parametrize("count", [32, 100])
+def test_a_narrow_uplink_that_nobody_told_us_of_blames_no_node(count: int) -> None:
+    leaves = {f"n{number:03d}": "ABCD"[number * 4 // count] for number in range(count)}
+    lab = Lab(leaves=leaves, uplinks={"A": 0.3 * count / 4 * LINK})
+    slow = slowed(20, "n099", leaves=leaves, uplinks=lab.uplinks)
+
+    found, other = judged(lab, 1, known=False), judged(slow, 1, known=False)
+
+    (verdict,) = found.verdicts
+    assert (verdict.kind, verdict.nodes) == (Kind.UPLINK, ())
+    assert [one.nodes for one in other.verdicts if one.nodes] == [("n099",)] * (count == 100)
+    if count == 100:
+        assert "and their ends are full with others: something that many share" in verdict.sentence
+        assert "write `leaf:` into the cluster file" in verdict.sentence
+
+
+def test_of_two_kinds_of_hardware_the_slower_one_is_no_uplink() -> None:
+    old = THIRTEEN[4:9]
+    kinds = {node: "old" if node in old else "new" for node in THIRTEEN}
+    context = replace(MEGABITS, leaves=THREE_LEAVES, hardware=kinds)
+
+    found = slowed(58, *old).run(Options(nodes=THIRTEEN, leaves=THREE_LEAVES), context)[0]
+
+    assert found.verdicts == ()
+
+
+def test_a_leaf_is_measured_twice_also_by_a_test_that_repeats_by_itself() -> None:
+    options = Options(nodes=EIGHT, leaves=TWO_LEAVES, repeats=1, directed=False)
+
+    done = Lab(**narrow).run(options, MEGABITS)[1].done
+
+    for stage, repeats in ((Stage.PAIRS, {0}), (Stage.CROSSING, {0, 1})):
+        assert {one.repeat for one in done if one.stage is stage} == repeats
 
 
 @pytest.mark.long

@@ -41,6 +41,7 @@ from rankdeck.acceptance.suspects import (
     Side,
     SortedPairs,
     Suspects,
+    again,
     confirmed,
     doubted,
     dropping,
@@ -280,8 +281,7 @@ def _shared(facts: SortedPairs, paths: Sequence[Path]) -> tuple[Verdict, ...]:
     sure = {
         path
         for path in paths
-        if 0 < facts.speeds[path] < _FAR * facts.population_of(path).median
-        and len(facts.runs[path]) >= _TWICE
+        if facts.speeds[path] and (again(facts.runs[path]) or _is_far(facts, path))
     }
     pairs = sorted({(min(ends), max(ends)) for ends in map(nodes_of, sure)})
     nodes = Counter(node for pair in pairs for node in pair)
@@ -298,6 +298,11 @@ def _shared(facts: SortedPairs, paths: Sequence[Path]) -> tuple[Verdict, ...]:
             f"an uplink or a switch, most often of {often}; write `leaf:` into the cluster file and measure again",
         ),
     )  # fmt: skip
+
+
+def _is_far(facts: SortedPairs, path: Path) -> bool:
+    far = facts.speeds[path] < _FAR * facts.population_of(path).median
+    return far and len(facts.runs[path]) >= _TWICE
 
 
 def _slower(facts: SortedPairs, paths: Iterable[Path]) -> set[str]:
