@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from rankdeck.acceptance.judge import Judgement, judge
+from rankdeck.acceptance.leaves import Leaves
 from rankdeck.acceptance.measurement import Answer, Kind, Measurement
 from rankdeck.acceptance.schedule import Options, Round, circle
 from rankdeck.acceptance.suspects import Context
@@ -32,7 +33,7 @@ def pair(first: str, last: str) -> frozenset[str]:
 
 
 def judged(lab: Lab, seed: int, *, known: bool = True) -> Judgement:
-    leaves = lab.leaves if known else {}
+    leaves: Leaves = lab.leaves if known else {}
     nodes = tuple(lab.leaves) or EIGHT
     context = replace(MEGABITS, leaves=leaves)
     return lab.run(Options(nodes=nodes, leaves=leaves, seed=seed), context, seed)[0]

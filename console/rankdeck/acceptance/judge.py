@@ -5,21 +5,15 @@ a direction as soon as one partner got full speed from it, and a path is to blam
 ends are good elsewhere: so node, direction and path are told apart.
 """
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from statistics import median
 
 from rankdeck.acceptance.intermittent import broken, erratic, flaws, losing, unsteady
 from rankdeck.acceptance.leaves import (
-    LeafFault,
     Leaves,
-    RailFault,
     crosses,
     find_leaves,
-    leaf_faults,
-    rail_faults,
-    together,
 )
 from rankdeck.acceptance.measurement import (
     FAILS,
@@ -41,7 +35,6 @@ from rankdeck.acceptance.suspects import (
     Side,
     SortedPairs,
     Suspects,
-    again,
     confirmed,
     doubted,
     dropping,
@@ -52,8 +45,11 @@ from rankdeck.acceptance.suspects import (
     nodes_of,
     path_of,
     scatters,
+    sides_of,
+    some,
     usual,
 )
+from rankdeck.acceptance.switches import leaf_verdicts, rail_verdicts, shared, slower
 from rankdeck.model.acceptance import Outcome, Stage
 from rankdeck.model.text import figures
 
@@ -137,26 +133,26 @@ def _judge(facts: SortedPairs) -> Judgement:
     if not facts.populations:
         verdicts = (_all_fail(facts),)
         return Judgement(verdicts=verdicts, open=Suspects(), nodes=_answers(facts, verdicts), populations={})  # fmt: skip
-    leaf_verdicts, explained = _leaves(facts)
+    of_leaves, explained = leaf_verdicts(facts)
     facts = replace(facts, slow=facts.slow | (facts.held - explained))
-    rail_verdicts, left = _rails(facts, facts.slow - explained)
+    of_rails, left = rail_verdicts(facts, facts.slow - explained)
     suspects = find_suspects(left, facts.full)
     explained |= facts.slow - left
     shaky = erratic(facts, explained, _steadily_slow(facts, suspects))
     ends, open_sides, cleared = _ends(facts, suspects, shaky.nodes)
     single = [one for one in (*suspects.paths, *cleared) if shaky.nodes.isdisjoint(nodes_of(one))]
-    shared = _shared(facts, single)
-    if shared:
-        ends = tuple(one for one in ends if one.nodes[0] in _slower(facts, single))
+    together = shared(facts, single, suspects.proven)
+    if together:
+        ends = tuple(one for one in ends if one.nodes[0] in slower(facts, single))
         open_sides, single = {}, [path for path in single if not facts.speeds[path]]
-    pairs, open_paths = _pairs(facts, single)
+    pairs, open_paths = _pairs(facts, single, suspects.proven)
     now_and_then = broken(facts, ends)
     slow = (
         *_configuration(facts),
         *_fast_pair(facts),
-        *leaf_verdicts,
-        *rail_verdicts,
-        *shared,
+        *of_leaves,
+        *of_rails,
+        *together,
         *ends,
         *pairs,
         *now_and_then.verdicts,
@@ -178,141 +174,8 @@ def _judge(facts: SortedPairs) -> Judgement:
         notes=(*shaky.notes, *now_and_then.notes, *some_lost, *_notes(facts)),
         flaws=flaws(facts),
         hardware=context.hardware,
-        narrow=bool(facts.held) and any(not one.answer.accepted for one in leaf_verdicts),
+        narrow=bool(facts.held) and any(not one.answer.accepted for one in of_leaves),
     )
-
-
-# ---- leaves
-
-
-def _leaves(facts: SortedPairs) -> tuple[tuple[Verdict, ...], frozenset[Path]]:
-    """Verdicts about leaves, and the paths that they explain, whatever is wrong with them."""
-    leaves, speeds = facts.context.leaves, facts.speeds
-    if not leaves:
-        leaves = find_leaves(facts.slow, facts.full)
-        # Who is of no leaf is slow itself: no leaf explains that.
-        speeds = {path: speeds[path] for path in speeds if all(end.node in leaves for end in path)}
-    # All uplinks alike: the crossing pairs are slow against those inside, not against each other.
-    slow, judged = facts.slow | facts.held, tuple(speeds)
-    found = leaf_faults(speeds, slow, leaves, facts.done) if leaves else ()
-    if not found and leaves:
-        # Pair by pair, or with few at once, a narrow uplink is full.
-        speeds, slow = together(speeds, slow, leaves, facts.done, 1 - facts.context.tolerance)
-        found = leaf_faults(speeds, slow, leaves, facts.done)
-    faults = tuple(found)
-    # Where others cross, what fails is no uplink.
-    explained = frozenset(
-        path
-        for fault in faults
-        for path in fault.explains(judged, leaves)
-        if facts.speeds.get(path) != 0.0 or not fault.crossing
-    )
-    members: defaultdict[str, list[str]] = defaultdict(list)
-    for node, name in leaves.items():
-        members[name].append(node)
-    return tuple(_leaf_verdict(facts, fault, members) for fault in faults), explained
-
-
-def _leaf_verdict(
-    facts: SortedPairs, fault: LeafFault, members: Mapping[str, Sequence[str]]
-) -> Verdict:
-    names = ", ".join(fault.leaves)
-    subject = f"leaf {names}" if len(fault.leaves) == 1 else f"leaves {names}"
-    who = "; ".join(f"{name} = {_some(members[name])}" for name in fault.leaves)
-    way = {"sends": " from it", "receives": " to it"}.get(fault.way, "")
-    seen = f"{subject}: pairs across{way} reach {facts.shown(fault.crossing)}, inside {facts.shown(fault.inside)} ({who})"
-    if fault.carried and fault.wanted:
-        seen += (
-            f", {facts.shown(fault.carried)} of {facts.shown(fault.wanted)} wanted when all cross"
-        )
-    means, kind, answer = _uplink_means(facts, fault)
-    odd = "".join(
-        f"; {node}{facts.note(node)}"
-        for name in fault.leaves
-        for node in members[name]
-        if facts.note(node)
-    )
-    return Verdict(
-        kind=kind,
-        subject=subject,
-        answer=answer,
-        sentence=f"{seen}: {means}{odd}",
-        leaves=fault.leaves,
-    )
-
-
-def _uplink_means(facts: SortedPairs, fault: LeafFault) -> tuple[str, Kind, Answer]:
-    if fault.inside_too:
-        return "inside too: the leaf switch or its configuration", Kind.LEAF, Answer.SLOW
-    if not fault.crossing:
-        return (
-            "nothing crosses: uplink, routing, or a firewall between them",
-            Kind.UPLINK,
-            Answer.FAILED,
-        )
-    if fault.way:
-        text = "the other direction is full: one direction of its uplink; look at its cable, optic and errors"
-        return text, Kind.UPLINK, Answer.SLOW
-    if fault.alone is not None and fault.alone < fault.inside * (1 - facts.context.tolerance):
-        text = f"one pair alone reaches {facts.shown(fault.alone)}, too: a fault of the uplink; look at its cable, optic and errors"
-        return text, Kind.UPLINK, Answer.SLOW
-    ratio = fault.inside / fault.crossing if fault.crossing else 0.0
-    if fault.everywhere and len(fault.leaves) > 2:
-        return f"the same on all leaves: built so ({ratio:.1f} : 1)", Kind.UPLINK, Answer.FAIR
-    alone = (
-        f"one pair alone is full ({facts.shown(fault.alone)}): " if fault.alone is not None else ""
-    )
-    built = ", or built so" if fault.everywhere else "; other leaves are faster"
-    return (
-        f"{alone}the uplink is too narrow ({ratio:.1f} : 1): a lost uplink{built}",
-        Kind.UPLINK,
-        Answer.SLOW,
-    )
-
-
-_MANY, _PART = 8, 4
-"""Pairs, and the nodes for each, above which their slowness is of one cause."""
-_FAR = 0.8
-"""Share of the others' speed below which no disturbance slows so many pairs twice."""
-
-
-def _shared(facts: SortedPairs, paths: Sequence[Path]) -> tuple[Verdict, ...]:
-    """Many slow paths whose ends are full with others: one thing that they share, which nobody told us of."""
-    sure = {
-        path
-        for path in paths
-        if facts.speeds[path] and (again(facts.runs[path]) or _is_far(facts, path))
-    }
-    pairs = sorted({(min(ends), max(ends)) for ends in map(nodes_of, sure)})
-    nodes = Counter(node for pair in pairs for node in pair)
-    if len(pairs) <= max(_MANY, len({end.node for path in facts.speeds for end in path}) // _PART):
-        return ()
-    names = _some([f"{first}–{last}" for first, last in pairs])
-    most = max(nodes.values())
-    often = _some([node for node, count in nodes.most_common() if 2 * count >= most])
-    return (
-        Verdict(
-            kind=Kind.UPLINK, subject=f"{len(pairs)} pairs", answer=Answer.SLOW,
-            sentence=f"{len(pairs)} pairs ({names}) reach {facts.shown(median(facts.speeds[path] for path in sure))} (others "
-            f"{facts.shown(facts.population_of(next(iter(sure))).median)}), and their ends are full with others: something that many share, "
-            f"an uplink or a switch, most often of {often}; write `leaf:` into the cluster file and measure again",
-        ),
-    )  # fmt: skip
-
-
-def _is_far(facts: SortedPairs, path: Path) -> bool:
-    far = facts.speeds[path] < _FAR * facts.population_of(path).median
-    return far and len(facts.runs[path]) >= _TWICE
-
-
-def _slower(facts: SortedPairs, paths: Iterable[Path]) -> set[str]:
-    """Nodes that are slower than most of these paths: what these share does not explain them."""
-    usual = median(speed for path in paths if (speed := facts.speeds[path]))
-    best: defaultdict[str, float] = defaultdict(float)
-    for path, speed in facts.speeds.items():
-        for node in nodes_of(path):
-            best[node] = max(best[node], speed)
-    return {node for node, speed in best.items() if speed < usual * (1 - facts.context.tolerance)}
 
 
 # ---- ends
@@ -374,26 +237,6 @@ def _named(facts: SortedPairs, sure: Sides) -> tuple[Verdict, ...]:
     for side, evidence in sure.items():
         nodes[side[0].node][side] = evidence
     return tuple(_end_verdict(facts, node, sides) for node, sides in nodes.items())
-
-
-def _rails(
-    facts: SortedPairs, left: frozenset[Path]
-) -> tuple[tuple[Verdict, ...], frozenset[Path]]:
-    """Verdicts about rails, and the slow paths that they do not explain."""
-    faults = rail_faults(facts.speeds, left, facts.context.leaves)
-    explained = frozenset(path for fault in faults for path in fault.paths)
-    return tuple(_rail_verdict(facts, one) for one in faults), left - explained
-
-
-def _rail_verdict(facts: SortedPairs, fault: RailFault) -> Verdict:
-    of = f" of leaf {fault.leaf}" if fault.leaf else ""
-    slow = max(facts.speeds[path] for path in fault.paths)
-    normal = facts.population_of(next(iter(fault.paths))).median
-    seen = f"rail {facts.rail(fault.rail)} reaches {facts.shown(slow)} (others {facts.shown(normal)}) on {len(fault.nodes)} nodes{of} ({_some(fault.nodes)}), their other rails are full"
-    return Verdict(
-        kind=Kind.RAIL, subject=f"rail {fault.rail}{of}", answer=Answer.SLOW,
-        sentence=f"{seen}: the switch of this rail, or its configuration",
-    )  # fmt: skip
 
 
 def _end_verdict(facts: SortedPairs, node: str, sides: Mapping[Side, Evidence]) -> Verdict:
@@ -471,7 +314,7 @@ def _answer_of(facts: SortedPairs, node: str, speeds: Sequence[float]) -> Answer
 
 
 def _pairs(
-    facts: SortedPairs, paths: Sequence[Path]
+    facts: SortedPairs, paths: Sequence[Path], proven: Set[Side]
 ) -> tuple[tuple[Verdict, ...], tuple[Path, ...]]:
     """Verdicts about paths measured twice, and paths that must be measured again."""
     again = {
@@ -486,11 +329,11 @@ def _pairs(
         if path not in done:
             both = (path[1], path[0]) in sure
             done |= {path, (path[1], path[0])}
-            verdicts.append(_pair_verdict(facts, path, both=both))
+            verdicts.append(_pair_verdict(facts, path, proven, both=both))
     return tuple(verdicts), tuple(path for path in paths if path not in again)
 
 
-def _pair_verdict(facts: SortedPairs, path: Path, *, both: bool) -> Verdict:
+def _pair_verdict(facts: SortedPairs, path: Path, proven: Set[Side], *, both: bool) -> Verdict:
     subject = facts.named(path, "–" if both else "→")
     speed, normal = facts.speeds[path], facts.population_of(path)
     other = [
@@ -505,7 +348,12 @@ def _pair_verdict(facts: SortedPairs, path: Path, *, both: bool) -> Verdict:
         "",
     )
     does = f"at {facts.shown(speed)}" if speed else f"fails{broken}"
-    seen = f"{subject} {does} twice, both {facts.shown(normal.median)} with others"
+    ways = (path, path[::-1]) if both else (path,)
+    unknown = sorted({end.node for way in ways for end, role in sides_of(way) if (end, role) not in proven})  # fmt: skip
+    others = "both" if not unknown else "others"
+    seen = f"{subject} {does} twice, {others} {facts.shown(normal.median)}" + " with others" * (
+        not unknown
+    )
     if other and max(other) >= normal.limit:
         kind, what = (
             Kind.EQUAL_PATH,
@@ -514,7 +362,8 @@ def _pair_verdict(facts: SortedPairs, path: Path, *, both: bool) -> Verdict:
     else:
         kind, what = (
             Kind.PAIR,
-            "one path between them" + ("; another port did not help" if other else ""),
+            (f"{' or '.join(unknown)}, or the path" if unknown else "one path between them")
+            + ("; another port did not help" if other else ""),
         )
     answer = Answer.SLOW if speed else Answer.FAILED
     return Verdict(
@@ -561,7 +410,7 @@ def _fast_pair(facts: SortedPairs) -> tuple[Verdict, ...]:
         Verdict(
             kind=Kind.CONFIGURATION, subject="all", answer=Answer.SLOW,
             sentence=f"{two[0]} and {two[1]} reach {facts.shown(facts.speeds[min(fast)])} with each other, all others at most "
-            f"{facts.shown(others)}: either {_some(rest)} are slow, or these two share a machine or a switch; compare with the rate of the links",
+            f"{facts.shown(others)}: either {some(rest)} are slow, or these two share a machine or a switch; compare with the rate of the links",
         ),
     )  # fmt: skip
 
@@ -598,7 +447,7 @@ def _few(facts: SortedPairs) -> tuple[Verdict, ...]:
     suspects = find_suspects(slow, {path for path, speed in facts.speeds.items() if speed} - slow)
     if not suspects.sides:
         return tuple(_one_way(facts, slow))
-    pairs = [_pair_verdict(facts, path, both=False) for path in suspects.paths]
+    pairs = [_pair_verdict(facts, path, suspects.proven, both=False) for path in suspects.paths]
     return (*_named(facts, suspects.sides), *pairs)
 
 
@@ -705,8 +554,3 @@ def _not_good(facts: SortedPairs, node: str) -> Answer:
     """Of a node none of whose paths is good."""
     speeds = [speed for path, speed in facts.speeds.items() if node in (path[0].node, path[1].node)]
     return _answer_of(facts, node, speeds) if speeds else Answer.NOT_MEASURED
-
-
-def _some(names: Sequence[str]) -> str:
-    """At most six names."""
-    return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")

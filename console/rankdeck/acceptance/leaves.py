@@ -5,8 +5,9 @@ everybody crosses, nobody does, and one pair crosses alone tell capacity from fa
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from math import inf
 from statistics import median
 
 from rankdeck.acceptance.measurement import Measurement, Path, PathEnd, by_gap
@@ -132,7 +133,8 @@ def leaf_faults(
     A slow leaf makes the pairs of others slow once: it is taken away with its pairs, then the rest is judged.
     """
     bad, left = set(slow), set(speeds)
-    judged = _Judged(speeds, leaves, done)
+    proven = {side for path in left - bad for side in enumerate(path)}
+    judged = _Judged(speeds, leaves, done, proven)
     first = judged.faults(left, bad)
     if len(first) == len({*leaves.values()}) > 1 and not any(
         fault.inside_too or fault.way for fault in first
@@ -160,7 +162,7 @@ def together(
 ) -> tuple[dict[Path, float], set[Path]]:
     """Speeds and slow paths of the rounds in which everybody crosses, or nobody: of crossing paths nothing else counts.
 
-    They are slow below this share of what both of their ends reach at best: a slow node is no uplink.
+    They are slow below this share of what they reach in pairs, and both of their ends at best: a slow node or path is no uplink.
     Unchanged before those rounds.
     """
     crossing = _best_of_stage(done, Stage.CROSSING)
@@ -178,7 +180,7 @@ def together(
         *(
             path
             for path, speed in across.items()
-            if speed < share * min(best[side] for side in enumerate(path))
+            if speed < share * min(speeds.get(path, inf), *(best[side] for side in enumerate(path)))
         ),
     }
 
@@ -209,6 +211,8 @@ class _Judged:
     speeds: Mapping[Path, float]
     leaves: Leaves
     done: Sequence[Measurement]
+    proven: Set[tuple[int, PathEnd]]
+    """Ends that are full with somebody: 0 as senders, 1 as receivers."""
 
     def faults(self, left: Iterable[Path], bad: set[Path]) -> list[LeafFault]:
         """Of the paths that are left each leaf that explains slow ones."""
@@ -260,9 +264,8 @@ def _slow_way(part: _Part, judged: _Judged, bad: set[Path]) -> tuple[str, list[P
 
     Only those say it whose ends are both full with others: else it is a node.
     """
-    proven = {side for path in judged.speeds if path not in bad for side in enumerate(path)}
     fair = {
-        way: [path for path in _of_way(part, way) if proven.issuperset(enumerate(path))]
+        way: [path for path in _of_way(part, way) if judged.proven.issuperset(enumerate(path))]
         for way in ("", "sends", "receives")
     }
     slow = [way for way, paths in fair.items() if _most(paths, bad, _SHARE)]

@@ -219,6 +219,16 @@ def nodes_of(path: Path) -> tuple[str, str]:
     return path[0].node, path[1].node
 
 
+def sides_of(path: Path) -> tuple[Side, Side]:
+    """The sides that it takes."""
+    return (path[0], EndRole.SENDS), (path[1], EndRole.RECEIVES)
+
+
+def some(names: Sequence[str]) -> str:
+    """At most six names."""
+    return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
+
+
 @dataclass(frozen=True, slots=True)
 class Suspects:
     """What the pairs point to."""
@@ -267,6 +277,7 @@ def find_suspects(slow: Iterable[Path], full: Iterable[Path]) -> Suspects:
     for side, others in _partners(slow).items():
         if side not in proven and side not in named and len(others) >= _PARTNERS:
             named[side] = Evidence(frozenset(others), frozenset())
+            left -= {path_of(side, other) for other in others}
     return Suspects(named, tuple(sorted(left, key=_order)), proven)
 
 
