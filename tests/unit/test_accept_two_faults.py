@@ -171,6 +171,33 @@ def test_a_narrow_uplink_that_nobody_told_us_of_blames_no_node(count: int) -> No
         assert "write `leaf:` into the cluster file" in verdict.sentence
 
 
+@pytest.mark.parametrize("known", [True, False])
+def test_half_of_the_nodes_of_many_leaves_are_nodes_and_neither_leaves_nor_pairs(
+    known: bool,
+) -> None:
+    leaves = {f"n{number:03d}": "ABCDE"[number // 20] for number in range(100)}
+    half = set(random.Random(4).sample(sorted(leaves), 48))
+
+    found = judged(slowed(22, *half, leaves=leaves), 2, known=known)
+
+    assert {node for one in found.verdicts for node in one.nodes} == half
+    assert {one.kind for one in found.verdicts} == {Kind.NODE}
+
+
+def test_a_pair_whose_ends_are_full_with_nobody_is_not_said_to_be_full_with_others() -> None:
+    speeds = {("n1", "n2"): 40.0, ("n2", "n1"): 40.0}
+    done = [
+        Measurement(stage=stage, sender=a, receiver=b, value=speeds.get((a, b), 95.0), round=number)
+        for number, stage in enumerate((Stage.PAIRS, Stage.CONFIRM))
+        for way in ("n1 n2", "n3 n4", "n5 n6", "n2 n3")
+        for a, b in (way.split(), way.split()[::-1])
+    ]
+
+    (verdict,) = judge(done, MEGABITS).verdicts
+
+    assert verdict.sentence == "n1–n2 at 40 Mb/s twice, others 95 Mb/s: n1, or the path"
+
+
 def test_of_two_kinds_of_hardware_the_slower_one_is_no_uplink() -> None:
     old = THIRTEEN[4:9]
     kinds = {node: "old" if node in old else "new" for node in THIRTEEN}

@@ -143,7 +143,8 @@ def _judge(facts: SortedPairs) -> Judgement:
     single = [one for one in (*suspects.paths, *cleared) if shaky.nodes.isdisjoint(nodes_of(one))]
     together = shared(facts, single, suspects.proven)
     if together:
-        ends = tuple(one for one in ends if one.nodes[0] in slower(facts, single))
+        worse = slower(facts, single)
+        ends = tuple(one for one in ends if one.nodes[0] in worse)
         open_sides, single = {}, [path for path in single if not facts.speeds[path]]
     pairs, open_paths = _pairs(facts, single, suspects.proven)
     now_and_then = broken(facts, ends)

@@ -265,7 +265,7 @@ def _slow_way(part: _Part, judged: _Judged, bad: set[Path]) -> tuple[str, list[P
     Only those say it whose ends are both full with others: else it is a node.
     """
     fair = {
-        way: [path for path in _of_way(part, way) if judged.proven.issuperset(enumerate(path))]
+        way: [path for path in _of_way(part, way) if judged.proven >= {*enumerate(path)}]
         for way in ("", "sends", "receives")
     }
     slow = [way for way, paths in fair.items() if _most(paths, bad, _SHARE)]
