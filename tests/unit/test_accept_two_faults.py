@@ -230,6 +230,30 @@ def test_a_slow_node_hides_no_leaf_that_the_pairs_show(most: float) -> None:
 # ---- now and then
 
 
+class Failing(Lab):
+    """Six in ten runs of n2 break."""
+
+    def measured(
+        self, sender: str, receiver: str, one: Round, repeat: int, chance: random.Random
+    ) -> Measurement:
+        bad = "n2" in (sender, receiver) and chance.random() < 0.6
+        lab = replace(self, broken=frozenset({"n2"} if bad else ()))
+        return Lab.measured(lab, sender, receiver, one, repeat, chance)
+
+
+@pytest.mark.parametrize(
+    "seed", range(3)
+)  # 9, 11 and 6 of its 12 pairs break when they are first measured
+def test_a_node_that_fails_with_some_always_and_with_others_now_and_then_is_one_verdict(
+    seed: int,
+) -> None:
+    options = Options(nodes=THIRTEEN, seed=seed, repeats=1, directed=False)
+
+    (verdict,) = Failing(disturbed=0.0).run(options, MEGABITS, seed)[0].verdicts
+
+    assert (verdict.kind, verdict.nodes, verdict.answer) == (Kind.NODE, ("n2",), Answer.FAILED)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("share", [0.4, 0.6, 0.8])
 def test_a_node_that_is_slow_now_and_then_is_the_node_and_not_its_pairs(share: float) -> None:

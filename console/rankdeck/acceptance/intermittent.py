@@ -42,6 +42,8 @@ class Broken:
     open: tuple[Path, ...] = ()
     """Failed once, and were not measured again."""
     notes: tuple[str, ...] = ()
+    nodes: frozenset[str] = frozenset()
+    """To blame for all of their paths that fail, those that always do among them."""
 
 
 def _unsteady_paths(facts: SortedPairs) -> list[Path]:
@@ -242,17 +244,25 @@ def broken(facts: SortedPairs, ends: Iterable[Verdict]) -> Broken:
     failures = {
         path: failed
         for path, runs in facts.runs.items()
-        if facts.speeds.get(path) and not blamed.intersection(end.node for end in path)
+        if facts.speeds.get(path) or (path in facts.speeds and not facts.few)
+        if not blamed.intersection(nodes_of(path))
         if (failed := [one for one in runs if one.status is Outcome.FAILED])
     }
+    at_times = {path for path in failures if facts.speeds[path]}
     # A node that fails now and then does so in either direction.
     ways = {way for a, b in failures for way in ((a, b), (b, a))}
     suspects = find_suspects(ways, set(facts.speeds) - ways)
+    failed_with = {path: failures.get(path, ()) for path in facts.speeds}
+    names = dict.fromkeys([*(end.node for end, _ in suspects.sides), *_stand_out(failed_with)])
     found: defaultdict[str, list[Path]] = defaultdict(list)
     for path in failures:
-        node = next((end.node for end, _ in suspects.sides if end in path), "")
+        node = next((name for name in names if name in nodes_of(path)), "")
         found[node].append(path)
-    loose = found.pop("", [])
+    for node, paths in list(found.items()):
+        partners = {name for path in paths for name in nodes_of(path)} - {node}
+        if node and (len(partners) < _TWICE or at_times.isdisjoint(paths)):
+            found[""] += found.pop(node)
+    loose = [path for path in found.pop("", []) if path in at_times]
     nodes = (_broken_node(facts, node, paths, failures) for node, paths in found.items())
     sure = [path for path in loose if _is_sure(facts, failures[path])]
     rest = [path for path in loose if path not in sure]
@@ -269,6 +279,7 @@ def broken(facts: SortedPairs, ends: Iterable[Verdict]) -> Broken:
             _once(facts, path, name, failures[path])
             for path, name in facts.told_once(one for one in rest if again(facts.runs[one]))
         ),
+        frozenset(found),
     )
 
 

@@ -146,8 +146,9 @@ def _judge(facts: SortedPairs) -> Judgement:
         worse = slower(facts, single)
         ends = tuple(one for one in ends if one.nodes[0] in worse)
         open_sides, single = {}, [path for path in single if not facts.speeds[path]]
-    pairs, open_paths = _pairs(facts, single, suspects.proven)
     now_and_then = broken(facts, ends)
+    single = [one for one in single if facts.speeds[one] or now_and_then.nodes.isdisjoint(nodes_of(one))]  # fmt: skip
+    pairs, open_paths = _pairs(facts, single, suspects.proven)
     slow = (
         *_configuration(facts),
         *_fast_pair(facts),
@@ -349,7 +350,7 @@ def _pair_verdict(facts: SortedPairs, path: Path, proven: Set[Side], *, both: bo
         "",
     )
     does = f"at {facts.shown(speed)}" if speed else f"fails{broken}"
-    ways = (path, path[::-1]) if both else (path,)
+    ways = (path, (path[1], path[0])) if both else (path,)
     unknown = sorted({end.node for way in ways for end, role in sides_of(way) if (end, role) not in proven})  # fmt: skip
     others = "both" if not unknown else "others"
     seen = f"{subject} {does} twice, {others} {facts.shown(normal.median)}" + " with others" * (

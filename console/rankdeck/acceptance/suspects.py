@@ -375,10 +375,11 @@ _FLAPS = 0.3
 
 def scatters(facts: SortedPairs, side: Side) -> bool:
     """Whether the repeats of the paths of a side differ from each other: it is not slow, but now and then."""
+    place = list(EndRole).index(side[1])
     mine = [
         first
         for path, runs in facts.runs.items()
-        if path[list(EndRole).index(side[1])] == side[0]
+        if path[place] == side[0]
         if len(first := [one for one in steady(runs) if one.stage is Stage.PAIRS]) >= _TWICE
     ]
     differ = sum(1 for runs in mine if drops(runs))
