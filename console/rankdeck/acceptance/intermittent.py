@@ -248,21 +248,8 @@ def broken(facts: SortedPairs, ends: Iterable[Verdict]) -> Broken:
         if not blamed.intersection(nodes_of(path))
         if (failed := [one for one in runs if one.status is Outcome.FAILED])
     }
-    at_times = {path for path in failures if facts.speeds[path]}
-    # A node that fails now and then does so in either direction.
-    ways = {way for a, b in failures for way in ((a, b), (b, a))}
-    suspects = find_suspects(ways, set(facts.speeds) - ways)
-    failed_with = {path: failures.get(path, ()) for path in facts.speeds}
-    names = dict.fromkeys([*(end.node for end, _ in suspects.sides), *_stand_out(failed_with)])
-    found: defaultdict[str, list[Path]] = defaultdict(list)
-    for path in failures:
-        node = next((name for name in names if name in nodes_of(path)), "")
-        found[node].append(path)
-    for node, paths in list(found.items()):
-        partners = {name for path in paths for name in nodes_of(path)} - {node}
-        if node and (len(partners) < _TWICE or at_times.isdisjoint(paths)):
-            found[""] += found.pop(node)
-    loose = [path for path in found.pop("", []) if path in at_times]
+    found = _blamed(facts, failures)
+    loose = [path for path in found.pop("", []) if facts.speeds[path]]
     nodes = (_broken_node(facts, node, paths, failures) for node, paths in found.items())
     sure = [path for path in loose if _is_sure(facts, failures[path])]
     rest = [path for path in loose if path not in sure]
@@ -281,6 +268,25 @@ def broken(facts: SortedPairs, ends: Iterable[Verdict]) -> Broken:
         ),
         frozenset(found),
     )
+
+
+def _blamed(
+    facts: SortedPairs, failures: Mapping[Path, Sequence[Measurement]]
+) -> dict[str, list[Path]]:
+    """Node that fails now and then -> its paths that fail; "" for those that no node explains."""
+    # Such a node fails in either direction.
+    ways = {way for a, b in failures for way in ((a, b), (b, a))}
+    suspects = find_suspects(ways, set(facts.speeds) - ways)
+    often = _stand_out({path: failures.get(path, ()) for path in facts.speeds})
+    names = dict.fromkeys([*(end.node for end, _ in suspects.sides), *often])
+    found: defaultdict[str, list[Path]] = defaultdict(list)
+    for path in failures:
+        found[next((name for name in names if name in nodes_of(path)), "")].append(path)
+    for node, paths in list(found.items()):
+        partners = {name for path in paths for name in nodes_of(path)} - {node}
+        if node and (len(partners) < _TWICE or not any(facts.speeds[path] for path in paths)):
+            found[""] += found.pop(node)
+    return found
 
 
 def _is_sure(facts: SortedPairs, failed: Sequence[Measurement]) -> bool:

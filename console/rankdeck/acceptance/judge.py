@@ -143,11 +143,11 @@ def _judge(facts: SortedPairs) -> Judgement:
     single = [one for one in (*suspects.paths, *cleared) if shaky.nodes.isdisjoint(nodes_of(one))]
     together = shared(facts, single, suspects.proven)
     if together:
-        worse = slower(facts, single)
-        ends = tuple(one for one in ends if one.nodes[0] in worse)
-        open_sides, single = {}, [path for path in single if not facts.speeds[path]]
+        ends, open_sides, single = _besides(facts, ends, single)
     now_and_then = broken(facts, ends)
-    single = [one for one in single if facts.speeds[one] or now_and_then.nodes.isdisjoint(nodes_of(one))]  # fmt: skip
+    single = [
+        one for one in single if facts.speeds[one] or now_and_then.nodes.isdisjoint(nodes_of(one))
+    ]
     pairs, open_paths = _pairs(facts, single, suspects.proven)
     slow = (
         *_configuration(facts),
@@ -231,6 +231,15 @@ def _ends(
         else:
             (sure if answer or not suspects.proven else doubt)[side] = evidence
     return _named(facts, sure), doubt, cleared
+
+
+def _besides(
+    facts: SortedPairs, ends: Sequence[Verdict], single: Sequence[Path]
+) -> tuple[tuple[Verdict, ...], Sides, list[Path]]:
+    """What is left of them where many slow paths have one cause: nodes that are slower, and paths that fail."""
+    worse = slower(facts, single)
+    left = tuple(one for one in ends if worse.issuperset(one.nodes))
+    return left, {}, [path for path in single if not facts.speeds[path]]
 
 
 def _named(facts: SortedPairs, sure: Sides) -> tuple[Verdict, ...]:
@@ -350,28 +359,27 @@ def _pair_verdict(facts: SortedPairs, path: Path, proven: Set[Side], *, both: bo
         "",
     )
     does = f"at {facts.shown(speed)}" if speed else f"fails{broken}"
-    ways = (path, (path[1], path[0])) if both else (path,)
-    unknown = sorted({end.node for way in ways for end, role in sides_of(way) if (end, role) not in proven})  # fmt: skip
-    others = "both" if not unknown else "others"
-    seen = f"{subject} {does} twice, {others} {facts.shown(normal.median)}" + " with others" * (
-        not unknown
-    )
+    usual, unknown = facts.shown(normal.median), _unproven(path, proven, both=both)
+    others = f"others {usual}" if unknown else f"both {usual} with others"
     if other and max(other) >= normal.limit:
-        kind, what = (
-            Kind.EQUAL_PATH,
-            f"{facts.shown(max(other))} on another port: one of the equal paths is bad; compare the switch counters",
-        )
+        kind = Kind.EQUAL_PATH
+        what = f"{facts.shown(max(other))} on another port: one of the equal paths is bad; compare the switch counters"
     else:
-        kind, what = (
-            Kind.PAIR,
-            (f"{' or '.join(unknown)}, or the path" if unknown else "one path between them")
-            + ("; another port did not help" if other else ""),
-        )
+        kind = Kind.PAIR
+        what = f"{unknown}, or the path" if unknown else "one path between them"
+        what += "; another port did not help" if other else ""
     answer = Answer.SLOW if speed else Answer.FAILED
     return Verdict(
         kind=kind, subject=subject, answer=answer, ends=nodes_of(path),
-        sentence=f"{seen}: {what}{facts.notes(path)}",
+        sentence=f"{subject} {does} twice, {others}: {what}{facts.notes(path)}",
     )  # fmt: skip
+
+
+def _unproven(path: Path, proven: Set[Side], *, both: bool) -> str:
+    """Its nodes that nobody got full speed from, in its direction or in both; "" where there is none."""
+    ways = (path, (path[1], path[0])) if both else (path,)
+    sides = {side for way in ways for side in sides_of(way)} - proven
+    return " or ".join(sorted({end.node for end, _ in sides}))
 
 
 # ---- the whole
