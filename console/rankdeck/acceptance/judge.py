@@ -145,10 +145,7 @@ def _judge(facts: SortedPairs) -> Judgement:
     if together:
         ends, open_sides, single = _besides(facts, ends, single)
     now_and_then = broken(facts, ends)
-    single = [
-        one for one in single if facts.speeds[one] or now_and_then.nodes.isdisjoint(nodes_of(one))
-    ]
-    pairs, open_paths = _pairs(facts, single, suspects.proven)
+    pairs, open_paths = _pairs(facts, single, suspects.proven, now_and_then.nodes)
     slow = (
         *_configuration(facts),
         *_fast_pair(facts),
@@ -174,10 +171,9 @@ def _judge(facts: SortedPairs) -> Judgement:
         populations=facts.populations,
         leaves=context.leaves or find_leaves(facts.slow, facts.full),
         notes=(*shaky.notes, *now_and_then.notes, *some_lost, *_notes(facts)),
-        flaws=flaws(facts),
-        hardware=context.hardware,
+        flaws=flaws(facts), hardware=context.hardware,
         narrow=bool(facts.held) and any(not one.answer.accepted for one in of_leaves),
-    )
+    )  # fmt: skip
 
 
 # ---- ends
@@ -325,9 +321,10 @@ def _answer_of(facts: SortedPairs, node: str, speeds: Sequence[float]) -> Answer
 
 
 def _pairs(
-    facts: SortedPairs, paths: Sequence[Path], proven: Set[Side]
+    facts: SortedPairs, paths: Iterable[Path], proven: Set[Side], failing: Set[str]
 ) -> tuple[tuple[Verdict, ...], tuple[Path, ...]]:
-    """Verdicts about paths measured twice, and paths that must be measured again."""
+    """Verdicts about paths measured twice, and paths that must be measured again; not those that fail at `failing` nodes."""
+    paths = [path for path in paths if facts.speeds[path] or failing.isdisjoint(nodes_of(path))]
     again = {
         one.path
         for one in facts.done
