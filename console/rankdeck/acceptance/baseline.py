@@ -23,7 +23,7 @@ from rankdeck.state.acceptance import Baseline
 
 
 def params_hash(recipe: Recipe, seconds: int) -> str:
-    """Eight characters that are the same where the same was asked for, whatever the nodes."""
+    """A hash of the request, in eight characters; does not depend on the nodes."""
     commands = recipe.commands(Where(nodes=("a", "b"), seconds=seconds))
     return hashlib.sha256("\0".join((*commands.argv, *commands.server)).encode()).hexdigest()[:8]
 
@@ -39,7 +39,7 @@ class Compared:
 
     drift: tuple[Drift, ...] = ()
     sentence: str = ""
-    """What it was compared with, or why not."""
+    """What it was compared with, or why it was not compared."""
     changed: str = ""
 
 

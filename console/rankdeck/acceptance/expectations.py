@@ -66,7 +66,7 @@ def link_ceiling(
 ) -> tuple[float, float] | None:
     """(rate of the link, most that it carries), Gb/s; a rate that is not known is the one that fits.
 
-    None where none fits: then nobody can say what the link should carry.
+    None if none fits: then nobody can say what the link should carry.
     """
     share = efficiency(mtu, message, overhead)
     if known.link_gbps:
@@ -195,7 +195,7 @@ def explained(reading: OutputReading, expected: ExpectedResult | None) -> Output
 
 
 def graded(value: float, expected: ExpectedResult | None) -> str:
-    """`good`, `fair` or `slow`; "" where nothing says what it should be."""
+    """`good`, `fair` or `slow`; "" if nothing says what it should be."""
     if expected is None:
         return ""
     share = value / expected.ceiling / expected.factor

@@ -40,7 +40,7 @@ class Network:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """One node, as it says."""
+    """One node, as it reports itself."""
 
     hostname: str
     machine: str
@@ -68,7 +68,7 @@ class Identity:
 
 
 def read_identity(output: bytes) -> Identity | None:
-    """What the program wrote on a node; None where it did not."""
+    """What the program wrote on a node; None if it did not."""
     _, found, rest = output.partition(_MARK)
     said = table(rest.split(b"\n")[0].strip(), _LONGEST) if found else None
     return _identity(said) if said is not None else None
@@ -114,7 +114,7 @@ _GIB = 1 << 20
 
 
 def _facts(said: Table, gpu: Table, rdma: Table, kind: str) -> dict[str, str]:
-    """Those that have a value; what differs from boot to boot (addresses, free memory) is none."""
+    """The facts that have a value; without those that change with each boot (addresses, free memory)."""
     facts = {name: _text(said, name) for name in _PLAIN}
     facts["cores"] = _text(said, "cores")
     memory = _text(said, "memory")
@@ -138,7 +138,7 @@ def of_network(identity: Identity, address: str) -> dict[str, str]:
 
 
 def link_gbps(identity: Identity, address: str) -> float:
-    """Rate of the interface that has this address; 0 where it is not known."""
+    """Rate of the interface that has this address; 0 if it is not known."""
     carrier = _carrier(identity, address)
     return carrier.gbps if carrier else 0.0
 
@@ -189,9 +189,9 @@ def _words(said: Table, key: str) -> tuple[str, ...]:
 
 
 BUSY = 0.5
-"""Share of the cores: more than this, and somebody works there."""
+"""With a larger share of busy cores, somebody works there."""
 CLOCK = 5.0
-"""Seconds by which clocks may differ before it is said."""
+"""Clocks that differ by more seconds are reported."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,7 +210,7 @@ class Around:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Admitted:
-    """Who takes part, and who not."""
+    """Which nodes take part, and which do not."""
 
     nodes: tuple[str, ...]
     left_out: Mapping[str, str]
@@ -294,7 +294,7 @@ def kept_by_kubernetes(
 
 
 _USED = ("alloc", "mixed", "mix", "comp", "resv", "reserved", "maint", "planned", "plnd")
-"""How the states begin in which a node is somebody else's, now or soon."""
+"""Beginnings of the states in which a node belongs to somebody else, now or soon."""
 
 
 def _reason(view: SlurmNode) -> str:
@@ -303,7 +303,7 @@ def _reason(view: SlurmNode) -> str:
 
 
 def _busy(name: str, one: Identity, around: Around, shared: bool) -> str:
-    """Why it is in use, or too hot; load is nobody's where nodes share a kernel, and so is their heat."""
+    """Why it is in use, or too hot; load and heat are ignored if nodes share a kernel."""
     if job := around.jobs.get(name):
         return f"busy: {job} runs there"
     if one.heat and not shared:
@@ -339,7 +339,7 @@ def _doubled(
 
 
 def _meant(one: Node, other: Node) -> bool:
-    """The cluster file itself says that both are at one address: virtual nodes."""
+    """Whether the cluster file gives both the same address: virtual nodes."""
     return one.host == other.host and one.port != other.port
 
 

@@ -57,7 +57,7 @@ _ORDER = (
     Answer.FAIR,
     Answer.GOOD,
 )
-"""What is shown of several, the worst first."""
+"""Which of several answers is shown, the worst first."""
 
 
 def kind_of(answer: Answer | None) -> str:
@@ -118,10 +118,10 @@ class HeatMap:
     breaks: frozenset[int] = frozenset()
     """Places in `receivers` before which another leaf begins."""
     leaves: Mapping[str, str]
-    """Node -> leaf; empty where none is known."""
+    """Node -> leaf; empty if none is known."""
 
     def cell(self, row: int, column: int) -> Cell | None:
-        """The cell at a place; None where nothing is planned."""
+        """The cell at a place; None if nothing is planned."""
         return self.cells.get((self.senders[row], self.receivers[column]))
 
 
@@ -160,7 +160,7 @@ def _both_ways(found: Mapping[tuple[str, str], Cell], recipe: str) -> dict[tuple
 
 
 def traits_of(recipe: str) -> Traits | None:
-    """What results of this recipe have in common; None where its package is not here any more."""
+    """What results of this recipe have in common; None if its package is not here any more."""
     try:
         return plugins.find("recipes", recipe)().traits
     except UnknownPluginError:
@@ -181,7 +181,7 @@ def suspects(run: AcceptanceRun, whole: HeatMap) -> tuple[str, ...]:
 
 
 def close_up(run: AcceptanceRun, whole: HeatMap, most: int = 64) -> HeatMap:
-    """Suspects × all their partners: rows send to columns. Empty where nobody is suspected."""
+    """Suspects × all their partners: rows send to columns. Empty if nobody is suspected."""
     rows = suspects(run, whole)[:most]
     chosen = {*rows}
     met = {
@@ -212,7 +212,7 @@ def strip(run: AcceptanceRun, whole: HeatMap) -> dict[str, Answer | None]:
 
 
 def worst_of(answers: Iterable[Answer | None]) -> Answer | None:
-    """The worst; None where nothing is known."""
+    """The worst; None if nothing is known."""
     known = {*answers}
     return next((answer for answer in _ORDER if answer in known), None)
 
@@ -222,14 +222,14 @@ class Block:
     """All cells from one leaf to another."""
 
     share: float | None
-    """The median of the cells' shares; None where nothing was measured."""
+    """The median of the cells' shares; None if nothing was measured."""
     slow: int
     """Cells that are not good or fair."""
     count: int
 
 
 def blocks(whole: HeatMap) -> dict[tuple[str, str], Block]:
-    """(leaf of the sender, of the receiver) -> block; empty where no leaves are known."""
+    """(leaf of the sender, of the receiver) -> block; empty if no leaves are known."""
     found: dict[tuple[str, str], list[Cell]] = {}
     for (sender, receiver), cell in whole.cells.items():
         if sender in whole.leaves and receiver in whole.leaves and cell.answer is not None:

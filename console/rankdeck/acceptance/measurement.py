@@ -39,7 +39,7 @@ FAILS = {Answer.FAILED: "fails", Answer.WRONG_VALUES: "gives wrong values"}
 
 
 class Kind(StrEnum):
-    """What is to blame."""
+    """What is at fault."""
 
     NODE = "node"
     SENDS = "node, sending"
@@ -67,9 +67,9 @@ class Verdict:
     nodes: tuple[str, ...] = ()
     """Nodes that are not good because of it; none for a path or a switch."""
     leaves: tuple[str, ...] = ()
-    """Leaves, where it is about them."""
+    """Leaves, if it is about leaves."""
     ends: tuple[str, ...] = ()
-    """The two nodes of a path, where it is about one."""
+    """The two nodes of a path, if it is about a path."""
     stage: Stage = Stage.PAIRS
     """Where it was seen."""
     recipe: str = ""
@@ -115,7 +115,7 @@ class Measurement:
 
     @property
     def speed(self) -> float | None:
-        """The value; 0 where it ran and broke; None where nothing was learned."""
+        """The value; 0 if it ran and broke; None if nothing was learned."""
         return 0.0 if self.status is Outcome.FAILED else self.value
 
 
@@ -140,7 +140,7 @@ class Population:
 
 
 FEWEST = 4
-"""Nodes from which on there is a population."""
+"""So many nodes are needed for a population."""
 _MIXED = 0.05
 _STANDS_OUT = 1.2
 _CHANCE = 0.01
@@ -198,7 +198,7 @@ def by_path(measurements: Iterable[Measurement]) -> Mapping[Path, Sequence[Measu
 
 
 def best_of(runs: Iterable[Measurement]) -> float | None:
-    """The highest speed, because interference only lowers; None where nothing was learned."""
+    """The highest speed, because interference only lowers; None if nothing was learned."""
     return max((speed for one in runs if (speed := one.speed) is not None), default=None)
 
 

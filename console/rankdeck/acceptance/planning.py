@@ -55,7 +55,7 @@ class Chosen:
 
     stage: Stage
     recipe: str
-    """"" where there is none: then `why` says why."""
+    """"" if there is none: then `why` says why."""
     why: str
 
 
@@ -153,7 +153,7 @@ Rails = Mapping[str, tuple[str, ...]]
 
 
 def rails_of(nodes: Sequence[str], said: Mapping[str, Identity], asked: Sequence[str]) -> Rails:
-    """The devices asked for, else the fastest RDMA ports of each node; empty where there are fewer than two.
+    """The devices asked for, else the fastest RDMA ports of each node; empty if there are fewer than two.
 
     Raises RankdeckError where a node lacks one that was asked for.
     """
@@ -210,7 +210,7 @@ _START = {True: 1.0, False: 4.0}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Participants:
-    """Who takes part and what they have."""
+    """The nodes that take part, and what they have."""
 
     admitted: Admitted
     said: Mapping[str, Identity]
@@ -414,7 +414,7 @@ def _groups(one: Chosen, request: Request, participants: Participants) -> Iterab
 
 
 def _soak(stages: Iterable[StagePlan], request: Request) -> Iterable[StagePlan]:
-    """The largest group again and again."""
+    """The largest group, repeated for a given time."""
     group = next((one for one in stages if one.stage is Stage.GROUPS and one.rounds), None)
     if group is None:
         yield StagePlan(stage=Stage.SOAK, note="no group to repeat")

@@ -25,7 +25,7 @@ class OutputReading:
     unit: str = ""
     ranks: int | None = None
     hosts: tuple[str, ...] = ()
-    """Names as the program printed them, each once; empty where it prints none."""
+    """Names as the program printed them, each once; empty if it prints none."""
     grade: str = ""
     """`good`, `fair` or `slow` if a ceiling or a published limit is known; else ""."""
     facts: Mapping[str, str] = field(default_factory=dict[str, str])

@@ -102,7 +102,7 @@ def _said(key: tuple[str, str, str], nodes: Sequence[str]) -> str:
 
 
 class RunState(StrEnum):
-    """Where a run, a stage or a round stands."""
+    """The state of a run, a stage or a round."""
 
     PENDING = "pending"
     RUNNING = "running"
@@ -119,7 +119,7 @@ class StagePlan:
 
     stage: Stage
     recipe: str = ""
-    """"" where nothing is measured (gate, identity)."""
+    """"" if nothing is measured (gate, identity)."""
     rounds: int = 0
     """As far as known: later stages are planned from the results."""
     tests: int = 0
@@ -127,7 +127,7 @@ class StagePlan:
     minutes: float = 0.0
     """About, on healthy nodes."""
     bytes: int = 0
-    """About, moved over the network; 0 where it is not known."""
+    """About, moved over the network; 0 if it is not known."""
     commands: tuple[str, ...] = ()
     """Every kind of command of the stage, as a shell would take it, for the first nodes of it."""
     note: str = ""
@@ -223,7 +223,7 @@ class AcceptanceRun:
     judgements: Mapping[str, Judgement] = field(default_factory=dict[str, Judgement])
     """Recipe -> what its pairs say so far."""
     verdicts: tuple[Verdict, ...] = ()
-    """All that is to blame, worst first: pairs, single nodes and groups."""
+    """All faults, worst first: of pairs, single nodes and groups."""
     answers: Mapping[str, Answer] = field(default_factory=dict[str, Answer])
     """Node -> its answer over all recipes, also of those left out."""
     notes: tuple[str, ...] = ()
@@ -233,7 +233,7 @@ class AcceptanceRun:
     differing: Mapping[str, str] = field(default_factory=dict[str, str])
     """Node -> what it has and most others have not."""
     drift: tuple[Drift, ...] = ()
-    """Against the declared baseline; empty where none was declared, or nothing moved."""
+    """Changes from the declared baseline; empty without a baseline or a change."""
     baseline: str = ""
     """What was compared with: "run r1 of 2026-11-22", or why nothing was."""
     changed: str = ""
@@ -446,7 +446,7 @@ class AcceptanceProtocol(Protocol):
         ...
 
     async def start(self) -> AcceptanceRun:
-        """Do what `current` plans, or go on with it where it was stopped; returns it once it has ended.
+        """Carry out `current`, or continue it where it was stopped; returns it once it has ended.
 
         Cancelling this does what `stop` does. Raises RankdeckError.
         """

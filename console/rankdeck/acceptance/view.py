@@ -32,7 +32,7 @@ _GRAVEST = (
     Answer.LEFT_OUT, Answer.WRONG_VALUES, Answer.FAILED, Answer.SLOW, Answer.UNSTEADY, Answer.REFUSED, Answer.NOT_MEASURED,
     Answer.FAIR, Answer.GOOD,
 )  # fmt: skip
-"""Of several answers about a node the first of these counts."""
+"""If there are several answers about a node, the first of these counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +72,7 @@ def schedule_of(
 
 
 def _rail_names(plan: RunPlan, recipe: str) -> tuple[str, ...]:
-    """The device of each rail; "" where the nodes call theirs differently."""
+    """The device of each rail; "" if the nodes call theirs differently."""
     columns = zip(*plan.rails.get(recipe, {}).values(), strict=True)
     return tuple(names[0] if len(set(names)) == 1 else "" for names in columns)
 
@@ -84,7 +84,7 @@ def unit_of(recipe: str) -> str:
 
 
 def expected(plan: RunPlan, recipe: str, results: Iterable[Result]) -> ExpectedResult | None:
-    """What the median of the pairs should reach; None where nothing is known of the link."""
+    """What the median of the pairs should reach; None if nothing is known of the link."""
     values = [
         one.value
         for one in results
@@ -211,7 +211,7 @@ def _alone(one: Result, answer: Answer, text: str) -> Verdict:
 
 
 def group_recipe(plan: RunPlan) -> str:
-    """The recipe of the groups; "" where there are none."""
+    """The recipe of the groups; "" if there are none."""
     return next((one.recipe for one in plan.stages if one.stage is Stage.GROUPS and one.rounds), "")
 
 
@@ -288,7 +288,7 @@ def _unmeasured(results: Sequence[Result], out: Set[str]) -> tuple[Verdict, ...]
 
 
 def _unreached(lost: Iterable[Result], count: int) -> tuple[str, ...]:
-    """The few nodes that all of these paths end at, each with two partners or more; none where they are not the reason."""
+    """The few nodes that all of these paths end at, each with two partners or more; none if they are not the reason."""
     left: set[frozenset[str]] = {
         frozenset((one.sender, one.receiver)) for one in lost if one.receiver
     }
@@ -351,14 +351,14 @@ _UNHEARD = ("timed out", "No route to host", "Network is unreachable", "Host is 
 
 
 def _unheard(one: Result) -> str:
-    """Of a pair whose packets nobody answers."""
+    """The sentence for a pair whose packets nobody answers."""
     if not one.receiver or not any(words in one.text for words in _UNHEARD):
         return ""
     return ". These nodes reach others: a firewall, an access list or a route between the two"
 
 
 def _why(some: Sequence[Result]) -> Result:
-    """The one that says most: that nobody answered, else the last one."""
+    """The most useful reason: that nobody answered, otherwise the last one."""
     return next((one for one in some if _unheard(one)), some[-1])
 
 

@@ -213,7 +213,7 @@ class Setup:
     cluster: Cluster
     addresses: Mapping[str, str] = field(default_factory=dict[str, str])
     hostnames: Mapping[str, str] = field(default_factory=dict[str, str])
-    """What the nodes call themselves; empty where that changes from job to job."""
+    """What the nodes call themselves; empty if that changes from job to job."""
     known: Known = field(default_factory=Known)
     rdma_gbps: float = 0.0
     """Rate of the RDMA ports; 0: none, or not known."""
@@ -224,7 +224,7 @@ class Setup:
     interfaces: Mapping[str, Mapping[str, str]] = field(
         default_factory=dict[str, Mapping[str, str]]
     )
-    """Node -> interface -> its address; empty where that changes from job to job."""
+    """Node -> interface -> its address; empty if that changes from job to job."""
     gpus: Mapping[str, int] = field(default_factory=dict[str, int])
     like: JobSpec | None = None
     """Container, environment, MPI and options of the jobs are those of this one."""
