@@ -110,6 +110,35 @@ def test_runs_of_other_pairs_in_a_file_are_a_result_each() -> None:
     assert [one.status for one in read("nccl-tests", table(NEW, ROW) + alone)] == [REFUSED]
 
 
+@pytest.mark.parametrize("tag", ["{}: ", "[pod/{}/main] ", "Nov 25 07:15:02 {} run[7]: "])
+def test_a_test_that_each_node_ran_for_itself_is_a_result_each(tag: str) -> None:
+    runs = [table(NEW, ROW), table(NEW, ROW.replace("30.0", "20.0")).replace(" on n0", " on n1")]
+    lines = [
+        [tag.format(f"n{place}") + line for line in run.splitlines()]
+        for place, run in enumerate(runs)
+    ]
+    mixed = "\n".join(line for both in zip(*lines, strict=True) for line in both) + "\n"
+
+    assert [(one.value, one.hosts) for one in read("nccl-tests", mixed)] == [
+        (30.0, ("n0",)),
+        (20.0, ("n1",)),
+    ]
+    assert [one.status for one in read("nccl-tests", mixed.replace(" on n1", " on n7"))] == [
+        REFUSED
+    ], "another host"
+
+
+@pytest.mark.parametrize("tag", ["{}: ", "[1,{}]<stdout>:"])
+def test_copies_that_a_launcher_numbers_are_refused(tag: str) -> None:
+    runs = [table(NEW, ROW), table(NEW, ROW).replace(" on n0", " on n1")]
+    lines = [
+        [tag.format(place) + line for line in run.splitlines()] for place, run in enumerate(runs)
+    ]
+
+    told = "\n".join(line for both in zip(*lines, strict=True) for line in both) + "\n"
+    assert [one.status for one in read("nccl-tests", told)] == [REFUSED]
+
+
 def test_a_recipe_of_one_collective_reads_no_other_that_says_its_name() -> None:
     gather, reduce = (
         f"# Collective test starting: {name}\n{table(NEW, ROW.replace('30.0', rate))}"

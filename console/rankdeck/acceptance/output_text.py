@@ -443,11 +443,28 @@ def _finder(name: str, text: str) -> str:
 
 
 def _readings(recipe: Recipe, text: str, *, alone: bool) -> Iterator[tuple[str, OutputReading]]:
-    """(node, result) of each run of each node, or of all of it where it is of one."""
+    """(node, result) of each run of each node, or of all of it where it is of one.
+
+    Of an MPI program each node is a run only where what names its lines is also the only host in them:
+    somebody ran it on each node for itself.
+    """
+    prefix = prefix_of(text, recipe.traits.mark)
+    whole = [("", bare(text, prefix))]
+    parts = whole if alone else parts_of(text, prefix)
+    if parts == whole or recipe.commands(_TWO).launch is Launch.PLAIN:
+        return _of_parts(recipe, parts)
+    names = {who for who, _ in parts if who}
+    if len(names) > 1 and not any(map(str.isdigit, names)):
+        each = list(islice(_of_parts(recipe, parts), MOST))
+        if each and all(
+            any(_are_same(one.hosts, (word,)) for word in who.split("/")) for who, one in each
+        ):
+            return iter(each)
+    return _of_parts(recipe, whole)
+
+
+def _of_parts(recipe: Recipe, parts: list[tuple[str, str]]) -> Iterator[tuple[str, OutputReading]]:
     traits = recipe.traits
-    prefix = prefix_of(text, traits.mark)
-    each = not alone and recipe.commands(_TWO).launch is Launch.PLAIN
-    parts = parts_of(text, prefix) if each else [("", bare(text, prefix))]
     for who, said in parts:
         lines = said.replace("\t", " ")
         for run in runs_of(lines, traits.begins, traits.done) if traits.begins else (lines,):
