@@ -198,6 +198,28 @@ def test_a_pair_whose_ends_are_full_with_nobody_is_not_said_to_be_full_with_othe
     assert verdict.sentence == "n1–n2 at 40 Mb/s twice, others 95 Mb/s: n1, or the path"
 
 
+def test_three_of_seven_nodes_are_slow_also_where_a_pair_of_the_others_is() -> None:
+    lab = slowed(55, "n3", "n5", "n6", paths={pair("n2", "n4"): 60}, disturbed=0.0)
+
+    found = lab.run(Options(nodes=EIGHT[:7]), MEGABITS)[0]
+
+    nodes = [(Kind.NODE, "n3"), (Kind.NODE, "n5"), (Kind.NODE, "n6")]
+    assert named(found) == sorted([*nodes, (Kind.PAIR, "n2–n4")])
+
+
+def test_nodes_that_are_slow_on_all_rails_make_no_rail_slow() -> None:
+    slow = ({"n1", "n2", "n4"}, {"n1", "n2"})
+    done = [
+        replace(one, rail=rail, value=40.0 if of_rail & {one.sender, one.receiver} else 95.0)
+        for one in all_pairs(lambda _a, _b, _r: 95.0)
+        for rail, of_rail in enumerate(slow)
+    ]
+
+    found = judge(done, MEGABITS)
+
+    assert {one.subject for one in found.verdicts} == {"n1", "n2", "n4"}
+
+
 def test_of_two_kinds_of_hardware_the_slower_one_is_no_uplink() -> None:
     old = THIRTEEN[4:9]
     kinds = {node: "old" if node in old else "new" for node in THIRTEEN}

@@ -24,8 +24,8 @@ _NEARLY_ALL = 0.9
 """Share of the paths of a leaf that are slow where its switch is: each full one speaks for it."""
 _COMMON = 0.4
 """Share of the good partners of two nodes that both have, where they are of one leaf."""
-_CLOSED = 0.9
-"""Share of the paths between the nodes of a group that are as fast."""
+_CLOSED = 0.75
+"""Share of the paths between the nodes of a group that are as fast: one of four nodes may have a bad cable, too."""
 _ALIKE = 0.7
 """Share of what most leaves reach across, below which one is not built as they are."""
 _FEWEST = 2
@@ -343,10 +343,13 @@ def rail_faults(
 
     A slow rail makes that of other leaves slow across; it is taken away with its paths, then the rest is judged.
     """
-    parts = _rail_parts(speeds, leaves)
+    bad = set(slow)
+    fine = {(a.node, b.node) for a, b in speeds if (a, b) not in bad}
+    # Who is slow on all rails says nothing of one.
+    parts = _rail_parts([(a, b) for a, b in speeds if (a.node, b.node) in fine], leaves)
     if len({rail for _, rail in parts}) < 2:
         return ()
-    left, bad = {key: set(paths) for key, paths in parts.items()}, set(slow)
+    left = {key: set(paths) for key, paths in parts.items()}
     found: list[RailFault] = []
     while left:
         shares = {key: len(paths & bad) / len(paths) for key, paths in left.items() if paths}

@@ -53,7 +53,7 @@ def _leaf_verdict(
     subject = f"leaf {names}" if len(fault.leaves) == 1 else f"leaves {names}"
     who = "; ".join(f"{name} = {some(members[name])}" for name in fault.leaves)
     way = {"sends": " from it", "receives": " to it"}.get(fault.way, "")
-    seen = f"{subject}: pairs across{way} reach {facts.shown(fault.crossing)}, inside {facts.shown(fault.inside)} ({who})"
+    seen = f"{subject}: pairs across{way} reach {facts.shown(fault.crossing)}, inside {facts.shown(fault.inside) if fault.inside else 'nothing'} ({who})"
     if fault.carried and fault.wanted:
         seen += (
             f", {facts.shown(fault.carried)} of {facts.shown(fault.wanted)} wanted when all cross"
