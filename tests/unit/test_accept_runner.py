@@ -250,9 +250,6 @@ def test_a_login_node_that_cannot_be_asked_is_none_of_those_that_are_measured(
 
 @pytest.mark.parametrize("died_after", [1, 9, 17, 27])
 def test_a_killed_console_goes_on_and_measures_nothing_twice(site: Site, died_after: int) -> None:
-    class KilledError(Exception):
-        pass
-
     def die(count: int) -> None:
         if count > died_after:
             raise KilledError
@@ -270,6 +267,48 @@ def test_a_killed_console_goes_on_and_measures_nothing_twice(site: Site, died_af
     pairs = [tuple(sorted(spec.on)) for spec in (*before.launched[:died_after], *after.launched)]
     assert len(pairs) >= 28
     assert len(after.launched) == 28 - len(had) // 4
+
+
+class KilledError(Exception):
+    """The console ends here."""
+
+
+@pytest.mark.parametrize("died_after", [1, 2])
+def test_a_console_that_is_killed_between_groups_goes_on_with_the_same_rounds(
+    site: Site, died_after: int
+) -> None:
+    def die(count: int) -> None:
+        if count > died_after:
+            raise KilledError
+
+    plan = replace(PLAN, stages=(StagePlan(stage=Stage.GROUPS, recipe="torch-gloo", rounds=2),))
+    first, _ = site.runner(full, after=die)
+    with pytest.raises(BaseExceptionGroup):
+        asyncio.run(first.go("r1", plan))
+    second, after = site.runner(full)
+
+    asyncio.run(second.go("r1", plan))
+
+    rounds = [(one.round, one.group) for one in site.results()]
+    assert sorted(rounds) == [(0, NODES[:4]), (0, NODES[4:]), (1, NODES)]
+    assert len(after.launched) == 3 - died_after
+
+
+def test_a_soak_that_was_cut_goes_on_for_what_is_left_of_its_time(site: Site) -> None:
+    plan = replace(PLAN, stages=(StagePlan(stage=Stage.SOAK, recipe="torch-gloo"),), soak=30.0)
+    soaked = [
+        Result(
+            stage=Stage.SOAK, recipe="torch-gloo", sender="n1", group=NODES, round=repeat, repeat=repeat,
+            outcome=Outcome.MEASURED, value=9.0, seconds=15.0,
+        )
+        for repeat in range(2)
+    ]  # fmt: skip
+    site.store.add("r1", [(one, "") for one in soaked])
+    runner, means = site.runner(full)
+
+    asyncio.run(runner.go("r1", plan))
+
+    assert means.launched == []
 
 
 def test_a_node_that_is_taken_out_is_no_strike(site: Site) -> None:

@@ -184,7 +184,8 @@ class Runner:
         nodes = self._fit()
         tolerance = find(recipe).traits.tolerance
         number = 0
-        while groups := next_groups(nodes, self.done, tolerance).groups:
+        # From what was done before this round alone, so that a resumed run plans as the first did.
+        while groups := next_groups(nodes, self._groups_before(number), tolerance).groups:
             works = [
                 Work(
                     stage=Stage.GROUPS,
@@ -199,9 +200,13 @@ class Runner:
             await self._round([[one] for one in works])
             number += 1
 
+    def _groups_before(self, number: int) -> list[Result]:
+        return [one for one in self.done if one.stage is Stage.GROUPS and one.round < number]
+
     async def _soak(self, recipe: str) -> None:
-        """Measure the largest group until the time is over, or nothing new is learned."""
-        until = time.monotonic() + self._plan.soak
+        """The largest group until the time is over, that of an earlier console counted, or nothing is learned any more."""
+        spent = sum(one.seconds for one in self.done if one.stage is Stage.SOAK)
+        until = time.monotonic() + self._plan.soak - spent
         first = 1 + max((one.repeat for one in self.done if one.stage is Stage.SOAK), default=-1)
         for repeat in range(first, _SOAKS):
             nodes = self._fit()  # without those taken out meanwhile
