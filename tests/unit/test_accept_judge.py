@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -508,6 +509,16 @@ def test_one_wrong_value_among_full_runs_is_enough() -> None:
 
     assert [one.answer for one in judged.verdicts] == [Answer.WRONG_VALUES]
     assert judged.open.paths == ()
+
+
+@pytest.mark.parametrize("more", [{"stage": Stage.CROSSING}, {"stage": Stage.CONFIRM, "port": 1}])
+def test_a_wrong_value_counts_wherever_it_comes_from(more: dict[str, Any]) -> None:
+    healthy = recorded("healthy")
+
+    judged = judge([*healthy, replace(fails(healthy[0], "wrong values: 3"), **more)], MEGABITS)
+
+    assert [one.answer for one in judged.verdicts] == [Answer.WRONG_VALUES]
+    assert not judged.accepted
 
 
 def test_a_node_that_fails_now_and_then_with_most_partners_is_the_node() -> None:

@@ -9,6 +9,7 @@ from statistics import median
 from rankdeck.acceptance.leaves import Leaves, crosses, fastest_group
 from rankdeck.acceptance.measurement import (
     FEWEST,
+    Answer,
     Measurement,
     Path,
     PathEnd,
@@ -16,6 +17,7 @@ from rankdeck.acceptance.measurement import (
     best_of,
     by_path,
     drops,
+    failure,
     population,
 )
 from rankdeck.acceptance.recipe import ExpectedResult
@@ -141,8 +143,7 @@ class SortedPairs:
 
 def facts_of(done: tuple[Measurement, ...], context: Context) -> SortedPairs:
     """Speeds, populations and slow paths."""
-    stages = (Stage.PAIRS, Stage.CONFIRM)
-    runs = by_path(one for one in done if one.stage in stages and not one.port)
+    runs = by_path(one for one in done if _counts(one))
     speeds = {path: best for path, some in runs.items() if (best := best_of(some)) is not None}
     kinds: defaultdict[str, dict[Path, float]] = defaultdict(dict)
     for path, speed in speeds.items():
@@ -162,6 +163,12 @@ def facts_of(done: tuple[Measurement, ...], context: Context) -> SortedPairs:
         if not speed or speed < facts.population_of(path).limit
     )
     return replace(facts, slow=slow, held=frozenset(_held(facts)) - slow)
+
+
+def _counts(one: Measurement) -> bool:
+    """Whether it says something of its path alone; a wrong value does so wherever it comes from."""
+    alone = one.stage in (Stage.PAIRS, Stage.CONFIRM) and not one.port
+    return alone or (one.status is Outcome.FAILED and failure((one,)) is Answer.WRONG_VALUES)
 
 
 def _held(facts: SortedPairs) -> Iterator[Path]:
