@@ -275,6 +275,12 @@ def test_reports_of_a_run_of_fio_on_its_way_are_not_runs() -> None:
     )
 
 
+def test_a_text_that_only_speaks_of_groups_of_fio_has_none() -> None:
+    assert [one.status for one in read("fio", "Look for `Run status group` at the end.\n")] == [
+        NOT_MEASURED
+    ]
+
+
 def terse(version: str, *, moved: int, ms: int, error: int = 0) -> str:
     """A line of `--minimal`: 41 columns a direction, 47 since version 5."""
     each = 47 if version == "5" else 41

@@ -146,7 +146,7 @@ def _of_text(text: str) -> Iterator[_Report]:
         yield _Report(failed(f"error {error[1]}", unit="MB/s"))
         return
     heads = list(_GROUP.finditer(text))
-    ends = [*(head.start() for head in heads[1:]), len(text)]
+    ends = [*(head.start() for head in heads), len(text)][1:]
     groups = {head[1]: text[head.end() : end] for head, end in zip(heads, ends, strict=True)}
     for said in groups.values():
         for way, *rate in _RATE.findall(said):
