@@ -239,6 +239,13 @@ def test_the_text_of_iperf3_names_both_ends() -> None:
     assert [one.hosts for one in read("iperf3", text)] == [tuple(dict.fromkeys(ends.groups()))]
 
 
+def test_a_json_of_iperf3_with_lists_where_words_belong_is_read() -> None:
+    found = json.loads(recorded("iperf3-tcp"))
+    found["end"]["streams"][0]["sender"]["sender"] = [1]
+
+    assert values("iperf3", json.dumps(found)) == values("iperf3", recorded("iperf3-tcp"))
+
+
 def test_a_server_of_iperf3_that_only_sent_says_nothing_of_what_arrived() -> None:
     found = json.loads(recorded("iperf3-tcp"))
     found["end"]["sum_received"]["bits_per_second"] = 0
