@@ -9,7 +9,7 @@ import pytest
 from rankdeck.acceptance import view
 from rankdeck.acceptance.measurement import Answer
 from rankdeck.acceptance.run import RunPlan, StagePlan
-from rankdeck.acceptance.schedule import Blamed, Group, bisect, groups_of, sizes
+from rankdeck.acceptance.schedule import Blamed, Group, bisect, groups_of, next_groups, sizes
 from rankdeck.model.acceptance import Outcome, Result, Stage
 
 NODES = tuple(f"n{number}" for number in range(64))
@@ -66,6 +66,20 @@ def test_a_group_that_is_good_in_halves_is_slow_by_its_scale() -> None:
     assert found.scale
     assert found.nodes == SLOW
     assert "n[0-31] are slow together and good in halves: it is the scale" in found.sentence
+
+
+@pytest.mark.parametrize("count", [6, 16, 32, 64])
+def test_a_slow_node_is_found_and_no_node_is_in_two_groups_at_once(count: int) -> None:
+    for bad in NODES[:count]:
+        done: list[Result] = []
+        while groups := next_groups(NODES[:count], done, 0.07).groups:
+            nodes = [node for group in groups for node in group]
+            assert len(set(nodes)) == len(nodes), bad
+            done += [
+                Result(stage=Stage.GROUPS, recipe="imb", sender=group[0], group=group, outcome=Outcome.MEASURED, value=3.0 if bad in group else 9.0)
+                for group in groups
+            ]  # fmt: skip
+        assert [one.nodes for one in next_groups(NODES[:count], done, 0.07).verdicts] == [(bad,)]
 
 
 def test_nodes_of_which_only_groups_were_measured_are_good_where_one_with_them_is() -> None:

@@ -74,7 +74,7 @@ def bisect(slow: Group, good: Group, results: Mapping[Group, bool]) -> tuple[Gro
     """
     left, asked = slow, 0
     while len(left) > 1:
-        tries = [_joined(half, good) for half in _halves(left)]
+        tries = _tries(left, good)
         missing = tuple(one for one in tries if one not in results)
         if missing:
             return missing
@@ -106,9 +106,10 @@ def _halves(group: Group) -> tuple[Group, Group]:
     return group[:middle], group[middle:]
 
 
-def _joined(half: Group, good: Group) -> Group:
-    """The half with as many good nodes as make at least a pair."""
-    return (*half, *good[: max(len(half), 1)])
+def _tries(group: Group, good: Group) -> tuple[Group, Group]:
+    """Each half with as many good nodes as make at least a pair: others for each, so that both run at once."""
+    first, last = _halves(group)
+    return (*first, *good[: max(len(first), 1)]), (*last, *good[-max(len(last), 1) :])
 
 
 # ---- the stage
@@ -179,7 +180,8 @@ def _blame(
             found.append(_verdict(answer, speeds[group] or 0.0, done[group].unit))
         else:
             # What cannot be measured is not asked for again: then nothing more is known.
-            asked += [one for one in answer if one not in done and _free(one, asked)]
+            for one in answer:
+                asked += [one] if one not in done and _free(one, asked) else []
     return tuple(asked), found
 
 
