@@ -59,9 +59,11 @@ _DUE = re.compile(
 )
 _FAILED_NODE = re.compile(r"srun: error: Node failure on (\S+)")
 _OOM = re.compile(
-    r"oom[-_ ]kill event|Exceeded (?:job|step) memory limit|exceeded (?:job |step )?memory limit|OOM Killed",
+    r"oom[-_ ]kill event|exceeded (?:job |step )?memory limit \(\d+ > \d+\)|OOM Killed",
     re.IGNORECASE,
 )
+_OOM_TOLD = re.compile(r"exceeded (?:job |step )?memory limit", re.IGNORECASE)
+"""Said on every node of a step that is ended for it: it names a node only where no other line does."""
 _OOM_HOST = re.compile(r"slurmstepd-(\S+): error")
 _OOM_TASK = re.compile(r"srun: error: (\S+): tasks? ([\d,-]+): Out Of Memory")
 _OURS = re.compile(r"(?:slurmstepd(?:-\S+)?|srun|sbatch|salloc): ")
@@ -71,7 +73,8 @@ _MOST_LINES, _MOST_NAMES = 12, 64
 def read_words(lines: Iterable[str]) -> EndWords:
     """What Slurm's own programs say in these lines of the launcher's output."""
     own = [line for line in lines if _OURS.match(line)]
-    causes, failed, memory, starved = list[str](), list[str](), list[str](), list[int]()
+    causes, failed, starved = list[str](), list[str](), list[int]()
+    memory, told = list[str](), list[str]()
     for line in own:
         if found := _DUE.search(line):
             causes.append(found[2].strip())
@@ -81,12 +84,13 @@ def read_words(lines: Iterable[str]) -> EndWords:
         if found := _OOM_TASK.search(line):
             memory.append(found[1])
             starved += _ranks(found[2])
-        elif _OOM.search(line) and (found := _OOM_HOST.match(line)):
-            memory.append(found[1])
+        elif found := _OOM_HOST.match(line):
+            memory += [found[1]] if _OOM.search(line) else []
+            told += [found[1]] if _OOM_TOLD.search(line) else []
     return EndWords(
         cause=causes[0] if causes else "",
         failed=tuple(dict.fromkeys(failed))[:_MOST_NAMES],
-        memory=tuple(dict.fromkeys(memory))[:_MOST_NAMES],
+        memory=tuple(dict.fromkeys(memory or told))[:_MOST_NAMES],
         starved=tuple(dict.fromkeys(starved))[:_MOST_NAMES],
         lines=tuple(own[-_MOST_LINES:]),
     )

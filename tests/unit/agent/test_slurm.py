@@ -181,6 +181,17 @@ MEMORY = [
 ]
 
 
+def test_the_node_that_used_too_much_is_named_though_all_nodes_of_the_step_say_that_it_is_ended():
+    ended_for_it = "slurmstepd-n1: error: Exceeded job memory limit"
+    used = "slurmstepd-n2: error: StepId=7.0 exceeded memory limit (325177344 > 83886080), being killed"  # fmt: skip
+
+    both = verdict(ended("OUT_OF_MEMORY"), read_words((ended_for_it, used, ended_for_it)))
+    alone = verdict(ended("OUT_OF_MEMORY"), read_words((ended_for_it,)))
+
+    assert (both.node, both.text.endswith("used up on n2")) == ("n2", True)
+    assert alone.node == "n1"
+
+
 def test_the_daemons_lines_name_the_node_and_the_rank() -> None:
     assert verdict(ended("NODE_FAIL"), read_words(WORDS)).node == "n2"
     starved = verdict(ended("OUT_OF_MEMORY"), read_words(MEMORY))
