@@ -4,6 +4,7 @@ import random
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import combinations
 from typing import Any
 
 import pytest
@@ -218,6 +219,23 @@ def test_nodes_that_are_slow_on_all_rails_make_no_rail_slow() -> None:
     found = judge(done, MEGABITS)
 
     assert {one.subject for one in found.verdicts} == {"n1", "n2", "n4"}
+
+
+def test_pairs_that_others_slowed_twice_are_measured_again_before_they_share_a_cause() -> None:
+    chance = random.Random(3)
+    nodes = tuple(f"n{number:02d}" for number in range(32))
+    slow = set(chance.sample(list(combinations(nodes, 2)), 12))
+    done = [
+        Measurement(stage=Stage.PAIRS, sender=a, receiver=b, value=60.0 if way in slow and a < b else 95.0, round=number, repeat=repeat)
+        for number, way in enumerate(combinations(nodes, 2))
+        for a, b in (way, way[::-1])
+        for repeat in range(2)
+    ]  # fmt: skip
+
+    found = judge(done, MEGABITS)
+
+    assert found.verdicts == ()
+    assert {(a.node, b.node) for a, b in found.open.paths} == slow
 
 
 def test_of_two_kinds_of_hardware_the_slower_one_is_no_uplink() -> None:

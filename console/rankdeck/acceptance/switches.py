@@ -105,19 +105,17 @@ def _uplink_means(facts: SortedPairs, fault: LeafFault) -> tuple[str, Kind, Answ
 
 _MANY, _PART = 8, 4
 """Pairs, and the nodes for each, above which their slowness is of one cause."""
-_FAR = 0.8
-"""Share of the others' speed below which no disturbance slows so many pairs twice."""
+_FAR, _OFTEN = 0.8, 0.05
+"""Share of the others' speed, and share of the paths that are slower, at which no disturbance explains them."""
 
 
 def shared(facts: SortedPairs, paths: Sequence[Path], proven: Set[Side]) -> tuple[Verdict, ...]:
     """Many slow paths whose ends are full with others: one thing that they share, which nobody told us of."""
-    sure = {
-        path
-        for path in paths
-        if facts.speeds[path]
-        and proven >= {*sides_of(path)}
-        and (again(facts.runs[path]) or _is_far(facts, path))
-    }
+    known = [path for path in paths if facts.speeds[path] and proven >= {*sides_of(path)}]
+    far = [path for path in known if _is_far(facts, path)]
+    # Of many paths a few are disturbed twice: these are measured again first.
+    sure = {path for path in known if again(facts.runs[path])}
+    sure |= {*far} if len(far) > _OFTEN * len(facts.speeds) else set()
     pairs = sorted({(min(ends), max(ends)) for ends in map(nodes_of, sure)})
     nodes = Counter(node for pair in pairs for node in pair)
     if len(pairs) <= max(_MANY, len({end.node for path in facts.speeds for end in path}) // _PART):
@@ -125,12 +123,13 @@ def shared(facts: SortedPairs, paths: Sequence[Path], proven: Set[Side]) -> tupl
     names = some([f"{first}–{last}" for first, last in pairs])
     most = max(nodes.values())
     often = some([node for node, count in nodes.most_common() if 2 * count >= most])
+    to_do = "compare their uplinks" if facts.context.leaves else "write `leaf:` into the cluster file and measure again"  # fmt: skip
     return (
         Verdict(
             kind=Kind.UPLINK, subject=f"{len(pairs)} pairs", answer=Answer.SLOW,
             sentence=f"{len(pairs)} pairs ({names}) reach {facts.shown(median(facts.speeds[path] for path in sure))} (others "
-            f"{facts.shown(facts.population_of(next(iter(sure))).median)}), and their ends are full with others: something that many share, "
-            f"an uplink or a switch, most often of {often}; write `leaf:` into the cluster file and measure again",
+            f"{facts.shown(facts.population_of(min(sure)).median)}), and their ends are full with others: something that many share, "
+            f"an uplink or a switch, most often of {often}; {to_do}",
         ),
     )  # fmt: skip
 
