@@ -4,7 +4,7 @@ import asyncio
 import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from json import dumps
 
 from rankdeck.acceptance.gate import PROGRAM
@@ -77,7 +77,7 @@ class SimulatedMeans:
         self.launched.append(spec)
         self.after(len(self.launched))
         job = f"accept-{len(self.launched)}"
-        self.jobs.add(plan_job(self.cluster, spec, job), 1.0)
+        self.jobs.add(replace(plan_job(self.cluster, spec, job), spec=spec), 1.0)
         return job
 
     def listen(self, job_id: str, hear: Callable[[Followed], None]) -> None:

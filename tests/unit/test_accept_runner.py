@@ -206,6 +206,29 @@ def test_nodes_on_which_something_is_left_rest_until_it_is_gone(site: Site, monk
     assert not runner.resting
 
 
+@pytest.mark.parametrize("left", [frozenset[str](), frozenset({"n6"})])
+def test_what_a_killed_console_left_running_is_ended_before_anything_is_measured(
+    site: Site, left: frozenset[str]
+) -> None:
+    runner, means = site.runner(lambda a, b: None if "n6" in (a, b) else 0.095, left=left)
+    work = Work(stage=Stage.PAIRS, recipe="iperf3", nodes=("n2", "n6"), runs=(("n2", "n6", 0, 0),))
+    begun = asyncio.run(
+        means.launch(spec_of(work, Setup(cluster=means.cluster, run="r1")), anywhere=True)
+    )
+    other = asyncio.run(
+        means.launch(spec_of(work, Setup(cluster=means.cluster, run="r0")), anywhere=True)
+    )
+    means.speed = full
+
+    asyncio.run(runner.go("r1", PLAN))
+
+    assert begun in means.cancelled
+    assert other not in means.cancelled
+    assert set(runner.resting) == left
+    measured = [one for one in site.results() if one.outcome is Outcome.MEASURED]
+    assert any("n6" in (one.sender, one.receiver) for one in measured) is not bool(left)
+
+
 def test_a_node_that_is_lost_in_the_last_round_is_not_accepted_for_what_it_reached_before(
     site: Site, monkeypatch
 ) -> None:

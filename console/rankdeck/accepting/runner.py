@@ -98,6 +98,7 @@ class Runner:
     async def go(self, run: str, plan: RunPlan) -> None:
         """Run all stages; raises HistoryError if measurements cannot be saved."""
         self._run, self._plan = run, plan
+        await self._end_earlier()
         for stage, recipe in _parts(plan):
             self.stage = stage
             self._changed()
@@ -357,6 +358,13 @@ class Runner:
                 text=resting(node, why),
             )  # fmt: skip
             self._keep([(lost, b"")])
+
+    async def _end_earlier(self) -> None:
+        """What an earlier console left of this run would run beside what is measured now."""
+        for job in self._session.jobs.all():
+            if job.plan.part_of == self._run and (not job.state.final or job.unproven):
+                left = await ended_with_proof(self._session, job.id)
+                self.resting |= {node: (job.id, why) for node, why in left.items()}
 
     async def _prove_clean(self) -> None:
         """Ask again about nodes that rest; who is clean takes part again."""
