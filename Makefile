@@ -1,5 +1,5 @@
 # make demo   from nothing to the console on a live cluster of virtual nodes
-# make test   every capability with real programs, about 25 minutes on two cores; `make thorough` the rest, `make fast` less
+# make test   every capability with real programs, about 15 minutes on two cores; `make thorough` the rest, `make fast` less
 # make check  style, types and layers
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c

@@ -22,9 +22,12 @@ os.environ["PATH"] = search_path()
 # Compiled once, as where it is installed: a third of the time of each command that a test starts.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
-# A shell starts what it puts into the background deaf to Ctrl-C, and so would be all that the tests start.
+# What a shell puts into the background is deaf to Ctrl-C, what nohup starts to the end of its terminal, and so
+# would be all that the tests start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 # How fast the machine is says nothing of what is tested. `python -m benchmarks fuzz` makes far more examples.
 for name, examples in (("all", 25), ("fast", 15)):
     settings.register_profile(

@@ -13,6 +13,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -281,9 +282,14 @@ def test_a_missing_program_is_one_sentence(
 
 
 def test_acceptance_measures_all_pairs_of_the_demo_and_blames_nobody(console: Console) -> None:
-    done = console.run("accept", "--yes", "--json")
+    for pause in (0, 5, 10, 20, 30):
+        time.sleep(pause)
+        done = console.run("accept", "--yes", "--json")
+        run = json.loads(done.stdout)
+        # Beside other tests the ranks wait for a processor: then it says so and has no value.
+        if not any("the nodes were busy" in one["text"] for one in run["results"]):
+            break
 
-    run = json.loads(done.stdout)
     assert (done.returncode, run["accepted"], run["verdicts"]) == (0, True, []), done.stderr[-3000:]
     pairs = [one for one in run["results"] if one["stage"] == "pairs"]
     assert len(pairs) == len({frozenset((one["sender"], one["receiver"])) for one in pairs}) == 3

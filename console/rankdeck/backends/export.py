@@ -2,7 +2,7 @@
 
 import shlex
 
-from rankdeck.backends.plans import process_line, shell_line, whole_file
+from rankdeck.backends.plans import end_mark, process_line, shell_line, whole_file
 from rankdeck.errors import LaunchError
 from rankdeck.model.cluster import Access, Cluster, Node
 from rankdeck.model.job import Plan
@@ -157,9 +157,7 @@ def _prepare(plan: Plan, node: NodePlan) -> str:
         *([NodeFile("start", _start_file(node), 0o755)] if node.processes else []),
     ]
     laid = [line for file in files for line in whole_file(file)]
-    end = f"ON_{_place(node)}"
-    while end in "\n".join(laid).split("\n"):
-        end += "_"
+    end = end_mark(f"ON_{_place(node)}", "\n".join(laid).split("\n"))
     lines = [
         f"on {node.node} <<'{end}' || fail {node.node} {shlex.quote(_UNMADE % folder)}",
         "set -e",

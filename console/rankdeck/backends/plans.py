@@ -3,11 +3,12 @@
 import difflib
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import groupby
 from secrets import token_hex
+from string import ascii_letters
 
 from rankdeck.errors import LaunchError
 from rankdeck.model.cluster import Cluster, capabilities
@@ -122,13 +123,24 @@ def _with_port_variable(word: str) -> str:
     return "".join(text + port for text, port in zip(quoted, ports, strict=True)).removesuffix('""')
 
 
+def end_mark(word: str, rows: Collection[str]) -> str:
+    """A line that ends a here-document of these rows: `word`, or `word` with letters around it.
+
+    dash (0.5.12) loses the first byte of a character that is not ASCII behind the beginning of the end.
+    """
+    heads = {row[0] for row in rows if not row.isascii()}
+    words = (word, *(letter + word for letter in ascii_letters))
+    end = next((one for one in words if one[0] not in heads), word)
+    while end in rows:
+        end += "_"
+    return end
+
+
 def file_lines(file: NodeFile) -> list[str]:
     """Shell lines that write a file; the run folder in its text is filled in by sed."""
     # Only a line feed ends a line of sh: all else is part of the text.
     rows = file.text.removesuffix("\n").split("\n") if file.text else []
-    end = "EOF"
-    while end in rows:
-        end += "_"
+    end = end_mark("EOF", rows)
     path = shell_word(file.path)
     fill = f'sed "s|\\{RUN_TOKEN}|${RUN_VARIABLE}|g"'
     write = f"{fill if RUN_TOKEN in file.text else 'cat'} > {path} <<'{end}'"
@@ -182,7 +194,7 @@ def new_job_id(name: str) -> str:
     return f"{name}-{datetime.now():%m%d-%H%M%S}-{token_hex(2)}"
 
 
-_FILE = re.compile(r" > \S+ <<'(EOF_*)'$")
+_FILE = re.compile(r" > \S+ <<'([A-Za-z]?EOF_*)'$")
 
 
 def plan_difference(old: str, old_job: str, new: str, new_job: str) -> tuple[str, ...]:
