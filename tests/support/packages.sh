@@ -10,7 +10,7 @@ tools=(
     ssh:openssh-client mosquitto_pub:mosquitto-clients
     mmdebstrap:mmdebstrap tmux:tmux mpirun.openmpi:openmpi-bin mpirun.mpich:mpich ip:iproute2 ethtool:ethtool tini:tini unshare:util-linux ps:procps
     iperf3:iperf3 sysbench:sysbench stress-ng:stress-ng zsh:zsh fish:fish
-    mpicc.mpich:libmpich-dev faketime:faketime
+    mpicc.mpich:libmpich-dev faketime:faketime chromium:chromium
 )
 servers=(sshd:openssh-server mosquitto:mosquitto prometheus:prometheus)
 # With arguments only these servers: what benchmarks compare with.
