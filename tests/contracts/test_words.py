@@ -112,7 +112,7 @@ def heard(folder: Path) -> list[str]:
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("launch", [Launch.PLAIN, Launch.MPI, Launch.TORCHRUN])
 @REAL
-@example(words=["x"], value="v", text=LIKE_ENDS)
+@example(words=["x", "--log", "--n", "--"], value="v", text=LIKE_ENDS)
 @given(words=st.lists(WORDS, min_size=1, max_size=12), value=WORDS, text=WORDS)
 def test_a_real_launcher_gives_its_rank_every_byte(
     tmp_path: Path, launch: Launch, words: list[str], value: str, text: str

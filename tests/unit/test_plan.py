@@ -144,8 +144,9 @@ def test_a_python_script_is_started_unbuffered_by_torchrun() -> None:
     spec = replace(SPEC, launch=Launch.TORCHRUN, command=("train.py", "--x"))
     argv = plan_job(CLUSTER, spec, "t-1").nodes[0].processes[0].argv
 
-    assert argv[-6:] == (
+    assert argv[-7:] == (
         "--no-python",
+        "--",
         "${RANKDECK_RUN}/rank-shim",
         "python3",
         "-u",

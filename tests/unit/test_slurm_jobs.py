@@ -146,7 +146,7 @@ def test_arrays_that_cannot_be_followed_are_refused(spec: JobSpec, why: str) -> 
     ({"nodes": 2}, 'srun --label --kill-on-bad-exit=1 --wait=60 a'),
     ({"ranks_per_node": 2}, 'srun --label --kill-on-bad-exit=1 --wait=60 a'),
     ({"launch": Launch.MPI}, 'srun --label --kill-on-bad-exit=1 --wait=60 --mpi=pmix a'),
-    ({"launch": Launch.TORCHRUN, "nodes": 2, "ranks_per_node": 2}, "--max-restarts=0 --no-python a"),
+    ({"launch": Launch.TORCHRUN, "nodes": 2, "ranks_per_node": 2}, "--max-restarts=0 --no-python -- a"),
     ({"launch": Launch.TENSORFLOW, "nodes": 2}, "exec a"),
 ])  # fmt: skip
 def test_the_processes_of_one_task_of_an_array_are_one_rank(more, line: str) -> None:

@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rankdeck.backends.launchers import script_command
+from rankdeck.backends.launchers import TORCHRUN_ENDS, script_command
 from rankdeck.backends.plans import gpus_per_node, options, ranks_per_node, shell_line
 from rankdeck.config.document import documents
 from rankdeck.errors import LaunchError
@@ -569,7 +569,7 @@ def _torchrun(wanted: _Wanted, port: str) -> str:
         f"--master-port={spec.torch.port or port}",
         "--max-restarts=0",
     ]
-    script = (*spec.torch.args, "--no-python", *SHIM, *script_command(spec.command))
+    script = (*spec.torch.args, *TORCHRUN_ENDS, *SHIM, *script_command(spec.command))
     return f'exec {shell_line(words)} --node-rank="$JOB_COMPLETION_INDEX" {shell_line(script)}'
 
 

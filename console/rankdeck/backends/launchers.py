@@ -240,6 +240,10 @@ def _torch_node(layout: Placement, place: RankPlace) -> NodePlan:
     return replace(layout.node_plan(place, interface_env(place.node)), processes=(process,))
 
 
+TORCHRUN_ENDS = ("--no-python", "--")
+"""Before the program: torchrun takes an argument such as `--log`, which begins like two of its options, for its own without `--`."""
+
+
 def torchrun_argv(layout: Placement, place: RankPlace) -> tuple[str, ...]:
     """The torchrun command of one node: static, so that rank and node are what the plan says."""
     torch = layout.spec.torch
@@ -254,7 +258,7 @@ def torchrun_argv(layout: Placement, place: RankPlace) -> tuple[str, ...]:
         *local,
         "--max-restarts=0",
         *torch.args,
-        "--no-python",
+        *TORCHRUN_ENDS,
         SHIM,
         *script_command(layout.spec.command),
     )

@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import Any, ClassVar, cast
 
 from rankdeck.backends.base import Tell, say_nothing
-from rankdeck.backends.launchers import refuse_claims, script_command
+from rankdeck.backends.launchers import TORCHRUN_ENDS, refuse_claims, script_command
 from rankdeck.backends.node_stream import STREAMS
 from rankdeck.backends.plans import (
     SHIM,
@@ -553,9 +553,9 @@ def _trainer(step: _Step) -> str:
     """What torchrun starts, and where the output of each rank goes."""
     spec = step.spec
     if step.shimmed:
-        argv = ("--no-python", SHIM, *script_command(spec.command))
+        argv = (*TORCHRUN_ENDS, SHIM, *script_command(spec.command))
         return shell_line([*spec.torch.args, *argv])
-    plain = () if spec.command[0].endswith(".py") else ("--no-python",)
+    plain = ("--",) if spec.command[0].endswith(".py") else TORCHRUN_ENDS
     if step.gang:
         return shell_line([*spec.torch.args, *plain, *spec.command])
     logs = f'--log-dir={RUN}/torch."$SLURM_NODEID" -r 3 -t 3'
