@@ -250,6 +250,23 @@ def test_an_exported_script_says_which_node_takes_nothing_and_leaves_nothing(
     assert not Path(f"/tmp/rankdeck.{job}").exists()
 
 
+def test_what_mpirun_asks_for_waits_until_the_exported_script_reads_it(tmp_path: Path) -> None:
+    two = replace(CLUSTER, nodes=(*CLUSTER.nodes, Node(name="far", slots=1, address="127.0.0.2")))
+    spec = replace(spec_of(Launch.MPI, ["true"]), nodes=2)
+    text = export(plan_job(two, spec, "t-1"), two)
+    agent = tmp_path / "launch-agent"
+    said = text.partition("cat > launch-agent <<'EOF'\n")[2].partition("\nEOF\n")[0]
+    agent.write_text(said.replace("/tmp/rankdeck.t-1", str(tmp_path)))
+    os.mkfifo(tmp_path / "spawn")
+
+    with subprocess.Popen(["sh", agent, "-x", "root@far", "prted", "--leave"]) as asks:
+        with pytest.raises(subprocess.TimeoutExpired):
+            asks.wait(0.3)
+        line = (tmp_path / "spawn").read_text()
+
+    assert (line, asks.returncode) == ("far prted --leave\n", 0)
+
+
 WAITS = "echo here; sleep 300"
 STARTS_ANOTHER = "trap 'setsid sleep 300 & exit' TERM; echo here; while :; do sleep 0.2; done"
 TAKES_NO_TERM = "trap '' TERM; echo here; sleep 300"

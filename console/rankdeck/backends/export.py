@@ -31,7 +31,8 @@ while [ $# -gt 0 ]; do
 done
 host=${1##*@}
 shift
-printf '%%s %%s\\n' "$host" "$*" 1<>%(folder)s/spawn
+# Waits until the script has it open: what is written into a pipe that nobody reads is lost.
+printf '%%s %%s\\n' "$host" "$*" >%(folder)s/spawn
 """
 _UNMADE = "the folder %s could not be made: can it be reached by ssh, and has /tmp room there?"
 _PORT = 'import socket; s = socket.socket(); s.bind(("", 0)); print(s.getsockname()[1])'
