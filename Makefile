@@ -58,9 +58,9 @@ thorough: dev
 	tests/support/torch.sh $(BIN)/python
 	$(PYTEST) -n $(WORKERS) -m thorough $(EXTRA_PYTEST)
 
-# These compute and do not wait: more workers than cores would only load the same modules once more.
+# Two processes a core: some of these wait, and each process loads the same modules.
 fast: dev
-	$(PYTEST) -n $(CORES) -m "not slow and not long" $(EXTRA_PYTEST)
+	$(PYTEST) -n $$((2 * $(CORES))) -m "not slow and not long" $(EXTRA_PYTEST)
 
 check: dev
 	$(BIN)/ruff check .

@@ -283,6 +283,7 @@ async def test_who_does_not_read_its_acknowledgements_is_cut_off(monkeypatch) ->
         await asyncio.wait_for(flood(), 30)
 
 
+@pytest.mark.long
 async def test_a_client_that_floods_is_slowed_down_and_loses_nothing() -> None:
     got = []
     async with running(lambda *m: got.append(m)) as broker:
@@ -299,6 +300,7 @@ async def test_a_client_that_floods_is_slowed_down_and_loses_nothing() -> None:
     assert [int(payload) for _, payload in got] == list(range(1200))
 
 
+@pytest.mark.long
 async def test_two_hundred_agents_at_once_are_all_heard() -> None:
     got, writers = [], []
 

@@ -366,6 +366,7 @@ async def test_a_pair_of_a_kept_run_is_measured_again_and_an_error_is_said() -> 
     assert port.asked[:3] == [("open", "r1"), ("resume", "r1"), ("again", ("n3", "n1"), "iperf3")]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("size", [(80, 24), (200, 50)])
 async def test_jobs_are_kept_away_from_a_node_with_a_reason_for_a_while_and_let_back(size) -> None:
     stage, port = stage_of(current=sick())
@@ -399,6 +400,7 @@ async def test_jobs_are_kept_away_from_a_node_with_a_reason_for_a_while_and_let_
     assert port.asked == [("exclude", "n3", why, "r1"), ("readmit", "n3")]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("size", [(80, 24), (200, 50)])
 async def test_on_the_page_of_a_pair_it_is_measured_again_and_jobs_are_kept_away(size) -> None:
     stage, port = stage_of(sick())

@@ -135,6 +135,7 @@ async def test_a_cancel_says_what_is_proven_and_what_is_left(stage: Stage) -> No
         await shows(app, pilot, "it has ended")
 
 
+@pytest.mark.long
 async def test_output_is_saved_and_found_again(
     stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -233,6 +234,7 @@ async def test_y_copies_a_message_and_the_lines_of_a_page(stage: Stage) -> None:
         assert "Processor" in app.clipboard
 
 
+@pytest.mark.long
 async def test_a_file_of_the_marked_nodes_comes_here(
     stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

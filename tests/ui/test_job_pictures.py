@@ -100,6 +100,7 @@ async def test_the_rank_that_stands_still_stands_first(size: tuple[int, int]) ->
         assert STUCK[size].strip("\n") in steady(text_of(app))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("key", "picture"), [("i", LENS), ("c", COLLAPSED), ("D", DIFFERENT)])
 async def test_each_view_names_the_rank_that_stands_still(key: str, picture: str) -> None:
     async with console(scenes.hanging(), (80, 24)) as (app, pilot):

@@ -184,6 +184,7 @@ async def test_the_rank_that_is_unlike_the_others_stands_out(
         await until(pilot, lambda: wanted in steady(text_of(app)), f"no `{wanted}`")
 
 
+@pytest.mark.long
 async def test_the_rank_that_writes_no_more_stands_out_by_its_lines_a_second(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

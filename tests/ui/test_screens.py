@@ -157,6 +157,7 @@ async def test_the_cursor_stays_on_its_node_when_the_order_changes(
         assert app.screen.table.cursor == name
 
 
+@pytest.mark.long
 async def test_the_cursor_is_on_the_worst_node_until_it_is_moved(stage: Stage) -> None:
     async with console(stage) as (app, pilot):
         await shows(app, pilot, "▸node06")

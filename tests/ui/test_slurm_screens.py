@@ -63,6 +63,7 @@ async def drains(app, pilot) -> None:
     await shows(app, pilot, "n2 is left alone: drained by root (bad cable)")
 
 
+@pytest.mark.long
 async def test_a_node_is_drained_only_after_its_name_was_typed() -> None:
     made = stage()
     made.changes += [PROPOSED, replace(PROPOSED, done=True, now={"n1": "draining"})]

@@ -36,6 +36,7 @@ def test_every_main_screen_comes_back_after_another() -> None:
             shows(shown, text)
 
 
+@pytest.mark.long
 def test_what_outlives_its_program_in_the_terminal_takes_nothing_from_the_next_one(
     tmp_path: Path,
 ) -> None:

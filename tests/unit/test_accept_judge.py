@@ -681,6 +681,7 @@ def test_half_of_two_hundred_nodes_slow_are_all_named_and_no_other() -> None:
     assert {node for verdict in judged.verdicts for node in verdict.nodes} == {*HALF}
 
 
+@pytest.mark.long
 def test_narrow_uplinks_of_many_unknown_leaves_blame_no_node() -> None:
     leaves = {f"n{number:03d}": str(number // 25) for number in range(200)}
     lab = Lab(leaves=leaves, uplinks=dict.fromkeys(set(leaves.values()), 25 * 48.0), disturbed=0.0)

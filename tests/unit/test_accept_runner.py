@@ -96,6 +96,7 @@ def test_a_node_that_sends_slowly_is_named_and_no_other(site: Site) -> None:
     assert sentence.startswith("n5 sends at 0.062 Gb/s (others 0.095 Gb/s) with 7 of 7 partners")
 
 
+@pytest.mark.long
 def test_a_pair_that_hangs_is_cancelled_and_named_and_the_run_goes_on(
     site: Site, monkeypatch
 ) -> None:
@@ -185,6 +186,7 @@ def test_a_measurement_that_its_scheduler_never_starts_is_no_fault_of_the_nodes(
     assert means.cancelled == [done.job]
 
 
+@pytest.mark.long
 def test_nodes_on_which_something_is_left_rest_until_it_is_gone(site: Site, monkeypatch) -> None:
     monkeypatch.setattr("rankdeck.acceptance.work.SHORTEST", 2.0)
     monkeypatch.setattr("rankdeck.acceptance.work.PATIENCE", 0.0)
@@ -254,6 +256,7 @@ def test_a_node_that_is_lost_in_the_last_round_is_not_accepted_for_what_it_reach
     )
 
 
+@pytest.mark.long
 def test_a_login_node_that_cannot_be_asked_is_none_of_those_that_are_measured(
     site: Site, monkeypatch
 ) -> None:
@@ -474,6 +477,7 @@ def test_of_two_nodes_a_slow_pair_says_what_both_of_their_ports_counted(
     )
 
 
+@pytest.mark.long
 def test_a_pair_that_fails_says_what_the_ports_of_both_counted(site: Site, tmp_path, monkeypatch) -> None:  # fmt: skip
     monkeypatch.setattr(runner_module, "COUNTERS_COME", 0.0)
     monkeypatch.setattr("rankdeck.acceptance.work.SHORTEST", 2.0)

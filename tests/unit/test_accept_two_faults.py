@@ -156,6 +156,7 @@ def test_an_uplink_far_narrower_than_the_others_is_not_built_so() -> None:
     assert "other leaves are faster" in found.verdicts[1].sentence
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("count", [32, 100])
 def test_a_narrow_uplink_that_nobody_told_us_of_blames_no_node(count: int) -> None:
     leaves = {f"n{number:03d}": "ABCD"[number * 4 // count] for number in range(count)}

@@ -71,6 +71,7 @@ def test_somebody_who_never_rests_cannot_put_it_off_for_ever() -> None:
     assert [at - 1000 for at in times.collected] == [garbage_collection.LONGEST]
 
 
+@pytest.mark.long
 def test_what_was_set_aside_is_freed_by_the_next_one(collector: None) -> None:
     class Knot:
         me: "Knot"

@@ -85,6 +85,7 @@ def test_a_rank_that_is_killed_says_by_which_signal(shim: Path) -> None:
     assert texts[0, "exit"] == str(128 + signal.SIGKILL).encode()
 
 
+@pytest.mark.long
 def test_what_a_rank_leaves_in_the_background_is_not_waited_for(shim: Path) -> None:
     running = started(shim, "sh", "-c", "sleep 30 & echo done", RANK="0")
 
@@ -93,6 +94,7 @@ def test_what_a_rank_leaves_in_the_background_is_not_waited_for(shim: Path) -> N
     running.stdout.close()
 
 
+@pytest.mark.long
 def test_a_log_that_is_read_slowly_is_whole_after_the_end_of_the_rank(shim: Path) -> None:
     running = started(shim, "sh", "-c", "seq -f %099.0f 1 1000; echo the last", RANK="0")
     time.sleep(4)  # the rank has ended, and nobody has read a byte

@@ -88,6 +88,7 @@ def test_the_time_limit_ends_a_chain_of_processes(tmp_path: Path) -> None:
     assert is_over(mark)
 
 
+@pytest.mark.long
 def test_a_console_that_is_gone_leaves_nothing_behind() -> None:
     mark = f"40.{time.time_ns() % 10**9:09}"
     process = begin(f"trap '' TERM; echo up; (setsid sleep {mark} &); sleep {mark}; sleep {mark}")
