@@ -294,6 +294,7 @@ def test_acceptance_measures_all_pairs_of_the_demo_and_blames_nobody(console: Co
     pairs = [one for one in run["results"] if one["stage"] == "pairs"]
     assert len(pairs) == len({frozenset((one["sender"], one["receiver"])) for one in pairs}) == 3
     assert all(one["unit"] == "MB/s" and one["value"] > 0 for one in pairs)
+    assert all(one["seconds"] > 0 for one in pairs)
 
 
 @pytest.mark.skipif(shutil.which("stream_c.exe") is not None, reason="STREAM is installed")

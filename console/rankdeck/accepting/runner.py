@@ -325,7 +325,11 @@ class Runner:
                 for one in work.pending()
             ]
         found = results_of(work, self._setup, done.output, done.exit_code, done.hung)
-        return [(replace(one, job=done.job), raw) for one, raw in found]
+        # Steps between a client and a server say their time themselves.
+        took = 0.0 if takes_turns(work.recipe) else round(done.seconds, 3)
+        return [
+            (replace(one, job=done.job, seconds=one.seconds or took), raw) for one, raw in found
+        ]
 
     def _why_not(self, work: Work) -> str:
         for node in work.nodes:
