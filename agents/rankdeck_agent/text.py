@@ -19,20 +19,21 @@ def plain(text: str, limit: int = 400) -> str:
 
 def table(text: str) -> Optional[dict[str, Any]]:
     """The JSON object in `text`, or None if it is not one."""
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
+    value = _parsed(text)
     return cast("dict[str, Any]", value) if isinstance(value, dict) else None
 
 
 def array(text: str) -> Optional[list[Any]]:
     """The JSON array in `text`, or None if it is not one."""
+    value = _parsed(text)
+    return cast("list[Any]", value) if isinstance(value, list) else None
+
+
+def _parsed(text: str) -> object:
     try:
-        value = json.loads(text)
+        return json.loads(text)
     except (ValueError, RecursionError):
         return None
-    return cast("list[Any]", value) if isinstance(value, list) else None
 
 
 def say(row: Mapping[str, Any]) -> int:

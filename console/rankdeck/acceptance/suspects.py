@@ -279,7 +279,7 @@ def find_suspects(slow: Iterable[Path], full: Iterable[Path]) -> Suspects:
         named[worst] = Evidence(frozenset(counts.pop(worst)), frozenset(partners.get(worst, ())))
         for other in named[worst].slow:
             _forget(counts, worst, other)
-            left.discard((worst[0], other) if worst[1] is EndRole.SENDS else (other, worst[0]))
+            left.discard(path_of(worst, other))
     # Whom nobody got full speed from is not cleared by the bad partners that explain its pairs.
     for side, others in _partners(slow).items():
         if side not in proven and side not in named and len(others) >= _PARTNERS:
@@ -304,9 +304,10 @@ def _worst(
 
 def _partners(paths: Iterable[Path]) -> dict[Side, set[PathEnd]]:
     found: defaultdict[Side, set[PathEnd]] = defaultdict(set)
-    for sender, receiver in paths:
-        found[sender, EndRole.SENDS].add(receiver)
-        found[receiver, EndRole.RECEIVES].add(sender)
+    for path in paths:
+        sends, receives = sides_of(path)
+        found[sends].add(path[1])
+        found[receives].add(path[0])
     return dict(found)
 
 
@@ -341,8 +342,8 @@ def _confirmations(measurements: Iterable[Measurement]) -> Mapping[Side, Sequenc
     found: defaultdict[Side, list[Measurement]] = defaultdict(list)
     for one in measurements:
         if one.stage is Stage.CONFIRM:
-            found[one.path[0], EndRole.SENDS].append(one)
-            found[one.path[1], EndRole.RECEIVES].append(one)
+            for side in sides_of(one.path):
+                found[side].append(one)
     return found
 
 

@@ -89,7 +89,7 @@ def _uplink_means(facts: SortedPairs, fault: LeafFault) -> tuple[str, Kind, Answ
     if fault.alone is not None and fault.alone < fault.inside * (1 - facts.context.tolerance):
         text = f"one pair alone reaches {facts.shown(fault.alone)}, too: a fault of the uplink; look at its cable, optic and errors"
         return text, Kind.UPLINK, Answer.SLOW
-    ratio = fault.inside / fault.crossing if fault.crossing else 0.0
+    ratio = fault.inside / fault.crossing
     if fault.everywhere and len(fault.leaves) > 2:
         return f"the same on all leaves: built so ({ratio:.1f} : 1)", Kind.UPLINK, Answer.FAIR
     alone = (

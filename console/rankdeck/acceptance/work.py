@@ -372,13 +372,11 @@ def results_of(
         yield from _of_steps(work, recipe, setup, output, hung)
         return
     raw = b"".join(output[rank] for rank in sorted(output))
+    asked = Asked(hosts=_hosts(work, setup), ranks=_ranks(work, recipe, setup), exit_code=exit_code)
+    reading = (
+        failed(hung) if hung else _worst(read_output(recipe, raw, asked, _known(recipe, setup)))
+    )
     for one in work.pending():
-        asked = Asked(
-            hosts=_hosts(work, setup), ranks=_ranks(work, recipe, setup), exit_code=exit_code
-        )
-        reading = (
-            failed(hung) if hung else _worst(read_output(recipe, raw, asked, _known(recipe, setup)))
-        )
         yield _with(one, reading, 0.0), raw
 
 
