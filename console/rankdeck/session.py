@@ -37,6 +37,7 @@ from rankdeck.model.schedulers import (
     LogRun,
     ServiceChange,
     ServiceOrder,
+    SlurmNode,
     SlurmPartition,
 )
 from rankdeck.preflight.doctor import examine, lacking
@@ -252,6 +253,10 @@ class Session:
                 self._keep(self.jobs.job(plan.job))
                 self.following.follow(self.jobs.job(plan.job))
         return silent
+
+    async def slurm_nodes(self) -> Mapping[str, SlurmNode]:
+        """Node -> what Slurm says of it at this moment; {} without Slurm. Raises NodeError."""
+        return await self.slurm.nodes_now()
 
     def others(self) -> tuple[OtherJob, ...]:
         """Jobs of the scheduler that this console does not follow: those of other users and of other consoles."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from json import dumps
@@ -22,6 +22,7 @@ from rankdeck.model.job import (
     RemainingProcess,
     State,
 )
+from rankdeck.model.schedulers import SlurmNode
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.jobs import Jobs
 
@@ -60,6 +61,12 @@ class SimulatedMeans:
     @property
     def following(self) -> "SimulatedMeans":
         return self
+
+    async def caught_up(self, *, silent: Collection[str]) -> None:
+        del silent
+
+    async def slurm_nodes(self) -> Mapping[str, SlurmNode]:
+        return {}
 
     async def find_running(self, limit: float = 0.0) -> dict[str, str]:
         return {}

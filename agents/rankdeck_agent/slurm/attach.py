@@ -126,17 +126,21 @@ class OutputCopy:
         while before != self._offsets:
             before = dict(self._offsets)
             said += self.look(runs=True)
-        for name in self._files:
-            self._take(name, whole=True)
-        return said
+        return said + [text for name in self._files if (text := self._copy(name, whole=True))]
 
-    def _copy(self, name: str, *, runs: bool) -> str:
+    def _copy(self, name: str, *, runs: bool = True, whole: bool = False) -> str:
+        """Copy whole lines, with `whole` also one that has no end; a sentence where that is not possible."""
+        most = min(_AT_ONCE, MOST - self._offsets[name])
         try:
-            self._take(name)
+            data = read_at(self._files[name], self._offsets[name], most) if most > 0 else b""
         except OSError as error:
             if isinstance(error, FileNotFoundError) and not runs:
                 return ""
             return self._once(f"its output cannot be read here: {self._files[name]}: {error.strerror}")  # fmt: skip
+        if self._ranks > 1 and not whole and (b"\n" in data or len(data) < most):
+            data = data[: data.rfind(b"\n") + 1]
+        if data:
+            self._write(name, data)
         if self._offsets[name] >= MOST:
             return self._once(f"only the first {MOST >> 20} MB are shown: {self._files[name]} has all")  # fmt: skip
         return ""
@@ -146,22 +150,13 @@ class OutputCopy:
         self._told.add(text)
         return text if fresh else ""
 
-    def _take(self, name: str, *, whole: bool = False) -> None:
-        """Copy whole lines, with `whole` also one that has no end."""
-        at = self._offsets[name]
-        most = min(_AT_ONCE, MOST - at)
-        data = read_at(self._files[name], at, most) if most > 0 else b""
-        end = data.rfind(b"\n") + 1
-        if self._ranks > 1 and not whole and (end or len(data) < most):
-            data = data[:end]
-        if not data:
-            return
+    def _write(self, name: str, data: bytes) -> None:
         for rank, part in self._parts(data).items():
             with (self._folder.place(rank) / name).open("ab") as log:
                 log.write(part)
             key = f"{rank}.{name}"
             self._sizes[key] = self._sizes.get(key, 0) + len(part)
-        self._offsets[name] = at + len(data)
+        self._offsets[name] += len(data)
         note = json.dumps({"at": self._offsets, "sizes": self._sizes}).encode()
         write_private(self._folder / f"{_COPIED}.new", note)
         (self._folder / f"{_COPIED}.new").replace(self._folder / _COPIED)

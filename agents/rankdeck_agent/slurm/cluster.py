@@ -326,12 +326,18 @@ class ClusterPoll:
             if not rhythm.due(now) or not budget.allows(QUEUE_CALLS + reserve, now):
                 continue
             budget.spend(QUEUE_CALLS, now)
-            ask = slurm.ask_rows if name == QUEUE else slurm.ask
-            reply = ask(*QUESTIONS[name])
-            rhythm.asked(now, well=reply.well)
-            leave(name, SlurmAnswer(time.time(), reply.out if reply.well else "", reply.error))
-            news = reply.out if reply.well and name == QUEUE else news
+            answer = answer_to(name, slurm)
+            rhythm.asked(now, well=not answer.error)
+            leave(name, answer)
+            news = answer.text if name == QUEUE else news
         return news
+
+
+def answer_to(name: str, slurm: Slurm) -> SlurmAnswer:
+    """Ask Slurm this question."""
+    ask = slurm.ask_rows if name == QUEUE else slurm.ask
+    reply = ask(*QUESTIONS[name])
+    return SlurmAnswer(time.time(), reply.out if reply.well else "", reply.error)
 
 
 def leave(name: str, answer: SlurmAnswer) -> None:
@@ -403,9 +409,9 @@ class SlurmView:
         """Whether every question was answered, or refused."""
         return self._stamps.keys() == QUESTIONS.keys()
 
-    def take(self, name: str, answer: Optional[SlurmAnswer]) -> None:
+    def take(self, name: str, answer: SlurmAnswer) -> None:
         """Take an answer, new or not."""
-        if answer is None or self._stamps.get(name) == answer.at:
+        if self._stamps.get(name) == answer.at:
             return
         self._stamps[name] = answer.at
         self._errors[name] = answer.error
@@ -459,16 +465,17 @@ def watch() -> int:
 
 
 def list_all() -> int:
-    """Tell of them once, as they were a minute ago at most."""
-    want(_settings())
+    """Tell of them once, as they were a minute ago at most; with {"now": true} as they are."""
+    settings = _settings()
+    want(settings)
     say({"about": {"user": named(str(os.getuid()))}})
+    if settings.get("now") is True:
+        for name in QUESTIONS:
+            leave(name, answer_to(name, Slurm(settings["path"])))
     view, keeper, deadline = SlurmView(), claim.KeeperWatch(), time.monotonic() + LIMIT
     while not view.complete and time.monotonic() < deadline:
         keeper.ensure()
-        for name in QUESTIONS:
-            answer = read(name)
-            if answer is not None and time.time() - answer.at < _FRESH:
-                view.take(name, answer)
+        _look(view, time.time() - _FRESH)
         if not view.complete:
             time.sleep(_TURN / 5)
     for row in view.news():
@@ -483,9 +490,10 @@ def _settings() -> dict[str, Any]:
     return {**row, "path": row.get("path") or os.environ.get("PATH", os.defpath)}
 
 
-def _look(view: SlurmView) -> None:
-    for name in (NODES, QUEUE):
-        view.take(name, read(name))
+def _look(view: SlurmView, since: float = 0.0) -> None:
+    for name in QUESTIONS:
+        if (answer := read(name)) is not None and answer.at >= since:
+            view.take(name, answer)
 
 
 ENDED = "cluster.ended"

@@ -58,6 +58,7 @@ from rankdeck.errors import HistoryError, RankdeckError
 from rankdeck.model.acceptance import Result
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import JobSpec, Launch
+from rankdeck.model.schedulers import SlurmNode
 from rankdeck.state.acceptance import AcceptanceRuns, Exclusion, KeptRun
 from rankdeck_agent.wire import RUN_TOKEN
 
@@ -73,6 +74,7 @@ class AcceptanceSession(MeasureSession, Protocol):
     @property
     def chooses_nodes(self) -> bool: ...
     async def find_running(self, limit: float = ...) -> dict[str, str]: ...
+    async def slurm_nodes(self) -> Mapping[str, SlurmNode]: ...
     def read_job(self, path: Path) -> JobSpec: ...
     def starting_often(self) -> AbstractAsyncContextManager[None]: ...
     def excluded(self) -> Mapping[str, str]: ...
@@ -152,19 +154,20 @@ class Acceptance:
 
     async def _look(self, wanted: Sequence[str], request: Request) -> Looked:
         session, cluster = self._session, self._session.cluster
-        away = {
-            node: f"no answer: {why}"
-            for node, why in (await session.find_running(_LOOK_LIMIT)).items()
-            if node in wanted
-        }
+        silent = await session.find_running(_LOOK_LIMIT)
+        # A job that ended while no console looked keeps no node busy.
+        await session.following.caught_up(silent=silent)
+        away = {node: f"no answer: {why}" for node, why in silent.items() if node in wanted}
+        # The fleet's copy may be a minute old, and a node may have changed hands since.
+        told = await session.slurm_nodes()
+        slurm = {node: told.get(node, SlurmNode(state="")) for node in wanted} if told else {}
         states = {node: session.fleet.node(node) for node in wanted}
-        slurm = {node: one.slurm for node, one in states.items() if one.slurm}
         kubernetes = {node: one.kubernetes for node, one in states.items() if one.kubernetes}
         away |= kept_by_slurm(slurm, request.include_busy)
         away |= kept_by_kubernetes(kubernetes, request.include_busy)
-        jobs = {
-            node: job.id for job in session.jobs.all() if not job.state.final for node in job.nodes
-        }
+        running = [job for job in session.jobs.all() if not job.state.final]
+        # Slurm knows that a job of ours has ended before our keeper has read how.
+        jobs = {node: job.id for job in running for node in job.nodes if node not in slurm}
         base = session.read_job(Path(request.like)) if request.like else None
         setup = Setup(cluster=cluster, like=base, seconds=request.seconds, exclusive=True)
         asked = [node for node in wanted if node not in away]

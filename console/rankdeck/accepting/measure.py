@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -34,6 +34,7 @@ class Follows(Protocol):
 
     def listen(self, job_id: str, hear: Callable[[Followed], None]) -> None: ...
     async def finished(self, job_id: str) -> Job: ...
+    async def caught_up(self, *, silent: Collection[str]) -> None: ...
 
 
 class MeasureSession(Protocol):

@@ -60,6 +60,7 @@ class SlurmClient:
         settings: dict[str, Any] = {"path": self._path}
         settings |= {"rpcs_per_minute": int(asked)} if asked else {}
         self._config = json.dumps(settings).encode() + b"\n"
+        self._config_now = json.dumps({**settings, "now": True}).encode() + b"\n"
 
     async def list(self) -> dict[str, str]:
         """Learn what there is, as it was a minute ago at most; login node -> why it did not tell."""
@@ -75,6 +76,24 @@ class SlurmClient:
             return {self._host: answer.complaint}
         AgentRows(takes(self._fleet, self.state)).take(answer.out)
         return {self._host: self.state.trouble} if self.state.trouble else {}
+
+    async def nodes_now(self) -> Mapping[str, SlurmNode]:
+        """Node -> what Slurm says of it at this moment; {} where there is no Slurm to ask. Raises NodeError."""
+        if not self.asked:
+            return {}
+        answer = await self._agents.call(
+            self._host, ("slurm", "list"), self._config_now, limit=ASK_LIMIT
+        )
+        found: list[tuple[str, SlurmNode]] = []
+        told: list[str] = []
+        taken: Takes = {
+            "node": lambda row: found.append(node_of(as_table(row))),
+            "trouble": lambda why: told.append(clean(why, _SENTENCE)),
+        }
+        AgentRows(taken).take(answer.out)
+        if answer.code != 0 or told:
+            raise NodeError(self._host, "".join(told[-1:]) or answer.complaint)
+        return dict(found)
 
     async def list_ended(self) -> str:
         """Learn what ended within a day; why that is not known, one sentence, or "". Raises NodeError."""

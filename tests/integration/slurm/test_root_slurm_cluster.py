@@ -311,6 +311,10 @@ def test_a_job_of_somebody_else_goes_on_where_slurm_refuses_and_its_locked_outpu
     assert _state(user, job)["state"] == "running"
     assert "RUNNING" in root.on("n3", f"squeue -h -j {job} -o %T")
 
+    root.on("n3", f"scancel {job}")
+    ended = lambda: _state(user, job).get("state") == "cancelled"  # noqa: E731
+    assert eventually(ended), _state(user, job)
+
 
 def _submitted(who: Operator, options: str) -> str:
     said = who.on("n4", f"cd /tmp && sbatch --parsable {options} --wrap 'sleep 300'")

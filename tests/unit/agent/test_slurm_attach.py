@@ -153,3 +153,21 @@ def test_a_note_that_is_none_is_not_believed(folder, tmp_path) -> None:
     output(folder, file).look(runs=True)
 
     assert told(folder, 0) == b"a\n"
+
+
+@pytest.mark.parametrize("end", ["removed", "a folder"])
+def test_output_that_can_no_longer_be_read_is_named_once_and_its_job_ends(
+    folder, tmp_path, end: str
+) -> None:
+    file = tmp_path / "o.txt"
+    file.write_bytes(b"0: a\n")
+    copy = output(folder, file)
+    copy.look(runs=True)
+    file.unlink()
+    if end == "a folder":
+        file.mkdir()
+
+    (said,) = copy.finish()
+
+    assert said.startswith(f"its output cannot be read here: {file}: ")
+    assert told(folder, 0) == b"a\n"
