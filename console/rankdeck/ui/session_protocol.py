@@ -9,8 +9,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from rankdeck.errors import HostKeyError, LaunchError
-from rankdeck.state.fleet import Fleet
+from rankdeck.errors import LaunchError
+from rankdeck.state.fleet import Fleet, Switches
 from rankdeck.state.messages import Messages
 
 if TYPE_CHECKING:
@@ -32,9 +32,7 @@ if TYPE_CHECKING:
     from rankdeck.preflight.facts import Finding
     from rankdeck.remote.command import CommandRun, FoundProcesses
     from rankdeck.rules.inspect import Inspection
-    from rankdeck.state.fleet import Fleet, Switches
     from rankdeck.state.jobs import Jobs
-    from rankdeck.state.messages import Messages
 
 
 class OutputProtocol(Protocol):
@@ -62,6 +60,7 @@ class SessionProtocol(Protocol):
 
     Call all methods on the event loop; those that are not `async` return at once. Callbacks run on the
     event loop too and must not block. Unknown job ids raise UnknownJobError, a RankdeckError.
+    The bodies are those of `Opening`: what a cluster answers that is not open yet.
     """
 
     @property
@@ -77,90 +76,91 @@ class SessionProtocol(Protocol):
     @property
     def pending_host_key(self) -> HostKeyError | None:
         """The host key that the operator must accept or refuse now; None if there is none."""
-        ...
+        return None
 
     @property
     def history_trouble(self) -> str:
         """Why the history cannot be written now, as one sentence; "" if it can."""
-        ...
+        return ""
 
     @property
     def connecting(self) -> tuple[int, int]:
         """How many nodes have answered or failed at least once for telemetry, and how many are asked."""
-        ...
+        return 0, 0
 
     @property
     def acceptance(self) -> AcceptanceProtocol | None:
         """Acceptance runs of this cluster; None until the session is open."""
-        ...
+        return None
 
     def answer_host_key(self, accept: bool) -> None:
         """Accept or refuse `pending_host_key`."""
-        ...
+        del accept
 
     def job_files(self) -> tuple[Path, ...]:
         """The job files that belong to this cluster."""
-        ...
+        return ()
 
     def read_job(self, path: Path) -> JobSpec:
         """Read a job file; raises ConfigError with every mistake in it."""
-        ...
+        raise _not_yet(path)
 
     def plan(self, spec: JobSpec) -> Plan:
         """What `launch` would do, without asking a node; raises LaunchError."""
-        ...
+        raise _not_yet(spec.name)
 
     def render(self, plan: Plan) -> str:
         """The plan as text: every file and every command."""
-        ...
+        return plan.text
 
     def export(self, spec: JobSpec) -> str:
         """The job as a shell script that runs without Rankdeck; raises LaunchError."""
-        ...
+        raise _not_yet(spec.name)
 
     async def launch(self, spec: JobSpec, tell: TellLaunch = lambda _: None) -> str:
         """Start the job and return its id; raises LaunchError.
 
         `tell` is called with the progress while the image is copied.
         """
-        ...
+        raise _not_yet(spec.name, tell)
 
     async def cancel(self, job_id: str, grace: float | None = None) -> CancelReport:
         """End the job on every node and verify it; raises RankdeckError if that is not possible from here.
 
         `grace` is in seconds from SIGTERM to SIGKILL; None: as the job says.
         """
-        ...
+        raise _not_yet(job_id, grace)
 
     async def cancel_tasks(self, job_id: str, tasks: Sequence[int]) -> CancelReport:
         """End these tasks of a job array, by their numbers; raises RankdeckError."""
-        ...
+        raise _not_yet(job_id, tasks)
 
     async def log_run(self, job_id: str, number: int) -> LogRun:
         """Where the output of run `number` (from 0) of a job is; raises RankdeckError."""
-        ...
+        raise _not_yet(job_id, number)
 
     def why_not(self, need: str, what: JobSpec | str) -> str:
         """Why this user may not do it; "" if nothing is known against it.
 
         `need` is "launch" (`what` is the job), "follow" or "cancel" (`what` is a job id).
         """
-        ...
+        del need, what
+        return ""
 
     def others(self) -> Sequence[KubernetesJob | SlurmJob]:
         """Jobs of the scheduler that this console does not follow."""
-        ...
+        return ()
 
     async def list_ended(self) -> str:
         """Add jobs that ended in the last day to `others`; returns why that is not possible, or "".
 
         Raises RankdeckError.
         """
-        ...
+        raise _not_yet("jobs that ended")
 
     def partitions(self) -> Sequence[SlurmPartition]:
         """Slurm's partitions and what is idle in them; empty without Slurm."""
-        ...
+        return ()
 
     async def service(self, order: ServiceOrder, agreed: str = "") -> ServiceChange:
         """Take nodes out of service in Slurm, or return them; raises RankdeckError.
@@ -168,35 +168,36 @@ class SessionProtocol(Protocol):
         Without `agreed` it only says which command line it would run. With it, it runs that line, if it
         would still run the same one.
         """
-        ...
+        raise _not_yet(order.do, agreed)
 
     async def attach(self, text: str) -> str:
         """Follow one of `others` (`text` is its id there) without changing it; returns our id of it.
 
         Raises RankdeckError.
         """
-        ...
+        raise _not_yet(text)
 
     @property
     def commands(self) -> Sequence[CommandRun]:
         """The commands that this console ran on nodes, newest last."""
-        ...
+        return ()
 
     def command(self, nodes: Sequence[str], command: str) -> CommandRun:
         """Start a shell command on these nodes and return at once; raises RankdeckError."""
-        ...
+        raise _not_yet(command, nodes)
 
     async def processes(self, nodes: Iterable[str]) -> FoundProcesses:
         """The processes on these nodes now; raises RankdeckError."""
-        ...
+        raise _not_yet("processes", nodes)
 
     async def signal(self, name: str, some: Sequence[NodeProcess]) -> Mapping[str, str]:
         """Send the signal `name` (TERM, KILL, …) to these processes; returns `NODE PID` -> why it was not sent."""
-        ...
+        raise _not_yet(name, some)
 
     async def lacking(self, specs: Sequence[JobSpec]) -> Mapping[str, str]:
         """Job file -> what the nodes lack to run it ("": nothing); files for which this is not known are left out."""
-        ...
+        del specs
+        return {}
 
     async def copy_file(
         self, file: Path, to: str, nodes: Sequence[str], tell: Tell
@@ -205,7 +206,7 @@ class SessionProtocol(Protocol):
 
         `tell` is called with the progress. Returns the nodes that failed; raises OSError for the file here.
         """
-        ...
+        raise _not_yet(file, to, nodes, tell)
 
     async def fetch(
         self, path: str, nodes: Sequence[str], to: Path, tell: TellFetch
@@ -214,236 +215,43 @@ class SessionProtocol(Protocol):
 
         `tell` is called with the progress. Returns the nodes that failed; raises OSError for the folder here.
         """
-        ...
+        raise _not_yet(path, nodes, to, tell)
 
     def shell_command(self, node: str, words: Sequence[str] = ()) -> tuple[str, ...]:
         """The command line of the user's own ssh with our options, for a shell on the node or for `words`.
 
         Raises RankdeckError if the nodes are not reached over SSH.
         """
-        ...
+        raise _not_yet(node, words)
 
     async def inspect(self, job_id: str) -> Inspection:
         """Ask all nodes of the job what every rank is doing now; raises RankdeckError."""
-        ...
+        raise _not_yet(job_id)
 
     async def replay(self, job_id: str, speed: float = 1.0) -> str:
         """Replay a job `speed` times as fast as it ran; returns the id of the replay.
 
         Of a replay it starts that replay again. Raises RankdeckError.
         """
-        ...
+        raise _not_yet(job_id, speed)
 
     def forget(self, job_id: str) -> None:
         """Remove this replay; the job itself stays."""
-        ...
+        raise _not_yet(job_id)
 
     def wind(self, job_id: str, seconds: float) -> bool:
         """Move this replay forward or back by so many seconds; 0 pauses or resumes it.
 
         Returns whether it is paused now.
         """
-        ...
+        raise _not_yet(job_id, seconds)
 
     async def report(self, job_id: str, path: Path, *, page: bool) -> Mapping[str, str]:
         """Write everything about a job to `path`: an HTML page, or else an archive.
 
         Returns node -> why its part is missing; raises RankdeckError.
         """
-        ...
-
-    async def preflight(
-        self,
-        spec: JobSpec,
-        tell: Callable[[Finding], None] = ...,
-        step: Callable[[int, int, str], None] = ...,
-    ) -> tuple[Finding, ...]:
-        """Check what would go wrong with this job, without starting it.
-
-        `tell` is called with each finding as it comes, `step` with (done, of how many, what is checked now).
-        """
-        ...
-
-    def acknowledge(self, ack: Ack) -> None:
-        """Acknowledge a check of a node, and keep that in the history; raises HistoryError."""
-        ...
-
-    def want(self, nodes: frozenset[str] | None) -> None:
-        """Ask for full samples from these nodes from now on; None: from all nodes."""
-        ...
-
-    def past(self, node: str, hours: float, until: float | None = None) -> PastView | None:
-        """The numbers of a node over `hours` up to `until` (epoch seconds; None: now) from the site's Prometheus.
-
-        Prometheus is asked in the background: call again for the answer. None if the cluster has none.
-        """
-        ...
-
-    def hold(self, job_id: str) -> None:
-        """Stop the countdown to a gang abort."""
-        ...
-
-    def watch(self, job_id: str, ranks: Iterable[int], backlog: int | None = ...) -> None:
-        """Fetch the full output of these ranks from now on, and `backlog` bytes of earlier output.
-
-        Each call replaces the one before; of all other ranks only the last line comes.
-        """
-        ...
-
-    def output(self, job_id: str, rank: int) -> OutputProtocol:
-        """The output of one rank, by byte offset."""
-        ...
-
-
-OpenSession = Callable[[], AbstractAsyncContextManager[SessionProtocol]]
-
-
-class Opening:
-    """Stands in for the session until it is open; every request raises LaunchError."""
-
-    pending_host_key: HostKeyError | None = None
-    acceptance: AcceptanceProtocol | None = None
-
-    def __init__(self, cluster: Cluster) -> None:
-        self.cluster = cluster
-        self.fleet = Fleet(cluster)
-        self.messages = Messages()
-        self._jobs: Jobs | None = None
-        self._switches: Switches | None = None
-
-    # These modules are imported only if a screen asks before the session is open.
-
-    @property
-    def jobs(self) -> Jobs:
-        if self._jobs is None:
-            from rankdeck.state.jobs import Jobs
-
-            self._jobs = Jobs()
-        return self._jobs
-
-    @property
-    def switches(self) -> Switches:
-        if self._switches is None:
-            from rankdeck.state.fleet import Switches
-
-            self._switches = Switches(self.cluster)
-        return self._switches
-
-    def answer_host_key(self, accept: bool) -> None:
-        del accept
-
-    @property
-    def history_trouble(self) -> str:
-        return ""
-
-    @property
-    def connecting(self) -> tuple[int, int]:
-        return 0, 0
-
-    def job_files(self) -> tuple[Path, ...]:
-        return ()
-
-    def read_job(self, path: Path) -> JobSpec:
-        raise self._not_yet(str(path))
-
-    def plan(self, spec: JobSpec) -> Plan:
-        raise self._not_yet(spec.name)
-
-    def render(self, plan: Plan) -> str:
-        return plan.text
-
-    def export(self, spec: JobSpec) -> str:
-        raise self._not_yet(spec.name)
-
-    async def launch(self, spec: JobSpec, tell: TellLaunch = lambda _: None) -> str:
-        del tell
-        raise self._not_yet(spec.name)
-
-    def why_not(self, need: str, what: JobSpec | str) -> str:
-        del need, what
-        return ""
-
-    async def cancel_tasks(self, job_id: str, tasks: Sequence[int]) -> CancelReport:
-        del tasks
-        raise self._not_yet(job_id)
-
-    async def log_run(self, job_id: str, number: int) -> LogRun:
-        del number
-        raise self._not_yet(job_id)
-
-    async def cancel(self, job_id: str, grace: float | None = None) -> CancelReport:
-        del grace
-        raise self._not_yet(job_id)
-
-    def others(self) -> Sequence[KubernetesJob | SlurmJob]:
-        return ()
-
-    async def list_ended(self) -> str:
-        raise self._not_yet("jobs that ended")
-
-    def partitions(self) -> Sequence[SlurmPartition]:
-        return ()
-
-    async def service(self, order: ServiceOrder, agreed: str = "") -> ServiceChange:
-        del agreed
-        raise self._not_yet(order.do)
-
-    async def attach(self, text: str) -> str:
-        raise self._not_yet(text)
-
-    @property
-    def commands(self) -> Sequence[CommandRun]:
-        return ()
-
-    def command(self, nodes: Sequence[str], command: str) -> CommandRun:
-        del nodes
-        raise self._not_yet(command)
-
-    async def processes(self, nodes: Iterable[str]) -> FoundProcesses:
-        del nodes
-        raise self._not_yet("processes")
-
-    async def signal(self, name: str, some: Sequence[NodeProcess]) -> Mapping[str, str]:
-        del some
-        raise self._not_yet(name)
-
-    async def lacking(self, specs: Sequence[JobSpec]) -> Mapping[str, str]:
-        del specs
-        return {}
-
-    async def copy_file(
-        self, file: Path, to: str, nodes: Sequence[str], tell: Tell
-    ) -> Mapping[str, NodeError]:
-        del to, nodes, tell
-        raise self._not_yet(str(file))
-
-    async def fetch(
-        self, path: str, nodes: Sequence[str], to: Path, tell: TellFetch
-    ) -> Mapping[str, NodeError]:
-        del nodes, to, tell
-        raise self._not_yet(path)
-
-    def shell_command(self, node: str, words: Sequence[str] = ()) -> tuple[str, ...]:
-        del words
-        raise self._not_yet(node)
-
-    async def inspect(self, job_id: str) -> Inspection:
-        raise self._not_yet(job_id)
-
-    async def replay(self, job_id: str, speed: float = 1.0) -> str:
-        del speed
-        raise self._not_yet(job_id)
-
-    def forget(self, job_id: str) -> None:
-        raise self._not_yet(job_id)
-
-    def wind(self, job_id: str, seconds: float) -> bool:
-        del seconds
-        raise self._not_yet(job_id)
-
-    async def report(self, job_id: str, path: Path, *, page: bool) -> Mapping[str, str]:
-        del path, page
-        raise self._not_yet(job_id)
+        raise _not_yet(job_id, path, page)
 
     async def preflight(
         self,
@@ -451,33 +259,83 @@ class Opening:
         tell: Callable[[Finding], None] = lambda _: None,
         step: Callable[[int, int, str], None] = lambda _done, _of, _doing: None,
     ) -> tuple[Finding, ...]:
-        del tell, step
-        raise self._not_yet(spec.name)
+        """Check what would go wrong with this job, without starting it.
+
+        `tell` is called with each finding as it comes, `step` with (done, of how many, what is checked now).
+        """
+        raise _not_yet(spec.name, tell, step)
 
     def acknowledge(self, ack: Ack) -> None:
+        """Acknowledge a check of a node, and keep that in the history; raises HistoryError."""
         self.fleet.set_acks([ack])
 
     def want(self, nodes: frozenset[str] | None) -> None:
+        """Ask for full samples from these nodes from now on; None: from all nodes."""
         del nodes
 
     def past(self, node: str, hours: float, until: float | None = None) -> PastView | None:
+        """The numbers of a node over `hours` up to `until` (epoch seconds; None: now) from the site's Prometheus.
+
+        Prometheus is asked in the background: call again for the answer. None if the cluster has none.
+        """
         del node, hours, until
         return None
 
     def hold(self, job_id: str) -> None:
+        """Stop the countdown to a gang abort."""
         del job_id
 
     def watch(self, job_id: str, ranks: Iterable[int], backlog: int | None = None) -> None:
+        """Fetch the full output of these ranks from now on, and `backlog` bytes of earlier output.
+
+        Each call replaces the one before; of all other ranks only the last line comes.
+        """
         del job_id, ranks, backlog
 
     def output(self, job_id: str, rank: int) -> OutputProtocol:
-        del rank
-        raise self._not_yet(job_id)
+        """The output of one rank, by byte offset."""
+        raise _not_yet(job_id, rank)
 
-    def _not_yet(self, what: str) -> LaunchError:
-        return LaunchError(
-            "plan", f"{what}: the cluster is still being opened; try again in a moment"
-        )
+
+OpenSession = Callable[[], AbstractAsyncContextManager[SessionProtocol]]
+
+
+class Opening(SessionProtocol):
+    """Stands in for the session until it is open."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster, self._fleet, self._switches = cluster, Fleet(cluster), Switches(cluster)
+        self._jobs: Jobs | None = None
+        self._messages = Messages()
+
+    @property
+    def cluster(self) -> Cluster:
+        return self._cluster
+
+    @property
+    def fleet(self) -> Fleet:
+        return self._fleet
+
+    @property
+    def switches(self) -> Switches:
+        return self._switches
+
+    @property
+    def messages(self) -> Messages:
+        return self._messages
+
+    @property
+    def jobs(self) -> Jobs:
+        if self._jobs is None:
+            # Imported only if a screen asks before the session is open.
+            from rankdeck.state.jobs import Jobs
+
+            self._jobs = Jobs()
+        return self._jobs
+
+
+def _not_yet(what: object, *_: object) -> LaunchError:
+    return LaunchError("plan", f"{what}: the cluster is still being opened; try again in a moment")
 
 
 def _loaded(module: str) -> Any:  # noqa: ANN401 - a module
