@@ -55,6 +55,18 @@ def read(recipe: Recipe, done: subprocess.CompletedProcess[bytes], ranks: int) -
     return one
 
 
+def run_quietly(
+    recipe: Recipe, argv: tuple[str, ...], folder: Path, ranks: int
+) -> subprocess.CompletedProcess[bytes]:
+    """The same; again while other tests keep the machine too busy to say how fast it is."""
+    for _ in range(5):
+        done = run(argv, folder)
+        found = read_output(recipe, done.stdout, Asked(ranks=ranks, exit_code=done.returncode))
+        if not any("the nodes were busy" in one.text for one in found):
+            break
+    return done
+
+
 def planned(name: str, where: Where, folder: Path) -> tuple[Recipe, Commands]:
     recipe: Recipe = plugins.find("recipes", name)()
     commands = recipe.commands(where)
@@ -71,7 +83,8 @@ def test_mpi4py_says_who_takes_part_and_how_fast_it_is(
     module("mpi4py")
     recipe, commands = planned("mpi4py.bench", Where(nodes=nodes), tmp_path)
 
-    done = run((mpirun, "--oversubscribe", "-np", str(len(nodes)), *commands.argv), tmp_path)
+    argv = (mpirun, "--oversubscribe", "-np", str(len(nodes)), *commands.argv)
+    done = run_quietly(recipe, argv, tmp_path, len(nodes))
 
     one = read(recipe, done, len(nodes))
     assert (one.unit, one.ranks, one.hosts) == ("MB/s", len(nodes), (socket.gethostname(),))
