@@ -12,6 +12,7 @@ from rankdeck.model.rank import Activity
 from rankdeck.model.text import (
     Check,
     Table,
+    as_list,
     fitting,
     flag,
     integer,
@@ -156,11 +157,9 @@ _MOST_CORES = 1e5
 
 def looks_of(rows: object, ranks: Collection[int], at: float) -> Mapping[int, Activity]:
     """Rank -> what it did, for the ranks of this node; invalid rows are left out."""
-    if not isinstance(rows, list):
-        return {}
     known = frozenset(ranks)
     found: dict[int, Activity] = {}
-    for raw in cast("list[Any]", rows)[:MOST_ROWS]:
+    for raw in as_list(rows, MOST_ROWS):
         look = _look(raw, known, at)
         if look is not None:
             found[look[0]] = look[1]
@@ -168,7 +167,7 @@ def looks_of(rows: object, ranks: Collection[int], at: float) -> Mapping[int, Ac
 
 
 def _look(raw: object, known: frozenset[int], at: float) -> tuple[int, Activity] | None:
-    row = cast("list[Any]", raw) if isinstance(raw, list) else []
+    row = as_list(raw)
     if len(row) < 5:
         return None
     rank, state, wchan, cores, share = row[:5]

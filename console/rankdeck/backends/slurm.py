@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, ClassVar, cast
+from typing import ClassVar
 
 from rankdeck.backends.base import Tell, say_nothing
 from rankdeck.backends.launchers import TORCHRUN_ENDS, refuse_claims, script_command
@@ -34,7 +34,7 @@ from rankdeck.model.cluster import Capabilities, Cluster, capabilities
 from rankdeck.model.job import Abort, CancelReport, Job, JobSpec, Launch, Plan, State
 from rankdeck.model.nodeset import fold_ranks
 from rankdeck.model.schedulers import LogRun, SlurmLook
-from rankdeck.model.text import integer
+from rankdeck.model.text import as_table, integer, is_list
 from rankdeck.remote.agent import Agents
 from rankdeck.runtimes import Runtime, find_runtime
 from rankdeck_agent.wire import LAUNCHER, REFUSED, RUN_TOKEN, NodeFile, NodePlan, ProcessPlan
@@ -232,10 +232,9 @@ async def log_starts(agents: Agents, plan: Plan) -> tuple[Mapping[tuple[int, str
         node.node, ("job", "attempts", plan.job, node.node), limit=START_LIMIT
     )
     raw = answer.row.get("starts")
-    if not isinstance(raw, list):
+    if not is_list(raw):
         raise AgentError(node.node, answer.complaint)
-    told = cast("list[object]", raw)[:_MOST_RUNS]
-    rows = [cast("dict[str, Any]", one if isinstance(one, dict) else {}) for one in told]
+    rows = [as_table(one) for one in raw[:_MOST_RUNS]]
     places = {f"rank.{rank}/{stream}": (rank, stream) for rank in node.ranks for stream in STREAMS}
     places |= {f"launcher/{stream}": (LAUNCHER, stream) for stream in STREAMS}
     return tuple(

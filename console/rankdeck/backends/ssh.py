@@ -6,7 +6,7 @@ import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 from weakref import WeakSet
 
 from rankdeck.backends.base import Tell, say_nothing
@@ -16,7 +16,7 @@ from rankdeck.backends.plans import with_port
 from rankdeck.errors import AgentError, LaunchError, NodeError, UnreachableError
 from rankdeck.model.cluster import Capabilities, Cluster, capabilities
 from rankdeck.model.job import Abort, CancelReport, Job, JobSpec, Plan, RemainingProcess, State
-from rankdeck.model.text import clean, integer, number
+from rankdeck.model.text import as_list, as_table, as_tables, clean, integer, is_list, number
 from rankdeck.remote.agent import JOB_RUN, Agents
 from rankdeck.remote.shell import ProgramResult, on_each
 from rankdeck.rules.inspect import Inspection, Look, conclude, look_of
@@ -167,13 +167,9 @@ def _port(answer: ProgramResult) -> int:
 def left_there(node: str, answer: ProgramResult) -> list[RemainingProcess]:
     """What the node says is left."""
     rows = answer.row.get("left")
-    if not isinstance(rows, list):
+    if not is_list(rows):
         raise AgentError(node, f"cancel gave no answer: {answer.complaint}")
-    found = cast("list[object]", rows)
-    return [
-        _left_one(node, cast("dict[str, Any]", row) if isinstance(row, dict) else {})
-        for row in found[:_MOST_LEFT]
-    ]
+    return [_left_one(node, as_table(row)) for row in rows[:_MOST_LEFT]]
 
 
 def _left_one(node: str, row: Mapping[str, Any]) -> RemainingProcess:
@@ -219,15 +215,12 @@ def _take_those_inside(
     row: Mapping[str, Any], answers: dict[str, Mapping[str, Any]], missing: dict[str, str]
 ) -> None:
     """What a login node of Slurm has from the nodes on which the ranks are."""
-    for one in cast("list[object]", row["inside"])[:_MOST_HOSTS]:
-        found = cast("dict[str, Any]", one) if isinstance(one, dict) else {}
+    for found in as_tables(row["inside"], _MOST_HOSTS):
         host = clean(found.get("host"), 64)
         if host and isinstance(found.get("ranks"), list):
             answers[host] = found
-    unheard = row.get("missing")
-    if isinstance(unheard, dict):
-        told = cast("dict[str, object]", unheard).items()
-        missing |= {clean(host, 64): clean(why, 300) for host, why in list(told)[:_MOST_HOSTS]}
+    unheard = list(as_table(row.get("missing")).items())[:_MOST_HOSTS]
+    missing |= {clean(host, 64): clean(why, 300) for host, why in unheard}
 
 
 def _concluded(
@@ -243,11 +236,8 @@ def _concluded(
         looks += [look for look in found if look is not None]
         if spy := clean(answer.get("spy"), 200):
             notes.append(f"{node}: {spy}")
-        said = answer.get("ras")
-        if isinstance(said, dict) and not ras:
-            lines = cast("dict[str, Any]", said).get("lines")
-            told = cast("list[object]", lines) if isinstance(lines, list) else []
-            ras = [clean(line, 200) for line in told[:400]]
+        lines = as_list(as_table(answer.get("ras")).get("lines"), 400)
+        ras = ras or [clean(line, 200) for line in lines]
     found = conclude(job.id, now, looks, missing)
     return replace(found, notes=tuple(notes), ras=tuple(ras))
 
@@ -314,13 +304,12 @@ def _plan(cluster: str, job: str, nodes: list[NodePlan]) -> Plan:
 
 def _node_plan(node: str, row: Mapping[str, Any]) -> NodePlan | None:
     """The part of one job on one node, if it runs there and every field is valid."""
-    job, plan = row.get("job"), row.get("plan")
+    job, table = row.get("job"), as_table(row.get("plan"))
     runs = row.get("closed") is False and row.get("alive") is True
-    if not runs or row.get("node") != node or not isinstance(plan, dict):
+    if not runs or row.get("node") != node:
         return None
     if not isinstance(job, str) or not _ID.match(job):
         return None
-    table = cast("dict[str, Any]", plan)
     ranks = _ranks(table.get("ranks"))
     if ranks is None or table.get("elsewhere") not in (False, None):
         return None
@@ -330,27 +319,24 @@ def _node_plan(node: str, row: Mapping[str, Any]) -> NodePlan | None:
 
 
 def _ranks(raw: object) -> tuple[int, ...] | None:
-    if not isinstance(raw, list):
-        return None
-    ranks = cast("list[Any]", raw)
+    ranks = as_list(raw)
     sane = all(type(rank) is int and 0 <= rank < _LAST_RANK for rank in ranks)
-    if not sane or len(ranks) > _MOST_RANKS or len(set(ranks)) != len(ranks):
+    if (
+        not isinstance(raw, list)
+        or not sane
+        or len(ranks) > _MOST_RANKS
+        or len(set(ranks)) != len(ranks)
+    ):
         return None
     return tuple(ranks)
 
 
 def _processes(raw: object, ranks: tuple[int, ...]) -> tuple[ProcessPlan, ...]:
-    rows = cast("list[Any]", raw) if isinstance(raw, list) else []
-    return tuple(
-        _process(cast("dict[str, Any]", row), ranks)
-        for row in rows[:_MOST_PROCESSES]
-        if isinstance(row, dict)
-    )
+    return tuple(_process(row, ranks) for row in as_tables(raw, _MOST_PROCESSES))
 
 
 def _process(row: Mapping[str, Any], ranks: tuple[int, ...]) -> ProcessPlan:
-    argv, rank = row.get("argv"), row.get("rank")
-    words = cast("list[Any]", argv)[:_MOST_WORDS] if isinstance(argv, list) else []
+    words, rank = as_list(row.get("argv"), _MOST_WORDS), row.get("rank")
     return ProcessPlan(
         name=clean(row.get("name"), 100),
         argv=tuple(clean(word, _LONGEST_WORD) for word in words),

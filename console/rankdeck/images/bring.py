@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import Any, cast
+from typing import Any
 
 from rankdeck.errors import AgentError, LaunchError, NodeError, UnreachableError
 from rankdeck.images.copy import (
@@ -28,7 +28,7 @@ from rankdeck.images.copy import (
 )
 from rankdeck.model.job import JobSpec
 from rankdeck.model.nodeset import fold
-from rankdeck.model.text import clean
+from rankdeck.model.text import as_tables, clean
 from rankdeck.remote.agent import Agents, Dialogue
 from rankdeck.remote.shell import Channel, OnData, on_each
 from rankdeck.runtimes import has_store
@@ -118,8 +118,7 @@ async def _rows(node: str, talk: Dialogue) -> object:
 
 def image_rows(raw: object) -> tuple[ImageAt, ...]:
     """What an agent reports of images, checked and made printable."""
-    rows = cast("list[Any]", raw)[:16] if isinstance(raw, list) else []
-    return tuple(_lying(cast("Mapping[str, Any]", row)) for row in rows if isinstance(row, dict))
+    return tuple(map(_lying, as_tables(raw, 16)))
 
 
 def _lying(row: Mapping[str, Any]) -> ImageAt:

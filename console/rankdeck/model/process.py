@@ -6,7 +6,7 @@ from typing import Any
 
 from rankdeck.model.job import Job, RankState, RemainingProcess
 from rankdeck.model.rank import signal_name, signal_of
-from rankdeck.model.text import clean, integer, natural, number
+from rankdeck.model.text import as_table, clean, integer, natural, number
 
 _MOST_GPUS = 64
 NO_STATE = "?"
@@ -51,7 +51,7 @@ def process_of(node: str, row: Mapping[str, Any]) -> NodeProcess | None:
     pid, start, rank, gpus = row.get("pid"), row.get("start"), row.get("rank"), row.get("gpus")
     if not integer(pid) or not integer(start) or pid <= 0:
         return None
-    told = list(gpus.items())[:_MOST_GPUS] if isinstance(gpus, dict) else []  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    told = list(as_table(gpus).items())[:_MOST_GPUS]
     return NodeProcess(
         node=node,
         pid=pid,
@@ -64,7 +64,7 @@ def process_of(node: str, row: Mapping[str, Any]) -> NodeProcess | None:
         rss=natural(row.get("rss")),
         read=_amount(row.get("read")),
         write=_amount(row.get("write")),
-        gpus={clean(gpu, 40): natural(size) for gpu, size in told},  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+        gpus={clean(gpu, 40): natural(size) for gpu, size in told},
         job=clean(row.get("job"), 120),
         rank=rank if integer(rank) and rank >= 0 else None,
     )

@@ -150,6 +150,31 @@ def tables(out: bytes) -> Iterator[Table]:
     return filter(None, map(table, reversed(out[-LONGEST:].splitlines()[-_MOST_LINES:])))
 
 
+def is_table(found: object) -> TypeGuard[Mapping[str, Any]]:
+    """A JSON object."""
+    return isinstance(found, dict)
+
+
+def is_list(found: object) -> TypeGuard[list[Any]]:
+    """A JSON array."""
+    return isinstance(found, list)
+
+
+def as_table(found: object) -> Mapping[str, Any]:
+    """`found`, or an empty table where it is none."""
+    return found if is_table(found) else {}
+
+
+def as_list(found: object, most: int | None = None) -> list[Any]:
+    """The first `most` items of a list; none where it is no list."""
+    return found[:most] if is_list(found) else []
+
+
+def as_tables(found: object, most: int | None = None) -> list[Mapping[str, Any]]:
+    """The tables among the first `most` items of a list."""
+    return list(filter(is_table, as_list(found, most)))
+
+
 def _deep(line: bytes) -> bool:
     """Whether brackets are nested more deeply than DEEPEST."""
     if line.count(b"[") + line.count(b"{") <= DEEPEST:

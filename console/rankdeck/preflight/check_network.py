@@ -2,13 +2,12 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
 
 from rankdeck.backends.launchers import Placement, RankPlace
 from rankdeck.model.health import Level
 from rankdeck.model.job import JobSpec, Launch
 from rankdeck.model.nodeset import fold
-from rankdeck.model.text import clean
+from rankdeck.model.text import as_table, clean, is_table
 from rankdeck.preflight.facts import (
     Change,
     Finding,
@@ -66,18 +65,17 @@ def targets(case: JobContext) -> dict[str, list[Target]]:
 
 def attempts(raw: object) -> dict[str, ConnectAttempt]:
     """The attempts that a node reports, fully checked."""
-    if not isinstance(raw, dict):
-        return {}
-    rows = list(cast("Mapping[str, Any]", raw).items())[:4096]
+    rows = list(as_table(raw).items())[:4096]
     found_rows = {clean(name): _attempt(row) for name, row in rows}
     return {name: row for name, row in found_rows.items() if row is not None}
 
 
 def _attempt(raw: object) -> ConnectAttempt | None:
-    if not isinstance(raw, dict):
-        return None
-    row = cast("Mapping[str, Any]", raw)
-    return ConnectAttempt(clean(row.get("error")), clean(row.get("stage"), 10))
+    return (
+        ConnectAttempt(clean(raw.get("error")), clean(raw.get("stage"), 10))
+        if is_table(raw)
+        else None
+    )
 
 
 # ---- what it means ---------------------------------------------------------------------

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Interface, IPv4Network, ip_address, ip_network
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import yaml
 
@@ -16,7 +16,7 @@ from rankdeck.images.bring import ImageAt, image_rows
 from rankdeck.model.health import Health, Level
 from rankdeck.model.job import JobSpec, Launch
 from rankdeck.model.nodeset import fold
-from rankdeck.model.text import clean
+from rankdeck.model.text import as_list, as_table, as_tables, clean, is_table
 from rankdeck_agent.wire import RUN_TOKEN
 
 TellFinding = Callable[["Finding"], None]
@@ -256,19 +256,16 @@ def node_facts(raw: Raw, asked: float, heard: float) -> NodeFacts:
 
 
 def _table(raw: Raw, key: str) -> Raw:
-    value = raw.get(key)
-    return cast("Raw", value) if isinstance(value, dict) else {}
+    return as_table(raw.get(key))
 
 
 def _tables(raw: Raw, key: str) -> list[tuple[str, Raw]]:
     rows = list(_table(raw, key).items())[:_MOST]
-    return [(name, cast("Raw", row)) for name, row in rows if isinstance(row, dict)]
+    return [(name, row) for name, row in rows if is_table(row)]
 
 
 def _rows(raw: Raw, key: str) -> list[Raw]:
-    value = raw.get(key)
-    rows = cast("list[Any]", value)[:_MOST] if isinstance(value, list) else []
-    return [cast("Raw", row) for row in rows if isinstance(row, dict)]
+    return as_tables(raw.get(key), _MOST)
 
 
 def _count(value: object) -> int | None:
@@ -283,9 +280,8 @@ def _program(raw: Raw) -> Program:
 
 
 def _name(raw: Raw) -> Name:
-    found = raw.get("addresses")
-    rows = cast("list[object]", found)[:8] if isinstance(found, list) else []
-    return Name(tuple(clean(row, 64) for row in rows), clean(raw.get("error")))
+    addresses = as_list(raw.get("addresses"), 8)
+    return Name(tuple(clean(one, 64) for one in addresses), clean(raw.get("error")))
 
 
 def _space(raw: Raw) -> DiskSpace:

@@ -9,12 +9,12 @@ import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
-from typing import Any, cast
+from typing import Any
 
 from rankdeck.errors import MetricsError
 from rankdeck.model.cluster import Cluster, Metrics, Node
 from rankdeck.model.health import POINTS, PastNumbers, PastSeries, PastView, Times, times
-from rankdeck.model.text import clean
+from rankdeck.model.text import as_list, as_table, clean, is_list
 from rankdeck.prometheus.client import query_range
 
 _MARK = "rankdeck_number"
@@ -166,13 +166,12 @@ def read_matrix(
     Raises MetricsError where it is no matrix, or has more series than anyone asked for.
     """
     result = data.get("result")
-    if data.get("resultType") != "matrix" or not isinstance(result, list):
+    if data.get("resultType") != "matrix" or not is_list(result):
         raise MetricsError("sent something that is no answer of a Prometheus")
-    rows = cast("list[object]", result)
-    if len(rows) > _MOST_SERIES:
-        raise MetricsError(f"sent {len(rows)} series, which is more than was asked for")
+    if len(result) > _MOST_SERIES:
+        raise MetricsError(f"sent {len(result)} series, which is more than was asked for")
     best: dict[tuple[str, str], tuple[tuple[int, int], PastSeries]] = {}
-    for series in rows:
+    for series in result:
         if (one := _series(series, server, nodes, times)) is None:
             continue
         node, place, found = one
@@ -188,15 +187,9 @@ def _series(
     row: object, server: Metrics, nodes: Sequence[Node], times: Times
 ) -> tuple[str, int, PastSeries] | None:
     """Node, place in `_ROWS` and numbers; None for what we did not ask for."""
-    if not isinstance(row, dict):
-        return None
-    fields = cast("dict[str, object]", row)
-    raw, values = fields.get("metric"), fields.get("values")
-    if not isinstance(raw, dict) or not isinstance(values, list):
-        return None
-    labels = {
-        key: text for key, text in cast("dict[str, object]", raw).items() if isinstance(text, str)
-    }
+    fields = as_table(row)
+    metric = as_table(fields.get("metric"))
+    labels = {key: text for key, text in metric.items() if isinstance(text, str)}
     mark = labels.get(_MARK, "")
     place = int(mark) if mark.isascii() and mark.isdigit() and len(mark) < 4 else len(_ROWS)
     if place >= len(_ROWS):
@@ -207,7 +200,7 @@ def _series(
         return None
     job = clean(labels.get("job", ""), 60)
     source = f"{one.source}, job {job}" if job else one.source
-    points = _values(cast("list[object]", values), times)
+    points = _values(as_list(fields.get("values")), times)
     return node, place, PastSeries(points, source, labels.get("simulated") == "1")
 
 
@@ -230,9 +223,9 @@ def _values(points: Sequence[object], times: Times) -> tuple[float | None, ...]:
     """A number for each time; gaps, NaN and what is beyond all bounds stay gaps."""
     found: list[float | None] = [None] * times.count
     for point in points:
-        if not isinstance(point, list) or len(cast("list[object]", point)) != 2:
+        if len(pair := as_list(point)) != 2:
             continue
-        at, text = cast("list[object]", point)
+        at, text = pair
         if not isinstance(at, int | float) or not isinstance(text, str) or len(text) > 40:
             continue
         place = round((at - times.start) / times.step)
@@ -250,8 +243,7 @@ def _number(text: str) -> float | None:
 
 
 def _warning(raw: object) -> str:
-    said = cast("list[object]", raw) if isinstance(raw, list) else []
-    return clean(next((text for text in said if isinstance(text, str)), ""), 300)
+    return clean(next((text for text in as_list(raw) if isinstance(text, str)), ""), 300)
 
 
 log = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from rankdeck.errors import AgentError, NodeError, UnreachableError
-from rankdeck.model.text import clean, table
+from rankdeck.model.text import as_list, clean, table
 from rankdeck.remote.shell import Channel, OnData, ProgramResult, Row, Shell, last_line, run
 
 _PACKAGES = ("rankdeck_agent", "paho")
@@ -491,8 +491,7 @@ class NodeOutcome:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        raw = self.answer.get("notes", ())
-        return tuple(map(clean, raw)) if isinstance(raw, list) else ()  # pyright: ignore[reportUnknownArgumentType]
+        return tuple(map(clean, as_list(self.answer.get("notes"))))
 
 
 class Installer:

@@ -7,7 +7,7 @@ import asyncio
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import Any
 
 from rankdeck.errors import AgentError, NodeError, UnreachableError
 from rankdeck.model.job import RemainingProcess
@@ -19,7 +19,17 @@ from rankdeck.model.process import (
     OutputGroup,
     process_of,
 )
-from rankdeck.model.text import clean, integer, natural, number, strip_controls, table
+from rankdeck.model.text import (
+    as_tables,
+    clean,
+    integer,
+    is_list,
+    is_table,
+    natural,
+    number,
+    strip_controls,
+    table,
+)
 from rankdeck.remote.agent import BACKOFF, STEADY, Agents
 from rankdeck.remote.shell import Channel, on_each
 
@@ -222,22 +232,21 @@ class _Hearing:
     def _answer(self, row: Mapping[str, Any]) -> None:
         for stream in ("out", "err"):
             texts = row.get(stream)
-            if isinstance(texts, list):
-                lines = [strip_controls(t, colour=True) for t in texts if isinstance(t, str)]  # pyright: ignore[reportUnknownVariableType]
+            if is_list(texts):
+                lines = [strip_controls(t, colour=True) for t in texts if isinstance(t, str)]
                 self._state.wrote(self._node, stream, lines)
-        if isinstance(row.get("end"), dict):
-            self.end = end_of(self._node, row["end"])
+        if is_table(end := row.get("end")):
+            self.end = end_of(self._node, end)
 
 
 def end_of(node: str, row: Mapping[str, Any]) -> CommandEnd:
     """How it ended, from the agent's last answer; invalid fields are left out."""
     code, seconds, left = row.get("code"), row.get("seconds"), row.get("left")
     why = row.get("why")
-    rows = left[:_LONGEST] if isinstance(left, list) else []  # pyright: ignore[reportUnknownVariableType]
     return CommandEnd(
         code if integer(code) and 0 <= code < 1000 else None,
         why if why in (LIMIT, CANCELLED) else "",
-        tuple(_left(node, one) for one in rows if isinstance(one, dict)),  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+        tuple(_left(node, one) for one in as_tables(left, _LONGEST)),
         natural(row.get("behind")),
         natural(row.get("cut")),
         float(seconds) if number(seconds) and seconds >= 0 else 0.0,
@@ -272,10 +281,9 @@ async def find_processes(agents: Agents, nodes: Iterable[str]) -> FoundProcesses
         async with turn:
             answer = await agents.call(node, ("ps",), limit=PS_LIMIT)
         rows = answer.row.get("rows")
-        if not isinstance(rows, list):
+        if not is_list(rows):
             raise AgentError(node, answer.complaint)
-        some = rows[:_MOST_PROCESSES]  # pyright: ignore[reportUnknownVariableType]
-        found = [process_of(node, row) for row in some if isinstance(row, dict)]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+        found = [process_of(node, row) for row in as_tables(rows, _MOST_PROCESSES)]
         why = clean(answer.row.get("gpus"))
         notes = [f"{node}: who is on the GPUs is not known: {why}"] if why else []
         return [one for one in found if one is not None], notes
@@ -299,13 +307,9 @@ async def send_signal(agents: Agents, name: str, some: Sequence[NodeProcess]) ->
         asked = json.dumps({"signal": name, "pids": by_node[node]}).encode()
         answer = await agents.call(node, ("ps", "signal"), asked, limit=PS_LIMIT)
         rows = answer.row.get("not")
-        if not isinstance(rows, list):
+        if not is_list(rows):
             raise AgentError(node, answer.complaint)
-        told = [
-            cast("dict[str, object]", row)
-            for row in cast("list[object]", rows)
-            if isinstance(row, dict)
-        ]
+        told = as_tables(rows)
         return {f"{node} {clean(row.get('pid'))}": clean(row.get("why")) for row in told}
 
     answers = await on_each(by_node, send)
@@ -336,11 +340,6 @@ class AgentRows:
                 for key, take in self._takes.items():
                     if key in found:
                         take(found[key])
-
-
-def as_table(found: object) -> Mapping[str, Any]:
-    """`found`, or an empty table where it is none."""
-    return cast("Mapping[str, Any]", found) if isinstance(found, dict) else {}
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,10 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, cast
 
 from rankdeck.model.nodeset import fold, fold_ranks
 from rankdeck.model.rank import computes
-from rankdeck.model.text import clean
+from rankdeck.model.text import as_list, as_table, as_tables, clean
 
 Frame = tuple[str, str, int]
 """Function, file, line."""
@@ -87,9 +86,7 @@ class Inspection:
 
 def look_of(node: str, raw: object, silent: Mapping[int, float]) -> Look | None:
     """One rank of a node's answer; None if it is invalid. The node is not trusted."""
-    if not isinstance(raw, dict):
-        return None
-    row = cast("dict[str, Any]", raw)
+    row = as_table(raw)
     rank = row.get("rank")
     if type(rank) is not int or not 0 <= rank < 1 << 24:
         return None
@@ -101,7 +98,7 @@ def look_of(node: str, raw: object, silent: Mapping[int, float]) -> Look | None:
         command=clean(row.get("command"), 200),
         state=clean(row.get("state"), 2),
         wchan=clean(row.get("wchan"), 60),
-        kernel=tuple(clean(word, 60) for word in _list(row.get("kernel"))[:8]),
+        kernel=tuple(clean(word, 60) for word in as_list(row.get("kernel"), 8)),
         cpu=float(cpu) if isinstance(cpu, int | float) and 0 <= cpu < 1e5 else None,
         threads=_counts(row.get("threads")),
         stacks=_stacks(row.get("stacks")),
@@ -110,33 +107,21 @@ def look_of(node: str, raw: object, silent: Mapping[int, float]) -> Look | None:
     )
 
 
-def _list(raw: object) -> list[Any]:
-    return cast("list[Any]", raw) if isinstance(raw, list) else []
-
-
 def _integer(raw: object) -> int:
     return raw if type(raw) is int and 0 <= raw < 1 << 31 else 0
 
 
 def _counts(raw: object) -> dict[str, int]:
-    if not isinstance(raw, dict):
-        return {}
-    table = cast("dict[Any, Any]", raw)
-    return {clean(k, 80): _integer(v) for k, v in list(table.items())[:64]}
+    return {clean(k, 80): _integer(v) for k, v in list(as_table(raw).items())[:64]}
 
 
 def _stacks(raw: object) -> tuple[tuple[Frame, ...], ...]:
-    found: list[tuple[Frame, ...]] = []
-    for one in _list(raw)[:_MOST_STACKS]:
-        frames = cast("dict[str, Any]", one).get("frames") if isinstance(one, dict) else None
-        stack = tuple(_frame(frame) for frame in _list(frames)[:_MOST_FRAMES])
-        if stack:
-            found.append(stack)
-    return tuple(found)
+    told = (as_list(one.get("frames"), _MOST_FRAMES) for one in as_tables(raw, _MOST_STACKS))
+    return tuple(tuple(map(_frame, frames)) for frames in told if frames)
 
 
 def _frame(raw: object) -> Frame:
-    name, file, line = (*_list(raw), "", "", 0)[:3]
+    name, file, line = (*as_list(raw), "", "", 0)[:3]
     return clean(name, 120), clean(file, 200).rpartition("/")[2], _integer(line)
 
 

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 from rankdeck.model.job import MUTE, Explained, FirstFailure, NodeEvent, RankState, State
 from rankdeck.model.rank import computes, exit_status, place
 from rankdeck.model.schedulers import Attempt, SlurmStatus, SlurmTask
-from rankdeck.model.text import clean, number, stamp, strip_controls
+from rankdeck.model.text import as_list, clean, number, stamp, strip_controls
 from rankdeck.rules.ends import End, read_words
 from rankdeck.state.record import EndTold, JobRecord, NodeRecord, last_lines, looked
 from rankdeck_agent.wire import LAUNCHER
@@ -46,8 +46,8 @@ def _status(event: NodeEvent, attempts: tuple[Attempt, ...]) -> SlurmStatus:
     found |= {key: _count(fields, key) for key in _COUNTS if _count(fields, key) is not None}
     return SlurmStatus(
         **{key: clean(fields.get(key), 400) for key in _WORDS},
-        text=_sentence(fields, "text"),
-        do=_sentence(fields, "do"),
+        text=_text(fields, "text"),
+        do=_text(fields, "do"),
         stuck=fields.get("stuck") is True,
         over=fields.get("over") is True,
         limit=float(limit) if number(limit) and 0 <= limit < _MOST_COUNT else None,
@@ -59,11 +59,6 @@ def _status(event: NodeEvent, attempts: tuple[Attempt, ...]) -> SlurmStatus:
 def _count(fields: Mapping[str, Any], key: str) -> int | None:
     value = fields.get(key)
     return value if type(value) is int and 0 <= value < _MOST_COUNT else None
-
-
-def _sentence(fields: Mapping[str, Any], key: str) -> str:
-    value = fields.get(key)
-    return strip_controls(value[:1000])[:500] if isinstance(value, str) else ""
 
 
 def _ended_by_slurm(record: JobRecord) -> bool:
@@ -85,7 +80,7 @@ def attempted(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
     if number_ is None:
         return
     before = record.slurm or SlurmStatus()
-    text = _sentence(event.fields, "text")
+    text = _text(event.fields, "text")
     run = _attempt(record.ranks.values(), max(number_ - 1, 0), text, event.at)
     attempts = (*before.attempts, run)[-_MOST_ATTEMPTS:]
     record.slurm = replace(before, attempts=attempts, attempt=number_)
@@ -94,7 +89,7 @@ def attempted(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
 
 def began_again(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
     """Kubernetes suspended the job: its ranks begin again, and their earlier ends are no failures."""
-    record.trouble(_sentence(event.fields, "text"))
+    record.trouble(_text(event.fields, "text"))
     _begin_anew(record, node)
 
 
@@ -141,8 +136,8 @@ def task_says(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
         before,
         **{key: clean(event.fields.get(key), 400) for key in ("state", "reason")},
         id=clean(event.fields.get("id"), 40) or before.id,
-        text=_sentence(event.fields, "text"),
-        do=_sentence(event.fields, "do"),
+        text=_text(event.fields, "text"),
+        do=_text(event.fields, "do"),
         over=event.fields.get("over") is True,
     )
     record.tasks[state.rank] = task
@@ -156,7 +151,7 @@ def _begin_again(
     record: JobRecord, state: RankState, before: SlurmTask, attempt: int, event: NodeEvent
 ) -> None:
     """Keep the run of a task that Slurm queued again; its rank begins again where nobody knows yet."""
-    run = _attempt([state], before.attempt, _sentence(event.fields, "text"), event.at)
+    run = _attempt([state], before.attempt, _text(event.fields, "text"), event.at)
     kept = (*before.attempts, run)[-_MOST_ATTEMPTS:]
     record.tasks[state.rank] = SlurmTask(number=state.rank, attempt=attempt, attempts=kept)
     record.ranks[state.rank] = RankState(
@@ -312,16 +307,14 @@ def _exited(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
 
 def _texts(fields: Mapping[str, Any], name: str, most: int) -> tuple[str, ...]:
     """A list of lines that a node sent, each made safe."""
-    value = fields.get(name)
-    lines = cast("list[object]", value) if isinstance(value, list) else []
-    texts = (line[:1000] for line in lines[-most:] if isinstance(line, str))
+    lines = as_list(fields.get(name))[-most:]
+    texts = (line[:1000] for line in lines if isinstance(line, str))
     return tuple(strip_controls(text)[:500] for text in texts)
 
 
 def _doing(value: object) -> str:
     """What the rank did last, in words, from [state, wchan, cores]; "" if that is invalid."""
-    row = cast("list[object]", value) if isinstance(value, list) else []
-    state, wchan, cores = (*row, None, None, None)[:3]
+    state, wchan, cores = (*as_list(value), None, None, None)[:3]
     if not isinstance(state, str) or not isinstance(wchan, str):
         return ""
     busy = isinstance(cores, int | float) and computes(state, cores)

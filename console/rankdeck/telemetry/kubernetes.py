@@ -4,7 +4,7 @@ import base64
 import json
 import logging
 from collections.abc import Iterable, Mapping
-from typing import Any, cast
+from typing import Any
 
 from rankdeck.config.document import documents
 from rankdeck.errors import AgentError, NodeError, RankdeckError
@@ -17,10 +17,22 @@ from rankdeck.model.schedulers import (
     KubernetesNode,
     Permission,
 )
-from rankdeck.model.text import clean, fitting, flag, integer, or_null, stamp, text
+from rankdeck.model.text import (
+    as_list,
+    as_table,
+    as_tables,
+    clean,
+    fitting,
+    flag,
+    integer,
+    is_table,
+    or_null,
+    stamp,
+    text,
+)
 from rankdeck.remote import command
 from rankdeck.remote.agent import Agents, Bundle
-from rankdeck.remote.command import AgentRows, RowSource, Takes, as_table
+from rankdeck.remote.command import AgentRows, RowSource, Takes
 from rankdeck.remote.shell import ProgramResult, control_host, run
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.schedulers import KubernetesState
@@ -154,14 +166,8 @@ class RowReader:
 # ---- rows -------------------------------------------------------------------------------
 
 
-def _tables(found: object) -> list[Mapping[str, Any]]:
-    given = cast("list[object]", found) if isinstance(found, list) else []
-    return [cast("Mapping[str, Any]", row) for row in given[:_MOST] if isinstance(row, dict)]
-
-
 def _words(found: object) -> tuple[str, ...]:
-    given = cast("list[object]", found) if isinstance(found, list) else []
-    return tuple(clean(word, _WORD) for word in given[:_MOST] if isinstance(word, str))
+    return tuple(clean(word, _WORD) for word in as_list(found, _MOST) if isinstance(word, str))
 
 
 _CONDITION = {"type": text(_WORD), "status": text(20), "reason": text(_WORD),
@@ -172,7 +178,7 @@ def node_of(row: Mapping[str, Any]) -> tuple[str, KubernetesNode]:
     """Name and state of a node; the name is "" if the row is none."""
     view = KubernetesNode(
         conditions=tuple(
-            _condition(fitting(one, _CONDITION)) for one in _tables(row.get("conditions"))
+            _condition(fitting(one, _CONDITION)) for one in as_tables(row.get("conditions"), _MOST)
         ),
         unschedulable=row.get("unschedulable") is True,
         taints=_words(row.get("taints")),
@@ -199,8 +205,7 @@ def _cleaned(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _items(found: object) -> Iterable[tuple[str, object]]:
-    given = cast("dict[str, object]", found) if isinstance(found, dict) else {}
-    return list(given.items())[:_MOST]
+    return list(as_table(found).items())[:_MOST]
 
 
 _DEVICE = {"capacity": integer, "allocatable": integer, "asked": or_null(integer)}
@@ -208,7 +213,7 @@ _DEVICE = {"capacity": integer, "allocatable": integer, "asked": or_null(integer
 
 def _device(item: tuple[str, object]) -> tuple[str, DeviceCount] | None:
     name, row = item
-    found = fitting(cast("Mapping[str, Any]", row), _DEVICE) if isinstance(row, dict) else {}
+    found = fitting(as_table(row), _DEVICE)
     return (clean(name, 253), DeviceCount(**found)) if len(found) == len(_DEVICE) else None
 
 
@@ -228,7 +233,7 @@ def job_of(row: Mapping[str, Any]) -> KubernetesJob:
         ranks=min(max(ranks, 1), _MOST_RANKS) if integer(ranks) else 1,
         parts=dict(filter(None, map(_part, _items(row.get("parts"))))),
         state=state if state in _STATES else "pending",
-        spec=cast("Mapping[str, Any]", spec) if isinstance(spec, dict) else None,
+        spec=spec if is_table(spec) else None,
     )
 
 
@@ -238,7 +243,7 @@ _PART_NUMBERS = 2
 def _part(item: tuple[str, object]) -> tuple[str, tuple[int, int]] | None:
     """Name, number of the first pod, pods of each Job; None if it is none."""
     name, found = item
-    given = cast("list[object]", found) if isinstance(found, list) else []
+    given = as_list(found)
     numbers = [n for n in given if integer(n) and 0 <= n <= _MOST_PODS]
     fits = len(numbers) == len(given) == _PART_NUMBERS
     return (clean(name, 63), (numbers[0], numbers[1])) if fits else None
@@ -256,7 +261,7 @@ _NEEDED = 3
 
 def about_of(row: Mapping[str, Any]) -> ClusterAbout:
     """What the agent found out about an API server."""
-    told = (fitting(one, _RIGHT) for one in _tables(row.get("rights")))
+    told = (fitting(one, _RIGHT) for one in as_tables(row.get("rights"), _MOST))
     return ClusterAbout(
         **{
             key: clean(row.get(key), _WORD) for key in ("kubectl", "context", "namespace", "server")

@@ -7,7 +7,7 @@ import zlib
 from base64 import b64decode
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, replace
-from typing import Any, TypeGuard, cast
+from typing import Any, TypeGuard
 
 from rankdeck.errors import NodeError, RankdeckError, UnknownJobError
 from rankdeck.model.cluster import Cluster
@@ -21,10 +21,22 @@ from rankdeck.model.schedulers import (
     SlurmPartition,
     SlurmStatus,
 )
-from rankdeck.model.text import clean, fitting, flag, integer, or_null, rows, stamp, text
+from rankdeck.model.text import (
+    as_table,
+    as_tables,
+    clean,
+    fitting,
+    flag,
+    integer,
+    is_list,
+    or_null,
+    rows,
+    stamp,
+    text,
+)
 from rankdeck.remote import command
 from rankdeck.remote.agent import Agents
-from rankdeck.remote.command import AgentRows, RowSource, Takes, as_table
+from rankdeck.remote.command import AgentRows, RowSource, Takes
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.jobs import Jobs
 from rankdeck.state.schedulers import SlurmCluster
@@ -133,7 +145,7 @@ class SlurmClient:
         if answer.code != 0 or not answer.row:
             raise NodeError(self._host, answer.complaint or "no answer")
         change = change_of(answer.row)
-        self._take_now(as_rows(answer.row.get("now")))
+        self._take_now(as_tables(answer.row.get("now"), _MOST_CHANGED))
         return change
 
     async def look(self, number: str) -> SlurmLook:
@@ -306,8 +318,8 @@ def _cleaned(row: Mapping[str, Any], shape: Mapping[str, Any]) -> dict[str, Any]
 def _printable(value: object) -> object:
     if isinstance(value, str):
         return clean(value, _SENTENCE)
-    if isinstance(value, list):
-        return tuple(clean(word, _WORD) for word in cast("list[object]", value))
+    if is_list(value):
+        return tuple(clean(word, _WORD) for word in value)
     return value
 
 
@@ -335,12 +347,6 @@ _SERVICE = ("state", "also", "reason", "by", "since")
 """The fields of a node that change when it is taken out of service."""
 
 
-def as_rows(found: object) -> list[Mapping[str, Any]]:
-    """The tables of a list; none if it is no list."""
-    items = cast("list[object]", found)[:_MOST_CHANGED] if isinstance(found, list) else []
-    return [as_table(item) for item in items]
-
-
 def _shown_whole(line: object) -> TypeGuard[str]:
     """Whether this line can be shown unchanged, so that the operator agrees to exactly what runs."""
     return isinstance(line, str) and line.isprintable() and len(line) <= _LONGEST_LINE
@@ -351,7 +357,7 @@ def change_of(row: Mapping[str, Any]) -> ServiceChange:
     line = row.get("line")
     known: dict[str, Any] = {**_cleaned(row, _CHANGE), "line": line if _shown_whole(line) else ""}
     left = list(as_table(row.get("left")).items())[:_MOST_CHANGED]
-    now = (node_of(one) for one in as_rows(row.get("now")))
+    now = (node_of(one) for one in as_tables(row.get("now"), _MOST_CHANGED))
     return ServiceChange(
         **known,
         left_alone={clean(node, 253): clean(why, _SENTENCE) for node, why in left},
