@@ -21,7 +21,8 @@ from urllib.parse import urlencode
 
 from rankdeck_agent.text import plain, table
 
-Object = dict[str, Any]
+Object = Mapping[str, Any]
+"""A JSON object."""
 Params = Mapping[str, str]
 LIMIT = 30.0
 """Seconds for an answer, and between two parts of it."""
@@ -199,8 +200,7 @@ class Api:
         while True:
             page = self.request("GET", path, {**params, "limit": PAGE, "continue": more})
             found += rows_of(page.get("items"))
-            meta = page.get("metadata")
-            meta = cast("Object", meta) if isinstance(meta, dict) else {}
+            meta = table_of(page.get("metadata"))
             more, size = str(meta.get("continue") or ""), size + 1
             if not more or size > 100:
                 return found, str(meta.get("resourceVersion") or "")
@@ -342,9 +342,13 @@ def rows_of(value: object) -> list[Object]:
     return [cast("Object", row) for row in rows if isinstance(row, dict)]
 
 
+def table_of(value: object) -> Object:
+    """A JSON object, empty if it is none."""
+    return cast("Object", value) if isinstance(value, dict) else {}
+
+
 def _version(found: Object) -> str:
-    meta = found.get("metadata")
-    value = cast("Object", meta).get("resourceVersion") if isinstance(meta, dict) else ""
+    value = table_of(found.get("metadata")).get("resourceVersion")
     return value if isinstance(value, str) else ""
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Optional
 
 from rankdeck_agent.job.folder import UNKNOWN
-from rankdeck_agent.kubernetes.api import LISTED, rows_of
+from rankdeck_agent.kubernetes.api import LISTED, Object, rows_of, table_of
 from rankdeck_agent.kubernetes.objects import (
     BY_NAME,
     GONE,
@@ -22,11 +22,9 @@ from rankdeck_agent.kubernetes.objects import (
     WORKER,
     JobOutcome,
     LogPiece,
-    Object,
     Pod,
     outcome_of,
     pod_of,
-    table_of,
     text_of,
 )
 from rankdeck_agent.kubernetes.target import Target

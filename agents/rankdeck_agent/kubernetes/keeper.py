@@ -19,10 +19,10 @@ from typing import Any, Callable, Optional
 from rankdeck_agent.files import keep_private, mark_agent_used
 from rankdeck_agent.job.folder import FolderError, RunFolder, all_events, existing
 from rankdeck_agent.job.supervisor_state import tell
-from rankdeck_agent.kubernetes import target as objects
 from rankdeck_agent.kubernetes.api import (
     TROUBLE,
     ApiError,
+    Object,
     Proxy,
     ProxyError,
     Watch,
@@ -30,7 +30,6 @@ from rankdeck_agent.kubernetes.api import (
     end_tidily,
     refusal,
 )
-from rankdeck_agent.kubernetes.claim import ClaimError, ClaimReader, Told, missing_of, seen_spec
 from rankdeck_agent.kubernetes.container_log import (
     UNKNOWN,
     ContainerLog,
@@ -55,11 +54,29 @@ from rankdeck_agent.kubernetes.objects import (
     START,
     TERMINATED,
     LogPiece,
-    Object,
     Pod,
     kueue,
 )
-from rankdeck_agent.kubernetes.target import Ending, Target
+from rankdeck_agent.kubernetes.target import (
+    CREATED,
+    GONE,
+    MANIFEST,
+    SETTINGS,
+    Ending,
+    Target,
+    UnsureError,
+    create,
+    may_be_there,
+    read_objects,
+    read_target,
+)
+from rankdeck_agent.kubernetes.volume_claim import (
+    ClaimError,
+    ClaimReader,
+    Told,
+    missing_of,
+    seen_spec,
+)
 from rankdeck_agent.text import plain, say, table
 
 _LONGEST = 64 << 20
@@ -126,8 +143,8 @@ class JobKeeper:
             self._create()
         except ApiError as error:
             self._say(Notice(f"Kubernetes does not take the job: {refusal(error)}"))
-            if isinstance(error, objects.UnsureError):
-                self._say(Notice(objects.may_be_there(self._target)))
+            if isinstance(error, UnsureError):
+                self._say(Notice(may_be_there(self._target)))
             self._stop()
             return 1
         self._look()
@@ -149,20 +166,20 @@ class JobKeeper:
         return []
 
     def _create(self) -> None:
-        created = self._folder / objects.CREATED
+        created = self._folder / CREATED
         if not self._target.ours or created.exists():
             self._taken_up = self._clocks.late = True
             self._remember()
             return
         # Before the request: one whose answer is lost may have created something.
         created.touch(mode=0o600)
-        made = objects.read_objects(self._folder / objects.MANIFEST)
+        made = read_objects(self._folder / MANIFEST)
         try:
-            objects.create(self._api, self._target, made)
-        except objects.UnsureError:
+            create(self._api, self._target, made)
+        except UnsureError:
             raise
         except ApiError:
-            (self._folder / objects.GONE).touch(mode=0o600)
+            (self._folder / GONE).touch(mode=0o600)
             raise
         self._tell("created")
 
@@ -444,7 +461,7 @@ class JobKeeper:
         if ending.left:
             self._say(Notice("not gone: " + "; ".join(ending.left[:20])))
         else:
-            (self._folder / objects.GONE).touch(mode=0o600)
+            (self._folder / GONE).touch(mode=0o600)
             self._tell("nothing of it is left")
         self._hear_last_words()
         self._record_silent()
@@ -520,7 +537,7 @@ class JobKeeper:
 
 def keep(folder: RunFolder) -> int:
     """Keep the job whose settings are in this run folder; the exit status is the job's."""
-    target = objects.read_target(folder / objects.SETTINGS)
+    target = read_target(folder / SETTINGS)
     proxy = Proxy(target.context)
     try:
         proxy.start()
@@ -564,7 +581,7 @@ def _refused(row: Mapping[str, Any]) -> str:
         with Proxy(target.context) as proxy:
             if not target.namespace:
                 target = replace(target, namespace=proxy.namespace())
-            objects.create(proxy.api, target, row["objects"], dry=True)
+            create(proxy.api, target, row["objects"], dry=True)
     except (KeyError, TypeError, ValueError) as error:
         return f"bad request: {error}"
     except ProxyError as error:

@@ -5,9 +5,9 @@ import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Optional, cast
+from typing import Optional
 
-from rankdeck_agent.kubernetes.api import Api, ApiError, rows_of
+from rankdeck_agent.kubernetes.api import Api, ApiError, Object, rows_of, table_of
 from rankdeck_agent.text import plain
 
 OUT, ERR, START, EXIT = "out", "err", "start", "exit"
@@ -163,7 +163,6 @@ class LogPosition:
         return True
 
 
-Object = Mapping[str, Any]
 WAITING, RUNNING, TERMINATED = "waiting", "running", "terminated"
 FINISHED = ("Succeeded", "Failed")
 """Phases of a pod that has ended."""
@@ -251,11 +250,6 @@ class JobOutcome:
     state: str = ""
     reason: str = ""
     message: str = ""
-
-
-def table_of(value: object) -> Object:
-    """A JSON object, empty if it is none."""
-    return cast("Object", value) if isinstance(value, dict) else {}
 
 
 def text_of(row: Object, name: str, limit: int = 253) -> str:

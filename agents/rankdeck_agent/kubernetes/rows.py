@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
-from rankdeck_agent.kubernetes.api import rows_of
+from rankdeck_agent.kubernetes.api import Object, rows_of
 from rankdeck_agent.kubernetes.objects import (
     FINISHED,
     ID_ANNOTATION,
@@ -14,7 +14,6 @@ from rankdeck_agent.kubernetes.objects import (
     OURS_LABEL,
     SPEC_ANNOTATION,
     JobKind,
-    Object,
     epoch,
     job_of_pod,
     outcome_of,

@@ -13,19 +13,19 @@ from rankdeck_agent.kubernetes.api import (
     BACKOFF,
     Api,
     ApiError,
+    Object,
     Proxy,
     ProxyError,
     refusal,
     rows_of,
+    table_of,
 )
 from rankdeck_agent.kubernetes.objects import (
     BY_NAME,
     FORMATS,
     OPERATOR_LABEL,
     OURS_LABEL,
-    Object,
     Pod,
-    table_of,
     text_of,
 )
 from rankdeck_agent.text import array, plain, table

@@ -6,7 +6,7 @@ from typing import Any
 
 from rankdeck_agent.job.folder import RunFolder, all_events, is_closed
 from rankdeck_agent.names import REFUSED
-from rankdeck_agent.slurm import claim
+from rankdeck_agent.slurm import lease
 from rankdeck_agent.slurm.array import covers, numbers
 from rankdeck_agent.slurm.commands import Slurm, SlurmReply
 from rankdeck_agent.slurm.folder import ASKED, MARKS, SEEN, attached, later_job, read_id
@@ -39,7 +39,7 @@ def cancel(folder: RunFolder, grace: float, by: str, tasks: str = "") -> dict[st
         closed = is_closed(folder / "events")
         left = [] if closed else [_left("sbatch has not told the id of the job yet")]
         return {"left": left, "ended": 0}
-    claim.KeeperWatch().ensure()
+    lease.KeeperWatch().ensure()
     number = f"{number}_[{tasks}]" if tasks else number
     why = _end(folder, Slurm(path), number, grace)
     if not why and not tasks:
@@ -72,7 +72,7 @@ def _note(folder: RunFolder, name: str, text: str = "") -> None:
     fresh = folder / f".{name}"
     fresh.write_text(text)
     fresh.replace(folder / MARKS / name)
-    claim.register(folder)
+    lease.register(folder)
 
 
 def _wait_for_id(folder: RunFolder) -> tuple[str, str]:

@@ -9,7 +9,7 @@ from typing import Optional
 
 from rankdeck_agent.files import mark_agent_used
 from rankdeck_agent.job.folder import RunFolder, is_closed
-from rankdeck_agent.slurm import claim
+from rankdeck_agent.slurm import lease
 from rankdeck_agent.slurm.array import ArrayRun
 from rankdeck_agent.slurm.cluster import ClusterPoll, Row, job_rows, named
 from rankdeck_agent.slurm.commands import (
@@ -64,7 +64,7 @@ class Keeper:
         self._runs: dict[str, Run] = {}
         self._unsubmitted: dict[str, tuple[RunFolder, float]] = {}
         """Jobs of which it is not known whether Slurm took them, and since when (monotonic)."""
-        self._open_jobs = claim.OpenJobs()
+        self._open_jobs = lease.OpenJobs()
         self._budget, self._rhythm = Budget(), QueueTimer()
         self._cluster = ClusterPoll()
         self._most = calls_a_minute({})
@@ -121,7 +121,7 @@ class Keeper:
         if late:
             not_taken(folder)
         if late or not folder.path.exists() or is_closed(folder / "events"):
-            claim.unregister(folder)
+            lease.unregister(folder)
             del self._unsubmitted[str(folder.path)]
 
     def _look(self, run: Run, now: float) -> None:
@@ -138,7 +138,7 @@ class Keeper:
         for key, run in list(self._runs.items()):
             if run.closed:
                 run.end()
-                claim.unregister(run.folder)
+                lease.unregister(run.folder)
                 del self._runs[key]
 
     # ---- Slurm
@@ -381,7 +381,7 @@ def is_same(row: Optional[Row], seen: SlurmJobRow) -> bool:
 
 def keep() -> int:
     """Keep the jobs until there is none, or another keeper has taken over."""
-    mine = claim.Claim()
+    mine = lease.Lease()
     if not mine.take():
         return 0
     for number in (signal.SIGHUP, signal.SIGINT):

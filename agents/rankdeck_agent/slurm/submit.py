@@ -11,7 +11,7 @@ from rankdeck_agent.job import processes
 from rankdeck_agent.job.folder import FolderError, FolderThereError, Journal, RunFolder, post_mortem
 from rankdeck_agent.job.starting import environment, make, unlink_links
 from rankdeck_agent.machine import local_addresses
-from rankdeck_agent.slurm import claim, commands
+from rankdeck_agent.slurm import commands, lease
 from rankdeck_agent.slurm.folder import MARKS, attached, later_job, settings, write_id
 from rankdeck_agent.slurm.inside import shared_agent
 from rankdeck_agent.slurm.keeper import ask_for_job
@@ -55,7 +55,7 @@ def attach() -> int:
         pass
     except (WireError, FolderError, OSError) as error:
         return say({"ok": False, "error": str(error)})
-    claim.start()
+    lease.start()
     return say({"ok": True})
 
 
@@ -74,7 +74,7 @@ def _prepare(folder: RunFolder) -> None:
     journal = Journal(folder / "events")
     journal.add("ready", pid=os.getpid(), boot=processes.boot(), addresses=local_addresses())
     journal.close()
-    claim.register(folder)
+    lease.register(folder)
 
 
 def _apart(plan: NodePlan, folder: RunFolder) -> dict[str, Any]:
@@ -114,10 +114,10 @@ def _submit(plan: NodePlan, folder: RunFolder) -> dict[str, Any]:
         return _refused(folder, _taken_back(slurm, number, cluster))
     if number:
         write_id(folder, number, env.get("PATH", os.defpath))
-        claim.start()
+        lease.start()
         return {"ok": True, "id": number}
     if "did not answer" in reply.error or "timed out" in reply.error:
-        claim.start()  # which looks for the job in the queue
+        lease.start()  # which looks for the job in the queue
         return {"ok": True, "id": ""}
     if _NOBODY in reply.error:
         return _refused(folder, f"Slurm has not taken the job: {reply.error}")
@@ -128,7 +128,7 @@ def _submit(plan: NodePlan, folder: RunFolder) -> dict[str, Any]:
 def _refused(folder: RunFolder, why: str) -> dict[str, Any]:
     """Close the folder of a job that Slurm does not have."""
     post_mortem(folder / "events", [{"kind": "trouble", "text": why}])
-    claim.unregister(folder)
+    lease.unregister(folder)
     return {"ok": False, "error": why}
 
 

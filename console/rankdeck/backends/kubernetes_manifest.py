@@ -12,7 +12,7 @@ Kubernetes keeps one log per container, without ranks, and stdout and stderr in 
 whatever mpirun or torchrun add. A pipe takes 4096 bytes at once without those of other ranks in between: longer lines come in parts.
 
 On the volume claim of `logs` a rank has the files `out` and `err` as it wrote them, and `start` and `exit` with
-the text as above and, on a second line, when that was (epoch seconds); `rankdeck_agent.kubernetes.claim` reads them.
+the text as above and, on a second line, when that was (epoch seconds); `rankdeck_agent.kubernetes.volume_claim` reads them.
 """
 
 import hashlib

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from rankdeck_agent.kubernetes import claim
-from rankdeck_agent.kubernetes.claim import Missing, claim_name, reader_pod
+from rankdeck_agent.kubernetes import volume_claim
 from rankdeck_agent.kubernetes.objects import Splitter
+from rankdeck_agent.kubernetes.volume_claim import Missing, claim_name, reader_pod
 
 WHOLE = b"".join(b"line %d\n" % n for n in range(40))
 
@@ -23,7 +23,7 @@ def printed(files: Mapping[str, bytes], asked: list[str], lines: int) -> list[by
     return told
 
 
-def read(place: Path, files: Mapping[str, bytes], lines: int = claim.LINES) -> list[object]:
+def read(place: Path, files: Mapping[str, bytes], lines: int = volume_claim.LINES) -> list[object]:
     """Rank 0 is read to the end; returns what was told of its beginning and end."""
     missing, told, passes = Missing({0: place}, (), ()), [], 0
     while asked := missing.ask():
@@ -61,7 +61,7 @@ def test_what_is_missing_in_the_middle_comes_late_and_nothing_twice(tmp_path: Pa
 
 
 def test_a_long_file_comes_in_several_passes(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(claim, "LINES", 7)
+    monkeypatch.setattr(volume_claim, "LINES", 7)
     (tmp_path / "err").write_bytes(WHOLE[:70])
 
     read(tmp_path, {"0/out": WHOLE, "0/err": WHOLE}, 7)

@@ -1,4 +1,4 @@
-"""The claim on a user's Slurm jobs: one keeper process for all of them, on any login node, replaced when it is gone.
+"""The lease on a user's Slurm jobs: one keeper process for all of them, on any login node, replaced when it is gone.
 
 The state folder is shared by the login nodes. The keeper writes its name into `slurm/keeper` and touches that
 file every few seconds. Whoever sees on its own clock that nobody touches it any more may take over.
@@ -66,8 +66,8 @@ class OpenJobs:
         return [run_folder(job, node) for job, node in pairs if good_name(job) and good_name(node)]
 
 
-class Claim:
-    """This process's claim to be the keeper."""
+class Lease:
+    """What makes this process the keeper."""
 
     def __init__(self) -> None:
         self._token = os.urandom(8).hex()
@@ -104,7 +104,7 @@ class Claim:
         return True
 
     def leave(self) -> None:
-        """Give the claim up, so that another keeper can follow at once."""
+        """Give the lease up, so that another keeper can follow at once."""
         if _read(self._file).get("token") == self._token:
             self._file.unlink(missing_ok=True)
         if self._lock >= 0:
@@ -133,7 +133,7 @@ def _is_here(known: dict[str, Any]) -> bool:
 
 
 def _lives_here(known: dict[str, Any]) -> bool:
-    """Whether the keeper of this claim runs on this machine, which is its own."""
+    """Whether the keeper with this lease runs on this machine, which is its own."""
     pid, start = known.get("pid"), known.get("start")
     same = known.get("boot") == processes.boot()
     return (

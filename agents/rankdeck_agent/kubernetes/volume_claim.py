@@ -13,8 +13,7 @@ from secrets import token_hex
 from typing import Any, Callable, Optional
 
 from rankdeck_agent.job.folder import RunFolder
-from rankdeck_agent.kubernetes import target as objects
-from rankdeck_agent.kubernetes.api import Api, ApiError, HttpStream, rows_of
+from rankdeck_agent.kubernetes.api import Api, ApiError, HttpStream, Object, rows_of, table_of
 from rankdeck_agent.kubernetes.job_state import hopeless, waits_for
 from rankdeck_agent.kubernetes.objects import (
     BY_NAME,
@@ -29,13 +28,11 @@ from rankdeck_agent.kubernetes.objects import (
     TERMINATED,
     Key,
     LogPiece,
-    Object,
     Splitter,
     pod_of,
-    table_of,
     text_of,
 )
-from rankdeck_agent.kubernetes.target import Target
+from rankdeck_agent.kubernetes.target import MANIFEST, Target, read_objects
 
 VOLUME = "logs"
 """Of the claim in the job's pods."""
@@ -380,7 +377,7 @@ def missing_of(
 
 def seen_spec(folder: RunFolder, seen: Object) -> Object:
     """The job's spec: as the server has it, or as we created it."""
-    if seen or not (folder / objects.MANIFEST).exists():
+    if seen or not (folder / MANIFEST).exists():
         return seen
-    made = objects.read_objects(folder / objects.MANIFEST)
+    made = read_objects(folder / MANIFEST)
     return made[-1].get("spec") or {} if made else {}
