@@ -58,9 +58,9 @@ thorough: dev
 	tests/support/torch.sh $(BIN)/python
 	$(PYTEST) -n $(WORKERS) -m thorough $(EXTRA_PYTEST)
 
-# Two processes a core: some of these wait, and each process loads the same modules.
+# Two processes a core: some of these wait, and each process loads the same modules: none of what starts real programs.
 fast: dev
-	$(PYTEST) -n $$((2 * $(CORES))) -m "not slow and not long" $(EXTRA_PYTEST)
+	$(PYTEST) -n $$((2 * $(CORES))) -m "not slow and not long" $(EXTRA_PYTEST) tests/{unit,contracts,ui,hygiene}
 
 check: dev
 	$(BIN)/ruff check .

@@ -101,6 +101,7 @@ sys.stdout = out
 """
 
 
+@pytest.mark.long
 def test_the_first_picture_waits_for_nothing_of_jobs_of_rules_nor_of_the_network() -> None:
     loaded = printed(FIRST_PICTURE)
 

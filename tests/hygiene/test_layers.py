@@ -10,6 +10,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.long
 def test_every_import_points_down() -> None:
     linter = Path(sys.executable).with_name("lint-imports")
     if not linter.exists():

@@ -23,6 +23,7 @@ THOROUGH: Mapping[str, Sequence[str]] = {
         "test_what_is_planted_is_named_and_nothing_else[sends]",
         "test_what_is_planted_is_named_and_nothing_else[15-percent]",
         "test_what_is_planted_is_named_and_nothing_else[loses]",
+        "test_what_is_planted_is_named_and_nothing_else[healthy]",
     ),
     "test_accept_programs": (
         "test_a_test_of_one_node_is_read_or_says_that_the_node_was_busy[stress-ng]",
@@ -60,6 +61,15 @@ THOROUGH: Mapping[str, Sequence[str]] = {
         "test_a_replay_tells_the_same_story_again",
         "test_the_exported_script_of_an_mpi_job_gives_the_same",
     ),
+    "test_job": (
+        "test_cancel_ends_what_forks_faster_than_it_is_found[0.005-*",
+        "test_cancel_without_a_cgroup_ends[four chains-stay]",
+        "test_cancel_without_a_cgroup_ends[a chain of shells-leave]",
+        "test_cancel_without_a_cgroup_ends[a daemon-stay]",
+        "test_cancel_without_a_cgroup_ends[no variables-leave]",
+        "test_cancel_ends_a_chain_that_has_lost_its_supervisor[supervisor killed-without]",
+        "test_cancel_ends_a_chain_that_has_lost_its_supervisor[closed before-with variables]",
+    ),
     "test_killed_console": (
         "test_jobs_knows_and_cancel_ends_what_a_killed_console_had_begun[0.0-9]",
         "test_jobs_knows_and_cancel_ends_what_a_killed_console_had_begun[0.05-1]",
@@ -86,6 +96,7 @@ THOROUGH: Mapping[str, Sequence[str]] = {
         "test_it_holds[modes]",
         "test_it_holds[screen]",
         "test_it_holds[broker-logins]",
+        "test_it_holds[lies]",
     ),
     "test_matrix_processes": (
         "test_it_holds[kill.telemetry]",
@@ -95,16 +106,24 @@ THOROUGH: Mapping[str, Sequence[str]] = {
         "test_it_holds[two.keep]",
         "test_it_holds[kill.rank]",
         "test_it_holds[two.cancels]",
+        "test_it_holds[kill.run]",
     ),
     "test_matrix_space": (
         "test_nothing_is_lost_and_nothing_untrue_is_said[space.node-full]",
         "test_nothing_is_lost_and_nothing_untrue_is_said[space.garbage]",
         "test_nothing_is_lost_and_nothing_untrue_is_said[space.folder-removed]",
         "test_nothing_is_lost_and_nothing_untrue_is_said[space.log-emptied]",
+        "test_nothing_is_lost_and_nothing_untrue_is_said[space.fail-64]",
     ),
     "test_matrix_wires": (
         "test_nothing_is_lost_and_nothing_untrue_is_said[wires.flap]",
         "test_nothing_is_lost_and_nothing_untrue_is_said[wires.deaf]",
+    ),
+    "test_mpi": (
+        "test_mpirun_killed_with_sigkill_leaves_nothing_after_cancel[openmpi4]",
+        "test_a_daemon_killed_with_sigkill_is_recorded_with_its_signal[openmpi4]",
+        "test_a_rank_that_fails_is_told_from_those_that_mpirun_then_ends[openmpi5]",
+        "test_nobody_is_told_that_shims_were_killed_where_mpirun_killed_the_ranks[openmpi4]",
     ),
     "test_parallel": ("test_a_worker_that_crashes_fails_one_test_and_all_others_run",),
     "test_reopened": (
@@ -115,6 +134,7 @@ THOROUGH: Mapping[str, Sequence[str]] = {
         "test_what_is_said_of_a_job_is_the_same_in_every_console_and_after_reopening[not-found]",
         "test_what_is_said_of_a_job_is_the_same_in_every_console_and_after_reopening[signal]",
         "test_what_is_said_of_a_job_is_the_same_in_every_console_and_after_reopening[traceback]",
+        "test_what_is_said_of_a_job_is_the_same_in_every_console_and_after_reopening[lines]",
     ),
     "test_root_images": (
         "test_a_launch_brings_an_image_from_store_to_store_and_runs_it[docker]",
@@ -122,6 +142,7 @@ THOROUGH: Mapping[str, Sequence[str]] = {
         "test_an_archive_is_pushed_into_the_stores[podman]",
         "test_what_is_no_archive_is_refused_by_the_store[docker]",
         "test_two_images_of_one_name_are_refused_with_both_digests[docker]",
+        "test_a_sif_is_pushed_and_runs",
     ),
     "test_root_preflight": ("test_a_good_job_in_podman_has_nothing_against_it",),
     "test_root_slurm": (
@@ -146,6 +167,7 @@ THOROUGH: Mapping[str, Sequence[str]] = {
         "test_a_rank_that_raised_in_a_thread_and_hangs_is_named_with_its_words",
         "test_a_rank_that_sleeps_while_three_wait_in_a_collective_is_named[mpi]",
     ),
+    "test_two_pis": ("test_both_are_busy_while_the_stencil_runs_and_its_mflops_are_read",),
     "test_words": (
         "test_a_real_launcher_gives_its_rank_every_byte[torchrun]",
         "test_an_exported_script_starts_and_ends_its_ranks_through_any_login_shell[/usr/bin/sh-*",

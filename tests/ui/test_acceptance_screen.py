@@ -213,6 +213,7 @@ async def test_while_the_cluster_is_being_opened_nothing_is_asked() -> None:
         await shows(app, pilot, "still being opened")
 
 
+@pytest.mark.long
 async def test_a_plan_is_shown_whole_and_starts_only_after_a_question() -> None:
     stage, port = stage_of()
     port.planned = planned()
@@ -301,6 +302,7 @@ async def test_a_kept_run_is_opened_from_the_list_without_measuring() -> None:
     assert port.asked == [("open", "r1")]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("size", [(80, 24), (200, 50)])
 async def test_a_pair_is_measured_again_after_a_question_that_shows_the_commands(size) -> None:
     stage, port = stage_of(current=sick())
@@ -319,6 +321,7 @@ async def test_a_pair_is_measured_again_after_a_question_that_shows_the_commands
     assert port.asked == [("again", ("n3", "n1"), "iperf3")]
 
 
+@pytest.mark.long
 async def test_a_node_is_measured_again_where_its_row_meets_its_column() -> None:
     stage, port = stage_of(current=sick())
     async with console(stage, (120, 40)) as (app, pilot):
@@ -333,6 +336,7 @@ async def test_a_node_is_measured_again_where_its_row_meets_its_column() -> None
     assert port.asked == [("again", ("n3",), "iperf3")]
 
 
+@pytest.mark.long
 async def test_while_a_run_goes_on_a_pair_waits_for_the_end_of_its_round() -> None:
     stage, port = stage_of(sick(), current=replace(sick(), id="r2", progress=RunState.RUNNING))
     async with console(stage, (120, 40)) as (app, pilot):
@@ -351,6 +355,7 @@ async def test_while_a_run_goes_on_a_pair_waits_for_the_end_of_its_round() -> No
     assert port.asked == [("again", ("n3", "n1"), "iperf3"), ("open", "r1")]
 
 
+@pytest.mark.long
 async def test_a_pair_of_a_kept_run_is_measured_again_and_an_error_is_said() -> None:
     stage, port = stage_of(sick())
     async with console(stage, (120, 40)) as (app, pilot):
@@ -435,6 +440,7 @@ async def test_on_the_page_of_a_pair_it_is_measured_again_and_jobs_are_kept_away
     ]  # fmt: skip
 
 
+@pytest.mark.long
 async def test_commands_and_outputs_of_a_pair_are_written_to_a_file(tmp_path: Path) -> None:
     stage, _ = stage_of(current=sick())
     async with console(stage, (120, 40)) as (app, pilot):

@@ -3,6 +3,7 @@
 import sys
 
 import pyte
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import get_character_cell_size
@@ -87,6 +88,7 @@ def test_one_changed_digit_is_a_few_bytes() -> None:
     assert len(frame.update([(0, 0, [Segment("CPU   43%  rack 17")])], ColorSystem.TRUECOLOR)) < 12
 
 
+@pytest.mark.long
 def test_signs_that_are_taken_to_be_of_one_cell_are_that_for_textual_too() -> None:
     signs = [chr(code) for code in range(32, sys.maxunicode + 1) if terminal._EVEN(chr(code))]
 

@@ -96,6 +96,7 @@ def steady(text: str) -> str:
     return re.sub(r"(not well   ).*", r"\1TIME", text)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("size", SIZES)
 async def test_a_command_shows_equal_output_once_and_trouble_first(
     stage: Stage, size: tuple[int, int]

@@ -93,6 +93,7 @@ async def test_the_sign_stands_under_the_mistake() -> None:
     assert lines[typed].index("gpu.tmp") == lines[typed + 1].index("^")
 
 
+@pytest.mark.long
 async def test_an_earlier_filter_comes_back_with_the_up_key() -> None:
     async with console(sick()) as (app, pilot):
         await pilot.press("slash")

@@ -159,6 +159,7 @@ async def test_no_line_of_any_view_is_wider_than_the_screen_or_cut_without_a_sig
         assert not line.endswith("xxx"), line
 
 
+@pytest.mark.long
 async def test_while_lines_are_still_read_nobody_is_said_to_be_missing() -> None:
     stage = scenes.training(4, 4, steps=1500)
     seen: list[str] = []

@@ -81,6 +81,7 @@ async def test_diff_says_who_leaves_the_majority(stage: Stage) -> None:
         await shows(app, pilot, "nothing more")
 
 
+@pytest.mark.long
 async def test_a_set_of_ranks_limits_the_wall_and_nonsense_is_said(
     stage: Stage,
 ) -> None:
@@ -111,6 +112,7 @@ async def test_the_failed_rank_comes_first_until_another_order_is_wanted(
         await until(pilot, lambda: stage.watched[-1][1][0] == 0, "0 is not first")
 
 
+@pytest.mark.long
 async def test_what_a_node_said_stands_in_the_merged_log_and_at_leads_there(
     stage: Stage,
 ) -> None:
@@ -130,6 +132,7 @@ async def test_what_a_node_said_stands_in_the_merged_log_and_at_leads_there(
         await shows(app, pilot, "ranks 0-15 by time")
 
 
+@pytest.mark.long
 async def test_lines_are_filtered_in_and_out_and_escape_brings_all_back(
     stage: Stage,
 ) -> None:

@@ -56,6 +56,7 @@ async def test_a_file_that_cannot_run_here_says_what_is_missing(stage: Stage, si
         await shows(app, pilot, "hello  no torchrun")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("size", SIZES)
 async def test_the_commands_change_as_one_types(stage: Stage, size) -> None:
     async with console(stage, size) as (app, pilot):
@@ -370,6 +371,7 @@ class Guarded(Planning):
         return read_job(path)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("key", "agreed"), [("y", True)])
 async def test_a_file_that_reads_elsewhere_is_asked_about_before_it_does(
     tmp_path: Path, key: str, agreed: bool

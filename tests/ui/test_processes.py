@@ -69,6 +69,7 @@ async def test_marked_nodes_are_looked_at_together(stage: Stage) -> None:
         await shows(app, pilot, "python train.py")
 
 
+@pytest.mark.long
 async def test_a_signal_is_sent_after_a_question_that_names_what_it_hits(stage: Stage) -> None:
     async with console(stage) as (app, pilot):
         await pilot.press("o", "g", "h")
@@ -167,6 +168,7 @@ def with_processes() -> Stage:
     return stage
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("size", SIZES)
 async def test_the_rank_that_is_unlike_the_others_stands_out(
     size: tuple[int, int], monkeypatch: pytest.MonkeyPatch

@@ -425,6 +425,7 @@ async def test_capital_k_keeps_the_others_running(stage: Stage) -> None:
     assert stage.held == [JOB]
 
 
+@pytest.mark.long
 async def test_cancel_asks_first_and_then_says_what_is_left(stage: Stage) -> None:
     stage.start(JOB, 2, 2)
     stage.cancel_report = CancelReport(
@@ -463,6 +464,7 @@ async def test_a_clean_cancel_says_nothing_left(stage: Stage) -> None:
     assert stage.cancelled == [JOB]
 
 
+@pytest.mark.long
 async def test_a_cancelled_job_of_which_something_may_be_left_can_be_cancelled_again(
     stage: Stage,
 ) -> None:

@@ -100,6 +100,7 @@ async def test_escape_drains_nothing_and_a_refusal_is_said() -> None:
         await shows(app, pilot, "not run: you may not take nodes out of service")
 
 
+@pytest.mark.long
 async def test_a_drain_of_others_is_lifted_only_by_the_word_anyway() -> None:
     made = stage()
     made.changes += [ServiceChange(left_alone={"n1": "drained by root (bad cable)"}), PROPOSED]

@@ -64,6 +64,7 @@ async def test_the_ten_steps_are_done_by_the_keys_that_they_name(
     assert len(STEPS) == 10
 
 
+@pytest.mark.long
 async def test_the_tour_is_ended_as_it_was_begun_and_only_the_demo_has_it(stage: Failing) -> None:
     async with console(stage, (120, 40)) as (app, pilot):
         await pilot.press("question_mark", "t")

@@ -195,6 +195,7 @@ def test_what_else_is_odd_about_a_node_stands_in_its_sentence() -> None:
     assert judged.verdicts[0].sentence.endswith("; its mtu is 1500, 7 of 8 have 9000")
 
 
+@pytest.mark.long
 def test_one_pair_alone_tells_a_narrow_uplink_from_a_broken_one() -> None:
     leaves = {f"n{number}": "ABC"[number // 8] for number in range(24)}
     options = Options(nodes=tuple(leaves), leaves=leaves)
@@ -206,6 +207,7 @@ def test_one_pair_alone_tells_a_narrow_uplink_from_a_broken_one() -> None:
         assert "wanted when all cross" in judged.verdicts[0].sentence
 
 
+@pytest.mark.long
 def test_uplinks_that_are_all_alike_are_built_so() -> None:
     leaves = {f"n{number}": "ABC"[number // 8] for number in range(24)}
     lab = Lab(leaves=leaves, uplinks=dict.fromkeys("ABC", 200.0), disturbed=0.0)
@@ -742,6 +744,7 @@ def test_the_circle_pairs_each_with_each_other_once(count: int) -> None:
     assert all(len({node for pair in pairs for node in pair}) == 2 * len(pairs) for pairs in rounds)
 
 
+@pytest.mark.long
 def test_a_resumed_run_measures_nothing_twice_and_loses_nothing() -> None:
     lab = Lab(sends={"n3": 48}, receives={"n3": 48}, paths={frozenset(("n1", "n8")): 40})
     options = Options(nodes=EIGHT)

@@ -621,6 +621,7 @@ def _meant(one: OutputReading) -> tuple[Outcome, float | None, int | None]:
     return one.status, one.value, one.ranks
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("row", MEASURED, ids=lambda row: row[0])
 def test_a_file_that_ends_early_never_gives_another_value(row: tuple) -> None:
     recipe, _, raw = RECORDED[row[0]].partition(b"\n")

@@ -437,6 +437,7 @@ class Ports:
         return now
 
 
+@pytest.mark.long
 def test_what_links_count_while_they_are_measured_stands_in_the_sentence(
     site: Site, tmp_path, monkeypatch
 ) -> None:
@@ -569,6 +570,7 @@ def test_a_test_without_direction_is_measured_again_as_it_was(site: Site) -> Non
     assert [work.runs[0][:2] for work in works] == [("n1", "n2"), ("n4", "n3")]
 
 
+@pytest.mark.long
 def test_busy_nodes_are_not_measured_again_unless_the_run_was_to_measure_them(
     site: Site, tmp_path
 ) -> None:

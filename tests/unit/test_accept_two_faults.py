@@ -144,6 +144,7 @@ def test_a_node_that_is_a_leaf_of_its_own_is_compared_with_those_inside_another(
 MANY = {f"n{number:02d}": "ABCD"[number // 8] for number in range(32)}
 
 
+@pytest.mark.long
 def test_an_uplink_far_narrower_than_the_others_is_not_built_so() -> None:
     uplinks = {**dict.fromkeys("ABC", 4 * LINK), "D": 1.2 * LINK}
 
@@ -173,6 +174,7 @@ def test_a_narrow_uplink_that_nobody_told_us_of_blames_no_node(count: int) -> No
         assert "write `leaf:` into the cluster file" in verdict.sentence
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("known", [True, False])
 def test_half_of_the_nodes_of_many_leaves_are_nodes_and_neither_leaves_nor_pairs(
     known: bool,

@@ -70,6 +70,7 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.long
 @given(st.dictionaries(st.sampled_from([*row(), "more"]), JSON), JSON, JSON)
 def test_whatever_a_node_sends_is_a_plan_or_nothing(
     changes: dict[str, Any], ranks: Any, processes: Any

@@ -213,6 +213,7 @@ async def test_the_output_of_a_job_that_another_console_saw_end_comes_though_its
         await console.shows("and more")
 
 
+@pytest.mark.long
 async def test_who_tells_a_thousand_things_at_once_leaves_turns_to_keys(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

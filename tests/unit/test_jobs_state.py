@@ -200,6 +200,7 @@ def test_what_a_failed_rank_said_comes_with_its_end():
     assert feed.job.first_failure.lines == (said[0], "KeyError: 'lr'")
 
 
+@pytest.mark.long
 def test_of_many_ranks_that_fail_at_once_each_end_is_judged_when_it_is_new(monkeypatch):
     half = 128
     nodes = (

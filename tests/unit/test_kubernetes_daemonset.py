@@ -30,6 +30,7 @@ def container(made: dict[str, dict[str, Any]]) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.long
 def test_the_agent_is_in_it_byte_for_byte() -> None:
     made = objects("")
 
@@ -37,6 +38,7 @@ def test_the_agent_is_in_it_byte_for_byte() -> None:
     assert {one["metadata"]["namespace"] for one in made.values()} == {"ops"}
 
 
+@pytest.mark.long
 def test_it_has_no_privilege_and_no_account_of_the_cluster() -> None:
     made = objects("")
     pod = made["DaemonSet"]["spec"]["template"]["spec"]
@@ -66,6 +68,7 @@ def test_one_configuration_serves_all_nodes_whose_name_the_pod_knows(
     assert (read.cluster, read.host, read.node) == ("k", "head", "w7")
 
 
+@pytest.mark.long
 def test_each_node_gets_the_account_of_its_own_where_it_has_one() -> None:
     made = objects("w0", "w1")
     mount = next(m for m in container(made)["volumeMounts"] if m["name"] == "config")

@@ -37,6 +37,7 @@ def test_every_gpu_has_the_labels_that_dashboards_ask_for(gpus):
     assert value_of(found, "DCGM_FI_DEV_GPU_TEMP", gpu="3") == 61
 
 
+@pytest.mark.long
 def test_what_a_gpu_does_not_have_is_no_series_and_no_zero(gpus):
     reading = until(gpus, answered)
     found = told(Lab(), gpus, reading)

@@ -67,6 +67,7 @@ def test_what_does_not_fit_is_left_out_and_the_next_message_comes(monkeypatch) -
     assert [kind for _, kind, _ in heard] == ["hello"]
 
 
+@pytest.mark.long
 def test_a_message_that_unpacks_without_end_is_left_out() -> None:
     bomb = base64.b64encode(zlib.compress(bytes(64 << 20), 9)).decode()
     heard, messages = Heard(), MessageParts(["n1"])

@@ -171,6 +171,7 @@ def test_a_gpu_that_could_not_join_the_fabric_is_a_number_and_no_failure(gpus, m
     assert not [key for key in reading.failed if key.startswith("gpu.fabric")]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("folder", ["proc/driver/nvidia/gpus", "sys/bus/pci/drivers/nvidia"])
 def test_the_drivers_own_list_says_how_many_there_should_be(machine, tmp_path, folder):
     for n in range(9):
@@ -445,6 +446,7 @@ def test_processes_are_told_on_demand_with_user_and_command(machine):
     assert row["user"]
 
 
+@pytest.mark.long
 def test_sample_shows_the_gpus_of_one_reading(machine):
     done = subprocess.run(
         [sys.executable, "-m", "rankdeck_agent", "sample", "--json"],
@@ -463,6 +465,7 @@ def test_sample_shows_the_gpus_of_one_reading(machine):
 RECORDED = ("a100-sxm4-v12", "a10g", "tesla-t4", "quadro-p400", "gtx-1070-ti")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", RECORDED)
 def test_recorded_gpus_come_out_as_nvidia_smi_printed_them(gpus, machine, name):
     path = DATA / "nvidia-smi" / "testdata" / f"{name}.xml"
