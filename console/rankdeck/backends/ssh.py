@@ -189,25 +189,19 @@ async def inspect_job(agents: Agents, job: Job) -> Inspection:
     """Where the ranks of this job are; a node that does not answer is named, not waited for."""
     answers: dict[str, Mapping[str, Any]] = {}
     missing: dict[str, str] = {}
-    slots = asyncio.Semaphore(_TOGETHER)
+    plans = {plan.node: plan for plan in job.plan.nodes}
 
-    async def one(plan: NodePlan) -> None:
-        node = plan.node
-        try:
-            async with slots:
-                answer = await agents.call(node, ("job", "inspect", job.id, node), limit=LIMIT)
-            if plan.elsewhere and isinstance(answer.row.get("inside"), list):
-                _take_those_inside(answer.row, answers, missing)
-            elif isinstance(answer.row.get("ranks"), list):
-                answers[node] = answer.row
-            else:
-                raise AgentError(node, answer.complaint)
-        except NodeError as error:
-            missing[node] = clean(error.why, 300)
+    async def ask(node: str) -> None:
+        answer = await agents.call(node, ("job", "inspect", job.id, node), limit=LIMIT)
+        if plans[node].elsewhere and isinstance(answer.row.get("inside"), list):
+            _take_those_inside(answer.row, answers, missing)
+        elif isinstance(answer.row.get("ranks"), list):
+            answers[node] = answer.row
+        else:
+            raise AgentError(node, answer.complaint)
 
-    async with asyncio.TaskGroup() as tasks:
-        for node in job.plan.nodes:
-            tasks.create_task(one(node))
+    failed = await on_each(plans, ask, _TOGETHER)
+    missing |= {node: clean(e.why, 300) for node, e in failed.items() if isinstance(e, NodeError)}
     return _concluded(job, answers, missing)
 
 

@@ -485,11 +485,9 @@ async def fetch(
 ) -> Failed:
     """Take the file of every node, a few at a time; returns the nodes that failed."""
     by_node = {file.node: file for file in files}
-    turn = asyncio.Semaphore(AT_ONCE)
 
     async def one(node: str) -> None:
-        async with turn:
-            await by_node[node].fetch(source(node))
+        await by_node[node].fetch(source(node))
 
     async def tick() -> None:
         while True:
@@ -498,7 +496,7 @@ async def fetch(
 
     async with asyncio.TaskGroup() as tasks:
         ticker = tasks.create_task(tick())
-        answers = await on_each(by_node, one)
+        answers = await on_each(by_node, one, AT_ONCE)
         ticker.cancel()
     return {node: error for node, error in answers.items() if isinstance(error, NodeError)}
 

@@ -409,24 +409,12 @@ class Agents:
         self, node: str, wanted: WantedAgent, tasks: asyncio.TaskGroup
     ) -> asyncio.Task[None]:
         """Start telemetry there and keep it running until the task is cancelled."""
-        work = self._keep(node, wanted, tasks)
-        return tasks.create_task(work, name=f"telemetry {node}")
 
-    async def _keep(self, node: str, wanted: WantedAgent, tasks: asyncio.TaskGroup) -> None:
-        loop = asyncio.get_running_loop()
-        failures = 0
-        while True:
-            began = loop.time()
-            try:
-                why = await self._telemetry(node, wanted, tasks)
-            except NodeError as error:
-                why = error.why
-            if not why:
-                continue
-            failures = 0 if loop.time() - began > STEADY else failures + 1
-            pause = BACKOFF[min(failures, len(BACKOFF)) - 1] if failures else BACKOFF[0]
+        def tell(why: str, pause: float) -> None:
             wanted.report(node, f"{why}; trying again in {pause:.0f} s", False)
-            await asyncio.sleep(pause)
+
+        work = keep_running(lambda: self._telemetry(node, wanted, tasks), tell)
+        return tasks.create_task(work, name=f"telemetry {node}")
 
     async def _telemetry(self, node: str, wanted: WantedAgent, tasks: asyncio.TaskGroup) -> str:
         """Run it once; returns why it ended, "" if another agent took its place."""
@@ -452,6 +440,31 @@ class Agents:
         # The file may have been deleted: look again before the next start.
         self._paths.pop(node, None)
         return channel.complaint or f"telemetry ended with exit code {code}"
+
+
+async def keep_running(
+    once: Callable[[], Awaitable[str]],
+    tell: Callable[[str, float], None],
+    pauses: Sequence[float] = BACKOFF,
+) -> None:
+    """Await `once` until cancelled, again whenever it ends, after a pause that grows.
+
+    It returns why it ended, "" to begin again at once; `tell` gets that, and the seconds of the pause.
+    """
+    loop = asyncio.get_running_loop()
+    failures = 0
+    while True:
+        began = loop.time()
+        try:
+            why = await once()
+        except NodeError as error:
+            why = error.why
+        if not why:
+            continue
+        failures = 0 if loop.time() - began > STEADY else failures + 1
+        pause = pauses[min(max(failures, 1), len(pauses)) - 1]
+        tell(why, pause)
+        await asyncio.sleep(pause)
 
 
 async def _yield_to(other: Awaitable[None], channel: Channel) -> None:

@@ -30,7 +30,7 @@ from rankdeck.model.text import (
     strip_controls,
     table,
 )
-from rankdeck.remote.agent import BACKOFF, STEADY, Agents
+from rankdeck.remote.agent import BACKOFF, Agents, keep_running
 from rankdeck.remote.shell import Channel, on_each
 
 _Step = tuple[int, str, str]
@@ -275,11 +275,9 @@ class FoundProcesses:
 
 async def find_processes(agents: Agents, nodes: Iterable[str]) -> FoundProcesses:
     """The processes of these nodes now; a node that does not answer is named, not waited for."""
-    turn = asyncio.Semaphore(_TOGETHER)
 
     async def ask(node: str) -> tuple[list[NodeProcess], list[str]]:
-        async with turn:
-            answer = await agents.call(node, ("ps",), limit=PS_LIMIT)
+        answer = await agents.call(node, ("ps",), limit=PS_LIMIT)
         rows = answer.row.get("rows")
         if not is_list(rows):
             raise AgentError(node, answer.complaint)
@@ -288,7 +286,7 @@ async def find_processes(agents: Agents, nodes: Iterable[str]) -> FoundProcesses
         notes = [f"{node}: who is on the GPUs is not known: {why}"] if why else []
         return [one for one in found if one is not None], notes
 
-    answers = await on_each(nodes, ask)
+    answers = await on_each(nodes, ask, _TOGETHER)
     told = [answer for answer in answers.values() if not isinstance(answer, NodeError)]
     return FoundProcesses(
         tuple(one for rows, _ in told for one in rows),
@@ -362,17 +360,11 @@ async def watch(
 
     `takes` gives who takes the rows of one run; `trouble` is called with the sentence for each end.
     """
-    loop = asyncio.get_running_loop()
-    failures = 0
-    while True:
-        began = loop.time()
-        try:
-            why = await _once(source, AgentRows(takes()))
-        except NodeError as error:
-            why = error.why
-        failures = 0 if loop.time() - began > STEADY else failures + 1
-        trouble(clean(why, _SENTENCE))
-        await asyncio.sleep(pauses[min(max(failures, 1), len(pauses)) - 1])
+    await keep_running(
+        lambda: _once(source, AgentRows(takes())),
+        lambda why, _: trouble(clean(why, _SENTENCE)),
+        pauses,
+    )
 
 
 async def _once(source: RowSource, rows: AgentRows) -> str:

@@ -6,6 +6,7 @@ import re
 import shlex
 import signal
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, TypeVar, cast
@@ -210,14 +211,16 @@ T = TypeVar("T")
 
 
 async def on_each(
-    names: Iterable[str], ask: Callable[[str], Awaitable[T]]
+    names: Iterable[str], ask: Callable[[str], Awaitable[T]], at_once: int | None = None
 ) -> dict[str, T | NodeError]:
-    """The answer of every node, or its error."""
+    """The answer of every node, or its error; `at_once` limits how many are asked at the same time."""
     answers: dict[str, T | NodeError] = {}
+    turn = asyncio.Semaphore(at_once) if at_once else nullcontext()
 
     async def one(name: str) -> None:
         try:
-            answers[name] = await ask(name)
+            async with turn:
+                answers[name] = await ask(name)
         except NodeError as error:
             answers[name] = error
 
