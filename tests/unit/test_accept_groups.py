@@ -68,7 +68,7 @@ def test_a_group_that_is_good_in_halves_is_slow_by_its_scale() -> None:
     assert "n[0-31] are slow together and good in halves: it is the scale" in found.sentence
 
 
-@pytest.mark.parametrize("count", [6, 16, 32, 64])
+@pytest.mark.parametrize("count", [6, 9, 16, 21, 32, 64])
 def test_a_slow_node_is_found_and_no_node_is_in_two_groups_at_once(count: int) -> None:
     for bad in NODES[:count]:
         done: list[Result] = []
@@ -80,6 +80,20 @@ def test_a_slow_node_is_found_and_no_node_is_in_two_groups_at_once(count: int) -
                 for group in groups
             ]  # fmt: skip
         assert [one.nodes for one in next_groups(NODES[:count], done, 0.07).verdicts] == [(bad,)]
+
+
+def test_a_node_over_that_spoils_the_group_of_all_is_no_scale() -> None:
+    five, done = NODES[:5], list[Result]()
+    while groups := next_groups(five, done, 0.07).groups:
+        done += [
+            Result(stage=Stage.GROUPS, recipe="imb", sender=group[0], group=group, outcome=Outcome.MEASURED, value=3.0 if five[4] in group else 9.0)
+            for group in groups
+        ]  # fmt: skip
+
+    (verdict,) = next_groups(five, done, 0.07).verdicts
+
+    assert verdict.nodes == (five[4],)
+    assert verdict.sentence.startswith("n4 makes a group slow that is good without it")
 
 
 def test_nodes_of_which_only_groups_were_measured_are_good_where_one_with_them_is() -> None:

@@ -624,6 +624,7 @@ ODD = {
     "half of 4": (slowed(["n1", "n2"]), EIGHT[:4], [(Kind.CONFIGURATION, "all")]),
     "half of 8": (slowed(EIGHT[:4]), EIGHT, [(Kind.NODE, node) for node in EIGHT[:4]]),
     "5 of 8": (slowed(EIGHT[:5]), EIGHT, [(Kind.NODE, node) for node in EIGHT[:5]]),
+    "half of 8, by 15 %": (slowed(EIGHT[:4], 81), EIGHT, [(Kind.NODE, node) for node in EIGHT[:4]]),
     "3 of 6, by 30 %": (slowed(EIGHT[:3], 66), EIGHT[:6], [(Kind.NODE, node) for node in EIGHT[:3]]),
     "two on one machine": (
         Lab(paths={frozenset((a, b)): 47 for a in EIGHT for b in EIGHT if a < b and (a, b) != ("n1", "n2")}),

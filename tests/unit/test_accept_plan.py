@@ -20,11 +20,13 @@ from rankdeck.acceptance.gate import (
     program,
     read_identity,
 )
+from rankdeck.acceptance.measurement import Answer
 from rankdeck.acceptance.planning import Participants, choose, fabric_of, plan_run, rails_of
 from rankdeck.acceptance.recipe import Known
 from rankdeck.acceptance.recipes.facts import cpu_heat
-from rankdeck.acceptance.run import Request, plan_text, read_plan
+from rankdeck.acceptance.run import Request, RunPlan, plan_text, read_plan
 from rankdeck.acceptance.schedule import next_groups
+from rankdeck.acceptance.view import judged
 from rankdeck.acceptance.work import (
     MARK,
     Setup,
@@ -186,6 +188,94 @@ def test_recipes_are_what_every_node_has() -> None:
     assert chosen(gpus) == {
         Stage.SINGLE: ["dcgmi", "stress-ng"], Stage.PAIRS: ["ib_write_bw", "nccl-tests"], Stage.GROUPS: ["nccl-tests"],
     }  # fmt: skip
+    assert chosen(gpus, gpus=8)[Stage.SINGLE] == ["dcgmi", "nccl-tests", "stress-ng"]
+
+
+EIGHT_GPUS = {
+    name: node(
+        name, has=TCP | {"gpu:nvidia", "all_reduce_perf"}, gpu="nvidia", gpus=8, facts={"gpu name": "NVIDIA A100-SXM4-80GB"},
+        rdma={f"mlx5_{port}": 200.0 for port in range(8)} | {"mlx5_8": 100.0},
+    )
+    for name in NODES
+}  # fmt: skip
+
+
+def gpu_plan(slots: int) -> RunPlan:
+    nodes = tuple(replace(one, slots=slots) for one in CLUSTER.nodes)
+    setup = Setup(cluster=replace(CLUSTER, nodes=nodes), gpus=dict.fromkeys(NODES, 8), rdma_gbps=200.0)  # fmt: skip
+    parts = Participants(admitted=admitted(EIGHT_GPUS), said=EIGHT_GPUS, setup=setup, leaves={}, seed=5)  # fmt: skip
+    return plan_run(Request(), parts)
+
+
+def test_gpus_of_a_node_are_measured_with_each_other_before_the_pairs() -> None:
+    plan = gpu_plan(8)
+
+    alone = [one.recipe for one in plan.stages if one.stage is Stage.SINGLE]
+    assert alone == ["nccl-tests", "stress-ng"]
+    assert (plan.gpu, plan.gpus, plan.node_gbps) == ("NVIDIA A100-SXM4-80GB", 8, 1600.0)
+    work = Work(stage=Stage.SINGLE, recipe="nccl-tests", nodes=("n1",), runs=(("n1", "", 0, 0),))
+    like = JobSpec(name="train", command=("train",), launch=Launch.MPI, ranks_per_node=2)
+    nodes = tuple(replace(one, slots=8) for one in CLUSTER.nodes)
+    setup = Setup(cluster=replace(CLUSTER, nodes=nodes), gpus={"n1": 8}, like=like)
+    assert spec_of(work, setup).ranks_per_node == 8
+    assert ", GPUs full for about " in plan.notes[-1]
+    assert read_plan(plan_text(plan)) == plan
+
+
+def test_gpus_for_which_the_cluster_file_has_no_slots_are_named() -> None:
+    plan = gpu_plan(1)
+
+    assert "n[1-4]: 1 of 8 GPUs take part, because `slots:` of the cluster file is 1" in plan.notes
+    assert [one.recipe for one in plan.stages if one.stage is Stage.SINGLE] == ["stress-ng"]
+
+
+def of_gpus(stage: Stage, value: float, sender: str, receiver: str = "") -> Result:
+    return Result(
+        stage=stage, recipe="nccl-tests", sender=sender, receiver=receiver, outcome=Outcome.MEASURED, value=value, unit="GB/s",
+    )  # fmt: skip
+
+
+def test_gpus_that_are_slow_on_every_node_alike_are_slow() -> None:
+    results = [of_gpus(Stage.SINGLE, 120.0, name) for name in NODES]
+
+    found = judged(gpu_plan(8), results, {}, {})
+
+    assert found.answers == dict.fromkeys(NODES, Answer.SLOW)
+    assert found.verdicts[0].sentence.startswith(
+        "n1 alone reaches 120 GB/s of nccl-tests (one direction of NVLink carries 300): look at NVLink"
+    )
+    fine = judged(gpu_plan(8), [of_gpus(Stage.SINGLE, 231.0, name) for name in NODES], {}, {})
+    assert fine.verdicts == ()
+
+
+def test_one_node_whose_gpus_are_slower_with_each_other_is_named() -> None:
+    results = [of_gpus(Stage.SINGLE, 180.0 if name == "n3" else 235.0, name) for name in NODES]
+
+    (verdict,) = judged(gpu_plan(8), results, {}, {}).verdicts
+
+    assert verdict.sentence == (
+        "n3 alone reaches 180 GB/s of nccl-tests (others 235): the links between its GPUs, their clocks or their power"
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "gbps", "said"),
+    [
+        (180.0, 1600.0, ""),
+        (60.0, 1600.0, "32 % of the 185 that OCI asks of A100 across nodes"),
+        (38.0, 400.0, ""),
+        (20.0, 400.0, "40 % of the 50 that the ports of a node carry (400 Gb/s together)"),
+    ],
+)
+def test_collectives_that_are_slow_everywhere_are_configuration(
+    value: float, gbps: float, said: str
+) -> None:
+    plan = replace(gpu_plan(8), node_gbps=gbps)
+    pairs = [(a, b) for a in NODES for b in NODES if a < b]
+
+    found = judged(plan, [of_gpus(Stage.PAIRS, value, a, b) for a, b in pairs], {}, {})
+
+    assert [said in one.sentence for one in found.verdicts] == ([True] if said else [])
 
 
 def test_where_nothing_can_be_run_the_plan_says_who_lacks_what() -> None:

@@ -49,6 +49,10 @@ GPUS = (
 )
 _FAIR_ACROSS = 0.858
 """Of OCI's limit: 185 for A100 is 0.944 of what the links carry (196), and 0.9 × 0.9 of that is fair."""
+_ABOUT = 0.9
+"""Of a published limit: nodes whose ports carry less are not those that it was published for."""
+_PORTS_GOOD = 0.75
+"""Of what the ports of a node carry; through the host's memory, without GPU direct, it is half or less."""
 _CARDS = frozenset({"PCIE", "NVL", "MIG"})
 _FULL = 8
 """GPUs of a node that the published limits are of."""
@@ -136,6 +140,14 @@ def gpu_network(reading: OutputReading, known: Known) -> ExpectedResult | None:
             good=f"normal for {kind.word}"
             + (f" (Azure asks {kind.inside:g})" if kind.inside else ""),
             advice=f"look at {kind.link}, clocks and power",
+        )
+    if 0 < known.node_gbps / 8 < _ABOUT * kind.across:
+        return ExpectedResult(
+            ceiling=known.node_gbps / 8,
+            of=f"the ports of a node carry ({known.node_gbps:g} Gb/s together)",
+            factor=_PORTS_GOOD,
+            good="network-bound, healthy",
+            advice=f"look at GPU direct and {_QPS.removeprefix('look at ')}",
         )
     return ExpectedResult(
         ceiling=kind.across,

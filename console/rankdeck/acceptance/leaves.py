@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import inf
 from statistics import median
 
-from rankdeck.acceptance.measurement import Measurement, Path, PathEnd, by_gap
+from rankdeck.acceptance.measurement import FEWEST, Measurement, Path, PathEnd, by_gap
 from rankdeck.model.acceptance import Stage
 
 Leaves = Mapping[str, str]
@@ -65,11 +65,13 @@ def _alike(first: set[str], second: set[str]) -> bool:
     return len(first & second) > _COMMON * len(first | second)
 
 
-def fastest_group(speeds: Mapping[Path, float]) -> frozenset[Path]:
+def fastest_group(speeds: Mapping[Path, float], tolerance: float) -> frozenset[Path]:
     """The paths of a minority that is full with each other while all others are slower; empty where there is none.
 
     Half of the nodes slow leave a quarter of the pairs full. Two nodes that share a machine are faster, too,
-    so three are the fewest; and nodes of one leaf, where the leaves can be told.
+    so three are the fewest; and nodes of one leaf, where the leaves can be told. A gap that is hardly larger
+    than the tolerance counts where all paths above it, and no other, are those between four nodes or more:
+    a path carries what the slower of its ends does, and no scatter sorts paths by their nodes.
     """
     for fast in by_gap(speeds):
         nodes = {end.node for path in fast for end in path}
@@ -77,7 +79,14 @@ def fastest_group(speeds: Mapping[Path, float]) -> frozenset[Path]:
         closed = len(nodes) > _FEWEST and len(fast) >= _CLOSED * len(within)
         if closed or find_leaves(set(speeds) - fast, fast):
             return fast
-    return frozenset()
+    gaps = by_gap(speeds, 1 / (1 - tolerance))
+    return next((fast for fast in gaps if _sorts_nodes(speeds, fast)), frozenset[Path]())
+
+
+def _sorts_nodes(speeds: Mapping[Path, float], fast: frozenset[Path]) -> bool:
+    nodes = {end.node for path in fast for end in path}
+    within = frozenset(path for path in speeds if all(end.node in nodes for end in path))
+    return len(nodes) >= FEWEST and within == fast
 
 
 def _letter(place: int) -> str:

@@ -159,7 +159,9 @@ def population(values: Sequence[float], tolerance: float, fast: float = 0.0) -> 
     spread = max(1.4826 * median(abs(one - middle) for one in ordered), 0.01 * middle)
     # Many equally slow ones are the median: then the fast ones stand out.
     most = ordered[len(ordered) * 19 // 20]
-    mixed = spread > _MIXED * middle or most > _STANDS_OUT * middle or fast > _STANDS_OUT * middle
+    mixed = (
+        spread > _MIXED * middle or most > _STANDS_OUT * middle or fast * (1 - tolerance) > middle
+    )
     if mixed:
         middle = max(fast, ordered[len(ordered) * 3 // 4])
         spread = 0.01 * middle

@@ -7,13 +7,22 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from statistics import median_low
 
 from rankdeck.acceptance.gate import Admitted, Identity
 from rankdeck.acceptance.leaves import Leaves
 from rankdeck.acceptance.measurement import FEWEST
 from rankdeck.acceptance.run import Request, RunPlan, StagePlan
 from rankdeck.acceptance.schedule import Options, Pair, groups_of, pair_rounds, sizes
-from rankdeck.acceptance.work import Setup, Work, command_lines, find, known_of, seconds_of
+from rankdeck.acceptance.work import (
+    Setup,
+    Work,
+    command_lines,
+    find,
+    gpu_ranks,
+    known_of,
+    seconds_of,
+)
 from rankdeck.errors import RankdeckError
 from rankdeck.model.acceptance import Stage
 from rankdeck.model.nodeset import fold
@@ -60,12 +69,12 @@ class Chosen:
 
 
 def choose(
-    nodes: Sequence[str], said: Mapping[str, Identity], *, virtual: bool, gbps: float
+    nodes: Sequence[str], said: Mapping[str, Identity], *, virtual: bool, gbps: float, gpus: int = 0
 ) -> tuple[Chosen, ...]:
-    """For single nodes, pairs and groups; `virtual`: the nodes are one machine, `gbps` 0: rate not known."""
+    """For single nodes, pairs and groups; `virtual`: the nodes are one machine, `gbps` 0: rate not known, `gpus`: those of each node that are measured."""
     lacking = _lacking(nodes, said)
     return (
-        *_choose_single(lacking, virtual=virtual),
+        *_choose_single(lacking, virtual=virtual, gpus=gpus),
         *_choose_pairs(lacking, virtual=virtual, gbps=gbps),
         *_choose_groups(lacking),
     )
@@ -91,13 +100,14 @@ def _first(names: Sequence[str], lacking: Lacking) -> str:
     return next((name for name in names if not lacking[name]), "")
 
 
-def _choose_single(lacking: Lacking, *, virtual: bool) -> list[Chosen]:
-    gpu = _first(("dcgmi",), lacking)
-    found = (
-        [Chosen(stage=Stage.SINGLE, recipe=gpu, why="NVIDIA GPUs and dcgmi are there")]
-        if gpu
-        else []
-    )
+def _choose_single(lacking: Lacking, *, virtual: bool, gpus: int) -> list[Chosen]:
+    names = (_first(("dcgmi",), lacking), _first(_GPU, lacking) if gpus > 1 else "")
+    whys = ("NVIDIA GPUs and dcgmi are there", f"over the {gpus} GPUs of each node")
+    found = [
+        Chosen(stage=Stage.SINGLE, recipe=name, why=why)
+        for name, why in zip(names, whys, strict=True)
+        if name
+    ]
     if virtual:
         return [
             *found,
@@ -222,6 +232,26 @@ class Participants:
     def nodes(self) -> tuple[str, ...]:
         return self.admitted.nodes
 
+    @property
+    def gpus(self) -> int:
+        """GPUs of each node that are measured."""
+        return gpu_ranks(self.nodes, self.setup)
+
+    @property
+    def gpu(self) -> str:
+        """What all of them are; "" where they differ."""
+        names = {
+            self.said[node].facts.get("gpu name", "") for node in self.nodes if node in self.said
+        }
+        return names.pop() if len(names) == 1 else ""
+
+    @property
+    def node_gbps(self) -> float:
+        """Of the fastest RDMA ports of a node together, of most nodes; of the link where there are none."""
+        ports = [self.said[node].rdma for node in self.nodes if node in self.said]
+        sums = [max(some.values()) * len(_fastest(some)) for some in ports if some]
+        return median_low(sums) if sums else self.setup.known.link_gbps
+
 
 def plan_run(request: Request, participants: Participants) -> RunPlan:
     """The whole plan; a stage that does not apply says why in its note."""
@@ -241,8 +271,8 @@ def plan_run(request: Request, participants: Participants) -> RunPlan:
         cluster=participants.setup.cluster.name, nodes=participants.nodes, left_out=participants.admitted.left_out, leaves=participants.leaves, virtual=participants.admitted.virtual,
         stages=tuple(one for one in stages if one.stage in wanted or one.stage in (Stage.GATE, Stage.IDENTITY)),
         seed=participants.seed, repeats=request.repeats, seconds=request.seconds, exhaustive=request.exhaustive, max_crossing=request.max_crossing,
-        link_gbps=gbps, rdma_gbps=participants.setup.rdma_gbps, rails=participants.setup.rails, soak=request.soak, include_busy=tuple(request.include_busy),
-        notes=(*participants.admitted.notes, *_not_there(request, participants), *_limits(request, participants), _said(participants, stages)),
+        link_gbps=gbps, rdma_gbps=participants.setup.rdma_gbps, node_gbps=participants.node_gbps, gpu=participants.gpu, gpus=participants.gpus, rails=participants.setup.rails, soak=request.soak, include_busy=tuple(request.include_busy),
+        notes=(*participants.admitted.notes, *_not_there(request, participants), *_few_slots(participants), *_limits(request, participants), _said(participants, stages)),
     )  # fmt: skip
 
 
@@ -254,6 +284,20 @@ def _not_there(request: Request, participants: Participants) -> Iterable[str]:
         for name in request.recipes
         if (who := lacking.get(name))
     )
+
+
+def _few_slots(participants: Participants) -> Iterable[str]:
+    """Nodes whose GPUs are not all measured."""
+    setup = participants.setup
+    few = {
+        node: (count, slots)
+        for node in participants.nodes
+        if (count := setup.gpus.get(node, 0)) > (slots := setup.cluster.node(node).slots)
+    }
+    for one in dict.fromkeys(few.values()):
+        nodes = fold(node for node, has in few.items() if has == one)
+        count, slots = one
+        yield f"{nodes}: {slots} of {count} GPUs take part, because `slots:` of the cluster file is {slots}"
 
 
 def stages_of(request: Request) -> tuple[Stage, ...]:
@@ -270,6 +314,7 @@ def _chosen(request: Request, participants: Participants, gbps: float) -> Sequen
             participants.said,
             virtual=bool(participants.admitted.virtual),
             gbps=gbps,
+            gpus=participants.gpus,
         )
     return tuple(chain.from_iterable(_named(name) for name in request.recipes))
 
@@ -388,7 +433,7 @@ def _round_plan(
     moved = int(link * 1e9 / 8 * seconds * tests) if directed else 0
     return StagePlan(
         stage=stage, recipe=one.recipe, rounds=len(rounds), tests=tests, minutes=len(rounds) * each / 60, bytes=moved,
-        commands=command_lines(work, setup),
+        load=link * max(map(len, rounds)) * (len(rails) or 1), commands=command_lines(work, setup),
         note=one.why + (f"; {len(rails)} rails at once: {', '.join(rails)}" if rails else ""),
     )  # fmt: skip
 
@@ -446,6 +491,10 @@ def _said(participants: Participants, stages: Sequence[StagePlan]) -> str:
     rounds, minutes = sum(one.rounds for one in stages), sum(one.minutes for one in stages)
     moved = sum(one.bytes for one in stages)
     network = f", about {bytes_text(moved)} over the network" if moved else ""
+    burden = sum(one.minutes for one in stages if one.recipe and find(one.recipe).traits.gpus)
+    network += f", GPUs full for about {burden:.1f} min" if burden else ""
+    most = max((one.load for one in stages), default=0.0)
+    network += f", up to {most:,.0f} Gb/s at once between all of them" if most else ""
     writes = any(find(one.recipe).traits.writes for one in stages if one.recipe)
     disks = "it writes to disks" if writes else "nothing is written to disks"
     return f"{nodes} of {nodes + out} nodes, {rounds} rounds, about {max(minutes, 0.1):.1f} min{network}; {disks}"

@@ -125,6 +125,8 @@ class Known:
     mtu: int = 0
     """MTU of the RDMA path (1024, 4096), not of the Ethernet below it."""
     gpu: str = ""
+    node_gbps: float = 0.0
+    """Of all ports of a node together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -128,6 +128,8 @@ class StagePlan:
     """About, on healthy nodes."""
     bytes: int = 0
     """About, moved over the network; 0 if it is not known."""
+    load: float = 0.0
+    """Gb/s that all pairs of a round move at most at once; 0 if it is not known."""
     commands: tuple[str, ...] = ()
     """Every kind of command of the stage, as a shell would take it, for the first nodes of it."""
     note: str = ""
@@ -159,6 +161,12 @@ class RunPlan:
     """Rate of the job network; 0: not known."""
     rdma_gbps: float = 0.0
     """Rate of the RDMA ports; 0: none, or not known."""
+    node_gbps: float = 0.0
+    """Of all ports for jobs of a node together; 0: not known."""
+    gpu: str = ""
+    """The name of the GPUs, where all nodes have the same."""
+    gpus: int = 0
+    """GPUs of a node that are measured."""
     rails: Mapping[str, Mapping[str, tuple[str, ...]]] = field(
         default_factory=dict[str, Mapping[str, tuple[str, ...]]]
     )

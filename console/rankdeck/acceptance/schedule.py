@@ -146,12 +146,38 @@ def next_groups(nodes: Sequence[str], results: Iterable[Result], tolerance: floa
         asked, found = _blame(groups, done, limit)
         if asked:
             return Next(asked, tuple(verdicts))
+        probe = _with_the_odd_one(left, groups, done, limit) if size == sizes(len(nodes))[0] else ()
+        if probe and probe not in done:
+            return Next((probe,), tuple(verdicts))
         verdicts += found
-        left = [node for node in left if not any(node in one.nodes for one in found)]
+        verdicts += _odd_one(probe, done[probe], limit) if probe else []
+        left = [node for node in left if not any(node in one.nodes for one in verdicts)]
         if len(groups) == 1 and before and values[0] < _SCALE * median(before):
             verdicts.append(_scale(groups[0], values[0], median(before), done[groups[0]].unit))
         before += values
     return Next((), tuple(verdicts))
+
+
+def _with_the_odd_one(
+    left: Sequence[str], groups: Sequence[Group], done: Mapping[Group, Result], limit: float
+) -> Group:
+    """A good group, in which the node that is over takes the place of the last one; empty where none is over.
+
+    Else it is only in the group of all, and what it spoils looks like the scale.
+    """
+    over = [node for node in left if not any(node in group for group in groups)]
+    good = next((one for one in groups if (_speed(done[one]) or 0.0) >= limit), ())
+    return (*good[:-1], *over) if over and good else ()
+
+
+def _odd_one(probe: Group, one: Result, limit: float) -> list[Verdict]:
+    """Its partners were good without it."""
+    speed = _speed(one)
+    if speed is None or speed >= limit:
+        return []
+    text = f"{probe[-1]} makes a group slow that is good without it: measure its pairs and its GPUs alone"
+    found = Blamed(nodes=probe[-1:], scale=False, runs=1, sentence=text)
+    return [_verdict(found, speed, one.unit)]
 
 
 def _speed(one: Result) -> float | None:

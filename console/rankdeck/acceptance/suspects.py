@@ -185,7 +185,7 @@ def _held(facts: SortedPairs) -> Iterator[Path]:
 
 
 def _population(speeds: Mapping[Path, float], tolerance: float) -> Population | None:
-    fast = [speeds[path] for path in fastest_group(speeds)]
+    fast = [speeds[path] for path in fastest_group(speeds, tolerance)]
     return population(tuple(speeds.values()), tolerance, median(fast) if fast else 0.0)
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from statistics import median
 
+from rankdeck.acceptance.expectations import graded
 from rankdeck.acceptance.judge import Judgement
 from rankdeck.acceptance.measurement import (
     FEWEST,
@@ -17,7 +18,7 @@ from rankdeck.acceptance.measurement import (
     population,
 )
 from rankdeck.acceptance.planning import options_of
-from rankdeck.acceptance.recipe import ExpectedResult, OutputReading
+from rankdeck.acceptance.recipe import ExpectedResult, Known, OutputReading
 from rankdeck.acceptance.run import PAIRWISE, RunPlan, RunState, StageView
 from rankdeck.acceptance.schedule import Schedule, next_groups
 from rankdeck.acceptance.suspects import Context
@@ -94,10 +95,18 @@ def expected(plan: RunPlan, recipe: str, results: Iterable[Result]) -> ExpectedR
     known = known_of(found, plan.link_gbps, plan.rdma_gbps)
     if not values or not known.link_gbps or found.traits.lower_is_better:
         return None
+    if plan.gpus == 1 and known.link_gbps > _SLOT:
+        return None
+    both = ("sender", "receiver") if found.traits.gpus else ()
     middle = OutputReading(
-        status=Outcome.MEASURED, text="", value=median(values), unit=found.traits.unit
-    )
-    return found.expect(middle, known)
+        status=Outcome.MEASURED, text="", value=median(values), unit=found.traits.unit,
+        hosts=both, ranks=len(both) * plan.gpus,
+    )  # fmt: skip
+    return found.expect(middle, replace(known, gpu=plan.gpu, node_gbps=plan.node_gbps))
+
+
+_SLOT = 100.0
+"""Gb/s that a GPU moves also through a PCIe slot of the third generation."""
 
 
 def judged(
@@ -110,7 +119,7 @@ def judged(
     judgements = {
         name: schedule_of(plan, name, results, odd, kinds).judgement() for name in recipes
     }
-    single, alone, notes = _single(results, odd, kinds)
+    single, alone, notes = _single(plan, results, odd, kinds)
     groups = _groups(plan, results)
     verdicts = (
         *single,
@@ -136,7 +145,7 @@ def judged(
 
 
 def _single(
-    results: Iterable[Result], odd: Mapping[str, str], kinds: Mapping[str, str]
+    plan: RunPlan, results: Iterable[Result], odd: Mapping[str, str], kinds: Mapping[str, str]
 ) -> tuple[list[Verdict], dict[str, list[Answer]], list[str]]:
     """(verdicts, node -> answers, what is to be said besides). Unequal hardware is not compared."""
     verdicts: list[Verdict] = []
@@ -149,7 +158,7 @@ def _single(
     for (recipe, _), repeats in alike.items():
         some = _of_repeats(repeats)
         for one in some:
-            answer, verdict = _single_answer(one, recipe, some, odd)
+            answer, verdict = _single_answer(one, recipe, some, odd, _expected_alone(plan, one))
             answers[one.sender].append(answer)
             verdicts += [verdict] if verdict else []
             if answer in (Answer.NOT_MEASURED, Answer.REFUSED):
@@ -173,10 +182,25 @@ def _of_repeats(results: Iterable[Result]) -> list[Result]:
     return list(found.values())
 
 
+def _expected_alone(plan: RunPlan, one: Result) -> ExpectedResult | None:
+    """What its GPUs should reach with each other; None where nobody published that."""
+    recipe = find(one.recipe)
+    if not recipe.traits.gpus:
+        return None
+    reading = OutputReading(
+        status=Outcome.MEASURED, text="", value=one.value, hosts=(one.sender,), ranks=plan.gpus
+    )
+    return recipe.expect(reading, Known(gpu=plan.gpu))
+
+
 def _single_answer(
-    one: Result, recipe: str, some: Sequence[Result], odd: Mapping[str, str]
+    one: Result,
+    recipe: str,
+    some: Sequence[Result],
+    odd: Mapping[str, str],
+    expected: ExpectedResult | None,
 ) -> tuple[Answer, Verdict | None]:
-    """One node against the others; fewer than four are not compared."""
+    """One node against what it should reach, and against the others; fewer than four are not compared."""
     if one.outcome is Outcome.FAILED:
         answer = failure((one,))
         return answer, _alone(
@@ -190,14 +214,23 @@ def _single_answer(
         if len(values) >= FEWEST and find(recipe).traits.tolerance
         else None
     )
-    if normal is None or one.value >= normal.limit:
-        return normal.answer(one.value) if normal else Answer.GOOD, None
+    grade = graded(one.value, expected)
+    if normal and one.value < normal.limit:
+        usual, why = f"others {figures(normal.median)}", _WHY_ALONE[find(recipe).traits.gpus]
+    elif expected and grade == "slow":
+        usual, why = f"{expected.of} {figures(expected.ceiling)}", expected.advice
+    else:
+        return (normal.answer(one.value) if normal else Answer(grade or "good")), None
     more = f"; {odd[one.sender]}" if one.sender in odd else ""
-    text = (
-        f"{one.sender} alone reaches {figures(one.value)} {one.unit} of {recipe} (others {figures(normal.median)}): "
-        f"its clocks, cooling, memory or power{more}"
-    )
+    text = f"{one.sender} alone reaches {figures(one.value)} {one.unit} of {recipe} ({usual}): {why}{more}"
     return Answer.SLOW, _alone(one, Answer.SLOW, text)
+
+
+_WHY_ALONE = {
+    False: "its clocks, cooling, memory or power",
+    True: "the links between its GPUs, their clocks or their power",
+}
+"""Whether it is a test of the GPUs of a node with each other -> what makes it slow."""
 
 
 def _alone(one: Result, answer: Answer, text: str) -> Verdict:

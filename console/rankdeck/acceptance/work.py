@@ -298,13 +298,18 @@ def ranks_per_node(recipe: Recipe, work: Work, setup: Setup) -> int:
 
     What tests single nodes with MPI has as many as the job that the operator gave.
     """
+    if recipe.traits.gpus:
+        return max(1, gpu_ranks(work.nodes, setup))
     if setup.like and work.stage is Stage.SINGLE and setup.like.launch is Launch.MPI:
         return setup.like.ranks_per_node or 1
-    if not recipe.traits.gpus or not setup.gpus:
-        return 1
-    return max(
-        1,
-        min(min(setup.gpus.get(node, 1), setup.cluster.node(node).slots) for node in work.nodes),
+    return 1
+
+
+def gpu_ranks(nodes: Iterable[str], setup: Setup) -> int:
+    """Ranks that each of these nodes has for its GPUs; 0 where one has no GPU."""
+    cluster = setup.cluster
+    return min(
+        (min(setup.gpus.get(node, 0), cluster.node(node).slots) for node in nodes), default=0
     )
 
 
