@@ -23,7 +23,7 @@ from rankdeck.acceptance.gate import (
 from rankdeck.acceptance.measurement import Answer
 from rankdeck.acceptance.planning import Participants, choose, fabric_of, plan_run, rails_of
 from rankdeck.acceptance.recipe import Known
-from rankdeck.acceptance.recipes.facts import cpu_heat
+from rankdeck.acceptance.recipes.facts import cpu_heat, nccl
 from rankdeck.acceptance.run import Request, RunPlan, plan_text, read_plan
 from rankdeck.acceptance.schedule import next_groups
 from rankdeck.acceptance.view import judged
@@ -188,6 +188,7 @@ def test_recipes_are_what_every_node_has() -> None:
     assert chosen(gpus) == {
         Stage.SINGLE: ["dcgmi", "stress-ng"], Stage.PAIRS: ["ib_write_bw", "nccl-tests"], Stage.GROUPS: ["nccl-tests"],
     }  # fmt: skip
+    assert chosen(TCP | {"stream_c.exe"})[Stage.SINGLE] == ["stress-ng", "stream"]
     assert chosen(gpus, gpus=8)[Stage.SINGLE] == ["dcgmi", "nccl-tests", "stress-ng"]
 
 
@@ -507,6 +508,17 @@ case $1 in
 *index,power*) printf '0, 400.00, 400.00, 0x0000000000000081\\n1, 300.00, 400.00, 0x0000000000000001\\n2, [N/A], [N/A], [N/A]\\n' ;;
 esac
 """
+
+
+def test_the_version_of_nccl_is_that_of_its_file(tmp_path: Path) -> None:
+    assert nccl((tmp_path,)) == ""
+
+    folder = tmp_path / "x86_64-linux-gnu"
+    folder.mkdir()
+    for name in ("libnccl.so", "libnccl.so.2", "libnccl.so.2.21.5"):
+        (folder / name).touch()
+
+    assert nccl((tmp_path,)) == "2.21.5"
 
 
 def test_gpus_that_are_held_down_are_named_before_anything_runs(tmp_path: Path) -> None:

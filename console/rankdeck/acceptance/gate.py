@@ -107,7 +107,7 @@ def _active(rdma: Table) -> dict[str, float]:
     return found
 
 
-_PLAIN = ("kernel", "arch", "system", "cpu", "governor", "mpi", "python")
+_PLAIN = ("kernel", "arch", "system", "cpu", "governor", "mpi", "nccl", "python")
 _GPU = ("name", "driver", "pcie", "power", "limits")
 _GIB = 1 << 20
 """KiB of a GiB."""

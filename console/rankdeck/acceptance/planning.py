@@ -119,7 +119,10 @@ def _choose_single(lacking: Lacking, *, virtual: bool, gpus: int) -> list[Chosen
         ]
     cpu = _first(("stress-ng", "sysbench"), lacking)
     why = f"every node has {cpu}" if cpu else _why_not(("stress-ng", "sysbench"), lacking)
-    return [*found, Chosen(stage=Stage.SINGLE, recipe=cpu, why=why)]
+    found.append(Chosen(stage=Stage.SINGLE, recipe=cpu, why=why))
+    if memory := _first(("stream",), lacking):
+        found.append(Chosen(stage=Stage.SINGLE, recipe=memory, why="its memory: every node has it"))
+    return found
 
 
 def _choose_pairs(lacking: Lacking, *, virtual: bool, gbps: float) -> list[Chosen]:

@@ -218,6 +218,19 @@ def gpus() -> "tuple[dict, list]":
     return facts, [word for word in used.split() if word.isdigit()][:64]
 
 
+def nccl(
+    folders: "tuple[Path, ...]" = (Path("/usr/lib"), Path("/usr/lib64"), Path("/usr/local")),
+) -> str:
+    """Version of the library of the system, by the name of its file; "" where there is none."""
+    names = [
+        path.name
+        for folder in folders
+        for place in ("", "*/", "*/lib*/")
+        for path in folder.glob(place + "libnccl.so.*.*.*")
+    ]
+    return max(names, default="").partition(".so.")[2]
+
+
 def module(name: str) -> bool:
     """Whether Python finds it."""
     try:
@@ -250,6 +263,7 @@ def main() -> None:
         "memory": field(text_of("/proc/meminfo"), "MemTotal").partition(" ")[0],
         "governor": text_of("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
         "mpi": output_of(asked["mpirun"], "--version").partition("\n")[0],
+        "nccl": nccl(),
         "python": platform.python_version(),
         "networks": nets,
         "rdma": rdma(),
