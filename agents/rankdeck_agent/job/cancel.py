@@ -83,15 +83,6 @@ def _run(argv: tuple[str, ...], deadline: float) -> tuple[str, list[str]]:
     return why, [] if why else said.split()
 
 
-def _end_slurm_job(folder: RunFolder) -> list[dict[str, Any]]:
-    """Take a job out of Slurm whose supervisor submitted it; what would not go, as `left` has it."""
-    if not (folder / "slurm.id").exists():
-        return []
-    from rankdeck_agent.slurm.cancel import end_older
-
-    return end_older(folder)
-
-
 _KEEPER_SLACK = 6.0
 """Seconds beyond the grace for a keeper to prove that no pod is left."""
 
@@ -195,11 +186,7 @@ def cancel(folder: RunFolder, grace: float, by: str = ASKERS[0], tasks: str = ""
     if search.supervisor:
         tell(folder / "control", f"cancel {grace} {by}")
     left = _end(search, *_recorded(folder), grace + _keeper_slack(folder))
-    kept = [
-        *remove_containers(folder),
-        *_end_slurm_job(folder),
-        *_end_kubernetes_job(folder, grace),
-    ]
+    kept = [*remove_containers(folder), *_end_kubernetes_job(folder, grace)]
     _let_close(search, bool(left))
     return search.answer(left, kept)
 

@@ -144,12 +144,3 @@ def _wait_for_close(folder: RunFolder) -> None:
 def _count(folder: RunFolder) -> int:
     """Ranks that ended."""
     return sum(1 for event in all_events(folder / "events") if event["kind"] == "exited")
-
-
-def end_older(folder: RunFolder) -> list[dict[str, Any]]:
-    """Take a job out of Slurm that an older Rankdeck submitted; what would not go, as `left` has it."""
-    number, path = read_id(folder)
-    if not number:
-        return []
-    why = _end(folder, Slurm(path), number, 0.0)
-    return [_left(f"Slurm job {number}: {why}")] if why else []

@@ -177,15 +177,7 @@ def rank_use_shape(one: RankUse) -> Shape:
 def _failure_shape(failure: FirstFailure | None) -> Shape | None:
     if failure is None:
         return None
-    return {
-        **asdict(failure),
-        "lines": list(failure.lines),
-        "tied": list(failure.tied),
-        "victims": list(failure.victims),
-        "explained": explained_shape(failure.explained),
-        "evidence": list(failure.evidence),
-        "others": [asdict(other) for other in failure.others],
-    }
+    return {**asdict(failure), "explained": explained_shape(failure.explained)}
 
 
 def explained_shape(explained: Iterable[Explained]) -> list[Shape]:
@@ -303,17 +295,12 @@ def node_shape(node: Node, inventory: Mapping[str, str] | None = None) -> Shape:
 
 def kubernetes_shape(view: KubernetesNode | None) -> Shape | None:
     """What Kubernetes says of a node; None if it says nothing. `asked` null: pods may not be seen."""
-    if view is None:
-        return None
-    return {**asdict(view), "taints": list(view.taints), "jobs": list(view.jobs)}
+    return None if view is None else asdict(view)
 
 
 def slurm_node_shape(view: SlurmNode | None) -> Shape | None:
     """What Slurm says of a node; None if it says nothing."""
-    if view is None:
-        return None
-    lists = {key: list(getattr(view, key)) for key in ("also", "partitions", "jobs")}
-    return {**asdict(view), **lists}
+    return None if view is None else asdict(view)
 
 
 def _use_shape(use: Use) -> Shape:

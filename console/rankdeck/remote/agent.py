@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar
 
 from rankdeck.errors import AgentError, NodeError, UnreachableError
 from rankdeck.model.text import as_list, clean, table
-from rankdeck.remote.shell import Channel, OnData, ProgramResult, Row, Shell, last_line, run
+from rankdeck.remote.shell import Channel, OnData, ProgramResult, Row, Shell, last_line, run, within
 
 _PACKAGES = ("rankdeck_agent", "paho")
 _MODULES = ("pynvml",)
@@ -186,15 +186,12 @@ async def next_of(
     """The next item of the queue, None if the program has ended; raises UnreachableError."""
     if not answers.empty():
         return answers.get_nowait()
-    try:
-        async with asyncio.timeout(limit), asyncio.TaskGroup() as tasks:
-            ending = tasks.create_task(_ended(channel))
-            hearing = tasks.create_task(answers.get())
-            await asyncio.wait((hearing, ending), return_when=asyncio.FIRST_COMPLETED)
-            hearing.cancel()
-            ending.cancel()
-    except TimeoutError as error:
-        raise UnreachableError(node, f"no answer within {limit:.0f} s") from error
+    async with within(node, limit), asyncio.TaskGroup() as tasks:
+        ending = tasks.create_task(_ended(channel))
+        hearing = tasks.create_task(answers.get())
+        await asyncio.wait((hearing, ending), return_when=asyncio.FIRST_COMPLETED)
+        hearing.cancel()
+        ending.cancel()
     if not hearing.cancelled():
         return hearing.result()
     # Both may have come at once: the last words count, then the end.
@@ -286,12 +283,9 @@ class Agents:
         `limit` is in seconds and includes bringing the agent there. Raises NodeError for a node
         that cannot be reached or has no agent; a command that fails is an answer with its code.
         """
-        try:
-            async with asyncio.timeout(limit):
-                agent = await self._path(node)
-                return await run(self.shell, node, (*agent, *command), stdin, limit)
-        except TimeoutError as error:
-            raise UnreachableError(node, f"no answer within {limit:g} s") from error
+        async with within(node, limit):
+            agent = await self._path(node)
+            return await run(self.shell, node, (*agent, *command), stdin, limit)
 
     async def open(self, node: str, command: Sequence[str], on_data: OnData) -> Channel:
         """Start a command of the agent that goes on; `on_data` gets its stdout. Raises NodeError."""
@@ -352,11 +346,8 @@ class Agents:
 
     async def _starter(self, node: str, limit: float) -> Dialogue:
         talk = Dialogue(node)
-        try:
-            async with asyncio.timeout(limit):
-                talk.channel = await self.open(node, (*JOB_RUN, "--each"), talk.take)
-        except TimeoutError as error:
-            raise UnreachableError(node, f"no answer within {limit:g} s") from error
+        async with within(node, limit):
+            talk.channel = await self.open(node, (*JOB_RUN, "--each"), talk.take)
         return talk
 
     async def _path(self, node: str) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rankdeck.errors import AgentError, NodeError, UnreachableError
+from rankdeck.errors import AgentError, NodeError
 from rankdeck.model.job import RemainingProcess
 from rankdeck.model.process import (
     CANCELLED,
@@ -31,7 +31,7 @@ from rankdeck.model.text import (
     table,
 )
 from rankdeck.remote.agent import BACKOFF, Agents, keep_running
-from rankdeck.remote.shell import Channel, on_each
+from rankdeck.remote.shell import Channel, on_each, within
 
 _Step = tuple[int, str, str]
 """The output before, a stream, the line that it wrote next."""
@@ -181,11 +181,8 @@ class CommandRun:
 
     async def _started(self, node: str) -> CommandEnd:
         hearing = _Hearing(node, self.state, self._most)
-        try:
-            async with asyncio.timeout(_START):
-                channel = await self._agents.open(node, ("sh",), hearing.take)
-        except TimeoutError as error:
-            raise UnreachableError(node, f"no answer within {_START:.0f} s") from error
+        async with within(node, _START):
+            channel = await self._agents.open(node, ("sh",), hearing.take)
         self._channels.add(channel)
         try:
             asked = {"command": self.state.command, "limit": self._limit, "most": self._most}
@@ -198,12 +195,9 @@ class CommandRun:
             await channel.close()
 
     async def _heard(self, node: str, channel: Channel, hearing: "_Hearing") -> CommandEnd:
-        try:
-            async with asyncio.timeout(self._limit + _PROOF):
-                await channel.wait()
-        except TimeoutError as error:
-            why = "did not say how the command ended: it may still run there"
-            raise UnreachableError(node, why) from error
+        why = "did not say how the command ended: it may still run there"
+        async with within(node, self._limit + _PROOF, why):
+            await channel.wait()
         if hearing.end is None:
             said = clean(channel.complaint.removeprefix("rankdeck: "))
             raise AgentError(node, said or "the agent ended without an answer")

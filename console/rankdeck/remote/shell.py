@@ -5,8 +5,8 @@ import os
 import re
 import shlex
 import signal
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import nullcontext
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, TypeVar, cast
@@ -134,6 +134,16 @@ class Shell(Protocol):
     async def clock(self, node: str) -> ClockOffset: ...
 
 
+@asynccontextmanager
+async def within(node: str, limit: float, why: str = "") -> AsyncGenerator[None]:
+    """Raises UnreachableError where the block takes longer than `limit` seconds."""
+    try:
+        async with asyncio.timeout(limit):
+            yield
+    except TimeoutError as error:
+        raise UnreachableError(node, why or f"no answer within {limit:g} s") from error
+
+
 _MOST_OUTPUT = 32 << 20
 
 
@@ -152,18 +162,14 @@ async def run(
             raise AgentError(node, f"sent more than {_MOST_OUTPUT >> 20} MB as an answer")
         out.extend(data)
 
-    try:
-        async with asyncio.timeout(limit):
-            channel = await shell.open(node, argv, keep)
-            try:
-                channel.write(stdin)
-                channel.end()
-                code = await channel.wait()
-            finally:
-                await channel.close()
-    except TimeoutError as error:
-        why = f"no answer within {limit:.0f} s to {argv[-1][:60]}"
-        raise UnreachableError(node, why) from error
+    async with within(node, limit, f"no answer within {limit:.0f} s to {argv[-1][:60]}"):
+        channel = await shell.open(node, argv, keep)
+        try:
+            channel.write(stdin)
+            channel.end()
+            code = await channel.wait()
+        finally:
+            await channel.close()
     return ProgramResult(code, bytes(out), channel.complaints)
 
 
