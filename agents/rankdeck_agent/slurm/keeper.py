@@ -1,10 +1,11 @@
 """Keeps all Slurm jobs of a user: one process that reads their marks each second and asks Slurm a few times a minute."""
 
+import contextlib
 import os
 import signal
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Optional
 
 from rankdeck_agent.files import mark_agent_used
@@ -125,14 +126,11 @@ class Keeper:
             del self._unsubmitted[str(folder.path)]
 
     def _look(self, run: Run, now: float) -> None:
-        try:
+        with _apart(run):
             if run.turn(now):
                 self._rhythm.want(now + _AFTER_END)
             if run.over:  # a cancel has seen its end
                 run.close()
-        except OSError as error:
-            # One folder that cannot be read or written must not hold up the other jobs.
-            print(f"{run.folder.path}: {error}", file=sys.stderr, flush=True)
 
     def _let_go(self) -> None:
         for key, run in list(self._runs.items()):
@@ -175,7 +173,8 @@ class Keeper:
 
     def _place(self, run: Run, place: Mapping[str, int]) -> None:
         run.track.place = place
-        run.take(run.track.last or SlurmJobRow(run.id, "PENDING"))
+        with _apart(run):
+            run.take(run.track.last or SlurmJobRow(run.id, "PENDING"))
 
     def _ask(self, now: float) -> None:
         runs = list(self._runs.values())
@@ -261,7 +260,7 @@ class Keeper:
                 write_id(folders[seen.folder], seen.job, os.environ.get("PATH", os.defpath))
 
     def _take_one(self, run: Run, seen: SlurmJobRow, now: float) -> None:
-        try:
+        with _apart(run):
             run.take(self._in_full(run, seen, now))
             if run.over:
                 run.close()
@@ -269,11 +268,9 @@ class Keeper:
                 # It is being cleaned up: a moment, and longer each time.
                 run.track.missed += 1
                 self._rhythm.want(now + min(2.0**run.track.missed, 30.0))
-        except OSError as error:
-            print(f"{run.folder.path}: {error}", file=sys.stderr, flush=True)
 
     def _take_array(self, run: ArrayRun, rows: Sequence[SlurmJobRow], now: float) -> None:
-        try:
+        with _apart(run):
             if run.cancelled_by_others(rows):
                 by = {row.array: row.by for row in self._accounting([run.id])[0]}
                 rows = [row._replace(by=by.get(row.array, "")) for row in rows]
@@ -285,8 +282,6 @@ class Keeper:
                 run.close()
             elif not rows:
                 self._rhythm.want(now + 5.0)
-        except OSError as error:
-            print(f"{run.folder.path}: {error}", file=sys.stderr, flush=True)
 
     def _in_full(self, run: Run, seen: SlurmJobRow, now: float) -> SlurmJobRow:
         """The same with what only `scontrol` tells, where that matters: which node failed, who cancelled it."""
@@ -313,14 +308,8 @@ class Keeper:
         due = [run for run in runs if run.track.missed >= _MISSES or run.track.batch_over]
         rows, silent = self._accounting([run.id for run in due]) if due else ([], "")
         for run in due:
-            row = run.accounted(rows)
-            if row is not None and row.state in FINAL:
-                run.take(row._replace(restarts=run.track.attempt))
-                run.close()
-                continue
-            behind = silent or run.is_behind(rows)
-            if not run.waits_for_accounting(behind) and run.track.missed > _MISSES:
-                run.lose(behind)
+            with _apart(run):
+                _end_by_accounting(run, rows, silent)
         if any(not run.closed for run in runs) and not silent:
             self._rhythm.want(now + 5.0)
 
@@ -343,6 +332,28 @@ class Keeper:
         for number, where in (places(reply.out) if reply.well else {}).items():
             if number in waiting:
                 self._place(waiting[number], where)
+
+
+@contextlib.contextmanager
+def _apart(run: Run) -> Iterator[None]:
+    """One folder that cannot be read or written must not hold up the other jobs; one that was removed is let go."""
+    try:
+        yield
+    except OSError as error:
+        print(f"{run.folder.path}: {error}", file=sys.stderr, flush=True)
+        run.closed = run.closed or not run.folder.path.exists()
+
+
+def _end_by_accounting(run: Run, rows: Sequence[SlurmJobRow], silent: str) -> None:
+    """End a job that the queue has no more: as accounting says, or in the end without a word of it."""
+    row = run.accounted(rows)
+    if row is not None and row.state in FINAL:
+        run.take(row._replace(restarts=run.track.attempt))
+        run.close()
+        return
+    behind = silent or run.is_behind(rows)
+    if not run.waits_for_accounting(behind) and run.track.missed > _MISSES:
+        run.lose(behind)
 
 
 def open_run(folder: RunFolder) -> Run:

@@ -174,6 +174,16 @@ def test_a_preempted_job_that_is_not_queued_again_says_so(user: Operator) -> Non
     assert "higher priority" in told(found)
 
 
+def test_a_job_whose_folder_was_removed_holds_up_no_other_and_is_let_go(user: Operator) -> None:
+    lost, other = start(user, nodes=1), start(user, ["sleep", "5"], nodes=1)
+    running(user, lost)
+    user.on("n4", f"rm -r ~/.local/state/rankdeck/jobs/{lost}; scancel {number(user, lost)}")
+
+    assert ended(user, other)["state"] == "done"
+    kept = lambda: user.on("n4", "ls ~/.local/state/rankdeck/slurm/open").split()  # noqa: E731
+    assert eventually(lambda: not any(lost in name for name in kept()), 120), kept()
+
+
 @pytest.fixture
 def crash(root: Operator) -> Iterator[Callable[[str], None]]:
     """Crashes a worker; it is booted again afterwards."""
