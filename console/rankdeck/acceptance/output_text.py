@@ -8,6 +8,7 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from io import StringIO
 from itertools import islice
 from typing import cast
@@ -428,12 +429,17 @@ def read_output(
 
 def _finder(name: str, text: str) -> str:
     """The first other recipe that finds a result; "" if none does."""
+
+    @cache  # recipes of one program have one mark
+    def has(mark: str) -> bool:
+        return re.search(mark, text) is not None
+
     others = (plugins.find("recipes", one)() for one in plugins.RECIPES if one != name)
     return next(
         (
             other.name
             for other in others
-            if re.search(other.traits.mark, text)
+            if has(other.traits.mark)
             and any(
                 one.status is Outcome.MEASURED for _, one in _readings(other, text, alone=False)
             )

@@ -79,7 +79,6 @@ def test_the_time_limit_ends_it_with_all_that_it_started() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.long
 def test_the_time_limit_ends_a_chain_of_processes(tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     end = ended(rows(begin(shlex.join(chain(mark)), limit=1)))
