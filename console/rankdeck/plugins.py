@@ -44,6 +44,8 @@ RECIPES = {
     "imb": f"{_RECIPES}.mpi:Imb",
     "hpcc": f"{_RECIPES}.node:Hpcc",
     "himeno": f"{_RECIPES}.node:Himeno",
+    "hpcg": f"{_RECIPES}.solvers:Hpcg",
+    "npb": f"{_RECIPES}.solvers:Npb",
     "stream": f"{_RECIPES}.node:StreamTriad",
     "sysbench": f"{_RECIPES}.node:Sysbench",
     "stress-ng": f"{_RECIPES}.node:StressNg",

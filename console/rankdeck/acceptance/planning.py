@@ -42,6 +42,8 @@ NEEDS: Mapping[str, tuple[str, ...]] = {
     "stress-ng": ("stress-ng",),
     "sysbench": ("sysbench",),
     "hpcc": ("mpirun", "hpcc"),
+    "hpcg": ("mpirun", "xhpcg"),
+    "npb": ("mpirun", "cg.C.x"),
     "stream": ("stream_c.exe",),
     "fio": ("fio",),
 }
@@ -215,7 +217,7 @@ def _lacks(recipe: str, who: Mapping[str, Sequence[str]]) -> str:
 LEAF = (Stage.INSIDE, Stage.CROSSING, Stage.ALONE)
 MEASURED = (Stage.SINGLE, Stage.PAIRS, Stage.CONFIRM, *LEAF, Stage.GROUPS, Stage.SOAK)
 """Stages in which something is measured, in their order."""
-SINGLE = ("sysbench", "stress-ng", "stream", "hpcc", "himeno", "dcgmi", "fio")
+SINGLE = ("sysbench", "stress-ng", "stream", "hpcc", "hpcg", "npb", "himeno", "dcgmi", "fio")
 """Recipes that look at one node."""
 _START = {True: 1.0, False: 4.0}
 """Seconds that a job takes to begin and to end: of pairs with a server, and of launchers."""
