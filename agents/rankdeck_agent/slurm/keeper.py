@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import Optional
 
 from rankdeck_agent.files import mark_agent_used
@@ -335,7 +335,7 @@ class Keeper:
 
 
 @contextlib.contextmanager
-def _apart(run: Run) -> Iterator[None]:
+def _apart(run: Run) -> Generator[None, None, None]:
     """One folder that cannot be read or written must not hold up the other jobs; one that was removed is let go."""
     try:
         yield
