@@ -11,7 +11,7 @@ from typing import Any, Callable, Optional
 
 from rankdeck_agent.job import chains, processes
 from rankdeck_agent.job.chains import Left
-from rankdeck_agent.job.folder import RunFolder, all_events, is_closed, is_slurm
+from rankdeck_agent.job.folder import RunFolder, all_events, is_closed, is_slurm, wait_until
 from rankdeck_agent.job.processes import Process
 from rankdeck_agent.job.starting import unlink_links
 from rankdeck_agent.job.supervisor_state import (
@@ -214,9 +214,7 @@ def _end(search: _Search, launchers: set[int], ranks: set[int], grace: float) ->
 
 def _let_begin(folder: RunFolder) -> None:
     """Wait while the supervisor is being started: until then it cannot be reached, and its ranks cannot be found."""
-    deadline = time.monotonic() + _BEGIN
-    while is_starting(folder) and time.monotonic() < deadline:
-        time.sleep(_POLL)
+    wait_until(lambda: not is_starting(folder), _BEGIN)
 
 
 def _recorded(folder: RunFolder) -> tuple[set[int], set[int]]:
@@ -262,10 +260,9 @@ def _force(search: _Search, launchers: set[int], ranks: set[int]) -> None:
 def _let_record(rows: dict[int, Process], ranks: set[int]) -> None:
     """Give shims a moment to record how their ranks ended, before they are killed too."""
     shims = {rows[pid].ppid for pid in ranks & set(rows)} & set(rows)
-    deadline = time.monotonic() + _RECORDED
-    while shims and time.monotonic() < deadline:
-        time.sleep(_POLL)
-        shims = {pid for pid in shims if processes.is_alive(pid, rows[pid].start)}
+    wait_until(
+        lambda: not any(processes.is_alive(pid, rows[pid].start) for pid in shims), _RECORDED
+    )
 
 
 def _without_container_programs(rows: dict[int, Process]) -> dict[int, Process]:

@@ -8,7 +8,7 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, Optional
+from typing import Any, Callable, NamedTuple, Optional
 
 from rankdeck_agent.names import LAUNCHER, NO_FOLDER, RUN_TOKEN
 from rankdeck_agent.text import table
@@ -68,6 +68,13 @@ class RunFolder(NamedTuple):
     def plan_text(self, text: str) -> str:
         """`text` with the run folder's path in the place of its token."""
         return text.replace(RUN_TOKEN, str(self.path))
+
+
+def wait_until(condition: Callable[[], object], limit: float) -> None:
+    """Wait until this holds of a run folder or its processes, at most `limit` seconds."""
+    deadline = time.monotonic() + limit
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.05)
 
 
 def is_slurm(folder: RunFolder) -> bool:

@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from rankdeck_agent.job.folder import RunFolder, all_events, is_closed
+from rankdeck_agent.job.folder import RunFolder, all_events, is_closed, wait_until
 from rankdeck_agent.names import REFUSED
 from rankdeck_agent.slurm import lease
 from rankdeck_agent.slurm.array import covers, numbers
@@ -21,7 +21,6 @@ _PAUSES = (0.7, 1.0, 1.5, 2.0, 3.0, 4.0)
 _ID_LIMIT, _ASK = 10.0, 5.0
 _TOLD = 3.0
 """Seconds for the keeper to write down that the job is over."""
-_POLL = 0.1
 
 
 def cancel(folder: RunFolder, grace: float, by: str, tasks: str = "") -> dict[str, Any]:
@@ -34,7 +33,8 @@ def cancel(folder: RunFolder, grace: float, by: str, tasks: str = "") -> dict[st
             return {"left": [_left(f"{REFUSED}{refused}")], "ended": 0}
     for end in [f".{task}" for task in numbers(tasks)] or [""]:
         _note(folder, f"{ASKED}.{by}.{round(grace)}{end}")
-    number, path = _wait_for_id(folder)
+    wait_until(lambda: read_id(folder)[0] or is_closed(folder / "events"), _ID_LIMIT)
+    number, path = read_id(folder)
     if not number:
         closed = is_closed(folder / "events")
         left = [] if closed else [_left("sbatch has not told the id of the job yet")]
@@ -43,7 +43,7 @@ def cancel(folder: RunFolder, grace: float, by: str, tasks: str = "") -> dict[st
     number = f"{number}_[{tasks}]" if tasks else number
     why = _end(folder, Slurm(path), number, grace)
     if not why and not tasks:
-        _wait_for_close(folder)
+        wait_until(lambda: is_closed(folder / "events"), _TOLD)
     return {"left": [_left(f"Slurm job {number}: {why}")] if why else [], "ended": _count(folder)}
 
 
@@ -73,15 +73,6 @@ def _note(folder: RunFolder, name: str, text: str = "") -> None:
     fresh.write_text(text)
     fresh.replace(folder / MARKS / name)
     lease.register(folder)
-
-
-def _wait_for_id(folder: RunFolder) -> tuple[str, str]:
-    deadline = time.monotonic() + _ID_LIMIT
-    while (
-        not read_id(folder)[0] and time.monotonic() < deadline and not is_closed(folder / "events")
-    ):
-        time.sleep(_POLL)
-    return read_id(folder)
 
 
 def _end(folder: RunFolder, slurm: Slurm, number: str, grace: float) -> str:
@@ -133,12 +124,6 @@ def state_of(reply: SlurmReply, rows: Sequence[SlurmJobRow], tasks: Sequence[int
         return "Slurm gives no answer about it"
     meant = [row for row in rows if not tasks or any(covers(row, task) for task in tasks)]
     return next((row.state for row in meant if row.state not in FINAL), "")
-
-
-def _wait_for_close(folder: RunFolder) -> None:
-    deadline = time.monotonic() + _TOLD
-    while not is_closed(folder / "events") and time.monotonic() < deadline:
-        time.sleep(_POLL)
 
 
 def _count(folder: RunFolder) -> int:

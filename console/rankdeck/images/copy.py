@@ -5,8 +5,8 @@ import hashlib
 import os
 import shutil
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
@@ -15,7 +15,7 @@ from rankdeck.errors import AgentError, NodeError, UnreachableError, leaves
 from rankdeck.model.nodeset import fold
 from rankdeck.model.text import clean, duration, size, speed, table
 from rankdeck.remote.agent import Agents, Dialogue
-from rankdeck.remote.shell import Channel, OnData, Shell, on_each
+from rankdeck.remote.shell import Channel, OnData, Shell, on_each, within
 
 PIECE = 256 << 10
 READY_LIMIT = 600.0
@@ -143,14 +143,8 @@ class NodeOutput:
 # ---- targets ---------------------------------------------------------------------------
 
 
-@asynccontextmanager
-async def _no_stall(node: str) -> AsyncGenerator[None]:
-    try:
-        async with asyncio.timeout(STALL_LIMIT):
-            yield
-    except TimeoutError as error:
-        why = f"no progress for {STALL_LIMIT:.0f} s"
-        raise UnreachableError(node, why) from error
+def _no_stall(node: str) -> AbstractAsyncContextManager[None]:
+    return within(node, STALL_LIMIT, f"no progress for {STALL_LIMIT:.0f} s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,11 +218,8 @@ class NodeStore:
     async def finish(self) -> None:
         """Wait until the store has taken it in; raises NodeError."""
         self._channel.end()
-        try:
-            async with asyncio.timeout(READY_LIMIT):
-                code = await self._channel.wait()
-        except TimeoutError as error:
-            raise UnreachableError(self.node, "the image store refuses it") from error
+        async with within(self.node, READY_LIMIT, "the image store refuses it"):
+            code = await self._channel.wait()
         if code:
             raise AgentError(self.node, clean(self._channel.complaint) or f"exit status {code}")
 
