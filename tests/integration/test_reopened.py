@@ -138,12 +138,11 @@ def unlike(one: object, other: object, where: str = "") -> list[str]:
 
 
 def apart(first: Session, second: Session, job_id: str) -> list[str]:
-    """What these consoles do not say alike of a job, but for what the kernel of this machine said meanwhile."""
+    """What these consoles do not say alike of a job; what its nodes said reaches each at its next look."""
     one, other = first.jobs.job(job_id), second.jobs.job(job_id)
-    names = (field.name for field in fields(Job) if field.name != "node_notes")
     return [
         f"{name}: {getattr(one, name)} and {getattr(other, name)}"
-        for name in names
+        for name in (field.name for field in fields(Job))
         if getattr(one, name) != getattr(other, name)
     ]
 

@@ -15,6 +15,13 @@ LINES = 50
 JOB = "chatty-1"
 
 
+def tell(file: Path, text: str) -> None:
+    """Who reads the file meanwhile has the last text or this one, never an empty file."""
+    new = file.with_suffix(".new")
+    new.write_text(text)
+    new.replace(file)
+
+
 async def chat(stage, app: RankdeckApp, file: Path) -> None:
     await asyncio.sleep(0.5)
     app.call_later(app.open_job, JOB)
@@ -24,7 +31,7 @@ async def chat(stage, app: RankdeckApp, file: Path) -> None:
             sample.chat(stage, JOB, rank, at, LINES)
         at += LINES
         total = sum(stage.jobs.log(JOB, rank).total for rank in range(16))
-        await asyncio.to_thread(file.write_text, f"{at * 16} {total}")
+        await asyncio.to_thread(tell, file, f"{at * 16} {total}")
         await asyncio.sleep(0.05)
 
 
