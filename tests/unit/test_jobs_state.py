@@ -515,6 +515,20 @@ def test_a_job_whose_nodes_forgot_it_after_it_ran_is_not_called_unstarted():
     assert not any("never started" in text for text in feed.job.troubles)
 
 
+def test_a_restored_job_that_its_nodes_have_lost_ended_when_its_ranks_did():
+    first = Feed()
+    first.tell("n1", "ready")
+    first.tell("n1", "started", rank=0)
+    second = Feed()
+    second.jobs.restore(first.job, seen={})
+
+    for node in ("n1", "n2"):
+        second.made(node, "closed", at=300.0, unstarted=f"has no run folder on node {node}")
+
+    assert second.job.state.final
+    assert second.job.ended == 300.0
+
+
 def test_a_node_cannot_say_by_itself_that_a_job_was_never_started():
     feed = Feed()
 

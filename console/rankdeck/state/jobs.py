@@ -161,7 +161,9 @@ def snapshot(record: JobRecord) -> Job:
         failed=_failed(record, first),
         cancelled=record.cancelled and any(r.state is not State.DONE for r in ranks),
     )
-    ended = record.latest or record.created
+    # Of a restored job whose nodes have lost it no event comes: its ranks were ended by their silence.
+    last = max((rank.ended for rank in ranks if rank.ended), default=record.created)
+    ended = record.latest or last
     record.snapshot = Job(
         id=record.plan.job,
         name=record.plan.name,
