@@ -189,6 +189,7 @@ def test_recipes_are_what_every_node_has() -> None:
         Stage.SINGLE: ["dcgmi", "stress-ng"], Stage.PAIRS: ["ib_write_bw", "nccl-tests"], Stage.GROUPS: ["nccl-tests"],
     }  # fmt: skip
     assert chosen(TCP | {"stream_c.exe"})[Stage.SINGLE] == ["stress-ng", "stream"]
+    assert chosen(gpus, gpus=8, virtual=True)[Stage.SINGLE] == ["dcgmi", ""]
     assert chosen(gpus, gpus=8)[Stage.SINGLE] == ["dcgmi", "nccl-tests", "stress-ng"]
 
 

@@ -103,7 +103,7 @@ def _first(names: Sequence[str], lacking: Lacking) -> str:
 
 
 def _choose_single(lacking: Lacking, *, virtual: bool, gpus: int) -> list[Chosen]:
-    names = (_first(("dcgmi",), lacking), _first(_GPU, lacking) if gpus > 1 else "")
+    names = (_first(("dcgmi",), lacking), _first(_GPU, lacking) if gpus > 1 and not virtual else "")
     whys = ("NVIDIA GPUs and dcgmi are there", f"over the {gpus} GPUs of each node")
     found = [
         Chosen(stage=Stage.SINGLE, recipe=name, why=why)
