@@ -280,6 +280,30 @@ def test_collectives_that_are_slow_everywhere_are_configuration(
     assert [said in one.sentence for one in found.verdicts] == ([True] if said else [])
 
 
+@pytest.mark.parametrize("count", [2, 3, 4])
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [(40.0, "43 % of the 92.56 that a 100 Gb/s link carries even at MTU 1024"), (92.0, "")],
+)
+def test_rdma_that_is_slow_everywhere_is_configuration(count: int, value: float, said: str) -> None:
+    """Nodes do not say the MTU of an RDMA path, and each of these has one GPU behind its port."""
+    names = NODES[:count]
+    kinds = TCP | {"rdma", "ib_write_bw", "gpu:nvidia"}
+    nodes = {name: node(name, has=kinds, gpus=1, rdma={"mlx5_0": 100.0}) for name in names}
+    setup = Setup(cluster=CLUSTER, gpus=dict.fromkeys(names, 1), rdma_gbps=100.0)
+    parts = Participants(admitted=admitted(nodes), said=nodes, setup=setup, leaves={}, seed=5)
+    results = [
+        replace(of_gpus(Stage.PAIRS, value, a, b), recipe="ib_write_bw", unit="Gb/s")
+        for a in names for b in names if a != b
+    ]  # fmt: skip
+
+    plan = plan_run(Request(), parts)
+    found = judged(plan, results, {}, {})
+
+    assert plan.gpus == 1
+    assert [said in one.sentence for one in found.verdicts] == ([True] if said else [])
+
+
 def test_where_nothing_can_be_run_the_plan_says_who_lacks_what() -> None:
     said = {**SAID, "n3": node("n3", has=frozenset())}
 

@@ -20,6 +20,8 @@ _ROCE, _INFINIBAND, _RETH = 82, 26, 16
 """Bytes of a packet, and of a message, that are no payload."""
 _JUMBO = 4096
 """RDMA MTU that Ethernet with MTU 9000 carries."""
+_LEAST_MTU = 1024
+"""RDMA MTU that Ethernet with its usual MTU of 1500 carries."""
 _FITS = 0.9
 """A link rate is guessed only where the value reaches this share of it: a slow result names no link."""
 RDMA_GOOD, NETWORK_GOOD, NVLINK_GOOD = 0.97, 0.90, 0.75
@@ -92,10 +94,11 @@ def _link(rate: float, known: Known, links: int = 1) -> str:
 
 
 def rdma_write(reading: OutputReading, known: Known) -> ExpectedResult | None:
-    """Of one RDMA port: its rate and MTU."""
-    mtu = known.mtu or int(reading.facts.get("mtu", "0"))
-    if not mtu or reading.value is None:
+    """Of one RDMA port: its rate and MTU; where only the rate is known, what it carries at the least MTU of RoCE."""
+    told = known.mtu or int(reading.facts.get("mtu", "0"))
+    if reading.value is None or not (told or known.link_gbps):
         return None
+    mtu = told or _LEAST_MTU
     links = int(reading.facts.get("links", "1"))
     infiniband = reading.facts.get("link") == "InfiniBand"
     overhead = _INFINIBAND if infiniband else _ROCE
@@ -104,11 +107,11 @@ def rdma_write(reading: OutputReading, known: Known) -> ExpectedResult | None:
         return None
     rate, most = found
     more = ""
-    if mtu < _JUMBO and not infiniband:
+    if told and mtu < _JUMBO and not infiniband:
         more = f"; MTU 9000 would give {links * rate * efficiency(_JUMBO):.1f}"
     return ExpectedResult(
         ceiling=links * most,
-        of=f"{_link(rate, known, links)} at MTU {mtu}",
+        of=f"{_link(rate, known, links)} {'at' if told else 'even at'} MTU {mtu}",
         factor=RDMA_GOOD,
         good=f"at the limit of MTU {mtu}{more}",
         advice="look at the PCIe width, the NUMA node of the port and pause frames",

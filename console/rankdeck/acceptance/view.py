@@ -95,9 +95,10 @@ def expected(plan: RunPlan, recipe: str, results: Iterable[Result]) -> ExpectedR
     known = known_of(found, plan.link_gbps, plan.rdma_gbps)
     if not values or not known.link_gbps or found.traits.lower_is_better:
         return None
-    if plan.gpus == 1 and known.link_gbps > _SLOT:
+    gpus = found.traits.gpus
+    if gpus and plan.gpus == 1 and known.link_gbps > _SLOT:
         return None
-    both = ("sender", "receiver") if found.traits.gpus else ()
+    both = ("sender", "receiver") if gpus else ()
     middle = OutputReading(
         status=Outcome.MEASURED, text="", value=median(values), unit=found.traits.unit,
         hosts=both, ranks=len(both) * plan.gpus,
