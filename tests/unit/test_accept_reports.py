@@ -146,6 +146,19 @@ def test_three_nodes_are_no_population_and_only_a_far_slower_cell_is_slow() -> N
         assert cells_of(files_of(run)["report.html"]) == counted
 
 
+@pytest.mark.parametrize(
+    ("virtual", "counted"),
+    [(names(8), {"good": 49, "fair": 7}), (("n3", "n4"), {"good": 49, "fair": 1, "slow": 6})],
+)
+def test_no_cell_between_nodes_of_one_machine_is_slow(
+    virtual: tuple[str, ...], counted: dict[str, int]
+) -> None:
+    run = made_run(8, slow_sender("n3"))
+    run = judged(replace(run, plan=replace(run.plan, virtual=virtual)))
+
+    assert cells_of(files_of(run)["report.html"]) == counted
+
+
 LEAVES = {f"n{number}": "A" if number < 5 else "B" for number in range(1, 9)}
 
 

@@ -399,6 +399,8 @@ def _cell(run: AcceptanceRun, path: tuple[str, str], results: list[Result]) -> C
         share, answer = best / normal.median, _of_few(run, path) if few else normal.answer(best)
         if few or (answer and answer.accepted):
             answer = judgement.flaws.get(path, answer)
+    if answer in (Answer.SLOW, Answer.UNSTEADY) and set(path) <= set(run.plan.virtual):
+        answer = Answer.FAIR  # nodes of one machine: what else ran there, as the judge says
     outcome = outcome_of(results)
     if answer is None and outcome in (Outcome.FAILED, Outcome.REFUSED, Outcome.NOT_MEASURED):
         answer = Answer(outcome)
