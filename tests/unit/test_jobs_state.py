@@ -7,12 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankdeck.errors import UnknownJobError
+from rankdeck.model.health import Level
 from rankdeck.model.job import (
     CancelReport,
     Chunk,
     JobSpec,
     Launch,
     NodeEvent,
+    NodeNote,
     Plan,
     State,
     Tail,
@@ -513,6 +515,28 @@ def test_a_job_whose_nodes_forgot_it_after_it_ran_is_not_called_unstarted():
         feed.made(node, "closed", unstarted=f"has no run folder on node {node}")
 
     assert not any("never started" in text for text in feed.job.troubles)
+
+
+def test_notes_that_another_console_wrote_stand_beside_our_own():
+    killed, hot = (
+        NodeNote(at=2.0, node=node, level=Level.BAD, check=check, device="", text=check)
+        for node, check in (("n1", "kernel.oom"), ("n2", "gpu.hot"))
+    )
+    ours, theirs = Feed(), Feed()
+    for feed, notes in ((ours, (killed,)), (theirs, (killed, hot))):
+        feed.start_all()
+        for rank in range(4):
+            feed.exit(rank)
+        feed.close()
+        feed.jobs.set_node_notes("t-1", notes)
+
+    ours.jobs.tell(theirs.job)
+
+    assert ours.job.node_notes == (killed, hot)
+    # What the operator here has acknowledged since stays away.
+    ours.jobs.set_node_notes("t-1", (hot,))
+    ours.jobs.tell(theirs.job)
+    assert ours.job.node_notes == (hot,)
 
 
 def test_a_restored_job_that_its_nodes_have_lost_ended_when_its_ranks_did():

@@ -25,7 +25,7 @@ from rankdeck.model.job import (
 )
 from rankdeck.model.rank import Activity, exit_status
 from rankdeck.model.text import strip_controls
-from rankdeck.rules.job_news import with_reasons
+from rankdeck.rules.job_news import best_notes, with_reasons
 from rankdeck.rules.messages import explain
 from rankdeck.state.first_failure import first_failure, launcher_lines
 from rankdeck.state.history import last_word
@@ -102,6 +102,7 @@ class Additions:
         if not job.state.final or self._told.get(job.id) == job:
             return False
         self._told[job.id] = job
+        self._notes[job.id] = best_notes(self._notes.get(job.id, ()), job.node_notes)
         self._shown.pop(job.id, None)
         return True
 

@@ -57,7 +57,7 @@ class Hpcg(_Solver):
     )
 
     def commands(self, where: Where) -> Commands:
-        """64³ points a rank are larger than any cache; half a minute compares nodes, and is no record."""
+        """64^3 points a rank are larger than any cache; half a minute compares nodes, and is no record."""
         shell = f"cd {RUN_TOKEN} && xhpcg --nx=64 --rt=30 && for file in HPCG-Benchmark*.txt; do if [ -f $file ]; then cat $file; fi; done"
         return Commands(launch=Launch.MPI, argv=("sh", "-c", shell))
 
