@@ -55,8 +55,9 @@ class SlurmVerdict(NamedTuple):
 
 
 _DUE = re.compile(
-    r"\*\*\* (?:JOB|STEP) \S+ ON (\S+) CANCELLED AT \S+ DUE TO ([A-Z_ ]+?)[ ,:*]*(?:\*\*\*|SEE|$)"
+    r"\*\*\* (?:JOB|STEP) \S+ ON \S+ CANCELLED AT \S+ DUE TO ([A-Z_ ]+?)[ ,:*]*(?:\*\*\*|SEE|$)"
 )
+"""The node in it is the one that writes this: of a node failure one that lives."""
 _FAILED_NODE = re.compile(r"srun: error: Node failure on (\S+)")
 _OOM = re.compile(
     r"oom[-_ ]kill event|exceeded (?:job |step )?memory limit \(\d+ > \d+\)|OOM Killed",
@@ -77,8 +78,7 @@ def read_words(lines: Iterable[str]) -> EndWords:
     memory, told = list[str](), list[str]()
     for line in own:
         if found := _DUE.search(line):
-            causes.append(found[2].strip())
-            failed += [found[1]] if "NODE FAIL" in found[2] and "JOB" not in found[2] else []
+            causes.append(found[1].strip())
         if found := _FAILED_NODE.search(line):
             failed.append(found[1].rstrip(".,"))
         if found := _OOM_TASK.search(line):

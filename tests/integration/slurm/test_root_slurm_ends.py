@@ -1,6 +1,5 @@
 """Every way in which a real Slurm ends a job, and what Rankdeck says of it; login nodes and controllers that go away."""
 
-import re
 import time
 from collections.abc import Callable, Iterator
 from copy import copy
@@ -208,8 +207,7 @@ def test_a_node_that_failed_is_named(user: Operator, crash: Callable[[str], None
 
     assert (found["state"], found["slurm"]["state"]) == ("failed", "NODE_FAIL")
     assert found["first_failure"]["node"] == "n2", found["first_failure"]
-    # On a busy machine Slurm may take another node for failed, too: it waits 15 s for an answer.
-    assert re.search(r"node n2(, n\d)* failed", told(found))
+    assert "node n2 failed" in told(found)
 
 
 def test_a_job_goes_on_elsewhere_when_its_node_failed(

@@ -199,6 +199,15 @@ def test_the_daemons_lines_name_the_node_and_the_rank() -> None:
     assert verdict(ended("FAILED", code=1), read_words(MEMORY)).state == "OUT_OF_MEMORY"
 
 
+def test_the_node_that_writes_of_a_node_failure_is_none_that_failed() -> None:
+    """Whichever line comes first; a dead node writes nothing."""
+    step = "slurmstepd: error: *** STEP 7.0 ON n1 CANCELLED AT 2026-11-22T15:06:56 DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS ***"
+
+    assert read_words([step, *WORDS]).failed == ("n2",)
+    alone = verdict(ended("NODE_FAIL"), read_words([step]))
+    assert (alone.node, alone.text) == ("", "a node of the job failed; Slurm does not say which")
+
+
 def test_what_a_rank_prints_is_not_taken_for_slurms_word() -> None:
     assert read_words(
         ["rank 0: srun: error: Node failure on n2", "oom_kill event", "x" * 100_000]
