@@ -167,3 +167,14 @@ class Recipe(Protocol):
     def expect(self, reading: OutputReading, known: Known) -> ExpectedResult | None:
         """What a healthy result would be; None if only earlier runs can tell."""
         ...
+
+
+class WithoutCeiling:
+    """The part of a recipe whose results only other nodes and their own history can judge."""
+
+    traits: ClassVar[Traits]
+
+    def expect(self, reading: OutputReading, known: Known) -> ExpectedResult | None:
+        """None, always."""
+        del reading, known
+        return None

@@ -17,11 +17,10 @@ from rankdeck.acceptance.output_text import (
 )
 from rankdeck.acceptance.recipe import (
     Commands,
-    ExpectedResult,
-    Known,
     OutputReading,
     Traits,
     Where,
+    WithoutCeiling,
     failed,
     not_measured,
 )
@@ -34,7 +33,7 @@ _BEGINS = r"^ ?(?:\{|fio-\d)"
 _DONE = r"^ ?(?:\}|Run status group)"
 
 
-class Fio:
+class Fio(WithoutCeiling):
     """MB = 10^6 a second."""
 
     name: ClassVar[str] = "fio"
@@ -59,9 +58,6 @@ class Fio:
         return tuple(
             _latest(some for run in runs_of(text, _BEGINS, _DONE) for some in _reports(run))
         )
-
-    def expect(self, reading: OutputReading, known: Known) -> ExpectedResult | None:
-        return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,11 +21,10 @@ from rankdeck.acceptance.output_text import (
 )
 from rankdeck.acceptance.recipe import (
     Commands,
-    ExpectedResult,
-    Known,
     OutputReading,
     Traits,
     Where,
+    WithoutCeiling,
     failed,
     not_measured,
 )
@@ -51,13 +50,10 @@ _ABORTED = (
 _NO_ROW = not_measured("no result row")
 
 
-class _Mpi:
+class _Mpi(WithoutCeiling):
     """What has no ceiling of its own: other pairs and its history judge it."""
 
     traits: ClassVar[Traits] = _MB
-
-    def expect(self, reading: OutputReading, known: Known) -> ExpectedResult | None:
-        return None
 
 
 def _aborted(text: str) -> OutputReading | None:

@@ -19,11 +19,10 @@ from rankdeck.acceptance.output_text import (
 )
 from rankdeck.acceptance.recipe import (
     Commands,
-    ExpectedResult,
-    Known,
     OutputReading,
     Traits,
     Where,
+    WithoutCeiling,
     failed,
     not_measured,
 )
@@ -31,16 +30,6 @@ from rankdeck.model.acceptance import Outcome
 from rankdeck.model.job import Launch
 from rankdeck.model.text import Table, clean
 from rankdeck_agent.wire import RUN_TOKEN
-
-
-class _Compute:
-    """What only other nodes and its own history can judge."""
-
-    traits: ClassVar[Traits]
-
-    def expect(self, reading: OutputReading, known: Known) -> ExpectedResult | None:
-        return None
-
 
 # ---- Himeno
 
@@ -69,7 +58,7 @@ def expected_gosa(loops: int) -> float | None:
     return None
 
 
-class Himeno(_Compute):
+class Himeno(WithoutCeiling):
     """Himeno MPI C: MFLOPS, right only if Gosa is what so many loops give."""
 
     name: ClassVar[str] = "himeno"
@@ -180,7 +169,7 @@ HPL.out output file name (if any)
 """
 
 
-class Hpcc(_Compute):
+class Hpcc(WithoutCeiling):
     """hpcc: HPL, STREAM and ping-pong in one program; it writes hpccoutf.txt and nothing to stdout."""
 
     name: ClassVar[str] = "hpcc"
@@ -255,7 +244,7 @@ _IN_GIGABYTES = re.compile(r"^Function .{0,40}GB/s", re.MULTILINE)
 """Of hpcc, and of versions for GPUs."""
 
 
-class StreamTriad(_Compute):
+class StreamTriad(WithoutCeiling):
     """STREAM: Triad, in 10^6 bytes a second."""
 
     name: ClassVar[str] = "stream"
@@ -302,7 +291,7 @@ _OLD_EVENTS = re.compile(
 """Versions before that say how many in which time."""
 
 
-class Sysbench(_Compute):
+class Sysbench(WithoutCeiling):
     """sysbench cpu and memory."""
 
     name: ClassVar[str] = "sysbench"
@@ -387,7 +376,7 @@ _COMPUTES = frozenset(
 _HOGS = re.compile(r"dispatching hogs: (.*)")
 
 
-class StressNg(_Compute):
+class StressNg(WithoutCeiling):
     """stress-ng --cpu --metrics-brief --verify: bogo operations a second of real time."""
 
     name: ClassVar[str] = "stress-ng"
@@ -446,7 +435,7 @@ _NOT_RUN = (
 )
 
 
-class Dcgm:
+class Dcgm(WithoutCeiling):
     """dcgmi diag: each test passes, fails or is skipped; text and JSON (`-j`), DCGM 3 and 4."""
 
     name: ClassVar[str] = "dcgmi"
@@ -492,9 +481,6 @@ class Dcgm:
                 status=Outcome.MEASURED, text=note, value=float(count["pass"]), unit="tests"
             ),
         )
-
-    def expect(self, reading: OutputReading, known: Known) -> ExpectedResult | None:
-        return None
 
 
 def _runtime_error(found: Table | None) -> str:

@@ -6,26 +6,16 @@ from typing import ClassVar
 from rankdeck.acceptance.output_text import first_line, number, whole
 from rankdeck.acceptance.recipe import (
     Commands,
-    ExpectedResult,
-    Known,
     OutputReading,
     Traits,
     Where,
+    WithoutCeiling,
     failed,
     not_measured,
 )
 from rankdeck.model.acceptance import Outcome
 from rankdeck.model.job import Launch
 from rankdeck_agent.wire import RUN_TOKEN
-
-
-class _Solver:
-    """What only other nodes and its own history can judge."""
-
-    traits: ClassVar[Traits]
-
-    def expect(self, reading: OutputReading, known: Known) -> ExpectedResult | None:
-        return None
 
 
 def _measured(word: str, unit: str, what: str, ranks: str) -> OutputReading:
@@ -44,7 +34,7 @@ _INVALID = re.compile(r"HPCG result is[:=] ?INVALID")
 _PROCESSES = re.compile(r"Distributed Processes[:=] ?(\d{1,9})")
 
 
-class Hpcg(_Solver):
+class Hpcg(WithoutCeiling):
     """HPCG; it writes HPCG-Benchmark_….txt and nothing to stdout."""
 
     name: ClassVar[str] = "hpcg"
@@ -80,7 +70,7 @@ _NPB_ROW = re.compile(
 )
 
 
-class Npb(_Solver):
+class Npb(WithoutCeiling):
     """NAS Parallel Benchmarks, each with MPI, OpenMP or alone; several are a result each."""
 
     name: ClassVar[str] = "npb"
