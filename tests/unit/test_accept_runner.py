@@ -389,6 +389,25 @@ def test_low_clocks_of_a_cpu_are_compared_with_those_of_nodes_alike(site: Site) 
     assert verdict.sentence.endswith(seen)
 
 
+def test_cores_that_another_program_keeps_busy_stand_in_the_sentence_and_are_kept(
+    site: Site,
+) -> None:
+    runner, means = site.runner(slow_n5)
+
+    def load(count: int) -> None:
+        for node in NODES:
+            used = {"n5": 97, "n2": 30}.get(node, 4)
+            means.fleet.apply(node, Sample(count, float(count), {"cpu.used": {"": used}}))
+
+    means.after = load
+    asyncio.run(runner.go("r1", PLAN))
+
+    seen = "its busy cores are 97 % (4 % on most), 7 of 8 have no more"
+    (verdict,) = view.judged(PLAN, site.results(), runner.odd, {}).verdicts
+    assert verdict.sentence.endswith(seen)
+    assert differing(site.store.identity("r1")) == {"n5": seen}
+
+
 def test_low_clocks_under_load_stand_in_the_sentence_and_are_kept(site: Site) -> None:
     runner, means = site.runner(lambda sender, _: 0.062 if sender == "n5" else 0.095)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from statistics import NormalDist, median, median_low
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from rankdeck.model.acceptance import READ, Outcome, Result, Stage
 
@@ -227,6 +227,7 @@ CLOCKS = (
     Clock("cpu clock under load", "cpu.used", "cpu.freq", 1e-6, ""),
 )
 _NAMED = 4
+_T = TypeVar("_T")
 Highest = Mapping[str, Mapping[str, float]]
 """Node -> device -> the highest clock that it was seen at while it computed, in MHz."""
 
@@ -236,11 +237,8 @@ def clocks_under_load(highest: Highest, alike: Mapping[str, str], word: str) -> 
 
     `alike` is node -> its hardware: other processors have other clocks.
     """
-    groups: defaultdict[str, dict[str, Mapping[str, float]]] = defaultdict(dict)
-    for node, clocks in highest.items():
-        groups[alike.get(node, "")][node] = clocks
     found: dict[str, str] = {}
-    for group in groups.values():
+    for group in _by_hardware(highest, alike):
         clocks = [clock for devices in group.values() for clock in devices.values()]
         if len(clocks) >= FEWEST:
             usual = median(clocks)
@@ -248,11 +246,40 @@ def clocks_under_load(highest: Highest, alike: Mapping[str, str], word: str) -> 
     return found
 
 
+def _by_hardware(told: Mapping[str, _T], alike: Mapping[str, str]) -> Iterable[Mapping[str, _T]]:
+    groups: defaultdict[str, dict[str, _T]] = defaultdict(dict)
+    for node, one in told.items():
+        groups[alike.get(node, "")][node] = one
+    return groups.values()
+
+
 def _low(devices: Mapping[str, float], usual: float, word: str) -> str:
     low = {device: clock for device, clock in devices.items() if clock < LOW_CLOCK * usual}
     words = [f"{word.format(name)}{clock:.0f}" for name, clock in sorted(low.items())[:_NAMED]]
     more = f" and {len(low) - _NAMED} more" if len(low) > _NAMED else ""
     return f"{', '.join(words)}{more} of {usual:.0f} MHz" if low else "full"
+
+
+BUSY_CORES = "busy cores"
+_MORE = 30.0
+
+
+def busy_cores(used: Mapping[str, float], alike: Mapping[str, str]) -> dict[str, str]:
+    """Node -> `no more` than those of nodes alike, or how many: another program runs there.
+
+    `used` is the mean percent of its cores in use while the node was measured; fewer than four say nothing.
+    """
+    found: dict[str, str] = {}
+    for group in _by_hardware(used, alike):
+        if len(group) >= FEWEST:
+            usual = median(group.values())
+            found |= {
+                node: f"{mean:.0f} % ({usual:.0f} % on most)"
+                if mean >= usual + _MORE
+                else "no more"
+                for node, mean in group.items()
+            }
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,6 +330,7 @@ WELL = {
     "gpu clocks under load": "full",
     "cpu clock under load": "full",
     "gpu limits": "none",
+    BUSY_CORES: "no more",
     LINK_ERRORS: "none",
 }
 """Fact -> what it is on a healthy node, whatever most nodes have."""

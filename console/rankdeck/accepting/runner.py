@@ -9,11 +9,13 @@ from math import ceil
 
 from rankdeck.acceptance.baseline import params_hash
 from rankdeck.acceptance.measurement import (
+    BUSY_CORES,
     CLOCKS,
     COUNTERS,
     LINK_ERRORS,
     Grown,
     Verdict,
+    busy_cores,
     clocks_under_load,
     differing,
     link_errors,
@@ -80,6 +82,8 @@ class Runner:
         """Node -> its hardware; clocks are compared with those of nodes alike."""
         self._clocks: dict[tuple[str, str], dict[str, float]] = {}
         """(fact, node) -> device -> the highest clock under load, MHz."""
+        self._cores: dict[str, tuple[float, int]] = {}
+        """Node -> the sum of the percents of its cores in use at each look while it was measured, and of how many looks."""
         self._counted: dict[tuple[str, str], dict[str, float]] = {}
         """(metric, node) -> device -> what it counted before anything was measured."""
         self._told: dict[str, str] = {}
@@ -260,7 +264,7 @@ class Runner:
         nodes = tuple({node: None for place in todo for work in place for node in work.nodes})
         self._count(nodes)
         async with asyncio.TaskGroup() as watching:
-            watch = watching.create_task(self._watch_clocks(nodes))
+            watch = watching.create_task(self._watch_load(nodes))
             async with asyncio.TaskGroup() as tasks:
                 for place in todo:
                     tasks.create_task(self._place(place, ended, count))
@@ -389,10 +393,14 @@ class Runner:
             if said and said not in self.odd.get(node, ""):
                 self.odd[node] = "; ".join(filter(None, (self.odd.get(node, ""), said)))
 
-    async def _watch_clocks(self, nodes: Iterable[str]) -> None:
-        """Note the highest clock of each GPU and CPU that computes: slow with low clocks is another fault than slow with full ones."""
+    async def _watch_load(self, nodes: Iterable[str]) -> None:
+        """Note cores in use, and the highest clock of each GPU and CPU that computes: slow with low clocks is another fault than slow with full ones."""
         known = [node for node in nodes if self._session.fleet.knows(node)]
         while True:
+            for name in known:
+                for used in self._session.fleet.node(name).current("cpu.used").values():
+                    total, looks = self._cores.get(name, (0.0, 0))
+                    self._cores[name] = total + used, looks + 1
             for name, one in product(known, CLOCKS):
                 node, seen = (
                     self._session.fleet.node(name),
@@ -423,8 +431,11 @@ class Runner:
         return found
 
     def _keep_telemetry(self) -> None:
-        """Clocks and links with the identity of the nodes: kept runs say it, too, and a later one what changed."""
+        """Clocks, cores and links with the identity of the nodes: kept runs say it, too, and a later one what changed."""
         told = {node: {LINK_ERRORS: text} for node, text in link_errors(self._grown()).items()}
+        means = {node: total / looks for node, (total, looks) in self._cores.items()}
+        for node, text in busy_cores(means, self.alike).items():
+            told.setdefault(node, {})[BUSY_CORES] = text
         for one in CLOCKS:
             seen = {
                 node: found
