@@ -502,6 +502,19 @@ def test_a_huge_output_is_read_in_little_time(piece: str) -> None:
     assert {one.status for one in readings} == {NOT_MEASURED}
 
 
+@pytest.mark.long
+def test_why_a_thousand_runs_were_cut_is_looked_for_once() -> None:
+    run = (
+        "# nThread 1\n# Avg bus bandwidth : 1\n"
+        + "n1:1:2 [0] NCCL INFO Channel 00/02 : 0 1\n" * 100
+    )
+
+    # pytest's limit of a minute ends a look through all of it for each run.
+    readings = read_output(plugins.find("recipes", "nccl-tests")(), (run * 1000).encode())
+
+    assert {one.status for one in readings} == {NOT_MEASURED}
+
+
 # ---- what a stranger's file looks like
 
 
@@ -612,7 +625,7 @@ def test_what_stands_around_the_lines_changes_nothing(change: str) -> None:
 
 @pytest.mark.long
 def test_lines_without_end_that_say_nothing_are_read_in_little_time() -> None:
-    for raw in (b"\n" * (1 << 19), b"n1: x\n" * 100_000 + b"x", b"{\n" * 100_000, b" " * (1 << 19)):
+    for raw in (b"\n" * (1 << 24), b"n1: x\n" * 100_000 + b"x", b"{\n" * 100_000, b" " * (1 << 19)):
         read_output(plugins.find("recipes", "iperf3")(), raw)
         read_output(plugins.find("recipes", "nccl-tests")(), b"# nThread \n" + raw)
 

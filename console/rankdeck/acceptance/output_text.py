@@ -6,9 +6,9 @@ import math
 import quopri
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache, partial
 from io import StringIO
 from itertools import islice
 from typing import cast
@@ -37,8 +37,20 @@ _HOLE = re.compile(r"\0{16,}")
 """Of a log that was rotated while it was written, or of a machine that stopped meanwhile."""
 _LONG = re.compile(rf"^(.{{{LIMIT}}}).+$", re.MULTILINE)
 _TRAILING = re.compile(r"(?<=\S)[ \t]+$", re.MULTILINE)
+_Rows = tuple[tuple[tuple[str, ...], re.Pattern[str], str], ...]
+"""Signs without which a pattern finds nothing (they are found in a hundredth of its time), the pattern, what is written instead."""
 _PAGE = re.compile(r"<(?:pre|code|br)\b", re.IGNORECASE)
 _JIRA = re.compile(r"^\{(?:code|noformat|quote)\b[^{}\n]{0,100}\}$", re.MULTILINE)
+_AROUND: _Rows = (
+    (("\0" * 16,), _HOLE, "\n"),
+    (("\x1b", "\x1a"), _STEERING, ""),
+    (("\r",), _RETURNS, "\n"),
+    (("\n" * 16,), re.compile(r"\n{16,}"), "\n" * 16),
+)
+_BEHIND: _Rows = (
+    (("{code", "{noformat", "{quote"), _JIRA, ""),
+    ((" \n", "\t\n"), _TRAILING, ""),
+)
 _LINE_END = re.compile(r"<br\b[^<>]{0,100}>", re.IGNORECASE)
 _ELEMENT = re.compile(
     r"</?(?:html|head|body|pre|code|p|div|span|table|t[rdh])\b[^<>]{0,300}>", re.IGNORECASE
@@ -71,11 +83,19 @@ _WORD = re.compile(r"[\w.@/-]+")
 
 def text_of(raw: bytes) -> str:
     """The lines of an output: decoded, without colours, each at most 16,384 characters long."""
-    text = _mailed(_RETURNS.sub("\n", _STEERING.sub("", _HOLE.sub("\n", _decoded(raw)))))
-    text = _TRAILING.sub("", _JIRA.sub("", _LONG.sub(r"\1", text.translate(_BLANKS))))
+    text = _mailed(_without(_AROUND, _decoded(raw)))
+    text = _LONG.sub(r"\1", text.translate(_BLANKS))
+    text = _without(_BEHIND, f"{text}\n")[:-1]
     if _PAGE.search(text):
         text = html.unescape(_ELEMENT.sub("", _LINE_END.sub("\n", text)))
     return _logged(_unnumbered(text))
+
+
+def _without(rows: _Rows, text: str) -> str:
+    for signs, pattern, instead in rows:
+        if any(sign in text for sign in signs):
+            text = pattern.sub(instead, text)
+    return text
 
 
 _QUOTED = re.compile(r"^Content-Transfer-Encoding: quoted-printable$", re.MULTILINE | re.IGNORECASE)
@@ -85,8 +105,9 @@ _UNQUOTED = re.compile(r"=(?![0-9A-F]{2}|$)", re.MULTILINE)
 
 def _mailed(text: str) -> str:
     """Without the equals signs that a mail has for odd characters and in the middle of long lines."""
-    quoted = _SOFT_END.search(text) and not _UNQUOTED.search(text)
-    if not quoted and not _QUOTED.search(text):
+    quoted = "=" in text and not _UNQUOTED.search(text) and _SOFT_END.search(text)
+    named = "quoted-printable" in text.casefold() and _QUOTED.search(text)
+    if not quoted and not named:
         return text
     return quopri.decodestring(text.encode("utf-8", "replace")).decode("utf-8", "replace")
 
@@ -273,6 +294,15 @@ def whole(word: str) -> int | None:
     return int(word) if word.isascii() and word.isdigit() and len(word) <= _DIGITS else None
 
 
+@lru_cache(64)
+def _places(header: tuple[str, ...]) -> Mapping[str, list[int]]:
+    """Name -> where it stands."""
+    found: defaultdict[str, list[int]] = defaultdict(list)
+    for place, name in enumerate(header):
+        found[name].append(place)
+    return dict(found)
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """A line under a header."""
@@ -282,7 +312,7 @@ class Row:
 
     def cell(self, column: str, which: int = 0) -> str:
         """The cell under the first (second, …) column of that name; "" if there is none."""
-        places = [place for place, name in enumerate(self.header) if name == column]
+        places = _places(self.header).get(column, ())
         if which >= len(places) or places[which] >= len(self.cells):
             return ""
         return self.cells[places[which]]
@@ -362,7 +392,7 @@ def tables(parent: object, key: str) -> list[Table]:
 
 LARGEST = 32 << 20
 """Bytes of an output that are read; NCCL_DEBUG=INFO of 1,000 ranks stays below."""
-_GLANCE = 1 << 20
+_GLANCE = 1 << 18
 """Characters in which another recipe is looked for."""
 MOST = 1000
 """Results of one output."""
@@ -383,16 +413,23 @@ CRASHED = re.compile(
 """Of the launcher or the scheduler: a rank or a node broke."""
 STOPPED = re.compile(r"CANCELLED AT|DUE TO TIME LIMIT|DeadlineExceeded")
 _KILLED = re.compile(r"^srun: error: .{0,300}: (?:Killed|Aborted|Terminated)", re.MULTILINE)
+_STARTS = (
+    "command not found", "cannot start: ", "No such file or directory", "error while loading shared libraries", "cannot execute", "not found (required by",
+    "option", "No executable was specified", "Missing Required Argument", "parameter error -", "-method must be one of:",
+)  # fmt: skip
+"""Signs without which the first pattern finds nothing."""
 _ENDS = (
-    (Outcome.NOT_MEASURED, "it did not run", NOT_STARTED),
-    (Outcome.FAILED, "it broke", CRASHED),
-    (Outcome.NOT_MEASURED, "it was stopped", STOPPED),
-    (Outcome.FAILED, "it broke", _KILLED),
+    (Outcome.NOT_MEASURED, "it did not run", _STARTS, NOT_STARTED),
+    (Outcome.FAILED, "it broke", ("",), CRASHED),
+    (Outcome.NOT_MEASURED, "it was stopped", ("",), STOPPED),
+    (Outcome.FAILED, "it broke", ("srun: error: ",), _KILLED),
 )
-"""Status, what is said, a part of the line: the first that is there; what named its hosts, ranks or sizes did run."""
-_COMPLAINT = re.compile(
-    r"(?i:error: |\[error\]|fatal: |unable to |lost communication|couldn't |failed to |not found|not enough|refused|denied|timed out|is down|do not match)"
-)
+"""Status, what is said, signs, a part of the line: the first that is there; what named its hosts, ranks or sizes did run."""
+_COMPLAINTS = (
+    b"error: ", b"[error]", b"fatal: ", b"unable to ", b"lost communication", b"couldn't ", b"failed to ", b"not found",
+    b"not enough", b"refused", b"denied", b"timed out", b"is down", b"do not match",
+)  # fmt: skip
+"""In small letters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -474,9 +511,10 @@ def _of_parts(recipe: Recipe, parts: list[tuple[str, str]]) -> Iterator[tuple[st
     for who, said in parts:
         lines = said.replace("\t", " ")
         for run in runs_of(lines, traits.begins, traits.done) if traits.begins else (lines,):
+            cause = cache(partial(_cause, run))
             for one in recipe.read(run):
                 if one.status is Outcome.NOT_MEASURED and _CITED not in one.text:
-                    one = why_nothing(run, one)
+                    one = _with_cause(one, cause)
                 if who or len(parts) == 1 or _CITED in one.text:
                     yield who, one
 
@@ -488,17 +526,38 @@ def _named(reading: OutputReading, who: str) -> OutputReading:
     return replace(reading, hosts=reading.hosts or (who,), text=f"{who}: {reading.text}")
 
 
-def why_nothing(text: str, reading: OutputReading) -> OutputReading:
+_Cause = tuple[Outcome | None, str]
+"""What became of the run, None where its reader knows better; the line that says so."""
+
+
+def _cause(text: str, ran: bool) -> _Cause:
     """Why there is no result, by the first line of the system, the launcher or the scheduler that says so."""
+    for status, what, signs, pattern in _ENDS[ran:]:
+        found = pattern.search(text) if any(sign in text for sign in signs) else None
+        if found:
+            return status, f"{what}{_CITED}{line_at(text, found.start())[:160]}`"
+    line = "" if ran else _complaint_of(text)
+    return None, f"; it says{_CITED}{line[:160]}`" if line else ""
+
+
+def _complaint_of(text: str) -> str:
+    """The first line that complains; bytes, because each has one place in small letters too."""
+    raw = text.encode("utf-8", "replace")
+    small = raw.lower()
+    places = [place for word in _COMPLAINTS if (place := small.find(word)) >= 0]
+    if not places:
+        return ""
+    begin, end = raw.rfind(b"\n", 0, min(places)) + 1, raw.find(b"\n", min(places))
+    return raw[begin : end if end >= 0 else None].decode("utf-8", "replace").strip()
+
+
+def _with_cause(reading: OutputReading, cause: Callable[[bool], _Cause]) -> OutputReading:
+    """The reading of a run without a result, with its cause."""
     ran = bool(reading.hosts or reading.ranks or reading.size is not None)
-    for status, what, pattern in _ENDS[ran:]:
-        if found := pattern.search(text):
-            return replace(
-                reading, status=status, text=f"{what}{_CITED}{line_at(text, found.start())[:160]}`"
-            )
-    found = None if ran else _COMPLAINT.search(text)
-    said = f"; it says{_CITED}{line_at(text, found.start())[:160]}`" if found else ""
-    return replace(reading, text=reading.text + said)
+    status, said = cause(ran)
+    if status is None:
+        return replace(reading, text=reading.text + said)
+    return replace(reading, status=status, text=said)
 
 
 def _checked(recipe: Recipe, reading: OutputReading, asked: Asked, known: Known) -> OutputReading:

@@ -317,7 +317,7 @@ def _whole(row: Row) -> Row | None:
 
     Behind its last cell another line may have begun.
     """
-    row = Row(row.header, tuple(_TAG.sub("", cell) for cell in row.cells))
+    row = Row(row.header, tuple(_TAG.sub("", cell) if "]" in cell else cell for cell in row.cells))
     if number(row.cell("redop")) is not None:
         row = Row(tuple(name for name in row.header if name != "redop"), row.cells)
     more = len(row.cells) - len(row.header)

@@ -91,6 +91,8 @@ class Iperf3:
 
 def _of_stream(text: str) -> Table | None:
     """Of `--json-stream`: an event a line, joined into what `-J` writes."""
+    if _EVENT not in text:
+        return None
     events = [
         one for line in lines_of(text) if line.startswith(_EVENT) and (one := object_in(line))
     ]
