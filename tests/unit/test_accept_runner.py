@@ -155,6 +155,29 @@ def test_a_path_of_which_nothing_was_learned_is_named_and_not_accepted(site: Sit
     assert (verdict.answer, verdict.nodes) == (view.Answer.NOT_MEASURED, ())
 
 
+@pytest.mark.parametrize("heard", [False, True])
+def test_paths_of_few_nodes_of_which_nothing_was_learned_are_one_sentence(
+    site: Site, heard: bool
+) -> None:
+    """Of two nodes that do not reach each other, or a third that nobody reaches."""
+    nodes = NODES[: 3 if heard else 2]
+    plan = replace(PLAN, nodes=nodes)
+    runner, _ = site.runner(full)
+    asyncio.run(runner.go("r1", plan))
+    lost = [
+        replace(one, outcome=Outcome.NOT_MEASURED, value=None, text="it never began: timed out")
+        if nodes[-1] in (one.sender, one.receiver) else one
+        for one in site.results()
+    ]  # fmt: skip
+
+    found = view.judged(plan, lost, {}, {})
+
+    (verdict,) = found.verdicts
+    assert "iperf3 was not measured: it never began: timed out: look at addresses, firewall" in verdict.sentence  # fmt: skip
+    assert "reach others" not in verdict.sentence
+    assert found.answers[nodes[-1]] is view.Answer.NOT_MEASURED
+
+
 @pytest.mark.parametrize("gone", [{"n5"}, {"n5", "n6"}])
 def test_a_node_that_dies_meanwhile_is_not_good_and_its_paths_are_one_sentence(
     site: Site, gone: set[str]

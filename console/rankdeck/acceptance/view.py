@@ -317,7 +317,7 @@ def _unmeasured(results: Sequence[Result], out: Set[str]) -> tuple[Verdict, ...]
         known = {
             name: one for name, one in lost.items() if one.group or heard.issuperset(one.nodes)
         }
-        found += [_lost(recipe, known)] if known and not nodes else []
+        found += [_lost(recipe, known or lost, apart=bool(known))] if lost and not nodes else []
     return tuple(found)
 
 
@@ -369,18 +369,21 @@ def _subject(one: Result) -> str:
     return f"{one.sender}{sign}{one.receiver}" + (f" on rail {one.rail}" if one.rail else "")
 
 
-def _lost(recipe: str, lost: Mapping[str, Result]) -> Verdict:
+def _lost(recipe: str, lost: Mapping[str, Result], *, apart: bool) -> Verdict:
+    """Of paths and groups; `apart`: their nodes reached others."""
     names = f"{', '.join(list(lost)[:4])}" + (f" and {len(lost) - 4} more" if len(lost) > 4 else "")
     first = _why(tuple(lost.values())[::-1])
     answer = Answer.REFUSED if first.outcome is Outcome.REFUSED else Answer.NOT_MEASURED
     kind = Kind.SCALE if first.group else Kind.PAIR
-    text = f"{names}: {recipe} was {answer.value}: {first.text}{_unheard(first)}"
+    hint = _unheard(first) if apart else _NOBODY
+    text = f"{names}: {recipe} was {answer.value}: {first.text}{hint}"
     return Verdict(
         kind=kind, subject=names, answer=answer, sentence=text, stage=first.stage if first.group else Stage.PAIRS,
         ends=() if first.group else first.nodes, recipe=recipe,
     )  # fmt: skip
 
 
+_NOBODY = ": look at addresses, firewall, and whether the program runs there"
 _UNHEARD = ("timed out", "No route to host", "Network is unreachable", "Host is unreachable")
 
 
