@@ -300,6 +300,10 @@ _ASKED = re.compile(r"^count (\d{1,9})$|\brping\b.{0,200}? -C ?(\d{1,9})\b", re.
 _CONNECTED = re.compile(
     r"^(?:ESTABLISHED|client DISCONNECT EVENT|rmda_connect successful)", re.MULTILINE
 )
+_STOPPED_SHORT = re.compile(
+    r"^wait for RDMA_(?:READ|WRITE)_ADV state|^cq completion failed status (?!5$)\d", re.MULTILINE
+)
+"""Status 5 is what waits in a queue when the connection is closed, as it is at the end."""
 _RPING_ERRORS = (
     "cma event RDMA_CM_EVENT_",
     "rdma_connect",
@@ -362,6 +366,10 @@ class Rping:
         if first < max(seen):
             why = f"ping {first} is missing: the output was cut off"
             return (not_measured(why, unit="pings"),)
+        if not asked and (short := _STOPPED_SHORT.search(text)):
+            line = line_at(text, short.start())
+            why = f"it broke after {len(seen)} pings: `{line[:120]}`"
+            return (failed(why, unit="pings"),)
         if len(seen) < wanted:
             return (
                 failed(f"{len(seen)} of {wanted} pings came back, then it broke", unit="pings"),
