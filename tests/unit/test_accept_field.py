@@ -402,6 +402,39 @@ def test_rping_that_connected_but_printed_no_pings_is_told_from_one_that_did_not
     assert "this is the server's output" in said("rping", server)[0][1]
 
 
+def test_pings_before_an_error_do_not_show_that_rdma_works() -> None:
+    pings = "ping data: rdma-ping-0: ABC\nping data: rdma-ping-1: BCD\n"
+    flushed = "client DISCONNECT EVENT...\ncq completion failed status 5\n"
+
+    for line in ("cq completion failed status 12", "wait for RDMA_WRITE_ADV state 10"):
+        assert said("rping", f"{pings}{line}\n")[0] == ("failed", f"it broke after 2 pings: `{line}`")  # fmt: skip
+    assert values("rping", pings + flushed) == [2]
+
+
+def test_two_runs_of_mpi4py_with_their_ranks_are_two_results() -> None:
+    run = (
+        "Hello, World! I am process 0 of 2 on {a}.\nHello, World! I am process 1 of 2 on {b}.\n"
+        "# MPI PingPong Test\n# Size [B]  Bandwidth [MB/s] | Time Mean [s] ± StdDev [s]  Samples\n"
+        "   4194304          {rate} | 3.81e-04 ± 4.63e-06    10\n"
+    )
+
+    found = read("mpi4py.bench", run.format(a="n1", b="n2", rate="11000.12") + run.format(a="n1", b="n3", rate="900.5"))  # fmt: skip
+
+    assert [(one.value, one.hosts) for one in found] == [(11000.12, ("n1", "n2")), (900.5, ("n1", "n3"))]  # fmt: skip
+
+
+def test_what_stress_ng_skipped_or_does_not_trust_is_not_called_busy() -> None:
+    cpu = "cpu 515 10.00 40.00 0.20 51.5 25.4"
+    doubt = stressors(cpu).replace("4 cpu\n", "4 cpu\nstress-ng: info:  [7] metrics untrustworthy: 1: cpu (1)\n")  # fmt: skip
+
+    assert said("stress-ng", stressors("cpu 0 0.00 0.00 0.00 0.00 0.00")) == [("not measured", "cpu did not run")]  # fmt: skip
+    assert said("stress-ng", doubt) == [("not measured", "it does not trust its own numbers: `metrics untrustworthy: 1: cpu (1)`")]  # fmt: skip
+
+
+def test_a_text_of_fio_that_ends_behind_the_name_of_its_group_was_cut_off() -> None:
+    assert said("fio", "fio-3.36\n\nRun status group 0 (all jobs):\n   RE") == [("not measured", "no rate behind `Run status group`: the run was cut off")]  # fmt: skip
+
+
 def stressors(*lines: str) -> str:
     names = ", ".join(f"4 {line.split()[0]}" for line in lines)
     rows = "".join(f"stress-ng: metrc: [7] {line}\n" for line in lines)

@@ -104,7 +104,8 @@ def _reports(text: str) -> list[list[_Report]]:
     if jobs:
         said = [one for place, job in enumerate(jobs) for one in _of_job(job, place)]
     elif "Run status group" in text:
-        said = list(_of_text(text))
+        cut = not_measured("no rate behind `Run status group`: the run was cut off")
+        said = list(_of_text(text)) or [_Report(cut)]
     else:
         line = first_line(text, "fio:")
         why = f"it did not run: `{line[:120]}`" if line else "no result of fio"

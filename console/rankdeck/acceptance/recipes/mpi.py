@@ -96,7 +96,13 @@ class Mpi4py(_Mpi):
     """mpi4py.bench: helloworld, which says who takes part, then pingpong."""
 
     name: ClassVar[str] = "mpi4py.bench"
-    traits: ClassVar[Traits] = replace(_MB, names_hosts=True, seconds=4.0)
+    traits: ClassVar[Traits] = replace(
+        _MB,
+        names_hosts=True,
+        seconds=4.0,
+        begins=r"^(?:# MPI \w+ Test|Hello, World! I am process +0 of )",
+        done=rf"{_ROW}|^time for \d+ loops",
+    )
 
     def commands(self, where: Where) -> Commands:
         words = _PINGPONG if len(where.nodes) < 3 else ("ringtest", "-n", "1048576", "-l", "20")

@@ -374,6 +374,7 @@ _COMPUTES = frozenset(
 )
 """Stressors that never wait, and so have all of a core that is theirs."""
 _HOGS = re.compile(r"dispatching hogs: (.*)")
+_UNTRUSTED = re.compile(r"metrics untrustworthy: [1-9].*")
 
 
 class StressNg(WithoutCeiling):
@@ -398,6 +399,8 @@ class StressNg(WithoutCeiling):
         if line := first_line(text, "fail:", "unsuccessful run"):
             return (failed(f"its check failed: `{line[:120]}`"),)
         found = {match[0]: match for match in _STRESSED.finditer(text)}
+        if line := _UNTRUSTED.search(text):
+            return (not_measured(f"it does not trust its own numbers: `{line[0][:120]}`"),)
         if not found or "successful run completed" not in text:
             return (not_measured("no line of metrics, or the run was cut off"),)
         hogs = _HOGS.search(text)
@@ -410,7 +413,9 @@ def _stressor(said: re.Match[str], hogs: str, alone: bool) -> OutputReading:
     name, wall, user, system, rate, _ = said.groups()
     count = re.search(rf"(\d{{1,5}}) {re.escape(name)}\b", hogs)
     workers = int(count[1]) if count else 1
-    share = (float(user) + float(system)) / max(float(wall) * workers, 1e-9)
+    if not float(wall):
+        return not_measured(f"{name} did not run", unit="bogo-ops/s", ranks=1)
+    share = (float(user) + float(system)) / (float(wall) * workers)
     if share < _OURS and name in _COMPUTES:
         busy = "the node was busy" if alone else "the node was busy, or its stressors shared cores"
         why = f"{busy}: only {share:.0%} of the CPU was ours".replace("%", " %")
