@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.support.agent_file import put_agent, put_agent_in_demo
 from tests.support.lab.rootless import Lab, missing
 
 from benchmarks.measure import ROOT
@@ -127,6 +128,7 @@ def demo_site() -> Generator[DemoSite]:
             Path(folder).mkdir(mode=0o700)
         with _folders(own):
             try:
+                put_agent_in_demo()
                 file = demo.up()
                 variables = {**os.environ, "PYTHONPATH": IMPORTS}
                 variables.pop("RANKDECK_STATE", None)
@@ -160,6 +162,7 @@ def lab_site() -> Generator[LabSite]:
         lab = Lab(Path(folder).resolve())
         try:
             lab.up()
+            put_agent(lab.folder / node / "home" for node in lab.nodes)
             path = f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}"
             file = lab.cluster_file(slots=2, environment={"PATH": path})
             yield LabSite(lab, str(file))

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.agent_file import put_agent_in_demo
 
 from rankdeck.demo import cluster
 
@@ -27,6 +28,7 @@ LEVELS = {"rdma.retx": "warn"}
 
 @pytest.fixture(autouse=True)
 def demo(own_folders: Path) -> Iterator[None]:
+    put_agent_in_demo()
     try:
         yield
     finally:

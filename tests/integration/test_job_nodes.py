@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.integration.test_main_path import Console
+from tests.support.agent_file import put_agent_in_demo
 from tests.support.polling import until
 
 from rankdeck.cli import choose
@@ -34,6 +35,7 @@ def console(own_folders: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cons
     console = Console(own_folders)
     console.env |= {"XDG_STATE_HOME": str(own_folders / "state")}
     try:
+        put_agent_in_demo()
         cluster.up(["gpu:xid79@sakura", "gpu:hot@koishi"])
         yield console
     finally:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.polling import until
-from tests.support.sshd import Nodes, nodes
+from tests.support.sshd import Nodes, nodes_with_agent
 
 from rankdeck.backends.follow import BELIEVE_AFTER
 from rankdeck.config.files import state_folder
@@ -64,7 +64,7 @@ async def without(found: Nodes, name: str) -> Cluster:
 async def test_a_job_is_in_the_history_before_anything_runs_on_a_node(
     tmp_path: Path,
 ) -> None:
-    async with nodes(tmp_path) as found, opened(found.cluster) as session:
+    async with nodes_with_agent(tmp_path) as found, opened(found.cluster) as session:
         launch = asyncio.create_task(session.launch(SLEEPS))
         await until(lambda: [*tmp_path.glob("n*/state/jobs/*/*")])
         known = written(found.cluster)
@@ -77,7 +77,7 @@ async def test_a_job_is_in_the_history_before_anything_runs_on_a_node(
 async def test_a_refused_launch_is_kept_as_a_failed_job_with_the_reason(
     tmp_path: Path,
 ) -> None:
-    async with nodes(tmp_path) as found:
+    async with nodes_with_agent(tmp_path) as found:
         cluster = await without(found, "n2")
         async with opened(cluster) as session:
             with pytest.raises(LaunchError) as refused:
@@ -94,7 +94,7 @@ async def test_a_node_that_fails_at_a_launch_is_named_before_the_others_are_ende
     told: list[str] = []
     known: list[tuple[str, ...]] = []
 
-    async with nodes(tmp_path) as found:
+    async with nodes_with_agent(tmp_path) as found:
         cluster = await without(found, "n2")
 
         def tell(said: object) -> None:
@@ -114,7 +114,7 @@ async def test_a_node_that_fails_at_a_launch_is_named_before_the_others_are_ende
 async def test_a_launch_that_is_interrupted_is_kept_as_a_failed_job(
     tmp_path: Path,
 ) -> None:
-    async with nodes(tmp_path) as found, opened(found.cluster) as session:
+    async with nodes_with_agent(tmp_path) as found, opened(found.cluster) as session:
         launch = asyncio.create_task(session.launch(SLEEPS))
         await until(lambda: written(found.cluster))
         launch.cancel()
@@ -129,7 +129,7 @@ async def test_a_launch_that_is_interrupted_is_kept_as_a_failed_job(
 async def test_a_job_that_was_saved_and_never_started_is_failed_when_a_console_opens(
     tmp_path: Path,
 ) -> None:
-    async with nodes(tmp_path) as found:
+    async with nodes_with_agent(tmp_path) as found:
         async with opened(found.cluster) as first:
             plan = planned(first)
         async with opened(found.cluster) as second:
@@ -143,7 +143,7 @@ async def test_a_job_that_was_saved_and_never_started_is_failed_when_a_console_o
 async def test_a_job_that_another_console_is_starting_is_not_called_unstarted(
     tmp_path: Path,
 ) -> None:
-    async with nodes(tmp_path) as found, opened(found.cluster) as first:
+    async with nodes_with_agent(tmp_path) as found, opened(found.cluster) as first:
         plan = planned(first)
         with launch_of(plan.job):
             async with opened(found.cluster) as second:
@@ -167,7 +167,7 @@ def test_the_word_of_a_launch_ends_with_it() -> None:
 async def test_a_job_that_the_history_does_not_know_is_found_and_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with nodes(tmp_path) as found:
+    async with nodes_with_agent(tmp_path) as found:
         async with opened(found.cluster) as first:
             job_id = await first.launch(SLEEPS)
             await first.following.started(job_id)
@@ -193,7 +193,7 @@ async def test_a_job_that_the_history_does_not_know_is_found_and_ended(
 async def test_a_node_that_does_not_answer_is_named_and_holds_up_nothing(
     tmp_path: Path,
 ) -> None:
-    async with nodes(tmp_path) as found:
+    async with nodes_with_agent(tmp_path) as found:
         cluster = await without(found, "n2")
         async with opened(cluster) as session:
             silent = await session.find_running(8.0)
@@ -204,7 +204,7 @@ async def test_a_node_that_does_not_answer_is_named_and_holds_up_nothing(
 async def test_jobs_are_known_without_waiting_for_a_node_whose_ssh_server_is_frozen(
     tmp_path: Path,
 ) -> None:
-    async with nodes(tmp_path) as found:
+    async with nodes_with_agent(tmp_path) as found:
         async with opened(found.cluster) as first:
             job_id = await first.launch(SLEEPS)
             await first.following.started(job_id)
@@ -221,7 +221,7 @@ async def test_jobs_are_known_without_waiting_for_a_node_whose_ssh_server_is_fro
 
 
 async def test_a_job_of_another_cluster_file_is_not_taken_up(tmp_path: Path) -> None:
-    async with nodes(tmp_path) as found, opened(found.cluster) as first:
+    async with nodes_with_agent(tmp_path) as found, opened(found.cluster) as first:
         job_id = await first.launch(SLEEPS)
         async with opened(replace(found.cluster, name="other")) as second:
             await second.find_running()

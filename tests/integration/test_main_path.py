@@ -21,6 +21,7 @@ from threading import Timer
 from typing import Any
 
 import pytest
+from tests.support.agent_file import put_agent_in_demo
 from tests.support.commands import COMMANDS
 from tests.support.polling import seen_until
 
@@ -101,6 +102,7 @@ def demo_console(folder: Path) -> Iterator[Console]:
     console = Console(folder)
     bare = [sys.executable, "-m", "rankdeck", "demo"]
     options = {"env": console.env, "check": True, "capture_output": True, "timeout": 90}
+    put_agent_in_demo(folder / "state/rankdeck/console/demo")
     subprocess.run([*bare, "up"], **options)
     try:
         yield console

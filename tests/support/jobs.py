@@ -8,7 +8,7 @@ from rankdeck.model.job import Chunk, JobSpec, Launch
 from rankdeck.remote.agent import Agents
 from rankdeck.remote.ssh import Connections
 from rankdeck.state.jobs import Jobs
-from tests.support.sshd import nodes
+from tests.support.sshd import nodes_with_agent
 
 
 class Console:
@@ -72,7 +72,7 @@ class Console:
 async def console(tmp_path, names=("n1", "n2")):
     """Two nodes with the SSH backend; what still runs is cancelled at the end."""
     async with (
-        nodes(tmp_path, names) as found,
+        nodes_with_agent(tmp_path, names) as found,
         Connections(found.cluster) as connections,
     ):
         one = Console(found.cluster, connections)

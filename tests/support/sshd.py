@@ -1,5 +1,6 @@
 """SSH servers on loopback that really run commands, each with a HOME of its own."""
 
+import asyncio
 import os
 import socket
 from contextlib import asynccontextmanager
@@ -10,6 +11,7 @@ import asyncssh
 
 from rankdeck.demo.server import RemoteCommand
 from rankdeck.model.cluster import Access, Cluster, Node
+from tests.support.agent_file import put_agent
 
 
 @dataclass
@@ -144,6 +146,14 @@ async def nodes(root: Path, names=("n1", "n2"), **node_options):
     finally:
         for server in servers.values():
             await server.stop()
+
+
+@asynccontextmanager
+async def nodes_with_agent(root: Path, names=("n1", "n2")):
+    """The same, and the agent is there already."""
+    async with nodes(root, names) as found:
+        await asyncio.to_thread(put_agent, [sshd.home for sshd in found.sshd.values()])
+        yield found
 
 
 def _node(root, name, logins):

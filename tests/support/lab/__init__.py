@@ -13,6 +13,7 @@ system of its own on every node: Apptainer, Podman, Slurm, two versions of Open 
 share it, so a test there takes away what others could trip over, or makes first what it leans on.
 """
 
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ from typing import TypeVar
 
 import pytest
 
+from tests.support.agent_file import put_agent
 from tests.support.lab import root
 from tests.support.lab.root import RootLab
 from tests.support.lab.rootless import Lab, missing
@@ -64,6 +66,8 @@ def running(kind: type[AnyLab], names: Sequence[str] = ()) -> Iterator[AnyLab]:
         lab = kind(Path(folder).resolve(), names=names)
         try:
             lab.up()
+            if lab.python == sys.executable:
+                put_agent(lab.folder / node / "home" for node in lab.nodes)
             yield lab
         finally:
             lab.down()

@@ -1,0 +1,50 @@
+"""The agent in the homes of nodes before their first command, compiled: each node spends half a second of CPU on that otherwise.
+
+Only what starts nodes for other tests calls this. That the console brings the agent there is tested with empty homes
+(tests/integration/test_ssh_connections.py).
+"""
+
+import asyncio
+import functools
+import shutil
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from rankdeck.config.files import demo_folder
+from rankdeck.demo.cluster import NODES, DemoFolders
+from rankdeck.remote.agent import Agents, bundle
+from tests.support.local import local_shell
+from tests.support.programs import UNPACKED
+
+_KEPT = UNPACKED.parent / f"home.{sys.implementation.cache_tag}"
+"""A home to which the console has brought the agent: it stays for the next run, and so do agents of 30 days."""
+_PLACE = Path(".cache/rankdeck")
+
+
+def put_agent(homes: Iterable[Path]) -> None:
+    """Copy the agent, as the console puts it there, into homes of nodes with this interpreter; not in an event loop."""
+    files = _brought()
+    for home in homes:
+        (home / ".cache").mkdir(mode=0o700, parents=True, exist_ok=True)
+        (home / _PLACE).mkdir(mode=0o700, exist_ok=True)
+        for file in files:
+            shutil.copy(file, home / _PLACE)
+
+
+def put_agent_in_demo(root: Path | None = None) -> None:
+    """The same in the homes of the embedded cluster, whose folder is `root`, else as the environment says."""
+    demo = DemoFolders(root or demo_folder())
+    put_agent(demo.node(name) / "home" for name in NODES)
+
+
+@functools.cache
+def _brought() -> tuple[Path, ...]:
+    _KEPT.mkdir(parents=True, exist_ok=True)
+    asyncio.run(_bring())
+    return tuple((_KEPT / _PLACE).glob(f"{bundle().name}*"))
+
+
+async def _bring() -> None:
+    async with local_shell(_KEPT) as shell:
+        await Agents(shell, sys.executable).call("here", ("--version",), limit=60)
