@@ -62,8 +62,8 @@ LINE: Walk = (
 SAMPLE: Walk = (
     (
         "agent/sampler.py:Worker._run",
-        "agent/collectors/cpu.py:CpuCollector.collect",
-        "agent/collectors/cpu.py:CpuCollector._times",
+        "agent/collectors/host.py:CpuCollector.collect",
+        "agent/collectors/host.py:CpuCollector._times",
         "agent/collectors/base.py:Reading.put",
     ),
     (

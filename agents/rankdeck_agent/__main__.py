@@ -179,7 +179,7 @@ def _gpu_processes(given: list[str]) -> int:
 def _rdma_queue_pairs(given: list[str]) -> int:
     if len(given) > 2 or "".join(given[1:]).startswith("-"):
         return _wrong("rdma-queue-pairs takes at most one RDMA device")
-    from rankdeck_agent.rdma_netlink import main as rdma_queue_pairs
+    from rankdeck_agent.collectors.rdma import main as rdma_queue_pairs
 
     return rdma_queue_pairs("".join(given[1:]))
 
@@ -230,12 +230,12 @@ _SLURM: Mapping[str, tuple[str, str]] = {
     "keep": ("keeper", "keep"),
     "watch": ("cluster", "watch"),
     "list": ("cluster", "list_all"),
-    "service": ("service", "service"),
+    "service": ("control", "service"),
     "attach": ("submit", "attach"),
     "look": ("attach", "look"),
-    "beside": ("inside", "beside"),
-    "hear": ("inside", "hear"),
-    "tell": ("inside", "tell"),
+    "beside": ("submit", "beside"),
+    "hear": ("submit", "hear"),
+    "tell": ("submit", "tell"),
     "ended": ("cluster", "ended"),
 }
 """Command of `slurm` -> module and function; loaded only then: the keeper must stay small."""

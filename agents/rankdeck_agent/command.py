@@ -13,8 +13,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Optional, cast
 
-from rankdeck_agent.job import chains, processes
-from rankdeck_agent.job.processes import Process
+from rankdeck_agent.job import processes
+from rankdeck_agent.job.processes import Process, adopt_orphans, end_below
 from rankdeck_agent.names import JOB_VARIABLE, NODE_VARIABLE
 from rankdeck_agent.text import say, table
 
@@ -94,7 +94,7 @@ def sh() -> int:
     command, limit, most = asked
     began = time.monotonic()
     mark = f"sh-{os.getpid()}-{time.time_ns()}"
-    chains.adopt_orphans()
+    adopt_orphans()
     process = subprocess.Popen(
         ("/bin/sh", "-c", command),
         stdin=subprocess.DEVNULL,
@@ -187,7 +187,7 @@ def _end(process: "subprocess.Popen[bytes]", mark: str) -> list[dict[str, Any]]:
             time.sleep(_POLL)
             process.poll()
             found = _running(mark)
-    left = chains.end_below(os.getpid(), (), _PROOF)
+    left = end_below(os.getpid(), (), _PROOF)
     told = {row["pid"] for row in left}
     return left + [processes.named(found[pid]) for pid in found.keys() - told]
 

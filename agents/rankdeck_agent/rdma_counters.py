@@ -104,7 +104,7 @@ SUMS: tuple[tuple[str, tuple[str, ...]], ...] = (
 # irdma: hw/irdma/verbs.c (two spellings: with ip4/tcp/iw before, and since GEN3 without and with spaces)
 # mana: hw/mana/counters.c
 # mlx4: hw/mlx4/main.c (rq_num_*, sq_num_*; counters_ext only with Mellanox's own driver (MLNX_OFED))
-# mlx5: hw/mlx5/counters.c (vport_* on representors; cc_* and rdma_* are optional: rdma_netlink.py)
+# mlx5: hw/mlx5/counters.c (vport_* on representors; cc_* and rdma_* are optional: collectors/rdma.py)
 # rxe: sw/rxe/rxe_hw_counters.c
 _WIDTHS: Mapping[int, str] = {
     4: "local_link_integrity_errors excessive_buffer_overrun_errors",

@@ -14,9 +14,16 @@ from rankdeck_agent.collectors.base import Collector, Reading
 from rankdeck_agent.config import ExpectError, read
 from rankdeck_agent.files import Tree, clean, reason
 from rankdeck_agent.machine import machine, name
-from rankdeck_agent.rules.explain import CheckResult, cover, coverage_words, explain
 from rankdeck_agent.rules.facts import Facts, Memory, derive
-from rankdeck_agent.rules.judge import LASTING, as_lasting, assess
+from rankdeck_agent.rules.judge import (
+    LASTING,
+    CheckResult,
+    as_lasting,
+    assess,
+    cover,
+    coverage_words,
+    explain,
+)
 from rankdeck_agent.rules.levels import Expected, Health, Level, Reason, rates, summarize
 from rankdeck_agent.rules.report import JudgedSample, is_news, report, short
 from rankdeck_agent.wire import METRICS, Event, HealthReport, Number, Sample

@@ -9,9 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rankdeck_agent.names import LOG_CLOSED, SATURATED
-from rankdeck_agent.rules.explain import cover, coverage_words, explain
 from rankdeck_agent.rules.facts import Facts, Memory, derive
-from rankdeck_agent.rules.judge import assess
+from rankdeck_agent.rules.judge import assess, cover, coverage_words, explain
 from rankdeck_agent.rules.levels import Expected, Level, Reason
 from rankdeck_agent.rules.table import CHECKS, RULES
 from rankdeck_agent.wire import METRICS, Event
@@ -560,7 +559,7 @@ def test_drift_is_listed_beside_the_rest() -> None:
 def test_the_rules_run_on_the_oldest_python() -> None:
     old = Path.home() / ".pyenv/versions/3.9.18/bin/python"
     python = str(old) if old.exists() else sys.executable
-    code = "import rankdeck_agent.rules.judge, rankdeck_agent.rules.explain, sys; print([m for m in sys.modules if m.startswith('rankdeck.')])"
+    code = "import rankdeck_agent.rules.judge, rankdeck_agent.rules.judge, sys; print([m for m in sys.modules if m.startswith('rankdeck.')])"
     root = Path(__file__).resolve().parents[2]
     done = subprocess.run(
         [python, "-c", code], cwd=root / "agents", capture_output=True, text=True,

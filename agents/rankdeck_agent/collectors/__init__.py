@@ -4,12 +4,16 @@ from collections.abc import Sequence
 from typing import Callable
 
 from rankdeck_agent.collectors.base import Collector, Reading
-from rankdeck_agent.collectors.cgroup import CgroupCollector
-from rankdeck_agent.collectors.cpu import CpuCollector, TaskCollector
 from rankdeck_agent.collectors.disk import DiskCollector, NvmeCollector, NvmeHealthCollector
 from rankdeck_agent.collectors.gpu import GpuCollector
+from rankdeck_agent.collectors.host import (
+    CgroupCollector,
+    CpuCollector,
+    EdacCollector,
+    MemoryCollector,
+    TaskCollector,
+)
 from rankdeck_agent.collectors.kernel_log import KernelLogCollector
-from rankdeck_agent.collectors.memory import EdacCollector, MemoryCollector
 from rankdeck_agent.collectors.net import EthtoolCollector, NetCollector
 from rankdeck_agent.collectors.rdma import RdmaCollector
 from rankdeck_agent.collectors.sensors import HeatCollector, PiCollector, SensorCollector

@@ -1,4 +1,10 @@
-"""GPUs of every make under one set of names."""
+"""GPUs of every make under one set of names: NVIDIA's through its library, AMD's, Intel's and a Jetson's from /sys.
+
+Intel (xe, i915): linux Documentation/ABI/testing/sysfs-driver-intel-{xe,i915}-hwmon, drivers/gpu/drm/xe/xe_gt_{freq,idle,throttle}.c,
+drivers/gpu/drm/i915/gt/intel_gt_sysfs_pm.c. How busy they are is said by how long they were not asleep.
+
+A Jetson (Tegra), of which NVML reports little or nothing: paths differ by board and release; jetson_stats (jtop/core/gpu.py, power.py, temperature.py) lists the same ones.
+"""
 
 import contextlib
 import json
@@ -6,15 +12,481 @@ import os
 import pwd
 import re
 import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Optional
 
-from rankdeck_agent.collectors import amd, intel, jetson, nvidia
-from rankdeck_agent.collectors.base import Reading
+from rankdeck_agent.collectors import nvidia
+from rankdeck_agent.collectors.base import Reading, signed, whole
 from rankdeck_agent.collectors.nvidia import present, running
 from rankdeck_agent.files import Tree, clean, reason
 
+_CARDS = "sys/class/drm"
+_AMD = "0x1002"
 _LOOK_AGAIN = 60.0
+_LIMIT = 64
+_LOAD, _CARE = 2.0, 30.0
+_GENERATIONS = {
+    "2.5": 1,
+    "5.0": 2,
+    "5": 2,
+    "8.0": 3,
+    "8": 3,
+    "16.0": 4,
+    "16": 4,
+    "32.0": 5,
+    "32": 5,
+    "64.0": 6,
+    "64": 6,
+}
+_COUNT = re.compile(r"^(ue|ce):\s*(\d{1,20})\s*$", re.MULTILINE)
+
+# Metric, file, factor, seconds between two readings; of several files the first that is there.
+_AMD_ROWS: tuple[tuple[str, tuple[str, ...], float, float], ...] = (
+    ("gpu.used", ("gpu_busy_percent",), 1, _LOAD),
+    ("gpu.mem_used", ("mem_info_vram_used",), 1, _LOAD),
+    ("gpu.mem_total", ("mem_info_vram_total",), 1, _CARE),
+    ("gpu.power", ("{hwmon}/power1_average", "{hwmon}/power1_input"), 1e-6, _LOAD),
+    ("gpu.power_limit", ("{hwmon}/power1_cap",), 1e-6, _CARE),
+    ("gpu.energy", ("{hwmon}/energy1_input",), 1e-6, _CARE),
+    ("gpu.clock", ("{hwmon}/freq1_input",), 1, _LOAD),
+    ("gpu.clock_mem", ("{hwmon}/freq2_input",), 1, _LOAD),
+    ("gpu.pcie_width", ("current_link_width",), 1, _CARE),
+    ("gpu.pcie_width_max", ("max_link_width",), 1, _CARE),
+    ("gpu.pcie_replays", ("pcie_replay_count",), 1, _CARE),
+)
+_SPEEDS = (("gpu.pcie_gen", "current_link_speed"), ("gpu.pcie_gen_max", "max_link_speed"))
+_NAMES = (
+    ("model", "product_name"),
+    ("uuid", "unique_id"),
+    ("serial", "serial_number"),
+    ("vbios", "vbios_version"),
+)
+AMD_METRICS: tuple[str, ...] = (
+    *(row[0] for row in _AMD_ROWS),
+    *(row[0] for row in _SPEEDS),
+    "gpu.temp",
+    "gpu.margin",
+    "gpu.mem_temp",
+    "gpu.ecc_corrected",
+    "gpu.ecc_uncorrected",
+)
+
+
+@dataclass
+class AmdCard:
+    """One GPU and when its files were read."""
+
+    key: str
+    path: str
+    hwmon: str
+    sensors: dict[str, str]
+    """Label (edge, junction, mem) -> start of the file names."""
+    blocks: tuple[str, ...]
+    """The RAS files, each with the errors of one block."""
+
+
+class Amd:
+    """Every AMD GPU below a root."""
+
+    def __init__(self, root: str, prefix: str = "") -> None:
+        self._tree = Tree(root)
+        self._prefix = prefix
+        self._looked = -_LOOK_AGAIN
+        self.cards: list[AmdCard] = []
+        self._due: dict[float, float] = {}
+        self._failed: dict[float, dict[str, str]] = {}
+        self._inventory: dict[str, str] = {}
+
+    def collect(self, reading: Reading, now: float) -> None:
+        """Add what is due now to the reading."""
+        if now - self._looked >= _LOOK_AGAIN:
+            self._looked = now
+            reading.attempt(AMD_METRICS, self._look)
+        for every in (_LOAD, _CARE) if self.cards else ():
+            if now >= self._due.get(every, 0.0):
+                self._due[every] = now + every - _LOAD / 4
+                self._read(reading, every)
+            reading.failed.update(self._failed[every])
+        if self._inventory:
+            reading.inventory = {**reading.inventory, **self._inventory}
+
+    def _read(self, reading: Reading, every: float) -> None:
+        part = Reading()
+        for card in self.cards:
+            self._rows(part, card, every)
+            (self._heat if every == _LOAD else self._care)(part, card)
+        reading.add(part)
+        self._failed[every] = part.failed
+
+    def _look(self) -> None:
+        cards = list(_cards(self._tree, self._prefix))
+        if [c.path for c in cards] != [c.path for c in self.cards]:
+            self.cards = cards
+            self._inventory = _inventory(self._tree, cards)
+
+    def _rows(self, reading: Reading, card: AmdCard, every: float) -> None:
+        for metric, names, factor, period in _AMD_ROWS:
+            if period == every:
+                paths = [f"{card.path}/{n.format(hwmon=card.hwmon)}" for n in names]
+                reading.attempt(
+                    (metric,),
+                    lambda m=metric, p=paths, f=factor: reading.put(
+                        m, self._first(p) * f, card.key
+                    ),
+                    card.key,
+                )
+
+    def _first(self, paths: list[str]) -> int:
+        for path in paths[:-1]:
+            if self._tree.exists(path):
+                return whole(self._tree.read(path))
+        return whole(self._tree.read(paths[-1]))
+
+    def _heat(self, reading: Reading, card: AmdCard) -> None:
+        core = card.sensors.get("edge") or card.sensors.get("junction")
+        if core:
+            self._degrees(reading, card, "gpu.temp", core, "input")
+            self._degrees(reading, card, "gpu.margin", core, "crit")
+        memory = card.sensors.get("mem")
+        if memory:
+            self._degrees(reading, card, "gpu.mem_temp", memory, "input")
+
+    def _degrees(
+        self, reading: Reading, card: AmdCard, metric: str, sensor: str, file: str
+    ) -> None:
+        def read() -> None:
+            degrees = whole(self._tree.read(f"{sensor}_{file}")) / 1e3
+            if metric == "gpu.margin":
+                if not degrees:
+                    # No limit is set, which is not one of 0 °C.
+                    return
+                degrees -= whole(self._tree.read(f"{sensor}_input")) / 1e3
+            reading.put(metric, round(degrees, 3), card.key)
+
+        reading.attempt((metric,), read, card.key)
+
+    def _care(self, reading: Reading, card: AmdCard) -> None:
+        for metric, name in _SPEEDS:
+            reading.attempt((metric,), partial(self._speed, reading, card, metric, name), card.key)
+        if card.blocks:
+            metrics = ("gpu.ecc_corrected", "gpu.ecc_uncorrected")
+            reading.attempt(metrics, lambda: self._errors(reading, card), card.key)
+
+    def _speed(self, reading: Reading, card: AmdCard, metric: str, name: str) -> None:
+        text = self._tree.text(f"{card.path}/{name}")
+        # What the kernel says in virtual machines, where no link is to be seen.
+        if not text.startswith("Unknown"):
+            reading.put(metric, generation(text), card.key)
+
+    def _errors(self, reading: Reading, card: AmdCard) -> None:
+        total = {"ce": 0, "ue": 0}
+        for block in card.blocks:
+            text = self._tree.read(block)[:256].decode("ascii", "replace")
+            found = _COUNT.findall(text)
+            if not found:
+                raise ValueError(f"{block.rpartition('/')[2]}: not a count of errors")
+            for kind, count in found:
+                total[kind] += int(count)
+        reading.put("gpu.ecc_corrected", total["ce"], card.key)
+        reading.put("gpu.ecc_uncorrected", total["ue"], card.key)
+
+
+def generation(speed: str) -> int:
+    """The PCIe generation in "16.0 GT/s PCIe"; raises ValueError."""
+    found = _GENERATIONS.get(speed.partition(" ")[0])
+    if found is None:
+        raise ValueError(f"not a PCIe speed: {clean(speed, 40)!r}")
+    return found
+
+
+def _cards(tree: Tree, prefix: str) -> Iterable[AmdCard]:
+    # By their place on the bus, as the vendor's own tools number them.
+    ours = [c for c in card_names(tree) if tree.maybe(f"{_CARDS}/{c}/device/vendor") == _AMD]
+    for number, card in enumerate(sorted(ours, key=lambda c: place(tree, c))[:_LIMIT]):
+        path = f"{_CARDS}/{card}/device"
+        hwmon = next(iter(tree.names(f"{path}/hwmon")), "")
+        sensors = _sensors(tree, f"{path}/hwmon/{hwmon}") if hwmon else {}
+        names = tree.names(f"{path}/ras")
+        blocks = tuple(f"{path}/ras/{n}" for n in names if n.endswith("_err_count"))
+        yield AmdCard(f"{prefix}{number}", path, f"hwmon/{hwmon}", sensors, blocks)
+
+
+def card_names(tree: Tree) -> list[str]:
+    """card0, card1 …: the graphics cards of every make."""
+    return [n for n in tree.names(_CARDS) if re.fullmatch(r"card\d{1,4}", n)]
+
+
+def place(tree: Tree, card: str) -> tuple[str, int]:
+    """Its PCI address, "" if it has none, and its number."""
+    uevent = tree.maybe(f"{_CARDS}/{card}/device/uevent") or ""
+    slot = re.search(r"PCI_SLOT_NAME=([0-9a-f:.]+)", uevent)
+    return (slot.group(1) if slot else "", int(card[4:]))
+
+
+def _sensors(tree: Tree, hwmon: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name in tree.names(hwmon):
+        if re.fullmatch(r"temp\d{1,2}_label", name):
+            found[tree.maybe(f"{hwmon}/{name}") or ""] = f"{hwmon}/{name[:-6]}"
+    if not found and tree.exists(f"{hwmon}/temp1_input"):
+        found["edge"] = f"{hwmon}/temp1"
+    return found
+
+
+def _inventory(tree: Tree, cards: Iterable[AmdCard]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for card in cards:
+        for what, name in _NAMES:
+            text = tree.maybe(f"{card.path}/{name}")
+            if text:
+                found[f"gpu.{card.key}.{what}"] = clean(text)
+        found.setdefault(f"gpu.{card.key}.model", "AMD GPU")
+    return found
+
+
+_INTEL = "0x8086"
+_PERIOD = 2.0
+# Metric, factor, files of which the first that is there is read; {hwmon}, {device}, {card} are folders.
+_INTEL_ROWS: tuple[tuple[str, float, tuple[str, ...]], ...] = (
+    ("gpu.temp", 1e-3, ("{hwmon}/temp2_input", "{hwmon}/temp1_input")),  # xe: package; i915
+    ("gpu.mem_temp", 1e-3, ("{hwmon}/temp3_input",)),
+    ("gpu.power_limit", 1e-6, ("{hwmon}/power1_max", "{hwmon}/power2_max")),
+    ("gpu.energy", 1e-6, ("{hwmon}/energy1_input", "{hwmon}/energy2_input")),  # card; package
+    ("gpu.clock", 1e6, ("{device}/tile0/gt0/freq0/act_freq", "{card}/gt/gt0/rps_act_freq_mhz")),
+    ("gpu.mem_total", 1, ("{device}/tile0/physical_vram_size_bytes", "{card}/lmem_total_bytes")),
+)
+_IDLE = ("{device}/tile0/gt0/gtidle/idle_residency_ms", "{card}/gt/gt0/rc6_residency_ms")
+_THROTTLE = "{device}/tile0/gt0/freq0/throttle"
+# Bits as in NVML: power limit, hardware slowdown, hardware thermal.
+_REASONS = {"reason_pl1": 0x4, "reason_pl2": 0x4, "reason_pl4": 0x4, "reason_prochot": 0x8,
+            "reason_vr_thermalert": 0x40, "reason_thermal": 0x40}  # fmt: skip
+INTEL_METRICS = (
+    *(row[0] for row in _INTEL_ROWS),
+    "gpu.power",
+    "gpu.active",
+    "gpu.throttle_reasons",
+)
+
+
+@dataclass
+class IntelCard:
+    """One GPU: which file is read for what."""
+
+    key: str
+    files: Mapping[str, tuple[str, float]]
+    idle: Optional[str]
+    throttle: str
+    before: dict[str, tuple[float, float]] = field(default_factory=dict[str, tuple[float, float]])
+    """Metric that is made of two readings -> when, number."""
+
+
+class Intel:
+    """Every discrete Intel GPU below a root. Used from one thread."""
+
+    def __init__(self, root: str) -> None:
+        self._tree = Tree(root)
+        self._looked = -_LOOK_AGAIN
+        self._due = 0.0
+        self._inventory: dict[str, str] = {}
+        self._failed: dict[str, str] = {}
+        self.cards: list[IntelCard] = []
+
+    def collect(self, reading: Reading, now: float, prefix: str) -> None:
+        """Add what is due now to the reading; `prefix` keeps the numbers apart from those of other makes."""
+        if now - self._looked >= _LOOK_AGAIN:
+            self._looked = now
+            reading.attempt(INTEL_METRICS, lambda: self._look(prefix))
+        if self.cards and now >= self._due:
+            self._due = now + _PERIOD * 0.75
+            part = Reading()
+            for card in self.cards:
+                self._read(part, card, now)
+            reading.add(part)
+            self._failed = part.failed
+        reading.failed.update(self._failed)
+        if self._inventory:
+            reading.inventory = {**reading.inventory, **self._inventory}
+
+    def _look(self, prefix: str) -> None:
+        names = [n for n in card_names(self._tree) if self._discrete(n)]
+        names = sorted(names, key=lambda n: place(self._tree, n))[:_LIMIT]
+        known = {card.key: card for card in self.cards}
+        found = [self._card(name, f"{prefix}{number}") for number, name in enumerate(names)]
+        for card in found:
+            if card.key in known:
+                card.before = known[card.key].before
+        self.cards = found
+        self._inventory = {}
+        for card, name in zip(found, names):
+            driver = self._tree.link(f"{_CARDS}/{name}/device/driver")
+            number = self._tree.maybe(f"{_CARDS}/{name}/device/device") or ""
+            self._inventory[f"gpu.{card.key}.model"] = clean(f"Intel GPU {number}".strip())
+            self._inventory[f"gpu.{card.key}.pci"] = place(self._tree, name)[0]
+            self._inventory[f"gpu.{card.key}.driver"] = clean(driver)
+
+    def _discrete(self, name: str) -> bool:
+        """Whether it is a card of its own: only those have sensors (i915_hwmon.c, xe_hwmon.c)."""
+        device = f"{_CARDS}/{name}/device"
+        return self._tree.maybe(f"{device}/vendor") == _INTEL and bool(
+            self._tree.names(f"{device}/hwmon")
+        )
+
+    def _card(self, name: str, key: str) -> IntelCard:
+        device = f"{_CARDS}/{name}/device"
+        hwmon = f"{device}/hwmon/{self._tree.names(f'{device}/hwmon')[0]}"
+        at = {"card": f"{_CARDS}/{name}", "device": device, "hwmon": hwmon}
+        files: dict[str, tuple[str, float]] = {}
+        for metric, factor, paths in _INTEL_ROWS:
+            if file := self._first(paths, at):
+                files[metric] = file, factor
+        return IntelCard(key, files, self._first(_IDLE, at), _THROTTLE.format(**at))
+
+    def _first(self, paths: tuple[str, ...], at: Mapping[str, str]) -> Optional[str]:
+        return next((p.format(**at) for p in paths if self._tree.exists(p.format(**at))), None)
+
+    def _read(self, reading: Reading, card: IntelCard, now: float) -> None:
+        for metric, (file, factor) in card.files.items():
+            reading.attempt(
+                (metric,),
+                lambda m=metric, f=file, x=factor: reading.put(
+                    m, signed(self._tree.read(f)) * x, card.key
+                ),
+                card.key,
+            )
+        energy = reading.values.get("gpu.energy", {}).get(card.key)
+        if energy is not None:
+            watts = _rate(card, "gpu.power", now, energy)
+            if watts is not None:
+                reading.put("gpu.power", round(watts, 3), card.key)
+        if card.idle is not None:
+            reading.attempt(("gpu.active",), lambda: self._active(reading, card, now), card.key)
+        if self._tree.exists(card.throttle):
+            metrics = ("gpu.throttle_reasons",)
+            reading.attempt(metrics, lambda: self._reasons(reading, card), card.key)
+
+    def _active(self, reading: Reading, card: IntelCard, now: float) -> None:
+        asleep = _rate(card, "gpu.active", now, whole(self._tree.read(card.idle or "")) / 1e3)
+        if asleep is not None:
+            reading.put("gpu.active", round(100 * min(1.0, max(0.0, 1 - asleep)), 1), card.key)
+
+    def _reasons(self, reading: Reading, card: IntelCard) -> None:
+        bits = 0
+        for name, bit in _REASONS.items():
+            if self._tree.maybe(f"{card.throttle}/{name}") == "1":
+                bits |= bit
+        reading.put("gpu.throttle_reasons", bits, card.key)
+
+
+def _rate(card: IntelCard, metric: str, now: float, number: float) -> Optional[float]:
+    """How fast a counter grew since the reading before; None at the first, and where it was cleared."""
+    before = card.before.get(metric)
+    card.before[metric] = now, number
+    if before is None or now <= before[0] or number < before[1]:
+        return None
+    return (number - before[1]) / (now - before[0])
+
+
+_DEVFREQ = "sys/class/devfreq"
+_DEVICE = re.compile(r"(?:[0-9a-f]+\.)?(?:gpu|ga10b|gv11b|gp10b|gm20b|gk20a)(?:\.\d)?")
+_OLDER_LOADS = ("sys/devices/gpu.0/load", "sys/devices/platform/gpu.0/load")
+_ZONES = "sys/class/thermal"
+_HWMON = "sys/class/hwmon"
+_RAIL = re.compile(r"in(\d)_label")
+_ONLY = "0"
+_SIZES = re.compile(rb"^(MemTotal|MemAvailable):\s+(\d{1,15}) kB", re.MULTILINE)
+JETSON_METRICS = ("gpu.used", "gpu.clock", "gpu.temp", "gpu.power", "gpu.mem_used", "gpu.mem_total")
+
+
+class Jetson:
+    """The one GPU of the chip; nothing on other machines. Used from one thread."""
+
+    def __init__(self, root: str) -> None:
+        self._tree = Tree(root)
+        self._looked = -_LOOK_AGAIN
+        self._due = 0.0
+        self._failed: dict[str, str] = {}
+        self._clock = self._heat = ""
+        self._rail: Optional[tuple[str, str]] = None
+        self._inventory: dict[str, str] = {}
+        self.load = ""
+        """The file with its load; "": no Jetson."""
+
+    def look(self, now: float) -> bool:
+        """Whether this is a Jetson; looks at most once a minute."""
+        if now - self._looked >= _LOOK_AGAIN:
+            self._looked = now
+            self._find()
+        return bool(self.load)
+
+    def collect(self, reading: Reading, now: float) -> None:
+        """Add what is due now to the reading."""
+        if not self.look(now):
+            return
+        if now >= self._due:
+            self._due = now + _PERIOD * 0.75
+            part = Reading()
+            self._read(part)
+            reading.add(part)
+            self._failed = part.failed
+        reading.failed.update(self._failed)
+        reading.inventory = {**reading.inventory, **self._inventory}
+
+    def _find(self) -> None:
+        tree = self._tree
+        names = [n for n in tree.names(_DEVFREQ) if _DEVICE.fullmatch(n)]
+        places = [(f"{_DEVFREQ}/{n}/device/load", f"{_DEVFREQ}/{n}/cur_freq") for n in names]
+        places += [(file, "") for file in _OLDER_LOADS]
+        self.load, self._clock = next((p for p in places if tree.exists(p[0])), ("", ""))
+        if not self.load:
+            return
+        zones = [n for n in tree.names(_ZONES) if n.startswith("thermal_zone")]
+        hot = (
+            n for n in zones if (tree.maybe(f"{_ZONES}/{n}/type") or "").lower().startswith("gpu")
+        )
+        self._heat = next((f"{_ZONES}/{n}/temp" for n in hot), "")
+        self._rail = self._find_rail()
+        model = (tree.maybe("proc/device-tree/model") or "NVIDIA Jetson").rstrip("?\0")
+        self._inventory = {
+            f"gpu.{_ONLY}.model": clean(model),
+            f"gpu.{_ONLY}.memory": "shared with the CPU; in use: by the whole machine",
+        }
+
+    def _find_rail(self) -> Optional[tuple[str, str]]:
+        """Files of voltage and current of the rail that feeds the GPU (ina3221)."""
+        for name in self._tree.names(_HWMON):
+            base = f"{_HWMON}/{name}"
+            for file in self._tree.names(base):
+                rail = _RAIL.fullmatch(file)
+                if rail and "GPU" in (self._tree.maybe(f"{base}/{file}") or ""):
+                    return f"{base}/in{rail[1]}_input", f"{base}/curr{rail[1]}_input"
+        return None
+
+    def _read(self, reading: Reading) -> None:
+        read = self._tree.read
+        rows = (
+            # Per mille.
+            (("gpu.used",), lambda: reading.put("gpu.used", whole(read(self.load)) / 10, _ONLY)),
+            (("gpu.clock",), lambda: reading.put("gpu.clock", whole(read(self._clock)), _ONLY)),
+            (("gpu.temp",), lambda: reading.put("gpu.temp", signed(read(self._heat)) / 1e3, _ONLY)),
+            (("gpu.power",), lambda: self._watts(reading)),
+            (("gpu.mem_used", "gpu.mem_total"), lambda: self._memory(reading)),
+        )
+        there = (self.load, self._clock, self._heat, self._rail, True)
+        for (metrics, ask), wanted in zip(rows, there):
+            if wanted:
+                reading.attempt(metrics, ask, _ONLY)
+
+    def _watts(self, reading: Reading) -> None:
+        volts, amperes = (whole(self._tree.read(file)) / 1e3 for file in self._rail or ())
+        reading.put("gpu.power", round(volts * amperes, 3), _ONLY)
+
+    def _memory(self, reading: Reading) -> None:
+        sizes = {k: int(v) * 1024 for k, v in _SIZES.findall(self._tree.read("proc/meminfo"))}
+        reading.put("gpu.mem_used", sizes[b"MemTotal"] - sizes[b"MemAvailable"], _ONLY)
+        reading.put("gpu.mem_total", sizes[b"MemTotal"], _ONLY)
 
 
 class GpuCollector:
@@ -25,7 +497,7 @@ class GpuCollector:
     period = 0.0
     metrics: tuple[str, ...] = tuple(
         dict.fromkeys(
-            (*nvidia.METRICS, "gpu.on_bus", *amd.METRICS, *intel.METRICS, *jetson.METRICS)
+            (*nvidia.METRICS, "gpu.on_bus", *AMD_METRICS, *INTEL_METRICS, *JETSON_METRICS)
         )
     )
 
@@ -37,9 +509,9 @@ class GpuCollector:
         self._on_bus = 0
         self._answered: set[str] = set()
         self._nvidia: Optional[nvidia.Nvidia] = None
-        self._amd = amd.Amd(root, "amd" if nvidia.present(root) else "")
-        self._intel = intel.Intel(root)
-        self._jetson = jetson.Jetson(root)
+        self._amd = Amd(root, "amd" if nvidia.present(root) else "")
+        self._intel = Intel(root)
+        self._jetson = Jetson(root)
 
     def collect(self, now: float) -> Reading:
         if now - self._looked >= _LOOK_AGAIN:

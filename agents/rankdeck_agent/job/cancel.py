@@ -9,11 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Callable, Optional
 
-from rankdeck_agent.job import chains, processes
-from rankdeck_agent.job.chains import Left
+from rankdeck_agent.job import processes
 from rankdeck_agent.job.folder import RunFolder, all_events, is_closed, is_slurm, wait_until
-from rankdeck_agent.job.processes import Process
-from rankdeck_agent.job.starting import unlink_links
+from rankdeck_agent.job.processes import Left, Process, end_below, end_marked
+from rankdeck_agent.job.ranks import unlink_links
 from rankdeck_agent.job.supervisor_state import (
     close_for,
     is_starting,
@@ -160,10 +159,10 @@ class _Search:
     def _below(self, limit: float, number: int) -> Left:
         spare, supervisor = processes.own_line(processes.everything()), supervisor_pid(self.folder)
         if supervisor:
-            return chains.end_below(supervisor, spare, limit, number)
+            return end_below(supervisor, spare, limit, number)
         # Orphans went to an ancestor that we have too, or to a parent that was seen.
         adopters = spare | {row.ppid for row in self.seen.values()} - self.seen.keys() - {0}
-        return chains.end_marked(self.folder.job, self.folder.node, adopters, limit, number)
+        return end_marked(self.folder.job, self.folder.node, adopters, limit, number)
 
     def answer(self, left: Left, kept: Sequence[dict[str, Any]] = ()) -> dict[str, Any]:
         """The answer for the console: the processes and other things that are left."""
@@ -178,7 +177,7 @@ def cancel(folder: RunFolder, grace: float, by: str = ASKERS[0], tasks: str = ""
     """
     _let_begin(folder)
     if is_slurm(folder):
-        from rankdeck_agent.slurm.cancel import cancel as cancel_slurm_job
+        from rankdeck_agent.slurm.control import cancel as cancel_slurm_job
 
         return cancel_slurm_job(folder, grace, by, tasks)
     stop_resuming(folder)

@@ -16,8 +16,6 @@ from typing import Any, Callable, Optional
 from rankdeck_agent.files import keep_private, readable
 from rankdeck_agent.job import processes
 from rankdeck_agent.job.cancel import ASKERS, cancel, cancel_without_folder
-from rankdeck_agent.job.chains import adopt_orphans
-from rankdeck_agent.job.daemons import good_id
 from rankdeck_agent.job.folder import (
     FolderError,
     FolderThereError,
@@ -30,7 +28,8 @@ from rankdeck_agent.job.folder import (
     run_folder,
 )
 from rankdeck_agent.job.inspect import inspect
-from rankdeck_agent.job.starting import make, unlink_links
+from rankdeck_agent.job.processes import adopt_orphans
+from rankdeck_agent.job.ranks import good_id, make, unlink_links
 from rankdeck_agent.job.supervisor import Supervisor
 from rankdeck_agent.job.supervisor_state import note_supervisor, resuming, supervisor_pid, tell
 from rankdeck_agent.text import say, table
@@ -345,7 +344,7 @@ def _cancel(asked: argparse.Namespace) -> dict[str, Any]:
 
 def _inspect(folder: RunFolder) -> dict[str, Any]:
     if is_slurm(folder):
-        from rankdeck_agent.slurm.inside import inspect as inspect_inside
+        from rankdeck_agent.slurm.submit import inspect as inspect_inside
 
         return inspect_inside(folder)
     return inspect(folder)

@@ -31,7 +31,7 @@ from rankdeck_agent.job.supervisor_state import (
 from rankdeck_agent.text import table
 
 if TYPE_CHECKING:
-    from rankdeck_agent.slurm.lease import KeeperWatch
+    from rankdeck_agent.slurm.folder import KeeperWatch
 
 _FLUSH = 0.05
 _TAIL_PERIOD = 0.5
@@ -265,7 +265,7 @@ def _keeper_of(folder: RunFolder) -> "Optional[KeeperWatch]":
     """The watch on the keeper of a job that Slurm runs."""
     if not is_slurm(folder):
         return None
-    from rankdeck_agent.slurm.lease import KeeperWatch
+    from rankdeck_agent.slurm.folder import KeeperWatch
 
     return KeeperWatch()
 

@@ -1,10 +1,339 @@
-"""The supervisor's table of its ranks and processes, and whether all have ended. No I/O."""
+"""Starts what a job runs on a node, its ranks and MPI daemons, and keeps the supervisor's table of them."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Optional
+import errno
+import json
+import os
+import re
+import shutil
+import socket
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Callable, Optional
 
+from rankdeck_agent.files import private_folder, unwritable, write_private
 from rankdeck_agent.job import processes
+from rankdeck_agent.job.folder import (
+    End,
+    FolderError,
+    FolderThereError,
+    Journal,
+    RunFolder,
+    failed,
+    run_folder,
+)
+from rankdeck_agent.job.supervisor_state import note_starter
+from rankdeck_agent.names import AGENT_TOKEN
+from rankdeck_agent.rules.mpi_daemon import daemon_of, daemons_of, in_place
+from rankdeck_agent.text import plain, table
+from rankdeck_agent.wire import (
+    JOB_VARIABLE,
+    NODE_VARIABLE,
+    RUN_VARIABLE,
+    NodeFile,
+    NodePlan,
+    ProcessPlan,
+)
+
+RANK_VARIABLE = "RANKDECK_RANK"
+NOT_FOUND, NOT_EXECUTABLE, NOT_STARTED = 127, 126, 125
+"""Exit codes of a program that could not be started, as shells and `env` give them."""
+_CODES = {errno.ENOENT: NOT_FOUND, errno.EACCES: NOT_EXECUTABLE, errno.ENOEXEC: NOT_EXECUTABLE}
+
+JOB_UMASK = 0o022
+"""Files of a job get the usual permissions of a login; our own files are private."""
+
+
+class StartError(Exception):
+    """A process that cannot be started; the text is a sentence."""
+
+    def __init__(self, text: str, code: int = NOT_STARTED) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+@dataclass(frozen=True)
+class StartCommand:
+    """All that is needed to start a process."""
+
+    name: str
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    cwd: str
+
+
+def environment(plan: NodePlan, folder: RunFolder, extra: Mapping[str, str]) -> dict[str, str]:
+    """The login environment, the plan's over it, our marks over both."""
+    env = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    for name, value in {**plan.env, **extra}.items():
+        env[name] = folder.plan_text(value)
+    env.update({JOB_VARIABLE: plan.job, NODE_VARIABLE: plan.node, RUN_VARIABLE: str(folder.path)})
+    env.pop(RANK_VARIABLE, None)
+    return env
+
+
+def planned(plan: NodePlan, folder: RunFolder, process: ProcessPlan) -> StartCommand:
+    """What to start for one process of the plan; raises StartError where it cannot be."""
+    env = environment(plan, folder, process.env)
+    argv = tuple(folder.plan_text(argument) for argument in _with_agent(process.argv))
+    cwd = str(Path(folder.plan_text(process.cwd) or "~").expanduser())
+    if not argv:
+        raise StartError(f"{process.name} has no command")
+    if not Path(cwd).is_dir():
+        raise StartError(f"{process.name} cannot start: there is no folder {cwd} on {plan.node}")
+    _find(argv[0], env, cwd, f"{process.name} cannot start: no program {argv[0]} on {plan.node}")
+    if process.rank is None:
+        return StartCommand(process.name, argv, env, cwd)
+    env[RANK_VARIABLE] = str(process.rank)
+    return StartCommand(process.name, (str(folder / "rank-shim"), *argv), env, cwd)
+
+
+def _with_agent(argv: tuple[str, ...]) -> tuple[str, ...]:
+    """Run a command of the agent with the file that runs now."""
+    if argv[:1] != (AGENT_TOKEN,):
+        return argv
+    return (sys.executable, str(Path(sys.argv[0]).absolute()), *argv[1:])
+
+
+def _find(program: str, env: Mapping[str, str], cwd: str, complaint: str) -> None:
+    if "/" in program:
+        path = Path(cwd) / program
+        found = path.is_file() and os.access(path, os.X_OK)
+        code = NOT_EXECUTABLE if path.is_file() else NOT_FOUND
+        hint = ": the file is not executable" if path.is_file() else ""
+    else:
+        found = shutil.which(program, path=env.get("PATH", os.defpath)) is not None
+        code, hint = NOT_FOUND, f" in PATH {env.get('PATH', os.defpath)}"
+    if not found:
+        raise StartError(complaint + hint, code)
+
+
+def start(
+    command: StartCommand, outputs: tuple[int, int], group: Optional[Path]
+) -> "subprocess.Popen[bytes]":
+    """A running process in a session of its own; raises StartError."""
+    mark = processes.mark_of(command.env[JOB_VARIABLE], command.env[NODE_VARIABLE])
+    try:
+        return subprocess.Popen(
+            command.argv,
+            env=dict(command.env),
+            cwd=command.cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=outputs[0],
+            stderr=outputs[1],
+            start_new_session=True,
+            umask=JOB_UMASK,
+            preexec_fn=lambda: processes.enter(group, mark),
+        )
+    except OSError as error:
+        why = f"{command.name} cannot start: {error.strerror}"
+        raise StartError(why, _CODES.get(error.errno or 0, NOT_STARTED)) from error
+    except ValueError as error:
+        raise StartError(f"{command.name} cannot start: {error}") from error
+
+
+RANK_SHIM = r"""#!/bin/sh
+# rank-shim PROGRAM ARGS...: run one rank with its own terminal, files and exit record.
+#
+# The program is a foreground child in the shim's own process group, so a launcher that
+# signals the group (mpirun, torchrun, srun, our supervisor) reaches it, and Ctrl-C keeps
+# its meaning. A signal to the shim's pid alone is swallowed until the program ends: to
+# forward it the program would have to run in the background, where POSIX makes a shell
+# ignore INT and QUIT for it. No descriptor is kept open: PMI_FD may be any number.
+rank=${RANKDECK_RANK:-${OMPI_COMM_WORLD_RANK:-${PMIX_RANK:-${PMI_RANK:-${RANK:-$SLURM_PROCID}}}}}
+here=${0%/*}
+run=
+for folder in "$RANKDECK_RUN" "$here" "/tmp/rankdeck.$RANKDECK_JOB"/* "$here"/*; do
+    if [ -n "$rank" ] && [ -d "$folder/rank.$rank" ] && [ -r "$folder/self" ]; then
+        run=$folder
+        break
+    fi
+done
+if [ -z "$run" ]; then
+    echo "rankdeck: no place for the output of rank '$rank'; it stays with the launcher" >&2
+    exec "$@"
+fi
+# A launcher may have passed on the first node's folder and name: put our own.
+{ read -r RANKDECK_RUN; read -r RANKDECK_JOB; read -r RANKDECK_NODE; } <"$run/self"
+export RANKDECK_RUN RANKDECK_JOB RANKDECK_NODE
+control=$RANKDECK_RUN/control
+place=$RANKDECK_RUN/rank.$rank
+out=$place/tty err=$place/fifo
+read -r supervisor rest 2>/dev/null <"$RANKDECK_RUN/supervisor.pid"
+if ! { [ -n "$supervisor" ] && kill -0 "$supervisor" 2>/dev/null && [ -w "$out" ] && [ -p "$err" ]; }; then
+    out=$place/out err=$place/err
+fi
+trap : TERM INT USR1 USR2 HUP
+# What we write is the user's alone; what the program makes is as its launcher has it.
+mask=$(umask)
+umask 077
+host=${SLURMD_NODENAME:-$(uname -n)}
+marks=$RANKDECK_RUN/marks/${SLURM_RESTART_COUNT:-0}
+(
+    umask "$mask"
+    # In the child, so that a session leader does not make the tty its controlling one.
+    read -r pid rest </proc/self/stat
+    if [ -p "$err" ]; then
+        [ ! -p "$control" ] || printf 'started %s %s %s\n' "$rank" "$pid" "$$" 1<>"$control"
+    elif [ -d "${marks%/*}" ]; then
+        : >"$marks.$rank.began.$pid.$host"
+    else
+        printf '%s\n' "$host" >"$place/started"
+    fi
+    exec "$@"
+) >>"$out" 2>>"$err"
+status=$?
+[ ! -d "${marks%/*}" ] || : >"$marks.$rank.ended.$status"
+printf '%s\n' "$status" >"$place/exit"
+[ ! -p "$control" ] || printf 'exited %s %s\n' "$rank" "$status" 1<>"$control"
+exit "$status"
+"""
+
+LAUNCH_AGENT = r"""#!/bin/sh
+# launch-agent [SSH OPTIONS] HOST COMMAND...: have Rankdeck start an MPI daemon on HOST.
+# mpirun takes our exit status 0 for "the daemon runs". The supervisor keeps the time.
+run=${RANKDECK_RUN:-${0%/*}}
+while [ $# -gt 0 ]; do
+    case $1 in
+    --) shift; break ;;
+    -[BbcDEeFIiJLlmOopQRSWw]) shift; [ $# -eq 0 ] || shift ;;
+    -*) shift ;;
+    *) break ;;
+    esac
+done
+if [ $# -lt 2 ]; then
+    echo "rankdeck: launch-agent needs a host and a command" >&2
+    exit 1
+fi
+host=${1##*@}
+shift
+read -r supervisor rest <"$run/supervisor.pid"
+if ! kill -0 "$supervisor" 2>/dev/null; then
+    echo "rankdeck: $host: no daemon started, the supervisor of this node is gone" >&2
+    exit 1
+fi
+try=0 id=$$
+until mkfifo -m 600 "$run/spawn/$id.reply" 2>/dev/null; do
+    try=$((try + 1)) id=$$-$try
+    if [ "$try" -gt 99 ]; then
+        echo "rankdeck: $host: cannot write in $run/spawn" >&2
+        exit 1
+    fi
+done
+exec 4<>"$run/spawn/$id.reply"
+printf '%s\n%s' "$host" "$*" >"$run/spawn/$id.ask" || exit 1
+printf 'spawn %s\n' "$id" 1<>"$run/control"
+read -r answer <&4
+rm -f "$run/spawn/$id.reply" "$run/spawn/$id.ask"
+[ "$answer" != ok ] || exit 0
+echo "rankdeck: $host: $answer" >&2
+exit 1
+"""
+
+
+def make(plan: NodePlan) -> RunFolder:
+    """Lay out the run folder with all its files; raises FolderError and leaves nothing then."""
+    folder = run_folder(plan.job, plan.node)
+    try:
+        private_folder(folder.path.parent.parent)
+        private_folder(folder.path.parent)
+        folder.path.mkdir(mode=0o700)
+    except FileExistsError:
+        why = f"job {plan.job} has been started on node {plan.node} before"
+        raise FolderThereError(why) from None
+    except OSError as error:
+        raise FolderError(unwritable(folder.path.parent.parent, error)) from error
+    try:
+        _fill(folder, plan)
+    except (OSError, FolderError) as error:
+        unlink_links(folder)
+        shutil.rmtree(folder.path, ignore_errors=True)
+        if isinstance(error, FolderError):
+            raise
+        if isinstance(error, FileExistsError):
+            why = f"{error.filename} is there already and is not ours: have its owner remove it"
+            raise FolderError(why) from error
+        raise FolderError(unwritable(_place_of(error, folder), error)) from error
+    return folder
+
+
+def _place_of(error: OSError, folder: RunFolder) -> Path:
+    """The folder that cannot be written: that of the file in the error, otherwise the run folder."""
+    return Path(os.fsdecode(error.filename)).parent if error.filename else folder.path
+
+
+def _fill(folder: RunFolder, plan: NodePlan) -> None:
+    _write(folder / "plan.json", json.dumps(asdict(plan), indent=1))
+    _write(folder / "self", f"{folder.path}\n{plan.job}\n{plan.node}\n")
+    _write(folder / "rank-shim", RANK_SHIM, program=True)
+    for name in ("spawn", "launcher", *(f"rank.{rank}" for rank in plan.ranks)):
+        (folder / name).mkdir(mode=0o700)
+    for file in plan.files:
+        path = _inside(folder, file)
+        private_folder(path.parent)
+        program = bool(file.mode & stat.S_IXUSR)
+        _write(path, folder.plan_text(file.text), program=program)
+    os.mkfifo(folder / "control", 0o600)
+    _make_links(folder)
+    note_starter(folder)
+    _write(folder / "events", "")  # from now on others see the job
+
+
+def _inside(folder: RunFolder, file: NodeFile) -> Path:
+    path = Path(os.path.normpath(folder.path / file.path))
+    if folder.path not in path.parents:
+        raise FolderError(f"file {file.path!r} is outside the run folder")
+    return path
+
+
+def _write(path: Path, text: str, *, program: bool = False) -> None:
+    write_private(path, text.encode(), program=program)
+
+
+def _make_links(folder: RunFolder) -> None:
+    links = folder.links
+    links.mkdir(mode=0o700, exist_ok=True)
+    if not _is_private(links):
+        raise FolderError(f"{links} is not a private folder of this user")
+    for name, script in (("rank", RANK_SHIM), ("launch-agent", LAUNCH_AGENT)):
+        fresh = links / f".{name}.{os.getpid()}"
+        _write(fresh, script, program=True)
+        fresh.replace(links / name)
+    for name in _link_names(folder):
+        fresh = links / f".{name}.{os.getpid()}"
+        fresh.symlink_to(folder.path)
+        fresh.replace(links / name)
+
+
+def _is_private(path: Path) -> bool:
+    """Whether it is a folder of this user alone: another one may have been there before us."""
+    try:
+        seen = path.lstat()
+    except FileNotFoundError:
+        return False
+    return stat.S_ISDIR(seen.st_mode) and seen.st_uid == os.geteuid() and not seen.st_mode & 0o077
+
+
+def _link_names(folder: RunFolder) -> tuple[str, ...]:
+    """Host name and node name: virtual nodes of one machine share the first."""
+    return tuple(dict.fromkeys((socket.gethostname(), folder.node)))
+
+
+def unlink_links(folder: RunFolder) -> None:
+    """Remove this node's links, and their folder with the last one; only where it is ours."""
+    if not _is_private(folder.links):
+        return
+    for name in _link_names(folder):
+        link = folder.links / name
+        if link.is_symlink() and link.resolve() == folder.path.resolve():
+            link.unlink()
+    if not any(p.is_symlink() for p in folder.links.iterdir()):
+        shutil.rmtree(folder.links, ignore_errors=True)
+
 
 _LINGER = 1.0
 _DAEMON_LINGER = 10.0
@@ -125,3 +454,156 @@ def not_known(ranks: Iterable[int]) -> str:
     if "," in names:
         return f"the shims of ranks {names} were killed: how these ranks ended is not known"
     return f"the shim of rank {names} was killed: how this rank ended is not known"
+
+
+ANSWER_LIMIT = 60.0
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\Z")
+_LONGEST = 1 << 18
+
+
+def good_id(text: str) -> bool:
+    """Whether this can be the id of a request."""
+    return bool(_ID.match(text))
+
+
+class Daemons:
+    """Both ends of `spawn` on one node."""
+
+    def __init__(
+        self,
+        plan: NodePlan,
+        folder: RunFolder,
+        journal: Journal,
+        ranks: RankTable,
+        ended: Callable[[str, End], None],
+    ) -> None:
+        self._plan, self._folder = plan, folder
+        self._journal, self._table = journal, ranks
+        self._record_end = ended
+        self._deadlines: dict[str, float] = {}
+        self._done: set[str] = set()
+        self._background = ""
+        """A daemon whose first process ended well and left another behind."""
+        self._adopted: Optional[set[int]] = None
+        """What it left behind, once that was looked for."""
+        self._strays: set[int] = set()
+        self._before: set[int] = set()
+        """Orphans that we had when the daemon was started."""
+
+    # ---- this node's launcher asks -------------------------------------------------------
+
+    def ask(self, request: str) -> None:
+        """Pass a request of the launch agent to the console."""
+        if not good_id(request) or request in self._deadlines:
+            return
+        text = (self._place(request, "ask")).read_bytes()[:_LONGEST].decode("utf-8", "replace")
+        host, _, command = text.partition("\n")
+        self._deadlines[request] = time.monotonic() + ANSWER_LIMIT
+        self._journal.add("spawn", id=request, host=plain(host, 255), command=command)
+
+    def answer(self, request: str, text: str) -> None:
+        """Pass the console's answer to the waiting launch agent."""
+        if self._deadlines.pop(request, None) is None:
+            return
+        said = "ok" if text == "ok" else plain(text) or "no reason given"
+        self._reply(request, said)
+        self._journal.add("answered", id=request, ok=said == "ok", text=said)
+
+    def expire(self, now: float) -> None:
+        """Refuse requests that were not answered in time."""
+        for request in [r for r, deadline in self._deadlines.items() if deadline <= now]:
+            self.answer(request, f"no console started the daemon within {ANSWER_LIMIT:.0f} s")
+
+    def refuse_all(self, why: str) -> None:
+        """Refuse every open request, because no daemon is needed any more."""
+        for request in list(self._deadlines):
+            self.answer(request, why)
+
+    def _reply(self, request: str, text: str) -> None:
+        try:
+            fd = os.open(self._place(request, "reply"), os.O_WRONLY | os.O_NONBLOCK)
+        except OSError:
+            return  # the launcher has gone and its agent with it
+        os.write(fd, text.encode() + b"\n")
+        os.close(fd)
+
+    # ---- another node's launcher wants a daemon here ------------------------------------
+
+    def start(self, request: str, outputs: tuple[int, int], group: Optional[Path]) -> None:
+        """Start the command of `spawn/ID.json` and say in `spawn/ID.started` what came of it."""
+        if not good_id(request) or request in self._done:
+            return
+        self._done.add(request)
+        raw = table(self._place(request, "json").read_text(encoding="utf-8", errors="replace"))
+        line = str((raw or {}).get("command", ""))
+        if why := self._refusal(line):
+            self._say(request, why)
+            return
+        # Without a shell between: what a daemon leaves behind is then seen to be its own.
+        command = ("sh", "-c", in_place(line))
+        env = environment(self._plan, self._folder, {})
+        try:
+            child = start(
+                StartCommand("the daemon", command, env, str(Path.home())), outputs, group
+            )
+        except StartError as error:
+            self._say(request, str(error))
+            return
+        child.returncode = 0
+        self._table.daemons[child.pid] = f"daemon {request}"
+        self._table.had_daemons = True
+        self._before = self._strays
+        self._journal.add("process", name=f"daemon {request}", pid=child.pid)
+        self._say(request, "ok")
+
+    def _refusal(self, command: str) -> str:
+        """Why this is not started here; "" for the daemon of a launcher that is not here yet."""
+        if daemon_of(command) is None:
+            return "the command is no MPI daemon: refused"
+        plans = self._plan.processes
+        if plans and not any(daemons_of(p.argv, self._plan.job) for p in plans):
+            return "this job has no launcher of MPI: refused"
+        if self._table.daemons or self._background:
+            return "the job has its MPI daemon here already: refused"
+        return ""
+
+    def _say(self, request: str, text: str) -> None:
+        fresh = self._place(request, "new")
+        fresh.write_text(text)
+        fresh.replace(self._place(request, "started"))
+
+    def ended(self, pid: int, end: End) -> None:
+        """A child that was not planned ended: note it where it was a daemon."""
+        name = self._table.daemons.pop(pid, None)
+        if name is None:
+            self._background_ended(pid, end)
+        elif failed(end):
+            self._record_end(name, end)
+        else:
+            self._background, self._adopted = name, None
+
+    def _background_ended(self, pid: int, end: End) -> None:
+        # Before it was looked who was left to us, whoever is new is the daemon's own.
+        adopted = self._adopted
+        own = pid not in self._before if adopted is None else pid in adopted
+        if self._background and failed(end) and own:
+            name, self._background = self._background, ""
+            self._record_end(name, end)
+
+    def adopt(self, strays: Iterable[int]) -> None:
+        """Take orphans: those that are new since a daemon began belong to it once its first process has ended."""
+        now = set(strays)
+        if self._background and self._adopted is None:
+            # Not since the look before this one: it may have seen them already.
+            self._adopted = now - self._before
+        self._strays = now
+
+    def settle(self, others: int) -> None:
+        """Note the end of a daemon in the background, when no process of it remains."""
+        if not self._background or others:
+            return
+        name, self._background = self._background, ""
+        self._record_end(name, {"code": 0, "signal": None})
+
+    def _place(self, request: str, kind: str) -> Path:
+        return self._folder / "spawn" / f"{request}.{kind}"

@@ -13,8 +13,6 @@ from typing import Any, Callable, Optional
 from rankdeck_agent.files import mark_agent_used
 from rankdeck_agent.job import processes
 from rankdeck_agent.job.cancel import ASKERS, cancel, remove_containers
-from rankdeck_agent.job.chains import children
-from rankdeck_agent.job.daemons import Daemons
 from rankdeck_agent.job.evidence import EndEvidence, KernelLog, Kills, counters, own_ring
 from rankdeck_agent.job.folder import (
     UNKNOWN,
@@ -28,9 +26,17 @@ from rankdeck_agent.job.folder import (
     shell_status,
 )
 from rankdeck_agent.job.logs import DiskFullError, Space, Stream, pipe_stream, rank_streams
-from rankdeck_agent.job.processes import ActivityWatch
-from rankdeck_agent.job.ranks import Orphans, RankTable, not_known
-from rankdeck_agent.job.starting import StartError, planned, start, unlink_links
+from rankdeck_agent.job.processes import ActivityWatch, children
+from rankdeck_agent.job.ranks import (
+    Daemons,
+    Orphans,
+    RankTable,
+    StartError,
+    not_known,
+    planned,
+    start,
+    unlink_links,
+)
 from rankdeck_agent.job.supervisor_state import Control, Report, SharedRunFolder
 from rankdeck_agent.machine import local_addresses
 from rankdeck_agent.text import plain

@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Optional
 
-from rankdeck_agent.rules.explain import Covered
 from rankdeck_agent.rules.facts import KINDS, Facts, Growth, Key, Memory, kind_of
-from rankdeck_agent.rules.judge import RULE_OF
+from rankdeck_agent.rules.judge import RULE_OF, Covered
 from rankdeck_agent.rules.levels import SUMMARY, Expected, Health, Level, Reason, Sentence, differs
 from rankdeck_agent.rules.table import CHECKS, RULES, Rule
 from rankdeck_agent.wire import REPORT_LIMIT, HealthReport, Number, ReasonRow, encode

@@ -5,8 +5,8 @@ from itertools import islice
 from typing import Any, Callable, Optional
 
 from rankdeck_agent.job.folder import RunFolder, all_events
+from rankdeck_agent.slurm.commands import SlurmJobRow, shown_jobs
 from rankdeck_agent.slurm.folder import BATCH, RunMark
-from rankdeck_agent.slurm.rows import SlurmJobRow, shown_jobs
 from rankdeck_agent.slurm.run import Event, Run, Track, status_row
 from rankdeck_agent.slurm.verdict import FINAL, EndWords, SlurmVerdict, again, lost, verdict
 

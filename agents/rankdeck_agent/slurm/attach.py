@@ -16,8 +16,7 @@ from rankdeck_agent.files import write_private
 from rankdeck_agent.job.folder import RunFolder
 from rankdeck_agent.names import LAUNCHER
 from rankdeck_agent.slurm.cluster import QUEUE_FIELDS, job_rows
-from rankdeck_agent.slurm.commands import Slurm
-from rankdeck_agent.slurm.rows import output_files, shown_job
+from rankdeck_agent.slurm.commands import Slurm, output_files, shown_job
 from rankdeck_agent.text import say, table
 
 _LONGEST = 1 << 16

@@ -16,26 +16,24 @@ from pathlib import Path
 from typing import Any, NamedTuple, Optional
 
 from rankdeck_agent.files import private_folder, readable
-from rankdeck_agent.slurm import lease
 from rankdeck_agent.slurm.commands import (
     LIMIT,
     QUEUE_CALLS,
+    SACCT_FIELDS,
     Budget,
     QueueTimer,
     Slurm,
-    calls_a_minute,
-    cluster_period,
-    one_line,
-)
-from rankdeck_agent.slurm.rows import (
-    SACCT_FIELDS,
     SlurmJobRow,
     account_rows,
+    calls_a_minute,
+    cluster_period,
     cut,
     known,
     moment,
+    one_line,
     span,
 )
+from rankdeck_agent.slurm.folder import KeeperWatch, keeper_folder, touched
 from rankdeck_agent.slurm.verdict import FINAL, EndWords, status, verdict, waits_for
 from rankdeck_agent.text import plain, say, table
 
@@ -299,18 +297,18 @@ class ClusterPoll:
 
     def wanted(self, now: float) -> bool:
         """Whether anybody wants the answers; `now` is monotonic, in seconds."""
-        touched = lease.touched(lease.place() / WANTED)
-        if touched is not None and touched != self._touched:
+        at = touched(keeper_folder() / WANTED)
+        if at is not None and at != self._touched:
             # Of a file that is as old as its last keeper the first look tells nothing.
-            if self._touched is not None or time.time() - touched < FORGOTTEN:
+            if self._touched is not None or time.time() - at < FORGOTTEN:
                 self._wanted_at = now
-            self._touched = touched
+            self._touched = at
             self._read_settings()
         return now - self._wanted_at < FORGOTTEN
 
     def _read_settings(self) -> None:
         try:
-            row = table((lease.place() / WANTED).read_text()) or {}
+            row = table((keeper_folder() / WANTED).read_text()) or {}
         except OSError:
             return
         path = row.get("path")
@@ -342,11 +340,11 @@ def answer_to(name: str, slurm: Slurm) -> SlurmAnswer:
 
 def leave(name: str, answer: SlurmAnswer) -> None:
     """Put an answer where consoles look for it; what cannot be written is asked again later."""
-    fresh = lease.place() / f"{name}.new"
+    fresh = keeper_folder() / f"{name}.new"
     head = json.dumps({"at": answer.at, "error": answer.error})
     try:
         fresh.write_text(f"{head}\n{answer.text}", errors="replace")
-        fresh.replace(lease.place() / name)
+        fresh.replace(keeper_folder() / name)
     except OSError:
         return
 
@@ -354,7 +352,7 @@ def leave(name: str, answer: SlurmAnswer) -> None:
 def read(name: str) -> Optional[SlurmAnswer]:
     """The answer that was left last; None if there is none."""
     try:
-        head, _, text = (lease.place() / name).read_text(errors="replace").partition("\n")
+        head, _, text = (keeper_folder() / name).read_text(errors="replace").partition("\n")
     except OSError:
         return None
     row = table(head) or {}
@@ -366,10 +364,10 @@ def read(name: str) -> Optional[SlurmAnswer]:
 
 def want(settings: Mapping[str, object]) -> None:
     """Say that the answers are wanted; raises OSError."""
-    private_folder(lease.place())
-    fresh: Path = lease.place() / f"{WANTED}.new"
+    private_folder(keeper_folder())
+    fresh: Path = keeper_folder() / f"{WANTED}.new"
     fresh.write_text(json.dumps(dict(settings)))
-    fresh.replace(lease.place() / WANTED)
+    fresh.replace(keeper_folder() / WANTED)
 
 
 def named(by: str) -> str:
@@ -448,7 +446,7 @@ def watch() -> int:
     """Tell of nodes and jobs until stdin ends."""
     settings = _settings()
     say({"about": {"user": named(str(os.getuid()))}})
-    view, keeper, touched, ready = SlurmView(), lease.KeeperWatch(), float("-inf"), False
+    view, keeper, touched, ready = SlurmView(), KeeperWatch(), float("-inf"), False
     while True:
         if time.monotonic() - touched > TOUCH:
             touched = time.monotonic()
@@ -472,7 +470,7 @@ def list_all() -> int:
     if settings.get("now") is True:
         for name in QUESTIONS:
             leave(name, answer_to(name, Slurm(settings["path"])))
-    view, keeper, deadline = SlurmView(), lease.KeeperWatch(), time.monotonic() + LIMIT
+    view, keeper, deadline = SlurmView(), KeeperWatch(), time.monotonic() + LIMIT
     while not view.complete and time.monotonic() < deadline:
         keeper.ensure()
         _look(view, time.time() - _FRESH)
@@ -533,7 +531,7 @@ def _ask(slurm: Slurm) -> SlurmAnswer:
     answer = SlurmAnswer(
         time.time(), "\n".join(map(one_line, rows)) if reply.well else "", reply.error
     )
-    private_folder(lease.place())
+    private_folder(keeper_folder())
     leave(ENDED, answer)
     return answer
 

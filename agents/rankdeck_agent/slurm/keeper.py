@@ -10,30 +10,35 @@ from typing import Optional
 
 from rankdeck_agent.files import mark_agent_used
 from rankdeck_agent.job.folder import RunFolder, is_closed
-from rankdeck_agent.slurm import lease
 from rankdeck_agent.slurm.array import ArrayRun
 from rankdeck_agent.slurm.cluster import ClusterPoll, Row, job_rows, named
 from rankdeck_agent.slurm.commands import (
     JOB_CALLS,
     LIMIT,
     QUEUE_CALLS,
+    SQUEUE,
     Budget,
     QueueTimer,
     Slurm,
-    SlurmReply,
-    calls_a_minute,
-    period,
-)
-from rankdeck_agent.slurm.folder import not_taken, read_id, settings, write_id
-from rankdeck_agent.slurm.rows import (
-    SQUEUE,
     SlurmJobRow,
+    SlurmReply,
     account_question,
     account_rows,
+    calls_a_minute,
+    period,
     queue_rows,
     shown_job,
     shown_jobs,
     these_jobs,
+)
+from rankdeck_agent.slurm.folder import (
+    Lease,
+    OpenJobs,
+    not_taken,
+    read_id,
+    settings,
+    unregister_job,
+    write_id,
 )
 from rankdeck_agent.slurm.run import Run
 from rankdeck_agent.slurm.verdict import FINAL, PLACES, places
@@ -65,7 +70,7 @@ class Keeper:
         self._runs: dict[str, Run] = {}
         self._unsubmitted: dict[str, tuple[RunFolder, float]] = {}
         """Jobs of which it is not known whether Slurm took them, and since when (monotonic)."""
-        self._open_jobs = lease.OpenJobs()
+        self._open_jobs = OpenJobs()
         self._budget, self._rhythm = Budget(), QueueTimer()
         self._cluster = ClusterPoll()
         self._most = calls_a_minute({})
@@ -122,7 +127,7 @@ class Keeper:
         if late:
             not_taken(folder)
         if late or not folder.path.exists() or is_closed(folder / "events"):
-            lease.unregister(folder)
+            unregister_job(folder)
             del self._unsubmitted[str(folder.path)]
 
     def _look(self, run: Run, now: float) -> None:
@@ -136,7 +141,7 @@ class Keeper:
         for key, run in list(self._runs.items()):
             if run.closed:
                 run.end()
-                lease.unregister(run.folder)
+                unregister_job(run.folder)
                 del self._runs[key]
 
     # ---- Slurm
@@ -392,7 +397,7 @@ def is_same(row: Optional[Row], seen: SlurmJobRow) -> bool:
 
 def keep() -> int:
     """Keep the jobs until there is none, or another keeper has taken over."""
-    mine = lease.Lease()
+    mine = Lease()
     if not mine.take():
         return 0
     for number in (signal.SIGHUP, signal.SIGINT):

@@ -22,6 +22,7 @@ from rankdeck_agent.job.folder import (
 )
 from rankdeck_agent.names import LAUNCHER
 from rankdeck_agent.slurm.attach import OutputCopy
+from rankdeck_agent.slurm.commands import SlurmJobRow, is_earlier, is_later, shown_job
 from rankdeck_agent.slurm.folder import (
     ASKED,
     BATCH,
@@ -36,7 +37,6 @@ from rankdeck_agent.slurm.folder import (
     read_id,
     submit_time,
 )
-from rankdeck_agent.slurm.rows import SlurmJobRow, is_earlier, is_later, shown_job
 from rankdeck_agent.slurm.verdict import (
     FINAL,
     OWN,

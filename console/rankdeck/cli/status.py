@@ -27,7 +27,7 @@ from rankdeck.session import Session
 from rankdeck.state.fleet import Fleet, Switches
 from rankdeck.state.history import History
 from rankdeck.state.node import NodeState
-from rankdeck_agent.rules.explain import check_names, coverage_words, is_check
+from rankdeck_agent.rules.judge import check_names, coverage_words, is_check
 from rankdeck_agent.rules.levels import highest
 from rankdeck_agent.wire import METRICS
 

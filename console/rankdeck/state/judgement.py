@@ -17,9 +17,17 @@ from rankdeck.model.health import (
     worst_of,
 )
 from rankdeck.rules.nodes import merged, with_slurm
-from rankdeck_agent.rules.explain import CheckResult, Covered, cover, explain, is_event
 from rankdeck_agent.rules.facts import Facts, Memory, derive
-from rankdeck_agent.rules.judge import as_lasting, assess, combine
+from rankdeck_agent.rules.judge import (
+    CheckResult,
+    Covered,
+    as_lasting,
+    assess,
+    combine,
+    cover,
+    explain,
+    is_event,
+)
 from rankdeck_agent.rules.levels import Expected
 from rankdeck_agent.rules.report import covered_by, fingerprint, health_of, memory_of
 from rankdeck_agent.rules.table import MINUTE, RULES

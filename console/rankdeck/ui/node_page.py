@@ -21,7 +21,7 @@ from rankdeck.ui import actions, formatting
 from rankdeck.ui.fleet_views import NUMBERS
 from rankdeck.ui.themes import Glyphs, Mark
 from rankdeck.ui.widgets.canvas import Run, Runs, bar, cut, fit, sparkline
-from rankdeck_agent.rules.explain import CheckResult, coverage_words
+from rankdeck_agent.rules.judge import CheckResult, coverage_words
 
 LEVELS = {level.word: level for level in Level}
 FINDING = 42

@@ -2,8 +2,7 @@
 
 import pytest
 
-from rankdeck_agent.collectors.amd import generation
-from rankdeck_agent.collectors.gpu import GpuCollector
+from rankdeck_agent.collectors.gpu import GpuCollector, generation
 from tests.unit.agent.machines import copy_recorded, write
 
 CARD = "sys/class/drm/card{}/device"

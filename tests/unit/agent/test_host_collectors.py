@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 
 from rankdeck_agent.collectors.base import Reading
-from rankdeck_agent.collectors.cgroup import CgroupCollector
-from rankdeck_agent.collectors.cpu import CpuCollector, TaskCollector
 from rankdeck_agent.collectors.disk import (
     COMMAND,
     LOG_SIZE,
@@ -21,7 +19,13 @@ from rankdeck_agent.collectors.disk import (
     network_mounts,
     parsed,
 )
-from rankdeck_agent.collectors.memory import EdacCollector, MemoryCollector
+from rankdeck_agent.collectors.host import (
+    CgroupCollector,
+    CpuCollector,
+    EdacCollector,
+    MemoryCollector,
+    TaskCollector,
+)
 from rankdeck_agent.collectors.net import _STATISTICS, NetCollector
 from rankdeck_agent.collectors.sensors import HeatCollector, PiCollector, SensorCollector
 from tests.unit.agent.machines import (

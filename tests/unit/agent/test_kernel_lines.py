@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankdeck_agent.kernel_log import KernelLines, find, strip
-from rankdeck_agent.xid import XIDS, judge
+from rankdeck_agent.kernel_log import XIDS, KernelLines, find, judge, strip
 from tests.support.cases import each
 from tests.unit.agent.machines import DATA
 

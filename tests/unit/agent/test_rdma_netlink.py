@@ -8,8 +8,7 @@ import threading
 
 import pytest
 
-from rankdeck_agent.collectors.rdma import RdmaCollector
-from rankdeck_agent.rdma_netlink import RdmaNetlink, attributes
+from rankdeck_agent.collectors.rdma import RdmaCollector, RdmaNetlink, attributes
 from tests.unit.agent.machines import write
 
 GET, STAT_GET, STATUS = 1, 17, 24

@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from rankdeck_agent.collectors.rdma import RdmaCollector
-from rankdeck_agent.kernel_log import KernelLines
+from rankdeck_agent.kernel_log import KernelLines, judge
 from rankdeck_agent.names import SATURATED
-from rankdeck_agent.xid import judge
 from tests.unit.agent.machines import DATA, write
 
 BLIND = SATURATED.partition("{}")[0]

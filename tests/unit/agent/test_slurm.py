@@ -12,27 +12,25 @@ from rankdeck_agent.files import Names
 from rankdeck_agent.job.folder import RunFolder, all_events
 from rankdeck_agent.slurm.array import ArrayRun, Tasks, covers, numbers, whole
 from rankdeck_agent.slurm.commands import (
+    COLUMNS,
     QUEUE_CALLS,
     USUAL,
     Budget,
     QueueTimer,
-    SlurmReply,
-    complaint,
-    period,
-    run,
-)
-from rankdeck_agent.slurm.folder import BATCH, Marks, RunMark, read, write_id
-from rankdeck_agent.slurm.keeper import is_silent
-from rankdeck_agent.slurm.rows import (
-    COLUMNS,
     SlurmJobRow,
+    SlurmReply,
     account_rows,
+    complaint,
     moment,
+    period,
     queue_rows,
+    run,
     shown_job,
     shown_jobs,
     span,
 )
+from rankdeck_agent.slurm.folder import BATCH, Marks, RunMark, read, write_id
+from rankdeck_agent.slurm.keeper import is_silent
 from rankdeck_agent.slurm.run import LookTimer, Run, Track, restored
 from rankdeck_agent.slurm.submit import job_number
 from rankdeck_agent.slurm.verdict import FINAL, again, lost, places, read_words, verdict, waits_for

@@ -9,7 +9,7 @@ from rankdeck_agent.job.folder import RunFolder
 from rankdeck_agent.names import LAUNCHER
 from rankdeck_agent.slurm import attach
 from rankdeck_agent.slurm.attach import OutputCopy, is_labelled, rank_of, read_at
-from rankdeck_agent.slurm.rows import output_files, shown_job
+from rankdeck_agent.slurm.commands import output_files, shown_job
 
 SHOWN = (
     "JobId=7 JobName={name} UserId=lab(3000) JobState=RUNNING Reason=None ExitCode=0:0 NodeList=n[1-2] NumNodes=2 NumCPUs=4 "

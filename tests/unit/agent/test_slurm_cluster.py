@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rankdeck_agent.slurm import cluster, lease
+from rankdeck_agent.slurm import cluster
 from rankdeck_agent.slurm.cluster import (
     NODE_COLUMNS,
     NODES,
@@ -22,9 +22,9 @@ from rankdeck_agent.slurm.cluster import (
     unfolded,
     want,
 )
-from rankdeck_agent.slurm.commands import QUEUE_CALLS, USUAL, WINDOW, Budget, Slurm
+from rankdeck_agent.slurm.commands import QUEUE_CALLS, USUAL, WINDOW, Budget, Slurm, SlurmJobRow
+from rankdeck_agent.slurm.folder import keeper_folder
 from rankdeck_agent.slurm.keeper import is_same
-from rankdeck_agent.slurm.rows import SlurmJobRow
 
 IDLE = {
     "NodeHost": "n1", "PartitionName": "debug", "Partition": "debug*", "StateLong": "mixed", "Gres": "gpu:a100:4",
@@ -224,7 +224,7 @@ FAKE = "999|N/A|N/A|RUNNING|root|debug|1|1|0|0|0|1:00|None|n2|fake"
 def test_the_name_of_a_job_of_others_cannot_look_like_the_row_of_another_job(
     slurm: Slurm, tmp_path: Path, end: str
 ) -> None:
-    lease.place().mkdir(parents=True)
+    keeper_folder().mkdir(parents=True)
     true = "7|N/A|N/A|RUNNING|ann|debug|1|1|0|0|0|1:00|None|n1"
     answers(tmp_path, "squeue", f"{true}|x{end}{FAKE}")
 
@@ -274,7 +274,7 @@ def test_a_wish_that_is_long_past_does_not_count(slurm: Slurm) -> None:
     del slurm
     want({})
     long_ago = time.time() - 3600
-    os.utime(lease.place() / "wanted", (long_ago, long_ago))
+    os.utime(keeper_folder() / "wanted", (long_ago, long_ago))
 
     assert not ClusterPoll().wanted(1000.0)
 
@@ -284,7 +284,7 @@ def test_a_wish_that_is_long_past_does_not_count(slurm: Slurm) -> None:
 def test_an_hour_costs_no_more_calls_than_are_allowed(
     slurm: Slurm, tmp_path: Path, reserve: int
 ) -> None:
-    private = lease.place()
+    private = keeper_folder()
     private.mkdir(parents=True)
     poll, budget, spent = ClusterPoll(), Budget(USUAL), []
 
@@ -299,7 +299,7 @@ def test_an_hour_costs_no_more_calls_than_are_allowed(
 
 
 def test_the_answer_lies_where_consoles_look(slurm: Slurm) -> None:
-    lease.place().mkdir(parents=True)
+    keeper_folder().mkdir(parents=True)
 
     text = ClusterPoll().ask(slurm, Budget(), 0.0, reserve=0)
 
@@ -307,5 +307,5 @@ def test_the_answer_lies_where_consoles_look(slurm: Slurm) -> None:
     assert text == "answer"
     assert left is not None
     assert (left.text, left.error) == ("answer", "")
-    (lease.place() / NODES).write_text(json.dumps({"at": "soon"}) + "\nx")
+    (keeper_folder() / NODES).write_text(json.dumps({"at": "soon"}) + "\nx")
     assert read(NODES) is None

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rankdeck_agent.slurm.service import Order, command, complaint, line, order, reason, refused
+from rankdeck_agent.slurm.control import Order, command, complaint, line, order, reason, refused
 
 IDLE = {"state": "idle", "reason": "", "by": ""}
 OURS = {"state": "drained", "reason": "rankdeck: fan", "by": "ann"}

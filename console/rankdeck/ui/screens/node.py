@@ -15,8 +15,8 @@ from rankdeck.ui.screens import modals
 from rankdeck.ui.screens.base import BaseScreen
 from rankdeck.ui.themes import Glyphs
 from rankdeck.ui.widgets.canvas import Run, Runs, TextPage, bar, cut, fit, fitted, sparkline
-from rankdeck_agent.rules.explain import coverage_words
 from rankdeck_agent.rules.facts import is_beside
+from rankdeck_agent.rules.judge import coverage_words
 
 EVENTS = 20
 BESIDE = 180

@@ -1,0 +1,522 @@
+"""The host: its processors (time, load, clock, pressure), its memory with EDAC errors, and what a control group leaves of both."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Callable, Optional
+
+from rankdeck_agent.collectors.base import Reading, whole
+from rankdeck_agent.files import MISSING, Tree, clean
+
+_SENSORS = ("coretemp", "k10temp", "zenpower", "cpu_thermal", "soc_thermal")
+_ZONES = re.compile(r"x86_pkg_temp|cpu[-_]?thermal|soc[-_]?thermal|bcm\d+_thermal|cpu\d*-thermal")
+_CLOCKS = 4
+"""Cores asked for their clock: each answer may disturb the core."""
+_LOOK_AGAIN = 60.0
+_PRESSURE = (("psi.cpu", "cpu", b"some"), ("psi.mem", "memory", b"full"), ("psi.io", "io", b"full"))
+_TIMES = ("cpu.used", "cpu.core_used", "cpu.iowait", "cpu.steal")
+_AVG10 = re.compile(rb"avg10=(\d+(?:\.\d+)?)")
+
+Times = tuple[int, int, int, int]
+"""total, idle, waiting for disks, stolen: in ticks since boot."""
+
+
+class CpuCollector:
+    """CPU time as shares between two readings, and what else the kernel says of processors."""
+
+    name = "cpu"
+    lane = "proc"
+    period = 0.0
+    metrics: tuple[str, ...] = (
+        *_TIMES,
+        "cpu.load1",
+        "cpu.cores",
+        "cpu.temp",
+        "cpu.freq",
+        *(row[0] for row in _PRESSURE),
+    )
+
+    def __init__(self, root: str = "/") -> None:
+        self.doing = ""
+        self._tree = Tree(root)
+        self._before: dict[str, Times] = {}
+        self._looked = -_LOOK_AGAIN
+        self._temps: list[str] = []
+        self._clocks: list[str] = []
+        self._inventory: dict[str, str] = {}
+
+    def collect(self, now: float) -> Reading:
+        if now - self._looked >= _LOOK_AGAIN:
+            self._looked = now
+            self._look()
+        reading = Reading()
+        reading.inventory = self._inventory
+        reading.attempt((*_TIMES, "cpu.cores"), lambda: self._times(reading))
+        reading.attempt(("cpu.load1",), lambda: self._load(reading))
+        self._highest(reading, "cpu.temp", self._temps, 1e-3)
+        self._mean(reading, "cpu.freq", self._clocks, 1e3)
+        for metric, name, kind in _PRESSURE:
+            reading.attempt(
+                (metric,), lambda m=metric, n=name, k=kind: self._pressure(reading, m, n, k)
+            )
+        return reading
+
+    def _look(self) -> None:
+        self._temps = _sensors(self._tree) or _zones(self._tree)
+        self._clocks = _some(_clock_files(self._tree), _CLOCKS)
+        self._inventory = {"cpu.model": _model(self._tree)}
+
+    def _times(self, reading: Reading) -> None:
+        now = parse_times(self._tree.read("proc/stat"))
+        reading.put("cpu.cores", len(now) - ("" in now))
+        before, self._before = self._before, now
+        if not before:
+            reading.pending.update(_TIMES)
+            return
+        for core, times in now.items():
+            if core in before:
+                _put_shares(reading, core, before[core], times)
+
+    def _load(self, reading: Reading) -> None:
+        reading.put("cpu.load1", float(self._tree.read("proc/loadavg").split()[0]))
+
+    def _pressure(self, reading: Reading, metric: str, name: str, kind: bytes) -> None:
+        for line in self._tree.read(f"proc/pressure/{name}").splitlines():
+            found = _AVG10.search(line) if line.startswith(kind) else None
+            if found:
+                reading.put(metric, float(found.group(1)))
+
+    def _highest(self, reading: Reading, metric: str, files: Sequence[str], scale: float) -> None:
+        numbers = self._numbers(reading, metric, files)
+        if numbers:
+            reading.put(metric, round(max(numbers) * scale, 3))
+
+    def _mean(self, reading: Reading, metric: str, files: Sequence[str], scale: float) -> None:
+        numbers = self._numbers(reading, metric, files)
+        if numbers:
+            reading.put(metric, sum(numbers) / len(numbers) * scale)
+
+    def _numbers(self, reading: Reading, metric: str, files: Sequence[str]) -> list[int]:
+        """What the files that answer say; failed only when none does."""
+        numbers: list[int] = []
+        for name in files:
+            try:
+                numbers.append(whole(self._tree.read(name)))
+            except (OSError, ValueError) as error:  # noqa: PERF203  each file for itself
+                reading.fail((metric,), error)
+        if numbers:
+            reading.failed.pop(metric, None)
+        return numbers
+
+
+def parse_times(data: bytes) -> dict[str, Times]:
+    """Core ("" for all of them) -> times, from /proc/stat; raises ValueError."""
+    found: dict[str, Times] = {}
+    for line in data.split(b"\n"):
+        if not line.startswith(b"cpu"):
+            # The lines after the processors are the longest of the file.
+            break
+        name, *fields = line.split()
+        ticks = [int(f) for f in fields[:8]]
+        ticks += [0] * (8 - len(ticks))
+        if not name[3:].isdigit() and name != b"cpu":
+            raise ValueError("not the times of a processor")
+        found[name[3:].decode()] = (sum(ticks), ticks[3], ticks[4], ticks[7])
+    if not found:
+        raise ValueError("no processors in it")
+    return found
+
+
+def _put_shares(reading: Reading, core: str, before: Times, now: Times) -> None:
+    total, idle, wait, steal = (b - a for a, b in zip(before, now))
+    # Idle and waiting time may step back: neither is then a part of the whole.
+    total -= min(0, idle) + min(0, wait)
+    idle, wait, steal = max(0, idle), max(0, wait), max(0, steal)
+    if total <= 0:
+        return
+    used = _percent(total - idle - wait, total)
+    if core:
+        reading.put("cpu.core_used", used, core)
+        return
+    reading.put("cpu.used", used)
+    reading.put("cpu.iowait", _percent(wait, total))
+    reading.put("cpu.steal", _percent(steal, total))
+
+
+def _percent(part: int, total: int) -> float:
+    return round(min(100.0, max(0.0, 100.0 * part / total)), 2)
+
+
+def _sensors(tree: Tree) -> list[str]:
+    found: list[str] = []
+    for name in tree.names("sys/class/hwmon"):
+        # The first input is the package: the others cost an interrupt per core.
+        path = f"sys/class/hwmon/{name}/temp1_input"
+        if tree.maybe(f"sys/class/hwmon/{name}/name") in _SENSORS and tree.exists(path):
+            found.append(path)
+    return found
+
+
+def _zones(tree: Tree) -> list[str]:
+    zones = [n for n in tree.names("sys/class/thermal") if n.startswith("thermal_zone")]
+    types = {z: tree.maybe(f"sys/class/thermal/{z}/type") or "" for z in zones}
+    return [f"sys/class/thermal/{z}/temp" for z in zones if _ZONES.fullmatch(types[z])]
+
+
+def _clock_files(tree: Tree) -> list[str]:
+    base = "sys/devices/system/cpu/cpufreq"
+    files = [f"{base}/{n}/scaling_cur_freq" for n in tree.names(base) if n.startswith("policy")]
+    return [f for f in files if tree.exists(f)]
+
+
+def _some(names: Sequence[str], count: int) -> list[str]:
+    step = max(1, len(names) // count)
+    return list(names[::step][:count])
+
+
+def _model(tree: Tree) -> str:
+    try:
+        text = tree.read("proc/cpuinfo").decode("utf-8", "replace")
+    except OSError:
+        return ""
+    found = re.search(
+        r"^(?:model name|Model|cpu model|Hardware)\s*:\s*([ -~]{1,100})", text, re.MULTILINE
+    )
+    return found.group(1).strip() if found else ""
+
+
+_LONG = 240.0
+"""Seconds; with a look a minute this is five looks."""
+_TASKS = 16384
+_KINDS = ("nvidia", "other")
+
+Task = tuple[str, bytes]
+"""Process id, and when it started: ids come back."""
+
+
+class TaskCollector:
+    """How many processes are long in state D, those of NVIDIA's driver apart."""
+
+    name = "tasks"
+    lane = "slow"
+    period = 60.0
+    metrics: tuple[str, ...] = ("kernel.dstate",)
+
+    def __init__(self, root: str = "/") -> None:
+        self.doing = ""
+        self._tree = Tree(root)
+        self._since: dict[Task, float] = {}
+
+    def collect(self, now: float) -> Reading:
+        reading = Reading()
+        reading.attempt(self.metrics, lambda: self._count(reading, now))
+        return reading
+
+    def _count(self, reading: Reading, now: float) -> None:
+        counts = dict.fromkeys(_KINDS, 0)
+        waiting: dict[Task, float] = {}
+        pids = [n for n in self._tree.names("proc", _TASKS) if _number(n)]
+        for pid in pids:
+            stat = self._stat(pid)
+            if stat is None or stat[1] != b"D":
+                continue
+            task = (pid, stat[2])
+            waiting[task] = self._since.get(task, now)
+            if now - waiting[task] >= _LONG:
+                counts["nvidia" if stat[0].startswith(b"nvidia") else "other"] += 1
+        self._since = waiting
+        if pids:
+            for kind, count in counts.items():
+                reading.put("kernel.dstate", count, kind)
+
+    def _stat(self, pid: str) -> "tuple[bytes, bytes, bytes] | None":
+        """Name, state and start of a process; None if it has ended meanwhile."""
+        try:
+            data = self._tree.once(f"proc/{pid}/stat")
+        except OSError as error:
+            if error.errno in MISSING or isinstance(error, ProcessLookupError):
+                return None
+            raise
+        # The name may hold anything, also ") D ".
+        name, _, rest = data.partition(b"(")[2].rpartition(b")")
+        fields = rest.split()
+        return (name, fields[0], fields[19]) if len(fields) > 19 else None
+
+
+def _number(name: str) -> bool:
+    return name.isascii() and name.isdecimal() and len(name) <= 10
+
+
+_SIZE = re.compile(
+    rb"^(MemTotal|MemAvailable|SwapTotal|SwapFree|HardwareCorrupted):\s+(\d{1,15}) kB", re.MULTILINE
+)
+_KILLS = re.compile(rb"^oom_kill (\d{1,20})$", re.MULTILINE)
+_SIZES = ("mem.total", "mem.available", "mem.used", "mem.swap_used", "mem.corrupted")
+
+
+class MemoryCollector:
+    """Memory in bytes. Free memory is not in it: only what can be had tells anything."""
+
+    name = "memory"
+    lane = "proc"
+    period = 0.0
+    metrics: tuple[str, ...] = (*_SIZES, "mem.oom_kills")
+
+    def __init__(self, root: str = "/") -> None:
+        self.doing = ""
+        self._tree = Tree(root)
+
+    def collect(self, now: float) -> Reading:
+        reading = Reading()
+        reading.attempt(_SIZES, lambda: self._sizes(reading))
+        reading.attempt(("mem.oom_kills",), lambda: self._kills(reading))
+        return reading
+
+    def _sizes(self, reading: Reading) -> None:
+        found = _SIZE.findall(self._tree.read("proc/meminfo"))
+        sizes = {name: int(value) * 1024 for name, value in found}
+        total = sizes.get(b"MemTotal")
+        if not total:
+            raise ValueError("no MemTotal in it")
+        reading.put("mem.total", total)
+        available = sizes.get(b"MemAvailable")
+        if available is not None:
+            reading.put("mem.available", available)
+            reading.put("mem.used", round(100.0 * max(0, total - available) / total, 2))
+        if b"HardwareCorrupted" in sizes:
+            reading.put("mem.corrupted", sizes[b"HardwareCorrupted"])
+        if b"SwapTotal" in sizes and b"SwapFree" in sizes:
+            reading.put("mem.swap_used", max(0, sizes[b"SwapTotal"] - sizes[b"SwapFree"]))
+
+    def _kills(self, reading: Reading) -> None:
+        found = _KILLS.search(self._tree.read("proc/vmstat"))
+        if found:
+            reading.put("mem.oom_kills", int(found.group(1)))
+
+
+_EDAC = "sys/devices/system/edac/mc"
+_CONTROLLER = re.compile(r"mc\d{1,4}")
+_DIMM = re.compile(r"(?:dimm|rank)\d{1,4}")
+_ROW = re.compile(r"csrow\d{1,4}")
+_DIMMS = 256
+_EDAC_LOOK = 300.0
+Counts = tuple[str, str]
+"""The files of corrected and of uncorrected errors."""
+_COUNTS = ("edac.ce", "edac.ue")
+_OF_CONTROLLERS = ("edac.mc_ce", "edac.mc_ue")
+_OF_ROWS = ("edac.row_ce", "edac.row_ue")
+
+
+class EdacCollector:
+    """Corrected and uncorrected errors since the driver was loaded."""
+
+    name = "edac"
+    lane = "slow"
+    period = 10.0
+    metrics: tuple[str, ...] = (*_COUNTS, *_OF_CONTROLLERS, *_OF_ROWS)
+
+    def __init__(self, root: str = "/") -> None:
+        self.doing = ""
+        self._tree = Tree(root)
+        self._looked = -_EDAC_LOOK
+        self._files: dict[str, Counts] = {}
+        self._controllers: dict[str, Counts] = {}
+        self._rows: dict[str, Counts] = {}
+
+    def collect(self, now: float) -> Reading:
+        reading = Reading()
+        if now - self._looked >= _EDAC_LOOK:
+            self._looked = now
+            reading.attempt(_COUNTS, self._look)
+        self._read(reading, _COUNTS, self._files)
+        self._read(reading, _OF_CONTROLLERS, self._controllers)
+        self._read(reading, _OF_ROWS, self._rows)
+        return reading
+
+    def _read(self, reading: Reading, metrics: Sequence[str], rows: Mapping[str, Counts]) -> None:
+        for device, files in rows.items():
+            for metric, file in zip(metrics, files):
+                reading.attempt(
+                    (metric,),
+                    lambda m=metric, f=file, d=device: reading.put(m, whole(self._tree.read(f)), d),
+                    device,
+                )
+
+    def _look(self) -> None:
+        files: dict[str, Counts] = {}
+        rows: dict[str, Counts] = {}
+        controllers = list(filter(_CONTROLLER.fullmatch, self._tree.names(_EDAC)))
+        self._controllers = {
+            n: (f"{_EDAC}/{n}/ce_count", f"{_EDAC}/{n}/ue_count") for n in controllers
+        }
+        for name in controllers:
+            files.update(_controller(self._tree, name, set(files)))
+            rows.update(_chip_select_rows(self._tree, name))
+        self._files, self._rows = files, rows
+
+
+def _controller(tree: Tree, name: str, taken: set[str]) -> dict[str, Counts]:
+    base = f"{_EDAC}/{name}"
+    dimms = [n for n in tree.names(base) if _DIMM.fullmatch(n)][:_DIMMS]
+    # With DIMMs the controller stands for what it cannot lay at the door of one.
+    kind = "noinfo_count" if dimms else "count"
+    files = {name: (f"{base}/ce_{kind}", f"{base}/ue_{kind}")}
+    for dimm in dimms:
+        label = clean(tree.maybe(f"{base}/{dimm}/dimm_label") or "")
+        free = label and label not in taken and label not in files
+        device = label if free else f"{name}/{dimm}"
+        files[device] = (f"{base}/{dimm}/dimm_ce_count", f"{base}/{dimm}/dimm_ue_count")
+    return files
+
+
+def _chip_select_rows(tree: Tree, name: str) -> dict[str, Counts]:
+    """What kernels with the older interface count (Documentation/ABI/testing/sysfs-devices-edac); `unknown`: of no row."""
+    base = f"{_EDAC}/{name}"
+    rows = [n for n in tree.names(base) if _ROW.fullmatch(n)][:_DIMMS]
+    counts = {f"{name}/{row}": (f"{base}/{row}/ce_count", f"{base}/{row}/ue_count") for row in rows}
+    if tree.exists(f"{base}/ce_noinfo_count"):
+        counts[f"{name}/unknown"] = (f"{base}/ce_noinfo_count", f"{base}/ue_noinfo_count")
+    return counts
+
+
+_CGROUP = "sys/fs/cgroup"
+_DEPTH = 16
+_NO_LIMIT = 1 << 60
+"""The first version of control groups has no word for it, only a very large number."""
+
+
+@dataclass(frozen=True)
+class Files:
+    """Names of the same file in both versions of control groups, and the first one's hierarchy."""
+
+    second: str
+    hierarchy: str
+    first: str
+
+
+_LIMIT = Files("memory.max", "memory", "memory.limit_in_bytes")
+_USED = Files("memory.current", "memory", "memory.usage_in_bytes")
+_CORES = Files("cpuset.cpus.effective", "cpuset", "cpuset.effective_cpus")
+_QUOTA = Files("cpu.max", "cpu", "cpu.max")
+_STAT = Files("cpu.stat", "cpu", "cpu.stat")
+
+
+class CgroupCollector:
+    """The tightest limits from the agent's own group up to the root."""
+
+    name = "cgroup"
+    lane = "slow"
+    period = 10.0
+    metrics: tuple[str, ...] = (
+        "cgroup.cores",
+        "cgroup.mem_limit",
+        "cgroup.mem_used",
+        "cgroup.throttled",
+    )
+
+    def __init__(self, root: str = "/") -> None:
+        self.doing = ""
+        self._tree = Tree(root)
+
+    def collect(self, now: float) -> Reading:
+        reading = Reading()
+        groups = Groups(self._tree)
+        reading.attempt(self.metrics, groups.find)
+        rows: tuple[tuple[str, Callable[[], None]], ...] = (
+            ("cgroup.mem_limit", lambda: _memory(reading, groups)),
+            ("cgroup.cores", lambda: _cores(reading, groups)),
+            ("cgroup.throttled", lambda: _throttled(reading, groups)),
+        )
+        for metric, read in rows:
+            reading.attempt((metric,), read)
+        return reading
+
+
+class Groups:
+    """The folders of the agent's group and of those around it, innermost first."""
+
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+        self._paths: dict[str, str] = {}
+
+    def find(self) -> None:
+        text = self._tree.read("proc/self/cgroup").decode("utf-8", "replace")
+        for line in text.splitlines():
+            _, hierarchies, path = [*line.split(":", 2), "", ""][:3]
+            for hierarchy in hierarchies.split(","):
+                self._paths[hierarchy] = path
+
+    def read(self, files: Files) -> Iterator[tuple[str, bytes]]:
+        """`(folder, content)` of each group that has the file."""
+        own = self._paths.get("")
+        second = own is not None and self._tree.exists(f"{_CGROUP}/cgroup.controllers")
+        path = own if second else self._paths.get(files.hierarchy)
+        if path is None:
+            return
+        base = _CGROUP if second else f"{_CGROUP}/{files.hierarchy}"
+        name = files.second if second else files.first
+        for folder in _upwards(base, path):
+            data = self._file(f"{folder}/{name}")
+            if data is not None:
+                yield folder, data
+
+    def beside(self, folder: str, files: Files) -> Optional[bytes]:
+        """The file in either spelling, in a folder that `read` gave."""
+        data = self._file(f"{folder}/{files.second}")
+        return self._file(f"{folder}/{files.first}") if data is None else data
+
+    def _file(self, name: str) -> Optional[bytes]:
+        try:
+            return self._tree.read(name)
+        except FileNotFoundError:
+            return None
+
+
+def _upwards(base: str, path: str) -> Iterator[str]:
+    parts = [p for p in path.split("/") if p not in ("", ".", "..")][:_DEPTH]
+    for length in range(len(parts), -1, -1):
+        yield "/".join([base, *parts[:length]])
+
+
+def _memory(reading: Reading, groups: Groups) -> None:
+    limits = [
+        (whole(data), folder) for folder, data in groups.read(_LIMIT) if data.strip() != b"max"
+    ]
+    limit, folder = min(limits, default=(_NO_LIMIT, ""))
+    if limit >= _NO_LIMIT:
+        return
+    reading.put("cgroup.mem_limit", limit)
+    used = groups.beside(folder, _USED)
+    if used is not None:
+        reading.put("cgroup.mem_used", whole(used))
+
+
+def _cores(reading: Reading, groups: Groups) -> None:
+    cores = [float(_listed(data)) for _, data in groups.read(_CORES)][:1]
+    for _, data in groups.read(_QUOTA):
+        quota, _, period = data.decode("ascii", "replace").strip().partition(" ")
+        if quota != "max":
+            cores.append(int(quota) / int(period))
+    if cores:
+        reading.put("cgroup.cores", round(min(cores), 2))
+
+
+def _listed(data: bytes) -> int:
+    """How many numbers a list such as "0-3,8" has."""
+    total = 0
+    for part in data.decode("ascii", "replace").strip().split(","):
+        first, dash, last = part.partition("-")
+        if first:
+            total += int(last) - int(first) + 1 if dash else 1
+    return total
+
+
+def _throttled(reading: Reading, groups: Groups) -> None:
+    counts = [
+        whole(line.partition(b" ")[2])
+        for _, data in groups.read(_STAT)
+        for line in data.splitlines()
+        if line.startswith(b"nr_throttled ")
+    ]
+    if counts:
+        reading.put("cgroup.throttled", max(counts))
