@@ -14,7 +14,7 @@ from textual.pilot import Pilot
 from benchmarks.log_ssh import demo
 from benchmarks.result import MissingError, Result
 from rankdeck.config.jobs import read_job
-from rankdeck.config.settings import UiSettings
+from rankdeck.config.user import UiSettings
 from rankdeck.model.cluster import Cluster
 from rankdeck.session import open_session
 from rankdeck.ui.app import RankdeckApp

@@ -6,7 +6,7 @@ from collections import Counter
 from statistics import median
 
 from benchmarks.result import Result
-from rankdeck.logs.collapse import Collapse, folded
+from rankdeck.logs.compare import Collapse, folded
 from rankdeck.model.job import Chunk
 from rankdeck.state.lines import RankLog
 

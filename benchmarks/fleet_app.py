@@ -18,7 +18,7 @@ from textual.app import App, ComposeResult
 from textual.widgets import DataTable
 
 import rankdeck.session
-from rankdeck.config.settings import UiSettings
+from rankdeck.config.user import UiSettings
 from rankdeck.state.fleet import Fleet
 from rankdeck.ui import fleet_views, formatting
 from rankdeck.ui.app import run

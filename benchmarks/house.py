@@ -105,8 +105,8 @@ SAMPLE: Walk = (
 CANCEL: Walk = (
     (
         "console/ui/screens/job.py:JobScreen.action_cancel",
-        "console/ui/job_actions.py:ask_cancel",
-        "console/ui/job_actions.py:_cancel",
+        "console/ui/operations.py:ask_cancel",
+        "console/ui/operations.py:_cancel",
         "console/session.py:Session.cancel",
         "console/state/jobs.py:Jobs.cancelling",
         "console/backends/ssh.py:SshBackend.cancel",

@@ -18,7 +18,7 @@ from textual.containers import Grid
 from textual.widgets import RichLog
 
 from rankdeck.backends.node_stream import NodeStream
-from rankdeck.config.settings import UiSettings
+from rankdeck.config.user import UiSettings
 from rankdeck.model.job import Chunk, Followed
 from rankdeck.ui.app import RankdeckApp
 

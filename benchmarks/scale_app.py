@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.paint_app import record
-from rankdeck.config.settings import UiSettings
+from rankdeck.config.user import UiSettings
 from rankdeck.demo.fleet import FleetProcess, fleet_cluster
 from rankdeck.model.cluster import Broker, Cluster
 from rankdeck.session import Reach, Session, open_session_on

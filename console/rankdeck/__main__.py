@@ -26,9 +26,9 @@ def open_console(
 
     require_terminal(os.environ)
     stop_full_collections()  # Reading the modules below would bring three full collections.
-    from rankdeck.config.settings import UiSettings, lacks_unicode, read_settings
+    from rankdeck.config.user import UiSettings, lacks_unicode, read_settings
     from rankdeck.ui.app import run as show
-    from rankdeck.ui.session_protocol import open_session, open_simulated
+    from rankdeck.ui.protocols import open_session, open_simulated
 
     chosen = read_settings()
     plain = lacks_unicode(os.environ) if chosen.ascii is None else chosen.ascii

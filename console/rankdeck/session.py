@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from rankdeck import plugins
 from rankdeck.backends import slurm
-from rankdeck.backends.base import Backend
+from rankdeck.backends.base import Backend, new_job_id, render
 from rankdeck.backends.export import export
 from rankdeck.backends.kubernetes import OtherJob, attach_id, attach_plan, find_listed
 from rankdeck.backends.launchers import placed
-from rankdeck.backends.plans import new_job_id, render
 from rankdeck.backends.remote_log import Player, Ranges, RemoteLogs, as_replay, read_replay
 from rankdeck.backends.ssh import ask_what_runs, inspect_job
 from rankdeck.config.files import job_folders, state_folder
@@ -55,16 +54,15 @@ from rankdeck.remote.command import (
     send_signal,
 )
 from rankdeck.remote.shell import Confirm, Questions, Shell, UserSsh
-from rankdeck.reports.archive import TAIL, report_source, write_page, write_report
+from rankdeck.reports.job import TAIL, report_source, write_page, write_report
 from rankdeck.rules.inspect import Inspection
 from rankdeck.state.acceptance import AcceptanceRuns
-from rankdeck.state.fleet import Fleet, Switches
+from rankdeck.state.fleet import Fleet, KubernetesState, Switches
 from rankdeck.state.history import History
 from rankdeck.state.job_recorder import JobRecorder, NodeNotes
 from rankdeck.state.jobs import Jobs
-from rankdeck.state.launch_lock import is_launched, launch_of
 from rankdeck.state.messages import Messages
-from rankdeck.state.schedulers import KubernetesState
+from rankdeck.state.store import is_launched, launch_of
 from rankdeck.telemetry.gnmi import collect
 from rankdeck.telemetry.kubernetes import KubernetesClient
 from rankdeck.telemetry.link import Link, Telemetry, open_link

@@ -67,7 +67,7 @@ def test_verbs_of_the_command_line_load_no_screen(tmp_path: Path, verb: str) -> 
 
 BEHIND = """
 import json, sys
-from rankdeck.ui.session_protocol import _loaded
+from rankdeck.ui.protocols import _loaded
 _loaded("rankdeck.session")
 before = set(sys.modules)
 from rankdeck.model.cluster import Cluster, Node
@@ -110,5 +110,5 @@ def test_the_first_picture_waits_for_nothing_of_jobs_of_rules_nor_of_the_network
             "rankdeck.preflight", "rankdeck.demo", "rankdeck.model.job", "rankdeck.state.jobs",
             "rankdeck.state.judgement", "rankdeck.rules.nodes", "rankdeck_agent.rules.facts",
             "rankdeck_agent.rules.judge", "rankdeck_agent.rules.report", "rankdeck.ui.screens.modals",
-            "rankdeck.cli.parser", "argparse", "asyncssh", "aiomqtt", "paho", "ClusterShell", "importlib.metadata", "email")  # fmt: skip
+            "rankdeck.cli.verbs", "argparse", "asyncssh", "aiomqtt", "paho", "ClusterShell", "importlib.metadata", "email")  # fmt: skip
     assert [name for name in loaded if name.startswith(late)] == []

@@ -13,8 +13,15 @@ from tests.support import mqtt
 from tests.support.polling import until
 
 from rankdeck.errors import BrokerError
-from rankdeck.telemetry import mqtt_packets
-from rankdeck.telemetry.private_broker import CONNECTIONS, PrivateBroker, most_connections
+from rankdeck.telemetry.private_broker import (
+    CONNECTIONS,
+    PacketKind,
+    PrivateBroker,
+    Publish,
+    Refusal,
+    most_connections,
+    packet,
+)
 
 
 @asynccontextmanager
@@ -46,7 +53,7 @@ async def raw_login(broker, login, keepalive=0, client_id="raw", will=b""):
     if will:
         body += mqtt.string("rankdeck/1/lab/n1/hello") + mqtt.string(will)
     body += mqtt.string(login[0]) + mqtt.string(login[1])
-    writer.write(mqtt_packets.packet(mqtt_packets.PacketKind.CONNECT, body))
+    writer.write(packet(PacketKind.CONNECT, body))
     answer = await asyncio.wait_for(reader.readexactly(4), 5)
     return reader, writer, answer[3]
 
@@ -132,9 +139,7 @@ async def test_the_same_client_id_takes_over_and_the_will_comes_before_the_new_h
         login = broker.credential("n1")
         old, _old_writer, _ = await raw_login(broker, login, will=b"gone")
         _, writer, code = await raw_login(broker, login)
-        writer.write(
-            mqtt.publish(mqtt_packets.Publish("rankdeck/1/lab/n1/hello", b"back", retain=True))
-        )
+        writer.write(mqtt.publish(Publish("rankdeck/1/lab/n1/hello", b"back", retain=True)))
         await closed(old)
         await until(lambda: len(got) == 2)
 
@@ -147,7 +152,7 @@ async def test_a_client_id_of_another_account_is_not_taken_over() -> None:
     async with running(lambda *m: got.append(m)) as broker:
         _, mine, _ = await raw_login(broker, broker.credential("n1"))
         _theirs = await raw_login(broker, broker.credential("n2"))
-        mine.write(mqtt.publish(mqtt_packets.Publish("rankdeck/1/lab/n1/sample", b"still")))
+        mine.write(mqtt.publish(Publish("rankdeck/1/lab/n1/sample", b"still")))
         await until(lambda: got)
 
     assert got == [("rankdeck/1/lab/n1/sample", b"still")]
@@ -191,14 +196,14 @@ async def test_a_will_for_another_node_is_refused_at_login() -> None:
     async with running() as broker:
         _, _, code = await raw_login(broker, broker.credential("n2"), will=b"gone")
 
-    assert code == mqtt_packets.Refusal.NOT_ALLOWED
+    assert code == Refusal.NOT_ALLOWED
 
 
 async def test_mqtt_5_is_refused_with_the_return_code_for_it() -> None:
     async with running() as broker:
         reader, writer = await asyncio.open_connection("127.0.0.1", broker.port)
         body = mqtt.string("MQTT") + bytes((5, 2, 0, 60, 0)) + mqtt.string("five")
-        writer.write(mqtt_packets.packet(mqtt_packets.PacketKind.CONNECT, body))
+        writer.write(packet(PacketKind.CONNECT, body))
         answer = await closed(reader)
 
     assert answer == bytes((0x20, 2, 0, 1))
@@ -226,9 +231,7 @@ async def test_a_packet_of_more_than_a_mebibyte_closes_the_connection() -> None:
     got = []
     async with running(lambda *m: got.append(m)) as broker:
         reader, writer, _ = await raw_login(broker, broker.credential("n1"))
-        writer.write(
-            mqtt.publish(mqtt_packets.Publish("rankdeck/1/lab/n1/sample", b"x" * (1 << 20)))
-        )
+        writer.write(mqtt.publish(Publish("rankdeck/1/lab/n1/sample", b"x" * (1 << 20))))
 
         assert await closed(reader) == b""
     assert got == []
@@ -266,9 +269,7 @@ async def test_who_does_not_read_its_acknowledgements_is_cut_off(monkeypatch) ->
     monkeypatch.setattr("rankdeck.telemetry.private_broker.SEND_BUFFER", 0)
     monkeypatch.setattr("rankdeck.telemetry.private_broker.NO_HURRY", 0.2)
     monkeypatch.setattr("rankdeck.telemetry.private_broker.BURST", 1 << 30)
-    messages = 1000 * mqtt.publish(
-        mqtt_packets.Publish("rankdeck/1/lab/n1/event", b"", 1, packet_id=7)
-    )
+    messages = 1000 * mqtt.publish(Publish("rankdeck/1/lab/n1/event", b"", 1, packet_id=7))
     async with running() as broker:
         # So that the kernel takes little of what nobody reads.
         broker._server.sockets[0].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
@@ -289,9 +290,7 @@ async def test_a_client_that_floods_is_slowed_down_and_loses_nothing() -> None:
     async with running(lambda *m: got.append(m)) as broker:
         _, writer, _ = await raw_login(broker, broker.credential("n1"), keepalive=1)
         for number in range(1200):
-            writer.write(
-                mqtt.publish(mqtt_packets.Publish("rankdeck/1/lab/n1/sample", b"%1000d" % number))
-            )
+            writer.write(mqtt.publish(Publish("rankdeck/1/lab/n1/sample", b"%1000d" % number)))
         await until(lambda: got)
         early = len(got)
         await until(lambda: len(got) == 1200)
@@ -309,9 +308,7 @@ async def test_two_hundred_agents_at_once_are_all_heard() -> None:
         writers.append(writer)
         for seq in range(5):
             body = json.dumps({"seq": seq}).encode()
-            writer.write(
-                mqtt.publish(mqtt_packets.Publish(f"rankdeck/1/lab/n{number}/sample", body))
-            )
+            writer.write(mqtt.publish(Publish(f"rankdeck/1/lab/n{number}/sample", body)))
         await writer.drain()
         return code
 

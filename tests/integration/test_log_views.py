@@ -10,11 +10,11 @@ from tests.integration.test_main_path import Console, demo_console
 from tests.ui.test_screens import shows, type_in
 
 from rankdeck.config.clusters import read_cluster
-from rankdeck.config.settings import UiSettings
+from rankdeck.config.user import UiSettings
 from rankdeck.demo.cluster import status
 from rankdeck.session import open_session
 from rankdeck.ui.app import RankdeckApp
-from rankdeck.ui.session_protocol import Opening
+from rankdeck.ui.protocols import Opening
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 

@@ -5,10 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from rankdeck.acceptance.judge import Judgement
-from rankdeck.acceptance.measurement import Measurement
 from rankdeck.acceptance.schedule import Options, Round, Schedule
 from rankdeck.acceptance.suspects import Context
-from rankdeck.model.acceptance import Outcome
+from rankdeck.model.acceptance import Measurement, Outcome
 
 LINK = 96.0
 

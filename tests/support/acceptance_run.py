@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from rankdeck.acceptance.judge import judge
-from rankdeck.acceptance.measurement import Answer, Measurement
 from rankdeck.acceptance.run import (
     AcceptanceRun,
     Drift,
@@ -17,7 +16,7 @@ from rankdeck.acceptance.run import (
 )
 from rankdeck.acceptance.suspects import Context
 from rankdeck.errors import RankdeckError
-from rankdeck.model.acceptance import READ, Outcome, Result, Stage
+from rankdeck.model.acceptance import READ, Answer, Measurement, Outcome, Result, Stage
 from rankdeck.state.acceptance import Exclusion
 
 RECIPE = "iperf3"

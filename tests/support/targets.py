@@ -25,34 +25,47 @@ from rankdeck.backends.node_stream import FrameError, NodeStream
 from rankdeck.backends.ssh import _concluded, found_jobs, left_there
 from rankdeck.cli.check import look_at
 from rankdeck.cli.shapes import reading_shape
-from rankdeck.config import trust
+from rankdeck.config import user
 from rankdeck.errors import AgentError, ConfigError, LaunchError, MetricsError
 from rankdeck.images.bring import image_rows
-from rankdeck.logs.order import choose
+from rankdeck.logs.view import choose
 from rankdeck.model.cluster import Cluster, Metrics, Node, Switch
 from rankdeck.model.health import Times
 from rankdeck.model.job import JobSpec, Plan
 from rankdeck.model.nodeset import expand, expand_ranks
-from rankdeck.model.pattern import BadPatternError, compiled
-from rankdeck.model.text import DEEPEST, clean, printable, strip_controls, table
+from rankdeck.model.text import (
+    DEEPEST,
+    BadPatternError,
+    clean,
+    compiled,
+    printable,
+    strip_controls,
+    table,
+)
 from rankdeck.preflight.facts import node_facts
 from rankdeck.preflight.trial_run import MARK, _told_by_ranks
-from rankdeck.prometheus import client
 from rankdeck.prometheus.exporter import Families, HttpServer, _read
 from rankdeck.prometheus.names import of_counter
-from rankdeck.prometheus.site_past import read_matrix
+from rankdeck.prometheus.site_past import Response, data_of, read_head, read_matrix
 from rankdeck.remote.command import AgentRows
 from rankdeck.remote.shell import ProgramResult
 from rankdeck.rules.progress import ProgressReader
-from rankdeck.state.fleet import Fleet, Switches
+from rankdeck.state.fleet import Fleet, KubernetesState, SlurmCluster, Switches
 from rankdeck.state.history import History
 from rankdeck.state.jobs import Jobs
 from rankdeck.state.node import NodeState
-from rankdeck.state.schedulers import KubernetesState, SlurmCluster
-from rankdeck.telemetry import gnmi, mqtt_packets
+from rankdeck.telemetry import gnmi
 from rankdeck.telemetry import slurm as slurm_rows
 from rankdeck.telemetry.kubernetes import RowReader
 from rankdeck.telemetry.link import Intake
+from rankdeck.telemetry.private_broker import (
+    Framer,
+    MalformedError,
+    PacketKind,
+    packet_id,
+    read_connect,
+    read_publish,
+)
 from rankdeck.ui import fleet_views, node_page, snapshots
 from rankdeck.ui.query import QueryError, Subject, parse
 from rankdeck.ui.themes import UNICODE, painted
@@ -145,20 +158,20 @@ JSON = rb'{ } [ ] , : " null true NaN -1 1e999 1e308 18446744073709551616 "\ud80
 
 @target(
     "mqtt",
-    mqtt_packets.MalformedError,
+    MalformedError,
     made=ANY,
     words=b"\x00\x04MQTT \x04 \x00\x00 \xff\xff\xff\x7f \x30 \x82 rankdeck/1/c/n/sample # +",
 )
 def mqtt() -> Take:
     readers = {
-        mqtt_packets.PacketKind.CONNECT: mqtt_packets.read_connect,
-        mqtt_packets.PacketKind.PUBLISH: mqtt_packets.read_publish,
-        mqtt_packets.PacketKind.PUBACK: lambda _, b: mqtt_packets.packet_id(b),
+        PacketKind.CONNECT: read_connect,
+        PacketKind.PUBLISH: read_publish,
+        PacketKind.PUBACK: lambda _, b: packet_id(b),
     }
 
     def take(raw: bytes) -> None:
-        whole = list(mqtt_packets.Framer(1 << 10).feed(raw))
-        framer, half = mqtt_packets.Framer(1 << 10), len(raw) // 2
+        whole = list(Framer(1 << 10).feed(raw))
+        framer, half = Framer(1 << 10), len(raw) // 2
         assert [*framer.feed(raw[:half]), *framer.feed(raw[half:])] == whole
         for first, body in whole:
             if reader := readers.get(first >> 4):
@@ -578,8 +591,8 @@ def prometheus_answers() -> Take:
         # What stands before an empty line is the head.
         head, _, body = raw.partition(b"\r\n\r\n")
         with suppress(ValueError):
-            client.read_head(head)
-        data = client.data_of(client.Response(200, {}, body or head))
+            read_head(head)
+        data = data_of(Response(200, {}, body or head))
         found = read_matrix(data, site, CLUSTER.nodes, times)
         for one in found.series.values():
             assert len(one.values) == times.count
@@ -824,11 +837,11 @@ def trusted() -> Take:
 
     def take(raw: bytes) -> None:
         store.write_bytes(raw)
-        before, trust._store = trust._store, lambda: store
+        before, user._store = user._store, lambda: store
         try:
-            assert all(trust._known())
+            assert all(user._known())
         finally:
-            trust._store = before
+            user._store = before
 
     return take
 

@@ -14,13 +14,13 @@ from functools import partial
 from pathlib import Path
 
 from rankdeck.config.clusters import read_cluster
-from rankdeck.config.settings import UiSettings
+from rankdeck.config.user import UiSettings
 from rankdeck.demo.cluster import status
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.session import open_session
 from rankdeck.ui.app import RankdeckApp
+from rankdeck.ui.protocols import Opening
 from rankdeck.ui.screens.job import JobScreen
-from rankdeck.ui.session_protocol import Opening
 from tests.support.acceptance_run import Port, judged, made_run, result
 from tests.ui.support.stage import Stage
 

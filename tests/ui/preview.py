@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import AsyncGenerator
 
-from rankdeck.config.settings import UiSettings
+from rankdeck.config.user import UiSettings
 from rankdeck.ui.app import run
 from tests.ui.support import sample
 from tests.ui.support.stage import Stage, cluster_of

@@ -7,7 +7,7 @@ import asyncio
 import sys
 from pathlib import Path
 
-from rankdeck.config.settings import UiSettings
+from rankdeck.config.user import UiSettings
 from rankdeck.ui.app import RankdeckApp
 from tests.ui.support import sample
 

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from rankdeck.state.fleet_history import PICTURED
-from rankdeck.ui.fleet_overview import TRENDS, Overview, overview
+from rankdeck.ui.fleet_views import TRENDS, Overview, overview
 from rankdeck.ui.themes import ASCII, UNICODE
 from rankdeck.ui.widgets.canvas import chart, length
 from rankdeck_agent.wire import Sample

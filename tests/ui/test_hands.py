@@ -11,7 +11,7 @@ from rankdeck.model.cluster import Access, Cluster, Node, capabilities
 from rankdeck.model.job import RemainingProcess
 from rankdeck.model.process import CommandEnd
 from rankdeck.remote.shell import UserSsh
-from rankdeck.ui import node_actions
+from rankdeck.ui.operations import drain_lines
 from tests.ui.support import sample
 from tests.ui.support.stage import Stage, cluster_of
 from tests.ui.test_narrow import mixed
@@ -264,9 +264,7 @@ async def test_draining_is_proposed_where_there_is_a_scheduler(stage: Stage) -> 
 
 
 def test_a_reason_to_drain_cannot_become_a_command() -> None:
-    (drain, back) = node_actions.drain_lines(
-        capabilities("slurm"), ["n1", "n2"], 'fan"; rm -rf $HOME `x`'
-    )
+    (drain, back) = drain_lines(capabilities("slurm"), ["n1", "n2"], 'fan"; rm -rf $HOME `x`')
 
     assert drain == 'scontrol update nodename=n[1-2] state=drain reason="fan   rm -rf  HOME  x"'
     assert back.startswith("scontrol update nodename=n[1-2] state=resume")

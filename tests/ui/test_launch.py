@@ -9,15 +9,15 @@ import pytest
 
 from rankdeck.cli.check import look_at
 from rankdeck.config.jobs import filled, form_of, read_job
-from rankdeck.config.settings import UiSettings
+from rankdeck.config.user import UiSettings
 from rankdeck.images.copy import CopyState
 from rankdeck.model.health import Level
 from rankdeck.model.job import JobSpec, Launch, Stall
 from rankdeck.preflight.facts import Finding
 from rankdeck.rules.inspect import Look
 from rankdeck.ui.app import RankdeckApp
+from rankdeck.ui.protocols import Opening
 from rankdeck.ui.screens.job import JobScreen
-from rankdeck.ui.session_protocol import Opening
 from rankdeck_agent.wire import HealthReport
 from tests.ui.support import sample
 from tests.ui.support.stage import Stage, plan_of

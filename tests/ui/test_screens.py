@@ -11,13 +11,13 @@ import pytest
 from textual.events import Key
 from textual.pilot import Pilot
 
-from rankdeck.config.settings import UiSettings
+from rankdeck.config.user import UiSettings
 from rankdeck.errors import HostKeyError
 from rankdeck.model.job import CancelReport, Countdown, RemainingProcess, State
 from rankdeck.ui.app import RankdeckApp
+from rankdeck.ui.protocols import Opening
 from rankdeck.ui.screens.job import JobScreen
 from rankdeck.ui.screens.node import NodeScreen
-from rankdeck.ui.session_protocol import Opening
 from rankdeck_agent.wire import Sample
 from tests.ui.support import sample
 from tests.ui.support.stage import Stage, cluster_of

@@ -15,7 +15,7 @@ from rankdeck.model.schedulers import (
     SlurmPartition,
     SlurmStatus,
 )
-from rankdeck.ui.job_actions import attempt_words
+from rankdeck.ui.operations import attempt_words
 from tests.ui.support import sample
 from tests.ui.support.stage import Stage
 from tests.ui.test_screens import JOB, console, lacks, shows, text_of, type_in

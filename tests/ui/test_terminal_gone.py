@@ -31,7 +31,7 @@ HUNG_UP = 128 + signal.SIGHUP
 NEVER_CLOSES = """
 import asyncio, contextlib, sys, time
 from rankdeck.ui import app
-from rankdeck.config.settings import UiSettings
+from rankdeck.config.user import UiSettings
 from tests.ui.support import sample
 from tests.ui.support.stage import cluster_of
 

@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rankdeck
-from rankdeck.config.settings import lacks_unicode
-from rankdeck.logs.merge import MergedLog
-from rankdeck.logs.search import Search
+from rankdeck.config.user import lacks_unicode
+from rankdeck.logs.view import MergedLog, Search
 from rankdeck.model.job import Chunk
 from rankdeck.model.rank import Activity
 from rankdeck.model.text import clean, printable, strip_controls

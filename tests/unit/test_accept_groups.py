@@ -7,10 +7,9 @@ from dataclasses import replace
 import pytest
 
 from rankdeck.acceptance import view
-from rankdeck.acceptance.measurement import Answer
 from rankdeck.acceptance.run import RunPlan, StagePlan
 from rankdeck.acceptance.schedule import Blamed, Group, bisect, groups_of, next_groups, sizes
-from rankdeck.model.acceptance import Outcome, Result, Stage
+from rankdeck.model.acceptance import Answer, Outcome, Result, Stage
 
 NODES = tuple(f"n{number}" for number in range(64))
 SLOW, GOOD = NODES[:32], NODES[32:]

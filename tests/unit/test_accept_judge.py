@@ -12,11 +12,18 @@ import pytest
 
 from rankdeck.acceptance.baseline import kinds_of_hardware
 from rankdeck.acceptance.judge import Judgement, judge
-from rankdeck.acceptance.measurement import Answer, Kind, Measurement, differing, population
 from rankdeck.acceptance.recipe import ExpectedResult
 from rankdeck.acceptance.schedule import Options, Round, Schedule, circle, pair_rounds
 from rankdeck.acceptance.suspects import Context
-from rankdeck.model.acceptance import Outcome, Stage
+from rankdeck.model.acceptance import (
+    Answer,
+    Kind,
+    Measurement,
+    Outcome,
+    Stage,
+    differing,
+    population,
+)
 from tests.support.acceptance_lab import LINK, Lab
 from tests.support.targets import CORPUS
 

@@ -20,7 +20,6 @@ from rankdeck.acceptance.gate import (
     program,
     read_identity,
 )
-from rankdeck.acceptance.measurement import Answer
 from rankdeck.acceptance.planning import Participants, choose, fabric_of, plan_run, rails_of
 from rankdeck.acceptance.recipe import Known
 from rankdeck.acceptance.recipes.facts import cpu_heat, nccl
@@ -43,7 +42,7 @@ from rankdeck.acceptance.work import (
 )
 from rankdeck.backends.launchers import choose_nodes, placed, without
 from rankdeck.errors import LaunchError, RankdeckError
-from rankdeck.model.acceptance import Outcome, Result, Stage
+from rankdeck.model.acceptance import Answer, Outcome, Result, Stage
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.job import JobSpec, Launch
 from rankdeck.model.schedulers import SlurmNode

@@ -14,13 +14,12 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from rankdeck.acceptance.heatmap import headline
-from rankdeck.acceptance.measurement import Answer, Kind, Verdict
 from rankdeck.acceptance.planning import stages_of
 from rankdeck.acceptance.run import AcceptanceRun, RunState, cells, next_step
 from rankdeck.cli.accept import outcome, request_of
-from rankdeck.cli.parser import make_parser
+from rankdeck.cli.verbs import make_parser
 from rankdeck.errors import RankdeckError
-from rankdeck.model.acceptance import Outcome, Stage
+from rankdeck.model.acceptance import Answer, Kind, Outcome, Stage, Verdict
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.reports.acceptance_files import report_files, write_reports
 from rankdeck.reports.acceptance_page import acceptance_page

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from rankdeck.acceptance import view
-from rankdeck.acceptance.measurement import differing
 from rankdeck.acceptance.run import Request, RunPlan, RunState, StagePlan, plan_hash, plan_text
 from rankdeck.acceptance.work import Setup, Work, spec_of
 from rankdeck.accepting import measure
@@ -19,7 +18,7 @@ from rankdeck.accepting.acceptance import Acceptance
 from rankdeck.accepting.measure import RawOutputs
 from rankdeck.accepting.runner import Runner
 from rankdeck.errors import RankdeckError
-from rankdeck.model.acceptance import Outcome, Result, Stage
+from rankdeck.model.acceptance import Outcome, Result, Stage, differing
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.state.acceptance import AcceptanceRuns, KeptRun
 from rankdeck_agent.collectors.rdma import RdmaCollector

@@ -11,10 +11,9 @@ import pytest
 
 from rankdeck.acceptance.judge import Judgement, judge
 from rankdeck.acceptance.leaves import Leaves
-from rankdeck.acceptance.measurement import Answer, Kind, Measurement
 from rankdeck.acceptance.schedule import Options, Round, circle
 from rankdeck.acceptance.suspects import Context
-from rankdeck.model.acceptance import Stage
+from rankdeck.model.acceptance import Answer, Kind, Measurement, Stage
 from tests.support.acceptance_lab import LINK, Lab
 
 MEGABITS = Context(unit="Mb/s")

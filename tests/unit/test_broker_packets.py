@@ -4,9 +4,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankdeck.telemetry import mqtt_packets
-from rankdeck.telemetry.mqtt_packets import Framer, MalformedError, Publish
-from rankdeck.telemetry.private_broker import valid_topic
+from rankdeck.telemetry.private_broker import (
+    CONNECT_BYTE,
+    Connect,
+    Framer,
+    MalformedError,
+    Publish,
+    packet_id,
+    read_connect,
+    read_publish,
+    valid_topic,
+)
 from tests.support import mqtt
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=40)
@@ -27,15 +35,15 @@ def test_a_message_survives_any_cutting_of_its_bytes(topic, payload, qos, retain
         got += framer.feed(raw[at : at + cut])
         at += cut
 
-    assert [mqtt_packets.read_publish(*one) for one in got] == [message, message]
+    assert [read_publish(*one) for one in got] == [message, message]
 
 
 @given(st.binary(max_size=300))
 def test_no_bytes_raise_anything_but_malformed(data) -> None:
     readers = (
-        mqtt_packets.read_connect,
-        mqtt_packets.read_publish,
-        lambda first, body: mqtt_packets.packet_id(body),
+        read_connect,
+        read_publish,
+        lambda first, body: packet_id(body),
     )
     with suppress(MalformedError):
         for first, body in Framer(1 << 16).feed(data):
@@ -50,14 +58,14 @@ def test_no_bytes_raise_anything_but_malformed(data) -> None:
 @given(st.binary(max_size=60), st.integers(0, 255))
 def test_no_connect_raises_anything_but_malformed(tail, flags) -> None:
     with suppress(MalformedError):
-        mqtt_packets.read_connect(0x10, mqtt.string("MQTT") + bytes((4, flags, 0, 9)) + tail)
+        read_connect(0x10, mqtt.string("MQTT") + bytes((4, flags, 0, 9)) + tail)
 
 
 def test_a_connect_is_read_as_it_was_written() -> None:
     ((first, body),) = Framer(1000).feed(mqtt.connect("me", 9, "user", b"secret"))
 
-    hello = mqtt_packets.read_connect(first, body)
-    assert hello == mqtt_packets.Connect("me", 9, True, "user", b"secret", None)
+    hello = read_connect(first, body)
+    assert hello == Connect("me", 9, True, "user", b"secret", None)
 
 
 @pytest.mark.parametrize("bad", ["", "a/+", "#"])
@@ -67,8 +75,8 @@ def test_topics_that_are_not_topics(bad) -> None:
 
 def test_what_does_not_begin_as_mqtt_is_refused_at_its_first_byte() -> None:
     raw = mqtt.connect("me", 9, "user", b"secret")
-    framer = Framer(1000, mqtt_packets.CONNECT_BYTE)
+    framer = Framer(1000, CONNECT_BYTE)
 
     assert [*framer.feed(raw[:1]), *framer.feed(raw[1:])] == [*Framer(1000).feed(raw)]
     with pytest.raises(MalformedError, match="the first bytes are not MQTT"):
-        list(Framer(1000, mqtt_packets.CONNECT_BYTE).feed(b"GET / HTTP/1.1"))
+        list(Framer(1000, CONNECT_BYTE).feed(b"GET / HTTP/1.1"))

@@ -10,7 +10,7 @@ from rankdeck.cli.check import look_at
 from rankdeck.config import clusters, files
 from rankdeck.config.clusters import read_cluster
 from rankdeck.config.jobs import read_job
-from rankdeck.config.settings import Settings, read_settings
+from rankdeck.config.user import Settings, read_settings
 from rankdeck.errors import ConfigError
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import JobSpec, Launch

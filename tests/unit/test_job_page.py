@@ -12,8 +12,8 @@ from rankdeck.backends.remote_log import Recording
 from rankdeck.model.health import Level
 from rankdeck.model.job import Chunk, FirstFailure, NodeNote, RankState, State
 from rankdeck.prometheus.site_past import JobNumbers
-from rankdeck.reports.archive import Logs, ReportSource, write_html
 from rankdeck.reports.html import LARGEST
+from rankdeck.reports.job import Logs, ReportSource, write_html
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.history import History
 from rankdeck.state.job_recorder import MOST_NODES, JobRecorder, node_numbers

@@ -5,7 +5,7 @@ from dataclasses import replace
 from rankdeck.cli.check import live_lines
 from rankdeck.model.schedulers import ClusterAbout, KubernetesJob, Permission
 from rankdeck.remote.command import AgentRows
-from rankdeck.state.schedulers import KubernetesState
+from rankdeck.state.fleet import KubernetesState
 from rankdeck.telemetry.kubernetes import RowReader
 
 ABOUT = ClusterAbout(

@@ -12,7 +12,7 @@ from rankdeck.cli.shapes import job_shape
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.health import Ack, Level, Occurrence
 from rankdeck.model.job import FirstFailure, NodeNote, RankState, State
-from rankdeck.reports import archive
+from rankdeck.reports.job import ReportSource, _texts, secrets_of
 from rankdeck.rules.job_news import MOST, NodeHistory, node_notes, told, when, with_reasons
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.history import History
@@ -341,8 +341,8 @@ def test_a_reason_that_is_there_at_the_first_look_is_known_as_such(
 
 def test_a_report_has_them_with_their_level_as_a_word():
     job = replace(RAN, node_notes=noted(event(FAILED - 3)))
-    source = archive.ReportSource(job, (), (), {})
-    texts = archive._texts(source, Recording((), {}), archive.secrets_of(source))
+    source = ReportSource(job, (), (), {})
+    texts = _texts(source, Recording((), {}), secrets_of(source))
 
     (note,) = json.loads(texts["job.json"])["node_notes"]
     assert (note["node"], note["check"], note["level"]) == ("n1", "kernel.xid", "bad")

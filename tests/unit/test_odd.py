@@ -2,7 +2,7 @@
 
 import pytest
 
-from rankdeck.rules.rank_activity import odd_ones
+from rankdeck.rules.progress import odd_ones
 
 ALIKE = dict.fromkeys(range(8), 100.0)
 

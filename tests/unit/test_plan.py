@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rankdeck.backends.base import at_run_time, render, shell_line, with_port
 from rankdeck.backends.launchers import plan_job
-from rankdeck.backends.plans import at_run_time, render, shell_line, with_port
 from rankdeck.errors import LaunchError
 from rankdeck.model.cluster import Access, Cluster, Node
 from rankdeck.model.job import JobSpec, Launch, MpiOptions, TorchOptions

@@ -1,6 +1,6 @@
 """Plans beside one another, and with their files cut short."""
 
-from rankdeck.backends.plans import plan_difference, plan_lines
+from rankdeck.backends.base import plan_difference, plan_lines
 
 PLAN = """# job a-1
 cat > run.py <<'EOF'

@@ -8,8 +8,8 @@ from typing import cast
 import pytest
 
 from rankdeck import plugins
+from rankdeck.backends.base import render
 from rankdeck.backends.launchers import plan_job
-from rankdeck.backends.plans import render
 from rankdeck.backends.slurm import SlurmBackend
 from rankdeck.config.clusters import read_cluster
 from rankdeck.config.files import shipped

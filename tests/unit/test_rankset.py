@@ -2,7 +2,7 @@
 
 import pytest
 
-from rankdeck.logs.order import choose
+from rankdeck.logs.view import choose
 from rankdeck.model.job import RankState, State
 
 RANKS = tuple(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rankdeck.backends.remote_log import Recording
 from rankdeck.model.health import Level
 from rankdeck.model.job import Chunk, JobSpec, Launch, NodeEvent, NodeNote
-from rankdeck.reports.archive import Logs, ReportSource, pack
+from rankdeck.reports.job import Logs, ReportSource, pack
 from rankdeck.rules.secrets import Secrets
 from rankdeck_agent.wire import NodeFile, ProcessPlan
 from tests.unit.test_history import JOB, NODE

@@ -13,7 +13,7 @@ import pytest
 from rankdeck.errors import MetricsError
 from rankdeck.model.cluster import Cluster, Metrics, Node
 from rankdeck.model.health import Times, times
-from rankdeck.prometheus import client, site_past
+from rankdeck.prometheus import site_past
 from rankdeck.prometheus.site_past import (
     _ROWS,
     SitePast,
@@ -297,7 +297,7 @@ async def test_a_bad_answer_is_one_clear_sentence(answer, why: str) -> None:
 
 
 async def test_a_server_that_says_nothing_is_given_up(monkeypatch) -> None:
-    monkeypatch.setattr(client, "LIMIT", 0.2)
+    monkeypatch.setattr(site_past, "LIMIT", 0.2)
     with pytest.raises(MetricsError, match="does not answer within"):
         await asked_of(b"HTTP/1.1 200 OK\r\n", close=False)
 

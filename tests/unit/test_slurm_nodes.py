@@ -11,8 +11,7 @@ from rankdeck.model.health import Ack, Health, Level, Reason
 from rankdeck.model.schedulers import SlurmJob, SlurmNode, SlurmStatus
 from rankdeck.remote.command import AgentRows
 from rankdeck.rules.nodes import with_slurm
-from rankdeck.state.fleet import Fleet
-from rankdeck.state.schedulers import SlurmCluster
+from rankdeck.state.fleet import Fleet, SlurmCluster
 from rankdeck.telemetry.slurm import ended_of, takes
 from rankdeck_agent.wire import Hello, Sample
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from rankdeck.model.rank import Activity
-from rankdeck.rules.rank_activity import QUIET, KnownOfJob
+from rankdeck.rules.progress import QUIET, KnownOfJob
 from rankdeck.rules.stall import BUSY, SPEECHLESS, UNSURE, stalls
 from tests.unit.test_stall import job, rank
 

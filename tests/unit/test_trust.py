@@ -10,10 +10,10 @@ import pytest
 
 from rankdeck.cli.check import look_at
 from rankdeck.cli.main import run
-from rankdeck.config import trust
 from rankdeck.config.clusters import read_cluster
 from rankdeck.config.files import config_folder
 from rankdeck.config.jobs import read_job
+from rankdeck.config.user import allow
 from rankdeck.errors import UntrustedError
 
 JOB = "job: x\nlaunch: plain\ncommand: [a]\nfiles: {copy: {from: %s}}\n"
@@ -56,7 +56,7 @@ def test_a_job_file_reads_nothing_outside_its_folder_before_it_is_agreed(
     secret = folder.parent / "secret"
 
     assert asked(file) == [f"4:22: files.copy.from: reads {secret} and lays it on the nodes"]
-    trust.allow(look_at(file)[1])
+    allow(look_at(file)[1])
     assert read_job(file).files == {"copy": "s3cret"}
 
 
@@ -75,7 +75,7 @@ def test_files_beside_the_job_need_no_question(folder: Path) -> None:
 def test_what_was_agreed_to_is_asked_again_where_it_is_another_file(
     folder: Path,
 ) -> None:
-    trust.allow(look_at(wrote(folder, JOB % "../secret"))[1])
+    allow(look_at(wrote(folder, JOB % "../secret"))[1])
 
     assert asked(wrote(folder, "# a comment\n" + JOB % "../secret")) == []
     assert len(asked(wrote(folder, JOB % "../other"))) == 1
@@ -94,7 +94,7 @@ def test_an_ssh_config_is_told_with_the_commands_in_it(folder: Path) -> None:
 def test_an_ssh_config_that_changed_is_asked_about_again(folder: Path) -> None:
     (folder / "ssh").write_text(SSH)
     file = wrote(folder, cluster(f"ssh: {{config: {folder}/ssh}}"))
-    trust.allow(look_at(file)[1])
+    allow(look_at(file)[1])
     assert asked(file) == []
     assert look_at(file)[0].access.config_text == SSH
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from math import ceil
 from statistics import median
 
-from rankdeck.acceptance.measurement import FEWEST
 from rankdeck.acceptance.recipe import Recipe, Where
 from rankdeck.acceptance.run import (
     AcceptanceRun,
@@ -18,7 +17,7 @@ from rankdeck.acceptance.run import (
     drifts,
 )
 from rankdeck.acceptance.work import find
-from rankdeck.model.acceptance import Result, Stage
+from rankdeck.model.acceptance import FEWEST, Result, Stage
 from rankdeck.state.acceptance import Baseline
 
 

@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from statistics import median
 
 from rankdeck import plugins
-from rankdeck.acceptance.measurement import Answer, Kind
 from rankdeck.acceptance.recipe import Traits
 from rankdeck.acceptance.run import AcceptanceRun, Cell, RunState, cells
 from rankdeck.errors import UnknownPluginError
-from rankdeck.model.acceptance import Outcome
+from rankdeck.model.acceptance import Answer, Kind, Outcome
 from rankdeck.model.nodeset import fold
 from rankdeck.model.text import figures
 

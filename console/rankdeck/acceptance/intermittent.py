@@ -6,17 +6,6 @@ from dataclasses import dataclass, field
 from math import comb
 from statistics import mean, median, median_low
 
-from rankdeck.acceptance.measurement import (
-    DROPS,
-    FAILS,
-    Answer,
-    Kind,
-    Measurement,
-    Path,
-    Verdict,
-    drops,
-    failure,
-)
 from rankdeck.acceptance.suspects import (
     EndRole,
     Evidence,
@@ -29,7 +18,19 @@ from rankdeck.acceptance.suspects import (
     path_of,
     steady,
 )
-from rankdeck.model.acceptance import Outcome, Stage
+from rankdeck.model.acceptance import (
+    DROPS,
+    FAILS,
+    Answer,
+    Kind,
+    Measurement,
+    Outcome,
+    Path,
+    Stage,
+    Verdict,
+    drops,
+    failure,
+)
 
 _TWICE = 2
 

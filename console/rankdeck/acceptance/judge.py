@@ -15,18 +15,6 @@ from rankdeck.acceptance.leaves import (
     crosses,
     find_leaves,
 )
-from rankdeck.acceptance.measurement import (
-    FAILS,
-    Answer,
-    Kind,
-    Measurement,
-    Path,
-    PathEnd,
-    Population,
-    Verdict,
-    by_gap,
-    failure,
-)
 from rankdeck.acceptance.suspects import (
     BLATANT,
     Context,
@@ -42,15 +30,31 @@ from rankdeck.acceptance.suspects import (
     far_slower,
     find_suspects,
     kind_of,
+    leaf_verdicts,
     nodes_of,
     path_of,
+    rail_verdicts,
     scatters,
+    shared,
     sides_of,
+    slower,
     some,
     usual,
 )
-from rankdeck.acceptance.switches import leaf_verdicts, rail_verdicts, shared, slower
-from rankdeck.model.acceptance import Outcome, Stage
+from rankdeck.model.acceptance import (
+    FAILS,
+    Answer,
+    Kind,
+    Measurement,
+    Outcome,
+    Path,
+    PathEnd,
+    Population,
+    Stage,
+    Verdict,
+    by_gap,
+    failure,
+)
 from rankdeck.model.text import figures
 
 _TWICE = 2

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from math import inf
 from statistics import median
 
-from rankdeck.acceptance.measurement import FEWEST, Measurement, Path, PathEnd, by_gap
-from rankdeck.model.acceptance import Stage
+from rankdeck.model.acceptance import FEWEST, Measurement, Path, PathEnd, Stage, by_gap
 
 Leaves = Mapping[str, str]
 """Node -> name of its leaf."""

@@ -14,8 +14,7 @@ from itertools import islice
 from typing import cast
 
 from rankdeck import plugins
-from rankdeck.acceptance.expectations import explained
-from rankdeck.acceptance.recipe import Known, OutputReading, Recipe, Where, not_measured
+from rankdeck.acceptance.recipe import Known, OutputReading, Recipe, Where, explained, not_measured
 from rankdeck.model.acceptance import Outcome
 from rankdeck.model.job import Launch
 from rankdeck.model.nodeset import fold

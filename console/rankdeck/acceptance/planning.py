@@ -11,7 +11,6 @@ from statistics import median_low
 
 from rankdeck.acceptance.gate import Admitted, Identity
 from rankdeck.acceptance.leaves import Leaves
-from rankdeck.acceptance.measurement import FEWEST
 from rankdeck.acceptance.run import Request, RunPlan, StagePlan
 from rankdeck.acceptance.schedule import Options, Pair, groups_of, pair_rounds, sizes
 from rankdeck.acceptance.work import (
@@ -24,7 +23,7 @@ from rankdeck.acceptance.work import (
     seconds_of,
 )
 from rankdeck.errors import RankdeckError
-from rankdeck.model.acceptance import Stage
+from rankdeck.model.acceptance import FEWEST, Stage
 from rankdeck.model.nodeset import fold
 from rankdeck.model.text import size as bytes_text
 

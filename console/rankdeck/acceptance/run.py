@@ -12,8 +12,7 @@ from typing import Any, Protocol
 
 from rankdeck.acceptance.judge import Judgement
 from rankdeck.acceptance.leaves import Leaves
-from rankdeck.acceptance.measurement import FEWEST, Answer, Kind, Verdict
-from rankdeck.model.acceptance import Outcome, Result, Stage
+from rankdeck.model.acceptance import FEWEST, Answer, Kind, Outcome, Result, Stage, Verdict
 from rankdeck.model.nodeset import fold
 from rankdeck.model.text import figures
 

@@ -16,18 +16,20 @@ from statistics import median
 
 from rankdeck.acceptance.judge import Judgement, judge
 from rankdeck.acceptance.leaves import Leaves, crosses
-from rankdeck.acceptance.measurement import (
+from rankdeck.acceptance.recipe import ExpectedResult
+from rankdeck.acceptance.suspects import Context, EndRole, nodes_of
+from rankdeck.model.acceptance import (
     FAILS,
     Answer,
     Kind,
     Measurement,
+    Outcome,
     PathEnd,
+    Result,
+    Stage,
     Verdict,
     failure,
 )
-from rankdeck.acceptance.recipe import ExpectedResult
-from rankdeck.acceptance.suspects import Context, EndRole, nodes_of
-from rankdeck.model.acceptance import Outcome, Result, Stage
 from rankdeck.model.nodeset import fold
 from rankdeck.model.text import figures
 

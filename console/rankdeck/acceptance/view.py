@@ -6,24 +6,25 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from statistics import median
 
-from rankdeck.acceptance.expectations import graded
 from rankdeck.acceptance.judge import Judgement
-from rankdeck.acceptance.measurement import (
+from rankdeck.acceptance.planning import options_of
+from rankdeck.acceptance.recipe import ExpectedResult, Known, OutputReading, graded
+from rankdeck.acceptance.run import PAIRWISE, RunPlan, RunState, StageView
+from rankdeck.acceptance.schedule import Schedule, next_groups
+from rankdeck.acceptance.suspects import Context
+from rankdeck.acceptance.work import find, known_of, resting
+from rankdeck.model.acceptance import (
     FEWEST,
     Answer,
     Kind,
+    Outcome,
+    Result,
+    Stage,
     Verdict,
     failure,
     measurement_of,
     population,
 )
-from rankdeck.acceptance.planning import options_of
-from rankdeck.acceptance.recipe import ExpectedResult, Known, OutputReading
-from rankdeck.acceptance.run import PAIRWISE, RunPlan, RunState, StageView
-from rankdeck.acceptance.schedule import Schedule, next_groups
-from rankdeck.acceptance.suspects import Context
-from rankdeck.acceptance.work import find, known_of, resting
-from rankdeck.model.acceptance import Outcome, Result, Stage
 from rankdeck.model.nodeset import fold
 from rankdeck.model.text import figures
 

@@ -28,7 +28,6 @@ from rankdeck.acceptance.gate import (
     program,
     read_identity,
 )
-from rankdeck.acceptance.measurement import differing
 from rankdeck.acceptance.planning import (
     MODULES,
     PROGRAMS,
@@ -55,7 +54,7 @@ from rankdeck.accepting.measure import MeasureSession, RawOutputs, measured
 from rankdeck.accepting.runner import Runner
 from rankdeck.config.files import command_of
 from rankdeck.errors import HistoryError, RankdeckError
-from rankdeck.model.acceptance import Result
+from rankdeck.model.acceptance import Result, differing
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import JobSpec, Launch
 from rankdeck.model.schedulers import SlurmNode

@@ -8,19 +8,6 @@ from itertools import groupby, product
 from math import ceil
 
 from rankdeck.acceptance.baseline import params_hash
-from rankdeck.acceptance.measurement import (
-    BUSY_CORES,
-    CLOCKS,
-    COUNTERS,
-    LINK_ERRORS,
-    Grown,
-    Verdict,
-    busy_cores,
-    clocks_under_load,
-    differing,
-    link_errors,
-    measurement_of,
-)
 from rankdeck.acceptance.run import RunPlan
 from rankdeck.acceptance.schedule import Round, Run, both_ways, next_groups, one_way
 from rankdeck.acceptance.view import able, expected, schedule_of
@@ -37,7 +24,23 @@ from rankdeck.acceptance.work import (
     takes_turns,
 )
 from rankdeck.accepting.measure import Ended, MeasureSession, RawOutputs, ended_with_proof, measured
-from rankdeck.model.acceptance import Key, Outcome, Result, Stage
+from rankdeck.model.acceptance import (
+    BUSY_CORES,
+    CLOCKS,
+    COUNTERS,
+    LINK_ERRORS,
+    Grown,
+    Key,
+    Outcome,
+    Result,
+    Stage,
+    Verdict,
+    busy_cores,
+    clocks_under_load,
+    differing,
+    link_errors,
+    measurement_of,
+)
 from rankdeck.state.acceptance import AcceptanceRuns
 
 _ATTEMPTS = 3

@@ -2,7 +2,7 @@
 
 import shlex
 
-from rankdeck.backends.plans import end_mark, process_line, shell_line, whole_file
+from rankdeck.backends.base import end_mark, process_line, shell_line, whole_file
 from rankdeck.errors import LaunchError
 from rankdeck.model.cluster import Access, Cluster, Node
 from rankdeck.model.job import Plan

@@ -14,8 +14,8 @@ from rankdeck.model.job import MUTE, Chunk, Followed, NodeEvent, Plan
 from rankdeck.model.text import clean
 from rankdeck.remote.agent import Agents
 from rankdeck.remote.shell import Channel
-from rankdeck.state.launch_lock import is_launched
 from rankdeck.state.lines import ReadPositionsOf
+from rankdeck.state.store import is_launched
 from rankdeck_agent.rules.mpi_daemon import daemon_of, daemons_of
 from rankdeck_agent.wire import NO_FOLDER, NodePlan
 

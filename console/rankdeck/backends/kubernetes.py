@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import ClassVar
 
-from rankdeck.backends.base import Tell, say_nothing
+from rankdeck.backends.base import Tell, document_plan, options, ranks_per_node, say_nothing
 from rankdeck.backends.kubernetes_manifest import job_name, manifest, objects
-from rankdeck.backends.plans import document_plan, options, ranks_per_node
 from rankdeck.backends.ssh import START_LIMIT, SshBackend
 from rankdeck.errors import LaunchError, NodeError, UnknownJobError
 from rankdeck.model.cluster import Capabilities, Cluster, capabilities

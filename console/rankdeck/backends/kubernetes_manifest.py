@@ -22,8 +22,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rankdeck.backends.base import gpus_per_node, options, ranks_per_node, shell_line
 from rankdeck.backends.launchers import TORCHRUN_ENDS, script_command
-from rankdeck.backends.plans import gpus_per_node, options, ranks_per_node, shell_line
 from rankdeck.config.document import documents
 from rankdeck.errors import LaunchError
 from rankdeck.model.cluster import Cluster

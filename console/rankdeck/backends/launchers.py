@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
-from rankdeck.backends.plans import (
+from rankdeck.backends.base import (
     PORT_TOKEN,
     SHIM,
     at_run_time,

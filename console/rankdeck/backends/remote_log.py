@@ -14,8 +14,7 @@ from rankdeck.backends.base import Backend, Follower
 from rankdeck.backends.node_stream import Frame, FrameError, FrameParser
 from rankdeck.errors import AgentError
 from rankdeck.model.job import Chunk, Followed, FoundLine, Job, LogPart, LogPlace, NodeEvent, Plan
-from rankdeck.model.pattern import searched
-from rankdeck.model.text import clean, integer, stamp
+from rankdeck.model.text import clean, integer, searched, stamp
 from rankdeck.remote.agent import Agents, next_of
 from rankdeck.remote.shell import Channel
 from rankdeck.state.jobs import Jobs

@@ -14,19 +14,20 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import ClassVar
 
-from rankdeck.backends.base import Tell, say_nothing
-from rankdeck.backends.launchers import TORCHRUN_ENDS, refuse_claims, script_command
-from rankdeck.backends.node_stream import STREAMS
-from rankdeck.backends.plans import (
+from rankdeck.backends.base import (
     SHIM,
+    Tell,
     document_plan,
     gpus_per_node,
     options,
     ranks_per_node,
+    say_nothing,
     shell_line,
     shell_word,
     whole_file,
 )
+from rankdeck.backends.launchers import TORCHRUN_ENDS, refuse_claims, script_command
+from rankdeck.backends.node_stream import STREAMS
 from rankdeck.backends.ssh import CANCEL_LIMIT, START_LIMIT, SshBackend, left_there
 from rankdeck.config.schedulers import OFF
 from rankdeck.errors import AgentError, LaunchError, NodeError, RankdeckError, suggest_or_list

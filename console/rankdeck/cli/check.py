@@ -11,7 +11,7 @@ from rankdeck.config.clusters import cluster_from
 from rankdeck.config.document import Entry, finish, load
 from rankdeck.config.jobs import KEYS as JOB_KEYS
 from rankdeck.config.jobs import job_from
-from rankdeck.config.trust import Use, allow, uses_of
+from rankdeck.config.user import Use, allow, uses_of
 from rankdeck.errors import ConfigError, Problem
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import JobSpec

@@ -10,7 +10,7 @@ from rankdeck.cli import output
 from rankdeck.cli.output import UsageError
 from rankdeck.config.clusters import read_cluster
 from rankdeck.config.files import config_folder, find_cluster
-from rankdeck.config.trust import allow
+from rankdeck.config.user import allow
 from rankdeck.errors import UntrustedError
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.nodeset import expand, fold

@@ -17,7 +17,7 @@ from rankdeck.cli.shapes import (
     slurm_job_shape,
 )
 from rankdeck.errors import RankdeckError
-from rankdeck.logs.order import choose as choose_ranks
+from rankdeck.logs.view import choose as choose_ranks
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import CancelReport, Explained, FirstFailure, Job, State
 from rankdeck.model.nodeset import fold, fold_ranks

@@ -11,10 +11,20 @@ from operator import attrgetter, itemgetter
 from rankdeck.backends.node_stream import STREAMS
 from rankdeck.cli import choose, output
 from rankdeck.cli.opening import job_of, opened, until_done
-from rankdeck.logs.collapse import Collapse, Folded, folded
-from rankdeck.logs.diff import Branch, Comparison, Difference, Divergence, answer, branches, compare
-from rankdeck.logs.merge import MergedLog
-from rankdeck.logs.order import choose as choose_ranks
+from rankdeck.logs.compare import (
+    Branch,
+    Collapse,
+    Comparison,
+    Difference,
+    Divergence,
+    Folded,
+    answer,
+    branches,
+    compare,
+    folded,
+)
+from rankdeck.logs.view import MergedLog
+from rankdeck.logs.view import choose as choose_ranks
 from rankdeck.model.cluster import Cluster, capabilities
 from rankdeck.model.job import Chunk, Followed, Job, NodeEvent, State
 from rankdeck.model.nodeset import fold, fold_ranks

@@ -60,7 +60,7 @@ def _dispatch(argv: Sequence[str], open_console: OpenConsole) -> int:
     asked = "_ARGCOMPLETE" in os.environ  # a shell wants to know what may come next
     if not asked and (bare := _cluster_alone(argv)) is not None:
         return _open(bare, open_console)
-    parser = import_module("rankdeck.cli.parser")
+    parser = import_module("rankdeck.cli.verbs")
     if asked:
         completion = import_module("rankdeck.cli.completion")
         completion.answer(parser.make_parser(completion.OFFERS))

@@ -7,7 +7,7 @@ from typing import Any
 
 from rankdeck.acceptance.recipe import OutputReading
 from rankdeck.acceptance.run import AcceptanceRun, next_step
-from rankdeck.config.trust import Use
+from rankdeck.config.user import Use
 from rankdeck.errors import NodeError, Problem
 from rankdeck.images.bring import ImageAt
 from rankdeck.model.cluster import Node

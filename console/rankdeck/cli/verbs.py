@@ -1,7 +1,14 @@
-"""The verbs and their options, as one table; importing this imports nothing heavy."""
+"""The verbs and their options, as one table, and the parser made from it; importing this imports nothing heavy."""
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+import argparse
+import difflib
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple, NoReturn
+
+from rankdeck.cli.output import UsageError
+from rankdeck.errors import suggest
 
 
 class Verb(NamedTuple):
@@ -214,7 +221,7 @@ VERBS = (
     Verb(
         "preflight",
         "check what would go wrong with a job before it starts",
-        "rankdeck.cli.preflight:preflight",
+        "rankdeck.cli.run:preflight",
         {
             "file": _option("a job file, or the name of one", metavar="JOB"),
             "--on": _ON,
@@ -225,7 +232,7 @@ VERBS = (
     Verb(
         "doctor",
         "check what this machine and the nodes lack, and how to fix it",
-        "rankdeck.cli.preflight:doctor",
+        "rankdeck.cli.run:doctor",
         {},
     ),
     Verb(
@@ -523,3 +530,111 @@ AGENT_VERBS = (
         {"nodes": _NODES, **_SCOPE},
     ),
 )
+
+
+EXIT_CODES = """exit codes:
+  0    all is well
+  1    trouble: a node, a network, a broker, processes that cancel could not end
+  2    bad input: a wrong option, file or name
+  run  that of the first rank that failed; 128 + N if signal N ended it; 130 after Ctrl-C
+  sh   the largest of all nodes; 124 at the time limit, 255 for a node that was not reached
+  health  0 ok, 1 warn, 2 bad, 3 unknown or trouble: as monitoring plug-ins have them
+  status  3 if the worst node is unknown, 4 if warn, 5 if bad"""
+
+
+_IN_OUR_WORDS = (
+    (r"^argument (\S+): invalid choice: '(.*?)' \(choose from (.*)\)$", r"\1: no `\2`; choose from \3"),
+    (r"^argument (\S+): invalid int value: '(.*?)'$", r"\1: `\2` is not a whole number"),
+    (r"^argument (\S+): invalid float value: '(.*?)'$", r"\1: `\2` is not a number"),
+    (r"^argument (\S+): expected (?:one|at least one) argument$", r"\1 needs a value"),
+    (r"^argument (\S+): ignored explicit argument '.*'$", r"\1 takes no value"),
+    (r"^the following arguments are required: (.*)$", r"\1 is missing"),
+)  # fmt: skip
+"""What argparse says -> what we say."""
+
+
+def refuse_empty(argv: Sequence[str]) -> None:
+    """Raise UsageError at an empty argument: a shell variable that is not set would mean "all nodes"."""
+    ours = argv[: argv.index("--")] if "--" in argv else argv
+    for number, word in enumerate(ours, 1):
+        if not word or (word.startswith("--") and word.partition("=")[1:] == ("=", "")):
+            raise UsageError(
+                f"argument {number} is empty: is a shell variable not set? A command for nodes stands after `--`"
+            )
+
+
+class _Parser(argparse.ArgumentParser):
+    """Complains in one sentence, like everything else here."""
+
+    def parse_known_args(self, *args: Any, **named: Any) -> Any:  # noqa: ANN401 - argparse hides its type
+        """As always, but a verb refuses itself what it does not know: its own help has it."""
+        known, unknown = super().parse_known_args(*args, **named)
+        if unknown:
+            options = self._option_string_actions
+            near = difflib.get_close_matches(unknown[0].partition("=")[0], options, 1, 0.75)
+            hint = f"did you mean `{near[0]}`?" if near else f"see `{self.prog} --help`"
+            raise UsageError(f"no option or word `{unknown[0][:60]}` here; {hint}")
+        return known, unknown
+
+    def error(self, message: str) -> NoReturn:
+        wrong = re.match(r"argument VERB: invalid choice: '(.*?)'", message)
+        verbs = [verb.name for verb in (*VERBS, *AGENT_VERBS)]
+        hint = suggest(wrong[1], [*verbs, "agent"]) if wrong else ""
+        if wrong:
+            message = f"no verb `{wrong[1][:60]}`"
+        for pattern, words in _IN_OUR_WORDS:
+            message = re.sub(pattern, words, message)
+        raise UsageError(message + (hint or f"; see `{self.prog} --help`"))
+
+
+Offers = Mapping[str, Callable[..., Iterable[str]]]
+"""Name of an argument -> what argcomplete may offer there."""
+
+
+def make_parser(offers: Offers = MappingProxyType({})) -> argparse.ArgumentParser:
+    """The parser of the whole command line; raises UsageError."""
+    parser = _Parser(
+        prog="rankdeck",
+        description="The console of a GPU or HPC cluster. Without a verb: open it.",
+        epilog=EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="store_true", help="say which version this is")
+    _add_common(parser, offers, default=True)
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB")
+    _add_verbs(verbs, VERBS, offers)
+    agent = verbs.add_parser(
+        "agent", help=AGENT_HELP, description=AGENT_HELP, epilog=AGENT_MORE,
+        allow_abbrev=False,
+    )  # fmt: skip
+    _add_verbs(agent.add_subparsers(metavar="VERB", required=True), AGENT_VERBS, offers)
+    return parser
+
+
+def _add_verbs(verbs: Any, table: tuple[Verb, ...], offers: Offers) -> None:  # noqa: ANN401 - argparse hides its type
+    for verb in table:
+        sub = verbs.add_parser(verb.name, help=verb.help, description=verb.help, allow_abbrev=False)
+        _add_common(sub, offers, default=False)
+        for name, options in verb.arguments.items():
+            _offer(sub.add_argument(name, **options), offers)
+        sub.set_defaults(target=verb.target)
+
+
+def _offer(action: Any, offers: Offers) -> None:  # noqa: ANN401 - argparse knows no completers
+    if action.dest in offers:
+        action.completer = offers[action.dest]
+
+
+def _add_common(parser: argparse.ArgumentParser, offers: Offers, *, default: bool) -> None:
+    """-c and --json are understood before the verb and after it."""
+    hidden: dict[str, Any] = {} if default else {"default": argparse.SUPPRESS}
+    cluster = parser.add_argument(
+        "-c",
+        "--cluster",
+        metavar="CLUSTER",
+        help="a cluster file, the name of one in ~/.config/rankdeck/clusters, or `demo`",
+        **(hidden or {"default": ""}),
+    )
+    _offer(cluster, offers)
+    parser.add_argument("--json", action="store_true", help="JSON on stdout", **hidden)

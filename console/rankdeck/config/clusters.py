@@ -14,9 +14,10 @@ from typing import Any
 import yaml
 
 from rankdeck import plugins
-from rankdeck.config import document, schedulers, trust
+from rankdeck.config import document, schedulers
 from rankdeck.config.document import Entry, finish, load, take
 from rankdeck.config.files import read_regular
+from rankdeck.config.user import asks_for, no_secrets, require, runs
 from rankdeck.errors import BrokerError, ConfigError, Problem
 from rankdeck.model.cluster import Access, Broker, Cluster, Metrics, Node, Switch, capabilities
 
@@ -33,14 +34,14 @@ _INSTEAD = "use `user` with `password_file: FILE`, or `token_file: FILE`"
 
 def read_metrics(entry: Entry) -> Metrics | None:
     """The site's Prometheus; mistakes are in `entry.problems`."""
-    table = entry.section(METRICS_KEYS, ("url",), trust.no_secrets(_INSTEAD))
+    table = entry.section(METRICS_KEYS, ("url",), no_secrets(_INSTEAD))
     if "url" not in table:
         return None
     host, port, tls, path = document.url(table["url"], METRICS_SCHEMES, _INSTEAD)
     if not _PATH.fullmatch(path):
         table["url"].report("its path may hold letters, digits and `._~/-`")
     _one_login(table)
-    trust.asks_for(table, ("ca_file", "password_file", "token_file"), f"{host}:{port}")
+    asks_for(table, ("ca_file", "password_file", "token_file"), f"{host}:{port}")
     texts = {key: take(table, key) for key in ("ca_file", *_ONE_OF)}
     return Metrics(
         host=host,
@@ -121,7 +122,7 @@ def read_cluster(path: Path) -> Cluster:
     """The cluster in `path`; raises ConfigError with every mistake, UntrustedError without consent."""
     root = load(path)
     cluster = cluster_from(root)
-    trust.require(root)
+    require(root)
     finish(root)
     return cluster
 
@@ -232,11 +233,11 @@ def _node_values(table: Mapping[str, Entry]) -> dict[str, Any]:
 
 def _access(entry: Entry) -> Access:
     instead = "use a key (`identity: FILE`) or an SSH agent"
-    table = entry.section(SSH_KEYS, refused=trust.no_secrets(instead))
+    table = entry.section(SSH_KEYS, refused=no_secrets(instead))
     limit = table["connect_limit"].number(10, least=1, most=600) if "connect_limit" in table else 10
     config = take(table, "config")
-    text = None if config in ("", "none") else trust.runs(table["config"], config)
-    trust.asks_for(table, ("identity", "known_hosts"))
+    text = None if config in ("", "none") else runs(table["config"], config)
+    asks_for(table, ("identity", "known_hosts"))
     return Access(
         user=document.user(table["user"]) if "user" in table else "",
         identity=take(table, "identity"),
@@ -251,7 +252,7 @@ def _access(entry: Entry) -> Access:
 
 def _broker(entry: Entry) -> Broker | None:
     instead = "use `password_env: VARIABLE` or `password_file: FILE`"
-    table = entry.section(BROKER_KEYS, refused=trust.no_secrets(instead))
+    table = entry.section(BROKER_KEYS, refused=no_secrets(instead))
     if "url" not in table:
         entry.report("`url` is missing")
         return None
@@ -268,7 +269,7 @@ def _broker(entry: Entry) -> Broker | None:
     }  # fmt: skip
     if tls and reach == "ssh":
         entry.report("`reach: ssh` is for mqtt:// only; SSH encrypts it already")
-    trust.asks_for(table, ("ca_file", "password_file", "agents_file"), f"{host}:{port}")
+    asks_for(table, ("ca_file", "password_file", "agents_file"), f"{host}:{port}")
     return Broker(host=host, port=port, tls=tls, reach=reach, sample_period=period, **texts)
 
 
@@ -280,9 +281,9 @@ def _switches(entry: Entry, table: Mapping[str, Entry]) -> tuple[Switch, ...]:
 
 def _switch(entry: Entry, known: set[str]) -> Switch:
     instead = "use `password_env: VARIABLE`"
-    table = entry.section(SWITCH_KEYS, ("name", "ports"), trust.no_secrets(instead))
+    table = entry.section(SWITCH_KEYS, ("name", "ports"), no_secrets(instead))
     host = take(table, "address") or take(table, "name")
-    trust.asks_for(table, ("ca_file",), host)
+    asks_for(table, ("ca_file",), host)
     return Switch(
         name=document.name(table["name"]) if "name" in table else "",
         address=document.address(table["address"]) if "address" in table else "",

@@ -7,8 +7,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from rankdeck import plugins
-from rankdeck.config import document, schedulers, trust
+from rankdeck.config import document, schedulers
 from rankdeck.config.document import Entry, finish, load, read_text, take
+from rankdeck.config.user import reads, require
 from rankdeck.errors import ConfigError, suggest_or_list
 from rankdeck.model.job import (
     CLAIM,
@@ -21,7 +22,7 @@ from rankdeck.model.job import (
     TorchOptions,
 )
 from rankdeck.model.nodeset import expand, fold
-from rankdeck.model.pattern import BadPatternError, compiled
+from rankdeck.model.text import BadPatternError, compiled
 
 KEYS = (
     "job", "launch", "command", "nodes", "on", "ranks_per_node", "env", "workdir", "files",
@@ -50,7 +51,7 @@ def read_job(path: Path) -> JobSpec:
     """The job in `path`; raises ConfigError with every mistake, UntrustedError without consent."""
     root = load(path)
     spec = job_from(root)
-    trust.require(root)
+    require(root)
     finish(root)
     return spec
 
@@ -169,7 +170,7 @@ def _file_text(entry: Entry, folder: Path) -> str:
         return entry.text()
     table = entry.section(("from",), ("from",))
     source = take(table, "from")
-    if not source or not trust.reads(table["from"], source, folder, _TO_NODES):
+    if not source or not reads(table["from"], source, folder, _TO_NODES):
         return ""
     try:
         return read_text(folder / Path(source).expanduser(), FILE_LIMIT)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rankdeck.backends.launchers import lay_out
 from rankdeck.config.files import state_folder
-from rankdeck.config.settings import lacks_unicode
+from rankdeck.config.user import lacks_unicode
 from rankdeck.errors import LaunchError, NodeError
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.health import Level

@@ -16,7 +16,6 @@ from typing import Any
 
 import rankdeck_agent
 from rankdeck.acceptance.heatmap import headline, said, traits_of
-from rankdeck.acceptance.measurement import Answer
 from rankdeck.acceptance.run import (
     PAIRWISE,
     AcceptanceRun,
@@ -29,7 +28,7 @@ from rankdeck.acceptance.run import (
 )
 from rankdeck.config.files import write_private
 from rankdeck.errors import RankdeckError
-from rankdeck.model.acceptance import Outcome, Result
+from rankdeck.model.acceptance import Answer, Outcome, Result
 from rankdeck.model.nodeset import fold
 from rankdeck.model.text import clean
 from rankdeck.reports.acceptance_page import MeasurementSource, acceptance_page, excerpts

@@ -19,15 +19,14 @@ from rankdeck.acceptance.heatmap import (
     said,
     traits_of,
 )
-from rankdeck.acceptance.measurement import FEWEST
 from rankdeck.acceptance.run import AcceptanceRun, next_step
 from rankdeck.acceptance.view import unit_of
-from rankdeck.model.acceptance import Outcome, Result, Stage
+from rankdeck.model.acceptance import FEWEST, Outcome, Result, Stage
 from rankdeck.model.nodeset import fold
 from rankdeck.model.text import duration, figures, size
 from rankdeck.reports import html
 from rankdeck.reports.html import Html, Part, join, tag
-from rankdeck.reports.job_page import moment
+from rankdeck.reports.job import moment
 from rankdeck.rules.secrets import Secrets
 
 MOST_CELLS = 128

@@ -11,7 +11,7 @@ from rankdeck.model.rank import Activity
 from rankdeck.model.text import clean
 from rankdeck.rules.inspect import Look, StackGroup, group, odd_ones
 from rankdeck.rules.messages import explain
-from rankdeck.rules.rank_activity import (
+from rankdeck.rules.progress import (
     QUIET,
     STOPPED,
     KnownOfJob,

@@ -1,13 +1,16 @@
-"""The SQLite file of a user: written if possible, else only read, with the reason."""
+"""What all consoles of a user share on disk: SQLite files, written if possible, else only read, with the reason; a lock per job while it is launched."""
 
+import fcntl
 import logging
+import os
 import sqlite3
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rankdeck.config.files import keep_from_others, private_file, private_folder
+from rankdeck.config.files import keep_from_others, private_file, private_folder, state_folder
 from rankdeck.model.text import clean
 
 log = logging.getLogger(__name__)
@@ -160,3 +163,44 @@ def _set_aside(path: Path) -> Path:
     for suffix in _BESIDE:
         path.with_name(path.name + suffix).unlink(missing_ok=True)
     return aside
+
+
+def _place(job: str) -> Path:
+    return state_folder() / "launching" / job
+
+
+@contextmanager
+def launch_of(job: str) -> Generator[None]:
+    """Hold the lock of this job until the block or the process ends."""
+    path = _place(job)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        held = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        # Others may then judge too early that it was never started; ours goes on.
+        log.warning("%s cannot be written: %s", path, error)
+        yield
+        return
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        os.close(held)
+
+
+def is_launched(job: str) -> bool:
+    """Whether a running console is launching this job now."""
+    try:
+        seen = os.open(_place(job), os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(seen, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    else:
+        _place(job).unlink(missing_ok=True)
+        return False
+    finally:
+        os.close(seen)

@@ -34,8 +34,7 @@ from rankdeck.remote import command
 from rankdeck.remote.agent import Agents, Bundle
 from rankdeck.remote.command import AgentRows, RowSource, Takes
 from rankdeck.remote.shell import ProgramResult, control_host, run
-from rankdeck.state.fleet import Fleet
-from rankdeck.state.schedulers import KubernetesState
+from rankdeck.state.fleet import Fleet, KubernetesState
 from rankdeck_agent.wire import NODE_VARIABLE
 
 log = logging.getLogger(__name__)

@@ -37,9 +37,8 @@ from rankdeck.model.text import (
 from rankdeck.remote import command
 from rankdeck.remote.agent import Agents
 from rankdeck.remote.command import AgentRows, RowSource, Takes
-from rankdeck.state.fleet import Fleet
+from rankdeck.state.fleet import Fleet, SlurmCluster
 from rankdeck.state.jobs import Jobs
-from rankdeck.state.schedulers import SlurmCluster
 from rankdeck.telemetry.link import Telemetry, shared_config
 from rankdeck_agent.wire import topic
 

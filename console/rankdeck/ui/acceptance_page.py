@@ -8,7 +8,6 @@ from typing import TypeVar
 
 from rankdeck.acceptance.heatmap import HeatMap, headline, kind_of
 from rankdeck.acceptance.judge import Judgement
-from rankdeck.acceptance.measurement import Answer
 from rankdeck.acceptance.run import (
     AcceptanceProtocol,
     AcceptanceRun,
@@ -18,7 +17,7 @@ from rankdeck.acceptance.run import (
     once_more,
 )
 from rankdeck.errors import RankdeckError
-from rankdeck.model.acceptance import Outcome, Result, Stage
+from rankdeck.model.acceptance import Answer, Outcome, Result, Stage
 from rankdeck.model.health import seconds_of
 from rankdeck.model.nodeset import fold
 from rankdeck.model.text import duration, printable, size

@@ -14,19 +14,20 @@ from textual.filter import LineFilter, NoColor
 from textual.screen import Screen
 from textual.widgets import Input
 
-from rankdeck.config.settings import UiSettings
+from rankdeck.config.user import UiSettings
 from rankdeck.errors import HostKeyError, RankdeckError, leaves
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.health import Level
 from rankdeck.model.text import printable
-from rankdeck.ui import actions, command_actions, job_actions, terminal, themes
+from rankdeck.ui import actions, command_actions, terminal, themes
+from rankdeck.ui.actions import Tour
 from rankdeck.ui.fleet_views import ViewError
 from rankdeck.ui.garbage_collection import IdleTime, free_painted_lines, stop_full_collections
+from rankdeck.ui.operations import replay, show_first
+from rankdeck.ui.protocols import Opening, OpenSession, SessionProtocol
 from rankdeck.ui.screens import base
 from rankdeck.ui.screens.base import PAINT, BaseScreen
-from rankdeck.ui.session_protocol import Opening, OpenSession, SessionProtocol
 from rankdeck.ui.terminal import Dismissed, FrameDiff, KeyQueue, TerminalDriver
-from rankdeck.ui.tour import Tour
 
 LEAVE_LIMIT = 5.0
 """Seconds that closing the session may take."""
@@ -157,7 +158,7 @@ class RankdeckApp(FrameDiff):
                 self.session = session
                 self.opened = True
                 self._idle.collect()
-                job_actions.show_first(self)
+                show_first(self)
                 await self._leaving.wait()
         except* RankdeckError as group:
             self.trouble = printable("; ".join(str(error) for error in leaves(group)))
@@ -291,7 +292,7 @@ class RankdeckApp(FrameDiff):
         job = jobs.job(job_id) if jobs.knows(job_id) else None
         if job is not None and job.plan.replay_of and job.clock is None:
             # Kept from an earlier session: its nodes have the output.
-            job_actions.replay(self, job_id)
+            replay(self, job_id)
         else:
             self._open("job", job_id)
 
@@ -321,7 +322,7 @@ class RankdeckApp(FrameDiff):
 
     def action_replay(self) -> None:
         if job_id := command_actions.shown(self):
-            job_actions.replay(self, job_id)
+            replay(self, job_id)
 
     def action_goto_fleet(self) -> None:
         self.goto("fleet")

@@ -8,21 +8,36 @@ from typing import TYPE_CHECKING, cast
 
 from rankdeck.model.nodeset import fold
 from rankdeck.model.text import printable
-from rankdeck.ui import actions, fleet_views, formatting, job_actions, node_actions, query
+from rankdeck.ui import actions, fleet_views, formatting, query
+from rankdeck.ui.actions import DEMO, ELSEWHERE, ENDED, FILE
 from rankdeck.ui.fleet_views import FleetView
+from rankdeck.ui.operations import (
+    ask_cancel,
+    ask_service,
+    copy_file,
+    drain_lines,
+    fetch_file,
+    list_ended,
+    named,
+    report,
+    run_on_nodes,
+    show_attempt,
+    show_last,
+    silence,
+    targets,
+)
 from rankdeck.ui.screens import base
-from rankdeck.ui.tour import DEMO, ELSEWHERE, ENDED, FILE
 from rankdeck_agent.wire import LAUNCHER
 
 if TYPE_CHECKING:
     from rankdeck.model.job import Job
-    from rankdeck.ui.console_protocol import Console
+    from rankdeck.ui.protocols import Console
     from rankdeck.ui.screens.events import EventsScreen
     from rankdeck.ui.screens.fleet import FleetScreen
-    from rankdeck.ui.screens.inspect import InspectScreen
     from rankdeck.ui.screens.job import JobScreen
     from rankdeck.ui.screens.jobs import JobsScreen
     from rankdeck.ui.screens.launch import LaunchScreen
+    from rankdeck.ui.screens.processes import InspectScreen
 
 ANYWAY = "anyway"
 """What follows `:resume` to give back also what others took out of service."""
@@ -68,11 +83,11 @@ def _cancel(console: "Console", text: str) -> None:
     screen = job_screen(console)
     job = screen.job if screen else None
     if job and job.unit == "task" and text.replace("-", "").replace(",", "").isdigit():
-        job_actions.ask_cancel(console, job.id, _tasks(job, text))
+        ask_cancel(console, job.id, _tasks(job, text))
         return
     if not text and screen:
         text = screen.job_id
-    job_actions.ask_cancel(console, console.session.jobs.find(text).id)
+    ask_cancel(console, console.session.jobs.find(text).id)
 
 
 def _attempt(console: "Console", text: str) -> None:
@@ -83,13 +98,13 @@ def _attempt(console: "Console", text: str) -> None:
         screen.view.want(replace(screen.view.wanted, run=None))
         console.say("all runs again")
     elif text.isascii() and text.isdigit() and len(text) < 6:
-        job_actions.show_attempt(console, screen.job_id, screen.view, int(text))
+        show_attempt(console, screen.job_id, screen.view, int(text))
     else:
         raise actions.CommandError("write `attempt N`, from 0; alone: all runs again")
 
 
 def _tasks(job: "Job", text: str) -> tuple[int, ...]:
-    from rankdeck.logs.order import choose
+    from rankdeck.logs.view import choose
 
     try:
         return choose(text, job.ranks)
@@ -134,7 +149,7 @@ def _report(console: "Console", text: str) -> None:
     if path.exists() or not path.parent.is_dir():
         why = "is there already" if path.exists() else "cannot be written: no such folder"
         raise actions.CommandError(f"{printable(str(path))} {why}")
-    job_actions.report(console, job_id, path)
+    report(console, job_id, path)
 
 
 def _edit(console: "Console", text: str) -> None:
@@ -186,9 +201,9 @@ def _sort(console: "Console", text: str) -> None:
 
 def _sh(console: "Console", text: str) -> None:
     if text:
-        node_actions.run(console, text)
+        run_on_nodes(console, text)
     else:
-        node_actions.show_last(console)
+        show_last(console)
 
 
 def _mark(console: "Console", text: str) -> None:
@@ -197,23 +212,23 @@ def _mark(console: "Console", text: str) -> None:
         screen.mark(screen.matching(text))
     except query.QueryError as error:
         raise actions.CommandError(str(error)) from error
-    screen.say(f"{node_actions.named(screen.marked)} marked", "ok")
+    screen.say(f"{named(screen.marked)} marked", "ok")
 
 
 def _resume(console: "Console", text: str) -> None:
     if text not in ("", ANYWAY):
         raise actions.CommandError(f"write `resume`, or `resume {ANYWAY}`")
-    nodes = node_actions.targets(console)
-    node_actions.ask_service(console, "resume", nodes, anyway=text == ANYWAY)
+    nodes = targets(console)
+    ask_service(console, "resume", nodes, anyway=text == ANYWAY)
 
 
 def _drain(console: "Console", text: str) -> None:
-    nodes = node_actions.targets(console)
+    nodes = targets(console)
     cluster = console.session.cluster
     if nodes and cluster.can.queue and cluster.options.get("login"):
-        node_actions.ask_service(console, "drain", nodes, text)
+        ask_service(console, "drain", nodes, text)
         return
-    lines = node_actions.drain_lines(cluster.can, nodes, text)
+    lines = drain_lines(cluster.can, nodes, text)
     if not lines or not nodes:
         why = "no node is marked" if not nodes else "no scheduler here takes nodes out of service"
         raise actions.CommandError(why)
@@ -238,9 +253,9 @@ def _cp(console: "Console", text: str) -> None:
         raise actions.CommandError("write `cp FILE [PATH]`, or `cp :FILE [FOLDER]` from nodes")
     if words[0].startswith(":"):
         folder = Path(words[1] if len(words) > 1 else ".").expanduser().absolute()
-        node_actions.fetch_file(console, words[0][1:], folder)
+        fetch_file(console, words[0][1:], folder)
         return
-    node_actions.copy_file(console, Path(words[0]).expanduser(), *words[1:])
+    copy_file(console, Path(words[0]).expanduser(), *words[1:])
 
 
 def _theme(console: "Console", name: str) -> None:
@@ -273,7 +288,7 @@ VERBS: dict[str, Callable[["Console", str], None]] = {
     "node": _node,
     "jobs": lambda console, _: console.goto("jobs"),
     "job": _job,
-    "ended": lambda console, _: job_actions.list_ended(console),
+    "ended": lambda console, _: list_ended(console),
     "launch": _launch,
     "messages": lambda console, _: console.goto("messages"),
     "events": lambda console, _: console.goto("events"),
@@ -288,7 +303,7 @@ VERBS: dict[str, Callable[["Console", str], None]] = {
     "script": _script,
     "sh": _sh,
     "mark": _mark,
-    "silence": node_actions.silence,
+    "silence": silence,
     "drain": _drain,
     "resume": _resume,
     "cp": _cp,
@@ -343,7 +358,7 @@ def logs(console: "Console") -> None:
     if job := job_screen(console):
         job.zoom(LAUNCHER)
         return
-    nodes = set(node_actions.targets(console))
+    nodes = set(targets(console))
     newest = (job for job in console.session.jobs.all() if nodes & set(job.nodes))
     job_id = shown(console) or next((one.id for one in newest), "")
     if not job_id or not console.session.jobs.knows(job_id):
@@ -359,13 +374,13 @@ def processes(console: "Console") -> None:
     job = job_screen(console)
     if job is not None and job.job is not None:
         console.push_screen(base.make("processes", job.job.nodes, job.job_id))
-    elif nodes := node_actions.targets(console):
+    elif nodes := targets(console):
         console.push_screen(base.make("processes", nodes))
 
 
 def launch_on(console: "Console") -> None:
     """The launch screen, for a job on exactly the nodes that are meant."""
-    if nodes := node_actions.targets(console):
+    if nodes := targets(console):
         console.call_after_refresh(launch_screen(console).use_only, nodes)
 
 

@@ -1,23 +1,30 @@
-"""How the fleet is shown: the columns of its table, filter, order and map, and views kept under names."""
+"""How the fleet is shown: the columns of its table, filter, order and map, views kept under names, and what stands below a short table."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache, lru_cache
+from itertools import chain, islice, zip_longest
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rankdeck.config.files import private_folder, write_private
-from rankdeck.model.health import Level
+from rankdeck.model.health import Level, Occurrence, leading
+from rankdeck.model.job import Job, State
+from rankdeck.model.nodeset import fold
 from rankdeck.model.text import printable
-from rankdeck.state.fleet import NodeState
+from rankdeck.state.fleet import Fleet, NodeState
+from rankdeck.state.fleet_history import FleetPicture, Past
 from rankdeck.ui import formatting, query
-from rankdeck.ui.widgets.canvas import Runs
+from rankdeck.ui.themes import Glyphs
+from rankdeck.ui.widgets.canvas import Run, Runs, chart, chart_line, fit, fitted, sparkline
 from rankdeck_agent.rules.levels import SUMMARY, total
 from rankdeck_agent.wire import METRICS
 
 if TYPE_CHECKING:
     from rankdeck.model.schedulers import SlurmNode
+
 
 Number = Callable[[NodeState], float | None]
 BAR = 6
@@ -266,3 +273,292 @@ def column(name: str) -> NodeColumn:
 def _unknown(name: str, kept: Mapping[str, FleetView]) -> str:
     there = f"there are {', '.join(kept)}" if kept else ":view save NAME keeps this one"
     return f"no view `{name}`; {there}"
+
+
+_NAME, _MOST_NAME = 10, 20
+_TREND, _MOST_TREND = 30, 80
+"""Cells of one trend with its number."""
+_NUMBER = 9
+_LOWEST, _HIGHEST = 3, 10
+"""Lines of the plot of all nodes together, where there is more than one row of plots, and at most."""
+_BESIDE = 140
+"""Cells from which on jobs and events stand side by side."""
+_JOBS = 6
+_SHORT = 12
+"""Pictures of the past in the short trend of a large fleet."""
+Series = list[float | None]
+Room = tuple[int, int]
+"""Cells and lines."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trend:
+    """A number over time: the metrics to add up, and how nodes are combined."""
+
+    title: str
+    metrics: tuple[str, ...]
+    say: Callable[[float | None], str]
+    mean: bool = False
+    """Nodes are combined by their mean, otherwise by their sum."""
+    top: float = 0.0
+    """The end of the scale; 0: the highest number of all nodes."""
+
+
+TRENDS = (
+    Trend("CPU", ("cpu.used",), formatting.percent, mean=True, top=100.0),
+    Trend("GPU", ("gpu.used",), formatting.percent, mean=True, top=100.0),
+    Trend("GPU POWER", ("gpu.power",), formatting.watts),
+    Trend("RDMA rx+tx", ("rdma.rx", "rdma.tx"), formatting.traffic),
+    Trend("NETWORK rx+tx", ("net.rx",), formatting.traffic),
+    Trend("MEMORY", ("mem.used",), formatting.percent, mean=True, top=100.0),
+    Trend("GPU MEMORY", ("gpu.mem_used",), formatting.percent, mean=True, top=100.0),
+)
+"""The most important first; as many are shown as fit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """What is drawn: these nodes in this order, and these jobs; now, or at an earlier time."""
+
+    fleet: Fleet
+    nodes: tuple[NodeState, ...]
+    jobs: tuple[Job, ...]
+    others: int = 0
+    """Jobs of others, or that nobody follows here."""
+    moment: float | None = None
+    """Epoch seconds; None: now."""
+
+    def events(self, most: int) -> list[Occurrence]:
+        """The newest of these nodes, without what follows from another of them."""
+        names = {node.name for node in self.nodes}
+        told = (one for one in reversed(self.fleet.event_log.newest) if one.node in names)
+        newest = islice((one for one in told if one.at <= self._until), 2 * most)
+        return leading(list(newest), lambda one: one.kind)[:most]
+
+    def series(self, node: NodeState, metric: str, most: int) -> Series:
+        """At most so many numbers, oldest first; the last one is that of the moment."""
+        now = [] if self.moment is not None else [self.now(node, metric)]
+        place = self.fleet.place(node.name)
+        return [*self.fleet.past.series(place, metric, self._until, most - len(now)), *now]
+
+    def now(self, node: NodeState, metric: str) -> float | None:
+        return None if node.silent else node.summary(metric)
+
+    def span_words(self) -> str:
+        """How far the trends go back: `last 8m`."""
+        span = self.fleet.past.span()
+        return (
+            "now" if span is None else f"last {formatting.age(min(self._until, span[1]) - span[0])}"
+        )
+
+    @property
+    def _until(self) -> float:
+        return inf if self.moment is None else self.moment
+
+
+def overview(scene: Overview, room: Room, glyphs: Glyphs) -> list[Runs]:
+    """All parts that fit."""
+    width, height = room
+    happened = scene.events(height)
+    below = 2 + min(max(_JOBS, len(happened)), height // 3)
+    lines = trends(scene, (width, height - below), glyphs)
+    left = height - len(lines)
+    wide = width if width < _BESIDE else width // 2
+    jobs = job_lines(scene, wide - 2, glyphs) if scene.moment is None else []
+    if width < _BESIDE:
+        gap: list[Runs] = [[]] if jobs else []
+        jobs = [*jobs[: left // 2], *gap]
+        return [*lines, *jobs, *event_lines(happened, width, glyphs)][:height]
+    beside = zip_longest(jobs, event_lines(happened, width - wide, glyphs), fillvalue=())
+    lines += [[*fitted(one, wide, glyphs.more), *other] for one, other in beside]
+    return lines[:height]
+
+
+# ---- trends
+
+
+@dataclass(frozen=True, slots=True)
+class _Grid:
+    """How trends share the room: rows of plots, plots in a row, their size, and a line for each node."""
+
+    rows: int
+    columns: int
+    cells: int
+    high: int
+    each: bool
+
+
+def _grid(count: int, nodes: int, room: Room) -> _Grid:
+    """As many rows of plots as leave room for a line of each node; else one row, or rows without these."""
+    width, height = room
+    across = max(width // _TREND, 1)
+    most = -(-count // across)
+    tries = [(rows, each) for each in (nodes, 0) for rows in range(most, 0, -1)]
+    free = {rows: height // rows - 2 for rows, _ in tries}
+    fits = (
+        (rows, each) for rows, each in tries if free[rows] - each >= (_LOWEST if rows > 1 else 1)
+    )
+    rows, each = next(fits, (1, 0))
+    columns = min(across, -(-count // rows))
+    high = min(max(free[rows] - each, 1), _HIGHEST)
+    return _Grid(rows, columns, min(width // columns, _MOST_TREND), high, bool(each))
+
+
+def trends(scene: Overview, room: Room, glyphs: Glyphs) -> list[Runs]:
+    """Plots of all nodes together, and a line for each node where there is room; of what has numbers."""
+    width, height = room
+    names = [printable(node.name) for node in scene.nodes]
+    name_width = min(max([_NAME, *map(len, names)]), _MOST_NAME)
+    told = [trend for trend in TRENDS if _is_told(scene, trend)]
+    if not told:
+        return []
+    grid = _grid(len(told), len(names), (width - name_width - 2, height))
+    lines: list[Runs] = []
+    for place in range(0, grid.rows * grid.columns, grid.columns):
+        some = told[place : place + grid.columns]
+        drawn = [_drawn(scene, trend, grid, glyphs) for trend in some]
+        together = [*[""] * (grid.high - 1), f"all {len(names)}"] if len(names) > 1 else []
+        heads = ["" if place else scene.span_words(), *together, *names]
+        lines += [
+            [(f" {fit(name, name_width, glyphs.more)} ", "text"), *chain.from_iterable(line)]
+            for name, line in zip(heads, zip(*drawn, strict=True), strict=False)
+        ]
+        lines.append([])
+    return lines
+
+
+def _is_told(scene: Overview, trend: Trend) -> bool:
+    return any(scene.now(node, m) is not None for node in scene.nodes for m in trend.metrics)
+
+
+def _drawn(scene: Overview, trend: Trend, grid: _Grid, glyphs: Glyphs) -> list[Runs]:
+    """The title, the plot of all nodes together where there are several, the line of each."""
+    wide = grid.cells - _NUMBER - 3
+    rows = [_stretched(_series(scene, node, trend, wide), wide) for node in scene.nodes]
+    whole = [_together(column, trend) for column in zip(*rows, strict=True)]
+    lines: list[Runs] = [_title(trend, whole, wide)]
+    if len(rows) > 1:
+        *above, last = chart(whole, wide, grid.high, glyphs, trend.top)
+        lines += [[*chart_line(line, glyphs), (" " * (_NUMBER + 3), "text")] for line in above]
+        lines.append(_numbered(chart_line(last, glyphs), trend, whole, "title"))
+    if len(rows) > 1 and not grid.each:
+        return lines
+    top = trend.top or max((v for row in rows for v in row if v is not None), default=0.0)
+    plots = ((row, [(sparkline(row, wide, glyphs, top), "accent")]) for row in rows)
+    return [*lines, *(_numbered(plot, trend, row, "text") for row, plot in plots)]
+
+
+def _title(trend: Trend, whole: Series, wide: int) -> Runs:
+    """What is plotted, and up to where, unless that is 100 %."""
+    most = max((number for number in whole if number is not None), default=None)
+    top = f"up to {trend.say(most)}" if most and not trend.top else ""
+    gap = wide - len(trend.title) - len(top)
+    said = f"{trend.title}{top:>{len(top) + gap}}" if gap > 0 else trend.title
+    return [(fit(said, wide + _NUMBER + 3), "dim")]
+
+
+def _numbered(plot: Runs, trend: Trend, row: Series, role: str) -> Runs:
+    said = trend.say(row[-1] if row else None) or formatting.NOTHING
+    return [*plot, (f" {said:>{_NUMBER}}  ", role)]
+
+
+def _series(scene: Overview, node: NodeState, trend: Trend, most: int) -> Series:
+    """As many numbers for each node."""
+    rows = [scene.series(node, metric, most) for metric in trend.metrics]
+    return [_sum(column) for column in zip(*rows, strict=True)]
+
+
+def _stretched(row: Series, wide: int) -> Series:
+    """Few numbers are repeated, so that they fill the plot."""
+    return [row[place * len(row) // wide] for place in range(wide)] if row else []
+
+
+def _sum(numbers: Sequence[float | None]) -> float | None:
+    known = [number for number in numbers if number is not None]
+    return sum(known) if known else None
+
+
+def _together(numbers: Sequence[float | None], trend: Trend) -> float | None:
+    total = _sum(numbers)
+    if total is None or not trend.mean:
+        return total
+    return total / sum(number is not None for number in numbers)
+
+
+def totals(past: Past, glyphs: Glyphs) -> list[Runs]:
+    """All nodes of a large fleet together: each trend short, with its newest number; none at the start."""
+    frames = past.newest(_SHORT)
+    told: list[Runs] = []
+    for trend in TRENDS:
+        row = [_total(frame, trend) for frame in frames]
+        if row and row[-1] is not None:
+            plot = sparkline(row, len(row), glyphs, trend.top)
+            said = f" {'mean' if trend.mean else 'sum'} {trend.say(row[-1])}"
+            told.append([(f"   {trend.title} ", "dim"), (plot, "accent"), (said, "text")])
+    return told
+
+
+@lru_cache(maxsize=_SHORT * len(TRENDS))
+def _total(frame: FleetPicture, trend: Trend) -> float | None:
+    """Sum, or mean, of one trend over the nodes that have a number; None if none has."""
+    known = [number for metric in trend.metrics for number in frame.known(metric)]
+    if not known:
+        return None
+    return sum(known) / len(known) if trend.mean else sum(known)
+
+
+# ---- jobs and events
+
+
+def job_lines(scene: Overview, width: int, glyphs: Glyphs) -> list[Runs]:
+    """The jobs that are not over, newest first; without any, the last one."""
+    newest = sorted(scene.jobs, key=lambda job: -job.created)
+    active = [job for job in newest if not job.state.final]
+    shown = active[:_JOBS] or newest[:1]
+    said = formatting.many(len(active), "job") if active else "no job"
+    beside = f", {formatting.many(scene.others, 'job')} not followed here" if scene.others else ""
+    head: Runs = [(" Jobs", "title"), (f"  {said} running or waiting{beside}", "dim")]
+    if not shown:
+        return [head, [("   3 starts one", "dim")]]
+    return [head, *(_job_line(job, width, glyphs) for job in shown)]
+
+
+def _job_line(job: Job, width: int, glyphs: Glyphs) -> Runs:
+    mark = glyphs.state(job.state)
+    ago = f", {formatting.age(formatting.since(job.ended))} ago" if job.ended else ""
+    runs: list[Run] = [
+        (f"   {mark.glyph} {job.state}{ago}  ", mark.role),
+        (f"{printable(job.id)}  ", "text"),
+    ]
+    if job.first_failure:
+        runs.append((f"{printable(job.first_failure.who)}, {job.first_failure.how}  ", "bad"))
+    if job.stalled:
+        runs.append((f"{printable(job.stalled[0].text)}  ", "warn"))
+    if job.state is State.RUNNING:
+        runs.append((f"{formatting.lasted(formatting.since(job.created))}  ", "text"))
+        if job.progress and job.progress.share is not None:
+            runs.append((f"{job.progress.share:.0%}  ", "ok"))
+    where = printable(fold(job.nodes))
+    on = f" on {where}" if where else ""
+    runs.append((f"{formatting.many(len(job.ranks), 'rank')}{on}", "dim"))
+    return fitted(runs, width, glyphs.more)
+
+
+def event_lines(happened: Iterable[Occurrence], width: int, glyphs: Glyphs) -> list[Runs]:
+    """What happened on the nodes, in the order given."""
+    head: Runs = [(" Events", "title"), ("  newest first", "dim")]
+    lines = [_event_line(one, width, glyphs) for one in happened]
+    return [head, *(lines or [[("   nothing has happened yet", "dim")]])]
+
+
+def _event_line(one: Occurrence, width: int, glyphs: Glyphs) -> Runs:
+    quiet = one.level is Level.OK
+    mark = glyphs.level(one.level)
+    over = "over: " if one.kind == "ended" else ""
+    runs: list[Run] = [
+        (f"   {formatting.clock(one.at)}  ", "dim"),
+        (f"{glyphs.dot if quiet else mark.glyph} ", "dim" if quiet else mark.role),
+        (f"{printable(one.node)}  ", "title"),
+        (f"{over}{formatting.told(one.device, one.seen)}", "dim" if quiet else "text"),
+    ]
+    return fitted(runs, width, glyphs.more)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankdeck.logs.collapse import Collapse, filled, folded, mask
+from rankdeck.logs.compare import Collapse, filled, folded, mask
 from rankdeck.model.job import Chunk
 from rankdeck.model.nodeset import fold_ranks
 from rankdeck.state.lines import RankLog

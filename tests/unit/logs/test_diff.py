@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from rankdeck.logs import diff
-from rankdeck.logs.diff import Branch, Comparison, Difference
+from rankdeck.logs import compare as diff
+from rankdeck.logs.compare import Branch, Comparison, Difference
 from rankdeck.model.job import Chunk
 from rankdeck.state.lines import RankLog
 from tests.unit.logs.feed import log_of, logs_of, write

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankdeck.logs.search import Filtered, Goal, Search, Wanted, goal_of, troubles
+from rankdeck.logs.view import Filtered, Goal, Search, Wanted, goal_of, troubles
 from rankdeck.state.lines import RankLog
 from tests.unit.logs.feed import log_of, write
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankdeck.logs.merge import EVENT, GAP, NODE, MergedLog
+from rankdeck.logs.view import EVENT, GAP, NODE, MergedLog
 from rankdeck.model.health import Level, Occurrence
 from tests.unit.logs.feed import log_of, write
 

@@ -17,7 +17,6 @@ from itertools import chain, islice
 from statistics import median
 from typing import ClassVar, cast
 
-from rankdeck.acceptance.expectations import gpu_network
 from rankdeck.acceptance.output_text import (
     CRASHED,
     Layout,
@@ -41,6 +40,7 @@ from rankdeck.acceptance.recipe import (
     OutputReading,
     Traits,
     Where,
+    gpu_network,
     not_measured,
     refused,
 )

@@ -13,15 +13,15 @@ from textual.widget import Widget
 from rankdeck.config.files import write_new
 from rankdeck.model.text import printable
 from rankdeck.ui import actions, formatting, query
+from rankdeck.ui.actions import OVER, OnScreen
 from rankdeck.ui.snapshots import step
-from rankdeck.ui.tour import OVER, OnScreen
 from rankdeck.ui.widgets.bars import FilterBar, KeyBar, TopBar, TourBar
 from rankdeck.ui.widgets.canvas import Runs, TextPage, broken
 from rankdeck.ui.widgets.input import Prompt
 from rankdeck.ui.widgets.vtable import VTable
 
 if TYPE_CHECKING:
-    from rankdeck.ui.console_protocol import Console
+    from rankdeck.ui.protocols import Console
 
 
 PAINT = 0.25
@@ -370,7 +370,7 @@ SCREENS = {
     "events": "events:EventsScreen",
     "node": "node:NodeScreen",
     "job": "job:JobScreen",
-    "inspect": "inspect:InspectScreen",
+    "inspect": "processes:InspectScreen",
     "sh": "processes:CommandScreen",
     "processes": "processes:ProcessesScreen",
     "help": "help:HelpScreen",

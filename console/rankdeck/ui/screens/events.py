@@ -3,11 +3,12 @@
 from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
-from rankdeck.logs.search import GOALS, goal_of
+from rankdeck.logs.view import GOALS, goal_of
 from rankdeck.model.health import Level, Occurrence
 from rankdeck.model.text import printable
 from rankdeck.state.messages import LogMessage
-from rankdeck.ui import formatting, node_actions, query, snapshots
+from rankdeck.ui import formatting, query, snapshots
+from rankdeck.ui.operations import unknown_reasons
 from rankdeck.ui.screens import modals
 from rankdeck.ui.screens.base import BaseScreen, Details, ListFilter, no_match
 from rankdeck.ui.screens.modals import row_lines
@@ -78,7 +79,7 @@ class EventsScreen(BaseScreen):
         """Whether the event is still a reason that nobody has acknowledged."""
         fleet = self.console.session.fleet
         return fleet.knows(one.node) and (one.node, one.check, one.device) in (
-            node_actions.unknown_reasons(self.console, (one.node,))
+            unknown_reasons(self.console, (one.node,))
         )
 
     def whole(self) -> tuple[str, Sequence[Runs]]:

@@ -13,8 +13,9 @@ from rankdeck.model.nodeset import fold
 from rankdeck.model.text import printable
 from rankdeck.state.fleet import Changes, NodeState
 from rankdeck.state.fleet_history import FleetPicture
-from rankdeck.ui import fleet_views, formatting, node_actions, query, snapshots
+from rankdeck.ui import fleet_views, formatting, query, snapshots
 from rankdeck.ui.fleet_views import FleetView
+from rankdeck.ui.operations import RUN, ask_command, named, run_on_nodes, shell, unknown_reasons
 from rankdeck.ui.screens.base import BaseScreen, ListFilter, no_match
 from rankdeck.ui.snapshots import Arrangement, Now, Snapshot, Then, order
 from rankdeck.ui.themes import UNICODE, Mark
@@ -233,7 +234,7 @@ class FleetScreen(BaseScreen):
             return  # not laid out yet
         self._overview_due = False
         # What is known of jobs is not loaded before the first picture.
-        from rankdeck.ui.fleet_overview import Overview, overview
+        from rankdeck.ui.fleet_views import Overview, overview
 
         nodes = tuple(self._states[name] for name in self.table.rows)
         scene = Overview(
@@ -346,7 +347,7 @@ class FleetScreen(BaseScreen):
         titles = ", ".join(view.sort) + (" reversed" if view.reversed else "")
         runs += [("   by ", "dim"), (titles, "text")]
         if self._marks:
-            runs += [("   marked ", "dim"), (node_actions.named(self.marked), "key")]
+            runs += [("   marked ", "dim"), (named(self.marked), "key")]
         if view.map != "STATE":
             runs += [("   map ", "dim"), (f"{view.map} <50 <80 <95", "text")]
         if self.map.size and self.map.per_cell > 1:
@@ -368,7 +369,7 @@ class FleetScreen(BaseScreen):
             return ()
         if newest[0] is not self._totalled:
             # What is known of jobs is not loaded before the first picture.
-            from rankdeck.ui.fleet_overview import totals
+            from rankdeck.ui.fleet_views import totals
 
             self._totalled, self._totals_said = newest[0], totals(past, self.console.glyphs)
         ends = accumulate(map(length, self._totals_said))
@@ -426,7 +427,7 @@ class FleetScreen(BaseScreen):
     def action_copy(self) -> None:
         nodes = self.targets
         if nodes:
-            self.console.copy(fold(nodes), printable(node_actions.named(nodes)))
+            self.console.copy(fold(nodes), printable(named(nodes)))
 
     # ---- marks, and what is done with the marked nodes
 
@@ -470,20 +471,20 @@ class FleetScreen(BaseScreen):
         return marked
 
     def action_run(self) -> None:
-        node_actions.ask_command(self)
+        ask_command(self)
 
     def action_shell(self) -> None:
-        node_actions.shell(self.console)
+        shell(self.console)
 
     def without_effect(self) -> Iterable[str]:
         if not self.targets:
             yield from ("open", "describe", "logs", "run", "shell", "processes", "mark", "copy")
-        if not node_actions.unknown_reasons(self.console, self.targets):
+        if not unknown_reasons(self.console, self.targets):
             yield "acknowledge"
         yield from self.idle_steps()
 
     def action_acknowledge(self) -> None:
-        if node_actions.unknown_reasons(self.console, self.targets):
+        if unknown_reasons(self.console, self.targets):
             from rankdeck.ui.screens import modals
 
             modals.ask(self)
@@ -491,12 +492,12 @@ class FleetScreen(BaseScreen):
             self.refuse("there is nothing to acknowledge")
 
     def answered(self, text: str | None) -> None:
-        if text and self.prompt.mode == node_actions.RUN:
-            node_actions.run(self.console, text)
+        if text and self.prompt.mode == RUN:
+            run_on_nodes(self.console, text)
         elif text:
             from rankdeck.ui.screens import modals
 
-            modals.answer(self, text, node_actions.unknown_reasons(self.console, self.targets))
+            modals.answer(self, text, unknown_reasons(self.console, self.targets))
 
     def _narrowed(self) -> None:
         self.look(replace(self.view, filter=self.list_filter.text))

@@ -9,24 +9,22 @@ from typing import ClassVar
 from textual.widget import Widget
 
 from rankdeck.errors import RankdeckError, UnknownJobError
-from rankdeck.logs.merge import EVENT
-from rankdeck.logs.order import choose
-from rankdeck.logs.search import GOALS, Goal, goal_of, troubles
+from rankdeck.logs.view import EVENT, GOALS, Goal, choose, goal_of, troubles
 from rankdeck.model.job import Job
 from rankdeck.model.text import printable
 from rankdeck.rules.progress import last_run
-from rankdeck.ui import actions, formatting, job_actions, node_actions
+from rankdeck.ui import actions, formatting
+from rankdeck.ui.actions import OnScreen
+from rankdeck.ui.operations import ask_cancel, log_folder, page, rank_shell, shell
 from rankdeck.ui.screens.base import BaseScreen
 from rankdeck.ui.screens.job_head import JobHead, description, head_lines
 from rankdeck.ui.themes import worst
-from rankdeck.ui.tour import OnScreen
 from rankdeck.ui.views.base import JobView, Scene
 from rankdeck.ui.views.collapsed import CollapsedView, DiffView
 from rankdeck.ui.views.logs import MergedView, OneView
 from rankdeck.ui.views.wall import LogWall, WallView
 from rankdeck.ui.widgets.canvas import Runs
-from rankdeck.ui.widgets.logline import STAMPS, stamp
-from rankdeck.ui.widgets.logview import LogView, marked
+from rankdeck.ui.widgets.logview import STAMPS, LogView, marked, stamp
 from rankdeck.ui.widgets.nodemap import CellMap
 from rankdeck.ui.widgets.vtable import FoldList
 from rankdeck_agent.wire import LAUNCHER
@@ -605,10 +603,10 @@ class JobScreen(BaseScreen):
         return (node,) if node else ()
 
     def action_shell(self) -> None:
-        node_actions.shell(self.console)
+        shell(self.console)
 
     def action_rank_shell(self) -> None:
-        node_actions.rank_shell(self.console, self.job, self.now.rank)
+        rank_shell(self.console, self.job, self.now.rank)
 
     def _node_of(self, rank: int | None) -> str:
         if self.job is None or rank is None:
@@ -636,13 +634,13 @@ class JobScreen(BaseScreen):
         return [printable(one.last_line) for one in ranks if one.rank == self.now.rank]
 
     def action_copy_path(self) -> None:
-        node, path = node_actions.log_folder(self.job, self.now.rank)
+        node, path = log_folder(self.job, self.now.rank)
         if node:
             self.console.copy(path, f"{printable(node)}:{path}")
 
     def page(self) -> None:
         """Read the whole log in the pager of the node that has it."""
-        if not node_actions.page(self.console, self.job, self.now.rank):
+        if not page(self.console, self.job, self.now.rank):
             self.refuse(NO_LOG)
 
     def action_save(self) -> None:
@@ -680,7 +678,7 @@ class JobScreen(BaseScreen):
         return ("cancel",) if self.console.session.why_not("cancel", self.job_id) else ()
 
     def action_cancel(self) -> None:
-        job_actions.ask_cancel(self.console, self.job_id)
+        ask_cancel(self.console, self.job_id)
 
     def action_keep(self) -> None:
         if self.job is not None and self.job.countdown is not None:

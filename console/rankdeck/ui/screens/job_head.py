@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.cells import cell_len
 from textual.geometry import Size
 
-from rankdeck.backends.plans import plan_lines
+from rankdeck.backends.base import plan_lines
 from rankdeck.model import text
 from rankdeck.model.health import leading
 from rankdeck.model.job import Countdown, Explained, FirstFailure, Job, Phase, Progress, Stall
@@ -22,7 +22,7 @@ from rankdeck.ui.themes import Mark
 from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, length, optional, pressed
 
 if TYPE_CHECKING:
-    from rankdeck.ui.console_protocol import Console
+    from rankdeck.ui.protocols import Console
 
 MEDIUM = 24
 """Lines of a screen from which on there is room for more than the state."""

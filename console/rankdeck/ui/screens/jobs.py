@@ -10,8 +10,9 @@ from rankdeck.model.job import Job, Plan, State
 from rankdeck.model.nodeset import fold
 from rankdeck.model.schedulers import KubernetesJob, SlurmJob, SlurmPartition, queue_words
 from rankdeck.model.text import printable
-from rankdeck.ui import formatting, job_actions, query
+from rankdeck.ui import formatting, query
 from rankdeck.ui.formatting import since
+from rankdeck.ui.operations import ask_cancel, attach, forget
 from rankdeck.ui.screens.base import BaseScreen, Details, ListFilter, no_match
 from rankdeck.ui.screens.job_head import description, duration, failure_text, head_lines
 from rankdeck.ui.screens.modals import row_lines
@@ -211,7 +212,7 @@ class JobsScreen(BaseScreen):
 
     def _open(self, row: str) -> None:
         if row in self._others:
-            job_actions.attach(self.console, row)
+            attach(self.console, row)
         else:
             self.console.open_job(row)
 
@@ -219,9 +220,9 @@ class JobsScreen(BaseScreen):
         if self.table.cursor in self._others:
             self.say("not started by Rankdeck: open it first (enter), then cancel it", "warn")
         elif self._is_replay(self.table.cursor):
-            job_actions.forget(self.console, self.table.cursor)
+            forget(self.console, self.table.cursor)
         elif self.table.cursor:
-            job_actions.ask_cancel(self.console, self.table.cursor)
+            ask_cancel(self.console, self.table.cursor)
 
     def _is_replay(self, row: str) -> bool:
         return row in self._jobs and bool(self._jobs[row].plan.replay_of)

@@ -12,10 +12,10 @@ from textual.containers import Horizontal, Vertical
 from textual.widget import Widget
 from textual.worker import Worker
 
-from rankdeck.backends.plans import plan_difference
+from rankdeck.backends.base import plan_difference
 from rankdeck.config.files import config_folder, write_new
 from rankdeck.config.jobs import filled, form_of
-from rankdeck.config.trust import allow
+from rankdeck.config.user import allow
 from rankdeck.errors import RankdeckError, UntrustedError
 from rankdeck.model.health import Level
 from rankdeck.model.job import Job, JobSpec, Plan
@@ -23,8 +23,9 @@ from rankdeck.model.nodeset import fold
 from rankdeck.model.text import printable
 from rankdeck.preflight.facts import Finding
 from rankdeck.state.node import NodeState
-from rankdeck.ui import actions, formatting, job_actions, node_actions
+from rankdeck.ui import actions, formatting
 from rankdeck.ui.actions import CommandError
+from rankdeck.ui.operations import NOT_LENT, is_off, launch
 from rankdeck.ui.screens.base import BaseScreen, ListFilter, no_match
 from rankdeck.ui.screens.job_head import plan_runs
 from rankdeck.ui.screens.modals import TrustQuestion
@@ -296,7 +297,7 @@ class LaunchScreen(BaseScreen):
 
     async def _edit(self, argv: list[str]) -> None:
         code = await self.console.lend_terminal(argv, f"rankdeck: {printable(argv[-1])}")
-        why = {126: node_actions.NOT_LENT, 127: f"{argv[0]}: no such editor; set $EDITOR"}
+        why = {126: NOT_LENT, 127: f"{argv[0]}: no such editor; set $EDITOR"}
         if code:
             said = why.get(code, f"{argv[0]} ended with exit {code}")
             self.say(said, "warn")
@@ -349,8 +350,8 @@ class LaunchScreen(BaseScreen):
             )
             return
         if self._spec == self._warned:
-            job_actions.launch(self.console, self._spec)
-        elif not job_actions.is_off(self.console, "launch", self._spec):
+            launch(self.console, self._spec)
+        elif not is_off(self.console, "launch", self._spec):
             self._look(self._spec, starts=True)
 
     def action_diff(self) -> None:
@@ -407,7 +408,7 @@ class LaunchScreen(BaseScreen):
         elif not starts:
             self.say("preflight: ready", "ok")
         elif spec == self._spec:
-            job_actions.launch(self.console, spec)
+            launch(self.console, spec)
         else:
             self.say("not started: the form was changed while the nodes were asked", "warn")
 

@@ -24,7 +24,7 @@ from rankdeck.ui.widgets.canvas import Runs, TextPage, broken
 if TYPE_CHECKING:
     from rankdeck.model.job import CancelReport, Job
     from rankdeck.model.schedulers import ServiceChange
-    from rankdeck.ui.console_protocol import Console
+    from rankdeck.ui.protocols import Console
 
 
 MOST_LINES = 16

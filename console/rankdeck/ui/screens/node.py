@@ -9,8 +9,9 @@ from rankdeck.model.health import EVENT_LEVELS, Level
 from rankdeck.model.text import printable
 from rankdeck.state.fleet import NodeState, SwitchPort
 from rankdeck.state.sanitize import number_in
-from rankdeck.ui import formatting, node_actions, node_page, snapshots
+from rankdeck.ui import formatting, node_page, snapshots
 from rankdeck.ui.node_page import names, number, switch_lines, title
+from rankdeck.ui.operations import RUN, ask_command, run_on_nodes, shell, unknown_reasons
 from rankdeck.ui.screens import modals
 from rankdeck.ui.screens.base import BaseScreen
 from rankdeck.ui.themes import Glyphs
@@ -100,10 +101,10 @@ class NodeScreen(BaseScreen):
         self.copy_page(self.page)
 
     def action_run(self) -> None:
-        node_actions.ask_command(self)
+        ask_command(self)
 
     def action_shell(self) -> None:
-        node_actions.shell(self.console)
+        shell(self.console)
 
     def action_acknowledge(self) -> None:
         if self._unknown():
@@ -119,14 +120,14 @@ class NodeScreen(BaseScreen):
         return (*(() if self._unknown() else ("acknowledge",)), *self.idle_steps())
 
     def answered(self, text: str | None) -> None:
-        if text and self.prompt.mode == node_actions.RUN:
-            node_actions.run(self.console, text)
+        if text and self.prompt.mode == RUN:
+            run_on_nodes(self.console, text)
         elif text:
             modals.answer(self, text, self._unknown())
 
     def _unknown(self) -> list[tuple[str, str, str]]:
         """Reasons that nobody has acknowledged."""
-        return node_actions.unknown_reasons(self.console, (self.node_name,))
+        return unknown_reasons(self.console, (self.node_name,))
 
 
 def page(

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Protocol
 
 from textual.widget import Widget
 
-from rankdeck.logs.order import ORDERS, choose, ordered, rank_statuses, silence
+from rankdeck.logs.view import ORDERS, choose, ordered, rank_statuses, silence
 from rankdeck.model.job import Job, RankState, State
 from rankdeck.model.nodeset import fold_ranks
 from rankdeck.model.rank import RankStatus
 from rankdeck.model.text import printable
-from rankdeck.rules.rank_activity import QUIET, quiet_for
+from rankdeck.rules.progress import QUIET, quiet_for
 from rankdeck.state.jobs import Jobs
 from rankdeck.state.lines import RankLog
 from rankdeck.ui import formatting
@@ -20,7 +20,7 @@ from rankdeck.ui.widgets.canvas import Run, optional
 from rankdeck.ui.widgets.vtable import FoldList
 
 if TYPE_CHECKING:
-    from rankdeck.ui.console_protocol import Console
+    from rankdeck.ui.protocols import Console
 
 
 class RankChoice:

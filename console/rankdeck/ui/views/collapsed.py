@@ -3,16 +3,19 @@
 import time
 from collections.abc import Sequence
 
-from rankdeck.logs.collapse import Collapse, Folded, Outlier, folded
-from rankdeck.logs.diff import (
+from rankdeck.logs.compare import (
     BEHIND,
     Branch,
+    Collapse,
     Comparison,
     Difference,
     Divergence,
+    Folded,
+    Outlier,
     Steps,
     branches,
     compare,
+    folded,
 )
 from rankdeck.model.job import Job
 from rankdeck.model.nodeset import fold_ranks

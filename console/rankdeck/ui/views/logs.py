@@ -10,15 +10,14 @@ from dataclasses import dataclass, replace
 from textual.widget import Widget
 
 from rankdeck.errors import RankdeckError
-from rankdeck.logs.merge import EVENT, MergedLog
-from rankdeck.logs.search import Goal
+from rankdeck.logs.view import EVENT, Goal, MergedLog
 from rankdeck.model.health import Occurrence
 from rankdeck.model.job import FoundLine, Job, LogPart, LogPlace
 from rankdeck.model.nodeset import fold_ranks
 from rankdeck.model.text import printable
 from rankdeck.state.lines import Line, RankLog
 from rankdeck.ui import formatting
-from rankdeck.ui.session_protocol import OutputProtocol
+from rankdeck.ui.protocols import OutputProtocol
 from rankdeck.ui.views.base import Scene
 from rankdeck.ui.widgets.canvas import Run, optional
 from rankdeck.ui.widgets.logview import LogView

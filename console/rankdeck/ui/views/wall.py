@@ -14,7 +14,7 @@ from rankdeck.ui import actions
 from rankdeck.ui.themes import painted
 from rankdeck.ui.views.base import Scene
 from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, fitted, titled
-from rankdeck.ui.widgets.logline import ROLES, Stamp, stamp
+from rankdeck.ui.widgets.logview import ROLES, Stamp, stamp
 
 MOST = 16
 LEAST_WIDTH, LEAST_HEIGHT = 36, 4

@@ -10,11 +10,11 @@ from textual import events
 from rankdeck.model.health import Level
 from rankdeck.model.text import printable
 from rankdeck.ui import actions, formatting
-from rankdeck.ui.tour import STEPS
+from rankdeck.ui.actions import STEPS
 from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, cut, ends, fitted, length
 
 if TYPE_CHECKING:
-    from rankdeck.ui.console_protocol import Console
+    from rankdeck.ui.protocols import Console
 
 TABS = (
     ("fleet", "1 Fleet"),

@@ -15,7 +15,7 @@ from rankdeck.ui import actions
 from rankdeck.ui.themes import Glyphs, Palette
 
 if TYPE_CHECKING:
-    from rankdeck.ui.console_protocol import Theme
+    from rankdeck.ui.protocols import Theme
 
 # pyright: reportPrivateUsage=false
 
