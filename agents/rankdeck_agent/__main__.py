@@ -226,16 +226,16 @@ def _wrong(why: str) -> int:
 
 
 _SLURM: Mapping[str, tuple[str, str]] = {
-    "submit": ("submit", "submit"),
+    "submit": ("control", "submit"),
     "keep": ("keeper", "keep"),
     "watch": ("cluster", "watch"),
     "list": ("cluster", "list_all"),
     "service": ("control", "service"),
-    "attach": ("submit", "attach"),
+    "attach": ("control", "attach"),
     "look": ("attach", "look"),
-    "beside": ("submit", "beside"),
-    "hear": ("submit", "hear"),
-    "tell": ("submit", "tell"),
+    "beside": ("control", "beside"),
+    "hear": ("control", "hear"),
+    "tell": ("control", "tell"),
     "ended": ("cluster", "ended"),
 }
 """Command of `slurm` -> module and function; loaded only then: the keeper must stay small."""

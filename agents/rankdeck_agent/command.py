@@ -13,9 +13,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Optional, cast
 
+from rankdeck_agent import JOB_VARIABLE, NODE_VARIABLE
 from rankdeck_agent.job import processes
 from rankdeck_agent.job.processes import Process, adopt_orphans, end_below
-from rankdeck_agent.names import JOB_VARIABLE, NODE_VARIABLE
 from rankdeck_agent.text import say, table
 
 _BLOCK = 65_536

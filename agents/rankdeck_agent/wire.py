@@ -11,15 +11,15 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Optional, Union
 
-from rankdeck_agent.names import AGENT_TOKEN as AGENT_TOKEN
-from rankdeck_agent.names import DRAIN_PREFIX as DRAIN_PREFIX
-from rankdeck_agent.names import JOB_VARIABLE as JOB_VARIABLE
-from rankdeck_agent.names import LAUNCHER as LAUNCHER
-from rankdeck_agent.names import NO_FOLDER as NO_FOLDER
-from rankdeck_agent.names import NODE_VARIABLE as NODE_VARIABLE
-from rankdeck_agent.names import REFUSED as REFUSED
-from rankdeck_agent.names import RUN_TOKEN as RUN_TOKEN
-from rankdeck_agent.names import RUN_VARIABLE as RUN_VARIABLE
+from rankdeck_agent import AGENT_TOKEN as AGENT_TOKEN
+from rankdeck_agent import DRAIN_PREFIX as DRAIN_PREFIX
+from rankdeck_agent import JOB_VARIABLE as JOB_VARIABLE
+from rankdeck_agent import LAUNCHER as LAUNCHER
+from rankdeck_agent import NO_FOLDER as NO_FOLDER
+from rankdeck_agent import NODE_VARIABLE as NODE_VARIABLE
+from rankdeck_agent import REFUSED as REFUSED
+from rankdeck_agent import RUN_TOKEN as RUN_TOKEN
+from rankdeck_agent import RUN_VARIABLE as RUN_VARIABLE
 
 TOPIC_PREFIX = "rankdeck/1"
 Number = Union[int, float]

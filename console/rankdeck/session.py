@@ -58,10 +58,10 @@ from rankdeck.reports.job import TAIL, report_source, write_page, write_report
 from rankdeck.rules.inspect import Inspection
 from rankdeck.state.acceptance import AcceptanceRuns
 from rankdeck.state.fleet import Fleet, KubernetesState, Switches
+from rankdeck.state.fleet_history import Messages
 from rankdeck.state.history import History
 from rankdeck.state.job_recorder import JobRecorder, NodeNotes
 from rankdeck.state.jobs import Jobs
-from rankdeck.state.messages import Messages
 from rankdeck.state.store import is_launched, launch_of
 from rankdeck.telemetry.gnmi import collect
 from rankdeck.telemetry.kubernetes import KubernetesClient

@@ -92,8 +92,8 @@ from rankdeck_agent.slurm import array, verdict
 from rankdeck_agent.slurm import cluster as slurm_cluster
 from rankdeck_agent.slurm.cluster import SlurmView, ended_rows
 from rankdeck_agent.slurm.commands import account_rows, output_files, queue_rows, shown_jobs
+from rankdeck_agent.slurm.control import job_number
 from rankdeck_agent.slurm.folder import read as read_mark
-from rankdeck_agent.slurm.submit import job_number
 from rankdeck_agent.text import plain, shown
 from rankdeck_agent.wire import NodePlan, WireError, decode, node_plan
 from tests.support import hostile

@@ -12,7 +12,7 @@ from textual.geometry import Region
 from rankdeck.model.health import Level, Occurrence
 from rankdeck.ui.fleet_views import FleetView, ViewError, Views, checked
 from rankdeck.ui.themes import Mark
-from rankdeck.ui.widgets.nodemap import CellMap
+from rankdeck.ui.widgets.vtable import CellMap
 from rankdeck_agent.wire import HealthReport, Sample
 from tests.ui.support import sample
 from tests.ui.support.stage import Stage, cluster_of

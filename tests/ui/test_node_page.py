@@ -11,8 +11,8 @@ from rankdeck.model.cluster import Cluster, Metrics, Node
 from rankdeck.model.health import Level, PastNumbers, PastSeries, PastView, Times
 from rankdeck.ui.app import RankdeckApp
 from rankdeck.ui.node_page import shrunk
+from rankdeck_agent import LOG_CLOSED
 from rankdeck_agent.collectors.simulated import SimulatedGpus, SimulatedRdma
-from rankdeck_agent.names import LOG_CLOSED
 from rankdeck_agent.wire import Hello, Sample
 from tests.ui.support.stage import Stage
 from tests.ui.test_screens import console, shows, text_of, until

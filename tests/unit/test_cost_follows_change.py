@@ -19,7 +19,7 @@ from rankdeck.telemetry.link import Intake
 from rankdeck.telemetry.private_broker import Connection, PrivateBroker
 from rankdeck.ui.snapshots import Arrangement
 from rankdeck.ui.themes import Mark
-from rankdeck.ui.widgets.nodemap import CellMap
+from rankdeck.ui.widgets.vtable import CellMap
 from rankdeck_agent.simulated_fleet import BrokerLine, LineError
 from rankdeck_agent.wire import HealthReport, Sample, decode, encode, split_time
 from tests.support.polling import until

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rankdeck_agent.names import LOG_CLOSED, SATURATED
+from rankdeck_agent import LOG_CLOSED, SATURATED
 from rankdeck_agent.rules.facts import Facts, Memory, derive
 from rankdeck_agent.rules.judge import assess, cover, coverage_words, explain
 from rankdeck_agent.rules.levels import Expected, Level, Reason

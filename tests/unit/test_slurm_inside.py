@@ -11,7 +11,7 @@ import pytest
 
 from rankdeck.telemetry.slurm import MessageParts
 from rankdeck_agent.config import AgentConfigError
-from rankdeck_agent.slurm.submit import own_config
+from rankdeck_agent.slurm.control import own_config
 from rankdeck_agent.telemetry import StdoutPublisher
 from rankdeck_agent.wire import Hello, Sample, encode
 

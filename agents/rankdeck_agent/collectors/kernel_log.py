@@ -6,10 +6,10 @@ import time
 from collections import Counter
 from typing import Callable, Optional
 
+from rankdeck_agent import LOG_CLOSED
 from rankdeck_agent.collectors.base import Reading
 from rankdeck_agent.files import Tree
 from rankdeck_agent.kernel_log import Found, KernelLines
-from rankdeck_agent.names import LOG_CLOSED
 from rankdeck_agent.rules.facts import kind_of
 from rankdeck_agent.wire import Event
 

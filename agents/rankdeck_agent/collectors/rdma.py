@@ -13,9 +13,9 @@ from functools import partial
 from pathlib import Path
 from typing import Callable, Optional
 
+from rankdeck_agent import SATURATED
 from rankdeck_agent.collectors.base import Reading, whole
 from rankdeck_agent.files import Tree, clean, reason
-from rankdeck_agent.names import SATURATED
 from rankdeck_agent.rdma_counters import BYTES, SUMS, TOPS, TWINS, WRAPS
 
 # linux include/uapi/rdma/rdma_netlink.h, include/uapi/linux/netlink.h

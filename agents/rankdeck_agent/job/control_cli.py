@@ -344,7 +344,7 @@ def _cancel(asked: argparse.Namespace) -> dict[str, Any]:
 
 def _inspect(folder: RunFolder) -> dict[str, Any]:
     if is_slurm(folder):
-        from rankdeck_agent.slurm.submit import inspect as inspect_inside
+        from rankdeck_agent.slurm.control import inspect as inspect_inside
 
         return inspect_inside(folder)
     return inspect(folder)

@@ -12,11 +12,11 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Optional
 
+from rankdeck_agent import LAUNCHER
 from rankdeck_agent.files import clean
 from rankdeck_agent.job import processes
 from rankdeck_agent.job.folder import STREAMS, End, RunFolder
 from rankdeck_agent.job.processes import Process
-from rankdeck_agent.names import LAUNCHER
 from rankdeck_agent.text import shown
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Callable, NamedTuple, Optional
 
-from rankdeck_agent.names import LAUNCHER, NO_FOLDER, RUN_TOKEN
+from rankdeck_agent import LAUNCHER, NO_FOLDER, RUN_TOKEN
 from rankdeck_agent.text import table
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}\Z")

@@ -20,8 +20,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Callable, NamedTuple, Optional
 
+from rankdeck_agent import JOB_VARIABLE, NODE_VARIABLE
 from rankdeck_agent.job.folder import RunFolder
-from rankdeck_agent.names import JOB_VARIABLE, NODE_VARIABLE
 from rankdeck_agent.text import plain, table
 
 _PROC = Path("/proc")

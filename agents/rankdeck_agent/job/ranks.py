@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Callable, Optional
 
+from rankdeck_agent import AGENT_TOKEN
 from rankdeck_agent.files import private_folder, unwritable, write_private
 from rankdeck_agent.job import processes
 from rankdeck_agent.job.folder import (
@@ -27,7 +28,6 @@ from rankdeck_agent.job.folder import (
     run_folder,
 )
 from rankdeck_agent.job.supervisor_state import note_starter
-from rankdeck_agent.names import AGENT_TOKEN
 from rankdeck_agent.rules.mpi_daemon import daemon_of, daemons_of, in_place
 from rankdeck_agent.text import plain, table
 from rankdeck_agent.wire import (

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional
 
+from rankdeck_agent import LAUNCHER
 from rankdeck_agent.job import processes
 from rankdeck_agent.job.evidence import RANK, last_words
 from rankdeck_agent.job.folder import (
@@ -22,7 +23,6 @@ from rankdeck_agent.job.folder import (
     outcome,
     post_mortem,
 )
-from rankdeck_agent.names import LAUNCHER
 from rankdeck_agent.text import plain
 
 Events = list[dict[str, Any]]

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Optional, Union
 
-from rankdeck_agent.names import LOG_CLOSED, SATURATED
+from rankdeck_agent import LOG_CLOSED, SATURATED
 from rankdeck_agent.rdma_counters import COUNTED
 from rankdeck_agent.rules.levels import Expected, Level, Reason, Sentence
 from rankdeck_agent.rules.table import BY_METRIC, CHECKS, RULES

@@ -12,9 +12,9 @@ import sys
 from collections.abc import Mapping
 from typing import Any, cast
 
+from rankdeck_agent import LAUNCHER
 from rankdeck_agent.files import write_private
 from rankdeck_agent.job.folder import RunFolder
-from rankdeck_agent.names import LAUNCHER
 from rankdeck_agent.slurm.cluster import QUEUE_FIELDS, job_rows
 from rankdeck_agent.slurm.commands import Slurm, output_files, shown_job
 from rankdeck_agent.text import say, table

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Optional
 
+from rankdeck_agent import LAUNCHER
 from rankdeck_agent.job.evidence import LAUNCHER_BOUND, RANK, TOLD, last_words
 from rankdeck_agent.job.folder import (
     STREAMS,
@@ -20,7 +21,6 @@ from rankdeck_agent.job.folder import (
     is_closed,
     outcome,
 )
-from rankdeck_agent.names import LAUNCHER
 from rankdeck_agent.slurm.attach import OutputCopy
 from rankdeck_agent.slurm.commands import SlurmJobRow, is_earlier, is_later, shown_job
 from rankdeck_agent.slurm.folder import (

@@ -1,5 +1,6 @@
-"""What happened on all nodes since the console was opened, and pictures of them over the last hours."""
+"""What happened since the console was opened: on all nodes, with pictures of them over the last hours, and in Rankdeck itself, as its log records."""
 
+import logging
 from array import array
 from bisect import bisect_right
 from collections import deque
@@ -248,3 +249,29 @@ class Past:
         """The numbers of one node in the pictures up to a time, oldest first; at most the last `most` of them."""
         frames = islice((f for f in reversed(self._frames) if f.at <= until), most)
         return [frame.number(place, metric) for frame in frames][::-1]
+
+
+@dataclass(frozen=True, slots=True)
+class LogMessage:
+    """One message. `at` is epoch seconds; `source` a node, a job or a part of Rankdeck."""
+
+    at: float
+    level: str
+    source: str
+    text: str
+
+
+class Messages(logging.Handler):
+    """A log handler that keeps the last messages of the `rankdeck` loggers."""
+
+    def __init__(self, keep: int = 2000) -> None:
+        super().__init__(logging.INFO)
+        self.records: deque[LogMessage] = deque(maxlen=keep)
+        self.total = 0
+        """Messages ever received: changes exactly when there is something new."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        source = getattr(record, "source", record.name.rpartition(".")[2])
+        text = record.getMessage().replace("\n", " · ")
+        self.records.append(LogMessage(record.created, record.levelname.lower(), source, text))
+        self.total += 1

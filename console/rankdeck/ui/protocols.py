@@ -15,7 +15,7 @@ from textual.screen import Screen
 from rankdeck.errors import LaunchError
 from rankdeck.model.health import Level
 from rankdeck.state.fleet import Fleet, Switches
-from rankdeck.state.messages import Messages
+from rankdeck.state.fleet_history import Messages
 from rankdeck.ui.actions import Tour
 from rankdeck.ui.themes import Glyphs, Palette
 

@@ -48,8 +48,8 @@ from rankdeck.remote.command import CommandRun, CommandState, FoundProcesses
 from rankdeck.remote.shell import UserSsh
 from rankdeck.rules.inspect import Inspection, Look, conclude
 from rankdeck.state.fleet import Fleet, Switches
+from rankdeck.state.fleet_history import Messages
 from rankdeck.state.jobs import Jobs
-from rankdeck.state.messages import Messages
 from rankdeck_agent.job.browse import LogSearch, RegexQuery, TextQuery, read
 from rankdeck_agent.wire import NodePlan
 

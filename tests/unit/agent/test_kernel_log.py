@@ -12,10 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rankdeck_agent import wire
+from rankdeck_agent import LOG_CLOSED, wire
 from rankdeck_agent.collectors.kernel_log import Folding, KernelLogCollector
 from rankdeck_agent.kernel_log import find
-from rankdeck_agent.names import LOG_CLOSED
 from rankdeck_agent.sampler import Sampler
 from tests.unit.agent.machines import ROOT, write
 

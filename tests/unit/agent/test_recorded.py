@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from rankdeck_agent import SATURATED
 from rankdeck_agent.collectors.rdma import RdmaCollector
 from rankdeck_agent.kernel_log import KernelLines, judge
-from rankdeck_agent.names import SATURATED
 from tests.unit.agent.machines import DATA, write
 
 BLIND = SATURATED.partition("{}")[0]

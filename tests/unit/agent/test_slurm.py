@@ -29,10 +29,10 @@ from rankdeck_agent.slurm.commands import (
     shown_jobs,
     span,
 )
+from rankdeck_agent.slurm.control import job_number
 from rankdeck_agent.slurm.folder import BATCH, Marks, RunMark, read, write_id
 from rankdeck_agent.slurm.keeper import is_silent
 from rankdeck_agent.slurm.run import LookTimer, Run, Track, restored
-from rankdeck_agent.slurm.submit import job_number
 from rankdeck_agent.slurm.verdict import FINAL, again, lost, places, read_words, verdict, waits_for
 
 

@@ -5,8 +5,8 @@ import os
 
 import pytest
 
+from rankdeck_agent import LAUNCHER
 from rankdeck_agent.job.folder import RunFolder
-from rankdeck_agent.names import LAUNCHER
 from rankdeck_agent.slurm import attach
 from rankdeck_agent.slurm.attach import OutputCopy, is_labelled, rank_of, read_at
 from rankdeck_agent.slurm.commands import output_files, shown_job

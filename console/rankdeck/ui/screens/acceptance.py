@@ -28,8 +28,11 @@ from rankdeck.model.text import figures, printable
 from rankdeck.ui import actions, formatting
 from rankdeck.ui.acceptance_page import (
     PROGRESS_ROLES,
+    ROLES,
+    PairMap,
     RunActions,
     RunChoice,
+    legend,
     plan_lines,
     run_line,
     seen_in,
@@ -41,9 +44,7 @@ from rankdeck.ui.screens import base
 from rankdeck.ui.screens.modals import Question, row_lines
 from rankdeck.ui.themes import Mark
 from rankdeck.ui.widgets.canvas import Run, Runs, TextPage
-from rankdeck.ui.widgets.nodemap import CellMap
-from rankdeck.ui.widgets.pairmap import ROLES, PairMap, legend
-from rankdeck.ui.widgets.vtable import Column, VTable
+from rankdeck.ui.widgets.vtable import CellMap, Column, VTable
 
 T = TypeVar("T")
 LEAST_BESIDE = 34

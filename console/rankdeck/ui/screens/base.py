@@ -15,9 +15,8 @@ from rankdeck.model.text import printable
 from rankdeck.ui import actions, formatting, query
 from rankdeck.ui.actions import OVER, OnScreen
 from rankdeck.ui.snapshots import step
-from rankdeck.ui.widgets.bars import FilterBar, KeyBar, TopBar, TourBar
+from rankdeck.ui.widgets.bars import FilterBar, KeyBar, Prompt, TopBar, TourBar
 from rankdeck.ui.widgets.canvas import Runs, TextPage, broken
-from rankdeck.ui.widgets.input import Prompt
 from rankdeck.ui.widgets.vtable import VTable
 
 if TYPE_CHECKING:

@@ -20,8 +20,7 @@ from rankdeck.ui.screens.base import BaseScreen, ListFilter, no_match
 from rankdeck.ui.snapshots import Arrangement, Now, Snapshot, Then, order
 from rankdeck.ui.themes import UNICODE, Mark
 from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, TextPage, fitted, length
-from rankdeck.ui.widgets.nodemap import CellMap
-from rankdeck.ui.widgets.vtable import Column, VTable
+from rankdeck.ui.widgets.vtable import CellMap, Column, VTable
 
 ROLE_RANK = {"bad": 4, "warn": 3, "unknown": 2, "ok": 1}
 WIDE = 150

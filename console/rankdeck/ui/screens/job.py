@@ -25,8 +25,7 @@ from rankdeck.ui.views.logs import MergedView, OneView
 from rankdeck.ui.views.wall import LogWall, WallView
 from rankdeck.ui.widgets.canvas import Runs
 from rankdeck.ui.widgets.logview import STAMPS, LogView, marked, stamp
-from rankdeck.ui.widgets.nodemap import CellMap
-from rankdeck.ui.widgets.vtable import FoldList
+from rankdeck.ui.widgets.vtable import CellMap, FoldList
 from rankdeck_agent.wire import LAUNCHER
 
 REPLAY_STEP = 10.0

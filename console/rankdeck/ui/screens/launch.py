@@ -29,8 +29,8 @@ from rankdeck.ui.operations import NOT_LENT, is_off, launch
 from rankdeck.ui.screens.base import BaseScreen, ListFilter, no_match
 from rankdeck.ui.screens.job_head import plan_runs
 from rankdeck.ui.screens.modals import TrustQuestion
+from rankdeck.ui.widgets.bars import Form
 from rankdeck.ui.widgets.canvas import Run, Runs, TextPage
-from rankdeck.ui.widgets.input import Form
 from rankdeck.ui.widgets.vtable import Column, VTable
 
 FIELDS = (
