@@ -204,7 +204,7 @@ def generation(speed: str) -> int:
 
 def _cards(tree: Tree, prefix: str) -> Iterable[AmdCard]:
     # By their place on the bus, as the vendor's own tools number them.
-    ours = [c for c in card_names(tree) if tree.maybe(f"{_CARDS}/{c}/device/vendor") == _AMD]
+    ours = [c for c in _card_names(tree) if tree.maybe(f"{_CARDS}/{c}/device/vendor") == _AMD]
     for number, card in enumerate(sorted(ours, key=lambda c: place(tree, c))[:_LIMIT]):
         path = f"{_CARDS}/{card}/device"
         hwmon = next(iter(tree.names(f"{path}/hwmon")), "")
@@ -214,7 +214,7 @@ def _cards(tree: Tree, prefix: str) -> Iterable[AmdCard]:
         yield AmdCard(f"{prefix}{number}", path, f"hwmon/{hwmon}", sensors, blocks)
 
 
-def card_names(tree: Tree) -> list[str]:
+def _card_names(tree: Tree) -> list[str]:
     """card0, card1 …: the graphics cards of every make."""
     return [n for n in tree.names(_CARDS) if re.fullmatch(r"card\d{1,4}", n)]
 
@@ -311,7 +311,7 @@ class Intel:
             reading.inventory = {**reading.inventory, **self._inventory}
 
     def _look(self, prefix: str) -> None:
-        names = [n for n in card_names(self._tree) if self._discrete(n)]
+        names = [n for n in _card_names(self._tree) if self._discrete(n)]
         names = sorted(names, key=lambda n: place(self._tree, n))[:_LIMIT]
         known = {card.key: card for card in self.cards}
         found = [self._card(name, f"{prefix}{number}") for number, name in enumerate(names)]

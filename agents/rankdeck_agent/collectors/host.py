@@ -67,7 +67,7 @@ class CpuCollector:
         self._inventory = {"cpu.model": _model(self._tree)}
 
     def _times(self, reading: Reading) -> None:
-        now = parse_times(self._tree.read("proc/stat"))
+        now = _parse_times(self._tree.read("proc/stat"))
         reading.put("cpu.cores", len(now) - ("" in now))
         before, self._before = self._before, now
         if not before:
@@ -109,7 +109,7 @@ class CpuCollector:
         return numbers
 
 
-def parse_times(data: bytes) -> dict[str, Times]:
+def _parse_times(data: bytes) -> dict[str, Times]:
     """Core ("" for all of them) -> times, from /proc/stat; raises ValueError."""
     found: dict[str, Times] = {}
     for line in data.split(b"\n"):

@@ -285,7 +285,7 @@ class Port:
         return f"{base}/ports/{self.number}" if self.number else base
 
 
-def find_ports(tree: Tree, exclude: Sequence[str] = ()) -> list[Port]:
+def _find_ports(tree: Tree, exclude: Sequence[str] = ()) -> list[Port]:
     """The ports of this machine, each with its counters not yet read."""
     found: list[Port] = []
     for device in tree.names(BASE):
@@ -460,7 +460,7 @@ class RdmaCollector:
     def _look(self, now: float) -> None:
         before = {p.key: p.counters for p in self._ports}
         known = {key: {c.path: c for c in counters} for key, counters in before.items()}
-        ports = find_ports(self._tree, self._exclude)
+        ports = _find_ports(self._tree, self._exclude)
         for port in ports:
             old = known.get(port.key, {})
             port.counters = [old.get(c.path, c) for c in port.counters]

@@ -25,7 +25,7 @@ from rankdeck_agent.rules.facts import (
     wanted,
 )
 from rankdeck_agent.rules.levels import Health, Level, Reason
-from rankdeck_agent.rules.table import BY_METRIC, CHECKS, IDLE_CHECKS, RULES, HealthCheck, Rule
+from rankdeck_agent.rules.table import BY_METRIC, CHECKS, IDLE_CHECKS, RULES, Rule
 from rankdeck_agent.rules.units import duration
 
 ALWAYS = frozenset({"node.skew", "node.like"})
@@ -89,14 +89,6 @@ def _cover(
     return Covered(frozenset(applicable), frozenset(judged))
 
 
-def by_number(covered: Covered) -> Mapping[int, tuple[HealthCheck, bool, bool]]:
-    """Every check with whether it applies and whether it was judged."""
-    return {
-        check.number: (check, check.number in covered.applicable, check.number in covered.judged)
-        for check in CHECKS
-    }
-
-
 _PART_OF = {rule.check: rule.part_of for rule in RULES} | {
     "drift": 25,
     "agent.reads": 1,
@@ -147,9 +139,10 @@ def explain(
     for reason in reasons:
         mine.setdefault(part_of(reason.check), []).append(reason)
     found: list[CheckResult] = []
-    for number, (check, applies, judged) in by_number(covered).items():
+    for check in CHECKS:
+        number = check.number
         why = tuple(mine.get(number, ()))
-        state = _state(why, applies, judged)
+        state = _state(why, number in covered.applicable, number in covered.judged)
         parts = (*_evidence(number, facts, derived, memory), blind(facts.failed, number))
         evidence = "; ".join(filter(None, parts))
         found.append(CheckResult(number, check.name, check.title, state, evidence, why))

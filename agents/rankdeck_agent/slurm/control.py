@@ -324,7 +324,7 @@ _SPOKEN = ("--input=all", "--output=all", "--wait=0")
 
 def inspect(folder: RunFolder) -> dict[str, Any]:
     """What `job inspect` finds on each node with running ranks: `inside`, a row a node, and `missing`, node -> why not."""
-    hosts = running_hosts(folder)
+    hosts = _running_hosts(folder)
     place = folder / f"inspect.{os.getpid()}"
     private_folder(place)
     try:
@@ -340,7 +340,7 @@ def inspect(folder: RunFolder) -> dict[str, Any]:
     }
 
 
-def running_hosts(folder: RunFolder) -> list[str]:
+def _running_hosts(folder: RunFolder) -> list[str]:
     """The nodes on which ranks of the present run are that have not ended; raises FolderError where there is none."""
     if settings(folder).get("array"):
         raise FolderError("the tasks of an array are not looked at: each is a job of its own")
@@ -356,11 +356,11 @@ def _step(
 ) -> tuple[str, ...]:
     """The srun that runs a command of the agent once on each of these nodes."""
     where = (f"--jobid={read_id(folder)[0]}", f"--nodes={len(hosts)}", f"--nodelist={','.join(hosts)}")  # fmt: skip
-    program = ("python3", str(shared_agent(folder)), "slurm", *command)
+    program = ("python3", str(_shared_agent(folder)), "slurm", *command)
     return ("srun", *where, *STEP, *options, *program)
 
 
-def shared_agent(folder: RunFolder) -> Path:
+def _shared_agent(folder: RunFolder) -> Path:
     """This very program, where the nodes can read it."""
     own = Path(sys.argv[0]).absolute()
     copy = folder / own.name
@@ -401,7 +401,7 @@ def hear(job: str, node: str) -> int:
     """
     try:
         folder = existing(job, node)
-        argv = _step(folder, running_hosts(folder), *_SPOKEN, command=("tell",))
+        argv = _step(folder, _running_hosts(folder), *_SPOKEN, command=("tell",))
         os.execvpe(argv[0], argv, login_environment(os.environ, read_id(folder)[1]))
     except (FolderError, OSError) as error:
         print(f"rankdeck-agent: {plain(str(error))}", file=sys.stderr)
@@ -453,7 +453,7 @@ def submit() -> int:
         folder = make(plan)
         _prepare(folder)
         if settings(folder).get("preflight"):
-            shared_agent(folder)
+            _shared_agent(folder)
     except (WireError, FolderError, OSError) as error:
         return say({"ok": False, "error": str(error)})
     return say(_apart(plan, folder))

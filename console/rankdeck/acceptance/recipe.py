@@ -236,20 +236,20 @@ _FULL = 8
 _QPS = "look at the QPs per connection (NCCL_IB_QPS_PER_CONNECTION) and the HCA list (NCCL_IB_HCA)"
 
 
-def efficiency(mtu: int, message: int = 65536, overhead: int = _ROCE) -> float:
+def _efficiency(mtu: int, message: int = 65536, overhead: int = _ROCE) -> float:
     """Share of a link that is payload."""
     packets = max(1, math.ceil(message / mtu))
     return message / (message + packets * overhead + _RETH)
 
 
-def link_ceiling(
+def _link_ceiling(
     value: float, known: Known, mtu: int, message: int, overhead: int = _ROCE
 ) -> tuple[float, float] | None:
     """(rate of the link, most that it carries), Gb/s; a rate that is not known is the one that fits.
 
     None if none fits: then nobody can say what the link should carry.
     """
-    share = efficiency(mtu, message, overhead)
+    share = _efficiency(mtu, message, overhead)
     if known.link_gbps:
         return known.link_gbps, known.link_gbps * share
     rate = next((rate for rate in RATES if value <= rate * share * 1.005), None)
@@ -277,13 +277,13 @@ def rdma_write(reading: OutputReading, known: Known) -> ExpectedResult | None:
     links = int(reading.facts.get("links", "1"))
     infiniband = reading.facts.get("link") == "InfiniBand"
     overhead = _INFINIBAND if infiniband else _ROCE
-    found = link_ceiling(reading.value / links, known, mtu, reading.size or 65536, overhead)
+    found = _link_ceiling(reading.value / links, known, mtu, reading.size or 65536, overhead)
     if found is None:
         return None
     rate, most = found
     more = ""
     if told and mtu < _JUMBO and not infiniband:
-        more = f"; MTU 9000 would give {links * rate * efficiency(_JUMBO):.1f}"
+        more = f"; MTU 9000 would give {links * rate * _efficiency(_JUMBO):.1f}"
     return ExpectedResult(
         ceiling=links * most,
         of=f"{_link(rate, known, links)} {'at' if told else 'even at'} MTU {mtu}",
@@ -293,7 +293,7 @@ def rdma_write(reading: OutputReading, known: Known) -> ExpectedResult | None:
     )
 
 
-def gpu_class(name: str) -> GpuClass | None:
+def _gpu_class(name: str) -> GpuClass | None:
     """By a whole word: a GH200 is no H200, and the PCIe cards of a generation have not its links."""
     words = re.split(r"[^A-Z0-9]+", name.upper())
     if not _CARDS.isdisjoint(words):
@@ -305,7 +305,7 @@ def gpu_network(reading: OutputReading, known: Known) -> ExpectedResult | None:
     """Of an all_reduce: NVLink inside a node, the published limit across nodes, or one link."""
     hosts, ranks = len(reading.hosts), reading.ranks or 0
     name = known.gpu or reading.facts.get("gpu", "")
-    kind = gpu_class(name)
+    kind = _gpu_class(name)
     if hosts > 1 and ranks == hosts:
         return _one_link(reading, known)
     if kind is None or not hosts or ranks != _FULL * hosts:
@@ -340,7 +340,7 @@ def gpu_network(reading: OutputReading, known: Known) -> ExpectedResult | None:
 def _one_link(reading: OutputReading, known: Known) -> ExpectedResult | None:
     """One GPU a node: the link between the nodes is the limit."""
     mtu = known.mtu or 1024
-    found = link_ceiling((reading.value or 0.0) * 8, known, mtu, 1 << 20)
+    found = _link_ceiling((reading.value or 0.0) * 8, known, mtu, 1 << 20)
     if found is None:
         return None
     rate, most = found

@@ -226,7 +226,7 @@ def end_mark(word: str, rows: Collection[str]) -> str:
     return end
 
 
-def file_lines(file: NodeFile) -> list[str]:
+def _file_lines(file: NodeFile) -> list[str]:
     """Shell lines that write a file; the run folder in its text is filled in by sed."""
     # Only a line feed ends a line of sh: all else is part of the text.
     rows = file.text.removesuffix("\n").split("\n") if file.text else []
@@ -240,7 +240,7 @@ def file_lines(file: NodeFile) -> list[str]:
 
 def whole_file(file: NodeFile) -> list[str]:
     """Shell lines that write a file byte for byte: text without an end of line gets none."""
-    lines = file_lines(file)
+    lines = _file_lines(file)
     if not file.text or file.text.endswith("\n"):
         return lines
     path, part = shell_word(file.path), shell_word(f"{file.path}.new")
@@ -270,7 +270,7 @@ def _counted(plan: Plan) -> str:
 def _node_text(node: NodePlan) -> str:
     lines = [f"# ---- {node.node}: ranks {fold_ranks(node.ranks)}"]
     lines += [f'mkdir -p "${RUN_VARIABLE}" && cd "${RUN_VARIABLE}"'] if node.files else []
-    lines += [line for file in node.files for line in file_lines(file)]
+    lines += [line for file in node.files for line in _file_lines(file)]
     lines.append(f"export {JOB_VARIABLE}={node.job} {NODE_VARIABLE}={node.node}")
     lines += [f"export {shell_line([f'{key}={value}'])}" for key, value in node.env.items()]
     lines += ["cd ~"] if node.processes else ["# no command: mpirun's daemon starts these ranks"]

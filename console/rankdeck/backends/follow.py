@@ -15,7 +15,7 @@ from rankdeck.model.text import clean
 from rankdeck.remote.agent import Agents
 from rankdeck.remote.shell import Channel
 from rankdeck.state.lines import ReadPositionsOf
-from rankdeck.state.store import is_launched
+from rankdeck.state.shared import is_launched
 from rankdeck_agent.rules.mpi_daemon import daemon_of, daemons_of
 from rankdeck_agent.wire import NO_FOLDER, NodePlan
 

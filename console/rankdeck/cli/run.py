@@ -180,7 +180,7 @@ async def _launch(cluster: Cluster, spec: JobSpec, options: argparse.Namespace) 
             await session.following.started(job_id)
             code = output.OK
         else:
-            code = await show_until_end(session, job_id, as_json=options.json)
+            code = await _show_until_end(session, job_id, as_json=options.json)
         if options.json:
             output.say_object(job_shape(session.jobs.job(job_id)))
         elif options.detach:
@@ -192,7 +192,7 @@ def _image_name(spec: JobSpec) -> str:
     return spec.container.image if spec.container else ""
 
 
-async def show_until_end(
+async def _show_until_end(
     session: Session, job_id: str, *, as_json: bool, may_cancel: bool = True
 ) -> int:
     """Print what the job writes until it ends or Ctrl-C; returns the exit code."""
@@ -251,7 +251,7 @@ def attach(options: argparse.Namespace, open_console: Callable[[Cluster, str], i
 async def _follow(cluster: Cluster, options: argparse.Namespace) -> int:
     async with opened(cluster) as session:
         job = await _meant(session, options.job)
-        code = await show_until_end(session, job.id, as_json=options.json, may_cancel=False)
+        code = await _show_until_end(session, job.id, as_json=options.json, may_cancel=False)
         if options.json:
             output.say_object(job_shape(session.jobs.job(job.id)))
         return code

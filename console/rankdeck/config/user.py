@@ -48,7 +48,7 @@ def may(entry: Entry, what: str, content: bytes = b"") -> bool:
     `what` is a sentence of what would be done; `content` is what else the answer depends on.
     """
     digest = _digest(entry, what, content)
-    allowed = is_own(Path(entry.file)) or digest in _known()
+    allowed = _is_own(Path(entry.file)) or digest in _known()
     mark, place = entry.node.start_mark, entry.path or "file"
     use = Use(
         entry.file, mark.line + 1, mark.column + 1, place, printable(what),
@@ -105,7 +105,7 @@ def no_secrets(instead: str) -> dict[str, str]:
     return {key: f"`{key}` would keep a secret in this file; {instead}" for key in SECRETS}
 
 
-def is_own(file: Path) -> bool:
+def _is_own(file: Path) -> bool:
     """Whether the file is the user's own or ours: nobody else has put it there."""
     real = file.resolve()
     folders = (config_folder(), state_folder(), shipped("sample-clusters"))
@@ -204,11 +204,6 @@ def read_settings(path: Path | None = None) -> Settings:
     return settings
 
 
-def user_theme_folder() -> Path:
-    """Where the user's own themes are."""
-    return config_folder() / "themes"
-
-
 def lacks_unicode(environment: Mapping[str, str]) -> bool:
     """True if a locale is set that is not UTF-8; Python itself would pretend that it is."""
     names = ("LC_ALL", "LC_CTYPE", "LANG")
@@ -226,6 +221,7 @@ class UiSettings:
     """Draw with ASCII only."""
     diff: bool = True
     """Send only the cells that changed to the terminal."""
-    theme_folders: tuple[Path, ...] = field(default_factory=lambda: (user_theme_folder(),))
+    theme_folders: tuple[Path, ...] = field(default_factory=lambda: (config_folder() / "themes",))
+    """Where the user's own themes are."""
     views_file: Path = field(default_factory=lambda: config_folder() / "views.json")
     """The saved views of the fleet."""

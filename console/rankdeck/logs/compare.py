@@ -440,7 +440,7 @@ def compare(left: Side, right: Side) -> Steps[Difference]:
     found: list[Divergence] = []
     for a, b in zip(left, right, strict=True):
         there = yield from _places(b)
-        first = yield from divergence(a, b, there)
+        first = yield from _divergence(a, b, there)
         found += [first] if first is not None else []
     only_left = yield from _only(left, right)
     only_right = yield from _only(right, left)
@@ -481,7 +481,7 @@ def _places(kept: Kept) -> Steps[Places]:
     return found
 
 
-def divergence(a: Kept, b: Kept, there: Places) -> Steps[Divergence | None]:
+def _divergence(a: Kept, b: Kept, there: Places) -> Steps[Divergence | None]:
     """The first line that is not the same; None if one goes only as far as there is to read."""
     start_a, start_b = yield from _begin(a, b, there)
     length = min(len(a.masks) - start_a, len(b.masks) - start_b)
@@ -536,7 +536,7 @@ def branches(sides: Mapping[int, Side]) -> Steps[tuple[int, tuple[Branch, ...]]]
     for rank, side in sides.items():
         found: list[Divergence] = []
         for a, b, known in zip(side, middle, there, strict=False):
-            parted = yield from divergence(a, b, known)
+            parted = yield from _divergence(a, b, known)
             found += [parted] if parted is not None else []
         # What a rank says tells more than that it says nothing further.
         first = min(found, key=lambda f: (f.left is None, _moment(f)), default=None)

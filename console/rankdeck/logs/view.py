@@ -583,14 +583,14 @@ def ordered(
     if order == "unusual":
         latest = max((one.heard or 0.0 for one in ranks), default=0.0)
         return tuple(
-            sorted(ranks, key=lambda o: (attention_order(o, latest, known.get(o.rank)), o.rank))
+            sorted(ranks, key=lambda o: (_attention_order(o, latest, known.get(o.rank)), o.rank))
         )
     if order == "slowest":
         return tuple(sorted(ranks, key=lambda o: (_step(o), lines(o.rank), o.rank)))
     return tuple(sorted(ranks, key=lambda one: one.rank))
 
 
-def attention_order(one: RankState, latest: float, status: RankStatus | None = None) -> int:
+def _attention_order(one: RankState, latest: float, status: RankStatus | None = None) -> int:
     """The smaller, the more a rank wants to be looked at; all that are well are alike."""
     if status is RankStatus.VICTIM:
         return _USUAL

@@ -84,7 +84,7 @@ class JobPage:
         return html.Axis(self.job.created, max(self.end, self.job.created + 1.0))
 
 
-def job_page(one: JobPage) -> str:
+def _job_page(one: JobPage) -> str:
     """The whole file."""
     job = one.job
     return html.page(
@@ -562,7 +562,7 @@ def pack(source: ReportSource, recording: Recording, logs: Logs, path: Path) -> 
     secrets = secrets_of(source)
     files = logs.mask(secrets)
     texts = _texts(source, recording, secrets)
-    texts["report.html"] = job_page(_page(source, recording, logs, secrets))
+    texts["report.html"] = _job_page(_page(source, recording, logs, secrets))
     folder = logs.folder / "texts"
     folder.mkdir()
     part = logs.folder / "archive"
@@ -581,7 +581,7 @@ def write_html(source: ReportSource, recording: Recording, logs: Logs, path: Pat
     secrets = secrets_of(source)
     logs.mask(secrets)
     part = logs.folder / "page"
-    write_private(part, job_page(_page(source, recording, logs, secrets)))
+    write_private(part, _job_page(_page(source, recording, logs, secrets)))
     part.replace(path)
 
 

@@ -10,7 +10,7 @@ from rankdeck.errors import ConfigError, HistoryError, Problem
 from rankdeck.model.acceptance import GROUPED, Outcome, Result, Stage
 from rankdeck.model.nodeset import expand, fold
 from rankdeck.model.text import Check, day_time, integer, number, stamp, table, text
-from rankdeck.state.store import Row, Store
+from rankdeck.state.shared import Row, Store
 
 VERSION = 2
 """Version of the tables."""

@@ -14,8 +14,7 @@ from typing import Any, Self, TypeVar, Union, cast, get_args, get_origin, get_ty
 
 from rankdeck.model.job import MUTE, Explained, Job, NodeEvent, Plan, RankState, State
 from rankdeck.rules.job_news import best_notes
-from rankdeck.state import node_history
-from rankdeck.state.store import Store
+from rankdeck.state.shared import NODE_SCHEMA, SharedEventLog, Store
 
 T = TypeVar("T")
 Read = Callable[[Any], Any]
@@ -366,7 +365,7 @@ CREATE INDEX IF NOT EXISTS health_of_job ON health (job, at);
 CREATE TABLE IF NOT EXISTS numbers (job TEXT NOT NULL, at REAL NOT NULL, body TEXT NOT NULL);
 CREATE INDEX IF NOT EXISTS numbers_of_job ON numbers (job, at);
 {SCHEMA}
-{node_history.SCHEMA}
+{NODE_SCHEMA}
 PRAGMA user_version = {VERSION};
 """
 
@@ -407,9 +406,9 @@ class History:
     ) -> None:
         self._store.close()
 
-    def nodes_of(self, cluster: str) -> node_history.SharedEventLog:
+    def nodes_of(self, cluster: str) -> SharedEventLog:
         """What happened on the nodes of this cluster, in the same file."""
-        return node_history.SharedEventLog(self._store, cluster)
+        return SharedEventLog(self._store, cluster)
 
     @property
     def trouble(self) -> str:

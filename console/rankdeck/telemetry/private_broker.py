@@ -206,7 +206,7 @@ def acknowledge(number: int) -> bytes:
     return _PUBACK + number.to_bytes(2, "big")
 
 
-def connack(code: Refusal) -> bytes:
+def _connack(code: Refusal) -> bytes:
     """The answer to CONNECT."""
     return packet(PacketKind.CONNACK, bytes((0, code)))
 
@@ -233,11 +233,6 @@ class Account:
 
     def admits(self, password: bytes) -> bool:
         return hmac.compare_digest(self.password.encode(), password)
-
-
-def new_account(username: str, publishes: str) -> Account:
-    """An account with a password that lives as long as the broker."""
-    return Account(username, secrets.token_urlsafe(24), publishes)
 
 
 log = logging.getLogger(__name__)
@@ -388,11 +383,11 @@ class Connection(asyncio.Protocol):
         self._framer.limit = PACKET_LIMIT
         self._patience = 1.5 * hello.keepalive
         self._hub.look_at(self, self._heard + (self._patience or NO_HURRY))
-        self._transport.write(connack(Refusal.ACCEPTED))
+        self._transport.write(_connack(Refusal.ACCEPTED))
 
     def _refuse(self, code: Refusal, why: str) -> None:
         log.warning("broker: %s", why, extra={"source": "broker"})
-        self._transport.write(connack(code))
+        self._transport.write(_connack(code))
         self._transport.close()
 
     def _on_publish(self, message: Publish) -> None:
@@ -539,7 +534,8 @@ class PrivateBroker:
         """Username and password with which the agent of `node` may publish as that node."""
         name = f"node-{node}"
         if name not in self._accounts:
-            self._accounts[name] = new_account(name, make_topic(self._cluster, node, ""))
+            password = secrets.token_urlsafe(24)  # it lives as long as the broker
+            self._accounts[name] = Account(name, password, make_topic(self._cluster, node, ""))
         return name, self._accounts[name].password
 
     # ---- what sessions ask for

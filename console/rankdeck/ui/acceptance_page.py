@@ -394,7 +394,7 @@ def plan_lines(run: AcceptanceRun) -> list[Runs]:
 _MOST_COMMANDS = 3
 
 
-def again_question(
+def _again_question(
     run: AcceptanceRun, port: AcceptanceProtocol, nodes: tuple[str, ...], recipe: str
 ) -> Question:
     """Whether to measure these once more, with what is run."""
@@ -418,7 +418,7 @@ def again_question(
     return Question("Measure this again?", lines, keys)
 
 
-def readmit_question(node: str, why: str) -> Question:
+def _readmit_question(node: str, why: str) -> Question:
     """Whether jobs may run on a node again."""
     lines: list[Runs] = [[("node  ", "dim"), (printable(node), "title")], []]
     lines += [[(row, "text")] for row in textwrap.wrap(printable(why), WIDE)]
@@ -426,7 +426,7 @@ def readmit_question(node: str, why: str) -> Question:
     return Question("Let jobs run on this node again?", lines, keys)
 
 
-def reason_of(run: AcceptanceRun, node: str) -> str:
+def _reason_of(run: AcceptanceRun, node: str) -> str:
     """What the run says of a node, as far as it fits a line; "" if it says nothing."""
     said = next((one.sentence for one in run.verdicts if node in one.nodes), "")
     return cut(printable(said.partition(": ")[0]), WIDE)
@@ -585,7 +585,7 @@ class RunActions:
                 "another run is in progress: measure this one again when it has ended"
             )
         else:
-            question = again_question(now.run, port, now.nodes, now.test)
+            question = _again_question(now.run, port, now.nodes, now.test)
             self._screen.console.push_screen(
                 question, lambda yes: self._again(port, now) if yes else None
             )
@@ -620,12 +620,12 @@ class RunActions:
         node = now.nodes[0]
         if why := self.excluded.get(node):
             self._screen.console.push_screen(
-                readmit_question(node, why), lambda yes: self._readmit(port, node) if yes else None
+                _readmit_question(node, why), lambda yes: self._readmit(port, node) if yes else None
             )
             return
         self._to_exclude = node
         self._screen.prompt.ask(
-            f"exclude {printable(node)}", f"{USUAL_SPAN} {reason_of(now.run, node)}"
+            f"exclude {printable(node)}", f"{USUAL_SPAN} {_reason_of(now.run, node)}"
         )
         self._screen.say(
             "how long, and why: 7d its cable is being swapped; run and Launch pass it over", "dim"

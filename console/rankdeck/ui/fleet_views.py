@@ -364,12 +364,12 @@ def overview(scene: Overview, room: Room, glyphs: Glyphs) -> list[Runs]:
     lines = trends(scene, (width, height - below), glyphs)
     left = height - len(lines)
     wide = width if width < _BESIDE else width // 2
-    jobs = job_lines(scene, wide - 2, glyphs) if scene.moment is None else []
+    jobs = _job_lines(scene, wide - 2, glyphs) if scene.moment is None else []
     if width < _BESIDE:
         gap: list[Runs] = [[]] if jobs else []
         jobs = [*jobs[: left // 2], *gap]
-        return [*lines, *jobs, *event_lines(happened, width, glyphs)][:height]
-    beside = zip_longest(jobs, event_lines(happened, width - wide, glyphs), fillvalue=())
+        return [*lines, *jobs, *_event_lines(happened, width, glyphs)][:height]
+    beside = zip_longest(jobs, _event_lines(happened, width - wide, glyphs), fillvalue=())
     lines += [[*fitted(one, wide, glyphs.more), *other] for one, other in beside]
     return lines[:height]
 
@@ -510,7 +510,7 @@ def _total(frame: FleetPicture, trend: Trend) -> float | None:
 # ---- jobs and events
 
 
-def job_lines(scene: Overview, width: int, glyphs: Glyphs) -> list[Runs]:
+def _job_lines(scene: Overview, width: int, glyphs: Glyphs) -> list[Runs]:
     """The jobs that are not over, newest first; without any, the last one."""
     newest = sorted(scene.jobs, key=lambda job: -job.created)
     active = [job for job in newest if not job.state.final]
@@ -544,7 +544,7 @@ def _job_line(job: Job, width: int, glyphs: Glyphs) -> Runs:
     return fitted(runs, width, glyphs.more)
 
 
-def event_lines(happened: Iterable[Occurrence], width: int, glyphs: Glyphs) -> list[Runs]:
+def _event_lines(happened: Iterable[Occurrence], width: int, glyphs: Glyphs) -> list[Runs]:
     """What happened on the nodes, in the order given."""
     head: Runs = [(" Events", "title"), ("  newest first", "dim")]
     lines = [_event_line(one, width, glyphs) for one in happened]

@@ -416,7 +416,7 @@ class ProcessesScreen(BaseScreen):
             if yes:
                 self.run_worker(self._signal(name, line.processes), name="signal", group="signal")
 
-        self.console.push_screen(signal_question(name, line.processes), answer)
+        self.console.push_screen(_signal_question(name, line.processes), answer)
 
     async def _signal(self, name: str, some: Sequence[NodeProcess]) -> None:
         failed = await self.console.session.signal(name, some)
@@ -428,7 +428,7 @@ class ProcessesScreen(BaseScreen):
             self.say(f"{name} sent to {_number(len(some))}", "ok")
 
 
-def signal_question(name: str, some: Sequence[NodeProcess]) -> Question:
+def _signal_question(name: str, some: Sequence[NodeProcess]) -> Question:
     """What the signal would hit, by name."""
     lines: list[Runs] = [
         [(f"{one.node} {one.pid}  ", "title"), (f"{one.user}  ", "dim"), (one.command, "text")]
@@ -538,7 +538,7 @@ class InspectScreen(BaseScreen):
 
     def tick(self) -> None:
         if self._found is not None:
-            self.page.show(inspect_lines(self._found, self.size.width))
+            self.page.show(_inspect_lines(self._found, self.size.width))
         else:
             looking = f" looking at every rank of {printable(self.job_id)} …"
             self.page.show([[(looking, "dim")]])
@@ -547,7 +547,7 @@ class InspectScreen(BaseScreen):
         if self._found is None:
             self.refuse("nothing was found yet")
             return
-        lines = inspect_lines(self._found, self.size.width)
+        lines = _inspect_lines(self._found, self.size.width)
         told = "\n".join("".join(text for text, _ in line).rstrip() for line in lines)
         self.console.copy(told, "where every rank is")
 
@@ -567,7 +567,7 @@ class InspectScreen(BaseScreen):
         self.refresh_now()
 
 
-def inspect_lines(found: Inspection, width: int) -> list[Runs]:
+def _inspect_lines(found: Inspection, width: int) -> list[Runs]:
     """The answer, then each place with its ranks and its stack, the odd ones first."""
     lines: list[Runs] = [
         [(f" {printable(found.job)} ", "title"), (f" at {formatting.clock(found.at)}", "dim")],

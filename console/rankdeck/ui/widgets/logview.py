@@ -159,7 +159,7 @@ class LogRows:
                 line,
                 before,
                 chosen=number == self._chosen,
-                marked=bool(self._marks) and key_of(line) in self._marks,
+                marked=bool(self._marks) and _key_of(line) in self._marks,
             )
             if number in self._gaps:
                 rows.insert(0, [(said(self._gaps[number]), "warn")])
@@ -186,14 +186,14 @@ class LogRows:
             yield source.total, partial, before
 
 
-def key_of(line: Line) -> Key:
+def _key_of(line: Line) -> Key:
     """What a line is called in every view."""
     return line.rank, line.stream, line.offset
 
 
 def marked(marks: Set[Key]) -> Picked:
     """The lines that are marked."""
-    return Picked(lambda: lambda line: key_of(line) in marks)
+    return Picked(lambda: lambda line: _key_of(line) in marks)
 
 
 def said(gap: Gap) -> str:
@@ -230,7 +230,7 @@ def followed(*, follow: bool, fresh: int) -> list[Run]:
     return [*new, optional(f"stopped, {actions.key('follow')} follows ", "dim")]
 
 
-def room_for(status: Runs, width: int, more: str) -> Runs:
+def _room_for(status: Runs, width: int, more: str) -> Runs:
     """The status without the parts that leave no room for the title, the last first."""
     most = max(width - LEAST_TITLE, 0)
     return pressed(status, most, more) if length(status) > most else status
@@ -520,7 +520,7 @@ class LogView(Scroller, can_focus=True):
         """The marked lines, else the current one, as plain text."""
         source, line = self.shown, self.current_line
         here = source.lines if source is not None else ()
-        marked = [one for one in here if self.marks and key_of(one) in self.marks]
+        marked = [one for one in here if self.marks and _key_of(one) in self.marks]
         return [printable(one.text) for one in marked or ([line] if line else [])]
 
     def mark(self) -> bool | None:
@@ -528,9 +528,9 @@ class LogView(Scroller, can_focus=True):
         line = self.current_line
         if line is None:
             return None
-        self.marks ^= {key_of(line)}
+        self.marks ^= {_key_of(line)}
         self.repaint()
-        return key_of(line) in self.marks
+        return _key_of(line) in self.marks
 
     def look_for(self, picked: Picked) -> None:
         """Look for these lines, for `go_next`."""
@@ -606,7 +606,7 @@ class LogView(Scroller, can_focus=True):
         return fitted(self._rows[row][1], width, self.glyphs.more)
 
     def _heading(self, width: int) -> Runs:
-        status = room_for(self._status(), width, self.glyphs.more)
+        status = _room_for(self._status(), width, self.glyphs.more)
         room = width - length(status) - 1
         bar = titled(self.title, max(room, 10), self.glyphs, chosen=True)
         return ends(bar, status, width)

@@ -215,7 +215,7 @@ class VTable(Scroller, can_focus=True):
     def line(self, y: int, width: int) -> Runs:
         layout = self._fitting(width)
         if y == 0:
-            return with_right(self._heading(layout), self._position(), width)
+            return _with_right(self._heading(layout), self._position(), width)
         at = self.top + y - 1
         if at >= len(self.rows):
             return [(f"  {self.empty}", "dim")] if y == 2 and not self.rows else []
@@ -265,7 +265,7 @@ class VTable(Scroller, can_focus=True):
         return runs
 
 
-def with_right(runs: list[Run], text: str, width: int) -> list[Run]:
+def _with_right(runs: list[Run], text: str, width: int) -> list[Run]:
     """These runs with a text at the right end of the line, where nothing stands there."""
     line = "".join(part for part, _ in runs)
     if not text or len(line.rstrip()) + GAP + len(text) > width:
@@ -439,7 +439,7 @@ class FoldList(Scroller, can_focus=True):
     def line(self, y: int, width: int) -> Runs:
         if y == 0:
             title = pressed(self._title, width, self.glyphs.more)
-            return with_right(list(title), self._position(), width)
+            return _with_right(list(title), self._position(), width)
         at = self._top + y - 1
         if at >= len(self._rows):
             return []

@@ -1,17 +1,23 @@
-"""What all consoles of a user share on disk: SQLite files, written if possible, else only read, with the reason; a lock per job while it is launched."""
+"""What all consoles of a user share on disk: SQLite files, written if possible, else only read, with the reason; what happened on nodes, as rows in one; a lock per job while it is launched."""
 
 import fcntl
 import logging
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rankdeck.config.files import keep_from_others, private_file, private_folder, state_folder
+from rankdeck.errors import HistoryError
+from rankdeck.model.health import Ack, Level, Occurrence
 from rankdeck.model.text import clean
+
+if TYPE_CHECKING:
+    from rankdeck.state.fleet import Fleet
+
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -204,3 +210,138 @@ def is_launched(job: str) -> bool:
         return False
     finally:
         os.close(seen)
+
+
+KEEP = 20_000
+"""Most rows kept per cluster; none is older than the newest by more than AGE."""
+AGE = 90 * 86400.0
+"""Seconds; an acknowledgement is deleted so long after it ended."""
+RECALLED = 5000
+"""Rows that a new console shows."""
+NODE_SCHEMA = """
+CREATE TABLE IF NOT EXISTS occurrence (
+    cluster TEXT NOT NULL, at REAL NOT NULL, node TEXT NOT NULL, kind TEXT NOT NULL, level INTEGER NOT NULL,
+    "check" TEXT NOT NULL, device TEXT NOT NULL, text TEXT NOT NULL,
+    UNIQUE (cluster, node, kind, "check", device, at)
+);
+CREATE INDEX IF NOT EXISTS occurrence_by_time ON occurrence (cluster, at);
+CREATE TABLE IF NOT EXISTS ack (
+    cluster TEXT NOT NULL, node TEXT NOT NULL, "check" TEXT NOT NULL, device TEXT NOT NULL,
+    until REAL NOT NULL, who TEXT NOT NULL, why TEXT NOT NULL, level INTEGER NOT NULL,
+    PRIMARY KEY (cluster, node, "check", device)
+) WITHOUT ROWID;
+"""
+_COLUMNS = 'at, node, kind, level, "check", device, text'
+_SELECT = f"SELECT {_COLUMNS} FROM occurrence"
+
+
+class SharedEventLog:
+    """The rows of one cluster; several consoles may write them at once."""
+
+    def __init__(self, store: Store, cluster: str) -> None:
+        self._store, self._cluster = store, cluster
+        self._version: object = None
+
+    def recall(self, fleet: "Fleet", now: float, *, stands: bool = False) -> None:
+        """Load events of earlier consoles and acknowledgements into a new fleet.
+
+        With `stands`, problems of that time are shown until the nodes were judged again.
+        """
+        self._store.put("DELETE FROM ack WHERE until < ?", [(now - AGE,)])
+        fleet.event_log.restore(self.recent(RECALLED))
+        if stands:
+            fleet.recall()
+        self.exchange(fleet, now)
+
+    def exchange(self, fleet: "Fleet", now: float) -> None:
+        """Save what happened, and load what other consoles acknowledged."""
+        self.add(fleet.event_log.take())
+        if self.changed():
+            fleet.set_acks(self.acks(now))
+
+    def add(self, occurrences: Iterable[Occurrence]) -> None:
+        """Save these; if the disk refuses, report it and go on."""
+        rows = [
+            (self._cluster, o.at, o.node, o.kind, int(o.level), o.check, o.device, o.text)
+            for o in occurrences
+        ]
+        if not rows:
+            return
+        self._store.put("INSERT OR IGNORE INTO occurrence VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+        self._store.put(
+            "DELETE FROM occurrence WHERE cluster = ? AND at < (SELECT at FROM occurrence"
+            " WHERE cluster = ? ORDER BY at DESC LIMIT 1 OFFSET ?)",
+            [(self._cluster, self._cluster, KEEP)],
+        )
+        self._store.put(
+            "DELETE FROM occurrence WHERE cluster = ? AND at <"
+            " (SELECT max(at) FROM occurrence WHERE cluster = ?) - ?",
+            [(self._cluster, self._cluster, AGE)],
+        )
+
+    def recent(self, most: int) -> tuple[Occurrence, ...]:
+        """The newest occurrences, oldest of them first."""
+        rows = self._store.rows(
+            f"{_SELECT} WHERE cluster = ? ORDER BY at DESC, rowid DESC LIMIT ?", self._cluster, most
+        )
+        return tuple(map(_occurrence, reversed(rows)))
+
+    def after(self, row: int) -> tuple[tuple[int, Occurrence], ...]:
+        """Each occurrence written after this row, with its own row number."""
+        return self._numbered("rowid > ?", row)
+
+    def since(self, at: float) -> tuple[tuple[int, Occurrence], ...]:
+        """The newest occurrences since this moment, with their row numbers."""
+        return self._numbered("at >= ?", at)
+
+    def _numbered(self, condition: str, value: float) -> tuple[tuple[int, Occurrence], ...]:
+        rows = self._store.rows(
+            f"SELECT rowid, {_COLUMNS} FROM occurrence"
+            f" WHERE cluster = ? AND {condition} ORDER BY rowid DESC LIMIT ?",
+            self._cluster,
+            value,
+            RECALLED,
+        )
+        return tuple((row, _occurrence(rest)) for row, *rest in reversed(rows))
+
+    def acknowledge(self, ack: Ack, fleet: "Fleet | None" = None) -> None:
+        """Save an acknowledgement; an `until` in the past withdraws it. Raises HistoryError."""
+        row = (
+            self._cluster,
+            ack.node,
+            ack.check,
+            ack.device,
+            ack.until,
+            ack.who,
+            ack.why,
+            int(ack.level),
+        )
+        put = "INSERT OR REPLACE INTO ack VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+        if not self._store.put(put, [row]):
+            raise HistoryError(f"nothing was acknowledged: {self._store.trouble}")
+        self._version = None
+        if fleet is not None:
+            self.exchange(fleet, time.time())
+
+    def acks(self, now: float) -> tuple[Ack, ...]:
+        """What is acknowledged now."""
+        rows = self._store.rows(
+            'SELECT node, "check", until, who, why, device, level FROM ack WHERE cluster = ? AND until > ?',
+            self._cluster,
+            now,
+        )
+        return tuple(
+            Ack(node, check, until, who, why, device, Level(level))
+            for node, check, until, who, why, device, level in rows
+        )
+
+    def changed(self) -> bool:
+        """Whether somebody, here or in another console, wrote since the last call."""
+        rows = self._store.rows("PRAGMA data_version")
+        before, self._version = self._version, rows
+        return before != rows
+
+
+def _occurrence(row: Sequence[Any]) -> Occurrence:
+    at, node, kind, level, check, device, text = row
+    return Occurrence(at, node, kind, Level(level), check, device, text)
