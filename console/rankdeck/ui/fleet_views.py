@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from rankdeck.config.files import private_folder, write_private
 from rankdeck.model.health import Level, Occurrence, leading
-from rankdeck.model.job import Job, State
 from rankdeck.model.nodeset import fold
+from rankdeck.model.rank import State
 from rankdeck.model.text import printable
 from rankdeck.state.fleet import Fleet, NodeState
 from rankdeck.state.fleet_history import FleetPicture, Past
@@ -23,6 +23,7 @@ from rankdeck_agent.rules.levels import SUMMARY, total
 from rankdeck_agent.wire import METRICS
 
 if TYPE_CHECKING:
+    from rankdeck.model.job import Job
     from rankdeck.model.schedulers import SlurmNode
 
 
@@ -322,7 +323,7 @@ class Overview:
 
     fleet: Fleet
     nodes: tuple[NodeState, ...]
-    jobs: tuple[Job, ...]
+    jobs: "tuple[Job, ...]"
     others: int = 0
     """Jobs of others, or that nobody follows here."""
     moment: float | None = None
@@ -523,7 +524,7 @@ def _job_lines(scene: Overview, width: int, glyphs: Glyphs) -> list[Runs]:
     return [head, *(_job_line(job, width, glyphs) for job in shown)]
 
 
-def _job_line(job: Job, width: int, glyphs: Glyphs) -> Runs:
+def _job_line(job: "Job", width: int, glyphs: Glyphs) -> Runs:
     mark = glyphs.state(job.state)
     ago = f", {formatting.age(formatting.since(job.ended))} ago" if job.ended else ""
     runs: list[Run] = [

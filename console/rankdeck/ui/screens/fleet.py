@@ -232,14 +232,11 @@ class FleetScreen(BaseScreen):
         if size.height < LEAST_OVERVIEW:
             return  # not laid out yet
         self._overview_due = False
-        # What is known of jobs is not loaded before the first picture.
-        from rankdeck.ui.fleet_views import Overview, overview
-
         nodes = tuple(self._states[name] for name in self.table.rows)
-        scene = Overview(
+        scene = fleet_views.Overview(
             session.fleet, nodes, session.jobs.all(), len(session.others()), self.console.moment
         )
-        self.overview.show(overview(scene, size, self.console.glyphs))
+        self.overview.show(fleet_views.overview(scene, size, self.console.glyphs))
 
     def _look_back(self) -> bool:
         """Load the picture of the moment that is shown; returns whether it is another one."""
@@ -367,10 +364,10 @@ class FleetScreen(BaseScreen):
         if self.overview.display or not newest:
             return ()
         if newest[0] is not self._totalled:
-            # What is known of jobs is not loaded before the first picture.
-            from rankdeck.ui.fleet_views import totals
-
-            self._totalled, self._totals_said = newest[0], totals(past, self.console.glyphs)
+            self._totalled, self._totals_said = (
+                newest[0],
+                fleet_views.totals(past, self.console.glyphs),
+            )
         ends = accumulate(map(length, self._totals_said))
         fitting = [one for one, end in zip(self._totals_said, ends, strict=True) if end < room]
         return [run for one in fitting for run in one]
