@@ -2,13 +2,13 @@
 
 import itertools
 import json
-import subprocess
-import sys
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.support.agent_file import put_agent_in_demo
+from tests.support.commands import COMMANDS
 
 from rankdeck.demo import cluster
 
@@ -36,20 +36,8 @@ def demo(own_folders: Path) -> Iterator[None]:
 
 
 def asked(verb: str, watch: float):
-    argv = (
-        sys.executable,
-        "-m",
-        "rankdeck",
-        "-c",
-        "demo",
-        verb,
-        "--json",
-        "--wait",
-        "60",
-        "--watch",
-        str(watch),
-    )
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=400, check=False)
+    argv = ("-c", "demo", verb, "--json", "--wait", "60", "--watch", str(watch))
+    done = COMMANDS.run(argv, os.environ, 400)
     return done.returncode, {node["name"]: node for node in json.loads(done.stdout)["nodes"]}
 
 

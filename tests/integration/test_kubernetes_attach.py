@@ -3,11 +3,11 @@
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
+from tests.support.commands import COMMANDS
 from tests.support.kubernetes.double import Double
 from tests.support.kubernetes.manifests import indexed_job
 from tests.support.kubernetes.pretend import Script
@@ -27,15 +27,7 @@ class Console:
         self.env = {**os.environ, "PATH": path, "KUBECONFIG": str(double.kubeconfig())}
 
     def __call__(self, *argv: str, code: int = 0) -> "subprocess.CompletedProcess[str]":
-        done = subprocess.run(
-            (sys.executable, "-m", "rankdeck", "-c", str(self.file), *argv),
-            env=self.env,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
+        done = COMMANDS.run(("-c", str(self.file), *argv), self.env, 120)
         assert done.returncode == code, (done.stderr + done.stdout)[-800:]
         return done
 
