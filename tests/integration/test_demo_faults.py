@@ -9,14 +9,13 @@ from pathlib import Path
 import pytest
 from tests.support.agent_file import put_agent_in_demo
 from tests.support.commands import COMMANDS
+from tests.support.reasons import reasons
 
 from rankdeck.demo import cluster
 
 pytestmark = pytest.mark.slow
 
 NODES = ("sakuya", "sakura", "koishi")
-OF_THE_MACHINE = ("disk.", "cpu.", "mem.", "psi.", "net.", "kernel.oom", "kernel.hung")
-"""The demo nodes share this machine, which may be busy or full."""
 CASES = {
     "at once": (0, {"gpu:ecc": "gpu.ecc", "gpu:lost": "gpu.lost", "gpu:xid79": "kernel.xid"}),
     "at two looks": (0, {"gpu:nvlink": "gpu.nvlink", "gpu:pcie": "gpu.pcie", "gpu:hot": "gpu.temp"}),
@@ -39,14 +38,6 @@ def asked(verb: str, watch: float):
     argv = ("-c", "demo", verb, "--json", "--wait", "60", "--watch", str(watch))
     done = COMMANDS.run(argv, os.environ, 400)
     return done.returncode, {node["name"]: node for node in json.loads(done.stdout)["nodes"]}
-
-
-def reasons(node):
-    return {
-        reason["check"]: reason["level"]
-        for reason in node["reasons"]
-        if not reason["check"].startswith(OF_THE_MACHINE)
-    }
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -146,7 +146,7 @@ grace: 1
 
 
 def test_status_hears_every_node(console: Console) -> None:
-    (status,) = console.objects("status")
+    (status,) = console.objects("status", "--wait", "60")
 
     assert status["cluster"] == "demo"
     assert [node["name"] for node in status["nodes"]] == ["sakuya", "sakura", "koishi"]

@@ -1,8 +1,11 @@
 """The root lab itself: what the tests of containers and Slurm stand on."""
 
+import json
+
 import pytest
 from tests.support.lab import RootLab
 from tests.support.lab.root import OLD_MPI, OLD_SANDBOX, SANDBOX, SIF
+from tests.support.reasons import reasons
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1000)]
 
@@ -33,11 +36,11 @@ def test_an_ordinary_user_enters_every_image(root_lab: RootLab, image: str, vers
 
 
 def test_the_console_on_the_head_hears_every_node(root_lab: RootLab) -> None:
-    said = root_lab.rankdeck("-c", str(root_lab.cluster_file()), "status", "--wait", "60", limit=90)
+    file = str(root_lab.cluster_file())
+    said = root_lab.rankdeck("-c", file, "status", "--wait", "60", "--json", limit=90)
 
-    assert [line.split()[:2] for line in said.stdout.splitlines()[1:]] == [
-        [node, "ok"] for node in root_lab.nodes
-    ], said.stderr
+    heard = {node["name"]: reasons(node) for node in json.loads(said.stdout)["nodes"]}
+    assert heard == {node: {} for node in root_lab.nodes}, said.stderr
 
 
 def test_a_crashed_node_boots_again(root_lab: RootLab) -> None:

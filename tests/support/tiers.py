@@ -163,6 +163,16 @@ THOROUGH: Mapping[str, Sequence[str]] = {
         "test_a_time_limit_is_told_as_such",
         "test_a_preempted_job_that_is_not_queued_again_says_so",
     ),
+    "test_secret_arguments": (
+        "test_the_ranks_see_a_variable_and_no_argument_list_does[torchrun-apptainer]",
+        "test_the_ranks_see_a_variable_and_no_argument_list_does[torchrun-singularity]",
+        "test_the_ranks_see_a_variable_and_no_argument_list_does[torchrun-podman]",
+        "test_the_ranks_see_a_variable_and_no_argument_list_does[torchrun-docker]",
+        "test_the_ranks_see_a_variable_and_no_argument_list_does[torchrun-enroot]",
+        "test_the_ranks_see_a_variable_and_no_argument_list_does[mpi-singularity]",
+        "test_the_ranks_see_a_variable_and_no_argument_list_does[mpi-docker]",
+        "test_the_ranks_see_a_variable_and_no_argument_list_does[mpi-enroot]",
+    ),
     "test_stalls": (
         "test_a_rank_that_raised_in_a_thread_and_hangs_is_named_with_its_words",
         "test_a_rank_that_sleeps_while_three_wait_in_a_collective_is_named[mpi]",

@@ -1,0 +1,16 @@
+"""What is wrong with a node that is one of several on this machine: without what the machine itself is, or was made by another test."""
+
+from collections.abc import Mapping
+from typing import Any
+
+_OF_THE_MACHINE = ("disk.", "cpu.", "mem.", "psi.", "net.", "kernel.oom", "kernel.hung")
+"""It may be busy or full, and its kernel log has what other tests did."""
+
+
+def reasons(node: Mapping[str, Any]) -> dict[str, str]:
+    """Check -> level of a node in the JSON of `status` or `health`; none: it is heard and well."""
+    return {
+        reason["check"]: reason["level"]
+        for reason in node["reasons"]
+        if not reason["check"].startswith(_OF_THE_MACHINE)
+    }
