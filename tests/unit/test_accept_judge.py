@@ -69,6 +69,21 @@ def test_how_fast_virtual_nodes_of_one_machine_are_with_each_other_is_a_note(fau
     assert named(partly) == named(judge(recorded(fault), MEGABITS))
 
 
+@pytest.mark.parametrize("count", [3, 8])
+def test_between_virtual_nodes_of_one_machine_only_failures_are_suspected(count: int) -> None:
+    nodes = EIGHT[:count]
+    shared = replace(MEGABITS, virtual=frozenset(nodes))
+    once = [
+        Measurement(stage=Stage.PAIRS, sender=a, receiver=b, value=20.0 if (a, b) == ("n1", "n2") else 90.0)
+        for a in nodes for b in nodes if a != b
+    ]  # fmt: skip
+    broken = [replace(one, value=None, status=Outcome.FAILED) if one.value == 20.0 else one for one in once]  # fmt: skip
+
+    assert judge(once, MEGABITS).open.paths
+    assert judge(once, shared).accepted
+    assert not judge(broken, shared).accepted
+
+
 def test_three_virtual_nodes_are_not_called_unsteady_and_what_fails_between_them_is_told() -> None:
     three, shared = ("n1", "n2", "n3"), replace(MEGABITS, virtual=frozenset({"n1", "n2", "n3"}))
     fine = [

@@ -104,8 +104,27 @@ def judge(done: Iterable[Measurement], context: Context) -> Judgement:
     Between nodes of one machine only failures are told: how fast they are with each other says
     what else its cores had to do.
     """
-    found = _judge(facts_of(tuple(done), context))
-    return _without_speed(found, context.virtual) if context.virtual else found
+    facts = facts_of(tuple(done), context)
+    found = _judge(facts)
+    if not context.virtual:
+        return found
+    found = replace(found, open=_besides_speed(found.open, facts))
+    return _without_speed(found, context.virtual)
+
+
+def _besides_speed(suspects: Suspects, facts: SortedPairs) -> Suspects:
+    """Without those that are only slow between nodes of one machine: nothing is measured again for that."""
+
+    def idle(path: Path) -> bool:
+        return facts.speeds[path] > 0 and facts.context.virtual >= {*nodes_of(path)}
+
+    sides = {
+        side: evidence
+        for side, evidence in suspects.sides.items()
+        if not all(idle(path_of(side, other)) for other in evidence.slow)
+    }
+    paths = tuple(path for path in suspects.paths if not idle(path))
+    return replace(suspects, sides=sides, paths=paths)
 
 
 def _without_speed(found: Judgement, virtual: Set[str]) -> Judgement:
