@@ -502,6 +502,23 @@ def test_a_huge_output_is_read_in_little_time(piece: str) -> None:
     assert {one.status for one in readings} == {NOT_MEASURED}
 
 
+def test_files_of_json_one_after_another_are_a_result_each() -> None:
+    two = nccl_json().rstrip() + "\n" + nccl_json().replace('"n2"', '"n3"')
+    recipe = plugins.find("recipes", "nccl-tests")()
+
+    for text in (two, f"$ cat out.json.0 out.json.1\n{two}", f"# nThread 1\n{NCCL}{two}"):
+        found = read_output(recipe, text.encode())
+        assert [one.status for one in found[-2:]] == [Outcome.MEASURED] * 2, text
+        assert [one.hosts for one in found[-2:]] == [("n1", "n2"), ("n1", "n3")]
+    assert (len(found), found[0].ranks) == (3, 4)
+
+
+def test_a_json_that_calls_its_values_out_of_bounds_has_wrong_values() -> None:
+    bad = nccl_json(out_of_bounds={"count": 0, "okay": "false"})
+
+    assert read("nccl-tests", bad).text.startswith("wrong values")
+
+
 @pytest.mark.long
 def test_why_a_thousand_runs_were_cut_is_looked_for_once() -> None:
     run = (

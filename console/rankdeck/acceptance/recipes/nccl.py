@@ -118,8 +118,11 @@ class NcclReport:
 
 _SIDES = ("out_of_place", "in_place")
 MARK = r"(?:#|(?<![# \t]))[ \t]*(?:nThread \d|size[ \t]+count[ \t]+type|bytes[ \t]+N[ \t]+type)|(?:#|(?<![# \t]))[ \t]+Rank[ \t]+\d{1,7}[ \t]+(?:Group|Pid|on) |# (?:gloo|nccl) all_reduce "
-_BEGINS = r"^(?:# |(?=nThread))(?:Collective test starting|nThread |(?:gloo|nccl) all_reduce )"
-_DONE = f"Avg bus bandwidth|{_BROKEN.pattern}"
+_BEGINS = (
+    r"^(?:(?:# |(?=nThread))(?:Collective test starting|nThread |(?:gloo|nccl) all_reduce )"
+    r'|\{\s{0,9}"version")'
+)
+_DONE = f'Avg bus bandwidth|"average_bus_bandwidth"|{_BROKEN.pattern}'
 
 
 def read(text: str, program: str = "") -> tuple[OutputReading, ...]:
@@ -131,8 +134,8 @@ def read(text: str, program: str = "") -> tuple[OutputReading, ...]:
     mine = [run for run in runs if _named(run).startswith((program, "?"))]
     if not mine:
         return (refused(f"this is the output of {_named(runs[0])}, not of {program}", unit="GB/s"),)
-    hosts = {tuple(sorted({m[3] for m in _DEVICE.finditer(run)})) for run in mine}
-    apart = len(hosts) == 1 or all(len(some) > 1 for some in hosts)
+    hosts = {tuple(sorted({m[3] for m in _DEVICE.finditer(run)})) for run in mine} - {()}
+    apart = len(hosts) < 2 or all(len(some) > 1 for some in hosts)
     return tuple(chain.from_iterable(map(_read, mine))) if apart else _read(text)
 
 
@@ -149,7 +152,8 @@ def _read(text: str) -> tuple[OutputReading, ...]:
     early = _never_began(text)
     if early is not None:
         return (early,)
-    found = object_in(text) if text.lstrip().startswith("{") else None
+    whole = text.lstrip().startswith("{") or _VERSIONED.search(text)
+    found = object_in(text) if whole else None
     records = _records(text)
     if found is None and not records and _JSON.match(text):
         why = "the JSON is not complete: the run ended early; read its text instead"
@@ -170,6 +174,8 @@ def _read(text: str) -> tuple[OutputReading, ...]:
 
 
 _JSON = re.compile(r"\s*(?:\[\s*)?\{")
+_VERSIONED = re.compile(r'^\{\s{0,9}"version"', re.MULTILINE)
+"""Of `-J`, behind lines of a shell."""
 
 
 def _never_began(text: str) -> OutputReading | None:
@@ -358,7 +364,7 @@ def _of_json(found: Table) -> NcclReport:
         out_of_place=speed[0],
         in_place=speed[1],
         algbw=max((_float(as_table(row.get(side)).get("alg_bw")) or 0.0 for row in last for side in _SIDES), default=0.0),
-        wrong=max(_float(count) or 0.0 for count in (bounds.get("count"), *(side.get("nwrong") for side in sides))),
+        wrong=max(_float(count) or 0.0 for count in (bounds.get("count"), float(bounds.get("okay") == "false"), *(side.get("nwrong") for side in sides))),
         complete="average_bus_bandwidth" in found and "okay" in bounds,
         too_slow="average_bus_bandwidth: okay: false" if average.get("okay") == "false" else "",
         program=_guessed(map(last[-1].get, _KIND)) if last else "",
