@@ -110,6 +110,10 @@ class HistoryError(RankdeckError):
     """The history could not be written."""
 
 
+class UnknownRunError(RankdeckError):
+    """No acceptance run of that name."""
+
+
 class UnknownPluginError(RankdeckError):
     """No backend, runtime or recipe of that name."""
 

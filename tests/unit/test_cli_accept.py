@@ -57,6 +57,23 @@ def test_the_exit_code_is_that_of_the_gravest_result(output_of, recipe, files, c
     assert accept("--read", recipe, *map(output_of, files)) == code
 
 
+def test_a_run_and_a_recipe_that_are_not_there_are_bad_input(
+    tmp_path: Path, monkeypatch, capsys
+) -> None:
+    """1 would say that the cluster is bad, 3 that nobody may be measured."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    file = tmp_path / "lab.yaml"
+    file.write_text("cluster: lab\nnodes: [{name: n1, address: 127.0.0.1, port: 1}]\n")
+
+    for words, said in (
+        (("--show", "r1"), "no acceptance run `r1`"),
+        (("--resume", "r1"), "no acceptance run `r1`"),
+        (("--recipe", "iperf4"), "no recipe `iperf4`"),
+    ):
+        assert (accept("-c", str(file), *words, "--yes"), words) == (2, words)
+        assert said in capsys.readouterr().err
+
+
 def test_a_refused_result_and_a_slow_one_have_codes_of_their_own(tmp_path: Path, capsys) -> None:
     one, slow = tmp_path / "one", tmp_path / "slow"
     one.write_text("time for 20 loops = 0.2 seconds (1 processes, 1048576 bytes)\n")

@@ -53,7 +53,7 @@ from rankdeck.acceptance.work import PEER, Setup, Work, command_lines, find, job
 from rankdeck.accepting.measure import MeasureSession, RawOutputs, measured
 from rankdeck.accepting.runner import Runner
 from rankdeck.config.files import command_of
-from rankdeck.errors import HistoryError, RankdeckError
+from rankdeck.errors import RankdeckError, UnknownRunError
 from rankdeck.model.acceptance import Result, differing
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import JobSpec, Launch
@@ -466,7 +466,7 @@ class Acceptance:
         plan = _plan_of(head) if head else None
         if head is None or plan is None:
             known = ", ".join(one.id for one in heads[:5]) or "none"
-            raise HistoryError(
+            raise UnknownRunError(
                 f"no acceptance run `{run[:60]}` of {self._session.cluster.name}; there are: {known}"
             )
         return head, plan

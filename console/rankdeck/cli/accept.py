@@ -28,7 +28,7 @@ from rankdeck.cli.output import UsageError
 from rankdeck.cli.shapes import acceptance_shape, reading_shape
 from rankdeck.cli.status import span
 from rankdeck.config.files import find_job, read_regular
-from rankdeck.errors import RankdeckError
+from rankdeck.errors import ConfigError, RankdeckError, UnknownPluginError
 from rankdeck.model.acceptance import Outcome, Result, Stage
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.nodeset import fold
@@ -288,7 +288,7 @@ def accept(options: argparse.Namespace, _open_console: object) -> int:
 
 
 def request_of(cluster: Cluster, options: argparse.Namespace) -> Request:
-    """What the options ask for; raises UsageError."""
+    """What the options ask for; raises UsageError and UnknownPluginError."""
     stages, only = _only(options.only)
     nodes = tuple(
         dict.fromkeys(
@@ -299,6 +299,8 @@ def request_of(cluster: Cluster, options: argparse.Namespace) -> Request:
         raise UsageError("--repeats: from 1 to 100")
     if not 0 <= options.seconds <= 3600:
         raise UsageError("--seconds: from 1 to 3600")
+    for name in options.recipe:
+        plugins.find("recipes", name)
     begin = _stage(options.begin, "--from")[0] if options.begin else None
     return Request(
         nodes=nodes, begin=begin, only=stages, recipes=tuple(options.recipe), exhaustive=options.exhaustive,
@@ -343,6 +345,8 @@ async def _accept(cluster: Cluster, options: argparse.Namespace, request: Reques
             output.progress(f"{cluster.name}: asking the nodes what they are and have …")
             try:
                 run = await port.plan(request)
+            except (ConfigError, UnknownPluginError):
+                raise
             except RankdeckError as error:
                 output.progress(f"rankdeck: {error}")
                 return REFUSED

@@ -16,6 +16,7 @@ from rankdeck.errors import (
     RankdeckError,
     UnknownJobError,
     UnknownPluginError,
+    UnknownRunError,
     leaves,
 )
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from rankdeck.model.cluster import Cluster
 
 
-_BAD_INPUT = (UsageError, ConfigError, UnknownJobError, UnknownPluginError)
+_BAD_INPUT = (UsageError, ConfigError, UnknownJobError, UnknownPluginError, UnknownRunError)
 
 
 class OpenConsole(Protocol):
