@@ -6,7 +6,6 @@ the kernel lists children within microseconds. SIGKILL before it has forked ends
 """
 
 import contextlib
-import ctypes
 import errno
 import json
 import os
@@ -527,6 +526,8 @@ _List = Callable[[], list[int]]
 
 def adopt_orphans() -> None:
     """Make this process the parent of all processes below it that lose theirs."""
+    import ctypes  # 0.6 MB, which a keeper of Slurm jobs can do without
+
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
