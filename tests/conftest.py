@@ -1,6 +1,7 @@
 """What every test starts from: folders of its own, and the labs."""
 
 import gc
+import itertools
 import os
 import shutil
 import signal
@@ -33,6 +34,9 @@ for name, examples in (("all", 25), ("fast", 15)):
     settings.register_profile(
         name, max_examples=examples, deadline=None, suppress_health_check=[HealthCheck.too_slow]
     )
+
+
+_NUMBERS = itertools.count()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -71,9 +75,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 @pytest.fixture(autouse=True)
-def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """No test reads or writes the user's own folders."""
-    home = tmp_path / "own"
+def own_folders(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """No test reads or writes the user's own folders; most need none, so none is made."""
+    home = tmp_path_factory.getbasetemp() / f"own{next(_NUMBERS)}"
     for variable, part in {
         "XDG_STATE_HOME": "state",
         "XDG_CONFIG_HOME": "config",
