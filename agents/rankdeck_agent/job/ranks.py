@@ -1,6 +1,8 @@
 """Starts what a job runs on a node, its ranks and MPI daemons, and keeps the supervisor's table of them."""
 
+import contextlib
 import errno
+import fcntl
 import json
 import os
 import re
@@ -10,7 +12,7 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Callable, Optional
@@ -295,10 +297,37 @@ def _write(path: Path, text: str, *, program: bool = False) -> None:
 
 
 def _make_links(folder: RunFolder) -> None:
+    while True:
+        folder.links.mkdir(mode=0o700, exist_ok=True)
+        if not _is_private(folder.links):
+            if not os.path.lexists(folder.links):
+                continue
+            raise FolderError(f"{folder.links} is not a private folder of this user")
+        with _held(folder.links) as there:
+            if there:
+                _lay_links(folder)
+                return
+
+
+@contextlib.contextmanager
+def _held(links: Path) -> Generator[bool, None, None]:
+    """Keep other nodes that are this machine, too, from the links of a job meanwhile; False: the folder is gone."""
+    try:
+        handle = os.open(links, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        yield False
+        return
+    try:
+        # Whoever holds it makes or removes a handful of links, and its end lets go.
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        seen = os.fstat(handle)
+        yield seen.st_nlink > 0 and seen.st_uid == os.geteuid()
+    finally:
+        os.close(handle)
+
+
+def _lay_links(folder: RunFolder) -> None:
     links = folder.links
-    links.mkdir(mode=0o700, exist_ok=True)
-    if not _is_private(links):
-        raise FolderError(f"{links} is not a private folder of this user")
     for name, script in (("rank", RANK_SHIM), ("launch-agent", LAUNCH_AGENT)):
         fresh = links / f".{name}.{os.getpid()}"
         _write(fresh, script, program=True)
@@ -327,6 +356,12 @@ def unlink_links(folder: RunFolder) -> None:
     """Remove this node's links, and their folder with the last one; only where it is ours."""
     if not _is_private(folder.links):
         return
+    with _held(folder.links) as there:
+        if there:
+            _take_links(folder)
+
+
+def _take_links(folder: RunFolder) -> None:
     for name in _link_names(folder):
         link = folder.links / name
         if link.is_symlink() and link.resolve() == folder.path.resolve():
