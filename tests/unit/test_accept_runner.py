@@ -22,7 +22,7 @@ from rankdeck.model.acceptance import Outcome, Result, Stage, differing
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.state.acceptance import AcceptanceRuns, KeptRun
 from rankdeck_agent.collectors.rdma import RdmaCollector
-from rankdeck_agent.wire import Sample
+from rankdeck_agent.wire import Hello, Sample
 from tests.support.acceptance_means import SimulatedMeans, Speed
 from tests.unit.agent.machines import copy_recorded
 
@@ -428,6 +428,23 @@ def test_cores_that_another_program_keeps_busy_stand_in_the_sentence_and_are_kep
     (verdict,) = view.judged(PLAN, site.results(), runner.odd, {}).verdicts
     assert verdict.sentence.endswith(seen)
     assert differing(site.store.identity("r1")) == {"n5": seen}
+
+
+def test_a_node_that_was_rebooted_between_two_measurements_is_named(site: Site) -> None:
+    runner, means = site.runner(full)
+
+    def boot(count: int) -> None:
+        for node in NODES:
+            second = node == "n3" and count > 3
+            hello = Hello(node, True, float(count), f"boot-{second}", "1", 1.0, {})
+            means.fleet.apply(node, hello)
+
+    boot(0)
+    means.after = boot
+    asyncio.run(runner.go("r1", PLAN))
+
+    seen = "its reboots are 1 or more in this run, 7 of 8 have none"
+    assert differing(site.store.identity("r1")) == {"n3": seen}
 
 
 def test_low_clocks_under_load_stand_in_the_sentence_and_are_kept(site: Site) -> None:

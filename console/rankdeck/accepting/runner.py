@@ -29,6 +29,7 @@ from rankdeck.model.acceptance import (
     CLOCKS,
     COUNTERS,
     LINK_ERRORS,
+    REBOOTS,
     Grown,
     Key,
     Outcome,
@@ -89,6 +90,8 @@ class Runner:
         """Node -> the sum of the percents of its cores in use at each look while it was measured, and of how many looks."""
         self._counted: dict[tuple[str, str], dict[str, float]] = {}
         """(metric, node) -> device -> what it counted before anything was measured."""
+        self._boots: dict[str, str] = {}
+        """Node -> the boot id of its kernel before anything was measured there."""
         self._told: dict[str, str] = {}
         """Node -> what stands of its clocks and links in `odd`."""
 
@@ -416,8 +419,11 @@ class Runner:
             await asyncio.sleep(_LOOK)
 
     def _count(self, nodes: Iterable[str]) -> None:
-        """Note what the counters of links say before the first measurement of a node."""
+        """Note what the counters of links say before the first measurement of a node, and in which boot it is."""
         known = [node for node in nodes if self._session.fleet.knows(node)]
+        for node in known:
+            if (hello := self._session.fleet.node(node).hello) and hello.boot:
+                self._boots.setdefault(node, hello.boot)
         for one, node in product(COUNTERS, known):
             before = self._counted.setdefault((one.metric, node), {})
             for device, count in self._session.fleet.node(node).values.get(one.metric, {}).items():
@@ -434,8 +440,12 @@ class Runner:
         return found
 
     def _keep_telemetry(self) -> None:
-        """Clocks, cores and links with the identity of the nodes: kept runs say it, too, and a later one what changed."""
+        """Clocks, cores, links and reboots with the identity of the nodes: kept runs say it, too, and a later one what changed."""
         told = {node: {LINK_ERRORS: text} for node, text in link_errors(self._grown()).items()}
+        for node, boot in self._boots.items():
+            hello = self._session.fleet.node(node).hello
+            again = hello is not None and hello.boot != boot
+            told.setdefault(node, {})[REBOOTS] = "1 or more in this run" if again else "none"
         means = {node: total / looks for node, (total, looks) in self._cores.items()}
         for node, text in busy_cores(means, self.alike).items():
             told.setdefault(node, {})[BUSY_CORES] = text

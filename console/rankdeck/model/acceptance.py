@@ -391,6 +391,7 @@ COUNTERS = (
     Counter("net.errors", "errors of the interface"),
 )
 LINK_ERRORS = "link errors under load"
+REBOOTS = "reboots"
 _FAR_MORE = 10
 Grown = Mapping[str, Mapping[str, Mapping[str, float]]]
 """Metric -> node -> device -> growth while the nodes were measured."""
@@ -417,6 +418,7 @@ WELL = {
     "gpu limits": "none",
     BUSY_CORES: "no more",
     LINK_ERRORS: "none",
+    REBOOTS: "none",
 }
 """Fact -> what it is on a healthy node, whatever most nodes have."""
 
@@ -444,7 +446,7 @@ def differing(identity: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
 
 def _are(fact: str) -> str:
     """Of `link errors under load`, and of `mtu`."""
-    return "are" if fact.partition(" under ")[0].endswith(("clocks", "errors", "limits", "cores")) else "is"  # fmt: skip
+    return "are" if fact.partition(" under ")[0].endswith(("clocks", "errors", "limits", "cores", "reboots")) else "is"  # fmt: skip
 
 
 def _majority(values: Iterable[str]) -> tuple[str, int]:
