@@ -5,6 +5,7 @@ cluster between them, so they are one group; the tests of others share nothing, 
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -90,6 +91,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
                     name: tests for name, tests in work.items() if not all(tests.values())
                 }
             return super().remove_node(node)
+
+        def _assign_work_unit(self, node: Any) -> None:
+            # To a worker that has just crashed nothing can be sent: once that is known, its groups are dealt again.
+            with suppress(OSError):
+                super()._assign_work_unit(node)
 
     config.option.loadscopereorder = False
     return Groups(config, log)
