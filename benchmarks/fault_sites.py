@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.support.agent_file import put_agent, put_agent_in_demo
-from tests.support.lab.rootless import Lab, missing
+from tests.support.agent_file import put_agent_in_demo
+from tests.support.lab import Lab, missing, running
 
 from benchmarks.measure import ROOT
 from benchmarks.result import MissingError
@@ -158,16 +158,10 @@ def lab_site() -> Generator[LabSite]:
     """Three nodes n1, n2, n3 with links that can be cut; raises MissingError."""
     if why := missing():
         raise MissingError(why)
-    with tempfile.TemporaryDirectory(prefix="lab.") as folder:
-        lab = Lab(Path(folder).resolve())
-        try:
-            lab.up()
-            put_agent(lab.folder / node / "home" for node in lab.nodes)
-            path = f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}"
-            file = lab.cluster_file(slots=2, environment={"PATH": path})
-            yield LabSite(lab, str(file))
-        finally:
-            lab.down()
+    with running(Lab) as lab:
+        path = f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}"
+        file = lab.cluster_file(slots=2, environment={"PATH": path})
+        yield LabSite(lab, str(file))
 
 
 def compile_c(source: str, target: Path, compiler: str, *options: str) -> None:

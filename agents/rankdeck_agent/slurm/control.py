@@ -105,6 +105,7 @@ def cancel(folder: RunFolder, grace: float, by: str, tasks: str = "") -> dict[st
 
 
 _DENIED = ("Access/permission denied", "Invalid user id", "Unauthorized")
+"""Of scancel and scontrol: this user may not."""
 
 
 def _refused(folder: RunFolder, by: str) -> str:
@@ -193,7 +194,6 @@ _NO_WHY = "taken out of service by hand"
 _OUT = ("down", "drain", "drng", "fail", "error", "inval")
 _LONGEST_WHY, _MOST_NODES, _LONGEST = 160, 5000, 1 << 20
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,252}\Z")
-_RIGHTS = ("Invalid user id", "Access/permission denied", "Unauthorized")
 
 
 class Order(NamedTuple):
@@ -258,7 +258,7 @@ def line(argv: Sequence[str]) -> str:
 
 def complaint(asked: Order, error: str) -> str:
     """Slurm's refusal in a sentence."""
-    if any(word in error for word in _RIGHTS):
+    if any(word in error for word in _DENIED):
         verb = "take nodes out of service" if asked.do == DRAIN else "give nodes back"
         return f"you may not {verb}: that takes an operator or administrator of Slurm ({error})"
     return f"Slurm refused it: {error}"

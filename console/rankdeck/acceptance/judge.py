@@ -106,10 +106,7 @@ def judge(done: Iterable[Measurement], context: Context) -> Judgement:
     """
     facts = facts_of(tuple(done), context)
     found = _judge(facts)
-    if not context.virtual:
-        return found
-    found = replace(found, open=_besides_speed(found.open, facts))
-    return _without_speed(found, context.virtual)
+    return _without_speed(found, facts) if context.virtual else found
 
 
 def _besides_speed(suspects: Suspects, facts: SortedPairs) -> Suspects:
@@ -127,13 +124,14 @@ def _besides_speed(suspects: Suspects, facts: SortedPairs) -> Suspects:
     return replace(suspects, sides=sides, paths=paths)
 
 
-def _without_speed(found: Judgement, virtual: Set[str]) -> Judgement:
+def _without_speed(found: Judgement, facts: SortedPairs) -> Judgement:
+    found = replace(found, open=_besides_speed(found.open, facts))
     idle = [
         one
         for one in found.verdicts
         if one.answer in (Answer.SLOW, Answer.UNSTEADY)
         and (named := {*one.nodes, *one.ends})
-        and named <= virtual
+        and named <= facts.context.virtual
     ]
     if not idle:
         return found

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import groupby, product
@@ -43,6 +44,7 @@ from rankdeck.model.acceptance import (
     measurement_of,
 )
 from rankdeck.state.acceptance import AcceptanceRuns
+from rankdeck.state.fleet import NodeState
 
 _ATTEMPTS = 3
 """How often a measurement that never began is tried, each time on other ports; this does not count against nodes."""
@@ -404,19 +406,19 @@ class Runner:
         known = [node for node in nodes if self._session.fleet.knows(node)]
         while True:
             for name in known:
-                for used in self._session.fleet.node(name).current("cpu.used").values():
-                    total, looks = self._cores.get(name, (0.0, 0))
-                    self._cores[name] = total + used, looks + 1
-            for name, one in product(known, CLOCKS):
-                node, seen = (
-                    self._session.fleet.node(name),
-                    self._clocks.setdefault((one.fact, name), {}),
-                )
-                used = node.current(one.used)
-                for device, clock in node.current(one.clock).items():
-                    if used.get(device, 0) > _COMPUTES:
-                        seen[device] = max(seen.get(device, 0.0), clock * one.mhz)
+                self._look_at_load(name, self._session.fleet.node(name))
             await asyncio.sleep(_LOOK)
+
+    def _look_at_load(self, name: str, node: NodeState) -> None:
+        for used in node.current("cpu.used").values():
+            total, looks = self._cores.get(name, (0.0, 0))
+            self._cores[name] = total + used, looks + 1
+        for one in CLOCKS:
+            seen = self._clocks.setdefault((one.fact, name), {})
+            used = node.current(one.used)
+            for device, clock in node.current(one.clock).items():
+                if used.get(device, 0) > _COMPUTES:
+                    seen[device] = max(seen.get(device, 0.0), clock * one.mhz)
 
     def _count(self, nodes: Iterable[str]) -> None:
         """Note what the counters of links say before the first measurement of a node, and in which boot it is."""
@@ -439,24 +441,30 @@ class Runner:
                 found.setdefault(metric, {})[node] = grown
         return found
 
+    def _reboots(self) -> dict[str, str]:
+        """Node -> whether it is in another boot than before it was measured."""
+        now = {node: self._session.fleet.node(node).hello for node in self._boots}
+        return {
+            node: "1 or more in this run" if hello and hello.boot != self._boots[node] else "none"
+            for node, hello in now.items()
+        }
+
+    def _telemetry(self) -> Iterable[tuple[str, dict[str, str]]]:
+        """Each fact with what it is on which node, by all that was heard so far."""
+        yield LINK_ERRORS, link_errors(self._grown())
+        yield REBOOTS, self._reboots()
+        means = {node: total / looks for node, (total, looks) in self._cores.items()}
+        yield BUSY_CORES, busy_cores(means, self.alike)
+        for one in CLOCKS:
+            seen = {node: found for (fact, node), found in self._clocks.items() if fact == one.fact and found}  # fmt: skip
+            yield one.fact, clocks_under_load(seen, self.alike, one.word)
+
     def _keep_telemetry(self) -> None:
         """Clocks, cores, links and reboots with the identity of the nodes: kept runs say it, too, and a later one what changed."""
-        told = {node: {LINK_ERRORS: text} for node, text in link_errors(self._grown()).items()}
-        for node, boot in self._boots.items():
-            hello = self._session.fleet.node(node).hello
-            again = hello is not None and hello.boot != boot
-            told.setdefault(node, {})[REBOOTS] = "1 or more in this run" if again else "none"
-        means = {node: total / looks for node, (total, looks) in self._cores.items()}
-        for node, text in busy_cores(means, self.alike).items():
-            told.setdefault(node, {})[BUSY_CORES] = text
-        for one in CLOCKS:
-            seen = {
-                node: found
-                for (fact, node), found in self._clocks.items()
-                if fact == one.fact and found
-            }
-            for node, text in clocks_under_load(seen, self.alike, one.word).items():
-                told.setdefault(node, {})[one.fact] = text
+        told: defaultdict[str, dict[str, str]] = defaultdict(dict)
+        for fact, texts in self._telemetry():
+            for node, text in texts.items():
+                told[node][fact] = text
         self._store.identify(self._run, told)
         slow = differing(told)
         for node in {*told, *self._told}:

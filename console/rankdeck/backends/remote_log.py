@@ -152,7 +152,7 @@ class Ranges:
     async def find(self, place: LogPlace, text: str, *, back: bool) -> AsyncGenerator[FoundLine]:
         """The next line with `text`, or the one before, until all is counted.
 
-        The text may be a regular expression, see `model.pattern.searched`.
+        The text may be a regular expression, see `model.text.searched`.
         """
         pattern = searched(text)
         where = [place.rank, place.stream, place.offset, back, pattern or text]

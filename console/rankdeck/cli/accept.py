@@ -28,7 +28,7 @@ from rankdeck.cli.output import UsageError
 from rankdeck.cli.shapes import acceptance_shape, reading_shape
 from rankdeck.cli.status import span
 from rankdeck.config.files import find_job, read_regular
-from rankdeck.errors import ConfigError, RankdeckError, UnknownPluginError
+from rankdeck.errors import RankdeckError
 from rankdeck.model.acceptance import Outcome, Result, Stage
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.nodeset import fold
@@ -345,7 +345,7 @@ async def _accept(cluster: Cluster, options: argparse.Namespace, request: Reques
             output.progress(f"{cluster.name}: asking the nodes what they are and have …")
             try:
                 run = await port.plan(request)
-            except (ConfigError, UnknownPluginError):
+            except output.INPUT_ERRORS:
                 raise
             except RankdeckError as error:
                 output.progress(f"rankdeck: {error}")

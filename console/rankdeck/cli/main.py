@@ -9,24 +9,13 @@ from typing import TYPE_CHECKING, Protocol
 
 import rankdeck_agent
 from rankdeck.cli import output
-from rankdeck.cli.output import BAD_INPUT, INTERRUPTED, NOBODY_READS, TROUBLE, UsageError
-from rankdeck.errors import (
-    ConfigError,
-    LaunchError,
-    RankdeckError,
-    UnknownJobError,
-    UnknownPluginError,
-    UnknownRunError,
-    leaves,
-)
+from rankdeck.cli.output import BAD_INPUT, INPUT_ERRORS, INTERRUPTED, NOBODY_READS, TROUBLE
+from rankdeck.errors import LaunchError, RankdeckError, leaves
 
 if TYPE_CHECKING:
     from argparse import Namespace
 
     from rankdeck.model.cluster import Cluster
-
-
-_BAD_INPUT = (UsageError, ConfigError, UnknownJobError, UnknownPluginError, UnknownRunError)
 
 
 class OpenConsole(Protocol):
@@ -103,7 +92,7 @@ def _explain(error: BaseException) -> int:
             raise error
         output.progress(str(leaf) if getattr(leaf, "problems", ()) else f"rankdeck: {leaf}")
         cannot_be = isinstance(leaf, LaunchError) and leaf.stage == "plan"
-        if not (cannot_be or isinstance(leaf, _BAD_INPUT)):
+        if not (cannot_be or isinstance(leaf, INPUT_ERRORS)):
             code = TROUBLE
     return code
 

@@ -9,7 +9,13 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TextIO
 
-from rankdeck.errors import RankdeckError
+from rankdeck.errors import (
+    ConfigError,
+    RankdeckError,
+    UnknownJobError,
+    UnknownPluginError,
+    UnknownRunError,
+)
 from rankdeck.model.text import strip_controls
 
 OK = 0
@@ -23,6 +29,10 @@ NOBODY_READS = 141
 
 class UsageError(RankdeckError):
     """An invalid option or name on the command line."""
+
+
+INPUT_ERRORS = (UsageError, ConfigError, UnknownJobError, UnknownPluginError, UnknownRunError)
+"""What is wrong with what the user gave, and not with the cluster: exit status `BAD_INPUT`."""
 
 
 class OutputError(RankdeckError):

@@ -364,10 +364,8 @@ class FleetScreen(BaseScreen):
         if self.overview.display or not newest:
             return ()
         if newest[0] is not self._totalled:
-            self._totalled, self._totals_said = (
-                newest[0],
-                fleet_views.totals(past, self.console.glyphs),
-            )
+            self._totalled = newest[0]
+            self._totals_said = fleet_views.totals(past, self.console.glyphs)
         ends = accumulate(map(length, self._totals_said))
         fitting = [one for one, end in zip(self._totals_said, ends, strict=True) if end < room]
         return [run for one in fitting for run in one]

@@ -231,7 +231,7 @@ class ProcessesScreen(BaseScreen):
             title,
             width,
             lambda row, _: self._cell(title, row),
-            right=title not in LEFT,
+            right=title not in TEXTS,
             keep=keep,
             grow=grow,
             least=30 if grow else 0,
@@ -450,7 +450,6 @@ def _signal_question(name: str, some: Sequence[NodeProcess]) -> Question:
 MOST_ASKED = 8
 PACED = 200
 """Newest lines of a rank that its steps are read from."""
-LEFT = ("NODE", "USER", "STATE", "GPU", "JOB", "COMMAND", "LAST LINE")
 TEXTS = ("NODE", "USER", "STATE", "GPU", "JOB", "COMMAND", "LAST LINE")
 GROW = ("COMMAND", "LAST LINE")
 ASCENDING = ("RANK", "PID")
