@@ -367,6 +367,23 @@ def test_only_and_from_leave_stages_out() -> None:
     assert stages(Request(soak=60.0))[-1] is Stage.SOAK
 
 
+def test_a_run_that_measures_nothing_says_why() -> None:
+    nodes, cluster = NODES[:3], replace(CLUSTER, nodes=CLUSTER.nodes[:3])
+    said = {name: SAID[name] for name in nodes}
+    parts = Participants(
+        admitted=gate(cluster, nodes, said, Around(), ()),
+        said=said, setup=Setup(cluster=cluster), leaves={}, seed=5,
+    )  # fmt: skip
+
+    def notes(request: Request) -> tuple[str, ...]:
+        return judged(plan_run(request, parts), [], {}, {}).notes
+
+    assert notes(Request(begin=Stage.GROUPS)) == (
+        "groups not measured: fewer than four nodes: the pairs are all there is",
+    )
+    assert not any("groups not measured" in note for note in notes(Request()))
+
+
 def test_the_address_is_that_of_the_job_network() -> None:
     one = node(
         "n1",

@@ -18,7 +18,7 @@ from rankdeck.accepting.acceptance import Acceptance
 from rankdeck.accepting.measure import RawOutputs
 from rankdeck.accepting.runner import Runner
 from rankdeck.errors import RankdeckError
-from rankdeck.model.acceptance import Outcome, Result, Stage, differing
+from rankdeck.model.acceptance import LINK_ERRORS, REBOOTS, Outcome, Result, Stage, differing
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.state.acceptance import AcceptanceRuns, KeptRun
 from rankdeck_agent.collectors.rdma import RdmaCollector
@@ -50,7 +50,7 @@ class Site:
         runner = Runner(
             means, self.store, self.raw, Setup(cluster=self.cluster, seconds=1.0), lambda: None
         )
-        runner.take(self.results())
+        runner.take(self.results(), self.store.identity("r1"))
         return runner, means
 
     def results(self) -> list[Result]:
@@ -444,7 +444,27 @@ def test_a_node_that_was_rebooted_between_two_measurements_is_named(site: Site) 
     asyncio.run(runner.go("r1", PLAN))
 
     seen = "its reboots are 1 or more in this run, 7 of 8 have none"
-    assert differing(site.store.identity("r1")) == {"n3": seen}
+    assert differing(site.store.identity("r1")) == differing(runner.identity) == {"n3": seen}
+
+
+def test_what_an_earlier_console_heard_of_a_node_stays(site: Site) -> None:
+    seen = {"n3": {REBOOTS: "1 or more in this run"}, "n4": {LINK_ERRORS: "mlx5_0/1: 40 symbol or CRC errors"}}  # fmt: skip
+    well = {node: {REBOOTS: "none", LINK_ERRORS: "none"} for node in NODES}
+    site.store.identify("r1", {node: {**well[node], **seen.get(node, {})} for node in NODES})
+    before = differing(site.store.identity("r1"))
+    runner, means = site.runner(full)
+
+    def boot(count: int) -> None:
+        for node in NODES:
+            means.fleet.apply(node, Hello(node, True, float(count), "boot", "1", 1.0, {}))
+
+    boot(0)
+    means.after = boot
+    asyncio.run(runner.go("r1", PLAN))
+
+    assert set(before) == {"n3", "n4"}
+    assert differing(site.store.identity("r1")) == differing(runner.identity) == before
+    assert runner.odd == before
 
 
 def test_low_clocks_under_load_stand_in_the_sentence_and_are_kept(site: Site) -> None:
@@ -619,7 +639,7 @@ def test_a_pair_and_a_node_measured_again_enter_a_run_that_was_kept(site: Site, 
 def test_a_test_without_direction_is_measured_again_as_it_was(site: Site) -> None:
     runner, _ = site.runner(full)
     before = Result(stage=Stage.PAIRS, recipe="mpi4py.bench", sender="n1", receiver="n2")
-    runner.take([before])
+    runner.take([before], {})
 
     runner.again(("n2", "n1"), "mpi4py.bench", 1)
     runner.again(("n4", "n3"), "mpi4py.bench", 1)

@@ -7,7 +7,7 @@ from itertools import chain
 from statistics import median
 
 from rankdeck.acceptance.judge import Judgement
-from rankdeck.acceptance.planning import options_of
+from rankdeck.acceptance.planning import MEASURED, options_of
 from rankdeck.acceptance.recipe import ExpectedResult, Known, OutputReading, graded
 from rankdeck.acceptance.run import PAIRWISE, RunPlan, RunState, StageView
 from rankdeck.acceptance.schedule import Schedule, next_groups
@@ -138,9 +138,18 @@ def judged(
         for name, each in judgements.items()
         for note in each.notes
     ]
+    notes += _nothing_planned(plan)
     return Judged(
         judgements=judgements, verdicts=verdicts, answers=answers, notes=tuple(dict.fromkeys(notes))
     )
+
+
+def _nothing_planned(plan: RunPlan) -> list[str]:
+    """Why each stage is left out, where that is all of them."""
+    if any(one.recipe and (one.rounds or one.stage is Stage.SOAK) for one in plan.stages):
+        return []
+    stages = [one for one in plan.stages if one.stage in MEASURED and one.note]
+    return [f"{one.stage} not measured: {one.note}" for one in stages]
 
 
 # ---- single nodes

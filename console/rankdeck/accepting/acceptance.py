@@ -14,7 +14,7 @@ from typing import Any, Protocol, cast
 
 from rankdeck import plugins
 from rankdeck.acceptance import view
-from rankdeck.acceptance.baseline import Compared, compare, hardware, kinds_of_hardware
+from rankdeck.acceptance.baseline import Compared, compare, kinds_of_hardware
 from rankdeck.acceptance.gate import (
     PROGRAM,
     Around,
@@ -267,10 +267,9 @@ class Acceptance:
         assert self._plan is not None
         setup = replace(setup, run=run, rails=self._plan.rails)
         runner = Runner(self._session, self.store, self._raw, setup, self._touch)
-        runner.take(self.store.measurements(run))
-        runner.odd.update(differing(self._identity))
-        runner.kinds.update(kinds_of_hardware(self._identity))
-        runner.alike.update({node: hardware(facts) for node, facts in self._identity.items()})
+        kept = self.store.identity(run)
+        identity = {node: {**kept.get(node, {}), **facts} for node, facts in self._identity.items()}
+        runner.take(self.store.measurements(run), identity)
         return runner
 
     async def _carry_out(self, work: Coroutine[Any, Any, None]) -> bool:
@@ -396,11 +395,8 @@ class Acceptance:
     ) -> AcceptanceRun:
         runner = self._runner if head is self._head else None
         progress = self._progress if head is self._head else _progress(head)
-        identity = (
-            self._identity
-            if head is self._head and self._identity
-            else self.store.identity(head.id)
-        )
+        known = runner.identity if runner else self._identity if head is self._head else {}
+        identity = known or self.store.identity(head.id)
         compared = self._compared(head, plan, results, identity)
         return AcceptanceRun(
             id=head.id, cluster=head.cluster, operator=head.operator, started=head.started, ended=head.ended,

@@ -3,12 +3,12 @@
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby, product
 from math import ceil
 
-from rankdeck.acceptance.baseline import params_hash
+from rankdeck.acceptance.baseline import hardware, kinds_of_hardware, params_hash
 from rankdeck.acceptance.run import RunPlan
 from rankdeck.acceptance.schedule import Round, Run, both_ways, next_groups, one_way
 from rankdeck.acceptance.view import able, expected, schedule_of
@@ -29,8 +29,10 @@ from rankdeck.model.acceptance import (
     BUSY_CORES,
     CLOCKS,
     COUNTERS,
+    HEARD,
     LINK_ERRORS,
     REBOOTS,
+    WELL,
     Grown,
     Key,
     Outcome,
@@ -96,10 +98,23 @@ class Runner:
         """Node -> the boot id of its kernel before anything was measured there."""
         self._told: dict[str, str] = {}
         """Node -> what stands of its clocks and links in `odd`."""
+        self.identity: dict[str, Mapping[str, str]] = {}
+        """Node -> fact -> value: what the nodes are, and what telemetry told in this run."""
+        self._earlier: Mapping[str, Mapping[str, str]] = {}
+        """The part of it that an earlier console of this run heard."""
 
-    def take(self, results: Iterable[Result]) -> None:
-        """What an earlier console measured of this run: it is not measured again."""
+    def take(self, results: Iterable[Result], identity: Mapping[str, Mapping[str, str]]) -> None:
+        """What an earlier console measured of this run, which is not measured again, and node -> fact -> value."""
+        self.identity.update(identity)
         self.results |= {one.key: one for one in results}
+        self.odd.update(differing(identity))
+        self.kinds.update(kinds_of_hardware(identity))
+        self.alike.update({node: hardware(facts) for node, facts in identity.items()})
+        self._earlier = {
+            node: {fact: facts[fact] for fact in HEARD if fact in facts}
+            for node, facts in identity.items()
+        }
+        self._told = differing(self._earlier)
 
     @property
     def done(self) -> list[Result]:
@@ -461,11 +476,14 @@ class Runner:
 
     def _keep_telemetry(self) -> None:
         """Clocks, cores, links and reboots with the identity of the nodes: kept runs say it, too, and a later one what changed."""
-        told: defaultdict[str, dict[str, str]] = defaultdict(dict)
+        told = defaultdict[str, dict[str, str]](dict)
+        told.update({node: dict(facts) for node, facts in self._earlier.items()})
         for fact, texts in self._telemetry():
             for node, text in texts.items():
-                told[node][fact] = text
+                was = self._earlier.get(node, {}).get(fact, text)
+                told[node][fact] = was if text == WELL[fact] else text
         self._store.identify(self._run, told)
+        self.identity.update({node: {**self.identity.get(node, {}), **told[node]} for node in told})
         slow = differing(told)
         for node in {*told, *self._told}:
             was, now = self._told.pop(node, "").split("; "), slow.get(node, "")

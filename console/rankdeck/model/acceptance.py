@@ -412,6 +412,8 @@ def link_errors(grown: Grown) -> dict[str, str]:
     return {node: ", ".join(said) or "none" for node, said in found.items()}
 
 
+HEARD = (LINK_ERRORS, REBOOTS, BUSY_CORES, *(one.fact for one in CLOCKS))
+"""Facts that telemetry tells while nodes are measured."""
 WELL = {
     "gpu clocks under load": "full",
     "cpu clock under load": "full",
