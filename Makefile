@@ -1,5 +1,5 @@
 # make demo   from nothing to the console on a live cluster of virtual nodes
-# make test   every capability with real programs, about 15 minutes on two cores; `make thorough` the rest, `make fast` less
+# make test   every capability once, with real programs, about 10 minutes on two cores; `make thorough` the rest, `make fast` less
 # make check  style, types and layers
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -52,7 +52,7 @@ test: dev
 	tests/support/torch.sh $(BIN)/python
 	$(PYTEST) -n $(WORKERS) -m "not thorough" $(EXTRA_PYTEST)
 
-# The same capabilities on every other runtime, launcher and fault: tests/support/tiers.py names them.
+# Other runtimes, launchers, faults and accidents: tests/support/tiers.py says which.
 thorough: dev
 	tests/support/packages.sh
 	tests/support/torch.sh $(BIN)/python
