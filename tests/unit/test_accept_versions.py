@@ -283,6 +283,29 @@ def test_a_limit_and_losses_of_udp_are_said() -> None:
     assert "6.49 % lost, -b allowed 0.2 Gb/s a stream" in one.text
 
 
+@pytest.mark.parametrize(
+    ("rows", "status", "said"),
+    [
+        ("[  5]   0.00-1.00   sec  1.78 GBytes  15.3 Gbits/sec\n", FAILED, "it broke after traffic began"),
+        ("", NOT_MEASURED, "it never began"),
+    ],
+)  # fmt: skip
+def test_a_server_of_iperf3_that_was_killed_broke_the_run_if_traffic_had_begun(
+    rows: str, status: Outcome, said: str
+) -> None:
+    """Real lines of 3.12 with `-R`."""
+    text = (
+        "Connecting to host 127.0.0.1, port 5377\nReverse mode, remote host 127.0.0.1 is sending\n"
+        "[  5] local 127.0.0.1 port 47676 connected to 127.0.0.1 port 5377\n"
+        f"[ ID] Interval           Transfer     Bitrate\n{rows}"
+        "iperf3: error - control socket has closed unexpectedly\n"
+    )
+    (one,) = read("iperf3", text)
+
+    assert one.status is status
+    assert one.text == f"{said}: `control socket has closed unexpectedly`"
+
+
 def test_the_output_of_a_server_of_iperf3_is_called_so() -> None:
     text = (
         "Server listening on 5201\n[  5]   0.00-2.00   sec  2.29 GBytes  9.82 Gbits/sec  receiver\n"

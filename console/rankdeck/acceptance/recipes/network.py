@@ -48,7 +48,6 @@ _NEVER_BEGAN = (
     "server is busy",
     "unable to start listener",
     "Bad file descriptor",
-    "control socket has closed",
 )
 _INTERRUPTED = "interrupt - "
 """Somebody stopped one end: no fault of the path."""
@@ -126,6 +125,8 @@ _OLD_UDP = re.compile(
     re.MULTILINE,
 )
 """Before 3.7 UDP has no line of the receiver: what was sent, and the share of it that was lost."""
+_ROW = re.compile(r"^ ?\[(?: {0,3}\d{1,4}|SUM)\].{1,80}?/sec", re.MULTILINE)
+"""Of an interval: its header stands there before any traffic."""
 _SERVER = "this is the server's output: give the client's"
 _NOTHING = "it connected, but no data arrived: large packets are lost on the way (compare the MTU of both ends), or a firewall stops them"
 _SCALE = {"": 1e-9, "K": 1e-6, "M": 1e-3, "G": 1.0, "T": 1e3}
@@ -144,7 +145,7 @@ def _of_text(text: str) -> tuple[OutputReading, ...]:
     client, server, behind = text.partition("\nServer output:\n")
     text = f"{client}\niperf Done." if server and "iperf Done." in behind else client
     if line := first_line(text, "iperf3: error"):
-        return (_error(line.removeprefix("iperf3: error - "), began="[ ID]" in text),)
+        return (_error(line.removeprefix("iperf3: error - "), began=bool(_ROW.search(text))),)
     if "iperf Done." not in text:
         server = "Server listening on" in text
         why = (
