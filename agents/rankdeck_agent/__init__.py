@@ -30,3 +30,7 @@ NO_FOLDER = "has no run folder"
 """What an agent says of a job that it does not know: it was never started there, or its folder was removed."""
 LAUNCHER = -1
 """The rank number under which the launcher's own output travels."""
+SIGNALS = ("TERM", "KILL", "INT", "HUP", "STOP", "CONT", "USR1", "USR2", "QUIT")
+"""What an operator may send to a process."""
+NO_JOBS = ("down", "drain", "drng", "fail", "error", "inval")
+"""Beginnings of the states in which a node of Slurm gets no jobs."""

@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Optional, cast
 
-from rankdeck_agent import JOB_VARIABLE, NODE_VARIABLE
+from rankdeck_agent import JOB_VARIABLE, NODE_VARIABLE, SIGNALS
 from rankdeck_agent.job import processes
 from rankdeck_agent.job.processes import Process, adopt_orphans, end_below
 from rankdeck_agent.text import say, table
@@ -201,7 +201,6 @@ _MOST = 2_000
 """Limit of processes in an answer: first all of jobs and on GPUs, then the busiest."""
 RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "RANK", "SLURM_PROCID")
 """Where launchers say the rank number, the surest first."""
-SIGNALS = {"TERM", "KILL", "INT", "HUP", "STOP", "CONT", "USR1", "USR2", "QUIT"}
 
 Row = dict[str, Any]
 

@@ -16,10 +16,12 @@ from rankdeck_agent import DRAIN_PREFIX as DRAIN_PREFIX
 from rankdeck_agent import JOB_VARIABLE as JOB_VARIABLE
 from rankdeck_agent import LAUNCHER as LAUNCHER
 from rankdeck_agent import NO_FOLDER as NO_FOLDER
+from rankdeck_agent import NO_JOBS as NO_JOBS
 from rankdeck_agent import NODE_VARIABLE as NODE_VARIABLE
 from rankdeck_agent import REFUSED as REFUSED
 from rankdeck_agent import RUN_TOKEN as RUN_TOKEN
 from rankdeck_agent import RUN_VARIABLE as RUN_VARIABLE
+from rankdeck_agent import SIGNALS as SIGNALS
 
 TOPIC_PREFIX = "rankdeck/1"
 Number = Union[int, float]

@@ -69,7 +69,7 @@ from rankdeck_agent.slurm.keeper import ask_for_job, is_unknown
 from rankdeck_agent.slurm.run import restored
 from rankdeck_agent.slurm.verdict import FINAL
 from rankdeck_agent.text import plain, say, table
-from rankdeck_agent.wire import NodePlan, WireError, node_plan
+from rankdeck_agent.wire import NO_JOBS, NodePlan, WireError, node_plan
 
 _SLACK = 20.0
 """Seconds after the grace in which the job must leave Slurm."""
@@ -191,7 +191,6 @@ def _count(folder: RunFolder) -> int:
 
 DRAIN, RESUME = "drain", "resume"
 _NO_WHY = "taken out of service by hand"
-_OUT = ("down", "drain", "drng", "fail", "error", "inval")
 _LONGEST_WHY, _MOST_NODES, _LONGEST = 160, 5000, 1 << 20
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,252}\Z")
 
@@ -224,7 +223,7 @@ def refused(asked: Order, row: Optional[Row]) -> str:
     """Why this node is left alone; "" if it is not."""
     if row is None:
         return "Slurm has no node of this name"
-    out, ours = row["state"].startswith(_OUT), row["reason"].startswith(OURS)
+    out, ours = row["state"].startswith(NO_JOBS), row["reason"].startswith(OURS)
     whose = (
         f"{row['state']} by {row['by'] or 'somebody else'} ({row['reason'] or 'no reason given'})"
     )

@@ -9,11 +9,10 @@ from importlib.resources import files
 from ipaddress import ip_address, ip_network
 from typing import cast
 
-from rankdeck.acceptance.output_text import as_table
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.nodeset import fold
 from rankdeck.model.schedulers import KubernetesNode, SlurmNode
-from rankdeck.model.text import Table, clean, number, table
+from rankdeck.model.text import Table, as_table, clean, number, table
 
 PROGRAM = "facts.py"
 _MARK = b"#rankdeck-facts "

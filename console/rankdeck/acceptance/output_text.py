@@ -11,14 +11,13 @@ from dataclasses import dataclass, replace
 from functools import cache, lru_cache, partial
 from io import StringIO
 from itertools import islice
-from typing import cast
 
 from rankdeck import plugins
 from rankdeck.acceptance.recipe import Known, OutputReading, Recipe, Where, explained, not_measured
 from rankdeck.model.acceptance import Outcome
 from rankdeck.model.job import Launch
 from rankdeck.model.nodeset import fold
-from rankdeck.model.text import LIMIT, Table, clean, table
+from rankdeck.model.text import LIMIT, Table, as_table, as_tables, clean, table
 
 _BOMS = (
     (codecs.BOM_UTF8, "utf-8"),
@@ -377,16 +376,9 @@ def unique(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def as_table(value: object) -> Table:
-    """The JSON object; an empty one where it is something else."""
-    return cast("Table", value) if isinstance(value, dict) else {}
-
-
 def tables(parent: object, key: str) -> list[Table]:
     """The JSON objects in the list under this key, without empty ones."""
-    found = as_table(parent).get(key)
-    children = cast("list[object]", found) if isinstance(found, list) else []
-    return [child for one in children if (child := as_table(one))]
+    return [one for one in as_tables(as_table(parent).get(key)) if one]
 
 
 LARGEST = 32 << 20

@@ -293,13 +293,8 @@ def node_shape(node: Node, inventory: Mapping[str, str] | None = None) -> Shape:
     }
 
 
-def kubernetes_shape(view: KubernetesNode | None) -> Shape | None:
-    """What Kubernetes says of a node; None if it says nothing. `asked` null: pods may not be seen."""
-    return None if view is None else asdict(view)
-
-
-def slurm_node_shape(view: SlurmNode | None) -> Shape | None:
-    """What Slurm says of a node; None if it says nothing."""
+def scheduler_shape(view: KubernetesNode | SlurmNode | None) -> Shape | None:
+    """What Kubernetes or Slurm says of a node; None if it says nothing. `asked` null: pods may not be seen."""
     return None if view is None else asdict(view)
 
 

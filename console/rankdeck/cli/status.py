@@ -12,7 +12,7 @@ from pathlib import Path
 from rankdeck.cli import choose, output
 from rankdeck.cli.opening import Interrupts, opened, until_done
 from rankdeck.cli.output import INTERRUPTED, OK, TROUBLE, UsageError
-from rankdeck.cli.shapes import Shape, health_shape, kubernetes_shape, node_shape, slurm_node_shape
+from rankdeck.cli.shapes import Shape, health_shape, node_shape, scheduler_shape
 from rankdeck.config.clusters import block, write_block
 from rankdeck.config.files import state_folder
 from rankdeck.errors import RankdeckError, leaves, suggest
@@ -130,8 +130,8 @@ def state_shape(state: NodeState) -> Shape:
         "failed": dict(state.failed),
         "simulated": list(state.simulated),
         "agent": state.attach,
-        "kubernetes": kubernetes_shape(state.kubernetes),
-        "slurm": slurm_node_shape(state.slurm),
+        "kubernetes": scheduler_shape(state.kubernetes),
+        "slurm": scheduler_shape(state.slurm),
     }
 
 
@@ -193,8 +193,8 @@ def _live_shape(node: Node, states: dict[str, NodeState]) -> Shape:
     shape = node_shape(node, hello.inventory if hello else {})
     return {
         **shape,
-        "kubernetes": kubernetes_shape(state.kubernetes if state else None),
-        "slurm": slurm_node_shape(state.slurm if state else None),
+        "kubernetes": scheduler_shape(state.kubernetes if state else None),
+        "slurm": scheduler_shape(state.slurm if state else None),
     }
 
 

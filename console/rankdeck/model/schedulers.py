@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from rankdeck_agent.wire import DRAIN_PREFIX
+from rankdeck_agent.wire import DRAIN_PREFIX, NO_JOBS
 
 OWN_ENDS = frozenset({"COMPLETED", "FAILED"})
 """States of a job that ended by itself: its ranks tell why."""
@@ -162,10 +162,6 @@ def _span(seconds: float) -> str:
     return f"{hours // 24} d {hours % 24} h"
 
 
-_OUT = ("down", "drain", "drng", "fail", "error", "inval")
-"""Beginnings of the states in which a node gets no jobs."""
-
-
 _ENDS = {"COMPLETED": "done", "CANCELLED": "cancelled"}
 
 
@@ -203,7 +199,7 @@ class SlurmNode:
     @property
     def out(self) -> bool:
         """Whether it gets no new jobs until somebody does something."""
-        return self.state.startswith(_OUT)
+        return self.state.startswith(NO_JOBS)
 
     @property
     def ours(self) -> bool:

@@ -150,7 +150,7 @@ def tables(out: bytes) -> Iterator[Table]:
     return filter(None, map(table, reversed(out[-LONGEST:].splitlines()[-_MOST_LINES:])))
 
 
-def is_table(found: object) -> TypeGuard[Mapping[str, Any]]:
+def is_table(found: object) -> TypeGuard[Table]:
     """A JSON object."""
     return isinstance(found, dict)
 
@@ -160,7 +160,7 @@ def is_list(found: object) -> TypeGuard[list[Any]]:
     return isinstance(found, list)
 
 
-def as_table(found: object) -> Mapping[str, Any]:
+def as_table(found: object) -> Table:
     """`found`, or an empty table where it is none."""
     return found if is_table(found) else {}
 
@@ -170,7 +170,7 @@ def as_list(found: object, most: int | None = None) -> list[Any]:
     return found[:most] if is_list(found) else []
 
 
-def as_tables(found: object, most: int | None = None) -> list[Mapping[str, Any]]:
+def as_tables(found: object, most: int | None = None) -> list[Table]:
     """The tables among the first `most` items of a list."""
     return list(filter(is_table, as_list(found, most)))
 

@@ -3,7 +3,7 @@
 import ast
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Interface, IPv4Network, ip_address, ip_network
 from pathlib import Path
@@ -264,7 +264,7 @@ def _tables(raw: Raw, key: str) -> list[tuple[str, Raw]]:
     return [(name, row) for name, row in rows if is_table(row)]
 
 
-def _rows(raw: Raw, key: str) -> list[Raw]:
+def _rows(raw: Raw, key: str) -> Sequence[Raw]:
     return as_tables(raw.get(key), _MOST)
 
 

@@ -7,7 +7,6 @@ from itertools import chain
 from typing import ClassVar
 
 from rankdeck.acceptance.output_text import (
-    as_table,
     first_line,
     lines_of,
     object_in,
@@ -26,7 +25,7 @@ from rankdeck.acceptance.recipe import (
 )
 from rankdeck.model.acceptance import Outcome
 from rankdeck.model.job import Launch
-from rankdeck.model.text import Table, clean, integer
+from rankdeck.model.text import Table, as_table, clean, integer
 from rankdeck.model.text import number as is_number
 
 _BEGINS = r"^ ?(?:\{|fio-\d)"

@@ -21,7 +21,6 @@ from rankdeck.acceptance.output_text import (
     CRASHED,
     Layout,
     Row,
-    as_table,
     first_line,
     line_at,
     lines_of,
@@ -47,7 +46,7 @@ from rankdeck.acceptance.recipe import (
 from rankdeck.model.acceptance import Outcome
 from rankdeck.model.job import Launch
 from rankdeck.model.nodeset import fold_ranks
-from rankdeck.model.text import Table, integer
+from rankdeck.model.text import Table, as_table, integer
 from rankdeck.model.text import table as parsed
 
 _LAYOUT = Layout("size", "busbw", re.compile(r"\S+"))

@@ -10,7 +10,6 @@ from typing import ClassVar
 from rankdeck.acceptance.output_text import (
     Layout,
     Row,
-    as_table,
     first_line,
     line_at,
     lines_of,
@@ -37,7 +36,7 @@ from rankdeck.acceptance.recipe import (
 )
 from rankdeck.model.acceptance import Outcome
 from rankdeck.model.job import Launch
-from rankdeck.model.text import Table, clean, integer, number
+from rankdeck.model.text import Table, as_table, clean, integer, number
 
 _BUSY = 95.0
 """Percent of one core: from here on the CPU was measured, not the link."""

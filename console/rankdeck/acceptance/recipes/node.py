@@ -9,7 +9,6 @@ from itertools import groupby, pairwise
 from typing import ClassVar
 
 from rankdeck.acceptance.output_text import (
-    as_table,
     first_line,
     lines_of,
     number,
@@ -28,7 +27,7 @@ from rankdeck.acceptance.recipe import (
 )
 from rankdeck.model.acceptance import Outcome
 from rankdeck.model.job import Launch
-from rankdeck.model.text import Table, clean
+from rankdeck.model.text import Table, as_table, clean
 from rankdeck_agent.wire import RUN_TOKEN
 
 # ---- Himeno

@@ -27,6 +27,7 @@ from rankdeck.ui.screens.modals import Question, row_lines
 from rankdeck.ui.themes import Mark, painted
 from rankdeck.ui.widgets.canvas import Run, Runs, TextPage, fitted
 from rankdeck.ui.widgets.vtable import Column, VTable
+from rankdeck_agent.wire import SIGNALS
 
 MOST_LINES = 2_000
 """Of one group on the screen; all of them go to a file."""
@@ -160,7 +161,6 @@ def _urgency(group: OutputGroup) -> tuple[bool, bool]:
 
 PERIOD = 3.0
 """Seconds between two looks while the screen is shown."""
-SIGNALS = ("TERM", "KILL", "INT", "HUP", "STOP", "CONT", "USR1", "USR2", "QUIT")
 ASK = "signal "
 
 
