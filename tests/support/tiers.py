@@ -26,6 +26,19 @@ THOROUGH: Mapping[str, Sequence[str]] = {
         "test_a_fault_is_told_with_level_check_and_exit_code[after seconds]",
         "test_a_fault_is_told_with_level_check_and_exit_code[at two looks]",
     ),
+    "test_footers": (
+        "test_each_key_of_the_footer_does_something[one rank, searched]",
+        "test_each_key_of_the_footer_does_something[one rank of an ended job]",
+        "test_each_key_of_the_footer_does_something[merged]",
+        "test_each_key_of_the_footer_does_something[replay]",
+        "test_each_key_of_the_footer_does_something[wall of an ended job]",
+        "test_each_key_of_the_footer_does_something[collapsed]",
+        "test_each_key_of_the_footer_does_something[diff]",
+        "test_each_key_of_the_footer_does_something[wall of a page]",
+        "test_each_key_of_the_footer_does_something[fleet paused]",
+        "test_each_key_of_the_footer_does_something[fleet with trouble]",
+        "test_each_key_of_the_footer_does_something[jobs ended]",
+    ),
     "test_full_head": (
         "test_the_jobs_of_before_are_listed_and_one_line_says_what_is_wrong[read_only]",
         "test_the_jobs_of_before_are_listed_and_one_line_says_what_is_wrong[no_inodes]",
@@ -151,6 +164,8 @@ KEPT: Mapping[str, Sequence[str]] = {
         "test_s_lends_*",
         "test_equal_output_*",
         "test_ctrl_c_ends_it_*",
+        "test_bad_input_*",
+        "test_the_largest_*",
     ),
     "integration/test_images": (
         "test_a_launch_copies_*",
@@ -176,6 +191,9 @@ KEPT: Mapping[str, Sequence[str]] = {
         "test_no_line_is_lost_or_doubled_when[kubectl is killed]",
         "test_a_cancel_names_*",
         "test_a_keeper_that_is_killed_*",
+        "test_all_is_kept_*",
+        "test_a_cancel_leaves_*",
+        "test_what_keeps_a_job_from_starting_is_told[image]",
     ),
     "integration/test_kubernetes_login": ("test_a_job_runs_*",),
     "integration/test_kubernetes_rights": ("test_a_cancel_that_*",),
@@ -229,13 +247,6 @@ KEPT: Mapping[str, Sequence[str]] = {
         "test_a_job_of_this_cluster_*",
     ),
     "integration/test_stalls": ("test_a_stopped_rank_*",),
-    "ui/test_footers": (
-        "test_each_key_of_the_footer_does_something[fleet]",
-        "test_each_key_of_the_footer_does_something[wall]",
-        "test_each_key_of_the_footer_does_something[one rank]",
-        "test_each_key_of_the_footer_does_something[jobs]",
-        "test_each_key_of_the_footer_does_something[ranks]",
-    ),
 }
 """File below `tests` -> all that `make test` runs of it: the others of that file are thorough. Names as above."""
 
