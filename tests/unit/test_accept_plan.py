@@ -35,6 +35,7 @@ from rankdeck.acceptance.work import (
     command_lines,
     find,
     known_of,
+    never_began,
     results_of,
     said,
     script,
@@ -455,6 +456,29 @@ def test_what_a_rank_sent_counts_for_its_node() -> None:
         ("n10", Outcome.NOT_MEASURED),
         ("n2", Outcome.MEASURED),
     ]
+
+
+def test_of_a_server_that_did_not_start_its_own_words_are_told() -> None:
+    """Real words of iperf3 3.12 where the port is taken."""
+    work = Work(stage=Stage.PAIRS, recipe="iperf3", nodes=("n1", "n2"), runs=(("n1", "n2", 0, 0),))
+    refused = '{"start": {"connected": []}, "intervals": [], "end": {}, "error": "unable to connect to server: Connection refused"}'
+    client = f"{MARK} side 0\n{MARK} begin 0\n{refused}\n{MARK} end 0 0 1.0 2.0\n".encode()
+    words = (
+        "iperf3: error - unable to start listener for connections: Address already in use\n"
+        "iperf3: exiting\n"
+    )
+
+    def text(server: str, code: int) -> str:
+        output = f"{MARK} side 1\n{MARK} begin 0\n{server}\n{MARK} end 0 {code} 1.0 1.0\n"
+        ((one, _),) = results_of(work, Setup(cluster=CLUSTER), {0: client, 1: output.encode()}, 0)
+        assert never_began(one)
+        return one.text
+
+    alone = "it never began: `unable to connect to server: Connection refused`"
+    assert text(words, 1) == (
+        f"{alone}; n2 says `iperf3: error - unable to start listener for connections: Address already in use`"
+    )
+    assert text("", 1) == text(words, 124) == alone
 
 
 @pytest.mark.parametrize(

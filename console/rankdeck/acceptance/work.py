@@ -26,6 +26,7 @@ from rankdeck.acceptance.schedule import Run
 from rankdeck.model.acceptance import GROUPED, Outcome, Result, Stage
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import Abort, JobSpec, Launch, MpiOptions
+from rankdeck.model.text import clean
 from rankdeck_agent.wire import RUN_TOKEN
 
 MARK = "#rankdeck-step"
@@ -163,6 +164,8 @@ def first_of(parts: Iterable[Said], number: int) -> Said | None:
 
 NAME = "accept"
 """How jobs of acceptance are called."""
+NEVER_BEGAN = "it never began"
+"""How the text of a measurement begins in which no traffic flowed."""
 PORTS = 18515
 _OTHER = 4096
 """Ports between two attempts, and to the "other port" of a suspect pair."""
@@ -397,26 +400,25 @@ def _of_steps(
     for number, one in enumerate(work.pending()):
         rank = work.nodes.index(one.sender)
         part = first_of(parts.get(rank, ()), number)
+        other = _last_words(parts.get(1 - rank, ()), number)
         if part is None:
-            text = _first_word(parts.get(1 - rank, ()), number)
-            yield (
-                _with(
-                    one,
-                    not_measured(f"it never began: {text or hung or 'the script ended before it'}"),
-                    0.0,
-                ),
-                b"",
-            )
+            why = other or hung or "the script ended before it"
+            yield _with(one, not_measured(f"{NEVER_BEGAN}: {why}"), 0.0), b""
             continue
         reading = _of_step(recipe, part, setup, hung if begun else "")
+        if other and _is_never_begun(reading.status, reading.text):
+            # A client knows only that nobody answered.
+            reading = replace(reading, text=f"{reading.text}; {one.receiver} says `{other}`")
         begun = begun and part.exit_code is not None
         yield _with(one, reading, part.seconds), part.output
 
 
-def _first_word(parts: Iterable[Said], number: int) -> str:
-    """What the other end said about it."""
-    other = first_of(parts, number)
-    return other.output.decode("utf-8", "replace").strip()[:120] if other else ""
+def _last_words(parts: Iterable[Said], number: int) -> str:
+    """What a server said that failed: its error, or else its last line; "" if it was ended, or said nothing."""
+    server = first_of(parts, number)
+    lines = [] if server is None or server.exit_code in _ENDED else server.output.split(b"\n")
+    words = [text for one in lines if (text := clean(one.decode("utf-8", "replace"), 120).strip())]
+    return next((one for one in words if "error" in one), words[-1] if words else "")
 
 
 def _of_step(recipe: Recipe, part: Said, setup: Setup, hung: str) -> OutputReading:
@@ -465,4 +467,8 @@ def resting(node: str, why: str) -> str:
 
 def never_began(result: Result) -> bool:
     """Whether nothing was learned because no traffic flowed: another port may do."""
-    return result.outcome is Outcome.NOT_MEASURED and result.text.startswith("it never began")
+    return _is_never_begun(result.outcome, result.text)
+
+
+def _is_never_begun(outcome: Outcome, text: str) -> bool:
+    return outcome is Outcome.NOT_MEASURED and text.startswith(NEVER_BEGAN)
