@@ -35,7 +35,7 @@ def test_files_of_tests_are_dealt_out_by_names_that_exist() -> None:
 
 
 @pytest.mark.long
-def test_what_is_left_to_the_thorough_tier_exists_and_each_file_keeps_a_test() -> None:
+def test_what_is_left_to_the_thorough_tier_exists_and_other_files_keep_a_test() -> None:
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "tests"]
     told = subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
@@ -45,7 +45,8 @@ def test_what_is_left_to_the_thorough_tier_exists_and_each_file_keeps_a_test() -
     for file, names in {**THOROUGH, **KEPT}.items():
         tests = [one for one in found if f"/{file}.py::" in one]
         left = [one for one in tests if is_thorough(one)]
-        assert 0 < len(left) < len(tests), file
+        assert left, file
+        assert len(left) < len(tests) or KEPT.get(file) == (), file
         said = [one.partition("::")[2] for one in (tests if file in KEPT else left)]
         assert [name for name in names if not any(named(one, (name,)) for one in said)] == [], file
 
