@@ -22,7 +22,7 @@ class Kubectl:
         self.program = str(program)
         self.environment = {**os.environ, "KUBECONFIG": str(config), "HOME": str(config.parent)}
 
-    def __call__(self, *args, stdin="", limit=60, code=0):
+    def __call__(self, *args, stdin="", limit=300, code=0):
         done = subprocess.run(
             [self.program, *args],
             input=stdin,
@@ -64,7 +64,7 @@ def test_kubectl_creates_follows_waits_and_deletes_a_job_of_real_processes(start
     mount = {"volumeMounts": [{"name": "files", "mountPath": "/rankdeck"}]}
     job = indexed_job("j", ["sh", "-c", script], volumes=[files], container=mount)
     kubectl.create(service("j"), config_map("files", {"a.txt": "hello from a file\n"}), job)
-    kubectl("wait", "--for=condition=complete", "job/j", "--timeout=30s")
+    kubectl("wait", "--for=condition=complete", "job/j", "--timeout=240s")
     said = kubectl("logs", "-f", "-l", "batch.kubernetes.io/job-name=j", "--prefix")
     assert said.count("hello from a file") == 2
     assert "rank 0 on j-0" in said
@@ -112,7 +112,7 @@ def test_survivors_are_deleted_when_a_rank_fails(started):
     double, kubectl = started()
     script = 'if [ "$JOB_COMPLETION_INDEX" = 1 ]; then exit 3; fi; sleep 60'
     kubectl.create(indexed_job("j", ["sh", "-c", script], 3, grace=1))
-    kubectl("wait", "--for=condition=failed", "job/j", "--timeout=30s")
+    kubectl("wait", "--for=condition=failed", "job/j", "--timeout=240s")
     (left,) = double.all("pods")
     assert left["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"] == "1"
     (known,) = left["status"]["containerStatuses"]
