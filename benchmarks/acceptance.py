@@ -12,7 +12,7 @@ from tests.support.acceptance_means import SimulatedMeans
 from tests.support.lab import missing, running
 from tests.support.shaped_lab import NODES, ShapedLab
 
-from benchmarks.measure import machine_factor
+from benchmarks.measure import slower
 from benchmarks.result import MissingError, Result
 from rankdeck.acceptance import view
 from rankdeck.acceptance.run import RunPlan, StagePlan, plan_hash, plan_text
@@ -27,11 +27,6 @@ PAIRS = 500
 ROUND = 17.0
 """Seconds of a round of iperf3: two repeats of each direction of 4 s, and a start."""
 _LIMIT = 400
-
-
-def _slower() -> float:
-    """How much slower this machine is now than the reference; at least 1. Budgets of processor time are multiplied by it."""
-    return max(machine_factor(), 1.0)
 
 
 def run() -> list[Result]:
@@ -66,7 +61,7 @@ def _simulated() -> Result:
         spent = (time.process_time() - begin) / 3
         store.close()
     return Result(
-        name="acceptance_round", value=100 * spent / ROUND, unit="% of a core", budget=30 * _slower(), on_ratio=False,
+        name="acceptance_round", value=100 * spent / ROUND, unit="% of a core", budget=30 * slower(), on_ratio=False,
         note=f"{PAIRS} pairs a round: {spent:.2f} s of CPU in {ROUND:.0f} s, jobs made up (no SSH)",
     )  # fmt: skip
 
@@ -85,7 +80,7 @@ def _real() -> list[Result]:
     each = (ours - bare) / 7
     return [
         Result(name="acceptance_28_pairs", value=ours, unit="s", peer="bare iperf3", peer_value=bare, budget=40, on_ratio=False, note=f"{pairs:.0f} pairs x 4 repeats of 1 s"),
-        Result(name="acceptance_overhead", value=each, unit="s", budget=0.5 * _slower(), on_ratio=False, note="per pair beyond the bare programs, four pairs at once"),
+        Result(name="acceptance_overhead", value=each, unit="s", budget=0.5 * slower(), on_ratio=False, note="per pair beyond the bare programs, four pairs at once"),
     ]  # fmt: skip
 
 

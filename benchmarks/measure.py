@@ -41,6 +41,11 @@ def machine_factor() -> float:
     return median(rounds) / REFERENCE
 
 
+def slower() -> float:
+    """The machine factor, at least 1: budgets of processor time are multiplied by it."""
+    return max(machine_factor(), 1.0)
+
+
 def must_live(name: str, process: subprocess.Popen[bytes]) -> None:
     """A process that ended costs nothing: never a result."""
     if process.poll() is not None:

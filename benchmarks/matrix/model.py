@@ -6,7 +6,7 @@ from enum import StrEnum
 from functools import cache
 
 from benchmarks.matrix.sites import Sites
-from benchmarks.measure import machine_factor
+from benchmarks.measure import slower
 
 STATE_LIMIT = 20.0
 """Seconds in which the right state must be named."""
@@ -19,7 +19,7 @@ KEY_LIMIT = 100.0
 @cache
 def key_limit() -> float:
     """The same on this machine; never less than on the reference machine."""
-    return KEY_LIMIT * max(machine_factor(), 1.0)
+    return KEY_LIMIT * slower()
 
 
 class Group(StrEnum):

@@ -38,7 +38,7 @@ async def test_a_cut_link_loses_no_line_and_doubles_none(tmp_path):
                 seen = len(c.texts(job, 0))
                 await until(lambda seen=seen: len(c.texts(job, 0)) > seen + 5)
                 c.nodes.sshd["n1"].cut()
-                await until(lambda cut=cut: c.kinds.count(("n1", "disconnected")) == cut)
+                await until(lambda cut=cut: c.kinds.count(("n1", "disconnected")) >= cut)
             stop.touch()
 
         assert c.state(job) is State.DONE

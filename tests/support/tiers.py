@@ -5,10 +5,9 @@ further is left out: another runtime, launcher or version, another fault or acci
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import PurePosixPath
 
 THOROUGH: Mapping[str, Sequence[str]] = {
-    "test_accept_judge": (
+    "unit/test_accept_judge": (
         "test_a_thousand_nodes_have_each_fault_named_within_a_dozen_rounds[none]",
         "test_a_thousand_nodes_have_each_fault_named_within_a_dozen_rounds[wrong MTU]",
         "test_a_thousand_nodes_have_each_fault_named_within_a_dozen_rounds[half speed]",
@@ -17,24 +16,24 @@ THOROUGH: Mapping[str, Sequence[str]] = {
         "test_two_percent_bad_nodes_of_a_thousand_are_all_named_and_no_innocent_in_30_runs[range(11, 21)]",
         "test_two_percent_bad_nodes_of_a_thousand_are_all_named_and_no_innocent_in_30_runs[range(21, 31)]",
     ),
-    "test_accept_programs": (
+    "integration/test_accept_programs": (
         "test_a_test_of_one_node_is_read_or_says_that_the_node_was_busy[stress-ng]",
     ),
-    "test_accept_runner": ("test_a_pair_that_fails_says_what_the_ports_of_both_counted",),
-    "test_accept_slurm": ("test_the_same_in_a_container",),
-    "test_acceptance_screen": (
+    "unit/test_accept_runner": ("test_a_pair_that_fails_says_what_the_ports_of_both_counted",),
+    "integration/test_accept_slurm": ("test_the_same_in_a_container",),
+    "ui/test_acceptance_screen": (
         "test_jobs_are_kept_away_from_a_node_with_a_reason_for_a_while_and_let_back[size0]",
     ),
-    "test_agent_installed": ("test_systemd_takes_the_units_as_they_are[False]",),
-    "test_contrast": (
+    "integration/test_agent_installed": ("test_systemd_takes_the_units_as_they_are[False]",),
+    "ui/test_contrast": (
         "test_every_screen_can_be_read[light]",
         "test_every_screen_can_be_read[high-contrast]",
     ),
-    "test_demo_faults": (
+    "integration/test_demo_faults": (
         "test_a_fault_is_told_with_level_check_and_exit_code[after seconds]",
         "test_a_fault_is_told_with_level_check_and_exit_code[at two looks]",
     ),
-    "test_footers": (
+    "ui/test_footers": (
         "test_each_key_of_the_footer_does_something[one rank, searched]",
         "test_each_key_of_the_footer_does_something[one rank of an ended job]",
         "test_each_key_of_the_footer_does_something[merged]",
@@ -47,16 +46,16 @@ THOROUGH: Mapping[str, Sequence[str]] = {
         "test_each_key_of_the_footer_does_something[fleet with trouble]",
         "test_each_key_of_the_footer_does_something[jobs ended]",
     ),
-    "test_full_head": (
+    "integration/test_full_head": (
         "test_an_open_history_writes_again_by_itself",
         "test_the_jobs_of_before_are_listed_and_one_line_says_what_is_wrong[read_only]",
         "test_the_jobs_of_before_are_listed_and_one_line_says_what_is_wrong[no_inodes]",
         "test_a_broken_history_on_a_full_disk_is_kept_aside",
     ),
-    "test_huge_log": (
+    "unit/test_huge_log": (
         "test_the_output_of_a_job_that_another_console_saw_end_comes_though_its_node_was_silent",
     ),
-    "test_job": (
+    "integration/job/test_job": (
         "test_cancel_without_a_cgroup_ends[four chains-leave]",
         "test_cancel_ends_a_chain_that_has_lost_its_supervisor[closed before-without]",
         "test_cancel_ends_what_forks_faster_than_it_is_found[0-session-without]",
@@ -69,27 +68,29 @@ THOROUGH: Mapping[str, Sequence[str]] = {
         "test_cancel_ends_a_chain_that_has_lost_its_supervisor[supervisor killed-without]",
         "test_cancel_ends_a_chain_that_has_lost_its_supervisor[closed before-with variables]",
     ),
-    "test_keys": (
+    "ui/test_keys": (
         "test_every_key_of_the_job_screen_can_be_pressed_in_every_view[M]",
         "test_every_key_of_the_job_screen_can_be_pressed_in_every_view[c]",
     ),
-    "test_lying_nodes": (
+    "integration/test_lying_nodes": (
         "test_an_agent_that_never_sends_a_whole_frame_does_not_answer[import sys; *",
         "test_a_report_ends_though_a_node_tells_nothing_sound[import sys; *",
     ),
-    "test_mpi": (
+    "integration/job/test_mpi": (
         "test_mpirun_killed_with_sigkill_leaves_nothing_after_cancel[openmpi4]",
         "test_a_daemon_killed_with_sigkill_is_recorded_with_its_signal[openmpi4]",
         "test_a_rank_that_fails_is_told_from_those_that_mpirun_then_ends[openmpi5]",
         "test_nobody_is_told_that_shims_were_killed_where_mpirun_killed_the_ranks[openmpi4]",
     ),
-    "test_nvidia": (
+    "unit/agent/test_nvidia": (
         "test_before_hopper_bytes_over_nvlink_and_pcie_come_from_counters",
         "test_instances_of_a_divided_gpu_tell_what_each_did",
     ),
-    "test_parallel": ("test_a_worker_that_crashes_fails_one_test_and_all_others_run",),
-    "test_prometheus_scrape": ("test_what_prometheus_took_in_comes_back_as_the_past_of_each_node",),
-    "test_reopened": (
+    "hygiene/test_parallel": ("test_a_worker_that_crashes_fails_one_test_and_all_others_run",),
+    "integration/test_prometheus_scrape": (
+        "test_what_prometheus_took_in_comes_back_as_the_past_of_each_node",
+    ),
+    "integration/test_reopened": (
         "test_a_stall_is_the_same_in_every_console_and_after_reopening",
         "test_what_is_said_of_a_job_is_the_same_in_every_console_and_after_reopening[cancel-elsewhere]",
         "test_what_is_said_of_a_job_is_the_same_in_every_console_and_after_reopening[mpi-abort]",
@@ -99,7 +100,7 @@ THOROUGH: Mapping[str, Sequence[str]] = {
         "test_what_is_said_of_a_job_is_the_same_in_every_console_and_after_reopening[traceback]",
         "test_what_is_said_of_a_job_is_the_same_in_every_console_and_after_reopening[lines]",
     ),
-    "test_secret_arguments": (
+    "integration/test_secret_arguments": (
         "test_the_ranks_see_a_variable_and_no_argument_list_does[torchrun-none]",
         "test_the_ranks_see_a_variable_and_no_argument_list_does[torchrun-apptainer]",
         "test_the_ranks_see_a_variable_and_no_argument_list_does[torchrun-singularity]",
@@ -110,19 +111,21 @@ THOROUGH: Mapping[str, Sequence[str]] = {
         "test_the_ranks_see_a_variable_and_no_argument_list_does[mpi-docker]",
         "test_the_ranks_see_a_variable_and_no_argument_list_does[mpi-enroot]",
     ),
-    "test_ssh_jobs": (
+    "integration/test_ssh_jobs": (
         "test_a_job_whose_run_folder_is_gone_for_a_while_is_named_and_goes_on",
         "test_cancel_waits_no_longer_than_its_time_for_a_link_that_dropped_and_stays_silent",
     ),
-    "test_two_pis": ("test_both_are_busy_while_the_stencil_runs_and_its_mflops_are_read",),
-    "test_words": (
+    "integration/test_two_pis": (
+        "test_both_are_busy_while_the_stencil_runs_and_its_mflops_are_read",
+    ),
+    "contracts/test_words": (
         "test_an_exported_script_starts_and_ends_its_ranks_through_any_login_shell[/usr/bin/bash-*",
         "test_a_real_launcher_gives_its_rank_every_byte[plain]",
         "test_a_real_launcher_gives_its_rank_every_byte[torchrun]",
         "test_an_exported_script_starts_and_ends_its_ranks_through_any_login_shell[/usr/bin/sh-*",
     ),
 }
-"""File -> its tests that are thorough; one that ends with `*` stands for all that begin so."""
+"""File below `tests` -> its tests that are thorough; one that ends with `*` stands for all that begin so."""
 
 
 KEPT: Mapping[str, Sequence[str]] = {
@@ -258,15 +261,14 @@ KEPT: Mapping[str, Sequence[str]] = {
     ),
     "integration/test_stalls": ("test_a_stopped_rank_*",),
 }
-"""File below `tests` -> all that `make test` runs of it: the others of that file are thorough. Names as above."""
+"""The same -> all that `make test` runs of it: the others of that file are thorough."""
 
 
 def is_thorough(test: str) -> bool:
     """Whether the test with this id (`tests/unit/test_x.py::test_it[a]`) is left to `make thorough`."""
     file, _, name = test.partition("::")
-    path = PurePosixPath(file.removeprefix("tests/")).with_suffix("")
-    kept = KEPT.get(str(path))
-    return not named(name, kept) if kept is not None else named(name, THOROUGH.get(path.name, ()))
+    path = file.removeprefix("tests/").removesuffix(".py")
+    return not named(name, KEPT[path]) if path in KEPT else named(name, THOROUGH.get(path, ()))
 
 
 def named(test: str, names: Iterable[str]) -> bool:

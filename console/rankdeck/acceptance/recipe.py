@@ -41,6 +41,10 @@ class OutputReading:
     """Further facts from the output that a ceiling may need: `mtu`, `gpu`, `metric`."""
 
 
+NEVER_BEGAN = "it never began"
+"""How the text of a reading begins in which no traffic flowed."""
+
+
 def not_measured(text: str, **more: object) -> OutputReading:
     """A reading that says nothing about the nodes; `text` says why."""
     return OutputReading(status=Outcome.NOT_MEASURED, text=text, **more)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]

@@ -179,6 +179,16 @@ class RunPlan:
     notes: tuple[str, ...] = ()
     """What will happen to the cluster, a sentence each."""
 
+    @property
+    def parts(self) -> list[tuple[Stage, str]]:
+        """(stage, recipe) that are carried out, in order; what follows from pairs is done with them."""
+        own = (Stage.SINGLE, Stage.PAIRS, Stage.GROUPS, Stage.SOAK)
+        return [
+            (one.stage, one.recipe)
+            for one in self.stages
+            if one.stage in own and one.recipe and (one.rounds or one.stage is Stage.SOAK)
+        ]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:

@@ -146,9 +146,9 @@ def judged(
 
 def _nothing_planned(plan: RunPlan) -> list[str]:
     """Why each stage is left out, where that is all of them."""
-    if any(one.recipe and (one.rounds or one.stage is Stage.SOAK) for one in plan.stages):
-        return []
-    stages = [one for one in plan.stages if one.stage in MEASURED and one.note]
+    stages = (
+        [] if plan.parts else [one for one in plan.stages if one.stage in MEASURED and one.note]
+    )
     return [f"{one.stage} not measured: {one.note}" for one in stages]
 
 

@@ -14,6 +14,7 @@ from shlex import join, quote
 from rankdeck import plugins
 from rankdeck.acceptance.output_text import Asked, read_output
 from rankdeck.acceptance.recipe import (
+    NEVER_BEGAN,
     Commands,
     Known,
     OutputReading,
@@ -164,8 +165,6 @@ def first_of(parts: Iterable[Said], number: int) -> Said | None:
 
 NAME = "accept"
 """How jobs of acceptance are called."""
-NEVER_BEGAN = "it never began"
-"""How the text of a measurement begins in which no traffic flowed."""
 PORTS = 18515
 _OTHER = 4096
 """Ports between two attempts, and to the "other port" of a suspect pair."""

@@ -9,6 +9,7 @@ from itertools import groupby, product
 from math import ceil
 
 from rankdeck.acceptance.baseline import hardware, kinds_of_hardware, params_hash
+from rankdeck.acceptance.recipe import NEVER_BEGAN
 from rankdeck.acceptance.run import RunPlan
 from rankdeck.acceptance.schedule import Round, Run, both_ways, next_groups, one_way
 from rankdeck.acceptance.view import able, expected, schedule_of
@@ -126,7 +127,7 @@ class Runner:
         """Run all stages; raises HistoryError if measurements cannot be saved."""
         self._run, self._plan = run, plan
         await self._end_earlier()
-        for stage, recipe in _parts(plan):
+        for stage, recipe in plan.parts:
             self.stage = stage
             self._changed()
             if stage is Stage.SINGLE:
@@ -346,7 +347,7 @@ class Runner:
 
     def _results(self, work: Work, done: Ended) -> list[tuple[Result, bytes]]:
         if done.refused:
-            text = f"it never began: {done.refused}"
+            text = f"{NEVER_BEGAN}: {done.refused}"
             return [
                 (replace(one, outcome=Outcome.NOT_MEASURED, text=text), b"")
                 for one in work.pending()
@@ -506,16 +507,6 @@ class Runner:
         rows = [(one, params_hash(find(one.recipe), seconds)) for one in done]
         self._store.add(self._run, rows)
         self._show(done)
-
-
-def _parts(plan: RunPlan) -> list[tuple[Stage, str]]:
-    """(stage, recipe) that are carried out, in order; what follows from pairs is done with them."""
-    own = (Stage.SINGLE, Stage.PAIRS, Stage.GROUPS, Stage.SOAK)
-    return [
-        (one.stage, one.recipe)
-        for one in plan.stages
-        if one.stage in own and one.recipe and (one.rounds or one.stage is Stage.SOAK)
-    ]
 
 
 def _works(one: Round, recipe: str) -> Iterable[list[Work]]:

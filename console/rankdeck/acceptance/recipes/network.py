@@ -21,6 +21,7 @@ from rankdeck.acceptance.output_text import (
     whole,
 )
 from rankdeck.acceptance.recipe import (
+    NEVER_BEGAN,
     Commands,
     ExpectedResult,
     Known,
@@ -190,7 +191,7 @@ def _error(why: str, *, began: bool = False) -> OutputReading:
         return not_measured(f"it was stopped: {said}", unit="Gb/s")
     if began and not any(part in why for part in _NEVER_BEGAN):
         return failed(f"it broke after traffic began: {said}", unit="Gb/s")
-    return not_measured(f"it never began: {said}", unit="Gb/s")
+    return not_measured(f"{NEVER_BEGAN}: {said}", unit="Gb/s")
 
 
 def _results(found: Table) -> tuple[OutputReading, ...]:
@@ -425,7 +426,7 @@ def _read(text: str, program: str, unit: str) -> OutputReading:
             if _WAITS in text
             else "no result row"
         )
-        return not_measured(f"it never began: `{line[:120]}`" if line else waits)
+        return not_measured(f"{NEVER_BEGAN}: `{line[:120]}`" if line else waits)
     if line := _TOO_SLOW.search(text):
         return failed(f"it says itself that it is too slow: `{line[0].strip()}`")
     if not _ended(text) and not _is_endless(text, table):
