@@ -20,7 +20,7 @@ from rankdeck.acceptance.gate import (
     program,
     read_identity,
 )
-from rankdeck.acceptance.planning import Participants, choose, fabric_of, plan_run, rails_of
+from rankdeck.acceptance.planning import LEAF, Participants, choose, fabric_of, plan_run, rails_of
 from rankdeck.acceptance.recipe import Known
 from rankdeck.acceptance.recipes.facts import cpu_heat, nccl
 from rankdeck.acceptance.run import Request, RunPlan, plan_text, read_plan
@@ -383,6 +383,35 @@ def test_a_run_that_measures_nothing_says_why() -> None:
         "groups not measured: fewer than four nodes: the pairs are all there is",
     )
     assert not any("groups not measured" in note for note in notes(Request()))
+    needs = "not measured: it needs pairs of the same run: ask for `pairs` too"
+    assert notes(Request(only=LEAF)) == (f"inside {needs}",)
+    assert notes(Request(only=(Stage.CONFIRM,))) == (f"confirm {needs}",)
+    assert notes(Request(begin=Stage.INSIDE)) == (
+        "groups not measured: fewer than four nodes: the pairs are all there is",
+        f"inside {needs}",
+    )
+
+
+@pytest.mark.parametrize(
+    ("request_", "count", "leaf"),
+    [
+        (Request(only=(Stage.PAIRS, *LEAF)), 3, "fewer than 4 nodes: no leaf stands out"),
+        (Request(), 3, None),
+        (Request(only=(Stage.PAIRS, *LEAF)), 4, "where leaves are known, or the pairs show them"),
+        (Request(only=(Stage.SINGLE, *LEAF)), 4, "it needs pairs of the same run"),
+    ],
+)
+def test_a_plan_says_of_leaves_that_it_cannot_measure_why(request_, count, leaf) -> None:
+    nodes, cluster = NODES[:count], replace(CLUSTER, nodes=CLUSTER.nodes[:count])
+    said = {name: SAID[name] for name in nodes}
+    parts = Participants(
+        admitted=gate(cluster, nodes, said, Around(), ()),
+        said=said, setup=Setup(cluster=cluster), leaves={}, seed=5,
+    )  # fmt: skip
+
+    found = [one.note for one in plan_run(request_, parts).stages if one.stage is Stage.INSIDE]
+
+    assert [one.startswith(leaf or "") for one in found] == ([True] if leaf else [])
 
 
 def test_the_address_is_that_of_the_job_network() -> None:

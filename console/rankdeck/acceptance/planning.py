@@ -4,7 +4,7 @@ Before a collective over GPUs the network below it is measured: when NCCL is slo
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import chain
 from statistics import median_low
@@ -269,6 +269,7 @@ def plan_run(request: Request, participants: Participants) -> RunPlan:
     stages += chain.from_iterable(
         _planned(one, request, participants) for one in chosen if one.stage in wanted
     )
+    stages += _not_planned(request, wanted, {one.stage for one in stages})
     if Stage.SOAK in wanted:
         stages += _soak(stages, request)
     return RunPlan(
@@ -408,6 +409,22 @@ def _pairs(one: Chosen, request: Request, participants: Participants) -> Iterabl
                 rounds=1 if participants.leaves else 0,
                 note=_LEAF_NOTES[stage],
             )
+
+
+def _not_planned(
+    request: Request, wanted: Iterable[Stage], planned: Set[Stage]
+) -> Iterable[StagePlan]:
+    """Stages that need pairs of the same run and get none; of the three leaf stages the first."""
+    pairs = Stage.PAIRS in planned
+    missing = [one for one in wanted if one in (Stage.CONFIRM, *LEAF) and one not in planned]
+    asked = [one for one in missing if not pairs or one in request.only]
+    note = (
+        f"fewer than {FEWEST} nodes: no leaf stands out"
+        if pairs
+        else "it needs pairs of the same run: ask for `pairs` too"
+    )
+    for stage in dict.fromkeys(LEAF[0] if one in LEAF else one for one in asked):
+        yield StagePlan(stage=stage, note=note)
 
 
 _LEAF_NOTES = {
