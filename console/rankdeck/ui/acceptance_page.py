@@ -1,4 +1,4 @@
-"""What the screens of an acceptance run draw and say: the heat map, its words, and the keys that they share: measure again, keep jobs away."""
+"""Parts of the screens for acceptance runs: the heat map, its sentences, and the actions that both screens have (measure again, keep jobs away)."""
 
 import textwrap
 import time
@@ -37,15 +37,15 @@ ROLES = {
 }  # fmt: skip
 """Kind of a cell -> role of the theme."""
 MOST_NAME = 12
-"""Cells of a node's name; of a longer one the end is shown, which tells it from the others."""
+"""Most cells of a node's name; of a longer name the end is shown, which differs between nodes."""
 HEAD = 2
 """Lines above the cells."""
 
 
 class PairMap(Canvas, can_focus=True):
-    """Rows send, columns receive; leaves are blocks. A cursor goes from cell to cell, the map follows it.
+    """Heat map of pairs: rows send, columns receive, leaves are blocks. The map scrolls with a cursor on one cell.
 
-    Cells are three columns wide, two or one where the map would not fit otherwise.
+    Cells are three columns wide, or two or one if the map would not fit otherwise.
     """
 
     class Moved(Message):
@@ -58,11 +58,11 @@ class PairMap(Canvas, can_focus=True):
         super().__init__(id=id)
         self._map: HeatMap | None = None
         self.row = self.column = 0
-        """Where the cursor is: places in the senders and receivers of the map."""
+        """The cursor, as indices into the senders and receivers of the map."""
         self._top = self._left = 0
 
     def show(self, heat: HeatMap | None) -> None:
-        """This map; the cursor stays on its pair where there still is one."""
+        """Show this map; the cursor stays on its pair if the map still has it."""
         before, self._map = self._map, heat
         if heat is None:
             return
@@ -73,7 +73,7 @@ class PairMap(Canvas, can_focus=True):
 
     @staticmethod
     def _first(heat: HeatMap) -> tuple[int, int]:
-        """The first cell of a pair: the corner is a node with itself."""
+        """Row and column of the first cell that is a pair: the corner is a node with itself."""
         pairs = (
             (row, column)
             for row in range(len(heat.senders))
@@ -92,7 +92,7 @@ class PairMap(Canvas, can_focus=True):
 
     @property
     def cell(self) -> Cell | None:
-        """What is known of them."""
+        """What is known about the pair under the cursor."""
         return self._map.cells.get(self.pair) if self._map and self.pair else None
 
     def wanted(self, width: int) -> tuple[int, int]:
@@ -108,14 +108,14 @@ class PairMap(Canvas, can_focus=True):
         """Whether a cell has room for two letters."""
         return self._cell_width(self.size.width) > 1
 
-    # ---- where things are
+    # ---- layout
 
     def _label(self) -> int:
         names = self._map.senders if self._map else ()
         return min(max((len(name) for name in names), default=0), MOST_NAME) + 1
 
     def _cell_width(self, width: int) -> int:
-        """The widest cells of which all receivers fit."""
+        """The width of a cell: the largest with which all receivers fit."""
         if self._map is None:
             return 1
         room = width - self._label() - len(self._map.breaks)
@@ -137,7 +137,7 @@ class PairMap(Canvas, can_focus=True):
         return self._places(len(self._map.senders) if self._map else 0)
 
     def _columns(self) -> list[int | None]:
-        """Those in view."""
+        """Places of the receivers in view; None for a gap."""
         places = self._places(len(self._map.receivers) if self._map else 0)[self._left :]
         room = self.size.width - self._label()
         kept: list[int | None] = []
@@ -149,7 +149,7 @@ class PairMap(Canvas, can_focus=True):
         return kept
 
     def _follow(self) -> None:
-        """Scroll so far that the cursor is in view."""
+        """Scroll until the cursor is in view."""
         if self._map is None or not self._map.senders or not self.size.width:
             self._top = self._left = 0
             return
@@ -181,7 +181,7 @@ class PairMap(Canvas, can_focus=True):
         return [] if row is None else self._row(heat, row)
 
     def _heading(self, heat: HeatMap, y: int) -> Runs:
-        """The last letters of each receiver's name, one above the other."""
+        """The last letters of each receiver's name, written downwards."""
         label = self._label()
         head = fit(("sends \\ to", "")[y], label) if label > 9 else " " * label
         runs: list[Run] = [(head, "dim")]
@@ -221,7 +221,7 @@ class PairMap(Canvas, can_focus=True):
     # ---- moving
 
     def go(self, row: int, column: int) -> None:
-        """Put the cursor there, as near as there is a cell."""
+        """Put the cursor on this cell, or on the nearest that exists."""
         if self._map is None or not self._map.senders:
             return
         before = (self.row, self.column)
@@ -284,7 +284,7 @@ class PairMap(Canvas, can_focus=True):
 
 
 NOT_GOOD = ("slow", "bad", "unknown")
-"""Kinds of cells that one looks for."""
+"""Kinds of cells that `next_bad` finds."""
 LEGEND = (
     (".", "good", "good"), ("+", "fair", "fair"), ("62", "slow", "slow, % of the median"), ("U", "slow", "unsteady"),
     ("W", "bad", "wrong values"), ("F", "bad", "failed"), ("?", "unknown", "not measured"), ("R", "unknown", "refused"),
@@ -294,9 +294,9 @@ LEGEND = (
 
 
 def legend(dot: str, seen: Collection[str], wide: bool) -> list[Runs]:
-    """What the letters mean, a sign each, of those that are to be seen; `dot` is that of a good cell.
+    """What the letters in `seen` mean, one entry each; `dot` is the sign of a good cell.
 
-    Cells that are not `wide` say tenths of the median.
+    Cells that are not `wide` show tenths of the median.
     """
     parts: list[Runs] = []
     for letter, kind_, words in LEGEND:
@@ -322,11 +322,11 @@ _SIGNS = {
     RunState.STOPPED: " stopped",
 }
 MOST_TOLD = 100
-"""Nodes left out, and nodes that differ, that have a line each."""
+"""Most lines for nodes that were left out or that differ."""
 
 
 def run_line(run: AcceptanceRun, now: float) -> Runs:
-    """Id, state, outcome, nodes, time."""
+    """A run in one line: id, state, outcome, nodes, time."""
     outcome = f"  {headline(run)}" if run.progress is RunState.DONE else ""
     end = run.ended or now
     took = f"  {duration(max(end - run.started, 0.0))}" if run.started else ""
@@ -339,7 +339,7 @@ def run_line(run: AcceptanceRun, now: float) -> Runs:
 
 
 def stage_line(stages: Sequence[StageView]) -> Runs:
-    """Each stage with how far it is: `single sysbench ok  pairs iperf3 43/112, round 4/7  confirm`."""
+    """Each stage and its progress: `single sysbench ok  pairs iperf3 43/112, round 4/7  confirm`."""
     runs: list[Run] = []
     for one in stages:
         name = f" {one.plan.stage.value} {printable(one.plan.recipe)}".rstrip()
@@ -355,7 +355,7 @@ def _far(one: StageView) -> str:
 
 
 def start_lines(run: AcceptanceRun) -> list[Runs]:
-    """What a start means, for the question."""
+    """What starting this run means, for the question."""
     minutes = sum(one.minutes for one in run.plan.stages)
     moved = sum(one.bytes for one in run.plan.stages)
     nodes = printable(f"{len(run.plan.nodes)}: {fold(run.plan.nodes)}")
@@ -372,7 +372,7 @@ def start_lines(run: AcceptanceRun) -> list[Runs]:
 
 
 def plan_lines(run: AcceptanceRun) -> list[Runs]:
-    """The plan: what each stage does, how long, what it moves, every command."""
+    """The plan: what each stage does, how long it takes, how much it sends, every command."""
     lines: list[Runs] = [[(" ", "text"), *line] for line in start_lines(run)]
     for node, why in list(run.plan.left_out.items())[:MOST_TOLD]:
         lines.append([(f" {printable(node)}: ", "warn"), (printable(why), "text")])
@@ -397,7 +397,7 @@ _MOST_COMMANDS = 3
 def _again_question(
     run: AcceptanceRun, port: AcceptanceProtocol, nodes: tuple[str, ...], recipe: str
 ) -> Question:
-    """Whether to measure these once more, with what is run."""
+    """The question whether to measure these nodes again, with what would run."""
     lines: list[Runs] = [[("run   ", "dim"), (printable(run.id), "title")], []]
     for name, some in once_more(run, nodes, recipe):
         lines.append([(printable(f"{name}: {' – '.join(some)}"), "title")])
@@ -419,7 +419,7 @@ def _again_question(
 
 
 def _readmit_question(node: str, why: str) -> Question:
-    """Whether jobs may run on a node again."""
+    """The question whether jobs may run on a node again."""
     lines: list[Runs] = [[("node  ", "dim"), (printable(node), "title")], []]
     lines += [[(row, "text")] for row in textwrap.wrap(printable(why), WIDE)]
     keys: Runs = [("enter", "key"), (" let jobs run there     ", "text"), ("esc", "key"), (" keep them away", "text")]  # fmt: skip
@@ -427,7 +427,7 @@ def _readmit_question(node: str, why: str) -> Question:
 
 
 def _reason_of(run: AcceptanceRun, node: str) -> str:
-    """What the run says of a node, as far as it fits a line; "" if it says nothing."""
+    """What the run says about a node, cut to one line; "" if nothing."""
     said = next((one.sentence for one in run.verdicts if node in one.nodes), "")
     return cut(printable(said.partition(": ")[0]), WIDE)
 
@@ -435,7 +435,7 @@ def _reason_of(run: AcceptanceRun, node: str) -> str:
 def told_lines(
     run: AcceptanceRun, heat: HeatMap, width: int, signs: Sequence[Runs], out: Mapping[str, str]
 ) -> list[Runs]:
-    """What the letters of the map mean (`signs`, see `pairmap.legend`), then the sentences, the gravest first.
+    """What the letters of the map mean (`signs`, see `legend`), then the sentences, the most serious first.
 
     `out`: node -> why jobs are kept away from it.
     """
@@ -475,7 +475,7 @@ def _sentences(run: AcceptanceRun, out: Mapping[str, str]) -> Iterator[tuple[str
 
 
 def _well(run: AcceptanceRun) -> Iterator[tuple[str, str]]:
-    """A sentence that nothing is at fault, if something was measured."""
+    """A sentence that nothing is slow, if that is so."""
     if run.progress is not RunState.DONE:
         yield "nothing is slow so far", "dim"
     elif run.good and not run.bad:
@@ -492,7 +492,7 @@ def _suspected(recipe: str, judgement: Judgement, *, over: bool) -> Iterator[str
 
 
 def _wrapped(text: str, role: str, width: int) -> list[Runs]:
-    """A sentence in as many lines as it needs; a sign of its colour stands before it."""
+    """A sentence in as many lines as it needs, after a sign in its colour."""
     rows = textwrap.wrap(printable(text), max(width - 3, 20)) or [""]
     sign = " ! " if role in ("warn", "bad") else " - "
     words = "dim" if role == "dim" else "text"
@@ -508,7 +508,7 @@ def seen_in(heat: HeatMap) -> list[str]:
 
 T = TypeVar("T")
 USUAL_SPAN = "7d"
-"""How long jobs are kept away from a node, as `rankdeck accept --exclude` has it."""
+"""How long jobs are kept away from a node by default, as with `rankdeck accept --exclude`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -528,14 +528,14 @@ class RunActions:
     def __init__(
         self, screen: BaseScreen, choice: Callable[[], RunChoice], changed: Callable[[], None]
     ) -> None:
-        """`changed` is called when a node was excluded or admitted again: the run itself stays the same."""
+        """`changed` is called when a node was excluded or readmitted, which does not change the run itself."""
         self._screen, self._choice, self._changed = screen, choice, changed
         self._to_exclude = ""
-        """The node of which the prompt asks why; "" if it asks something else."""
+        """The node to exclude, while the prompt asks why; "" if it asks something else."""
 
     @property
     def port(self) -> AcceptanceProtocol | None:
-        """None while the cluster is being opened."""
+        """The acceptance runs of the session; None while the cluster is being opened."""
         return self._screen.console.session.acceptance
 
     @property
@@ -559,7 +559,7 @@ class RunActions:
         return self.current is None or self.current.id != run.id
 
     def work(self, work: Awaitable[T], done: Callable[[T], None]) -> None:
-        """Run it in the background; `done` is called with the result, an error is shown."""
+        """Run `work` in the background; `done` is called with the result, an error is shown."""
 
         async def worker() -> None:
             try:
@@ -612,7 +612,7 @@ class RunActions:
     # ---- keep jobs away
 
     def exclude(self) -> None:
-        """Ask why and for how long, then keep jobs away from the node; if it is excluded already, readmit it."""
+        """Ask why and for how long, then keep jobs away from the chosen node; if it is excluded already, ask to readmit it."""
         port, now = self.port, self._choice()
         if port is None or now.run is None or not now.nodes:
             self._screen.refuse("put the cursor on a row of a map first: its node is meant")
@@ -632,7 +632,7 @@ class RunActions:
         )
 
     def answered_why(self, text: str | None) -> bool:
-        """Take the answer if it is why a node is excluded; returns whether it was."""
+        """Handle the answer if it is the reason to exclude a node; returns whether it was."""
         node, self._to_exclude = self._to_exclude, ""
         port, run = self.port, self._choice().run
         if node and text is not None and port is not None and run is not None:

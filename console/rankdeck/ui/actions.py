@@ -1,4 +1,4 @@
-"""Every action and every command after `:` in one table each: keys, palette, footer, help and completion come from them; the tour of the demo.
+"""Tables of all actions and of all commands after `:`, from which keys, palette, footer, help and completion are made; the tour of the demo.
 
 A letter means the same on every screen; `tests/ui/test_keys.py` checks that.
 """
@@ -26,13 +26,13 @@ EVERYWHERE = (
     "pair",
 )
 LOGS = ("one", "merged")
-"""Views of the job screen that are logs to read."""
+"""Views of the job screen that show a log."""
 TABLES = ("collapsed", "diff")
 
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """Something a person can do. Its method is `action_<id>` of the screen or the app."""
+    """Something the user can do. Its method is `action_<id>` of the screen or the app."""
 
     id: str
     keys: str
@@ -42,11 +42,11 @@ class Action:
     help: str
     footer: bool = False
     views: tuple[str, ...] = ()
-    """Views of the job screen whose footer has it; () for all."""
+    """Views of the job screen whose footer shows the action; (): all."""
 
     @property
     def target(self) -> str:
-        """The action as Textual finds it from a screen."""
+        """The name by which Textual finds the action from a screen."""
         return f"app.{self.id}" if self.id in OF_THE_APP else self.id
 
     @property
@@ -55,7 +55,7 @@ class Action:
 
     @property
     def shown_keys(self) -> str:
-        """All of its keys, as a person reads them."""
+        """All keys of the action, as the user reads them."""
         return " ".join(map(shown, self.keys.split(",")))
 
 
@@ -87,7 +87,7 @@ KEY_NAMES = {
 
 WALL = ("wall",)
 NOWHERE = ("",)
-"""Views of an action that no footer of the job screen has room for."""
+"""For `views`: no footer of the job screen has room for the action."""
 ACTIONS: tuple[Action, ...] = (
     Action("open", "enter", "open", ("fleet", "jobs", "events", "acceptance"), "Open what is under the cursor, start the plan shown", True),
     Action("launch", "enter", "launch", ("launch",), "Start the job whose plan is shown", True),
@@ -195,7 +195,7 @@ def for_screen(screen: str) -> tuple[Action, ...]:
 
 
 def shown(key: str) -> str:
-    """A key as a person reads it."""
+    """The name of a key, as the user reads it."""
     return KEY_NAMES.get(key, key)
 
 
@@ -217,18 +217,18 @@ HABITS = {
     "e": "`:edit` opens the job file of Launch; e goes to the next error, as in lnav",
     "ctrl+k": "x cancels a job, X sends a signal to a process",
 }
-"""Keys of other programs, and the key that does the same here."""
+"""Keys that users know from other programs, and what does the same here."""
 
 
 def is_key(screen: str, key: str) -> bool:
-    """Whether the key does something on this screen, moving included."""
+    """Whether the key does something on this screen, including moving the cursor."""
     own = any(key in one.keys.split(",") for one in for_screen(screen))
     moves = steps(key, 1) is not None or aside(key, 1) is not None or beside(key) is not None
     return own or moves or key in ("tab", "shift+tab", "ctrl+p", "ctrl+c", "ctrl+q", "enter")
 
 
 def elsewhere(key: str) -> str:
-    """The sentence about a key that does nothing here."""
+    """The sentence to show for a key that does nothing on this screen."""
     if key in HABITS:
         return HABITS[key]
     there = [one for one in ACTIONS if key in one.keys.split(",")]
@@ -238,11 +238,11 @@ def elsewhere(key: str) -> str:
 
 
 FAR = 1 << 40
-"""Further than anything is long."""
+"""A step that is longer than any list or log."""
 
 
 def steps(key: str, page: int) -> int | None:
-    """How many lines down this key goes; None if it is no such key."""
+    """How many lines down this key moves, up if negative; `page` is a page in lines. None for other keys."""
     return {
         "down": 1, "j": 1, "up": -1, "k": -1, "pagedown": page, "ctrl+f": page, "pageup": -page, "b": -page,
         "ctrl+b": -page, "ctrl+d": max(page // 2, 1), "ctrl+u": -max(page // 2, 1),
@@ -251,12 +251,12 @@ def steps(key: str, page: int) -> int | None:
 
 
 def aside(key: str, step: int) -> int | None:
-    """How many cells to the right this key goes; None if it is no such key."""
+    """How many cells to the right this key moves, left if negative; None for other keys."""
     return {"right": step, "left": -step}.get(key)
 
 
 def beside(key: str) -> tuple[int, int] | None:
-    """The step in a grid for this key: columns, rows."""
+    """The step in a grid for this key: columns, rows; None for other keys."""
     return {
         "left": (-1, 0), "right": (1, 0), "down": (0, 1), "j": (0, 1), "up": (0, -1), "k": (0, -1),
     }.get(key)  # fmt: skip
@@ -264,13 +264,13 @@ def beside(key: str) -> tuple[int, int] | None:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One command. `argument` names what follows it, "" if nothing does."""
+    """One command. `argument` names the argument to complete; "" if there is none."""
 
     name: str
     argument: str
     help: str
     many: bool = False
-    """Takes several words; each is completed by itself."""
+    """The argument may have several words, each completed separately."""
 
 
 COMMANDS: tuple[Command, ...] = (
@@ -310,7 +310,7 @@ COMMAND_NAMES = {command.name: command for command in COMMANDS}
 
 
 class CommandError(ValueError):
-    """A command that cannot be understood."""
+    """A command cannot be understood; the text says why."""
 
 
 def parse_command(text: str) -> tuple[Command, str]:
@@ -328,7 +328,7 @@ def parse_command(text: str) -> tuple[Command, str]:
 
 
 def complete_command(text: str, choices: Callable[[str], Sequence[str]]) -> list[str]:
-    """Lines that `text` may become; `choices` gives the values of an argument."""
+    """Completions of `text`, as whole lines; `choices` gives the values of an argument."""
     name, space, argument = text.partition(" ")
     if not space:
         return [
@@ -348,21 +348,21 @@ def complete_command(text: str, choices: Callable[[str], Sequence[str]]) -> list
 
 
 DEMO = "demo"
-"""The cluster that it is for."""
+"""The cluster of the tour."""
 FILE = "fail-rank2"
-"""The job that it starts."""
+"""The job that the tour starts."""
 ELSEWHERE = "the tour starts a job that fails: it is for `rankdeck demo`"
 ENDED = "the tour is over"
 
 
 @dataclass(frozen=True, slots=True)
 class OnScreen:
-    """What is on the screen, as far as the tour looks at it."""
+    """What the tour checks about the screen."""
 
     screen: str
     filter: str = ""
     view: str = ""
-    """Of a job."""
+    """The view of the job screen."""
     failed: bool = False
     """The job has ended, and it is known who failed first."""
 
@@ -373,7 +373,7 @@ def _is(**wanted: object) -> Callable[[OnScreen], bool]:
 
 @dataclass(frozen=True, slots=True)
 class TourStep:
-    """One thing worth knowing: what to do now, why, and when it is done."""
+    """One step: what to do now, why, and when that is done."""
 
     do: str
     why: str
@@ -396,17 +396,17 @@ OVER = "that was the tour: ? has all keys of a screen, : all commands, q leaves 
 
 
 class Tour:
-    """How far somebody is on the tour; `place` is None if nobody is on it."""
+    """The current step of the tour, `place` (from 0); None if the tour is off."""
 
     def __init__(self) -> None:
         self.place: int | None = None
 
     def toggle(self) -> None:
-        """Begin at the first step, or end it."""
+        """Begin at the first step, or end the tour."""
         self.place = 0 if self.place is None else None
 
     def look(self, seen: OnScreen) -> bool:
-        """Go on to the next step where this one is done; returns whether that was the last."""
+        """Go on to the next step if this one is done; returns whether this was the last step."""
         if self.place is None or not STEPS[self.place].is_done(seen):
             return False
         over = self.place + 1 == len(STEPS)

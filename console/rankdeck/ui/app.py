@@ -1,4 +1,4 @@
-"""The console as a program: opens the session behind the first paint, owns theme and navigation."""
+"""The console as a program: opens the session after the first paint, owns theme and navigation."""
 
 import asyncio
 import os
@@ -32,9 +32,9 @@ from rankdeck.ui.terminal import Dismissed, FrameDiff, KeyQueue, TerminalDriver
 LEAVE_LIMIT = 5.0
 """Seconds that closing the session may take."""
 HURRY_LIMIT = 2.0
-"""The same where the terminal is gone, or somebody asked twice."""
+"""The same if the terminal is gone or the user asked twice."""
 LABELS, KEYS = 12, 8
-"""Cells of the name of an action and of its key in the palette."""
+"""Widths of the columns of the command palette: the name of an action, its key."""
 
 
 class RankdeckApp(FrameDiff):
@@ -62,10 +62,10 @@ class RankdeckApp(FrameDiff):
         self.opened = not isinstance(session, Opening)
         self.trouble = ""
         self.first_job, self.first_replay = "", 0.0
-        """The job to open first, and whether to replay it."""
+        """The job to open first, and the speed of its replay; 0: no replay."""
         self.summary: Counter[Level] = Counter()
         self.moment: float | None = None
-        """Epoch seconds that Fleet and Node show; None: now."""
+        """The time that the fleet and node screens show, in epoch seconds; None: now."""
         self._levels: dict[str, Level] = {}
         """Level of each node, as counted in `summary`."""
         self._changes = session.fleet.follow()
@@ -81,10 +81,10 @@ class RankdeckApp(FrameDiff):
         self._keys = KeyQueue(self)
 
     def _register_themes(self) -> None:
-        """Textual's own widgets have our colours from the first picture on."""
+        """Give Textual's own widgets our colours from the first picture on."""
         for palette in self.palettes.values():
             self.register_theme(palette.theme())
-        # Set later, all style sheets would be read again before the first picture.
+        # If this were set later, all style sheets would be read again before the first picture.
         self.set_reactive(RankdeckApp.theme, self.palette.name)
         self.stylesheet.set_variables(self.get_css_variables())
 
@@ -99,13 +99,13 @@ class RankdeckApp(FrameDiff):
         return self.palettes.get(settings.theme or default) or self.palettes[default]
 
     def get_line_filters(self) -> Sequence[LineFilter]:
-        """No colour at all in a theme without colours."""
+        """Remove all colours in a theme that has none."""
         return [NoColor()] if self.palette.mono else []
 
     # ---- life
 
     def get_default_screen(self) -> BaseScreen:
-        """The fleet lies below all others; Textual's own empty screen would be painted first."""
+        """The fleet is at the bottom of the stack: Textual's own empty screen would be painted first."""
         self.catch_up()
         return self.home("fleet")
 
@@ -126,7 +126,7 @@ class RankdeckApp(FrameDiff):
             await super().on_event(event)
 
     def on_key(self, event: events.Key) -> None:
-        """A key that nobody took."""
+        """Called with a key that nothing else handled."""
         screen = self.screen
         if isinstance(screen, BaseScreen) and not actions.is_key(screen.screen_name, event.key):
             screen.unknown_key(event.key)
@@ -151,7 +151,7 @@ class RankdeckApp(FrameDiff):
         self.run_worker(self._hold_session(), name="session", exit_on_error=False)
 
     async def _hold_session(self) -> None:
-        """Keep the session open until somebody leaves."""
+        """Keep the session open until the user leaves."""
         assert self._opener is not None
         try:
             async with self._opener() as session:
@@ -183,11 +183,11 @@ class RankdeckApp(FrameDiff):
         self.leave(HURRY_LIMIT if message.hurry else LEAVE_LIMIT)
 
     def get_driver_class(self) -> type[Driver]:
-        """The one that notices when its terminal is gone."""
+        """The driver that notices when its terminal is gone."""
         return TerminalDriver
 
     def _look(self) -> None:
-        """Look for what no screen looks for: questions, a terminal that reads again, a quiet moment."""
+        """Check what no screen checks: host keys to confirm, a terminal that reads again, time for garbage collection."""
         self.pay_frame_debt()
         self._idle.look()
         question = self.session.pending_host_key
@@ -201,14 +201,14 @@ class RankdeckApp(FrameDiff):
         self.push_screen(HostKeyQuestion(question), self._answer_host_key)
 
     def catch_up(self) -> None:
-        """Take over what the session has judged since the last time, and say what is on screen."""
+        """Count the levels of nodes that changed since the last call, and tell the session which nodes are on screen."""
         fleet = self.session.fleet
         if self._counted is not fleet:
             self._counted, self._changes = fleet, fleet.follow()
             self._levels, self.summary = {}, Counter()
         levels = {name: fleet.node(name).health.level for name in self._changes.take()}
         if any(self._levels.get(name) is not level for name, level in levels.items()):
-            # A new one: whoever draws it compares it with the one before.
+            # A new object: the widget that draws it compares it with the one before.
             summary = self.summary.copy()
             summary.subtract(self._levels[name] for name in levels if name in self._levels)
             summary.update(levels.values())
@@ -220,7 +220,7 @@ class RankdeckApp(FrameDiff):
     def _answer_host_key(self, accept: bool | None) -> None:
         self.session.answer_host_key(bool(accept))
 
-    # ---- saying
+    # ---- messages
 
     @property
     def top_screen(self) -> BaseScreen | None:
@@ -242,25 +242,25 @@ class RankdeckApp(FrameDiff):
         self.say(f"copied {what}", "ok")
 
     def show_whole(self, title: str, lines: Sequence[Sequence[tuple[str, str]]]) -> None:
-        """Show all of what is under the cursor, on top of the screen."""
+        """Show the full text of what is under the cursor, on top of the screen."""
         from rankdeck.ui.screens.modals import Whole
 
         self.push_screen(Whole(title, lines))
 
     def use_mouse(self, *, on: bool) -> None:
-        """Take the mouse, or leave it to the terminal so that one can select text."""
+        """Take the mouse, or leave it to the terminal so that the user can select text."""
         names = ("_disable_mouse_support", "_enable_mouse_support")
         switch = getattr(self._driver, names[on], None)
         if switch is not None:
             switch()
 
-    # ---- going
+    # ---- navigation
 
     def home(self, name: str) -> BaseScreen:
         """A main screen; made on first use."""
         if name not in self._homes:
             self._homes[name] = base.make(name)
-            # Textual would take apart a screen of nobody's when another takes its place.
+            # Textual removes a screen that is not installed when another takes its place.
             self.install_screen(self._homes[name], name)  # pyright: ignore[reportUnknownMemberType]
         return self._homes[name]
 
@@ -284,7 +284,7 @@ class RankdeckApp(FrameDiff):
             self.switch_screen(home)  # pyright: ignore[reportUnknownMemberType]
 
     def open_node(self, name: str, at: float | None = None) -> None:
-        """One node; `at` marks what happened there around that time (epoch seconds)."""
+        """Show a node; with `at` (epoch seconds), mark what happened there around that time."""
         self._open("node", name, at)
 
     def open_job(self, job_id: str) -> None:
@@ -297,7 +297,7 @@ class RankdeckApp(FrameDiff):
             self._open("job", job_id)
 
     def _open(self, kind: str, *arguments: object) -> None:
-        """A screen on top; it takes the place of another of its kind."""
+        """Show a new screen on top, in place of one of the same kind if that is on top now."""
         if self._shows(kind):
             self.pop_screen()
         self.push_screen(base.make(kind, *arguments))
@@ -354,11 +354,11 @@ class RankdeckApp(FrameDiff):
     # ---- commands
 
     def choices(self, argument: str) -> list[str]:
-        """What an argument of a command may be."""
+        """The possible values of this argument of a command, for completion."""
         return command_actions.choices(self, argument)
 
     def run_command(self, text: str) -> None:
-        """Do what was typed after `:`."""
+        """Run the command that was typed after `:`."""
         try:
             command_actions.run(self, text)
         except (actions.CommandError, ViewError, RankdeckError) as error:
@@ -380,11 +380,11 @@ class RankdeckApp(FrameDiff):
             screen.refresh_now()
 
     def on_command_palette_opened(self) -> None:
-        """A cursor that blinks sends bytes all the time."""
+        """Stop the cursor from blinking: each blink would send bytes."""
         self.screen.query_one(Input).cursor_blink = False
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
-        """The palette: the actions of this screen, and the themes; a line each."""
+        """The command palette: one line for each action of this screen and each theme."""
         if isinstance(screen, BaseScreen):
             for action in actions.for_screen(screen.screen_name):
                 run = partial(screen.run_action, action.target)

@@ -40,17 +40,17 @@ if TYPE_CHECKING:
     from rankdeck.ui.screens.processes import InspectScreen
 
 ANYWAY = "anyway"
-"""What follows `:resume` to give back also what others took out of service."""
+"""Argument of `:resume` that also returns nodes that others took out of service."""
 
 
 def run(console: "Console", text: str) -> None:
-    """Do what was typed; raises CommandError or what the session raises."""
+    """Run the command that was typed; raises CommandError or what the session raises."""
     command, argument = actions.parse_command(text)
     VERBS[command.name](console, argument)
 
 
 def choices(console: "Console", argument: str) -> list[str]:
-    """What an argument of a command may be."""
+    """The possible values of this argument of a command, for completion."""
     session = console.session
     if argument == "NODE":
         return [node.name for node in session.cluster.nodes]
@@ -332,20 +332,20 @@ def _top(console: "Console") -> base.BaseScreen | None:
 
 
 def job_screen(console: "Console") -> "JobScreen | None":
-    """The job on top of everything else, if there is one."""
+    """The job screen if it is on top; else None."""
     screen = _top(console)
     job = screen is not None and screen.screen_name == "job"
     return cast("JobScreen", screen) if job else None
 
 
 def launch_screen(console: "Console") -> "LaunchScreen":
-    """The form to start jobs from, brought up."""
+    """Show the launch screen and return it."""
     console.goto("launch")
     return cast("LaunchScreen", console.home("launch"))
 
 
 def inspect(console: "Console") -> None:
-    """Where its ranks are now; on that screen, look again."""
+    """Show where the ranks of the shown job are now; on the inspect screen, ask again."""
     screen = _top(console)
     if screen is not None and screen.screen_name == "inspect":
         cast("InspectScreen", screen).look()
@@ -354,7 +354,7 @@ def inspect(console: "Console") -> None:
 
 
 def logs(console: "Console") -> None:
-    """The output of the job that is meant, all ranks in one; on a job, what its launcher wrote."""
+    """Show the merged output of the job under the cursor, or of the newest job on the chosen nodes; on a job, its launcher's."""
     if job := job_screen(console):
         job.zoom(LAUNCHER)
         return
@@ -370,7 +370,7 @@ def logs(console: "Console") -> None:
 
 
 def processes(console: "Console") -> None:
-    """What runs on the nodes that are meant; on a job, what each rank takes."""
+    """Show the processes on the nodes of `targets`; on a job, what each rank uses."""
     job = job_screen(console)
     if job is not None and job.job is not None:
         console.push_screen(base.make("processes", job.job.nodes, job.job_id))
@@ -379,13 +379,13 @@ def processes(console: "Console") -> None:
 
 
 def launch_on(console: "Console") -> None:
-    """The launch screen, for a job on exactly the nodes that are meant."""
+    """Show the launch screen for a job on exactly the nodes of `targets`."""
     if nodes := targets(console):
         console.call_after_refresh(launch_screen(console).use_only, nodes)
 
 
 def clone(console: "Console") -> None:
-    """Its form and plan, to change and start once more."""
+    """Show the launch screen with the values of the shown job, to change and start again."""
     if job_id := shown(console):
         job = console.session.jobs.job(job_id)
         console.call_after_refresh(launch_screen(console).clone, job)

@@ -1,4 +1,4 @@
-"""How the fleet is shown: the columns of its table, filter, order and map, views kept under names, and what stands below a short table."""
+"""How the fleet is shown: columns of its table, filter, order and map, saved views, and the overview below a short table."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -33,7 +33,7 @@ BAR = 6
 
 @dataclass(frozen=True, slots=True)
 class NodeColumn:
-    """A column of numbers. `metric` says which simulated prefix and which failure concern it."""
+    """A column of numbers. `metric` decides whether the column counts as simulated or failed."""
 
     title: str
     width: int
@@ -79,7 +79,7 @@ ALWAYS = frozenset({"cpu.used", "mem.used", "gpu.temp"})
 
 @dataclass(frozen=True, slots=True)
 class SlurmColumn:
-    """A column of Slurm's words about a node."""
+    """A column with what Slurm says about a node."""
 
     title: str
     width: int
@@ -95,14 +95,14 @@ SLURM: tuple[SlurmColumn, ...] = (
     SlurmColumn("PARTITION", 12, 3, lambda view: ",".join(view.partitions)),
     SlurmColumn("FEATURES", 12, 1, lambda view: view.features),
 )
-"""Shown where Slurm says anything of a node, as far as there is room."""
+"""Shown if Slurm knows some node, as many as fit."""
 BY_TITLE = {column.title: column for column in NUMBERS}
 SORTS = ("STATE", "NODE", *(column.title for column in NUMBERS), "SEEN")
 SORTED = {title.split()[0]: title for title in SORTS}
-"""Sorts that are typed in one word."""
+"""Sort orders as the user types them, in one word -> title of the column."""
 MAPS = ("STATE", "CPU", "MEM", "GPU", "TEMP")
 HEAT = ((50.0, "dim"), (80.0, "ok"), (95.0, "warn"))
-"""Below which value a number has which role on the map; above all: bad."""
+"""Limit -> role on the map of a number below that limit; numbers above all limits are bad."""
 
 
 SAY: dict[str, Callable[[float | None], str]] = {
@@ -111,14 +111,14 @@ SAY: dict[str, Callable[[float | None], str]] = {
     "B": formatting.size,
     "B/s": formatting.rate,
 }
-"""Unit -> how its numbers are written; other units: at most four digits."""
+"""Unit -> how numbers are written; other units have at most four digits."""
 NETWORKS = ("net.", "rdma.")
 """Metrics in bytes per second that are shown in bits, like the speed of links."""
 
 
 @cache
 def find(name: str) -> NodeColumn | None:
-    """The column of a title, a short name or any metric; None if there is none."""
+    """The column for a title, a short name or any metric; None if there is none."""
     title, metric = name.upper(), query.SHORT.get(name.lower(), name.lower())
     for known in NUMBERS:
         if title == known.title.upper() or metric == known.metric:
@@ -156,7 +156,7 @@ def heat(value: float | None) -> str:
 
 
 def name_cell(name: str, level: Level) -> Runs:
-    """The node's name, stronger where something is wrong."""
+    """The node's name, in bold if something is wrong."""
     return [(printable(name), "title" if level >= Level.WARN else "text")]
 
 
@@ -165,7 +165,7 @@ MOST = 200
 
 
 class ViewError(ValueError):
-    """A view that cannot be kept or found; the text says why."""
+    """A view cannot be saved or found; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +177,7 @@ class FleetView:
     """Titles of columns, the most important first."""
     reversed: bool = False
     columns: tuple[str, ...] = ()
-    """Titles or metrics; none: the usual ones."""
+    """Titles or metrics; (): the usual columns."""
     map: str = "STATE"
 
 
@@ -188,7 +188,7 @@ class Views:
         self._file = file
 
     def all(self) -> dict[str, FleetView]:
-        """Name -> view; raises ViewError where the file cannot be read."""
+        """Name -> view; raises ViewError if the file cannot be read."""
         try:
             raw: Any = json.loads(self._file.read_text())
         except FileNotFoundError:
@@ -201,7 +201,7 @@ class Views:
         return {name: self._view(name, table[name]) for name in sorted(table)[:MOST]}
 
     def save(self, name: str, view: FleetView) -> None:
-        """Keep a view under a name, in the place of an older one."""
+        """Save a view under a name, in place of an older one."""
         if not name or len(name) > NAME_LIMIT or not name.isprintable() or " " in name:
             raise ViewError("a view has a name of one word, at most 40 letters")
         if name in ("save", "delete"):
@@ -209,7 +209,7 @@ class Views:
         self._write({**self.all(), name: view})
 
     def delete(self, name: str) -> None:
-        """Forget a view."""
+        """Delete a saved view."""
         kept = self.all()
         if name not in kept:
             raise ViewError(_unknown(name, kept))
@@ -251,7 +251,7 @@ class Views:
 
 
 def checked(view: FleetView) -> FleetView:
-    """The same view where all of it is known; raises ViewError."""
+    """Return the view if all its columns, filters and orders are known; else raises ViewError."""
     try:
         query.parse(view.filter)
     except query.QueryError as error:
@@ -264,7 +264,7 @@ def checked(view: FleetView) -> FleetView:
 
 
 def column(name: str) -> NodeColumn:
-    """The column of this title or metric, in any case; raises ViewError."""
+    """The column for this title or metric, in upper or lower case; raises ViewError."""
     found = find(name)
     if found is None:
         raise ViewError(f"no column or metric `{name}`; tab completes")
@@ -278,18 +278,18 @@ def _unknown(name: str, kept: Mapping[str, FleetView]) -> str:
 
 _NAME, _MOST_NAME = 10, 20
 _TREND, _MOST_TREND = 30, 80
-"""Cells of one trend with its number."""
+"""Least and most cells of one trend with its number."""
 _NUMBER = 9
 _LOWEST, _HIGHEST = 3, 10
-"""Lines of the plot of all nodes together, where there is more than one row of plots, and at most."""
+"""Lines of the plot of all nodes together: at least (if there are several rows of plots), and at most."""
 _BESIDE = 140
-"""Cells from which on jobs and events stand side by side."""
+"""Jobs and events are side by side on screens of at least this width."""
 _JOBS = 6
 _SHORT = 12
 """Pictures of the past in the short trend of a large fleet."""
 Series = list[float | None]
 Room = tuple[int, int]
-"""Cells and lines."""
+"""Width in cells and height in lines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,9 +300,9 @@ class Trend:
     metrics: tuple[str, ...]
     say: Callable[[float | None], str]
     mean: bool = False
-    """Nodes are combined by their mean, otherwise by their sum."""
+    """Whether nodes are combined by their mean, or else by their sum."""
     top: float = 0.0
-    """The end of the scale; 0: the highest number of all nodes."""
+    """The upper end of the scale; 0: the highest number of all nodes."""
 
 
 TRENDS = (
@@ -319,25 +319,25 @@ TRENDS = (
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """What is drawn: these nodes in this order, and these jobs; now, or at an earlier time."""
+    """What the overview draws: these nodes in this order, and these jobs, now or at an earlier time."""
 
     fleet: Fleet
     nodes: tuple[NodeState, ...]
     jobs: "tuple[Job, ...]"
     others: int = 0
-    """Jobs of others, or that nobody follows here."""
+    """How many jobs there are that this console does not follow."""
     moment: float | None = None
     """Epoch seconds; None: now."""
 
     def events(self, most: int) -> list[Occurrence]:
-        """The newest of these nodes, without what follows from another of them."""
+        """The newest events of these nodes, without those that are consequences of others; at most `most`."""
         names = {node.name for node in self.nodes}
         told = (one for one in reversed(self.fleet.event_log.newest) if one.node in names)
         newest = islice((one for one in told if one.at <= self._until), 2 * most)
         return leading(list(newest), lambda one: one.kind)[:most]
 
     def series(self, node: NodeState, metric: str, most: int) -> Series:
-        """At most so many numbers, oldest first; the last one is that of the moment."""
+        """At most `most` numbers, oldest first; the last is that of `moment`."""
         now = [] if self.moment is not None else [self.now(node, metric)]
         place = self.fleet.place(node.name)
         return [*self.fleet.past.series(place, metric, self._until, most - len(now)), *now]
@@ -358,7 +358,7 @@ class Overview:
 
 
 def overview(scene: Overview, room: Room, glyphs: Glyphs) -> list[Runs]:
-    """All parts that fit."""
+    """The lines of the overview: trends, jobs and events, as far as they fit."""
     width, height = room
     happened = scene.events(height)
     below = 2 + min(max(_JOBS, len(happened)), height // 3)
@@ -380,7 +380,7 @@ def overview(scene: Overview, room: Room, glyphs: Glyphs) -> list[Runs]:
 
 @dataclass(frozen=True, slots=True)
 class _Grid:
-    """How trends share the room: rows of plots, plots in a row, their size, and a line for each node."""
+    """How trends share the room: rows and columns of plots, their size in cells and lines, whether each node has a line."""
 
     rows: int
     columns: int
@@ -390,7 +390,7 @@ class _Grid:
 
 
 def _grid(count: int, nodes: int, room: Room) -> _Grid:
-    """As many rows of plots as leave room for a line of each node; else one row, or rows without these."""
+    """As many rows of plots as leave room for a line per node; if not even one row does, no lines per node."""
     width, height = room
     across = max(width // _TREND, 1)
     most = -(-count // across)
@@ -406,7 +406,7 @@ def _grid(count: int, nodes: int, room: Room) -> _Grid:
 
 
 def trends(scene: Overview, room: Room, glyphs: Glyphs) -> list[Runs]:
-    """Plots of all nodes together, and a line for each node where there is room; of what has numbers."""
+    """Plots of all nodes together, and a line per node if there is room, for each trend that has numbers."""
     width, height = room
     names = [printable(node.name) for node in scene.nodes]
     name_width = min(max([_NAME, *map(len, names)]), _MOST_NAME)
@@ -433,7 +433,7 @@ def _is_told(scene: Overview, trend: Trend) -> bool:
 
 
 def _drawn(scene: Overview, trend: Trend, grid: _Grid, glyphs: Glyphs) -> list[Runs]:
-    """The title, the plot of all nodes together where there are several, the line of each."""
+    """The title, the plot of all nodes together if there are several, the line of each node."""
     wide = grid.cells - _NUMBER - 3
     rows = [_stretched(_series(scene, node, trend, wide), wide) for node in scene.nodes]
     whole = [_together(column, trend) for column in zip(*rows, strict=True)]
@@ -450,7 +450,7 @@ def _drawn(scene: Overview, trend: Trend, grid: _Grid, glyphs: Glyphs) -> list[R
 
 
 def _title(trend: Trend, whole: Series, wide: int) -> Runs:
-    """What is plotted, and up to where, unless that is 100 %."""
+    """What is plotted, and the upper end of the scale if it is not fixed."""
     most = max((number for number in whole if number is not None), default=None)
     top = f"up to {trend.say(most)}" if most and not trend.top else ""
     gap = wide - len(trend.title) - len(top)
@@ -464,13 +464,13 @@ def _numbered(plot: Runs, trend: Trend, row: Series, role: str) -> Runs:
 
 
 def _series(scene: Overview, node: NodeState, trend: Trend, most: int) -> Series:
-    """As many numbers for each node."""
+    """The last `most` numbers of a trend for one node."""
     rows = [scene.series(node, metric, most) for metric in trend.metrics]
     return [_sum(column) for column in zip(*rows, strict=True)]
 
 
 def _stretched(row: Series, wide: int) -> Series:
-    """Few numbers are repeated, so that they fill the plot."""
+    """The numbers stretched to `wide` by repeating them, so that they fill the plot."""
     return [row[place * len(row) // wide] for place in range(wide)] if row else []
 
 
@@ -487,7 +487,7 @@ def _together(numbers: Sequence[float | None], trend: Trend) -> float | None:
 
 
 def totals(past: Past, glyphs: Glyphs) -> list[Runs]:
-    """All nodes of a large fleet together: each trend short, with its newest number; none at the start."""
+    """All nodes of a large fleet together: each trend as a short plot with its newest number; empty at the start."""
     frames = past.newest(_SHORT)
     told: list[Runs] = []
     for trend in TRENDS:
@@ -512,7 +512,7 @@ def _total(frame: FleetPicture, trend: Trend) -> float | None:
 
 
 def _job_lines(scene: Overview, width: int, glyphs: Glyphs) -> list[Runs]:
-    """The jobs that are not over, newest first; without any, the last one."""
+    """The jobs that are not over, newest first; if there are none, the last one."""
     newest = sorted(scene.jobs, key=lambda job: -job.created)
     active = [job for job in newest if not job.state.final]
     shown = active[:_JOBS] or newest[:1]

@@ -1,4 +1,4 @@
-"""Numbers, ages, signals and what nodes and jobs say, as every screen spells them."""
+"""How every screen writes numbers, ages, signals, and the state of nodes and ranks."""
 
 import time
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ def percent(value: float | None) -> str:
 
 
 def plain(value: float | None, digits: int = 0) -> str:
-    """A bare number."""
+    """A number without a unit."""
     return "" if value is None else f"{value:.{digits}f}"
 
 
@@ -52,12 +52,12 @@ def size(value: float | None, step: int = 1024) -> str:
 
 
 def count(value: float) -> str:
-    """How often: `7`, `1.2K`."""
+    """A count: `7`, `1.2K`."""
     return size(value, 1000).removesuffix("B")
 
 
 def rate(value: float | None) -> str:
-    """Bytes per second, `12M/s`."""
+    """Bytes per second: `12M/s`."""
     return "" if value is None else f"{size(value, 1000)}/s"
 
 
@@ -67,7 +67,7 @@ def traffic(value: float | None) -> str:
 
 
 def bits(value: float | None) -> str:
-    """A link's speed, `25 Gb/s`."""
+    """The speed of a link: `25 Gb/s`."""
     return "" if value is None else f"{value / 1e9:g} Gb/s"
 
 
@@ -89,18 +89,18 @@ def lasted(seconds: float) -> str:
 
 
 def clock(at: float, *, millis: bool = False) -> str:
-    """Time of day, here."""
+    """Time of day in this machine's time zone."""
     moment = datetime.fromtimestamp(at)
     return f"{moment:%H:%M:%S}.{moment.microsecond // 1000:03}" if millis else f"{moment:%H:%M:%S}"
 
 
 def day(at: float) -> str:
-    """Day and time of day, here; nothing for a stamp that is none."""
+    """Day and time of day in this machine's time zone; NOTHING if `at` is not a valid time."""
     return day_time(at) or NOTHING
 
 
 def many(number: int, noun: str, more: bool = False) -> str:
-    """`1 node`, `2 nodes`; `2+ nodes` where there are `more`."""
+    """`1 node`, `2 nodes`; with `more`, `2+ nodes`."""
     return f"{number:,} {noun}" if number == 1 and not more else f"{number:,}{'+' * more} {noun}s"
 
 
@@ -124,18 +124,18 @@ def ending(code: int | None, number: int | None) -> str:
 
 
 LISTED = frozenset({"cpu.used", "mem.used", "gpu.temp", "cpu.load1", "disk.used", "cpu.cores"})
-"""Metrics of which the highest number is known of every node, without a full sample."""
+"""Metrics whose largest value is known for every node, without a full sample."""
 
 
 def number(node: NodeState, metric: str) -> float | None:
-    """One number for a metric: the largest over its devices; None if nothing is known."""
+    """One number for a metric: the largest of its devices; None if it is not known."""
     if metric in LISTED and not node.detailed:
         return node.summary(metric)
     return max(node.values.get(metric, {}).values(), default=None)
 
 
 def why(node: NodeState) -> str:
-    """The worst reason and how many more there are; if all is well, whether only Kubernetes says so."""
+    """The worst reason and how many more there are; without reasons, whether only Kubernetes says that all is well."""
     if node.health.reasons:
         return worst_of(node.health.reasons)
     unheard = node.kubernetes is not None and not node.was_heard
@@ -163,7 +163,7 @@ def seen(node: NodeState) -> str:
 
 
 def subject(node: NodeState) -> Subject:
-    """What the filter looks at."""
+    """The node as filters see it."""
     text = f"{node.name} {node.health.level.word} {why(node)} {_slurm_words(node)}"
     checks = frozenset(reason.check for reason in node.health.reasons)
     return Subject(
@@ -181,10 +181,10 @@ def _slurm_words(node: NodeState) -> str:
 
 
 def is_simulated(node: NodeState, metric: str) -> bool:
-    """True if the numbers of this metric are made up."""
+    """Whether the numbers of this metric are simulated."""
     return any(metric == prefix or metric.startswith(f"{prefix}.") for prefix in node.simulated)
 
 
 def since(at: float) -> float:
-    """Seconds from a wall-clock moment until now."""
+    """Seconds from `at` (epoch seconds) until now."""
     return time.time() - at

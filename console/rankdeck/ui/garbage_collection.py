@@ -1,7 +1,7 @@
 """Postpones full garbage collections while the user types.
 
 A full collection visits every object, which takes a tenth of a second with 1,000 nodes. It runs when no key
-was pressed for a while. Objects that it leaves are frozen, so that later collections visit only new ones.
+was pressed for a while. Objects that survive are frozen, so that later collections visit only new objects.
 """
 
 import gc
@@ -11,19 +11,19 @@ from collections.abc import Callable, Iterable, Sequence
 from textual.strip import Strip
 
 PERIOD = 60.0
-"""Seconds between two full collections, if the user is idle."""
+"""Least seconds between two full collections."""
 SELDOM = 1000
-"""The pause is at least so many times the duration of the last one: they take at most a thousandth of the time."""
+"""The pause is at least this many times as long as the last collection took: 0.1 % of the time goes to them."""
 LONGEST = 600.0
-"""Seconds after which one runs in any case."""
+"""Seconds after which a collection runs even if the user types."""
 QUIET = 3.0
-"""The user is idle after so many seconds without a key."""
+"""The user counts as idle after this many seconds without a key."""
 NEVER = 1 << 20
 """Collections of the middle generation before Python starts a full one itself."""
 
 
 class IdleTime:
-    """Knows when a key was pressed last, and when the last full collection was."""
+    """Decides when to run a full collection, by the times of the last key and of the last collection."""
 
     def __init__(
         self, collect: Callable[[], None] | None = None, clock: Callable[[], float] = time.monotonic
@@ -38,7 +38,7 @@ class IdleTime:
         self._typed = self._clock()
 
     def look(self) -> None:
-        """Collect if it is due and the user is idle; call now and then."""
+        """Collect if it is due and the user is idle; call regularly."""
         now = self._clock()
         past = now - self._collected
         if past >= LONGEST or (past >= self._period and now - self._typed >= QUIET):
@@ -74,8 +74,8 @@ def _divide_or_whole(self: Strip, cuts: Iterable[int]) -> Sequence[Strip]:
 
 
 def free_painted_lines() -> None:
-    """Have lines freed once nobody shows them, without a full collection.
+    """Have painted lines freed as soon as they are no longer shown, without a full collection.
 
-    Textual notes in each that it is the whole of itself: 64 lively ranks would cost 2 MB a second until then.
+    Textual caches in each line a reference to itself; 64 busy ranks would leak 2 MB a second until a full collection.
     """
     Strip.divide = _divide_or_whole

@@ -25,13 +25,13 @@ from rankdeck_agent.rules.judge import CheckResult, coverage_words
 
 LEVELS = {level.word: level for level in Level}
 FINDING = 42
-"""Cells of the title of a check."""
+"""Width of the title of a check in cells."""
 WELL = ("ok", "n/a")
 """States of a check that found nothing."""
 
 
 def reasons(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
-    """The reasons: seen, means, do, since when, what follows from each, which are acknowledged."""
+    """The reasons: what was seen, what it means, what to do, since when, its consequences, whether it is acknowledged."""
     lines: list[Runs] = []
     for reason, consequences in by_cause(node.health.reasons):
         lines += _reason(node, reason, width, glyphs)
@@ -40,7 +40,7 @@ def reasons(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
 
 
 def _consequence(node: NodeState, reason: Reason, width: int, glyphs: Glyphs) -> Runs:
-    """What follows from the reason above, in one line."""
+    """A consequence of the reason above, in one line."""
     mark = glyphs.level(reason.level)
     since = _since(node, reason)
     seen = cut(printable(reason.sentence.seen), width - 21 - len(since), glyphs.more)
@@ -58,7 +58,7 @@ def _since(node: NodeState, reason: Reason) -> str:
 
 
 def kubernetes(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
-    """What Kubernetes says of the node: its conditions verbatim, taints, devices, jobs."""
+    """What Kubernetes says about the node: its conditions verbatim, taints, devices, jobs."""
     view = node.kubernetes
     if view is None:
         return []
@@ -79,7 +79,7 @@ def kubernetes(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
 
 
 def slurm(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
-    """What Slurm says of the node: its state and why, partitions, what is in use, jobs."""
+    """What Slurm says about the node: its state and why, partitions, what is in use, jobs."""
     view = node.slurm
     if view is None or view.gone:
         return []
@@ -100,7 +100,7 @@ def slurm(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
 
 
 def _said(rows: Sequence[tuple[str, str]], width: int, glyphs: Glyphs) -> list[Runs]:
-    """Names on the left, the words of a scheduler beside them."""
+    """Rows of a name and what the scheduler says, side by side."""
     return [
         [
             (f"   {fit(printable(name), 24)} ", "dim"),
@@ -146,7 +146,7 @@ def _wrapped(text: str, width: int) -> list[str]:
 
 
 def findings(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
-    """The 25 checks, each with its value and threshold; what does not apply is dim, never green."""
+    """All checks, each with its value and threshold; checks that do not apply are dim, never green."""
     health = node.health
     covered = coverage_words(replace(health, limits=""))
     head: list[Run] = [(" Checks", "title"), (f"  {covered}", "dim")]
@@ -164,7 +164,7 @@ def findings(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
 
 
 def _finding(one: CheckResult, width: int, glyphs: Glyphs) -> list[Runs]:
-    """A check and its evidence; in full if it found something."""
+    """A check and its evidence, in full if it found something."""
     mark = _mark(one, glyphs)
     role = "dim" if one.state == "n/a" else "text"
     room, evidence = width - FINDING - 16, printable(one.evidence, 600)
@@ -186,11 +186,11 @@ def _mark(one: CheckResult, glyphs: Glyphs) -> Mark:
 
 SPARK = 40
 NOTE = 16
-"""Cells kept for a word about a device before more columns are added."""
+"""Cells kept for what is wrong with a device, before more columns are added."""
 
 
 def title(node: NodeState, text: str, metric: str, after: str = "") -> list[Runs]:
-    """The line over a section; says if its numbers are simulated."""
+    """The heading of a section; says if its numbers are simulated."""
     runs: list[Run] = [(f" {text}", "title"), (f"  {after}" if after else "", "dim")]
     if formatting.is_simulated(node, metric):
         runs.append(("  SIMULATED", "simulated"))
@@ -203,7 +203,7 @@ def number(text: str, width: int) -> Run:
 
 
 def names(node: NodeState, *metrics: str) -> list[str]:
-    """Devices of these metrics, also those that could not be read, in natural order: 2 before 10."""
+    """Devices of these metrics, including those that could not be read, in natural order: 2 before 10."""
     found = {device for metric in metrics for device in node.devices(metric)}
     for key in node.failed:
         metric, _, device = key.partition("/")
@@ -213,14 +213,14 @@ def names(node: NodeState, *metrics: str) -> list[str]:
 
 
 def reason_for(node: NodeState, device: str, kind: str) -> Reason | None:
-    """The worst reason about this device; `kind` is the word that its checks begin with."""
+    """The worst reason about this device, None if there is none; `kind` is the word that its checks begin with."""
     of = (f"{kind}.", "link.")
     causes = (cause for cause, _ in by_cause(node.health.reasons))
     return next((r for r in causes if r.device == device and r.check.startswith(of)), None)
 
 
 def _note(node: NodeState, device: str, kind: str) -> str:
-    """What is wrong with a device: its reason, or why it cannot be read."""
+    """What is wrong with a device: its worst reason, or why it cannot be read."""
     if node.value(f"{kind}.lost", device):
         return "lost"
     if reason := reason_for(node, device, kind):
@@ -235,7 +235,7 @@ def _note(node: NodeState, device: str, kind: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class GpuColumn:
-    """A number of a GPU, shown if it fits and some GPU has it."""
+    """A column with a number of a GPU, shown if it fits and some GPU has that number."""
 
     title: str
     width: int
@@ -278,11 +278,11 @@ GPU_COLUMNS: tuple[GpuColumn, ...] = (
     GpuColumn("clock", 9, "gpu.clock", _clock),
     GpuColumn("processes", 11, "gpu.processes", _plain("gpu.processes")),
 )
-"""In the order in which columns are added."""
+"""Columns in the order in which they are added while there is room."""
 
 
 def gpus(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
-    """A line for each GPU: load over time, memory, what there is room for, and what is wrong."""
+    """A line for each GPU: load over time, memory, further columns that fit, and what is wrong."""
     devices = names(node, "gpu.used", "gpu.mem_total", "gpu.lost")
     if not devices:
         return []
@@ -315,7 +315,7 @@ def _fitting(node: NodeState, room: int) -> list[GpuColumn]:
 
 @dataclass(frozen=True, slots=True)
 class GpuLayout:
-    """Cells of the name, of each bar and of the line, and the numbers after the bars."""
+    """Widths in cells of the name, of each bar and of the line, and the columns after the bars."""
 
     named: int
     wide: int
@@ -368,7 +368,7 @@ TROUBLES: tuple[tuple[str, str], ...] = (
 
 
 def traffic(node: NodeState, prefix: str, text: str, width: int, glyphs: Glyphs) -> list[Runs]:
-    """A line for each port: both ways up to its speed, and counters that should be zero."""
+    """A line for each port: traffic in both directions relative to its speed, and counters that should be zero."""
     devices = names(node, f"{prefix}.rx", f"{prefix}.up")
     if not devices:
         return []
@@ -392,7 +392,7 @@ def traffic(node: NodeState, prefix: str, text: str, width: int, glyphs: Glyphs)
 
 
 def _link(node: NodeState, prefix: str, device: str, named: int, glyphs: Glyphs) -> list[Run]:
-    """Mark and name; an interface that nobody needs may be down."""
+    """The mark and name of a port; an interface that is not needed may be down."""
     up = node.value(f"{prefix}.up", device)
     level = Level.OK if up else Level.BAD if up is not None else Level.UNKNOWN
     mark = _device_mark(node, device, prefix, glyphs, level)
@@ -409,7 +409,7 @@ def _speed(node: NodeState, prefix: str, device: str) -> str:
 
 
 def _link_speed(node: NodeState, prefix: str, device: str) -> float:
-    """Bits per second, 0 if it is not known."""
+    """Speed of the link in bits per second; 0 if it is not known."""
     speed = node.value("rdma.rate" if prefix == "rdma" else "net.speed", device)
     return max(speed or 0.0, 0.0)
 
@@ -427,7 +427,7 @@ def _values(series: Sequence[tuple[float, float]]) -> list[float | None]:
 
 
 def mounts(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
-    """A line for each mount: how full, what is left, and whether it answers."""
+    """A line for each mount: how full it is, the space left, and whether it answers."""
     devices = names(node, "disk.used", "disk.mounted", "disk.stuck")
     if not devices:
         return []
@@ -491,20 +491,20 @@ def _sum(port: SwitchPort, what: str) -> int | None:
 
 
 HOURS: Mapping[float, str] = {1: "hour", 6: "6 hours", 24: "24 hours", 168: "7 days"}
-"""How far back one may look -> the word for it."""
+"""Time spans to choose from, in hours -> the word for each."""
 _WIDEST = 121
 _FULL = 100.0
-"""Percentages are drawn up to here; other numbers up to their highest."""
+"""Upper end of the chart for percentages; charts of other numbers end at the highest number."""
 
 
 def next_hours(hours: float) -> float:
-    """The next length; after the last one, the first."""
+    """The next time span; after the last comes the first."""
     known = [*HOURS]
     return known[(known.index(hours) + 1) % len(known)]
 
 
 def lines(view: PastView | None, node: str, width: int, glyphs: Glyphs) -> list[Runs]:
-    """A chart of each number that the server has; nothing if the cluster file names no server."""
+    """A chart of each number that the site's Prometheus has; nothing if the cluster file names none."""
     if view is None:
         return []
     found = view.numbers
@@ -570,7 +570,7 @@ def _past_said(source: str, titles: Sequence[str], width: int, glyphs: Glyphs) -
 
 
 def shrunk(values: Sequence[float | None], cells: int) -> list[float | None]:
-    """At most as many values as cells: the highest of neighbours, a gap if none has a value."""
+    """At most `cells` values: each is the highest of its neighbours, or a gap if none of them has a value."""
     each = -(-len(values) // cells)
     first = len(values) % each
     parts = [values[:first]] if first else []

@@ -1,4 +1,4 @@
-"""What can be done with jobs and nodes: each asked for by a key, a command or a dialog, then done through the session."""
+"""Operations on jobs and nodes: a key, a command or a dialog asks for one, and the session does it."""
 
 import shutil
 import time
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 
 SPEED = 4.0
-"""A replay runs so many times as fast as the job."""
+"""A replay runs this many times as fast as the job did."""
 
 
 def is_off(console: "Console", need: str, what: "JobSpec | str") -> bool:
-    """Whether this user may not do it; if so, say why."""
+    """Whether this user has no right to do this (see `SessionProtocol.why_not`); if so, say why."""
     why = console.session.why_not(need, what)
     if why:
         console.say(why, "warn")
@@ -82,7 +82,7 @@ def attach(console: "Console", name: str) -> None:
 
 
 def list_ended(console: "Console") -> None:
-    """Also list jobs that ended, from Slurm's accounting, which is asked once."""
+    """Also list jobs that ended in the last day; Slurm's accounting is asked once."""
     console.goto("jobs")
     console.say("asking Slurm's accounting …", "dim")
     console.run_worker(_list_ended(console), name="ended", group="ended", exclusive=True)
@@ -160,14 +160,14 @@ def attempt_words(attempt: "Attempt") -> str:
 
 
 def replay(console: "Console", job_id: str, speed: float = SPEED) -> None:
-    """Read a job back from its nodes and show it as it happened."""
+    """Read what a job's nodes kept and show it as it happened, `speed` times as fast."""
     console.say(f"reading {job_id} back from its nodes …", "dim")
     work = _open(console, console.session.replay(job_id, speed))
     console.run_worker(work, name="replay", group="replay", exclusive=True)
 
 
 def forget(console: "Console", job_id: str) -> None:
-    """Drop a replay from the list; the job itself stays."""
+    """Remove a replay from the list; the job itself stays."""
     try:
         console.session.forget(job_id)
     except RankdeckError as error:
@@ -177,7 +177,7 @@ def forget(console: "Console", job_id: str) -> None:
 
 
 def report(console: "Console", job_id: str, path: "Path") -> None:
-    """Write everything about a job into this new file."""
+    """Write everything about a job to this new file."""
     console.say(f"collecting all about {job_id} …", "dim")
     console.run_worker(_report(console, job_id, path), name="report", group="report")
 
@@ -195,7 +195,7 @@ async def _report(console: "Console", job_id: str, path: "Path") -> None:
 
 
 def show_first(console: "Console") -> None:
-    """The job that the console was opened for, or its replay."""
+    """Show the job that the console was opened for, or its replay."""
     if not console.first_job:
         return
     try:
@@ -210,10 +210,10 @@ def show_first(console: "Console") -> None:
 
 
 RUN = "!"
-"""The prompt's mode for a command."""
+"""The mode of the prompt for a shell command."""
 NOT_LENT = "this terminal cannot be lent to another program"
 MOST_NAMED = 40
-"""Characters of a node set in a sentence."""
+"""Most characters of a node set in a sentence."""
 
 
 def targets(console: "Console") -> tuple[str, ...]:
@@ -234,7 +234,7 @@ def named(nodes: Sequence[str]) -> str:
 
 
 def ask_command(screen: base.BaseScreen) -> None:
-    """Let the operator type a command for the nodes that are meant."""
+    """Open the prompt for a shell command on the nodes of `targets`."""
     nodes = targets(screen.console)
     if not nodes:
         screen.say("no node here", "dim")
@@ -243,7 +243,7 @@ def ask_command(screen: base.BaseScreen) -> None:
 
 
 def run_on_nodes(console: "Console", command: str) -> None:
-    """Run it on the nodes that are meant, and show what it writes."""
+    """Run a shell command on the nodes of `targets`, and show its output."""
     nodes = targets(console)
     if not nodes:
         console.say("no node is marked", "warn")
@@ -257,7 +257,7 @@ def run_on_nodes(console: "Console", command: str) -> None:
 
 
 def show_last(console: "Console") -> None:
-    """The command that was run last."""
+    """Show the last command that was run on nodes."""
     if commands := console.session.commands:
         console.push_screen(base.make("sh", commands[-1]))
     else:
@@ -268,7 +268,7 @@ def show_last(console: "Console") -> None:
 
 
 def shell(console: "Console", words: Sequence[str] = ()) -> None:
-    """Lend the terminal to ssh to the node that is meant: a shell, or these words."""
+    """Lend the terminal to ssh to the node of `targets`, for a shell or to run `words`."""
     nodes = targets(console)
     if len(nodes) != 1:
         console.say(
@@ -279,7 +279,7 @@ def shell(console: "Console", words: Sequence[str] = ()) -> None:
 
 
 def on_terminal(console: "Console", node: str, words: Sequence[str], what: str) -> None:
-    """Lend the terminal to ssh to this node: a shell, or these words; `what` names it."""
+    """Lend the terminal to ssh to this node, for a shell or to run `words`; `what` names that in messages."""
     if shutil.which("ssh") is None:
         console.say("no `ssh` on this machine: install OpenSSH's client", "warn")
         return
@@ -293,7 +293,7 @@ def on_terminal(console: "Console", node: str, words: Sequence[str], what: str) 
 
 
 def rank_shell(console: "Console", job: "Job | None", rank: int | None) -> None:
-    """A shell in the container of this rank."""
+    """Open a shell in the container of this rank."""
     spec = job.plan.spec if job else None
     if job is None or rank is None or spec is None or spec.container is None:
         console.say("the ranks of this job have no container; s opens a shell on the node", "dim")
@@ -315,7 +315,7 @@ def page(console: "Console", job: "Job | None", rank: int | None) -> bool:
     """Read the whole log of a rank in the pager of its node; False if there is none."""
     node, folder = log_folder(job, rank)
     if node:
-        # The names in it are our own; the node's shell has to compute where its state is.
+        # Not quoted: the names are our own, and the node's shell must expand the path of its state folder.
         script = f"cd {folder} && exec ${{PAGER:-less}} out err"
         on_terminal(console, node, ("sh", "-c", script), "pager")
     return bool(node)
@@ -337,7 +337,7 @@ async def _lend(console: "Console", node: str, argv: Sequence[str], what: str) -
 
 
 def copy_file(console: "Console", file: Path, path: str = "") -> None:
-    """Copy a file of this machine to the nodes that are meant."""
+    """Copy a file from this machine to the nodes of `targets`; `path` as in `SessionProtocol.copy_file`."""
     nodes = targets(console)
     if not nodes or not file.is_file():
         said = "no node is marked" if not nodes else f"{file}: no such file; folders are not copied"
@@ -359,7 +359,7 @@ async def _copy_file(console: "Console", file: Path, path: str, nodes: Sequence[
 
 
 def fetch_file(console: "Console", path: str, folder: Path) -> None:
-    """Copy this file of the nodes that are meant into a folder here."""
+    """Copy this file from the nodes of `targets` into a folder here."""
     nodes = targets(console)
     if not nodes:
         console.say("no node is marked", "warn")
@@ -375,7 +375,7 @@ def fetch_file(console: "Console", path: str, folder: Path) -> None:
 async def _copied(
     console: "Console", work: Awaitable[Mapping[str, "NodeError"]], nodes: Sequence[str], well: str
 ) -> None:
-    """Say for which nodes a copy went well, and why it did not for the others."""
+    """Say which nodes were copied, and why the others failed."""
     try:
         failed = await work
     except (RankdeckError, OSError) as error:
@@ -392,7 +392,7 @@ async def _copied(
 
 
 def unknown_reasons(console: "Console", nodes: Sequence[str]) -> list[tuple[str, str, str]]:
-    """Node, check and device of every reason that nobody has acknowledged."""
+    """Node, check and device of every reason that is not acknowledged."""
     return [
         (node, reason.check, reason.device)
         for node in nodes
@@ -402,7 +402,7 @@ def unknown_reasons(console: "Console", nodes: Sequence[str]) -> list[tuple[str,
 
 
 def silence(console: "Console", text: str) -> None:
-    """Acknowledge all reasons of these nodes for a while: `4h maintenance`."""
+    """Acknowledge all reasons of the nodes of `targets` for a time; `text` is that time and why: `4h maintenance`."""
     span, _, why = text.strip().partition(" ")
     nodes = targets(console)
     try:
@@ -418,7 +418,7 @@ def silence(console: "Console", text: str) -> None:
 def ask_service(
     console: "Console", do: str, nodes: tuple[str, ...], why: str = "", *, anyway: bool = False
 ) -> None:
-    """Have Slurm say what it would take to `drain` or `resume` these nodes, ask, then do it."""
+    """Find the command line that would `drain` or `resume` these nodes in Slurm, ask, then run it."""
     from rankdeck.model.schedulers import ServiceOrder
 
     if not nodes:
@@ -451,7 +451,7 @@ async def _propose(console: "Console", order: "ServiceOrder") -> None:
 
 
 def _why_nothing(change: "ServiceChange") -> str:
-    """Why the first of the nodes that are left alone is left alone."""
+    """Why the command does not run: the reason for the first node, and how many more nodes there are."""
     node, why = next(iter(change.left_alone.items()), ("", "nothing to do"))
     said = change.error or f"{node}: {why}"
     more = f"; and {len(change.left_alone) - 1} more" if len(change.left_alone) > 1 else ""
@@ -473,7 +473,7 @@ async def _serve(console: "Console", order: "ServiceOrder", line: str) -> None:
 
 
 def drain_lines(can: Capabilities, nodes: Sequence[str], why: str) -> list[str]:
-    """Commands that take nodes out of service, for somebody else to run; empty without a scheduler."""
+    """Commands that take nodes out of service, for the user to copy; empty without a scheduler."""
     reason = "".join(c if c.isalnum() or c in " .,:-_" else " " for c in why).strip()
     lines = can.out_of_service(nodes, reason or "see rankdeck")
     return [*lines[:-1], *(f"{back}   # takes it back" for back in lines[-1:])]

@@ -1,4 +1,4 @@
-"""What screens may ask: of an open cluster, with the stand-in until `rankdeck.session` is loaded, and of the app, `rankdeck.ui.app.RankdeckApp`."""
+"""Protocols for screens: the session of an open cluster, its stand-in until `rankdeck.session` is loaded, and the app."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ class OutputProtocol(Protocol):
     """The output of one rank, read and searched on its node. All methods raise NodeError."""
 
     async def read(self, place: LogPlace, size: int) -> LogPart:
-        """Whole lines that begin near `place`; `size` is the approximate limit in bytes."""
+        """Read whole lines that begin near `place`, about `size` bytes."""
         ...
 
     def find(self, place: LogPlace, text: str, *, back: bool) -> AsyncGenerator[FoundLine]:
-        """Search for the next line with `text` after `place`; with `back`, for the last one before it.
+        """Search for the next line with `text` after `place`, or with `back` for the last one before it.
 
-        Yields the state of the search repeatedly until all matches are counted. With a capital letter
-        in `text`, upper and lower case matter.
+        Yields the state of the search repeatedly until all matches are counted. Case matters only if `text`
+        has a capital letter.
         """
         ...
 
@@ -62,11 +62,11 @@ class OutputProtocol(Protocol):
 
 
 class SessionProtocol(Protocol):
-    """One open cluster: state that screens read, and requests that they may make.
+    """One open cluster: the state that screens read, and the requests that they make.
 
-    Call all methods on the event loop; those that are not `async` return at once. Callbacks run on the
+    Call all methods on the event loop; methods that are not `async` return at once. Callbacks run on the
     event loop too and must not block. Unknown job ids raise UnknownJobError, a RankdeckError.
-    The bodies are those of `Opening`: what a cluster answers that is not open yet.
+    The bodies here are the answers of `Opening`, while the cluster is not open yet.
     """
 
     @property
@@ -91,7 +91,7 @@ class SessionProtocol(Protocol):
 
     @property
     def connecting(self) -> tuple[int, int]:
-        """How many nodes have answered or failed at least once for telemetry, and how many are asked."""
+        """How many nodes have answered or failed at least once when telemetry was set up, and how many are asked."""
         return 0, 0
 
     @property
@@ -133,7 +133,7 @@ class SessionProtocol(Protocol):
     async def cancel(self, job_id: str, grace: float | None = None) -> CancelReport:
         """End the job on every node and verify it; raises RankdeckError if that is not possible from here.
 
-        `grace` is in seconds from SIGTERM to SIGKILL; None: as the job says.
+        `grace` is the time from SIGTERM to SIGKILL in seconds; None: the job's own.
         """
         raise _not_yet(job_id, grace)
 
@@ -146,7 +146,7 @@ class SessionProtocol(Protocol):
         raise _not_yet(job_id, number)
 
     def why_not(self, need: str, what: JobSpec | str) -> str:
-        """Why this user may not do it; "" if nothing is known against it.
+        """Why this user has no right to do this; "" if allowed, or if that is not known.
 
         `need` is "launch" (`what` is the job), "follow" or "cancel" (`what` is a job id).
         """
@@ -154,7 +154,7 @@ class SessionProtocol(Protocol):
         return ""
 
     def others(self) -> Sequence[KubernetesJob | SlurmJob]:
-        """Jobs of the scheduler that this console does not follow."""
+        """Jobs in the scheduler's queue that this console does not follow."""
         return ()
 
     async def list_ended(self) -> str:
@@ -171,13 +171,13 @@ class SessionProtocol(Protocol):
     async def service(self, order: ServiceOrder, agreed: str = "") -> ServiceChange:
         """Take nodes out of service in Slurm, or return them; raises RankdeckError.
 
-        Without `agreed` it only says which command line it would run. With it, it runs that line, if it
-        would still run the same one.
+        Without `agreed`, nothing changes: the result has the command line that would run. To run that line, pass
+        it as `agreed`; it runs only if the same line is still the right one.
         """
         raise _not_yet(order.do, agreed)
 
     async def attach(self, text: str) -> str:
-        """Follow one of `others` (`text` is its id there) without changing it; returns our id of it.
+        """Follow one of `others` without changing it (`text` is its id in the scheduler); returns its id in Rankdeck.
 
         Raises RankdeckError.
         """
@@ -201,7 +201,7 @@ class SessionProtocol(Protocol):
         raise _not_yet(name, some)
 
     async def lacking(self, specs: Sequence[JobSpec]) -> Mapping[str, str]:
-        """Job file -> what the nodes lack to run it ("": nothing); files for which this is not known are left out."""
+        """Job file -> what the nodes lack to run it ("": nothing); a file is left out while this is not known."""
         del specs
         return {}
 
@@ -224,7 +224,7 @@ class SessionProtocol(Protocol):
         raise _not_yet(path, nodes, to, tell)
 
     def shell_command(self, node: str, words: Sequence[str] = ()) -> tuple[str, ...]:
-        """The command line of the user's own ssh with our options, for a shell on the node or for `words`.
+        """The command line of the user's own ssh, with our options, that opens a shell on the node or runs `words` there.
 
         Raises RankdeckError if the nodes are not reached over SSH.
         """
@@ -237,7 +237,7 @@ class SessionProtocol(Protocol):
     async def replay(self, job_id: str, speed: float = 1.0) -> str:
         """Replay a job `speed` times as fast as it ran; returns the id of the replay.
 
-        Of a replay it starts that replay again. Raises RankdeckError.
+        If the job is itself a replay, that replay starts again. Raises RankdeckError.
         """
         raise _not_yet(job_id, speed)
 
@@ -246,7 +246,7 @@ class SessionProtocol(Protocol):
         raise _not_yet(job_id)
 
     def wind(self, job_id: str, seconds: float) -> bool:
-        """Move this replay forward or back by so many seconds; 0 pauses or resumes it.
+        """Move this replay by `seconds`, back if negative; 0 pauses or resumes it.
 
         Returns whether it is paused now.
         """
@@ -265,14 +265,14 @@ class SessionProtocol(Protocol):
         tell: Callable[[Finding], None] = lambda _: None,
         step: Callable[[int, int, str], None] = lambda _done, _of, _doing: None,
     ) -> tuple[Finding, ...]:
-        """Check what would go wrong with this job, without starting it.
+        """Find what would go wrong with this job, without starting it.
 
         `tell` is called with each finding as it comes, `step` with (done, of how many, what is checked now).
         """
         raise _not_yet(spec.name, tell, step)
 
     def acknowledge(self, ack: Ack) -> None:
-        """Acknowledge a check of a node, and keep that in the history; raises HistoryError."""
+        """Acknowledge a check of a node and save that in the history; raises HistoryError."""
         self.fleet.set_acks([ack])
 
     def want(self, nodes: frozenset[str] | None) -> None:
@@ -294,7 +294,7 @@ class SessionProtocol(Protocol):
     def watch(self, job_id: str, ranks: Iterable[int], backlog: int | None = None) -> None:
         """Fetch the full output of these ranks from now on, and `backlog` bytes of earlier output.
 
-        Each call replaces the one before; of all other ranks only the last line comes.
+        Each call replaces the one before. All other ranks send only their last line.
         """
         del job_id, ranks, backlog
 
@@ -345,7 +345,7 @@ def _not_yet(what: object, *_: object) -> LaunchError:
 
 
 def _loaded(module: str) -> Any:  # noqa: ANN401 - a module
-    """Import this module, and those that the first message of a node needs: a key must not wait for them then."""
+    """Import `module`, and what the first message from a node needs, so that no key waits for these imports later."""
     for name in ("rankdeck.rules.nodes", "rankdeck.state.judgement"):
         import_module(name)
     return import_module(module)
@@ -368,7 +368,7 @@ async def open_simulated(cluster: Cluster) -> AsyncGenerator[SessionProtocol]:
 
 
 class Theme(Protocol):
-    """How things are drawn: all that a widget needs to know of the app."""
+    """How things are drawn: all that a widget needs to know about the app."""
 
     palette: Palette
     glyphs: Glyphs
@@ -381,14 +381,14 @@ class Console(Theme, Protocol):
 
     session: SessionProtocol
     opened: bool
-    """Whether `session` is the real one, not its stand-in."""
+    """Whether `session` is the real session, not its stand-in."""
     trouble: str
-    """Why the session failed; "" while it has not."""
+    """Why the session failed; "" if it has not."""
     palettes: dict[str, Palette]
     summary: Counter[Level]
     """How many nodes are at each level."""
     moment: float | None
-    """Epoch seconds that Fleet and Node show; None: now."""
+    """The time that the fleet and node screens show, in epoch seconds; None: now."""
     views_file: Path
     tour: Tour
     first_job: str
@@ -453,7 +453,7 @@ class Console(Theme, Protocol):
         ...
 
     def catch_up(self) -> None:
-        """Take over what the session has judged since the last call, and tell the session what is on screen."""
+        """Count the levels of nodes that changed since the last call, and tell the session which nodes are on screen."""
         ...
 
     def action_help(self) -> None: ...

@@ -33,7 +33,7 @@ DEEPEST = 40
 
 
 class QueryError(ValueError):
-    """A filter that cannot be understood; the text says what to write, `column` where (from 0)."""
+    """A filter cannot be understood; the text says what to write, `column` (from 0) where."""
 
     def __init__(self, text: str, column: int = 0) -> None:
         super().__init__(text)
@@ -42,7 +42,7 @@ class QueryError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What a filter looks at: one line of a list."""
+    """One line of a list, as filters see it."""
 
     text: str
     state: str
@@ -55,7 +55,7 @@ Query = Callable[[Subject], bool]
 
 
 def metrics(text: str) -> frozenset[str]:
-    """The metrics that the conditions of a filter name."""
+    """The metrics that the conditions of this filter use."""
     found = map(CONDITION.fullmatch, re.split(r"[&|()!]", text))
     names = {each[1] for each in found if each} - set(WORDS)
     return frozenset(SHORT.get(name, name) for name in names)
@@ -73,7 +73,7 @@ def parse(text: str) -> Query:
 
 
 class _Reader:
-    """Reads from left to right; `at` is the column it has come to."""
+    """Parses from left to right; `at` is the current column."""
 
     def __init__(self, text: str) -> None:
         self.text, self.at = text, 0

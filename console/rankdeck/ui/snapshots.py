@@ -17,16 +17,16 @@ from rankdeck.ui.widgets.canvas import Runs, bar, cut, sparkline
 Order = tuple[Any, ...]
 Key = Callable[[str], Order]
 MANY = 50
-"""Where more than one in so many rows moved, sorting all is cheaper than moving each."""
+"""If more than one row in this many moved, sorting all rows is cheaper than moving each."""
 
 
 class Snapshot(Protocol):
-    """What is known of every node, by name."""
+    """What is known about every node, by name, at one time."""
 
     def level(self, name: str) -> Level: ...
     def number(self, column: NodeColumn, name: str) -> float | None: ...
     def cell(self, column: NodeColumn, name: str, width: int, glyphs: Glyphs) -> Runs:
-        """What the table shows of a number."""
+        """What the table shows for a number."""
         ...
 
     def why(self, name: str) -> str: ...
@@ -34,7 +34,7 @@ class Snapshot(Protocol):
 
 
 class Now:
-    """The nodes as they are."""
+    """The nodes as they are now."""
 
     def __init__(self, nodes: Mapping[str, NodeState]) -> None:
         self._nodes = nodes
@@ -46,7 +46,7 @@ class Now:
         return column.number(self._nodes[name])
 
     def cell(self, column: NodeColumn, name: str, width: int, glyphs: Glyphs) -> Runs:
-        """The number, with a bar where there is room; `ERR` where reading failed."""
+        """The number, with a bar if there is room; `ERR` if reading it failed."""
         node = self._nodes[name]
         value = column.number(node)
         if value is None:
@@ -67,7 +67,7 @@ class Now:
 
 
 class Then:
-    """The nodes as they were in a picture."""
+    """The nodes as they were in one picture of the past."""
 
     def __init__(self, places: Mapping[str, int], frame: FleetPicture) -> None:
         self.frame = frame
@@ -133,7 +133,7 @@ def _order(title: str, instant: Snapshot, nodes: Mapping[str, NodeState]) -> Key
 
 
 class Arrangement:
-    """Names in the order of their keys, without those that are not kept; only what changed is looked at again."""
+    """Names sorted by key, without those that `keeps` rejects; an update looks only at the names that changed."""
 
     def __init__(self, names: Iterable[str], keeps: Callable[[str], bool], key: Key) -> None:
         self._keeps, self._key = keeps, key
@@ -141,7 +141,7 @@ class Arrangement:
         self.names = sorted(self._keys, key=self._keys.__getitem__)
 
     def again(self, changed: Iterable[str]) -> None:
-        """Put these, and no others, where they belong now."""
+        """Compute the keys of these names again, and move them to their places."""
         fresh = {name: self._key(name) if self._keeps(name) else None for name in changed}
         moved = {name: key for name, key in fresh.items() if key != self._keys.get(name)}
         if not moved:
@@ -153,7 +153,7 @@ class Arrangement:
             self._put(name, key)
 
     def _put(self, name: str, key: Order | None) -> None:
-        """Take one out of its place, and put it where it belongs now."""
+        """Move one name to its place; with None as key, remove it."""
         if name in self._keys:
             del self.names[bisect_left(self.names, self._keys[name], key=self._keys.__getitem__)]
             del self._keys[name]
@@ -162,7 +162,7 @@ class Arrangement:
             insort(self.names, name, key=self._keys.__getitem__)
 
     def _sort(self, moved: Mapping[str, Order | None]) -> None:
-        """The same for many at once: what is sorted already costs next to nothing to be sorted again."""
+        """The same for many names at once: sorting a list that is nearly sorted costs almost nothing."""
         for name, key in moved.items():
             if key is None:
                 del self._keys[name]
@@ -180,7 +180,7 @@ SAY = {column.metric: column.say for column in NUMBERS}
 
 
 def step(fleet: Fleet, moment: float | None, frames: int) -> float | None:
-    """The time `frames` pictures later; None if that is now."""
+    """The time `frames` pictures after `moment`, in epoch seconds (None: now); None if that is now."""
     span = fleet.past.span()
     if span is None:
         return None
@@ -190,13 +190,13 @@ def step(fleet: Fleet, moment: float | None, frames: int) -> float | None:
 
 
 def banner(moment: float, now: float, glyphs: Glyphs) -> Runs:
-    """That this is not now."""
+    """A line that says that the screen shows the past."""
     text = f" PAUSED at {formatting.clock(moment)}, {formatting.age(now - moment)} ago "
     return [(text, "warn"), (f" {glyphs.dot} {LIVE} live  , . step  < > ten steps", "dim")]
 
 
 def page(fleet: Fleet, node: NodeState, moment: float, width: int, glyphs: Glyphs) -> list[Runs]:
-    """The lines of the node's page at a time in the past."""
+    """The lines of the node's page at `moment` in the past (epoch seconds)."""
     frame = fleet.past.frame(moment)
     lines: list[Runs] = [banner(moment, fleet.wall(), glyphs), []]
     if frame is None:

@@ -1,4 +1,4 @@
-"""The terminal under the console: signals and its loss, only changed cells sent, the clipboard."""
+"""The console's terminal: signals, a terminal that goes away, sending only changed cells, the clipboard."""
 
 import asyncio
 import os
@@ -32,11 +32,11 @@ from textual.message_pump import MessagePump
 
 
 LOOK = 1000
-"""Milliseconds between two looks at who has the terminal; its loss wakes us at once."""
+"""Milliseconds between two checks of who has the terminal; if the terminal goes away, we wake at once."""
 LIMIT = 4.0
-"""Seconds from the loss of the terminal, or the second signal, to an end by SIGALRM, whatever hangs then."""
+"""Seconds from the loss of the terminal, or the second signal, until SIGALRM ends the process even if it hangs."""
 PATIENCE = 10.0
-"""The same from the first signal: the terminal may be one that reads nothing."""
+"""The same from the first signal, for which the terminal may have stopped reading."""
 SIGNALS = (signal.SIGHUP, signal.SIGTERM, signal.SIGINT)
 _STREAMS = (0, 1, 2)
 
@@ -47,9 +47,9 @@ class Dismissed(Message):
     def __init__(self, status: int, *, hurry: bool) -> None:
         super().__init__()
         self.status = status
-        """Exit status, 128 + signal; that of SIGHUP where the terminal is gone."""
+        """Exit status: 128 + signal, SIGHUP if the terminal is gone."""
         self.hurry = hurry
-        """The terminal is gone, or the user asked twice."""
+        """Whether the terminal is gone, or the user asked twice."""
 
 
 class TerminalOutput:
@@ -60,14 +60,14 @@ class TerminalOutput:
         self.broken = False
 
     def write(self, text: str) -> None:
-        """Write it, while somebody takes it."""
+        """Write `text`, unless writing has failed before."""
         try:
             self._file.write(text)
         except OSError:
             self._close()
 
     def flush(self) -> None:
-        """Send what was written, while somebody takes it."""
+        """Send what was written, unless writing has failed before."""
         try:
             self._file.flush()
         except OSError:
@@ -97,7 +97,7 @@ class KeyQueue:
         self._app = app
         self._waiting: deque[tuple[Key, HandleKey]] = deque()
         self._began: float | None = None
-        """When the key that is being handled was given to its widget; None: there is none."""
+        """When the key that is being handled was given to its widget (monotonic); None: no key is being handled."""
 
     async def take(self, key: Key, handle: HandleKey) -> None:
         """Have `handle` called with this key once the one before it has been handled."""
@@ -113,13 +113,13 @@ class KeyQueue:
             self._follow(self._app.focused or self._app.screen)
 
     def _follow(self, node: MessagePump | None) -> None:
-        """Follow the key from the widget up to the app, behind it in each queue."""
+        """Follow the key from the widget up to the app, behind the key in each queue."""
         if node is None or node is self._app or not node.call_later(self._follow, node._parent):
             self._app.call_later(self._next)
 
 
 class TerminalDriver(LinuxDriver):
-    """Textual's driver, which tells the app by `Dismissed` when it has to end."""
+    """Textual's driver; it also sends the app `Dismissed` when the console must end."""
 
     def __init__(self, app: App[Any], **options: Any) -> None:  # noqa: ANN401 - Textual's own
         super().__init__(app, **options)  # pyright: ignore[reportUnknownMemberType]
@@ -130,9 +130,9 @@ class TerminalDriver(LinuxDriver):
         self._watch: threading.Thread | None = None
 
     def start_application_mode(self) -> None:
-        """Take the terminal, and watch it from now on."""
+        """Take the terminal, and watch for its loss from now on."""
         if self._watch is None:
-            # Also where they were ignored at the start, as under `nohup` or `trap '' HUP`.
+            # Even if they were ignored at the start, as under `nohup` or `trap '' HUP`.
             for number in SIGNALS:
                 self._loop.add_signal_handler(number, self._signalled, number)
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
@@ -141,14 +141,14 @@ class TerminalDriver(LinuxDriver):
         super().start_application_mode()
 
     def run_input_thread(self) -> None:
-        """Read keys until the terminal lets nobody read."""
+        """Read keys until the terminal can no longer be read."""
         try:
             super().run_input_thread()
         except OSError:
             self._lost()
 
     def _look(self) -> None:
-        """Wait until the terminal is gone; a thread of its own, because all others may be waiting for it."""
+        """Wait until the terminal is gone. Runs in its own thread, because all others may be blocked on the terminal."""
         poll = select.poll()
         for descriptor in _STREAMS:
             if os.isatty(descriptor):
@@ -172,7 +172,7 @@ class TerminalDriver(LinuxDriver):
 
     def _signalled(self, number: int) -> None:
         if number == signal.SIGINT and getattr(self._app, "lent", False):
-            return  # Meant for the program that has the terminal.
+            return  # The user means the program that has the terminal.
         self._asked += 1
         hurry = number == signal.SIGHUP or self._asked > 1
         end_within(LIMIT if hurry else PATIENCE)
@@ -180,20 +180,20 @@ class TerminalDriver(LinuxDriver):
 
     def _dismiss(self, status: int, hurry: bool) -> None:
         if hurry:
-            # Ends the thread that reads: it would read the same end of file for ever.
+            # Ends the thread that reads keys, which would read the same end of file for ever.
             self.disable_input()
         self._app.post_message(Dismissed(status, hurry=hurry))
 
 
 def end_within(seconds: float) -> None:
-    """Have the kernel end this process after that time, even if all of its threads hang."""
+    """Have the kernel end this process after so many seconds, even if all of its threads hang."""
     left, _ = signal.getitimer(signal.ITIMER_REAL)
     if not left or left > seconds:
         signal.setitimer(signal.ITIMER_REAL, seconds)
 
 
 def silence(descriptor: int) -> None:
-    """Discard what is written there from now on, so that not even the exit of Python fails."""
+    """Discard what is written to `descriptor` from now on, so that not even the exit of Python fails."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     os.dup2(nowhere, descriptor)
     os.close(nowhere)
@@ -205,7 +205,7 @@ def silence(descriptor: int) -> None:
 STALLED = 4
 """Frames waiting for the terminal before further ones are dropped."""
 JOIN = 4
-"""Unchanged cells cheaper to send again than to step over."""
+"""Up to this many unchanged cells are sent again, which is cheaper than moving the cursor past them."""
 
 Cell = tuple[str, str]
 """Text ("" behind a wide character) and the SGR codes before it."""
@@ -214,14 +214,14 @@ Piece = tuple[int, int, Iterable[Segment]]
 
 
 class TerminalPicture:
-    """What the terminal shows now, as far as we know."""
+    """What the terminal shows now, as far as we know. A cell that is not known is None."""
 
     def __init__(self, width: int, height: int) -> None:
         self.width, self.height = width, height
         self._rows: list[list[Cell | None]] = [[None] * width for _ in range(height)]
 
     def update(self, pieces: Iterable[Piece], colours: ColorSystem | None) -> str:
-        """Take in what is painted; returns the bytes that bring the terminal up to it."""
+        """Note what is painted; returns what to send so that the terminal shows it."""
         pen = _Pen()
         for x, y, segments in pieces:
             if 0 <= y < self.height and x < self.width:
@@ -241,7 +241,7 @@ class TerminalPicture:
 
     @staticmethod
     def _break_wide(row: list[Cell | None], x: int, count: int) -> None:
-        """Writing over one half of a wide character blanks the other: forget both."""
+        """Writing over one half of a wide character blanks the other half: forget it."""
         start, after = row[x], x + count
         if x and start is not None and not start[0]:
             row[x - 1] = None
@@ -250,7 +250,7 @@ class TerminalPicture:
 
 
 class _Pen:
-    """Collects output without what the terminal shows already."""
+    """Collects the output for changed cells; an SGR code is sent only where it changes."""
 
     def __init__(self) -> None:
         self._parts: list[str] = []
@@ -295,7 +295,7 @@ def _whole(cells: list[Cell], first: int, last: int) -> tuple[int, int]:
 
 
 _EVEN = re.compile(r"[ -~°±·×–…′→↑↓─-◼✓✗⠀-⣿]*").fullmatch
-"""Of characters that take one cell each: ASCII and the signs that we draw with."""
+"""Characters that take one cell each: ASCII and the signs that we draw with."""
 
 
 def _cells(segments: Iterable[Segment], colours: ColorSystem | None) -> list[Cell]:
@@ -310,7 +310,7 @@ def _cells(segments: Iterable[Segment], colours: ColorSystem | None) -> list[Cel
 
 
 class _Letters(dict[str, Cell]):
-    """Character -> its cell with certain SGR codes: the same one wherever it stands."""
+    """Character -> its cell with these SGR codes; always the same object."""
 
     def __init__(self, sgr: str) -> None:
         super().__init__()
@@ -328,13 +328,13 @@ def _letters(sgr: str) -> _Letters:
 
 @lru_cache(512)
 def _wide(text: str, sgr: str) -> tuple[Cell, ...]:
-    """The cells of a text in which characters may be wide, or of no width."""
+    """The cells of a text whose characters may be wide or have no width."""
     cells: list[Cell] = []
     letters = _letters(sgr)
     for character in text:
         width = get_character_cell_size(character)
         if width:
-            # Of letters of all scripts there are too many to keep each.
+            # There are too many letters in all scripts to cache each.
             cells.append(letters[character] if character.isascii() else (character, sgr))
             cells.extend([("", sgr)] * (width - 1))
         elif cells:
@@ -351,7 +351,7 @@ def _sgr(style: Style, colours: ColorSystem | None) -> str:
 
 
 def _pieces(update: object) -> Iterator[Piece]:
-    """What an update of the compositor paints, from top to bottom."""
+    """The pieces that an update of the compositor paints, from top to bottom."""
     if isinstance(update, LayoutUpdate):
         for y, strips in enumerate(update.strips, update.region.y):
             line = [segment for strip in strips for segment in strip]
@@ -364,7 +364,7 @@ def _pieces(update: object) -> Iterator[Piece]:
 
 
 class FrameDiff(App[int]):
-    """An App whose terminal gets differences only, and that never waits for a terminal."""
+    """An App that sends its terminal only differences, and never waits for the terminal."""
 
     frame_diff = True
     _frame: TerminalPicture | None = None
@@ -382,9 +382,9 @@ class FrameDiff(App[int]):
     async def lend_terminal(self, argv: Sequence[str], note: str) -> int:
         """Let another program have the terminal until it ends; returns its exit status.
 
-        Where it cannot start that is 127, and 126 where there is no terminal to lend.
+        The status is 127 if the program cannot start, and 126 if there is no terminal to lend.
 
-        All else goes on meanwhile: nodes are heard and jobs followed. `note` is printed before.
+        Nodes and jobs are followed meanwhile. `note` is printed first.
         """
         if self._driver is None or not self._driver.can_suspend:
             return 126
@@ -458,7 +458,7 @@ class FrameDiff(App[int]):
         return writer is not None and writer._queue.qsize() > STALLED
 
     def pay_frame_debt(self) -> None:
-        """Repaint once the terminal reads again; call now and then."""
+        """Repaint if frames were dropped and the terminal reads again; call regularly."""
         if self._owed and not self._stalled():
             self._owed = False
             self.forget_frame()
@@ -466,12 +466,12 @@ class FrameDiff(App[int]):
 
 
 CLIPBOARD_LIMIT = 74_000
-"""Bytes that terminals take at once."""
+"""Bytes that all terminals accept in one clipboard sequence."""
 WAIT = 2.0
 
 
 async def _run(argv: Sequence[str]) -> int:
-    """Its exit status; 127 where it cannot start. Not an error: Textual would keep the terminal lent."""
+    """The exit status; 127 if the program cannot start. An exception here would leave Textual without its terminal."""
     try:
         process = await asyncio.create_subprocess_exec(*argv)
     except OSError:

@@ -1,4 +1,4 @@
-"""How the console looks: themes as styles of roles, colours that a log brings, signs in two alphabets."""
+"""How the console looks: themes (a style for each role), colours in logs, signs in Unicode and ASCII."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,19 +22,19 @@ _CODE = re.compile(r"\x1b\[([0-9;:]*)m")
 _ATTRIBUTES = {1: "b", 2: "d", 3: "i", 4: "u", 7: "r", 9: "s"}
 _ENDS = {21: "b", 22: "bd", 23: "i", 24: "u", 27: "r", 29: "s"}
 BASIC = ("dim", "bad", "ok", "warn", "accent", "key", "accent", "text")
-"""The eight old colours as roles of the theme: they are legible on its background."""
+"""The roles that the theme has for the eight basic ANSI colours, so that they are legible on its background."""
 
 
 @dataclass(frozen=True, slots=True)
 class TextStyle:
-    """What the codes up to here have switched on; colours are `3` or `#00ff00`, "" for none."""
+    """The style that the SGR codes so far have set; colours are `3` or `#00ff00`, "" for none."""
 
     attributes: str = ""
     fore: str = ""
     back: str = ""
 
     def role(self, plain: str) -> str:
-        """The role of text written so."""
+        """The role of text in this style."""
         if self == _PLAIN:
             return plain
         return f"{PREFIX}{self.attributes}/{self.fore}/{self.back}"
@@ -44,7 +44,7 @@ _PLAIN = TextStyle()
 
 
 def painted(text: str, role: str) -> list[tuple[str, str]]:
-    """One line of a log as runs; text without a colour of its own has the role given."""
+    """One line of a log as runs; text without a style of its own gets `role`."""
     if "\x1b" not in text:
         return [(printable(text), role)]
     runs: list[tuple[str, str]] = []
@@ -54,7 +54,7 @@ def painted(text: str, role: str) -> list[tuple[str, str]]:
         if place % 2:
             pen = _after(pen, piece)
             continue
-        # A tab ends at a column of the line, not of the piece.
+        # Tab stops count from the start of the line, not of the piece.
         shown = printable(" " * (column % TAB) + piece)[column % TAB :]
         if shown:
             runs.append((shown, pen.role(role)))
@@ -132,12 +132,12 @@ SURFACES = ("background", "bar", "selection")
 SIZE_LIMIT = 64_000
 NO_STYLE = Style.null()
 MOST_MADE = 4096
-"""Styles that are kept: a log may bring along any number of colours."""
+"""Styles that are cached: a log may have any number of colours."""
 COLOURLESS_TERMINALS = ("vt100", "vt102", "vt220", "linux-m", "linux-mono", "dumb", "ansi-m")
 
 
 class ThemeError(ValueError):
-    """A theme file that cannot be used; the text says where and why."""
+    """A theme file cannot be used; the text says where and why."""
 
 
 @dataclass(frozen=True)
@@ -153,10 +153,10 @@ class Palette:
     made: dict[tuple[str, str], Style] = field(
         default_factory=dict[tuple[str, str], Style], compare=False, repr=False
     )
-    """Styles that were asked for already."""
+    """Styles made so far."""
 
     def style(self, role: str, surface: str = "background") -> Style:
-        """How text of this role looks on this surface; a role `name@surface` brings its own."""
+        """How text of this role looks on this surface; a role `name@surface` names its own surface."""
         style = self.made.get((role, surface))
         if style is None:
             if len(self.made) > MOST_MADE:
@@ -219,14 +219,14 @@ def _on(style: Style, ground: Style) -> Style:
 
 
 def shipped_folder() -> Path:
-    """Where the themes that come with Rankdeck are: in the package, or beside its source."""
+    """The folder of the themes that come with Rankdeck: in the package, or beside its source."""
     here = Path(__file__).resolve()
     packed = here.parents[1] / "themes"
     return packed if packed.is_dir() else here.parents[3] / "themes"
 
 
 def load(folders: Iterable[Path]) -> tuple[dict[str, Palette], tuple[str, ...]]:
-    """All themes of these folders by name, the later folder winning, and what was wrong."""
+    """All themes of these folders by name (later folders win), and a sentence for each file that cannot be used."""
     found: dict[str, Palette] = {}
     wrong: list[str] = []
     for folder in folders:
@@ -285,9 +285,9 @@ def _colour(path: Path, raw: dict[str, Any], name: str) -> str:
 
 
 def exact(colour: Color) -> Color:
-    """The same colour by its number in the xterm palette, where it has one.
+    """The same colour by its number in the xterm palette, if it has one.
 
-    Short to send, and equal on every terminal: Rich would round greys when it looks for the nearest.
+    A number is short to send and looks the same on every terminal; Rich would round greys to the nearest colour.
     """
     number = _NUMBERS.get(colour.get_truecolor().hex)
     return colour if number is None else Color.from_ansi(number)
@@ -305,7 +305,7 @@ def _style(path: Path, role: str, text: object) -> Style:
 
 
 def colourless(environment: Mapping[str, str]) -> bool:
-    """True if the user or the terminal wants no colour."""
+    """Whether the user or the terminal wants no colour."""
     return bool(environment.get("NO_COLOR")) or environment.get("TERM", "") in COLOURLESS_TERMINALS
 
 
@@ -321,20 +321,20 @@ _ROLES = ("bad", "warn", "unknown", "dim", "ok", "accent")
 
 
 def worst(marks: Sequence[Mark]) -> Mark:
-    """Of marks that share a cell, the one that wants to be looked at."""
+    """The most urgent of the marks that share a cell."""
     return min(marks, key=lambda mark: _ROLES.index(mark.role))
 
 
 @dataclass(frozen=True, slots=True)
 class Glyphs:
-    """One alphabet."""
+    """The signs of one alphabet."""
 
     levels: dict[Level, str]
     states: dict[State, str]
     spark: str
     """From nothing to full."""
     below: str
-    """What lies under the end of a column in a chart of several lines."""
+    """Fills a column below its end, in a chart of several lines."""
     full: str
     parts: str
     """Fractions of a full cell, smallest first."""
@@ -358,7 +358,7 @@ class Glyphs:
         return Mark(self.states[state], STATE_ROLES[state])
 
     def status(self, status: RankStatus) -> Mark:
-        """How a rank shows that wants to be looked at, or was only pulled down."""
+        """How a rank with this status shows."""
         glyph = {RankStatus.STALLED: self.levels[Level.WARN], RankStatus.VICTIM: self.down}.get(
             status, self.states[State.FAILED]
         )

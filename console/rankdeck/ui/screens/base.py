@@ -1,4 +1,4 @@
-"""What all screens share: the bar on top, keys below, the prompt, a paint timer."""
+"""What all screens share: the bar on top, the keys below, the prompt, the paint timer."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 PAINT = 0.25
-"""Seconds between two looks at the model."""
+"""Seconds between two updates from the model."""
 
 
 class ListFilter:
@@ -40,7 +40,7 @@ class ListFilter:
     ) -> None:
         """`hint` says what to type; `narrowed` is called after each change.
 
-        Without `language` the text is no query, and the screen looks for it itself.
+        Without `language` the text is not parsed as a query, and the screen searches for it itself.
         """
         self._screen, self._hint, self._narrowed = screen, hint, narrowed
         self._language = language
@@ -48,17 +48,17 @@ class ListFilter:
         self.matches = query.parse("")
 
     def ask(self) -> None:
-        """Let the operator type."""
+        """Open the prompt for the filter."""
         self._screen.prompt.ask("/", self.text, self._hint)
 
     def put(self, text: str) -> None:
-        """Take this text; raises QueryError and changes nothing."""
+        """Set the filter to this text; raises QueryError, and then changes nothing."""
         if self._language:
             self.matches = query.parse(text)
         self.text = text.strip()
 
     def typed(self, text: str) -> None:
-        """Take this text and narrow the list, or say what is wrong with it."""
+        """Set the filter and narrow the list, or say what is wrong with the text."""
         try:
             self.put(text)
         except query.QueryError as error:
@@ -75,7 +75,7 @@ class ListFilter:
 
 
 LEAST_DETAILS = 6
-"""Lines that a short list must leave free before they are used."""
+"""Details are shown only if a short list leaves at least this many lines free."""
 
 
 class Details(TextPage):
@@ -87,7 +87,7 @@ class Details(TextPage):
         self.display = False
 
     def tell(self, title: str, lines: Sequence[Runs]) -> None:
-        """Show these lines where there is room for them."""
+        """Show these lines if there is room for them."""
         height = self._table.size.height + (self.size.height if self.display else 0)
         room = height - 2 - len(self._table.rows)
         self.display = bool(lines) and room >= LEAST_DETAILS
@@ -102,17 +102,17 @@ class Details(TextPage):
 
 
 def no_match(what: str) -> str:
-    """What a list shows if its filter matches nothing; `what` is the word for a row."""
+    """The sentence in a list whose filter matches nothing; `what` is the plural noun for its rows."""
     return f"no {what} matches the filter; esc shows all"
 
 
 class BaseScreen(Screen[None], inherit_bindings=False):
-    """One screen. Subclasses set `main`, and give `tick`, a method per action, and `body` if there is more than `main`."""
+    """One screen. Subclasses set `main` and define `tick`, a method per action, and `body` if there is more than `main`."""
 
     screen_name: ClassVar[str] = ""
     paint_period: ClassVar[float] = PAINT
     main: Widget
-    """The widget that has the keys; each screen sets it."""
+    """The widget with the focus; each screen sets it."""
 
     def __init_subclass__(cls) -> None:
         cls.BINDINGS = list(actions.bindings(cls.screen_name))
@@ -130,7 +130,7 @@ class BaseScreen(Screen[None], inherit_bindings=False):
         self.list_filter = ListFilter(self, "", self.refresh_now)
         """Used by screens that are lists; they set the hint."""
         self.below: Details | None = None
-        """Used by lists whose rows have more to say than fits on a line."""
+        """Set by lists whose rows have more details than fit on a line."""
 
     @property
     def console(self) -> "Console":
@@ -138,20 +138,20 @@ class BaseScreen(Screen[None], inherit_bindings=False):
 
     @property
     def is_current(self) -> bool:
-        """Whether it can be seen, if only behind a question.
+        """Whether this screen can be seen, even behind a dialog.
 
-        For Textual, a screen under an opaque one counts too, and all is repainted whenever that changes.
+        Textual's own `is_current` is also true below an opaque screen, and repaints everything when it changes.
         """
         return self.console.top_screen is self
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """The nodes that a command or a shell applies to here."""
+        """The nodes that a command or a shell applies to on this screen."""
         return ()
 
     @property
     def marked(self) -> tuple[str, ...]:
-        """The nodes that are marked here, in the order of the cluster file."""
+        """The nodes that are marked on this screen, in the order of the cluster file."""
         return ()
 
     def body(self) -> Iterable[Widget]:
@@ -159,18 +159,18 @@ class BaseScreen(Screen[None], inherit_bindings=False):
         return (self.main,)
 
     def tick(self) -> None:
-        """Look at the model, tell the widgets what to show."""
+        """Read the model and tell the widgets what to show; called every `paint_period` seconds while `is_current`."""
 
     def wanted_nodes(self) -> frozenset[str] | None:
-        """The nodes whose full samples this screen shows; None: of all."""
+        """The nodes whose full samples this screen needs; None: all nodes."""
         return frozenset()
 
     def turned_off(self) -> Iterable[str]:
-        """Actions that are not possible now, such as those the user has no right for; their keys say why."""
+        """Ids of actions that are not possible now, for example for lack of a right; their keys say why."""
         return ()
 
     def without_effect(self) -> Iterable[str]:
-        """Actions that would do nothing now, such as cancelling a job that has ended; footers leave them out."""
+        """Ids of actions that would do nothing now, such as cancelling an ended job; the footer leaves them out."""
         return ()
 
     def compose(self) -> ComposeResult:
@@ -212,11 +212,11 @@ class BaseScreen(Screen[None], inherit_bindings=False):
             self.tour_bar.show(self.console.tour.place)
 
     def sight(self) -> OnScreen:
-        """What is on the screen, for the tour."""
+        """What is on the screen, for the tour of the demo."""
         return OnScreen(self.screen_name, self.list_filter.text)
 
     def say(self, text: str, role: str = "text") -> None:
-        """Show a sentence in the place of the keys."""
+        """Show a sentence instead of the keys, in the colour of `role`."""
         self.key_bar.say(text, role)
 
     def refuse(self, why: str) -> None:
@@ -230,7 +230,7 @@ class BaseScreen(Screen[None], inherit_bindings=False):
             self.refuse(actions.elsewhere(key))
 
     def save_lines(self, path: Path, lines: Sequence[str], what: str) -> None:
-        """Write these lines to a new file."""
+        """Write these lines to a new file in the background, and say so; `what` describes them."""
         self.run_worker(self._save_lines(path, lines, what), group="save", exclusive=True)
 
     async def _save_lines(self, path: Path, lines: Sequence[str], what: str) -> None:
@@ -280,20 +280,20 @@ class BaseScreen(Screen[None], inherit_bindings=False):
             self.console.run_command(message.text)
 
     def typed(self, text: str) -> None:
-        """Called while a search or another answer is typed."""
+        """Called with the text so far while a search or another answer is typed."""
 
     def answered(self, text: str | None) -> None:
-        """Called with a search or another answer; None: given up."""
+        """Called with a search or another answer; None: the user pressed escape."""
 
     def action_filter(self) -> None:
         self.list_filter.ask()
 
     def whole(self) -> tuple[str, Sequence[Runs]]:
-        """What `describe` shows of what is under the cursor: a title, and lines; () for nothing."""
+        """What `describe` shows about the row under the cursor: a title and lines; () for nothing."""
         return "", ()
 
     def details(self) -> tuple[str, Sequence[Runs]]:
-        """Details of the row under the cursor, shown below a short list: a title, and lines."""
+        """Details of the row under the cursor, shown below a short list: a title and lines."""
         return self.whole()
 
     def _tell_details(self) -> None:
@@ -311,7 +311,7 @@ class BaseScreen(Screen[None], inherit_bindings=False):
             self.refuse("there is nothing under the cursor")
 
     def copy_page(self, page: TextPage) -> None:
-        """The lines of a page that are on screen, to the clipboard."""
+        """Copy the lines of a page that are on screen to the clipboard."""
         lines = page.in_view
         self.console.copy("\n".join(lines), formatting.many(len(lines), "line"))
 
@@ -324,12 +324,12 @@ class BaseScreen(Screen[None], inherit_bindings=False):
         self.refresh_now()
 
     def action_step(self, frames: int) -> None:
-        """Move so many pictures forward; back if negative."""
+        """Move forward by `frames` pictures of the past; back if negative."""
         self.console.moment = step(self.console.session.fleet, self.console.moment, frames)
         self.refresh_now()
 
     def idle_steps(self) -> Iterable[str]:
-        """The steps in time that do nothing now: without a pause there is nothing to step from."""
+        """The actions for steps in time that do nothing now: all of them unless the screen is paused."""
         moment, span = self.console.moment, self.console.session.fleet.past.span()
         if moment is None or span is None or moment <= span[0]:
             yield "step(-1)"
@@ -339,7 +339,7 @@ class BaseScreen(Screen[None], inherit_bindings=False):
     # ---- everywhere
 
     def take_back(self) -> bool:
-        """Undo what hides a part of this screen; returns whether anything did."""
+        """Undo what hides a part of this screen, such as a filter; returns whether there was anything to undo."""
         return self.screen_name in actions.LISTS and self.list_filter.take_back()
 
     def action_back(self) -> None:
@@ -376,7 +376,7 @@ SCREENS = {
     "acceptance": "acceptance:AcceptanceScreen",
     "pair": "acceptance:PairScreen",
 }
-"""Screen -> its module and class."""
+"""Name of a screen -> its module and class."""
 
 
 def kind(name: str) -> "type[BaseScreen]":

@@ -24,47 +24,47 @@ if TYPE_CHECKING:
 
 
 class RankChoice:
-    """Shared by all views of one job screen."""
+    """Which ranks are shown and in what order; shared by all views of one job screen."""
 
     def __init__(self) -> None:
         self.text = ""
-        """A set of ranks as it was typed; "" is all."""
+        """The set of ranks as typed; "": all."""
         self.order = ORDERS[0]
         self.pins: tuple[int, ...] = ()
         self.page = 0
         self.only: tuple[int, ...] = ()
-        """Ranks that another view asked for; () for no such limit."""
+        """The ranks that another view asked for; (): no such limit."""
         self._ordered: tuple[RankState, ...] = ()
         self._key: object = None
 
     def set(self, text: str, job: Job) -> None:
-        """Show only these; raises ValueError where that is no set of ranks."""
+        """Show only the ranks in `text`; raises ValueError if that is not a set of ranks."""
         choose(text, job.ranks)
         self.text, self.only, self.page = text.strip(), (), 0
 
     def limit(self, ranks: tuple[int, ...]) -> None:
-        """Show exactly these, () for all again."""
+        """Show exactly these ranks; (): all again."""
         self.only, self.text, self.page = ranks, "", 0
 
     def next_order(self) -> str:
-        """The next way to order them."""
+        """Change to the next order; returns its name."""
         self.order = ORDERS[(ORDERS.index(self.order) + 1) % len(ORDERS)]
         self.page, self._key = 0, None
         return self.order
 
     def reorder(self) -> None:
-        """Look again who is slow or odd."""
+        """Sort again at the next call of `ranks`."""
         self._key = None
 
     def pin(self, rank: int) -> bool:
-        """Keep this rank on every page, or no longer; True if it is pinned now."""
+        """Pin this rank to every page, or unpin it; returns whether it is pinned now."""
         pinned = rank not in self.pins
         others = tuple(one for one in self.pins if one != rank)
         self.pins = (*others, rank) if pinned else others
         return pinned
 
     def ranks(self, job: Job, lines: Callable[[int], int]) -> tuple[RankState, ...]:
-        """The chosen ranks in their order. That changes only when a state or status does: tiles stay put."""
+        """The chosen ranks in order. The order changes only when a state or status does, so that tiles keep their places."""
         states: tuple[State, ...] = tuple(one.state for one in job.ranks)
         known = rank_statuses(job)
         key = (self.text, self.only, self.order, states, known)
@@ -90,7 +90,7 @@ class RankChoice:
         return (*pinned, *others[self.page * free : (self.page + 1) * free])
 
     def place(self, ranks: tuple[RankState, ...], size: int, rank: int) -> int | None:
-        """The page that shows this rank; None if it is not among them."""
+        """The page that shows this rank; None if the rank is not chosen."""
         others = [one.rank for one in ranks if one.rank not in self.pins]
         if rank in self.pins:
             return self.page
@@ -108,16 +108,16 @@ class RankChoice:
 
 BACKLOG = 1 << 20
 ALL_BACKLOG = 16 << 20
-"""Bytes of earlier output that one rank, and that all ranks of a view together, are asked for."""
+"""Bytes of earlier output to fetch: at most for one rank, and for all ranks of a view together."""
 BEHIND = 10.0
-"""Seconds behind the others from which on a title says how long a rank has been silent; see QUIET too."""
+"""A title says how long a rank has been silent if that is so many seconds longer than the others; see also QUIET."""
 
 EDGES: dict[RankStatus, str] = {
     RankStatus.FIRST: "bad",
     RankStatus.FAILED: "bad",
     RankStatus.STALLED: "warn",
 }
-"""Frames that the eye should find first."""
+"""Status -> role of the frame, for ranks to look at first."""
 
 
 @dataclass(slots=True)
@@ -144,7 +144,7 @@ class Scene:
         return self.jobs.log(self.job_id, rank)
 
     def lines(self, rank: int) -> int:
-        """How many lines it has written, as far as known."""
+        """How many lines this rank has written, as far as known."""
         return sum(self.log(rank).counts.values())
 
     def ranks(self, job: Job) -> tuple[RankState, ...]:
@@ -152,11 +152,11 @@ class Scene:
         return self.choice.ranks(job, self.lines)
 
     def numbers(self, job: Job) -> tuple[int, ...]:
-        """The chosen ranks by number: for views that show no order, and must not begin again with it."""
+        """The chosen ranks sorted by number, for views that do not depend on the order."""
         return tuple(sorted(one.rank for one in self.ranks(job)))
 
     def watch(self, ranks: Sequence[int]) -> None:
-        """Have these ranks' output fetched from now on, and no other."""
+        """Fetch the full output of these ranks from now on, and of no others."""
         wanted = tuple(ranks)
         if wanted != self._watched:
             self._watched = wanted
@@ -164,11 +164,11 @@ class Scene:
             self.console.session.watch(self.job_id, wanted, backlog)
 
     def forget_watch(self) -> None:
-        """Ask again, whatever is asked for next."""
+        """Make the next `watch` ask the session, even for the same ranks."""
         self._watched = ()
 
     def statuses(self, job: Job) -> Mapping[int, RankStatus]:
-        """Who wants to be looked at; found once for each state of the job."""
+        """Rank -> status, for ranks that need attention; computed once for each state of the job."""
         if self._judged is None or self._judged[0] is not job:
             self._judged = job, rank_statuses(job)
         return self._judged[1]
@@ -185,7 +185,7 @@ class Scene:
         return EDGES.get(self.statuses(job).get(one.rank, RankStatus.VICTIM), "")
 
     def title(self, job: Job, one: RankState) -> list[Run]:
-        """A rank in a few words: state, number, node, how it ended or how long it is silent."""
+        """A rank in a few words: state, number, node, how it ended or how long it has been silent."""
         mark = self.mark(job, one)
         title = [
             (f"{mark.glyph} ", mark.role),
@@ -199,7 +199,7 @@ class Scene:
         return [*title, optional(formatting.many(self.lines(one.rank), "line", more), "dim")]
 
     def _said(self, job: Job, one: RankState, role: str) -> list[Run]:
-        """How it ended, how long it is silent, else its state."""
+        """How the rank ended, how long it has been silent, or else its state."""
         status = self.statuses(job).get(one.rank)
         ending = formatting.ending(one.exit_code, one.signal)
         if ending and one.state is not State.DONE:
@@ -218,12 +218,12 @@ class Scene:
         return [(str(status), "warn") if stuck else (str(one.state), role)]
 
     def now(self, job: Job) -> float:
-        """The moment that is shown: now, or that of a replay."""
+        """The time that is shown, in epoch seconds: now, or that of a replay."""
         return self.console.session.fleet.wall() if job.clock is None else job.clock
 
 
 def _doing(one: RankState) -> list[Run]:
-    """What a rank that says nothing does."""
+    """What a silent rank is doing."""
     does = formatting.doing(one.activity)
     return [optional(printable(does), "dim")] if does else []
 
@@ -233,7 +233,7 @@ class JobView(Protocol):
 
     @property
     def name(self) -> str:
-        """Its name in the table of actions, `ui/actions.py`."""
+        """The name of the view in the table of actions, `ui/actions.py`."""
         ...
 
     @property
@@ -264,12 +264,12 @@ class JobView(Protocol):
         ...
 
     def texts(self) -> tuple[list[str], str]:
-        """The plain lines to copy or save, and a word for what they are."""
+        """The plain lines to copy or save, and words for what they are."""
         ...
 
 
 class Rows:
-    """A view on one list; the rank and the ranks meant are those of the entry under its cursor."""
+    """A view that is a list; `rank` and `wanted` belong to the entry under the cursor."""
 
     def __init__(self, scene: Scene, table: FoldList) -> None:
         self._scene, self._table = scene, table

@@ -28,16 +28,16 @@ from rankdeck.ui.widgets.canvas import Run, Runs, optional
 from rankdeck.ui.widgets.vtable import FoldList, ListEntry, column
 
 JUDGE = 0.5
-"""Seconds between two looks at which lines are unusual."""
+"""Seconds between two searches for unusual lines."""
 OUTLIERS = 4
 OPEN_ROWS = 64
 SHOWN = 500
-"""Entries in the list: more nobody reads."""
+"""Most entries in the list."""
 WIDEST = 24
 
 
 class CollapsedView(Rows):
-    """Each kind of line once, with the ranks that wrote it; what few ranks wrote comes first."""
+    """Each kind of line once, with the ranks that wrote it; lines that few ranks wrote come first."""
 
     name = "collapsed"
 
@@ -48,7 +48,7 @@ class CollapsedView(Rows):
         self.by_time = False
         self._judged = 0.0
         self.busy = self._settled = False
-        """Whether lines wait to be read; whether all that there were at first have been."""
+        """`busy`: lines wait to be read; `_settled`: all lines that were there at first have been read."""
 
     def enter(self, job: Job) -> None:
         ranks = self._scene.numbers(job)
@@ -81,7 +81,7 @@ class CollapsedView(Rows):
 
     def _title(self, rows: list[Folded]) -> list[Run]:
         collapse = self._collapse
-        # Before all is read, ranks that come later would seem to be missing.
+        # Until all lines are read, ranks whose lines come later would seem to be missing.
         odd = sum(row.unusual for row in rows) if self._settled else 0
         return [
             (" collapsed ", "title"),
@@ -137,14 +137,14 @@ class CollapsedView(Rows):
         return ListEntry(group.number, head, tuple(more), wrote)
 
     def open(self, entry: ListEntry, job: Job) -> None:
-        """Show the newest line of every rank in it, or hide them again."""
+        """Show the newest line of every rank in the entry, or hide these lines again."""
         if isinstance(entry.key, int):
             self._opened ^= {entry.key}
             self.refresh(job)
 
 
 def _outliers(found: Sequence[Outlier]) -> list[str]:
-    """`rank 6: 300 (median 390), 1.16 (0.98)`: a row for each rank, as the line has them."""
+    """A row for each rank, with its numbers in the order of the line: `rank 6: 300 (median 390), 1.16 (0.98)`."""
     numbers: dict[int, list[Outlier]] = {}
     for one in found:
         numbers.setdefault(one.rank, []).append(one)
@@ -160,7 +160,7 @@ def _outliers(found: Sequence[Outlier]) -> list[str]:
 
 
 def _times(times: int) -> str:
-    """` x30`; ` x51k` where that would be too wide."""
+    """` x30`; ` x51k` if the number would be too wide."""
     if times < 2:
         return ""
     return f" x{times}" if times < 10_000 else f" x{times // 1000}k"
@@ -178,24 +178,24 @@ def _decoded(raw: bytes) -> str:
 
 
 TURN = 0.012
-"""Seconds of work before keys and painting have their turn."""
+"""Seconds of work at a time, between which keys and painting are handled."""
 SLICE = 500
-"""Lines taken in between two looks at the clock."""
+"""Lines read between two looks at the clock."""
 Answer = Difference | tuple[int, tuple[Branch, ...]]
 
 
 class DiffView(Rows):
-    """Ranks by where they leave the majority; or two ranks beside each other."""
+    """Ranks by the line where they leave the majority, or two ranks side by side."""
 
     name = "diff"
 
     def __init__(self, scene: Scene, table: FoldList) -> None:
         super().__init__(scene, table)
         self.pair: tuple[int, int] | None = None
-        """Two ranks to compare; None: all of them with the majority."""
+        """Two ranks to compare; None: compare all ranks with the majority."""
         self._judged = 0.0
         self._seen, self._came = -1, 0.0
-        """Lines that were compared last, and when the last of them came (monotonic)."""
+        """How many lines the last comparison had, and when the newest of them came (monotonic)."""
         self._compared: tuple[int, ...] = ()
         self._comparison = Comparison(())
         self._judging: Steps[Answer] | None = None
@@ -215,7 +215,7 @@ class DiffView(Rows):
 
     @property
     def busy(self) -> bool:
-        """Whether there is work that the next turn can go on with."""
+        """Whether `show` has work left."""
         return self._judging is not None or self._comparison.waiting > 0
 
     def show(self, job: Job) -> None:
@@ -233,7 +233,7 @@ class DiffView(Rows):
             self._judge(self._judging, until)
 
     def _begin(self, job: Job) -> None:
-        """Compare again where something came, or may now be missing; now and then."""
+        """Start a new comparison, at most every JUDGE seconds, if lines came or may be missing by now."""
         total, now = self._comparison.total, time.monotonic()
         if total != self._seen:
             self._seen, self._came = total, now
@@ -332,11 +332,11 @@ class DiffView(Rows):
         self._table.show(title, entries)
 
     def open(self, entry: ListEntry, job: Job) -> None:
-        """Nothing more is folded in here."""
+        """Do nothing: entries of this view do not fold."""
 
 
 def _where(first: Divergence) -> str:
-    """After how many lines they part."""
+    """After how many lines the ranks differ."""
     if not first.place:
         return f"from the first line of {first.stream} on"
     return f"after {formatting.many(first.place, 'equal line')} of {first.stream}"

@@ -24,26 +24,26 @@ from rankdeck.ui.widgets.logview import LogView
 from rankdeck_agent.wire import LAUNCHER
 
 PART = 1 << 18
-"""Bytes that are fetched at once: some 10 ms to make lines of."""
+"""Bytes to fetch at once; splitting them into lines takes about 10 ms."""
 _ALL = 1 << 40
 
 
 @dataclass(frozen=True, slots=True)
 class FetchedLog:
-    """What was fetched of one stream, as a log."""
+    """A part of one stream that was fetched from the node, as a log."""
 
     log: RankLog
     part: LogPart
 
     @property
     def said(self) -> str:
-        """Where in the log it is: `out, 12% of 1.0G`."""
+        """Where in the stream the part is: `out, 12% of 1.0G`."""
         share = 100 * self.part.start / max(self.part.end, 1)
         return f"{self.part.stream}, {share:.0f}% of {formatting.size(self.part.end)}"
 
 
 async def fetch(output: OutputProtocol, place: LogPlace, size: int = PART) -> FetchedLog:
-    """Whole lines from about that place on; raises NodeError."""
+    """Fetch whole lines from about `place` on; `size` is in bytes. Raises NodeError."""
     part = await output.read(place, size)
     log = RankLog(place.rank, keep=_ALL, keep_bytes=_ALL)
     for chunk in part.chunks:
@@ -52,20 +52,20 @@ async def fetch(output: OutputProtocol, place: LogPlace, size: int = PART) -> Fe
 
 
 def before(rank: int, stream: str, offset: int) -> tuple[LogPlace, int]:
-    """The place and size of the part that ends at this offset."""
+    """The place and size in bytes of the part that ends at this offset."""
     begin = max(offset - PART, 0)
     return LogPlace(rank, stream, begin), offset - begin
 
 
 NODE_ROLES = ("text", "accent", "ok", "key", "simulated")
-"""Ranks of one node have one colour in front of their lines."""
+"""Colours of the prefixes in the merged view: ranks of one node have the same."""
 PREFIX = 18
 TURN = 0.01
-"""Seconds of work before keys and painting have their turn."""
+"""Seconds of work at a time, between which keys and painting are handled."""
 
 
 class OneView:
-    """One rank, or the launcher, on the whole screen."""
+    """The log of one rank, or of the launcher, on the whole screen."""
 
     name = "one"
 
@@ -73,7 +73,7 @@ class OneView:
         self._scene, self.view = scene, view
         self.rank: int | None = None
         self.deep: FetchedLog | None = None
-        """A part of the log from the node, while one is shown instead of the newest lines."""
+        """The part of the log fetched from the node, if that is shown instead of the newest lines."""
         self._opened = False
 
     @property
@@ -114,10 +114,10 @@ class OneView:
         who = "the launcher" if self.rank == LAUNCHER else f"rank {self.rank}"
         return self.view.texts(), f"lines of {who}"
 
-    # ---- beyond the lines that are here
+    # ---- lines that only the node has
 
     def _here(self, *, back: bool) -> tuple[str, int] | None:
-        """Stream and offset at the upper or lower end of what is shown; None for no line."""
+        """Stream and offset of the upper end of what is shown (`back`), or of the lower end; None if there is no line."""
         if self.deep is not None:
             part = self.deep.part
             return part.stream, part.start if back else part.stop
@@ -129,7 +129,7 @@ class OneView:
         return source.lines[0].stream, source.lines[0].offset
 
     def _since(self) -> float:
-        """The time from which on every line is here."""
+        """The time from which on every line is on this machine."""
         source = self.view.log_source
         if source is None:
             return math.inf
@@ -139,12 +139,12 @@ class OneView:
 
     @property
     def whole(self) -> bool:
-        """Whether everything there is of the log is here."""
+        """Whether the whole log is on this machine."""
         here = self._here(back=True)
         return self.deep is None and (here is None or here[1] == 0)
 
     async def read_on(self, job: Job, *, back: bool, far: bool) -> None:
-        """Show what comes before, or after, what is shown; raises NodeError."""
+        """Show the part before what is shown (`back`), or after it; with `far`, go to that end. Raises NodeError."""
         here = self._here(back=back)
         if here is None or self.rank is None or (back and here[1] == 0):
             return
@@ -168,7 +168,7 @@ class OneView:
         self.view.open(self.deep.log, live=False)
 
     async def find(self, text: str, *, back: bool) -> AsyncGenerator[str]:
-        """Go to the next line with the text in all of the log; says how far that is, and which match.
+        """Go to the next line with `text` in the whole log; yields sentences on the progress and the match.
 
         Raises NodeError.
         """
@@ -194,7 +194,7 @@ class OneView:
             self.view.go(source.first + at)
 
     async def reach(self, goal: Goal) -> str:
-        """Go to this line, time or place of the whole log; returns what to say. Raises NodeError."""
+        """Go to this line, time or place of the whole log; returns what to tell the user. Raises NodeError."""
         here = self._here(back=True)
         near = self.deep is None and goal.at is not None and self._since() <= goal.at
         if here is None or self.rank is None or self.whole or near:
@@ -209,13 +209,13 @@ class OneView:
         return ""
 
     async def _open(self) -> None:
-        """Have the node ready before anybody asks it: asked in earnest, it says what is wrong."""
+        """Start the agent on the node in advance. Errors are ignored here: the first real request raises them again."""
         if self.rank is not None:
             with suppress(RankdeckError):
                 await self._output(self.rank).open()
 
     def next_rank(self, job: Job, steps: int) -> int | None:
-        """The rank that many further in the order of the view."""
+        """The rank `steps` further on in the order of the view, cyclic; None if no ranks are chosen."""
         ranks = [one.rank for one in self._scene.ranks(job)]
         if not ranks:
             return None
@@ -224,22 +224,22 @@ class OneView:
 
 
 LOOK = 1 << 12
-"""Bytes that are read to learn of what time they are."""
+"""Bytes to read to find the time of a place in the log."""
 NEAR = 1 << 14
-"""Bytes that are near enough to what is looked for."""
+"""The search ends within this many bytes of its goal."""
 EVERY_LINE = "^"
-"""A pattern by which the node counts lines."""
+"""A pattern that makes the node count lines."""
 
 
 @dataclass(frozen=True, slots=True)
 class Seeker:
-    """Finds a line, a time or a place in a log that lies on its node, by halves."""
+    """Finds a line, a time or a place in a log on its node, by binary search."""
 
     output: OutputProtocol
     place: LogPlace
 
     async def find(self, goal: Goal) -> tuple[int, int]:
-        """An offset shortly before it, and how many lines come between. Raises NodeError."""
+        """An offset shortly before the goal, and the number of lines between them. Raises NodeError."""
         end = (await self.output.read(self.place, 1)).end
         if goal.share is not None:
             return int(goal.share * end), 0
@@ -268,7 +268,7 @@ class Seeker:
         return low, wanted - before
 
     async def _lines_before(self, offset: int) -> tuple[int, int] | None:
-        """Where the first line from there on begins, and how many are before it; None at the end."""
+        """Offset of the first line that begins at `offset` or later, and how many lines come before it; None at the end."""
         place = replace(self.place, offset=offset)
         async with aclosing(self.output.find(place, EVERY_LINE, back=False)) as found:
             async for one in found:
@@ -278,7 +278,7 @@ class Seeker:
 
 
 def said(found: FoundLine, stream: str, *, back: bool) -> str:
-    """Which match of how many it is, as far as that is known."""
+    """Which match of how many this is, as far as known, as a sentence."""
     share = f"{100 * found.share:.0f}%"
     if found.looking:
         return f"searching {stream} on the node, {share}"
@@ -293,7 +293,7 @@ def said(found: FoundLine, stream: str, *, back: bool) -> str:
 
 
 class MergedView:
-    """All chosen ranks by time, with what their nodes said in between."""
+    """The lines of all chosen ranks by time, with the events of their nodes in between."""
 
     name = "merged"
 
@@ -375,7 +375,7 @@ class MergedView:
 
 
 class LauncherLog:
-    """What some nodes said while a job ran, as a merged log wants it; also of the past."""
+    """Callable that gives the events of some nodes while a job ran, also a past job, to a merged log."""
 
     def __init__(self, scene: Scene, nodes: tuple[str, ...], since: float) -> None:
         self._scene, self._nodes, self._since = scene, frozenset(nodes), since
@@ -392,7 +392,7 @@ class LauncherLog:
         return self._found
 
     def _until(self) -> float:
-        """The moment that a replay shows, else the end of the job."""
+        """The time that a replay shows, else the end of the job."""
         job = self._scene.jobs.job(self._scene.job_id)
         if job.clock is not None:
             return job.clock

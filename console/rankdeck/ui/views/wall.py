@@ -1,4 +1,4 @@
-"""The wall view: pages of up to 64 tiles with the newest lines of each rank, all painted by one widget."""
+"""The wall view: pages of up to 64 tiles, each with the newest lines of a rank; one widget paints all."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ class Box:
 
 
 def grid(count: int, width: int, height: int) -> tuple[int, int]:
-    """Columns and rows for `count` panes, so that lines stay as long as they can."""
+    """Columns and rows of a grid for `count` panes, with lines as long as possible."""
     best, best_score = (1, count), -100.0
     for columns in range(1, count + 1):
         rows = -(-count // columns)
@@ -64,7 +64,7 @@ def boxes(count: int, width: int, height: int) -> tuple[Box, ...]:
 
 
 def fitting(ranks: int, width: int, height: int) -> int:
-    """Panes a page should have here."""
+    """How many panes to put on a page of this size."""
     room = max(width // LEAST_WIDTH, 1) * max(height // LEAST_HEIGHT, 1)
     return max(min(ranks, MOST, room), 1)
 
@@ -77,16 +77,16 @@ class Pane:
     title: Runs
     log: RankLog
     edge: str = ""
-    """The role of its frame; "" for that of all others."""
+    """The role of the frame; "": the usual one."""
 
     @property
     def version(self) -> tuple[object, ...]:
-        """Changes exactly when the pane must be painted again."""
+        """A value that changes exactly when the pane must be painted again."""
         return self.title and tuple(self.title), self.log.total, self.log.partial
 
 
 class LogWall(Canvas, can_focus=True):
-    """N panes in a grid with a cursor on one of them."""
+    """Panes in a grid, with a cursor on one of them."""
 
     class Chosen(Message):
         """The cursor went to another pane, or the pane was opened."""
@@ -100,14 +100,14 @@ class LogWall(Canvas, can_focus=True):
         self._panes: tuple[Pane, ...] = ()
         self._boxes: tuple[Box, ...] = ()
         self._versions: list[tuple[object, ...]] | None = None
-        """Of the panes as they were laid out; None: they must be laid out again."""
+        """The versions of the panes when they were laid out; None: lay them out again."""
         self._tails: tuple[list[Line], ...] = ()
         """The lines of each pane."""
         self.at = 0
         self.stamp: Stamp = stamp("off", 0.0)
 
     def show(self, panes: Sequence[Pane]) -> None:
-        """These panes; repaints where something is new."""
+        """Show these panes; repaints if something is new."""
         versions = [pane.version for pane in panes]
         if versions == self._versions:
             return
@@ -115,7 +115,7 @@ class LogWall(Canvas, can_focus=True):
             self.at = min(self.at, max(len(panes) - 1, 0))
         self._panes, self._versions = tuple(panes), versions
         self._boxes = boxes(len(self._panes), *self.size)
-        # One line more than fits: the time since the line before needs it.
+        # One line more than fits: its time is needed to show the time since the line before.
         shown = zip(self._panes, self._boxes, strict=False)
         self._tails = tuple(tail(pane.log, box.height) for pane, box in shown)
         self.refresh()
@@ -218,11 +218,11 @@ def tail(log: RankLog, count: int) -> list[Line]:
 
 
 HEAD = 6
-"""Lines of the screen that are not the wall, until it has been laid out."""
+"""Guess, until the wall is laid out: how many lines of the screen it does not have."""
 
 
 class WallView:
-    """Tiles of one page, the pinned ranks on every page."""
+    """The tiles of one page; pinned ranks are on every page."""
 
     name = "wall"
     busy = False
@@ -295,14 +295,14 @@ class WallView:
         return self._scene.choice.pages(count, self._size(count))
 
     def turn(self, job: Job, pages: int) -> None:
-        """That many pages on, from the first again after the last."""
+        """Go that many pages on; after the last page comes the first."""
         choice, count = self._scene.choice, len(self._scene.ranks(job))
         choice.page = (choice.page + pages) % choice.pages(count, self._size(count))
         self.show(job)
         self.wall.repaint()
 
     def resize(self, job: Job, step: int) -> None:
-        """More or fewer tiles on a page; the first rank stays on it."""
+        """Show more or fewer tiles on a page; the first rank stays on it."""
         count = len(self._scene.ranks(job))
         size = self._size(count)
         sizes = [n for n in SIZES if (n > size if step > 0 else n < size)]
@@ -315,7 +315,7 @@ class WallView:
         self.wall.repaint()
 
     def go(self, job: Job, rank: int) -> bool:
-        """Put the cursor on this rank, on whatever page it is; False if it is not chosen."""
+        """Go to the page of this rank and put the cursor on it; False if the rank is not chosen."""
         ranks = self._scene.ranks(job)
         page = self._scene.choice.place(ranks, self._size(len(ranks)), rank)
         if page is None:
