@@ -1,4 +1,4 @@
-"""The command: a verb of the command line, or the console when there is none."""
+"""The `rankdeck` command: runs a verb of the command line, or without one opens the console."""
 
 import os
 import resource
@@ -15,17 +15,20 @@ if TYPE_CHECKING:
     from rankdeck.model.cluster import Cluster
 
 MOST_FILES = 1 << 16
-"""Descriptors that are ever asked for; a broker with all of its clients has half of them."""
+"""Highest limit of open files that is requested; the private broker and its clients use at most half of them."""
 
 
 def open_console(
     cluster: "Cluster", job: str = "", *, replay: float = 0.0, simulated: bool = False
 ) -> int:
-    """Show the console, on this job if one is named, until it is closed; `simulated`: on made-up nodes."""
+    """Show the console until the user closes it; returns the exit code.
+
+    `job` is shown first if given, as a replay if `replay` (its speed) is not 0. `simulated`: on simulated nodes.
+    """
     from rankdeck.ui.garbage_collection import stop_full_collections
 
     require_terminal(os.environ)
-    stop_full_collections()  # Reading the modules below would bring three full collections.
+    stop_full_collections()  # Importing the modules below would cause three full garbage collections.
     from rankdeck.config.user import UiSettings, lacks_unicode, read_settings
     from rankdeck.ui.app import run as show
     from rankdeck.ui.protocols import open_session, open_simulated
@@ -43,7 +46,7 @@ def open_console(
 
 
 def take_descriptors() -> None:
-    """Allow as many open files as the system lets us: each node and each client needs some."""
+    """Raise the limit of open files, up to MOST_FILES: each node and each MQTT client needs some."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
@@ -52,7 +55,7 @@ def take_descriptors() -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     given = sys.argv[1:] if argv is None else argv
-    if given[:1] != ["agent"]:  # other users may have to read an agent installed here
+    if given[:1] != ["agent"]:  # other users may need to read an agent that is installed here
         keep_private()
         take_descriptors()
     return run(given, open_console)

@@ -1,4 +1,4 @@
-"""Every error that a user can see; its text says who, where and what to do now."""
+"""Every error that a user can see; the text says who, where and what to do now."""
 
 import difflib
 import shlex
@@ -14,7 +14,7 @@ class RankdeckError(Exception):
 def leaves(error: BaseException) -> Iterator[BaseException]:
     """The errors in a group of groups; a single error is its own leaf."""
     if isinstance(error, BaseExceptionGroup):
-        # isinstance leaves its kind unknown
+        # For pyright: isinstance leaves the type of the leaves unknown.
         for part in cast("BaseExceptionGroup[Any]", error).exceptions:
             yield from leaves(part)
     else:
@@ -36,7 +36,7 @@ class Problem:
 
 
 class ConfigError(RankdeckError):
-    """A file that cannot be used, with every mistake in it."""
+    """A file cannot be used; `problems` has every mistake in it."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = tuple(problems)
@@ -44,7 +44,7 @@ class ConfigError(RankdeckError):
 
 
 class UntrustedError(ConfigError):
-    """A file would run or read something that the user has not agreed to; `file` is its path."""
+    """A file would run or read something that the user has not agreed to; `file` is the path of that file."""
 
     def __init__(self, file: str, problems: Sequence[Problem]) -> None:
         super().__init__(problems)
@@ -64,7 +64,7 @@ class UnknownFileError(ConfigError):
 
 
 class NodeError(RankdeckError):
-    """Something is wrong with one node; `why` is the sentence without the node's name."""
+    """An error of one node; `why` is the message without the node's name."""
 
     def __init__(self, node: str, why: str) -> None:
         self.node, self.why = node, why
@@ -81,7 +81,7 @@ class HostKeyError(UnreachableError):
     def __init__(self, node: str, why: str, *, fingerprint: str = "", line: str = "") -> None:
         super().__init__(node, why)
         self.fingerprint, self.line = fingerprint, line
-        """`line` is the known_hosts line that accepting the key would add; "" if changed."""
+        """`line` is the known_hosts line that accepting the key would add; "" if the key differs from the known one."""
 
 
 class AgentError(NodeError):
@@ -93,7 +93,7 @@ class BrokerError(RankdeckError):
 
 
 class MetricsError(RankdeckError):
-    """The site's Prometheus did not give numbers; the text is why, without its name."""
+    """The site's Prometheus gave no numbers; the text is why, without the server's name."""
 
 
 class LaunchError(RankdeckError):
@@ -102,7 +102,7 @@ class LaunchError(RankdeckError):
     def __init__(self, stage: str, why: str, nodes: Mapping[str, str] | None = None) -> None:
         self.stage = stage
         self.nodes = nodes or {}
-        """Node -> why it could not be started there, where others could take it."""
+        """Node -> why the job could not start there; only failures that a job without this node would avoid."""
         super().__init__(why)
 
 
@@ -126,7 +126,7 @@ _LONGEST_WORD = 80
 
 
 def suggest(word: str, known: Collection[str]) -> str:
-    """`; did you mean …?` where a known word is close, else ""."""
+    """`; did you mean …?` with the closest known word; "" if none is close."""
     if len(word) > _LONGEST_WORD:
         return ""
     close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
@@ -134,5 +134,5 @@ def suggest(word: str, known: Collection[str]) -> str:
 
 
 def suggest_or_list(word: str, known: Collection[str]) -> str:
-    """The known word that is close, else all of them."""
+    """Like `suggest`, but lists all known words if none is close."""
     return suggest(word, known) or f"; there are: {', '.join(known) or 'none'}"

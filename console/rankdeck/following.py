@@ -1,4 +1,4 @@
-"""Followers of running jobs: what nodes report goes to `Jobs` and the history. Judges stalls and carries out gang aborts."""
+"""Followers of running jobs: pass what nodes report to `Jobs` and the history. Judges stalls and carries out gang aborts."""
 
 import asyncio
 import logging
@@ -26,7 +26,7 @@ _LAST_LINES = 20
 
 
 def notice_stalls(jobs: Jobs, fleet: Fleet, job_ids: Iterable[str], now: float) -> None:
-    """Judge these jobs; a new stall is also logged."""
+    """Judge which ranks of these jobs are stalled at `now` (epoch seconds); a new stall is also logged."""
     for job_id in job_ids:
         job = jobs.job(job_id)
         found = stalls(job, now, _known(jobs, fleet, job))
@@ -67,7 +67,7 @@ def _is_heard(fleet: Fleet, name: str) -> bool:
 
 
 def _gpus(fleet: Fleet, name: str) -> Sequence[float]:
-    """How busy each GPU is, in percent; empty for simulated GPUs."""
+    """How busy each GPU is in percent (or only their mean); empty if the node is silent or has simulated parts."""
     if not _is_heard(fleet, name) or any(fleet.node(name).simulated):
         return ()
     node = fleet.node(name)
@@ -93,28 +93,28 @@ def _idle(fleet: Fleet, job: Job, name: str) -> bool | None:
 TICK = 0.25
 LOOK_PERIOD = 0.02
 ASLEEP, HEAR = 10.0, 3.0
-"""A gap of so many seconds between two looks means that this console was suspended; then the seconds that it needs to catch up."""
+"""A gap of ASLEEP seconds between two looks means that this console was suspended; it then needs HEAR seconds to catch up."""
 START_LIMIT = 75.0
-"""Longer than a launch agent waits for its daemon."""
+"""Seconds that `started` waits: longer than a launch agent waits for its daemon."""
 CATCH_UP_LIMIT = 12.0
 LINGER = 20.0
-"""Seconds that nodes have to report the end of a job which another console saw end."""
+"""Seconds that nodes have to report the end of a job that another console has recorded as ended."""
 BACKLOG = 1 << 20
-"""Bytes of earlier output fetched when a rank comes on screen."""
+"""Bytes of earlier output that are fetched when a rank comes on screen."""
 
 Start = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 
 
 class Cancel(Protocol):
-    """Ends every process of a job; `by` says who asks: "user", "abort" or "system" (wire.py)."""
+    """Ends every process of a job; `by` is who wants that: "user", "abort" or "system" (wire.py)."""
 
     def __call__(self, job_id: str, *, by: str) -> Awaitable[object]: ...
 
 
 async def until(condition: Callable[[], bool], limit: float) -> None:
-    """Wait until the condition holds, at most `limit` seconds."""
+    """Wait until the condition holds, at most `limit` seconds; does not say which of the two happened."""
     deadline = time.monotonic() + limit
-    # State is plain data without listeners: nobody could set an Event.
+    # State is plain data without listeners, so there is no Event to wait for.
     while not condition() and time.monotonic() < deadline:  # noqa: ASYNC110
         await asyncio.sleep(LOOK_PERIOD)
 
@@ -127,7 +127,7 @@ class PauseWatch:
     _since: float = 0.0
 
     def look(self, now: float) -> bool:
-        """Called once a second; `now` in epoch seconds, which go on while a laptop is suspended."""
+        """Whether it has caught up. Call it once a second; `now` is epoch seconds, which go on while a laptop is suspended."""
         if now - self._looked > ASLEEP:
             self._since = now
         self._looked = now
@@ -135,7 +135,7 @@ class PauseWatch:
 
 
 class Following:
-    """The owner of all followers of one backend; `start` runs a task as long as the session is open."""
+    """The owner of all followers of one session; `start` starts a task that ends with the session at the latest."""
 
     def __init__(
         self, jobs: Jobs, fleet: Fleet, recorder: JobRecorder, backend: Backend, start: Start
@@ -151,15 +151,18 @@ class Following:
         self._listeners: dict[str, Callable[[Followed], None]] = {}
         self._held: set[str] = set()
         self._told: dict[str, float] = {}
-        """Job -> since when only another console says that it has ended, epoch seconds."""
+        """Job -> epoch seconds since when its end is known only from another console."""
         self._pause = PauseWatch()
 
     def begin(self, cancel: Cancel) -> None:
-        """Judge the jobs from now on; `cancel` ends a job after a part of it has failed."""
+        """Start judging jobs for gang aborts; `cancel` is called to end a job after a part of it has failed."""
         self._start(self._judge(cancel))
 
     def play(self, job_id: str, player: Player) -> str:
-        """Show this replay in place of a follower, and of itself; `finished` waits for it. Returns its id."""
+        """Play this replay, from its position; if it is playing already, restart it. `finished` waits for its end.
+
+        Returns its id.
+        """
         self._stop_playing(job_id)
         self._players[job_id] = player
         self._pumps[job_id] = self._start(player.run())
@@ -170,16 +173,16 @@ class Following:
             self._pumps.pop(job_id).cancel()
 
     def forget(self, job_id: str) -> None:
-        """Drop this replay, here and from the history; the job itself stays. Raises UnknownJobError."""
+        """Remove this replay, here and from the history; the job itself stays. Raises UnknownJobError."""
         if self.jobs.job(job_id).plan.replay_of:
             self._stop_playing(job_id)
             self.jobs.forget(job_id)
             self._recorder.forget(job_id)
 
     def wind(self, job_id: str, seconds: float) -> bool:
-        """Go on, or back, by so many seconds in this replay; 0 holds it or lets it go on.
+        """Move forward, or back, by so many seconds in this replay; 0 pauses it or lets it go on.
 
-        Gives whether it is held now; of a job that is no replay nothing happens.
+        Returns whether it is paused now; False, without any effect, for a job that is no replay.
         """
         player = self._players.get(job_id)
         if player is None:
@@ -194,17 +197,17 @@ class Following:
         return player.held
 
     def hold(self, job_id: str) -> None:
-        """Keep the rest of the job running: no console of this user stops it."""
+        """Keep the other ranks running after a failure: no console of this user stops them."""
         self.jobs.keep(job_id)
         self._recorder.save(self.jobs.job(job_id), time.time())
 
     def stop_counting(self, job_id: str) -> None:
-        """Begin no gang abort any more: the job is being cancelled."""
+        """Stop the countdown of a gang abort and begin no other: the job is being cancelled."""
         self._held.add(job_id)
         self.jobs.set_countdown(job_id, None)
 
     def watch(self, job_id: str, ranks: Iterable[int], backlog: int | None = BACKLOG) -> None:
-        """From now on fetch the full output of these ranks, and only the last lines of the others.
+        """Fetch the full output of these ranks from now on, and only the last line of the others; no effect on a replay.
 
         `backlog` is how many bytes of earlier output are fetched; None fetches all of it.
         """
@@ -216,20 +219,20 @@ class Following:
         self._followers[job_id].watch(tuple(ranks), backlog)
 
     def listen(self, job_id: str, hear: Callable[[Followed], None]) -> None:
-        """Call `hear` with the new part of every item of this job, after `Jobs` has applied it."""
+        """Call `hear` with each item of this job, after `Jobs` has applied it and without what arrived before."""
         self._listeners[job_id] = hear
 
     async def finished(self, job_id: str) -> Job:
-        """The job, once its nodes have reported everything."""
+        """Wait until the nodes have reported everything about the job; returns the job."""
         if pump := self._pumps.get(job_id):
             await asyncio.wait((pump,))
         return self.jobs.job(job_id)
 
     async def started(self, job_id: str, limit: float = START_LIMIT) -> None:
-        """Wait until every rank has begun, the job is over, or `limit` seconds went by.
+        """Wait until every rank has begun or the job is over, at most `limit` seconds.
 
-        An MPI launcher needs a console until then: it starts the daemons. A job in the hands of a queue
-        or of Kubernetes, of which these have said something, needs none.
+        Until then an MPI job needs this console, which starts the daemons. A job of Slurm or Kubernetes needs none
+        once the scheduler has reported anything about it.
         """
         await until(lambda: self._has_started(job_id), limit)
 
@@ -243,9 +246,9 @@ class Following:
         return not pending or queued or job_id not in self._followers
 
     async def caught_up(self, limit: float = CATCH_UP_LIMIT, silent: Collection[str] = ()) -> None:
-        """Wait until all that nodes know of their jobs has arrived, at most `limit` seconds.
+        """Wait until the nodes have sent everything that they know about their jobs, at most `limit` seconds.
 
-        Nodes that are known to be `silent` are not waited for.
+        Does not wait for nodes that are known to be `silent`.
         """
         await until(
             lambda: not any(f.behind.difference(silent) for f in self._followers.values()), limit
@@ -289,20 +292,20 @@ class Following:
             self._followers.pop(job_id, None)
             self.jobs.output_over(job_id)
             self._recorder.save(self.jobs.job(job_id), time.time())
-            # Of two consoles that saw the end the first to write it is right, from now on in both.
+            # If two consoles saw the end, both now take the one that was written first.
             self._hear_consoles()
 
     def _is_missed(self, event: Followed) -> bool:
-        """Whether a node was lost after the job had ended: it is not waited for.
+        """Whether a node was lost after the job had ended: do not wait for this node.
 
-        If only another console saw the end, the node has LINGER seconds to report it here.
+        If the end is known only from another console, the nodes have LINGER seconds to report it here.
         """
         if not isinstance(event, NodeEvent) or event.kind != "lost":
             return False
         return self.jobs.job(event.job).state.final and not self.jobs.only_told(event.job)
 
     async def _judge(self, cancel: Cancel) -> None:
-        """Begin and carry out gang aborts."""
+        """Begin, correct and carry out the countdowns of gang aborts."""
         while True:
             await asyncio.sleep(TICK)
             now = time.time()
@@ -344,7 +347,7 @@ class Following:
             self.jobs.note(job_id, f"could not stop the others: {error}")
 
     def save(self, now: float) -> None:
-        """Judge stalls, save every followed job, apply what other consoles wrote; called once a second."""
+        """Judge stalls, save every followed job, apply what other consoles wrote. Call it once a second."""
         if self._pause.look(now):
             self.notice_stalls()
         for job_id in tuple(self._followers):
@@ -354,7 +357,7 @@ class Following:
             if not self.jobs.only_told(job_id):
                 self._told.pop(job_id, None)
             elif now - self._told.setdefault(job_id, now) > LINGER and not follower.behind:
-                # Another console has given up its lost nodes; do not ask them for ever.
+                # Another console has given up its lost nodes; do not wait for them forever.
                 self._start(follower.close())
 
     def _hear_consoles(self) -> None:

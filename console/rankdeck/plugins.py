@@ -58,13 +58,13 @@ _TABLES = {"backends": BACKENDS, "runtimes": RUNTIMES, "recipes": RECIPES}
 
 
 def names(kind: str) -> tuple[str, ...]:
-    """All names of "backends", "runtimes" or "recipes", including those from other packages."""
+    """All names of one kind ("backends", "runtimes", "recipes"), including those from other packages."""
     extra = (point.name for point in _points(kind))
     return tuple(dict.fromkeys((*_TABLES[kind], *extra)))
 
 
 def find(kind: str, name: str) -> Any:  # noqa: ANN401 - the caller knows the Protocol
-    """The class registered as `name`; raises UnknownPluginError."""
+    """The class registered as `name` in this kind ("backends", "runtimes", "recipes"); raises UnknownPluginError."""
     target = _TABLES[kind].get(name)
     if target is not None:
         module, attribute = target.split(":")
@@ -79,7 +79,7 @@ def find(kind: str, name: str) -> Any:  # noqa: ANN401 - the caller knows the Pr
 
 
 def _points(kind: str) -> "EntryPoints":
-    """What other packages register; slow, because the metadata of all packages is read."""
+    """The plugins that other packages register; slow, because it reads the metadata of all installed packages."""
     from importlib.metadata import entry_points
 
     return entry_points(group=f"rankdeck.{kind}")

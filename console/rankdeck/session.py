@@ -1,4 +1,4 @@
-"""The session of one open cluster: its state, its background tasks, and all a front end may ask."""
+"""The session of one open cluster: its state, its background tasks, and every operation that screens and commands use."""
 
 import asyncio
 import logging
@@ -74,29 +74,29 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 SAVE_PERIOD = 1.0
 LOOK = 0.1
-"""Seconds between two looks at what changed on the nodes."""
+"""Seconds between two judgements of the nodes that changed."""
 WORK = 0.005
-"""Seconds that one look may take, so that no key waits for all nodes."""
+"""Seconds that one round of judging may take, so that key presses are not delayed."""
 MOST_BUSY = 256
-"""Full samples are requested from at most so many nodes of running jobs; for larger jobs, health messages are enough."""
+"""If running jobs use more nodes than this, full samples are not requested for them; health messages are enough."""
 ASK_LIMIT, LOOK_LIMIT = 3.0, 20.0
-"""Seconds that nodes have to say what runs on them: while a person waits, and in the background."""
+"""Seconds that nodes have to report which jobs they run: while a person waits, and in the background."""
 FOUND = "found on its nodes: another console, or one whose history is gone, started it"
 MOST_COMMANDS = 10
 """Commands whose output is kept."""
 LAUNCH_LIMIT = 120.0
 """Seconds that a cancel waits for another console that is starting the job."""
 HEAR_AFTER = 1.0
-"""Seconds after which a command that shows a job listens to its nodes too."""
+"""Seconds after which a command that shows a job also receives telemetry from the job's nodes."""
 
 
 Kept = tuple[History, AcceptanceRuns]
-"""What the user's files remember."""
+"""The user's stored data: history of jobs, and acceptance runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """How nodes are reached, and whether they are listened to; see `open_session`."""
+    """How nodes are reached, and whether their telemetry is received; see `open_session` for the parameters."""
 
     shell: Callable[[Questions], AbstractAsyncContextManager[Shell]]
     telemetry: bool = True
@@ -115,7 +115,7 @@ class Session:
         self.kubernetes = KubernetesState()
         self.jobs, self.messages = Jobs(), Messages()
         self.commands: tuple[CommandRun, ...] = ()
-        """Commands that were run on nodes from here, newest last."""
+        """Shell commands that this session ran on nodes, newest last; the last MOST_COMMANDS are kept."""
         self._connections = connections
         self._agents = agents = Agents(connections, cluster.access.python)
         self.images = ImageDistributor(agents)
@@ -150,11 +150,11 @@ class Session:
         return tuple(path for folder in folders for path in sorted(folder.glob("*.yaml")))
 
     def read_job(self, path: Path) -> JobSpec:
-        """The job in this file; raises ConfigError."""
+        """Read a job file; raises ConfigError."""
         return read_job(path)
 
     def plan(self, spec: JobSpec, job: str = "") -> Plan:
-        """Exactly what a launch would do, under this job id or a new one; asks no node. Raises LaunchError."""
+        """Exactly what `launch` would do, with job id `job` or a new one; contacts no node. Raises LaunchError."""
         return self._plan(self._placed(spec), job)
 
     def _placed(self, spec: JobSpec) -> JobSpec:
@@ -171,11 +171,11 @@ class Session:
     async def preflight(
         self, spec: JobSpec, tell: TellFinding = tell_nobody, step: Step = no_step
     ) -> tuple[Finding, ...]:
-        """What would go wrong with this job now; `tell` is called with each finding, `step` with how far it is."""
+        """What would go wrong with this job now. `tell` is called with each finding, `step` with the progress."""
         return await preflight(self._tools, spec, tell, step)
 
     async def doctor(self, tell: TellFinding = tell_nobody) -> tuple[Finding, ...]:
-        """What the nodes lack, whatever job will run; `tell` is called with each finding."""
+        """What the nodes lack for any job; `tell` is called with each finding."""
         return await examine(self.cluster, self._agents, tell)
 
     async def lacking(self, specs: Sequence[JobSpec]) -> dict[str, str]:
@@ -193,11 +193,11 @@ class Session:
     async def launch(
         self, spec: JobSpec, tell: TellLaunch = lambda _: None, *, anywhere: bool = False
     ) -> str:
-        """Start the job on its nodes and return its id; raises LaunchError and leaves nothing running.
+        """Start the job on its nodes and return its id. Raises LaunchError; then nothing is left running.
 
-        With `anywhere`, excluded nodes are used too. Nodes that lack the image get it first. `tell` is called
-        with the progress of the copy and, if the launch fails, with the reason before the rest is ended again.
-        The job is in the history before anything starts, so that no unknown job is left if this console is killed.
+        With `anywhere`, excluded nodes are used too. The image is first copied to nodes that lack it. `tell` is called
+        with the progress of the copy and, if the launch fails, with the reason before what had started is ended.
+        The job is saved in the history before anything starts, so that no unknown job is left if this console is killed.
         """
         await find_mpi(self._tools, spec)
         plan = self._plan(spec) if anywhere else self.plan(spec)
@@ -233,7 +233,7 @@ class Session:
             self._history.plan(launched)
 
     async def find_running(self, limit: float = ASK_LIMIT) -> dict[str, str]:
-        """Follow jobs that run on the nodes and that the history does not know.
+        """Find jobs on the nodes that are missing in the history, and follow them. With a scheduler: update `others`.
 
         Returns node -> why it did not answer within `limit` seconds.
         """
@@ -253,7 +253,7 @@ class Session:
         return silent
 
     async def slurm_nodes(self) -> Mapping[str, SlurmNode]:
-        """Node -> what Slurm says of it at this moment; {} without Slurm. Raises NodeError."""
+        """Node -> its present state in Slurm; {} without Slurm. Raises NodeError."""
         return await self.slurm.nodes_now()
 
     def others(self) -> tuple[OtherJob, ...]:
@@ -264,22 +264,22 @@ class Session:
         return tuple(one for one in self.kubernetes.jobs(known) if attach_id(one) not in known)
 
     async def list_ended(self) -> str:
-        """Add jobs that ended in the last day to `others`; returns why that is not possible, or "". Raises RankdeckError."""
+        """Add jobs that ended in the last day to `others`. Returns why that is not possible, or "". Raises RankdeckError."""
         return await self.slurm.list_ended()
 
     def partitions(self) -> tuple[SlurmPartition, ...]:
-        """Slurm's partitions and what is idle in them; empty without Slurm."""
+        """Slurm's partitions, with their idle nodes; empty without Slurm."""
         return self.slurm.state.partitions()
 
     async def service(self, order: ServiceOrder, agreed: str = "") -> ServiceChange:
-        """Take nodes out of service in Slurm, or return them: says which command line it would run, and runs it only if it is `agreed`.
+        """Take nodes out of service in Slurm, or return them. Returns the command line that this needs.
 
-        Raises RankdeckError.
+        It runs only if it equals `agreed`, the line that the user agreed to. Raises RankdeckError.
         """
         return await self.slurm.service(order, agreed)
 
     async def attach(self, text: str) -> str:
-        """Follow one of `others` (such as `pi` or `mpijob/pi`) without changing it; returns our id of it.
+        """Follow one of `others` (`pi`, `mpijob/pi`, a Slurm job number) without changing it; returns its id in Rankdeck.
 
         Raises UnknownJobError, and LaunchError if it cannot be followed.
         """
@@ -294,7 +294,7 @@ class Session:
         return plan.job
 
     async def _plan_to_read(self, text: str) -> tuple[Plan, float | None]:
-        """The plan to follow a job of others, and when it was made; Slurm is also asked for one that just ended."""
+        """The plan to follow a job of others, and when that job was created. Slurm is also asked for jobs not in `others`."""
         number = text
         if not (self.slurm.asked and text.isdigit() and text.isascii()):
             found = find_listed(self.others(), text)
@@ -307,9 +307,10 @@ class Session:
         return slurm.attach_plan(self.cluster, seen), seen.submitted
 
     def why_not(self, need: str, what: JobSpec | str) -> str:
-        """Why this user may not `launch` a job, or `follow` or `cancel` one (its id or place); "" if nothing is known against it.
+        """Why this user lacks the right to do `need`; "" if no reason is known.
 
-        Only Kubernetes is asked; elsewhere, a user who can log in may do all three.
+        `need` is "launch" (`what`: a JobSpec), "follow" or "cancel" (`what`: a job id, or its place in Kubernetes).
+        Only Kubernetes has such rights; elsewhere, a user who can log in may do all three.
         """
         if isinstance(what, JobSpec):
             kind = MPIJOB if what.launch is Launch.MPI else JOB
@@ -322,7 +323,7 @@ class Session:
         return self.kubernetes.refused(need, "see", kind=kind)
 
     async def about_kubernetes(self) -> ClusterAbout:
-        """Versions, kinds of jobs and rights, asked now; raises NodeError."""
+        """Ask Kubernetes now for its version, the kinds of jobs and the user's rights; raises NodeError."""
         return await self._kubernetes_client.check()
 
     async def kubectl_apply(self, text: str) -> str:
@@ -352,7 +353,7 @@ class Session:
         if why := self.why_not("cancel", job_id):
             raise RankdeckError(f"{job_id} cannot be cancelled from here: {why}")
         self.following.stop_counting(job_id)
-        # What is started on a node after the cancel ran there would be left behind.
+        # A rank that starts on a node after the cancel ran there would be left behind.
         await until(lambda: not is_launched(job_id), LAUNCH_LIMIT)
         self.jobs.cancelling(job_id, time.time(), abort=by == "abort")
         grace = job.plan.grace if grace is None else grace
@@ -364,16 +365,16 @@ class Session:
             report = replace(report, state=job.state)
         self.jobs.cancelled(job_id, report)
         self._recorder.save(self.jobs.job(job_id), time.time())
-        # A node that could not be asked leaves the job as ended as it will be.
+        # A node that could not be asked does not change how a job that is over ended.
         known = self.jobs.job(job_id).state
         return replace(report, state=known) if report.unverified and known.final else report
 
     def command(
         self, nodes: Sequence[str], command: str, limit: float = USUAL_LIMIT, fan_out: int = FAN_OUT
     ) -> CommandRun:
-        """Run a shell command on these nodes, at most `limit` seconds on each and on `fan_out` at a time.
+        """Run a shell command on these nodes, `fan_out` nodes at a time and at most `limit` seconds on each.
 
-        Returns at once; its `state` says how far it is. Raises RankdeckError on Kubernetes, whose nodes have no login.
+        Returns at once; the `state` of the result shows the progress. Raises RankdeckError on Kubernetes: no SSH login.
         """
         self._need_ssh()
         run = CommandRun(self._agents, CommandState(command, nodes), limit, fan_out)
@@ -382,32 +383,32 @@ class Session:
         return run
 
     def shell_command(self, node: str, words: Sequence[str] = ()) -> tuple[str, ...]:
-        """The user's own ssh to that node with our options: a shell there, or `words` on a terminal.
+        """The command line of the user's own ssh to that node: opens a shell, or runs `words` on a terminal.
 
-        Raises RankdeckError where the nodes are not reached over SSH.
+        Raises RankdeckError where nodes are not reached over SSH.
         """
         self._need_ssh()
         return UserSsh(self.cluster).command(node, words)
 
     async def processes(self, nodes: Iterable[str]) -> FoundProcesses:
-        """What runs on these nodes now; a node that does not answer is named. Raises RankdeckError on Kubernetes."""
+        """The processes on these nodes, and the nodes that did not answer. Raises RankdeckError on Kubernetes."""
         self._need_ssh()
         return await find_processes(self._agents, nodes)
 
     async def log_run(self, job_id: str, number: int) -> LogRun:
-        """Where the output of run `number` (from 0) of a job is, which Slurm queued again; raises RankdeckError."""
+        """Which part of the output belongs to run `number` (from 0) of a job that Slurm requeued; raises RankdeckError."""
         return await slurm.log_run(self._agents, self.jobs.job(job_id), number)
 
     async def signal(self, name: str, some: Sequence[NodeProcess]) -> dict[str, str]:
-        """Send TERM, KILL, … to these processes; returns `NODE PID` -> why it was not sent."""
+        """Send a signal (`name`: TERM, KILL, …) to these processes; returns `NODE PID` -> why it was not sent."""
         return await send_signal(self._agents, name, some)
 
     async def copy_file(self, file: Path, to: str, nodes: Sequence[str], tell: TellCopy) -> Failed:
-        """Copy a file from this machine to the path `to` on nodes ("": its own name); returns the nodes that failed. Raises OSError."""
+        """Copy a file from this machine to the path `to` on nodes ("": same name). Returns the nodes that failed. Raises OSError."""
         return (await self.images.push(file, to, nodes, tell))[1]
 
     async def fetch(self, path: str, nodes: Sequence[str], to: Path, tell: TellFetch) -> Failed:
-        """Copy `path` from nodes into a folder here, as NAME.NODE; returns the nodes that failed. Raises OSError."""
+        """Copy `path` from nodes into the local folder `to`, as NAME.NODE. Returns the nodes that failed. Raises OSError."""
         return await self.images.fetch(path, nodes, to, tell)
 
     def _need_ssh(self) -> None:
@@ -417,16 +418,16 @@ class Session:
             )
 
     async def inspect(self, job_id: str) -> Inspection:
-        """Where every rank of the job is now; asks all its nodes."""
+        """What every rank of the job is doing now; asks all its nodes."""
         return await inspect_job(self._agents, self.jobs.job(job_id))
 
     async def report(
         self, job_id: str, path: Path, *, page: bool, full: bool = False
     ) -> Mapping[str, str]:
-        """Write all about the job to `path`, secrets masked; returns node -> why its part is missing.
+        """Write a report on the job to `path`, secrets masked; returns node -> why its part is missing.
 
-        As one page of HTML, or as an archive (.tar.gz) with the last megabyte of each log, or with
-        `full` all of it. Raises RankdeckError.
+        With `page`, one HTML page; else an archive (.tar.gz) with the last megabyte of each log, or with
+        `full` the whole logs. Raises RankdeckError.
         """
         source = await report_source(
             self.jobs.job(job_id), self._history, self.fleet, self._past, self.cluster.environment
@@ -436,9 +437,9 @@ class Session:
         return (await write_report(self._backend, source, path, None if full else TAIL)).missing
 
     async def replay(self, job_id: str, speed: float = 1.0, *, keep: bool = True) -> str:
-        """Replay a job from what its nodes kept, or start a replay again; returns the id of the replay.
+        """Replay a job from what its nodes kept, or restart a replay. `speed` 2.0 is twice as fast.
 
-        Without `keep`, only this session knows it.
+        Returns the id of the replay. With `keep`, a finished job's replay is also saved in the history.
         """
         shown = as_replay(self.jobs.job(job_id))
         said = self._history.events(shown.plan.replay_of)
@@ -448,7 +449,7 @@ class Session:
         return self.following.play(shown.id, player)
 
     def forget(self, job_id: str) -> None:
-        """Drop this replay, here and from the history; the job itself stays."""
+        """Remove this replay, here and from the history; the job itself stays."""
         self.following.forget(job_id)
 
     def wind(self, job_id: str, seconds: float) -> bool:
@@ -457,32 +458,32 @@ class Session:
 
     @property
     def history_trouble(self) -> str:
-        """Why the history cannot be written now, one sentence; "" if it can."""
+        """Why the history cannot be written now (one sentence), or ""."""
         return self._history.trouble
 
     def past(self, node: str, hours: float, until: float | None = None) -> PastView | None:
-        """The hours before `until` as the site's Prometheus has them; see `SitePast.view`."""
+        """A node's numbers of the `hours` before `until`, from the site's Prometheus; see `SitePast.view`."""
         return self._past.view(node, hours, until)
 
     def hold(self, job_id: str) -> None:
-        """Keep the rest of the job running: no console of this user stops it now."""
+        """Keep the other ranks running after a failure: no console of this user stops them."""
         self.following.hold(job_id)
 
     def watch(self, job_id: str, ranks: Iterable[int], backlog: int | None = BACKLOG) -> None:
-        """From now on fetch the full output of these ranks; see `Following.watch`."""
+        """Fetch the full output of these ranks from now on; see `Following.watch`."""
         self.following.watch(job_id, ranks, backlog)
 
     def output(self, job_id: str, rank: int) -> Ranges:
-        """The output of a rank, which is read and searched on its node, by byte offset."""
+        """A reader of a rank's output: reads and searches the log on its node, by byte offset."""
         return self._log_reader.of(self.jobs.job(job_id), rank)
 
     def want(self, nodes: frozenset[str] | None) -> None:
-        """Ask for full samples of these nodes from now on, instead of those of the last call; None: of all."""
+        """Request full samples from these nodes, instead of those of the last call; None: from all nodes."""
         self._on_screen = nodes
         self._ask_for_samples()
 
     def _ask_for_samples(self) -> None:
-        """Request samples of what is on screen and of the nodes of running jobs, by which stalls are judged."""
+        """Request full samples from nodes on screen and, to judge stalls, from nodes of running jobs."""
         wanted = self._on_screen
         if wanted is not None and len(self.fleet.busy) <= MOST_BUSY:
             wanted |= self.fleet.busy
@@ -509,16 +510,16 @@ class Session:
 
     @property
     def acceptance(self) -> "Acceptance":
-        """Measures the cluster and has its earlier runs; see `acceptance/run.py`."""
+        """Starts and keeps acceptance runs; see `accepting/acceptance.py`. Made at first use."""
         if self._acceptance is None:
-            # Only who asks for it pays for its recipes.
+            # Loading the recipes takes time, and most sessions need none.
             from rankdeck.accepting.acceptance import Acceptance
 
             self._acceptance = Acceptance(self, self._accepted, state_folder() / "acceptance")
         return self._acceptance
 
     def starting_often(self) -> AbstractAsyncContextManager[None]:
-        """Until the block ends, jobs start faster: a program stays on their nodes and starts the next job."""
+        """Inside this block, jobs start faster: a helper stays on each node and starts the next job there."""
         return self._agents.starting_often()
 
     @property
@@ -527,14 +528,14 @@ class Session:
         return self._backend.can.chooses_nodes
 
     def excluded(self) -> dict[str, str]:
-        """Node -> why no job is to run there now."""
+        """Node -> why new jobs must not use it: the exclusions from acceptance runs."""
         found = self._accepted.exclusions(self.cluster.name, time.time())
         return {one.node: one.sentence for one in found}
 
     # ---- opening and closing
 
     def begin(self, link: Link | None, *, brief: bool = False) -> None:
-        """Restore the jobs of earlier sessions and start receiving the telemetry of every node."""
+        """Restore the jobs of earlier sessions; with a `link`, start to receive the telemetry of every node."""
         self.following.begin(self.cancel)
         self._history.prune(self.cluster.name)
         for job in reversed(self._history.load(self.cluster.name)):
@@ -553,16 +554,16 @@ class Session:
     def hear(self, nodes: Iterable[str]) -> None:
         """Receive the telemetry of these nodes in the background, while the session is open.
 
-        For sessions that were opened without telemetry; others receive that of every node.
+        Only the first call has an effect, and none in a session opened with telemetry: it hears every node.
         """
         if not self._listens:
             self._listens = True
             known = {node.name for node in self.cluster.nodes}
-            # A login node, or this machine, is no node of the fleet.
+            # A login node, or this machine, is not part of the fleet.
             self._start(self._hear([node for node in nodes if node in known]))
 
     async def _hear(self, nodes: Sequence[str]) -> None:
-        # A job that ends at once must neither pay nor wait for telemetry.
+        # A short job must not be delayed by telemetry.
         await asyncio.sleep(HEAR_AFTER)
         try:
             async with open_link(self.cluster, self.fleet) as link:
@@ -582,7 +583,7 @@ class Session:
         self._start(self.slurm.hear(self._telemetry, self.jobs))
 
     def look_at_nodes(self) -> None:
-        """Save what happened on the nodes, and note on each job what concerns it."""
+        """Save new node events and acknowledgements, and add node events to the jobs that they concern."""
         now = time.time()
         self._nodes_log.exchange(self.fleet, now)
         for job in self._node_notes.notice(now):
@@ -609,23 +610,23 @@ class Session:
                 self._telemetry.look()
 
     async def _keep_time(self) -> None:
-        """Judge what changed and what fell silent: the one place where that is done."""
+        """Judge the nodes that changed or fell silent; nothing else does this."""
         while True:
             self.fleet.take_changes(WORK)
             await asyncio.sleep(WORK if self.fleet.behind else LOOK)
 
     @property
     def connecting(self) -> tuple[int, int]:
-        """How many nodes have answered or failed at least once for telemetry, and how many are asked."""
+        """(done, all) of the nodes asked for telemetry; a node is done once it has answered or failed."""
         return self._telemetry.connecting if self._telemetry else (0, 0)
 
     @property
     def pending_host_key(self) -> HostKeyError | None:
-        """The host key that the operator must accept or refuse now; None if there is none."""
+        """The unknown host key that the operator must accept or refuse now, or None."""
         return self.questions.pending
 
     def answer_host_key(self, accept: bool) -> None:
-        """The operator's answer to `pending_host_key`."""
+        """Accept or refuse `pending_host_key`."""
         self.questions.answer(accept)
 
 
@@ -638,15 +639,16 @@ async def open_session(
     confirm: Confirm | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> AsyncGenerator[Session]:
-    """Open a cluster: jobs of earlier sessions are followed again, nodes are connected when needed.
+    """Open a cluster: follow the running jobs of earlier sessions again. SSH connections open when needed.
 
-    `telemetry` receives how all nodes are; with `brief` all their numbers, and what is wrong at two looks
-    counts as lasting: for commands that look for a moment. `confirm` is awaited with each unknown host key; without it
-    `Session.pending_host_key` has the question. `progress` gets lines for the user. Raises BrokerError if the private broker cannot listen.
+    With `telemetry`, health messages of all nodes are received; with `brief` (for commands that run a moment) full
+    samples of all, and a problem seen in two samples counts as lasting. `confirm` is awaited with each unknown host key;
+    without it, the question is in `Session.pending_host_key`. `progress` is called with lines for the user.
+    Raises BrokerError if the private broker cannot listen.
     """
 
     def over_ssh(questions: Questions) -> AbstractAsyncContextManager[Shell]:
-        # asyncssh is large: a simulated fleet does without.
+        # asyncssh is slow to load, and a simulated fleet does not need it.
         from rankdeck.remote.ssh import reach
 
         return reach(cluster, confirm or questions.confirm)
@@ -660,7 +662,7 @@ async def open_session(
 async def open_session_on(
     cluster: Cluster, reach: Reach, tell: Callable[[str], None] = lambda _: None
 ) -> AsyncGenerator[Session]:
-    """The same where something else may take the place of SSH, such as nodes that are made up."""
+    """Like `open_session`, but `reach` may replace SSH, for example with simulated nodes. `tell` gets lines for the user."""
     async with AsyncExitStack() as stack:
         history = stack.enter_context(History(state_folder() / "history.db"))
         accepted = stack.enter_context(closing(AcceptanceRuns(state_folder() / "acceptance.db")))

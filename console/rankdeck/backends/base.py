@@ -1,4 +1,4 @@
-"""Launch backends (ssh, slurm, kubernetes): their protocol (plan, launch, follow, cancel), and what the plans of all have in common."""
+"""Launch backends (ssh, slurm, kubernetes): their protocol (plan, launch, follow, cancel), and functions for plans that all share."""
 
 import difflib
 import re
@@ -31,31 +31,31 @@ Tell = Callable[[str], None]
 
 
 def say_nothing(_: str) -> None:
-    """For a caller that needs no progress."""
+    """The default `tell`: ignores progress."""
 
 
 class Follower(Protocol):
-    """Reports what happens in one job to one caller. Closing it leaves the job alone."""
+    """Reports what happens in one job to one caller. Closing a follower does not affect the job."""
 
     def __aiter__(self) -> AsyncIterator[Followed]:
-        """Events, chunks of output and tails of output, in the order in which they arrive.
+        """Yield events, chunks of output and tails of output, in the order in which they arrive.
 
-        Ends when every node has sent `closed` or was given up, or after `close`. A broken connection
-        is opened again. Raises RankdeckError if the job cannot be followed at all.
+        The iteration ends when every node has sent `closed` or was given up, or after `close`. A broken
+        connection is opened again. Raises RankdeckError if the job cannot be followed at all.
         """
         ...
 
     def watch(self, ranks: Collection[int], backlog: int | None) -> None:
         """Fetch the full output of these ranks from now on, and only the last line of all others.
 
-        Reading continues at `positions` (see `Backend.follow`). `backlog` is how many bytes of earlier
-        output to fetch at least; None fetches all. Each call replaces the one before.
+        Reading continues at `positions` (see `Backend.follow`). `backlog` is the minimum number of bytes of
+        earlier output to fetch; None fetches all. Each call replaces the one before.
         """
         ...
 
     @property
     def behind(self) -> set[str]:
-        """Nodes that can be reached, as far as is known, and have not sent all events up to now."""
+        """Nodes that are not known to be unreachable and have not yet sent all events up to now."""
         ...
 
     def give_up_lost(self) -> None:
@@ -73,12 +73,12 @@ class Backend(Protocol):
     name: ClassVar[str]
     """The value of `backend:` in a cluster file."""
     can: ClassVar[Capabilities]
-    """What this backend can do; `model.cluster.capabilities` finds it by name. Callers ask this, not the name."""
+    """What this backend can do; `model.cluster.capabilities` finds it by name. Callers check this, never the name."""
 
     def plan(self, cluster: Cluster, spec: JobSpec, job: str) -> Plan:
         """The plan that `launch` would carry out; `job` is the new job's id.
 
-        Pure: asks no node. Raises LaunchError with the stage "plan".
+        Pure: contacts no node. Raises LaunchError with the stage "plan".
         """
         ...
 
@@ -92,24 +92,24 @@ class Backend(Protocol):
     async def launch(self, plan: Plan, tell: Tell = say_nothing) -> Plan:
         """Carry out the plan and nothing else; returns it with its TCP port filled in.
 
-        Raises LaunchError after it has ended everything that it had started. Because that can take
-        seconds, `tell` is called first, with a sentence that says what failed.
+        If it fails, it ends everything that it had started and raises LaunchError. Because the clean-up can
+        take seconds, `tell` is called before it, with a sentence that says what failed.
         """
         ...
 
     def follow(self, plan: Plan, seen: Mapping[str, int], positions: ReadPositionsOf) -> Follower:
-        """A follower of this job. Each node starts after event number `seen[node]`, or at the first event.
+        """A follower of this job. Each node sends the events after number `seen[node]`; all, if `seen` lacks the node.
 
-        `positions(node, rank)` is how far that log was read. Output can arrive twice, so the caller must
-        record each chunk in these positions before it takes the next item.
+        `positions(node, rank)` gives how far that rank's logs were read. After a reconnect, output is sent again from
+        these positions, so the caller must record each chunk in them before it takes the next item.
         """
         ...
 
     async def cancel(self, plan: Plan, grace: float, *, by: str = "user") -> CancelReport:
-        """End the job on every node: SIGTERM, wait `grace` seconds, SIGKILL, then look for what is left.
+        """End the job on every node: SIGTERM, wait `grace` seconds, SIGKILL, then search for remaining processes.
 
         `by` is "user", "abort" (a part of the job failed) or "system". A node that does not answer
-        raises nothing: the report lists it as not verified.
+        raises no exception: the report lists it as not verified.
         """
         ...
 
@@ -125,7 +125,7 @@ def port_token(offset: int = 0) -> str:
 
 
 def needs_port(nodes: Sequence[NodePlan]) -> bool:
-    """True if a command or a variable of the plan waits for the free port."""
+    """True if a command or an environment variable of the plan contains the token of the free port."""
     return any(_PORT.search(text) for node in nodes for text in _texts(node))
 
 
@@ -163,19 +163,19 @@ def _filled(node: NodePlan, port: int) -> NodePlan:
 
 
 def shell_word(word: str) -> str:
-    """`word` quoted for sh, but for the run folder, which sh fills in."""
+    """`word` quoted for sh; the token of the run folder becomes a variable that sh expands."""
     parts = word.split(RUN_TOKEN)
     quoted = [shlex.quote(part) if part else "" for part in parts]
     return f'"${RUN_VARIABLE}"'.join(quoted) if len(parts) > 1 else shlex.quote(word)
 
 
 def shell_line(words: Sequence[str]) -> str:
-    """A command in a form that can be pasted into a shell."""
+    """A command line that can be pasted into a shell."""
     return " ".join(shell_word(word) for word in words)
 
 
 def folder_word(path: str) -> str:
-    """A folder quoted for sh; `~` is the home folder, as the supervisor takes it."""
+    """A folder quoted for sh; a leading `~` is the home folder, as it is for the supervisor."""
     home, slash, rest = path.partition("/")
     if home != "~":
         return shell_word(path)
@@ -183,14 +183,14 @@ def folder_word(path: str) -> str:
 
 
 def at_run_time(argv: Sequence[str]) -> tuple[str, ...]:
-    """A command that finds the run folder where it runs: it differs from node to node."""
+    """The command, wrapped in sh if it names the run folder: that path differs from node to node."""
     if not any(RUN_TOKEN in word for word in argv):
         return tuple(argv)
     return ("sh", "-c", f"exec {shell_line(argv)}")
 
 
 def process_line(process: ProcessPlan) -> str:
-    """The command of a process with its variables, its folder and, for a rank, the shim."""
+    """The shell line of a process, with its variables, its folder and, for a rank, the shim."""
     variables = [f"{key}={value}" for key, value in process.env.items()]
     shim = [] if process.rank is None else [SHIM]
     words = [*(["env", *variables] if variables else []), *shim, *process.argv]
@@ -199,7 +199,7 @@ def process_line(process: ProcessPlan) -> str:
 
 
 def _with_port_variable(word: str) -> str:
-    """`word` quoted for sh, but for the run folder and the port."""
+    """`word` quoted for sh; the run folder and the port become variables that sh expands."""
     parts: list[str] = []
     end = 0
     for mark in _PORT.finditer(word):
@@ -214,9 +214,10 @@ def _with_port_variable(word: str) -> str:
 
 
 def end_mark(word: str, rows: Collection[str]) -> str:
-    """A line that ends a here-document of these rows: `word`, or `word` with letters around it.
+    """The delimiter for a here-document with these lines: `word`, with more letters if needed to be unique.
 
-    dash (0.5.12) loses the first byte of a character that is not ASCII behind the beginning of the end.
+    It begins with no letter that begins a line with non-ASCII text: after such a partial match with the
+    delimiter, dash (0.5.12) loses the first byte of a non-ASCII character.
     """
     heads = {row[0] for row in rows if not row.isascii()}
     words = (word, *(letter + word for letter in ascii_letters))
@@ -227,8 +228,8 @@ def end_mark(word: str, rows: Collection[str]) -> str:
 
 
 def _file_lines(file: NodeFile) -> list[str]:
-    """Shell lines that write a file; the run folder in its text is filled in by sed."""
-    # Only a line feed ends a line of sh: all else is part of the text.
+    """Shell lines that write a file; sed replaces the token of the run folder in its text."""
+    # Only a line feed ends a line in sh, so no splitlines().
     rows = file.text.removesuffix("\n").split("\n") if file.text else []
     end = end_mark("EOF", rows)
     path = shell_word(file.path)
@@ -239,7 +240,7 @@ def _file_lines(file: NodeFile) -> list[str]:
 
 
 def whole_file(file: NodeFile) -> list[str]:
-    """Shell lines that write a file byte for byte: text without an end of line gets none."""
+    """Shell lines that write a file byte for byte: no line feed is added to text that ends without one."""
     lines = _file_lines(file)
     if not file.text or file.text.endswith("\n"):
         return lines
@@ -250,8 +251,8 @@ def whole_file(file: NodeFile) -> list[str]:
 
 
 def render(plan: Plan) -> str:
-    """Every file and every command of a plan, as lines that a shell would take."""
-    # Where the document is all that is created, the files of its keeper say the same in JSON.
+    """Every file and every command of a plan, as shell lines; a document (sbatch script, manifest) as it is."""
+    # If the document is all that a launch creates, the files only repeat it as JSON.
     if plan.text and (
         capabilities(plan.backend).document or not any(n.processes for n in plan.nodes)
     ):
@@ -288,7 +289,7 @@ _FILE = re.compile(r" > \S+ <<'([A-Za-z]?EOF_*)'$")
 
 
 def plan_difference(old: str, old_job: str, new: str, new_job: str) -> tuple[str, ...]:
-    """Lines as `diff -U2` gives them; empty if only the job's id differs."""
+    """The lines of `diff -U2` between two plans, without its headers; empty if only the job ids differ."""
     before = old.replace(old_job, "JOB").splitlines()
     after = new.replace(new_job, "JOB").splitlines()
     lines = difflib.unified_diff(before, after, n=2, lineterm="")
@@ -297,11 +298,11 @@ def plan_difference(old: str, old_job: str, new: str, new_job: str) -> tuple[str
 
 @dataclass(frozen=True, slots=True)
 class PlanLine:
-    """A line of a plan, and what it is."""
+    """A line of a plan and its kind."""
 
     text: str
     kind: str
-    """`node` heads the lines of one, `note`, `setup` comes before the commands, `file`, `command`."""
+    """`node` (headline of a node), `note` (comment), `setup` (before the commands), `file` (its text) or `command`."""
 
 
 _KINDS = (
@@ -312,7 +313,7 @@ _KINDS = (
 
 
 def plan_lines(text: str, *, folded: bool) -> list[PlanLine]:
-    """The lines of a plan by what they are; `folded` leaves one of each file."""
+    """The lines of a plan with their kinds; `folded` shows each file, and variables in a row, as one line."""
     lines: list[PlanLine] = []
     inside: list[str] = []
     end = ""
@@ -332,7 +333,7 @@ def plan_lines(text: str, *, folded: bool) -> list[PlanLine]:
 
 
 def _with_variables_folded(lines: list[PlanLine]) -> list[PlanLine]:
-    """One line for the variables that are set in a row."""
+    """Replace each run of several `export` lines by one line."""
     found: list[PlanLine] = []
     for is_export, some in groupby(lines, lambda line: line.text.startswith("export ")):
         row = list(some)
@@ -354,7 +355,7 @@ def _kind(line: str) -> str:
 
 
 def ranks_per_node(cluster: Cluster, spec: JobSpec) -> int:
-    """Ranks per node: as the job says, else the slots of the cluster's nodes."""
+    """Ranks per node: as the job says, else the slots of the cluster's nodes. Raises LaunchError if slots differ."""
     if spec.launch is Launch.TENSORFLOW:
         return 1
     slots = {node.slots for node in cluster.nodes}
@@ -368,7 +369,7 @@ def ranks_per_node(cluster: Cluster, spec: JobSpec) -> int:
 
 
 def gpus_per_node(cluster: Cluster, spec: JobSpec, asked: str) -> int:
-    """GPUs to ask for: as the options say, else those of a node if the container wants them."""
+    """GPUs to request per node: `asked` (the option), else all of a node if the container uses GPUs. Raises LaunchError."""
     if asked:
         return _count(asked)
     wants = spec.container is not None and bool(spec.container.gpu)
@@ -382,7 +383,7 @@ def _count(text: str) -> int:
 
 
 def options(cluster: Cluster, spec: JobSpec, backend: str) -> dict[str, str]:
-    """The backend's options: the cluster's, and the job's over them."""
+    """The backend's options: those of the cluster file, overridden by those of the job file."""
     prefix = f"{backend}."
     own = {k.removeprefix(prefix): v for k, v in spec.options.items() if k.startswith(prefix)}
     return {**cluster.options, **own}
@@ -391,7 +392,7 @@ def options(cluster: Cluster, spec: JobSpec, backend: str) -> dict[str, str]:
 def document_plan(
     cluster: Cluster, spec: JobSpec, job: str, names: Sequence[str], text: str
 ) -> Plan:
-    """A plan that is one document; its nodes are only the shape of the job."""
+    """A plan whose content is one document (`text`); its nodes only state how many ranks each has."""
     each = ranks_per_node(cluster, spec)
     nodes = tuple(
         NodePlan(job=job, node=name, ranks=tuple(range(i * each, (i + 1) * each)))

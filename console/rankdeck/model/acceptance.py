@@ -1,4 +1,4 @@
-"""Measurements of acceptance: for which stage, between which nodes, what came of it, and how healthy values scatter."""
+"""Measurements of an acceptance run: stage, nodes, outcome; which values are normal; how nodes differ from the majority."""
 
 import re
 from collections import defaultdict
@@ -20,11 +20,11 @@ class Stage(StrEnum):
     PAIRS = "pairs"
     CONFIRM = "confirm"
     INSIDE = "inside"
-    """Every pair within its leaf: nothing crosses."""
+    """All pairs are within a leaf: no traffic crosses leaves."""
     CROSSING = "crossing"
-    """Every pair crosses leaves at once."""
+    """All pairs cross leaves at the same time."""
     ALONE = "alone"
-    """One pair crosses, everything else is idle."""
+    """One pair crosses leaves, everything else is idle."""
     GROUPS = "groups"
     """Collectives over more and more nodes."""
     SOAK = "soak"
@@ -36,7 +36,7 @@ GROUPED = (Stage.GROUPS, Stage.SOAK)
 
 
 class Outcome(StrEnum):
-    """What became of one measurement, or of all between two nodes, before it is judged; only `measured` has a value."""
+    """State or result of a measurement (or of all between two nodes), before it is judged; only `measured` has a value."""
 
     PENDING = "pending"
     RUNNING = "running"
@@ -44,7 +44,7 @@ class Outcome(StrEnum):
     FAILED = "failed"
     """It failed, or computed wrong values: this counts against its nodes."""
     NOT_MEASURED = "not measured"
-    """Nothing was learned of the nodes: it never began, was cut off, or could not tell."""
+    """Nothing was learned about the nodes: it never began, was cut off, or gave no clear result."""
     REFUSED = "refused"
     """There is a number, but not for the hosts and ranks that were asked for."""
     EXCLUDED = "excluded"
@@ -52,7 +52,7 @@ class Outcome(StrEnum):
 
 
 READ = (Outcome.MEASURED, Outcome.FAILED, Outcome.NOT_MEASURED, Outcome.REFUSED)
-"""What an output can say."""
+"""The outcomes that can be read from an output."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,9 +62,9 @@ class Result:
     stage: Stage
     recipe: str
     sender: str
-    """The node of a test of one; the first of a group."""
+    """The sending node; for a test of one node that node, for a group its first node."""
     receiver: str = ""
-    """"" for a test of one node, and for a group."""
+    """"" for a test of one node or of a group."""
     group: tuple[str, ...] = ()
     rail: int = 0
     port: int = 0
@@ -75,11 +75,11 @@ class Result:
     unit: str = ""
     seconds: float = 0.0
     text: str = ""
-    """The sentence: what was read and what it means, or why there is no value."""
+    """One sentence: what was read and what it means, or why there is no value."""
     raw: str = ""
-    """File on this machine with the whole output; "" before."""
+    """File on this machine with the whole output; "" until there is output."""
     job: str = ""
-    """The job that measured it; its logs are those of any job."""
+    """Id of the job that measured it."""
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -88,7 +88,7 @@ class Result:
 
     @property
     def key(self) -> "Key":
-        """Its key among all measurements of the run."""
+        """What identifies it among the measurements of the run."""
         path = (self.stage, self.recipe, self.sender, self.receiver, self.group)
         return (*path, self.rail, self.port, self.round, self.repeat)
 
@@ -97,7 +97,7 @@ Key = tuple[Stage, str, str, str, tuple[str, ...], int, int, int, int]
 
 
 class Answer(StrEnum):
-    """The judgement of a node or a path, made from the `Outcome` of each measurement; only the first two are accepted."""
+    """The judgement of a node or a path, made from its measurements; only the first two are accepted."""
 
     GOOD = "good"
     FAIR = "fair"
@@ -115,12 +115,12 @@ class Answer(StrEnum):
 
     @property
     def bad(self) -> bool:
-        """Whether it ran and is not good; neither that nor accepted: nothing was learned."""
+        """Whether it ran and is not good. If neither `bad` nor `accepted`, nothing was learned."""
         return self in (Answer.SLOW, Answer.UNSTEADY, *FAILS)
 
 
 FAILS = {Answer.FAILED: "fails", Answer.WRONG_VALUES: "gives wrong values"}
-"""Answer of what failed -> what it does, for a sentence."""
+"""Answer -> verb for a sentence about what failed."""
 
 
 class Kind(StrEnum):
@@ -141,27 +141,27 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """One thing that is not good."""
+    """One fault that was found."""
 
     kind: Kind
     subject: str
     """`n3`, `n2–n6`, `leaf A`, `rail 2 of leaf A`."""
     answer: Answer
     sentence: str
-    """Seen, with the evidence counted; what it means; what to try."""
+    """What was seen and how often; what it means; what to try."""
     nodes: tuple[str, ...] = ()
-    """Nodes that are not good because of it; none for a path or a switch."""
+    """Nodes that are not good because of it; () for a path or a switch."""
     leaves: tuple[str, ...] = ()
-    """Leaves, if it is about leaves."""
+    """The leaves, if the fault is in leaves."""
     ends: tuple[str, ...] = ()
-    """The two nodes of a path, if it is about a path."""
+    """The two nodes of the path, if the fault is in a path."""
     stage: Stage = Stage.PAIRS
     """Where it was seen."""
     recipe: str = ""
 
 
 class PathEnd(NamedTuple):
-    """One end of a path: a node, and which of its ports."""
+    """One end of a path: a node and the number of its rail (port)."""
 
     node: str
     rail: int = 0
@@ -173,7 +173,7 @@ Path = tuple[PathEnd, PathEnd]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """One value, or why there is none."""
+    """One measurement as the judge takes it: a value, or why there is none."""
 
     stage: Stage
     sender: str
@@ -186,13 +186,13 @@ class Measurement:
     repeat: int = 0
     rail: int = 0
     port: int = 0
-    """Counts ports (or queue pairs) that were tried: another number, another ECMP path."""
+    """Number of the TCP port (or queue pair) tried: each may take another ECMP path."""
     group: tuple[str, ...] = ()
-    """All nodes, where it is a collective over more than two."""
+    """All nodes of a collective over more than two."""
     text: str = ""
-    """The sentence of its output."""
+    """One sentence about its output; see `Result.text`."""
     resent: float = 0.0
-    """Share of the packets that were sent again."""
+    """Share of packets that were retransmitted, from 0 to 1."""
 
     @property
     def path(self) -> Path:
@@ -200,23 +200,24 @@ class Measurement:
 
     @property
     def speed(self) -> float | None:
-        """The value; 0 if it ran and broke; None if nothing was learned."""
+        """The value; 0 if it failed; None if nothing was learned."""
         return 0.0 if self.status is Outcome.FAILED else self.value
 
 
 @dataclass(frozen=True, slots=True)
 class Population:
-    """How values of the same kind scatter in the same run, and from where on one is slow."""
+    """Distribution of values of the same kind in the same run, and the limits for a good and a slow one."""
 
     count: int
     median: float
     spread: float
-    """Standard deviation, as the median deviation says it; at least 1 % of the median."""
+    """Standard deviation, estimated from the median absolute deviation; at least 1 % of the median."""
     good: float
-    """From here on a value is good; between `limit` and this it is fair."""
+    """A value is good from here on, and fair between `limit` and `good`."""
     limit: float
+    """A value below this is slow."""
     mixed: bool
-    """Not one population, or a disturbed one: the limit was not lowered for it."""
+    """The values are not one population, or were disturbed: the limit is that of the upper quartile, not of the median."""
 
     def answer(self, value: float) -> Answer:
         if value < self.limit:
@@ -225,7 +226,7 @@ class Population:
 
 
 FEWEST = 4
-"""So many nodes are needed for a population."""
+"""Fewest values (or nodes) for a population."""
 _MIXED = 0.05
 _STANDS_OUT = 1.2
 _CHANCE = 0.01
@@ -233,16 +234,17 @@ _CHANCE = 0.01
 
 
 def population(values: Sequence[float], tolerance: float, fast: float = 0.0) -> Population | None:
-    """Median and limit; None for none. A mixed population is judged by its upper quartile: its limit never sinks.
+    """Median and limits of these values; None without values. A mixed population is judged by its upper quartile.
 
-    `fast` is what a minority of nodes reach with each other, where the others are slower: then that counts.
+    `tolerance` is the share below the median that is still good. `fast`, if above 0, is what a minority of nodes reach
+    with each other: where the others are slower, the limits come from it.
     """
     if not values:
         return None
     ordered = sorted(values)
     middle = median(ordered)
     spread = max(1.4826 * median(abs(one - middle) for one in ordered), 0.01 * middle)
-    # Many equally slow ones are the median: then the fast ones stand out.
+    # If most values are equally slow, the median is slow too, and the fast values stand out.
     most = ordered[len(ordered) * 19 // 20]
     mixed = (
         spread > _MIXED * middle or most > _STANDS_OUT * middle or fast * (1 - tolerance) > middle
@@ -258,7 +260,7 @@ def population(values: Sequence[float], tolerance: float, fast: float = 0.0) -> 
 
 
 def by_gap(speeds: Mapping[Path, float], ratio: float = _STANDS_OUT) -> Iterator[frozenset[Path]]:
-    """The paths above each gap between the values, the fastest alone first."""
+    """For each gap in the sorted speeds (a factor of `ratio`), the paths above it; the smallest set first."""
     ordered = sorted(speeds, key=lambda path: speeds[path], reverse=True)
     for place in range(1, len(ordered)):
         if speeds[ordered[place - 1]] > ratio * speeds[ordered[place]]:
@@ -270,7 +272,7 @@ DROPS = 0.7
 
 
 def drops(runs: Sequence[Measurement]) -> int:
-    """Repeats of one path that dropped."""
+    """Number of repeats of one path that dropped."""
     best = best_of(runs) or 0.0
     return sum(1 for one in runs if (speed := one.speed) is not None and speed < DROPS * best)
 
@@ -285,26 +287,27 @@ def by_path(measurements: Iterable[Measurement]) -> Mapping[Path, Sequence[Measu
 
 
 def best_of(runs: Iterable[Measurement]) -> float | None:
-    """The highest speed, because interference only lowers; None if nothing was learned."""
+    """The highest speed, because interference only lowers speeds; None if nothing was learned."""
     return max((speed for one in runs if (speed := one.speed) is not None), default=None)
 
 
 LOW_CLOCK = 0.9
-"""Share of what others of the same hardware run at under load, below which a clock is low."""
+"""A clock below this share of the usual clock of the same hardware under load is low."""
 
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """A clock that is watched while something computes."""
+    """A kind of clock that is watched under load."""
 
     fact: str
     used: str
-    """Metric: percent of the time at work."""
+    """Metric of the utilisation in percent."""
     clock: str
+    """Metric of the clock."""
     mhz: float
-    """Of one unit of that metric."""
+    """MHz of one unit of the metric `clock`."""
     word: str
-    """Before the number of a low one; `{}` is its device."""
+    """Text before the number of a low clock; `{}` is the device."""
 
 
 CLOCKS = (
@@ -314,13 +317,14 @@ CLOCKS = (
 _NAMED = 4
 _T = TypeVar("_T")
 Highest = Mapping[str, Mapping[str, float]]
-"""Node -> device -> the highest clock that it was seen at while it computed, in MHz."""
+"""Node -> device -> its highest clock under load, in MHz."""
 
 
 def clocks_under_load(highest: Highest, alike: Mapping[str, str], word: str) -> dict[str, str]:
-    """Node -> `full`, or which of its devices ran slower than those of nodes alike; fewer than four say nothing.
+    """Node -> `full`, or which of its devices ran slower than on nodes with the same hardware.
 
-    `alike` is node -> its hardware: other processors have other clocks.
+    `alike` is node -> its hardware, because other processors have other clocks. Hardware with fewer than four
+    devices is left out. `word` is `Clock.word`.
     """
     found: dict[str, str] = {}
     for group in _by_hardware(highest, alike):
@@ -350,9 +354,10 @@ _MORE = 30.0
 
 
 def busy_cores(used: Mapping[str, float], alike: Mapping[str, str]) -> dict[str, str]:
-    """Node -> `no more` than those of nodes alike, or how many: another program runs there.
+    """Node -> `no more` cores busy than on nodes with the same hardware, or how many (another program runs there).
 
-    `used` is the mean percent of its cores in use while the node was measured; fewer than four say nothing.
+    `used` is node -> mean percent of its cores in use while it was measured; `alike` is node -> its hardware.
+    Hardware with fewer than four nodes is left out.
     """
     found: dict[str, str] = {}
     for group in _by_hardware(used, alike):
@@ -369,14 +374,14 @@ def busy_cores(used: Mapping[str, float], alike: Mapping[str, str]) -> dict[str,
 
 @dataclass(frozen=True, slots=True)
 class Counter:
-    """A counter of links that grows where something is wrong with one."""
+    """An error counter of network links."""
 
     metric: str
     word: str
     least: float = 1
-    """Growth from which on it is said."""
+    """Least growth that is reported."""
     usual: bool = False
-    """Healthy links count it, too: only ten times as much as most nodes have is said."""
+    """It also grows on healthy links: reported only from ten times the median of the nodes."""
 
 
 COUNTERS = (
@@ -394,11 +399,11 @@ LINK_ERRORS = "link errors under load"
 REBOOTS = "reboots"
 _FAR_MORE = 10
 Grown = Mapping[str, Mapping[str, Mapping[str, float]]]
-"""Metric -> node -> device -> growth while the nodes were measured."""
+"""Metric -> node -> device -> growth of the counter while the nodes were measured."""
 
 
 def link_errors(grown: Grown) -> dict[str, str]:
-    """Node -> `none`, or what its links counted; nodes that count nothing are left out."""
+    """Node -> `none`, or the errors of its links; nodes without such counters are left out."""
     found: defaultdict[str, list[str]] = defaultdict(list)
     for one in COUNTERS:
         nodes = grown.get(one.metric, {})
@@ -413,7 +418,7 @@ def link_errors(grown: Grown) -> dict[str, str]:
 
 
 HEARD = (LINK_ERRORS, REBOOTS, BUSY_CORES, *(one.fact for one in CLOCKS))
-"""Facts that telemetry tells while nodes are measured."""
+"""Facts that come from telemetry while nodes are measured."""
 WELL = {
     "gpu clocks under load": "full",
     "cpu clock under load": "full",
@@ -422,13 +427,13 @@ WELL = {
     LINK_ERRORS: "none",
     REBOOTS: "none",
 }
-"""Fact -> what it is on a healthy node, whatever most nodes have."""
+"""Fact -> its value on a healthy node, whatever most nodes have."""
 
 
 def differing(identity: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
-    """Node -> what it has and most others have not, one sentence; nodes like the majority are left out.
+    """Node -> how it differs from the majority, one sentence; nodes like the majority are left out.
 
-    `identity` is node -> fact (kernel, driver, mtu, …) -> value. What is known to be well needs no majority.
+    `identity` is node -> fact (kernel, driver, mtu, …) -> value. Facts in WELL are compared with that value instead.
     """
     said: defaultdict[str, list[str]] = defaultdict(list)
     for fact in sorted({fact for facts in identity.values() for fact in facts}):
@@ -447,7 +452,7 @@ def differing(identity: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
 
 
 def _are(fact: str) -> str:
-    """Of `link errors under load`, and of `mtu`."""
+    """`are` or `is`, as in `its link errors are …`, `its mtu is …`."""
     return "are" if fact.partition(" under ")[0].endswith(("clocks", "errors", "limits", "cores", "reboots")) else "is"  # fmt: skip
 
 
@@ -459,13 +464,13 @@ def _majority(values: Iterable[str]) -> tuple[str, int]:
 
 
 def failure(failed: Iterable[Measurement | Result]) -> Answer:
-    """The answer of failed runs, by what was said of each: one with wrong values is enough."""
+    """The answer for failed runs: WRONG_VALUES if the text of any run says so, else FAILED."""
     wrong = any(Answer.WRONG_VALUES in one.text for one in failed)
     return Answer.WRONG_VALUES if wrong else Answer.FAILED
 
 
 def measurement_of(one: Result, *, lower_is_better: bool = False) -> Measurement:
-    """What the judge takes: higher is better, so a latency in µs becomes round trips a second."""
+    """The measurement of a result. Higher is better, so a latency in µs becomes round trips a second."""
     value = one.value
     if value and lower_is_better:
         value = 1e6 / value
@@ -479,11 +484,11 @@ def measurement_of(one: Result, *, lower_is_better: bool = False) -> Measurement
 
 _RESENT = re.compile(r"\b(\d{1,12}) retransmits\b")
 _SEGMENT = 1448
-"""Bytes of a TCP packet of 1,500; with larger ones the share is larger than what this says."""
+"""Payload bytes of a TCP packet with an MTU of 1,500; with a larger MTU the true share is larger."""
 
 
 def _resent(one: Result) -> float:
-    """The share of packets that TCP sent again."""
+    """The share of packets that TCP retransmitted, from 0 to 1."""
     found = _RESENT.search(one.text) if one.unit == "Gb/s" else None
     packets = (one.value or 0.0) * 1e9 / 8 * one.seconds / _SEGMENT
     return min(int(found[1]) / packets, 1.0) if found and packets else 0.0

@@ -1,4 +1,4 @@
-"""The values of a cluster file; they never change while the cluster is open."""
+"""The values of a cluster file, which do not change while the cluster is open, and what each backend can do."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,19 +11,19 @@ from rankdeck.model.nodeset import fold
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """One machine. `address` "" means the name resolves."""
+    """One machine. `address` "": the name is used as the address."""
 
     name: str
     address: str = ""
     port: int = 22
     slots: int = 1
-    """Ranks that fit: what a hostfile calls slots."""
+    """Number of ranks that fit, as in a hostfile."""
     gpus: int = 0
     rdma: int = 0
     interface: str = ""
-    """Network interface of the job network; "" lets the route decide."""
+    """Network interface of the job network; "": found by the route."""
     leaf: str = ""
-    """The switch that it is connected to, by any name; "" if that is not known."""
+    """Any name for the leaf switch that the node is connected to; "" if not known."""
 
     @property
     def host(self) -> str:
@@ -32,7 +32,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """How to log in; what is empty comes from ~/.ssh/config."""
+    """How to log in over SSH; empty fields are taken from ~/.ssh/config."""
 
     user: str = ""
     identity: str = ""
@@ -40,17 +40,18 @@ class Access:
     config: str = ""
     """An ssh_config file to read instead of ~/.ssh/config; "none" reads none."""
     config_text: str | None = None
-    """The text that the user agreed to; later changes of the file are not used."""
+    """The text of `config` that the user agreed to; later changes of the file are not used."""
     python: str = "python3"
-    """The interpreter on the nodes, 3.9 or newer."""
+    """The Python interpreter on the nodes, 3.9 or newer."""
     connect_limit: float = 10.0
+    """Seconds that connecting and logging in may take."""
     logins: int = 0
-    """Logins that may be under way at a time; 0: 64, through a jump host 8."""
+    """Most logins at a time; 0: 64, or 8 through a jump host."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Broker:
-    """The site's MQTT broker. No Broker in a cluster: a private one."""
+    """The site's MQTT broker. A cluster without one uses a private broker in the console."""
 
     host: str
     port: int = 1883
@@ -60,11 +61,11 @@ class Broker:
     password_env: str = ""
     password_file: str = ""
     agents_file: str = ""
-    """`node:password` lines: an account of its own for the agent of each node."""
+    """File of `node:password` lines: the agent of each node has its own account."""
     reach: str = "direct"
-    """How agents get there: "direct", or "ssh" through the console's connection."""
+    """How agents connect to the broker: "direct", or "ssh" (through the console's connection)."""
     sample_period: float = 0.0
-    """Seconds between two full samples of an installed agent; 0: 1 s, of many nodes 15 s."""
+    """Seconds between two full samples of an installed agent; 0: 1 s, or 15 s with many nodes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +85,7 @@ class Switch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metrics:
-    """The site's Prometheus, or what speaks its API: where hours and days come from."""
+    """The site's Prometheus, or a server with the same API: the source of numbers from hours and days ago."""
 
     host: str
     port: int
@@ -98,13 +99,13 @@ class Metrics:
     token_env: str = ""
     token_file: str = ""
     label: str = "instance"
-    """The label whose value is a node: its name or address, with or without domain and port."""
+    """The label that names the node: its name or address, with or without domain and port."""
     gpu_label: str = "Hostname"
-    """The same, of the series of dcgm-exporter."""
+    """The label that names the node in series of dcgm-exporter."""
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Label -> value that a series must have too: tells clusters apart."""
+    """Label -> value that a series must also have: tells clusters apart."""
     interval: float = 30.0
-    """Seconds between two scrapes, at most."""
+    """Most seconds between two scrapes."""
 
     @property
     def place(self) -> str:
@@ -117,38 +118,38 @@ class Capabilities:
     """What a backend does by itself; the defaults are those of the ssh backend."""
 
     scheduler: str = ""
-    """What people call it; "" if nothing schedules."""
+    """Name of the scheduler for people; "" without one."""
     chooses_nodes: bool = False
-    """Nodes are chosen when the job starts: they cannot be asked before, and jobs may wait."""
+    """A scheduler chooses the nodes when the job starts: they cannot be checked before, and jobs may wait."""
     needs_login: bool = True
     """Jobs run only on nodes that the user can log in to."""
     allows_login: bool = True
     """The nodes are reached over SSH."""
     asked_from_here: bool = False
-    """Where the cluster file names no login node, the scheduler is asked from this machine."""
+    """If the cluster file names no login node, the scheduler's commands run on this machine."""
     states_rights: bool = False
-    """It says what a user may do."""
+    """It can tell which rights a user has."""
     pods: bool = False
-    """Ranks run in pods: each job has other host names and addresses than the one before."""
+    """Ranks run in pods: host names and addresses differ from job to job."""
     requeues: bool = False
-    """It may run a job again."""
+    """The scheduler may queue a job again."""
     ends_ranks: frozenset[str] = frozenset()
-    """Launches of which it ends the ranks itself when one fails; "": a job of others."""
+    """Values of `Launch` for which the scheduler ends the other ranks when one fails; "" stands for jobs of others."""
     document: bool = False
     """`Plan.text` is all that a launch creates."""
     queue: bool = False
-    """Queue, partitions and states of nodes are read at the login node, where nodes are drained too."""
+    """Queue, partitions and node states are read on the login node; nodes are drained there too."""
     drain_lines: tuple[str, ...] = ()
-    """Commands for it, with `{folded}` or `{nodes}` and `{why}`; the last gives the nodes back."""
+    """Commands that drain nodes, with `{folded}` or `{nodes}` and `{why}`; the last returns the nodes to service."""
     whole_nodes: tuple[str, ...] = ()
-    """Options of a job that needs its nodes for itself."""
+    """Options for a job that must not share its nodes."""
     node_check: str = ""
-    """What to write into a job to have its nodes judged when it has them."""
+    """Line for a job file that has its nodes checked once the scheduler has chosen them; "": there is none."""
     proof: tuple[str, str] = ("every node is searched", "for processes of the job that are left.")
-    """How a cancel proves that the job is over, on two lines."""
+    """Two lines for the screen: how a cancel proves that the job is over."""
 
     def out_of_service(self, nodes: Sequence[str], why: str) -> list[str]:
-        """Commands that take these nodes out of service; the last gives them back. [] if there are none."""
+        """Commands that take these nodes out of service; the last returns them. [] if the backend has none."""
         words = {"folded": fold(nodes), "nodes": " ".join(nodes), "why": why}
         return [line.format_map(words) for line in self.drain_lines]
 
@@ -188,12 +189,12 @@ BACKENDS = {
         proof=("the API server is asked", "whether all pods of the job are gone."),
     ),
 }
-"""Those of Rankdeck's own backends, so that callers need not load a backend to ask."""
+"""Capabilities of Rankdeck's own backends: callers need not import a backend to read them."""
 
 
 @lru_cache(64)
 def capabilities(backend: str) -> Capabilities:
-    """What the backend of this name can do; of one that is not installed here the defaults."""
+    """What the backend of this name can do; the defaults if it is not installed here."""
     if backend in BACKENDS:
         return BACKENDS[backend]
     try:
@@ -216,14 +217,14 @@ class Cluster:
     network: str = ""
     """CIDR of the job network, e.g. 10.0.0.0/24."""
     environment: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Set for every job: PATH of an MPI, proxy settings."""
+    """Environment variables for every job, such as the PATH of an MPI or proxy settings."""
     expect: Mapping[str, str | int | float] = field(default_factory=dict[str, str | int | float])
     rdma_exclude: tuple[str, ...] = ()
-    """Patterns of RDMA devices whose counters the agents leave alone."""
+    """Patterns of RDMA devices whose counters the agents do not read."""
     simulate: tuple[str, ...] = ()
-    """Collectors to make up: "gpu", "rdma". For demos; shown as SIMULATED."""
+    """Collectors to simulate: "gpu", "rdma". For demos; shown as SIMULATED."""
     options: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Backend's own: slurm login node and partition, kubernetes namespace and context."""
+    """Options of the backend: slurm login node and partition, kubernetes namespace and context."""
     file: str = ""
     _by_name: Mapping[str, Node] = field(init=False, repr=False, compare=False)
 
@@ -233,12 +234,12 @@ class Cluster:
 
     @property
     def can(self) -> Capabilities:
-        """What its backend can do."""
+        """What the cluster's backend can do."""
         return capabilities(self.backend)
 
     @property
     def hosts(self) -> tuple[Node, ...]:
-        """Every machine to log in to: the nodes, and the one where Slurm's commands are."""
+        """Every machine to log in to: the nodes, and the login node for Slurm's commands."""
         login = self.options.get("login", "")
         known = not login or self.has(login)
         return self.nodes if known else (*self.nodes, Node(name=login))

@@ -8,9 +8,9 @@ from typing import Generic, TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
 SLOT = 0.5
-"""Deadlines of the same so many seconds are kept together: keeping each in order would cost more."""
+"""Width of a slot in seconds. Deadlines in a slot are sorted only when they are due: sorting each at once costs more."""
 FAR = 1e15
-"""Larger times, and smaller negative ones, count as this many seconds."""
+"""Times are limited to ± this many seconds."""
 
 
 class Deadlines(Generic[Key]):
@@ -20,9 +20,9 @@ class Deadlines(Generic[Key]):
         """`first`: when each of these is due."""
         self._at: dict[Key, float] = {}
         self._slots: dict[int, list[tuple[float, Key]]] = {}
-        """Number of the slot -> what is due in it; of a key only the entry with its own time counts."""
+        """Slot number -> entries; an entry is valid only if its time is still the key's time in `_at`."""
         self._numbers: list[int] = []
-        """The numbers of the slots as a heap."""
+        """Heap of the slot numbers."""
         for key, at in (first or {}).items():
             self.set(key, at)
 
@@ -30,18 +30,18 @@ class Deadlines(Generic[Key]):
         return len(self._at)
 
     def at(self, key: Key) -> float | None:
-        """When this one is due; None: never."""
+        """When this key is due; None: never."""
         return self._at.get(key)
 
     def set(self, key: Key, at: float) -> None:
-        """Set its deadline, in place of an earlier one."""
+        """Set the deadline of a key; replaces the one before."""
         if self._at.get(key) == at:
             return
         self._at[key] = at
         self._put(at, key)
 
     def forget(self, key: Key) -> None:
-        """Remove its deadline."""
+        """Remove the deadline of a key, if it has one."""
         self._at.pop(key, None)
 
     def due(self, now: float) -> list[Key]:

@@ -1,4 +1,4 @@
-"""Health of a node, in the words that console and agent share, and its numbers over hours and days."""
+"""Health of a node (terms shared by console and agent), acknowledgements, and a node's numbers over hours and days."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 EVENT_LEVELS = {"ok": Level.OK, "info": Level.OK, "warn": Level.WARN, "bad": Level.BAD}
-"""Word in an event of a node -> its level."""
+"""Level in an event of a node -> level here."""
 
 
 UNHEARD = Health(
@@ -38,7 +38,7 @@ UNHEARD = Health(
     (Reason("node.silent", Level.UNKNOWN, "not heard yet · waiting for the agent"),),
     checks=25,
 )
-"""The health of a node that was not judged yet."""
+"""The health of a node that has not been judged yet."""
 
 
 REMEMBERED = Reason(
@@ -49,7 +49,7 @@ REMEMBERED = Reason(
 
 
 def worst_first(reasons: Iterable[Reason]) -> tuple[Reason, ...]:
-    """These reasons, of the same level in the order in which they came."""
+    """These reasons by level, worst first; reasons of the same level keep their order."""
     return tuple(sorted(reasons, key=lambda reason: -reason.level))
 
 
@@ -68,12 +68,12 @@ class Occurrence:
 
     @property
     def seen(self) -> str:
-        """What was seen, without what it means and what to do."""
+        """The first part of the text: what was seen, without what it means and what to do."""
         return Sentence.of(self.text).seen
 
 
 class Told(Protocol):
-    """What a message about a node is: an event, or a note on the page of a job."""
+    """Any message about a node: an event, or a note on a job."""
 
     @property
     def at(self) -> float: ...
@@ -87,11 +87,11 @@ class Told(Protocol):
 
 T = TypeVar("T", bound=Told)
 TOGETHER = 120.0
-"""Seconds between a cause and the messages that follow from it, at most."""
+"""Most seconds between a cause and the messages that follow from it."""
 
 
 def leading(told: Sequence[T], kind: Callable[[T], str] = lambda _: "") -> list[T]:
-    """Without messages that follow from another one of the same node, device and kind at that time."""
+    """The messages without those caused by another one of the same node, device and `kind` at about the same time."""
 
     def follows(one: T, other: T) -> bool:
         near = one.node == other.node and abs(one.at - other.at) <= TOGETHER
@@ -112,18 +112,18 @@ class Ack:
     who: str
     why: str = ""
     device: str = ""
-    """"" stands for every device."""
+    """"": every device."""
     level: Level = Level.BAD
-    """Anything worse than this breaks the acknowledgement."""
+    """A worse level is not covered."""
 
     def covers(self, check: str, device: str, level: Level, now: float) -> bool:
-        """Whether a reason is acknowledged by this."""
+        """Whether this acknowledges a reason; `now` is epoch seconds."""
         named = not self.check or (self.check == check and self.device in ("", device))
         return named and level <= self.level and now < self.until
 
     @property
     def words(self) -> str:
-        """Who said it and why, one sentence."""
+        """Who acknowledged it and why, one sentence."""
         return f"{self.who}: {self.why}" if self.why else self.who
 
 
@@ -132,7 +132,7 @@ _UNITS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 6048
 
 
 def seconds_of(text: str) -> float:
-    """The seconds in `90s`, `30m`, `4h`, `2d` or `1w`; raises ValueError."""
+    """Seconds of a duration such as `90s`, `30m`, `4h`, `2d` or `1w`; raises ValueError."""
     found = _SPAN.fullmatch(text.strip())
     if found is None or not int(found[1]):
         raise ValueError(f"`{text[:20]}` is no time from 1s to 9999w; write 30m, 4h or 2d")
@@ -140,12 +140,12 @@ def seconds_of(text: str) -> float:
 
 
 POINTS = 120
-"""Times of a chart: more than a terminal has room for."""
+"""Points of a chart: more than a terminal can show."""
 
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Even times, epoch seconds: `start`, `start + step`, …; `count` of them."""
+    """`count` evenly spaced times in epoch seconds: `start`, `start + step`, …"""
 
     start: float
     step: float
@@ -153,7 +153,7 @@ class Times:
 
     @property
     def end(self) -> float:
-        """The last of them."""
+        """The last time."""
         return self.start + self.step * (self.count - 1)
 
     def __iter__(self) -> Iterator[float]:
@@ -161,7 +161,7 @@ class Times:
 
 
 def times(start: float, end: float, most: int = POINTS) -> Times:
-    """At most about `most` times between these two, whole multiples of their step, which is 1 s or more."""
+    """About `most` times or fewer between `start` and `end`; each is a multiple of the step, which is 1 s or more."""
     step = max(-(-(end - start) // most), 1.0)
     first = -(-start // step) * step
     return Times(first, step, max(int((end - first) // step) + 1, 1))
@@ -169,37 +169,37 @@ def times(start: float, end: float, most: int = POINTS) -> Times:
 
 @dataclass(frozen=True, slots=True)
 class PastSeries:
-    """One number of one node."""
+    """The past of one metric of one node."""
 
     values: tuple[float | None, ...]
-    """One for each time; None if nothing was read."""
+    """One for each time; None: no value."""
     source: str
-    """Whose names the series have: `rankdeck`, `dcgm-exporter` or `node_exporter`, with the scrape job."""
+    """The exporter of the series: `rankdeck`, `dcgm-exporter` or `node_exporter`, with the scrape job."""
     simulated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class PastNumbers:
-    """What was read of some nodes."""
+    """The past of some nodes, as Prometheus returned it."""
 
     times: Times
     series: Mapping[tuple[str, str], PastSeries] = field(
         default_factory=dict[tuple[str, str], PastSeries]
     )
-    """(node, metric of the fleet screen) -> its numbers, in the metric's own unit."""
+    """(node, metric of the fleet screen) -> its numbers, in the metric's unit."""
     warning: str = ""
-    """What the server said of its answer, such as that a part of it did not answer."""
+    """A warning that the server gave with its answer, for example that some of its data is missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class PastView:
-    """What can be shown of one node now."""
+    """The past of one node, as far as it can be shown now."""
 
     hours: float
-    """How far back it goes."""
+    """How many hours it covers."""
     server: str
-    """Who is asked, as HOST:PORT."""
+    """The Prometheus server, HOST:PORT."""
     numbers: PastNumbers | None = None
-    """None while nothing has come."""
+    """None until the server has answered."""
     trouble: str = ""
-    """Why there is nothing new, one sentence; "" if all is well."""
+    """Why there are no new numbers, one sentence; "" if all is well."""

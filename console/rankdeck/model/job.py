@@ -1,4 +1,4 @@
-"""Jobs: what the user asks for (JobSpec), what will be done (Plan), the job as it is (Job)."""
+"""Jobs: what the user asks for (JobSpec), what will be done (Plan), the state of a job (Job), and what followers report."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,13 +14,13 @@ from rankdeck_agent.wire import NodePlan
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """A message in plain words."""
+    """An error message explained in plain words."""
 
     means: str
     remedy: str
     """What to try."""
     line: str = ""
-    """The line it was read from; "" if the exit status said it."""
+    """The line of output that is explained; "" if it is the exit status."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,8 +28,8 @@ class Stall:
     """Ranks that make no progress although they should."""
 
     kind: str
-    """`start`: has not begun; `rank`: silent while others go on; `all`: everybody is silent;
-    `raised`: an exception, and it runs on; `stopped`; `device`: in state D; `slow`: the others wait for it."""
+    """`start`: has not begun; `rank`: silent while others go on; `all`: every rank is silent; `raised`: runs on
+    after an exception; `stopped`: by a signal; `device`: in state D; `slow`: the others wait for it."""
     ranks: tuple[int, ...]
     since: float
     """Epoch seconds."""
@@ -37,9 +37,9 @@ class Stall:
     first: tuple[int, ...] = ()
     """Ranks that fell silent clearly before the others."""
     odd: tuple[int, ...] = ()
-    """Among silent ranks, those that do something else than the others."""
+    """Among the silent ranks, those that do something different from the others."""
     heard: float = 0.0
-    """The newest sign of life of these ranks: while there is none newer, it holds."""
+    """Epoch seconds of the newest sign of life of these ranks; a newer one ends the stall."""
     explained: tuple[Explained, ...] = ()
 
 
@@ -49,18 +49,18 @@ class Progress:
 
     step: float | None = None
     steps: float | None = None
-    """How many there will be."""
+    """Total number of steps."""
     values: Mapping[str, float] = field(default_factory=dict[str, float])
-    """loss, tokens_s, mflops, …: the newest number under each name."""
+    """Name (loss, tokens_s, mflops, …) -> its newest number."""
     series: Mapping[str, tuple[float, ...]] = field(default_factory=dict[str, tuple[float, ...]])
-    """The last numbers under each name, oldest first."""
+    """Name -> its last numbers, oldest first."""
     rank: int | None = None
-    """Who wrote it."""
+    """The rank that wrote it."""
     at: float = 0.0
 
     @property
     def share(self) -> float | None:
-        """From 0 to 1; None if it is not known how long the job is."""
+        """Share of the steps done, from 0 to 1; None if the number of steps is not known."""
         if self.step is None or not self.steps or self.steps <= 0:
             return None
         return min(max(self.step / self.steps, 0.0), 1.0)
@@ -80,18 +80,18 @@ class NodeNote:
     """What happened on a node of a job while it ran, shortly before or after."""
 
     at: float
-    """Epoch seconds on the console's clock; where `before` is set, when it was first seen."""
+    """Epoch seconds on the console's clock; if `before`, when it was first seen."""
     node: str
     level: Level
     check: str
     text: str
     device: str = ""
     count: int = 1
-    """How many alike there were."""
+    """Number of equal events that this note stands for."""
     before: bool = False
-    """It was there before the job, or already when its node was first looked at."""
+    """It was there before the job, or when its node was first seen."""
     simulated: bool = False
-    """Simulated by an agent that was told to."""
+    """The agent simulated it, as its configuration asks."""
 
 
 class Launch(StrEnum):
@@ -105,7 +105,7 @@ class Launch(StrEnum):
 
 GPUS = ("nvidia", "amd")
 CLAIM = "pvc:"
-"""How a mount from a volume claim of Kubernetes begins."""
+"""Prefix of a mount from a Kubernetes volume claim."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,10 +117,10 @@ class Container:
     mounts: tuple[str, ...] = ()
     """`source:target[:ro]`; on Kubernetes also `pvc:CLAIM:target[:ro]`."""
     gpu: str = ""
-    """Whose GPUs to bring in: one of `GPUS`, or none."""
+    """Vendor of the GPUs that the container may use: one of `GPUS`, or ""."""
     workdir: str = ""
     args: tuple[str, ...] = ()
-    """Further arguments of the runtime, as they are."""
+    """More arguments for the runtime, passed unchanged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +130,7 @@ class MpiOptions:
     flavour: str = "openmpi5"
     """openmpi5, openmpi4 or mpich."""
     detect: bool = False
-    """The job file names no flavour: it is that of `path` on the first node."""
+    """The job file names no flavour: use that of the mpirun at `path` on the first node."""
     path: str = "mpirun"
     args: tuple[str, ...] = ()
     launcher: str = "rankdeck"
@@ -139,7 +139,7 @@ class MpiOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TorchOptions:
-    """How torchrun is called. `port` 0: a free one, found on the first node."""
+    """How torchrun is called. `port` 0: a free port, found on the first node."""
 
     path: str = "torchrun"
     port: int = 0
@@ -148,10 +148,11 @@ class TorchOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Abort:
-    """What happens to the others when a rank fails or a node stops answering."""
+    """Gang abort: whether the other ranks are ended when a rank fails or a node stops answering."""
 
     enabled: bool = True
     countdown: float = 10.0
+    """Seconds until they are ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,15 +166,16 @@ class JobSpec:
     on: tuple[str, ...] = ()
     """Names of the nodes to use; empty: the first `nodes` of the cluster."""
     ranks_per_node: int = 0
-    """0: as many as the node has slots."""
+    """0: the slots of the node."""
     env: Mapping[str, str] = field(default_factory=dict[str, str])
     workdir: str = ""
     files: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Name -> text, laid into the run folder of every node, e.g. the program itself."""
+    """Name -> text of files to write into the run folder of every node, e.g. the program itself."""
     container: Container | None = None
     mpi: MpiOptions = field(default_factory=MpiOptions)
     torch: TorchOptions = field(default_factory=TorchOptions)
     grace: float = 10.0
+    """Grace period: seconds between SIGTERM and SIGKILL."""
     abort: Abort = field(default_factory=Abort)
     tty: bool = True
     options: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -181,7 +183,7 @@ class JobSpec:
     """Name (step, steps, loss, …) -> regular expression whose first group is the number."""
     file: str = ""
     part_of: str = ""
-    """The acceptance run that it measures for: lists of jobs leave it out unless it is asked for."""
+    """The acceptance run that this job measures for; lists of jobs leave such jobs out unless asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,23 +195,23 @@ class Plan:
     cluster: str
     backend: str
     nodes: tuple[NodePlan, ...]
-    """In rank order; the launcher of an MPI job is on the first."""
+    """In rank order; the launcher of an MPI job runs on the first."""
     text: str = ""
-    """Backends that submit one document: sbatch script, Kubernetes manifest."""
+    """The document that the backend submits (sbatch script, Kubernetes manifest); "" for ssh."""
     grace: float = 10.0
     abort: Abort = field(default_factory=Abort)
     port_on: str = ""
-    """Node on which a free port must be found; `${RANKDECK_PORT}` stands for it."""
+    """Node on which a free port must be found, for `${RANKDECK_PORT}` in the plan; "": none needed."""
     spec: JobSpec | None = None
-    """What the plan was made from; None in a history older than this field."""
+    """The job file of the plan; None in a history older than this field."""
     owner: str = ""
-    """Whose job it is, if somebody else started it: `MPIJob of alice`."""
+    """Kind and owner of a job that somebody else started: `MPIJob of alice`."""
     replay_of: str = ""
-    """The job that is shown again under this id; "" for one that ran under it."""
+    """For a replay: the id of the job that is replayed; else ""."""
 
     @property
     def part_of(self) -> str:
-        """The acceptance run that it measures for; "" for a job of its own."""
+        """The acceptance run that this job measures for; "" for any other job."""
         return self.spec.part_of if self.spec else ""
 
     @property
@@ -217,14 +219,14 @@ class Plan:
         return sum(len(node.ranks) for node in self.nodes)
 
     def supervising_node(self, node: str) -> str:
-        """Node whose supervisor reports these ranks: `node` itself, or on Slurm the login node."""
-        # Asked for every rank and every piece of output: the login node is the only one of its plan.
+        """The node whose supervisor reports the ranks of `node`: `node` itself, or on Slurm the login node."""
+        # Called for every rank and every piece of output, so it checks only the first node.
         return self.nodes[0].node if self.nodes and self.nodes[0].elsewhere else node
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankState:
-    """One rank now. Times are epoch seconds on the console's clock."""
+    """The present state of a rank. Times are epoch seconds on the console's clock."""
 
     rank: int
     node: str
@@ -236,9 +238,9 @@ class RankState:
     ended: float | None = None
     last_line: str = ""
     heard: float | None = None
-    """When it last wrote anything."""
+    """When it last wrote output."""
     lines: int = 0
-    """Lines that it has written, as far as known."""
+    """Number of lines that it has written, as far as known."""
     activity: Activity | None = None
     """What its processes did when last looked at; None: not known, or not running."""
 
@@ -250,10 +252,10 @@ class FailedPart:
     what: str
     """`rank`, `launcher` (mpirun, torchrun, a daemon), `node` (it stopped answering), `job`, or `scheduler` (Slurm ended it)."""
     rank: int | None
-    """None if it is no rank."""
+    """None if the part is not a rank."""
     node: str
     name: str = ""
-    """Of a launcher: mpirun, torchrun, `daemon 12`, supervisor; of a scheduler with its state: `Slurm: TIMEOUT`."""
+    """Name of a launcher (mpirun, torchrun, `daemon 12`, supervisor), or scheduler and state (`Slurm: TIMEOUT`)."""
 
     @property
     def who(self) -> str:
@@ -278,7 +280,7 @@ class Suspect(FailedPart):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstFailure(FailedPart):
-    """What most likely made the job fail, by all that nodes, ranks and launchers reported."""
+    """What most likely made the job fail, judged by all reports of nodes, ranks and launchers."""
 
     what: str = "rank"
     exit_code: int | None
@@ -286,16 +288,16 @@ class FirstFailure(FailedPart):
     at: float
     lines: tuple[str, ...] = ()
     tied: tuple[int, ...] = ()
-    """Ranks that may as well have failed first: the clocks cannot tell."""
+    """Ranks that may have failed first instead: the clocks are not exact enough to tell."""
     uncertainty: float = 0.0
-    """Of `at`, in seconds either way: how well the node's clock is known."""
+    """Error of `at`: ± seconds by which the node's clock may be off."""
     victims: tuple[int, ...] = ()
     """Ranks that ended because of it: by a signal, or because they lost their peer."""
     explained: tuple[Explained, ...] = ()
     evidence: tuple[str, ...] = ()
-    """Sentences that say why it is this one, the strongest first."""
+    """Sentences that say why this is the cause, the strongest first."""
     others: tuple[Suspect, ...] = ()
-    """Who else may have been the cause, most likely first; a few."""
+    """A few other possible causes, most likely first."""
     settled: bool = True
     """False while nodes may still report something that changes the answer."""
 
@@ -348,39 +350,39 @@ class Job:
     first_failure: FirstFailure | None = None
     countdown: Countdown | None = None
     kept: bool = False
-    """Somebody keeps its other ranks running after a failure: no console stops them."""
+    """The user keeps the other ranks running after a failure: no console stops them."""
     troubles: tuple[str, ...] = ()
     """Sentences for the operator, oldest first."""
     explained: tuple[Explained, ...] = ()
-    """What the launcher's last lines mean, of a job that failed without a first failure."""
+    """What the launcher's last lines mean; only for a job that failed without a first failure."""
     stalled: tuple[Stall, ...] = ()
     progress: Progress | None = None
     marks: Mapping[str, float] = field(default_factory=dict[str, float])
-    """When the phases of the run ended: ready, started, output, step; see rules/progress.py."""
+    """Phase (ready, started, output, step) -> epoch seconds of its end; see rules/progress.py."""
     slurm: SlurmStatus | None = None
-    """What Slurm says of it; None if it is no job of Slurm, or Slurm was not asked yet."""
+    """What Slurm reports about it; None if it is not a Slurm job, or Slurm has not reported yet."""
     clock: float | None = None
-    """The moment that is shown of a job that is replayed; None: now."""
+    """The time that a replay has reached, in epoch seconds; None: not a replay."""
     output_coming: bool = False
-    """Nodes on which it is over still send what it wrote to this console."""
+    """Nodes where it is over are still sending its output to this console."""
     node_notes: tuple[NodeNote, ...] = ()
-    """What happened on its nodes meanwhile, what matters most first."""
+    """What happened on its nodes during the run, most important first."""
 
     @property
     def unit(self) -> str:
-        """What one of its ranks is called: a task, where it is an array of Slurm."""
+        """The word for one of its ranks: `task` in a Slurm array, else `rank`."""
         return "task" if self.slurm is not None and self.slurm.array else "rank"
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """Where its ranks are, as far as known."""
+        """The nodes of its ranks, as far as known."""
         if any(node.elsewhere for node in self.plan.nodes):
             return tuple(dict.fromkeys(rank.node for rank in self.ranks))
         return tuple(node.node for node in self.plan.nodes)
 
     @property
     def not_started(self) -> str:
-        """Why no rank of a job that failed could begin; "" if one did, or where that is not known."""
+        """Why no rank could begin, if the job failed before any did; else ""."""
         waited = (State.PENDING, State.CANCELLED)
         began = any(rank.started or rank.state not in waited for rank in self.ranks)
         failed = self.state is State.FAILED and self.first_failure is None and self.slurm is None
@@ -388,7 +390,7 @@ class Job:
 
     @property
     def rank_counts(self) -> str:
-        """`3 running, 1 failed`; what a job that is over leaves pending was not started."""
+        """`3 running, 1 failed`; once the job is over, pending ranks are `not started`."""
         names = {state: state.value for state in State}
         if self.state.final:
             names[State.PENDING] = "not started"
@@ -397,7 +399,7 @@ class Job:
 
     @property
     def unproven(self) -> tuple[str, ...]:
-        """Nodes on which something may be left, as the last cancel that asked or did not reach them has it."""
+        """Nodes on which processes may be left, according to the last cancel of each."""
         found: dict[str, bool] = {}
         for text in self.troubles:
             node, _, said = text.partition(": ")
@@ -417,7 +419,7 @@ class RemainingProcess:
 
 @dataclass(frozen=True, slots=True)
 class CancelReport:
-    """What cancel proved. Nothing left and no node unverified: clean."""
+    """Result of a cancel. It was clean if nothing is `left` and no node is `unverified`."""
 
     job: str
     state: State
@@ -425,24 +427,24 @@ class CancelReport:
     unverified: Mapping[str, str] = field(default_factory=dict[str, str])
     """Node -> why it could not be asked."""
     refused: str = ""
-    """Why nothing was done, where this user may not end it."""
+    """Why nothing was done, if the user may not end the job; else ""."""
 
 
 MUTE = "does not answer"
-"""How a trouble of a job begins, after the name of the node, while nothing is heard of it."""
+"""`Job.troubles` has `NODE: ` and this while the node does not answer."""
 UNVERIFIED, REMAINS = "not verified", "could not be ended"
-"""The same, of a node that a cancel could not ask, or on which it left something."""
+"""`NODE: ` and this: a cancel could not ask the node, or could not end everything there."""
 FOUND_GONE = "was asked again: nothing of the job is left there"
-"""The same, of such a node after a later cancel."""
+"""`NODE: ` and this: a later cancel found nothing left there."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeEvent:
-    """A record from one node's supervisor (see wire.py), or made by the follower itself.
+    """An event from one node's supervisor (see wire.py), or made by the follower itself.
 
-    The follower's own kinds: "connected" (offset, uncertainty), and "disconnected" and "lost" (text, and
-    heard: when the node was last heard, epoch seconds on the console's clock; absent if never); without
-    a place in that record "activity" (looks: rank -> Activity) and "now": all until then has been told.
+    The follower's own kinds and their fields: "connected" (offset, uncertainty), "disconnected" and "lost" (text,
+    and heard: epoch seconds on the console's clock when the node was last heard; absent if never), "activity"
+    (looks: rank -> Activity), and "now" (no fields): the node has sent all events up to `at`. These have no number (seq).
     """
 
     job: str
@@ -455,7 +457,7 @@ class NodeEvent:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Bytes that a rank wrote, as they are on the node's disk."""
+    """Bytes that a rank wrote, exactly as on the node's disk; `offset` is that of the first byte."""
 
     job: str
     node: str
@@ -468,7 +470,7 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """How much a rank that is not watched has written, and its last line."""
+    """For a rank that is not watched: how many bytes (`end`) and lines it has written, and the last line."""
 
     job: str
     node: str
@@ -482,7 +484,7 @@ class Tail:
 
 @dataclass(frozen=True, slots=True)
 class LogPlace:
-    """A byte of what a rank wrote; an offset below 0 counts from the end."""
+    """A position in the output of a rank, in bytes; an offset below 0 counts from the end."""
 
     rank: int
     stream: str
@@ -496,7 +498,7 @@ class LogPart:
     stream: str
     chunks: tuple[Chunk, ...]
     end: int
-    """How much there is in the stream."""
+    """Size of the stream in bytes."""
 
     @property
     def start(self) -> int:
@@ -511,22 +513,22 @@ class LogPart:
 
 @dataclass(frozen=True, slots=True)
 class FoundLine:
-    """A line with a text, in the whole of a stream."""
+    """The result so far of searching a whole stream for a text: the next matching line in one direction."""
 
     at: int | None
-    """Its offset; None if there is none on that side, or it is still looked for."""
+    """Byte offset of the line; None if there is none in that direction, or the search still runs."""
     before: int | None
-    """Lines with the text before it; None: not counted yet."""
+    """Number of matching lines before it; None: not counted yet."""
     count: int
-    """Lines with the text, as far as counted."""
+    """Number of matching lines, as far as counted."""
     share: float
-    """How much of the stream is counted, from 0 to 1."""
+    """Share of the stream that has been counted, from 0 to 1."""
     looking: bool
     """Whether the line may still be found."""
 
     @property
     def whole(self) -> bool:
-        """Whether nothing more will be said."""
+        """Whether this result is final."""
         return self.share >= 1 and not self.looking
 
 

@@ -1,33 +1,33 @@
-"""Node sets as ClusterShell and Slurm write them: `n[01-16,20]`."""
+"""Node sets in the syntax of ClusterShell and Slurm, `n[01-16,20]`, and sets of ranks, `0-3,7`."""
 
 import re
 from collections.abc import Iterable
 from math import prod
 
 PLAIN = re.compile(r"[A-Za-z0-9._-]+")
-"""A name that stands for itself."""
+"""A single node name, not a set."""
 
 
 _BRACKETS = re.compile(r"\[([^\[\]]*)\]")
 _RANGE = re.compile(r"(\d+)(?:-(\d+)(?:/\d+)?)?", re.ASCII)
 _BETWEEN = re.compile(r"[,!&^](?![^\[]*\])")
-"""Separators of two sets, outside of brackets."""
+"""Operators between two sets, outside of brackets."""
 LONGEST = 4_000
-"""Characters of a node set: those of a bracket are looked at many times."""
+"""Most characters of a node set: text in brackets is scanned many times."""
 MOST = 100_000
-"""Names that one node set may stand for."""
+"""Most names in one node set."""
 
 
 def expand(text: str) -> tuple[str, ...]:
-    """The names `text` stands for, in order; raises ValueError, which says what is wrong with it.
+    """The names in a node set, in its order; raises ValueError, which says what is wrong with the text.
 
-    Groups (`@gpu`) are refused: ClusterShell runs programs of this machine to look them up, with
-    the name of the group as a part of a shell command.
+    Groups (`@gpu`) are refused: to look up a group, ClusterShell runs a shell command that contains
+    the name of the group.
     """
     if PLAIN.fullmatch(text):
         return (text,)
     _check(text)
-    # Slow to read from disk, and many clusters name their nodes one by one.
+    # Slow to import, and many clusters name their nodes one by one.
     from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 
     try:
@@ -47,10 +47,10 @@ def _check(text: str) -> None:
 
 
 def _count(text: str) -> int:
-    """An upper bound on the names in a node set, without making them; raises ValueError.
+    """An upper bound on the number of names in a node set, without expanding it; raises ValueError.
 
-    ClusterShell reads more between brackets than it says, such as `[1-2-9999999]`: only what it
-    documents gets there.
+    ClusterShell accepts undocumented text between brackets, such as `[1-2-9999999]`: here only the
+    documented syntax is allowed.
     """
     if any(bracket in _BRACKETS.sub("", text) for bracket in "[]"):
         raise ValueError(f"not a node set: a bracket is missing in {text[:60]}")

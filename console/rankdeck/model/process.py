@@ -1,4 +1,4 @@
-"""Processes of nodes, and commands on many: how each ended, and who wrote the same."""
+"""Processes on nodes, and commands run on many nodes: how each ended, and which nodes had the same output."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -14,26 +14,26 @@ NO_STATE = "?"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeProcess:
-    """One process of a node."""
+    """One process on a node."""
 
     node: str
     pid: int
     start: int
-    """Clock ticks since boot: tells a reused pid from the old one."""
+    """When it started, in clock ticks since boot: tells processes with a reused pid apart."""
     ppid: int = 0
     user: str = ""
     state: str = NO_STATE
-    """As /proc has it: R, S, D, T, t."""
+    """As in /proc: R, S, D, T, t, Z; NO_STATE if unknown."""
     command: str = ""
     cpu: float = 0.0
-    """Cores that it uses."""
+    """Cores in use: 1.0 is one core."""
     rss: int = 0
     """Bytes."""
     read: float | None = None
-    """Bytes a second through system calls; None if that may not be read."""
+    """Bytes a second that it reads (`write`: writes) through system calls; None if this may not be seen."""
     write: float | None = None
     gpus: Mapping[str, int] = field(default_factory=dict[str, int])
-    """GPU -> bytes of its memory."""
+    """GPU -> bytes of GPU memory in use."""
     job: str = ""
     rank: int | None = None
 
@@ -47,7 +47,7 @@ class NodeProcess:
 
 
 def process_of(node: str, row: Mapping[str, Any]) -> NodeProcess | None:
-    """A row of the agent's answer; None for what is none, and what is not as it should be is left out."""
+    """The process in one row of the agent's answer; None without a valid pid and start. Other invalid fields keep defaults."""
     pid, start, rank, gpus = row.get("pid"), row.get("start"), row.get("rank"), row.get("gpus")
     if not integer(pid) or not integer(start) or pid <= 0:
         return None
@@ -76,18 +76,18 @@ def _amount(value: object) -> float | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankUse:
-    """What all processes of a rank use together."""
+    """The resources that all processes of a rank use together."""
 
     rank: int
     node: str
     pid: int | None
-    """The pid of the program that was started."""
+    """The pid of the rank's program."""
     processes: tuple[NodeProcess, ...] = ()
-    """Those that belong to it; () if nothing is known of them."""
+    """The processes of the rank; () if none is known."""
 
     @property
     def state(self) -> str:
-        """Of the process that computes most."""
+        """The state of the process that uses most CPU."""
         busiest = max(self.processes, key=lambda one: one.cpu, default=None)
         return busiest.state if busiest else NO_STATE
 
@@ -114,7 +114,7 @@ class RankUse:
 
 
 def uses_of(job: Job, found: Iterable[NodeProcess]) -> dict[int, RankUse]:
-    """Rank -> what it uses: its program and all that this started, or processes marked with its number."""
+    """Rank -> its resources: those of its program and the program's descendants, or of processes marked with the rank."""
     mine = [one for one in found if one.job == job.id]
     by_pid = {(one.node, one.pid): one for one in mine}
     roots = {(rank.node, rank.pid): rank.rank for rank in job.ranks if rank.pid is not None}
@@ -135,7 +135,7 @@ def _rank_above(
     by_pid: Mapping[tuple[str, int], NodeProcess],
     roots: Mapping[tuple[str, int], int],
 ) -> int | None:
-    """The rank of the nearest ancestor that is a rank's program; else the number it carries."""
+    """The rank whose program is this process or its nearest ancestor; else the rank that the process is marked with."""
     seen: set[int] = set()
     above: NodeProcess | None = one
     while above is not None and above.pid not in seen:
@@ -155,20 +155,20 @@ class CommandEnd:
     """How the command ended on one node."""
 
     code: int | None = None
-    """Its exit status, 128 + N where signal N ended it; None: not known."""
+    """Exit status; 128 + N if signal N ended the command; None: not known."""
     why: str = ""
-    """LIMIT or CANCELLED where it was ended, a sentence if the node could not tell; "" it ended by itself."""
+    """LIMIT or CANCELLED if the agent ended it; a sentence if its end is not known; "" if it ended by itself."""
     left: tuple[RemainingProcess, ...] = ()
-    """What would not end."""
+    """Processes that could not be ended."""
     behind: int = 0
-    """Processes that it left running in the background."""
+    """Number of processes that it left running in the background."""
     cut: int = 0
-    """Bytes of its output that were left out."""
+    """Bytes of output that were left out."""
     seconds: float = 0.0
 
     @property
     def told(self) -> bool:
-        """Whether the agent there saw its end; if not, remaining processes are not known."""
+        """Whether the agent on the node saw its end; if not, it is not known whether processes remain."""
         return self.code is not None or self.why in (LIMIT, CANCELLED)
 
     @property
@@ -177,7 +177,7 @@ class CommandEnd:
 
     @property
     def status(self) -> int:
-        """Its share in the exit status of `rankdeck sh`: 124 for the time limit, 255 for a node not reached."""
+        """This node's value for the exit status of `rankdeck sh`: 124 at the time limit, 255 if its end is not known."""
         if self.why == LIMIT:
             return 124
         if not self.told:
@@ -186,7 +186,7 @@ class CommandEnd:
 
     @property
     def words(self) -> str:
-        """How it ended, in a few words; seconds are left out: they differ."""
+        """How it ended, in a few words; without seconds, so that nodes with the same end have the same words."""
         parts = [self._verdict()]
         if self.left:
             parts.append(f"{_processes(len(self.left))} would not end")
@@ -213,14 +213,14 @@ class OutputGroup:
 
     nodes: tuple[str, ...]
     lines: tuple[tuple[str, str], ...]
-    """Stream (`out` or `err`) and text, in the order in which they came."""
+    """(stream, text) of each line in order of arrival; the stream is `out` or `err`."""
     end: CommandEnd | None
-    """None: it still runs there, or has not begun."""
+    """None: the command still runs on these nodes, or has not begun."""
     begun: bool = True
 
     @property
     def words(self) -> str:
-        """How far it is there."""
+        """How far the command is on these nodes."""
         if self.end is not None:
             return self.end.words
         return "runs" if self.begun else "waits for its turn"

@@ -1,4 +1,4 @@
-"""Ranks and processes: the states they have, what they were doing, how they ended; in words that are the same everywhere."""
+"""Ranks and processes: their states, what they were doing, how they ended, and the words for these used everywhere."""
 
 import signal
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ class State(StrEnum):
     FAILED = "failed"
     CANCELLED = "cancelled"
     LOST = "lost"
-    """The node stopped answering; what became of it is not known."""
+    """The node stopped answering; what became of the rank is not known."""
 
     @property
     def final(self) -> bool:
@@ -34,16 +34,16 @@ WORST = tuple(RankStatus)
 
 
 BUSY = 0.5
-"""A rank that uses at least so many cores computes, whatever its main thread does."""
+"""A rank that uses more than this many cores computes, whatever its main thread does."""
 
 
 def computes(state: str, cores: float) -> bool:
-    """Whether a process in this state that used so many cores computes."""
+    """Whether a process computes: `state` as in /proc, `cores` in use on average since the look before."""
     return state == "R" or cores > BUSY
 
 
 def place(state: str, wchan: str, *, busy: bool) -> str:
-    """What a process does, in few words: `S ep_poll`, or `computes`."""
+    """What a process does: `computes`, or its state and kernel function such as `S ep_poll`."""
     return "computes" if busy else f"{state} {wchan}".strip()
 
 
@@ -52,13 +52,13 @@ class Activity:
     """One look at a rank by the supervisor of its node."""
 
     state: str
-    """Of the process that does the work, as /proc has it: R, S, D, T, t, Z."""
+    """State of the process that does the work, as in /proc: R, S, D, T, t, Z."""
     wchan: str
-    """The kernel function it waits in; "" if it runs or that may not be read."""
+    """The kernel function it waits in; "" if it runs or this may not be read."""
     cores: float
-    """CPU cores that the rank used since the look before, all its processes together."""
+    """CPU cores that all processes of the rank used since the look before."""
     system: float | None
-    """The share of that which the kernel took, from 0 to 1; None if it used hardly any."""
+    """The kernel's share of that CPU time, from 0 to 1; None if it used hardly any."""
     at: float
     """Epoch seconds on the console's clock."""
 
@@ -68,12 +68,12 @@ class Activity:
 
     @property
     def place(self) -> str:
-        """What it did, in few words."""
+        """What it did, in a few words; see `place`."""
         return place(self.state, self.wchan, busy=self.computes)
 
     @property
     def work(self) -> float:
-        """Cores that run its own code; a rank that waits in a loop of system calls uses few."""
+        """Cores that ran its own code, not the kernel's: few for a rank that waits in a loop of system calls."""
         return self.cores * (1.0 - (self.system or 0.0))
 
 
@@ -83,14 +83,14 @@ _SIGNALS = frozenset(signal.Signals)
 
 
 def exit_status(code: int | None, number: int | None) -> int:
-    """The status as a shell gives it: 128 + signal, else the code, else 1 if it is not known."""
+    """The exit status as in a shell: 128 + signal `number`, else `code`, else 1 if neither is known."""
     if number is not None:
         return SHELL_SIGNAL + number
     return 1 if code is None else code
 
 
 def signal_of(code: int | None, number: int | None) -> int | None:
-    """The signal that ended a process, also where a container runtime turned it into an exit code."""
+    """The signal that ended a process, also if a container runtime turned it into an exit code; None: no signal."""
     if number is not None or code is None:
         return number
     found = code - SHELL_SIGNAL
@@ -98,7 +98,7 @@ def signal_of(code: int | None, number: int | None) -> int | None:
 
 
 def signal_name(number: int) -> str:
-    """`SIGKILL`, or `signal 64` where it has no name."""
+    """`SIGKILL`, or `signal 64` for a signal without a name."""
     known = number in _SIGNALS
     return signal.Signals(number).name if known else f"signal {number}"
 

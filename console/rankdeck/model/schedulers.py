@@ -1,4 +1,4 @@
-"""What Slurm and Kubernetes say: of nodes, partitions, queues, jobs and our rights."""
+"""What Slurm and Kubernetes report: nodes, partitions, queues, jobs and the user's rights."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from rankdeck_agent.wire import DRAIN_PREFIX, NO_JOBS
 
 OWN_ENDS = frozenset({"COMPLETED", "FAILED"})
-"""States of a job that ended by itself: its ranks tell why."""
+"""States of a job that ended by itself: its ranks show why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,21 +22,21 @@ class Attempt:
     started: float | None = None
     ended: float | None = None
     ranks: int = 0
-    """Ranks that began."""
+    """Number of ranks that began."""
     failed: tuple[int, ...] = ()
-    """Some of the ranks that did not end with 0."""
+    """Some of the ranks that did not end with exit code 0."""
     exit_code: int | None = None
-    """Of the first of them; 128 + signal where a signal ended it."""
+    """Exit code of the first of `failed`; 128 + signal if a signal ended it."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogRun:
-    """Which part of the output belongs to one run of a job: rank and stream -> bytes."""
+    """Which part of the output belongs to one run of a job: byte offsets by (rank, stream)."""
 
     starts: Mapping[tuple[int, str], int]
-    """A log that is not named began empty."""
+    """First byte of the run; 0 for a log without an entry."""
     ends: Mapping[tuple[int, str], int]
-    """Of a log that is not named it is the last run so far."""
+    """Byte after the last one; a log without an entry has no later run, so the run goes to its end."""
 
     def has(self, rank: int, stream: str, offset: int) -> bool:
         """Whether the byte at this offset was written in this run."""
@@ -46,16 +46,17 @@ class LogRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlurmTask:
-    """One task of an array as Slurm reports it; its rank has the same number."""
+    """One task of a job array as Slurm reports it; the task's rank has the same number."""
 
     number: int
     id: str = ""
-    """Slurm's own id of the task, such as 4713 for 4711_3; "" while it waits with others."""
+    """Slurm's own id of the task, such as 4713 for 4711_3; "" while it is pending together with others."""
     state: str = ""
     reason: str = ""
     text: str = ""
     """Why it waits, or how it ended: one sentence; "" if there is nothing to say."""
     do: str = ""
+    """What to do about it; "" if nothing."""
     attempt: int = 0
     """How often Slurm queued it again."""
     attempts: tuple[Attempt, ...] = ()
@@ -85,32 +86,32 @@ class SlurmStatus:
     """It will not start until somebody does something."""
     partition: str = ""
     nodes: str = ""
-    """Where it runs, or is planned to run, as Slurm folds names."""
+    """Node set in Slurm's syntax: where it runs, or is planned to run."""
     position: int | None = None
-    """Among the `waiting` jobs of its partition, from 1."""
+    """Place among the `waiting` jobs of its partition, from 1; None: not known."""
     waiting: int | None = None
     limit: float | None = None
     """Its time limit in seconds; None: none, or not known."""
     start: float | None = None
-    """When it began, or is expected to."""
+    """When it began, or is expected to begin."""
     ends: float | None = None
-    """When its time limit is over, while it runs."""
+    """When its time limit will be reached; only while it runs."""
     attempt: int = 0
     """How often Slurm queued it again."""
     attempts: tuple[Attempt, ...] = ()
     """Its earlier runs, oldest first."""
     over: bool = False
     node: str = ""
-    """The node that failed, or on which memory was used up."""
+    """The node that failed, or that ran out of memory."""
     rank: int | None = None
     code: int | None = None
     """Exit status of the batch script."""
     by: str = ""
-    """Who cancelled it, where Slurm tells."""
+    """Who cancelled it, if Slurm tells."""
     array: str = ""
-    """Of an array, its tasks as sbatch reports them: `0-9%2`; each rank is the task of its number."""
+    """Task numbers of a job array in sbatch's syntax, `0-9%2`; "" for other jobs. Rank N is task N."""
     tasks: tuple[SlurmTask, ...] = ()
-    """Tasks of which Slurm has said something, in the order of their numbers."""
+    """Tasks that Slurm has reported on, in the order of their numbers."""
 
     @property
     def waits(self) -> bool:
@@ -129,12 +130,12 @@ class SlurmStatus:
         return self.over and bool(self.text) and self.state not in OWN_ENDS
 
     def left(self, now: float) -> float | None:
-        """Seconds until its time limit is over; None if it does not run or has no limit."""
+        """Seconds until its time limit is reached; None if it does not run or has no limit."""
         return max(self.ends - now, 0.0) if self.ends is not None and not self.over else None
 
 
 def queue_words(status: SlurmStatus, now: float) -> str:
-    """`waits behind jobs with higher priority (Priority), place 3 of 12, may start in 20 min`; of a job that runs the time left."""
+    """`waits behind jobs with higher priority (Priority), place 3 of 12, may start in 20 min`; for a running job the time left."""
     if status.over:
         return ""
     if not status.waits:
@@ -170,14 +171,15 @@ class SlurmNode:
     """A node as Slurm reports it."""
 
     state: str
-    """Slurm's state in lower case: idle, mixed, drained, …; "" if it has no such node any more."""
+    """Slurm's state in lower case: idle, mixed, drained, …; "" if Slurm no longer has the node."""
     also: tuple[str, ...] = ()
-    """What the signs at the state say: `not responding`, `powered down`, …"""
+    """Meaning of the flags that Slurm appends to the state: `not responding`, `powered down`, …"""
     reason: str = ""
-    """Why it was taken out of service, in the words of whoever did it."""
+    """Why it was taken out of service, as given by the person or program that did it."""
     by: str = ""
+    """Who took it out of service."""
     since: float | None = None
-    """When that was, epoch seconds by Slurm's clock."""
+    """When it was taken out of service, epoch seconds by Slurm's clock."""
     partitions: tuple[str, ...] = ()
     features: str = ""
     gres: Mapping[str, int] = field(default_factory=dict[str, int])
@@ -193,17 +195,17 @@ class SlurmNode:
 
     @property
     def gone(self) -> bool:
-        """Whether Slurm no longer has it."""
+        """Whether Slurm no longer has this node."""
         return not self.state
 
     @property
     def out(self) -> bool:
-        """Whether it gets no new jobs until somebody does something."""
+        """Whether it gets no new jobs until somebody acts."""
         return self.state.startswith(NO_JOBS)
 
     @property
     def ours(self) -> bool:
-        """Whether its reason was given from a console like this one."""
+        """Whether a Rankdeck console drained it: its reason has our prefix."""
         return self.reason.startswith(DRAIN_PREFIX)
 
     @property
@@ -213,7 +215,7 @@ class SlurmNode:
 
     @property
     def gres_words(self) -> str:
-        """`gpu:a100 3/4`: in use, and how many there are."""
+        """`gpu:a100 3/4`: 3 in use of 4."""
         return ", ".join(
             f"{name} {self.gres_used.get(name, 0)}/{count}" for name, count in self.gres.items()
         )
@@ -221,33 +223,34 @@ class SlurmNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceOrder:
-    """Nodes that an operator wants out of service, or back."""
+    """Nodes that an operator wants to take out of service, or to return."""
 
     do: str
     """`drain` or `resume`."""
     nodes: tuple[str, ...]
     why: str = ""
     anyway: bool = False
-    """Also return nodes that others took out of service."""
+    """With `resume`: also return nodes that others took out of service."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceChange:
-    """What would be run for such an order, and what came of it."""
+    """The command for a `ServiceOrder`, and its result if it was run."""
 
     line: str = ""
-    """The exact command; "" if nothing is left to do."""
+    """The exact command line; "" if there is nothing to do."""
     nodes: tuple[str, ...] = ()
-    """The nodes that it changes."""
+    """The nodes that the command changes."""
     left_alone: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Node -> why it is left alone."""
+    """Node -> why it is not changed."""
     done: bool = False
+    """Whether the command was run and succeeded."""
     said: str = ""
-    """What Slurm answered where it took it; usually nothing."""
+    """What the command printed when it succeeded; usually nothing."""
     now: Mapping[str, str] = field(default_factory=dict[str, str])
     """Node -> its state afterwards."""
     error: str = ""
-    """Why it was not done, one sentence."""
+    """Why the command was not run or failed, one sentence."""
 
     @property
     def word(self) -> str:
@@ -257,16 +260,16 @@ class ServiceChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlurmPartition:
-    """A partition and what it allows."""
+    """A partition and its limits."""
 
     name: str
     usual: bool = False
-    """Jobs that name none go there."""
+    """Whether it is the default partition."""
     up: bool = True
     limit: float | None = None
-    """Seconds that a job may run at most; None: as long as it likes."""
+    """Time limit of a job in seconds; None: no limit."""
     size: str = ""
-    """Nodes that a job may have, as Slurm writes it: `1-infinite`."""
+    """Number of nodes that a job may have, in Slurm's syntax: `1-infinite`."""
     nodes: int = 0
     idle: int = 0
     usable: int = 0
@@ -275,7 +278,7 @@ class SlurmPartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlurmLook:
-    """What Slurm has of one job of anybody, in the queue or just ended."""
+    """What Slurm knows about one job of any user, in the queue or just ended."""
 
     id: str = ""
     array: str = ""
@@ -284,29 +287,30 @@ class SlurmLook:
     state: str = ""
     submitted: float | None = None
     out: str = ""
-    """Where its stdout goes; "" if that is not told."""
+    """File of its stdout; "" if not known."""
     err: str = ""
+    """File of its stderr; "" if not known."""
     ranks: int = 1
-    """Whose lines can be told apart; 1 where they are not labelled."""
+    """Number of ranks whose lines can be told apart; 1 if lines are not labelled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlurmJob:
-    """A job in Slurm's queue, of anybody. Times are epoch seconds by Slurm's clock."""
+    """A job of any user in Slurm's queue. Times are epoch seconds by Slurm's clock."""
 
     backend: ClassVar[str] = "slurm"
     id: str
     place: str
-    """How an operator names it: `4711`, `4711_3`, or `4711_[4-9]` where tasks wait together."""
+    """Its id for people: `4711`, `4711_3`, or `4711_[4-9]` for tasks that are pending together."""
     name: str = ""
     user: str = ""
     mine: bool = False
     cpus: int = 0
     count: int = 0
-    """Nodes."""
+    """Number of nodes."""
     created: float = 0.0
     ended: float | None = None
-    """When it ended, of one that Slurm's accounting remembers."""
+    """When it ended; only for jobs read from Slurm's accounting."""
     status: SlurmStatus = field(default_factory=SlurmStatus)
 
     @property
@@ -323,7 +327,7 @@ class SlurmJob:
 
     @property
     def end_words(self) -> str:
-        """`its time limit was over`, `exit code 7`; of one that is not over ""."""
+        """How it ended: `its time limit was over`, `exit code 7`; "" if it is not over."""
         if not self.status.over:
             return ""
         code = f"exit code {self.status.code}" if self.status.code else ""
@@ -331,12 +335,12 @@ class SlurmJob:
 
 
 JOB, MPIJOB = "Job", "MPIJob"
-"""The kinds of jobs that are started here."""
+"""The kinds of Kubernetes jobs that Rankdeck starts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A condition of a node, in the words of whoever set it."""
+    """A condition of a Kubernetes node, as its controller wrote it."""
 
     type: str
     status: str
@@ -348,7 +352,7 @@ class Condition:
 
     @property
     def is_ready(self) -> bool:
-        """Whether it is the condition that says if pods can run there."""
+        """Whether this is the condition `Ready`, which says whether pods can run on the node."""
         return self.type == "Ready"
 
 
@@ -358,9 +362,9 @@ class DeviceCount:
 
     capacity: int
     allocatable: int
-    """Less than the capacity: the device plugin calls the rest unhealthy."""
+    """If less than the capacity, the device plugin reports the rest as unhealthy."""
     asked: int | None
-    """By pods; None: pods of all namespaces may not be seen."""
+    """Number requested by pods; None: the user may not see the pods of all namespaces."""
 
     @property
     def words(self) -> str:
@@ -378,19 +382,19 @@ class DeviceCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubernetesNode:
-    """A node as the API server has it."""
+    """A node as the API server reports it."""
 
     conditions: tuple[Condition, ...] = ()
     unschedulable: bool = False
     taints: tuple[str, ...] = ()
     """`key=value:Effect`."""
     devices: Mapping[str, DeviceCount] = field(default_factory=dict[str, DeviceCount])
-    """Extended resource, such as nvidia.com/gpu, -> how many."""
+    """Extended resource (such as nvidia.com/gpu) -> how many."""
     jobs: tuple[str, ...] = ()
-    """`namespace/name` of the jobs that have pods there, as far as they may be seen."""
+    """`namespace/name` of the jobs with pods on the node, as far as the user may see them."""
     kubelet: str = ""
     gone: bool = False
-    """The API server no longer has it."""
+    """The API server no longer has the node."""
 
     @property
     def ready(self) -> Condition | None:
@@ -408,25 +412,25 @@ class KubernetesJob:
     name: str
     uid: str = ""
     label: str = ""
-    """The label of its pods that holds its name."""
+    """The label of its pods whose value is the job's name."""
     owner: str = ""
     created: float = 0.0
     state: str = "pending"
     """pending, running, done or failed."""
     why: str = ""
     pods: int = 1
-    """Pods with ranks."""
+    """Number of pods with ranks."""
     ranks: int = 1
     parts: Mapping[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
-    """Of a job of several parts: name -> number of its first pod, and pods of each of its Jobs."""
+    """For a job with several parts: part -> (number of its first pod, pods in each Job of the part)."""
     ours: str = ""
-    """Our job id, where a console of Rankdeck started it."""
+    """Rankdeck's job id, if a Rankdeck console started it; else ""."""
     spec: Mapping[str, Any] | None = None
-    """What that console noted for others."""
+    """What that console stored in the job for other consoles."""
 
     @property
     def place(self) -> str:
-        """`mpijob/pi`: how an operator names it."""
+        """Its name for people: `mpijob/pi`."""
         return f"{self.kind.lower()}/{self.name}"
 
     @property
@@ -446,12 +450,12 @@ class Permission:
     allowed: bool
     why: str = ""
     kind: str = ""
-    """Of the jobs for which it is needed; "" for all."""
+    """The kind of jobs that need it; "": all kinds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterAbout:
-    """What is known of an API server and of what the user may do there."""
+    """What is known about an API server and the user's rights there."""
 
     kubectl: str = ""
     context: str = ""
@@ -463,6 +467,6 @@ class ClusterAbout:
     trouble: str = ""
 
     def missing(self, *needs: str, kind: str = JOB) -> tuple[str, ...]:
-        """Rights that these features need for jobs of this kind and the user has not, in words."""
+        """The rights that these features need for jobs of this kind and that the user lacks, in words."""
         asked = (one for one in self.rights if one.need in needs and one.kind in ("", kind))
         return tuple(one.what for one in asked if not one.allowed)

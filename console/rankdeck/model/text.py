@@ -1,4 +1,4 @@
-"""Text and JSON from nodes, made safe: no control characters, limited nesting; numbers with units; patterns of users, searched in linear time."""
+"""Text and JSON from nodes, made safe (no control characters, limited nesting); checks of fields; users' patterns in linear time."""
 
 import json
 import re
@@ -34,12 +34,12 @@ _STEERING = re.compile(
 _HARMLESS = re.compile(r"[\t\x20-\x7e]*\Z")
 TAB = 8
 LIMIT = 16_384
-"""Characters of one line that are ever looked at."""
+"""Characters of a line that are used; the rest is cut off."""
 
 
 def clean(text: object, limit: int = 200) -> str:
-    """`text` on one line, at most `limit` long, with `·` for each character that is not printable: controls,
-    directions, invisible characters, halves of characters."""
+    """`text` on one line, cut to `limit` characters, with `·` for each unprintable character: controls,
+    text direction marks, invisible characters, half surrogate pairs. A number becomes text; anything else becomes ""."""
     words = (
         text
         if isinstance(text, str)
@@ -54,7 +54,7 @@ def clean(text: object, limit: int = 200) -> str:
 
 
 def strip_controls(text: str, *, colour: bool = False) -> str:
-    """`text` without control sequences; keeps tabs, and SGR colours if `colour`."""
+    """`text` without escape sequences and control characters; keeps tabs, and SGR colours if `colour`."""
     if _HARMLESS.match(text):
         return text
     return _STEERING.sub(_keep_colour if colour else "", text)
@@ -65,7 +65,10 @@ def _keep_colour(match: re.Match[str]) -> str:
 
 
 def printable(text: str, limit: int = LIMIT) -> str:
-    """`text` as one line of cells: escapes out, tabs as spaces, other oddities as `?`."""
+    """`text` as one line for the screen: no escape sequences, tabs as spaces, other unprintable characters as `?`.
+
+    Of a line that was rewritten with carriage returns, only the last version.
+    """
     text = text[:limit]
     if text.isprintable():
         return text
@@ -91,11 +94,11 @@ __all__ = [
 
 
 LONGEST = 8 << 20
-"""Bytes of one line of JSON that are looked at."""
+"""Most bytes of one line of JSON."""
 DEEPEST = 24
-"""Brackets that may be open at once."""
+"""Deepest nesting of brackets in JSON."""
 LATEST = 2.5e11
-"""Epoch seconds later than this are no valid time; calendars still support this year."""
+"""Epoch seconds from this on are not a valid time; calendars still support this year."""
 _MOST_LINES = 1000
 _INTEGER = 1 << 53
 _DIGITS = 20
@@ -125,16 +128,16 @@ _READ = json.JSONDecoder(parse_int=_whole, parse_float=_decimal, parse_constant=
 
 
 def table(line: bytes, longest: int = LONGEST) -> Table | None:
-    """The JSON object in these bytes; None for anything else, and for JSON that our agent never sends.
+    """The JSON object in these bytes; None if they hold no valid object, or one too long or too deeply nested.
 
-    Numbers are finite and integers have at most 20 digits; text can be written anywhere.
+    Numbers are finite, integers have at most 20 digits, and text can be encoded as UTF-8.
     """
     if len(line) > longest or line.lstrip()[:1] != b"{" or _deep(line):
         return None
     try:
         found = _READ(line.decode())
         if b"\\u" in line:
-            # Half a pair of surrogates, as odd file names have them, cannot be written anywhere.
+            # Half a surrogate pair, as in odd file names, cannot be encoded as UTF-8.
             whole = json.dumps(found, ensure_ascii=False).encode("utf-8", "replace")
             found = json.loads(whole)
     except (ValueError, RecursionError):
@@ -143,9 +146,9 @@ def table(line: bytes, longest: int = LONGEST) -> Table | None:
 
 
 def tables(out: bytes) -> Iterator[Table]:
-    """Those of the last 1000 lines that are JSON objects, the last one first.
+    """The JSON objects in the last 1000 lines, the last one first.
 
-    Start-up files of a login may print other lines.
+    The other lines are ignored: start-up files of a login shell may print some.
     """
     return filter(None, map(table, reversed(out[-LONGEST:].splitlines()[-_MOST_LINES:])))
 
@@ -161,17 +164,17 @@ def is_list(found: object) -> TypeGuard[list[Any]]:
 
 
 def as_table(found: object) -> Table:
-    """`found`, or an empty table where it is none."""
+    """`found` if it is a JSON object, else an empty one."""
     return found if is_table(found) else {}
 
 
 def as_list(found: object, most: int | None = None) -> list[Any]:
-    """The first `most` items of a list; none where it is no list."""
+    """The first `most` items of a list (None: all); [] for anything else."""
     return found[:most] if is_list(found) else []
 
 
 def as_tables(found: object, most: int | None = None) -> list[Table]:
-    """The tables among the first `most` items of a list."""
+    """The JSON objects among the first `most` items of a list; [] for anything else."""
     return list(filter(is_table, as_list(found, most)))
 
 
@@ -192,32 +195,32 @@ def _deep(line: bytes) -> bool:
 
 
 def figures(value: float, digits: int = 4) -> str:
-    """A number with so many digits; a larger one whole: `9.573`, `12346`, never `1.235e+04`."""
+    """A number with `digits` significant digits, or rounded to an integer if larger: `9.573`, `12346`, not `1.235e+04`."""
     return f"{value:.0f}" if abs(value) >= 10**digits - 0.5 else f"{value:.{digits}g}"
 
 
 def day_time(at: float) -> str:
-    """`2026-11-22 14:03` in the time zone of this machine; "" for a stamp that is none."""
+    """Epoch seconds as `2026-11-22 14:03` in this machine's time zone; "" if they are not a valid time."""
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(at)) if 0 < at < LATEST else ""
 
 
 def integer(value: object) -> TypeGuard[int]:
-    """A whole number that SQLite, and every other program, can hold."""
+    """An integer (not a bool) below 2^53 in size: SQLite, and programs that use doubles, can hold it."""
     return type(value) is int and abs(value) < _INTEGER
 
 
 def natural(value: object) -> int:
-    """This whole number, and 0 for anything else."""
+    """`value` if it is an integer above 0, else 0."""
     return max(value, 0) if integer(value) else 0
 
 
 def number(value: object) -> TypeGuard[int | float]:
-    """A finite number of a size that can be used in calculations."""
+    """A number (not a bool) below 1e300 in size, so that calculations do not overflow."""
     return type(value) in (int, float) and abs(cast("float", value)) < 1e300
 
 
 def stamp(value: object) -> TypeGuard[int | float]:
-    """Epoch seconds that are a valid date."""
+    """Epoch seconds that are a valid time: from 0 to below LATEST."""
     return type(value) in (int, float) and 0 <= cast("float", value) < LATEST
 
 
@@ -227,12 +230,12 @@ def flag(value: object) -> bool:
 
 
 def text(longest: int) -> Check:
-    """Text of at most so many characters."""
+    """A check for text of at most `longest` characters."""
     return lambda value: isinstance(value, str) and len(value) <= longest
 
 
 def rows(each: Check, most: int) -> Check:
-    """A list of at most `most` valid items."""
+    """A check for a list of at most `most` items that all pass `each`."""
 
     def check(value: object) -> bool:
         if not isinstance(value, list):
@@ -244,7 +247,7 @@ def rows(each: Check, most: int) -> Check:
 
 
 def or_null(check: Check) -> Check:
-    """The same, or None."""
+    """A check for None, or what passes `check`."""
     return lambda value: value is None or check(value)
 
 
@@ -254,11 +257,11 @@ def fitting(found: Mapping[str, Any], shape: Mapping[str, Check]) -> Table:
 
 
 LONGEST_PATTERN = 500
-"""Characters of a pattern."""
+"""Most characters of a pattern."""
 _MEMORY = 1 << 16
-"""Bytes that a compiled pattern may take."""
+"""Most bytes of a compiled pattern."""
 _STEPS = 500
-"""Most instructions of a compiled pattern; they determine the time that a line takes, at most half a millisecond."""
+"""Most instructions of a compiled pattern; they determine the time per line, then at most half a millisecond."""
 _TOO_LARGE = "pattern too large"
 _ADVICE = (
     ("invalid perl operator: (?P", "refers back to a group; write the text out instead"),
@@ -269,11 +272,11 @@ _ADVICE = (
     ("invalid repetition size", "repeats more than 1,000 times; write `*` or `+`"),
     (_TOO_LARGE, "is too large once its repetitions are written out; write `*` or `+` instead of counts"),
 )  # fmt: skip
-"""How an answer of RE2 begins -> what is wrong with the pattern, and what to do."""
+"""Beginning of RE2's error message -> what is wrong with the pattern, and what to do."""
 
 
 class BadPatternError(ValueError):
-    """A pattern that cannot be used; the text continues a sentence that begins with its name."""
+    """A pattern that cannot be used; the text continues a sentence whose subject is the pattern: `is too large …`."""
 
 
 class Pattern(NamedTuple):
@@ -283,17 +286,17 @@ class Pattern(NamedTuple):
     groups: int
 
     def spans(self, line: str) -> list[tuple[int, int]]:
-        """Where it matches in this line, as characters from and until; without empty matches."""
+        """(start, end) of each match in characters, end exclusive; without empty matches."""
         data = line.encode("utf-8", "replace")
         found = (match.span() for match in self.compiled.finditer(data))
         return [(_characters(data, a), _characters(data, b)) for a, b in found if a < b]
 
     def within(self, line: str) -> bool:
-        """Whether it matches anywhere in this line."""
+        """Whether the pattern matches anywhere in this line."""
         return self.compiled.search(line.encode("utf-8", "replace")) is not None
 
     def first_group(self, line: str) -> str | None:
-        """What the first group that took part matched; None if the line does not match."""
+        """The text of the first group that is not empty, "" if all are; None if the line does not match."""
         found = self.compiled.search(line.encode("utf-8", "replace"))
         if found is None:
             return None
@@ -306,7 +309,7 @@ def _characters(data: bytes, end: int) -> int:
 
 
 def compiled(text: str) -> Pattern:
-    """The pattern in RE2's syntax: no backreferences, no look-around. Raises BadPatternError."""
+    """Compile a pattern in RE2's syntax (no backreferences, no look-around). Raises BadPatternError."""
     if len(text) > LONGEST_PATTERN:
         raise BadPatternError(f"is a pattern of more than {LONGEST_PATTERN} characters")
     re2 = _re2()
@@ -329,10 +332,10 @@ _RE2_ESCAPE = re.compile(r"\\.")
 
 
 def searched(text: str) -> str:
-    """The pattern that a text typed into a search is, in RE2's syntax; "" if it stands for itself.
+    """The pattern (RE2's syntax) to use for a text typed into a search; "" if it is searched as plain text.
 
-    It does where it has no sign of a pattern, or is none (`loss=(`). Capitals make a pattern
-    exact, but for those of escapes (`\\S`).
+    It is plain text if it has no special character, or is not a valid pattern (`loss=(`). Upper case makes
+    the pattern case-sensitive, except in escapes (`\\S`).
     """
     if _SIGNS.isdisjoint(text):
         return ""
@@ -346,7 +349,7 @@ def searched(text: str) -> str:
 
 
 def _re2() -> Any:  # noqa: ANN401 - its binding has no types
-    """RE2, loaded by the first pattern: few jobs have one."""
+    """The RE2 library, imported at first use: few jobs have a pattern."""
     import re2
 
     return re2
