@@ -1,4 +1,4 @@
-"""The Rankdeck agent: reads a node and supervises ranks; Python 3.9 and up. Here: its version, and names that console and agent share."""
+"""The Rankdeck agent: reads a node and supervises ranks; Python 3.9 or newer. Here: its version, and constants that console and agent share."""
 
 import errno
 
@@ -9,28 +9,30 @@ LOG_CLOSED = {
     errno.EPERM: "the kernel log may not be read: set kernel.dmesg_restrict=0, or install the agent (it gets CAP_SYSLOG)",
     errno.EACCES: "the kernel log may not be read: add the user to the group of /dev/kmsg, often adm",
 }
-"""Why `kernel.events` is not there for want of a permission: less is checked, and nothing is wrong."""
+"""errno -> why `kernel.events` cannot be read. A missing permission means fewer checks, not a fault of the node."""
 
 SATURATED = "saturated at {}: counts no more, perfquery -R clears it"
-"""Why an RDMA counter is blind: what it was part of goes on without it."""
+"""Why an RDMA counter is not used: it reached its maximum. The metrics that include it go on without it."""
 
 JOB_VARIABLE = "RANKDECK_JOB"
-"""In the environment of every process of a job: how cancel finds them."""
+"""Environment variable of every process of a job: the job's name; cancel finds the processes by it."""
 NODE_VARIABLE = "RANKDECK_NODE"
+"""Environment variable of every process of a job: the node's name."""
 RUN_VARIABLE = "RANKDECK_RUN"
-"""The run folder of this job on this node; `${RANKDECK_RUN}` in a plan stands for it."""
+"""Environment variable of every process of a job: the job's run folder on this node."""
 RUN_TOKEN = "${RANKDECK_RUN}"
+"""In a plan: replaced by the path of the run folder on the node."""
 AGENT_TOKEN = "${RANKDECK_AGENT}"
-"""As the first word of a command in a plan: the agent's own, wherever it lies on that node."""
+"""As the first word of a command in a plan: run the agent itself, wherever its file is on that node."""
 DRAIN_PREFIX = "rankdeck: "
-"""How the reasons begin that Slurm has from us for nodes that are out of service."""
+"""How a drain reason that Rankdeck set in Slurm begins."""
 REFUSED = "refused: "
-"""How what a cancel could not end begins where nothing was done: this user may not."""
+"""How an entry in `left` of a cancel begins if nothing was done, because this user is not allowed to cancel the job."""
 NO_FOLDER = "has no run folder"
-"""What an agent says of a job that it does not know: it was never started there, or its folder was removed."""
+"""Part of the agent's error about a job that it does not know: never started there, or its run folder was removed."""
 LAUNCHER = -1
-"""The rank number under which the launcher's own output travels."""
+"""The rank number under which the launcher's own output is sent."""
 SIGNALS = ("TERM", "KILL", "INT", "HUP", "STOP", "CONT", "USR1", "USR2", "QUIT")
-"""What an operator may send to a process."""
+"""Signals that an operator may send to a process."""
 NO_JOBS = ("down", "drain", "drng", "fail", "error", "inval")
-"""Beginnings of the states in which a node of Slurm gets no jobs."""
+"""How the Slurm node states begin in which a node gets no jobs."""

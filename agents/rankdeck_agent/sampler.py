@@ -1,4 +1,4 @@
-"""Joins what the collectors read into one sample a period, without those that hang, and judges it; `sample` and `health` take one."""
+"""Joins the readings of the collectors into samples, without those that hang, and judges them; also the commands `sample` and `health`."""
 
 import json
 import sys
@@ -29,7 +29,7 @@ from rankdeck_agent.rules.report import JudgedSample, is_news, report, short
 from rankdeck_agent.wire import METRICS, Event, HealthReport, Number, Sample
 
 PATIENCE = 10.0
-"""Seconds after which a collector that does not answer is said to hang."""
+"""Seconds after which a collector that does not answer is reported as hanging."""
 LATE_SHARE = 0.5
 """Share of a period that a sample waits for collectors before it is taken without them."""
 FAILURES = (
@@ -41,8 +41,8 @@ FAILURES = (
     AttributeError,
     RuntimeError,
 )
-"""What a collector may raise and only lose its own numbers. Anything else ends its thread,
-which then counts as hanging; samples go on in each case."""
+"""Exceptions of a collector that cost only its own numbers. Any other exception ends its thread, which then counts as
+hanging; samples go on in both cases."""
 
 
 class Batch:
@@ -65,7 +65,7 @@ class Batch:
                 self._gate.release()
 
     def wait(self, limit: float) -> None:
-        """Until all have ended, at most `limit` seconds."""
+        """Wait until all have ended, at most `limit` seconds."""
         self.end()
         self._gate.acquire(timeout=limit)
 
@@ -73,8 +73,8 @@ class Batch:
 class Worker:
     """A thread that runs some collectors one after the other at each `kick`.
 
-    `results` belongs to the thread while it is busy and to the sampler while it is not. A thread
-    that hangs delays no later sample: each waits only for the threads that it has started.
+    `results` (collector name -> its newest reading) belongs to the thread while it is busy, otherwise to the sampler.
+    A thread that hangs delays no later sample: a sample waits only for the threads that it has started.
     """
 
     def __init__(self, members: Sequence[Collector]) -> None:
@@ -84,7 +84,7 @@ class Worker:
         self.since = 0.0
         self.current: Optional[Collector] = None
         self._batch = Batch()
-        # A bare lock: an Event would cost more than the readings.
+        # A plain lock: a threading.Event would cost more than the readings.
         self._go = threading.Lock()
         self._go.acquire()
         self._collected: dict[str, float] = {}
@@ -92,7 +92,7 @@ class Worker:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def kick(self, now: float, batch: Batch) -> None:
-        """Start the next reading; nothing if the last one still runs."""
+        """Start the next reading; does nothing if the last one still runs or no collector is due."""
         if self.busy or not any(self._due(c, now) for c in self.members):
             return
         self.busy, self.since, self._batch = True, now, batch
@@ -126,7 +126,7 @@ class Worker:
 
 
 def _keep_untold(reading: Reading, before: Reading) -> None:
-    """Add the events of a reading that no sample has included, because none waited for it."""
+    """Add to `reading` what no sample has included of the reading before it: its events, and numbers that are missing now."""
     reading.events[:0] = before.events
     if before.told:
         return
@@ -144,11 +144,11 @@ class Collected:
     events: list[Event]
     inventory: Mapping[str, str]
     pending: frozenset[str] = frozenset()
-    """Metrics that are known only from a later reading on."""
+    """Metrics that need another reading before they have a value."""
 
 
 class Sampler:
-    """Samples, one at each call of `take`. Used from one thread."""
+    """Takes samples, one at each call of `take`. Use it from one thread only."""
 
     def __init__(
         self,
@@ -165,7 +165,7 @@ class Sampler:
         self._seq = 0
 
     def take(self, *, limit: float, lag: float = 0.0) -> Collected:
-        """Read everything and wait at most `limit` seconds for it."""
+        """Read everything that is due, wait at most `limit` seconds for it; `lag`: how late this sample is, in seconds."""
         now = self._clock()
         batch = Batch()
         for worker in self._workers:
@@ -186,13 +186,13 @@ class Sampler:
         return Collected(sample, joined.events, self._inventory(), pending)
 
     def _of(self, worker: Worker) -> list[tuple[Collector, Optional[Reading], str]]:
-        """For each collector of a thread its reading, if there is one, and what is wrong with it."""
+        """For each collector of a thread: its reading (or None) and what is wrong with it ("" if nothing). Empty if it is late."""
         if not worker.busy:
             results = worker.results
             return [(c, results.get(c.name), _trouble(results.get(c.name))) for c in worker.members]
         waited = self._clock() - worker.since
         if waited < self._patience:
-            # Late, not lost: this sample is without these metrics.
+            # Late, but not hanging: this sample goes without these metrics.
             return []
         why = _hanging(worker.current, waited)
         return [(c, _silent(c, why), why) for c in worker.members]
@@ -209,7 +209,7 @@ class Sampler:
 
     def _join(self, joined: Reading, name: str, reading: Reading) -> None:
         for metric, by_device in reading.values.items():
-            # Two collectors never give the same metric, so nothing is copied.
+            # No two collectors have the same metric, so the table need not be copied.
             joined.values[metric] = by_device
         joined.failed.update(reading.failed)
         joined.pending |= reading.pending
@@ -233,7 +233,7 @@ def _by_lane(collectors: Sequence[Collector]) -> list[list[Collector]]:
 
 
 def _trouble(reading: Optional[Reading]) -> str:
-    """Why a whole collector failed; "" if at most some of its values did."""
+    """Why a collector failed as a whole; "" if it did not, even if some of its values failed."""
     if reading is None or reading.trouble:
         return clean(reading.trouble, 200) if reading else ""
     if reading.limited or reading.values or reading.pending or not reading.failed:
@@ -254,7 +254,7 @@ def _silent(collector: Collector, why: str) -> Reading:
 
 
 EPOCH = 1e9
-"""Times before this, in epoch seconds, are no wall time."""
+"""Times before this, in epoch seconds, are not a real date: the clock is not set."""
 _LINKS = ("rdma.up", "net.up")
 _COUNTERS = frozenset(name for name, metric in METRICS.items() if metric.kind == "counter")
 Table = dict[str, Mapping[str, Number]]
@@ -262,9 +262,9 @@ _NONE: Mapping[str, Number] = {}
 
 
 class NodeJudge:
-    """What the next judgement needs of the samples before. Used from one thread.
+    """Judges each sample, with what it remembers of earlier ones. Use it from one thread only.
 
-    `brief`: whoever asks looks only twice, so what was wrong both times counts as lasting.
+    `brief`: there are only two samples, so a condition that holds in both counts as lasting.
     """
 
     def __init__(
@@ -281,14 +281,14 @@ class NodeJudge:
         self._memory = Memory()
         self._values: Table = {}
         self._before: tuple[float, Table] = (0.0, {})
-        """Stamp and numbers of the sample before the newest."""
+        """Time and numbers of the sample before the newest."""
         self._at = 0.0
         self._seen_up: frozenset[tuple[str, str]] = frozenset()
 
     def judge(
         self, sample: Sample, events: tuple[Event, ...], inventory: Mapping[str, str]
     ) -> HealthReport:
-        """The whole judgement of this sample, and of what happened since the one before."""
+        """The whole judgement of this sample; `events` are those since the sample before."""
         self._take(sample)
         facts = self._facts(sample, events, inventory)
         health, memory = assess(facts, self._memory)
@@ -306,7 +306,7 @@ class NodeJudge:
         for metric in (*sample.absent, *sample.failed):
             self._values.pop(metric, None)
         for metric, numbers in sample.values.items():
-            # The same table says to the judge that nothing changed.
+            # An equal table is not replaced: the judge knows by its identity that nothing changed.
             if self._values.get(metric, _NONE) != numbers:
                 self._values[metric] = numbers
         up = {(m, d) for m in _LINKS for d, up in self._values.get(m, {}).items() if up}
@@ -339,14 +339,14 @@ class NodeJudge:
 
 
 def uptime(inventory: Mapping[str, str], at: float) -> Optional[float]:
-    """Seconds since boot by the node's own clock; None if nobody knows."""
+    """Seconds since boot by the node's own clock, `at`; None if not known."""
     told = inventory.get("boot.at", "")
     booted = float(told) if told.replace(".", "", 1).isdecimal() else 0.0
     return at - booted if booted and at > EPOCH else None
 
 
 class Reporter:
-    """Decides when the health is sent again: on changes, at most once a second, and as a heartbeat."""
+    """Decides when health is sent: on changes, at most once a second, and as a heartbeat every `heartbeat` seconds."""
 
     def __init__(self, heartbeat: float) -> None:
         self._heartbeat = heartbeat
@@ -354,10 +354,9 @@ class Reporter:
         self._at = float("-inf")
 
     def due(self, whole: HealthReport, now: float) -> Optional[HealthReport]:
-        """What to send now, if anything; `now` is seconds of any steady clock.
+        """The report to send now, shortened, or None; `now` is in seconds of a monotonic clock.
 
-        The heartbeat of a healthy node differs from the message before only in its time, so that readers of
-        thousands of them need not decode them.
+        A heartbeat without reasons differs from the message before only in its time, so that consoles need not decode it.
         """
         passed = now - self._at
         if self._said is not None and passed < SOONEST:
@@ -370,22 +369,22 @@ class Reporter:
         return cut if cut.reasons else replace(self._said, at=cut.at)
 
     def said(self, one: HealthReport, now: float) -> None:
-        """Note that this was sent."""
+        """Note that this report was sent."""
         self._said, self._at = one, now
 
     def forget(self) -> None:
-        """Send it again at once, because the connection is new."""
+        """Send the next report in any case, because the connection is new."""
         self._said = None
 
 
 SOONEST = 0.95
-"""Least seconds between two messages; a little less than a second, because a beat may come early."""
+"""Least seconds between two messages: a little less than a second, because a period may end a little early."""
 HASTE = 0.5
-"""Seconds by which a heartbeat may be early; otherwise it would wait for the next beat and be late."""
+"""Seconds by which a heartbeat may be early: otherwise it would wait for the next period and be late."""
 
 
 _BETWEEN = 0.2
-"""Seconds between two readings: enough for a share of the CPU's time."""
+"""Seconds between two readings: enough to compute CPU usage."""
 _LIMIT = 6.0
 """Seconds for collectors and network mounts to answer."""
 
@@ -396,22 +395,22 @@ class NodeReading:
 
     node: str
     first: Sample
-    """The reading before; of a recording the same one."""
+    """The first of the readings; the same as `sample` for a recording."""
     sample: Sample
     pending: tuple[str, ...]
-    """Metrics for which one reading is not enough."""
+    """Metrics for which the readings taken were not enough."""
     inventory: Mapping[str, str]
     events: tuple[Event, ...]
     """Recent events from the kernel log, and those of GPUs since boot."""
 
 
 def take(root: str) -> NodeReading:
-    """Read the machine under `root`: twice where it lives, once where it is a recording."""
+    """Read the machine under `root`: until every metric has a value if it is this machine ("/"), once if it is a recording."""
     sampler = Sampler(collectors(root), patience=_LIMIT - _BETWEEN)
     deadline = time.monotonic() + _LIMIT
     first = collected = sampler.take(limit=_LIMIT)
     events, values = collected.events, dict(collected.sample.values)
-    # A recording stands still: nothing more would be known the second time.
+    # A recording does not change: a second reading would add nothing.
     while root == "/" and collected.pending - set(values) and time.monotonic() < deadline:
         time.sleep(_BETWEEN)
         collected = sampler.take(limit=max(_BETWEEN, deadline - time.monotonic()))
@@ -425,7 +424,7 @@ def take(root: str) -> NodeReading:
 
 
 def sample(root: str, *, as_json: bool) -> int:
-    """Print what the machine under `root` says of itself now."""
+    """Print one sample of the machine under `root`; 0, or 2 if there is no such folder."""
     if not Tree(root).exists(""):
         print(f"rankdeck-agent: {clean(root, 200)}: no such folder", file=sys.stderr)
         return 2
@@ -471,7 +470,7 @@ NAGIOS = {
 
 
 def health(root: str, *, as_json: bool, expect: str = "") -> int:
-    """Print the judgement; 0 ok, 1 warn, 2 bad, 3 unknown, no machine there, or a wrong `expect` file."""
+    """Print the judgement; returns 0 ok, 1 warn, 2 bad, 3 unknown (also: no such folder, or a wrong `expect` file)."""
     if not Tree(root).exists(""):
         print(f"RANKDECK UNKNOWN: {clean(root, 200)}: no such folder")
         return NAGIOS[Level.UNKNOWN][0]
@@ -493,12 +492,12 @@ def health(root: str, *, as_json: bool, expect: str = "") -> int:
 def judge(
     reading: NodeReading, uptime: Optional[float], expected: Expected
 ) -> tuple[Health, tuple[CheckResult, ...]]:
-    """Health, and each of the 25 checks with its evidence."""
+    """Health, and the result of each of the 25 checks with its evidence; `uptime` in seconds."""
     now = reading.sample.at
     before = _facts(reading, replace(reading.first, at=now - LASTING), uptime, expected)
     facts = _facts(reading, reading.sample, uptime, expected)
     _, memory = assess(before)
-    # A moment is too short to say that nothing grows: those checks are not called judged.
+    # A moment is too short to say that no counter grows: checks of growth do not count as judged.
     memory = replace(memory, settled=False)
     covered = cover(facts, settled=False)
     judged, memory = assess(replace(facts, events=reading.events), memory)
@@ -520,13 +519,13 @@ def _facts(
         inventory=reading.inventory,
         uptime=uptime,
         expected=expected,
-        # Whether a job runs here is not known: what it holds is not called left over.
+        # Whether a job runs here is not known, so memory in use must not count as a leftover.
         busy=True,
     )
 
 
 def _uptime(tree: Tree) -> Optional[float]:
-    """Seconds since boot; None if nobody knows."""
+    """Seconds since boot; None if not known."""
     try:
         return float(tree.read("proc/uptime").split()[0])
     except (OSError, ValueError, IndexError):
@@ -534,7 +533,7 @@ def _uptime(tree: Tree) -> Optional[float]:
 
 
 def _lines(node: str, judged: Health) -> list[str]:
-    """One line as monitoring wants it, then every reason."""
+    """The first line in the format of Nagios plugins, then a line for each reason."""
     counted = Counter(reason.level for reason in judged.reasons)
     parts = [f"{counted[level]} {level.word}" for level in sorted(counted, reverse=True)]
     parts.append(coverage_words(judged))

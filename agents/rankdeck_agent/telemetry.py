@@ -1,4 +1,4 @@
-"""`telemetry`: publishes the samples of this node over MQTT until stdin is closed or the service stops."""
+"""`telemetry`: publishes health, samples and events of this node over MQTT until stdin is closed or the service stops."""
 
 import base64
 import contextlib
@@ -33,9 +33,9 @@ _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class Lease:
-    """Whether the agent should still run: until a signal, or the end of standard input.
+    """How long the agent runs: until a signal (SIGTERM, SIGINT, SIGHUP), or with `stdin` until standard input ends.
 
-    A line `{"samples": true}` on standard input says whether full samples are wanted from now on.
+    A line `{"samples": true}` or `{"samples": false}` on standard input turns full samples on or off.
     """
 
     def __init__(self, *, stdin: bool, samples: bool = True) -> None:
@@ -48,7 +48,7 @@ class Lease:
             signal.signal(number, lambda _number, _frame: _ring(ring))
 
     def wait(self, seconds: float) -> bool:
-        """Sleep at most that long; True if the lease has ended."""
+        """Sleep at most `seconds`, reading standard input meanwhile; True at once if the lease has ended."""
         deadline = time.monotonic() + seconds
         while True:
             left = max(0.0, deadline - time.monotonic())
@@ -59,7 +59,7 @@ class Lease:
                 return True
 
     def _read(self) -> bool:
-        """Take what stands on standard input; False at its end."""
+        """Read what is available on standard input; False at its end."""
         data = os.read(0, 65536)
         *lines, rest = (self._line + data).split(b"\n")
         self._line = rest[-SIZE_LIMIT:]
@@ -69,7 +69,7 @@ class Lease:
 
 
 def wanted(line: bytes, before: bool) -> bool:
-    """Whether full samples are wanted after this line; as before where it does not say."""
+    """Whether full samples are wanted after this line; `before` if the line does not say."""
     try:
         told: Any = json.loads(line)
         found = told.get("samples")
@@ -79,13 +79,13 @@ def wanted(line: bytes, before: bool) -> bool:
 
 
 def _ring(handle: int) -> None:
-    # A full pipe has rung already.
+    # If the pipe is full, the lease has been woken already.
     with contextlib.suppress(BlockingIOError):
         os.write(handle, b".")
 
 
 def telemetry() -> int:
-    """Publish as the line on standard input says, until standard input ends."""
+    """Publish until standard input ends; its first line is the configuration. Returns the exit code."""
     leave_no_core()
     try:
         config = from_line(read_line(0))
@@ -95,7 +95,7 @@ def telemetry() -> int:
 
 
 def headless(path: str) -> int:
-    """Publish as the file says, until a signal."""
+    """Publish until a signal, with the configuration file `path`, as the installed service. Returns the exit code."""
     leave_no_core()
     try:
         config = from_file(path)
@@ -105,10 +105,9 @@ def headless(path: str) -> int:
 
 
 def forgotten(path: str) -> int:
-    """Take the node's retained hello off the broker; the exit status."""
+    """Erase what the broker retains of this node, with the configuration file `path`. Returns the exit code."""
     try:
         config = from_file(path)
-
         why = forget(config)
     except AgentConfigError as error:
         return _refuse(str(error))
@@ -116,7 +115,7 @@ def forgotten(path: str) -> int:
 
 
 def run(config: Config, lease: Lease, *, installed: bool = False) -> int:
-    """Publish until the lease ends; the exit status."""
+    """Publish until the lease ends. Returns the exit code."""
     try:
         with _without_openssl() if not config.tls else contextlib.nullcontext():
             pass
@@ -124,7 +123,7 @@ def run(config: Config, lease: Lease, *, installed: bool = False) -> int:
     except ImportError as error:
         return _refuse(f"paho-mqtt 2 is needed to publish: {error}")
     except (OSError, ValueError) as error:
-        # Only reading the certificates can fail before anything is connected.
+        # Before a connection is made, only reading the certificates can fail like this.
         where = f"ca_file {config.ca_file!r}" if config.ca_file else "ca"
         return _refuse(f"{where}: {reason(error)}")
     publisher.start()
@@ -134,16 +133,33 @@ def run(config: Config, lease: Lease, *, installed: bool = False) -> int:
 
 
 class Destination(Protocol):
-    """Takes the messages of a node; `Publisher` sends them to a broker."""
+    """Takes the messages of a node; `Publisher` sends them to a broker. No method waits for the network."""
 
     @property
-    def boot(self) -> str: ...
+    def boot(self) -> str:
+        """The boot id of this node."""
+        ...
+
     @property
-    def inventory(self) -> Mapping[str, str]: ...
-    def describe(self, inventory: Mapping[str, str]) -> None: ...
-    def health(self, reporter: Reporter, report: HealthReport, now: float) -> None: ...
-    def sample(self, sample: Sample) -> None: ...
-    def event(self, event: Event) -> None: ...
+    def inventory(self) -> Mapping[str, str]:
+        """The hardware of this node, as announced last."""
+        ...
+
+    def describe(self, inventory: Mapping[str, str]) -> None:
+        """Announce the hardware that the collectors found, if it has changed."""
+        ...
+
+    def health(self, reporter: Reporter, report: HealthReport, now: float) -> None:
+        """Send the health if `reporter` says that it is due; `now` in seconds of a monotonic clock."""
+        ...
+
+    def sample(self, sample: Sample) -> None:
+        """Send a sample."""
+        ...
+
+    def event(self, event: Event) -> None:
+        """Send an event."""
+        ...
 
 
 def publish(config: Config, lease: Lease, publisher: Destination) -> None:
@@ -151,7 +167,7 @@ def publish(config: Config, lease: Lease, publisher: Destination) -> None:
     judge = NodeJudge(config.expect, publisher.boot, config.heartbeat, brief=config.brief)
     reporter = Reporter(config.heartbeat)
     sampler = Sampler(_collectors(config))
-    # The first reading is only the start of the first difference, but its events are news.
+    # The first reading has no rates yet and is not sent, but its events are.
     first = sampler.take(limit=config.period * LATE_SHARE)
     publisher.describe(first.inventory)
     for event in first.events:
@@ -173,17 +189,17 @@ def publish(config: Config, lease: Lease, publisher: Destination) -> None:
         if lease.samples and now >= next_sample:
             publisher.sample(replace(collected.sample, report=report))
             next_sample = now + config.sample_period - EARLY
-        # Samples that were missed (a suspended machine) are left out, not made up for.
+        # Samples that were missed (the machine was suspended) are skipped.
         due += config.period * (1 + int((time.monotonic() - due) // config.period))
 
 
 EARLY = 0.05
-"""A beat that is at most so many seconds early counts as due."""
+"""A sample is due up to this many seconds early."""
 
 
 @contextlib.contextmanager
 def _without_openssl() -> Generator[None, None, None]:
-    """paho comes without TLS where it is not asked for: a fifth less memory on every node."""
+    """Load paho without TLS, if TLS is not used: saves a fifth of the memory on every node."""
     hidden = [name for name in ("ssl", "_ssl", "_hashlib") if name not in sys.modules]
     sys.modules.update(dict.fromkeys(hidden))  # pyright: ignore[reportArgumentType, reportCallIssue]
     try:
@@ -195,7 +211,7 @@ def _without_openssl() -> Generator[None, None, None]:
 
 
 def _lend_errors() -> None:
-    """paho names these errors in its `except` clauses even where it has no TLS."""
+    """Define the errors of `ssl` that paho names in its `except` clauses even without TLS."""
     from paho.mqtt import client
 
     if getattr(client, "ssl", None) is None:
@@ -205,7 +221,7 @@ def _lend_errors() -> None:
 
 
 def _trim() -> None:
-    """Return the memory that compiling our own source took: a quarter of it all."""
+    """Return to the kernel the memory that compiling our own source took: a quarter of all."""
     with contextlib.suppress(ImportError, AttributeError, OSError):
         import ctypes
 
@@ -217,7 +233,7 @@ def _collectors(config: Config) -> list[Collector]:
 
 
 def hello(config: Config, *, installed: bool = False) -> Hello:
-    """Who this node is, as far as it is known before the first reading."""
+    """The `Hello` of this node, with what is known before the first reading."""
     tree = Tree(config.root)
     boot = tree.maybe("proc/sys/kernel/random/boot_id") or os.urandom(8).hex()
     return Hello(
@@ -235,13 +251,13 @@ def hello(config: Config, *, installed: bool = False) -> Hello:
 
 
 def _phase(config: Config) -> float:
-    """Seconds until the first sample: nodes started together do not speak together."""
+    """Seconds until the first sample; differs by node, so that nodes started together do not send together."""
     share = zlib.crc32(config.node.encode()) % 1000 / 1000
     return min(0.25, config.period / 2) + share * min(config.period, 1.0)
 
 
 def read_line(handle: int) -> bytes:
-    """The first line of a file handle, without reading past it into a buffer of our own."""
+    """The first line of a file descriptor, without reading past it; raises AgentConfigError if it is too long."""
     parts: list[bytes] = []
     while len(parts) <= SIZE_LIMIT:
         part = os.read(handle, 1)
@@ -258,12 +274,13 @@ def _refuse(why: str) -> int:
 
 CONNECT_LIMIT = 5.0
 LONGEST_WAIT = 10.0
-"""Seconds between two tries to reach the broker, at most."""
+"""Most seconds between two attempts to reach the broker."""
 STEADY = 30.0
-"""A connection that held this long was a good one: the next wait is short again."""
+"""Seconds after which a connection counts as good: the next wait is short again."""
 SUSPICIOUS = 4
-"""Short connections in a row after which we suspect a double of ours."""
+"""Short connections in a row after which a second agent with the same client id is suspected."""
 EVENTS_KEPT = 1000
+"""Most messages that wait for a connection."""
 GOODBYE_LIMIT = 2.0
 _REFUSED = {
     "Bad user name or password": "refuses the user name or password",
@@ -274,7 +291,7 @@ _REFUSED = {
 
 
 class Announced(ABC):
-    """What a node has announced: its boot and its hardware."""
+    """Base of the destinations: keeps what the node has announced, its boot id and its hardware."""
 
     def __init__(self, hello: Hello) -> None:
         self._hello = hello
@@ -282,7 +299,7 @@ class Announced(ABC):
 
     @property
     def boot(self) -> str:
-        """The boot that this agent runs in."""
+        """The boot id of this node."""
         return self._hello.boot
 
     @property
@@ -291,7 +308,7 @@ class Announced(ABC):
         return self._hello.inventory
 
     def describe(self, inventory: Mapping[str, str]) -> None:
-        """Announce what this node is made of beside the machine itself, if that is new."""
+        """Announce the hardware that the collectors found, added to the machine's own, if it has changed."""
         known = {**self._machine, **inventory}
         if known != self._hello.inventory:
             self._hello = replace(self._hello, inventory=known)
@@ -299,16 +316,16 @@ class Announced(ABC):
 
     @abstractmethod
     def announce(self) -> None:
-        """Say hello, if there is a connection."""
+        """Send the hello, if there is a connection."""
 
     def _farewell(self) -> Hello:
         return replace(self._hello, up=False, inventory={})
 
 
 class Publisher(Announced):
-    """Sends hello, health, samples and events of one node, and keeps the connection.
+    """Sends hello, health, samples and events of one node to the broker, and keeps the connection.
 
-    paho's thread does the network; complaints go to stderr once per outage.
+    paho's thread does the network; problems are printed to stderr, each once per outage.
     """
 
     def __init__(self, config: Config, hello: Hello) -> None:
@@ -321,10 +338,11 @@ class Publisher(Announced):
         self._since = 0.0
         self._refusal = ""
         self._connections = 0
-        """How often we were connected."""
+        """How many connections there have been."""
         self._heard_on = 0
-        """The connection on which the health was sent."""
+        """The number of the connection on which health was sent last."""
         self.dropped = 0
+        """Samples that were not sent."""
         self.client_id = f"rankdeck-{config.cluster}-{config.node}-{hello.boot[:8]}"
         self._client = self._make()
 
@@ -348,12 +366,12 @@ class Publisher(Announced):
         return client
 
     def start(self) -> None:
-        """Begin to connect, in a thread of its own."""
+        """Begin to connect, in paho's thread; returns at once."""
         self._client.connect_async(self._config.host, self._config.port, self._config.keepalive)
         self._client.loop_start()
 
     def announce(self) -> None:
-        if self._client.is_connected():  # else it is said once we are
+        if self._client.is_connected():  # otherwise sent once connected
             self._send_hello()
 
     def health(self, reporter: Reporter, report: HealthReport, now: float) -> None:
@@ -384,7 +402,7 @@ class Publisher(Announced):
         self._client.publish(self._topic("event"), encode(event), qos=1)
 
     def stop(self) -> None:
-        """Say goodbye, and wait a little until the broker has it."""
+        """Send the goodbye, wait at most GOODBYE_LIMIT seconds for the broker to take it, and disconnect."""
         if not self._client.is_connected():
             return
         said = self._client.publish(self._topic("hello"), self._goodbye(), qos=1, retain=True)
@@ -421,7 +439,7 @@ class Publisher(Announced):
         self._send_hello()
 
     def _on_connect_fail(self, client: Client, data: object) -> None:
-        # paho hands over no reason, but calls this while it handles the error.
+        # paho passes no reason, but calls this while it handles the exception.
         self._short = 0
         error = sys.exc_info()[1]
         self._complain(_unreached(error))
@@ -450,8 +468,8 @@ class Publisher(Announced):
     def _wait_longer(self) -> None:
         wait = min(LONGEST_WAIT, 0.5 * 2**self._waits) * random.uniform(0.5, 1.0)
         self._waits = min(self._waits + 1, 6)
-        # Set again each time: paho alone would double it without jitter, so that all nodes
-        # come back to a restarted broker at the same instant.
+        # Set each time: paho would double the wait without jitter, and all nodes would
+        # come back to a restarted broker at the same moment.
         self._client.reconnect_delay_set(wait, LONGEST_WAIT)  # pyright: ignore[reportArgumentType]
 
     def _complain(self, what: str) -> None:
@@ -463,13 +481,15 @@ class Publisher(Announced):
 
 
 class StdoutPublisher(Announced):
-    """Says hello, health, samples and events of one node as lines on stdout, where srun carries them.
+    """Writes hello, health, samples and events of one node as lines to stdout, which srun passes on.
 
-    A message is compressed and cut into lines of `{"node": …, "kind": …, "part": 0, "of": 3, "data": …}`:
-    srun leaves those of up to 1,024 bytes whole, whoever else writes. Raises BrokenPipeError where it is gone.
+    A message is compressed, encoded in base64 and cut into lines
+    `{"beside": {"node": …, "kind": …, "of": 3, "part": 0, "data": …}}`: srun keeps lines of up to 1,024 bytes whole
+    even if others write too. Raises BrokenPipeError when srun is gone.
     """
 
     _LONGEST = 700
+    """Characters of `data` in one line."""
 
     def announce(self) -> None:
         self._say("hello", self._hello)
@@ -499,7 +519,7 @@ class StdoutPublisher(Announced):
 
 
 def forget(config: Config) -> str:
-    """Erase what the broker keeps of this node; why not, or ""."""
+    """Erase the hello and health that the broker retains of this node; "", or why it failed."""
     client = Client(CallbackAPIVersion.VERSION2, protocol=MQTTProtocolVersion.MQTTv311)
     client.connect_timeout = CONNECT_LIMIT
     if config.username:
@@ -521,8 +541,8 @@ def forget(config: Config) -> str:
 
 
 def _unreached(error: Optional[BaseException]) -> str:
-    """Why there is no connection, and whose fault it is."""
-    # Only with TLS is there such a class, and then paho has loaded it.
+    """Why there is no connection, as the end of a sentence about the broker."""
+    # Only certificate errors of `ssl`, which may not be loaded, have this attribute.
     verify = getattr(error, "verify_message", "")
     if verify:
         return f"shows a certificate that we do not accept: {verify}"

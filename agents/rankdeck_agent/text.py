@@ -1,4 +1,4 @@
-"""Text and JSON from other programs, made safe to keep and to show; a line of JSON as the answer of a command."""
+"""Makes text and JSON from other programs safe to keep and to show; prints the answer of a command as a line of JSON."""
 
 import json
 import re
@@ -8,11 +8,11 @@ from typing import Any, Optional, cast
 _ESCAPES = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]?|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|[ -/]*[0-~]?)"
 )
-"""Escape sequences for a terminal."""
+"""Terminal escape sequences."""
 
 
 def plain(text: str, limit: int = 400) -> str:
-    """One line of `text` without control characters, at most `limit` long."""
+    """`text` on one line: control characters become blanks; at most `limit` characters."""
     line = "".join(c if c.isprintable() else " " for c in text[: limit * 2])
     return line.strip()[:limit]
 
@@ -37,13 +37,13 @@ def _parsed(text: str) -> object:
 
 
 def say(row: Mapping[str, Any]) -> int:
-    """Print a line of JSON at once; the exit status, which is 1 where its `ok` is false."""
+    """Print `row` as a line of JSON at once; returns the exit code: 1 if its `ok` is false, otherwise 0."""
     print(json.dumps(row), flush=True)
     return 0 if row.get("ok", True) else 1
 
 
 def shown(text: str, limit: int) -> str:
-    """One line of `text` as a terminal would show it: no colours or other commands, indentation kept."""
+    """One line of `text` as a terminal would show it: without escape sequences, with its indentation."""
     if not text.isprintable():
         text = _ESCAPES.sub("", text[: limit * 4]).expandtabs(4)
         text = "".join(c if c.isprintable() else " " for c in text)

@@ -26,7 +26,7 @@ from rankdeck_agent import SIGNALS as SIGNALS
 TOPIC_PREFIX = "rankdeck/1"
 Number = Union[int, float]
 Values = dict[str, dict[str, Number]]
-"""Metric -> device -> number in the base unit of METRICS; the device is "" for the whole node."""
+"""Metric -> device -> number in the metric's base unit (METRICS); the device is "" for the whole node."""
 
 
 def topic(cluster: str, node: str, kind: str) -> str:
@@ -35,7 +35,7 @@ def topic(cluster: str, node: str, kind: str) -> str:
 
 
 def split_topic(text: str) -> Optional[tuple[str, str, str]]:
-    """`(cluster, node, kind)` of one of our topics; None for any other topic."""
+    """`(cluster, node, kind)` of a topic of Rankdeck; None for any other topic."""
     parts = text.split("/")
     if len(parts) != 5 or "/".join(parts[:2]) != TOPIC_PREFIX:
         return None
@@ -273,7 +273,7 @@ METRICS: Mapping[str, Metric] = _table(
 
 @dataclass(frozen=True)
 class Hello:
-    """Who a node is; retained by the broker. With `up=False` it is the last will of the agent."""
+    """The identity of a node; retained by the broker. With `up=False`: the agent has ended (its goodbye or last will)."""
 
     node: str
     up: bool
@@ -290,13 +290,13 @@ class Hello:
     simulated: tuple[str, ...] = ()
     """Prefixes of metrics that are simulated ("gpu", "rdma"); screens mark them."""
     installed: bool = False
-    """The agent runs as a service of the node: no console starts another one there."""
+    """The agent runs as a service on the node: a console starts no second one there."""
     heartbeat: float = 0.0
-    """Health is sent at least once in so many seconds; 0: this agent does not judge."""
+    """Health is sent at least once in this many seconds; 0: this agent does not judge."""
 
 
 ReasonRow = tuple[str, int, str, Optional[float], str]
-"""Check, level, device, seconds since it began (None: not known), and the sentence."""
+"""(check, level 1 to 3, device, seconds since it began or None if not known, sentence)."""
 
 
 @dataclass(frozen=True)
@@ -310,9 +310,9 @@ class HealthReport:
     at: float
     """Epoch seconds of the node's clock."""
     level: int
-    """0 ok, 1 unknown, 2 warn, 3 bad; counts also the reasons that had no room."""
+    """0 ok, 1 unknown, 2 warn, 3 bad; includes the reasons that had no room."""
     heartbeat: float
-    """The next report comes within so many seconds."""
+    """The next report comes within this many seconds."""
     applies: int = 0
     """Bit n: check n applies to this node."""
     judged: int = 0
@@ -321,15 +321,15 @@ class HealthReport:
     more: int = 0
     """How many reasons had no room; none of them is worse than the last listed one."""
     numbers: Mapping[str, Number] = field(default_factory=dict[str, Number])
-    """One number for each metric of `rules.levels`."""
+    """One number for each metric of `rules.levels.SUMMARY` that is known."""
     failed: tuple[str, ...] = ()
-    """Metrics of the summary that could not be read."""
+    """Metrics of `rules.levels.SUMMARY` that could not be read."""
     expect: str = ""
     """Fingerprint of the expectations that the agent judges by; "" for none."""
     limits: str = ""
     """A sentence about what cannot be seen on this node; only in the report of a sample."""
     grown: Mapping[str, Mapping[str, Number]] = field(default_factory=dict[str, dict[str, Number]])
-    """Counter with its window -> device -> its growth in that window; only in the report of a sample."""
+    """`METRIC/SECONDS`, a counter and its window -> device -> growth in that window; only in the report of a sample."""
 
 
 REPORT_LIMIT = 600
@@ -387,7 +387,7 @@ class WireError(ValueError):
 
 def encode(message: Message) -> bytes:
     """Compact JSON of one telemetry message; raises ValueError for NaN or infinity."""
-    # The fields are plain already: asdict would copy them all, at three times the cost.
+    # The fields need no conversion: asdict would copy them all, at three times the cost.
     text = json.dumps(
         vars(message), separators=(",", ":"), allow_nan=False, ensure_ascii=False, default=vars
     )
@@ -398,14 +398,14 @@ _TIME = re.compile(rb'\{"at":(\d{1,12}(?:\.\d{1,12})?)')
 
 
 def split_time(payload: bytes) -> tuple[Optional[float], bytes]:
-    """The time of an encoded message whose first field is `at`, and the rest; None if it has none."""
+    """The time of an encoded message whose first field is `at` (None if it is not), and the bytes after the first comma."""
     head, _, rest = payload.partition(b",")
     found = _TIME.fullmatch(head)
     return (float(found.group(1)) if found else None), rest
 
 
 def decode(kind: str, payload: bytes) -> Message:
-    """The message of this kind in `payload`; ignores unknown keys, raises WireError for wrong shapes."""
+    """The message of this kind ("hello", "health", …) in `payload`. Ignores unknown keys; raises WireError if it is malformed."""
     make = _KINDS.get(kind)
     if make is None:
         raise WireError(f"unknown kind of message {kind[:40]!r}")
@@ -422,7 +422,7 @@ def _known(make: Any, raw: Any) -> dict[str, Any]:  # noqa: ANN401 - decoded JSO
 
 
 def _made(make: Any, fields: dict[str, Any]) -> Message:  # noqa: ANN401 - a class of messages
-    """The message with these fields, checked where that is done here; raises WireError, or what a constructor does."""
+    """The message with these fields; raises WireError, or what the constructor raises. Checks only reports and samples."""
     if make is HealthReport:
         return _report(fields)
     if make is Sample:
@@ -434,9 +434,9 @@ def _made(make: Any, fields: dict[str, Any]) -> Message:  # noqa: ANN401 - a cla
 
 
 def _report(fields: dict[str, Any]) -> HealthReport:
-    """The report with the type and range of every field checked; raises WireError.
+    """The report, after checking type and range of every field; raises WireError.
 
-    One wrong field makes the whole report invalid: a part of it could look better than the node is.
+    One wrong field makes the whole report invalid: the rest of it could look better than the node is.
     """
     reasons = tuple(map(_reason_row, _listed(fields.get("reasons", ()), "reasons")))
     failed = tuple(_listed(fields.get("failed", ()), "failed"))
@@ -513,7 +513,7 @@ class NodeFile:
 class ProcessPlan:
     """A process that the supervisor of a node starts.
 
-    `rank` None means a launcher (mpirun, torchrun); its output is sent as rank LAUNCHER.
+    `rank` is the global rank; None means a launcher (mpirun, torchrun), whose output is sent as rank LAUNCHER.
     """
 
     name: str
@@ -531,15 +531,15 @@ class NodePlan:
     job: str
     node: str
     ranks: tuple[int, ...]
-    """Global ranks that will run here, whichever process starts them."""
+    """Global ranks that will run here, no matter which process starts them."""
     processes: tuple[ProcessPlan, ...] = ()
     files: tuple[NodeFile, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Environment of every process of the job on this node, MPI daemons included."""
+    """Added to the environment of every process of the job on this node, MPI daemons included."""
     tty: bool = True
-    """Whether each rank's stdout is a terminal, so that C programs write line by line."""
+    """Whether each rank's stdout is a terminal, so that C programs flush it after each line."""
     grace: float = 10.0
-    """Seconds from SIGTERM to SIGKILL."""
+    """Grace period: seconds from SIGTERM to SIGKILL."""
     elsewhere: bool = False
     """The ranks run on other machines that share the run folder and have no supervisor (Slurm)."""
 
@@ -566,20 +566,21 @@ def node_plan(raw: Mapping[str, Any]) -> NodePlan:
 # The `events` file of a run folder and the stream of `job follow` hold JSON objects, one a
 # line. In the file each has {"seq": int from 0, "at": epoch seconds, "kind": ...} and:
 #   ready    pid, boot, addresses (IP)     the supervisor runs
-#   started  rank, pid                     a rank began (with a shared run folder: host; on Slurm attempt)
-#   exited   rank, code | null, signal | null (both null: not known), and if it failed: said (its last lines,
+#   started  rank, pid                     a rank began (with a shared run folder: also host; on Slurm: attempt)
+#   exited   rank, code | null, signal | null (both null: not known); if it failed also: said (its last lines,
 #            oldest first), kernel (lines about its processes), activity (what it did last: [state, wchan, cores])
 #   process  name, pid                     a launcher or daemon began
-#   ended    name, code | null, signal | null, and if it failed: said (of all launchers here)
+#   ended    name, code | null, signal | null; if it failed also: said (last lines of all launchers here)
 #   spawn    id, host, command             the launcher asks for a daemon on a host
 #   answered id, ok, text
-#   trouble  text (a sentence for the operator); if the supervisor is gone: gone (when it last wrote, epoch
-#            seconds), running (ranks that still run)
+#   trouble  text (a sentence for the operator); if the supervisor is gone, also: gone (when it last wrote, epoch
+#            seconds) and running (ranks that still run)
 #   cancel   grace, by ("user"; "abort": a part of the job had failed; "system": SIGTERM, or a launcher's leftovers)
 #   slurm    id, state, reason, attempt, partition, nodes, text, do, stuck, position, waiting, limit, start, ends
 #            what Slurm says of the job (slurm/run.py), array: its tasks as sbatch reports them; the last one has
 #            `over`, and node, rank, code, by, end
-#   attempt  number, text                  Slurm queued the job again: from now on of this run
+#   attempt  number, text                  Slurm queued the job again: later events belong to this run
+#   again    text                          the ranks elsewhere were suspended and begin again: earlier starts and exits no longer count
 #   task     rank, id, state, reason, attempt, text, do, over, nodes, node, code, start, end
 #            what Slurm says of one task of an array (slurm/array.py); a higher attempt: it was queued again
 #   closed   -                             nothing more will come from this node
@@ -587,10 +588,9 @@ def node_plan(raw: Mapping[str, Any]) -> NodePlan:
 #   data     r, s ("out"|"err"), o (offset), n (bytes that follow this line), at
 #   tail     r, s, o (offset of the end), lines, last (text), at     for ranks not watched, and while output waits
 #   activity at, rows [[rank, state, wchan, cores, share of system time | null], ...]: what the
-#            ranks of this node do; sent each time the supervisor has looked at them
+#            ranks of this node do; sent after each look of the supervisor
 #   now      at, closing (`closed` is held back until the output is sent), ended (when it closed): every 2 s, after the rest
-#   from     watch, r, s, o, at            the offset that a request counted from the end means
-# stdin of `job follow` takes lines {"watch": {"<rank>": {"out": offset, "err": offset}}, "number": n},
-# each replacing the one before; an offset below 0 counts from the end, and a `from` frame with n says
-# where that is. They, or lines of their own, also say {"taken": bytes of `data` used since the start}: of a console
-# that says so no more is under way than it takes in a moment. End of file ends the follower, never the job.
+# stdin of `job follow` takes lines {"watch": {"<rank>": {"out": offset, "err": offset}}}. Each replaces the one
+# before; an offset below 0 counts from the end. These lines, or lines of their own, may also have {"taken": bytes of
+# `data` that the console has processed since the start}: the follower then sends ahead only as much as that console
+# processes in a moment. End of file ends the follower, never the job.

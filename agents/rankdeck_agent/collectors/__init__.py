@@ -42,9 +42,10 @@ COLLECTORS: tuple[Callable[..., Collector], ...] = (
 def collectors(
     root: str = "/", simulate: Sequence[str] = (), seed: str = "", rdma_exclude: Sequence[str] = ()
 ) -> list[Collector]:
-    """All collectors for the machine under `root`; what `simulate` names is made up.
+    """All collectors for the machine under `root`; those that `simulate` names return simulated numbers.
 
-    Raises ValueError. `seed` is the node's name: faults may be for one node only.
+    `seed` is the node's name (a simulated fault may be for one node only). `rdma_exclude` goes to the RDMA collector.
+    Raises ValueError if `simulate` cannot be understood.
     """
     made_up = chosen(simulate, seed)
     made = [

@@ -1,4 +1,4 @@
-"""The protocol of a collector, and the reading that it returns."""
+"""The `Collector` protocol, and the `Reading` that a collector returns."""
 
 import math
 import re
@@ -27,11 +27,11 @@ class Reading:
         self.failed: dict[str, str] = {}
         """`METRIC` or `METRIC/DEVICE` -> why it could not be read."""
         self.pending: set[str] = set()
-        """Metrics that need a second reading, such as shares of time."""
+        """Metrics that need a second reading first, such as shares of time."""
         self.trouble = ""
-        """What is wrong with the collector as a whole, one sentence; it may still have numbers."""
+        """What is wrong with the collector as a whole, one sentence; "" if nothing. It may still have numbers."""
         self.limited = False
-        """Whether something failed only because a permission is missing; this is no trouble."""
+        """Whether something failed only because a permission is missing; that does not count as trouble."""
         self.inventory: Mapping[str, str] = {}
         """Facts that seldom change, such as model and driver version."""
         self.events: list[Event] = []
@@ -49,7 +49,7 @@ class Reading:
             by_device[device] = value
 
     def add(self, part: "Reading") -> None:
-        """Add the numbers of another reading, which are of other devices."""
+        """Add the numbers of another reading, which must be of other devices."""
         for metric, by_device in part.values.items():
             self.values.setdefault(metric, {}).update(by_device)
 
@@ -83,20 +83,20 @@ class Collector(Protocol):
 
     name: str
     lane: str
-    """Collectors with the same lane run one after the other in one thread."""
+    """Name of the thread: collectors with the same lane run one after the other in it."""
     period: float
     """Seconds from one reading to the next; 0: for every sample."""
     metrics: tuple[str, ...]
-    """The names in wire.METRICS that this kind of hardware has; a reading may hold others too."""
+    """Metrics (wire.METRICS) of this kind of hardware: one that a reading lacks counts as absent. A reading may hold others too."""
     doing: str
     """What it is reading now; shown if it hangs."""
 
     def collect(self, now: float) -> Reading:
         """Read everything once; `now` is in seconds of a monotonic clock.
 
-        Called in the thread of the lane, never twice at once. It may block: after ten seconds the
-        agent reports the collector as hanging and sends samples without it. Note in the reading what
-        cannot be read; an exception marks all metrics of the collector as failed.
+        Called in the thread of the lane, never twice at once. It may block: samples are sent without it, and after ten
+        seconds the agent reports the collector as hanging. Note with `Reading.fail` what cannot be read; an exception
+        marks all metrics of the collector as failed.
         """
         ...
 

@@ -1,12 +1,12 @@
-"""`job browse`: reads and searches the output of a job on this node, as a dialogue on stdin and stdout.
+"""`job browse`: reads and searches the output of a job on this node; requests on stdin, answers on stdout.
 
-A log of gigabytes stays on its node: only what is looked at is sent. stdin takes lines
-{"id": n, "read": [rank, stream, offset, bytes]} and {"id": n, "find": [rank, stream, offset, back, text]}, with
-"pattern": true where the text is a regular expression, matched line by line. A new `find` ends the one before, a `read`
-is answered in between. stdout has `data` frames as `job follow` sends them, and
+A log of gigabytes stays on its node: only what is shown is sent. stdin takes lines
+{"id": n, "read": [rank, stream, offset, bytes]} and {"id": n, "find": [rank, stream, offset, back, text]}; with
+"pattern": true the text is a regular expression, matched line by line. A new `find` ends the one before; a `read`
+is answered during a `find`. stdout has `data` frames as `job follow` sends them, and
   end    id, o (size of the stream)                          after the data of a `read`
-  found  id, at, before, lines, counted, end, looking        how far the search is, again and again until counted = end
-  no     id, text                                            a sentence
+  found  id, at, before, lines, counted, end, looking        progress of the search (SearchReport), until counted = end
+  no     id, text                                            the request failed: a sentence
 """
 
 import os
@@ -32,63 +32,64 @@ from rankdeck_agent.text import table
 
 
 class Count(NamedTuple):
-    """The lines with a text in one block of a log."""
+    """How many lines of one block of a log have a hit."""
 
     lines: int
     head: bool
-    """The first of them began before the block."""
+    """Whether the first of these lines began before the block."""
     tail: bool
-    """The last of them goes on after it."""
+    """Whether the last of these lines goes on after the block."""
     breaks: bool
-    """A line ends in it."""
+    """Whether any line ends in the block."""
 
 
 BLOCK = 1 << 20
-"""Bytes of one step: a millisecond or two."""
+"""Bytes that are searched in one step, which takes a millisecond or two."""
 _TELL = 0.2
 """Seconds between two reports."""
 
 _REST = bytes(set(range(256)) - {0, 10})
-"""What is removed before counting: everything but hits, written as 0, and ends of lines."""
+"""Bytes removed before counting: all but hits (written as byte 0) and newlines."""
 
 
 class SearchReport(NamedTuple):
     """The state of a search."""
 
     at: Optional[int]
-    """Where the line begins; None: not found, or not yet."""
+    """Offset of the line that was found; None: not found, or not yet."""
     before: Optional[int]
-    """Lines with the text before it, once they are counted."""
+    """Matching lines before that one; None until they are counted."""
     lines: int
-    """Lines with the text, as far as counted."""
+    """Matching lines counted so far."""
     counted: int
     """Bytes in which they were counted."""
     end: int
+    """Size of the log."""
     looking: bool
     """Whether the line may still be found."""
 
 
 class TextQuery:
-    """A text to look for, as it stands; capitals make it exact."""
+    """A literal text to search for; case is ignored unless the text has capital letters."""
 
     def __init__(self, text: str) -> None:
         self._needle = text.encode("utf-8", "surrogateescape")
         self._lower = text == text.lower() and text != text.upper()
         self.overlap = len(self._needle) - 1
-        """Bytes behind a block that may complete a hit of it."""
+        """Bytes after a block that may complete a hit that begins in it."""
 
     def count(self, data: bytes, size: int, *, top: bool) -> Count:
-        """The lines with a hit that begins in the first `size` bytes; `top`: of the first block."""
+        """Count the lines with a hit that begins in the first `size` bytes; `top`: `data` is the first block of the log."""
         del top
         return tally(self._cased(data), size, self._needle)
 
     def first(self, data: bytes, begin: int, *, top: bool) -> int:
-        """Where the first hit from `begin` on is; -1: nowhere."""
+        """Where the first hit at or after `begin` is; -1 if there is none."""
         del top
         return self._cased(data).find(self._needle, begin)
 
     def last(self, data: bytes, until: int, *, top: bool) -> int:
-        """Where the last hit that ends by `until` is."""
+        """Where the last hit that ends at or before `until` is; -1 if there is none."""
         del top
         return self._cased(data).rfind(self._needle, 0, until)
 
@@ -97,13 +98,13 @@ class TextQuery:
 
 
 class RegexQuery:
-    """A regular expression; its hits are the lines that match, each where it begins.
+    """A regular expression. A hit is a line that matches; its position is the start of the line.
 
-    A line belongs to the block in which the one before it ends. Raises ValueError for none.
+    A line belongs to the block in which the line before it ends. Raises ValueError if `text` cannot be compiled.
     """
 
     overlap = 1 << 16
-    """Most bytes that are read of a line that continues behind its block."""
+    """Most bytes that are read of a line that continues after its block."""
 
     def __init__(self, text: str) -> None:
         try:
@@ -129,14 +130,14 @@ class RegexQuery:
             at = data.rfind(b"\n", start, hit.start()) + 1 or start
             end = data.find(b"\n", at)
             end = len(data) if end < 0 else end
-            # What matched may go over the end of the line: then this line alone has to match.
+            # The match may extend past the end of the line: then the line must match alone.
             if at < len(data) and (hit.end() <= end or self._search(data[at:end])):
                 yield at
             start = end + 1
 
 
 class LogSearch:
-    """One text or pattern in one log. Counts of whole blocks are kept while the log grows."""
+    """Searches one log for one text or pattern. Counts of whole blocks are kept while the log grows."""
 
     def __init__(self, path: Path, needle: Union[TextQuery, RegexQuery]) -> None:
         self._path, self._needle = path, needle
@@ -145,7 +146,10 @@ class LogSearch:
         self._end = 0
 
     def steps(self, offset: int, back: bool) -> Iterator[Optional[SearchReport]]:
-        """Look for the next line from there on (or the last before), then count; the last report is whole."""
+        """Find the first matching line from `offset` on (with `back`: the last before it), then count all matching lines.
+
+        Yields after each block: a report if one is due, else None. The last report is complete.
+        """
         with self._path.open("rb", buffering=0) as file:
             self._grow(file.fileno())
             begin = min(offset, self._end) if back else line_start(file, offset)
@@ -168,7 +172,7 @@ class LogSearch:
         yield self._told(at, looking=False)
 
     def _grow(self, fd: int) -> None:
-        """Forget the counts of blocks that were not whole."""
+        """Note the size of the log; if it changed, drop the counts of blocks that were incomplete."""
         end = os.fstat(fd).st_size
         if end != self._end:
             whole = (min(self._end, end) - self._overlap) // BLOCK
@@ -190,7 +194,7 @@ class LogSearch:
             yield self._found(fd, block, 0, until - block * BLOCK)
 
     def _found(self, fd: int, block: int, begin: int, until: Optional[int]) -> Optional[int]:
-        """The first hit of the block from `begin` on, or the last that ends by `until`."""
+        """Offset in the log of the block's first hit from `begin` on, or with `until` of the last that ends by then."""
         known = self._tallies.get(block)
         if known is not None and not known.lines:
             return None
@@ -206,7 +210,7 @@ class LogSearch:
         return None if find < 0 else block * BLOCK + find
 
     def _look(self, fd: int, block: int) -> bytes:
-        """Read a block, with what of a hit may stand behind it, and count in it."""
+        """Read a block and the bytes after it that may complete a hit; count its hits if not done yet."""
         begin = block * BLOCK
         size = min(BLOCK, self._end - begin)
         data = _text(fd, begin, min(size + self._overlap, self._end - begin))
@@ -244,7 +248,7 @@ class LogSearch:
 
 
 def _text(fd: int, begin: int, size: int) -> bytes:
-    """The text there; a hole, left by bytes removed from a log, becomes a line of its own."""
+    """The bytes there; a hole, left where bytes were removed, becomes a line of its own."""
     data = os.pread(fd, size, begin)
     if not data.strip(b"\0") or os.lseek(fd, begin, os.SEEK_HOLE) >= begin + len(data):
         return data
@@ -252,7 +256,7 @@ def _text(fd: int, begin: int, size: int) -> bytes:
 
 
 def tally(data: bytes, size: int, needle: bytes) -> Count:
-    """Count in a block of `size` bytes; what stands behind them only completes a hit."""
+    """Count in a block of `size` bytes; the bytes after them in `data` only complete a hit."""
     if data.find(needle) < 0:
         return Count(0, False, False, data.find(b"\n", 0, size) >= 0)
     marks = data.replace(b"\0", b" ").replace(needle, b"\0").translate(None, _REST)
@@ -262,7 +266,7 @@ def tally(data: bytes, size: int, needle: bytes) -> Count:
 
 
 def _sum(tallies: Iterator[Count]) -> tuple[int, bool]:
-    """Lines of blocks that follow each other, each once; returns whether the last one goes on."""
+    """Matching lines of consecutive blocks, each line counted once; and whether the last one goes on after them."""
     count, going_on = 0, False
     for one in tallies:
         count += one.lines - (going_on and one.head)
@@ -271,17 +275,17 @@ def _sum(tallies: Iterator[Count]) -> tuple[int, bool]:
 
 
 IDLE = 600.0
-"""Seconds without a question after which it ends; the console starts another one."""
+"""Seconds without a request after which the program ends; the console starts another one when needed."""
 MOST = 4 << 20
-"""Bytes of one answer."""
+"""Most bytes of one answer."""
 _TURN = 0.02
-"""Seconds of searching between two looks at stdin."""
+"""Seconds of searching between two reads of stdin."""
 SLOWEST = 5.0
-"""Seconds for one of these turns; a block takes some milliseconds."""
+"""Most seconds for one turn, after which a slow pattern is stopped; a block takes some milliseconds."""
 
 
 def log_path(folder: RunFolder, rank: int, stream: str) -> Path:
-    """The file of one stream; raises FolderError where there is none."""
+    """The log file of one stream; raises FolderError if there is none."""
     path = folder.place(rank) / stream
     if stream not in STREAMS or not path.is_file():
         raise FolderError(f"rank {rank} has no {stream[:20]!r} on node {folder.node}")
@@ -289,7 +293,7 @@ def log_path(folder: RunFolder, rank: int, stream: str) -> Path:
 
 
 def read(path: Path, offset: int, size: int) -> tuple[list[Piece], int]:
-    """Whole lines from about `offset` on (before the end where negative), and the size of the file."""
+    """About `size` bytes of whole lines from `offset` on (negative: counted from the end), and the size of the file."""
     end = path.stat().st_size
     begin = max(end + offset, 0) if offset < 0 else min(offset, end)
     with path.open("rb") as file:
@@ -300,7 +304,7 @@ def read(path: Path, offset: int, size: int) -> tuple[list[Piece], int]:
 
 
 class Browser:
-    """The answers to one console."""
+    """Answers the requests of one console; `busy` while a search runs."""
 
     def __init__(self, folder: RunFolder) -> None:
         self._folder = folder
@@ -311,7 +315,7 @@ class Browser:
         self.busy = False
 
     def take(self, said: bytes) -> list[bytes]:
-        """Take a line of stdin; returns what to send at once."""
+        """Handle a line of stdin; returns the frames to send at once. A search goes on in `turn`."""
         asked = table(said.decode("utf-8", "replace")) or {}
         try:
             return self._take(asked)
@@ -350,7 +354,7 @@ class Browser:
         self.busy = True
 
     def turn(self) -> list[bytes]:
-        """Search for a limited time; returns the reports to send."""
+        """Go on with the search for a moment; returns the frames to send."""
         until = time.monotonic() + _TURN
         try:
             signal.setitimer(signal.ITIMER_REAL, SLOWEST)
@@ -370,12 +374,12 @@ class Browser:
 
 
 def too_slow(_number: int, _frame: object) -> None:
-    """Stop a match whose time grows without limit: the signal handler of an alarm, since `re` checks for signals."""
+    """Stop a match that takes too long: the handler of SIGALRM, which `re` calls while it matches. Raises TimeoutError."""
     raise TimeoutError("the pattern takes too long on a line of this log; write a simpler one")
 
 
 def browse(folder: RunFolder) -> int:
-    """Answer until stdin ends, or no question came for IDLE seconds."""
+    """Answer requests until stdin ends or none has come for IDLE seconds; returns the exit code."""
     signal.signal(signal.SIGALRM, too_slow)
     browser, source = Browser(folder), Input(0)
     heard = time.monotonic()

@@ -26,7 +26,7 @@ from rankdeck_agent.text import plain
 def ask(
     argv: tuple[str, ...], limit: float, env: Optional[Mapping[str, str]] = None
 ) -> tuple[str, str]:
-    """Why the command failed, or "", and what it wrote, also then."""
+    """Run a command for at most `limit` seconds: (why it failed or "", what it wrote to stdout in either case)."""
     try:
         done = subprocess.run(
             argv, env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=limit, check=False
@@ -39,17 +39,17 @@ def ask(
 
 
 _LIMIT = 20.0
-"""Seconds in all: Podman alone waits 5 for a container whose conmon was killed."""
+"""Seconds for all containers of a runtime: Podman alone waits 5 for a container whose conmon was killed."""
 _PAUSE = 0.2
 _REMOVE = {"podman": ("rm", "--force", "--ignore", "--time", "0"), "docker": ("rm", "--force")}
 
 
 def remove_containers(folder: RunFolder) -> list[dict[str, Any]]:
-    """Remove every container that the job made here; what could not be removed, in the form of `left`.
+    """Remove every container that the job made on this node; returns what could not be removed, as rows of `left`.
 
-    A rank that starts a container leaves the file `container.<runtime>` in the run folder, and
-    the folder's path is the container's label. A file with the container's id would not do:
-    Podman deletes it first when it removes a container, and may be ended before the rest.
+    A rank that starts a container leaves the file `container.<runtime>` in the run folder, and the container has the
+    folder's path as a label. A file with the container's id would not be enough: when Podman removes a container it
+    deletes that file first, and may be killed before it has removed the rest.
     """
     used = [name for name in _REMOVE if (folder / f"container.{name}").exists()]
     kept = [(name, why) for name in used if (why := _clear(name, folder))]
@@ -57,9 +57,10 @@ def remove_containers(folder: RunFolder) -> list[dict[str, Any]]:
 
 
 def _clear(runtime: str, folder: RunFolder) -> str:
-    """Why containers are left, or ""; one at a time, for two `podman rm` hinder each other.
+    """Remove the containers of one runtime; returns why some are left, or "".
 
-    Podman's first answer about a container whose conmon was killed is an error; then it knows.
+    Locked, because two `podman rm` at once fail. Tried again, because Podman's first answer about a container whose
+    conmon was killed is an error.
     """
     deadline = time.monotonic() + _LIMIT
     look = ("ps", "--all", "--quiet", "--filter", f"label=rankdeck.run={folder.path}")
@@ -77,13 +78,13 @@ def _clear(runtime: str, folder: RunFolder) -> str:
 
 
 def _run(argv: tuple[str, ...], deadline: float) -> tuple[str, list[str]]:
-    """Why the command failed, or "", and the words it wrote where it did not."""
+    """Run a command until `deadline` at most: (why it failed or "", the words of its output if it did not)."""
     why, said = ask(argv, max(1.0, deadline - time.monotonic()))
     return why, [] if why else said.split()
 
 
 _KEEPER_SLACK = 6.0
-"""Seconds beyond the grace for a keeper to prove that no pod is left."""
+"""Seconds beyond the grace period for a keeper to verify that no pod is left."""
 
 
 def _keeper_slack(folder: RunFolder) -> float:
@@ -91,7 +92,7 @@ def _keeper_slack(folder: RunFolder) -> float:
 
 
 def _end_kubernetes_job(folder: RunFolder, grace: float) -> list[dict[str, Any]]:
-    """End what a keeper that was killed left in Kubernetes; what would not go, as `left` has it."""
+    """End what a killed keeper left in Kubernetes; returns what could not be ended, as rows of `left`."""
     if not (folder / "kubernetes.json").exists():
         return []
     from rankdeck_agent.kubernetes.target import end_without_keeper
@@ -100,38 +101,38 @@ def _end_kubernetes_job(folder: RunFolder, grace: float) -> list[dict[str, Any]]
 
 
 ASKERS = ("user", "abort", "system")
-"""Who cancels: a person, the console because a part of the job has failed, or neither."""
+"""Who cancels: a person; the console because a part of the job has failed (gang abort); neither of the two."""
 _POLL = 0.05
 _PROOF = 2.0
 _GLANCE, _CHAINS = 0.5, 5.0
-"""Seconds to see that nothing is below the supervisor, and to end chains there."""
+"""Seconds to check that no process is below the supervisor, and to end chains of processes there (job/processes.py)."""
 _BEGIN = 10.0
 _RECORDED = 0.5
 _CARE = 5.0
 _CONTAINER_PROGRAMS = frozenset({"conmon", "podman", "crun", "runc", "fuse-overlayfs"})
-"""Programs that remove a container once its program is dead; Podman takes long if they are killed too."""
+"""Programs that remove a container when its program has ended; Podman takes long if they are killed too."""
 
 
 @dataclass
 class _Search:
-    """One cancel: every process of the job ever seen, with start times in case pids are reused."""
+    """The processes of one cancel: all that were ever seen, with start times in case a pid is reused."""
 
     folder: RunFolder
     supervisor: int
     seen: dict[int, Process] = field(default_factory=dict[int, Process])
 
     def look(self) -> dict[int, Process]:
-        """What runs of the job now."""
+        """The processes of the job that run now, by pid."""
         found = processes.belonging(self.folder.job, self.folder.node, self.supervisor)
         for pid, row in self.seen.items():
-            # A process that has since lost its variable and its parent still belongs to the job.
+            # A process that has lost its marks and its parent since then still belongs to the job.
             if pid not in found and processes.is_alive(pid, row.start):
                 found[pid] = row
         self.seen.update(found)
         return found
 
     def wait(self, limit: float, each: Callable[[dict[int, Process]], None]) -> dict[int, Process]:
-        """What is still there after at most `limit` seconds."""
+        """Wait at most `limit` seconds for all to end; returns those that run. Calls `each` with them at every look."""
         deadline = time.monotonic() + limit
         while True:
             found = self.look()
@@ -141,7 +142,7 @@ class _Search:
             time.sleep(_POLL)
 
     def kill(self, rows: dict[int, Process]) -> None:
-        """SIGKILL to these and to their process groups, but to no group of a container's program."""
+        """Send SIGKILL to these and to their process groups, except groups of programs that remove containers."""
         processes.send(rows, rows, signal.SIGKILL)
         others = {row.pgid for row in self.seen.values() if row.name in _CONTAINER_PROGRAMS}
         supervisor = processes.process(self.supervisor)
@@ -160,20 +161,21 @@ class _Search:
         spare, supervisor = processes.own_line(processes.everything()), supervisor_pid(self.folder)
         if supervisor:
             return end_below(supervisor, spare, limit, number)
-        # Orphans went to an ancestor that we have too, or to a parent that was seen.
+        # Orphans became children of one of our own ancestors, or of a parent that was seen.
         adopters = spare | {row.ppid for row in self.seen.values()} - self.seen.keys() - {0}
         return end_marked(self.folder.job, self.folder.node, adopters, limit, number)
 
     def answer(self, left: Left, kept: Sequence[dict[str, Any]] = ()) -> dict[str, Any]:
-        """The answer for the console: the processes and other things that are left."""
+        """The answer for the console: `left` (rows of processes and other things) and `ended` (how many processes)."""
         pids = {row["pid"] for row in left}
         return {"left": [*left, *kept], "ended": len(self.seen.keys() - pids)}
 
 
 def cancel(folder: RunFolder, grace: float, by: str = ASKERS[0], tasks: str = "") -> dict[str, Any]:
-    """End every process of the job on this node; `left` names what would not end.
+    """End every process of the job on this node; returns `left`, what did not end, and `ended`, how many processes did.
 
-    `by` is one of ASKERS and goes into the events. Of an array of Slurm only `tasks` (`3,5-7`) end, if any are named.
+    `grace`: seconds from SIGTERM to SIGKILL. `by`, one of ASKERS, is recorded in the events. `tasks` (`3,5-7`) are the
+    tasks of a Slurm array job to end; "" for all.
     """
     _let_begin(folder)
     if is_slurm(folder):
@@ -191,14 +193,14 @@ def cancel(folder: RunFolder, grace: float, by: str = ASKERS[0], tasks: str = ""
 
 
 def cancel_without_folder(folder: RunFolder, grace: float) -> dict[str, Any]:
-    """The same for a job without a run folder here: its processes are found by their marks."""
+    """Cancel a job without a run folder here: its processes are found by their marks. Adds `there`: False to the answer."""
     search = _Search(folder, 0)
     left = _end(search, set(), set(), grace)
     return {**search.answer(left), "there": False}
 
 
 def _end(search: _Search, launchers: set[int], ranks: set[int], grace: float) -> Left:
-    """SIGTERM, the grace, SIGKILL; then what would not end."""
+    """SIGTERM, the grace period, SIGKILL; returns what did not end."""
     found = search.look()
     processes.send(found, _to_ask(found, launchers, ranks), signal.SIGTERM)
     found = search.wait(grace, lambda _: None)
@@ -212,12 +214,12 @@ def _end(search: _Search, launchers: set[int], ranks: set[int], grace: float) ->
 
 
 def _let_begin(folder: RunFolder) -> None:
-    """Wait while the supervisor is being started: until then it cannot be reached, and its ranks cannot be found."""
+    """Wait while the supervisor is being started: it cannot be reached yet, and its ranks cannot be found."""
     wait_until(lambda: not is_starting(folder), _BEGIN)
 
 
 def _recorded(folder: RunFolder) -> tuple[set[int], set[int]]:
-    """Pids of launchers and of rank programs that have no end in the events."""
+    """Pids of the launchers and of the rank programs that have not ended, according to the events."""
     running: dict[Any, int] = {}
     for event in all_events(folder / "events"):
         kind = event["kind"]
@@ -231,7 +233,7 @@ def _recorded(folder: RunFolder) -> tuple[set[int], set[int]]:
 
 
 def _to_ask(found: dict[int, Process], launchers: set[int], ranks: set[int]) -> set[int]:
-    """Whom to send SIGTERM: launchers, which pass it on; else the ranks; else every process."""
+    """The pids that get SIGTERM: launchers, which pass it on; else the ranks and their process groups; else all processes."""
     alive = launchers & set(found)
     if alive:
         return alive
@@ -257,7 +259,7 @@ def _force(search: _Search, launchers: set[int], ranks: set[int]) -> None:
 
 
 def _let_record(rows: dict[int, Process], ranks: set[int]) -> None:
-    """Give shims a moment to record how their ranks ended, before they are killed too."""
+    """Wait a moment, so that shims can record how their ranks ended before they are killed too."""
     shims = {rows[pid].ppid for pid in ranks & set(rows)} & set(rows)
     wait_until(
         lambda: not any(processes.is_alive(pid, rows[pid].start) for pid in shims), _RECORDED
@@ -269,7 +271,10 @@ def _without_container_programs(rows: dict[int, Process]) -> dict[int, Process]:
 
 
 def _let_close(search: _Search, left: bool) -> None:
-    """Let the supervisor close the events; close them for it if it cannot."""
+    """Wait until the supervisor has closed the events; if it does not, kill it and close them on its behalf.
+
+    Returns at once if `left` or if this process is the supervisor's child: then the supervisor goes on.
+    """
     events = search.folder / "events"
     deadline = time.monotonic() + _PROOF
     while search.supervisor and supervisor_pid(search.folder) and time.monotonic() < deadline:

@@ -1,6 +1,6 @@
 """`job follow`: sends the events and output of a job on this node to the console. Only reads files.
 
-Loads nothing that starts or ends jobs: somebody waits for the first line.
+Imports nothing that starts or ends jobs, so that the first line comes soon.
 """
 
 import sys
@@ -40,51 +40,53 @@ _ALIVE_PERIOD = 1.0
 _LOOK_PERIOD = 1.0
 _FIRST_WATCH = 1.0
 _ROUND = 1 << 20
-"""Bytes of output in one round, so that events never wait long behind a backlog."""
+"""Most bytes of output in one round, so that events never wait long behind a backlog."""
 _LITTLE = 4 << 10
-"""Bytes up to which a stream counts as quiet: it goes before those that have more to send."""
+"""A stream with at most this many bytes waiting counts as quiet and is sent before the others."""
 _COUNT_ROUND = 8 << 20
 
 Key = tuple[int, str]
 
 _FIRST, _LEAST, _MOST = 256 << 10, 32 << 10, 4 << 20
-"""Bytes of output that may be under way: at first, at least, at most."""
+"""Bytes of output that may be in flight: at first, at least, at most."""
 _QUICK, _SLOW = 0.1, 0.3
-"""Seconds from sending to taking, below which more may be under way, and above which less."""
+"""Seconds until the console has processed what was sent: below the first, more may be in flight; above the second, less."""
 
 
 class Window:
-    """Limits how much output is under way before the console has taken it.
+    """Limits the bytes of output in flight: sent, but not yet processed by the console.
 
-    Whatever is under way is ahead of the next line of a quiet rank. So a console that is slower than
-    a rank has as much under way as it takes in a fraction of a second; the rest waits on disk, where
-    a quiet rank does not wait behind it.
+    The next line of a quiet rank has to wait behind them. So for a console that is slower than a rank, only what it
+    processes in a fraction of a second is in flight; the rest stays on disk, where no quiet rank waits behind it.
     """
 
     def __init__(self) -> None:
         self._size = _FIRST
         self._sent = 0
         self._taken: Optional[int] = None
-        """None: the console has not reported how much it took."""
+        """Bytes that the console has processed; None: it has not reported any, and there is no limit."""
         self._mark: Optional[tuple[int, float]] = None
-        """Bytes sent when something had to wait, and when that was."""
+        """(bytes sent in all, when), noted when more was waiting than could be sent; None while not measuring."""
 
     @property
     def room(self) -> int:
-        """Bytes that may be sent now; not a few at a time."""
+        """Bytes that may be sent now; 0 until a quarter of the window is free, so that they are not sent a few at a time."""
         if self._taken is None:
             return _ROUND
         left = self._size - self._sent + self._taken
         return 0 if left < self._size // 4 else min(left, _ROUND)
 
     def sent(self, count: int, waits: bool, now: float) -> None:
-        """Note that so many bytes were sent, and whether more would have been."""
+        """Note that `count` bytes were sent, and whether more are waiting; `now` as for `take`."""
         self._sent += count
         if waits and self._mark is None:
             self._mark = self._sent, now
 
     def take(self, total: object, now: float) -> None:
-        """Note that the console has taken `total` bytes since the beginning, and learn from the time."""
+        """Note that the console has processed `total` bytes since the start; adapt the window to the time that took.
+
+        `total` is from the console: invalid values are ignored. `now` is in seconds of a monotonic clock.
+        """
         if type(total) is not int or not (self._taken or 0) <= total <= self._sent:
             return
         self._taken = total
@@ -99,7 +101,7 @@ class Window:
 
 
 class NodeFollower:
-    """One look at one job."""
+    """Makes the frames of `job follow` for one console; `after`: the seq of the last event that it already has."""
 
     def __init__(self, folder: RunFolder, after: int) -> None:
         self._folder = folder
@@ -113,14 +115,14 @@ class NodeFollower:
         self._due = {"tail": 0.0, "looks": 0.0, "now": 0.0, "alive": 0.0}
         self._closed: Optional[Mapping[str, Any]] = None
         self.done = False
-        """Whether `closed` has been given out with everything before it."""
+        """Whether `closed` and everything before it have been returned by `round`."""
         self._last_seq = -1
         self._keeper = _keeper_of(folder)
         self._first_watch_by = time.monotonic() + _FIRST_WATCH
-        """Time to ask for the output of a job that closed long ago, before it counts as over."""
+        """Until then a console may ask for output before `closed` is sent, even if the job closed long ago."""
 
     def take(self, said: bytes) -> None:
-        """Take one line of stdin; invalid lines are ignored."""
+        """Handle one line of stdin; invalid lines are ignored."""
         told = table(said.decode("utf-8", "replace")) or {}
         self._window.take(told.get("taken"), time.monotonic())
         asked = told.get("watch")
@@ -147,7 +149,7 @@ class NodeFollower:
         return found
 
     def round(self, now: float) -> list[bytes]:
-        """The frames of one round."""
+        """The frames to send now: events, output, tails, activity; `now` in seconds of a monotonic clock."""
         frames = [line(event) for event in self._new_events()]
         frames += self._data(now)
         if self._closed is not None or self._is_due("tail", now, _TAIL_PERIOD):
@@ -166,13 +168,13 @@ class NodeFollower:
     def _now_frame(self) -> Mapping[str, Any]:
         if self._closed is None:
             return {"kind": "now", "at": time.time(), "closing": False}
-        # The job is over here, whatever of its output is still to be sent.
+        # The job is over on this node, even if output is still to be sent.
         ended = self._closed["at"]
         return {"kind": "now", "at": time.time(), "closing": True, "ended": ended}
 
     @property
     def behind(self) -> bool:
-        """Whether watched bytes are waiting on disk."""
+        """Whether output of watched ranks is waiting on disk."""
         return any(reader.waiting for reader in self._watched.values())
 
     @property
@@ -204,14 +206,14 @@ class NodeFollower:
         return fresh
 
     def _data(self, now: float) -> list[bytes]:
-        """Output as far as there is room: of quiet streams all, of the others equal shares in turn."""
+        """Frames of output as far as there is room: all of quiet streams, equal shares in turn of the others."""
         waiting = {key: reader.waiting for key, reader in self._watched.items() if reader.waiting}
         frames: list[bytes] = []
         left = room = self._window.room
         for count, key in enumerate(sorted(waiting, key=lambda key: waiting[key] > _LITTLE)):
             if not left:
                 break
-            # The next time it is the turn of those that come after it now.
+            # Move it to the end, so that others come first the next time.
             reader = self._watched[key] = self._watched.pop(key)
             for piece in reader.read(min(left, max(_LITTLE, left // (len(waiting) - count)))):
                 frames += data_frame({"r": key[0], "s": key[1]}, piece)
@@ -235,13 +237,16 @@ class NodeFollower:
         return frames
 
     def _is_kept(self) -> bool:
-        """Whether Slurm runs the job: then Slurm decides when it is over, and a keeper is started if none runs."""
+        """Whether Slurm runs the job. Then the keeper (started here if none runs) closes it, not the follower."""
         if self._keeper is not None:
             self._keeper.ensure()
         return self._keeper is not None
 
     def _check_alive(self) -> list[bytes]:
-        """Take up a job that goes on, or close for a supervisor that is gone: in the file if it can be written, otherwise only here."""
+        """If the supervisor is gone: resume a job that still runs, else close it, in the events file or (if that fails) only for this console.
+
+        Returns the frames to send.
+        """
         if self._is_kept() or is_starting(self._folder) or supervisor_pid(self._folder):
             return []
         if goes_on(self._folder) and _resume(self._folder):
@@ -262,7 +267,7 @@ class NodeFollower:
 
 
 def _keeper_of(folder: RunFolder) -> "Optional[KeeperWatch]":
-    """The watch on the keeper of a job that Slurm runs."""
+    """The watch that keeps a keeper running for a job of Slurm; None for other jobs."""
     if not is_slurm(folder):
         return None
     from rankdeck_agent.slurm.folder import KeeperWatch
@@ -289,10 +294,10 @@ def _tail_frame(rank: int, stream: str, tail: TailReader) -> bytes:
 
 
 def follow(folder: RunFolder, after: int) -> int:
-    """Stream to stdout until the job has closed here, or stdin ends."""
+    """Send frames to stdout until the job has closed here, or stdin ends or nobody reads; returns the exit code."""
     follower = NodeFollower(folder, after)
     source = Input(0)
-    # What is looked at comes first: who asks has done so already.
+    # Read the first request before the first round: a console has sent it already.
     for said in source.lines(_FLUSH):
         follower.take(said)
     while not source.ended:
@@ -312,7 +317,7 @@ _AFTER = "--after"
 
 
 def main(argv: list[str]) -> int:
-    """Run `job follow` or `job browse`; returns the exit status."""
+    """Run `job follow` or `job browse`; returns the exit code."""
     verb, *words = argv
     try:
         return _VERBS[verb](words)
@@ -336,7 +341,7 @@ def _browse(words: list[str]) -> int:
 
 
 def _folder(job: str, node: str) -> RunFolder:
-    """Its run folder; raises FolderError, which says so where the job runs on without one."""
+    """The run folder of the job; raises FolderError, which says so if the job still runs although its folder is gone."""
     folder = run_folder(job, node)
     if not (folder / "events").is_file() and belonging(job, node, 0):
         why = "removed, or its file system is not mounted"

@@ -1,4 +1,4 @@
-"""`job inspect`: where every rank of this node is now, from /proc, py-spy and NCCL's RAS."""
+"""`job inspect`: what every rank of this node is doing now, from /proc, py-spy and NCCL's RAS."""
 
 import os
 import shutil
@@ -17,10 +17,10 @@ from rankdeck_agent.text import array, plain
 
 _PROC = Path("/proc")
 _GAP = 0.4
-"""Seconds between two looks at the CPU time."""
+"""Seconds between the two readings of the CPU time."""
 _SPY_LIMIT = 6.0
 _SPY_SAMPLES = 2
-"""Dumps of each rank: one that polls is at one of several lines."""
+"""Dumps of each rank: a rank that polls may be at one of several lines."""
 _SPY_TOGETHER = 8
 _MOST_BYTES = 1 << 20
 _MOST_RANKS = 1024
@@ -35,9 +35,9 @@ Row = dict[str, Any]
 
 
 def inspect(folder: RunFolder, host: str = "") -> Row:
-    """One row per running rank; `spy` and `ras` say why they are not there.
+    """{"ranks": one row per running rank, "spy": why there are no Python stacks or "", "ras": what NCCL says or why not}.
 
-    Where several nodes share the run folder only ranks that began on `host` are meant.
+    With `host`, only ranks that began on that host: several nodes may share the run folder.
     """
     mine = _processes_of_ranks(folder, host)
     before = {pid: _cpu_seconds(pid) for pids in mine.values() for pid in pids}
@@ -74,7 +74,7 @@ def _processes_of_ranks(folder: RunFolder, host: str) -> dict[int, list[int]]:
 
 
 def _main(pids: list[int]) -> int:
-    """The process that does the work."""
+    """The pid of the process that has used most CPU time."""
     rows = [row for row in map(processes.process, pids) if row is not None]
     return processes.worker(rows).pid if rows else pids[0]
 
@@ -115,7 +115,7 @@ def _state(place: Path) -> str:
 
 
 def _kernel_stack(place: Path) -> list[str]:
-    """Functions of the kernel it waits in, innermost first; empty if that is not allowed."""
+    """Kernel functions that the process waits in, innermost first; empty if not permitted."""
     try:
         lines = (place / "stack").read_text(errors="replace").splitlines()
     except OSError:
@@ -125,7 +125,7 @@ def _kernel_stack(place: Path) -> list[str]:
 
 
 def _threads(pid: int) -> dict[str, int]:
-    """What the threads wait in, and how many in each: `S futex_wait_queue` -> 7."""
+    """State and wait channel -> number of threads in it: `S futex_wait_queue` -> 7."""
     counts: dict[str, int] = {}
     try:
         tasks = sorted((_PROC / str(pid) / "task").iterdir())[:_MOST_THREADS]
@@ -160,7 +160,7 @@ def _variables(pid: int) -> Mapping[str, str]:
 
 
 def _find_spy(pids: Sequence[int]) -> str:
-    """py-spy on our PATH or on that of a rank; "" if there is none."""
+    """The path of py-spy, from our PATH or that of the first rank; "" if there is none."""
     theirs = [_variables(pid).get("PATH", "") for pid in pids[:1]]
     paths = [os.environ.get("PATH", os.defpath), *theirs]
     return shutil.which("py-spy", path=os.pathsep.join(paths)) or ""
@@ -248,7 +248,7 @@ def _why_no_stacks(spy: str, rows: list[Row]) -> str:
 
 
 def _ras(pids: Sequence[int]) -> Row:
-    """What NCCL's RAS says of all ranks: {"lines": […]} or {"why": …}."""
+    """What NCCL's RAS reports about all ranks: {"lines": […]}, or {"why": …} if it does not answer."""
     address = _RAS
     for pid in pids[:1]:
         host, _, port = _variables(pid).get("NCCL_RAS_ADDR", "").rpartition(":")

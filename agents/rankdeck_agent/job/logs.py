@@ -1,4 +1,4 @@
-"""The logs of ranks: written from terminal, FIFO or pipe with a time index, and read."""
+"""The logs of ranks: copies them from terminal, FIFO or pipe to a file with a time index, and reads them."""
 
 import contextlib
 import errno
@@ -25,7 +25,7 @@ _ROWS, _COLUMNS = 80, 200
 
 
 class DiskFullError(Exception):
-    """The bytes are kept in the stream; read no more until `retry` says so."""
+    """The disk is full. The bytes are kept in the stream: do not read more until `retry` returns True."""
 
 
 def _appending(path: Path) -> int:
@@ -33,7 +33,7 @@ def _appending(path: Path) -> int:
 
 
 def _where_it_was(path: Path, fd: int) -> int:
-    """The same descriptor if that file still has this path; else one of a new file there."""
+    """Make `fd` refer to the file at `path`: if that is another file by now, or none, it is opened (created)."""
     with contextlib.suppress(FileNotFoundError):
         if os.path.samestat(path.stat(), os.fstat(fd)):
             return fd
@@ -50,7 +50,7 @@ class Stream:
         os.set_blocking(fd, False)
         self.fd = fd
         self._held = held
-        """The writing end, kept open so that ranks may come and go."""
+        """The writing end, kept open so that the stream does not end when a rank ends."""
         self._terminal = terminal
         self.name = f"{log.parent.name}/{log.name}"
         self._paths = log, log.with_name(log.name + ".idx")
@@ -62,10 +62,10 @@ class Stream:
         self._torn = False
         self._waiting = b""
         self.refusal = ""
-        """Why nothing could be written, in the system's words."""
+        """Why nothing could be written: the system's error message."""
 
     def pump(self) -> int:
-        """Copy what can be read at once; the number of bytes. Raises DiskFullError."""
+        """Copy what can be read at once; returns the number of bytes. Raises DiskFullError."""
         if self._waiting:
             raise DiskFullError
         try:
@@ -88,7 +88,7 @@ class Stream:
             pass
 
     def retry(self) -> bool:
-        """Write what the full disk refused; False if it still does."""
+        """Write what did not fit on the full disk; False if it is still full."""
         data, self._waiting = self._waiting, b""
         try:
             self._write(data)
@@ -117,10 +117,10 @@ class Stream:
             self._log, self._index = map(_where_it_was, self._paths, (self._log, self._index))
             self._keep_length()
         except OSError:
-            return  # the folder is gone, or the disk is full: the next write says so
+            return  # the folder is gone, or the disk is full: the next write reports it
 
     def _keep_length(self) -> None:
-        """Leave a hole, which takes no space, in place of removed bytes, because readers count from the beginning."""
+        """If bytes were removed, extend the file by a hole, which takes no space: offsets of readers must stay valid."""
         size = os.fstat(self._log).st_size
         if size < self._end:
             os.ftruncate(self._log, self._end)
@@ -132,7 +132,7 @@ class Stream:
         if 0 <= now - self._stamped < _INDEX_PERIOD:
             return
         self._stamped = now
-        # Not counted by us: a shim without its tty appends to the same file.
+        # The real size, not our count: a shim without a tty appends to the same file.
         line = b"%s%d %.3f\n" % (b"\n" if self._torn else b"", os.fstat(self._log).st_size, now)
         try:
             self._torn = os.write(self._index, line) < len(line)
@@ -141,13 +141,13 @@ class Stream:
                 raise
 
     def _reopen(self) -> None:
-        """After a hang-up (a session leader with this tty ended) the next rank needs it again."""
+        """Open the terminal again after a hang-up (a session leader with this tty ended): the next rank needs it."""
         os.close(self._held)
         self._held = os.open(self._terminal, os.O_RDWR | os.O_NOCTTY)
 
 
 def terminal_stream(link: Path, log: Path) -> Stream:
-    """A raw terminal whose path is `link`."""
+    """A stream from a new raw terminal, to which the symlink `link` points. Raises OSError."""
     master, slave = pty.openpty()
     tty.setraw(slave)
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", _ROWS, _COLUMNS, 0, 0))
@@ -157,33 +157,33 @@ def terminal_stream(link: Path, log: Path) -> Stream:
 
 
 def fifo_stream(path: Path, log: Path) -> Stream:
-    """A FIFO at `path`."""
+    """A stream from a new FIFO at `path`."""
     os.mkfifo(path, 0o600)
     fd = os.open(path, os.O_RDWR | os.O_NONBLOCK)
     return Stream(fd, log, fd)
 
 
 def pipe_stream(log: Path) -> tuple[Stream, int]:
-    """A pipe, and the end that a launcher writes to."""
+    """A stream from a new pipe, and the descriptor that a launcher writes to."""
     reading, writing = os.pipe()
     return Stream(reading, log, writing), writing
 
 
 def rank_streams(place: Path, with_terminal: bool) -> tuple[Stream, Stream]:
-    """stdout and stderr of one rank."""
+    """The streams of stdout and stderr of one rank, in its folder `place`."""
     out: Optional[Stream] = None
     if with_terminal:
         try:
             out = terminal_stream(place / "tty", place / "out")
         except OSError:
-            # No terminal to be had (no devpts, kernel.pty.max): a FIFO loses only line buffering.
+            # No terminal available (no devpts, kernel.pty.max): with a FIFO only line buffering is lost.
             out = None
     out = out or fifo_stream(place / "tty", place / "out")
     return out, fifo_stream(place / "fifo", place / "err")
 
 
 class Space:
-    """Streams that are not read while there is no space, so that their ranks wait."""
+    """Stops reading streams while the disk is full, so that their ranks wait and nothing is lost."""
 
     def __init__(self, folder: Path, journal: Journal, selector: selectors.BaseSelector) -> None:
         self._folder, self._journal, self._selector = folder, journal, selector
@@ -200,7 +200,7 @@ class Space:
         return stream in self._blocked
 
     def block(self, stream: Stream) -> None:
-        """Read this one no more until there is space."""
+        """Stop reading this stream until there is space; reports the first one."""
         self._selector.unregister(stream.fd)
         if not self._blocked:
             self._journal.spend_reserve()
@@ -211,7 +211,7 @@ class Space:
         self._blocked.append(stream)
 
     def retry(self) -> None:
-        """Resume streams that can write again; report it after a whole period without a refusal."""
+        """Resume streams that can write again; reports that there is space at the next call without a full disk."""
         if not self._journal.flush():
             return
         if self._blocked:
@@ -220,14 +220,14 @@ class Space:
             self.tell()
 
     def tell(self) -> None:
-        """Report that there is space again, if a lack was reported and nothing waits."""
+        """Report that there is space again, if a full disk was reported and no stream waits."""
         if self._told and not self._blocked:
             self._told = False
             text = "there is space again: nothing was lost, the ranks go on"
             self._journal.add("trouble", text=text)
 
     def _write_waiting(self) -> None:
-        # First the reserve: what it gave back is for our own words, and looks like space.
+        # The reserve first: the space that it gave back is for our own events.
         if not self._journal.reserve():
             return
         before = self._blocked
@@ -242,11 +242,11 @@ class Space:
 CHUNK = 1 << 16
 _TAIL = 4096
 _LONGEST = 1 << 16
-"""Bytes in which the end of a line is looked for."""
+"""Most bytes that are searched for the end of a line."""
 
 
 class TimeIndex:
-    """The `.idx` of one stream, walked forward from an offset."""
+    """Reads the `.idx` file of one stream, forward from an offset."""
 
     def __init__(self, path: Path, offset: int) -> None:
         self._path = path
@@ -255,7 +255,7 @@ class TimeIndex:
         self._next: Optional[tuple[int, float]] = None
 
     def at(self, offset: int) -> tuple[Optional[float], Optional[int]]:
-        """When the byte at `offset` was read, and the offset where another time begins."""
+        """When the byte at `offset` was read from the rank (epoch seconds or None), and the offset of the next time, or None."""
         if self._next is None or self._next[0] <= offset:
             self._advance(offset)
         stamp = None if self._now is None else self._now[1]
@@ -285,7 +285,7 @@ class TimeIndex:
                     yield entry, position
 
     def _seek(self, offset: int) -> int:
-        """A position at or before the line that covers `offset`, by halving."""
+        """A position in the index at or before the line that covers `offset`, by binary search."""
         try:
             low, high = 0, self._path.stat().st_size
             with self._path.open("rb") as file:
@@ -319,7 +319,7 @@ def _entry_after(file: BinaryIO, position: int) -> tuple[Optional[tuple[int, flo
 
 
 class Piece:
-    """Some bytes of a log that were read at one time."""
+    """Bytes of a log from `offset` that were written at one time `at` (epoch seconds; None: not known)."""
 
     __slots__ = ("at", "data", "offset")
 
@@ -328,7 +328,7 @@ class Piece:
 
 
 class LogReader:
-    """One watched stream."""
+    """Reads the log of one stream from an offset on, as it grows."""
 
     def __init__(self, log: Path, offset: int) -> None:
         self._log = log
@@ -341,7 +341,7 @@ class LogReader:
         return max(0, size_of(self._log) - self.offset)
 
     def read(self, limit: int) -> Iterator[Piece]:
-        """At most `limit` bytes from where the last call stopped."""
+        """Pieces of at most `limit` bytes in all, from where the last call stopped."""
         if limit <= 0 or not self.waiting:
             return
         with self._log.open("rb") as file:
@@ -361,18 +361,18 @@ class LogReader:
 
 
 def behind_hole(fd: int, offset: int) -> int:
-    """The next offset with bytes: `offset`, or behind a hole left by removed bytes."""
+    """The next offset with data: `offset`, or the end of a hole left by removed bytes."""
     try:
         begin = os.lseek(fd, offset, os.SEEK_DATA)
     except OSError:
         return offset
-    # A hole ends with a block of the disk: the rest of it was filled with zeros.
+    # A hole ends at a block of the disk; the removed bytes in that block read as zeros.
     block = os.pread(fd, CHUNK, begin) if begin > offset else b""
     return begin + len(block) - len(block.lstrip(b"\0"))
 
 
 class TailReader:
-    """The end of one stream that is not being sent: how long it is, how many lines, and the last."""
+    """The state of a stream that is not being sent: its size (`end`), number of lines and last line."""
 
     def __init__(self, log: Path) -> None:
         self._log = log
@@ -384,7 +384,7 @@ class TailReader:
         """When it was last written to, epoch seconds."""
 
     def look(self, budget: int) -> bool:
-        """Whether it grew, counting at most `budget` bytes more."""
+        """Update the state, counting lines in at most `budget` more bytes; returns whether it may have changed."""
         size = size_of(self._log)
         if size == self.end and self._counted >= size:
             return False
@@ -424,7 +424,7 @@ def size_of(path: Path) -> int:
 
 
 def line_start(file: IO[bytes], offset: int) -> int:
-    """Where the first line begins that begins at `offset` or after it."""
+    """The start of the first line that begins at or after `offset`; `offset` if none ends in the next 64 KiB."""
     if offset <= 0:
         return 0
     file.seek(offset - 1)
@@ -433,7 +433,7 @@ def line_start(file: IO[bytes], offset: int) -> int:
 
 
 def start_of_line(file: IO[bytes], offset: int) -> int:
-    """Where the line begins that has the byte at `offset`; that byte in a line without end."""
+    """The start of the line that has the byte at `offset`; `offset` if that line has no start in the 64 KiB before."""
     begin = max(offset - _LONGEST, 0)
     file.seek(begin)
     newline = file.read(offset - begin).rfind(b"\n")
@@ -447,7 +447,7 @@ _LONGEST_QUESTION = 1 << 20
 
 
 class Input:
-    """stdin, a line at a time."""
+    """Reads lines from stdin; `ended` is set at its end."""
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
@@ -455,7 +455,7 @@ class Input:
         self._rest = b""
 
     def lines(self, limit: float) -> list[bytes]:
-        """What comes within `limit` seconds."""
+        """The whole lines of the first data that comes within `limit` seconds; may be empty."""
         if not readable([self.fd], limit):
             return []
         data = os.read(self.fd, 1 << 16)
@@ -466,7 +466,7 @@ class Input:
 
 
 def send(data: bytes) -> bool:
-    """Write all of it; False if nobody reads any more."""
+    """Write all of it to stdout; False if nobody reads any more."""
     view = memoryview(data)
     try:
         while view:
@@ -477,12 +477,12 @@ def send(data: bytes) -> bool:
 
 
 def line(row: Mapping[str, Any]) -> bytes:
-    """A frame without bytes behind it."""
+    """A frame without bytes after it: one line of JSON."""
     return json.dumps(row, separators=(",", ":")).encode() + b"\n"
 
 
 def data_frame(head: Mapping[str, Any], piece: Piece) -> list[bytes]:
-    """The frame of some bytes: its head, and the bytes. What has no time was read now."""
+    """A `data` frame: its head (a line of JSON), and the bytes. A piece without a time gets the time now."""
     at = time.time() if piece.at is None else piece.at
     return [
         line({"kind": "data", **head, "o": piece.offset, "n": len(piece.data), "at": at}),

@@ -1,4 +1,4 @@
-"""Who writes a run folder, whether it is alive, how to tell it something, what is known if it is gone."""
+"""The supervisor of a run folder as other processes see it: is it alive, how to send it messages, what is known if it is gone."""
 
 import errno
 import fcntl
@@ -27,24 +27,24 @@ from rankdeck_agent.text import plain
 
 Events = list[dict[str, Any]]
 _COARSE = 0.02
-"""Seconds by which the time of a file may lag behind the clock."""
+"""Seconds by which the modification time of a file may lag behind the clock."""
 
 
 _SUPERVISOR, _STARTER = "supervisor.pid", "starter.pid"
 
 
 def note_supervisor(folder: RunFolder) -> None:
-    """Write down that this process is the supervisor."""
+    """Record that this process is the supervisor."""
     _note(folder, _SUPERVISOR)
 
 
 def note_starter(folder: RunFolder) -> None:
-    """Write down that this process is about to start the supervisor, and ends once it is ready."""
+    """Record that this process is starting the supervisor and ends when it is ready."""
     _note(folder, _STARTER)
 
 
 def supervisor_pid(folder: RunFolder) -> int:
-    """The pid of the living supervisor, 0 if there is none."""
+    """The pid of the running supervisor, 0 if there is none."""
     return _alive(folder, _SUPERVISOR)
 
 
@@ -69,11 +69,11 @@ def _alive(folder: RunFolder, name: str) -> int:
 
 
 _MOST_STARTS = 50
-"""Most supervisors of one job, so that one that always dies is not started for ever."""
+"""Most supervisors of one job, so that one that always dies is not started again for ever."""
 
 
 def goes_on(folder: RunFolder) -> bool:
-    """Whether the job runs on without a supervisor here, so that another one can take it up: one on Kubernetes."""
+    """Whether the job still runs without a supervisor, so that a new one can resume it. Only jobs on Kubernetes do."""
     if not (folder / "kubernetes.json").exists() or is_closed(folder / "events"):
         return False
     if any((folder / name).exists() for name in ("kubernetes.gone", "complete", _ENDING)):
@@ -87,7 +87,7 @@ _RESUMING, _ENDING = "resuming", "ending"
 
 @contextmanager
 def resuming(folder: RunFolder) -> Generator[bool, None, None]:
-    """Hold this while another supervisor is started; returns False if somebody else does so or ends the job."""
+    """Hold this lock while starting another supervisor; yields False if another process does so or ends the job."""
     with (folder / _RESUMING).open("ab") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -98,7 +98,7 @@ def resuming(folder: RunFolder) -> Generator[bool, None, None]:
 
 
 def stop_resuming(folder: RunFolder) -> None:
-    """Start no other supervisor from now on, because the job is being ended; waits for one that is being started."""
+    """Forbid new supervisors, because the job is being ended; waits for one that is being started."""
     if not (folder / "kubernetes.json").exists():
         return
     (folder / _ENDING).touch(mode=0o600)
@@ -107,14 +107,14 @@ def stop_resuming(folder: RunFolder) -> None:
 
 
 def close_for(folder: RunFolder, why: str) -> None:
-    """Close the events on behalf of a supervisor that is gone, with the exits that shims left."""
+    """Close the events on behalf of a supervisor that is gone: with `why`, and the exits that shims recorded."""
     events = all_events(folder / "events")
     trouble = {"kind": "trouble", "text": why, **gone(folder, events)}
     post_mortem(folder / "events", [trouble, *_exits(folder, events)])
 
 
 def gone(folder: RunFolder, events: Events) -> dict[str, Any]:
-    """When the supervisor last wrote anything here, and the ranks that still run."""
+    """`gone`, when the supervisor last wrote anything here (epoch seconds), and `running`, the ranks that still run."""
     places = (folder.place(rank) for rank in folder.ranks())
     files = [folder / "events", *(place / name for place in places for name in STREAMS)]
     return {
@@ -127,7 +127,7 @@ def _running(folder: RunFolder, events: Events) -> Iterator[int]:
     pids = {e["rank"]: e.get("pid") for e in events if e["kind"] == "started"}
     for rank in pids.keys() - exits(events):
         pid = pids[rank]
-        # The mark tells the rank from another process that got its pid since.
+        # The mark distinguishes the rank from another process that has its pid now.
         if (
             isinstance(pid, int)
             and processes.is_alive(pid)
@@ -144,7 +144,7 @@ def _written(path: Path) -> float:
 
 
 def _exits(folder: RunFolder, events: Events) -> list[dict[str, Any]]:
-    """What shims left of ranks that the supervisor did not hear of, in the order of time."""
+    """Events for exits that shims recorded and the supervisor did not report, in order of time."""
     ranks = set(folder.ranks()) - {LAUNCHER} - exits(events)
     found = [end for rank in ranks if (end := _exit(folder.place(rank), rank, events))]
     return sorted(found, key=lambda end: end["at"])
@@ -157,7 +157,7 @@ def _exit(place: Path, rank: int, events: Events) -> Optional[dict[str, Any]]:
         return None
     at = _written(place / "exit")
     began = [e["at"] for e in events if (e["kind"], e.get("rank")) == ("started", rank)]
-    # Of a rank that was started again the file may tell of the time before.
+    # If the rank was started again, the file may be of its earlier run.
     if len(began) > 1 and at < began[-1] - _COARSE:
         return None
     said = {"said": last_words(place, RANK)} if status else {}
@@ -171,12 +171,12 @@ class Control:
     """The supervisor's end of its control FIFO."""
 
     def __init__(self, path: Path) -> None:
-        # Read and write: no end of file when the last writer leaves.
+        # Opened for reading and writing: then there is no end of file when the last writer closes it.
         self.fd = os.open(path, os.O_RDWR | os.O_NONBLOCK)
         self._rest = b""
 
     def read(self) -> list[tuple[str, list[str]]]:
-        """The messages that have come: verb and words."""
+        """The messages that have arrived: (verb, words) of each."""
         try:
             data = os.read(self.fd, _LONGEST_ORDER)
         except BlockingIOError:
@@ -188,7 +188,7 @@ class Control:
 
 
 def tell(path: Path, message: str) -> bool:
-    """Send one line to the supervisor; False if nobody listens."""
+    """Send one line to the supervisor's FIFO `path`; False if nobody reads it."""
     try:
         fd = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
     except OSError as error:
@@ -205,14 +205,14 @@ def tell(path: Path, message: str) -> bool:
 
 
 NOT_KNOWN = "unknown"
-"""In the place of an exit status that nobody saw."""
+"""Written instead of an exit code that is not known."""
 COMPLETE = "complete"
-"""A file by which a launcher says that no more records of ranks will come."""
+"""The file with which a launcher says that no more records of ranks will come."""
 
 
 @dataclass(frozen=True)
 class Report:
-    """What became of a rank: it began (`status` None) or it ended. `at`: by the file server's clock."""
+    """A rank on another machine began (`status` None) or ended. `at`: epoch seconds by the file server's clock."""
 
     rank: int
     host: str
@@ -221,7 +221,7 @@ class Report:
 
 
 class SharedRunFolder:
-    """Which ranks began and ended since the last look; their logs get a time index too."""
+    """Finds out from files which ranks on other machines began and ended, and writes the time index of their logs."""
 
     def __init__(self, folder: RunFolder, ranks: Iterable[int]) -> None:
         self._folder, self._ranks = folder, frozenset(ranks)
@@ -236,11 +236,11 @@ class SharedRunFolder:
 
     @property
     def waiting(self) -> bool:
-        """Whether there may be more to hear."""
+        """Whether the end of some rank has not been reported yet."""
         return bool(self._waiting)
 
     def resume(self, events: Iterable[Mapping[str, Any]]) -> None:
-        """An earlier supervisor has reported these already."""
+        """Skip what an earlier supervisor has reported, according to its `events`."""
         for event in events:
             if event["kind"] == "started":
                 self._hosts[event["rank"]] = str(event.get("host", ""))
@@ -255,20 +255,20 @@ class SharedRunFolder:
         self._waiting = set(self._ranks)
 
     def look(self) -> list[Report]:
-        """The news, oldest first: who failed first is told by the times."""
+        """Reports since the last call, oldest first: the times say which rank failed first."""
         news = [report for rank in sorted(self._waiting) for report in self._news(rank)]
         self._waiting -= {report.rank for report in news if report.status is not None}
         return sorted(news, key=lambda report: report.at)
 
     def give_up(self) -> list[Report]:
-        """Ends, with unknown status, for ranks of which no more files are expected."""
+        """Report the end, with status UNKNOWN, of every running rank; no more files are expected."""
         running, now = sorted(self._waiting & set(self._hosts)), time.time()
         self._waiting.clear()
         return [Report(rank, self._hosts[rank], UNKNOWN, now) for rank in running]
 
     def _news(self, rank: int) -> Iterator[Report]:
         place = self._folder.place(rank)
-        # NFS looks again at a folder that is listed; a name alone may be answered from memory.
+        # Listing a folder makes NFS ask the server; a single name may come from its cache.
         with os.scandir(place) as entries:
             times = {entry.name: entry.stat().st_mtime for entry in entries}
         for name in STREAMS:

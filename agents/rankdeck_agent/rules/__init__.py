@@ -1,1 +1,1 @@
-"""How a node is judged: one table, pure functions; the console and `rankdeck-agent health` share it."""
+"""Judges the health of a node: one table of thresholds and pure functions, shared by the console and `rankdeck-agent health`."""

@@ -1,4 +1,4 @@
-"""What a judgement reads: numbers of a sample and those derived from them, events and how long each counts, what could not be read."""
+"""The input of a judgement: numbers of a sample, numbers derived from them, events and how long each counts, what could not be read."""
 
 import re
 from collections.abc import Mapping
@@ -22,33 +22,36 @@ def _nothing() -> dict[str, dict[str, Number]]:
 
 @dataclass(frozen=True)
 class Facts:
-    """Everything that a node is judged by, at one time of the judge's clock."""
+    """Everything that a node is judged by."""
 
     now: float
+    """When it is judged: seconds on the judge's clock."""
     at: float = 0.0
-    """Stamp of the newest sample, on the node's clock."""
+    """Time of the newest sample, on the node's clock."""
     up: bool = True
     heard_s: Optional[float] = 0.0
     """Seconds since the last sample; None: never."""
     patience: float = 3.0
-    """Silence longer than this is noticed."""
+    """Seconds of silence after which the node counts as silent."""
     attach: str = ""
     """What is wrong with the SSH connection or the agent's start; "" if nothing."""
     values: Table = field(default_factory=_nothing)
+    """Metric -> device -> number, as in wire.Sample."""
     absent: frozenset[str] = frozenset()
     failed: Mapping[str, str] = field(default_factory=dict[str, str])
     inventory: Mapping[str, str] = field(default_factory=dict[str, str])
     boot: str = ""
     uptime: Optional[float] = None
-    """Seconds since boot; None if nobody knows."""
+    """Seconds since boot; None if not known."""
     events: tuple[Event, ...] = ()
-    """What happened since the last time."""
+    """Events since the last judgement."""
     seen_up: frozenset[tuple[str, str]] = frozenset()
-    """(metric, device) of links that were up while we looked."""
+    """(metric, device) of links that were up in any sample so far."""
     skew: Optional[float] = None
+    """Seconds that the node's clock is ahead of the judge's; negative: behind; None: not known."""
     expected: Expected = field(default_factory=Expected)
     busy: bool = False
-    """A job of ours runs there, so that memory in use is not left over from an earlier one."""
+    """A job of ours runs there, so memory in use is not a leftover of an earlier job."""
     drift: Optional[tuple[Reason, ...]] = None
     """How the node differs from its peers; None if there are none to compare with."""
 
@@ -72,20 +75,21 @@ class ActiveEvent:
     at: float
     """On the node's clock."""
     until: float
+    """On the judge's clock."""
     count: int = 1
 
 
 EventKey = tuple[str, str, Level]
-"""Check, what it is about, level."""
+"""(check, device with the Xid number if there is one, level)."""
 Key = tuple[int, str]
-"""Row in RULES, and device."""
+"""(row in RULES, device)."""
 Growth = tuple[tuple[float, Number], ...]
 """(when, by how much) a counter grew, oldest first."""
 
 
 @dataclass(frozen=True)
 class Memory:
-    """What the next judgement needs from earlier ones; never changed in place."""
+    """What the next judgement needs from earlier ones. Immutable."""
 
     boot: str = ""
     marks: Mapping[Key, RuleMark] = field(default_factory=dict[Key, RuleMark])
@@ -94,9 +98,9 @@ class Memory:
     grown: Mapping[Key, Growth] = field(default_factory=dict[Key, Growth])
     happened: Mapping[EventKey, ActiveEvent] = field(default_factory=dict[EventKey, ActiveEvent])
     calm: Table = field(default_factory=_nothing)
-    """Readings for which no rule can hold; not checked again while they are the same tables."""
+    """Readings for which no rule can hold; not checked again while they are the same objects."""
     settled: bool = False
-    """A sample was judged before: growth can be told."""
+    """A sample was judged before, so the growth of counters is known."""
 
 
 MOST_UNREAD = 3
@@ -119,16 +123,16 @@ class Unread:
     """What could not be read: metric or metric/device -> why, in two groups."""
 
     trouble: Mapping[str, str]
-    """Numbers that a rule reads, which is therefore not judged."""
+    """Numbers that a rule needs: the rule cannot be judged without them."""
     beside: Mapping[str, str]
-    """Missing permissions, counters that stick while others judge the same check, and numbers that no rule reads."""
+    """What health does without: missing permissions, saturated counters of checks that others still judge, numbers that no rule reads."""
 
 
 _NOTHING = Unread({}, {})
 
 
 def split(failed: Mapping[str, str], values: Table) -> Unread:
-    """Sort what a node could not read by whether a check misses it. Only sentences of our own agent are accepted as excuses."""
+    """Sort what a node could not read by whether a check needs it. Only sentences of our own agent are accepted as excuses."""
     if not failed:
         return _NOTHING
     beside = {key: why for key, why in failed.items() if is_beside(key, why, values)}
@@ -136,7 +140,7 @@ def split(failed: Mapping[str, str], values: Table) -> Unread:
 
 
 def is_beside(key: str, why: str, values: Table) -> bool:
-    """Whether the health is known although this could not be read."""
+    """Whether health can be judged although this could not be read."""
     if key == _LOG:
         return why in LOG_CLOSED.values()
     metric, _, device = key.partition("/")
@@ -155,7 +159,7 @@ def kernel_name(metric: str) -> str:
 
 
 def limits(beside: Mapping[str, str]) -> str:
-    """What is not seen here, and what to do; "" if that is nothing."""
+    """A sentence about what cannot be seen, and what to do; "" for nothing."""
     if not beside:
         return ""
     said = [beside[_LOG]] if _LOG in beside else []
@@ -173,7 +177,7 @@ def limits(beside: Mapping[str, str]) -> str:
 
 
 def blind(failed: Mapping[str, str], number: int) -> str:
-    """`blind: symbol_error of mlx5_0/1 and 8 more`: what a check is missing; "" for nothing."""
+    """The saturated counters of the check of this number: `blind: symbol_error of mlx5_0/1 and 8 more`; "" for none."""
     names: dict[str, list[str]] = {}
     for key, why in failed.items():
         metric, _, device = key.partition("/")
@@ -199,11 +203,11 @@ _LINK = re.compile(r"\b[Ll]ink (-?\d{1,3})\b")
 
 @dataclass(frozen=True)
 class EventKind:
-    """What is known of the events of one check; the event itself may say what to do."""
+    """How events of one check are judged; `do` is used if the event itself does not say what to do."""
 
     part_of: int
     lasts: float
-    """Seconds until it no longer counts by itself; a reboot ends it before."""
+    """Seconds until an event no longer counts; a reboot ends it earlier."""
     means: str
     do: str = "see the kernel log of the node"
 
@@ -241,7 +245,7 @@ KINDS: Mapping[str, EventKind] = {
     "node.reboot": EventKind(20, HOUR, "whatever ran there is gone", "see the end of the last kernel log, power and BMC"),
     "agent": EventKind(1, 10 * MINUTE, "its checks are not judged", "look at what the error names"),
 }  # fmt: skip
-"""A check of an event -> its kind; the longest beginning that fits counts."""
+"""Check of an event -> its kind; for `a.b.c` the longest of `a.b.c`, `a.b` and `a` that is listed here."""
 OTHER = EventKind(21, 10 * MINUTE, "the node says so itself")
 
 
@@ -280,7 +284,7 @@ def _with(
     before = kept.get(key)
     kind = kind_of(event.check)
     age = max(0.0, facts.at - event.at) if event.at > EPOCH < facts.at else 0.0
-    # An agent that starts tells the past again.
+    # An agent that starts sends recent events again.
     if age >= kind.lasts or (before and event.at == before.at):
         return kept
     count = before.count + 1 if before else 1
@@ -294,7 +298,7 @@ def _with(
 
 
 def _device(event: Event) -> str:
-    """The device, and the link of it that an Xid names."""
+    """The device; for an Xid that names a link, with the link."""
     link = _LINK.search(event.text) if _XID.match(event.text) else None
     return f"{event.device} link {int(link[1])}" if link else event.device
 
@@ -302,7 +306,7 @@ def _device(event: Event) -> str:
 def _ended(
     kept: Mapping[EventKey, ActiveEvent], event: Event, part: str
 ) -> Mapping[EventKey, ActiveEvent]:
-    """Remove what the event ends; sent again together with what it ended, it ends nothing."""
+    """Remove the events that this "ok" ends; not those with the same time, for both are sent again when an agent starts."""
     return {
         key: one
         for key, one in kept.items()
@@ -311,7 +315,7 @@ def _ended(
 
 
 def _room(kept: Mapping[EventKey, ActiveEvent]) -> list[tuple[EventKey, ActiveEvent]]:
-    """Make room for one more: drop the oldest of the mildest, so that a flood of events hides nothing worse."""
+    """Make room for one more: drop the oldest of the mildest events, so that a flood hides nothing worse."""
     rows = list(kept.items())
     if len(rows) >= MOST:
         rows.remove(min(rows, key=lambda row: row[1].reason.level))
@@ -319,7 +323,7 @@ def _room(kept: Mapping[EventKey, ActiveEvent]) -> list[tuple[EventKey, ActiveEv
 
 
 def sentence(event: Event, kind: EventKind) -> str:
-    """seen · means · do; the event brings the first and perhaps the last."""
+    """seen · means · do; the first comes from the event, and the last if the event has it."""
     said = Sentence.of(event.text)
     if said.action:
         return event.text
@@ -332,7 +336,7 @@ RECOVERY = {
     3: (1, "its peer traffic to be drained"),
     4: (2, "a drain and a reset"),
 }
-"""NVML's recovery action -> how bad, and in words."""
+"""NVML's recovery action -> value of `gpu.action` (1 warn, 2 bad), and words."""
 FABRIC_FAULTS = (
     (0, 3, {1}, 1, "it runs at reduced bandwidth"),
     (2, 3, {1}, 1, "routes are being recovered"),
@@ -340,19 +344,19 @@ FABRIC_FAULTS = (
     (6, 3, {1}, 1, "it recovers from an access timeout"),
     (8, 15, {2, 3, 4, 5, 6, 7, 8}, 2, "its configuration is incorrect"),
 )
-"""NVML's mask of the health of the fabric: shift, width, values that are faults, how bad, in words."""
+"""NVML's fabric health mask: shift, mask, values that are faults, value of `gpu.fabric_fault` (1 warn, 2 bad), words."""
 _BRIDGED = re.compile(r"PCI|\bNVL\b|RTX|Quadro|TITAN|GeForce|\bA[1-4]0\b", re.IGNORECASE)
-"""Part of the names of boards whose NVLinks end in connectors for bridges."""
+"""Matches the model names of boards whose NVLinks are connectors for optional bridges."""
 _BRAKE, _HEAT_OR_POWER = 0x80, 0x48
 _HELD = (
     (_BRAKE, "gpu.throttle_brake", "gpu.brake_now"),
     (_HEAT_OR_POWER, "gpu.throttle_thermal", "gpu.slowed_now"),
 )
-"""Bits of NVML's clock event reasons, the counter that tells more, the derived number."""
+"""Bits of NVML's clock event reasons, the counter that is used instead if there is one, the derived metric."""
 DISABLED, LINK_UP = 3, 5
 """Physical states of an RDMA port."""
 PEERS, SHARE = 3, 0.75
-"""Devices of one machine that must agree, and their share, before another counts as odd."""
+"""How many devices of one machine must agree, and which share of all, before another one counts as odd."""
 GPUS = ("gpu.mem_total", "gpu.used")
 SPEEDS = {
     "rdma_rate_gbps": ("rdma.rate", "rdma.up", "rdma.slow"),
@@ -363,12 +367,12 @@ _COUNTED = (
     ("rdma_count", "rdma.missing", "RDMA port", ("rdma.up",)),
 )
 COUNTS = frozenset({"gpu_count", "rdma_count"})
-"""Keys of `expect:` that say what `gpus:` and `rdma:` of a node say."""
+"""Keys of `expect:` that mean the same as `gpus:` and `rdma:` of a node."""
 
 
 @dataclass
 class Derived:
-    """Numbers by metric and device, and words for the sentences about them."""
+    """Numbers by metric and device, and a note for the sentence about each."""
 
     values: dict[str, dict[str, Number]] = field(default_factory=dict[str, dict[str, Number]])
     notes: dict[tuple[str, str], str] = field(default_factory=dict[tuple[str, str], str])
@@ -380,7 +384,7 @@ class Derived:
 
 
 def derive(facts: Facts) -> Derived:
-    """What follows from this sample."""
+    """The numbers that follow from these facts."""
     found = Derived()
     _recovery(facts, found)
     _fabric(facts, found)
@@ -420,7 +424,7 @@ def _fabric(facts: Facts, found: Derived) -> None:
 
 
 def _nvlinks(facts: Facts, found: Derived) -> None:
-    """NVLinks that do not work; without those of PCIe cards, whose bridges are optional."""
+    """NVLinks that do not work; not of PCIe cards, whose bridges are optional."""
     every = facts.values.get("gpu.nvlinks", {})
     for device, active in facts.values.get("gpu.nvlinks_active", {}).items():
         bridged = _BRIDGED.search(facts.inventory.get(f"gpu.{device}.model", ""))
@@ -430,7 +434,7 @@ def _nvlinks(facts: Facts, found: Derived) -> None:
 
 
 def _held_down(facts: Facts, found: Derived) -> None:
-    """What slows clocks down now, if the driver does not count for how long."""
+    """What slows clocks down now, if the driver has no counter of the time."""
     for device, bits in facts.values.get("gpu.throttle_reasons", {}).items():
         for mask, counter, derived in _HELD:
             if int(bits) & mask and device not in facts.values.get(counter, {}):
@@ -473,7 +477,7 @@ _NO_MANAGER = "; its link is up, but no subnet manager has set it up"
 
 
 def _odd_ports(links: Mapping[str, Number], facts: Facts, found: Derived) -> None:
-    """Ports that are not ACTIVE while their link is up or most others are, where nobody has told how many should be."""
+    """Ports that are not ACTIVE while their link is up or most others are ACTIVE; only if the expected number is not set."""
     up = sum(map(bool, links.values()))
     if wanted(facts, "rdma_count"):
         return
@@ -481,7 +485,7 @@ def _odd_ports(links: Mapping[str, Number], facts: Facts, found: Derived) -> Non
     usual = max(set(kinds), key=kinds.count)
     for device, active in links.items():
         state = _physical(facts, device)
-        # Nobody plugs a cable in for nothing; the port of another card, switched off, is a spare one.
+        # A port with a cable is meant to be used; a disabled port of another kind of card is a spare one.
         spare = state == DISABLED and _kind(facts, device) != usual
         if not active and (state == LINK_UP or (_most(up, len(links)) and not spare)):
             why = _NO_MANAGER if state == LINK_UP else ""
@@ -493,13 +497,13 @@ def _physical(facts: Facts, device: str) -> Number:
 
 
 def _kind(facts: Facts, device: str) -> tuple[str, str]:
-    """What the card is, and whether it speaks InfiniBand or Ethernet."""
+    """The type of the card and its link layer (InfiniBand or Ethernet)."""
     inventory = facts.inventory
     return inventory.get(f"rdma.{device}.type", ""), inventory.get(f"rdma.{device}.link", "")
 
 
 def _odd_rates(links: Mapping[str, Number], facts: Facts, found: Derived) -> None:
-    """Ports that are slower than most of their kind, where nobody has told how fast they should be."""
+    """Ports that are slower than most of their kind; only if the expected rate is not set."""
     if "rdma_rate_gbps" in facts.expected.other:
         return
     kinds: dict[tuple[str, str], dict[str, Number]] = {}
@@ -516,7 +520,7 @@ def _odd_rates(links: Mapping[str, Number], facts: Facts, found: Derived) -> Non
 
 
 def _most(alike: int, everything: int) -> bool:
-    """Whether so many are the majority, and the others exceptions."""
+    """Whether `alike` of `everything` are a clear majority (PEERS, SHARE) but not all."""
     return PEERS <= alike < everything and alike >= SHARE * everything
 
 
@@ -528,7 +532,7 @@ def _clock(facts: Facts, found: Derived) -> None:
 
 
 def _as_told(key: str, value: Union[str, float], facts: Facts, found: Derived) -> None:
-    """Compare one entry of `expect:` with what the node says."""
+    """Compare one entry of `expect:` with what the node reports."""
     if key in COUNTS:
         return
     if key in SPEEDS:

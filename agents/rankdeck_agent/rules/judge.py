@@ -1,4 +1,4 @@
-"""Judges the health of a node from what it sent, by the thresholds of the table: enter, hold, clear, linger, windows; each check with its evidence. Pure."""
+"""Judges the health of a node from its numbers, by the thresholds of the table (enter, hold, clear, linger, window), with evidence for each check. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -40,14 +40,14 @@ _GROWTH_ONLY = frozenset(
 
 @dataclass(frozen=True)
 class Covered:
-    """Check numbers: which apply to the node, and which of them could be judged."""
+    """Numbers of the checks that apply to the node, and of those that could be judged."""
 
     applicable: frozenset[int]
     judged: frozenset[int]
 
 
 def cover(facts: Facts, settled: bool) -> Covered:
-    """Which checks apply and can be judged with these facts. `settled`: growth is known too."""
+    """Which checks apply and can be judged with these facts; `settled`: the growth of counters is known too."""
     there = set[str]()
     if facts.skew is not None:
         there.add("node.skew")
@@ -117,12 +117,12 @@ def part_of(check: str) -> int:
 
 
 def is_event(check: str) -> bool:
-    """Whether reasons of this name are events, not states."""
+    """Whether reasons of this check come from events, not from the current state."""
     return check not in _PART_OF and kind_of(check) is not OTHER
 
 
 def check_names() -> tuple[str, ...]:
-    """Possible names of reasons; an event may add to its name."""
+    """All names of checks that a reason can have; an event may have a longer name that begins with one of them."""
     return tuple(dict.fromkeys((*_PART_OF, *KINDS)))
 
 
@@ -134,7 +134,7 @@ def is_check(name: str) -> bool:
 def explain(
     facts: Facts, derived: Derived, memory: Memory, covered: Covered, reasons: Sequence[Reason]
 ) -> tuple[CheckResult, ...]:
-    """The 25 checks in their order."""
+    """The result of each of the 25 checks, in their order."""
     mine: dict[int, list[Reason]] = {}
     for reason in reasons:
         mine.setdefault(part_of(reason.check), []).append(reason)
@@ -159,7 +159,7 @@ def _state(why: Sequence[Reason], applies: bool, judged: bool) -> str:
 
 
 def _evidence(number: int, facts: Facts, derived: Derived, memory: Memory) -> Iterator[str]:
-    """For each number that the check reads: the value nearest to its threshold, and the threshold."""
+    """For each metric that the check reads: the worst value, its device and the threshold."""
     said: set[str] = set()
     for row, rule in enumerate(RULES):
         if rule.part_of != number or rule.metric in said:
@@ -179,7 +179,7 @@ def _evidence(number: int, facts: Facts, derived: Derived, memory: Memory) -> It
 
 
 def _amount(rule: Rule, number: float) -> str:
-    """As the rule writes it; a share in percent, fine enough to tell 99.9 from 100."""
+    """The number as the rule writes it; a share in percent, with digits enough to tell 99.9 from 100."""
     return f"{number * 100:.3g}% of {rule.over}" if rule.over else rule.write(number)
 
 
@@ -210,7 +210,7 @@ def _share(rule: Rule, facts: Facts, device: str, number: float) -> Optional[flo
 
 
 def coverage_words(health: Health) -> str:
-    """`19 of 21 checks judged, 4 do not apply`, and what the agent may not read."""
+    """`19 of 21 checks judged, 4 do not apply`, and what the agent cannot see."""
     lacking = len(CHECKS) - health.checks
     verb = "does" if lacking == 1 else "do"
     tail = f", {lacking} {verb} not apply" if lacking else ""
@@ -221,7 +221,7 @@ def coverage_words(health: Health) -> str:
 REASONS = 64
 AT_MOST_SHOWN = 5
 LASTING = 60.0
-"""Two looks shortly after each other count as so many seconds, for a judge that looks only twice."""
+"""For a judge that takes only two samples: the seconds that count as passed between them."""
 FRESH = Memory()
 
 
@@ -248,9 +248,9 @@ def assess(facts: Facts, memory: Memory = FRESH) -> tuple[Health, Memory]:
 
 
 def combine(told: Health, facts: Facts, memory: Memory) -> tuple[Health, Memory]:
-    """The health that an agent reports, with what only its reader can judge; and the memory for the next judgement.
+    """The health that an agent reported, plus what only the reader can judge; and the memory for the next judgement.
 
-    Uses from `facts` only what the reader knows: silence, clock, peers, SSH, and events that it saw itself.
+    Uses from `facts` only what the reader knows: silence, clock, peers, SSH, whether a job runs, and events that it saw itself.
     """
     happened = remember(facts, memory)
     events = tuple(one.reason for one in happened.values())
@@ -270,12 +270,12 @@ def combine(told: Health, facts: Facts, memory: Memory) -> tuple[Health, Memory]
 
 
 def _is_event(reason: Reason) -> bool:
-    """Whether the reason is an event; an event stays true of a node that is silent now."""
+    """Whether the reason is an event: it stays true while the node is silent."""
     return is_event(reason.check)
 
 
 def as_lasting(memory: Memory) -> Memory:
-    """The memory as if conditions that held at two looks had held for LASTING seconds."""
+    """The memory as if conditions that held in both of two samples had held for LASTING seconds."""
     marks = {
         key: replace(mark, began=mark.began - LASTING)
         if mark.held > mark.began and not mark.fired
@@ -292,7 +292,7 @@ def _silence(facts: Facts) -> Optional[Reason]:
     elif facts.heard_s is None:
         text = facts.attach or "not heard yet · waiting for the agent"
     elif facts.heard_s > facts.patience:
-        # No running time: the sentence must stay true without being made again.
+        # The time is not counted up in the sentence: it must stay true without being written again.
         text = f"silent for more than {duration(facts.patience)} · {why}"
     else:
         return None
@@ -316,7 +316,7 @@ def _besides(facts: Facts, trouble: Mapping[str, str], judged: int) -> list[Reas
 
 
 def _unread(failed: Mapping[str, str]) -> Reason:
-    """Reasons for what should have been read and was not."""
+    """One reason for all that should have been read and was not."""
     alike: dict[str, list[str]] = {}
     for key, why in failed.items():
         alike.setdefault(why, []).append(key)
@@ -335,7 +335,7 @@ def _unread(failed: Mapping[str, str]) -> Reason:
 
 
 def _worst_each(reasons: Sequence[Reason]) -> tuple[Reason, ...]:
-    """One reason for a check and device, the worst; worst first."""
+    """The worst reason of each check and device, at most REASONS of them, worst first."""
     if not reasons:
         return ()
     kept: dict[tuple[str, str], Reason] = {}
@@ -367,15 +367,15 @@ _COUNTED = tuple(
 
 @dataclass(frozen=True)
 class _Gauge:
-    """The rows that compare the metric itself, and the range in which none of them can hold."""
+    """The rules that compare a metric's value (not its growth), and the range in which none of them can hold."""
 
     rows: tuple[tuple[int, Rule], ...]
     floor: float
-    """Below this, no row with an upper threshold holds."""
+    """No row with an upper threshold holds below this."""
     ceiling: float
-    """Above this, no row with a lower threshold holds."""
+    """No row with a lower threshold holds above this."""
     shared: Optional[Rule] = None
-    """The only row, where it judges a share of another metric."""
+    """The first row that judges a share of another metric; None if there is none."""
 
 
 def _gauge(rows: tuple[tuple[int, Rule], ...]) -> _Gauge:
@@ -398,7 +398,7 @@ _GAUGES: Mapping[str, _Gauge] = {
 
 @dataclass(frozen=True)
 class Stepped:
-    """The result of one step: the reasons of the rules, and what to remember."""
+    """The result of `step`: the reasons of the rules, and what to remember."""
 
     reasons: Sequence[Reason]
     marks: Mapping[Key, RuleMark]
@@ -408,7 +408,7 @@ class Stepped:
 
 
 def step(facts: Facts, derived: Derived, memory: Memory) -> Stepped:
-    """The reasons of the rules; marks, newest readings and growth to remember."""
+    """Apply all rules: the reasons, and the marks, newest readings and growth to remember."""
     last, grown = _grown(facts, memory)
     marks, calm = _gauged(facts, derived, memory)
     if grown or memory.marks:
@@ -419,7 +419,7 @@ def step(facts: Facts, derived: Derived, memory: Memory) -> Stepped:
 
 
 def _gauged(facts: Facts, derived: Derived, memory: Memory) -> tuple[dict[Key, RuleMark], Table]:
-    """Marks of the rules that compare a number itself; and the metrics for which no row can hold."""
+    """Marks of the rules that compare a value (not its growth), and the metrics for which no row can hold."""
     marks: dict[Key, RuleMark] = {}
     calm: dict[str, Mapping[str, Number]] = {}
     before = memory.marks
@@ -429,12 +429,12 @@ def _gauged(facts: Facts, derived: Derived, memory: Memory) -> tuple[dict[Key, R
         numbers = facts.values.get(metric) or derived.values.get(metric)
         if gauge is None or not numbers:
             continue
-        # The same table as the last time: nothing new came.
+        # The same object as the last time: nothing has changed.
         quiet = memory.calm.get(metric) is numbers or _quiet(gauge, numbers, facts)
         if quiet and not gauge.shared:
             calm[metric] = numbers
         if quiet:
-            # Where nothing can hold, only what was marked before must be looked at.
+            # If nothing can hold, only devices that were marked before must be looked at.
             numbers = _among(gauge, numbers, before) if metric in marked else None
         if numbers:
             marks.update(_marked(gauge, numbers, facts, derived, before))
@@ -475,7 +475,7 @@ def _quiet(gauge: _Gauge, numbers: Mapping[str, Number], facts: Facts) -> bool:
 
 
 def _excluded(only: tuple[str, float, float], facts: Facts) -> bool:
-    """Whether no device is in the state in which the row judges."""
+    """Whether no device fulfils the condition `only` of a rule."""
     metric, least, most = only
     others = facts.values.get(metric)
     if not others or (facts.busy and not least):
@@ -486,7 +486,7 @@ def _excluded(only: tuple[str, float, float], facts: Facts) -> bool:
 def _counted(
     totals: Mapping[Key, Number], before: Mapping[Key, RuleMark], now: float
 ) -> dict[Key, RuleMark]:
-    """Marks of the rules that count growth in a window."""
+    """Marks of the rules that compare growth within a window."""
     marks: dict[Key, RuleMark] = {}
     for key in (*totals, *(k for k in before if RULE_OF[k[0]].window and k not in totals)):
         rule = RULE_OF[key[0]]
@@ -500,7 +500,7 @@ def _counted(
 def _among(
     gauge: _Gauge, numbers: Mapping[str, Number], before: Mapping[Key, RuleMark]
 ) -> Mapping[str, Number]:
-    """The devices for which some row is marked."""
+    """The numbers of devices that some row has marked."""
     rows = {row for row, _ in gauge.rows}
     marked = {device for row, device in before if row in rows}
     return {device: n for device, n in numbers.items() if device in marked}
@@ -509,7 +509,7 @@ def _among(
 def _lingering(
     facts: Facts, derived: Derived, before: Mapping[Key, RuleMark], marks: Mapping[Key, RuleMark]
 ) -> dict[Key, RuleMark]:
-    """Marks of devices that are no longer reported: a derived number that is gone has ended."""
+    """Fired marks of devices that are no longer reported, kept while their rule lingers."""
     kept: dict[Key, RuleMark] = {}
     for (row, device), mark in before.items():
         rule = RULE_OF[row]
@@ -522,6 +522,7 @@ def _lingering(
 
 
 RULE_OF = {row: rule for rows in BY_METRIC.values() for row, rule in rows}
+"""Row in RULES -> rule."""
 
 
 def _reason(key: Key, mark: RuleMark) -> Reason:
@@ -530,7 +531,7 @@ def _reason(key: Key, mark: RuleMark) -> Reason:
 
 
 def _shown(rule: Rule, facts: Facts, device: str, number: Number) -> Optional[float]:
-    """The number to compare: itself, or its share of another metric; None: not to be judged now."""
+    """What to compare: the number, or its share of another metric; None if it must not be judged now."""
     if rule.only is not None:
         metric, least, most = rule.only
         other = facts.values.get(metric, {}).get(device)
@@ -543,7 +544,7 @@ def _shown(rule: Rule, facts: Facts, device: str, number: Number) -> Optional[fl
 
 
 def _tell(rule: Rule, facts: Facts, derived: Derived, device: str, shown: Number) -> str:
-    """The sentence, with words beside the number: those derived with it, or `17 of 18`."""
+    """The sentence of a rule; its {note} is the derived one, or `17 of 18` for a share."""
     if not rule.over:
         note = derived.notes.get((rule.metric, device), "")
     else:
@@ -561,7 +562,7 @@ def _next(
     mark: Optional[RuleMark],
     now: float,
 ) -> Optional[RuleMark]:
-    """The mark of one rule and device after this reading."""
+    """The mark of one rule and device after this reading; None if nothing holds or lingers."""
     before = mark is not None and mark.fired
     if number is not None and rule.holds(number, before):
         began = mark.began if mark else now
@@ -585,7 +586,7 @@ def _grown(facts: Facts, memory: Memory) -> tuple[Table, Mapping[Key, Growth]]:
         if numbers is None:
             continue
         last[metric] = numbers
-        # Equal readings are by far the commonest, and one comparison for all devices.
+        # Readings are mostly equal: this is one comparison for all devices.
         if before is not None and before is not numbers and before != numbers:
             for each in rows:
                 _count(each, before, numbers, facts, grown)
@@ -593,7 +594,7 @@ def _grown(facts: Facts, memory: Memory) -> tuple[Table, Mapping[Key, Growth]]:
 
 
 def _fresh(grown: Mapping[Key, Growth], now: float) -> dict[Key, Growth]:
-    """Without what is older than its window."""
+    """The growth, without what is older than its window."""
     kept: dict[Key, Growth] = {}
     for key, growth in grown.items():
         window = RULE_OF[key[0]].window
@@ -610,7 +611,7 @@ def _count(
     facts: Facts,
     grown: dict[Key, Growth],
 ) -> None:
-    """Put what grew since the last reading into the buckets."""
+    """Add what grew since the last reading to `grown`, unless the rule's grace after boot has not passed."""
     row, rule = each
     if rule.grace and facts.uptime is not None and facts.uptime < rule.grace:
         return

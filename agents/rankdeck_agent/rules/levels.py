@@ -1,4 +1,4 @@
-"""Health of a node: levels, the reasons for them, what is expected of it, and the few numbers that stand for it in lists."""
+"""Health of a node: levels, the reasons for them, what the cluster file expects, and the summary numbers shown in lists."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -9,7 +9,7 @@ from rankdeck_agent.wire import Number
 
 
 class Level(IntEnum):
-    """How bad. The worst of many is `max`."""
+    """How bad a reason or a node is. The worst of several is their `max`."""
 
     OK = 0
     UNKNOWN = 1
@@ -62,7 +62,7 @@ class Reason:
     """A whole `Sentence`, as it is sent, kept and printed."""
     device: str = ""
     since: Optional[float] = None
-    """When it began, on the clock of `Facts.now`; None if nobody knows."""
+    """When it began, on the clock of `Facts.now`; None if not known."""
     acknowledged_until: Optional[float] = None
     """Epoch seconds; until then it is listed but does not count."""
     acknowledged_by: str = ""
@@ -76,22 +76,22 @@ class Reason:
 
 @dataclass(frozen=True)
 class Health:
-    """What is known of a node now, worst reason first."""
+    """The health of a node now; `reasons` has the worst first."""
 
     level: Level
     reasons: tuple[Reason, ...] = ()
     evaluated: int = 0
-    """Checks that could be judged, of `checks`."""
+    """How many of the `checks` could be judged."""
     checks: int = 0
-    """Checks that apply to this node; the others of the table are for hardware it lacks."""
+    """How many checks apply to this node; the others in the table are for hardware that it lacks."""
     limits: str = ""
-    """What is not seen on this node and what to do: a log that may not be read, counters that stick; "" for nothing."""
+    """What cannot be seen on this node and what to do (a log without permission, saturated counters); "" for nothing."""
 
 
 def worst_of(reasons: tuple[Reason, ...]) -> Level:
-    """The level that these reasons give a node; acknowledged ones do not count.
+    """The level of a node with these reasons; acknowledged ones do not count.
 
-    A silent node is never OK: with its silence acknowledged, it is still unknown.
+    A node with a reason of NEVER_OK, such as silence, is at least unknown, even if that reason is acknowledged.
     """
     counted = (
         reason.level
@@ -105,6 +105,7 @@ def worst_of(reasons: tuple[Reason, ...]) -> Level:
 
 
 NEVER_OK = frozenset({"node.silent", "node.coverage"})
+"""Checks whose reasons keep a node at unknown even while acknowledged."""
 
 
 _HEAT = ("gpu.temp", "gpu.margin", "gpu.mem_temp")
@@ -126,13 +127,13 @@ CAUSES: Mapping[str, tuple[str, ...]] = {
     "rdma.timeouts": ("rdma.link", "link.flap", "rdma.phys_errors"),
     "rdma.retries": ("rdma.link", "link.flap", "rdma.phys_errors"),
 }
-"""Check -> the checks, in order, of which it is a consequence if they have a reason on the same device."""
+"""Check -> checks that may cause it. The first of them that has a reason on the same device is taken as the cause."""
 
 
 def by_cause(reasons: Sequence[Reason]) -> tuple[tuple[Reason, tuple[Reason, ...]], ...]:
-    """Each reason with its consequences, in the order of the worst of them; a cause is as bad as what follows.
+    """Group `reasons` as (cause, its consequences), in the order of `reasons`; a cause gets the worst level of its group.
 
-    An acknowledged reason is never a consequence of one that is not, nor the other way round.
+    An acknowledged reason and one that is not acknowledged are never in the same group.
     """
     found: dict[tuple[str, str], list[Reason]] = {}
     causes: dict[tuple[str, str], Reason] = {}
@@ -151,7 +152,7 @@ def by_cause(reasons: Sequence[Reason]) -> tuple[tuple[Reason, tuple[Reason, ...
 
 
 def _causes(reason: Reason, among: Sequence[Reason]) -> Iterator[Reason]:
-    """The checks that this reason may follow from, in order."""
+    """The other reasons that may have caused this one, in the order of CAUSES."""
     known = reason.acknowledged_until is None
     for check in CAUSES.get(reason.check, ()):
         for other in among:
@@ -166,12 +167,13 @@ def same_device(one: str, other: str) -> bool:
 
 
 Current = Callable[[str], Mapping[str, Number]]
-"""Metric -> per device the value of a gauge, or the growth per second of a counter."""
+"""A function: metric -> device -> the value of a gauge, or the growth per second of a counter."""
 Summed = Callable[[Current], Optional[float]]
+"""Computes one number for the whole node; None if not known."""
 
 
 def highest(metric: str) -> Summed:
-    """The largest over its devices."""
+    """The largest value of its devices."""
     return lambda current: max(current(metric).values(), default=None)
 
 
@@ -186,7 +188,7 @@ def mean(metric: str) -> Summed:
 
 
 def total(*metrics: str) -> Summed:
-    """The sum over the devices of all these."""
+    """The sum over all devices of these metrics."""
 
     def of(current: Current) -> Optional[float]:
         known = [sum(found.values()) for metric in metrics if (found := current(metric))]
@@ -196,14 +198,14 @@ def total(*metrics: str) -> Summed:
 
 
 def _gpu_memory(current: Current) -> Optional[float]:
-    """Percent of the memory of all GPUs in use."""
+    """Percent of the memory of all GPUs that is in use."""
     used, there = current("gpu.mem_used"), current("gpu.mem_total")
     whole = sum(there.values())
     return sum(used.values()) / whole * 100 if used and whole else None
 
 
 def _hottest(current: Current) -> Optional[float]:
-    """The hottest GPU, else the CPU."""
+    """Temperature of the hottest GPU, or of the CPU if there is no GPU."""
     found = current("gpu.temp") or current("cpu.temp")
     return max(found.values(), default=None)
 
@@ -222,7 +224,7 @@ SUMMARY: Mapping[str, Summed] = {
     "disk.used": highest("disk.used"),
     "cpu.cores": highest("cpu.cores"),
 }
-"""Metric -> how its one number is computed; `net.rx` is both ways."""
+"""Metric -> how its one number for the node is computed; `net.rx` is received and sent together."""
 
 _MEGABYTE = 1e6
 BANDS: Mapping[str, tuple[float, float]] = {
@@ -239,16 +241,16 @@ BANDS: Mapping[str, tuple[float, float]] = {
     "disk.used": (0.5, 0.0),
     "cpu.cores": (0.0, 0.0),
 }
-"""Metric -> (in its unit, as a share of the number sent last): a smaller change is not sent.
+"""Metric -> (in its unit, as a share of the number sent last): changes below the larger of the two are not sent.
 
-Levels do not depend on it: they are judged from every reading.
+Levels do not depend on this: they are judged from every reading.
 """
 
 
 def rates(
     before: Mapping[str, Number], now: Mapping[str, Number], seconds: float
 ) -> dict[str, float]:
-    """Counters per second, per device; none for a device that is new or began again."""
+    """Device -> growth of a counter per second; without devices that are new or whose counter was reset."""
     found: dict[str, float] = {}
     if seconds <= 0:
         return found
@@ -260,7 +262,7 @@ def rates(
 
 
 def summarize(current: Current) -> dict[str, float]:
-    """The numbers that are known, to four digits."""
+    """Metric -> its number for the node, to four digits; without those that are not known."""
     found: dict[str, float] = {}
     for metric, of in SUMMARY.items():
         number = of(current)
@@ -270,7 +272,7 @@ def summarize(current: Current) -> dict[str, float]:
 
 
 def differs(metric: str, before: Optional[float], now: Optional[float]) -> bool:
-    """Whether a number has left the band around the one sent last."""
+    """Whether `now` is outside the band (BANDS) around `before`, the number sent last."""
     if before is None or now is None:
         return before is not now
     wide, share = BANDS.get(metric, (0.0, 0.0))

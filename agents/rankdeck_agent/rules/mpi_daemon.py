@@ -1,7 +1,7 @@
-"""Decides whether a command is an MPI daemon exactly as its launcher writes it.
+"""Decides whether a command starts an MPI daemon, written exactly as an MPI launcher writes it, and nothing else.
 
-A launcher hands its command to a shell on another node: Open MPI's needs one, for its variables. So the
-whole text is read here, and only what cannot mean anything else to a shell is let through.
+Launchers write the command for a shell on the other node; Open MPI's needs a shell, because it sets variables. So the
+whole text is parsed here, and only text that a shell cannot understand in another way is accepted.
 """
 
 import re
@@ -9,13 +9,13 @@ from collections.abc import Iterable
 from typing import Optional
 
 LONGEST = 1 << 16
-"""Bytes; many times what the addresses of a thousand nodes need."""
+"""Longest command in characters; many times what the addresses of a thousand nodes need."""
 _DAEMONS = {
     "plm_ssh_agent": ("prted", "orted"),
     "plm_rsh_agent": ("prted", "orted"),
     "-launcher-exec": ("hydra_pmi_proxy", "hydra_bstrap_proxy"),
 }
-"""How a launcher is configured to use our launch agent -> the daemons that it may start."""
+"""The launcher's option that names our launch agent -> the daemons that this launcher may start."""
 _VARIABLES = "PATH LD_LIBRARY_PATH DYLD_LIBRARY_PATH OPAL_PREFIX PRTE_PREFIX PMIX_PREFIX"
 _FOLDER = r"/[\w./+@%,-]*"
 _FOLDERS = rf"{_FOLDER}(?::{_FOLDER})*"
@@ -25,12 +25,12 @@ _FLAG = r"(?:OMPI|PRTE)_have_d?llp"
 _SETTINGS = tuple(
     (re.compile(f" *{text}{_END}", re.ASCII), then)
     for text, then in (
-        # As for bash: `NAME=/a/folder:$NAME; export NAME;` with the blanks that Open MPI 4 and 5 put in.
+        # For users of bash: `NAME=/a/folder:$NAME; export NAME;` with the blanks that Open MPI 4 and 5 write.
         (
             rf"{_NAME}={_FOLDERS}(?::\$(?P=name)|:\$\{{(?P=name):-\}})?{_END}export (?P=name)",
             r"\g<0>",
         ),
-        # As for csh, whose users get this from Open MPI; the agent starts daemons with sh.
+        # For users of csh; rewritten, because the agent starts daemons with sh.
         (rf"set path = \( (?P<value>{_FOLDER}) \$path \)", r"PATH=\g<value>:$PATH; export PATH; "),
         (rf"setenv {_NAME} (?P<value>{_FOLDERS})", r"\g<name>=\g<value>; export \g<name>; "),
         (rf"if \( \$\?{_NAME} == 1 \) set {_FLAG}", ""),
@@ -41,18 +41,18 @@ _SETTINGS = tuple(
         ),
     )
 )
-"""What a launcher sets before the daemon, by the login shell of its user -> the same for sh."""
+"""Settings that a launcher writes before the daemon, in the syntax of the user's login shell -> the same for sh."""
 _PROFILE = "( test ! -r ./.profile || . ./.profile;"
-"""What Open MPI puts before all of it, with a `)` at the end, for users of sh and ksh: not followed,
-the environment of a job comes with its plan."""
+"""What Open MPI writes before everything else, with a `)` at the end, for users of sh and ksh. It is removed:
+the environment of a job comes from its plan."""
 _BARE = r"[\w./+@%,:=-]+"
 _QUOTED = r'"[\w ./+@%,:=^;\[\]()#~&|<>*?!\'{}-]*"'
 _WORD = re.compile(rf"(?:{_BARE}|{_QUOTED})(?= |\Z)", re.ASCII)
-"""A plain word, or one in double quotes without `$`, backtick, backslash or a line's end."""
+"""A plain word, or one in double quotes without `$`, backtick, backslash or newline."""
 
 
 def daemons_of(argv: Iterable[str], job: str) -> tuple[str, ...]:
-    """The daemons that this launcher's command may ask us to start; none if it is not told to."""
+    """Names of the daemons that this launcher may ask us to start; none if it does not use our launch agent."""
     words = tuple(argv)
     if f"/tmp/rankdeck.{job}/launch-agent" not in words:
         return ()
@@ -61,27 +61,27 @@ def daemons_of(argv: Iterable[str], job: str) -> tuple[str, ...]:
 
 
 def daemon_of(command: str) -> Optional[str]:
-    """The name of the MPI daemon that this command starts, and nothing else; None for any other."""
+    """The name of the MPI daemon if the command starts one and does nothing else; otherwise None."""
     if len(command) > LONGEST:
         return None
     words = _words(_parts(command)[1])
     program = words[0].strip('"') if words else ""
     folder, _, name = program.rpartition("/")
     known = any(name in names for names in _DAEMONS.values())
-    # A bare name is looked for where the node's own PATH says.
+    # A bare name is searched in the PATH of the node.
     if not known or (folder and not folder.startswith("/")):
         return None
     return name
 
 
 def in_place(command: str) -> str:
-    """The same command of a daemon for sh, whose place it then takes."""
+    """The daemon's command for sh, with `exec`: the daemon replaces the shell."""
     settings, program = _parts(command)
     return f"{settings}exec {program}"
 
 
 def _parts(command: str) -> "tuple[str, str]":
-    """The settings, for sh, and the program with its words."""
+    """The settings, rewritten for sh, and the rest: the program with its arguments."""
     text = command.strip(" ")
     if text.startswith(_PROFILE) and text.endswith(")"):
         text = text[len(_PROFILE) : -1]
@@ -92,7 +92,7 @@ def _parts(command: str) -> "tuple[str, str]":
 
 
 def _setting(text: str, at: int) -> "Optional[tuple[str, int]]":
-    """One setting from there on, for sh, and where it ends."""
+    """The setting at this position, rewritten for sh, and where it ends; None if there is none."""
     for pattern, then in _SETTINGS:
         found = pattern.match(text, at)
         if found:
@@ -101,7 +101,7 @@ def _setting(text: str, at: int) -> "Optional[tuple[str, int]]":
 
 
 def _words(text: str) -> list[str]:
-    """The words of a simple command; empty if something in it is not one."""
+    """The words of a simple command; empty if any part is not a plain or quoted word."""
     words: list[str] = []
     at = 0
     while at < len(text):

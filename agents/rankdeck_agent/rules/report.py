@@ -1,4 +1,4 @@
-"""The report of a node's health: made from a judgement, shortened for a message, and read back."""
+"""The health report of a node: made from a judgement, shortened to fit a message, and turned back into a `Health`."""
 
 import json
 import zlib
@@ -24,7 +24,7 @@ _ACTIONS = {(rule.check, rule.level): Sentence.of(rule.text)[1:] for rule in rev
 
 
 def fingerprint(expected: Expected) -> str:
-    """Eight letters that differ where the expectations do; "" if nothing is expected."""
+    """Eight hex digits, a checksum of the expectations; "" if nothing is expected."""
     told = [expected.gpus, expected.rdma, expected.interface, sorted(expected.other.items())]
     if not any(told):
         return ""
@@ -33,7 +33,7 @@ def fingerprint(expected: Expected) -> str:
 
 @dataclass(frozen=True)
 class JudgedSample:
-    """All that an agent knows after it judged a sample."""
+    """All that an agent knows after it has judged a sample."""
 
     facts: Facts
     memory: Memory
@@ -43,7 +43,7 @@ class JudgedSample:
 
 
 def report(one: JudgedSample, heartbeat: float) -> HealthReport:
-    """The whole judgement, as it is sent within a sample."""
+    """The whole judgement, as sent within a sample; `heartbeat` in seconds."""
     failed = {key.partition("/")[0] for key in one.facts.failed}
     return HealthReport(
         at=one.facts.at,
@@ -70,9 +70,9 @@ def _row(reason: Reason, now: float) -> ReasonRow:
 
 
 def short(whole: HealthReport) -> HealthReport:
-    """The same in at most REPORT_LIMIT bytes: texts are left out first, then the mildest reasons.
+    """The report in at most REPORT_LIMIT bytes: texts are left out first, then the mildest reasons.
 
-    Among equally bad reasons, other checks come first: twelve full disks do not hide a lost GPU.
+    Among equally bad reasons the first of each check comes first: twelve full disks do not hide a lost GPU.
     """
     whole = replace(whole, reasons=_varied(whole.reasons))
     bare = replace(whole, reasons=(), limits="", grown={}, more=len(whole.reasons))
@@ -94,7 +94,7 @@ def short(whole: HealthReport) -> HealthReport:
 
 
 def _varied(reasons: Sequence[ReasonRow]) -> tuple[ReasonRow, ...]:
-    """Worst first as before; of one level the first of each check, then the second of each."""
+    """Worst first; within a level, the first reason of each check, then the second of each, and so on."""
     nth: Counter[tuple[str, int]] = Counter()
     ranked: list[tuple[int, int, ReasonRow]] = []
     for row in reasons:
@@ -112,14 +112,14 @@ def _all(text: str) -> str:
 
 
 def _size(row: ReasonRow) -> int:
-    """Bytes of a reason and the comma behind it."""
+    """Bytes of an encoded reason and the comma after it."""
     return len(json.dumps(row, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")) + 1  # fmt: skip
 
 
 def is_news(before: Optional[HealthReport], now: HealthReport) -> bool:
-    """Whether what is shown of a node has changed since the last message.
+    """Whether `now` differs from `before`, the last message, in what is shown about the node.
 
-    Texts of reasons are not compared: the number in them changes with every reading.
+    Texts of reasons are not compared: the numbers in them change with every reading.
     """
     if before is None:
         return True
@@ -139,7 +139,7 @@ _NO_ROOM = "the message of its agent has no room for them · open the node to se
 
 
 def health_of(told: HealthReport, arrived: float) -> Health:
-    """What a report says; `arrived` is when it came in, on the clock of the reader."""
+    """The health that a report describes; `arrived` is when it came in, on the reader's clock."""
     level = Level(told.level)
     reasons = [_reason(row, arrived) for row in told.reasons]
     worst = max((reason.level for reason in reasons), default=Level.OK)
@@ -158,7 +158,7 @@ def numbers_in(bits: int) -> frozenset[int]:
 
 
 def covered_by(told: HealthReport, facts: Facts) -> Covered:
-    """Which checks apply and were judged: by the agent, and here what only a fleet can tell."""
+    """Which checks apply and were judged: by the agent, and by the reader those that need the fleet (clock, peers)."""
     ours = {_CLOCK} if facts.skew is not None else set[int]()
     ours |= {_DRIFT} if facts.drift is not None else set()
     applies = numbers_in(told.applies)
@@ -166,7 +166,7 @@ def covered_by(told: HealthReport, facts: Facts) -> Covered:
 
 
 def memory_of(told: HealthReport, now: float) -> Memory:
-    """The part of the agent's memory that evidence comes from: the growth of counters."""
+    """The part of the agent's memory that is needed for evidence: the growth of counters."""
     grown: dict[Key, Growth] = {}
     for row, rule in RULE_OF.items():
         for device, total in told.grown.get(_window(rule), {}).items():
@@ -183,7 +183,7 @@ def _totals(memory: Memory) -> dict[str, dict[str, Number]]:
 
 
 def _window(rule: Rule) -> str:
-    """What is counted, over how many seconds: rows of another version may have other numbers."""
+    """Metric and window, as a key that does not depend on row numbers: those differ between versions."""
     return f"{rule.metric}/{rule.window:g}{'/falls' if rule.falls else ''}"
 
 
@@ -195,7 +195,7 @@ def _reason(row: ReasonRow, arrived: float) -> Reason:
 
 
 def _completed(check: str, level: Level, device: str, text: str) -> str:
-    """The whole sentence; parts that did not fit into the message come from our own table."""
+    """The whole sentence; parts that did not fit into the message are taken from this version's tables."""
     said = Sentence.of(text)
     if said.means or said.action:
         return text

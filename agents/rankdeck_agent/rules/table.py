@@ -1,4 +1,4 @@
-"""The 25 checks and their thresholds, one row each; a sentence says seen · means · do."""
+"""The 25 checks, and the rules with their thresholds, one row each; a rule's sentence says seen · means · do."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ from rankdeck_agent.wire import METRICS
 WARN, BAD = Level.WARN, Level.BAD
 MINUTE, HOUR = 60.0, 3600.0
 BOOT_GRACE = 30 * MINUTE
-"""Seconds after a boot in which changing links are not reported."""
+"""Seconds after a boot in which link changes are not counted."""
 
 
 @dataclass(frozen=True)
 class HealthCheck:
-    """One of the 25. It can be judged where one of `needs` was read; else, where all are absent, it does not apply."""
+    """One of the 25 checks. It can be judged if one of the metrics `needs` was read; if all are absent, it does not apply."""
 
     number: int
     name: str
@@ -26,14 +26,14 @@ class HealthCheck:
 
 @dataclass(frozen=True)
 class Rule:
-    """`metric` at or above `enter` for `hold` seconds fires; below `clear` for `linger` seconds it ends.
+    """Fires when `metric` is at or above `enter` for `hold` seconds; ends when it is below `clear` for `linger` seconds.
 
-    With `below` the other way round. With `window` the growth of the counter over so many seconds is compared.
+    With `below`: at or below `enter`, and above `clear`. With `window`: the counter's growth in that many seconds is compared.
     """
 
     check: str
     part_of: int
-    """Number of the Check."""
+    """Number of the HealthCheck."""
     metric: str
     level: Level
     enter: float
@@ -47,14 +47,14 @@ class Rule:
     falls: bool = False
     """Count how often the value fell instead of how much it grew."""
     over: str = ""
-    """Compare the share of this other metric."""
+    """Compare the share (0 to 1) of this other metric of the same device."""
     only: Optional[tuple[str, float, float]] = None
-    """Judge a device only while this other metric of it is at least and at most so much."""
+    """(metric, least, most): judge a device only while this other metric of it is within these limits."""
     grace: float = 0.0
     """Seconds after boot in which nothing is counted."""
 
     def holds(self, number: float, fired: bool) -> bool:
-        """Whether the number is on the wrong side of the line that counts now."""
+        """Whether the number is at or beyond the threshold: `clear` if the rule has fired, otherwise `enter`."""
         line = self.clear if fired else self.enter
         return number <= line if self.below else number >= line
 
@@ -303,7 +303,7 @@ RULES: tuple[Rule, ...] = (
     *_rows("node.clock", 20, "node.skew", (WARN, 1, 0.5), hold=10,
            text="clock is {note} · times of this node are not comparable · check chrony or ntp"),
     # 21 kernel
-    # The agent counts only tasks that it has seen waiting for minutes: no hold on top of that.
+    # The agent counts only tasks that have waited for minutes: no hold is needed.
     *_rows("kernel.dstate", 21, "kernel.dstate", (WARN, 1, 1),
            text="{value} tasks ({device}) wait for the kernel without end · a driver or file server hangs · see the kernel log; only a reboot ends them"),
     # 22 correctable ECC
@@ -337,14 +337,14 @@ RULES: tuple[Rule, ...] = (
            text="CPU waits {value} of the time for disks · storage is the limit · look at disk and file server"),
     *_rows("psi.io", 24, "psi.io", (WARN, 40, 25), hold=2 * MINUTE,
            text="all tasks wait {value} of the time for disks · storage is the limit · look at disk and file server"),
-    # 25 the cluster file; what differs from peers is found by the console
+    # 25 the cluster file; the console finds differences from peers
     *_rows("expect", 25, "node.unlike", (WARN, 1, 1),
            text="{note} · the node differs from the cluster file · correct one of them"),
 )  # fmt: skip
-"""Rows of one check may differ in level; the worst that fires is shown."""
+"""A check may have several rows; the worst that fires for a device is shown."""
 
 IDLE_CHECKS = frozenset(rule.check for rule in RULES if rule.only and not rule.only[1])
-"""Checks of what is used while nothing runs; not judged while a job of ours runs there."""
+"""Checks of memory that is held on an idle GPU; not judged while a job of ours runs on the node."""
 
 
 def _by_metric() -> dict[str, tuple[tuple[int, Rule], ...]]:
@@ -355,3 +355,4 @@ def _by_metric() -> dict[str, tuple[tuple[int, Rule], ...]]:
 
 
 BY_METRIC: Mapping[str, Sequence[tuple[int, Rule]]] = _by_metric()
+"""Metric -> (row in RULES, rule) of every rule that reads it."""

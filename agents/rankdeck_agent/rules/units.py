@@ -37,7 +37,7 @@ def speed(number: Optional[float]) -> str:
 
 
 def bits(number: Optional[float]) -> str:
-    """Bits per second, as networks are sold: `25 Gbit/s`."""
+    """Bits per second, in decimal units: `25 Gbit/s`."""
     return _scaled(number, 1000, _DECIMAL, "bit/s")
 
 
@@ -91,7 +91,7 @@ _WRITERS = {
 
 
 def written(number: Optional[float], unit: str) -> str:
-    """A number of a metric with its unit (see wire.METRICS)."""
+    """A number of a metric with its unit; `unit` as in wire.METRICS."""
     if number is None or not math.isfinite(number):
         return MISSING
     writer = _WRITERS.get(unit)
