@@ -1,4 +1,4 @@
-"""The `job` commands: run, cancel, inspect, spawn, answer, remove, list, port."""
+"""The `job` commands run, cancel, inspect, spawn, answer, remove, list, attempts and port."""
 
 import argparse
 import contextlib
@@ -41,14 +41,14 @@ _LONGEST_PLAN = 64 << 20
 
 
 def run() -> int:
-    """Start the job whose plan is on stdin; print one line of JSON that says whether it runs."""
+    """Start the job whose plan is on stdin; print one line of JSON: {"ok": true, "pid": …} or {"ok": false, "error": …}."""
     return _run(sys.stdin.buffer.read(_LONGEST_PLAN))
 
 
 def run_each() -> int:
-    """Start the job of each line of stdin, until that ends; answers as `run` does, a line each.
+    """Start one job for each line of stdin until it ends; answers each with a line as `run` does.
 
-    Another job then costs a fork instead of a login and a start of Python.
+    Each further job costs a fork instead of a login and a start of Python.
     """
     for line in iter(lambda: sys.stdin.buffer.readline(_LONGEST_PLAN), b""):
         child = os.fork()
@@ -79,9 +79,9 @@ def _run(text: bytes) -> int:
 
 
 def resume(folder: RunFolder) -> bool:
-    """Start another supervisor for a job that goes on without its own; False if none could be started.
+    """Start another supervisor for a job that still runs without one; False if none could be started.
 
-    Where somebody else does so or ends the job at this moment, nothing is done, and True is returned.
+    Does nothing and returns True if another process is doing so, or is ending the job.
     """
     with resuming(folder) as mine:
         if not mine or supervisor_pid(folder):
@@ -95,9 +95,9 @@ def resume(folder: RunFolder) -> bool:
 
 
 def _end_writers(folder: RunFolder) -> None:
-    """End a launcher that outlived its supervisor: it would write the same files.
+    """Kill a launcher that outlived its supervisor: it would write the same files.
 
-    Pods of the job may run on this machine too; they have a folder of their own.
+    Pods of the job that run on this machine have another run folder and are spared.
     """
     for row in processes.belonging(folder.job, folder.node, 0).values():
         writes_to = processes.environment(row.pid, (RUN_VARIABLE,)).get(RUN_VARIABLE)
@@ -125,7 +125,7 @@ def _write_off(folder: RunFolder, why: str) -> None:
 
 
 def _start_apart(plan: NodePlan, folder: RunFolder) -> str:
-    """Fork twice; the pid of the supervisor, or why there is none."""
+    """Start the supervisor in a session of its own (double fork); returns its pid as text, or why it did not start."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -166,7 +166,7 @@ def _announce(ready: int, text: str) -> None:
         os.write(ready, text.encode())
         os.close(ready)
     except OSError:
-        return  # said before, or nobody waits any more
+        return  # already announced, or nobody waits any more
 
 
 def _let_go(folder: RunFolder, keep: int) -> None:
@@ -184,7 +184,7 @@ def _let_go(folder: RunFolder, keep: int) -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     os.chdir("/")
     adopt_orphans()
-    # Our memory has the variables of the job. The ranks keep the limit that their login has.
+    # No core dump: our memory has the job's variables. The ranks keep the limit of their login.
     ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
@@ -192,7 +192,7 @@ def _close_quietly(fd: int) -> None:
     try:
         os.close(fd)
     except OSError:
-        return  # the one that listed the folder
+        return  # the descriptor that listed the folder, closed already
 
 
 _LONGEST = 1 << 18
@@ -201,7 +201,10 @@ _POLL = 0.01
 
 
 def spawn(folder: RunFolder) -> dict[str, Any]:
-    """Have the supervisor here start the daemon of the request on stdin."""
+    """Have the supervisor on this node start an MPI daemon; the request {"id": …, "command": …} is on stdin.
+
+    Raises FolderError.
+    """
     raw = table(sys.stdin.buffer.read(_LONGEST).decode("utf-8", "replace"))
     if raw is None or not good_id(str(raw.get("id"))) or not isinstance(raw.get("command"), str):
         raise FolderError('spawn needs {"id": …, "command": …} on stdin')
@@ -224,7 +227,7 @@ def _await(path: Path) -> str:
 
 
 def answer(folder: RunFolder, request: str, text: str) -> dict[str, Any]:
-    """Pass the console's answer to the waiting launch agent; if the job is over, none waits."""
+    """Pass the console's answer to the launch agent that waits for it. Raises FolderError, but not if the job is over."""
     if not good_id(request):
         raise FolderError(f"{request[:60]!r} is not the id of a request")
     told = tell(folder / "control", f"answer {request} {' '.join(text.split())}")
@@ -234,7 +237,7 @@ def answer(folder: RunFolder, request: str, text: str) -> dict[str, Any]:
 
 
 def remove(folder: RunFolder) -> dict[str, Any]:
-    """Delete the run folder of a job that is over."""
+    """Delete the run folder of a job that is over; raises FolderError if it is not."""
     if not is_closed(folder / "events"):
         raise FolderError(f"job {folder.job} is not over on {folder.node}")
     shutil.rmtree(folder.path)
@@ -244,9 +247,9 @@ def remove(folder: RunFolder) -> dict[str, Any]:
 
 
 def listing(*, plans: bool) -> None:
-    """One line of JSON for every job known here; with what was planned of those that run, if asked."""
+    """Print one line of JSON for every job known here; with `plans`, running jobs have their `plan` and `alive`."""
     for folder in all_folders():
-        with contextlib.suppress(FileNotFoundError):  # it is being removed, or a part of it was
+        with contextlib.suppress(FileNotFoundError):  # it is being removed, or a part of it is gone
             say(_listed(folder, plans=plans))
 
 
@@ -264,7 +267,7 @@ def _listed(folder: RunFolder, *, plans: bool) -> dict[str, Any]:
 
 
 def _planned(folder: RunFolder) -> Optional[dict[str, Any]]:
-    """Its ranks and commands, without files and environments: they are large and may hold secrets."""
+    """The ranks and commands of its plan, without files and environments: they are large and may hold secrets."""
     raw = table((folder / "plan.json").read_text(encoding="utf-8"))
     if raw is None:
         return None
@@ -315,7 +318,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(argv: list[str]) -> int:
-    """Run one command; returns its exit status."""
+    """Run one command; returns the exit code."""
     asked = _parser().parse_args(argv)
     keep_private()
     try:

@@ -1,4 +1,4 @@
-"""Evidence of why a rank or launcher failed: its last lines, kernel log, out-of-memory counters."""
+"""Evidence of why a rank or launcher failed: its last lines, lines of the kernel log, out-of-memory counters."""
 
 import heapq
 import os
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from rankdeck_agent.kernel_log import KernelLine
 
 _LONGEST_LINE = 500
-"""Characters of one line."""
-_BYTES_LOOKED_AT = 3000
-"""Lines that are looked at to find some that say something."""
+"""Most characters of one line."""
+_LINES_LOOKED_AT = 3000
+"""Most lines that are read to find useful ones."""
 _TRACEBACK = b"Traceback (most recent call last):"
 _FRAMES = re.compile(
     r"(?:^|[\s:\]])frame #\d+: "  # c10, of PyTorch
@@ -34,24 +34,25 @@ _FRAMES = re.compile(
     r"|^\s*\d+ +\S+\(.*\) ?\[0x[0-9a-f]+\]$"  # UCX
     r"|^\S+\(.*\+0x[0-9a-f]+\) ?\[0x[0-9a-f]+\]$"  # glibc
 )
-"""Lines of stack traces of C++: they would push out the message that stands above them."""
+"""Lines of C++ stack traces: they would crowd out the message above them."""
 
 
 class Bound(NamedTuple):
-    """How much is kept as evidence."""
+    """How much output is kept as evidence."""
 
     lines: int
+    """Most lines."""
     size: int
-    """Bytes of UTF-8."""
+    """Most bytes of UTF-8."""
     exceptions: int
-    """Last lines of Python tracebacks that are kept, whatever came after them."""
+    """Most last lines of Python tracebacks; they are kept no matter how much came after them."""
     tail: int = 1 << 16
-    """Bytes of each stream that are read."""
+    """Bytes that are read from the end of each stream."""
 
 
 RANK = Bound(40, 6000, 4)
 TOLD = Bound(3, 900, 1, 1 << 12)
-"""For a rank that was told to end: hundreds end at once then."""
+"""For a rank that was told to end: then hundreds may end at once."""
 LAUNCHER_BOUND = Bound(60, 8000, 4)
 
 
@@ -63,12 +64,12 @@ class _Line(NamedTuple):
 
 
 def last_words(place: Path, bound: Bound) -> list[str]:
-    """What was written last to `out` and `err` of this folder, oldest first."""
+    """The last useful lines of `out` and `err` in a rank's folder, oldest first: messages of Python exceptions, then the newest lines."""
     tails = [_Tail(place / name, i, bound.tail) for i, name in enumerate(STREAMS)]
     told = (line for tail in tails for line in tail.exceptions(bound.exceptions))
     kept = sorted(told, reverse=True)[: bound.exceptions]
     newest = heapq.merge(*(tail.backwards() for tail in tails), reverse=True)
-    rest = (line for line in islice(newest, _BYTES_LOOKED_AT) if line not in kept)
+    rest = (line for line in islice(newest, _LINES_LOOKED_AT) if line not in kept)
     lines = _within([*kept, *_filled(kept, rest, bound)], bound)
     return [line.text for line in sorted(lines)]
 
@@ -109,7 +110,7 @@ class _Tail:
             self._times.append(entry[1])
 
     def backwards(self) -> Iterator[_Line]:
-        """Its lines, the last one first."""
+        """The lines, last one first."""
         end = len(self._data)
         while end > 0:
             end -= self._data.endswith(b"\n", 0, end)
@@ -118,7 +119,7 @@ class _Tail:
             end = start
 
     def exceptions(self, most: int) -> Iterator[_Line]:
-        """The last lines of the last tracebacks."""
+        """The last lines of the last `most` tracebacks."""
         end = len(self._data)
         for _ in range(most):
             end = self._data.rfind(_TRACEBACK, 0, end)
@@ -129,7 +130,7 @@ class _Tail:
                 yield found
 
     def _exception(self, header: int) -> Optional[_Line]:
-        """The first line after this header that is not indented; launchers put marks before all of them."""
+        """The first line after this traceback header that is not indented; skips the prefix that a launcher adds to each line."""
         start = self._data.rfind(b"\n", 0, header) + 1
         mark = self._data[start:header]
         start = self._after(header)
@@ -146,19 +147,19 @@ class _Tail:
         return self._data.find(b"\n", position) + 1 or len(self._data)
 
     def _line(self, start: int, end: int) -> _Line:
-        # What a progress bar wrote over and over is the line that it wrote last.
+        # Of a progress bar that rewrites its line, only the last version counts.
         words = self._data[start:end].rstrip(b"\r").rpartition(b"\r")[2][:4096]
         text = shown(words.decode("utf-8", "replace"), _LONGEST_LINE)
         return _Line(self._at(end), self._stream, self._begin + start, text)
 
     def _at(self, end: int) -> float:
-        """When the line was whole: its beginning may be much older."""
+        """When the line that ends at `end` was completed (epoch seconds); its beginning may be much older."""
         row = bisect_right(self._offsets, self._begin + max(end - 1, 0)) - 1
         return self._times[row] if row >= 0 else 0.0
 
 
 def _end_of(path: Path, size: int) -> tuple[int, bytes]:
-    """The last bytes of a file and where they begin; none if it cannot be read."""
+    """(where they begin, the last `size` bytes of a file); no bytes if it cannot be read."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -173,14 +174,14 @@ def _end_of(path: Path, size: int) -> tuple[int, bytes]:
 
 
 _LIMIT = 0.2
-"""Seconds of one look."""
+"""Most seconds of one read of the kernel log."""
 _LOOKED_AT = 1 << 20
-"""Bytes of one look: about what a ring holds."""
+"""Most bytes of one read: about the size of the kernel's ring buffer."""
 _KEPT = 500
 _MOST = 5
 _LONGEST = 300
 _FIRST_NAMESPACE = 0xEFFFFFFC
-"""The pid namespace of the machine itself: the kernel log uses its pids."""
+"""Inode of the machine's own pid namespace: the kernel log uses the pids of that namespace."""
 _KILLED = re.compile(r"Kill(?:ed|ing)? process (?P<pid>\d{1,10})\b")
 _PIDS = re.compile(
     rf"{_KILLED.pattern}"
@@ -189,19 +190,19 @@ _PIDS = re.compile(
     r"|\[(\d{1,10})\]: (?:segfault|unhandled|bad frame)"
     r"|(?:task|Killing|SIG[A-Z]{3,5} to) .{1,16}:(\d{1,10}) (?:blocked for|due to)"
 )
-"""How lines name the process that they are about."""
+"""How kernel lines name the process that they are about."""
 
 
 class _Told(NamedTuple):
     number: int
     pids: frozenset[int]
     killed: int
-    """The process that it says was killed for want of memory; 0: none."""
+    """The process that was killed for lack of memory according to this line; 0: none."""
     text: str
 
 
 def own_ring() -> Optional[int]:
-    """A handle at the end of the kernel's log; None if it may not be read or does not count pids as we do."""
+    """A descriptor at the end of the kernel log; None if it cannot be read or we are in another pid namespace."""
     from rankdeck_agent.kernel_log import open_ring
 
     try:
@@ -215,7 +216,7 @@ def own_ring() -> Optional[int]:
 
 
 class KernelLog:
-    """Lines of the kernel log that name a process, kept as they are read; never waits for one."""
+    """Keeps the newest lines of the kernel log that name a process. Never blocks."""
 
     def __init__(self, handle: Optional[int]) -> None:
         self._handle = handle
@@ -223,26 +224,26 @@ class KernelLog:
         self._told: deque[_Told] = deque(maxlen=_KEPT)
 
     def mark(self) -> int:
-        """Where the log ends now: `about` gives what came after it."""
+        """Read new lines; returns the number of the last one, for `about` and `killed`."""
         if self._handle is not None:
             self._read(self._handle)
         return self._number
 
     def about(self, pids: Container[int], mark: int) -> list[str]:
-        """The last lines since `mark` that name one of these, oldest first."""
+        """The last lines after `mark` that name one of these processes, oldest first."""
         self.mark()
         lines = [told.text for told in self._since(mark) if _names(told, pids)]
         return list(dict.fromkeys(lines))[-_MOST:]
 
     def killed(self, mark: int) -> set[int]:
-        """The processes that were killed for want of memory since `mark`, as far as read."""
+        """The pids killed for lack of memory after `mark`, in the lines read so far."""
         return {told.killed for told in self._since(mark)} - {0}
 
     def _since(self, mark: int) -> list[_Told]:
         return [told for told in self._told if told.number > mark]
 
     def _read(self, handle: int) -> None:
-        from rankdeck_agent.kernel_log import (  # not needed, nor paid for, by Slurm's keeper
+        from rankdeck_agent.kernel_log import (  # here: Slurm's keeper does not need it
             records,
             strip,
         )
@@ -282,30 +283,31 @@ _SAYS_LESS = "out-of-memory kills somewhere on this node since the rank began: {
 
 
 class KillCounter(NamedTuple):
-    """A file that has the count, and the sentence for what it counts."""
+    """A file with an `oom_kill` count, and the sentence that reports it."""
 
     path: Path
     says: str
 
 
 Counts = tuple[int, ...]
+"""The values of all counters of a `Kills`."""
 
 
 class Kills:
-    """Those of these counters that can be read."""
+    """Out-of-memory kill counters, nearest first; those that cannot be read are dropped."""
 
     def __init__(self, counters: Iterable[KillCounter]) -> None:
         self._counters = [c for c in counters if _value(c.path) is not None]
 
     def count(self) -> Counts:
-        """Kills so far, by each of them."""
+        """Kills so far according to each counter."""
         return tuple(_value(counter.path) or 0 for counter in self._counters)
 
     def since(self, began: Counts, first: Counts, explained: int) -> str:
-        """In words, by the nearest that saw any, how many were killed since `began`; "" for none.
+        """A sentence with the kills since `began`, from the nearest counter that saw any; "" for none.
 
-        Of those since `first` so many are `explained`. A container has a control group of its own,
-        often not below the job's: then only the node's counter sees it.
+        A counter is skipped if its kills since `first` are no more than `explained`, those that explain other ends
+        already. A container has a cgroup of its own, often not below the job's: then only the node's counter sees it.
         """
         for counter, then, before, now in zip(self._counters, began, first, self.count()):
             if now > then and now - before > explained:
@@ -314,7 +316,7 @@ class Kills:
 
 
 def counters(group: Optional[Path]) -> Iterator[KillCounter]:
-    """Those that count a job's kills, the nearest first; last the node's own."""
+    """The counters that may count the job's kills: its cgroup (`group`), the cgroups above it, last the whole node."""
     for path in processes.memory_files(group):
         whose = "of the job" if path.parent == group else "that the job runs in"
         yield KillCounter(path, _SAYS.format("{}", whose))
@@ -331,7 +333,7 @@ def _value(path: Path) -> Optional[int]:
 
 Evidence = dict[str, list[str]]
 _MOST_PIDS = 200
-"""Of one rank: some start a process a second all their life."""
+"""Most pids that are remembered for one rank: some ranks start a process every second."""
 _ASKED = (signal.SIGTERM, signal.SIGKILL)
 
 
@@ -341,7 +343,7 @@ class _Began:
     def __init__(self, mark: int, kills: Counts) -> None:
         self.mark, self.kills = mark, kills
         self.pids: dict[int, None] = {}
-        """Its processes as far as seen, the newest last."""
+        """Pids of its processes seen so far, newest last."""
 
 
 class EndEvidence:
@@ -351,18 +353,18 @@ class EndEvidence:
         self._folder, self._kernel, self._kills = folder, kernel, kills
         self._first = self._kills.count()
         self._told = 0
-        """Number of out-of-memory kills that already explain the end of a rank."""
+        """Out-of-memory kills that already explain the end of a rank."""
         self._ranks: dict[int, _Began] = {}
 
     def began(self, rank: int, pid: int) -> None:
-        """A rank has begun; `pid` is 0 if it counts in another namespace than ours."""
+        """Note that a rank has begun; `pid` is 0 if the rank is in another pid namespace."""
         began = _Began(self._kernel.mark(), self._kills.count())
         if pid:
             began.pids[pid] = None
         self._ranks[rank] = began
 
     def saw(self, rows: Mapping[int, Process], roots: Mapping[int, int]) -> None:
-        """Remember which processes are whose; `roots` are pid -> rank."""
+        """Remember which processes belong to which rank; `roots` maps pid -> rank."""
         for pid, rank in _owners(rows, roots).items():
             if rank in self._ranks:
                 pids = self._ranks[rank].pids
@@ -371,7 +373,7 @@ class EndEvidence:
                     del pids[next(iter(pids))]
 
     def of_rank(self, rank: int, end: End, *, asked: bool) -> Evidence:
-        """The evidence for a rank that failed; less where its end was `asked` for."""
+        """The evidence for a rank that failed; less if it was `asked` to end (the job is being cancelled)."""
         told = asked and end["signal"] in _ASKED
         said = last_words(self._folder.place(rank), TOLD if told else RANK)
         kernel = [] if told else self._of_kernel(rank, end)
@@ -393,7 +395,7 @@ class EndEvidence:
         return self._counted(began)
 
     def _counted(self, began: _Began) -> list[str]:
-        """What the counters say, if there are kills that explain no other end yet."""
+        """A sentence from the counters, if there are kills that do not explain another end already."""
         sentence = self._kills.since(began.kills, self._first, self._told)
         self._told += bool(sentence)
         return [sentence] if sentence else []

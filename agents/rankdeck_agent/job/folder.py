@@ -1,4 +1,4 @@
-"""The run folder of one job on one node: its paths, and its `events` file."""
+"""The run folder of one job on one node: its paths, its `events` file, and how ends are recorded."""
 
 import errno
 import fcntl
@@ -16,7 +16,7 @@ from rankdeck_agent.text import table
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}\Z")
 STREAMS = ("out", "err")
 SLURM_SETTINGS = "slurm.json"
-"""What the console set for a job that Slurm runs."""
+"""File with the console's settings for a job that Slurm runs."""
 
 
 class FolderError(Exception):
@@ -28,12 +28,12 @@ class FolderThereError(FolderError):
 
 
 def good_name(name: str) -> bool:
-    """Whether `name` can be a part of a path without leading anywhere else."""
+    """Whether `name` is safe as one part of a path: no `/`, no leading dot, at most 128 characters."""
     return bool(_NAME.match(name))
 
 
 def state_folder() -> Path:
-    """Where jobs are kept on this machine."""
+    """The folder for the run folders of this machine: RANKDECK_STATE, else `rankdeck` in XDG_STATE_HOME or ~/.local/state."""
     chosen = os.environ.get("RANKDECK_STATE")
     if chosen:
         return Path(chosen)
@@ -62,28 +62,28 @@ class RunFolder(NamedTuple):
 
     @property
     def links(self) -> Path:
-        """The folder whose path is the same on every node."""
+        """The folder with links to the run folder; its path is the same on every node."""
         return Path(f"/tmp/rankdeck.{self.job}")
 
     def plan_text(self, text: str) -> str:
-        """`text` with the run folder's path in the place of its token."""
+        """`text` with RUN_TOKEN replaced by the run folder's path."""
         return text.replace(RUN_TOKEN, str(self.path))
 
 
 def wait_until(condition: Callable[[], object], limit: float) -> None:
-    """Wait until this holds of a run folder or its processes, at most `limit` seconds."""
+    """Wait until `condition` returns something true, at most `limit` seconds."""
     deadline = time.monotonic() + limit
     while not condition() and time.monotonic() < deadline:
         time.sleep(0.05)
 
 
 def is_slurm(folder: RunFolder) -> bool:
-    """Whether Slurm runs this job: a keeper, perhaps on another login node, writes its events."""
+    """Whether Slurm runs this job. Then a keeper, perhaps on another login node, writes its events."""
     return (folder / SLURM_SETTINGS).exists()
 
 
 def run_folder(job: str, node: str) -> RunFolder:
-    """The folder of that job on that node, whether it exists or not; raises FolderError."""
+    """The run folder of that job on that node, which may not exist; raises FolderError if a name is not valid."""
     for name in (job, node):
         if not good_name(name):
             raise FolderError(f"{name[:60]!r} is not a name of a job or node")
@@ -91,7 +91,7 @@ def run_folder(job: str, node: str) -> RunFolder:
 
 
 def existing(job: str, node: str) -> RunFolder:
-    """The same, raising FolderError where there is none."""
+    """The run folder of that job on that node; raises FolderError if it has none."""
     folder = run_folder(job, node)
     if not (folder / "events").is_file():
         raise FolderError(f"job {job} {NO_FOLDER} on node {node}: never started there, or removed")
@@ -99,22 +99,22 @@ def existing(job: str, node: str) -> RunFolder:
 
 
 def all_folders() -> Iterator[RunFolder]:
-    """Every job that this machine knows of."""
+    """The run folder of every job on this machine."""
     for events in sorted((state_folder().absolute() / "jobs").glob("*/*/events")):
         yield RunFolder(events.parent, events.parent.parent.name, events.parent.name)
 
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 UNKNOWN = -1
-"""The exit status of a rank whose end nobody saw."""
+"""Exit status of a rank whose end nobody saw."""
 _RESERVE = 64 * 1024
 
 End = dict[str, Optional[int]]
-"""`code` and `signal` of something that ended."""
+"""{"code": …, "signal": …} of something that ended: one of them is None; both if the end is not known."""
 
 
 class Journal:
-    """Appends events; what a full disk refuses is kept and written later, in order."""
+    """Appends events to an `events` file; what does not fit on a full disk is kept and written later, in order."""
 
     def __init__(self, path: Path) -> None:
         self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
@@ -123,7 +123,7 @@ class Journal:
         self._waiting = b""
 
     def reserve(self) -> bool:
-        """Reserve space for the event that says that the disk is full; returns whether there was any."""
+        """Reserve disk space for the event that reports a full disk; False if there was none."""
         try:
             self._reserve.write_bytes(os.urandom(_RESERVE))
         except OSError:
@@ -132,14 +132,14 @@ class Journal:
         return True
 
     def spend_reserve(self) -> None:
-        """Give the space back."""
+        """Free the reserved space, so that events can be written."""
         try:
             self._reserve.unlink()
         except FileNotFoundError:
             return
 
     def add(self, kind: str, **fields: object) -> None:
-        """Write one event."""
+        """Write one event with the next `seq` and the time now (unless `fields` has `at`)."""
         event: dict[str, Any] = {
             "seq": self._seq,
             "at": round(time.time(), 6),
@@ -151,7 +151,7 @@ class Journal:
         self.flush()
 
     def flush(self) -> bool:
-        """Write what is waiting; False if the disk is still full."""
+        """Write the events that are waiting; False if the disk is still full."""
         while self._waiting:
             try:
                 written = os.write(self._fd, self._waiting)
@@ -167,7 +167,7 @@ class Journal:
 
 
 class EventReader:
-    """Whole events from a file that grows."""
+    """Reads events from a file that grows."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -175,7 +175,7 @@ class EventReader:
         self._rest = b""
 
     def read(self) -> list[dict[str, Any]]:
-        """What was added since the last call, at most a megabyte of it."""
+        """The complete events added since the last call, at most a megabyte; lines that are no event are skipped."""
         with self._path.open("rb") as file:
             file.seek(self._position)
             data = file.read(1 << 20)
@@ -190,7 +190,7 @@ def _is_event(event: Mapping[str, Any]) -> bool:
 
 
 def all_events(path: Path) -> list[dict[str, Any]]:
-    """Every event of the file so far."""
+    """Every event in the file so far."""
     reader = EventReader(path)
     events: list[dict[str, Any]] = []
     while True:
@@ -201,20 +201,20 @@ def all_events(path: Path) -> list[dict[str, Any]]:
 
 
 def next_seq(path: Path) -> int:
-    """The number that the next event of this file takes."""
+    """The `seq` of the next event in this file."""
     events = all_events(path)
     return int(events[-1]["seq"]) + 1 if events else 0
 
 
 def is_closed(path: Path) -> bool:
-    """Whether the supervisor said that nothing more will come."""
+    """Whether the `events` file ends with `closed`: nothing more will come."""
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - 4096))
         return b'"kind":"closed"' in file.read()
 
 
 def post_mortem(path: Path, events: Iterable[Mapping[str, Any]]) -> None:
-    """Close the events of a node whose supervisor is gone, after these; does nothing if they are closed."""
+    """Append `events` and `closed` to the file of a supervisor that is gone; does nothing if it is closed already."""
     with path.open("ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if is_closed(path):
@@ -227,7 +227,7 @@ def post_mortem(path: Path, events: Iterable[Mapping[str, Any]]) -> None:
 
 
 def exits(events: Iterable[Mapping[str, Any]]) -> set[Any]:
-    """The ranks whose last word is that they exited."""
+    """The ranks whose last event is `exited`."""
     ended: dict[Any, bool] = {}
     for event in events:
         if event["kind"] in ("started", "exited"):
@@ -238,7 +238,7 @@ def exits(events: Iterable[Mapping[str, Any]]) -> set[Any]:
 
 
 def outcome(status: int) -> End:
-    """`code` and `signal` of a shell's exit status: 129 to 192 mean a signal, UNKNOWN is neither."""
+    """The End for an exit status of a shell: 129 to 192 mean a signal; UNKNOWN gives neither code nor signal."""
     if status == UNKNOWN:
         return {"code": None, "signal": None}
     if 128 < status <= 192:
@@ -247,18 +247,18 @@ def outcome(status: int) -> End:
 
 
 def shell_status(status: int) -> int:
-    """What a shell makes of a status of `waitpid`: 128 and the signal, or the code."""
+    """The exit status that a shell reports for a status of `waitpid`: the code, or 128 plus the signal."""
     killed = os.WIFSIGNALED(status)
     return 128 + os.WTERMSIG(status) if killed else os.WEXITSTATUS(status)
 
 
 def exact_outcome(status: int) -> End:
-    """`code` and `signal` as `waitpid` tells them: a launcher that ends with 137 was not killed itself."""
+    """The End for a status of `waitpid`: unlike for `outcome`, code 137 stays a code (a launcher's child was killed)."""
     if os.WIFSIGNALED(status):
         return {"code": None, "signal": os.WTERMSIG(status)}
     return {"code": os.WEXITSTATUS(status), "signal": None}
 
 
 def failed(end: End) -> bool:
-    """Whether it ended otherwise than with 0."""
+    """Whether it ended with anything but code 0."""
     return end["code"] != 0

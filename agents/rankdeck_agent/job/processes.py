@@ -1,8 +1,8 @@
-"""The processes of a job on this machine: found in /proc, held in a cgroup, and what they are doing; how chains end.
+"""The processes of a job on this machine: finds them in /proc, keeps them in a cgroup, watches what they do, ends chains of them.
 
-In a chain each process forks, calls `setsid` and ends; its child does the same. None lives until its pid has been read
-from /proc, but the newest is always a child of the subreaper, or below one that is just ending, and
-the kernel lists children within microseconds. SIGKILL before it has forked ends the chain.
+In a chain each process forks, calls `setsid` and ends; its child does the same. Each is gone before its pid has been
+read from /proc. But the newest is always a child of the subreaper, or below a process that is just ending, and the
+kernel lists children within microseconds. SIGKILL to the newest before it has forked ends the chain.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ _PROC = Path("/proc")
 
 
 class Process(NamedTuple):
-    """One row of /proc. `start` (clock ticks since boot) tells a reused pid from the old one."""
+    """One process in /proc. `start` (clock ticks since boot) distinguishes it from a later one with the same pid."""
 
     pid: int
     ppid: int
@@ -36,7 +36,7 @@ class Process(NamedTuple):
     start: int
     name: str = ""
     times: tuple[int, ...] = (0, 0, 0, 0)
-    """CPU time in clock ticks: user, system, and the same of children that it has waited for."""
+    """CPU time in clock ticks: user, system, and user and system of children that it has waited for."""
 
     @property
     def gone(self) -> bool:
@@ -44,17 +44,17 @@ class Process(NamedTuple):
 
     @property
     def computed(self) -> int:
-        """Clock ticks of CPU time that it took itself."""
+        """Its own CPU time in clock ticks."""
         return self.times[0] + self.times[1]
 
 
 def process(pid: int) -> Optional[Process]:
-    """The process of that pid, or None."""
+    """The process with this pid (perhaps a zombie), or None."""
     try:
         text = (_PROC / str(pid) / "stat").read_bytes().decode("utf-8", "replace")
     except OSError:
         return None
-    # The name in brackets may hold anything, brackets and blanks included.
+    # The name in brackets may contain anything, even brackets and blanks.
     fields = text[text.rfind(")") + 2 :].split()
     if len(fields) < 20:
         return None
@@ -71,25 +71,25 @@ def process(pid: int) -> Optional[Process]:
 
 
 def everything() -> dict[int, Process]:
-    """All processes that are not zombies; the newest are read first, for they may be gone soonest."""
+    """pid -> process, without zombies; reads the highest pids first, because new processes may end soonest."""
     pids = sorted((int(path.name) for path in _PROC.iterdir() if path.name.isdigit()), reverse=True)
     rows = (process(pid) for pid in pids)
     return {row.pid: row for row in rows if row is not None and not row.gone}
 
 
 def is_alive(pid: int, start: Optional[int] = None) -> bool:
-    """Whether that very process still runs."""
+    """Whether the process still runs; with `start`, only if it is not another one with a reused pid."""
     row = process(pid)
     return row is not None and not row.gone and start in (None, row.start)
 
 
 def exist(*pids: int) -> bool:
-    """Whether one of these exists, even dead and not yet waited for."""
+    """Whether one of these processes exists, even as a zombie."""
     return any(process(pid) is not None for pid in pids)
 
 
 def command(pid: int) -> str:
-    """Its command line, fit to be shown; its name where it has none."""
+    """The command line, safe to show; `[name]` if it has none, "" if it cannot be read."""
     try:
         line = (_PROC / str(pid) / "cmdline").read_bytes()[:4096]
         name = line or b"[" + (_PROC / str(pid) / "comm").read_bytes()[:64] + b"]"
@@ -99,7 +99,7 @@ def command(pid: int) -> str:
 
 
 def environment(pid: int, names: Iterable[str]) -> Mapping[str, str]:
-    """Those of its variables that are set; none if they may not be read."""
+    """The values of these environment variables, of those that are set; empty if they cannot be read."""
     try:
         data = (_PROC / str(pid) / "environ").read_bytes()
     except OSError:
@@ -110,20 +110,20 @@ def environment(pid: int, names: Iterable[str]) -> Mapping[str, str]:
 
 
 _LIMIT = 10
-"""RLIMIT_LOCKS, which Linux has not used since 2.4: handed on to all that a process starts, also to what clears
-its variables and leaves its session."""
+"""RLIMIT_LOCKS, which Linux has not used since 2.4. All descendants of a process inherit it, even those that clear
+their environment and leave their session."""
 
 
 @lru_cache(maxsize=8)
 def mark_of(job: str, node: str) -> int:
-    """The value of that limit in what this job starts on this node."""
-    import hashlib  # four megabytes, which the keeper of Slurm jobs does not need
+    """The value of that limit in the processes of this job on this node."""
+    import hashlib  # here: it takes 4 MB, and the keeper of Slurm jobs does not need it
 
     return int.from_bytes(hashlib.sha256(f"{job} {node}".encode()).digest()[:7], "big")
 
 
 def is_marked(pid: int, job: str, node: str) -> bool:
-    """Whether it has the limit of this job and node, or their variables in its environment."""
+    """Whether the process has the limit of this job and node, or their names in its environment."""
     with contextlib.suppress(OSError):
         if resource.prlimit(pid, _LIMIT)[0] == mark_of(job, node):
             return True
@@ -132,7 +132,7 @@ def is_marked(pid: int, job: str, node: str) -> bool:
 
 
 def word(path: Path) -> str:
-    """The text of a small file of /proc, e.g. `wchan`; "" if it may not be read."""
+    """The text of a small file of /proc, e.g. `wchan`; "" if it cannot be read."""
     try:
         return plain(path.read_bytes()[:200].decode("utf-8", "replace"), 100)
     except OSError:
@@ -140,18 +140,18 @@ def word(path: Path) -> str:
 
 
 def worker(rows: Iterable[Process]) -> Process:
-    """The process that does the work: the living one that has computed most."""
+    """The process that does the work: the running one that has used most CPU time."""
     return max(rows, key=lambda row: (not row.gone, row.computed, -row.pid))
 
 
 def trees(rows: Mapping[int, Process], roots: Iterable[int]) -> dict[int, list[int]]:
-    """Root -> itself and its descendants, of the roots that are there."""
+    """Root -> pids of itself and its descendants, for the roots that are in `rows`."""
     children = _children(rows)
     return {root: [root, *sorted(_walk(children, (root,)))] for root in roots if root in rows}
 
 
 def below(rows: Mapping[int, Process], roots: Iterable[int]) -> set[int]:
-    """The descendants of `roots`, themselves left out."""
+    """The pids of the descendants of `roots`."""
     return _walk(_children(rows), roots)
 
 
@@ -182,7 +182,7 @@ def boot() -> str:
 
 
 def own_line(rows: Mapping[int, Process]) -> set[int]:
-    """This process and its ancestors: what must never be killed."""
+    """The pids of this process and its ancestors, which must never be killed."""
     line: set[int] = {1}
     pid = os.getpid()
     while pid in rows and pid not in line:
@@ -192,10 +192,10 @@ def own_line(rows: Mapping[int, Process]) -> set[int]:
 
 
 def belonging(job: str, node: str, supervisor: int) -> dict[int, Process]:
-    """Every process of the job on this node, without its supervisor.
+    """pid -> every process of the job on this node, without its supervisor and our own ancestors.
 
-    A process is in when it is marked, or when an ancestor is in. `supervisor`
-    is 0 if it is gone: then only marks count.
+    These are the marked processes, and the descendants of marked ones and of the supervisor. `supervisor` is its pid,
+    0 if it is gone.
     """
     rows = everything()
     line = own_line(rows)
@@ -205,7 +205,7 @@ def belonging(job: str, node: str, supervisor: int) -> dict[int, Process]:
 
 
 def send(rows: Mapping[int, Process], pids: Iterable[int], number: int) -> None:
-    """Signal those that are still the same process; a stopped one is continued, so that it gets SIGTERM."""
+    """Send signal `number` to those of `pids` that are still the process in `rows`; after SIGTERM also SIGCONT, for stopped ones."""
     for pid in list(pids):
         if not is_alive(pid, rows[pid].start):
             continue
@@ -214,11 +214,11 @@ def send(rows: Mapping[int, Process], pids: Iterable[int], number: int) -> None:
             if number == signal.SIGTERM:
                 os.kill(pid, signal.SIGCONT)
         except (ProcessLookupError, PermissionError):
-            continue  # the look afterwards tells which of the two it was
+            continue  # the next look shows whether it still runs
 
 
 def kill_groups(rows: Iterable[Process], keep: Iterable[int]) -> None:
-    """SIGKILL their process groups, but none of `keep`: some fork faster than they are found."""
+    """Send SIGKILL to their process groups except `keep`: some processes fork faster than they can be found."""
     for group in {row.pgid for row in rows} - {0, 1, *keep}:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(group, signal.SIGKILL)
@@ -228,7 +228,7 @@ _UNKILLABLE = " (state D: waits for a driver or a file system and cannot be kill
 
 
 def named(row: Process) -> dict[str, Any]:
-    """A process that would not end: its pid, its command and why."""
+    """A row of `left` for a process that did not end: {"pid": …, "command": the command, and why if it cannot be killed}."""
     now = process(row.pid)
     why = _UNKILLABLE if now is not None and now.state == "D" else ""
     return {"pid": row.pid, "command": command(row.pid) + why}
@@ -236,11 +236,11 @@ def named(row: Process) -> dict[str, Any]:
 
 _REMOVE_TRIES = 20
 _FREEZES = 1.0
-"""Seconds for a cgroup to freeze: a process that waits for a disk does it later."""
+"""Seconds to wait for a cgroup to freeze: a process that waits for a disk freezes later."""
 
 
 def _own(hierarchy: str) -> tuple[Optional[Path], Optional[Path]]:
-    """Where cgroups are mounted, and our own one; `hierarchy` "" is version 2, otherwise a name of version 1."""
+    """(mount point of cgroups, our own cgroup), or two Nones; `hierarchy`: "" for cgroup v2, or a controller of v1."""
     mounts = Path("/proc/self/mountinfo").read_text(errors="replace").splitlines()
     groups = Path("/proc/self/cgroup").read_text(errors="replace").splitlines()
     point = next((row.split()[4] for row in mounts if _is_of(row, hierarchy)), None)
@@ -259,7 +259,7 @@ def _is_of(mount: str, hierarchy: str) -> bool:
 
 
 def memory_files(group: Optional[Path]) -> Iterator[Path]:
-    """Files that may count out-of-memory kills around the job, the nearest first."""
+    """Files that may count the job's out-of-memory kills: of its cgroup first, then of those above it."""
     for hierarchy, name in (("", "memory.events"), ("memory", "memory.oom_control")):
         try:
             point, own = _own(hierarchy)
@@ -274,7 +274,7 @@ def memory_files(group: Optional[Path]) -> Iterator[Path]:
 
 
 def make(folder: RunFolder) -> Optional[Path]:
-    """A new cgroup v2 below our own, noted in the run folder; None if it is not ours to make."""
+    """A new cgroup v2 for the job below our own, recorded in the run folder; None if it cannot be made."""
     try:
         _, own = _own("")
         if own is None:
@@ -291,7 +291,7 @@ def make(folder: RunFolder) -> Optional[Path]:
 
 
 def enter(group: Optional[Path], mark: int) -> None:
-    """Mark the calling process and move it into the group; either is enough to find it."""
+    """Mark the calling process and move it into the cgroup, as far as possible; either is enough to find it later."""
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(_LIMIT, (mark, resource.getrlimit(_LIMIT)[1]))
     with contextlib.suppress(OSError):
@@ -312,7 +312,7 @@ def kill(folder: RunFolder) -> None:
 
 
 def kill_frozen(group: Path) -> None:
-    """Kill everything in a cgroup of a kernel before 5.14: what is frozen cannot fork. Raises OSError."""
+    """Kill everything in a cgroup on a kernel before 5.14, frozen so that nothing can fork meanwhile. Raises OSError."""
     (group / "cgroup.freeze").write_text("1")
     try:
         deadline = time.monotonic() + _FREEZES
@@ -329,7 +329,7 @@ def kill_frozen(group: Path) -> None:
 
 
 def populated(folder: RunFolder) -> bool:
-    """Whether anything runs in the job's cgroup, even if it ends before it can be looked at."""
+    """Whether anything runs in the job's cgroup, even processes too short-lived to be found in /proc."""
     try:
         group = Path((folder / "cgroup").read_text())
         return "populated 1" in (group / "cgroup.events").read_text()
@@ -338,7 +338,7 @@ def populated(folder: RunFolder) -> bool:
 
 
 def remove(folder: RunFolder) -> None:
-    """Take the cgroup away once it is empty; processes just killed may need a moment."""
+    """Remove the job's cgroup; tries again for a second, because killed processes may need a moment to end."""
     for _ in range(_REMOVE_TRIES):
         if _removed(folder / "cgroup"):
             return
@@ -354,41 +354,43 @@ def _removed(note: Path) -> bool:
 
 
 PERIOD = 5.0
-"""Seconds between two looks."""
+"""Seconds between two looks at what the ranks do."""
 KEPT = 12
-"""Looks in the file: a console that was just opened knows the last minute at once."""
+"""Looks that are kept in the file, so that a console that was just opened has the last minute at once."""
 PLACE = "activity"
+"""Name of that file in the run folder."""
 _MOST_RANKS = 1024
 _AFRESH = 12
-"""After so many looks, processes of others are read again: their pids may have been reused."""
+"""After this many looks all processes are read again, not only known and new ones: pids may have been reused."""
 _LITTLE = 0.02
-"""For a process that used fewer cores than this, the share of system time means nothing."""
+"""If a rank used fewer cores than this, its share of system time means nothing."""
 _TICK = os.sysconf("SC_CLK_TCK")
 _CLIENTS = frozenset({"podman", "docker"})
-"""Programs whose containers are not their children: their own activity says nothing about the rank."""
+"""Programs whose containers are not their children, so that their own activity says nothing about the rank."""
 
 Row = list[Any]
-"""rank, state, wchan, cores, share of system time or None: as on the wire."""
+"""[rank, state, wchan, cores, share of system time or None], as in wire.py."""
 
 
 class ActivityWatch:
-    """Looks at running ranks and writes down what they do; one writer, the supervisor."""
+    """Looks at running ranks every PERIOD seconds and writes what they do to a file. Only the supervisor uses it."""
 
     def __init__(self, folder: RunFolder) -> None:
         self._folder = folder
         self._place = folder / PLACE
         self._due = 0.0
         self._roots: dict[int, bool] = {}
-        """First process of each rank -> whether it is certain that it belongs to the job."""
+        """First process of each rank -> whether it certainly belongs to the job."""
         self._others: set[int] = set()
+        """Pids of processes that belong to no rank, which are not read at each look."""
         self._looks = 0
         self._spent: dict[int, tuple[float, int, int]] = {}
-        """First process -> when it was looked at, ticks of user and of system time."""
+        """First process -> (time of the last look, user time, system time of the whole rank), in clock ticks."""
         self._last: dict[int, Row] = {}
         self._lines: deque[bytes] = deque(maxlen=KEPT)
 
     def look(self, running: Mapping[int, int], now: float) -> None:
-        """Look at these ranks (rank -> first process) if that is due, by the monotonic clock."""
+        """Look at these ranks (rank -> pid of its first process) if due; `now` in seconds of the monotonic clock."""
         if now < self._due or not running:
             return
         self._due = now + PERIOD
@@ -406,7 +408,7 @@ class ActivityWatch:
             self._write({"kind": "activity", "at": round(time.time(), 3), "rows": told})
 
     def of_failed(self, rank: int) -> dict[str, Any]:
-        """What a rank that has failed did when last looked at, as a field of its `exited` event."""
+        """What a failed rank did at the last look, as the field `activity` of its `exited` event."""
         row = self._last.pop(rank, None)
         return {"activity": row[1:4]} if row else {}
 
@@ -417,13 +419,13 @@ class ActivityWatch:
     # ---- which processes
 
     def _rows(self, roots: Iterable[int]) -> dict[int, Process]:
-        """The processes of the ranks, and those not seen before."""
+        """The processes of the ranks, and all processes that were not seen before."""
         roots = set(roots)
         if roots != self._roots.keys() or self._looks % _AFRESH == 0:
             self._others.clear()
             self._know(roots)
         self._looks += 1
-        # Names alone: a Path for each of thousands of processes would cost as much as the look.
+        # Only names: a Path for each of thousands of processes would cost as much as the rest.
         names = os.listdir(_PROC)  # noqa: PTH208
         pids = {int(name) for name in names if name.isdigit()}
         read = map(process, (pids - self._others) | roots)
@@ -432,7 +434,7 @@ class ActivityWatch:
         return rows
 
     def _know(self, roots: set[int]) -> None:
-        """Check whether new ones belong to the job: a pid may come from another pid namespace."""
+        """Check whether new ranks' processes belong to the job: a pid may be from another pid namespace."""
         job, node = self._folder.job, self._folder.node
         self._roots = {pid: self._roots.get(pid) or is_marked(pid, job, node) for pid in roots}
         self._spent = {pid: at for pid, at in self._spent.items() if pid in roots}
@@ -443,11 +445,11 @@ class ActivityWatch:
     # ---- what they do
 
     def _row(self, rank: int, rows: list[Process]) -> Optional[Row]:
-        """The row of one rank; None at the first look, and if its work is done by processes of a daemon."""
+        """The row of one rank; None at its first look, and if a container daemon runs its processes."""
         if any(row.name in _CLIENTS for row in rows):
             return None
         now = time.monotonic()
-        # With the children that were waited for: what has ended is not lost.
+        # Including the time of children that have ended and were waited for.
         user = sum(row.times[0] + row.times[2] for row in rows)
         system = sum(row.times[1] + row.times[3] for row in rows)
         before = self._spent.get(rows[0].pid)
@@ -466,12 +468,12 @@ class ActivityWatch:
             fresh.write_bytes(b"".join(self._lines))
             fresh.replace(self._place)
         except OSError:
-            # A full disk: the console goes without, the job must not notice.
+            # The disk is full: the console gets no activity, the job is not disturbed.
             return
 
 
 def _used(seconds: float, user: int, system: int) -> tuple[float, Optional[float]]:
-    """Cores, and the share of them that the system took."""
+    """(cores used, share of system time in that; None if too little was used), from clock ticks of CPU time."""
     user, system = max(user, 0), max(system, 0)
     cores = (user + system) / _TICK / seconds
     share = system / (user + system) if cores >= _LITTLE else None
@@ -479,7 +481,7 @@ def _used(seconds: float, user: int, system: int) -> tuple[float, Optional[float
 
 
 class LookReader:
-    """Looks from the file of a supervisor, each once."""
+    """Reads looks from the file of a supervisor, each once."""
 
     def __init__(self, place: Path) -> None:
         self._place = place
@@ -487,7 +489,7 @@ class LookReader:
         self._told = 0.0
 
     def read(self) -> list[dict[str, Any]]:
-        """The looks since the last call, oldest first; at the first call all that are kept."""
+        """The looks since the last call, oldest first; at the first call all in the file."""
         try:
             stamp = self._place.stat().st_mtime_ns
             if stamp == self._stamp:
@@ -513,26 +515,27 @@ def _is_look(look: Optional[Mapping[str, Any]]) -> bool:
 _PR_SET_CHILD_SUBREAPER = 36
 _PAUSE = 0.01
 _FRESH = 0.05
-"""A pid that was read at most so many seconds ago still names that process: the kernel reuses all others first."""
+"""For this many seconds a pid that was read still means the same process: the kernel uses all other pids first."""
 _AGREE = 3
-"""Looks in a row that must agree on the dead children: one look may miss some while others are waited for."""
+"""Looks in a row that must see the same dead children: one look may miss some while others are reaped."""
 _TRIES = 2000
 _GOES_ON = "a process that forks and ends before it can be killed; it goes on"
 
 Left = list[dict[str, Any]]
-"""Processes that would not end, as in the answer of `job cancel`."""
+"""Rows for processes that did not end, as in the answer of `job cancel`."""
 _List = Callable[[], list[int]]
+"""Returns the pids of the children of one process, or of several."""
 
 
 def adopt_orphans() -> None:
-    """Make this process the parent of all processes below it that lose theirs."""
-    import ctypes  # 0.6 MB, which a keeper of Slurm jobs can do without
+    """Become the subreaper: the parent of all descendants whose own parent ends."""
+    import ctypes  # here: it takes 0.6 MB, and a keeper of Slurm jobs does not need it
 
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def children(pid: int) -> list[int]:
-    """Its children, the newest last, with dead ones that it has not waited for."""
+    """The pids of its children, newest last, including zombies."""
     with _list_of(pid) as listed:
         return listed()
 
@@ -540,29 +543,29 @@ def children(pid: int) -> list[int]:
 def end_below(
     reaper: int, spare: Collection[int], limit: float, number: int = signal.SIGKILL
 ) -> Left:
-    """Signal everything below `reaper` until nothing is left; returns what is left after `limit` seconds.
+    """Send `number` to everything below `reaper` until nothing is left; returns what is left after `limit` seconds.
 
-    `spare` are neither signalled nor counted. Signal 0 only looks.
+    Processes in `spare` are neither signalled nor counted. Signal 0 only looks.
     """
     with _list_of(reaper) as listed:
         return _end(listed, spare, time.monotonic() + limit, number)
 
 
 def end_marked(job: str, node: str, adopters: Collection[int], limit: float, number: int) -> Left:
-    """The same of a job whose subreaper is gone: its processes below those to whom orphans go."""
+    """The same for a job whose subreaper is gone: its processes below `adopters`, which inherit the orphans."""
     with contextlib.ExitStack() as stack:
         lists = [stack.enter_context(_list_of(pid)) for pid in adopters]
         return _end(_Marked(job, node, lists), adopters, time.monotonic() + limit, number)
 
 
 class _Marked:
-    """Lists children that have the marks of a job, and new ones that were gone before that was known."""
+    """Lists the children that have the marks of a job, and new ones that ended before their marks could be read."""
 
     def __init__(self, job: str, node: str, lists: Collection[_List]) -> None:
         self._job, self._node, self._lists = job, node, lists
         self._others: set[int] = set()
         self._dead: set[int] = set()
-        """Not waited for yet: an adopter may leave hundreds, and to look at each again gives the chain its time."""
+        """Zombies: an adopter may leave hundreds, and reading each again would give the chain time to go on."""
 
     def __call__(self) -> list[int]:
         there = [pid for listed in self._lists for pid in listed()]
@@ -577,7 +580,7 @@ class _Marked:
 
 @contextlib.contextmanager
 def _list_of(pid: int) -> Generator[_List, None, None]:
-    """Lists the children of a single-threaded process; the file stays open, because opening it takes most of the time."""
+    """A function that lists the children of a single-threaded process; keeps the file open, since opening it takes longest."""
     try:
         file = _open(pid)
     except OSError:
@@ -601,7 +604,7 @@ def _read(file: int) -> list[int]:
 
 
 def _scan(pid: int) -> list[int]:
-    """The same of a process that is gone, or on a kernel that was built without these lists."""
+    """The children found in /proc: for a process that is gone, or a kernel built without lists of children."""
     return [row.pid for row in everything().values() if row.ppid == pid]
 
 
@@ -611,7 +614,7 @@ def _end(listed: _List, spare: Collection[int], deadline: float, number: int) ->
     agreed = 0
     while True:
         seen = _signal(listed(), dead, spare, number)
-        # Who is listed on and was dead is dead; before that is the answer, all are looked at again.
+        # A listed process that was dead is still dead; all are read again only before returning.
         alive = _alive(seen if seen == dead else seen - dead)
         agreed = agreed + 1 if seen == dead and not alive else 0
         if not seen or agreed == _AGREE:
@@ -633,7 +636,7 @@ def _alive(pids: Iterable[int]) -> dict[int, Process]:
 def _signal(
     first: list[int], dead: Collection[int], spare: Collection[int], number: int
 ) -> set[int]:
-    """Signal these and all below them, parents first, because they may fork again; returns the processes."""
+    """Signal these processes and all below them, parents first, since they may fork; returns their pids without `spare`."""
     read, seen = time.monotonic(), set[int]()
     waiting = deque(reversed(first))
     while waiting:
@@ -662,12 +665,12 @@ def _below(pid: int) -> list[int]:
 
 
 def _passing(listed: _List, spare: Collection[int], pids: Iterable[int]) -> Left:
-    """The newest of a chain that goes on; its command, where it lived until that was read."""
+    """One row of `left` for a chain that goes on: its newest process, with the command if that could be read in time."""
     if not pids:
         return []
     for _ in range(_TRIES):
         for pid in reversed(listed()):
             text = "" if pid in spare else command(pid)
-            if text and not text.startswith("["):  # the dead have a name in brackets
+            if text and not text.startswith("["):  # `[name]` is a zombie
                 return [{"pid": pid, "command": f"{text} ({_GOES_ON})"}]
     return [{"pid": max(pids), "command": _GOES_ON}]

@@ -1,4 +1,4 @@
-"""Starts what a job runs on a node, its ranks and MPI daemons, and keeps the supervisor's table of them."""
+"""Starts the ranks and MPI daemons of a job on a node, lays out the run folder, and keeps the supervisor's table of ranks."""
 
 import contextlib
 import errno
@@ -47,11 +47,11 @@ NOT_FOUND, NOT_EXECUTABLE, NOT_STARTED = 127, 126, 125
 _CODES = {errno.ENOENT: NOT_FOUND, errno.EACCES: NOT_EXECUTABLE, errno.ENOEXEC: NOT_EXECUTABLE}
 
 JOB_UMASK = 0o022
-"""Files of a job get the usual permissions of a login; our own files are private."""
+"""umask of the job's processes, as after a login; our own files are private."""
 
 
 class StartError(Exception):
-    """A process that cannot be started; the text is a sentence."""
+    """A process cannot be started; the text is a sentence, `code` the exit code that a shell would give."""
 
     def __init__(self, text: str, code: int = NOT_STARTED) -> None:
         super().__init__(text)
@@ -60,7 +60,7 @@ class StartError(Exception):
 
 @dataclass(frozen=True)
 class StartCommand:
-    """All that is needed to start a process."""
+    """Everything needed to start a process."""
 
     name: str
     argv: tuple[str, ...]
@@ -69,7 +69,7 @@ class StartCommand:
 
 
 def environment(plan: NodePlan, folder: RunFolder, extra: Mapping[str, str]) -> dict[str, str]:
-    """The login environment, the plan's over it, our marks over both."""
+    """The environment of a process: our own (that of the login), overridden by the plan's and `extra`, plus our marks."""
     env = {**os.environ, "PYTHONUNBUFFERED": "1"}
     for name, value in {**plan.env, **extra}.items():
         env[name] = folder.plan_text(value)
@@ -79,7 +79,7 @@ def environment(plan: NodePlan, folder: RunFolder, extra: Mapping[str, str]) -> 
 
 
 def planned(plan: NodePlan, folder: RunFolder, process: ProcessPlan) -> StartCommand:
-    """What to start for one process of the plan; raises StartError where it cannot be."""
+    """The command that starts one process of the plan (ranks through the rank shim); raises StartError."""
     env = environment(plan, folder, process.env)
     argv = tuple(folder.plan_text(argument) for argument in _with_agent(process.argv))
     cwd = str(Path(folder.plan_text(process.cwd) or "~").expanduser())
@@ -95,7 +95,7 @@ def planned(plan: NodePlan, folder: RunFolder, process: ProcessPlan) -> StartCom
 
 
 def _with_agent(argv: tuple[str, ...]) -> tuple[str, ...]:
-    """Run a command of the agent with the file that runs now."""
+    """Replace AGENT_TOKEN by the Python and the agent file that run now."""
     if argv[:1] != (AGENT_TOKEN,):
         return argv
     return (sys.executable, str(Path(sys.argv[0]).absolute()), *argv[1:])
@@ -117,7 +117,10 @@ def _find(program: str, env: Mapping[str, str], cwd: str, complaint: str) -> Non
 def start(
     command: StartCommand, outputs: tuple[int, int], group: Optional[Path]
 ) -> "subprocess.Popen[bytes]":
-    """A running process in a session of its own; raises StartError."""
+    """Start a process in a session of its own, marked and in the cgroup `group`; raises StartError.
+
+    `outputs` are the descriptors for stdout and stderr.
+    """
     mark = processes.mark_of(command.env[JOB_VARIABLE], command.env[NODE_VARIABLE])
     try:
         return subprocess.Popen(
@@ -238,7 +241,7 @@ exit 1
 
 
 def make(plan: NodePlan) -> RunFolder:
-    """Lay out the run folder with all its files; raises FolderError and leaves nothing then."""
+    """Make the run folder with all its files. Raises FolderError (FolderThereError if it exists) and then leaves nothing."""
     folder = run_folder(plan.job, plan.node)
     try:
         private_folder(folder.path.parent.parent)
@@ -264,7 +267,7 @@ def make(plan: NodePlan) -> RunFolder:
 
 
 def _place_of(error: OSError, folder: RunFolder) -> Path:
-    """The folder that cannot be written: that of the file in the error, otherwise the run folder."""
+    """The folder that cannot be written: of the file that the error names, otherwise the run folder."""
     return Path(os.fsdecode(error.filename)).parent if error.filename else folder.path
 
 
@@ -311,14 +314,14 @@ def _make_links(folder: RunFolder) -> None:
 
 @contextlib.contextmanager
 def _held(links: Path) -> Generator[bool, None, None]:
-    """Keep other nodes that are this machine, too, from the links of a job meanwhile; False: the folder is gone."""
+    """Lock the links folder, because several virtual nodes of this machine may share it; yields False if it is gone."""
     try:
         handle = os.open(links, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except FileNotFoundError:
         yield False
         return
     try:
-        # Whoever holds it makes or removes a handful of links, and its end lets go.
+        # The lock is held only to make or remove a few links; the end of the process releases it.
         fcntl.flock(handle, fcntl.LOCK_EX)
         seen = os.fstat(handle)
         yield seen.st_nlink > 0 and seen.st_uid == os.geteuid()
@@ -339,7 +342,7 @@ def _lay_links(folder: RunFolder) -> None:
 
 
 def _is_private(path: Path) -> bool:
-    """Whether it is a folder of this user alone: another one may have been there before us."""
+    """Whether it is a folder that only this user can access: in /tmp another user may have made it first."""
     try:
         seen = path.lstat()
     except FileNotFoundError:
@@ -348,12 +351,12 @@ def _is_private(path: Path) -> bool:
 
 
 def _link_names(folder: RunFolder) -> tuple[str, ...]:
-    """Host name and node name: virtual nodes of one machine share the first."""
+    """Host name and node name; virtual nodes of one machine share the host name."""
     return tuple(dict.fromkeys((socket.gethostname(), folder.node)))
 
 
 def unlink_links(folder: RunFolder) -> None:
-    """Remove this node's links, and their folder with the last one; only where it is ours."""
+    """Remove this node's links, and with the last link their folder; does nothing if the folder is not ours."""
     if not _is_private(folder.links):
         return
     with _held(folder.links) as there:
@@ -376,7 +379,7 @@ _DAEMON_LINGER = 10.0
 
 @dataclass
 class RankRecord:
-    """One rank as its shim reports it."""
+    """One rank as its shim reports it; `pid` of the program and of the `shim` are 0 if not usable here."""
 
     pid: int = 0
     shim: int = 0
@@ -386,40 +389,41 @@ class RankRecord:
 
 @dataclass
 class RankTable:
-    """Counts what runs; one writer, the supervisor."""
+    """What runs of the job on this node. Only the supervisor writes to it."""
 
     expected: Sequence[int]
     ranks: dict[int, RankRecord] = field(default_factory=dict[int, RankRecord])
     processes: dict[int, str] = field(default_factory=dict[int, str])
-    """pid -> name of what was planned and runs."""
+    """pid -> name of the planned processes that run."""
     daemons: dict[int, str] = field(default_factory=dict[int, str])
+    """pid -> name of the MPI daemons that run."""
     had_processes: bool = False
     had_daemons: bool = False
     cancelled: bool = False
     linger: float = _LINGER
-    """Seconds to wait, once all ranks have ended, for what else is there."""
+    """Seconds to wait for orphans once everything else has ended."""
     _quiet_since: Optional[float] = None
 
     def started(self, rank: int, pid: int, shim: int) -> None:
         self.ranks[rank] = RankRecord(pid, shim, running=True)
 
     def exited(self, rank: int) -> bool:
-        """Note the end of a rank; False if it was not running."""
+        """Note the end of a rank; False if it was noted before."""
         record = self.ranks.setdefault(rank, RankRecord())
         was = record.running or not record.exited
         record.running, record.exited = False, True
         return was
 
     def visible(self) -> dict[int, RankRecord]:
-        """The ranks that run and whose pids are ours: a shim of 0 is in another pid namespace."""
+        """The running ranks whose pids we can use; not those in another pid namespace, whose `shim` is 0."""
         return {rank: one for rank, one in self.ranks.items() if one.running and one.shim}
 
     def pids(self) -> dict[int, int]:
-        """pid -> rank of the programs and shims of visible ranks."""
+        """pid -> rank, for programs and shims of visible ranks."""
         return {pid: rank for rank, one in self.visible().items() for pid in (one.shim, one.pid)}
 
     def running(self) -> dict[int, int]:
-        """Rank -> pid of the programs of visible ranks."""
+        """Rank -> pid of the program, for visible ranks."""
         return {rank: one.pid for rank, one in self.visible().items()}
 
     @property
@@ -428,20 +432,20 @@ class RankTable:
 
     @property
     def busy(self) -> bool:
-        """Whether something of ours is known to run."""
+        """Whether a planned process, a daemon or a rank runs."""
         running = any(record.running for record in self.ranks.values())
         return bool(self.processes or self.daemons or running)
 
     @property
     def complete(self) -> bool:
-        """Whether nothing more can begin: all that was planned here has started and ended."""
+        """Whether something has been started here (or all ranks ended, or a cancel): if not `busy`, nothing more will begin."""
         return self.had_processes or self.had_daemons or self.cancelled or self.all_exited
 
     def may_close(self, now: float, others: int) -> bool:
-        """Whether to close: `others` are orphaned processes that became our children.
+        """Whether to close now (monotonic seconds); `others`: the number of orphans that became our children.
 
-        A daemon that put itself into the background is one of those: wait for it while ranks
-        may still come. Anything else gets a moment, then closes without us.
+        A daemon that put itself into the background is such an orphan: wait for it while ranks may still start.
+        For any others wait `linger` seconds, then close although they run.
         """
         if self.busy or not self.complete:
             self._quiet_since = None
@@ -458,23 +462,23 @@ class RankTable:
 
 
 class Orphans:
-    """Finds ranks whose shim was killed: their programs become children of the supervisor."""
+    """Finds ranks whose shim was killed: their program becomes a child of the supervisor."""
 
     def __init__(self, table: RankTable) -> None:
         self._table = table
         self._missed: set[int] = set()
 
     def rank_of(self, pid: int) -> Optional[int]:
-        """The rank whose program this child was that just ended; None if it was none."""
+        """The rank whose program was this child that has just ended; None if it was not a rank's."""
         for rank, record in self._table.visible().items():
             if record.pid == pid and not processes.is_alive(record.shim):
                 return rank
         return None
 
     def lost(self) -> list[int]:
-        """The ranks that are gone without a report; each is returned once."""
+        """The ranks that are gone without a report of their end; each is returned once."""
         gone = {rank for rank, one in self._table.visible().items() if not _is_there(one)}
-        # Seen twice a second apart: the record may still be in the control FIFO.
+        # Seen in two calls, a second apart: the report may still be in the control FIFO.
         lost, self._missed = sorted(gone & self._missed), gone - self._missed
         return lost
 
@@ -497,12 +501,12 @@ _LONGEST = 1 << 18
 
 
 def good_id(text: str) -> bool:
-    """Whether this can be the id of a request."""
+    """Whether `text` is valid as the id of a request (it becomes a part of file names)."""
     return bool(_ID.match(text))
 
 
 class Daemons:
-    """Both ends of `spawn` on one node."""
+    """MPI daemons: passes requests of this node's launcher to the console, and starts daemons for other nodes' launchers."""
 
     def __init__(
         self,
@@ -518,17 +522,17 @@ class Daemons:
         self._deadlines: dict[str, float] = {}
         self._done: set[str] = set()
         self._background = ""
-        """A daemon whose first process ended well and left another behind."""
+        """Name of a daemon that went into the background: its first process ended with code 0 and left another one; "" if none."""
         self._adopted: Optional[set[int]] = None
-        """What it left behind, once that was looked for."""
+        """Pids of the processes that it left; None until they were looked for."""
         self._strays: set[int] = set()
         self._before: set[int] = set()
-        """Orphans that we had when the daemon was started."""
+        """Pids of the orphans that were there when the daemon was started."""
 
     # ---- this node's launcher asks -------------------------------------------------------
 
     def ask(self, request: str) -> None:
-        """Pass a request of the launch agent to the console."""
+        """Pass a request of the launch agent to the console, as a `spawn` event. Raises OSError."""
         if not good_id(request) or request in self._deadlines:
             return
         text = (self._place(request, "ask")).read_bytes()[:_LONGEST].decode("utf-8", "replace")
@@ -545,12 +549,12 @@ class Daemons:
         self._journal.add("answered", id=request, ok=said == "ok", text=said)
 
     def expire(self, now: float) -> None:
-        """Refuse requests that were not answered in time."""
+        """Refuse requests that were not answered in time; `now` in seconds of the monotonic clock."""
         for request in [r for r, deadline in self._deadlines.items() if deadline <= now]:
             self.answer(request, f"no console started the daemon within {ANSWER_LIMIT:.0f} s")
 
     def refuse_all(self, why: str) -> None:
-        """Refuse every open request, because no daemon is needed any more."""
+        """Refuse every open request, with the reason `why`."""
         for request in list(self._deadlines):
             self.answer(request, why)
 
@@ -558,14 +562,14 @@ class Daemons:
         try:
             fd = os.open(self._place(request, "reply"), os.O_WRONLY | os.O_NONBLOCK)
         except OSError:
-            return  # the launcher has gone and its agent with it
+            return  # the launch agent is gone
         os.write(fd, text.encode() + b"\n")
         os.close(fd)
 
     # ---- another node's launcher wants a daemon here ------------------------------------
 
     def start(self, request: str, outputs: tuple[int, int], group: Optional[Path]) -> None:
-        """Start the command of `spawn/ID.json` and say in `spawn/ID.started` what came of it."""
+        """Start the command in `spawn/ID.json`; write "ok", or why not, to `spawn/ID.started`. Raises OSError."""
         if not good_id(request) or request in self._done:
             return
         self._done.add(request)
@@ -574,7 +578,7 @@ class Daemons:
         if why := self._refusal(line):
             self._say(request, why)
             return
-        # Without a shell between: what a daemon leaves behind is then seen to be its own.
+        # `exec` leaves no shell in between, so that what the daemon leaves is known to be its own.
         command = ("sh", "-c", in_place(line))
         env = environment(self._plan, self._folder, {})
         try:
@@ -592,7 +596,7 @@ class Daemons:
         self._say(request, "ok")
 
     def _refusal(self, command: str) -> str:
-        """Why this is not started here; "" for the daemon of a launcher that is not here yet."""
+        """Why this command is refused; "" if it is an MPI daemon that this job may start here."""
         if daemon_of(command) is None:
             return "the command is no MPI daemon: refused"
         plans = self._plan.processes
@@ -608,7 +612,7 @@ class Daemons:
         fresh.replace(self._place(request, "started"))
 
     def ended(self, pid: int, end: End) -> None:
-        """A child that was not planned ended: note it where it was a daemon."""
+        """Handle the end of a child that was not planned: record it if it was a daemon."""
         name = self._table.daemons.pop(pid, None)
         if name is None:
             self._background_ended(pid, end)
@@ -618,7 +622,7 @@ class Daemons:
             self._background, self._adopted = name, None
 
     def _background_ended(self, pid: int, end: End) -> None:
-        # Before it was looked who was left to us, whoever is new is the daemon's own.
+        # Until the orphans were looked for, every new one counts as the daemon's own.
         adopted = self._adopted
         own = pid not in self._before if adopted is None else pid in adopted
         if self._background and failed(end) and own:
@@ -626,15 +630,15 @@ class Daemons:
             self._record_end(name, end)
 
     def adopt(self, strays: Iterable[int]) -> None:
-        """Take orphans: those that are new since a daemon began belong to it once its first process has ended."""
+        """Note the orphans: those that appeared since a daemon was started belong to it once it is in the background."""
         now = set(strays)
         if self._background and self._adopted is None:
-            # Not since the look before this one: it may have seen them already.
+            # Compared with the start of the daemon: the look before this one may have seen them.
             self._adopted = now - self._before
         self._strays = now
 
     def settle(self, others: int) -> None:
-        """Note the end of a daemon in the background, when no process of it remains."""
+        """Record the end, with code 0, of a daemon in the background when no orphan is left."""
         if not self._background or others:
             return
         name, self._background = self._background, ""

@@ -45,7 +45,7 @@ from rankdeck_agent.wire import LAUNCHER, NodePlan, ProcessPlan
 _TICK = 0.25
 _DRAIN = _RETRY = 1.0
 _MOST_TOLD = 200
-"""Sentences of launchers: any process of the job may write to the FIFO."""
+"""Most sentences of launchers that are recorded: any process of the job may write to the FIFO."""
 _TAKEN_UP = (
     "what kept the job here was gone (it was killed, or this machine was restarted); it goes on"
 )
@@ -53,15 +53,15 @@ _TAKEN_OUT = "{:,} bytes are gone (the log was emptied, moved or removed); what 
 _KEEPER_KILLED = "the keeper of the job was killed; another one goes on"
 _MOST_RESTARTS = 20
 _MOST_REAPED = 1000
-"""Children waited for in one turn: some programs never stop leaving orphans."""
+"""Most children reaped in one turn: some programs never stop leaving orphans."""
 _CANCEL_TAKES = 40.0
-"""Seconds beyond the grace in which a cancel is done."""
+"""Seconds beyond the grace period after which a cancel is over."""
 _LATE = 5.0
 """Seconds for the files of ranks on other machines to appear after their launcher has ended."""
 
 
 class Supervisor:
-    """Owns the run folder until it writes `closed`."""
+    """Runs the processes of one job on one node; the only writer of its run folder until it writes `closed`."""
 
     def __init__(self, plan: NodePlan, folder: RunFolder) -> None:
         self._plan, self._folder = plan, folder
@@ -80,15 +80,15 @@ class Supervisor:
         self._canceller = self._reaping = 0
         self._elsewhere = SharedRunFolder(folder, plan.ranks if plan.elsewhere else ())
         self._killed: list[ProcessPlan] = []
-        """Keepers of ranks elsewhere, to be started again."""
+        """Keepers of ranks on other machines that were killed and must be started again."""
         self._restarts = 0
         self._failed = False
-        """Whether a rank has ended otherwise than with 0."""
+        """Whether a rank has failed (ended with a code other than 0, or by a signal)."""
         self._launched = 0.0
         self._told = 0
 
     def run(self, ready: Callable[[], None]) -> None:
-        """Run the job to its end; `ready` is called once, before the first process is started."""
+        """Run the job to its end. Calls `ready` once, when the run folder is prepared and before the first process starts."""
         earlier = all_events(self._folder / "events")
         self._prepare()
         where = {"boot": processes.boot(), "addresses": local_addresses()}
@@ -104,7 +104,7 @@ class Supervisor:
         self._close()
 
     def _resume(self, events: Iterable[Mapping[str, Any]]) -> None:
-        """Continue after a supervisor that is gone; its machine may have been restarted."""
+        """Take over from a supervisor that is gone (its machine may have been restarted): restore the state from its events."""
         self._journal.add("trouble", text=_TAKEN_UP)
         self._elsewhere.resume(events)
         for event in events:
@@ -153,7 +153,7 @@ class Supervisor:
         except StartError as error:
             self._not_started(process, error)
             return
-        child.returncode = 0  # waitpid(-1) reaps all children: Popen must not try as well
+        child.returncode = 0  # waitpid(-1) reaps all children, so Popen must not try to
         self._table.processes[child.pid] = process.name
         self._children[child.pid] = process
         if process.rank is None:
@@ -179,7 +179,7 @@ class Supervisor:
     # ---- one turn ----------------------------------------------------------------------
 
     def _copy_output(self) -> None:
-        """Wait until something happens; what ranks have written goes to their logs."""
+        """Wait for output, a message or the end of a child, at most _TICK seconds; copy output to the logs."""
         for key, _ in self._selector.select(_TICK):
             if key.fd == self._wakeup:
                 os.read(self._wakeup, 4096)
@@ -195,7 +195,7 @@ class Supervisor:
                 self._journal.add("trouble", text=text)
 
     def _look_around(self) -> None:
-        """Handle messages, note what ended, and check the state now and then."""
+        """Handle messages, reap children and, every _RETRY seconds, check everything else."""
         self._obey()
         self._reap()
         now = time.monotonic()
@@ -235,7 +235,7 @@ class Supervisor:
             self._serve(verbs.get(verb), words)
 
     def _serve(self, obey: Optional[Callable[[list[str]], None]], words: list[str]) -> None:
-        """Handle a message; any process of the job may write to the FIFO, and other lines are ignored."""
+        """Handle a message. Malformed ones are ignored: any process of the job may write to the FIFO."""
         if obey is None:
             return
         try:
@@ -250,7 +250,7 @@ class Supervisor:
     def _rank_started(self, rank: int, pid: int, shim: int) -> None:
         if rank not in self._streams or rank == LAUNCHER:
             return
-        # A pid of another pid namespace says nothing here: then only the record counts.
+        # A pid of another pid namespace is useless here: then only the shim's messages count.
         ours = shim in self._children or pid == self._reaping or processes.exist(shim, pid)
         self._table.started(rank, pid, shim if ours else 0)
         self._evidence.began(rank, pid if ours else 0)
@@ -264,7 +264,7 @@ class Supervisor:
             self._record_exit(rank, status, time.time())
 
     def _record_exit(self, rank: int, status: int, at: float) -> None:
-        """Record the end of a rank as of then: evidence takes its time."""
+        """Record the end of a rank with the time `at` when it was noticed: collecting evidence takes time."""
         end, asked = outcome(status), self._table.cancelled
         evidence: dict[str, object] = {}
         if failed(end):
@@ -288,14 +288,14 @@ class Supervisor:
         self._give_up(self._orphans.lost())
 
     def _give_up(self, ranks: list[int]) -> None:
-        """Ranks whose end nobody saw."""
+        """Record that ranks ended and nobody saw how."""
         if ranks and not self._are_being_ended():
             self._journal.add("trouble", text=not_known(ranks))
         for rank in ranks:
             self._rank_exited(rank, UNKNOWN)
 
     def _are_being_ended(self) -> bool:
-        """Whether a cancel or a launcher is ending the ranks here; both kill shims in the end."""
+        """Whether a cancel or a launcher is ending the ranks here; both may kill shims, so that is no trouble."""
         table = self._table
         by_launcher = self._failed and any(p.rank is None for p in self._plan.processes)
         by_daemon = table.had_daemons and (self._failed or not table.daemons)
@@ -312,7 +312,7 @@ class Supervisor:
             self._note_elsewhere(report)
 
     def _begin_again(self, why: str) -> None:
-        """Begin again: the ranks elsewhere were suspended, and what they did no longer counts."""
+        """Start over: the ranks on other machines were suspended, and their earlier starts and exits no longer count."""
         self._elsewhere.begin_again()
         self._table.ranks.clear()
         self._journal.add("again", text=plain(why))
@@ -340,7 +340,7 @@ class Supervisor:
         self._count_others()
 
     def _reaped(self, pid: int, status: int) -> None:
-        # Shims write their record before they end: what they said comes before that they ended.
+        # A shim writes its messages before it ends: read them before handling its end.
         self._reaping = pid
         self._obey()
         if pid in self._children or pid in self._table.daemons:
@@ -366,7 +366,7 @@ class Supervisor:
             self._ended(process.name, exact_outcome(status))
 
     def _is_needed_again(self, status: int) -> bool:
-        """Whether the keeper of ranks elsewhere was killed while they run on."""
+        """Whether the keeper of ranks on other machines was killed while they still run."""
         killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) != signal.SIGTERM
         over = self._table.cancelled or self._elsewhere.complete
         return killed and not over and self._restarts < _MOST_RESTARTS
@@ -378,14 +378,14 @@ class Supervisor:
                 self._start(process)
 
     def _shim_ended(self, rank: int, status: int) -> None:
-        """Note that a shim has ended; most have reported the end of their rank before."""
+        """Handle the end of a shim; usually it has already reported the end of its rank."""
         record = self._table.ranks.get(rank)
         killed = os.WIFSIGNALED(status)
         if record is None or (record.running and not killed):
             self._rank_exited(rank, shell_status(status))
 
     def _count_others(self) -> None:
-        """Count children that are neither planned nor a daemon's first process: orphans."""
+        """Count the orphans: children that are neither planned processes nor first processes of daemons."""
         now = time.monotonic()
         if now - self._looked < 1.0:
             return
@@ -414,7 +414,7 @@ class Supervisor:
         self._journal.add("cancel", grace=grace, by=by)
 
     def _cancel_self(self, _number: int, _frame: object) -> None:
-        """SIGTERM to the supervisor means: cancel, with the plan's grace."""
+        """On SIGTERM to the supervisor: cancel the job in a child process, with the plan's grace period."""
         if self._canceller:
             return
         pid = os.fork()
@@ -432,7 +432,7 @@ class Supervisor:
             return False
         self._obey()
         if not self._table.busy:
-            # A short job may be over before the console has told the launch agent that its daemon runs.
+            # A short job may be over before the console has answered the launch agent.
             self._daemons.refuse_all("the launcher has ended")
         self._daemons.settle(self._others)
         return self._table.may_close(time.monotonic(), self._others)
@@ -466,11 +466,11 @@ class Supervisor:
 
 
 def _wait_for_all() -> None:
-    """Stay the parent of what is left, so that a cancel finds it."""
+    """Stay the parent of the processes that are left, so that a cancel finds them."""
     with contextlib.suppress(ChildProcessError):
         while True:
             os.wait()
 
 
 def _noted(_number: int, _frame: object) -> None:
-    """Does nothing: the wake-up descriptor is only written to if there is a handler."""
+    """Do nothing: without a handler, the signal would not write to the wake-up descriptor."""
