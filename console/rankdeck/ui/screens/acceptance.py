@@ -1,4 +1,4 @@
-"""The acceptance screen: what would be measured, the heat map while it fills, what it says; and one pair of a run, both directions."""
+"""The acceptance screen (plan, heat map, sentences of a run), and the screen of one pair in both directions."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -48,31 +48,31 @@ from rankdeck.ui.widgets.vtable import CellMap, Column, VTable
 
 T = TypeVar("T")
 LEAST_BESIDE = 34
-"""Columns for the sentences from which on they stand beside the map, not below it."""
+"""Sentences are beside the map, not below it, if they get at least this many columns."""
 LEAST_BELOW, MOST_STRIP = 5, 6
 NOTHING = "no acceptance run yet: A asks the nodes and shows what would be done"
 
 
 class AcceptanceScreen(base.BaseScreen):
-    """Kept runs, the plan of one, and its map; tab goes from one to the next."""
+    """Saved runs, the plan of a run, and its map; tab goes from one to the next."""
 
     screen_name: ClassVar[str] = "acceptance"
 
     def __init__(self) -> None:
         super().__init__()
         self._opened: AcceptanceRun | None = None
-        """A kept run that is looked at; None: the one that was planned or started here."""
+        """The saved run that is shown; None: the run that was planned or started here."""
         self._kept: dict[str, AcceptanceRun] = {}
         self._view = ""
         """`runs`, `plan` or `map`."""
         self._recipe = ""
         self._seen: tuple[object, ...] = ()
         self._kept_alive: AcceptanceRun | None = None
-        """What was painted: no other run gets its id meanwhile."""
+        """The run that was painted; keeping it alive ensures that no other object gets its `id()`."""
         self._strip_lines = 0
         self._run_actions = RunActions(self, self._choice, self._look_anew)
         self._asked = ""
-        """What the prompt is for: `plan` or `save`."""
+        """What the prompt asks for: `plan` or `save`."""
         self.head = TextPage(id="accept-head", can_focus=False)
         self.runs = VTable(self._columns(), empty=NOTHING, id="runs")
         self.runs.sorted_by = ("STARTED",)
@@ -107,19 +107,19 @@ class AcceptanceScreen(base.BaseScreen):
 
     @property
     def run_shown(self) -> AcceptanceRun | None:
-        """The run on screen: measured again, a kept one is the current one."""
+        """The run on screen. A saved run that is measured again is the current run."""
         now, kept = self._run_actions.current, self._opened
         return now if kept is None or (now is not None and now.id == kept.id) else kept
 
     def _choice(self) -> RunChoice:
-        """The pair under the cursor, or the one node; nobody where there is no map."""
+        """The pair or node under the cursor of the map; no nodes if no map is shown."""
         run, pair = self.run_shown, self.map.pair if self._view == "map" else None
         test = self._recipe_of(run) if run else ""
         return RunChoice(run, test, tuple(dict.fromkeys(pair)) if pair else ())
 
     @property
     def port(self) -> AcceptanceProtocol | None:
-        """None while the cluster is being opened."""
+        """The acceptance runs of the session; None while the cluster is being opened."""
         return self._run_actions.port
 
     def tick(self) -> None:
@@ -127,7 +127,7 @@ class AcceptanceScreen(base.BaseScreen):
         self.head.show(self._head_lines(run))
         if port is None:
             return
-        # A run that has changed is another object: nothing of it must be compared.
+        # A run that changed is another object, so comparing ids is enough.
         look = (self._view, self._recipe, self.size, self.map.size, self.console.ascii)
         seen = (id(port), id(run), *look)
         if self._seen == seen:
@@ -158,7 +158,7 @@ class AcceptanceScreen(base.BaseScreen):
         self.tick()
 
     def _look_at(self, run: AcceptanceRun | None, view: str = "") -> None:
-        """Another run; None: the one that was planned or started here."""
+        """Show a saved run; None: the run that was planned or started here."""
         self._opened, self._recipe = run, ""
         self._show_view(view or _first_view(self.run_shown))
 
@@ -169,7 +169,7 @@ class AcceptanceScreen(base.BaseScreen):
         return [run_line(run, now), stage_line(run.stages), self._cell_line()]
 
     def _cell_line(self) -> Runs:
-        """What is under the cursor of the map."""
+        """A line about the cell under the cursor of the map."""
         if self._view != "map" or self.map.pair is None:
             return []
         cell = self.map.cell
@@ -183,7 +183,7 @@ class AcceptanceScreen(base.BaseScreen):
         return [(f" {printable(said(cell))}", "text"), (tried, "dim"), (f"  {printable(text)}", "dim")]  # fmt: skip
 
     def _recipe_of(self, run: AcceptanceRun) -> str:
-        """The test whose map is shown."""
+        """The recipe whose map is shown."""
         return self._recipe if self._recipe in run.recipes else next(iter(run.recipes), "")
 
     def _show_map(self, run: AcceptanceRun) -> None:
@@ -208,7 +208,7 @@ class AcceptanceScreen(base.BaseScreen):
         self.strip.styles.height = self._strip_lines
 
     def _place(self, width: int, height: int) -> int:
-        """Sentences beside the map where there is room, else below it; returns their width."""
+        """Put the sentences beside the map if there is room, else below it; returns their width."""
         wide, tall = self.map.wanted(width - LEAST_BESIDE - 3)
         beside = tall > 0 and wide < width - LEAST_BESIDE - 3 and not self._strip_lines
         wide, tall = (wide, tall) if beside else self.map.wanted(width)
@@ -220,11 +220,11 @@ class AcceptanceScreen(base.BaseScreen):
         return width - wide - 3 if beside else width - 2
 
     def _look_anew(self) -> None:
-        """Paint also what the run itself does not tell: who is excluded."""
+        """Repaint although the run has not changed: the excluded nodes did."""
         self._seen = ()
 
     def without_effect(self) -> Iterable[str]:
-        """What its view and the state of its run leave nothing to do for."""
+        """Actions that would do nothing in this view and this state of the run."""
         run, going = self.run_shown, self._run_actions.is_going
         chosen = bool(self._choice().nodes)
         on_map, cell = self._view == "map", self.map.cell
@@ -258,7 +258,7 @@ class AcceptanceScreen(base.BaseScreen):
         return not self.map.has_focus or self.map.cell is not None
 
     def _stopped_run(self) -> AcceptanceRun | None:
-        """The run that would go on: the one under the cursor, or on screen."""
+        """The stopped run that `resume` would continue, under the cursor or on screen; None if there is none."""
         run = self._kept.get(self.runs.cursor) if self._view == "runs" else self.run_shown
         return run if run is not None and run.progress is RunState.STOPPED else None
 
@@ -269,10 +269,10 @@ class AcceptanceScreen(base.BaseScreen):
         texts = [("", one.text) for one in cell.results if one.text]
         return said(cell), [[(printable(said(cell)), "text")], [], *row_lines(texts)]
 
-    # ---- keys: from view to view
+    # ---- keys: changing the view
 
     def action_copy(self) -> None:
-        """The run, the cell with its sentences, or the lines that are read."""
+        """Copy the run, the cell with its sentences, or the lines of the page."""
         if self._view == "runs":
             self.console.copy(self.runs.cursor, printable(self.runs.cursor))
         elif self._view == "map" and self.map.has_focus:
@@ -283,7 +283,7 @@ class AcceptanceScreen(base.BaseScreen):
             self.copy_page(self.plan if self._view == "plan" else self.told)
 
     def action_part(self) -> None:
-        """Map, sentences, plan, runs: the next of them has the keys."""
+        """Move the focus to the next of map, sentences, plan and runs."""
         if self._view == "map" and self.map.has_focus:
             self.told.focus()
             self.say("the keys scroll the sentences now; tab goes on", "dim")
@@ -307,7 +307,7 @@ class AcceptanceScreen(base.BaseScreen):
             self.refuse("all cells are good")
 
     def take_back(self) -> bool:
-        """From a kept run back to the list of runs."""
+        """Go from a saved run back to the list of runs."""
         opened = self._opened is not None
         if opened:
             self._look_at(None, "runs")
@@ -346,7 +346,7 @@ class AcceptanceScreen(base.BaseScreen):
 
     @property
     def _sender(self) -> str:
-        """The node of the row under the cursor; "" if this cluster has none of that name."""
+        """The node of the row under the cursor; "" if this cluster has no such node."""
         sender = self.map.pair[0] if self.map.pair else ""
         return sender if self.console.session.fleet.knows(sender) else ""
 
@@ -487,12 +487,12 @@ def _first_view(run: AcceptanceRun | None) -> str:
 
 
 BESIDE = 110
-"""Columns from which on the two outputs stand side by side."""
+"""On screens of at least this width the two outputs are side by side."""
 MOST_RAW = 256 << 10
 
 
 class PairScreen(base.BaseScreen):
-    """There on the left, back on the right; one below the other where the screen is narrow."""
+    """Both directions of a pair side by side; one below the other on a narrow screen."""
 
     screen_name: ClassVar[str] = "pair"
     paint_period: ClassVar[float] = 1.0
@@ -503,11 +503,11 @@ class PairScreen(base.BaseScreen):
         self._pair = (sender, receiver)
         self._shown: object = None
         self._told: list[list[Runs]] = []
-        """What each direction says."""
+        """The page of each direction."""
         self.there = TextPage(id="pair-there")
         self.back = TextPage(id="pair-back")
         self.main = self.there
-        """The direction that has the keys, or had them before a question."""
+        """The direction with the focus, or that had it before a question."""
         self._both = Container(self.there, self.back, id="pair")
         self._run_actions = RunActions(self, self._choice, self.refresh_now)
 
@@ -516,12 +516,12 @@ class PairScreen(base.BaseScreen):
 
     @property
     def run_shown(self) -> AcceptanceRun:
-        """As it is now, where it is the current one."""
+        """The run of the pair; if it is the current run, as it is now."""
         now = self._run_actions.current
         return now if now is not None and now.id == self._run.id else self._run
 
     def _choice(self) -> RunChoice:
-        """The pair, first the sender of the direction that has the keys."""
+        """The pair, with the sender of the direction that has the focus first."""
         pair = self._pair[::-1] if self.main is self.back else self._pair
         return RunChoice(self.run_shown, self._recipe, pair)
 
@@ -535,7 +535,7 @@ class PairScreen(base.BaseScreen):
         sender, receiver = self._pair
         found = heat_map(run, self._recipe).cells
         there, back = found.get((sender, receiver)), found.get((receiver, sender))
-        # A test without direction is one measurement: nothing goes back.
+        # A test without direction is one measurement, so there is no second page.
         self.back.display = back is not None and back is not there
         self._told = [pair_lines(run, port, one) for one in (there, back)]
         self.there.show(self._told[0])
@@ -565,7 +565,7 @@ class PairScreen(base.BaseScreen):
         self._run_actions.exclude()
 
     def action_part(self) -> None:
-        """The other direction has the keys."""
+        """Move the focus to the other direction."""
         other = self.back if self.main is self.there and self.back.display else self.there
         other.focus()
 
@@ -575,7 +575,7 @@ class PairScreen(base.BaseScreen):
 
 
 def pair_lines(run: AcceptanceRun, port: AcceptanceProtocol, cell: Cell | None) -> list[Runs]:
-    """One direction: the sentence, each repeat, the commands and the output of the last one."""
+    """One direction: the sentence, each repeat, the commands and the output of the last repeat."""
     if cell is None:
         return [[(" not measured in this direction", "dim")]]
     lines: list[Runs] = [[(f" {printable(said(cell))}", ROLES[kind(cell)])], []]

@@ -17,7 +17,7 @@ from rankdeck.ui.widgets.vtable import Column, VTable
 
 NOTHING_YET = "nothing has happened on the nodes since this console was opened"
 SHOWN = 2000
-"""Lines of the event log in the table."""
+"""Most events in the table."""
 
 
 class EventsScreen(BaseScreen):
@@ -63,7 +63,7 @@ class EventsScreen(BaseScreen):
             return
         self._seen = seen
         newest = list(journal.newest)[-SHOWN:]
-        # Numbers from the first line on: a row keeps its name when others come.
+        # Numbered from the first event on, so that a row keeps its name when others come.
         named = zip(range(journal.total, 0, -1), reversed(newest), strict=False)
         self._rows = {str(n): one for n, one in named if self.list_filter.matches(_subject(one))}
         self.table.show(list(self._rows))
@@ -76,7 +76,7 @@ class EventsScreen(BaseScreen):
         return () if self._stands(one) else ("acknowledge",)
 
     def _stands(self, one: Occurrence) -> bool:
-        """Whether the event is still a reason that nobody has acknowledged."""
+        """Whether the event is still a reason that is not acknowledged."""
         fleet = self.console.session.fleet
         return fleet.knows(one.node) and (one.node, one.check, one.device) in (
             unknown_reasons(self.console, (one.node,))
@@ -100,7 +100,7 @@ class EventsScreen(BaseScreen):
         self.prompt.ask("#", "", GOALS)
 
     def go_to(self, text: str) -> None:
-        """Put the cursor on this row, or on the newest event that is not later."""
+        """Go to the row or time that `text` names: for a time, to the newest event that is not later."""
         try:
             goal = goal_of(text, self.console.session.fleet.wall())
         except ValueError as error:
@@ -122,7 +122,7 @@ class EventsScreen(BaseScreen):
         self._open(self.table.cursor)
 
     def _open(self, row: str) -> None:
-        """The node as it was at that time."""
+        """Open the node as it was at the time of the event."""
         if one := self._rows.get(row):
             self.console.moment = snapshots.step(self.console.session.fleet, one.at, 0)
             self.console.open_node(one.node, one.at)
@@ -157,7 +157,7 @@ SIGNS = {
     "critical": (Level.BAD, "error"),
     "warning": (Level.WARN, "warn"),
 }
-"""Level of a log record -> the level whose sign it gets, and its word."""
+"""Level of a log record -> the level whose sign it gets, and the word for it."""
 
 
 class MessagesScreen(BaseScreen):
@@ -198,7 +198,7 @@ class MessagesScreen(BaseScreen):
         if seen == self._seen:
             return
         self._seen = seen
-        # Numbers from the first message on: a row keeps its name when others come.
+        # Numbered from the first message on, so that a row keeps its name when others come.
         numbered = zip(range(messages.total, 0, -1), reversed(messages.records), strict=False)
         self._rows = {str(n): one for n, one in numbered if text.lower() in _words(one)}
         self.table.empty = no_match("message") if text else NOTHING

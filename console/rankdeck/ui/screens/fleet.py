@@ -24,26 +24,26 @@ from rankdeck.ui.widgets.vtable import CellMap, Column, VTable
 
 ROLE_RANK = {"bad": 4, "warn": 3, "unknown": 2, "ok": 1}
 WIDE = 150
-"""Numbers have bars on screens of at least this width."""
+"""On screens of at least this width, numbers have bars."""
 LEAST_OVERVIEW = 7
-"""The overview needs at least so many lines."""
+"""The overview is shown only if it gets at least this many lines."""
 SHARED = 5
-"""Lines of bars, heading and gaps beside nodes and overview."""
+"""Lines of the screen that are neither nodes nor overview: bars, heading and gaps."""
 SORT_EVERY = 4
-"""Ticks between two sortings."""
+"""The table is sorted every so many ticks."""
 
 
 def worst(marks: Sequence[Mark]) -> Mark:
-    """The worst of several marks, which stands for all of them."""
+    """The worst of several marks that share a cell."""
     return max(marks, key=lambda mark: ROLE_RANK.get(mark.role, 0))
 
 
 class FleetLine(Canvas):
-    """One line over the table: filter, order, what is simulated."""
+    """One line above the table: filter, order, what is simulated."""
 
     runs: Runs = ()
     right: Runs = ()
-    """Shown at the right end; the rest is cut for it."""
+    """Shown at the right end; `runs` are cut to make room for it."""
 
     def show(self, runs: Runs, right: Runs = ()) -> None:
         if (list(runs), right) != (self.runs, self.right):
@@ -61,7 +61,7 @@ class FleetScreen(BaseScreen):
 
     screen_name: ClassVar[str] = "fleet"
     _fleet: object = None
-    """The fleet that is shown: another one once the session is there."""
+    """The fleet that is shown; it is replaced when the session is open."""
     _overview_due = True
     _totalled: FleetPicture | None = None
     """The newest picture of the past that `_totals` has drawn."""
@@ -72,9 +72,9 @@ class FleetScreen(BaseScreen):
         self._states: dict[str, NodeState] = {}
         self._places: dict[str, int] = {}
         self.view = FleetView()
-        """What is shown, and in which order."""
+        """The current view: columns, filter, order, map."""
         self.view_name = ""
-        """The name of the saved view that it began with."""
+        """The name of the saved view that `view` was made from; "" if none."""
         self._kept = self.view
         hint = "words or gpu.temp>80 & state!=ok"
         self.list_filter = ListFilter(self, hint, self._narrowed)
@@ -83,16 +83,16 @@ class FleetScreen(BaseScreen):
         self._instant: Snapshot = Now({})
         self._arrangement = Arrangement((), lambda _: True, lambda name: (name,))
         self._moved: set[str] = set()
-        """Nodes that changed since the rows were put in order."""
+        """Nodes that changed since the rows were sorted."""
         self._made_up: dict[str, tuple[str, ...]] = {}
-        """Node -> prefixes of its metrics that are simulated, where there are any."""
+        """Node -> prefixes of its metrics that are simulated, for nodes that have such."""
         self._simulated: Counter[str] = Counter()
-        """The same prefixes -> nodes."""
+        """Prefix of simulated metrics -> number of nodes."""
         self._marks: frozenset[str] = frozenset()
         self._has_slurm = False
-        """Whether Slurm says anything of some node."""
+        """Whether Slurm knows some node."""
         self._told: dict[str, str] = {}
-        """Metric of the usual columns -> a node that has it, or should have it."""
+        """Metric of a usual column -> a node that has the metric, or should have it."""
         self._map_seen: tuple[object, ...] = ()
         self.map = CellMap(worst, id="map")
         self.info = FleetLine(id="info")
@@ -131,7 +131,7 @@ class FleetScreen(BaseScreen):
         )
 
     def _slurm_columns(self) -> tuple[Column, ...]:
-        """Slurm's words, where it says anything."""
+        """The columns for Slurm, if it knows some node."""
         if not self._has_slurm or self.view.columns:
             return ()
         return tuple(
@@ -156,7 +156,7 @@ class FleetScreen(BaseScreen):
         return min(max(longest, 6), 28 if wide else 16)
 
     def _numbers(self) -> Sequence[fleet_views.NodeColumn]:
-        """The columns of the view; without any, the usual ones that some node has."""
+        """The columns of the view; if it has none, the usual ones that some node has."""
         chosen = [fleet_views.find(name) for name in self.view.columns]
         known = self._told.keys() | fleet_views.ALWAYS if self._told else frozenset[str]()
         told = [c for c in fleet_views.NUMBERS if c.metric in known]
@@ -194,7 +194,7 @@ class FleetScreen(BaseScreen):
         self.table.styles.height = len(self._states) + 2 if self.overview.display else "1fr"
 
     def wanted_nodes(self) -> frozenset[str] | None:
-        """The nodes in view; all, if the view needs more than the health message has."""
+        """The nodes in view; None (all) if the view needs numbers that the health message does not have."""
         if fleet_views.needs_samples(self.view):
             return None
         return frozenset(self.table.rows_in_view)
@@ -203,7 +203,7 @@ class FleetScreen(BaseScreen):
         fleet = self.console.session.fleet
         known = len(self._states)
         if self._fleet is not fleet or known != fleet.size:
-            # Another fleet, or nodes that no file names were found.
+            # Another fleet, or new nodes that are not in the cluster file.
             self._fleet, self._changes = fleet, fleet.follow()
             self._states = {node.name: node for node in fleet.nodes()}
             self._places = {name: place for place, name in enumerate(self._states)}
@@ -239,7 +239,7 @@ class FleetScreen(BaseScreen):
         self.overview.show(fleet_views.overview(scene, size, self.console.glyphs))
 
     def _look_back(self) -> bool:
-        """Load the picture of the moment that is shown; returns whether it is another one."""
+        """Load the picture for the time that is shown; returns whether the picture is another one now."""
         fleet, moment = self.console.session.fleet, self.console.moment
         frame = None if moment is None else fleet.past.frame(moment)
         shown = self._instant.frame if isinstance(self._instant, Then) else None
@@ -288,7 +288,7 @@ class FleetScreen(BaseScreen):
         self._told = told
 
     def _arrange(self) -> None:
-        """Put all rows in order again."""
+        """Filter and sort all rows again."""
         keeps = self.list_filter.matches if self.view.filter else None
         self._arrangement = Arrangement(
             self._states,
@@ -317,7 +317,7 @@ class FleetScreen(BaseScreen):
         mark = self.console.glyphs.level(self._instant.level(name))
         column = fleet_views.BY_TITLE.get(self.view.map)
         if column is None:
-            # A large fleet that is well is quiet: what is not stands out.
+            # Nodes that are well are only dim dots, so that the others stand out.
             return Mark(self.console.glyphs.dot, "dim") if mark.role == "ok" else mark
         return Mark(mark.glyph, fleet_views.heat(self._instant.number(column, name)))
 
@@ -358,7 +358,7 @@ class FleetScreen(BaseScreen):
         )
 
     def _totals(self, room: int) -> Runs:
-        """Totals of all nodes, as many as fit, if there is no overview."""
+        """Totals of all nodes, as many as fit in `room` cells; () if the overview is shown."""
         past = self.console.session.fleet.past
         newest = past.newest(1)
         if self.overview.display or not newest:
@@ -373,7 +373,7 @@ class FleetScreen(BaseScreen):
     # ---- actions
 
     def on_vtable_opened(self, message: VTable.Opened) -> None:
-        self.table.go(self.table.index)  # who comes back finds the cursor here
+        self.table.go(self.table.index)  # keeps the cursor on this row for the way back
         self.console.open_node(message.row)
 
     def on_vtable_moved(self) -> None:
@@ -399,7 +399,7 @@ class FleetScreen(BaseScreen):
             self.on_vtable_opened(VTable.Opened(self.table.cursor))
 
     def look(self, view: FleetView, name: str | None = None) -> None:
-        """Show this view; `name` says under which name it is kept now."""
+        """Show this view; `name` is the name under which it is saved, "" for none, None: the same as before."""
         self.view = view
         self.list_filter.put(view.filter)
         if name is not None:

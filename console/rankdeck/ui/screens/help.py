@@ -1,4 +1,4 @@
-"""Keys, commands, filters and signs; made from the tables that the console works by."""
+"""The help screen: keys, commands, filters and signs, made from the tables that the console itself uses."""
 
 import textwrap
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from rankdeck.ui.themes import Glyphs
 from rankdeck.ui.widgets.canvas import Run, Runs, TextPage
 
 KEYS = 20
-"""Cells for keys; longer ones have a line of their own."""
+"""Width of the column of keys in cells; longer keys have a line of their own."""
 TITLES = {
     "fleet": "Fleet", "node": "Node", "jobs": "Jobs", "job": "Job", "launch": "Launch", "messages": "Messages",
     "events": "Events", "inspect": "Inspect", "sh": "Command on nodes", "processes": "Processes", "acceptance": "Acceptance", "pair": "Pair of an acceptance run",
@@ -21,7 +21,7 @@ TITLES = {
 
 
 class HelpScreen(BaseScreen):
-    """The help page, beginning with the screen one came from."""
+    """The help page; it begins with the keys of the screen `about`."""
 
     screen_name: ClassVar[str] = "help"
 
@@ -38,7 +38,7 @@ class HelpScreen(BaseScreen):
 
 
 def help_lines(about: str, glyphs: Glyphs, width: int = 200) -> list[Runs]:
-    """The whole page."""
+    """The lines of the whole page."""
     everywhere = [action for action in actions.ACTIONS if action.screens == actions.EVERYWHERE]
     order = sorted(TITLES, key=lambda name: name != about)
     lines: list[Runs] = []

@@ -1,4 +1,4 @@
-"""One job: its ranks in a strip, and its output in five views to search, filter, mark and save."""
+"""The job screen: a strip of ranks, and the job's output in five views to search, filter, mark and save."""
 
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import aclosing
@@ -29,17 +29,17 @@ from rankdeck.ui.widgets.vtable import CellMap, FoldList
 from rankdeck_agent.wire import LAUNCHER
 
 REPLAY_STEP = 10.0
-"""Seconds of the job that one step of a replay is."""
+"""One step in a replay, in seconds of the job."""
 NO_LOG = f"open a rank ({actions.key('zoom')}) or the merged log ({actions.key('merged')}) first"
 PAINT = 0.1
 BETWEEN = 0.02
-"""Seconds between two turns of a view that has much to do."""
+"""Seconds between two calls of `show` while the view is busy."""
 WIDE_STRIP = 20
-"""Lines of the screen from which on the strip may have three."""
+"""On screens of at least this many lines the strip may have three lines."""
 
 
 class JobScreen(BaseScreen):
-    """Wall, merged, collapsed, diff and one rank of a job."""
+    """The job screen, with its views: wall, merged, collapsed, diff and one rank."""
 
     screen_name: ClassVar[str] = "job"
     paint_period: ClassVar[float] = PAINT
@@ -93,7 +93,7 @@ class JobScreen(BaseScreen):
         self._work_on()
 
     def _work_on(self) -> None:
-        """Give the view further turns, with keys and painting in between."""
+        """While the view is busy, call its `show` again soon, with keys and painting in between."""
         if self.now.busy and not self._turning:
             self._turning = True
             self.set_timer(BETWEEN, self._take_turn)
@@ -119,10 +119,10 @@ class JobScreen(BaseScreen):
         chosen = self.now.rank
         self.strip.show(marks, places.get(chosen, -1) if chosen is not None else -1)
 
-    # ---- from view to view
+    # ---- changing the view
 
     def bring(self, view: JobView) -> None:
-        """Put this view on the screen."""
+        """Show this view."""
         if self.job is None:
             return
         self.now, self.main = view, view.widget
@@ -133,11 +133,11 @@ class JobScreen(BaseScreen):
         self.call_after_refresh(self.repaint)
 
     def toggle(self, view: JobView) -> None:
-        """Put this view on the screen, or the wall where it is there already."""
+        """Show this view, or the wall if this view is shown already."""
         self.bring(self.wall if self.now is view else view)
 
     def repaint(self) -> None:
-        """Lay out and paint again whatever is shown."""
+        """Lay out and paint the current view again."""
         self.refresh_now()
         self.view.repaint()
         self.wall.wall.repaint()
@@ -155,14 +155,14 @@ class JobScreen(BaseScreen):
             self.show_rank(self.job.ranks[message.place].rank)
 
     def show_rank(self, rank: int) -> None:
-        """Put the cursor on this rank, on whatever page it is."""
+        """Go to the page of this rank and put the cursor on it."""
         if self.job is None:
             return
         if self.now is not self.wall or not self.wall.go(self.job, rank):
             self.zoom(rank)
 
     def zoom(self, rank: int) -> None:
-        """This rank's log on the whole screen."""
+        """Show this rank's log on the whole screen."""
         try:
             self.scene.log(rank)
         except UnknownJobError as error:
@@ -206,7 +206,7 @@ class JobScreen(BaseScreen):
             self.zoom(row.ranks[0])
 
     def read_logs(self, ranks: str = "") -> None:
-        """The merged log, of these ranks alone."""
+        """Show the merged log, of these ranks only; "": of the ranks chosen before."""
         if self.job is None:
             self.call_after_refresh(self.read_logs, ranks)
             return
@@ -302,7 +302,7 @@ class JobScreen(BaseScreen):
             )
 
     def choose_ranks(self, text: str) -> None:
-        """Show only these; a sentence if that is no set of ranks."""
+        """Show only the ranks in `text`, or say why that is not a set of ranks."""
         if self.job is None:
             return
         try:
@@ -313,7 +313,7 @@ class JobScreen(BaseScreen):
         self.bring(self.now if self.now is not self.one else self.wall)
 
     def compare_with(self, text: str) -> None:
-        """This rank beside another, or all beside the majority."""
+        """Compare the current rank with the one that was typed, or all ranks with the majority."""
         if self.job is None or self.one.rank is None:
             return
         self.diff.pair = None
@@ -366,7 +366,7 @@ class JobScreen(BaseScreen):
         self._change(-1)
 
     def _change(self, step: int) -> None:
-        """More or less at once: tiles on the wall, lines around those that a filter keeps."""
+        """Show more or fewer tiles on the wall, or lines around those that a filter keeps."""
         if self.view.display:
             self.say(self.view.surround(step), "dim")
         elif self.job is not None and self.now is self.wall:
@@ -407,7 +407,7 @@ class JobScreen(BaseScreen):
             self.prompt.ask("#", "", GOALS)
 
     def go_to(self, text: str) -> None:
-        """Go to this line, time or place of the log."""
+        """Go to the line, time or place of the log that was typed."""
         if self.job is None or not text:
             return
         now = self.job.clock or self.job.ended or self.console.session.fleet.wall()
@@ -445,7 +445,7 @@ class JobScreen(BaseScreen):
         self.when_read(lambda: self._jump_now(back=back))
 
     def when_read(self, act: Callable[[], None]) -> None:
-        """Do this once filter and search have looked at all the lines that are here."""
+        """Call `act` once filter and search have seen all lines that are on this machine."""
         if self.view.busy:
             work = self._read_on(act)
             self.run_worker(work, group="reading", exclusive=True)
@@ -473,7 +473,7 @@ class JobScreen(BaseScreen):
             self.say(nothing, "dim")
 
     def on_log_view_edge(self, message: LogView.Edge) -> None:
-        """Fetch what is before or after the lines that are here."""
+        """Fetch the part of the log before or after the lines that are on this machine."""
         if self.now is self.one and self.job is not None:
             self._on_node(self.one.read_on(self.job, back=message.back, far=message.far))
 
@@ -535,7 +535,7 @@ class JobScreen(BaseScreen):
         self.view.want(replace(self.view.wanted, without=(text,) if text else ()))
 
     def undo(self) -> bool:
-        """Take back the last thing that changes which lines are shown; False if there is none."""
+        """Undo the last of plain text, search and filter; False if there is none."""
         if self.view.plain:
             self.action_lofi()
         elif self.view.search is not None:
@@ -584,7 +584,7 @@ class JobScreen(BaseScreen):
         self.console.use_mouse(on=not plain)
         self.call_after_refresh(self.repaint)
 
-    # ---- taking lines along
+    # ---- copying and saving lines
 
     def action_at_node(self) -> None:
         line = self.view.current_line if self.view.display else None
@@ -597,7 +597,7 @@ class JobScreen(BaseScreen):
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """The node of the rank that is looked at."""
+        """The node of the rank under the cursor."""
         node = self._node_of(self.now.rank)
         return (node,) if node else ()
 
@@ -615,7 +615,7 @@ class JobScreen(BaseScreen):
         return next((one.node for one in self.job.ranks if one.rank == rank), "")
 
     def action_copy(self) -> None:
-        """The marked lines, else the one under the cursor; all that is shown goes to a file."""
+        """Copy the marked lines, or else the line under the cursor; saving to a file takes all lines."""
         lines = self._meant()
         if lines:
             self.console.copy("\n".join(lines), formatting.many(len(lines), "line"))
@@ -638,7 +638,7 @@ class JobScreen(BaseScreen):
             self.console.copy(path, f"{printable(node)}:{path}")
 
     def page(self) -> None:
-        """Read the whole log in the pager of the node that has it."""
+        """Read the whole log on its node, in a pager there."""
         if not page(self.console, self.job, self.now.rank):
             self.refuse(NO_LOG)
 
@@ -656,11 +656,11 @@ class JobScreen(BaseScreen):
     # ---- a replay
 
     def action_pause(self) -> None:
-        """Hold the replay, or let it go on."""
+        """Pause the replay, or let it go on."""
         self._wind(0.0)
 
     def action_step(self, frames: int) -> None:
-        """Wind the replay: ten seconds a step."""
+        """Move the replay by ten seconds for each step."""
         self._wind(REPLAY_STEP * frames)
 
     def _wind(self, seconds: float) -> None:
@@ -671,7 +671,7 @@ class JobScreen(BaseScreen):
         self.say("paused" if held else "")
         self.call_after_refresh(self.bring, self.now)
 
-    # ---- doing
+    # ---- cancel
 
     def turned_off(self) -> Iterable[str]:
         return ("cancel",) if self.console.session.why_not("cancel", self.job_id) else ()

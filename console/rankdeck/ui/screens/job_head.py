@@ -1,4 +1,4 @@
-"""The lines over a job's ranks: its state, what failed first, what is about to happen."""
+"""The lines above a job's ranks: its state, what failed first, what will happen next."""
 
 import time
 from collections.abc import Iterable, Sequence
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
     from rankdeck.ui.protocols import Console
 
 MEDIUM = 24
-"""Lines of a screen from which on there is room for more than the state."""
+"""On screens of at least this many lines there is room for more than the state."""
 LARGE = 30
-"""Lines from which on the parts of the run are shown too."""
+"""On screens of at least this many lines the phases of the run are shown too."""
 SLOWER = 1.5
-"""Times the last run from which on a part is called slow."""
+"""A phase is marked as slow if it took this many times as long as in the last run."""
 WIDE = 100
-"""Columns from which on bars and lines have their full length."""
+"""On screens of at least this many columns, bars and sparklines have their full length."""
 BAR, SPARK = 20, 16
 CELLS = "▁▂▃▄▅▆▇█"
 _PLAN_ROLES = {"node": "accent", "note": "dim", "setup": "dim", "file": "text", "command": "title"}
-"""Kind of a line of a plan -> how it looks: the commands stand out."""
+"""Kind of a line of a plan -> role; commands stand out."""
 
 
 def failure_text(job: Job) -> str:
@@ -58,7 +58,7 @@ def duration(job: Job) -> float:
 
 
 class JobHead(Canvas):
-    """State, first failure, countdown: what one has to know before reading logs."""
+    """State, first failure, countdown: what to know before reading logs."""
 
     lines: tuple[Runs, ...] = ()
     _right = ""
@@ -81,10 +81,10 @@ class JobHead(Canvas):
 
 
 def head_lines(job: Job, mark: Mark, size: Size, before: Job | None = None) -> list[Runs]:
-    """The lines over the ranks: first the state, then how far it is, then what went wrong.
+    """The lines above the ranks: first the state, then the progress, then what went wrong.
 
-    `before` is an earlier run of the same name, to compare with. Of the optional parts of a line
-    the one that may go first stands last.
+    `before` is an earlier run of the same name, to compare with. In each line, the optional part that
+    is left out first comes last.
     """
     lines: list[Runs] = [_state_line(job, mark)]
     large, roomy = size.height >= LARGE, size.height >= MEDIUM
@@ -109,7 +109,7 @@ def head_lines(job: Job, mark: Mark, size: Size, before: Job | None = None) -> l
 
 
 def _owner_lines(job: Job, *, roomy: bool) -> list[Runs]:
-    """Whose job it is and where its output goes, of one that Rankdeck did not submit."""
+    """For a job that Rankdeck did not submit: its owner and where its output goes."""
     if not roomy or not job.plan.owner:
         return []
     owner, files = printable(job.plan.owner), printable(job.plan.text)
@@ -117,7 +117,7 @@ def _owner_lines(job: Job, *, roomy: bool) -> list[Runs]:
 
 
 def _slurm_lines(status: SlurmStatus | None) -> list[Runs]:
-    """Its id, what it waits for or how long it may run, and how often Slurm queued it again."""
+    """The Slurm id, what the job waits for or how long it may run, and how often Slurm requeued it."""
     if status is None:
         return []
     ill = status.stuck or (status.over and status.text)
@@ -133,7 +133,7 @@ def _slurm_lines(status: SlurmStatus | None) -> list[Runs]:
 
 
 def _node_lines(job: Job, room: int) -> list[Runs]:
-    """What happened on its nodes; the last line says how much more there is."""
+    """What happened on the job's nodes; the last line says how many more events there are."""
     notes = leading(job.node_notes)[:room]
     more = len(job.node_notes) - len(notes)
     lines: list[Runs] = []
@@ -172,7 +172,7 @@ def _countdown_line(countdown: Countdown) -> Runs:
 
 
 def _phase_line(job: Job, before: Job | None) -> list[Run]:
-    """`copy 1.2 s · start 3.0 s (last 1.1 s) · …`: parts of the run, slower ones marked."""
+    """`copy 1.2 s · start 3.0 s (last 1.1 s) · …`: phases of the run, slower ones marked."""
     last = {phase.name: _length(phase) for phase in phases(before)} if before else {}
     runs: list[Run] = [(" ", "text")]
     for phase in phases(job):
@@ -215,7 +215,7 @@ def _progress_line(progress: Progress, *, wide: bool) -> list[Run]:
 
 
 def _spark(numbers: Sequence[float]) -> str:
-    """A line of cells between the least and the largest number."""
+    """A sparkline scaled from the least to the largest number."""
     low, high = min(numbers), max(numbers)
     span = (high - low) or 1.0
     return "".join(CELLS[round((n - low) / span * (len(CELLS) - 1))] for n in numbers)
@@ -233,7 +233,7 @@ def _stall_lines(stall: Stall, size: Size) -> list[Runs]:
 
 
 def _meaning(explained: Sequence[Explained], width: int) -> list[Runs]:
-    """What the first of them means and what to try; in two lines where one is too short."""
+    """What the first message means and what to try; in two lines if one is too short."""
     for one in explained[:1]:
         means: list[Run] = [("   means ", "dim"), (printable(one.means), "text")]
         remedy: list[Run] = [optional("try ", "dim"), (printable(one.remedy), "accent")]
@@ -265,7 +265,7 @@ def _failure_lines(failure: FirstFailure, size: Size) -> list[Runs]:
 
 
 def _because(failure: FirstFailure, *, large: bool) -> list[Runs]:
-    """Why it is this one, where there is more to say than that it failed."""
+    """Why this rank is blamed, if there is more to say than that it failed."""
     if len(failure.evidence) < 2 and failure.what == "rank" and failure.exit_code:
         return []
     said = "; ".join(map(printable, failure.evidence[: 3 if large else 2]))
@@ -273,7 +273,7 @@ def _because(failure: FirstFailure, *, large: bool) -> list[Runs]:
 
 
 def _evidence(failure: FirstFailure, room: int) -> list[str]:
-    """Its last lines, that which was understood always among them."""
+    """The last lines of the rank that failed first, always including the line that was recognized."""
     last = [line for line in failure.lines if line.strip()]
     telling = next((one.line for one in failure.explained if one.line.strip()), "")
     if telling and telling not in last[-room:]:
@@ -282,7 +282,7 @@ def _evidence(failure: FirstFailure, room: int) -> list[str]:
 
 
 def description(console: "Console", job: Job, width: int) -> list[Runs]:
-    """All about a job: how it is or ended, and the plan by which it was started."""
+    """Everything about a job: its state or end, and the plan by which it was started."""
     lines = head_lines(job, console.glyphs.state(job.state), Size(width, 50))
     times: Runs = [(" started ", "dim"), (formatting.day(job.created), "text")]
     if job.ended:
@@ -292,7 +292,7 @@ def description(console: "Console", job: Job, width: int) -> list[Runs]:
 
 
 def plan_runs(text: str, *, folded: bool) -> list[Runs]:
-    """The text of a plan, its commands standing out; `folded` leaves one line of each file."""
+    """The text of a plan with highlighted commands; `folded` leaves one line of each file."""
     return [
         [(printable(line.text), _PLAN_ROLES[line.kind])] for line in plan_lines(text, folded=folded)
     ]

@@ -22,7 +22,7 @@ from rankdeck.ui.widgets.vtable import Column, VTable
 SORTS = ("AGE", "JOB", "STATE", "RANKS")
 PARTS = " {} jobs of acceptance runs are hidden: /accept shows them, 6 shows the runs"
 PARTITION_LINES, TALL, LOW = 3, 36, 16
-"""Lines for partitions on a screen that is so high, and the height from which on they have one."""
+"""Lines for partitions on a screen of at least TALL lines; from LOW lines on, they have one line."""
 NO_JOBS = "no jobs yet; press 3 to start one"
 ORDER = {
     state: place
@@ -41,9 +41,9 @@ class JobsScreen(BaseScreen):
         super().__init__()
         self._jobs: dict[str, Job] = {}
         self._others: dict[str, Job] = {}
-        """Jobs of the scheduler that nobody here follows, by how an operator names them."""
+        """Jobs in the scheduler's queue that this console does not follow, by their names there."""
         self._strangers: frozenset[str] = frozenset()
-        """Those of other users, after our own."""
+        """Keys of `_others` whose jobs belong to other users; listed after our own."""
         self.partitions = TextPage(id="partitions", can_focus=False)
         self.list_filter = ListFilter(self, "words, or state=failed", self._narrowed)
         self._sort, self._reversed = "AGE", False
@@ -134,7 +134,7 @@ class JobsScreen(BaseScreen):
         self.table.touch(frozenset(self._jobs))
 
     def _show_partitions(self) -> None:
-        """Over the table: what is free in each partition of Slurm."""
+        """Show above the table what is free in each Slurm partition, and how many jobs are hidden."""
         width, height = self.size
         lines = packed([partition_runs(one) for one in self.console.session.partitions()], width)
         shown = lines[: PARTITION_LINES if height >= TALL else 1 if height >= LOW else 0]
@@ -155,7 +155,7 @@ class JobsScreen(BaseScreen):
         self.table.show([job.id for job in shown])
 
     def _is_left_out(self, job: Job) -> bool:
-        """A run of acceptance has hundreds of measurements, each a job: only a filter shows them."""
+        """Whether this job is hidden: an acceptance run has hundreds of jobs, which only a filter shows."""
         return bool(job.plan.part_of) and not self.list_filter.text
 
     def _key(self, job: Job) -> tuple[float | str, ...]:
@@ -252,7 +252,7 @@ class JobsScreen(BaseScreen):
 
 
 def _whose(job: Job) -> list[Run]:
-    """That it is a replay, and of what moment; the owner where that is somebody else."""
+    """For a replay, its time; the owner of a job that others started."""
     runs: list[Run] = []
     if job.plan.replay_of:
         moment = f" {formatting.clock(job.clock)}" if job.clock is not None else ""
@@ -263,17 +263,17 @@ def _whose(job: Job) -> list[Run]:
 
 
 def _where(job: Job) -> str:
-    """The nodes of the job; of one that waits those that it may get."""
+    """The nodes of the job; for a waiting job, those that it may get."""
     return printable(job.slurm.nodes if job.slurm and not job.nodes else fold(job.nodes))
 
 
 def _count(job: Job) -> str:
-    """How many ranks it has; a dash where nobody told."""
+    """The number of ranks; a dash if it is not known."""
     return str(len(job.ranks)) if job.ranks else formatting.NOTHING
 
 
 def _told(job: Job) -> Runs:
-    """What is known of a job that is only listed."""
+    """What is known about a job that is listed but not followed."""
     if job.slurm is None:
         return [("not followed: enter reads it", "dim")]
     if job.slurm.over:
@@ -283,7 +283,7 @@ def _told(job: Job) -> Runs:
 
 
 def packed(pieces: Iterable[Runs], width: int) -> list[Runs]:
-    """The pieces one after the other, on as few lines as they need."""
+    """The pieces in order, on as few lines as possible."""
     lines: list[Runs] = []
     for piece in pieces:
         if lines and length(lines[-1]) + length(piece) + 3 <= width:
@@ -309,7 +309,7 @@ def partition_runs(one: SlurmPartition) -> Runs:
 
 
 def _listed(one: KubernetesJob | SlurmJob) -> Job:
-    """A row for a job that is only listed."""
+    """A row for a job that is listed but not followed."""
     plan = Plan(
         job=one.place,
         name=one.name,

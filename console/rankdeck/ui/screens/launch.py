@@ -1,4 +1,4 @@
-"""The launch screen: choose a job file, change values, read exactly what will be done, start it."""
+"""The launch screen: choose a job file, change values, read exactly what will be done, start the job."""
 
 import contextlib
 import os
@@ -42,7 +42,7 @@ FIELDS = (
 )
 _MOST_WARNED = 4
 LACKS_PERIOD = 60.0
-"""Seconds between two questions to nodes what they lack for the jobs in the list."""
+"""Seconds between two checks of what the nodes lack for the jobs in the list."""
 
 
 class LaunchScreen(BaseScreen):
@@ -56,24 +56,24 @@ class LaunchScreen(BaseScreen):
         self._paths: dict[str, Path] = {}
         self._read: tuple[str, float] | None = None
         self._base: JobSpec | None = None
-        """As it was read, or as it was launched before."""
+        """The job as read from its file, or as launched before (a clone)."""
         self._spec: JobSpec | None = None
-        """As it would be launched now."""
+        """The job as it would be launched now, with the values of the form."""
         hint = "part of a file's name"
         self.list_filter = ListFilter(self, hint, self.tick, language=False)
         self._extra: Path | None = None
         self._cloned = ""
         self._only: tuple[str, ...] = ()
-        """Nodes that were marked for it."""
+        """The nodes that were marked for the job; (): none."""
         self._compares, self._folds = False, True
         self._findings: list[Finding] = []
         self._lacks: Mapping[str, str] = {}
         """File -> what its nodes lack to run it, "" for nothing."""
         self._next_look = 0.0
         self._asking: Worker[None] | None = None
-        """The preflight that was begun last."""
+        """The preflight that was started last."""
         self._warned: JobSpec | None = None
-        """Of which it was said that it would fail: it starts when it is asked for once more."""
+        """The job whose preflight said that it would fail; it starts if it is launched once more."""
         self.main = self.files = VTable(
             (Column("JOB FILE", 20, lambda row, _: self._file_cell(row), grow=True),),
             empty="no job file",
@@ -95,7 +95,7 @@ class LaunchScreen(BaseScreen):
     # ---- which job
 
     def select(self, path: Path) -> None:
-        """Put the cursor on this file, which need not be in the list."""
+        """Put the cursor on this file; it is added to the list if it is not there."""
         self._paths[str(path)] = path
         self.files.show(sorted(self._paths))
         self.files.cursor = str(path)
@@ -103,7 +103,7 @@ class LaunchScreen(BaseScreen):
         self._read_file()
 
     def clone(self, job: Job) -> None:
-        """Begin with what an earlier job was started with."""
+        """Fill the form with the values of an earlier job."""
         if job.plan.spec is None:
             self.say("the file of this old job was not kept; choose a job file", "warn")
             return
@@ -126,7 +126,7 @@ class LaunchScreen(BaseScreen):
             self._read_file()
 
     async def _find_lacks(self, paths: Sequence[Path]) -> None:
-        """Mark the files that cannot run here; one that cannot be read says so itself."""
+        """Mark the files that cannot run here. Files that cannot be read are skipped: choosing one shows its error."""
         specs: list[JobSpec] = []
         for path in paths:
             with contextlib.suppress(RankdeckError):
@@ -143,7 +143,7 @@ class LaunchScreen(BaseScreen):
         return ("launch",) if spec and self.console.session.why_not("launch", spec) else ()
 
     def _read_file(self) -> None:
-        """Read the chosen file again if it is another one or was changed."""
+        """Read the chosen file if another one is chosen now, or if it was changed."""
         path = self._paths.get(self.files.cursor)
         if path is None:
             self._read = self._base = self._spec = None
@@ -161,7 +161,7 @@ class LaunchScreen(BaseScreen):
                 self._ask_to_trust(error)
             self._base = self._spec = None
             self.form.fill({})
-            # The file is under the cursor: of its place only the line matters here.
+            # The file is under the cursor, so its folder can be left out.
             said = _complaint(str(error).replace(f"{path.parent}/", ""))
             self.plan.show(said, restart=restart)
             return
@@ -170,7 +170,7 @@ class LaunchScreen(BaseScreen):
         self._show_plan(restart=restart)
 
     def use_only(self, nodes: Sequence[str]) -> None:
-        """From now on each file that is chosen is for exactly these nodes; () ends that."""
+        """Put every job that is chosen from now on exactly on these nodes; () ends that."""
         self._only = tuple(nodes)
         self._cloned, self._read = "", None
         self.tick()
@@ -179,7 +179,7 @@ class LaunchScreen(BaseScreen):
         return {"on": fold(self._only), "nodes": str(len(self._only))} if self._only else {}
 
     def _ask_to_trust(self, error: UntrustedError) -> None:
-        """Ask once for each state of the file, as the terminal does for verbs."""
+        """Ask whether to trust the file: once for each content, as commands do on the terminal."""
 
         def answered(agreed: bool | None) -> None:
             if agreed:
@@ -189,7 +189,7 @@ class LaunchScreen(BaseScreen):
         self.console.push_screen(TrustQuestion(error), answered)
 
     def _nothing(self) -> list[Runs]:
-        """Why there is no plan, and where files would be."""
+        """Why there is no plan, and where to put job files."""
         if self.list_filter.text:
             return [[(no_match("file"), "dim")]]
         return [
@@ -214,7 +214,7 @@ class LaunchScreen(BaseScreen):
             text = session.render(plan)
         except (RankdeckError, ValueError) as error:
             return _complaint(str(error))
-        # As it was planned: on the nodes that were chosen for it.
+        # The job as planned, with the nodes that were chosen for it.
         self._spec = plan.spec or spec
         head = [*self._origin(), *self._finding_lines(), *self._node_lines(plan)]
         if self._compares:
@@ -241,7 +241,7 @@ class LaunchScreen(BaseScreen):
         ]
 
     def _node_lines(self, plan: Plan) -> list[Runs]:
-        """One line for each node of the plan that is not well, and for each left out for that."""
+        """One line for each node of the plan that is not well, and for each node that was left out for that reason."""
         fleet, chosen = self.console.session.fleet, [node.node for node in plan.nodes]
         known = [fleet.node(name) for name in chosen if fleet.knows(name)]
         ill = [node for node in known if node.health.level is not Level.OK]
@@ -253,7 +253,7 @@ class LaunchScreen(BaseScreen):
         return lines
 
     def _left_out(self, chosen: Sequence[str]) -> list[str]:
-        """The bad nodes in whose place others were chosen."""
+        """The bad nodes that were replaced by others."""
         if self._base is None or self._base.on or self.form.values["on"]:
             return []
         session = self.console.session
@@ -268,7 +268,7 @@ class LaunchScreen(BaseScreen):
         return [(head, mark.role), (said, "warn"), (why, "text")]
 
     def _difference(self, plan: Plan, text: str) -> list[Runs]:
-        """The plan against that of the last run of the same name."""
+        """The difference between this plan and that of the last run of the same name."""
         session = self.console.session
         before = next((job for job in session.jobs.all() if job.name == plan.name), None)
         if before is None:
@@ -286,7 +286,7 @@ class LaunchScreen(BaseScreen):
         return [head, *([(printable(line), roles.get(line[:1], "dim"))] for line in lines)]
 
     def edit(self) -> None:
-        """Change the chosen file with the user's editor; it is read again by itself."""
+        """Open the chosen file in the user's editor; `tick` reads it again afterwards."""
         path = self._paths.get(self.files.cursor)
         if path is None:
             self.say("no job file here", "dim")
@@ -315,14 +315,14 @@ class LaunchScreen(BaseScreen):
     # ---- keys
 
     def on_screen_resume(self) -> None:
-        """What could not be read in the form is not found again by who comes back."""
+        """If the values in the form could not be planned, replace them by those of the file."""
         if self._base is not None and self._spec is None:
             self.form.fill({**form_of(self._base), **self._wanted_nodes()})
             self._show_plan()
         super().on_screen_resume()
 
     def on_descendant_focus(self) -> None:
-        """A field takes every letter: say how to get at the commands."""
+        """In the form, letters are text: say how to get back to the keys."""
         if self.form.has_focus:
             back, command = actions.key("back"), actions.key("command")
             self.say(
@@ -372,14 +372,14 @@ class LaunchScreen(BaseScreen):
             self._look(self._spec, starts=False)
 
     def _look(self, spec: JobSpec, *, starts: bool) -> None:
-        """Ask the nodes what would go wrong with this job; if nothing would, start it where it `starts`."""
+        """Run a preflight of this job; if it `starts` and nothing would go wrong, start it afterwards."""
         self._findings, self._warned = [], None
         self.say("asking the nodes …", "dim")
         work = self._look_ahead(spec, starts=starts)
         self._asking = self.run_worker(work, name="preflight", group="preflight", exclusive=True)
 
     async def _look_ahead(self, spec: JobSpec, *, starts: bool) -> None:
-        """Show each finding as it comes; nothing found is said too."""
+        """Show each finding as it comes, or say that nothing was found."""
 
         def tell(finding: Finding) -> None:
             self._findings = [*self._findings, finding]
@@ -397,7 +397,7 @@ class LaunchScreen(BaseScreen):
         self._looked(spec, starts=starts)
 
     def _looked(self, spec: JobSpec, *, starts: bool) -> None:
-        """All findings are there: start the job, or say why not."""
+        """Called when all findings are there: start the job, or say why not."""
         self._show_plan()
         bad = sum(one.level is Level.BAD for one in self._findings)
         if bad:
@@ -413,7 +413,7 @@ class LaunchScreen(BaseScreen):
             self.say("not started: the form was changed while the nodes were asked", "warn")
 
     def _finding_lines(self) -> list[Runs]:
-        """What preflight found, the worst first; what is well in one line."""
+        """What preflight found, the worst first; everything that is well is in one line."""
         ill = [one for one in self._findings if one.level is not Level.OK]
         lines: list[Runs] = []
         for one in sorted(ill, key=lambda one: -one.level):
@@ -430,7 +430,7 @@ class LaunchScreen(BaseScreen):
         return lines
 
     def take_back(self) -> bool:
-        """Out of the form or the plan, out of a clone, out of the filter: all at once."""
+        """Cancel a running preflight; if there is none, leave form, plan, clone, marked nodes and filter, all at once."""
         shown = not self.files.has_focus or bool(self._cloned) or bool(self._only)
         if self._asking is not None and self._asking.is_running:
             self._asking.cancel()
@@ -442,7 +442,7 @@ class LaunchScreen(BaseScreen):
         return super().take_back() or shown
 
     def action_part(self) -> None:
-        """Files, form, plan: the next of them has the keys."""
+        """Move the focus to the next of files, form and plan."""
         places = (self.files, self.form, self.plan)
         at = next((i for i, one in enumerate(places) if one.has_focus), 2)
         places[(at + 1) % len(places)].focus()

@@ -1,4 +1,4 @@
-"""Dialogs: questions before something is done, and reports of what was done."""
+"""Dialogs: questions before something is done, and reports afterwards."""
 
 import getpass
 import time
@@ -31,11 +31,11 @@ MOST_LINES = 16
 _MOST_USES = 8
 _LONGEST_WORD = 260
 WIDE = 70
-"""Cells of a line in a question."""
+"""Width of a line in a question, in cells."""
 
 
 class Question(ModalScreen[bool], inherit_bindings=False):
-    """Some lines and two answers; escape is the safe one."""
+    """Some lines and two answers; escape is the safe answer."""
 
     yes: ClassVar[tuple[str, ...]] = ("enter", "y")
     no: ClassVar[tuple[str, ...]] = ("escape", "n", "q")
@@ -69,7 +69,7 @@ class Question(ModalScreen[bool], inherit_bindings=False):
 
 
 class Whole(Question):
-    """The whole of what a line has no room for."""
+    """The full text of what does not fit on a line."""
 
     yes: ClassVar[tuple[str, ...]] = ("y",)
     no: ClassVar[tuple[str, ...]] = ("escape", "enter", "q", "d")
@@ -96,7 +96,7 @@ class Whole(Question):
 
 
 def row_lines(cells: Sequence[tuple[str, str]]) -> list[Runs]:
-    """A row of a table, a line for each column."""
+    """The lines that show a row of a table, one for each column."""
     wide = max((len(title) for title, _ in cells), default=0)
     return [
         [(f"{title.lower():<{wide}}  ", "dim"), (printable(text, 4000), "text")]
@@ -106,7 +106,7 @@ def row_lines(cells: Sequence[tuple[str, str]]) -> list[Runs]:
 
 
 def cancel_question(job: "Job", tasks: Sequence[int] = ()) -> Question:
-    """Whether to end this job, or these tasks of an array."""
+    """The question whether to end this job, or these tasks of an array."""
     how, proof = capabilities(job.plan.backend).proof
     running = sum(not rank.state.final for rank in job.ranks)
     which = fold_ranks(tasks) if tasks else f"{running} of {len(job.ranks)} not ended"
@@ -135,7 +135,7 @@ def cancel_question(job: "Job", tasks: Sequence[int] = ()) -> Question:
 
 
 class TypedQuestion(Question):
-    """Whether to do what is hard to take back: a word must be typed, enter alone does nothing."""
+    """A question about something that is hard to undo: a word must be typed, enter alone does nothing."""
 
     def __init__(self, title: str, lines: Sequence[Runs], word: str) -> None:
         super().__init__(title, lines, [])
@@ -179,7 +179,7 @@ _TITLES = {"drain": "Take out of service?", "resume": "Give back to Slurm?"}
 
 
 def service_question(do: str, change: "ServiceChange") -> TypedQuestion:
-    """The exact command for nodes in Slurm, and which nodes it leaves alone."""
+    """The question whether to run this command for nodes in Slurm, and which nodes it leaves alone."""
     lines: list[Runs] = [[(part, "title")] for part in wrap(printable(change.line), WIDE)]
     lines += [
         [],
@@ -195,7 +195,7 @@ def service_question(do: str, change: "ServiceChange") -> TypedQuestion:
 
 
 def lines_to_copy(title: str, lines: Sequence[str]) -> Question:
-    """Commands that somebody else runs; yes copies them."""
+    """Commands for the user to run elsewhere; yes copies them."""
     shown: list[Runs] = [[(printable(line), "text")] for line in lines]
     return Question(
         title,
@@ -205,7 +205,7 @@ def lines_to_copy(title: str, lines: Sequence[str]) -> Question:
 
 
 def report_note(report: "CancelReport") -> Question:
-    """What cancel has proved."""
+    """The dialog that says what the cancel has verified."""
     lines: list[Runs] = [[("job  ", "dim"), (printable(report.job), "title")], []]
     if not report.left and not report.unverified:
         lines.append([("nothing left", "ok"), (": no process of the job on any node", "text")])
@@ -226,7 +226,7 @@ def report_note(report: "CancelReport") -> Question:
 
 
 class TrustQuestion(Question):
-    """Whether a file may read what lies outside its folder: enter alone does not say yes."""
+    """The question whether a file may read other files outside its folder: enter alone does not say yes."""
 
     yes: ClassVar[tuple[str, ...]] = ("y",)
     no: ClassVar[tuple[str, ...]] = ("escape", "n", "q")
@@ -249,7 +249,7 @@ class TrustQuestion(Question):
 
 
 class HostKeyQuestion(Question):
-    """Whether to trust a node's key: enter alone does not say yes."""
+    """The question whether to trust a node's host key: enter alone does not say yes."""
 
     yes: ClassVar[tuple[str, ...]] = ("y",)
     no: ClassVar[tuple[str, ...]] = ("escape", "n", "q")
@@ -281,13 +281,13 @@ USUAL = "4h "
 
 
 def ask(screen: BaseScreen) -> None:
-    """Begin to ask; the answer comes to `answered`."""
+    """Ask how long and why to acknowledge; the answer goes to the screen's `answered`."""
     screen.prompt.ask(MODE, USUAL)
     screen.say("how long, and why: 4h cable is ordered", "dim")
 
 
 def answer(screen: BaseScreen, text: str, reasons: Sequence[tuple[str, str, str]]) -> None:
-    """Acknowledge these (node, check, device) as `4h cable is ordered` says."""
+    """Acknowledge these (node, check, device); `text` is how long and why, such as `4h cable is ordered`."""
     span, _, why = text.strip().partition(" ")
     try:
         until = time.time() + seconds_of(span)

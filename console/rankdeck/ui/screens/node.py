@@ -1,4 +1,4 @@
-"""The node screen: why it is in its state, every device, events, inventory."""
+"""The node screen: why the node is in its state, every device, events, inventory."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -21,9 +21,9 @@ from rankdeck_agent.rules.judge import coverage_words
 
 EVENTS = 20
 BESIDE = 180
-"""Cells from which on checks, events and inventory stand beside the numbers."""
+"""On screens of at least this width, checks, events and inventory are beside the numbers."""
 NEAR = 300.0
-"""Seconds around a moment within which events belong to it."""
+"""Events within so many seconds of a log line are shown with it."""
 
 
 class NodeScreen(BaseScreen):
@@ -35,10 +35,10 @@ class NodeScreen(BaseScreen):
         super().__init__()
         self.node_name = name
         self.at = at
-        """The moment that a log line led here from, epoch seconds."""
+        """The time of the log line or event from which the screen was opened, in epoch seconds; None: none."""
         self.main = self.page = TextPage()
         self.hours = 6.0
-        """How far back the site's metrics are drawn."""
+        """How many hours back the site's metrics are drawn."""
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -68,7 +68,7 @@ class NodeScreen(BaseScreen):
         return node_page.lines(view, self.node_name, self.size.width - 2, self.console.glyphs)
 
     def action_hours(self) -> None:
-        """Draw the site's metrics from further back."""
+        """Change how far back the site's metrics are drawn."""
         if self.console.session.cluster.metrics is None:
             self.say(
                 "no site metrics: name your Prometheus with `metrics: {url: …}` in the cluster file",
@@ -79,7 +79,7 @@ class NodeScreen(BaseScreen):
         self.refresh_now()
 
     def _moment(self, at: float) -> list[Runs]:
-        """What happened here around the time of a log line, live or long ago."""
+        """What happened on this node around the time of a log line, now or long ago."""
         journal, name = self.console.session.fleet.event_log, self.node_name
         near = sorted(
             journal.between((name,), at - NEAR, at + NEAR), key=lambda one: abs(one.at - at)
@@ -126,7 +126,7 @@ class NodeScreen(BaseScreen):
             modals.answer(self, text, self._unknown())
 
     def _unknown(self) -> list[tuple[str, str, str]]:
-        """Reasons that nobody has acknowledged."""
+        """Node, check and device of the reasons that are not acknowledged."""
         return unknown_reasons(self.console, (self.node_name,))
 
 
@@ -169,12 +169,12 @@ def page(
 
 
 def _columns(width: int) -> tuple[int, int]:
-    """Cells of what is measured and of what is said of it, which stand beside each other on a wide page."""
+    """Widths of the two columns of a wide page, in cells: numbers on the left, checks and events on the right."""
     return (width // 2, width - width // 2) if width >= BESIDE else (width, width)
 
 
 def beside(left: Sequence[Runs], right: Sequence[Runs], width: int, glyphs: Glyphs) -> list[Runs]:
-    """Two columns of lines, the left one in so many cells."""
+    """Two columns of lines side by side, the left one `width` cells wide."""
     pairs = zip_longest(left, right, fillvalue=())
     return [[*fitted(one, width - 1, glyphs.more), (" ", "text"), *other] for one, other in pairs]
 
@@ -209,7 +209,7 @@ def _head(node: NodeState, glyphs: Glyphs) -> list[Runs]:
 
 
 def _judge(node: NodeState) -> str:
-    """Who judges this node, where that is not its agent by our own cluster file."""
+    """Who judges this node, unless that is its agent with our own cluster file."""
     if node.hello is None or not node.was_heard:
         return ""
     if not node.judged_there:
@@ -250,7 +250,7 @@ def _cpu(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
 
 
 def _cores(cores: Sequence[float | None], width: int, glyphs: Glyphs) -> list[Runs]:
-    """A cell per core, as high as it is busy."""
+    """One cell per core, as high as the core is busy."""
     per_line = max(width - 14, 10)
     text = sparkline(cores, len(cores), glyphs, 100) if cores else ""
     pieces = [text[at : at + per_line] for at in range(0, len(text), per_line)]
@@ -261,7 +261,7 @@ def _cores(cores: Sequence[float | None], width: int, glyphs: Glyphs) -> list[Ru
 
 
 def _failed(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
-    """What could not be read, and why: never a zero. What fails alike is one line."""
+    """What could not be read, and why. Failures with the same reason share a line."""
     alike: dict[tuple[str, str, bool], list[str]] = {}
     for name, why in node.failed.items():
         metric, _, device = name.partition("/")
@@ -279,14 +279,14 @@ def _failed(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
 
 
 def _coming(node: NodeState) -> list[Runs]:
-    """Only the health message is there: its full sample was asked for."""
+    """Shown if only the health message is there: the full sample is requested."""
     period = node.hello.period if node.hello else 1.0
     text = f"its agent judges it; the numbers were asked for, it sends them every {period:g} s"
     return [[], [(f" {text}", "dim")]]
 
 
 def _unheard(node: NodeState) -> list[Runs]:
-    """Nothing came from this node: who may know why."""
+    """Shown if no message came from this node: why there are no numbers."""
     if node.kubernetes is not None and not node.failed_to_attach:
         text = "no numbers: no agent of ours is heard there; `rankdeck agent install --kubernetes`"
     elif node.failed_to_attach:

@@ -1,4 +1,4 @@
-"""What runs on nodes, as htop shows it, or by rank of a job; where every rank is, the odd ones first; what a command wrote on many nodes."""
+"""Three screens: processes on nodes or by rank of a job, like htop; where every rank is (inspect); the output of a command on many nodes."""
 
 import textwrap
 import time
@@ -30,12 +30,12 @@ from rankdeck.ui.widgets.vtable import Column, VTable
 from rankdeck_agent.wire import SIGNALS
 
 MOST_LINES = 2_000
-"""Of one group on the screen; all of them go to a file."""
+"""Most lines of one group on the screen; a saved file has all of them."""
 SAVE = "save to "
 
 
 class CommandScreen(BaseScreen):
-    """One command: who is done, who failed, who wrote what."""
+    """A command on many nodes: which nodes are done, which failed, what each wrote."""
 
     screen_name: ClassVar[str] = "sh"
 
@@ -110,7 +110,7 @@ class CommandScreen(BaseScreen):
         return self.console.glyphs.state(State.DONE if group.end.well else State.FAILED)
 
     def _say_proof(self) -> None:
-        """After a cancel: what is proven, once."""
+        """After a cancel, say once what is verified."""
         run = self.run_shown
         if not run.cancelled or not run.state.over or self._proven:
             return
@@ -146,7 +146,7 @@ class CommandScreen(BaseScreen):
             self.save_lines(Path(text).expanduser(), lines, f"{len(lines):,} lines")
 
     def _texts(self) -> list[str]:
-        """All of it, as `rankdeck sh` prints it."""
+        """All output, as `rankdeck sh` prints it."""
         lines: list[str] = []
         for group in self.run_shown.state.groups():
             lines += [f"{fold(group.nodes)} ({len(group.nodes)}): {group.words}"]
@@ -155,12 +155,12 @@ class CommandScreen(BaseScreen):
 
 
 def _urgency(group: OutputGroup) -> tuple[bool, bool]:
-    """Those that ended badly first, then those that still run."""
+    """Sort key: groups that failed first, then groups that still run."""
     return (group.end is None or group.end.well, group.end is not None)
 
 
 PERIOD = 3.0
-"""Seconds between two looks while the screen is shown."""
+"""Seconds between two requests to the nodes while the screen is shown."""
 ASK = "signal "
 
 
@@ -173,17 +173,17 @@ class ProcessLine:
     processes: tuple[NodeProcess, ...]
     cells: Mapping[str, str]
     numbers: Mapping[str, float]
-    """What columns are sorted by."""
+    """Column -> number to sort by."""
 
 
 Counts = tuple[float, Mapping[int, int]]
-"""When it was looked, in seconds, and the lines that each rank had written by then."""
+"""Time of one look at the ranks in seconds, and rank -> lines that it had written by then."""
 COUNTED = 11
-"""Looks over which lines are counted: half a minute."""
+"""Lines per second are counted over this many looks, which is half a minute."""
 
 
 def lines_per_second(looks: Sequence[Counts], rank: int) -> float | None:
-    """Lines that this rank wrote a second from the first of these looks to the last; None: not known."""
+    """Lines per second that this rank wrote between the first and the last of these looks; None: not known."""
     if len(looks) < 2:
         return None
     (began, before), (ended, after) = looks[0], looks[-1]
@@ -193,7 +193,7 @@ def lines_per_second(looks: Sequence[Counts], rank: int) -> float | None:
 
 
 class ProcessesScreen(BaseScreen):
-    """Processes of some nodes, or ranks of a job."""
+    """The processes on some nodes, or the ranks of a job."""
 
     screen_name: ClassVar[str] = "processes"
     paint_period: ClassVar[float] = 1.0
@@ -303,7 +303,7 @@ class ProcessesScreen(BaseScreen):
         return ProcessLine(str(rank.rank), rank.node, use.processes, cells, _known(told))
 
     def _pace(self, rank: int) -> tuple[float | None, float | None]:
-        """The newest step of this rank and the seconds that one takes, by the lines that are here."""
+        """The newest step of this rank and the seconds per step, from the lines on this machine; None: not known."""
         newest = self.console.session.jobs.log(self._job_id, rank).lines[-PACED:]
         told = pace((line.at, line.text) for line in newest)
         if told[0] is None:
@@ -429,7 +429,7 @@ class ProcessesScreen(BaseScreen):
 
 
 def _signal_question(name: str, some: Sequence[NodeProcess]) -> Question:
-    """What the signal would hit, by name."""
+    """The question whether to send this signal; it names the processes."""
     lines: list[Runs] = [
         [(f"{one.node} {one.pid}  ", "title"), (f"{one.user}  ", "dim"), (one.command, "text")]
         for one in some[:MOST_ASKED]
@@ -449,11 +449,11 @@ def _signal_question(name: str, some: Sequence[NodeProcess]) -> Question:
 
 MOST_ASKED = 8
 PACED = 200
-"""Newest lines of a rank that its steps are read from."""
+"""How many of the newest lines of a rank are searched for steps."""
 TEXTS = ("NODE", "USER", "STATE", "GPU", "JOB", "COMMAND", "LAST LINE")
 GROW = ("COMMAND", "LAST LINE")
 ASCENDING = ("RANK", "PID")
-"""Numbers that begin with the smallest."""
+"""Columns with numbers that are sorted from the smallest up."""
 ODD = {
     "CPU": 20.0,
     "RSS": 128.0 * (1 << 20),
@@ -466,7 +466,7 @@ ODD = {
     "S/STEP": 0.02,
     "SILENT": 15.0,
 }
-"""Columns in which one that is unlike the others stands out, and by how much at least: %, bytes, %, bytes, W, lines, lines/s, steps, seconds."""
+"""Column -> by how much a rank must differ from the others to stand out: %, bytes, %, bytes, W, lines, lines/s, steps, seconds per step, seconds."""
 PROCESS_COLUMNS = (
     ("NODE", 10, 7), ("PID", 8, 9), ("USER", 8, 5), ("STATE", 5, 3), ("CPU", 6, 10), ("RSS", 6, 8), ("GPU", 4, 6),
     ("GMEM", 5, 6), ("I/O", 7, 4), ("RANK", 5, 4), ("JOB", 12, 2), ("COMMAND", 12, 9),
@@ -513,14 +513,14 @@ def _number(number: int) -> str:
 
 
 MOST_ODD, MOST_LOOKS = 6, 2
-"""Ranks of a group that get a line of their own: of an odd group, of any other."""
+"""Most ranks of a group that get a line of their own: in an odd group, in any other group."""
 ANSWER = 9
-"""Columns before the answer."""
+"""Width of the column before the answer."""
 STATES = {"R": "runs", "S": "sleeps", "D": "waits for a device", "T": "stopped", "t": "traced"}
 
 
 class InspectScreen(BaseScreen):
-    """What `inspect` found."""
+    """The result of `inspect`: where every rank of a job is now."""
 
     screen_name: ClassVar[str] = "inspect"
     paint_period: ClassVar[float] = 1.0
@@ -551,7 +551,7 @@ class InspectScreen(BaseScreen):
         self.console.copy(told, "where every rank is")
 
     def look(self) -> None:
-        """Look again."""
+        """Ask the nodes again."""
         self.say("looking …", "dim")
         self.run_worker(self._look(), name="inspect", exclusive=True)
 
@@ -567,7 +567,7 @@ class InspectScreen(BaseScreen):
 
 
 def _inspect_lines(found: Inspection, width: int) -> list[Runs]:
-    """The answer, then each place with its ranks and its stack, the odd ones first."""
+    """The lines of the page: the answer, then each group of ranks with its stack, the odd ones first."""
     lines: list[Runs] = [
         [(f" {printable(found.job)} ", "title"), (f" at {formatting.clock(found.at)}", "dim")],
         *_answer_lines(found, width),
@@ -588,7 +588,7 @@ def _inspect_lines(found: Inspection, width: int) -> list[Runs]:
 
 
 def _together(notes: Sequence[str]) -> list[str]:
-    """`node: text`, one line for all nodes with the same text."""
+    """Notes of the form `node: text`, joined to one line for all nodes with the same text."""
     told: dict[str, list[str]] = {}
     for note in notes:
         node, _, text = note.partition(": ")
@@ -597,7 +597,7 @@ def _together(notes: Sequence[str]) -> list[str]:
 
 
 def _answer_lines(found: Inspection, width: int) -> list[Runs]:
-    """The answer, in as many lines as it needs."""
+    """The answer in as many lines as it needs."""
     rows = textwrap.wrap(printable(found.answer), max(width - ANSWER - 1, 20)) or [""]
     head: Run = (" answer  ", "warn" if found.odd else "ok")
     blank: Run = (" " * ANSWER, "text")

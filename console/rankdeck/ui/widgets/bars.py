@@ -1,4 +1,4 @@
-"""The lines around a screen: on top (where am I, how is the cluster), below (what can I press), and those for typing: commands, filters, fields of a form."""
+"""The lines around a screen: the top bar (cluster, screens, counts of nodes), the key bar below, and lines for typing: prompt, filter, form."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -41,15 +41,15 @@ SHAPES: tuple[Shape, ...] = (
     (False, 0, True, False),
     (False, 0, False, False),
 )
-"""What the line has, most first: own name, tabs with their titles, words of the counts, their sum."""
+"""Shapes of the top bar, the longest first: own name, number of tabs with a title, counts with words, with their sum."""
 LEAST_NAME, MOST_NAME = 12, 24
-"""Cells of the cluster's name."""
+"""Least and most cells of the cluster's name."""
 TAB_OF = {"node": "fleet", "job": "jobs", "pair": "acceptance"}
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The pieces of the line in one shape, and the cells that are left for the name."""
+    """The pieces of the top bar in one shape, and the cells that are left for the cluster's name."""
 
     own: Sequence[Run]
     tabs: Sequence[Run]
@@ -58,7 +58,7 @@ class Parts:
 
 
 class TopBar(Canvas):
-    """Cluster, screens, and how many nodes are in which state."""
+    """The top bar: cluster, screens, and how many nodes are in each state."""
 
     surface = "bar"
 
@@ -72,7 +72,7 @@ class TopBar(Canvas):
         return cast("Console", self.app)  # pyright: ignore[reportUnknownMemberType]
 
     def tick(self) -> None:
-        """Look at the cluster; repaint if a number changed."""
+        """Read the state of the cluster; repaint if it changed."""
         broken = self.console.session.fleet.trouble
         session = self.console.session
         reached = (session.history_trouble, session.connecting)
@@ -82,7 +82,7 @@ class TopBar(Canvas):
             self.refresh()
 
     def line(self, y: int, width: int) -> Runs:
-        """Everything at both ends, in the first shape that fits."""
+        """Name and tabs on the left, counts on the right, in the first shape that fits."""
         del y
         name = printable(self.console.session.cluster.name)
         parts = (self._parts(shape, width) for shape in SHAPES)
@@ -144,7 +144,7 @@ class TopBar(Canvas):
 
 
 class FilterBar(Canvas):
-    """What narrows a list, for as long as it does."""
+    """A line with the filter of a list, while there is one."""
 
     surface = "bar"
     text = ""
@@ -164,7 +164,7 @@ class FilterBar(Canvas):
 
 
 class KeyBar(Canvas):
-    """The keys of this screen; for a while, what there is to say."""
+    """The keys of this screen, or a sentence that was said."""
 
     surface = "bar"
 
@@ -179,30 +179,30 @@ class KeyBar(Canvas):
 
     @property
     def offered(self) -> list[actions.Action]:
-        """The actions that can be done now, as far as this bar has them."""
+        """The actions of this bar that would do something now, or say why they cannot."""
         return [one for one in self._actions if one.id not in self._idle - self._off]
 
     def leave_out(self, ids: Iterable[str]) -> None:
-        """Do not offer these actions: now they would do nothing."""
+        """Leave out these actions, which would do nothing now."""
         if (idle := frozenset(ids)) != self._idle:
             self._idle = idle
             self.refresh()
 
     def turn_off(self, ids: Iterable[str]) -> None:
-        """Show these actions as those that cannot be done now; pressed, they say why."""
+        """Show these actions as not possible now; when pressed, they say why."""
         if (off := frozenset(ids)) != self._off:
             self._off = off
             self.refresh()
 
     def say(self, text: str, role: str = "text") -> None:
-        """Show this sentence instead of the keys, made safe to show; "" brings them back."""
+        """Show this sentence instead of the keys, made safe to show; "" brings the keys back."""
         text = printable(text.replace("\r", " ").replace("\n", "  "))
         if (text, role) != (self._note, self._role):
             self._note, self._role = text, role
             self.refresh()
 
     def about(self, view: str) -> None:
-        """The keys that matter in this view of the job screen."""
+        """Show the keys for this view of the job screen."""
         fitting = tuple(one for one in self._all if not one.views or view in one.views)
         if fitting != self._actions:
             self._actions = fitting
@@ -219,7 +219,7 @@ class KeyBar(Canvas):
         ]
 
     def _fitting(self, width: int) -> list[actions.Action]:
-        """As many as there is room for; the way to all others is always among them."""
+        """As many actions as fit, always including the one that leads to all others."""
         everywhere = [one for one in self._actions if one.screens == actions.EVERYWHERE]
         room = width - sum(length(_key_of(one)) for one in everywhere)
         fitting: list[actions.Action] = []
@@ -247,7 +247,7 @@ def _key_of(action: actions.Action, *, off: bool = False) -> Runs:
 
 
 class TourBar(Canvas):
-    """The step of the tour, over the keys; nothing if there is none."""
+    """The current step of the tour, above the keys; hidden if the tour is off."""
 
     surface = "bar"
 
@@ -257,7 +257,7 @@ class TourBar(Canvas):
         self.display = False
 
     def show(self, place: int | None) -> None:
-        """Show this step."""
+        """Show this step (from 0); None hides the line."""
         if place != self._place:
             self._place, self.display = place, place is not None
             self.refresh()
@@ -277,10 +277,10 @@ class TourBar(Canvas):
 
 
 class Form(Canvas, can_focus=True):
-    """Fields, one a line; up and down choose one, other keys edit it."""
+    """Text fields, one on each line; up and down choose a field, other keys edit it."""
 
     class Changed(Message):
-        """Some text is another one now."""
+        """The text of a field changed."""
 
     def __init__(self, labels: Sequence[tuple[str, str]], *, id: str) -> None:
         super().__init__(id=id)
@@ -292,7 +292,7 @@ class Form(Canvas, can_focus=True):
         self.styles.height = len(labels)
 
     def fill(self, values: Mapping[str, str]) -> None:
-        """Begin with these texts."""
+        """Set the texts of all fields."""
         self.values = {key: values.get(key, "") for key, _ in self._labels}
         self._cursor = len(self._text)
         self.refresh()
@@ -330,7 +330,7 @@ class Form(Canvas, can_focus=True):
         self._cursor = len(self._text)
 
     def _edit(self, event: events.Key) -> bool:
-        """Change the text; False if the key is none of ours."""
+        """Edit the text with this key; False if the key does not edit."""
         before, after = self._text[: self._cursor], self._text[self._cursor :]
         if event.key == "backspace":
             before = before[:-1]
@@ -363,7 +363,7 @@ class Form(Canvas, can_focus=True):
         text = self.values[key]
         if not here:
             return [*head, (text, "text")]
-        # The cursor stays in sight however long the text is.
+        # Long texts are cut so that the cursor stays in view.
         start = max(0, self._cursor - (width - self._width - 3))
         at = text[self._cursor : self._cursor + 1] or " "
         return [
@@ -376,22 +376,22 @@ class Form(Canvas, can_focus=True):
 
 REMEMBERED = 50
 REPLACED = ("/", "&", "V", "r")
-"""Modes in which what is typed takes the place of the text before; an arrow key begins to change that."""
+"""Modes that begin with the previous text selected: typing replaces it, an arrow key keeps it for editing."""
 Complete = Callable[[str], Sequence[str]]
 
 
 class Prompt(Input):
-    """Hidden until asked for; tab completes, escape gives up."""
+    """A line for typing, hidden until `ask`; tab completes, escape gives up."""
 
     class Typed(Message):
-        """The text changed."""
+        """The text changed; sent on each key."""
 
         def __init__(self, mode: str, text: str) -> None:
             super().__init__()
             self.mode, self.text = mode, text
 
     class Done(Message):
-        """Enter, or escape (`text` None)."""
+        """Enter was pressed, or escape (`text` is None)."""
 
         def __init__(self, mode: str, text: str | None) -> None:
             super().__init__()
@@ -407,10 +407,10 @@ class Prompt(Input):
         self._said: dict[str, list[str]] = {}
         self._back = 0
         self._before: Widget | None = None
-        """What had the keys before."""
+        """The widget that had the focus before."""
 
     def ask(self, mode: str, text: str = "", hint: str = "") -> None:
-        """Begin to ask; the answer comes as Done."""
+        """Open the prompt with this text; `mode` is a sign or word that is shown in front. The answer is sent as Done."""
         self.mode, self.placeholder = mode, hint
         self.styles.padding = (0, 1, 0, len(self._label))
         self.value = text
@@ -422,18 +422,18 @@ class Prompt(Input):
         self.display = True
         if not self.has_focus:
             self._before = self.screen.focused
-        # At once, before keys that were typed with the one that asks; and again in the queue,
-        # behind a view that was opened for it.
+        # At once, before the keys typed right after the one that opened the prompt; and again in the queue,
+        # after a view that was opened for it.
         self.screen.set_focus(self)
         self.focus()
 
     @property
     def _label(self) -> str:
-        """What stands before the text: a sign as it was typed, or a word."""
+        """What is shown before the text: the sign, or the word with a colon."""
         return self.mode if len(self.mode) == 1 else f" {self.mode.strip()}: "
 
     def render_lines(self, crop: Region) -> list[Strip]:
-        """The line with its label, for which the padding on the left has room."""
+        """The line with its label, in the space of the left padding."""
         strips = super().render_lines(crop)
         label = self._label[crop.x : crop.right]
         if not label or not strips:
@@ -443,7 +443,7 @@ class Prompt(Input):
         return [Strip.join([before, rest]), *strips[1:]]
 
     def end(self) -> None:
-        """Hide again, and give the keys back."""
+        """Hide the prompt and return the focus."""
         self.display = False
         self.screen.set_focus(self._before)
 
@@ -480,7 +480,7 @@ class Prompt(Input):
             del said[:-REMEMBERED]
 
     def _recall(self, steps: int) -> None:
-        """What was typed before in this mode; down comes back to the newest."""
+        """Show an earlier text of this mode, `steps` further back."""
         said = self._said.get(self.mode, [])
         self._back = min(max(self._back + steps, 0), len(said))
         self.value = said[-self._back] if self._back else ""

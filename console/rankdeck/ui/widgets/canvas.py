@@ -1,4 +1,4 @@
-"""Base of all widgets here: a canvas that paints lines of runs from the model, and a page of lines that scrolls."""
+"""Base classes of our widgets: a canvas that paints lines of runs, and a page of lines that scrolls."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, cast
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 # pyright: reportPrivateUsage=false
 
 Run = tuple[str, str]
-"""Text and the role it is painted in."""
+"""A text and the role (see `ui/themes.py`) in which it is painted."""
 Runs = Sequence[Run]
 
 
 class OptionalRun(tuple[str, str]):
-    """A run that is left out if there is no room, with all runs up to the next optional one."""
+    """A run that is left out if there is no room, together with all runs up to the next optional one."""
 
 
 def optional(text: str, role: str) -> Run:
-    """An optional run, two blanks after the one before."""
+    """An optional run that begins with two blanks."""
     return OptionalRun((f"  {text}", role))
 
 
@@ -37,13 +37,13 @@ PLAIN = {
     "–": "-", "…": "~", "°": "C", "·": "-", "’": "'", "±": "+", "━": "#", "─": "-",
     "▁": "_", "▂": ".", "▃": "-", "▄": "=", "▅": "+", "▆": "*", "▇": "#", "█": "@", "×": "x", "→": ">", "−": "-", "≥": ">", "≤": "<", "µ": "u", "▏": "|",
 }  # fmt: skip
-"""Our own signs -> ASCII."""
+"""Signs that we draw with -> ASCII."""
 
 
 class LineCache(StylesCache):
-    """Lines as they were painted last; a line is painted again where it was said to look different.
+    """Cache of painted lines; a line is painted again after it was refreshed.
 
-    Textual's own cache handles border, padding and opacity; a canvas has none of them, and looking for them
+    Textual's own cache handles border, padding and opacity; a canvas has none of them, and checking for them
     costs more than painting the line.
     """
 
@@ -67,7 +67,7 @@ class LineCache(StylesCache):
 
 
 class Canvas(Widget, inherit_bindings=False):
-    """A widget that paints each of its lines when asked, up to its edges: it has no border and no padding."""
+    """A widget that paints each of its lines on demand, up to its edges: it has no border and no padding."""
 
     surface = "background"
 
@@ -77,7 +77,7 @@ class Canvas(Widget, inherit_bindings=False):
 
     @property
     def theme(self) -> "Theme":
-        """How to draw."""
+        """Colours and glyphs to draw with."""
         return cast("Theme", self.app)  # pyright: ignore[reportUnknownMemberType]
 
     @property
@@ -89,12 +89,12 @@ class Canvas(Widget, inherit_bindings=False):
         return self.theme.glyphs
 
     def line(self, y: int, width: int) -> Runs:
-        """What line `y` shows; empty, unless the widget says more."""
+        """What line `y` (from 0) shows in `width` cells; subclasses override it."""
         del y, width
         return ()
 
     def surface_of(self, y: int) -> str:
-        """What line `y` lies on."""
+        """The surface (background) of line `y`."""
         del y
         return self.surface
 
@@ -112,22 +112,22 @@ class Canvas(Widget, inherit_bindings=False):
             if text:
                 segments.append(Segment(text, style(role, surface)))
                 cells += len(text) if text.isascii() else cell_len(text)
-        # Told how long it is, nobody has to count again.
+        # The length is passed, so that Textual does not count again.
         return Strip(segments, cells).adjust_cell_length(width, style("text", surface))
 
 
 def in_ascii(text: str) -> str:
-    """`text` in ASCII, in the same width."""
+    """`text` in ASCII with the same width."""
     if text.isascii():
         return text
-    # A degree sign alone is a C; before one it is a blank: `61C`, `95 C`.
+    # A degree sign alone becomes a C; before a C it becomes a blank: `61C`, `95 C`.
     text = text.replace("°C", " C")
     signs = (c if c.isascii() else PLAIN.get(c, "?") * cell_len(c) for c in text)
     return "".join(signs)
 
 
 def merge(runs: Sequence[Run]) -> list[Run]:
-    """Joins neighbouring runs of the same role."""
+    """Join neighbouring runs of the same role."""
     merged: list[Run] = []
     for text, role in runs:
         if merged and merged[-1][1] == role:
@@ -138,7 +138,7 @@ def merge(runs: Sequence[Run]) -> list[Run]:
 
 
 def fit(text: str, width: int, more: str = "…") -> str:
-    """`text` in exactly `width` cells, cut with a sign."""
+    """`text` in exactly `width` cells; if it is cut, it ends with `more`."""
     if text.isascii() and len(text) <= width:
         return text.ljust(width)
     if cell_len(text) <= width:
@@ -147,17 +147,17 @@ def fit(text: str, width: int, more: str = "…") -> str:
 
 
 def cut(text: str, width: int, more: str = "…") -> str:
-    """`text`, cut with a sign where it is wider than `width`."""
+    """`text` in at most `width` cells; if it is cut, it ends with `more`."""
     return text if cell_len(text) <= width else fit(text, max(width, 0), more)
 
 
 def length(runs: Runs) -> int:
-    """Cells that the runs take."""
+    """Width of the runs in cells."""
     return sum(cell_len(text) for text, _ in runs)
 
 
 def ends(left: Runs, right: Runs, width: int) -> Runs:
-    """Left and right runs at the two ends of a line; the right ones go where there is no room."""
+    """Left and right runs at the two ends of a line; the right ones are left out if there is no room."""
     gap = width - length(left) - length(right)
     if gap < 1:
         return left
@@ -168,7 +168,7 @@ HOT = 90.0
 
 
 def bar(percent: float | None, width: int, glyphs: Glyphs, *, high: float = HOT) -> list[Run]:
-    """A horizontal bar of `width` cells; an unknown value is empty, not zero."""
+    """A horizontal bar of `width` cells; an unknown value is blank, unlike zero."""
     if percent is None:
         return [(" " * width, "dim")]
     cells = min(max(percent, 0.0), 100.0) / 100 * width
@@ -181,7 +181,7 @@ def bar(percent: float | None, width: int, glyphs: Glyphs, *, high: float = HOT)
 
 
 def sparkline(values: Sequence[float | None], width: int, glyphs: Glyphs, top: float = 0.0) -> str:
-    """The newest `width` values, one cell each; a gap where nothing was read."""
+    """The newest `width` values, one cell each, scaled up to `top`; a gap for None."""
     return chart(values, width, 1, glyphs, top)[0]
 
 
@@ -190,8 +190,8 @@ def chart(
 ) -> list[str]:
     """The newest `width` values as columns, `rows` lines high, the highest line first.
 
-    `top` is the end of the scale, unless a value is higher. A gap where nothing was read. One line
-    alone is never filled to its upper edge: with the line above it, it would be one block.
+    `top` is the end of the scale, unless a value is higher. None is drawn as a gap. If there is only one line,
+    it is never filled to its upper edge: it would merge with the line above.
     """
     shown = list(values[-width:])
     scale = max(top, max((v for v in shown if v is not None), default=0.0)) or 1.0
@@ -205,7 +205,7 @@ def chart(
 
 
 def _column(cells: int, steps: int, glyphs: Glyphs) -> str:
-    """The character for a column that ends so many steps above the lower edge of its line."""
+    """The character for a column that ends `steps` above the lower edge of its line."""
     if cells > steps:
         return glyphs.below
     return glyphs.spark[cells - 1] if cells > 0 else " "
@@ -217,24 +217,24 @@ def chart_line(line: str, glyphs: Glyphs) -> list[Run]:
 
 
 class Scroller(Canvas, can_focus=True):
-    """A canvas that the keys of lists and the wheel move."""
+    """A canvas that the keys of lists and the mouse wheel scroll."""
 
     wheel: ClassVar[int] = 3
-    """Lines for each turn of the wheel."""
+    """Lines to move for each step of the wheel."""
     aside: ClassVar[int] = 0
-    """Cells for each key to the side; 0: these keys are left to others."""
+    """Cells to move for each key to the side; 0: these keys are not handled."""
 
     @property
     def page(self) -> int:
-        """Lines that a key for a page goes."""
+        """Lines to move for page up and page down."""
         return max(self.size.height - 1, 1)
 
     def move(self, steps: int) -> None:
-        """Go down that many lines, as far as there are any."""
+        """Move down by `steps` lines, up if negative, as far as there are any."""
         del steps
 
     def move_aside(self, cells: int) -> None:
-        """Go to the right that many cells."""
+        """Move to the right by so many cells, left if negative."""
         del cells
 
     def on_key(self, event: events.Key) -> None:
@@ -256,11 +256,11 @@ class Scroller(Canvas, can_focus=True):
 
 MARGIN = 1
 WORTH = 20
-"""A part of a line with at least so many cells left is cut, a shorter one left out."""
+"""A part of a line that would still get this many cells is cut; with fewer cells it is left out."""
 
 
 class TextPage(Scroller, can_focus=True):
-    """Lines of runs; the keys of lists scroll it."""
+    """A page of lines; the keys of lists scroll it."""
 
     aside = 8
 
@@ -272,7 +272,7 @@ class TextPage(Scroller, can_focus=True):
         self.left = 0
 
     def show(self, lines: Sequence[Runs], *, restart: bool = False) -> None:
-        """These lines, from the first one if `restart`."""
+        """Show these lines; with `restart`, scroll to the first."""
         if restart:
             self.top = self.left = 0
         if tuple(lines) != self._lines:
@@ -289,7 +289,7 @@ class TextPage(Scroller, can_focus=True):
 
     @property
     def in_view(self) -> list[str]:
-        """The lines on screen, whole and as plain text."""
+        """The lines on screen as plain text, not cut at the edges."""
         shown = self._lines[self.top : self.top + self.size.height]
         return ["".join(text for text, _ in runs).rstrip() for runs in shown]
 
@@ -328,7 +328,7 @@ def shifted(runs: Runs, left: int) -> Runs:
 
 
 def broken(runs: Runs, width: int) -> list[Runs]:
-    """The runs on as many lines as they need, each but the first under the second run."""
+    """The runs on as many lines as they need; further lines are indented to the second run."""
     if length(runs) <= width:
         return [runs]
     first, *others = runs
@@ -344,7 +344,7 @@ def broken(runs: Runs, width: int) -> list[Runs]:
 def _split(
     runs: list[tuple[str, str]], width: int
 ) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
-    """The part of the runs that fits, cut at a blank where there is one, and the rest."""
+    """The part of the runs that fits, cut at a blank if there is one, and the rest."""
     text = "".join(text for text, _ in runs)
     cells = at = 0
     while at < len(text) and cells + cell_len(text[at]) <= width:
@@ -361,9 +361,9 @@ def _split(
 
 
 def pressed(runs: Runs, width: int, more: str) -> list[tuple[str, str]]:
-    """The runs in exactly `width` cells: optional ones go, the last first.
+    """The runs in exactly `width` cells: optional ones are left out, the last first.
 
-    A sign says that something went.
+    `more` at the end shows that something was left out.
     """
     if length(runs) <= width:
         return fitted(runs, width, more)
@@ -383,7 +383,7 @@ def pressed(runs: Runs, width: int, more: str) -> list[tuple[str, str]]:
 
 
 def _parts(runs: Runs) -> list[list[tuple[str, str]]]:
-    """The runs, a new part wherever an optional one begins."""
+    """The runs in parts; each optional run begins a new part."""
     parts: list[list[tuple[str, str]]] = []
     for run in runs:
         if isinstance(run, OptionalRun) or not parts:
@@ -403,7 +403,7 @@ def _said(runs: Runs) -> Runs:
 
 
 def titled(title: Runs, width: int, glyphs: Glyphs, *, chosen: bool, edge: str = "") -> list[Run]:
-    """The upper edge of a pane with its title in it."""
+    """The upper edge of a pane, with its title in it."""
     edge = edge or ("key" if chosen else "border")
     bar = glyphs.heavy if chosen else glyphs.horizontal
     runs: list[Run] = [(glyphs.corners[0] + bar, edge), (" ", "text")]
@@ -419,7 +419,7 @@ def titled(title: Runs, width: int, glyphs: Glyphs, *, chosen: bool, edge: str =
 
 
 def fitted(runs: Runs, width: int, more: str) -> list[tuple[str, str]]:
-    """The runs in exactly `width` cells, cut with a sign."""
+    """The runs in exactly `width` cells; if they are cut, they end with `more`."""
     kept: list[tuple[str, str]] = []
     for text, role in _said(runs):
         cells = cell_len(text)

@@ -1,4 +1,4 @@
-"""One log on the whole screen (follows, really stops, searches, filters, marks), and how one line becomes rows."""
+"""One log on the whole screen: follow, stop, search, filter, mark; and how a line becomes rows."""
 
 import asyncio
 from bisect import bisect_left
@@ -30,13 +30,13 @@ from rankdeck.ui.widgets.canvas import (
 )
 
 Stamp = Callable[[Line, Line | None], str]
-"""From a line and the one before it."""
+"""Called with a line and the one before it (None for the first); returns the time stamp to show."""
 STAMPS = ("off", "clock", "since", "delta")
 ROLES = {"err": "stderr", "gap": "warn", "node": "accent"}
 
 
 def stamp(kind: str, start: float) -> Stamp:
-    """A time stamp of this kind; `start` is when the job began."""
+    """The time stamps of this kind, one of STAMPS; `start` is when the job began, in epoch seconds."""
     if kind == "clock":
         return lambda line, _: formatting.clock(line.at, millis=True) + " "
     if kind == "since":
@@ -117,13 +117,13 @@ def wrapped(runs: Runs, room: int) -> list[list[Run]]:
 
 
 Key = tuple[int, str, int]
-"""Rank, stream and offset: what a line is called in every view."""
+"""Rank, stream and offset, which identify a line in every view."""
 Row = tuple[int, Runs]
 """The number of a line, and one of its rows."""
 
 
 class LogRows:
-    """One look at a log."""
+    """The rows of a log as it is now."""
 
     def __init__(
         self, source: Source, layout: LineLayout, chosen: int | None, marks: Set[Key]
@@ -133,7 +133,7 @@ class LogRows:
         self._gaps = {gap.before: gap for gap in source.gaps}
 
     def last(self, height: int) -> tuple[list[Row], int]:
-        """The newest rows, and of how many lines they are."""
+        """The newest rows, at most `height`, and the number of lines that they show."""
         rows: list[Row] = []
         count = 0
         for made in self._each(self._backwards(height)):
@@ -144,7 +144,7 @@ class LogRows:
         return rows[-height:], count
 
     def starting(self, top: int, height: int) -> list[Row]:
-        """The rows from that line on."""
+        """The rows from line `top` on, at most `height`."""
         rows: list[Row] = []
         for made in self._each(self._forwards(top, height)):
             rows += made
@@ -187,7 +187,7 @@ class LogRows:
 
 
 def _key_of(line: Line) -> Key:
-    """What a line is called in every view."""
+    """The key that identifies a line in every view."""
     return line.rank, line.stream, line.offset
 
 
@@ -197,13 +197,13 @@ def marked(marks: Set[Key]) -> Picked:
 
 
 def said(gap: Gap) -> str:
-    """What stands where lines are missing."""
+    """The sentence to show in place of missing lines."""
     much = formatting.size(gap.end - gap.start)
     return f"  {much} of {gap.stream} not fetched; the node has it"
 
 
 LEAST_TITLE = 14
-"""Columns that say what one reads, whatever else there is to say."""
+"""Columns that the title gets, however long the status is."""
 
 
 def filtered(wanted: Wanted, left: int, of: int) -> list[Run]:
@@ -223,7 +223,7 @@ def searched(search: Search | None, match: int | None) -> list[Run]:
 
 
 def followed(*, follow: bool, fresh: int) -> list[Run]:
-    """Whether the newest line is shown, else how many came since."""
+    """Whether the view follows; if not, how many lines came since it stopped."""
     if follow:
         return [optional("following ", "ok")]
     new: list[Run] = [optional(f"+{fresh:,} new", "warn")] if fresh else []
@@ -231,24 +231,24 @@ def followed(*, follow: bool, fresh: int) -> list[Run]:
 
 
 def _room_for(status: Runs, width: int, more: str) -> Runs:
-    """The status without the parts that leave no room for the title, the last first."""
+    """The status without the parts that would leave no room for the title; the last parts go first."""
     most = max(width - LEAST_TITLE, 0)
     return pressed(status, most, more) if length(status) > most else status
 
 
 AROUND = (0, 1, 3, 10)
 MOST_SLICES = 1_000
-"""Of lines that a key waits for, while the log goes on growing."""
+"""`read_all` stops after so many slices, because the log may keep growing."""
 EVERYTHING = actions.FAR
 
 
 class LogView(Scroller, can_focus=True):
-    """Lines of a Source. `follow` is a property of the view: reading on never stops."""
+    """A widget for the lines of a Source. `follow` concerns only the view: output is received all the time."""
 
     aside = 16
 
     class Edge(Message):
-        """Somebody wants to see more than there is here: before it, or after it."""
+        """The user wants to see lines before the ones here (`back`) or after them; with `far`, the very first or last."""
 
         def __init__(self, *, back: bool, far: bool) -> None:
             super().__init__()
@@ -261,25 +261,25 @@ class LogView(Scroller, can_focus=True):
         self.follow = True
         self.wrap = False
         self.plain = False
-        """Nothing but the text of the lines: for copying with the terminal's own means."""
+        """Show nothing but the text of the lines, to copy them with the terminal's own selection."""
         self.left = 0
         self.search: Search | None = None
         self.wanted = Wanted()
         self.marks: set[Key] = set()
         self.stamp: Stamp = stamp("off", 0.0)
         self.prefix: Callable[[int, Line], Run] | None = None
-        """What stands before a line, e.g. its rank in a merged log."""
+        """Gives what to show before a line, such as its rank in a merged log."""
         self.live = True
-        """Whether the end of the log is the newest there is."""
+        """Whether the end of this log is the newest output of the rank."""
         self._filtered: Filtered | None = None
         self._picked: Picked | None = None
-        """What the last key goes to, beside the search."""
+        """The lines that `go_next` goes to."""
         self._anchor: int | None = None
-        """The line of the log that stays on top until the filter has come so far."""
+        """The line of the log that stays on top until the filter has reached it."""
         self._top = 0
         """Number of the first line shown, while not following."""
         self._left_at = 0
-        """`total` when following stopped."""
+        """The number of lines (`total`) when following stopped."""
         self._match: int | None = None
         self._seen: tuple[object, ...] = ()
         self._rows: list[tuple[int, Runs]] = []
@@ -300,11 +300,11 @@ class LogView(Scroller, can_focus=True):
 
     @property
     def shown(self) -> Source | None:
-        """What is left of the log by the filter."""
+        """The log after the filter; None if no log is open."""
         return self._filtered or self.log_source
 
     def want(self, wanted: Wanted) -> None:
-        """Show only these lines; an empty Wanted shows all."""
+        """Show only the lines that `wanted` keeps; an empty Wanted keeps all."""
         number = self._in_source(self.current)
         self.wanted = wanted
         self._filter()
@@ -327,7 +327,7 @@ class LogView(Scroller, can_focus=True):
         return here.number(number) if here.first <= number < here.total else None
 
     def _settle(self) -> None:
-        """Put the line on top that was there before the filter."""
+        """Put the line on top that was on top before the filter."""
         if self._anchor is not None and self._filtered is not None:
             self._top = self._filtered.place(self._anchor)
             if not self._filtered.behind:
@@ -335,14 +335,14 @@ class LogView(Scroller, can_focus=True):
 
     @property
     def busy(self) -> bool:
-        """Whether there are lines that filter or search have not looked at yet."""
+        """Whether there are lines that filter or search have not seen yet."""
         source = self.shown
         if source is None or (self._filtered is not None and self._filtered.behind):
             return source is not None
         return any(one.behind(source) for one in (self.search, self._picked) if one)
 
     def work(self) -> bool:
-        """Look at some more lines; returns whether a match came or went."""
+        """Let filter and search see some more lines; returns whether the matches changed."""
         if self._filtered is not None:
             self._filtered.update()
             self._settle()
@@ -354,7 +354,7 @@ class LogView(Scroller, can_focus=True):
         return self.search is not None and self.search.update(source)
 
     async def read_all(self) -> bool:
-        """Look at all the lines that are here; False if another log was opened meanwhile."""
+        """Let filter and search see all lines that are here; False if another log was opened meanwhile."""
         source = self.log_source
         for _ in range(MOST_SLICES):
             if not self.busy:
@@ -364,7 +364,7 @@ class LogView(Scroller, can_focus=True):
         return self.log_source is source
 
     def surround(self, step: int) -> str:
-        """More or fewer lines around each one that the filter keeps; returns what to say."""
+        """Show more or fewer lines around each line that the filter keeps; returns what to tell the user."""
         if not self.wanted:
             keeps, leaves = actions.key("filter_in"), actions.key("filter_out")
             return f"choose lines first: {keeps} keeps some, {leaves} leaves some out"
@@ -374,7 +374,7 @@ class LogView(Scroller, can_focus=True):
         return f"{around} lines around each one that the filter keeps"
 
     def tick(self, title: Runs, changes: int = 0) -> None:
-        """Look whether there is anything new to paint; `changes` counts lines that changed."""
+        """Repaint if there is anything new; `changes` counts lines that changed."""
         searched = self.work()
         source = self.shown
         if source is None:
@@ -393,7 +393,7 @@ class LogView(Scroller, can_focus=True):
             if self.follow:
                 self._rows, self._follow_count = rows.last(self.body)
             else:
-                # A log that was begun again, from an earlier byte, has fewer lines at first.
+                # A log that starts again from an earlier byte has fewer lines at first.
                 self._top = max(min(self._top, source.total - 1), source.first)
                 self._rows = rows.starting(self._top, self.body)
         self.refresh()
@@ -405,7 +405,7 @@ class LogView(Scroller, can_focus=True):
         return max(self.size.height - (not self.plain), 1)
 
     def start_following(self) -> None:
-        """To the newest line, and stay there."""
+        """Go to the newest line and stay there."""
         if not self.live:
             self.post_message(self.Edge(back=False, far=True))
             return
@@ -413,7 +413,7 @@ class LogView(Scroller, can_focus=True):
         self.repaint()
 
     def put(self, *, last: bool) -> None:
-        """Show the beginning of what is here, or its end, without following."""
+        """Show the beginning of the lines here, or their end, without following."""
         if self.shown is not None:
             end = self.shown.total - self.body if last else self.shown.first
             self.follow, self._top = False, max(end, self.shown.first)
@@ -424,7 +424,7 @@ class LogView(Scroller, can_focus=True):
         return max(self.body - 1, 1)
 
     def move(self, steps: int) -> None:
-        """Up or down by lines; up stops following, to the end starts it again."""
+        """Move by lines; moving up stops following, moving to the end starts it again."""
         if steps >= EVERYTHING:
             self.start_following()
             return
@@ -465,7 +465,7 @@ class LogView(Scroller, can_focus=True):
     def on_resize(self) -> None:
         self.repaint()
 
-    # ---- the line one means
+    # ---- the current line
 
     @property
     def current(self) -> int | None:
@@ -506,7 +506,7 @@ class LogView(Scroller, can_focus=True):
         self._choose(number)
 
     def reach(self, goal: Goal) -> bool:
-        """Go there in the lines that are here; False if there is none."""
+        """Go to this line, time or place among the lines here; False if there are no lines."""
         source = self.shown
         if source is None or not source.lines:
             return False
@@ -524,7 +524,7 @@ class LogView(Scroller, can_focus=True):
         return [printable(one.text) for one in marked or ([line] if line else [])]
 
     def mark(self) -> bool | None:
-        """Mark the current line, or no longer; None if there is no line."""
+        """Mark or unmark the current line; returns whether it is marked now, None if there is no line."""
         line = self.current_line
         if line is None:
             return None
@@ -533,13 +533,13 @@ class LogView(Scroller, can_focus=True):
         return _key_of(line) in self.marks
 
     def look_for(self, picked: Picked) -> None:
-        """Look for these lines, for `go_next`."""
+        """Set the lines that `go_next` goes to."""
         self._picked = picked
         if self.shown is not None:
             picked.update(self.shown)
 
     def go_next(self, *, back: bool) -> bool:
-        """Go to the next of the lines that were looked for, from the other end again at the end."""
+        """Go to the next line of `look_for`, wrapping around at the end; False if there is none."""
         here = self.current
         if self._picked is None or here is None:
             return False
@@ -560,7 +560,7 @@ class LogView(Scroller, can_focus=True):
         self.repaint()
 
     def jump(self, *, back: bool, around: bool = True) -> bool:
-        """Go to the next match, from the other end if `around`; False if there is none."""
+        """Go to the next match, wrapping around if `around`; False if there is none."""
         if self.search is None or self.shown is None:
             return False
         bottom = self.shown.total
@@ -583,7 +583,7 @@ class LogView(Scroller, can_focus=True):
         return LogRows(source, layout, self._match, self.marks)
 
     def texts(self) -> list[str]:
-        """What the view holds, filtered, as plain lines with their prefix and stamp."""
+        """All lines that the filter keeps, as plain text with prefix and time stamp."""
         source = self.shown
         if source is None:
             return []

@@ -1,4 +1,4 @@
-"""Tables of any length, lists whose rows open, and the map of nodes, a cell each: only what is on screen is painted."""
+"""Tables, lists with rows that open, and the map of nodes with a cell each; only what is on screen is painted."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,31 +28,31 @@ MARKED = "*"
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column. Where the screen is narrow, the lowest `keep` goes first."""
+    """A column. On a narrow screen, the columns with the lowest `keep` are left out first."""
 
     title: str
     width: int
     paint: Callable[[str, int], Runs]
-    """Row's name and width to its runs."""
+    """Called with the name of a row and the width in cells; returns the runs of the cell."""
     right: bool = False
     keep: int = 5
     grow: bool = False
-    """Takes the space that is left."""
+    """The column takes the space that is left."""
     least: int = 0
-    """Cells for which others go first, up to a third of the line; 0: its width."""
+    """Other columns are left out until this one has so many cells, up to a third of the line; 0: `width`."""
 
 
 Layout = Sequence[tuple[Column, int]]
-"""Columns that fit, and how wide each is."""
+"""The columns that fit, and the width of each in cells."""
 
 
 class VTable(Scroller, can_focus=True):
-    """Rows named by strings, a cursor that stays on its row when the order changes."""
+    """A table of rows with names; the cursor stays on its row when the order changes."""
 
     cursor = reactive("", repaint=False)
 
     class Opened(Message):
-        """Enter or a second click on a row."""
+        """Enter was pressed on a row, or it was clicked a second time."""
 
         def __init__(self, row: str) -> None:
             super().__init__()
@@ -80,31 +80,31 @@ class VTable(Scroller, can_focus=True):
         on_top: bool = False,
         id: str | None = None,
     ) -> None:
-        """`empty` is shown where there are no rows; with `on_top` the cursor is on the first row
-        until a person moves it, whatever row that is."""
+        """`empty` is shown if there are no rows; with `on_top` the cursor stays on the first line
+        until the user moves it, even if the rows change."""
         super().__init__(id=id)
         self._on_top = on_top
         self.columns = tuple(columns)
         self.rows: tuple[str, ...] = ()
         self.empty = empty
         self.sorted_by: tuple[str, ...] = ()
-        """Titles of the columns that give the order, the first counts most."""
+        """Titles of the columns by which the rows are sorted, the most important first."""
         self.turned = False
-        """Whether the order is turned round."""
+        """Whether the order is reversed."""
         self.marked: frozenset[str] = frozenset()
-        """Rows with a sign before them."""
+        """The marked rows; a sign is before them."""
         self.top = 0
         self._layout: tuple[object, Layout] = (None, ())
-        """The columns that fit, and of which columns and width."""
+        """The columns and width for which the layout was computed, and the layout."""
         self._cells: dict[str, list[Run]] = {}
-        """Row -> its cells as they were painted last, in that layout."""
+        """Row -> its cells as painted last, in this layout."""
         self._fresh: dict[str, list[Run]] = {}
-        """Row -> its cells as they are to be painted next."""
+        """Row -> its cells, to be painted next."""
 
     # ---- told what to show
 
     def show(self, rows: Sequence[str]) -> None:
-        """These rows, in this order; the cursor follows its row."""
+        """Show these rows in this order; the cursor follows its row."""
         if tuple(rows) == self.rows:
             return
         at = self.index
@@ -117,7 +117,7 @@ class VTable(Scroller, can_focus=True):
         self.refresh()
 
     def touch(self, changed: frozenset[str]) -> None:
-        """Repaint those of the changed rows that are on screen and look different now."""
+        """Repaint the changed rows that are on screen and look different now."""
         if changed.isdisjoint(shown := self.rows_in_view):
             return
         width = self.size.width
@@ -134,7 +134,7 @@ class VTable(Scroller, can_focus=True):
     def refresh(
         self, *regions: Region, repaint: bool = True, layout: bool = False, recompose: bool = False
     ) -> Self:
-        """As Textual has it; where no region is named, every cell may be another."""
+        """As in Textual; without a region, every cell is computed again."""
         if not regions:
             self._fresh.clear()
         return super().refresh(*regions, repaint=repaint, layout=layout, recompose=recompose)
@@ -149,13 +149,13 @@ class VTable(Scroller, can_focus=True):
 
     @property
     def index(self) -> int:
-        # Looked for when asked: a table of all places would be made again with each new order.
+        # Searched on demand: a table of all places would have to be made again with each new order.
         return self.rows.index(self.cursor) if self.cursor in self.rows else 0
 
     # ---- moving
 
     def move(self, steps: int) -> None:
-        """Put the cursor that many rows on."""
+        """Move the cursor down by so many rows, up if negative."""
         if self.rows:
             self.go(min(max(self.index + steps, 0), len(self.rows) - 1))
 
@@ -225,13 +225,13 @@ class VTable(Scroller, can_focus=True):
         return [(MARKED if row in self.marked else sign, "key"), *cells]
 
     def _position(self) -> str:
-        """Which rows these are of how many, where not all are in view."""
+        """Which rows are in view, of how many; "" if all are in view."""
         if len(self.rows) <= self.page:
             return ""
         return f"{self.top + 1:,}-{self.top + len(self.rows_in_view):,} of {len(self.rows):,}"
 
     def whole(self, row: str) -> list[tuple[str, str]]:
-        """Each column's title and its whole text in this row, also of those that do not fit."""
+        """The title and full text of every column in this row, including columns that do not fit."""
         painted = ((one.title, one.paint(row, one.width)) for one in self.columns)
         return [(title, "".join(text for text, _ in runs).strip()) for title, runs in painted]
 
@@ -242,7 +242,7 @@ class VTable(Scroller, can_focus=True):
             painted = column.paint(row, cells)
             runs += aligned(painted, cells, right=column.right, more=self.glyphs.more)
             runs.append((" " * GAP, "text"))
-        # A gap behind the last one would must be cut off again.
+        # Without the gap after the last column, which would have to be cut off again.
         return merge(runs[:-1])
 
     def _fitting(self, width: int) -> Layout:
@@ -266,7 +266,7 @@ class VTable(Scroller, can_focus=True):
 
 
 def _with_right(runs: list[Run], text: str, width: int) -> list[Run]:
-    """These runs with a text at the right end of the line, where nothing stands there."""
+    """The runs with a text at the right end of the line, if there is room for it."""
     line = "".join(part for part, _ in runs)
     if not text or len(line.rstrip()) + GAP + len(text) > width:
         return runs
@@ -279,9 +279,9 @@ def _with_right(runs: list[Run], text: str, width: int) -> list[Run]:
 
 
 def fitting(columns: Sequence[Column], width: int) -> list[tuple[Column, int]]:
-    """The columns that fit and how wide each is; one that grows takes what is left."""
+    """The columns that fit and the width of each; a column that grows takes the rest."""
     shown = list(columns)
-    # The last column needs no gap behind it.
+    # The last column needs no gap after it.
     room = width - 1 + GAP
     most = width // 3
     while len(shown) > 1 and sum(_wanted(c, most) + GAP for c in shown) > room:
@@ -321,23 +321,23 @@ def aligned(runs: Runs, width: int, *, right: bool, more: str) -> list[Run]:
 
 @dataclass(frozen=True, slots=True)
 class ListEntry:
-    """One answer. Without ranks it is a heading, and the cursor goes past it."""
+    """An entry of a FoldList. Without ranks it is a heading, which the cursor skips."""
 
     key: object
-    """The same answer has the same key when the list is made again."""
+    """Identifies the entry when the list is made again."""
     row: Runs
     more: tuple[Runs, ...] = ()
-    """Rows that belong to it and are always shown."""
+    """Further rows of the entry, always shown."""
     ranks: tuple[int, ...] = ()
 
 
 class FoldList(Scroller, can_focus=True):
-    """Entries from the first one that is on screen."""
+    """A list of entries of one or more rows, with a cursor on an entry."""
 
     wheel, aside = 1, 8
 
     class Opened(Message):
-        """Enter, or a second click, on an entry."""
+        """Enter was pressed on an entry, or it was clicked a second time."""
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -349,7 +349,7 @@ class FoldList(Scroller, can_focus=True):
         self.left = 0
 
     def show(self, title: Runs, entries: Sequence[ListEntry]) -> None:
-        """These entries; the cursor stays on its own."""
+        """Show these entries; the cursor stays on its entry."""
         if tuple(entries) == self._entries and tuple(title) == tuple(self._title):
             return
         self._title, self._entries = title, tuple(entries)
@@ -365,7 +365,7 @@ class FoldList(Scroller, can_focus=True):
         self.refresh()
 
     def retitle(self, title: Runs) -> None:
-        """Only the title is new."""
+        """Change only the title."""
         self.show(title, self._entries)
 
     def restart(self) -> None:
@@ -374,7 +374,7 @@ class FoldList(Scroller, can_focus=True):
 
     @property
     def at(self) -> int | None:
-        """The place of the entry under the cursor."""
+        """The index of the entry under the cursor; None if there is none."""
         keys = [entry.key for entry in self._entries]
         return keys.index(self._cursor) if self._cursor in keys else None
 
@@ -394,7 +394,7 @@ class FoldList(Scroller, can_focus=True):
         return max(self.size.height - 1, 1)
 
     def move(self, steps: int) -> None:
-        """The cursor down by that many entries, as far as there are any."""
+        """Move the cursor down by so many entries, up if negative, as far as there are any."""
         places = [p for p, entry in enumerate(self._entries) if entry.ranks]
         if not places:
             return
@@ -450,7 +450,7 @@ class FoldList(Scroller, can_focus=True):
         return [(t, _on(r)) for t, r in here]
 
     def _position(self) -> str:
-        """Which of its rows these are, where not all are in view."""
+        """Which rows are in view, of how many; "" if all are in view."""
         if len(self._rows) <= self.body:
             return ""
         last = min(self._top + self.body, len(self._rows))
@@ -462,22 +462,22 @@ def _on(role: str) -> str:
 
 
 def column(text: str, width: int, role: str) -> Run:
-    """A cell of exactly that width."""
+    """A run of exactly that width."""
     return fit(text, width), role
 
 
 BLOCK = 10
-"""Cells between two gaps, so that positions can be counted."""
+"""Cells between two gaps, which make it easy to count positions."""
 
 
 INDENT = 1
 
 
 class CellMap(Canvas):
-    """Marks in reading order, in blocks of ten; where there are too many, a cell stands for several."""
+    """Marks in reading order, in blocks of ten; if there are too many, a cell stands for several marks."""
 
     class Chosen(Message):
-        """A click on the cell of this item."""
+        """The cell of item `place` was clicked."""
 
         def __init__(self, sender: "CellMap", place: int) -> None:
             super().__init__()
@@ -492,12 +492,12 @@ class CellMap(Canvas):
         self._worst = worst
         self._marks: list[Mark] = []
         self._summed: dict[int, Mark] = {}
-        """First place of a cell that stands for several -> the mark that stands for them."""
+        """First place of a cell that stands for several marks -> the mark to show."""
         self._summed_by = 1
         self._chosen = -1
 
     def show(self, marks: Sequence[Mark], chosen: int = -1) -> None:
-        """These marks, the chosen one reversed."""
+        """Show these marks, the chosen one in reverse video."""
         before, self._marks = self._marks, list(marks)
         self._summed.clear()
         self.choose(chosen)
@@ -508,7 +508,7 @@ class CellMap(Canvas):
             self._repaint(place for place, (old, new) in pairs if old != new)
 
     def change(self, marks: Mapping[int, Mark]) -> None:
-        """These places have another mark; all others stay as they are."""
+        """Change the marks at these places; all others stay."""
         new = {place: one for place, one in marks.items() if self._marks[place] != one}
         for place, one in new.items():
             self._marks[place] = one
@@ -516,13 +516,13 @@ class CellMap(Canvas):
         self._repaint(new)
 
     def choose(self, place: int) -> None:
-        """Reverse this mark and no other."""
+        """Show the mark at `place` in reverse video, and no other."""
         if place != self._chosen:
             before, self._chosen = self._chosen, place
             self._repaint(at for at in (before, place) if at >= 0)
 
     def _repaint(self, places: Iterable[int]) -> None:
-        """Only the lines in which these marks are."""
+        """Repaint only the lines with these marks."""
         width = self.size.width
         in_line = self._per_line(width) * self.per_cell
         lines = {place // in_line for place in places}
@@ -535,12 +535,12 @@ class CellMap(Canvas):
 
     @property
     def per_cell(self) -> int:
-        """How many items a cell stands for."""
+        """How many marks a cell stands for."""
         room = max(self._per_line(self.size.width) * self.size.height, 1)
         return max(-(-len(self._marks) // room), 1)
 
     def lines_for(self, count: int, width: int, most: int = 1000) -> int:
-        """Lines that show `count` items, with a cell each where `most` lines are enough."""
+        """How many lines show `count` marks: one cell for each mark, if that takes at most `most` lines."""
         lines = max(-(-count // self._per_line(width)), 1)
         per_cell = -(-lines // most)
         return -(-lines // per_cell)
@@ -564,7 +564,7 @@ class CellMap(Canvas):
         return merge(runs)
 
     def _sum(self, start: int, group: Sequence[Mark]) -> Mark:
-        """The mark of a cell that stands for several, computed once until one of them changes."""
+        """The mark to show for a cell that stands for several, computed again only when one of them changes."""
         if start not in self._summed:
             self._summed[start] = self._worst(group)
         return self._summed[start]
