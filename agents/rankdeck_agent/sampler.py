@@ -24,7 +24,7 @@ from rankdeck_agent.rules.judge import (
     coverage_words,
     explain,
 )
-from rankdeck_agent.rules.levels import Expected, Health, Level, Reason, rates, summarize
+from rankdeck_agent.rules.levels import NAGIOS, Expected, Health, Level, Reason, rates, summarize
 from rankdeck_agent.rules.report import JudgedSample, is_news, report, short
 from rankdeck_agent.wire import METRICS, Event, HealthReport, Number, Sample
 
@@ -459,14 +459,6 @@ def _table(reading: NodeReading) -> list[str]:
     lines += [f"{metric:<40} not here" for metric in taken.absent]
     lines += [f"{e.check:<40} {e.level:<4} {e.device} {e.text}" for e in reading.events]
     return lines
-
-
-NAGIOS = {
-    Level.OK: (0, "OK"),
-    Level.WARN: (1, "WARNING"),
-    Level.BAD: (2, "CRITICAL"),
-    Level.UNKNOWN: (3, "UNKNOWN"),
-}
 
 
 def health(root: str, *, as_json: bool, expect: str = "") -> int:

@@ -563,6 +563,14 @@ def node_plan(raw: Mapping[str, Any]) -> NodePlan:
         raise WireError(f"bad plan: {error}") from error
 
 
+_REQUEST_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\Z")
+
+
+def is_request_id(text: str) -> bool:
+    """Whether `text` can be the id of a `spawn` request: it becomes an argument and part of file names."""
+    return bool(_REQUEST_ID.match(text))
+
+
 # The `events` file of a run folder and the stream of `job follow` hold JSON objects, one a
 # line. In the file each has {"seq": int from 0, "at": epoch seconds, "kind": ...} and:
 #   ready    pid, boot, addresses (IP)     the supervisor runs

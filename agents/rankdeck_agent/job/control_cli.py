@@ -29,11 +29,11 @@ from rankdeck_agent.job.folder import (
 )
 from rankdeck_agent.job.inspect import inspect
 from rankdeck_agent.job.processes import adopt_orphans
-from rankdeck_agent.job.ranks import good_id, make, unlink_links
+from rankdeck_agent.job.ranks import make, unlink_links
 from rankdeck_agent.job.supervisor import Supervisor
 from rankdeck_agent.job.supervisor_state import note_supervisor, resuming, supervisor_pid, tell
 from rankdeck_agent.text import say, table
-from rankdeck_agent.wire import RUN_VARIABLE, NodePlan, WireError, node_plan
+from rankdeck_agent.wire import RUN_VARIABLE, NodePlan, WireError, is_request_id, node_plan
 
 _PR_SET_DUMPABLE = 4
 _READY_LIMIT = 30.0
@@ -206,7 +206,11 @@ def spawn(folder: RunFolder) -> dict[str, Any]:
     Raises FolderError.
     """
     raw = table(sys.stdin.buffer.read(_LONGEST).decode("utf-8", "replace"))
-    if raw is None or not good_id(str(raw.get("id"))) or not isinstance(raw.get("command"), str):
+    if (
+        raw is None
+        or not is_request_id(str(raw.get("id")))
+        or not isinstance(raw.get("command"), str)
+    ):
         raise FolderError('spawn needs {"id": …, "command": …} on stdin')
     request = str(raw["id"])
     place = folder / "spawn" / f"{request}.json"
@@ -228,7 +232,7 @@ def _await(path: Path) -> str:
 
 def answer(folder: RunFolder, request: str, text: str) -> dict[str, Any]:
     """Pass the console's answer to the launch agent that waits for it. Raises FolderError, but not if the job is over."""
-    if not good_id(request):
+    if not is_request_id(request):
         raise FolderError(f"{request[:60]!r} is not the id of a request")
     told = tell(folder / "control", f"answer {request} {' '.join(text.split())}")
     if not told and not is_closed(folder / "events"):

@@ -5,7 +5,6 @@ import errno
 import fcntl
 import json
 import os
-import re
 import shutil
 import socket
 import stat
@@ -39,6 +38,7 @@ from rankdeck_agent.wire import (
     NodeFile,
     NodePlan,
     ProcessPlan,
+    is_request_id,
 )
 
 RANK_VARIABLE = "RANKDECK_RANK"
@@ -496,13 +496,7 @@ def not_known(ranks: Iterable[int]) -> str:
 
 
 ANSWER_LIMIT = 60.0
-_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\Z")
 _LONGEST = 1 << 18
-
-
-def good_id(text: str) -> bool:
-    """Whether `text` is valid as the id of a request (it becomes a part of file names)."""
-    return bool(_ID.match(text))
 
 
 class Daemons:
@@ -533,7 +527,7 @@ class Daemons:
 
     def ask(self, request: str) -> None:
         """Pass a request of the launch agent to the console, as a `spawn` event. Raises OSError."""
-        if not good_id(request) or request in self._deadlines:
+        if not is_request_id(request) or request in self._deadlines:
             return
         text = (self._place(request, "ask")).read_bytes()[:_LONGEST].decode("utf-8", "replace")
         host, _, command = text.partition("\n")
@@ -570,7 +564,7 @@ class Daemons:
 
     def start(self, request: str, outputs: tuple[int, int], group: Optional[Path]) -> None:
         """Start the command in `spawn/ID.json`; write "ok", or why not, to `spawn/ID.started`. Raises OSError."""
-        if not good_id(request) or request in self._done:
+        if not is_request_id(request) or request in self._done:
             return
         self._done.add(request)
         raw = table(self._place(request, "json").read_text(encoding="utf-8", errors="replace"))

@@ -21,6 +21,15 @@ class Level(IntEnum):
         return self.name.lower()
 
 
+NAGIOS: Mapping[Level, tuple[int, str]] = {
+    Level.OK: (0, "OK"),
+    Level.WARN: (1, "WARNING"),
+    Level.BAD: (2, "CRITICAL"),
+    Level.UNKNOWN: (3, "UNKNOWN"),
+}
+"""Level -> exit code and word, as monitoring plug-ins give them."""
+
+
 class Sentence(NamedTuple):
     """The text of a reason or an event, in three parts; "" for a part that is left out."""
 

@@ -24,7 +24,7 @@ from rankdeck.model.text import (
     text,
 )
 from rankdeck.state.lines import ReadPositions, ReadPositionsOf
-from rankdeck_agent.wire import LAUNCHER, NodePlan
+from rankdeck_agent.wire import LAUNCHER, NodePlan, is_request_id
 
 Frame = tuple[Mapping[str, Any], bytes]
 LONGEST_HEAD = 2 << 20
@@ -237,8 +237,6 @@ BEFORE_FAILURE = 16 << 10
 TAKEN_STEP = 8 << 10
 """After so many bytes we acknowledge them to the node."""
 _MOST_FAILURES = 16
-_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\Z")
-"""Id of a request, as the launch agent makes it; it becomes an argument of the command that answers."""
 
 
 class NodeStream:
@@ -434,7 +432,7 @@ class NodeStream:
 
     def note_spawn(self, head: Mapping[str, Any]) -> None:
         request = head.get("id")
-        if isinstance(request, str) and _ID.match(request) and len(self.spawns) < 4096:
+        if isinstance(request, str) and is_request_id(request) and len(self.spawns) < 4096:
             self.spawns[request] = head
 
     def note_answered(self, head: Mapping[str, Any]) -> None:

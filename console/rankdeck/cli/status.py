@@ -28,7 +28,7 @@ from rankdeck.state.fleet import Fleet, Switches
 from rankdeck.state.history import History
 from rankdeck.state.node import NodeState
 from rankdeck_agent.rules.judge import check_names, coverage_words, is_check
-from rankdeck_agent.rules.levels import highest
+from rankdeck_agent.rules.levels import NAGIOS, highest
 from rankdeck_agent.wire import METRICS
 
 _STATUS = {Level.OK: OK, Level.UNKNOWN: 3, Level.WARN: 4, Level.BAD: 5}
@@ -240,15 +240,6 @@ def watch_of(options: argparse.Namespace) -> float:
     if not 0 <= options.watch <= WAIT_LIMIT:
         raise output.UsageError(f"--watch: seconds, at most {WAIT_LIMIT:.0f}")
     return float(options.watch)
-
-
-NAGIOS = {
-    Level.OK: (0, "OK"),
-    Level.WARN: (1, "WARNING"),
-    Level.BAD: (2, "CRITICAL"),
-    Level.UNKNOWN: (3, "UNKNOWN"),
-}
-"""Level -> exit code and word, as monitoring plug-ins give them."""
 
 
 def health(options: argparse.Namespace, _open_console: object) -> int:
