@@ -1,4 +1,4 @@
-"""Acceptance runs in SQLite beside the job history: measurements, identities, declared baselines."""
+"""Acceptance runs in an SQLite file beside the job history: measurements, facts about nodes, declared baselines, exclusions."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -60,7 +60,7 @@ class KeptRun:
     started: float
     """Epoch seconds."""
     plan: str
-    """Hash of the plan: a run is resumed only with the same."""
+    """Hash of the plan: a run is resumed only with the same plan."""
     operator: str = ""
     note: str = ""
     body: str = ""
@@ -73,17 +73,17 @@ class KeptRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline:
-    """What an operator declared to be normal, of one subject or of all."""
+    """Values that an operator declared to be normal, for one subject or for all."""
 
     cluster: str
     recipe: str
     params: str
     hardware: str = ""
-    """Group of equal nodes."""
+    """Hardware of the nodes; only nodes with the same hardware are compared."""
     kind: str = ""
-    """`inside`, `crossing`; "" for both."""
+    """`inside` or `crossing`; "" for both."""
     subject: str = ""
-    """A node or a path; "" for all of them."""
+    """A node or a path; "" for all."""
     median: float
     mad: float
     """Median absolute deviation."""
@@ -96,7 +96,7 @@ class Baseline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exclusion:
-    """A node on which no job is to run, until it expires or a later run passes it."""
+    """A node that jobs must not use, until the exclusion expires or a later run passes the node."""
 
     cluster: str
     node: str
@@ -130,11 +130,11 @@ _COLUMNS = (
     "stage", "recipe", "sender", "receiver", "rail", "port", "round", "repeat", "value", "unit", "status", "seconds", "raw",
     "text", "job",
 )  # fmt: skip
-"""Of a measurement, besides run and parameters. `receiver` has the whole group where there is no receiver."""
+"""Columns of a measurement besides run and params. Of a group, `receiver` holds the whole node set."""
 
 
 def _row(one: Result) -> dict[str, object]:
-    """The columns of a result."""
+    """Column -> value of a result."""
     own = {name: getattr(one, name) for name in _COLUMNS if name != "status"}
     return {**own, "status": one.outcome, "receiver": one.receiver or fold(one.group)}
 
@@ -148,7 +148,7 @@ def _result(row: dict[str, Any]) -> Result:
 
 
 class AcceptanceRuns:
-    """The file of one user; several consoles may have it open at once."""
+    """The file with one user's acceptance runs; several consoles may have it open at once."""
 
     def __init__(self, path: Path) -> None:
         self._store = Store(path, _SCHEMA, VERSION, "SELECT 1 FROM run, baseline LIMIT 1")
@@ -158,13 +158,13 @@ class AcceptanceRuns:
 
     @property
     def trouble(self) -> str:
-        """Why nothing can be written now, one sentence; "" if it can."""
+        """Why nothing can be written now (one sentence), or ""."""
         return self._store.trouble
 
     # ---- runs
 
     def begin(self, run: KeptRun) -> None:
-        """Save a run before anything of it starts. Raises HistoryError."""
+        """Save a run before its first measurement, and delete the oldest runs beyond KEEP. Raises HistoryError."""
         self._put("run", [run])
         old = "SELECT id FROM run WHERE cluster = ? ORDER BY started DESC LIMIT -1 OFFSET ?"
         gone = [
@@ -180,19 +180,19 @@ class AcceptanceRuns:
         return tuple(KeptRun(*row) for row in self._store.rows(query, cluster))
 
     def end(self, run: str, state: str, ended: float) -> None:
-        """Note how a run ended. Raises HistoryError."""
+        """Save the final `state` of a run and when it ended (epoch seconds). Raises HistoryError."""
         self._write("UPDATE run SET state = ?, ended = ? WHERE id = ?", [(state, ended, run)])
 
     def add(self, run: str, results: Iterable[tuple[Result, str]]) -> None:
-        """Save each result at once; one that is saved already is left as it is. Raises HistoryError.
+        """Save (result, hash of its parameters) pairs; a result that is saved already is not changed. Raises HistoryError.
 
-        Each is saved with a hash of its parameters: results of other parameters are not compared.
+        Results with different parameters are not compared.
         """
         rows = [{"run": run, "params": params, **_row(one)} for one, params in results]
         self._insert("measurement", rows, "OR IGNORE")
 
     def measurements(self, run: str) -> tuple[Result, ...]:
-        """All of a run, in the order of rounds."""
+        """All results of a run, in the order of rounds."""
         query = f"SELECT {', '.join(_COLUMNS)} FROM measurement WHERE run = ? ORDER BY round, sender, receiver, rail, repeat"
         return tuple(
             _result(dict(zip(_COLUMNS, row, strict=True))) for row in self._store.rows(query, run)
@@ -210,7 +210,7 @@ class AcceptanceRuns:
         self._write("INSERT OR REPLACE INTO identity VALUES (?, ?, ?, ?)", rows)
 
     def identity(self, run: str) -> dict[str, dict[str, str]]:
-        """Node -> fact -> value."""
+        """The facts of a run's nodes: node -> fact -> value."""
         found: dict[str, dict[str, str]] = {}
         query = "SELECT node, fact, value FROM identity WHERE run = ?"
         for node, fact, value in self._store.rows(query, run):
@@ -220,7 +220,7 @@ class AcceptanceRuns:
     # ---- baselines
 
     def declare(self, baselines: Iterable[Baseline]) -> None:
-        """Make these the baseline; only an operator decides that. Raises HistoryError."""
+        """Save these baselines; only an operator decides this. Raises HistoryError."""
         self._put("baseline", baselines)
 
     def baselines(self, cluster: str) -> tuple[Baseline, ...]:
@@ -254,16 +254,16 @@ class AcceptanceRuns:
     # ---- exclusions
 
     def exclude(self, exclusions: Iterable[Exclusion]) -> None:
-        """Keep these nodes out of jobs; a newer reason replaces an older one. Raises HistoryError."""
+        """Save exclusions; a new one replaces an older one of the same node. Raises HistoryError."""
         self._put("exclusion", exclusions)
 
     def readmit(self, cluster: str, nodes: Iterable[str]) -> None:
-        """Forget the exclusions of these nodes. Raises HistoryError."""
+        """Delete the exclusions of these nodes. Raises HistoryError."""
         rows = [(cluster, node) for node in nodes]
         self._write("DELETE FROM exclusion WHERE cluster = ? AND node = ?", rows)
 
     def exclusions(self, cluster: str, now: float) -> tuple[Exclusion, ...]:
-        """The exclusions of a cluster that hold at this moment, in epoch seconds."""
+        """The exclusions of a cluster that are valid at `now` (epoch seconds), by node."""
         names = [field.name for field in fields(Exclusion)]
         query = f"SELECT {', '.join(names)} FROM exclusion WHERE cluster = ? AND until > ? ORDER BY node"
         rows = self._store.rows(query, cluster, now)
@@ -310,7 +310,7 @@ def read_baselines(cluster: str, file: str, raw: bytes) -> tuple[Baseline, ...]:
 
 
 def _wrong(row: object) -> str:
-    """The first invalid field; "" if all are."""
+    """The name of the first invalid field; "" if all are valid."""
     if not isinstance(row, dict):
         return "?"
     known: dict[str, Any] = row  # pyright: ignore[reportUnknownVariableType]

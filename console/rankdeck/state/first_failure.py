@@ -1,4 +1,4 @@
-"""The first failure of a job: converts its record for rules/root_cause.py and completes the answer."""
+"""The first failure of a job: prepares its record for rules/root_cause.py and completes the answer."""
 
 from dataclasses import replace
 
@@ -15,7 +15,7 @@ from rankdeck.state.record import LAST_LINES, LOST_SLACK, EndTold, JobRecord, No
 from rankdeck_agent.wire import LAUNCHER
 
 UNSEEN_SLACK = 3.0
-"""Seconds until a supervisor notices that a rank is gone whose shim was killed."""
+"""Seconds within which a supervisor notices that a rank is gone if its shim was killed too."""
 _LOST = Explained(
     "the machine, its network or its sshd went away",
     "look at its console, its power and its network; what it wrote until then is kept on it",
@@ -31,7 +31,7 @@ _OUT_OF_MEMORY = Explained(
 
 
 def first_failure(record: JobRecord) -> FirstFailure | None:
-    """What most likely made this job fail, by all that is known now; None if nothing failed."""
+    """What most likely made this job fail, according to all that is known now; None if nothing failed."""
     if record.settled and record.first_failure:
         return record.first_failure
     if any(node.restored for node in record.nodes.values()) and record.first_failure:
@@ -75,7 +75,7 @@ def _failed_task(record: JobRecord) -> FirstFailure | None:
 
 
 def _nothing_done(record: JobRecord) -> FirstFailure | None:
-    """All ranks ended well, but each was rank 0 of 1: launcher and program do not fit together."""
+    """A failure if all ranks ended well but each was rank 0 of 1: launcher and program have different MPIs. Else None."""
     spec = record.plan.spec
     if spec is None or spec.launch is not Launch.MPI or len(record.ranks) < 2:
         return None
@@ -196,14 +196,14 @@ def _in_full(record: JobRecord, verdict: Cause) -> FirstFailure:
 
 
 def _earlier(record: JobRecord, end: End) -> FirstFailure | None:
-    """The failure as an earlier session saw it."""
+    """The same failure as an earlier session judged it; None if that was another."""
     earlier = record.first_failure
     same = earlier and (earlier.what, earlier.rank, earlier.node)
     return earlier if same == (end.what, end.rank, end.node) else None
 
 
 def _lines(record: JobRecord, end: End) -> tuple[str, ...]:
-    """Its last lines, safe to show."""
+    """The last lines of the rank or launcher, safe to show."""
     if end.what == "node":
         return ()
     key = ("", end.rank) if end.rank is not None else (end.node, LAUNCHER)
@@ -229,7 +229,7 @@ def _explained(record: JobRecord, verdict: Cause) -> tuple[Explained, ...]:
 
 
 def _may_be_a_cause(line: str) -> bool:
-    """The lines, without those that only say that something else failed."""
+    """Whether a line says more than that something else failed."""
     return not any(kind in ("peer", "told", "timeout") for kind, _ in kinds_of((line,)))
 
 

@@ -1,4 +1,4 @@
-"""The open cluster: its nodes, its switch ports, and everybody's jobs as its scheduler lists them; telemetry is written here and nowhere else."""
+"""The open cluster: nodes, switch ports, and all users' jobs as the scheduler lists them. Telemetry is stored only here."""
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -25,20 +25,20 @@ if TYPE_CHECKING:
 
 
 SWEEP = 5.0
-"""Seconds between two looks for metrics that are no longer sent."""
+"""Seconds between two searches for metrics that are no longer sent."""
 SILENCE = 0.5
-"""Seconds between two looks for nodes that fell silent."""
+"""Seconds between two searches for nodes that fell silent."""
 MOVES = 1.0
-"""Seconds between two judgements of a node whose health may change without news."""
+"""Seconds between two judgements of a node whose health may change without a new message."""
 LEAST = 16
-"""Nodes that each call looks at, however little time it has."""
+"""Nodes that each call handles, even if its time is over."""
 MOST_FOUND = 20_000
 """Most nodes that are added without being named in the cluster file."""
 SENTENCE = 300
 
 
 class Changes:
-    """The nodes that changed since somebody looked last; each reader has one of its own."""
+    """The nodes that changed since the last `take`; each reader has its own object."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._names: set[str] = set(names)
@@ -47,14 +47,17 @@ class Changes:
         self._names.update(names)
 
     def take(self) -> frozenset[str]:
-        """The names since the last call."""
+        """The names added since the last call."""
         names = frozenset(self._names)
         self._names.clear()
         return names
 
 
 class Fleet:
-    """The state of every node. One owner of time calls `take_changes`; others read, or `follow`."""
+    """The state of every node. Only the session's timer calls `take_changes`; others read, or `follow`.
+
+    `clock` gives monotonic seconds, `wall` epoch seconds.
+    """
 
     def __init__(
         self,
@@ -65,9 +68,9 @@ class Fleet:
         self.trouble = ""
         """What is wrong with the broker, one sentence; "" if nothing."""
         self.busy: frozenset[str] = frozenset()
-        """The nodes on which jobs of ours run."""
+        """The nodes on which jobs of this user run."""
         self.open = not cluster.nodes
-        """The cluster file names no nodes: they are discovered."""
+        """Whether the cluster file names no nodes, so that they are discovered."""
         self._cluster = cluster
         self._clock = clock
         self._wall = wall
@@ -87,11 +90,11 @@ class Fleet:
         self._changed = dict.fromkeys(self._nodes)
         """Nodes to judge, the oldest change first."""
         self._moving = set[str]()
-        """Nodes to judge repeatedly: their health may change without news."""
+        """Nodes to judge every MOVES seconds: their health may change without a new message."""
         self._followers: tuple[ref[Changes], ...] = ()
         self._swept = self._looked = self._moved = self._compared = clock()
         self._round: Iterator[NodeState] = iter(())
-        """What is left of a round over all nodes."""
+        """The nodes that are left of a round over all nodes."""
         self._picture: Picture | None = None
         self._wanted: frozenset[str] | None = frozenset()
 
@@ -103,22 +106,22 @@ class Fleet:
         return tuple(self._nodes.values())
 
     def healths(self) -> dict[str, Health]:
-        """The health of each node that was heard."""
+        """Node -> health, for nodes that were heard at least once."""
         return {n.name: n.health for n in self._nodes.values() if n.heard_s() is not None}
 
     @property
     def bad(self) -> frozenset[str]:
-        """The nodes with a known problem that makes jobs fail."""
+        """The nodes whose health is BAD: a known problem that makes jobs fail."""
         known = self._nodes.values()
         return frozenset(node.name for node in known if node.health.level is Level.BAD)
 
     @property
     def size(self) -> int:
-        """How many nodes there are."""
+        """Number of nodes."""
         return len(self._nodes)
 
     def place(self, name: str) -> int:
-        """Where the node stands in the cluster file, from 0."""
+        """Position of the node in the cluster file, or in order of discovery, from 0; raises KeyError."""
         return self._places[name]
 
     def wall(self) -> float:
@@ -126,23 +129,23 @@ class Fleet:
         return self._wall()
 
     def settled(self) -> bool:
-        """Whether every node has sent telemetry or failed, or will say nothing more."""
+        """Whether every node has sent telemetry, has failed, or is not expected to send any."""
         return not self._awaited and all(map(self._is_told, self._nodes.values()))
 
     def _is_told(self, node: NodeState) -> bool:
-        # Where full samples are wanted, the short word on its health is not yet all.
+        # If full samples are wanted, a health message alone is not enough.
         heard = node.samples > 0 if self.is_wanted(node.name) else node.was_heard
         if heard or node.failed_to_attach:
             return True
-        # No agent of ours can be heard there unless one publishes to the site's broker.
+        # A Kubernetes node can only be heard if its agent publishes to the site's broker.
         return self.open and self._cluster.broker is None and node.kubernetes is not None
 
     def await_nodes(self, *, awaited: bool) -> None:
-        """Note whether the API server has yet to list the nodes and their state."""
+        """Note whether the API server still has to list the nodes and their state."""
         self._awaited = awaited
 
     def find(self, name: str) -> bool:
-        """Add a node that no file names; False if the file names all, or there are too many."""
+        """Add a discovered node. True if the node is known now; False if the file names all nodes, or there are too many."""
         if name in self._nodes:
             return True
         if not self.open or len(self._nodes) >= MOST_FOUND:
@@ -157,13 +160,13 @@ class Fleet:
         return True
 
     def kubernetes_says(self, name: str, view: "KubernetesNode") -> None:
-        """Take what the API server says of a node; a node that is not of this fleet is ignored."""
+        """Take what the API server reports about a node; adds the node if nodes are discovered, else ignores it."""
         if self.find(name):
             self._nodes[name].set_kubernetes(view)
             self._changed[name] = None
 
     def slurm_says(self, name: str, view: "SlurmNode") -> None:
-        """Take what Slurm says of a node; a node that is not of this fleet is ignored."""
+        """Take what Slurm reports about a node; a node that is not in this fleet is ignored."""
         if name in self._nodes:
             self._nodes[name].set_slurm(view)
             self._changed[name] = None
@@ -172,7 +175,7 @@ class Fleet:
         return name in self._nodes
 
     def follow(self) -> Changes:
-        """Collects what changes from now on, until the caller drops it; it begins with every node."""
+        """Collects the nodes that change from now on, until the caller drops it; at first contains every node."""
         changes = Changes(self._nodes)
         self._followers = (*(one for one in self._followers if one()), ref(changes))
         return changes
@@ -184,7 +187,7 @@ class Fleet:
                 changes.add(names)
 
     def want(self, names: frozenset[str] | None) -> None:
-        """Note from which nodes full samples are requested; None: of all."""
+        """Note from which nodes full samples are requested; None: from all."""
         if names == self._wanted:
             return
         before, self._wanted = self._wanted, names
@@ -197,7 +200,7 @@ class Fleet:
 
     @property
     def wanted(self) -> frozenset[str] | None:
-        """The nodes from which full samples are requested; None: all."""
+        """The nodes from which full samples are requested; None: all nodes."""
         return self._wanted
 
     def is_wanted(self, name: str) -> bool:
@@ -206,19 +209,19 @@ class Fleet:
 
     @property
     def not_judged_there(self) -> AbstractSet[str]:
-        """Nodes that this console judges itself: it needs every sample of them."""
+        """Nodes whose agents do not judge: this console judges them, and needs every sample of them."""
         return self._judged_here
 
     def take_installations(self) -> frozenset[str]:
-        """Nodes where an agent may have been installed or removed since the last call."""
+        """Nodes on which an agent may have been installed or removed since the last call."""
         taken = frozenset(self._moved_in)
         self._moved_in.clear()
         return taken
 
     def apply(self, node: str, message: Message, *, retained: bool = False) -> None:
-        """Apply a message of a node; an unknown node is ignored.
+        """Apply a message from a node; messages from unknown nodes are ignored.
 
-        `retained`: the broker had kept it, so it is no sign of life.
+        `retained`: the broker had stored it, so it is no sign of life.
         """
         state = self._nodes.get(node)
         if state is None:
@@ -234,9 +237,9 @@ class Fleet:
         (self._judged_here.discard if state.judged_there else self._judged_here.add)(node)
 
     def heartbeat(self, node: str, stamp: float) -> bool:
-        """Note that a node says of its health the same as before, at `stamp` (epoch seconds of its clock).
+        """Note that a node reports the same health as before, at `stamp` (epoch seconds on its clock).
 
-        Nothing is judged then, unless its clock has moved. False if the message must be applied instead.
+        The node is judged again only if its clock has moved. False if the caller must `apply` the message instead.
         """
         state = self._nodes.get(node)
         if state is None or not state.take_heartbeat(stamp):
@@ -255,7 +258,7 @@ class Fleet:
     def _expect(self, state: NodeState) -> None:
         """Note when the node will have fallen silent, if nothing more comes."""
         due = self._silence.at(state.name)
-        # Later is soon enough: whoever finds it still heard asks again.
+        # A later moment need not be stored: when due, `_note_silence` sets it again if the node is still heard.
         if state.silent_from < due if due is not None else not state.silent:
             self._silence.set(state.name, state.silent_from)
 
@@ -271,9 +274,9 @@ class Fleet:
             self.event_log.event(state.name, event, self._time_of(event, state.skew))
 
     def _time_of(self, event: Event, ahead: float | None) -> float:
-        """When it happened, on our clock; now, if the node's time stamp is not in the past.
+        """When an event happened, on the console's clock; now, if the node's time stamp is invalid or in the future.
 
-        A time in the future would stay in the history longer than every other line.
+        An event in the future would stay in the history longer than all others.
         """
         now = self._wall()
         at = event.at - (ahead or 0.0)
@@ -290,7 +293,7 @@ class Fleet:
         self._attach(node, text, failed=False)
 
     def troubled(self, node: str, text: str) -> None:
-        """Note why the agent of a node does not run, one sentence."""
+        """Note why the agent of a node does not run (one sentence)."""
         self._attach(node, text, failed=True)
 
     def _attach(self, node: str, text: str, *, failed: bool) -> None:
@@ -299,11 +302,11 @@ class Fleet:
             self._changed[node] = None
 
     def reasons_of(self, name: str) -> tuple[Reason, ...]:
-        """Why this node is not OK, as judged last; does not judge again."""
+        """Why this node is not OK, according to the last judgement; does not judge again."""
         return self._reasons.get(name, ())
 
     def recall(self) -> None:
-        """Show problems that an earlier console saw begin, until each node was judged for long enough."""
+        """Show problems that began in an earlier console, until each node has been judged for long enough."""
         for name, reasons in self.event_log.recall().items():
             if name in self._nodes:
                 self._nodes[name].recall(reasons)
@@ -319,7 +322,7 @@ class Fleet:
                 self._changed[name] = None
 
     def set_busy(self, names: frozenset[str]) -> None:
-        """Note the nodes on which jobs of ours run."""
+        """Note the nodes on which jobs of this user run."""
         for name in filter(self.knows, names ^ self.busy):
             self._nodes[name].set_notes(busy=name in names)
             self._changed[name] = None
@@ -327,7 +330,7 @@ class Fleet:
 
     @cached_property
     def _peers(self) -> "Peers":
-        """Made on first use, so that the first picture does not wait for the rules."""
+        """Imported at first use, so that the first screen does not wait for the rules."""
         from rankdeck.rules.nodes import Peers
 
         return Peers()
@@ -344,15 +347,15 @@ class Fleet:
         self._introduced, self._odd = set[str](), frozenset(odd)
 
     def take_as_lasting(self) -> None:
-        """Judge what was wrong at two looks as lasting; for commands that look only twice."""
+        """Judge a problem that was seen in two samples as lasting; for commands that take only two."""
         for name, state in self._nodes.items():
             state.take_as_lasting()
             self._changed[name] = None
 
     def take_changes(self, seconds: float = inf) -> frozenset[str]:
-        """Judge what changed and tell all followers; returns the names. For the one owner of time.
+        """Judge the nodes that changed and tell all followers; returns their names. Only the session's timer calls this.
 
-        After so many `seconds` of work it stops, and the next call goes on: a key must not wait.
+        It stops after `seconds` of work, so that keys are not delayed; the next call goes on.
         """
         until = time.perf_counter() + seconds
         self._note_time()
@@ -372,11 +375,11 @@ class Fleet:
 
     @property
     def behind(self) -> bool:
-        """Whether nodes wait to be judged."""
+        """Whether nodes are still waiting to be judged."""
         return bool(self._changed)
 
     def _note_time(self) -> None:
-        """Find nodes that fell silent or are heard again, and nodes whose health may change without news."""
+        """Queue nodes that fell silent, and nodes whose health may change without a new message."""
         now = self._clock()
         if now - self._looked >= SILENCE or now < self._looked:
             self._looked = now
@@ -397,7 +400,7 @@ class Fleet:
                 self._silence.set(name, state.silent_from)
 
     def _go_round(self, until: float) -> None:
-        """Go on with the round over all nodes: drop what is no longer sent, take a picture."""
+        """Continue the round over all nodes: drop numbers that are no longer sent, and take a picture for the past."""
         state = next(self._round, None)
         if state is None:
             state = self._begin_round()
@@ -445,7 +448,7 @@ def _expected(cluster: Cluster, node: Node) -> Expected:
 
 
 PATIENCE = 45.0
-"""A report is old after so many seconds; switches are asked for one every 10 seconds."""
+"""A report is old after so many seconds; the gNMI subscription asks for one every 10 seconds."""
 COUNTERS = (
     "in-octets", "out-octets", "in-pkts", "out-pkts", "in-errors", "out-errors",
     "in-discards", "out-discards", "in-fcs-errors", "carrier-transitions",
@@ -479,7 +482,7 @@ class Switches:
 
     def __init__(self, cluster: Cluster, clock: Callable[[], float] = time.monotonic) -> None:
         self.troubles: dict[str, str] = {}
-        """Switch -> why nothing comes from it, one sentence."""
+        """Switch -> why it sends nothing, one sentence."""
         self._clock = clock
         self._ports = {
             (switch.name, port): _unheard(switch.name, port, serves)
@@ -488,7 +491,7 @@ class Switches:
         }
 
     def ports(self) -> tuple[SwitchPort, ...]:
-        """Every port; one without a recent report has neither state nor numbers."""
+        """Every port; a port without a recent report has neither state nor numbers."""
         return tuple(map(self._current, self._ports.values()))
 
     def of_node(self, node: str) -> tuple[SwitchPort, ...]:
@@ -500,7 +503,7 @@ class Switches:
         return SwitchPort(port.switch, port.port, port.node, port.device)
 
     def apply(self, switch: str, port: str, up: bool | None, values: Mapping[str, int]) -> None:
-        """Apply a report of a switch about a port: its state, its counters, or both."""
+        """Apply a switch's report about a port: its state, its counters, or both. Unknown ports are ignored."""
         old = self._ports.get((switch, port))
         if old is None:
             return
@@ -520,25 +523,25 @@ MOST_JOBS, MOST_PARTITIONS = 5_000, 1_000
 
 
 class SlurmCluster:
-    """Written only by `telemetry/slurm.py`; empty without Slurm."""
+    """Slurm's queue, ended jobs and partitions; written only by `telemetry/slurm.py`, empty without Slurm."""
 
     def __init__(self) -> None:
         self.trouble = ""
-        """Why nothing new comes from Slurm, one sentence; "" if it does."""
+        """Why Slurm sends nothing new, one sentence; "" if it does."""
         self.user = ""
-        """Who we are there."""
+        """The user's name in Slurm."""
         self._jobs: dict[str, SlurmJob] = {}
         self._ended: dict[str, SlurmJob] = {}
-        """Jobs that Slurm's accounting remembers."""
+        """Ended jobs from Slurm's accounting."""
         self._partitions: dict[str, SlurmPartition] = {}
 
     def put(self, job: SlurmJob) -> None:
-        """A job as it is now."""
+        """Add or update a job in the queue."""
         if job.id and (job.id in self._jobs or len(self._jobs) < MOST_JOBS):
             self._jobs[job.id] = self._with_mine(job)
 
     def put_ended(self, job: SlurmJob) -> None:
-        """A job that ended."""
+        """Add or update an ended job."""
         if job.id and len(self._ended) < MOST_JOBS:
             self._ended[job.id] = self._with_mine(job)
 
@@ -546,11 +549,11 @@ class SlurmCluster:
         return replace(job, mine=bool(job.user) and job.user == self.user)
 
     def drop(self, number: str) -> None:
-        """The job has left the queue."""
+        """Remove a job that has left the queue."""
         self._jobs.pop(number, None)
 
     def put_partition(self, partition: SlurmPartition) -> None:
-        """A partition as it is now."""
+        """Add or update a partition."""
         name = partition.name
         if name and (name in self._partitions or len(self._partitions) < MOST_PARTITIONS):
             self._partitions[name] = partition
@@ -563,9 +566,9 @@ class SlurmCluster:
         return tuple(sorted(self._partitions.values(), key=lambda one: (not one.usual, one.name)))
 
     def jobs(self, known: Collection[str] = ()) -> tuple[SlurmJob, ...]:
-        """Jobs of the queue, then those that ended; in each part our own first, then the newest.
+        """Jobs in the queue, then ended ones; in each part the user's own first, then the newest.
 
-        Without those whose Slurm id the caller knows.
+        Without jobs whose Slurm id or `place` is in `known`.
         """
         found = {**self._ended, **self._jobs}.values()
         strange = (job for job in found if job.id not in known and job.place not in known)
@@ -578,37 +581,37 @@ MOST_KUBERNETES_JOBS = 5_000
 
 
 class KubernetesState:
-    """Written only by `telemetry/kubernetes.py`; empty without Kubernetes."""
+    """Jobs and rights in Kubernetes; written only by `telemetry/kubernetes.py`, empty without Kubernetes."""
 
     def __init__(self) -> None:
         self.about: ClusterAbout | None = None
         """None: not asked yet."""
         self.trouble = ""
-        """Why nothing comes from the server, one sentence; "" if it does."""
+        """Why the API server sends nothing, one sentence; "" if it does."""
         self._jobs: dict[tuple[str, str], KubernetesJob] = {}
 
     def put(self, job: KubernetesJob) -> None:
-        """A job as it is now."""
+        """Add or update a job."""
         key = (job.kind, f"{job.namespace}/{job.name}")
         if job.kind and job.name and (key in self._jobs or len(self._jobs) < MOST_KUBERNETES_JOBS):
             self._jobs[key] = job
 
     def drop(self, kind: str = "", name: str = "") -> None:
-        """The job `namespace/name` of this kind is gone."""
+        """Remove the job `name` (as `namespace/name`) of this kind."""
         self._jobs.pop((kind, name), None)
 
     def jobs(self, known: Collection[str] = ()) -> tuple[KubernetesJob, ...]:
-        """The newest first, without those of ours that the caller knows by their id."""
+        """All jobs, newest first, without those whose Rankdeck id is in `known`."""
         others = [job for job in self._jobs.values() if not job.ours or job.ours not in known]
         return tuple(sorted(others, key=lambda job: -job.created))
 
     def kind_of(self, job_id: str) -> str:
-        """The kind of the job with this id of ours; "" if it is not listed."""
+        """The kind of the job with this Rankdeck id or place (`mpijob/pi`); "" if it is not listed."""
         found = (one.kind for one in self._jobs.values() if job_id in (one.ours, one.place))
         return next(found, "")
 
     def refused(self, *needs: str, kind: str = JOB) -> str:
-        """Why a feature that needs these rights for jobs of this kind is off, one sentence; "" if it is not, or not known."""
+        """Which rights for jobs of this kind the user lacks for these needs, one sentence; "" if none, or not known."""
         missing = self.about.missing(*needs, kind=kind) if self.about else ()
         if not missing:
             return ""

@@ -1,4 +1,4 @@
-"""What happened since the console was opened: on all nodes, with pictures of them over the last hours, and in Rankdeck itself, as its log records."""
+"""Events of all nodes, pictures of the fleet over the last hours, and Rankdeck's own log messages, since the console was opened."""
 
 import logging
 from array import array
@@ -15,10 +15,10 @@ from rankdeck_agent.wire import Event
 
 MOST = 5000
 BURST = 500
-"""Most events that wait for the disk; older ones stay in memory only."""
+"""Most events that wait to be saved; if there are more, the oldest are kept in memory only."""
 UNTOLD = frozenset({"node.coverage", "node.remembered"})
 MOST_AN_HOUR = 120
-"""Most events of one node in an hour; a node that sends more is reported as flooding."""
+"""Most events of one node in an hour; further ones are dropped and the node is reported as flooding."""
 HOUR = 3600.0
 FLOOD = "node.flood"
 FLOOD_TEXT = (
@@ -29,19 +29,19 @@ Key = tuple[str, str, str]
 
 
 class EventLog:
-    """Written by Fleet; front ends read `newest`, and the session saves what `take` returns."""
+    """The newest events of all nodes. Written by Fleet; front ends read `newest`, the session saves what `take` returns."""
 
     def __init__(self) -> None:
         self.newest: deque[Occurrence] = deque(maxlen=MOST)
         self.total = 0
-        """Changes exactly when there is something new."""
+        """Number of events so far: changes exactly when there is a new one."""
         self._waiting: deque[Occurrence] = deque(maxlen=BURST)
         self._open: dict[Key, Reason] = {}
-        """What began and has not ended."""
+        """(node, check, device) -> reason that began and has not ended."""
         self._stood: dict[str, tuple[Reason, ...]] = {}
         self._told: dict[tuple[str, str, str, int], None] = {}
         self._hours: dict[str, tuple[float, int]] = {}
-        """Node -> when its hour began, and how many events it told since."""
+        """Node -> when its hour began, and how many events it has had since."""
 
     def restore(self, occurrences: Iterable[Occurrence]) -> None:
         """Load events that an earlier console saw; they are not saved again."""
@@ -57,7 +57,7 @@ class EventLog:
                 self._open.pop(key, None)
 
     def recall(self) -> Mapping[str, tuple[Reason, ...]]:
-        """Node -> problems that an earlier console saw begin and that have not ended, the worst first."""
+        """Node -> problems that began in an earlier console and have not ended, worst first."""
         found: dict[str, list[Reason]] = {}
         for (node, _, _), reason in self._open.items():
             found.setdefault(node, []).append(reason)
@@ -65,11 +65,11 @@ class EventLog:
         return self._stood
 
     def stood(self, node: str) -> tuple[Reason, ...]:
-        """What `recall` found for this node."""
+        """The problems that `recall` found for this node."""
         return self._stood.get(node, ())
 
     def event(self, node: str, event: Event, at: float) -> None:
-        """Add an event of a node; events that it sends again are left out."""
+        """Add an event of a node; an event that the node sends again is ignored."""
         key = (node, event.check, event.device, round(at))
         if key in self._told:
             return
@@ -97,7 +97,7 @@ class EventLog:
                 self._add(_line(at, node, "ended", Level.OK, reason))
 
     def between(self, nodes: Collection[str], since: float, until: float) -> tuple[Occurrence, ...]:
-        """Events of these nodes in that time, and warnings that began there."""
+        """Events of these nodes between two times (epoch seconds), and their problems that began then."""
         return tuple(
             one
             for one in self.newest
@@ -107,7 +107,7 @@ class EventLog:
         )
 
     def take(self) -> tuple[Occurrence, ...]:
-        """What to save since the last call."""
+        """The events to save: those added since the last call."""
         taken = tuple(self._waiting)
         self._waiting.clear()
         return taken
@@ -140,7 +140,7 @@ SHORTEST = 10.0
 
 
 LIMIT = 24 << 20
-"""Bytes of all pictures together."""
+"""Most bytes of all pictures together."""
 
 
 LEAST_FRAMES = 60
@@ -158,16 +158,16 @@ _PLACES = {metric: place for place, metric in enumerate(PICTURED)}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FleetPicture:
-    """All nodes at one time of the console's wall clock; compared by identity."""
+    """The state of all nodes at one time (epoch seconds on the console's clock); compared by identity."""
 
     at: float
     levels: bytes
     numbers: "array[float]"
     reasons: Mapping[int, tuple[Reason, ...]]
-    """Place -> why that node had its level; without nodes that had no problem."""
+    """Place of a node -> reasons for its level; nodes without a problem are left out."""
 
     def level(self, place: int) -> Level:
-        """The level of the node at this place; unknown if it was added later."""
+        """The level of the node at this place; UNKNOWN if the node was added later."""
         return Level(self.levels[place]) if place < len(self.levels) else Level.UNKNOWN
 
     def number(self, place: int, metric: str) -> float | None:
@@ -182,7 +182,7 @@ class FleetPicture:
 
 
 class Picture:
-    """A picture that is being taken, node after node in the order of the cluster file."""
+    """A picture that is being taken: add each node in the order of `Fleet.place`."""
 
     def __init__(self, at: float) -> None:
         self._at = at
@@ -200,7 +200,7 @@ class Picture:
             self._numbers.append(nan if value is None else value)
 
     def frame(self, before: FleetPicture | None) -> FleetPicture:
-        """The picture; it shares what is the same with the one `before`."""
+        """The finished picture; to save memory it shares equal reasons with the one `before`."""
         same = before is not None and before.reasons == self._reasons
         reasons = before.reasons if before is not None and same else self._reasons
         return FleetPicture(self._at, bytes(self._levels), self._numbers, reasons)
@@ -214,7 +214,7 @@ class Past:
         self.fit(nodes)
 
     def fit(self, nodes: int) -> None:
-        """Keep as many pictures as there is room for with so many nodes."""
+        """Set how many pictures are kept, and how often one is taken, for so many nodes."""
         size = max(nodes, 1) * (4 * len(PICTURED) + 1)
         frames = max(min(int(SPAN / SHORTEST), LIMIT // size), LEAST_FRAMES)
         self.period = SPAN / frames
@@ -225,7 +225,7 @@ class Past:
         return not self._frames or not 0 <= at - self._frames[-1].at < self.period
 
     def keep(self, picture: "Picture") -> None:
-        """Remember a picture that has all nodes."""
+        """Store a picture that has all nodes."""
         self._frames.append(picture.frame(self._frames[-1] if self._frames else None))
 
     def span(self) -> tuple[float, float] | None:
@@ -233,27 +233,27 @@ class Past:
         return (self._frames[0].at, self._frames[-1].at) if self._frames else None
 
     def frame(self, at: float) -> FleetPicture | None:
-        """The newest picture that is not younger than `at`; the oldest where all are."""
+        """The last picture taken at or before `at` (epoch seconds), else the oldest; None if there is none."""
         if not self._frames:
             return None
         place = bisect_right(self._frames, at, key=lambda frame: frame.at)
         return self._frames[max(place - 1, 0)]
 
     def newest(self, most: int) -> list[FleetPicture]:
-        """The last pictures, oldest first."""
+        """The last `most` pictures, oldest first."""
         return list(islice(reversed(self._frames), most))[::-1]
 
     def series(
         self, place: int, metric: str, until: float, most: int | None = None
     ) -> list[float | None]:
-        """The numbers of one node in the pictures up to a time, oldest first; at most the last `most` of them."""
+        """The numbers of one node in the pictures up to a time, oldest first; only the last `most` of them if given."""
         frames = islice((f for f in reversed(self._frames) if f.at <= until), most)
         return [frame.number(place, metric) for frame in frames][::-1]
 
 
 @dataclass(frozen=True, slots=True)
 class LogMessage:
-    """One message. `at` is epoch seconds; `source` a node, a job or a part of Rankdeck."""
+    """One log message. `at` is epoch seconds; `source` is a node, a job or a module of Rankdeck."""
 
     at: float
     level: str
@@ -268,7 +268,7 @@ class Messages(logging.Handler):
         super().__init__(logging.INFO)
         self.records: deque[LogMessage] = deque(maxlen=keep)
         self.total = 0
-        """Messages ever received: changes exactly when there is something new."""
+        """Number of messages so far: changes exactly when there is a new one."""
 
     def emit(self, record: logging.LogRecord) -> None:
         source = getattr(record, "source", record.name.rpartition(".")[2])

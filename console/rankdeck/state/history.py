@@ -22,13 +22,13 @@ _PLAIN: Mapping[type, tuple[type, ...]] = {
     str: (str,),
     bool: (bool,),
     int: (int,),
-    # JSON knows one kind of number: a whole one comes back as int, and is equal.
+    # JSON has one kind of number: 1.0 may come back as the int 1, which is equal.
     float: (int, float),
 }
 
 
 def read(make: type[T], raw: object) -> T:
-    """Read back a dataclass that `dataclasses.asdict` and JSON turned into `raw`; raises ValueError or TypeError."""
+    """The dataclass `make` from `raw`, its parsed JSON; raises ValueError or TypeError."""
     return cast("T", _reader(make)(raw))
 
 
@@ -55,7 +55,7 @@ def _simple(hint: Any) -> Read:  # noqa: ANN401 - a type hint may be anything
         raise TypeError(f"{hint} cannot be read from JSON")
 
     def simple(raw: object) -> object:
-        # Not isinstance: True is an int to Python, not to whoever wrote the number.
+        # Not isinstance: True is an int in Python, but not in JSON.
         if type(raw) not in kinds:
             raise TypeError(f"{raw!r:.60} is no {hint.__name__}")
         return raw
@@ -64,7 +64,7 @@ def _simple(hint: Any) -> Read:  # noqa: ANN401 - a type hint may be anything
 
 
 def _optional(hints: tuple[Any, ...]) -> Read:
-    """None, or the first of the others that fits."""
+    """A reader of a union: None if allowed, else the first type that fits."""
     readers = [_reader(hint) for hint in hints if hint is not type(None)]
     may_lack = type(None) in hints
     if may_lack and len(readers) == 1:
@@ -85,7 +85,7 @@ def _optional(hints: tuple[Any, ...]) -> Read:
 
 
 def _tuple(hints: tuple[Any, ...]) -> Read:
-    """`tuple[X, ...]`, or one of a fixed length."""
+    """A reader of `tuple[X, ...]`, or of a tuple of fixed length."""
     readers = [_reader(hint) for hint in hints if hint is not Ellipsis]
     open_ended = Ellipsis in hints
 
@@ -151,7 +151,7 @@ CREATE TRIGGER IF NOT EXISTS job_gone AFTER DELETE ON job BEGIN
     INSERT INTO turn (job) VALUES (old.id);
 END;
 """
-"""Each write of a row takes the next number: triggers, so that consoles older than this table count too."""
+"""Each write of a job's row takes the next number. Triggers do this, so that it also works for consoles of older versions."""
 KEEP_TURNS = 100_000
 FORGET_TURNS = (
     "DELETE FROM turn WHERE number < (SELECT max(number) FROM turn) - ?"
@@ -164,20 +164,21 @@ _PUT = (
 _PLAN = "UPDATE job SET plan = ? WHERE id = ?"
 _COLUMNS = "job.id, job.plan, job.record, job.created"
 _APART = frozenset({"id", "cluster", "plan", "created", "countdown", "clock", "output_coming"})
-"""Fields of a job that are not in its JSON: they have columns, or hold only for one console now."""
+"""Fields of a job that are not in its JSON: they have columns, or are valid only in one console at the moment."""
 
 Complain = Callable[[str, str], None]
-"""Called with the id of a job that cannot be read, and why."""
+"""Called with (id of a job that cannot be read, why)."""
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenJob:
-    """One row as last written. `job` is None if it was removed or is invalid."""
+    """The last write of one row. `job` is None if the row was removed or is invalid."""
 
     number: int
+    """The turn in which it was written."""
     id: str
     cluster: str
-    """Empty if the row is gone."""
+    """"" if the row was removed."""
     job: Job | None
 
     @property
@@ -186,8 +187,8 @@ class WrittenJob:
 
 
 def put(database: sqlite3.Connection, job: Job) -> None:
-    """Write the row of a job, whole."""
-    # Activity is not saved: it is of no use later.
+    """Write the whole row of a job."""
+    # Activity is not saved: it is not needed later.
     ranks = tuple(r if r.activity is None else replace(r, activity=None) for r in job.ranks)
     table = _fields_of(replace(job, ranks=ranks))
     plan = _written(table["plan"])
@@ -197,7 +198,7 @@ def put(database: sqlite3.Connection, job: Job) -> None:
 
 
 def _written(value: object) -> str:
-    """As JSON. `asdict` copies everything first: of 512 ranks that takes longer than a key may."""
+    """A value as JSON. Not by `asdict`, which copies everything first: too slow for 512 ranks while a user types."""
     return json.dumps(value, default=_fields_of)
 
 
@@ -206,12 +207,12 @@ def _fields_of(value: Any) -> dict[str, Any]:  # noqa: ANN401 - any of our datac
 
 
 def put_plan(database: sqlite3.Connection, plan: Plan) -> None:
-    """Write the plan alone, once the launch has filled in its port."""
+    """Write only the plan, once the launch has filled in its port."""
     database.execute(_PLAN, (_written(plan), plan.job))
 
 
 def turn_of(database: sqlite3.Connection, job: str) -> int | None:
-    """The turn (an ever growing number) in which the row was last written; None if there is none."""
+    """The turn (a number that only grows) in which the job's row was last written; None if it never was."""
     found = database.execute("SELECT max(number) FROM turn WHERE job = ?", (job,))
     return found.fetchone()[0]
 
@@ -222,7 +223,7 @@ def newest_turn(database: sqlite3.Connection) -> int:
 
 
 def one(database: sqlite3.Connection, job: str, complain: Complain) -> Job | None:
-    """The job in its row; None if there is none or it is invalid."""
+    """The job with this id; None if it has no row or an invalid one."""
     query = f"SELECT {_COLUMNS} FROM job WHERE id = ?"
     row = database.execute(query, (job,)).fetchone()
     return _job(row, complain) if row else None
@@ -231,7 +232,7 @@ def one(database: sqlite3.Connection, job: str, complain: Complain) -> Job | Non
 def newest(
     database: sqlite3.Connection, cluster: str, most: int, complain: Complain
 ) -> Iterator[Job]:
-    """The jobs of a cluster, newest first."""
+    """The newest `most` jobs of a cluster, newest first, without invalid rows."""
     query = f"SELECT {_COLUMNS} FROM job WHERE cluster = ? ORDER BY created DESC LIMIT ?"
     for row in database.execute(query, (cluster, most)).fetchall():
         if (job := _job(row, complain)) is not None:
@@ -239,7 +240,7 @@ def newest(
 
 
 def since(database: sqlite3.Connection, number: int, complain: Complain) -> tuple[WrittenJob, ...]:
-    """Every row written after this turn, in the order of writing."""
+    """The rows written after this turn, in the order of writing."""
     query = (
         f"SELECT turn.number, turn.job, job.cluster, {_COLUMNS} FROM turn"
         " LEFT JOIN job ON job.id = turn.job WHERE turn.number > ? ORDER BY turn.number"
@@ -262,7 +263,7 @@ def _job(row: Any, complain: Complain) -> Job | None:  # noqa: ANN401 - a row of
 
 
 def _sane(job: Job) -> Job:
-    """The job, if its ranks are on its nodes; raises ValueError."""
+    """The job, after checking that its ranks are unique and on its nodes; raises ValueError."""
     nodes = {node.node for node in job.plan.nodes}
     ranks = {rank.rank for rank in job.ranks}
     if not all(job.plan.supervising_node(rank.node) in nodes for rank in job.ranks):
@@ -273,7 +274,7 @@ def _sane(job: Job) -> Job:
 
 
 def last_word(mine: Job, kept: Job) -> Job:
-    """Merge what two consoles know of one job; `kept` wins if neither knows more.
+    """Merge what two consoles know about one job; `kept` (the stored one) wins if neither knows more.
 
     A job that has ended never runs again, and an explained failure stays explained.
     """
@@ -281,7 +282,7 @@ def last_word(mine: Job, kept: Job) -> Job:
         return mine
     first, other = (kept, mine) if _weight(kept) >= _weight(mine) else (mine, kept)
     if not first.state.final:
-        # Both see it run, but only our own nodes' news are of this second.
+        # Both see it run, but only what this console sees is up to date.
         first, other = mine, kept
     ranks = _ranks(first, other)
     word = replace(
@@ -298,7 +299,7 @@ def last_word(mine: Job, kept: Job) -> Job:
 
 
 def _troubles(told: Sequence[str], ranks: Sequence[RankState]) -> tuple[str, ...]:
-    """Each sentence once; without nodes that did not answer and have come back."""
+    """Each sentence once, without those about nodes that did not answer and have come back."""
     lost = {f"{rank.node}: {MUTE}" for rank in ranks if rank.state is State.LOST}
     found: dict[str, str] = {}
     for text in told:
@@ -306,13 +307,13 @@ def _troubles(told: Sequence[str], ranks: Sequence[RankState]) -> tuple[str, ...
         if not mute:
             found[text] = text
         elif node + mute in lost:
-            # Two consoles may have learned it in different words.
+            # Two consoles may have worded it differently.
             found.setdefault(node + mute, text)
     return tuple(found.values())
 
 
 def _weight(job: Job) -> tuple[bool, bool, bool, int, int]:
-    """A rank for how much is known of the end of a job."""
+    """How much is known about the end of a job, to compare two snapshots."""
     failure = job.first_failure
     known = -sum(rank.state is State.LOST for rank in job.ranks)
     if failure is None:
@@ -322,14 +323,14 @@ def _weight(job: Job) -> tuple[bool, bool, bool, int, int]:
 
 
 def _explained(first: Job, other: Job) -> tuple[Explained, ...]:
-    """How the other explains the same end."""
+    """The other's explanation, if it is of the same end; else ()."""
     same = first.state is other.state
     blank = first.first_failure is None and other.first_failure is None
     return other.explained if same and blank else ()
 
 
 def _ranks(first: Job, other: Job) -> tuple[RankState, ...]:
-    """The ranks of the first; for each, the larger of the two numbers of lines."""
+    """The ranks of the first; where the other knows more lines of a rank, its line count and last line."""
     others = {rank.rank: rank for rank in other.ranks}
     return tuple(_rank(rank, others.get(rank.rank)) for rank in first.ranks)
 
@@ -345,9 +346,9 @@ VERSION = 1
 KEEP = 500
 """Ended jobs kept per cluster; running jobs are always kept."""
 KEEP_HEALTH = 200
-"""Records of the health of its nodes that are kept per job."""
+"""Health records of its nodes that are kept per job."""
 KEEP_EVENTS = 200_000
-"""What supervisors recorded, of all jobs of a cluster: the oldest jobs lose theirs first."""
+"""Most supervisor events of all jobs of a cluster; if there are more, the oldest jobs are deleted."""
 _SCHEMA = f"""
 PRAGMA journal_mode = WAL;
 PRAGMA synchronous = NORMAL;
@@ -407,18 +408,18 @@ class History:
         self._store.close()
 
     def nodes_of(self, cluster: str) -> SharedEventLog:
-        """What happened on the nodes of this cluster, in the same file."""
+        """The event log of this cluster's nodes, in the same file."""
         return SharedEventLog(self._store, cluster)
 
     @property
     def trouble(self) -> str:
-        """Why the file cannot be written now, one sentence; "" if it can."""
+        """Why the file cannot be written now (one sentence), or ""."""
         return self._store.trouble
 
     def save(self, job: Job) -> None:
-        """Save the job as it is now; if the disk refuses, report it and go on.
+        """Save the job as it is now; if writing fails, set `trouble` and go on.
 
-        What another console wrote of it meanwhile is not lost: see `last_word`.
+        If another console wrote the job meanwhile, both versions are merged: see `last_word`.
         """
         if self._saved.get(job.id) is job:
             return
@@ -426,7 +427,7 @@ class History:
             self._saved[job.id] = job
 
     def _put(self, database: sqlite3.Connection, job: Job) -> None:
-        """Write the row; if another console wrote it last, joined with what that one knew."""
+        """Write the row; if another console wrote it last, merge with its version."""
         # No other console may write between our read and our write.
         database.execute("BEGIN IMMEDIATE")
         turn = turn_of(database, job.id)
@@ -437,11 +438,11 @@ class History:
         if word != kept:
             put(database, word)
         if word is job:
-            # Ours alone: `news` need not tell it to us.
+            # Nothing was merged: `news` need not return our own write.
             self._turns[job.id] = turn_of(database, job.id) or 0
 
     def plan(self, plan: Plan) -> None:
-        """Save the plan as it was carried out; if the disk refuses, report it and go on."""
+        """Save the plan as it was carried out; if writing fails, set `trouble` and go on."""
         self._store.write(lambda database: put_plan(database, plan))
 
     def knows(self, job: str) -> bool:
@@ -449,7 +450,7 @@ class History:
         return bool(self._store.rows("SELECT 1 FROM job WHERE id = ?", job))
 
     def add_events(self, events: Sequence[NodeEvent]) -> bool:
-        """Save events of supervisors, each once; False if the disk refuses."""
+        """Save events of supervisors, each once; False if writing fails."""
         rows = [
             (e.job, e.node, e.fields["seq"], e.at, e.kind, json.dumps(dict(e.fields)))
             for e in events
@@ -458,7 +459,7 @@ class History:
         return not rows or self._store.put(put, rows)
 
     def events(self, job: str) -> tuple[NodeEvent, ...]:
-        """The saved events of a job, by time."""
+        """The saved events of a job, oldest first."""
         query = "SELECT node, kind, at, fields FROM event WHERE job = ? ORDER BY at"
         rows = self._store.rows(query, job)
         return tuple(
@@ -468,21 +469,21 @@ class History:
         )
 
     def add_health(self, job: str, at: float, body: Mapping[str, Any]) -> None:
-        """Save the health of a job's nodes."""
+        """Save the health of a job's nodes at `at` (epoch seconds)."""
         rows = [(job, at, json.dumps(dict(body), default=str))]
         self._store.put("INSERT INTO health VALUES (?, ?, ?)", rows)
         self._store.put(_PRUNE_HEALTH, [(job, job, KEEP_HEALTH)])
 
     def health(self, job: str) -> tuple[dict[str, Any], ...]:
-        """The health of its nodes at each change of the job's state: `{at, turn, nodes}`."""
+        """The health of a job's nodes at each change of its state, oldest first: `{at, turn, nodes}`."""
         return self._kept("health", job)
 
     def add_numbers(self, job: str, at: float, body: Mapping[str, Any]) -> None:
-        """Save numbers of a job's nodes at one time."""
+        """Save the numbers of a job's nodes at `at` (epoch seconds)."""
         self._store.put("INSERT INTO numbers VALUES (?, ?, ?)", [(job, at, json.dumps(dict(body)))])
 
     def numbers(self, job: str) -> tuple[dict[str, Any], ...]:
-        """Numbers of its nodes while it ran, oldest first: `{at, metrics, nodes}`, see `job_recorder.node_numbers`."""
+        """Numbers of a job's nodes while it ran, oldest first: `at` and the fields of `job_recorder.node_numbers`."""
         return self._kept("numbers", job)
 
     def _kept(self, table: str, job: str) -> tuple[dict[str, Any], ...]:
@@ -491,7 +492,7 @@ class History:
         return tuple({"at": at, **body} for at, body in read if body is not None)
 
     def _table(self, job: str, text: str) -> dict[str, Any] | None:
-        """The JSON object in a column; None, reported once per job, if it is none."""
+        """The JSON object in a column; None if it is invalid (invalid JSON is logged, once per job)."""
         try:
             found = json.loads(text)
         except (ValueError, TypeError, RecursionError) as error:
@@ -500,7 +501,7 @@ class History:
         return cast("dict[str, Any]", found) if isinstance(found, dict) else None
 
     def prune(self, cluster: str) -> None:
-        """Delete jobs that ended long ago, with all that was saved of them."""
+        """Delete the oldest ended jobs beyond KEEP and KEEP_EVENTS, with everything saved for them."""
         query = (
             "SELECT id, state, (SELECT count(*) FROM event WHERE job = id) FROM job"
             " WHERE cluster = ? ORDER BY created DESC"
@@ -515,7 +516,7 @@ class History:
         self._store.put(FORGET_TURNS, [(KEEP_TURNS,)])
 
     def forget(self, *jobs: str) -> None:
-        """Delete these jobs with all that was saved of them."""
+        """Delete these jobs with everything saved for them."""
         for statement in _FORGET if jobs else ():
             self._store.put(statement, [(job,) for job in jobs])
         for job in jobs:
@@ -533,9 +534,9 @@ class History:
         return tuple(name for (name,) in self._store.rows(query, cluster, most))
 
     def news(self, cluster: str) -> tuple[WrittenJob, ...]:
-        """What other consoles wrote of this cluster's jobs since the last call, each job once.
+        """What other consoles wrote about this cluster's jobs since the last call, each job once.
 
-        Costs one query of some microseconds while nobody writes.
+        Takes only some microseconds while no other console writes.
         """
         version = self._store.rows("PRAGMA data_version")
         if version == self._version:
@@ -557,7 +558,7 @@ class History:
         return dict(rows)
 
     def _complain(self, job: str, why: str) -> None:
-        """Report once that a row is invalid."""
+        """Log once per job that a row is invalid."""
         if job not in self._odd:
             self._odd.add(job)
             log.warning("job %s in the history cannot be read: %s", job[:80], why)

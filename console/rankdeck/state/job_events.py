@@ -1,4 +1,4 @@
-"""How each event of a node, and what Slurm says, changes the record of a job; invalid events change nothing."""
+"""Applies each event of a node, and each report of Slurm, to the record of a job; invalid events change nothing."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -13,7 +13,7 @@ from rankdeck.state.record import EndTold, JobRecord, NodeRecord, last_lines, lo
 from rankdeck_agent.wire import LAUNCHER
 
 SCHEDULER = "scheduler"
-"""`FirstFailure.what` of an end that Slurm decided."""
+"""`FirstFailure.what` if Slurm ended the job."""
 _WORDS = ("id", "state", "reason", "partition", "nodes", "node", "by", "array")
 _COUNTS = ("attempt", "position", "waiting", "rank", "code")
 _MOST_ATTEMPTS, _MOST_FAILED = 100, 16
@@ -21,11 +21,11 @@ _MOST_COUNT = 1 << 31
 
 
 def slurm_says(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
-    """Take what Slurm says now; its final state ends the job."""
+    """Take the job's present state in Slurm; a final state ends the job."""
     before = record.slurm or SlurmStatus()
     status = _status(event, before.attempts)
     if status.over:
-        # The end tells less of where it was: that is kept.
+        # The final report lacks some fields: keep their last values.
         status = replace(status, partition=before.partition, limit=before.limit, start=before.start,
                          nodes=status.nodes or before.nodes)  # fmt: skip
     record.slurm = status
@@ -37,7 +37,7 @@ def slurm_says(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
 
 def _status(event: NodeEvent, attempts: tuple[Attempt, ...]) -> SlurmStatus:
     fields = event.fields
-    # The node's own clock made the event: what Slurm says is shifted in the same way.
+    # Slurm's times are on the node's clock: shift them like the time of the event.
     shift = event.at - fields["at"] if stamp(fields.get("at")) else 0.0
     found: dict[str, Any] = {
         key: fields[key] + shift for key in ("start", "ends") if stamp(fields.get(key))
@@ -75,7 +75,7 @@ def _let_go(record: JobRecord) -> None:
 
 
 def attempted(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
-    """Slurm queued the job again: keep the run so far as an attempt; its ranks begin again."""
+    """Slurm queued the job again: keep the run so far as an attempt, and reset the ranks."""
     number_ = _count(event.fields, "number")
     if number_ is None:
         return
@@ -88,7 +88,7 @@ def attempted(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
 
 
 def began_again(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
-    """Kubernetes suspended the job: its ranks begin again, and their earlier ends are no failures."""
+    """Kubernetes suspended the job: reset the ranks; their earlier ends are not failures."""
     record.trouble(_text(event.fields, "text"))
     _begin_anew(record, node)
 
@@ -122,11 +122,11 @@ def _attempt(ranks: Iterable[RankState], number_: int, text: str, at: float) -> 
 
 
 def task_says(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
-    """Take what Slurm says of one task of an array; its final state ends the rank."""
+    """Take the present state of one task of an array in Slurm; a final state ends the rank."""
     rank = _count(event.fields, "rank")
     state = record.ranks.get(rank) if rank is not None else None
     if state is None or record.plan.supervising_node(state.node) != node.name:
-        return  # only the login node speaks for ranks elsewhere
+        return  # only the login node reports ranks on other nodes
     before = record.tasks.get(state.rank) or SlurmTask(number=state.rank)
     attempt = _count(event.fields, "attempt") or 0
     if attempt > before.attempt:
@@ -150,7 +150,7 @@ def task_says(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
 def _begin_again(
     record: JobRecord, state: RankState, before: SlurmTask, attempt: int, event: NodeEvent
 ) -> None:
-    """Keep the run of a task that Slurm queued again; its rank begins again where nobody knows yet."""
+    """Keep the run of a task that Slurm queued again, and reset its rank: its new node is not known yet."""
     run = _attempt([state], before.attempt, _text(event.fields, "text"), event.at)
     kept = (*before.attempts, run)[-_MOST_ATTEMPTS:]
     record.tasks[state.rank] = SlurmTask(number=state.rank, attempt=attempt, attempts=kept)
@@ -162,7 +162,7 @@ def _begin_again(
 
 
 def _ended_task(state: RankState, task: SlurmTask, event: NodeEvent, host: str) -> RankState:
-    """The rank of a task that is over on `host`: what Slurm says counts more than what its shim left."""
+    """The rank of a task that is over; `host` is its node, "" if unknown. Slurm's verdict counts more than the shim's record."""
     code = state.exit_code if state.state.final else _count(event.fields, "code")
     well = task.state == "COMPLETED" and not code
     end = State.DONE if well else State.CANCELLED if task.state == "CANCELLED" else State.FAILED
@@ -177,7 +177,7 @@ def _ended_task(state: RankState, task: SlurmTask, event: NodeEvent, host: str) 
 
 
 def slurm_with_tasks(record: JobRecord) -> SlurmStatus | None:
-    """What Slurm says of the job, with its tasks if it is an array."""
+    """The job's state in Slurm, with its tasks if it is an array."""
     if record.slurm is None or not record.tasks:
         return record.slurm
     tasks = tuple(task for _, task in sorted(record.tasks.items()))
@@ -185,14 +185,14 @@ def slurm_with_tasks(record: JobRecord) -> SlurmStatus | None:
 
 
 def is_cancelled(record: JobRecord) -> bool:
-    """Whether Slurm says that somebody cancelled it, and not because a part of it had failed."""
+    """Whether the job was cancelled in Slurm, and not by Rankdeck's gang abort."""
     status = record.slurm
     ended = status is not None and status.over and status.state == "CANCELLED"
     return ended and not record.aborted
 
 
 def decided_failure(record: JobRecord) -> FirstFailure | None:
-    """The first failure of a job that Slurm ended; None if its ranks tell why it ended."""
+    """The first failure of a job that Slurm ended; None if its ranks show why it ended."""
     status = record.slurm
     if status is None or not status.decided or status.state == "CANCELLED":
         return None
@@ -220,7 +220,7 @@ def decided_failure(record: JobRecord) -> FirstFailure | None:
 
 _MOST_SAID, _MOST_KERNEL, _MOST_ADDRESSES = 80, 8, 64
 SUPERVISOR = "supervisor"
-"""The name of a supervisor that was gone before its ranks had ended."""
+"""Launcher name in the failure of a supervisor that was gone before its ranks had ended."""
 
 
 def reports_rank(record: JobRecord, node: NodeRecord, state: RankState) -> bool:
@@ -229,7 +229,7 @@ def reports_rank(record: JobRecord, node: NodeRecord, state: RankState) -> bool:
 
 
 def _claim(record: JobRecord, node: NodeRecord, event: NodeEvent) -> RankState | None:
-    """The rank of an event. MPI may start it on another node than planned: the node that starts it reports it."""
+    """The rank of an event, if this node may report it. MPI may start a pending rank on another node than planned."""
     rank = _integer(event.fields, "rank")
     state = record.ranks.get(rank) if rank is not None else None
     if state is None:
@@ -252,7 +252,7 @@ def _text(fields: Mapping[str, Any], name: str, limit: int = 500) -> str:
 
 
 def forget(record: JobRecord, node: NodeRecord) -> None:
-    """Reset the node's part of the job: it sends all its events again."""
+    """Reset what this node has reported about the job: it sends all its events again."""
     node.restored = node.closed = node.sending = False
     node.seen = -1
     record.settled = record.over = False
@@ -281,7 +281,7 @@ def _started(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
     pid = _integer(event.fields, "pid")
     host = _text(event.fields, "host", 64)
     if record.plan.supervising_node(host) != node.name:
-        host = ""  # only with a shared run folder (Slurm) does `host` name another machine
+        host = ""  # `host` may name another machine only if the run folder is shared (Slurm)
     record.told.pop(state.rank, None)
     record.looks.pop(state.rank, None)
     record.ranks[state.rank] = RankState(
@@ -306,14 +306,14 @@ def _exited(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
 
 
 def _texts(fields: Mapping[str, Any], name: str, most: int) -> tuple[str, ...]:
-    """A list of lines that a node sent, each made safe."""
+    """The last `most` lines of a list that a node sent, each made safe."""
     lines = as_list(fields.get(name))[-most:]
     texts = (line[:1000] for line in lines if isinstance(line, str))
     return tuple(strip_controls(text)[:500] for text in texts)
 
 
 def _doing(value: object) -> str:
-    """What the rank did last, in words, from [state, wchan, cores]; "" if that is invalid."""
+    """What the rank did last, in words, from `value` = [state, wchan, cores]; "" if that is invalid."""
     state, wchan, cores = (*as_list(value), None, None, None)[:3]
     if not isinstance(state, str) or not isinstance(wchan, str):
         return ""
@@ -351,7 +351,7 @@ def _launcher_ended(record: JobRecord, node: NodeRecord, event: NodeEvent) -> No
 
 
 def _launcher_tail(record: JobRecord, node: NodeRecord) -> tuple[str, ...]:
-    """The last lines of the launcher that are known here, for a node that sends none with its end."""
+    """The launcher's last lines that this console has, for a node that sends none with the launcher's end."""
     lines = last_lines(record.log(node.name, LAUNCHER))
     return tuple(strip_controls(line) for line in lines)
 
@@ -377,7 +377,7 @@ def _cancel_asked(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None
 
 def _closing(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
     """The job is over on this node, but not all its output has arrived."""
-    # The events of an earlier session come all at once, its end included.
+    # A restored job's events are applied all at once, so `closed` follows at once.
     if "seq" in event.fields or node.restored or node.closed:
         return
     _closed(record, node, event)
@@ -391,7 +391,7 @@ def _closed(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
         node.unstarted = True
         record.trouble(f"{node.name}: {text}")
     if all(other.unstarted for other in record.nodes.values()) and not record.begun:
-        # One sentence for all its nodes; no rank of it has failed.
+        # One sentence for all nodes; no rank has failed.
         record.troubles = ["it was never started: none of its nodes knows it"]
         record.refused = record.settled = True
         record.ranks = {
@@ -404,7 +404,7 @@ def _closed(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
     for rank, state in record.ranks.items():
         if not reports_rank(record, node, state) or state.state.final:
             continue
-        # Ranks of a launcher that ended well and wrote no record ended well with it.
+        # Ranks without a record ended well if their launcher did.
         end = State.CANCELLED if told else State.DONE if well else State.FAILED
         record.ranks[rank] = replace(state, state=end, ended=event.at)
 
@@ -415,7 +415,7 @@ def _unstarted(event: NodeEvent) -> str:
 
 
 def _connected(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
-    # What is true no more is not left standing: the job may yet end well.
+    # Remove sentences that are no longer true: the job may still end well.
     record.troubles = [
         text for text in record.troubles if not text.startswith(f"{node.name}: {MUTE}")
     ]
@@ -426,7 +426,7 @@ def _connected(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
 def _is_back(record: JobRecord, node: NodeRecord) -> None:
     node.lost = False
     if not record.aborted:
-        # What made us stop the job stays its cause, also when the node is back.
+        # If the lost node made us stop the job, it stays the cause even when it is back.
         node.gone = None
 
 
@@ -438,12 +438,12 @@ def _clock(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
 
 def _lost(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
     if node.closed:
-        # It has reported how the job ended: losing it now is no trouble of the job.
+        # It has reported how the job ended: losing it now does not matter to the job.
         if node.sending:
             record.trouble(f"{node.name}: the rest of the output is on the node")
         return
     if node.lost:
-        return  # whoever asks it once more learns nothing new, least of all that it went away only now
+        return  # a repeated failure to reach it is nothing new, and must not move the time of its loss
     heard = event.fields.get("heard")
     known = isinstance(heard, float) and 0 < heard <= event.at
     node.lost, node.why = True, _text(event.fields, "text")
@@ -470,4 +470,4 @@ HANDLERS: dict[str, Callable[[JobRecord, NodeRecord, NodeEvent], None]] = {
     "clock": _clock,
     "lost": _lost,
 }
-"""Kind of event, from a supervisor or the follower -> function that applies it."""
+"""Kind of event (from a supervisor or the follower) -> function that applies it."""

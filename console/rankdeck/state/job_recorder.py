@@ -1,4 +1,4 @@
-"""Writes running jobs to the history, with the health and numbers of their nodes; notes on a job what happened there."""
+"""Writes running jobs to the history, with the health and numbers of their nodes; adds notes about its nodes to a job."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
@@ -33,35 +33,35 @@ _VALUES = (
     "rdma.up",
     "rdma.errors",
 )
-"""Metrics kept with the health of a node."""
+"""Metrics saved with the health of a node."""
 
 
 MOST_NODES = 64
-"""Nodes of a job whose numbers are kept."""
+"""Most nodes of a job whose numbers are saved."""
 _FRAMES = 100
-"""The numbers are written at least once a second, later each time a hundredth of the job's time has passed:
-a minute has 60 rows, a week about 1,000."""
+"""Numbers are saved once a second at first, later each time 1/_FRAMES of the job's run time has passed:
+60 rows for a minute, about 1,000 for a week."""
 KEPT = 20_000
-"""Events kept while the disk refuses writes; the nodes still have older ones."""
+"""Events kept in memory while writing fails; the nodes still have older ones."""
 
 
 class JobRecorder:
-    """Writes to the history, in batches."""
+    """Writes jobs, events and numbers to the history, in batches."""
 
     def __init__(self, history: History, fleet: Fleet, cluster: str) -> None:
         self._history, self._fleet, self._cluster = history, fleet, cluster
         self._events: list[NodeEvent] = []
         self._told: dict[str, tuple[str, bool, bool]] = {}
         self._numbered: dict[str, float] = {}
-        """Job -> when the numbers of its nodes were written last."""
+        """Job -> when the numbers of its nodes were last saved, epoch seconds."""
 
     def take(self, event: Followed) -> None:
-        """Remember an event of a supervisor until the next `save`."""
+        """Keep an event of a supervisor until the next `save`; other items are ignored."""
         if isinstance(event, NodeEvent) and isinstance(event.fields.get("seq"), int):
             self._events.append(event)
 
     def save(self, job: Job, now: float) -> None:
-        """Write what is new, and the health of the job's nodes at each change of its state."""
+        """Save the kept events and the job, due numbers and, at each change of its state, the health of its nodes."""
         events, self._events = self._events, []
         if not self._history.add_events(events):
             self._events = events[-KEPT:]
@@ -75,7 +75,7 @@ class JobRecorder:
             self._history.add_health(job.id, now, {"turn": turn[0], "nodes": health})
 
     def _save_numbers(self, job: Job, now: float) -> None:
-        """Write the numbers of its nodes, while it runs and where they are due."""
+        """Save the numbers of its nodes if it runs and they are due."""
         if job.state.final or job.clock is not None:
             self._numbered.pop(job.id, None)
             return
@@ -91,16 +91,16 @@ class JobRecorder:
         self._history.forget(job_id)
 
     def news(self) -> tuple[WrittenJob, ...]:
-        """What other consoles wrote of the jobs of this cluster since the last call."""
+        """What other consoles wrote about the jobs of this cluster since the last call."""
         return self._history.news(self._cluster)
 
     def last_seen(self, job_id: str) -> dict[str, int]:
-        """Node -> number of the last event in the history."""
+        """Node -> number of the job's last event in the history."""
         return self._history.last_seen(job_id)
 
 
 def node_health(fleet: Fleet, job: Job) -> dict[str, Any]:
-    """The health of each node of a job now, without nodes that have sent no telemetry."""
+    """Node -> its present health as JSON, for the nodes of a job; without nodes that have sent no telemetry."""
     found: dict[str, Any] = {}
     for name in job.nodes:
         if not fleet.knows(name) or fleet.node(name).heard_s() is None:
@@ -125,10 +125,10 @@ def _numbers(node: NodeState) -> dict[str, dict[str, float]]:
 
 
 def node_numbers(fleet: Fleet, job: Job) -> dict[str, Any]:
-    """`{metrics, of, nodes, simulated}`: of each node that is heard one number a metric (see `fleet_history.PICTURED`).
+    """`{metrics, of, nodes, simulated}`: for each node that is heard, one number per metric of `fleet_history.PICTURED`.
 
-    Of more than 64 nodes those that are not OK, and others evenly; `of` says how many there are, `simulated`
-    which prefixes of metrics are made up on any of them. Empty if no node is heard.
+    If there are more than 64, the nodes that are not OK and an even choice of the others. `of` is the number of the
+    job's nodes, `simulated` the prefixes of metrics that are simulated on any of them. Empty if no node is heard.
     """
     names = [name for name in job.nodes if fleet.knows(name) and not fleet.node(name).silent]
     kept = chosen(names, [name for name in names if fleet.node(name).health.level > Level.OK])
@@ -141,7 +141,7 @@ def node_numbers(fleet: Fleet, job: Job) -> dict[str, Any]:
 
 
 def chosen(names: Sequence[str], odd: Sequence[str]) -> list[str]:
-    """At most `MOST_NODES`, the odd ones first, in the order of the job."""
+    """At most `MOST_NODES` of `names`, in their order: the `odd` ones (at most half), and an even choice of the others."""
     first = odd[: MOST_NODES // 2] if len(names) > MOST_NODES else odd
     others = [name for name in names if name not in {*first}]
     step = max(-(-len(others) // max(MOST_NODES - len(first), 1)), 1)
@@ -158,28 +158,28 @@ def troubled_nodes(job: Job) -> list[str]:
 
 
 def _short(value: float | None) -> float | None:
-    """Rounded to four digits, which is enough for a plot."""
+    """`value` rounded to four digits, which is enough for a plot."""
     return None if value is None else float(f"{value:.4g}")
 
 
 LATE = 5.0
-"""How many seconds late an event of a node may arrive."""
+"""Seconds by which an event of a node may arrive late."""
 KEEP_PER_JOB = 500
 """Most events remembered per job."""
 
 
 class NodeNotes:
-    """Reads what all consoles saved about nodes, and passes it to `Jobs`."""
+    """Makes notes on jobs from the node events that all consoles saved, and passes them to `Jobs`."""
 
     def __init__(self, jobs: Jobs, fleet: Fleet, log: SharedEventLog) -> None:
         self._jobs, self._fleet, self._log = jobs, fleet, log
         self._told: dict[str, list[Occurrence]] = {}
-        """Job -> the notes about its nodes that it has already."""
+        """Job -> the events about its nodes that were read."""
         self._row = 0
-        """The last row that was read of the history of nodes."""
+        """Number of the last row that was read from the event log."""
 
     def notice(self, now: float) -> list[Job]:
-        """Look once; returns the jobs that got new notes."""
+        """Read new events; returns the jobs whose notes changed."""
         watched = [job for job in self._jobs.all() if _is_watched(job, now)]
         self._told = {j.id: self._told[j.id] for j in watched if j.id in self._told}
         if not watched:
@@ -189,7 +189,7 @@ class NodeNotes:
         return [job for one in watched if (job := self._judge(one, acks, now))]
 
     def _read(self, watched: Iterable[Job]) -> None:
-        """Give the newest rows to the jobs that they concern; a new job gets its past too."""
+        """Give new rows to the jobs that they concern; a new job also gets the rows since shortly before its start."""
         fresh = self._log.after(self._row) if self._told else ()
         newest = max((row for row, _ in fresh), default=self._row)
         for job in watched:
@@ -198,7 +198,7 @@ class NodeNotes:
                 rows = self._log.since(job.created - MARGIN)
                 newest = max(newest, *(row for row, _ in rows), 0)
             mine = [one for _, one in rows if concerns(job, one)]
-            # A row that came between two questions is in both answers.
+            # A row written between the two queries is in both answers.
             known = dict.fromkeys((*self._told.get(job.id, ()), *mine))
             self._told[job.id] = list(known)[-KEEP_PER_JOB:]
         self._row = newest
@@ -224,7 +224,7 @@ class NodeNotes:
         return self._jobs.job(job.id)
 
     def _standing(self, job: Job, now: float) -> list[NodeNote]:
-        """Problems of its nodes now, as judged last."""
+        """The present problems of the job's nodes, according to the last judgement; [] once it has ended."""
         if job.ended is not None:
             return []
         return [

@@ -35,7 +35,7 @@ from rankdeck.state.record import JobRecord, NodeRecord, listen, new_record, res
 from rankdeck_agent.wire import LAUNCHER
 
 MOST = 100_000
-"""Most events of one node that are held back."""
+"""Most events of one node and job that are held back."""
 
 
 class RepeatedEvents:
@@ -43,18 +43,18 @@ class RepeatedEvents:
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], float] = {}
-        """Job and node -> the last event that is part of what was restored."""
+        """(job, node) -> number of the last event that the restored job includes."""
         self._held: dict[tuple[str, str], list[NodeEvent]] = {}
 
     def expect(self, job: Job, seen: Mapping[str, int]) -> None:
-        """Hold back what is part of this job already; `seen` has the last event per node."""
+        """Hold back events that this job already includes; `seen` is node -> number of the last one."""
         nothing = inf if job.state.final else -1
         for node in job.plan.nodes:
             self._known[job.id, node.node] = seen.get(node.node, nothing)
             self._held.pop((job.id, node.node), None)
 
     def due(self, record: JobRecord, node: NodeRecord, event: NodeEvent) -> Sequence[NodeEvent]:
-        """The events to apply now: none while the node repeats what is known."""
+        """The events to apply now: none while the node repeats known ones, then all that were held back."""
         seq = event.fields.get("seq")
         if not node.restored or not isinstance(seq, int):
             return (event,)
@@ -73,17 +73,17 @@ class RepeatedEvents:
 
 
 class Additions:
-    """What the history and notes on nodes add to the snapshots of jobs."""
+    """What the history and the notes about nodes add to the snapshots of jobs."""
 
     def __init__(self) -> None:
         self._told: dict[str, Job] = {}
         """Jobs that have ended according to the history."""
         self._notes: dict[str, tuple[NodeNote, ...]] = {}
         self._shown: dict[str, tuple[Job, Job]] = {}
-        """Job -> its snapshot from events alone, and the one that is shown for it."""
+        """Job -> its snapshot made from events only, and the one that is shown."""
 
     def shown(self, job: Job) -> Job:
-        """The snapshot with what the history and the nodes add; the same object if nothing changed."""
+        """The snapshot with the additions; the same object if nothing changed."""
         if job.id not in self._told and job.id not in self._notes:
             return job
         known = self._shown.get(job.id)
@@ -98,7 +98,7 @@ class Additions:
         return with_reasons(replace(whole, node_notes=notes)) if notes else whole
 
     def tell(self, job: Job) -> bool:
-        """Take what the history says of a job; returns whether that is new."""
+        """Take the end of a job from the history; returns whether it is new. A job that still runs there is ignored."""
         if not job.state.final or self._told.get(job.id) == job:
             return False
         self._told[job.id] = job
@@ -115,18 +115,18 @@ class Additions:
         return True
 
     def doubt(self, job_id: str) -> None:
-        """Drop the end that the history has, because the nodes say that the job runs."""
+        """Drop the end that the history has, because the nodes report that the job runs."""
         if self._told.pop(job_id, None):
             self._shown.pop(job_id, None)
 
     def forget(self, job_id: str) -> None:
-        """Drop all that is kept of this job."""
+        """Drop all additions for this job."""
         for table in (self._told, self._notes, self._shown):
             table.pop(job_id, None)
 
 
 def job_state(ranks: Sequence[State], *, ended: bool, failed: bool, cancelled: bool) -> State:
-    """The state of a job whose nodes have all closed (`ended`) or not."""
+    """The state of a job from the states of its ranks; `ended`: all its nodes have closed."""
     if ended:
         if failed:
             return State.FAILED
@@ -140,7 +140,7 @@ def job_state(ranks: Sequence[State], *, ended: bool, failed: bool, cancelled: b
 
 
 def exit_code(state: State, first: FirstFailure | None) -> int | None:
-    """What `run` exits with: the status of what failed first, 1 where it has none; None while it runs."""
+    """The exit code of `rankdeck run`: that of what failed first, or 1 if it has none; None while the job runs."""
     if state is State.DONE:
         return 0
     if state is not State.FAILED:
@@ -151,7 +151,7 @@ def exit_code(state: State, first: FirstFailure | None) -> int | None:
 
 
 def snapshot(record: JobRecord) -> Job:
-    """The job as it is now; made again only after something came."""
+    """The job as it is now; built again only after a change."""
     if record.snapshot is not None:
         return record.snapshot
     ranks = tuple(_rank(record, record.ranks[rank]) for rank in sorted(record.ranks))
@@ -162,7 +162,7 @@ def snapshot(record: JobRecord) -> Job:
         failed=_failed(record, first),
         cancelled=record.cancelled and any(r.state is not State.DONE for r in ranks),
     )
-    # Of a restored job whose nodes have lost it no event comes: its ranks were ended by their silence.
+    # If the nodes of a restored job no longer know it, no event comes: its ranks ended when they fell silent.
     last = max((rank.ended for rank in ranks if rank.ended), default=record.created)
     ended = record.latest or last
     record.snapshot = Job(
@@ -191,7 +191,7 @@ def snapshot(record: JobRecord) -> Job:
 
 
 def _judged(record: JobRecord) -> FirstFailure | None:
-    """The first failure; judged again only where something came that may change the answer."""
+    """The first failure; judged again only after a change that may change the answer."""
     if record.refused:
         return None
     if not record.judged:
@@ -221,7 +221,7 @@ def _rank(record: JobRecord, rank: RankState) -> RankState:
 
 
 def _explained(record: JobRecord) -> tuple[Explained, ...]:
-    """Explained lines of launcher and nodes, for a job without a first failure."""
+    """What the lines of launchers and nodes mean, for a job without a first failure."""
     return explain((*launcher_lines(record), *record.troubles))
 
 
@@ -237,28 +237,28 @@ class Jobs:
     # ---- reading and adding jobs
 
     def add(self, plan: Plan, created: float) -> Job:
-        """A job that is about to be launched, or was; a replay that begins again."""
+        """Add a job that is about to be launched, was found, or is replayed from the start; returns it."""
         self._added.forget(plan.job)
         self._records[plan.job] = new_record(plan, created)
         return self._touch(plan.job)
 
     def planned(self, plan: Plan) -> Job:
-        """Take the plan as it was carried out: with its port."""
+        """Replace the plan by the one that was carried out, with its port."""
         self._record(plan.job).plan = plan
         return self._touch(plan.job)
 
     def refused(self, job_id: str, why: str) -> Job:
-        """Note that nothing of the job runs: it could not be started."""
+        """Note that the job could not be started, and why: nothing of it runs."""
         record = self._record(job_id)
         record.trouble(strip_controls(why)[:500])
         record.refused = record.settled = True
         return self._touch(job_id)
 
     def restore(self, job: Job, seen: Mapping[str, int] | None = None) -> Job:
-        """A job of an earlier session; what its nodes tell again replaces what was kept.
+        """Add a job of an earlier session; events that its nodes send again replace what was stored.
 
-        `seen` has per node the last event that is part of `job`: what is told up to
-        there is taken in at once, so that the job never looks younger than it is.
+        `seen` is node -> number of the last event that `job` includes. Events up to that number are
+        applied all at once, so that the job never appears in an earlier state.
         """
         record = self._records[job.id] = restored_record(job)
         self._repeated.expect(job, seen or {})
@@ -272,19 +272,19 @@ class Jobs:
         return self.job(job.id)
 
     def tell(self, job: Job) -> None:
-        """Take what another console wrote about a job that is known here."""
+        """Apply what another console wrote about a job that is known here."""
         if job.kept and not self._record(job.id).kept:
             self.keep(job.id)
         if self._added.tell(job):
             self._touch(job.id)
 
     def only_told(self, job_id: str) -> bool:
-        """Whether only another console says that this job has ended."""
+        """Whether the end of this job is known only from another console."""
         final = self.job(job_id).state.final
         return final and not snapshot(self._record(job_id)).state.final
 
     def unreported(self, job_id: str) -> frozenset[str]:
-        """The nodes that have not reported the end to this console, of a job that another console saw end."""
+        """If `only_told`: the nodes that have not yet reported the end to this console."""
         nodes = self._record(job_id).nodes.values() if self.only_told(job_id) else ()
         return frozenset(node.name for node in nodes if not node.closed)
 
@@ -302,13 +302,13 @@ class Jobs:
         return self._added.shown(snapshot(self._record(job_id)))
 
     def find(self, text: str) -> Job:
-        """The job of this id (ours or Slurm's), the newest of this name, or the only one whose id begins so.
+        """Find a job by its id (Rankdeck's or Slurm's), its name (the newest), or the beginning of one id only.
 
         Raises UnknownJobError.
         """
         jobs = self.all() if text else ()
         names = [(job.id, job.slurm.id if job.slurm else "", job.name) for job in jobs]
-        for kind in zip(*names, strict=True):  # what is surest first
+        for kind in zip(*names, strict=True):  # the most specific first
             if text in kind:
                 return jobs[kind.index(text)]
         found = [job for job in jobs if job.id.startswith(text)]
@@ -321,16 +321,16 @@ class Jobs:
         raise UnknownJobError(f"no job `{shown}`; `rankdeck jobs` lists them")
 
     def busy(self) -> frozenset[str]:
-        """The nodes on which something runs."""
+        """The nodes of all jobs that have not ended."""
         running = (job for job in self.all() if not job.state.final)
         return frozenset(node for job in running for node in job.nodes)
 
     def all(self) -> tuple[Job, ...]:
-        """Newest first, without replays."""
+        """All jobs without replays, newest first."""
         return self._listed(replays=False)
 
     def replays(self) -> tuple[Job, ...]:
-        """The jobs that are shown again, or were."""
+        """All replays, newest first."""
         return self._listed(replays=True)
 
     def _listed(self, *, replays: bool) -> tuple[Job, ...]:
@@ -339,7 +339,10 @@ class Jobs:
         return tuple(self._added.shown(snapshot(record)) for record in records)
 
     def log(self, job_id: str, rank: int, node: str = "") -> RankLog:
-        """Output of a rank; of LAUNCHER that of `node`, else of the first node with one."""
+        """Output of a rank. For LAUNCHER: that of `node`, or without `node` of the first node with a launcher.
+
+        Raises UnknownJobError.
+        """
         record = self._record(job_id)
         if rank == LAUNCHER:
             logs = list(record.logs_of(LAUNCHER))
@@ -349,12 +352,12 @@ class Jobs:
         return record.log("", rank)
 
     def looks(self, job_id: str) -> dict[int, tuple[Activity, ...]]:
-        """Rank -> what it did in the last minute, oldest first."""
+        """Rank -> the last looks at what it did, oldest first."""
         kept = self._record(job_id).looks.items()
         return {rank: tuple(looks) for rank, looks in kept}
 
     def told(self, job_id: str) -> dict[str, float]:
-        """Node -> epoch seconds up to which it has reported everything; without nodes never heard."""
+        """Node -> epoch seconds up to which it has reported everything; without nodes that were never heard."""
         nodes = self._record(job_id).nodes.values()
         return {node.name: node.told for node in nodes if node.told is not None}
 
@@ -364,26 +367,26 @@ class Jobs:
         return changed
 
     def seen(self, job_id: str) -> dict[str, int]:
-        """The last event seen per node."""
+        """Node -> number of the last event that was applied."""
         nodes = self._record(job_id).nodes.values()
         return {node.name: node.seen for node in nodes if node.seen >= 0}
 
     def positions_of(self, job_id: str) -> ReadPositionsOf:
-        """How far each log of this job was read."""
+        """A function (node, rank) -> how far that log of this job was read."""
         record = self._record(job_id)
         return lambda node, rank: record.log(node, rank).read
 
     # ---- changes
 
     def apply(self, event: Followed) -> Followed | None:
-        """Apply one item from a follower; returns what of it is new and valid, if anything."""
+        """Apply one item from a follower; returns its new and valid part, or None."""
         record = self._records.get(event.job)
         node = record.nodes.get(event.node) if record else None
         new: Followed | None = event
         if record is None or node is None:
             return None
         if isinstance(event, NodeEvent) and event.kind == "now":
-            # Every two seconds, and nothing that is shown: no new snapshot.
+            # Comes every two seconds and changes nothing on screen: no new snapshot.
             node.told = event.at
             return event
         if isinstance(event, NodeEvent):
@@ -402,12 +405,12 @@ class Jobs:
         return new
 
     def set_countdown(self, job_id: str, countdown: Countdown | None) -> None:
-        """Show, or take back, the gang abort that is about to happen."""
+        """Show the gang abort that is about to happen, or with None remove it."""
         self._record(job_id).countdown = countdown
         self._touch(job_id)
 
     def keep(self, job_id: str) -> None:
-        """Note that somebody keeps the other ranks running: no gang abort."""
+        """Note that the user keeps the other ranks running: no gang abort."""
         record = self._record(job_id)
         record.kept, record.countdown = True, None
         self._touch(job_id)
@@ -428,14 +431,14 @@ class Jobs:
         self._touch(job_id)
 
     def set_stalled(self, job_id: str, stalled: tuple[Stall, ...]) -> None:
-        """Show which ranks are stalled."""
+        """Set which ranks are stalled."""
         record = self._record(job_id)
         if record.stalled != stalled:
             record.stalled = stalled
             self._touch(job_id)
 
     def cancelling(self, job_id: str, at: float, *, abort: bool) -> None:
-        """Note that the job is being stopped: ranks that end from now on end because of that."""
+        """Note that the job is being stopped: ranks that end from `at` (epoch seconds) on end because of that."""
         record = self._record(job_id)
         record.asked_at = at if record.asked_at is None else record.asked_at
         record.cancelled, record.aborted = True, record.aborted or abort
@@ -443,7 +446,7 @@ class Jobs:
         self._touch_record(record)
 
     def not_cancelled(self, job_id: str) -> None:
-        """Take `cancelling` back: it was refused, and the job runs on as before."""
+        """Undo `cancelling`: the cancel was refused, and the job runs on as before."""
         record = self._record(job_id)
         record.asked_at, record.cancelled, record.aborted = None, False, False
         self._touch_record(record)
@@ -462,7 +465,7 @@ class Jobs:
             _not_proven(record, left.node, said)
         for name, why in report.unverified.items():
             _not_proven(record, name, f"{UNVERIFIED}: {strip_controls(why)[:300]}")
-        # A lost node cannot close, and a job that was cancelled must not wait for it for ever.
+        # A lost node cannot close, and a cancelled job must not wait for it forever.
         lost = [node for node in record.nodes.values() if not node.closed]
         if not report.left and lost and all(n.name in report.unverified for n in lost):
             record.settled = True
@@ -536,6 +539,6 @@ def _fits(record: JobRecord, node: NodeRecord, rank: int) -> bool:
 
 
 def _is_evidence(record: JobRecord, chunk: Chunk) -> bool:
-    """Whether this output may change the verdict: of a launcher, or of a rank that has failed."""
+    """Whether this output may change the verdict: it is that of a launcher, or of a rank that has failed."""
     rank = record.ranks.get(chunk.rank)
     return rank is None or rank.state is State.FAILED

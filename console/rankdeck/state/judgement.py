@@ -1,4 +1,4 @@
-"""The health of one node as this console sees it: what its agent says, or our own judgement of its samples."""
+"""The health of one node as this console sees it: the agent's judgement, or the console's own judgement of samples."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -44,7 +44,7 @@ JUDGED_AGAIN = Reason(
 
 
 def acknowledged(health: Health, acks: Sequence[Ack], now: float) -> Health:
-    """The same reasons, the acknowledged ones marked and last; `now` is epoch seconds."""
+    """The same reasons, with the acknowledged ones marked and moved to the end; `now` is epoch seconds."""
     if not acks or not health.reasons:
         return health
     marked = tuple(_marked(reason, acks, now) for reason in health.reasons)
@@ -61,16 +61,16 @@ def _marked(reason: Reason, acks: Sequence[Ack], now: float) -> Reason:
 
 
 MORE, LONGEST = 15.0, 5 * MINUTE
-"""Seconds added to those that a rule takes to fire, for an agent that has just begun; most seconds of its window."""
+"""Seconds added to the time that a rule takes to fire after an agent's start; most seconds of a rule's window that count."""
 _TAKES: dict[str, float] = {}
 for rule in RULES:
     takes = rule.hold + min(rule.window, LONGEST) + MORE
     _TAKES[rule.check] = max(takes, _TAKES.get(rule.check, 0.0))
-"""Check -> seconds after its start by which an agent reports this check."""
+"""Check -> seconds after its start by which an agent would have reported this check."""
 
 
 def _may_be_recalled(reason: Reason) -> bool:
-    """Whether it is about the node itself, and not about how it is reached."""
+    """Whether a reason is about the node itself, and not about how the node is reached."""
     return reason.check in _TAKES or is_event(reason.check)
 
 
@@ -84,17 +84,17 @@ class NewestReport:
 
     report: HealthReport
     remembered: bool = False
-    """The broker had kept it: it says how the node was, and is no sign of life."""
+    """The broker had stored it: it tells how the node was, and is no sign of life."""
     health: Health = UNHEARD
     """The report as the console shows it."""
 
 
 _SAID = attrgetter("level", "applies", "judged", "reasons", "more", "expect", "limits")
-"""What a judgement of an agent consists of, without its time and its numbers."""
+"""The fields of a report that make up the judgement, without time and numbers."""
 
 
 class NodeJudgement:
-    """Written by Fleet through the node that it belongs to."""
+    """What is needed to judge one node, and its health; written by Fleet through `NodeState`."""
 
     __slots__ = (
         "_events",
@@ -116,24 +116,24 @@ class NodeJudgement:
         self.drift: tuple[Reason, ...] | None = None
         self.busy = False
         self.told: NewestReport | None = None
-        """What the agent says; None if it is one that does not judge."""
+        """The agent's newest report; None if the agent does not judge."""
         self.expected = expected
         self._expects = intern(fingerprint(expected))
         self._memory = Memory()
         self._events: tuple[Event, ...] = ()
         self._recalled: tuple[Reason, ...] = ()
-        """Problems that an earlier console saw, until the node was judged again for long enough."""
+        """Problems that an earlier console saw; kept until the node has been judged again for long enough."""
         self._heard_from: float | None = None
-        """When the node was first judged by what it says now."""
+        """When this console first judged the node while it was heard."""
 
     def recall(self, reasons: Sequence[Reason]) -> None:
-        """Take what was wrong when the node was seen last; () forgets it."""
+        """Take the problems from when the node was last seen; () forgets them."""
         self._recalled = tuple(filter(_may_be_recalled, reasons))
 
     def take_report(self, report: HealthReport, now: float, *, remembered: bool = False) -> bool:
-        """Take what the agent says, at `now` on our clock; returns whether that is another judgement than before.
+        """Take a report of the agent at `now` (monotonic seconds); returns whether its judgement differs from the last one.
 
-        A report with reasons is always new: their duration counts from the moment when they came.
+        A report with reasons always counts as new, because their durations count from its arrival.
         """
         before = self.told
         same = before is not None and not (before.remembered or remembered or report.reasons)
@@ -148,7 +148,7 @@ class NodeJudgement:
         self._events = (*self._events[-WAITING + 1 :], event)
 
     def moves(self, *, silent: bool) -> bool:
-        """Whether time alone may change the health: something holds, ends or is acknowledged.
+        """Whether the health may change with time alone: a condition that must last, an event or an acknowledgement that ends.
 
         A `silent` node has no measurements that could change it.
         """
@@ -165,7 +165,7 @@ class NodeJudgement:
         *,
         tried: bool,
     ) -> None:
-        """Judge again, with what schedulers say; `wall` is the clock of acknowledgements, `tried` as in `merged`."""
+        """Judge again, with what schedulers report; `wall` (epoch seconds) is for acknowledgements, `tried` as in `merged`."""
         if self.told is None:
             health, self._memory = assess(facts, self._memory)
         else:
@@ -178,16 +178,16 @@ class NodeJudgement:
         if self._recalled:
             health = self._with_recalled(health, facts.now, heard=heard)
         health = merged(health, kubernetes, heard=heard, tried=tried)
-        # Before Slurm is asked: what somebody knows of is no reason to say that it is still used.
+        # Acknowledged before Slurm is added: an acknowledged problem is no reason to report that jobs still get the node.
         health = with_slurm(acknowledged(health, self.acks, wall), slurm, heard=heard)
         self.health = acknowledged(health, self.acks, wall)
 
     def _with_recalled(self, health: Health, now: float, *, heard: bool) -> Health:
-        """With the reasons from before, until an agent that has just started has had time to report them."""
+        """The health with the recalled reasons, until an agent that has just started has had time to report them."""
         if heard and self._heard_from is None:
             self._heard_from = now
         if not heard and self._heard_from is not None:
-            return health  # it has spoken since, and is silent now: that is what is known
+            return health  # it was heard since, and is silent now: only that counts
         passed = 0.0 if self._heard_from is None else now - self._heard_from
         known = {(reason.check, reason.device) for reason in health.reasons}
         self._recalled = tuple(
@@ -200,7 +200,7 @@ class NodeJudgement:
         return _with_remembered(self._recalled, JUDGED_AGAIN, health)
 
     def _health_told(self, told: NewestReport, facts: Facts) -> Health:
-        """What the agent says, with how much of it is judged by other expectations than ours."""
+        """The agent's judgement, with its coverage and, if its `expect:` differs from the cluster file's, a reason for that."""
         counted = covered_by(told.report, facts)
         health = replace(told.health, evaluated=len(counted.judged), checks=len(counted.applicable))
         if self.older_expectations() and self._expects:
@@ -208,20 +208,20 @@ class NodeJudgement:
         return health
 
     def older_expectations(self) -> bool:
-        """Whether the agent judges by another `expect:` than the cluster file has."""
+        """Whether the agent judges by a different `expect:` than that of the cluster file."""
         return self.told is not None and self.told.report.expect != self._expects
 
     def take_as_lasting(self) -> None:
-        """A problem seen at two looks is judged as if it had lasted a minute."""
+        """Judge a problem seen in two samples as if it had lasted a minute."""
         self._memory = as_lasting(self._memory)
 
     @property
     def events(self) -> tuple[Event, ...]:
-        """What happened since the last judgement."""
+        """The events since the last judgement."""
         return self._events
 
     def findings(self, facts: Facts, *, silent: bool) -> tuple[CheckResult, ...]:
-        """The 25 checks with their evidence."""
+        """The results of the 25 checks, each with its evidence."""
         memory = self._memory
         if self.told is not None:
             covered = covered_by(self.told.report, facts)
@@ -235,7 +235,7 @@ class NodeJudgement:
 
 
 def _with_remembered(said: Sequence[Reason], mark: Reason, now: Health) -> Health:
-    """Problems are kept until the agent says otherwise; a remembered OK is not trusted."""
+    """`now` with the remembered reasons `said` and the reason `mark`; a remembered OK is not trusted."""
     theirs = {(reason.check, reason.device) for reason in said}
     ours = (r for r in now.reasons if (r.check, r.device) not in theirs)
     ordered = worst_first((*said, mark, *ours))

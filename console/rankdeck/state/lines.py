@@ -1,4 +1,4 @@
-"""The output of one rank: how far it was read, and its newest lines; each byte is taken once."""
+"""The output of one rank: how far it was read, and its newest lines; bytes that arrive twice are taken once."""
 
 import re
 from collections import defaultdict, deque
@@ -13,11 +13,11 @@ from rankdeck.model.text import strip_controls
 KEEP_LINES = 10_000
 KEEP_BYTES = 4 << 20
 KEEP_ALL = 56 << 20
-"""Bytes of memory for the newest lines: of one rank, and of all ranks of a job together."""
+"""Most bytes of memory for lines: KEEP_BYTES for one rank, KEEP_ALL for all ranks of a job together."""
 _ENTRY = 168
 """Bytes that Python needs for a line in addition to its text."""
 SHOWN = 10_000
-"""Most characters of a line that are shown; the node keeps all of them."""
+"""Most characters of a line that are shown; the node keeps the whole line."""
 _RAW = 4 * SHOWN
 _END = re.compile(rb"\r\n|\r|\n")
 Entry = tuple[float, str, int, bytes]
@@ -25,7 +25,7 @@ Entry = tuple[float, str, int, bytes]
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line as it may be shown: only SGR colour codes are left of its control codes."""
+    """One line, safe to show: all control codes are removed except SGR colours."""
 
     at: float
     rank: int
@@ -43,7 +43,7 @@ class Gap:
     start: int
     end: int
     before: int
-    """Number of the line, counted like `RankLog.total`, that follows the gap."""
+    """Number of the line after the gap, counted like `RankLog.total`."""
 
 
 def _shown(raw: bytes) -> str:
@@ -52,7 +52,7 @@ def _shown(raw: bytes) -> str:
 
 
 def line_of(rank: int, entry: Entry) -> Line:
-    """What was kept of a line, as text."""
+    """The line of a stored entry, decoded."""
     at, stream, offset, raw = entry
     return Line(at, rank, stream, offset, _shown(raw))
 
@@ -87,49 +87,49 @@ class _Position:
     start: int = 0
     """Everything from here to `at` has arrived without a gap."""
     at: int = 0
-    """The next byte wanted."""
+    """Offset of the next byte to read."""
     end: int = 0
-    """The farthest byte known to exist on the node."""
+    """Size of the log on the node, as far as known."""
     back: int = 0
-    """Above 0: reading begins so many bytes before the end, and only the node knows where that is."""
+    """If above 0: reading begins this many bytes before the end, whose offset only the node knows."""
     rewinding: bool = False
-    """Bytes requested again have not come yet: bytes that arrive before them are dropped."""
+    """Bytes that were requested again have not arrived yet; later bytes that arrive before them are dropped."""
 
 
 class ReadPositions:
-    """How far both streams of one rank were read. Followers ask here what to fetch; no other code counts bytes."""
+    """How far both streams of one rank were read. Followers fetch by these positions; no other code counts bytes."""
 
     def __init__(self) -> None:
         self._streams = {name: _Position() for name in ("out", "err")}
         self.rewinds = 0
-        """How often reading began again, from an earlier byte."""
+        """How often reading began again from an earlier byte."""
 
     def at(self) -> dict[str, int]:
-        """Per stream, the offset of the next byte wanted."""
+        """Stream -> offset of the next byte to read."""
         return {name: one.at for name, one in self._streams.items()}
 
     def ends(self) -> dict[str, int]:
-        """Per stream, how much is known to exist on the node."""
+        """Stream -> size of the log on the node, as far as known."""
         return {name: one.end for name, one in self._streams.items()}
 
     def wanted(self) -> dict[str, int]:
-        """Per stream, where to read on; below 0 it counts back from the end of the log."""
+        """Stream -> offset where reading goes on; below 0 it counts back from the end of the log."""
         return {name: -one.back if one.back else one.at for name, one in self._streams.items()}
 
     def has(self, ends: Mapping[str, int]) -> bool:
-        """Whether everything up to these ends has come."""
+        """Whether all bytes up to these ends (stream -> offset) have arrived."""
         return all(self._streams[name].at >= end for name, end in ends.items())
 
     @property
     def behind(self) -> bool:
-        """Whether bytes are known to exist that have not come."""
+        """Whether bytes are known to exist on the node that have not arrived."""
         return any(one.at < one.end for one in self._streams.values())
 
     def resume(self, backlog: int | None) -> bool:
-        """Read at least `backlog` bytes of what came before, None: everything.
+        """Set the positions so that at least the last `backlog` bytes are read; None: everything.
 
-        Reads again from the start where what is here has a hole. Returns whether anything else than
-        the next byte must be asked for now.
+        If some of these bytes are missing here, reading begins again from the first of them. Returns whether the
+        positions changed, so that the node must be asked again.
         """
         streams, before = self._streams.values(), self.wanted()
         starts = [0 if backlog is None else max(0, one.end - backlog) for one in streams]
@@ -144,7 +144,7 @@ class ReadPositions:
         return anew or self.wanted() != before
 
     def take(self, chunk: Chunk) -> Chunk | None:
-        """What is new of it, if anything: from where we are on, or behind a gap."""
+        """Note the bytes of a chunk as read; returns the part that is new (it may follow a gap), or None."""
         one = self._streams.get(chunk.stream)
         if one is None or not chunk.data or chunk.offset < 0:
             return None
@@ -163,17 +163,17 @@ class ReadPositions:
         )
 
     def saw(self, stream: str, end: int) -> None:
-        """Note that so many bytes exist on the node."""
+        """Note that the stream on the node has at least `end` bytes."""
         if one := self._streams.get(stream):
             one.end = max(one.end, end)
 
 
 ReadPositionsOf = Callable[[str, int], ReadPositions]
-"""The positions of a rank, or of the launcher of a node: takes the name of the node, and the rank."""
+"""(node, rank) -> positions of that rank; with rank LAUNCHER, of the launcher on that node."""
 
 
 class JobPositions:
-    """How far each log of a job was read, where its lines are not kept."""
+    """How far each log of a job was read, for callers that do not keep the lines."""
 
     def __init__(self) -> None:
         self._logs = defaultdict[tuple[str, int], ReadPositions](ReadPositions)
@@ -182,13 +182,13 @@ class JobPositions:
         return self._logs[node, rank]
 
     def take(self, item: Followed) -> Chunk | None:
-        """What is new of some output; None of everything else."""
+        """The new part of a chunk of output; None for anything else."""
         if isinstance(item, Tail):
             self.of(item.node, item.rank).saw(item.stream, item.end)
         return self.of(item.node, item.rank).take(item) if isinstance(item, Chunk) else None
 
     def ends(self) -> dict[tuple[str, int], dict[str, int]]:
-        """Per node and rank and stream, how much is known to exist."""
+        """(node, rank) -> stream -> size of the log on the node, as far as known."""
         return {key: log.ends() for key, log in self._logs.items()}
 
 
@@ -201,11 +201,11 @@ class _Stream:
     after_cr: bool = False
     lines: int = 0
     told: int = 0
-    """Lines that exist on the node, by its own count."""
+    """Number of lines on the node, as the node counted them."""
 
 
 def share(ranks: int) -> int:
-    """Bytes of memory for each rank of a job with so many."""
+    """Bytes of memory for the lines of each rank, in a job with this many ranks."""
     return min(KEEP_BYTES, KEEP_ALL // max(ranks, 1))
 
 
@@ -221,7 +221,7 @@ class RankLog:
         self._streams = {name: _Stream(name) for name in ("out", "err")}
         self._gaps: deque[Gap] = deque(maxlen=100)
         self.total = 0
-        """Lines taken in since the beginning (or the last rewind)."""
+        """Number of lines taken since the beginning (or the last rewind)."""
         self.rewinds = 0
         """How often reading began again from an earlier byte."""
         self.heard: float | None = None
@@ -233,11 +233,11 @@ class RankLog:
 
     @property
     def first(self) -> int:
-        """The number of `lines[0]`; older lines were dropped."""
+        """The number of `lines[0]`, from 0; older lines were dropped."""
         return self.total - len(self._entries)
 
     def entries(self, number: int, most: int) -> list[Entry]:
-        """At most `most` undecoded lines from this number on, for readers of many lines."""
+        """At most `most` undecoded lines from line `number` on; faster for readers of many lines."""
         begin = max(number - self.first, 0)
         end = min(begin + most, len(self._entries))
         if begin < len(self._entries) // 2:
@@ -246,7 +246,7 @@ class RankLog:
 
     @property
     def partial(self) -> Line | None:
-        """The newest line that has no end yet."""
+        """The newest line that has no line end yet, or None."""
         begun = [stream for stream in self._streams.values() if stream.open]
         if not begun:
             return None
@@ -255,7 +255,7 @@ class RankLog:
 
     @property
     def last(self) -> str:
-        """The newest text, whether fetched or only reported in a tail."""
+        """The newest line, whether its bytes were fetched or it was only reported in a tail."""
         partial = self.partial
         if self._last_told:
             return self._last_told
@@ -265,7 +265,7 @@ class RankLog:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Lines of each stream that exist on the node, as far as known."""
+        """Stream -> number of lines on the node, as far as known."""
         return {s.name: max(s.lines, s.told) for s in self._streams.values()}
 
     @property
@@ -273,7 +273,7 @@ class RankLog:
         return tuple(self._gaps)
 
     def add(self, chunk: Chunk) -> Chunk | None:
-        """Add bytes; returns what was new of them: those seen before are dropped, missing ones a gap."""
+        """Add bytes; returns the new part, or None. Bytes seen before are dropped; missing bytes become a gap."""
         before = self.read.at()
         new = self.read.take(chunk)
         if new is None:
@@ -288,12 +288,12 @@ class RankLog:
             self._last_told = ""
         kept, total = len(self._entries), self.total
         self._split(stream, new)
-        # Who prints every line has seen all but a quarter, and has to see all of this chunk.
+        # A reader that prints every line may be a quarter behind, and must also get all lines of this chunk.
         self._trim(self.total - total + kept // 4)
         return new
 
     def tell(self, tail: Tail) -> None:
-        """Remember what a node reports about output that is not fetched."""
+        """Take a node's report about output that is not fetched."""
         stream = self._streams.get(tail.stream)
         if stream is None:
             return

@@ -23,16 +23,16 @@ Points = list[tuple[float, float]]
 SIZE = 64
 """Points of a chart: more than any screen draws."""
 WIDEST = 16
-"""Devices of a chart."""
+"""Most devices of a chart."""
 GAP = 15.0
-"""Seconds between readings beyond which no rate is given; 3 intervals if that is longer."""
+"""Seconds between two readings beyond which no rate is given; or 3 intervals, if that is longer."""
 FIRST = 100.0
-"""The same for a metric that has come only once: some come every half minute."""
+"""The same for a metric with one reading so far: some are read only every half minute."""
 LONGEST = 600.0
 
 
 class Chart:
-    """The newest readings of a metric: one column of times, one row of numbers for all devices."""
+    """The newest readings of a metric, in a ring of SIZE rows: a time and one number per device."""
 
     __slots__ = ("_at", "_names", "_next", "_rows")
 
@@ -43,7 +43,7 @@ class Chart:
         self._rows = array("d")
 
     def add(self, at: float, names: tuple[str, ...], row: Sequence[Number]) -> None:
-        """Add a row, replacing the oldest; `names` are the devices of the numbers."""
+        """Replace the oldest row by the numbers in `row`, read at `at`; `names` are their devices."""
         if names is not self._names and names[:WIDEST] != self._names:
             self._arrange(names[:WIDEST])
         place, wide = self._next, len(self._names)
@@ -52,7 +52,7 @@ class Chart:
         self._next = (place + 1) % SIZE
 
     def points(self, device: str) -> Points:
-        """`(at, reading)`, oldest first, on the node's clock."""
+        """`(at, reading)` of a device, oldest first; `at` is on the node's clock."""
         if device not in self._names:
             return []
         column = self._rows[self._names.index(device) :: len(self._names)]
@@ -61,7 +61,7 @@ class Chart:
         return [(at, value) for at, value in ordered if not isnan(at + value)]
 
     def _arrange(self, names: tuple[str, ...]) -> None:
-        """Columns for these devices; those that were there before keep theirs."""
+        """Make columns for these devices; devices that had a column keep its numbers."""
         rows = array("d", (nan,)) * (SIZE * len(names))
         for column, name in enumerate(names):
             if name in self._names:
@@ -82,7 +82,7 @@ class MetricValues:
         self.numbers = numbers
         self.at = at
         self.patience = FIRST
-        """Seconds without new numbers after which these are old."""
+        """The numbers are old after so many seconds without new ones."""
         self._chart = chart
         self._counts = counts
         self._before = numbers
@@ -91,9 +91,9 @@ class MetricValues:
             chart.add(at, self.names, [*numbers.values()])
 
     def take(self, numbers: Mapping[str, Number], at: float) -> None:
-        """Newer numbers of the same devices in the same order."""
+        """Take newer numbers of the same devices in the same order; `at` is on the node's clock."""
         if numbers is not self.numbers and numbers == self.numbers:
-            # The same table says to whoever keeps it that nothing changed.
+            # Keep the same object, so that readers see that nothing changed.
             numbers = self.numbers
         seconds = at - self.at
         self._seconds = seconds if 0 < seconds <= self.patience else 0.0
@@ -106,17 +106,17 @@ class MetricValues:
             self._chart.add(at, self.names, [*numbers.values()])
 
     def take_others(self, numbers: Mapping[str, Number], at: float) -> None:
-        """Newer numbers, of other devices or in another order."""
+        """Take newer numbers of other devices, or in another order."""
         if numbers != self.numbers:
             self.names = tuple(numbers)
         self.take(numbers, at)
 
     def rates(self) -> dict[str, float]:
-        """Growth per second of a counter, per device."""
+        """Device -> growth of the counter per second."""
         return rates(self._before, self.numbers, self._seconds)
 
     def rate(self, device: str) -> float | None:
-        """Growth per second of one device."""
+        """Growth of the counter of one device per second; None after a reset, a gap, or with one reading only."""
         now, old = self.numbers.get(device), self._before.get(device)
         if now is None or old is None or now < old or self._seconds <= 0:
             return None
@@ -124,7 +124,7 @@ class MetricValues:
 
 
 def growth(points: Points, longest: float) -> Points:
-    """Readings of a counter as growth per second; no value across a reset, a gap or a step back in time."""
+    """Readings of a counter as growth per second; no value across a reset, a step back in time, or over `longest` seconds."""
     return [
         (at, (value - old) / (at - then))
         for (then, old), (at, value) in pairwise(points)
@@ -134,15 +134,15 @@ def growth(points: Points, longest: float) -> Points:
 
 EVENTS = 100
 EPOCH = 1e9
-"""Epoch seconds below which a node's stamp is no wall time, so that its clock is not judged."""
+"""A stamp below this is not wall time: the node's clock is not judged by it."""
 STAMPS = 5
 """Samples in a row that must agree on how far a clock is behind."""
 ALIKE = 0.5
-"""Seconds between the earliest and the latest of them; on a slow link they differ more."""
+"""Most seconds by which they may differ; on a slow link they differ more."""
 DRIFT = 0.05
 """A node is judged again when its clock has moved by this many seconds."""
 RIGHT = 0.25
-"""A clock within so many seconds is right: half of the smallest threshold of the rule for clocks."""
+"""A clock that is off by less than this is right (seconds): half of the smallest threshold of the rule for clocks."""
 
 CHARTED = frozenset({"cpu.used", "gpu.used", "net.rx", "net.tx", "rdma.rx", "rdma.tx"})
 """Metrics whose recent past is kept: those that a screen draws."""
@@ -151,17 +151,17 @@ _LINKS = ("rdma.up", "net.up")
 _NONE = frozenset[str]()
 _NO_LINKS = frozenset[tuple[str, str]]()
 REBOOT = "node.reboot"
-"""An event that the console detects itself: an agent does not know the boot before its own."""
+"""An event that the console detects itself: an agent does not know about the boot before its own."""
 HEARTBEATS, LATE = 1.5, 4.0
-"""A node is unknown after so many heartbeats and seconds of silence: 19 s where they come every 10 s."""
+"""A node is unknown after HEARTBEATS heartbeats and LATE seconds of silence: 19 s with a heartbeat every 10 s."""
 ASKED = 2.0
-"""Seconds until the first full sample after it was asked for."""
+"""Seconds that the first full sample may take after it was requested."""
 GONE = 5.0
-"""The numbers of a full sample are shown for so many seconds."""
+"""The numbers of the last full sample are shown for so many seconds."""
 
 
 class _Skew:
-    """How many seconds a node's clock is ahead, learnt from the arrival of its samples."""
+    """How many seconds a node's clock is ahead of the console's, measured by the arrival of its samples."""
 
     __slots__ = ("_stamps", "ahead")
 
@@ -170,10 +170,10 @@ class _Skew:
         self._stamps: tuple[float, ...] = ()
 
     def take(self, ahead: float | None) -> None:
-        """Learn from one more sample; None if its stamp is no time.
+        """Take the difference (stamp - arrival) of one more sample; None if its stamp is not a time.
 
         A sample cannot arrive before it was sent, but a slow link may delay it: a clock counts as
-        behind only when several samples in a row agree.
+        behind only if several samples in a row agree.
         """
         if ahead is None:
             self.ahead = None
@@ -185,7 +185,7 @@ class _Skew:
 
 
 class NodeState:
-    """Read by everyone; written by Fleet alone."""
+    """The state of one node. Read by everyone; written only by Fleet."""
 
     # There are thousands of them.
     __slots__ = (
@@ -201,16 +201,16 @@ class NodeState:
         self.name = name
         self.hello: Hello | None = None
         self.installed = False
-        """Whether an installed agent has said hello and was not removed since."""
+        """Whether an installed agent has sent a hello and was not removed since."""
         self.attach, self.failed_to_attach = "not attached yet", False
         self.events: tuple[Event, ...] = ()
-        """The newest, oldest first."""
+        """The newest events, oldest first."""
         self.kubernetes: KubernetesNode | None = None
-        """What the API server says of it; None if there is none, or it has not said anything yet."""
+        """What the API server reports about it; None without Kubernetes, or before the first report."""
         self.slurm: SlurmNode | None = None
-        """What Slurm says of it; None if it does not know it, or has not said anything yet."""
+        """What Slurm reports about it; None if Slurm does not know it, or before the first report."""
         self.seen_up: frozenset[tuple[str, str]] = _NO_LINKS
-        """(metric, device) of links that were up while we looked."""
+        """(metric, device) of links that this console has seen up."""
         self._expected = expected
         self._kept_judgement: NodeJudgement | None = None
         self._skew = _Skew()
@@ -227,14 +227,14 @@ class NodeState:
         self.samples = 0
         """Number of samples received."""
         self.first_heard: float | None = None
-        """When the first sample came in, epoch seconds on our clock."""
+        """When the first message arrived, epoch seconds on the console's clock."""
         self.silent_from = -inf
-        """On our clock; after this moment the node is silent, if nothing more comes."""
+        """Monotonic time of the console after which the node is silent, if no more messages come."""
         self._heard: float | None = None
         self._sampled: float | None = None
-        """When the newest sample came in, on our clock."""
+        """When the newest sample arrived, monotonic time of the console."""
         self._wanted_since: float | None = None
-        """Since when full samples are asked for; None: they are not."""
+        """Since when full samples are requested (monotonic time); None: they are not."""
         self._judged_skew: float | None = None
         self._judged_silent = False
 
@@ -246,21 +246,22 @@ class NodeState:
         self._readings: dict[str, MetricValues] = {}
         self._overdue: dict[str, str] = {}
         self._swept_at = self._stale_from = -inf
-        """Node times: of the last search for old numbers, and before which none can be old; clocks may step back."""
+        """Two times on the node's clock (which may step back): of the last search for old numbers, and up to which
+        none can be old."""
         self._numbers = 0
-        """Numbers kept, of all metrics together."""
+        """How many numbers are kept, of all metrics together."""
         self._holes: tuple[object, object] = (None, None)
 
     # ---- to read
 
     @property
     def health(self) -> Health:
-        """Health as judged last."""
+        """Health according to the last judgement."""
         return self._kept_judgement.health if self._kept_judgement else UNHEARD
 
     @property
     def _judgement(self) -> "NodeJudgement":
-        """Made when first wanted: the first picture waits for no rules."""
+        """Made at first use, so that the first screen does not wait for the rules."""
         if self._kept_judgement is None:
             from rankdeck.state.judgement import NodeJudgement
 
@@ -269,11 +270,11 @@ class NodeState:
 
     @property
     def _told(self) -> "NewestReport | None":
-        """The newest report of the agent; None if this agent does not judge."""
+        """The newest health report of the agent; None if this agent does not judge."""
         return self._kept_judgement.told if self._kept_judgement else None
 
     def findings(self) -> "tuple[CheckResult, ...]":
-        """The 25 checks, each with its evidence."""
+        """The results of the 25 checks, each with its evidence."""
         return self._judgement.findings(self._facts(), silent=self.silent)
 
     @property
@@ -283,12 +284,12 @@ class NodeState:
 
     @property
     def older_expectations(self) -> bool:
-        """Whether its agent judges by another `expect:` than the cluster file has."""
+        """Whether its agent judges by a different `expect:` than that of the cluster file."""
         return self._judgement.older_expectations()
 
     @property
     def moves(self) -> bool:
-        """Whether time alone may change the health."""
+        """Whether the health may change with time alone, without a new message."""
         return self._judgement.moves(silent=self._judged_silent)
 
     @property
@@ -297,10 +298,10 @@ class NodeState:
         return bool(self.values)
 
     def summary(self, metric: str) -> float | None:
-        """The one number that stands for a metric in lists; see `rules.levels`."""
+        """The one number that lists show for a metric; see `SUMMARY` in `rules/levels.py`. None if there is none."""
         told = self._told
         known = told.report.numbers.get(metric) if told and not told.remembered else None
-        # An agent of another version may leave out a number of ours.
+        # An agent of another version may not send this number.
         return SUMMARY[metric](self.current) if known is None else known
 
     def lacks(self, metric: str) -> bool:
@@ -311,7 +312,7 @@ class NodeState:
         return not self.values and told is not None and metric in told.report.failed
 
     def has(self, metric: str) -> bool:
-        """Whether the number that stands for a metric is there, or could not be read."""
+        """Whether the metric has a summary number, or could not be read."""
         return self.summary(metric) is not None or self.lacks(metric)
 
     def held_s(self, reason: Reason) -> float | None:
@@ -322,7 +323,7 @@ class NodeState:
 
     @property
     def skew(self) -> float | None:
-        """Seconds by which the node's clock is ahead of ours; None: nobody knows."""
+        """Seconds by which the node's clock is ahead of the console's; None: not known."""
         return self._skew.ahead
 
     @property
@@ -351,7 +352,7 @@ class NodeState:
 
     @property
     def _was_missed(self) -> bool:
-        """Whether it is silent, or was when it was judged last."""
+        """Whether it is silent, or was silent at the last judgement."""
         return self._judged_silent or self.silent
 
     @property
@@ -361,7 +362,7 @@ class NodeState:
 
     @property
     def heard_at(self) -> float:
-        """When it was heard last, on our clock; -inf: never."""
+        """When it was heard last, monotonic time of the console; -inf: never."""
         return -inf if self._heard is None else self._heard
 
     def heard_s(self) -> float | None:
@@ -372,13 +373,13 @@ class NodeState:
         return self.values.get(metric, {}).get(device)
 
     def rate(self, metric: str, device: str = "") -> float | None:
-        """A counter per second; None after a reset, a gap, or one reading only."""
+        """Growth of a counter per second; None after a reset, a gap, or with one reading only."""
         reading = self._readings.get(metric)
         return reading.rate(device) if reading and metric in _COUNTERS else None
 
     @property
     def rates(self) -> dict[str, dict[str, float]]:
-        """Counters per second, by the node's clock."""
+        """Counter -> device -> growth per second, by the node's clock."""
         each = {m: self.current(m) for m in self._readings if m in _COUNTERS}
         return {metric: dict(found) for metric, found in each.items() if found}
 
@@ -386,14 +387,14 @@ class NodeState:
         return tuple(self.values.get(metric, ()))
 
     def current(self, metric: str) -> Mapping[str, Number]:
-        """Per device: values of a gauge, growth per second of a counter."""
+        """Device -> value of a gauge, or growth per second of a counter."""
         if metric not in _COUNTERS:
             return self.values.get(metric, {})
         reading = self._readings.get(metric)
         return reading.rates() if reading else {}
 
     def series(self, metric: str, device: str = "") -> Sequence[tuple[float, float]]:
-        """Points of a charted metric, oldest first: readings of a gauge, growth of a counter."""
+        """(time, number) of a charted metric, oldest first: readings of a gauge, or growth per second of a counter."""
         chart = self._charts.get(metric)
         points = chart.points(device) if chart else []
         if metric not in _COUNTERS:
@@ -404,17 +405,17 @@ class NodeState:
     # ---- to write (Fleet)
 
     def take_hello(self, raw: Hello) -> Event | None:
-        """Take a hello; returns an event if the node was rebooted since the last one."""
+        """Take a hello; returns an event if the node was rebooted since the last hello."""
         fresh, before = sanitize.hello(raw, self.name), self.hello
         if not fresh.up and self.hello:
             fresh = Hello(self.name, False, fresh.at, self.hello.boot, self.hello.agent,
                           self.hello.period, self.hello.inventory, self.hello.simulated, fresh.installed, fresh.heartbeat)  # fmt: skip
         self.hello, self.up = fresh, fresh.up
         if fresh.up and not fresh.heartbeat:
-            # An agent of an older version: we judge its samples.
+            # An agent of an older version does not judge: the console judges its samples.
             self._judgement.told = None
         self._await_next()
-        # Two agents of one name take turns: the other's hello does not make this one forgotten.
+        # Two agents of one name may take turns: the hello of a temporary one does not remove the installed one.
         self.installed = self.installed or fresh.installed
         if before and before.boot and fresh.boot and before.boot != fresh.boot:
             text = "the node was rebooted"
@@ -422,11 +423,11 @@ class NodeState:
         return None
 
     def take_event(self, raw: Event) -> Event:
-        """Take an event; returns it cleaned, as it is kept."""
+        """Take an event; returns the cleaned event that is kept."""
         event = sanitize.event(raw)
         self.events = (*self.events[-EVENTS + 1 :], event)
         if not self.judged_there or event.check == REBOOT:
-            # What its agent saw itself is in what it says of its health.
+            # The agent's own health report includes what the agent saw.
             self._judgement.hear(event)
         return event
 
@@ -437,7 +438,7 @@ class NodeState:
         drift: tuple[Reason, ...] | None = None,
         busy: bool | None = None,
     ) -> bool:
-        """Set what the fleet knows of this node; returns whether that is new."""
+        """Set what the fleet knows about this node (None: unchanged); returns whether anything changed."""
         known = self._judgement
         before = (known.acks, known.drift, known.busy)
         known.acks = known.acks if acks is None else acks
@@ -446,19 +447,19 @@ class NodeState:
         return (known.acks, known.drift, known.busy) != before
 
     def set_kubernetes(self, view: "KubernetesNode") -> None:
-        """Take what the API server says of the node now."""
+        """Take what the API server reports about the node now."""
         self.kubernetes = view
 
     def set_slurm(self, view: "SlurmNode") -> None:
-        """Take what Slurm says of the node now."""
+        """Take what Slurm reports about the node now."""
         self.slurm = view
 
     def take_as_lasting(self) -> None:
-        """Judge what was wrong at two looks as if it had been watched for a minute."""
+        """Judge a problem seen in two samples as if it had lasted a minute."""
         self._judgement.take_as_lasting()
 
     def take_report(self, raw: HealthReport, *, retained: bool = False) -> bool:
-        """Take a health report of the agent; a retained one only says how the node was.
+        """Take a health report of the agent; a retained one only tells how the node was, and is no sign of life.
 
         Returns whether the node must be judged again.
         """
@@ -471,7 +472,7 @@ class NodeState:
         return news or self.skew_moved
 
     def take_heartbeat(self, stamp: float) -> bool:
-        """Note that the agent's health is unchanged; False if its message must be read anyway."""
+        """Note that the node's health is unchanged; False if the message must be decoded and applied anyway."""
         told = self._told
         if told is None or told.remembered or told.report.reasons or self._was_missed:
             return False
@@ -480,14 +481,14 @@ class NodeState:
 
     @property
     def skew_moved(self) -> bool:
-        """Whether the node's clock has moved since it was judged last by enough to matter."""
+        """Whether the node's clock has moved enough since the last judgement to matter."""
         judged, now = self._judged_skew, self.skew
         if judged is None or now is None:
             return judged is not now
         return abs(now - judged) > DRIFT and max(abs(now), abs(judged)) > RIGHT
 
     def take_sample(self, sample: Sample) -> bool:
-        """Take numbers, and how the agent judges them; returns whether the node must be judged again."""
+        """Take a full sample, with the agent's health report if any; returns whether the node must be judged again."""
         at, news = sanitize.number(sample.at), self._was_missed or sample.report is None
         told = self._told
         if sample.report is not None:
@@ -507,7 +508,7 @@ class NodeState:
         for metric, raw in islice(sample.values.items(), sanitize.METRICS):
             reading = self._readings.get(metric)
             if reading is not None and raw == reading.numbers:
-                # Most numbers of most nodes stand still.
+                # Most numbers of most nodes do not change.
                 reading.take(reading.numbers, at)
             else:
                 fresh[metric] = raw
@@ -534,7 +535,7 @@ class NodeState:
         self._skew.take(stamp - wall if stamp > EPOCH else None)
 
     def want(self, *, wanted: bool) -> None:
-        """Note whether full samples of this node are asked for from now on."""
+        """Note whether full samples of this node are requested from now on."""
         if wanted != (self._wanted_since is not None):
             self._wanted_since = self._clock() if wanted else None
             self._await_next()
@@ -543,7 +544,7 @@ class NodeState:
         self.attach, self.failed_to_attach = text, failed
 
     def drop_stale(self) -> bool:
-        """Drop numbers that are no longer sent while the node is still heard; returns whether any was."""
+        """Drop numbers that are no longer sent although the node is still heard; returns whether any was dropped."""
         if self._is_summarized():
             self._forget_all()
             return True
@@ -555,19 +556,19 @@ class NodeState:
             if metric not in self.absent:
                 self._overdue[metric] = self.failed[metric] = "no new reading"
         ends = (reading.at + reading.patience for reading in self._readings.values())
-        # A number that comes later has a patience of at least GAP.
+        # A number that arrives later has a patience of at least GAP.
         self._swept_at, self._stale_from = self.at, min((*ends, self.at + GAP))
         return bool(late)
 
     def recall(self, reasons: Sequence[Reason]) -> None:
-        """Take what was wrong when an earlier console saw the node last."""
+        """Take the problems that the node had when an earlier console saw it last."""
         self._judgement.recall(reasons)
 
     def judge(self) -> None:
-        """Judge again what is known now."""
+        """Judge the node again by what is known now."""
         tried = self.was_heard or self.failed_to_attach
         if self.installed and self.was_heard:
-            # Its agent has judged it all the time.
+            # An installed agent judges the node even when no console is open.
             self._judgement.recall(())
         self._judged_skew, self._judged_silent = self.skew, self.silent
         self._judgement.judge(self._facts(), self.kubernetes, self.slurm, self._wall(), tried=tried)
@@ -575,10 +576,10 @@ class NodeState:
     # ---- inside
 
     def _await_next(self) -> None:
-        """Note when the node will count as silent."""
+        """Set the time after which the node counts as silent."""
         heard = self._heard if self.up else None
         if heard is not None and self._wanted_since is not None and self.judged_there:
-            # What was just asked for takes a moment to come.
+            # The first sample after a request takes a moment.
             heard = max(heard, self._wanted_since + ASKED)
         self.silent_from = -inf if heard is None else heard + self.patience
 
@@ -622,7 +623,7 @@ class NodeState:
     def _take_others(
         self, reading: MetricValues, metric: str, raw: Mapping[str, Number], at: float
     ) -> None:
-        """Take numbers that must be checked, or that belong to other devices than before."""
+        """Take numbers that must be checked, or that belong to different devices than before."""
         kept = self._bounded(metric, raw)
         if metric in _LINKS:
             self._note_links(metric, kept)
@@ -656,7 +657,7 @@ class NodeState:
             at=self.at,
             up=self.up,
             heard_s=heard,
-            # One moment of silence for all: what was just asked for has longer.
+            # The same moment as `silent_from`, which is later just after a request.
             patience=self.patience if given == -inf else given,
             attach=self.attach if self.failed_to_attach or heard is None else "",
             values=self.values,

@@ -1,4 +1,4 @@
-"""The mutable record of one job; only `Jobs` changes it."""
+"""The mutable record of one job; only `Jobs` and the handlers it calls change it."""
 
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -25,38 +25,39 @@ from rankdeck_agent.wire import LAUNCHER
 
 LAST_LINES = 20
 LOST_SLACK = 2.0
-"""Seconds between two frames of an idle node: the time of its loss is known this exactly."""
+"""Uncertainty of the time of a node's loss: an idle node sends a frame every 2 seconds."""
 STOP_SLACK = 0.05
 """Seconds by which the end of a rank may be recorded before the cancel that caused it."""
 _LOOK = 0.2
-"""Seconds of output between two looks for progress."""
+"""Seconds between two searches of the output for progress, until it is known which rank reports it."""
 _LOOK_LINES = 8
 _MOST_TROUBLES = 200
 
 
 @dataclass(slots=True)
 class NodeRecord:
-    """How far one node was read."""
+    """What one node has reported about the job."""
 
     name: str
     seen: int = -1
     closed: bool = False
     sending: bool = False
-    """It has closed; output is still coming."""
+    """The job has ended there, but output is still arriving."""
     unstarted: bool = False
-    """It says that it does not know the job."""
+    """The node does not know the job."""
     lost: bool = False
     gone: float | None = None
     """When it was last heard before it stopped answering."""
     why: str = ""
-    """Why it does not answer, as its follower says."""
+    """Why it does not answer, according to the follower."""
     addresses: tuple[str, ...] = ()
     cancelled_at: float | None = None
     uncertainty: float = 0.005
+    """Error of its times in ± seconds: how well its clock is known."""
     told: float | None = None
     """Epoch seconds up to which everything has arrived; later silence may be due to the link."""
     restored: bool = False
-    """Known only from an earlier session: drop it when the node sends its events again."""
+    """Its reports are from an earlier session; they are dropped when it sends its events again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,16 +65,16 @@ class EndTold:
     """What a node reported about the end of one rank."""
 
     said: tuple[str, ...] = ()
-    """Its last lines, oldest first."""
+    """The rank's last lines, oldest first."""
     kernel: tuple[str, ...] = ()
     """Lines of the kernel log about its processes."""
     doing: str = ""
-    """What it did when it was last looked at."""
+    """What it did at the last look, in words."""
 
 
 @dataclass(slots=True)
 class JobRecord:
-    """One job: mutable, with its snapshot."""
+    """All that is known about one job (mutable), and its cached snapshot."""
 
     plan: Plan
     created: float
@@ -82,12 +83,12 @@ class JobRecord:
     nodes: dict[str, NodeRecord] = field(default_factory=dict[str, NodeRecord])
     logs: dict[tuple[str, int], RankLog] = field(default_factory=dict[tuple[str, int], RankLog])
     looks: dict[int, deque[Activity]] = field(default_factory=dict[int, deque[Activity]])
-    """What each rank that runs did when looked at, the newest looks."""
+    """Running rank -> what it did at the newest looks, oldest first."""
     told: dict[int, EndTold] = field(default_factory=dict[int, EndTold])
     ends: dict[int, tuple[object, End]] = field(default_factory=dict[int, tuple[object, End]])
     """Rank -> input and result of its `End`, so that only new ends are computed."""
     launchers: dict[tuple[str, str], End] = field(default_factory=dict[tuple[str, str], End])
-    """Launchers and daemons that failed, by node and name."""
+    """(node, name) -> launcher or daemon that failed."""
     launchers_ok: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
     troubles: list[str] = field(default_factory=list[str])
     countdown: Countdown | None = None
@@ -96,13 +97,13 @@ class JobRecord:
     aborted: bool = False
     """Whether it was stopped because a part of it had failed."""
     asked_at: float | None = None
-    """When this console was told to cancel it."""
+    """When the user told this console to cancel it, epoch seconds."""
     over: bool = False
-    """It has ended and all its output has arrived; output fetched again later changes no verdict."""
+    """It has ended and all its output has arrived; output fetched again later does not change the verdict."""
     refused: bool = False
-    """Nothing of it was ever started."""
+    """Nothing of the job was ever started."""
     settled: bool = False
-    """Whether nothing more will arrive, though not every node has closed."""
+    """Nothing more will arrive, although not every node has closed."""
     latest: float = 0.0
     first_failure: FirstFailure | None = None
     """From an earlier session."""
@@ -112,15 +113,15 @@ class JobRecord:
     stalled: tuple[Stall, ...] = ()
     slurm: SlurmStatus | None = None
     tasks: dict[int, SlurmTask] = field(default_factory=dict[int, SlurmTask])
-    """What Slurm says of the tasks of an array, by their numbers."""
+    """Number of a task of an array -> its state in Slurm."""
     marks: dict[str, float] = field(default_factory=dict[str, float])
     reader: ProgressReader | None = None
     read_at: float = 0.0
-    """When output was last looked at for progress."""
+    """When output was last searched for progress."""
     read_lines: int = 0
     """How many lines of that rank there were then."""
     clock: float | None = None
-    """Set while the job is replayed."""
+    """For a replay: the time that it has reached, epoch seconds."""
     snapshot: Job | None = None
 
     def log(self, node: str, rank: int) -> RankLog:
@@ -131,7 +132,7 @@ class JobRecord:
         return self.logs[key]
 
     def logs_of(self, rank: int) -> Iterator[RankLog]:
-        """Of a rank the one log, of the launcher one per node that has any."""
+        """The log of a rank; for LAUNCHER, the log of each node that has a launcher."""
         if rank != LAUNCHER:
             yield self.log("", rank)
             return
@@ -140,12 +141,12 @@ class JobRecord:
                 yield self.log(node.node, LAUNCHER)
 
     def trouble(self, text: str) -> None:
-        """Keep one sentence, each once."""
+        """Add a sentence to `troubles`, unless it is there already."""
         if text and text not in self.troubles and len(self.troubles) < _MOST_TROUBLES:
             self.troubles.append(text)
 
     def mark(self, name: str, at: float, *, latest: bool = False) -> None:
-        """Note when a phase of the run was reached: the first time counts, or the last."""
+        """Note when a phase of the run ended: the earliest time counts, or with `latest` the latest."""
         before = self.marks.get(name)
         if before is None or (at > before if latest else at < before):
             self.marks[name] = at
@@ -156,17 +157,17 @@ class JobRecord:
 
     @property
     def begun(self) -> bool:
-        """Whether anything of it is known to have been started."""
+        """Whether anything of the job is known to have started."""
         return "ready" in self.marks or any(
             state.started is not None for state in self.ranks.values()
         )
 
     def is_stopped(self, at: float, node: NodeRecord) -> bool:
-        """Whether something that ended `at` on this node did so because the job was stopped."""
+        """Whether a part that ended `at` this time on this node did so because the job was stopped."""
         asked = [self.asked_at, *(n.cancelled_at for n in self.nodes.values())]
         known = [when for when in asked if when is not None]
-        # The clocks of two nodes: the order is sure only beyond what is known of them.
-        # Schedulers tell the ends of their pods and steps in whole seconds.
+        # Clocks of nodes differ: the order is certain only beyond their uncertainty.
+        # Schedulers report the ends of their pods and steps in whole seconds.
         whole = 1.0 if any(one.elsewhere for one in self.plan.nodes) else 0.0
         return bool(known) and at >= min(known) - node.uncertainty - STOP_SLACK - whole
 
@@ -179,7 +180,7 @@ def listen(record: JobRecord, rank: int, at: float) -> None:
     reader = record.reader
     if reader is None or (reader.rank is not None and reader.rank != rank):
         return
-    # Until it is known who reports, a few looks a second: patterns cost more than lines.
+    # Until it is known which rank reports, search only a few times a second: patterns are slow.
     if reader.rank is None and abs(at - record.read_at) < _LOOK:
         return
     record.read_at = at
@@ -189,7 +190,7 @@ def listen(record: JobRecord, rank: int, at: float) -> None:
 
 
 def _newest(record: JobRecord, rank: int, at: float) -> list[tuple[str, float]]:
-    """Whole lines of this rank since the last look, at most a few; else what a tail told."""
+    """(text, time) of the newest whole lines of this rank since the last search, a few at most; else the line of a tail."""
     log = record.log("", rank)
     before = record.read_lines if record.read_lines <= log.total else 0
     fresh = min(log.total - before, _LOOK_LINES, len(log.lines))
@@ -217,7 +218,7 @@ def new_record(plan: Plan, created: float) -> JobRecord:
 
 
 def restored_record(job: Job) -> JobRecord:
-    """The record of a job that an earlier session saw."""
+    """The record of a job from an earlier session."""
     record = new_record(job.plan, job.created)
     record.ranks.update({rank.rank: rank for rank in job.ranks})
     record.troubles = list(dict.fromkeys([*job.troubles, *record.troubles]))
@@ -235,7 +236,7 @@ def restored_record(job: Job) -> JobRecord:
 
 
 def last_lines(log: RankLog) -> tuple[str, ...]:
-    """The newest lines that are known of a log, the one without an end among them."""
+    """The newest known lines of a log, including one without a line end."""
     lines = [line.text for line in log.lines[-LAST_LINES:]]
     if partial := log.partial:
         lines = [*lines, partial.text][-LAST_LINES:]
@@ -245,9 +246,9 @@ def last_lines(log: RankLog) -> tuple[str, ...]:
 
 
 KEPT = 12
-"""Looks at a rank that are kept."""
+"""Number of looks at a rank that are kept."""
 _SAME = 0.5
-"""The time of one look may differ by so many seconds after the clock of the node was measured again."""
+"""The time of the same look may change by so many seconds when the node's clock is measured again."""
 
 
 def looked(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
@@ -260,6 +261,6 @@ def looked(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
         if record.plan.supervising_node(state.node) != node.name:
             continue
         kept = record.looks.setdefault(rank, deque(maxlen=KEPT))
-        # A follower that connects again tells looks that are known.
+        # A follower that reconnects sends looks that are already known.
         if not kept or activity.at > kept[-1].at + _SAME:
             kept.append(activity)

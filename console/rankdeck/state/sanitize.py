@@ -1,4 +1,4 @@
-"""Limits and cleans what a node sends before it is kept."""
+"""Limits and cleans what a node sends, before it is stored."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -39,25 +39,25 @@ def number(raw: object, otherwise: float = 0.0) -> float:
 
 
 def number_in(text: str) -> float:
-    """The number in a text; 0 if it is none."""
+    """The number in a text; 0 if the text is not a number without a sign."""
     return float(text) if text.replace(".", "", 1).isdecimal() else 0.0
 
 
 def numbers(raw: Mapping[str, Number]) -> dict[str, Number]:
-    """The numbers of sane size of at most DEVICES devices, under clean names."""
+    """The numbers of at most DEVICES devices under cleaned names, without NaN and numbers above LARGEST."""
     kept: dict[str, Number] = {}
     for device, value in raw.items():
         if len(kept) >= DEVICES:
             break
-        if abs(value) <= LARGEST:  # NaN is not
+        if abs(value) <= LARGEST:  # False for NaN
             kept[clean(device, NAME)] = value
     return kept
 
 
 def sane(values: Mapping[str, Mapping[str, Number]]) -> bool:
-    """Whether all numbers are finite and of sane size; False if that is not certain."""
+    """Whether no number is NaN or above LARGEST; may be False although all are valid."""
     try:
-        # One call for all of them: the root of the sum of squares is no less than any.
+        # One call for all numbers: the root of the sum of squares is at least as large as the largest.
         return (
             hypot(*chain.from_iterable(by_device.values() for by_device in values.values()))
             <= LARGEST
@@ -67,11 +67,11 @@ def sane(values: Mapping[str, Mapping[str, Number]]) -> bool:
 
 
 def texts(raw: object) -> dict[str, str]:
-    """A table of words."""
+    """A table of cleaned texts, at most ENTRIES; {} for anything else."""
     if not isinstance(raw, Mapping):
         return {}
     table = cast("Mapping[Any, Any]", raw)  # JSON: anything may be in it
-    # Most nodes of a cluster say the same.
+    # Interned, because most nodes of a cluster send the same texts.
     return {
         intern(clean(key, NAME)): intern(clean(value, TEXT))
         for key, value in islice(table.items(), ENTRIES)
@@ -79,7 +79,7 @@ def texts(raw: object) -> dict[str, str]:
 
 
 def names(raw: object) -> frozenset[str]:
-    """A set of words."""
+    """A set of cleaned names, at most ENTRIES; empty for anything but a list."""
     if not isinstance(raw, list | tuple):
         return frozenset()
     many = cast("Sequence[Any]", raw)  # JSON: anything may be in it
@@ -104,7 +104,7 @@ def hello(raw: Hello, name: str) -> Hello:
 
 
 def report(raw: HealthReport) -> HealthReport:
-    """A HealthReport with clean words, finite numbers and a limited heartbeat, so that silence is noticed."""
+    """A HealthReport with cleaned texts, finite numbers, and a heartbeat within limits, so that silence is noticed."""
     return HealthReport(
         at=number(raw.at),
         level=raw.level,
@@ -113,7 +113,7 @@ def report(raw: HealthReport) -> HealthReport:
         judged=raw.judged,
         reasons=tuple(map(_row, raw.reasons[:REASONS])),
         more=raw.more,
-        # Of the names our own: each message has copies.
+        # With our own name objects: the names in each message are new copies.
         numbers={
             metric: value
             for metric in SUMMARY
@@ -127,7 +127,7 @@ def report(raw: HealthReport) -> HealthReport:
 
 
 def _grown(raw: Mapping[str, Mapping[str, Number]]) -> dict[str, Mapping[str, Number]]:
-    """At most NUMBERS of them all together."""
+    """The growth numbers, at most NUMBERS in total."""
     kept: dict[str, Mapping[str, Number]] = {}
     room = NUMBERS
     for window, by_device in islice(raw.items(), METRICS):

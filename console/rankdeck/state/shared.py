@@ -1,4 +1,4 @@
-"""What all consoles of a user share on disk: SQLite files, written if possible, else only read, with the reason; what happened on nodes, as rows in one; a lock per job while it is launched."""
+"""What all consoles of a user share on disk: SQLite files (read-only if writing fails), node events, and a lock per launch."""
 
 import fcntl
 import logging
@@ -27,26 +27,26 @@ RETRY = 1.0
 _BUSY_LIMIT = 5.0
 _MEMORY = Path(":memory:")
 _BESIDE = ("-wal", "-shm")
-"""What the names of the files end in that SQLite makes beside a database."""
+"""Suffixes of the files that SQLite creates beside a database."""
 
 
 class Store:
     """One database; several processes may have the file open at once.
 
-    `least` is a query that a file must answer to be usable for reading.
+    `least` is a query that must succeed for a read-only file to be usable.
     """
 
     def __init__(self, path: Path, schema: str, version: int, least: str) -> None:
         self._path, self._schema, self._version, self._least = path, schema, version, least
         self.trouble = ""
-        """Why nothing can be written now, one sentence; "" if it can."""
+        """Why nothing can be written now (one sentence), or ""."""
         self._sealed = False
-        """Opened for reading only."""
+        """Whether it is open for reading only."""
         self._tried = time.monotonic()
         self.database = self._open()
 
     def write(self, work: Callable[[sqlite3.Connection], object]) -> bool:
-        """Run `work` in one transaction; False if the disk refuses, and `trouble` says why."""
+        """Run `work` in one transaction; False if writing fails, and `trouble` says why."""
         if self._sealed and not self._opened_again():
             return False
         try:
@@ -61,11 +61,11 @@ class Store:
         return True
 
     def put(self, statement: str, rows: Sequence[Row]) -> bool:
-        """Run the statement for each of these rows; False if the disk refuses, as `write`."""
+        """Run the statement for each of these rows; False if writing fails, as in `write`."""
         return self.write(lambda database: database.executemany(statement, rows))
 
     def read(self, work: Callable[[sqlite3.Connection], T], nothing: T) -> T:
-        """What `work` finds; `nothing`, and a message, if the file cannot be read."""
+        """The result of `work`; if the file cannot be read, log that and return `nothing`."""
         try:
             return work(self.database)
         except sqlite3.Error as error:
@@ -73,7 +73,7 @@ class Store:
             return nothing
 
     def rows(self, query: str, *values: object) -> list[Any]:
-        """The answer to a query; no row if the file cannot be read."""
+        """The rows of a query; [] if the file cannot be read."""
         return self.read(lambda database: database.execute(query, values).fetchall(), [])
 
     def close(self) -> None:
@@ -82,7 +82,7 @@ class Store:
     # ---- opening
 
     def _open(self) -> sqlite3.Connection:
-        """The database; one that is broken or of another version is set aside, never deleted."""
+        """Open the database; a broken file, or one of another version, is renamed, never deleted."""
         try:
             return self._writable()
         except (sqlite3.OperationalError, OSError) as error:
@@ -109,7 +109,7 @@ class Store:
     def _readable(self, why: str) -> sqlite3.Connection:
         """The existing file, for reading; an empty database in memory if there is none."""
         self._sealed, self.trouble = True, self._sentence(why)
-        # Where not even the log beside the file can be made, `immutable` reads the file alone.
+        # If SQLite cannot create its files beside the database, `immutable` reads the database alone.
         for options in ("mode=ro", "mode=ro&immutable=1"):
             uri = f"{self._path.absolute().as_uri()}?{options}"
             try:
@@ -153,7 +153,7 @@ def _connect(path: Path, schema: str, wanted: int) -> sqlite3.Connection:
         (version,) = database.execute("PRAGMA user_version").fetchone()
         if version not in (0, wanted):
             raise sqlite3.DatabaseError(f"version {version}, not {wanted}")
-        # The last line of the schema writes: a full disk is seen here, not at the first job.
+        # The last line of the schema writes, so a full disk is noticed here, not at the first job.
         database.executescript(schema)
     except sqlite3.Error:
         database.close()
@@ -177,13 +177,13 @@ def _place(job: str) -> Path:
 
 @contextmanager
 def launch_of(job: str) -> Generator[None]:
-    """Hold the lock of this job until the block or the process ends."""
+    """Hold the launch lock of this job until the block or the process ends; see `is_launched`."""
     path = _place(job)
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         held = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        # Others may then judge too early that it was never started; ours goes on.
+        # Without the lock, other consoles may judge too early that the job was never started.
         log.warning("%s cannot be written: %s", path, error)
         yield
         return
@@ -213,11 +213,11 @@ def is_launched(job: str) -> bool:
 
 
 KEEP = 20_000
-"""Most rows kept per cluster; none is older than the newest by more than AGE."""
+"""Most events kept per cluster."""
 AGE = 90 * 86400.0
-"""Seconds; an acknowledgement is deleted so long after it ended."""
+"""Seconds: events this much older than the newest are deleted, and acknowledgements this long after they ended."""
 RECALLED = 5000
-"""Rows that a new console shows."""
+"""Most events that one query returns; a new console shows so many."""
 NODE_SCHEMA = """
 CREATE TABLE IF NOT EXISTS occurrence (
     cluster TEXT NOT NULL, at REAL NOT NULL, node TEXT NOT NULL, kind TEXT NOT NULL, level INTEGER NOT NULL,
@@ -236,16 +236,16 @@ _SELECT = f"SELECT {_COLUMNS} FROM occurrence"
 
 
 class SharedEventLog:
-    """The rows of one cluster; several consoles may write them at once."""
+    """The node events and acknowledgements of one cluster; several consoles may write them at once."""
 
     def __init__(self, store: Store, cluster: str) -> None:
         self._store, self._cluster = store, cluster
         self._version: object = None
 
     def recall(self, fleet: "Fleet", now: float, *, stands: bool = False) -> None:
-        """Load events of earlier consoles and acknowledgements into a new fleet.
+        """Load earlier consoles' events, and the acknowledgements, into a new fleet. `now` is epoch seconds.
 
-        With `stands`, problems of that time are shown until the nodes were judged again.
+        With `stands`, problems from that time are shown until the nodes have been judged again.
         """
         self._store.put("DELETE FROM ack WHERE until < ?", [(now - AGE,)])
         fleet.event_log.restore(self.recent(RECALLED))
@@ -254,13 +254,13 @@ class SharedEventLog:
         self.exchange(fleet, now)
 
     def exchange(self, fleet: "Fleet", now: float) -> None:
-        """Save what happened, and load what other consoles acknowledged."""
+        """Save new events, and load acknowledgements if any console changed them."""
         self.add(fleet.event_log.take())
         if self.changed():
             fleet.set_acks(self.acks(now))
 
     def add(self, occurrences: Iterable[Occurrence]) -> None:
-        """Save these; if the disk refuses, report it and go on."""
+        """Save these events; if writing fails, report it and go on."""
         rows = [
             (self._cluster, o.at, o.node, o.kind, int(o.level), o.check, o.device, o.text)
             for o in occurrences
@@ -280,18 +280,18 @@ class SharedEventLog:
         )
 
     def recent(self, most: int) -> tuple[Occurrence, ...]:
-        """The newest occurrences, oldest of them first."""
+        """The `most` newest events, oldest first."""
         rows = self._store.rows(
             f"{_SELECT} WHERE cluster = ? ORDER BY at DESC, rowid DESC LIMIT ?", self._cluster, most
         )
         return tuple(map(_occurrence, reversed(rows)))
 
     def after(self, row: int) -> tuple[tuple[int, Occurrence], ...]:
-        """Each occurrence written after this row, with its own row number."""
+        """(row number, event) of each event written after this row."""
         return self._numbered("rowid > ?", row)
 
     def since(self, at: float) -> tuple[tuple[int, Occurrence], ...]:
-        """The newest occurrences since this moment, with their row numbers."""
+        """(row number, event) of each event since `at` (epoch seconds)."""
         return self._numbered("at >= ?", at)
 
     def _numbered(self, condition: str, value: float) -> tuple[tuple[int, Occurrence], ...]:
@@ -305,7 +305,7 @@ class SharedEventLog:
         return tuple((row, _occurrence(rest)) for row, *rest in reversed(rows))
 
     def acknowledge(self, ack: Ack, fleet: "Fleet | None" = None) -> None:
-        """Save an acknowledgement; an `until` in the past withdraws it. Raises HistoryError."""
+        """Save an acknowledgement and apply it to `fleet`; an `until` in the past withdraws it. Raises HistoryError."""
         row = (
             self._cluster,
             ack.node,
@@ -324,7 +324,7 @@ class SharedEventLog:
             self.exchange(fleet, time.time())
 
     def acks(self, now: float) -> tuple[Ack, ...]:
-        """What is acknowledged now."""
+        """The acknowledgements that are valid at `now` (epoch seconds)."""
         rows = self._store.rows(
             'SELECT node, "check", until, who, why, device, level FROM ack WHERE cluster = ? AND until > ?',
             self._cluster,
@@ -336,7 +336,7 @@ class SharedEventLog:
         )
 
     def changed(self) -> bool:
-        """Whether somebody, here or in another console, wrote since the last call."""
+        """Whether another console wrote to the file, or this one an acknowledgement, since the last call."""
         rows = self._store.rows("PRAGMA data_version")
         before, self._version = self._version, rows
         return before != rows
