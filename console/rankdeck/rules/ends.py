@@ -1,4 +1,4 @@
-"""Judges the end of one rank, launcher or node by itself: its own fault, or that of another. No I/O."""
+"""Judges the end of one rank, launcher or node on its own: its own fault, or that of another. No I/O."""
 
 import re
 import signal
@@ -12,16 +12,16 @@ from rankdeck.rules.messages import kinds_of, named_ranks
 
 
 class Role(IntEnum):
-    """What an end means for the job; the lower, the more likely it is the cause."""
+    """What an end means for the job; the lower the number, the more likely it is the cause."""
 
     CAUSE = 1
     """It crashed, raised an error of its own, called MPI_Abort, or the node went away."""
     LIKELY = 2
-    """It ended by itself, and nothing says why."""
+    """It ended by itself, for an unknown reason."""
     KILLED = 3
-    """SIGKILL where the launcher kills that way too."""
+    """It was killed by SIGKILL, perhaps by the launcher, or its end was not seen."""
     PEER = 4
-    """Its lines or exit code say that another process went away."""
+    """Its last lines or exit code say that another process went away."""
     TIMEOUT = 5
     """It waited for others that never came."""
     TOLD = 6
@@ -34,7 +34,7 @@ class Role(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class End:
-    """One rank, launcher or node: how it ended, with the evidence. Compared by identity, so that looking one up is quick."""
+    """How one rank, launcher or node ended, with the evidence. Compared by identity, so that cache look-ups are fast."""
 
     what: str = "rank"
     """`rank`, `launcher` or `node`."""
@@ -47,7 +47,7 @@ class End:
     at: float | None = None
     """When it ended, epoch seconds on the console's clock; None if it has not."""
     slack: float = 0.0
-    """Uncertainty of `at`, in seconds either way."""
+    """Uncertainty of `at`, in ± seconds."""
     told: bool = False
     """Whether it ended after the job was told to end."""
     lines: tuple[str, ...] = ()
@@ -55,7 +55,7 @@ class End:
     kernel: tuple[str, ...] = ()
     """What the kernel log says about its processes."""
     doing: str = ""
-    """What it did when it was last looked at; "" if not known."""
+    """What it did at the last look, in words; "" if not known."""
 
     @property
     def failed(self) -> bool:
@@ -63,7 +63,7 @@ class End:
 
     @property
     def killed(self) -> bool:
-        """Whether it was ended from outside: by a signal, or it was simply gone."""
+        """Whether it was ended from outside: by a signal, or in an unknown way."""
         return self.failed and not self.code
 
 
@@ -73,9 +73,9 @@ class LauncherEnding:
 
     name: str
     kill_after: float
-    """Seconds after the first failure in which it sends no SIGKILL of its own."""
+    """The launcher sends SIGKILL only so many seconds after the first failure; 0: at once, infinite: never."""
     peer_codes: Mapping[int, str] = field(default_factory=dict[int, str])
-    """Exit codes of ranks that lost a peer -> what they are called."""
+    """Exit code of ranks that lost a peer -> its meaning."""
 
 
 _LOST_PEER = "Open MPI's code for a lost peer"
@@ -89,7 +89,7 @@ LAUNCHER_ENDINGS: Mapping[str, LauncherEnding] = {
     "kubernetes": LauncherEnding("Kubernetes", 0.9),
     "": LauncherEnding("", float("inf")),
 }
-"""By flavour of MPI or by launcher; "": every rank is started alone (`jobs.md` 2.1 and 2.2)."""
+"""MPI flavour, launcher or backend -> how it ends ranks; "": every rank is started separately."""
 
 CRASHES = frozenset(
     {
@@ -103,7 +103,7 @@ CRASHES = frozenset(
         signal.SIGXFSZ,
     }
 )
-"""Signals that a program causes itself; the last two by exceeding a limit."""
+"""Signals that a program causes itself; SIGXCPU and SIGXFSZ by exceeding a limit."""
 ASKED = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT})
 
 _EXCEPTION = re.compile(
@@ -142,10 +142,10 @@ _OWN_ERRORS = frozenset(
         "ZeroDivisionError",
     ]
 )
-"""Python exceptions that no lost peer raises."""
+"""Python exceptions that are not raised because a peer was lost."""
 _ABORT = re.compile(r"MPI_Abort|MPI_ABORT was invoked")
 _LAST = 12
-"""Lines before the end that are read for a cause where no exception is among them."""
+"""Last lines that are searched for a cause if they contain no exception."""
 _BY_KIND = {
     "timeout": Role.TIMEOUT,
     "peer": Role.PEER,
@@ -154,7 +154,7 @@ _BY_KIND = {
     "host": Role.CAUSE,
     "start": Role.CAUSE,
 }
-"""Kind of message -> what the end of its writer means; the first that is found counts."""
+"""Kind of message -> role of the end of the rank that wrote it; the first kind found counts."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -168,9 +168,9 @@ class Meaning:
 
 @lru_cache(maxsize=1 << 14)
 def meaning_of(end: End, ending: LauncherEnding, first: float) -> Meaning:
-    """What this end says by itself. Cached, because each new end has the whole job judged again.
+    """What this end means on its own. Cached, because each new end causes the whole job to be judged again.
 
-    `first` is when something in the job first failed, epoch seconds: a launcher's SIGKILL comes after it.
+    `first` is when something in the job first failed, epoch seconds; a launcher sends SIGKILL only after that.
     """
     for rule in _RULES:
         if found := rule(end, ending, first):
@@ -182,7 +182,7 @@ def meaning_of(end: End, ending: LauncherEnding, first: float) -> Meaning:
 
 @lru_cache(maxsize=4096)
 def last_words(lines: tuple[str, ...]) -> tuple[str, ...]:
-    """The lines that say why: from the last exception on, else the last few."""
+    """The lines that tell why it ended: from the last exception on, else the last few."""
     for at in range(len(lines) - 1, -1, -1):
         if _EXCEPTION.match(lines[at]):
             return lines[at:]
@@ -190,23 +190,23 @@ def last_words(lines: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def read_words(lines: tuple[str, ...]) -> None:
-    """Read the last lines of a rank in advance, so that the verdict need not read those of all ranks.
+    """Fill the caches with the last lines of one rank.
 
-    Reading those of a thousand ranks at once would block the keyboard.
+    Otherwise the verdict would read those of a thousand ranks at once, and the screen would not react to keys.
     """
     _kinds_of(last_words(lines))
     aborted_ranks(lines)
 
 
 def exception_of(words: Sequence[str]) -> str:
-    """The class of the exception with which these last words begin, without its module; else ""."""
+    """The class of the exception in the first of these lines, without its module; "" if there is none."""
     found = _EXCEPTION.match(words[0]) if words else None
     return found[1].rpartition(".")[2] if found else ""
 
 
 @lru_cache(maxsize=4096)
 def aborted_ranks(lines: tuple[str, ...]) -> frozenset[int]:
-    """Ranks of which these lines say that they called MPI_Abort."""
+    """Ranks that called MPI_Abort according to these lines."""
     return frozenset(rank for line in lines if _ABORT.search(line) for rank in named_ranks(line))
 
 
@@ -215,7 +215,7 @@ def _how(end: End) -> str:
 
 
 def _signal(end: End) -> int | None:
-    """The signal that ended it; a launcher's exit code may be that of a rank, 137 too."""
+    """The signal that ended it; not from a launcher's exit code, which may be that of a rank."""
     if end.what == "launcher":
         return end.signal
     return signal_of(end.code, end.signal)
@@ -245,7 +245,7 @@ def _vanished(end: End, _ending: LauncherEnding, _first: float) -> Found:
 
 
 def _named_by_kernel(end: End, _ending: LauncherEnding, _first: float) -> Found:
-    # A count for the whole node is a hint, not a name: those lines say "somewhere".
+    # Lines with "somewhere" only count for the whole node, and do not name this process.
     if end.kernel and "somewhere" not in end.kernel[0]:
         return Role.CAUSE, f"the kernel says: {end.kernel[0]}"
     return None
@@ -296,7 +296,7 @@ def _peer_code(end: End, ending: LauncherEnding, _first: float) -> Found:
 
 @lru_cache(maxsize=4096)
 def _kinds_of(words: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
-    """`kinds_of`, cached: each new end has the whole job judged again."""
+    """`kinds_of`, cached: each new end causes the whole job to be judged again."""
     return kinds_of(words)
 
 
@@ -328,4 +328,4 @@ _RULES = (
     _peer_code,
     _said,
 )
-"""Asked in this order; the first that returns a result decides."""
+"""Tried in this order; the first that returns a result decides."""

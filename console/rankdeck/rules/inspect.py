@@ -1,4 +1,4 @@
-"""Groups ranks by where they are (stack, kernel function) and names the odd ones. No I/O."""
+"""Groups ranks by where they are in the program (stack, kernel function), and finds the odd ones. No I/O."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,13 +10,13 @@ from rankdeck.model.rank import computes
 from rankdeck.model.text import as_list, as_table, as_tables, clean
 
 Frame = tuple[str, str, int]
-"""Function, file, line."""
+"""(function, file, line number)."""
 WAITING = re.compile(
     r"all_?reduce|all_?gather|all_?to_?all|reduce_?scatter|broadcast|bcast|barrier|gather|scatter"
     r"|send_?recv|\brecv\b|wait_?all|\bwait\b|synchronize|allreduce|monitored_barrier",
     re.IGNORECASE,
 )
-"""Names of functions in which a rank waits for others."""
+"""Matches names of functions in which a rank waits for others."""
 _MOST_STACKS = 4
 _MOST_FRAMES = 30
 _MOST_RANKS = 4096
@@ -26,24 +26,24 @@ _QUIET, _APART = 10.0, 0.2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """Where one rank was when it was looked at."""
+    """Where one rank was at one moment."""
 
     rank: int
     node: str
     pid: int = 0
     command: str = ""
     state: str = ""
-    """As /proc has it: R runs, S sleeps, D waits for a device."""
+    """As in /proc: R runs, S sleeps, D waits for a device."""
     wchan: str = ""
     kernel: tuple[str, ...] = ()
     cpu: float | None = None
-    """Cores it used."""
+    """Cores in use; None if not known."""
     threads: Mapping[str, int]
     stacks: tuple[tuple[Frame, ...], ...] = ()
     """Python stacks of its main thread, innermost frame first, one per sample."""
     last: str = ""
     silent: float | None = None
-    """Seconds since it last wrote."""
+    """Seconds since it last wrote output; None if not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,26 +66,26 @@ class StackGroup:
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """What was found on all nodes."""
+    """The result of `rankdeck inspect`: where the ranks of a job are."""
 
     job: str
     at: float
     groups: tuple[StackGroup, ...]
     """Largest first."""
     odd: tuple[int, ...]
-    """Ranks that are not where the others are; empty if none stands out."""
+    """Ranks that are not where the others are; () if none stands out."""
     answer: str
-    """One sentence."""
+    """The result in one sentence."""
     missing: Mapping[str, str]
-    """Node -> why it could not be looked at."""
+    """Node -> why its ranks could not be inspected."""
     notes: tuple[str, ...] = ()
     """What was not available: no py-spy, …"""
     ras: tuple[str, ...] = ()
-    """What NCCL's RAS says."""
+    """The lines of NCCL's RAS report."""
 
 
 def look_of(node: str, raw: object, silent: Mapping[int, float]) -> Look | None:
-    """One rank of a node's answer; None if it is invalid. The node is not trusted."""
+    """The look in one row of a node's (untrusted) answer; None if invalid. `silent` is rank -> seconds since its output."""
     row = as_table(raw)
     rank = row.get("rank")
     if type(rank) is not int or not 0 <= rank < 1 << 24:
@@ -129,7 +129,7 @@ def _frame(raw: object) -> Frame:
 
 
 def conclude(job: str, at: float, looks: Iterable[Look], missing: Mapping[str, str]) -> Inspection:
-    """The looks in groups, and the ranks that stand out."""
+    """Group the looks and find the ranks that stand out; `at` is epoch seconds, `missing` node -> why not inspected."""
     groups = group(list(looks)[:_MOST_RANKS])
     odd = odd_ones(groups)
     return Inspection(
@@ -143,7 +143,7 @@ def conclude(job: str, at: float, looks: Iterable[Look], missing: Mapping[str, s
 
 
 def group(looks: Sequence[Look]) -> tuple[StackGroup, ...]:
-    """Ranks whose samples share a stack are together, largest group first."""
+    """Group ranks whose samples share a stack; the largest group first."""
     parent: dict[object, object] = {}
 
     def root(key: object) -> object:
@@ -195,7 +195,7 @@ def _is_library(frame: Frame) -> bool:
 
 
 def odd_ones(groups: Sequence[StackGroup]) -> list[StackGroup]:
-    """Ranks that are not in the collective that others wait in; else those of the small groups."""
+    """The groups that are not in a call in which others wait; else those smaller than a majority. [] if none is odd."""
     if len(groups) < 2:
         return []
     if any(one.waiting for one in groups) and not all(one.waiting for one in groups):
@@ -215,7 +215,7 @@ def _sentence(groups: Sequence[StackGroup], odd: Sequence[StackGroup]) -> str:
 
 
 def _silent_first(groups: Sequence[StackGroup]) -> str:
-    """`; silent first: rank 2 on n1`, where all are silent and a few clearly before the others."""
+    """`; silent first: rank 2 on n1`, if all are silent and a few fell silent clearly before the others; else ""."""
     looks = [look for one in groups for look in one.looks if look.silent is not None]
     looks.sort(key=lambda look: -(look.silent or 0.0))
     since = [look.silent or 0.0 for look in looks]

@@ -14,11 +14,11 @@ from rankdeck.model.text import clean
 
 Tell = Callable[[Job, Job, float], Iterator[str]]
 _EARLY = 1.0
-"""A countdown that disappears so many seconds before its deadline, or later, was carried out."""
+"""A countdown that disappears less than so many seconds before its deadline, or later, was carried out."""
 
 
 def news_between(before: Job, after: Job, now: float) -> tuple[str, ...]:
-    """What happened between two snapshots of a job, one line each."""
+    """What happened between two snapshots of a job, one line per event; `now` is epoch seconds."""
     return tuple(line for tell in _TELLERS for line in tell(before, after, now))
 
 
@@ -31,16 +31,16 @@ def _failure(before: Job, after: Job, _now: float) -> Iterator[str]:
 
 
 def _blamed(job: Job) -> str:
-    """Who failed first and how, without the ranks that failed because of it: their number keeps changing.
+    """Who failed first and how; without the victims, whose number keeps changing.
 
-    A node that does not answer may come back: it is not reported as a failure yet.
+    "" for a node that does not answer, because it may come back.
     """
     first = job.first_failure
     return f"{first.who}, {first.how}" if first and first.what != "node" else ""
 
 
 def countdown(before: Job, after: Job, now: float) -> Iterator[str]:
-    """Whether the gang abort begins, is carried out, or was called off."""
+    """A line if a gang abort begins, is carried out, or was called off."""
     old, new = before.countdown, after.countdown
     if new and not old:
         yield f"stopping the other ranks in {max(new.deadline - now, 0):.0f} s"
@@ -63,7 +63,7 @@ def _stalls(before: Job, after: Job, _now: float) -> Iterator[str]:
 
 
 def _among(stall: Stall, others: tuple[Stall, ...]) -> bool:
-    """Whether it was reported already; a stall that spreads to more ranks counts as the same one."""
+    """Whether the stall is among the others; a stall that has spread to more ranks counts as the same."""
     ranks = set(stall.ranks)
     return any(o.kind == stall.kind and ranks & set(o.ranks) for o in others)
 
@@ -90,43 +90,43 @@ MARGIN = 60.0
 """Seconds before and after a job that are included."""
 MOST = 8
 SETTLING = 10.0
-"""Problems that a node has within so many seconds after it was first heard may be old."""
+"""A problem that begins within so many seconds after a node was first heard may be old."""
 SENTENCE = 200
 _QUIET = ("agent.", "kernel.log", "node.coverage")
 """Checks about the agent, not the node."""
 _TELLS = frozenset({"event", "began"})
 _SILENT = frozenset({"node.silent", "node.ssh"})
 BLINK = 15.0
-"""Silences of at most so many seconds are not noted: a broker that hung reports its agents as gone
-until they reconnect, which they do after 10 s at the latest."""
+"""Silences of at most so many seconds are not noted: after a hang, a broker reports agents as gone
+until they reconnect, which takes at most 10 s."""
 _FULL = frozenset({"disk.full", "disk.inodes"})
 _MADE_UP: Mapping[str, tuple[str, ...]] = {
     "gpu": ("gpu.", "kernel.xid", "kernel.sxid", "kernel.gpu"),
     "rdma": ("rdma.", "link."),
 }
-"""Simulated prefix -> beginnings of the checks that are then not real."""
-# The number of an Xid is its name; all others differ from device to device.
+"""Simulated part -> prefixes of the checks that are simulated then."""
+# An Xid's number tells what happened and is kept; all other numbers differ from device to device.
 _NUMBER = re.compile(r"(?<!Xid )\b(?:0x[0-9a-f]+|\d[\w:.]*)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeHistory:
-    """What is known of nodes, for one job."""
+    """What is known about nodes, for the notes of one job."""
 
     now: float = inf
     """Epoch seconds."""
     told: Sequence[Occurrence] = ()
     standing: Sequence[NodeNote] = ()
-    """What is bad now."""
+    """The present problems of the job's nodes."""
     acks: Sequence[Ack] = ()
     first_heard: Mapping[str, float] = field(default_factory=dict[str, float])
-    """Node -> when this console heard it first, epoch seconds."""
+    """Node -> when this console first heard it, epoch seconds."""
     simulated: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
     """Node -> prefixes of metrics that are simulated there."""
 
 
 def concerns(job: Job, one: Occurrence) -> bool:
-    """Whether this is about the job's nodes and time, and bad enough to be reported; or ends a silence."""
+    """Whether an event belongs to the job's nodes and time and is worth a note, or ends a silence."""
     until = inf if job.ended is None else job.ended + MARGIN
     return (
         (one.kind in _TELLS or one.check in _SILENT)
@@ -143,14 +143,14 @@ def is_telling(check: str, level: Level) -> bool:
 
 
 def node_notes(job: Job, heard: NodeHistory) -> tuple[NodeNote, ...]:
-    """The notes of the job, most important first; those that it has already are kept."""
+    """The notes for a job, most important first; notes that it already has are kept."""
     about = [one for one in heard.told if concerns(job, one)]
     blinks = _blinks(about, inf if job.first_failure else heard.now)
     told = [one for one in about if one.kind in _TELLS and (one.node, one.at) not in blinks]
     fresh = [_note(one, heard) for one in _each_once(told)]
-    # Of what was there before only the bad counts: a warning says nothing of this job.
+    # Of old problems only BAD ones count: an old warning tells nothing about this job.
     fresh = [n for n in fresh if not n.before or n.level is Level.BAD]
-    # Of a node that this console has not heard it knows neither what is simulated nor what is old.
+    # For a node that this console has not heard, it does not know what is simulated and what is old.
     noted = {(n.node, n.check) for n in job.node_notes}
     fresh = [n for n in fresh if n.node in heard.first_heard or (n.node, n.check) not in noted]
     known = {(n.node, n.check) for n in fresh}
@@ -165,7 +165,7 @@ def node_notes(job: Job, heard: NodeHistory) -> tuple[NodeNote, ...]:
 
 
 def _blinks(about: Sequence[Occurrence], now: float) -> set[tuple[str, float]]:
-    """Node and time of each silence that was short, or has only just begun: a note cannot be taken back.
+    """(node, time) of each silence that was short, or has just begun and may be short: a note cannot be taken back.
 
     Two consoles record the same silence twice; it is over when one of them hears the node.
     """
@@ -226,7 +226,7 @@ def _is_known(note: NodeNote, acks: Iterable[Ack]) -> bool:
 
 
 def _fold(notes: Iterable[NodeNote], at: float) -> list[NodeNote]:
-    """One note for similar ones of a node: the worst, nearest to the failure."""
+    """One note for equal ones of a node: the worst, and of these the nearest to `at`; with their total count."""
     alike: dict[tuple[str, str, str], list[NodeNote]] = {}
     for note in notes:
         alike.setdefault(_alike(note), []).append(note)
@@ -237,7 +237,7 @@ def _fold(notes: Iterable[NodeNote], at: float) -> list[NodeNote]:
 
 
 def best_notes(mine: Sequence[NodeNote], kept: Sequence[NodeNote]) -> tuple[NodeNote, ...]:
-    """The longer list of notes; of two notes that say the same, the one with more evidence.
+    """Merge the notes of two consoles: the longer list, and of two equal notes the one with more evidence.
 
     The result does not depend on which console saves last. A console that was opened late saw less:
     it counts fewer events, takes some for old, and may not know which numbers are simulated.
@@ -259,7 +259,7 @@ def _seen(notes: Sequence[NodeNote]) -> tuple[int, int, int]:
 
 
 def _alike(note: NodeNote) -> tuple[str, str, str]:
-    """Two notes with the same value say the same to a reader."""
+    """A key: notes with the same key say the same to a reader."""
     return note.node, note.check, _NUMBER.sub("#", note.text)
 
 
@@ -268,7 +268,7 @@ def _rank(note: NodeNote, at: float) -> tuple[int, bool, float, str]:
 
 
 def reference_time(job: Job) -> float:
-    """The time that notes refer to: the first failure, the end, else the start."""
+    """The time that notes refer to, epoch seconds: the first failure, else the end, else the start."""
     if job.first_failure is not None:
         return job.first_failure.at
     return job.created if job.ended is None else job.ended
@@ -301,7 +301,7 @@ def when(note: NodeNote, job: Job) -> str:
 
 
 def with_reasons(job: Job) -> Job:
-    """The job; the reasons of its failure include what was wrong on that node at that time."""
+    """The job, with the notes about the failed node near the time of the failure added to the evidence."""
     first = job.first_failure
     if first is None:
         return job

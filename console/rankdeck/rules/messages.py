@@ -1,7 +1,7 @@
-"""The messages of launchers, MPI, torch, NCCL, containers and the kernel: one table. No I/O.
+"""Explains messages of launchers, MPI, torch, NCCL, containers and the kernel by one table. No I/O.
 
-Patterns are searched in one line of at most 500 characters; the first row that fits a line explains it, so what is
-special comes before what is general. No quantifier is nested in another.
+Patterns are searched in one line of at most 500 characters. The first row that matches a line explains it, so special
+rows come before general ones. No quantifier is nested in another.
 """
 
 import re
@@ -18,7 +18,7 @@ _NUMBER = r"(\d{1,9})\b"
 _RANKS = tuple(
     re.compile(pattern)
     for pattern in (
-        # MPICH's "node" is the rank in the world; the rank behind it may be one of another communicator.
+        # MPICH's "node" is the rank in MPI_COMM_WORLD; the rank after it may be that of another communicator.
         rf"\bAbort\(-?\d+\) on node {_NUMBER}",
         rf"\bMPI_ABORT was invoked on rank {_NUMBER}(?! in communicator (?!MPI_COMM_WORLD))",
         rf"^\s*Proc: \[\[\d+,\d+\],{_NUMBER}",
@@ -36,7 +36,7 @@ _HOST = r"([\w.-]{1,253})"
 _PEERS = tuple(
     re.compile(pattern)
     for pattern in (
-        # Gloo and c10d; the address behind `addr=` is our own end.
+        # Gloo and c10d; the address after `addr=` is the local end.
         rf"(?<!addr=)\[({_ADDRESS})\]{_PORT}",
         rf"\bconnect to \[{_HOST}\]{_PORT}",
         rf"\b(?:connect to|address of) \({_HOST}, \d+\)",
@@ -62,7 +62,7 @@ _PEERS = tuple(
 
 @lru_cache(maxsize=8192)
 def named_ranks(line: str) -> tuple[int, ...]:
-    """The ranks that a line says have failed or are missing, as they stand in it."""
+    """The ranks that have failed or are missing according to this line, each once."""
     found: list[int] = []
     for pattern in _RANKS:
         for match in pattern.finditer(line[:_LONGEST]):
@@ -79,7 +79,7 @@ def named_peers(line: str) -> tuple[str, ...]:
 
 
 def _numbers(text: str) -> list[int]:
-    """The numbers of `0`, `2, 5` or `0-3,7`; of a very long range only its two ends."""
+    """The numbers in `0`, `2, 5` or `0-3,7`; for a very long range only its two ends."""
     found: list[int] = []
     for part in text.split(","):
         first, _, last = part.strip().partition("-")
@@ -91,7 +91,7 @@ def _numbers(text: str) -> list[int]:
 
 
 _NOT_A_PART = r"(?<!local )(?<!local-)(?<!node )(?<!parallel )(?<!parallel-)(?<!group )(?<!stage )"
-"""A rank among a few of the ranks may well be the only one: `local rank 0 of 1`."""
+"""Excludes ranks within a part of the job, where one may be the only one: `local rank 0 of 1`."""
 _NUMBER_ENDS = r"(?![\w/%]|[.,]\d)"
 ALONE = (
     rf"{_NOT_A_PART}\b(?:[Rr]ank|RANK|[Pp]rocess|[Tt]ask)[ :=#]*0,? *(?:/|of|out of|from|size:?) *1{_NUMBER_ENDS}"
@@ -99,13 +99,13 @@ ALONE = (
     rf"|(?i:\b(?:number of|num|total) (?:MPI )?(?:processes|ranks|tasks|procs) *[:=]? *(?:is )?1{_NUMBER_ENDS})"
     rf"|(?i:\b(?:using|running on) +1 (?:MPI )?(?:process(?:es|ors?)?|procs?|ranks?|tasks?)\b)"
 )
-"""Output of a rank that sees no other: `rank 0 of 1`, `world size 1`, `running on 1 processor`."""
+"""Matches output of a rank that believes it is the only one: `rank 0 of 1`, `world size 1`, `running on 1 processor`."""
 _ALONE = re.compile(ALONE)
 _AMONG_OTHERS = re.compile(
     r"\b(?:[Rr]ank|RANK|[Pp]rocess|[Tt]ask)[ :=#]*\d{1,7},? *(?:/|of|out of|from|size:?) *(?:[2-9]|1\d)"
     r"|\b(?:[Ww]orld|WORLD|MPI|COMM_WORLD)[ _-][Ss](?:ize|IZE)[ :=]*(?:is )?(?:[2-9]|1\d)"
 )
-"""Output of a rank that sees others."""
+"""Matches output of a rank that knows of others."""
 EVERY_RANK_ALONE = Explained(
     "every rank believes it is alone: launcher and program are of different MPIs",
     "start it with the mpirun of the MPI that the program was built with",
@@ -113,16 +113,16 @@ EVERY_RANK_ALONE = Explained(
 
 
 def believes_alone(ranks_lines: Mapping[int, Sequence[str]]) -> bool:
-    """Whether at least two ranks wrote, and each that did says it is the only one.
+    """Whether at least two ranks wrote, and each that did says that it is the only one.
 
-    Ask it for MPI jobs of several ranks only; `ranks_lines` has the first or last lines of each rank.
+    Only for MPI jobs with several ranks; `ranks_lines` has the first or last lines of each rank.
     """
     wrote = [lines for lines in ranks_lines.values() if any(map(str.strip, lines))]
     return len(wrote) > 1 and all(map(_says_alone, wrote))
 
 
 def lone_line(ranks_lines: Mapping[int, Sequence[str]]) -> str:
-    """The first line by which a rank says that it is alone; "" without one."""
+    """The first line in which a rank says that it is alone; "" if there is none."""
     lines = (line for rank in sorted(ranks_lines) for line in ranks_lines[rank])
     return next((line.strip() for line in lines if _ALONE.search(line[:_LONGEST])), "")
 
@@ -166,7 +166,7 @@ OF_OTHERS = frozenset({PEER, TOLD})
 _OTHERS_FIRST = "look at the other ranks: theirs is the first failure"
 _LET_US_START = "let Rankdeck start the daemons: take `launcher: ssh` out of `mpi`"
 _NOTHING_MORE = r"(?=\s*(?:$|[.,;:!)\]'\"\[(]))"
-"""Nothing more is said: `connection refused rate 0.1` is no message."""
+"""The message must end here: `connection refused rate 0.1` is not an error."""
 
 _START_OF_RANKS = (
     Message(r"Argument list too long", START, "its arguments and variables are longer than the system takes (128 KiB for one of them)", "put the text into a file: `files` in the job file"),
@@ -309,7 +309,7 @@ MESSAGES: tuple[Message, ...] = (
 )  # fmt: skip
 
 HARMLESS = r"NCCL INFO NET/Plugin|client socket has failed to connect to \[|libnccl-net\S*: cannot open|ORTE_ERROR_LOG: .*show_help|Authorization required, but no authorization protocol"
-"""Lines that look like errors in every healthy run."""
+"""Matches lines that look like errors but appear in healthy runs."""
 
 STATUSES: dict[int, tuple[str, str]] = {
     14: ("with Open MPI: another rank or the launcher went away", "look at the other ranks: theirs is the first failure"),
@@ -323,7 +323,7 @@ STATUSES: dict[int, tuple[str, str]] = {
     139: ("segmentation fault (SIGSEGV)", "a bug, or a library of the wrong version"),
     143: ("it was told to end (SIGTERM)", "somebody else failed first, or cancelled it"),
 }  # fmt: skip
-"""Exit statuses as a shell gives them."""
+"""Exit status as in a shell -> (what it means, what to try)."""
 STATUSES_OF_OTHERS = frozenset({14, 143})
 
 
@@ -334,9 +334,9 @@ _HARMLESS = re.compile(HARMLESS)
 
 
 def explain(lines: Iterable[str], status: int | None = None) -> tuple[Explained, ...]:
-    """What these last lines and the exit status mean, the newest message first.
+    """What these last lines and the exit status mean, newest line first; at most MOST explanations.
 
-    What only says that others failed, or that it was told to end, comes last.
+    Messages that only say that others failed, or that the rank was told to end, come last.
     """
     own: dict[str, Explained] = {}
     others: dict[str, Explained] = {}
@@ -351,7 +351,7 @@ def explain(lines: Iterable[str], status: int | None = None) -> tuple[Explained,
 
 
 def kinds_of(lines: Iterable[str]) -> tuple[tuple[str, str], ...]:
-    """The known lines, each as (a value of `Kind`, the line), newest first."""
+    """(value of `MessageKind`, line) for each line that the table knows, newest first."""
     return tuple((row.kind.value, line) for row, line in _known(lines))
 
 
@@ -365,7 +365,7 @@ def _known(lines: Iterable[str]) -> Iterable[tuple[Message, str]]:
 
 @lru_cache(maxsize=4096)
 def _row(line: str) -> Message | None:
-    """The first row of the table that fits a line; cached, because many ranks print the same."""
+    """The first row of the table that matches a line; cached, because many ranks print the same."""
     if not line or _HARMLESS.search(line):
         return None
     return next((row for pattern, row in _COMPILED if pattern.search(line)), None)

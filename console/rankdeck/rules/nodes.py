@@ -1,4 +1,4 @@
-"""Judges nodes beside their agents: what most have and who differs, and what Slurm and Kubernetes say of a node."""
+"""Judges nodes in addition to their agents: how they differ from most others, and what Slurm and Kubernetes report."""
 
 import re
 import time
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 SHARE = 0.6
-"""Share of the nodes reporting a value that must agree on it."""
+"""Least share of the nodes with a value that must agree on it."""
 
 Value = str | int | float
 
@@ -40,7 +40,7 @@ class LearntExpectations:
 
 
 def learn(nodes: Sequence[NodeSight]) -> LearntExpectations:
-    """What most nodes have in common; nothing is expected where they differ too much."""
+    """What most nodes have in common; a key on which they differ too much gets a note and no value."""
     values: dict[str, Value] = {}
     notes: dict[str, str] = {}
     for key, of in _LEARNT.items():
@@ -59,7 +59,7 @@ def learn(nodes: Sequence[NodeSight]) -> LearntExpectations:
 
 
 def _of(key: str, of: Callable[[NodeSight], Value], node: NodeSight) -> Value:
-    """The value, or nothing if it is simulated or not known."""
+    """The value; 0 or "" if it is simulated or not known."""
     return 0 if key.partition("_")[0] in node.simulated else of(node)
 
 
@@ -75,7 +75,7 @@ def _count(*metrics: str) -> Callable[[NodeSight], int]:
 
 
 def _word(kind: str, tail: str) -> Callable[[NodeSight], str]:
-    """An entry of the inventory that all devices of a kind share."""
+    """A function that gives the inventory entry shared by all devices of a kind; "" if they differ."""
 
     def find(node: NodeSight) -> str:
         found = {
@@ -120,7 +120,7 @@ _LEARNT: Mapping[str, Callable[[NodeSight], Value]] = {
 
 
 PEERS = 3
-"""Nodes that must report a value before one of them counts as odd."""
+"""Fewest nodes that must report a value before one of them can count as odd."""
 MOST = 8
 COMPARED = re.compile(
     r"kernel|os|(gpu|rdma|net|nvme|cpu)\.(.+\.)?(model|driver|cuda|vbios|fw|firmware|governor|mtu|persistence|mig|link_layer|hca)|bios|ofed"
@@ -130,18 +130,18 @@ _DEVICE = re.compile(r"\.(\d+|[^.]*\d[^.]*)\.")
 
 
 Settings = tuple[tuple[str, str], ...]
-"""Key -> value of what is compared, the devices of a kind taken together: `gpu.*.model`."""
+"""(key, value) pairs that are compared; the devices of a kind have one key, such as `gpu.*.model`."""
 
 
 class Peers:
-    """What each node reports about itself. Nodes that are alike are kept, counted and compared as one."""
+    """What each node reports about itself. Nodes with equal settings are stored, counted and compared together."""
 
     def __init__(self) -> None:
         self._of: dict[str, Settings] = {}
         self._alike: dict[Settings, set[str]] = {}
 
     def take(self, name: str, inventory: Mapping[str, str]) -> bool:
-        """Store what the node reports now; returns whether that is new. A node that reports nothing is left out."""
+        """Store what the node reports now; returns whether it changed. A node that reports nothing is left out."""
         now, before = _settings(inventory) if inventory else None, self._of.pop(name, None)
         if before is not None:
             self._alike[before].discard(name)
@@ -182,7 +182,7 @@ def _compared(key: str) -> str:
 
 
 def _usual(alike: Mapping[Settings, set[str]]) -> dict[str, tuple[str, int, int]]:
-    """Key -> (what most nodes say, how many of them, how many say anything)."""
+    """Key -> (value of most nodes, how many have it, how many have any value); only keys on which nodes differ."""
     votes: dict[str, Counter[str]] = {}
     for settings, names in alike.items():
         for key, value in settings:
@@ -215,11 +215,11 @@ _LOOK = "look at slurmd there (`systemctl status slurmd`, its log) and at the wa
 
 _BACK = {True: "`:resume` gives it back", False: "`:resume anyway` gives it back"}
 _USED = ("idle", "mixed", "alloc", "compl", "planned")
-"""Beginnings of the states in which jobs run there or may be started."""
+"""Prefixes of Slurm's states in which jobs run on a node or may be started."""
 
 
 def with_slurm(health: Health, view: "SlurmNode | None", *, heard: bool) -> Health:
-    """The health that our agent reports, with what Slurm says of the node; `heard` is whether the agent is heard now."""
+    """The agent's health merged with the node's state in Slurm; `heard`: whether the agent is heard now."""
     if view is None:
         return health
     told = tuple(filter(None, (_state(view, health, heard=heard), _touch(view, heard=heard))))
@@ -231,7 +231,7 @@ def with_slurm(health: Health, view: "SlurmNode | None", *, heard: bool) -> Heal
 
 
 def _state(view: "SlurmNode", health: Health, *, heard: bool) -> Reason | None:
-    """What its state means for jobs."""
+    """A reason if the node's Slurm state keeps jobs away; else None."""
     if view.gone:
         text = "Slurm has no such node any more · it was removed from slurm.conf"
         return Reason("slurm.gone", Level.UNKNOWN, text)
@@ -261,7 +261,7 @@ def _down(view: "SlurmNode", *, heard: bool) -> Reason:
 
 
 def _touch(view: "SlurmNode", *, heard: bool) -> Reason | None:
-    """Whether Slurm and its slurmd hear each other."""
+    """A reason if slurmd on the node does not answer Slurm, or Slurm has powered the node down; else None."""
     if "powered down" in view.also and not heard:
         text = "Slurm has powered it down to save energy · it starts when a job needs it"
         return Reason("slurm.power", Level.UNKNOWN, text)
@@ -273,7 +273,7 @@ def _touch(view: "SlurmNode", *, heard: bool) -> Reason | None:
 
 
 def _still_used(view: "SlurmNode", health: Health) -> Reason | None:
-    """Slurm goes on giving jobs to a node on which something is wrong."""
+    """A reason if Slurm still gives jobs to a node with an unacknowledged BAD reason; else None."""
     bad = any(one.level is Level.BAD and one.acknowledged_until is None for one in health.reasons)
     if not bad or view.also or not view.state.startswith(_USED):
         return None
@@ -290,7 +290,7 @@ def _why(view: "SlurmNode") -> str:
 
 
 SILENT = "node.silent"
-"""The check that fires while no agent of ours is heard."""
+"""The check that fires while no Rankdeck agent is heard."""
 _GOOD_ENDS = ("Ready", "Healthy", "OK", "Available")
 """Endings of the condition types for which True is good; for all others True is a fault."""
 _USUAL = {
@@ -302,10 +302,10 @@ _USUAL = {
 
 
 def merged(health: Health, view: "KubernetesNode | None", *, heard: bool, tried: bool) -> Health:
-    """The health that our agent reports, with what Kubernetes says of the node.
+    """The agent's health merged with what Kubernetes reports about the node.
 
-    `heard` is whether the agent is heard now, `tried` whether one was ever heard or could not be
-    started there. A node on which we have no agent is judged by Kubernetes alone.
+    `heard`: whether the agent is heard now; `tried`: whether one was ever heard, or could not be
+    started there. A node without an agent of Rankdeck is judged by Kubernetes alone.
     """
     if view is None:
         return health
@@ -320,7 +320,7 @@ def merged(health: Health, view: "KubernetesNode | None", *, heard: bool, tried:
 
 
 def kubernetes_reasons(view: "KubernetesNode", *, heard: bool) -> tuple[Reason, ...]:
-    """Why Kubernetes does not call the node well."""
+    """Why the node is not healthy according to Kubernetes; () if it is."""
     if view.gone:
         text = "Kubernetes has no such node any more · it was removed from the cluster"
         return (Reason("kubernetes.gone", Level.UNKNOWN, text),)
@@ -347,7 +347,7 @@ def _still_ready() -> Reason:
 
 
 def _condition(one: "Condition", *, heard: bool) -> Reason | None:
-    """What a condition says, verbatim where it is not one of Kubernetes' own."""
+    """A reason if the condition shows a fault, with its own words and, for known conditions, their meaning; else None."""
     if one.is_ready:
         return None if one.status == "True" else _not_ready(one, heard=heard)
     if one.status == "Unknown":

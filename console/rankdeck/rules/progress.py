@@ -1,4 +1,4 @@
-"""How far a job is: step, loss and speed from what its ranks print, its phases; when they last wrote, what they did since, which are unlike the others. No I/O."""
+"""How far a job is: step, loss and speed read from its output; phases of the run; silent and slow ranks. No I/O."""
 
 import math
 import re
@@ -60,7 +60,7 @@ TRAINERS: Mapping[str, Mapping[str, str]] = {
         "images_s": rf"{_NUMBER}\s*im(?:a)?ge?s?/s",
     },
 }
-"""Name of a trainer -> name of a number -> pattern; the first group that matched is the number."""
+"""Name of a trainer -> name of a number -> pattern; the number is the first group that matched."""
 
 
 def _defaults() -> dict[str, tuple[Pattern, ...]]:
@@ -111,9 +111,9 @@ def _value(text: str) -> float | None:
 
 
 def pace(lines: Iterable[tuple[float, str]]) -> tuple[float | None, float | None]:
-    """The newest step that these lines tell, and the seconds that a step took among them.
+    """(newest step, seconds per step) of these (time, line) pairs.
 
-    Each line comes with its time; None without two steps.
+    The step is None if no line has one; the seconds are None if fewer than two different steps are found.
     """
     steps = {"step": _DEFAULTS["step"]}
     told = [(at, found["step"]) for at, line in lines if (found := numbers_in(line, steps))]
@@ -125,7 +125,7 @@ def pace(lines: Iterable[tuple[float, str]]) -> tuple[float | None, float | None
 
 
 class ProgressReader:
-    """Reads lines as they arrive; only one rank counts, the first that prints a step or a loss."""
+    """Reads lines as they arrive; only one rank counts, the first that prints a number that is searched for."""
 
     def __init__(self, patterns: Mapping[str, str] | None, before: Progress | None) -> None:
         own, self.refused = _own(patterns or {})
@@ -141,7 +141,7 @@ class ProgressReader:
         self._now: Progress | None = before
 
     def take(self, line: str, rank: int, at: float) -> bool:
-        """Whether the line said something new."""
+        """Read a line of a rank, written `at` epoch seconds; returns whether it had a number."""
         if at < self._at or (self.rank is not None and rank != self.rank):
             return False
         found = numbers_in(line, self._patterns)
@@ -170,14 +170,14 @@ class ProgressReader:
 
 
 ORDER = (("copy", "ready"), ("start", "started"), ("rendezvous", "output"), ("first step", "step"))
-"""Name of a phase and the mark that ends it: files written and supervisors up on every node, every
-rank begun, the first line of any rank, the first step it reports."""
+"""(phase, mark that ends it). The phases end when: files are written and supervisors run on every node; every
+rank has begun; any rank has written its first line; the first step is reported."""
 
 
 def phases(job: Job) -> tuple[Phase, ...]:
     """The phases of the run so far; a phase without its end mark is joined to the next.
 
-    None of a job that others started: what came before its ranks is not known.
+    () for a job that others started: its phases before the ranks began are not known.
     """
     if job.plan.owner:
         return ()
@@ -198,7 +198,7 @@ def phases(job: Job) -> tuple[Phase, ...]:
 
 
 def last_run(job: Job, others: Iterable[Job]) -> Job | None:
-    """The newest earlier run of the same name that went well, else the newest that ended."""
+    """The newest earlier job of the same name that succeeded, else the newest that ended; None if there is none."""
     earlier = [
         one
         for one in others
@@ -212,19 +212,19 @@ def last_run(job: Job, others: Iterable[Job]) -> Job | None:
 
 
 QUIET = 30.0
-"""Seconds of silence that are never a stall."""
+"""Silence of up to so many seconds is never a stall."""
 FRESH = 6.0
-"""A rank counts as silent only within so many seconds after the last frame of its node; frames come every 2 s."""
+"""A rank can only count as silent for so many seconds after its node's last frame; frames come every 2 s."""
 STALE = 20.0
-"""Seconds after which a look is too old."""
+"""A look older than this many seconds is not used."""
 STOPPED = frozenset("Tt")
 _FEW = 5
-"""A rank has a usual pause once it has written so many lines."""
+"""A rank's usual pause is known once it has written so many lines."""
 _STEPS = ((120.0, 10.0), (600.0, 30.0), (float("inf"), 60.0))
 """Pairs (longest duration, step) in seconds, to round durations in texts."""
 
 Idle = Callable[[str], bool | None]
-"""Whether a node computes nothing; None if that is not known."""
+"""Node -> whether it is idle (or, for `gpus`, busy); None if not known."""
 
 
 def _unknown(_: str) -> None:
@@ -237,12 +237,12 @@ def _no_words(_: int) -> Sequence[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownOfJob:
-    """What is known in addition to the job itself; by default nothing."""
+    """What is known in addition to the job itself, to judge stalls; by default nothing."""
 
     idle: Idle = _unknown
-    """Whether a node is idle by telemetry; used where there are no looks."""
+    """Whether a node is idle according to telemetry; used if there are no looks."""
     gpus: Idle = _unknown
-    """Whether the GPUs of a node are busy; None if it has none or that is not known."""
+    """Whether the GPUs of a node are busy; None if it has none, or if that is not known."""
     clock: Callable[[str], float | None] = _unknown
     """The mean clock of a node's cores in Hz."""
     launcher: Sequence[str] = ()
@@ -250,7 +250,7 @@ class KnownOfJob:
     words: Callable[[int], Sequence[str]] = _no_words
     """The last lines of a rank, as far as they were fetched."""
     looks: Mapping[int, Sequence[Activity]] = field(default_factory=dict[int, Sequence[Activity]])
-    """What each rank did in the last minute, oldest first."""
+    """Rank -> what it did in the last minute, oldest first."""
     told: Mapping[str, float] | None = None
     """Node -> epoch seconds up to which it has reported everything; None: all nodes up to now."""
 
@@ -261,9 +261,9 @@ class RankSigns:
 
     rank: RankState
     since: float
-    """Its last sign of life."""
+    """Epoch seconds of its last sign of life."""
     silent: float
-    """Seconds since then in which its output would have arrived."""
+    """Seconds of silence since then, not counting time in which its output could not have arrived."""
     pace: float | None
     """Its usual pause between lines, in seconds; None if it has written too little."""
     looks: tuple[Activity, ...] = ()
@@ -271,7 +271,7 @@ class RankSigns:
 
 
 def signs_of(job: Job, now: float, known: KnownOfJob) -> list[RankSigns]:
-    """The running ranks of a job, in order."""
+    """The signs of the running ranks of a job, in rank order; `now` is epoch seconds."""
     running = [rank for rank in job.ranks if rank.state is State.RUNNING]
     released = _released(known.looks[r.rank] for r in running if r.rank in known.looks)
     return [_signs(job, rank, now, known, released) for rank in running]
@@ -301,7 +301,7 @@ def _signs(job: Job, rank: RankState, now: float, known: KnownOfJob, released: f
 
 
 def _until(job: Job, rank: RankState, now: float, told: Mapping[str, float] | None) -> float | None:
-    """Until when its output would have arrived; None: never. A broken link is not silence."""
+    """Epoch seconds up to which its output has arrived; None: unknown. A broken link is not silence."""
     if told is None:
         return now
     heard = told.get(job.plan.supervising_node(rank.node))
@@ -309,7 +309,7 @@ def _until(job: Job, rank: RankState, now: float, told: Mapping[str, float] | No
 
 
 def quiet_for(job: Job, rank: RankState, now: float, told: Mapping[str, float] | None) -> float:
-    """Seconds since the last output of a running rank, as far as its node has told; see `KnownOfJob.told`."""
+    """Seconds since the last output of a running rank, up to its node's last report; `told` as in `KnownOfJob`."""
     since = rank.heard if rank.heard is not None else rank.started
     until = _until(job, rank, now, told)
     return 0.0 if since is None or until is None else max(until - since, 0.0)
@@ -323,28 +323,28 @@ def named(ranks: Sequence[RankState]) -> str:
 
 
 def numbers(some: Iterable[RankSigns]) -> tuple[int, ...]:
-    """Their ranks."""
+    """The numbers of these ranks."""
     return tuple(sign.rank.rank for sign in some)
 
 
 def lasting(seconds: float) -> str:
-    """A duration in words, in steps."""
+    """A duration in words, rounded down to 10 s, 30 s or 60 s."""
     step = next(step for most, step in _STEPS if seconds < most)
     return duration(max(seconds - seconds % step, step))
 
 
 LEAST = 8
-"""Looks that are needed."""
+"""Looks that are needed to find a straggler."""
 _LAST = range(-LEAST, 0)
-"""The places of the newest of them."""
+"""Indices of the newest LEAST looks."""
 _SLIPS = 1
-"""Looks in which a straggler may be seen at rest."""
+"""Looks in which a straggler may do something else."""
 _MOST = 0.7
-"""Share of the looks in which the others wait."""
+"""Least share of the looks in which the others wait."""
 _HELD = (3, 0.5)
-"""The same two for a straggler already reported, so that the report does not come and go."""
+"""_SLIPS and _MOST for a straggler that is already reported, so that the report does not come and go."""
 _HALF = 0.5
-"""A rank that does less than this share of a straggler's work waits."""
+"""A rank that does less than this share of a straggler's work is waiting."""
 _SOME = 0.02
 """A straggler runs its own code on at least this many cores; on an overloaded machine it may get no more."""
 _GAP = 12.0
@@ -352,23 +352,23 @@ _GAP = 12.0
 _SLOW_CLOCK = 0.85
 
 _MORE, _TIMES = 0.1, 3.0
-"""A rank that polls for others spends at least so much more of its time in system calls, and at least so many times as much."""
+"""A rank polls for others if its share of system time is higher than a straggler's by _MORE and _TIMES as high."""
 
 _POLLS = 0.15
-"""Share of system time from which on a rank that computes is taken to poll for its peers."""
+"""A rank that computes with at least this share of system time counts as polling for its peers."""
 _OWN_WAIT = re.compile(
     r"nanosleep|io_schedule|folio|wait_on_page|pipe_read|\b(?:nfs|rpc|cl_|ll_|ceph|jbd2|xfs|ext4)"
 )
 """Kernel functions in which a process waits for time, a file system or a child, not for a peer."""
 
 Looks = Mapping[int, Sequence[Activity]]
-"""Rank -> its newest looks, of all ranks as many."""
+"""Rank -> its newest looks, the same number for all ranks."""
 Moment = tuple[float, bool, float]
-"""One look over all ranks: the work of the middle rank, whether most sleep, the middle share of system time."""
+"""All ranks at one look: (median of the work, whether most ranks sleep, median share of system time)."""
 
 
 def slow(signs: Sequence[RankSigns], known: KnownOfJob, before: Sequence[Stall]) -> Stall | None:
-    """The few ranks that the others wait for; None if the work is balanced or not known."""
+    """The few ranks (stragglers) that the others wait for; None if there are none, or if that is not known."""
     count = min((len(sign.looks) for sign in signs), default=0)
     if count < LEAST or len(signs) < 2:
         return None
@@ -379,7 +379,7 @@ def slow(signs: Sequence[RankSigns], known: KnownOfJob, before: Sequence[Stall])
 
 
 def _resting(signs: Sequence[RankSigns], before: Sequence[Stall], looks: Looks) -> Stall | None:
-    """Who sleeps, reads or writes in nearly all looks while the others wait for their peers."""
+    """Stragglers that sleep, read or write in nearly all looks while the others wait for their peers."""
     held = {rank for stall in before if stall.kind == "slow" for rank in stall.ranks}
     waiting = [sum(_waits_for_peers(some[at]) for some in looks.values()) for at in _LAST]
     rests = {rank: _rests(some, waiting, len(looks)) for rank, some in looks.items()}
@@ -402,16 +402,16 @@ def _resting(signs: Sequence[RankSigns], before: Sequence[Stall], looks: Looks) 
 
 
 def _rests(mine: Sequence[Activity], waiting: Sequence[int], ranks: int) -> tuple[int, int]:
-    """In how many of the last looks it rests by itself, and in how many of those most others wait.
+    """In how many of the last looks this rank is at rest, and in how many of those most others wait for peers.
 
-    `waiting` has for each of these looks how many of all ranks wait; who rests is none of them.
+    `waiting` is, for each of these looks, how many of all ranks wait for peers; a rank at rest does not count as waiting.
     """
     at_rest = [at for at in _LAST if _is_at_rest(mine[at])]
     return len(at_rest), sum(2 * waiting[at] > ranks - 1 for at in at_rest)
 
 
 def _is_at_rest(look: Activity) -> bool:
-    """Whether it waits for time, a disk or a child of its own, and not for another rank."""
+    """Whether it waits for a timer, a file system or a child process, and not for another rank."""
     own = look.state == "D" or _OWN_WAIT.search(look.wchan) is not None
     return own and not look.computes
 
@@ -425,7 +425,7 @@ def _waits_for_peers(look: Activity) -> bool:
 def _working(
     signs: Sequence[RankSigns], known: KnownOfJob, before: Sequence[Stall], looks: Looks
 ) -> Stall | None:
-    """Who computes in nearly all looks while the others wait."""
+    """Stragglers that compute in nearly all looks while the others wait."""
     count = min(map(len, looks.values()))
     moments = [_moment([some[at] for some in looks.values()]) for at in range(count)]
     held = {rank for stall in before if stall.kind == "slow" for rank in stall.ranks}
@@ -453,7 +453,7 @@ def _moment(looks: Sequence[Activity]) -> Moment:
 
 
 def _counts(looks: Sequence[Activity], moments: Sequence[Moment]) -> tuple[int, int]:
-    """In how many looks it computes, and in how many of those most others wait."""
+    """In how many looks this rank computes, and in how many of those most others wait."""
     busy = [
         (look, moment)
         for look, moment in zip(looks, moments, strict=True)
@@ -494,7 +494,7 @@ def _told(
 
 
 def _clock(found: Sequence[RankSigns], signs: Sequence[RankSigns], known: KnownOfJob) -> str:
-    """Whether the CPU clock of their node explains it, if telemetry has it."""
+    """A clause for the report if their node's CPU clock is low, which explains the slowness; else ""."""
     nodes = {sign.rank.node for sign in found}
     others = {sign.rank.node for sign in signs} - nodes
     mine = [hz for node in nodes if (hz := known.clock(node))]
@@ -508,18 +508,18 @@ def _clock(found: Sequence[RankSigns], signs: Sequence[RankSigns], known: KnownO
 
 
 LEAST_NUMBERS = 4
-"""So many numbers are needed to find the usual one."""
+"""Fewest numbers for which odd ones are searched."""
 FAR = 6.0
-"""A number that is more usual deviations than this from the median is odd."""
+"""A number is odd if it is more than this many median absolute deviations from the median."""
 SHARE = 0.25
-"""Of the usual number that it must differ by, however alike the others are."""
+"""It must also differ by this share of the median, however close the others are."""
 Key = TypeVar("Key", bound=Hashable)
 
 
 def odd_ones(numbers: Mapping[Key, float], least: float = 0.0) -> frozenset[Key]:
-    """Those far from the median, by the median of the deviations, and by more than `least`.
+    """The keys of numbers far from the median: see FAR and SHARE, and by more than `least`.
 
-    None if more than a third would be.
+    Empty if that would be more than a third of them.
     """
     if len(numbers) < LEAST_NUMBERS:
         return frozenset()

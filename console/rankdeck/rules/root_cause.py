@@ -1,4 +1,4 @@
-"""What made a job fail, from the ends of its ranks, launchers and nodes; whether to stop the rest (gang abort). No I/O."""
+"""Finds what made a job fail, from the ends of its ranks, launchers and nodes; when to stop the rest (gang abort). No I/O."""
 
 import re
 from collections import Counter
@@ -21,23 +21,24 @@ from rankdeck.rules.ends import (
 from rankdeck.rules.messages import named_peers, named_ranks
 
 WINDOW = 1.0
-"""Two ends closer than so many seconds may be recorded in the wrong order: a shim records
-the end of its rank only when it gets a processor."""
+"""Two ends within so many seconds may be recorded in the wrong order: on a busy node a shim records
+the end of its rank late."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailedJob:
-    """All that is known of a job that may have failed."""
+    """All that is known about a job that may have failed."""
 
     ends: tuple[End, ...]
-    """Every rank, including those that still run."""
+    """Every rank, including ranks that still run."""
     launchers: tuple[End, ...] = ()
-    """mpirun, torchrun and MPI daemons of all nodes, those that have ended."""
+    """mpirun, torchrun and MPI daemons on all nodes that have failed."""
     lost: tuple[End, ...] = ()
     """Nodes that stopped answering; `at` is when they were last heard."""
     names: Mapping[str, str] = field(default_factory=dict[str, str])
     """Address or host name -> node."""
     ending: LauncherEnding = LAUNCHER_ENDINGS[""]
+    """How the launcher of this job ends ranks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +53,16 @@ class View:
     lost: tuple[Meaning, ...]
 
     def of(self, *roles: Role) -> list[Meaning]:
-        """Ranks in these roles, first ends first."""
+        """Ranks in these roles, in the order of their ends."""
         return sorted((m for m in self.ranks if m.role in roles), key=end_time)
 
     def ranks_of(self, meaning: Meaning) -> frozenset[int]:
-        """The ranks that its last words name."""
+        """The ranks that its last lines name."""
         words = last_words(meaning.end.lines)
         return frozenset(rank for line in words for rank in named_ranks(line))
 
     def peers_of(self, meaning: Meaning) -> frozenset[str]:
-        """The nodes that its last words name as the peer."""
+        """The nodes that its last lines name as the peer."""
         words = last_words(meaning.end.lines)
         found = (name for line in words for name in named_peers(line))
         return frozenset(self.job.names[n] for n in found if n in self.job.names)
@@ -69,7 +70,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class CauseChoice:
-    """The cause, with the sentences that say why; `tied` are ends that may as well have been first."""
+    """The chosen cause, with sentences that say why; `tied` are ends that may have been first instead."""
 
     chosen: Meaning
     evidence: tuple[str, ...] = ()
@@ -95,7 +96,7 @@ def view_of(job: FailedJob) -> View:
 
 
 def end_time(meaning: Meaning) -> float:
-    """Epoch seconds of its end; infinite if it goes on."""
+    """Epoch seconds of its end; infinite if it has not ended."""
     return meaning.end.at if meaning.end.at is not None else float("inf")
 
 
@@ -116,11 +117,11 @@ def ranks_name(count: int, where: str = "") -> str:
 
 _SEQUENCE = re.compile(r"SeqNum=(\d{1,12})")
 Sign = tuple[int, str]
-"""A weight, and the sentence for it."""
+"""(weight, sentence) of one piece of evidence."""
 
 
 def never_came(view: View) -> CauseChoice | None:
-    """The rank that never came to where the others waited."""
+    """The rank that never reached the point where the others waited and timed out."""
     waited = view.of(Role.TIMEOUT)
     if not waited:
         return None
@@ -136,7 +137,7 @@ def never_came(view: View) -> CauseChoice | None:
 
 
 def _signs_of_absence(meaning: Meaning, waited: Sequence[Meaning]) -> list[Sign]:
-    """The signs that this rank never came to where the others waited; none if it did."""
+    """The evidence that this rank never reached the point where the others waited; [] if it did."""
     end = meaning.end
     if meaning in waited:
         return _behind(end, waited)
@@ -162,7 +163,7 @@ def _not_waiting(meaning: Meaning) -> str:
 
 
 def _behind(end: End, waited: Sequence[Meaning]) -> list[Sign]:
-    """A rank that waited too, but in an earlier collective operation than the others."""
+    """The evidence if a rank waited too, but in an earlier collective operation than the others; else []."""
     numbers = [_sequence(m.end) for m in waited]
     mine, known = _sequence(end), [n for n in numbers if n is not None]
     if mine is None or mine >= max(known):
@@ -182,7 +183,7 @@ def _usual(places: Sequence[str]) -> str:
 
 
 PEER_WINDOW = 10.0
-"""Seconds after the first lost peer in which the cause may be recorded: a container ends slowly."""
+"""Seconds after the first lost peer within which the cause may be recorded: containers end slowly."""
 MOST_OTHERS = 4
 OF_PEERS, ELSEWHERE = " that lost a peer", " on other nodes"
 
@@ -196,15 +197,15 @@ class Cause:
     evidence: tuple[str, ...]
     others: tuple[Suspect, ...]
     tied: tuple[int, ...]
-    """Ranks that may as well have been first, by the clocks."""
+    """Ranks that may have failed first instead: the clocks are not exact enough to tell."""
     victims: tuple[int, ...]
 
 
 def judge(job: FailedJob) -> Cause | None:
     """What made the job fail; None if nothing failed.
 
-    The answer may change as more becomes known: a node is noticed to be lost seconds after
-    the ranks that lost their peer on it have ended.
+    The answer may change as more becomes known: the loss of a node, for example, is noticed only
+    seconds after the end of the ranks that lost their peer on that node.
     """
     view = view_of(job)
     for find in _FINDERS:
@@ -213,17 +214,17 @@ def judge(job: FailedJob) -> Cause | None:
     return None
 
 
-# ---- candidates: asked one after the other --------------------------------------------------
+# ---- finders of a cause, tried one after the other ------------------------------------------
 
 _BY_KUBERNETES = re.compile(
     r"^Kubernetes job \S+ failed: ("
     r"(?:its time limit|the launcher was killed|pod \S+ (?:was|made way|lost its node|cannot start))\b.*)"
 )
-"""What the keeper of a Kubernetes job writes last if something from outside ended the job (its `verdict`)."""
+"""The last line that the keeper of a Kubernetes job writes if something outside ended the job (its `verdict`)."""
 
 
 def _ended_by_kubernetes(view: View) -> CauseChoice | None:
-    """What Kubernetes did to the job comes before the signals by which it did that."""
+    """The cause if Kubernetes ended the job: its reason, not the signals that it sent."""
     told = ((m, found) for m in view.launchers for line in m.end.lines if (found := _BY_KUBERNETES.match(line)))  # fmt: skip
     for launcher, found in told:
         ended = [m for m in view.ranks if m.end.failed and not m.end.told]
@@ -233,7 +234,7 @@ def _ended_by_kubernetes(view: View) -> CauseChoice | None:
 
 
 def _own_cause(view: View) -> CauseChoice | None:
-    """The first that failed by its own fault: a rank, a launcher that was killed, a lost node."""
+    """The first part that failed by its own fault: a rank, a killed launcher, or a lost node."""
     killed = [m for m in view.launchers if m.role is Role.CAUSE and m.end.killed]
     ranks = view.of(Role.CAUSE, Role.LIKELY, Role.KILLED)
     horizon = _horizon(view)
@@ -241,14 +242,14 @@ def _own_cause(view: View) -> CauseChoice | None:
     if not own or (all(_ended_with_its_shim(view, m) for m in own) and _left_early(view)):
         return None
     first = min(own, key=end_time)
-    # A launcher that kills at once had a reason: it is looked for longer.
+    # If the launcher kills ranks at once, the cause may be recorded later than the killed rank: search longer.
     reach = PEER_WINDOW if first.role is Role.KILLED else WINDOW
     edge = end_time(first) + first.end.slack + reach
     near = [m for m in own if end_time(m) - m.end.slack <= edge]
     crowd = Counter(_signature(meaning.end) for meaning in near)
 
     def order(meaning: Meaning) -> tuple[int, int, float]:
-        # Among ends that nothing explains, the odd one is the cause and many alike its victims.
+        # Among unexplained ends, the one unlike the others is the cause, and many equal ones are its victims.
         alike = crowd[_signature(meaning.end)] if meaning.role is Role.LIKELY else 0
         return meaning.role, alike, end_time(meaning)
 
@@ -262,14 +263,14 @@ def _own_cause(view: View) -> CauseChoice | None:
 
 
 def _ended_with_its_shim(view: View, meaning: Meaning) -> bool:
-    """Whether the launcher may have killed this rank: on a busy machine its shim may be killed with it, before it records the end."""
+    """Whether the launcher may have killed this rank together with its shim, before the shim recorded the end."""
     end, kill_after = meaning.end, view.job.ending.kill_after
     unseen = end.what == "rank" and end.code is None and end.signal is None
     return unseen and end_time(meaning) - view.first >= kill_after > 0
 
 
 def _horizon(view: View) -> float:
-    """The latest time of a cause: what came later cannot have made the others fail."""
+    """The latest possible time of the cause: a later end cannot have made the others fail."""
     waited = min(map(end_time, view.of(Role.TIMEOUT)), default=float("inf"))
     lost_peer = min(map(end_time, view.of(Role.PEER)), default=float("inf"))
     return min(waited + WINDOW, lost_peer + PEER_WINDOW)
@@ -288,7 +289,7 @@ def _tied(one: Meaning, other: Meaning) -> bool:
 
 
 def _left_early(view: View) -> CauseChoice | None:
-    """A rank that ended with exit 0 while others still needed it."""
+    """A rank that ended with exit code 0 while others still needed it."""
     pulled = view.of(Role.PEER, Role.TOLD)
     left = [m for m in view.of(Role.WELL) if pulled and end_time(m) <= end_time(pulled[-1])]
     unhappy = [m for m in view.ranks if m.role is not Role.WELL]
@@ -301,7 +302,7 @@ def _left_early(view: View) -> CauseChoice | None:
 
 
 def _launcher(view: View) -> CauseChoice | None:
-    """A launcher that failed though no rank did: what is its own fault counts first."""
+    """A launcher that failed although no rank did; its own faults count first."""
     if any(m.end.failed and not m.end.told for m in view.ranks):
         return None
     failed = [m for m in view.launchers if m.end.failed and not m.end.told]
@@ -312,7 +313,7 @@ def _launcher(view: View) -> CauseChoice | None:
 
 
 def _lost_peers(view: View) -> CauseChoice | None:
-    """No end was its own fault: the node that the others name, else the first that gave up."""
+    """If no end was its own fault: the rank or node that most others name, else the first that gave up."""
     pulled = view.of(Role.PEER, Role.TIMEOUT)
     if not pulled:
         return None
@@ -338,7 +339,7 @@ def _named_node(pulled: Sequence[Meaning], node: str, count: int) -> CauseChoice
 
 
 def _told(view: View) -> CauseChoice | None:
-    """Ranks were told to end, and it is not known by whom."""
+    """Ranks that were told to end, by an unknown sender."""
     told = [m for m in view.of(Role.TOLD) if not m.end.told]
     if not told:
         return None
@@ -350,20 +351,20 @@ def _told(view: View) -> CauseChoice | None:
 _FINDERS: tuple[Callable[[View], CauseChoice | None], ...] = (
     _ended_by_kubernetes, _own_cause, never_came, _left_early, _launcher, _lost_peers, _told,
 )  # fmt: skip
-"""Asked in this order; the first that finds a cause decides."""
+"""Tried in this order; the first that finds a cause decides."""
 
 
-# ---- reasons and others ---------------------------------------------------------------------
+# ---- evidence and other suspects ------------------------------------------------------------
 
 
 def _beside(view: View, chosen: Meaning) -> tuple[str, ...]:
-    """The reasons for an end that was its own fault, and what seems to contradict it."""
+    """The evidence for an end that was its own fault, and what seems to contradict it."""
     reasons = [chosen.why]
     if chosen.end.kernel and chosen.end.kernel[0] not in chosen.why:
         reasons.append(f"the kernel says: {chosen.end.kernel[0]}")
     before = [m for m in view.of(Role.PEER, Role.TOLD) if end_time(m) < end_time(chosen)]
     if chosen.end.what == "node":
-        # When it went away is known only by when it was last heard.
+        # Only the time when the node was last heard is known, not when it went away.
         before = view.of(Role.PEER, Role.TIMEOUT)[:1]
     return (*reasons, *_named(view, chosen), *_earliest(before, chosen))
 
@@ -385,7 +386,7 @@ def _between(one: Meaning, chosen: Meaning) -> str:
 
 
 def _named(view: View, chosen: Meaning) -> list[str]:
-    """Who else blames it: ranks that lost this peer, and the launcher."""
+    """Sentences about who else blames it: ranks that lost this peer, and the launcher."""
     node = chosen.end.node
     peers = [m for m in view.of(Role.PEER) if m is not chosen]
     naming = sum(chosen.end.rank in view.ranks_of(m) for m in peers)
@@ -398,7 +399,7 @@ def _named(view: View, chosen: Meaning) -> list[str]:
 
 
 def _launcher_says(view: View, end: End) -> list[str]:
-    """Which rank the launcher blames; it sees lost connections, not causes."""
+    """A sentence about the rank that the launcher blames; a launcher sees lost connections, not causes."""
     for launcher in view.job.launchers:
         for line in launcher.lines:
             named = named_ranks(line)
@@ -430,7 +431,7 @@ def _is_victim(meaning: Meaning) -> bool:
 
 
 def _others(chosen: Meaning, rest: Sequence[Meaning]) -> tuple[Suspect, ...]:
-    """Who else may have been the cause, likeliest first; not who ended later because of it."""
+    """Other possible causes, most likely first; without those that ended later because of the chosen one."""
     failed = (m for m in rest if (m.end.what == "node" or m.end.failed) and not m.end.told)
     able = (m for m in failed if m.role <= Role.KILLED or end_time(m) < end_time(chosen))
     ranked = sorted(able, key=lambda m: (m.role, end_time(m)))
@@ -451,10 +452,10 @@ _GOING = (State.PENDING, State.RUNNING)
 
 
 def countdown_for(job: Job, now: float) -> Countdown | None:
-    """The countdown to begin now, or None if nothing failed or nothing is left to stop.
+    """The countdown to begin now, or None if nothing failed or nothing is left to stop. `now` is epoch seconds.
 
-    Launchers do not notice a lost node for minutes, and torchrun does not tell the other
-    nodes that a rank failed: that is why the console does it.
+    The console does this because launchers notice a lost node only after minutes, and torchrun does not
+    tell the other nodes that a rank failed.
     """
     abort = job.plan.abort
     if not abort.enabled or job.state.final:
@@ -465,9 +466,9 @@ def countdown_for(job: Job, now: float) -> Countdown | None:
 
 
 def reason(job: Job) -> str:
-    """Why the rest of a job is to be stopped: what failed first; "" if nothing did.
+    """Why the rest of a job must be stopped: what failed first; "" if nothing did.
 
-    If no node answers, this machine's own link is as likely the reason: the job may go on.
+    Also "" if no node answers: then the console's own link may be down, and the job may be running.
     """
     first = job.first_failure
     lost = {rank.node for rank in job.ranks if rank.state is State.LOST}

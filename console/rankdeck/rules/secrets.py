@@ -1,4 +1,4 @@
-"""Masks secrets in reports: by name of a variable, by value, and by the form of a token. No I/O."""
+"""Masks secrets in reports: by the name of a variable, by value, and by the form of known tokens. No I/O."""
 
 import json
 import re
@@ -8,8 +8,9 @@ from typing import Any, cast
 
 MASK = "********"
 NAMED = re.compile(r"passw|passphrase|token|key|secret|credential", re.IGNORECASE)
-"""Names of variables and options whose values nobody else may see."""
-# Each begins at the start of a word and looks 80 bytes far: a hostile line must not cost minutes.
+"""Names of variables and options whose values are secret."""
+# Each pattern begins at the start of a word and reads at most 80 bytes on each side, so that a hostile line cannot
+# take minutes.
 _ASSIGNED = re.compile(
     rb"(?P<name>(?<![\w.-])[\w.-]{0,80}(?:passw(?:or)?d|passphrase|token|secret|credential|api_?key|access_?key)[\w.-]{0,80}"
     rb"['\"]?\s*[=:]\s*|(?<![\w-])--?[\w-]{0,80}(?:passw(?:or)?d|token|secret|key)[\w-]{0,80}[ =])"
@@ -36,15 +37,15 @@ _NETRC = re.compile(rb"(?P<name>\bmachine\s+\S+\s+login\s+\S+\s+password\s+)\S+"
 _SHORTEST = 4
 """Values shorter than this are not masked: they would hide ordinary words."""
 _LITERAL = 8
-"""The same for text that only looks like a value."""
+"""The same for text in files that only looks like a secret."""
 _TO = MASK.encode()
 
 
 class Secrets:
-    """What must be masked in everything that belongs to one job."""
+    """Masks the secrets of one job."""
 
     def __init__(self, tables: Iterable[Mapping[str, str]], texts: Iterable[str] = ()) -> None:
-        """`tables` are variables with their values; `texts` files that assign some more."""
+        """`tables` are environment variables with their values; `texts` are files that may assign more secrets."""
         named = {value for table in tables for name, value in table.items() if NAMED.search(name)}
         for text in texts:
             found = _ASSIGNED.finditer(text.encode("utf-8", "replace"))
@@ -54,23 +55,23 @@ class Secrets:
         self._values = [form.encode("utf-8", "surrogatepass") for form in longest_first]
 
     def in_bytes(self, data: bytes) -> bytes:
-        """Output of a rank without the values, and without what has the form of a token."""
+        """Output of a rank with secret values, and anything in the form of a token, masked."""
         for value in self._values:
             data = data.replace(value, _TO)
         return _formless(data)
 
     def in_text(self, text: str) -> str:
-        """A command or file without the values, and without what is assigned to such a name."""
+        """Like `in_bytes` for a command or file; also masks what is assigned to a secret name."""
         known = self.in_bytes(text.encode("utf-8", "surrogatepass"))
         return _ASSIGNED.sub(rb"\g<name>" + _TO, known).decode("utf-8", "replace")
 
     def in_tree(self, value: object, name: str = "") -> Any:  # noqa: ANN401 - JSON
-        """Plain JSON without them; `name` is the key that it stands under."""
+        """JSON with secrets masked; `name` is the key of `value` in its parent."""
         if isinstance(value, str):
             return MASK if value and NAMED.search(name) else self.in_text(value)
         if isinstance(value, Mapping):
             table = cast("Mapping[str, Any]", value)
-            # A key may be a file's name that has a token in it.
+            # A key may be a file name that contains a token.
             return {self.in_text(str(k)): self.in_tree(v, str(k)) for k, v in table.items()}
         if isinstance(value, list | tuple):
             return self._in_list(list(cast("Iterable[Any]", value)), name)
@@ -88,7 +89,7 @@ class Secrets:
 
 
 def _literal(value: bytes) -> str:
-    """What a file assigns to a secret name, where it is no piece of program; else ""."""
+    """The literal that a file assigns to a secret name; "" if it looks like program code."""
     text = value.decode("utf-8", "replace")
     bare = text.strip("'\"").rstrip(",;)}]")
     plain = text[:1] in "'\"" or any(c.isdigit() for c in bare)
@@ -96,7 +97,7 @@ def _literal(value: bytes) -> str:
 
 
 def _forms(value: str) -> Iterator[str]:
-    """A value as it is, as JSON, sh and YAML write it, and each line of one that has several."""
+    """A value unchanged, as written in JSON, sh and YAML, and each line of a value with several lines."""
     quoted = (value, json.dumps(value)[1:-1], shlex.quote(value)[1:-1], value.replace("'", "''"))
     lines = value.splitlines()
     many = [line.strip() for line in lines if len(line.strip()) >= _LITERAL]

@@ -1,4 +1,4 @@
-"""Judges which ranks are stalled: silent, stopped, stuck in a device, or never begun. No I/O."""
+"""Judges which ranks are stalled: silent, stopped, waiting for a device, hanging after an exception, or never begun. No I/O."""
 
 import re
 from collections import Counter
@@ -24,7 +24,7 @@ from rankdeck.rules.progress import (
 )
 
 LOOKS = 2
-"""Looks in a row that make it certain."""
+"""Looks in a row that are needed."""
 Test = Callable[[Activity], bool]
 _NOTHING_DONE = 0.02
 """A process in state D that used fewer cores than this did no work."""
@@ -76,7 +76,7 @@ def _is_in_device(look: Activity) -> bool:
 def _hangs_in_device(sign: RankSigns) -> bool:
     if not _lasts(sign.looks, _is_in_device):
         return False
-    # Who reads much is often seen in D: one that makes progress moves on or speaks.
+    # A rank that reads much is often seen in state D; if it makes progress, its place changes or it writes.
     last = sign.looks[-LOOKS:]
     return len({look.wchan for look in last}) == 1 and sign.since <= last[0].at
 
@@ -86,7 +86,7 @@ def _lasts(looks: Sequence[Activity], is_so: Test) -> bool:
 
 
 def _since(looks: Sequence[Activity], is_so: Test) -> float:
-    """The first look of those in a row that end now."""
+    """Epoch seconds of the first look of the unbroken row that lasts until now."""
     at = looks[-1].at
     for look in reversed(looks):
         if not is_so(look):
@@ -105,7 +105,7 @@ _RAISED = re.compile(
 )
 """The last line of a Python traceback."""
 _NAMED = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?::\s.*)?\Z")
-"""The same of an exception by any name: only after a traceback."""
+"""The same for an exception of any name; valid only after a traceback."""
 _ABORTED = re.compile(
     r"Abort\(\d+\)|.*: Assertion .* failed|terminate called (?:after|without)|Fatal Python error"
 )
@@ -138,7 +138,7 @@ def raised(signs: Sequence[RankSigns], known: KnownOfJob) -> Stall | None:
 
 
 def last_words(sign: RankSigns, known: KnownOfJob) -> str:
-    """The exception that a rank ended its output with; "" if it did not."""
+    """The exception at the end of a rank's output; "" if there is none."""
     last = _bare(sign.rank.last_line)
     if _RAISED.match(last) or _ABORTED.match(last):
         return clean(last, _LONGEST)
@@ -165,7 +165,7 @@ def _verb(said: str) -> str:
 
 
 def _all_wait(signs: Sequence[RankSigns], found: dict[int, str]) -> bool:
-    """Whether the others fell silent with them: else the exception was handled."""
+    """Whether the other ranks fell silent at about the same time; if not, the exception was handled."""
     since = min(sign.since for sign in signs if sign.rank.rank in found)
     others = [sign for sign in signs if sign.rank.rank not in found]
     return all(sign.silent >= PATIENCE and sign.since <= since + PATIENCE for sign in others)
@@ -174,25 +174,25 @@ def _all_wait(signs: Sequence[RankSigns], found: dict[int, str]) -> bool:
 UNSURE = 60.0
 """Seconds that all ranks may be silent at once if it is not known whether CPUs and GPUs are idle."""
 BUSY = 300.0
-"""The same if all compute and fell silent together: it may be a long phase of work.
-If a few fell silent first, the others poll for them: then UNSURE counts."""
+"""The same if all compute and fell silent together, which may be a long phase of work.
+If a few fell silent first, the others poll for them, and UNSURE counts."""
 SPEECHLESS = 120.0
 """Seconds that a job may take to write its first line if it does not compute."""
 START = 60.0
 """Seconds that ranks may take to begin."""
 PACES, PACES_APART = 10.0, 4.0
-"""How many of its usual pauses a rank may be silent; the second if looks show that ranks wait."""
+"""How many of its usual pauses a rank may be silent; PACES_APART if looks show that ranks wait."""
 _SPOKE_SINCE = 10.0
-"""A rank that wrote at least so many seconds after the last line of the silent ones goes on."""
+"""A rank counts as going on if it wrote at least so many seconds after the last line of the silent ones."""
 _ASKS = 0.04
-"""Share of system time below which a rank that computes does not poll."""
+"""A rank that computes with less than this share of system time does not poll."""
 _IDLE_CORES = 0.3
 """Cores per rank below which a node does not compute."""
 _IDLE_GPU = 10.0
 _NO_CPU = 0.05
 """A rank that uses fewer cores than this is said to use no CPU."""
 _LOOKS = 6
-"""How many looks say what a silent rank does: a rank that polls is seen at several places."""
+"""Looks that are used to tell what a silent rank does: a rank that polls is seen at several places."""
 _MOST_NAMED = 4
 _APART = 0.25
 """Seconds between two silences below which neither is the first."""
@@ -201,7 +201,7 @@ _APART = 0.25
 def is_idle(
     ranks: int, cpu_used: float | None, cores: float | None, gpus: Sequence[float]
 ) -> bool | None:
-    """Whether a node with so many ranks computes nothing, by its telemetry."""
+    """Whether a node with `ranks` ranks is idle, by its telemetry; None if not known. `cpu_used` and `gpus` are percent."""
     if cpu_used is None or cores is None:
         return None
     if gpus_busy(gpus):
@@ -210,19 +210,19 @@ def is_idle(
 
 
 def gpus_busy(gpus: Sequence[float]) -> bool | None:
-    """Whether one of them computes; None if there are none."""
+    """Whether any of the GPUs (percent in use) is busy; None if there are none."""
     return any(used >= _IDLE_GPU for used in gpus) if gpus else None
 
 
 def stalls(job: Job, now: float, known: KnownOfJob) -> tuple[Stall, ...]:
-    """The stalls of this job; none if it has ended.
+    """The present stalls of this job; () if it has ended or a part of it has failed. `now` is epoch seconds.
 
-    `job.stalled` has the stalls reported before: each stays until there is output again.
+    `job.stalled` has the stalls reported before; a silence that was reported stays until there is output again.
     """
     if job.state.final or job.first_failure is not None or job.clock is not None:
         return ()
     heard = signs_of(job, now, known)
-    if job.unit == "task":  # tasks of an array wait for nobody
+    if job.unit == "task":  # tasks of an array do not wait for each other
         found = (stopped(heard), in_device(heard))
         return tuple(one for one in found if one is not None)
     halted = [raised(heard, known), stopped(heard), in_device(heard)]
@@ -237,7 +237,7 @@ def stalls(job: Job, now: float, known: KnownOfJob) -> tuple[Stall, ...]:
 
 
 def _with_those_that_left(stall: Stall, job: Job) -> Stall:
-    """The same, with the few ranks that have ended well: the others may wait for them."""
+    """The stall; if all running ranks are silent, with the few that have ended well: the others may wait for them."""
     left = [rank for rank in job.ranks if rank.state is State.DONE]
     if stall.kind != "all" or not left or 2 * len(left) > len(job.ranks):
         return stall
@@ -247,7 +247,7 @@ def _with_those_that_left(stall: Stall, job: Job) -> Stall:
 
 
 def _may_begin(job: Job) -> float | None:
-    """Since when its ranks could have begun; None while it waits in a queue: that is no stall."""
+    """Since when its ranks could have begun (epoch seconds); None while it waits in a queue, which is no stall."""
     if job.slurm is None:
         return job.created
     return None if job.slurm.waits else max(job.created, job.slurm.start or 0.0)
@@ -276,12 +276,12 @@ def _not_begun(job: Job, now: float, launcher: Sequence[str]) -> Stall | None:
 
 
 def _some_silent(signs: Sequence[RankSigns], before: Sequence[Stall]) -> Stall | None:
-    """A minority that fell silent; if most are silent, only some were meant to write."""
+    """A minority of ranks that fell silent. If most are silent, that is normal: only some ranks write."""
     speakers = [sign for sign in signs if sign.pace is not None]
     late = [sign for sign in speakers if _is_late(sign, PACES, _quiet(sign))]
     if not late:
         return None
-    # Ranks that fell silent together reach the limit one after the other: who wrote since goes on.
+    # Ranks that fell silent together reach the limit one after the other; only ranks that wrote later go on.
     last = max(sign.since for sign in late)
     others = sum(sign.since - last >= _SPOKE_SINCE for sign in speakers)
     few = 2 * len(late) < len(speakers) <= 2 * others
@@ -302,7 +302,7 @@ def _some_silent(signs: Sequence[RankSigns], before: Sequence[Stall]) -> Stall |
 
 
 def _quiet(sign: RankSigns) -> float:
-    """Seconds that it may be silent: more if it computes, for a phase of work takes longer on some ranks."""
+    """Seconds that a rank may be silent: more if it computes, because some ranks work longer than others."""
     works = bool(sign.looks) and _usual(sign).computes and _works(sign)
     return UNSURE if works else QUIET
 
@@ -312,7 +312,7 @@ def _is_late(sign: RankSigns, paces: float, quiet: float = QUIET) -> bool:
 
 
 def _held(kind: str, signs: Sequence[RankSigns], before: Sequence[Stall]) -> bool:
-    """Whether this was reported before and none of its ranks has written since."""
+    """Whether such a stall was reported before and none of its ranks has written since."""
     return any(_is_so_still(stall, signs) for stall in before if stall.kind == kind)
 
 
@@ -359,7 +359,7 @@ def _patience_of(
     known: KnownOfJob,
     first: Sequence[int],
 ) -> tuple[float, float]:
-    """How long ranks that do this may be silent: in seconds, and in usual pauses."""
+    """How long ranks that do this may be silent: (seconds, number of usual pauses)."""
     if not any(sign.rank.lines for sign in signs):
         return (BUSY if _compute(groups, signs, known) else SPEECHLESS), PACES
     if _compute(groups, signs, known):
@@ -370,7 +370,7 @@ def _patience_of(
 
 
 def _compute(groups: Sequence[StackGroup], signs: Sequence[RankSigns], known: KnownOfJob) -> bool:
-    """Whether all do the same work: their own, or waiting for GPUs that compute."""
+    """Whether all ranks are at the same place and compute, or wait for GPUs that compute."""
     if len(groups) > 1:
         return False
     nodes = {sign.rank.node for sign in signs}
@@ -399,7 +399,7 @@ def _resting(signs: Sequence[RankSigns], known: KnownOfJob) -> bool | None:
 
 
 def _first(signs: Sequence[RankSigns]) -> tuple[int, ...]:
-    """The minority that fell silent clearly before the rest."""
+    """The ranks of the minority that fell silent clearly before the rest; () if there is none."""
     ordered = sorted(signs, key=lambda sign: sign.since)
     usual = median(sign.pace or 0.0 for sign in signs)
     for count in range(1, (len(ordered) + 1) // 2):
@@ -409,7 +409,7 @@ def _first(signs: Sequence[RankSigns]) -> tuple[int, ...]:
 
 
 def _clearly_before(some: Sequence[RankSigns], rest: Sequence[RankSigns], usual: float) -> bool:
-    """Whether by more than a usual pause; half of one is enough if the rest fell silent together and had written more."""
+    """Whether `some` fell silent earlier by a usual pause, or by half of one if the rest did so together and wrote more."""
     gap = rest[0].since - some[-1].since
     if gap > max(usual, _APART):
         return True
@@ -440,7 +440,7 @@ def _in_words(
 
 
 def _doing(signs: Sequence[RankSigns]) -> list[str]:
-    """What these ranks do, if it is known and the same for all."""
+    """What these ranks do, as one text in a list; [] if that is not known or not the same for all."""
     if not all(sign.looks for sign in signs):
         return []
     groups = _groups(signs)
@@ -474,7 +474,7 @@ def _no_cpu(signs: Sequence[RankSigns]) -> str:
 
 
 def _groups(signs: Sequence[RankSigns]) -> tuple[StackGroup, ...]:
-    """Groups of ranks, as in `inspect`, by what they did most of the time since they fell silent."""
+    """Ranks grouped (as in `inspect`) by what they did most of the time since they fell silent."""
     return group([_look(sign.rank, _usual(sign)) for sign in signs])
 
 
