@@ -1,4 +1,4 @@
-"""HTTP to a Kubernetes API server, through `kubectl proxy` on a Unix socket of our own."""
+"""HTTP requests and watches to a Kubernetes API server, through a `kubectl proxy` of our own on a Unix socket."""
 
 import ctypes
 import http.client
@@ -25,24 +25,24 @@ Object = Mapping[str, Any]
 """A JSON object."""
 Params = Mapping[str, str]
 LIMIT = 30.0
-"""Seconds for an answer, and between two parts of it."""
+"""Seconds to wait for an answer, and for each next part of it."""
 WATCH_SECONDS = 300
-"""Asked of the server: it ends a watch then, and we begin the next one where it stopped."""
+"""Seconds after which we ask the server to end a watch; the next one begins where it stopped."""
 LONGEST_ANSWER = 64 << 20
 LONGEST_LINE = 4 << 20
-"""Bytes; an object cannot be longer in etcd, and of a line of output the rest is left out."""
+"""Most bytes of a line. An object cannot be longer in etcd; the rest of a longer line of output is dropped."""
 PAGE = "500"
 BACKOFF = (0.5, 1.0, 2.0, 5.0, 10.0)
 _HELD = 5.0
-"""Seconds after which the break of a watch is no failure: proxies cut what was idle for a minute."""
+"""A watch that breaks after this many seconds has not failed: proxies cut connections that are idle for a minute."""
 UNREACHABLE = "Unreachable"
 _BUSY, _PATIENCE = (429, 503), 6.0
-"""Statuses with which a server asks for a pause, and the seconds that one request waits so at most."""
+"""HTTP statuses with which a server asks for a pause, and the most seconds that one request waits for that."""
 _CHUNK = 1 << 16
 
 
 class ApiError(Exception):
-    """A request that failed. `status` is HTTP's, 0 if no answer came; `reason` is Kubernetes' word."""
+    """A request failed. `status`: of HTTP, 0 if no answer came; `reason`: a word of Kubernetes such as AlreadyExists."""
 
     def __init__(self, status: int, reason: str, message: str) -> None:
         super().__init__(message)
@@ -50,7 +50,7 @@ class ApiError(Exception):
 
 
 class _Connection(http.client.HTTPConnection):
-    """One connection to the socket; kubectl answers only to the name localhost."""
+    """One connection to kubectl's Unix socket; kubectl accepts only the host name localhost."""
 
     def __init__(self, path: str, limit: float) -> None:
         super().__init__("localhost", timeout=limit)
@@ -67,15 +67,15 @@ _LONGEST_HEAD = 1024
 
 
 class Chunks:
-    """Takes the frames of HTTP's chunked encoding off a stream; http.client needs three times as long."""
+    """Decodes HTTP's chunked encoding; http.client takes three times as long."""
 
     def __init__(self) -> None:
         self._raw, self._left = b"", 0
         self.over = False
-        """The last chunk has come: the answer is whole."""
+        """The last chunk has come: the answer is complete."""
 
     def feed(self, data: bytes) -> bytes:
-        """What these bytes bring; raises ValueError where they are no chunks."""
+        """The decoded bytes that `data` completes; raises ValueError if the encoding is wrong."""
         raw, parts = self._raw + data, list[bytes]()
         while raw and not self.over:
             if not self._left:
@@ -95,9 +95,9 @@ class Chunks:
 
 
 class HttpStream:
-    """An answer that goes on; `close` may be called from any thread, and ends the iteration.
+    """An answer that is read while it arrives; `close` may be called from any thread, and ends the iteration.
 
-    With a `pause` (seconds) what comes slowly is taken in larger pieces.
+    With a `pause` (seconds), slow output is read in fewer and larger pieces.
     """
 
     def __init__(
@@ -126,9 +126,9 @@ class HttpStream:
                 self._over.wait(self._pause)
 
     def __iter__(self) -> Iterator[bytes]:
-        """Lines without their ends as they come, the last one also if it has none.
+        """Lines without their newline, as they arrive; the last one may have had none.
 
-        Of lines over LONGEST_LINE the rest is left out. Raises ApiError where the stream breaks.
+        Lines are cut after LONGEST_LINE bytes. Raises ApiError if the stream breaks.
         """
         rest = b""
         try:
@@ -154,7 +154,7 @@ class HttpStream:
 
 
 class Api:
-    """Asks the server; a connection for each request and stream, so that none waits for another."""
+    """A client of the server; each request and stream has its own connection, so that none waits for another."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -167,7 +167,7 @@ class Api:
         body: Optional[Mapping[str, Any]] = None,
         limit: float = LIMIT,
     ) -> Object:
-        """The answer's JSON object; raises ApiError. PATCH sends a merge patch."""
+        """The JSON object of the answer; raises ApiError. PATCH sends `body` as a merge patch; `limit` in seconds."""
         connection, answer = self._ask(method, path, params, body, limit)
         try:
             data = answer.read(LONGEST_ANSWER + 1)
@@ -185,16 +185,16 @@ class Api:
     def lines(
         self, path: str, params: Params, idle: Optional[float] = None, pause: float = 0.0
     ) -> HttpStream:
-        """The lines of an answer that goes on; raises ApiError.
+        """The lines of an answer that is read while it arrives; raises ApiError.
 
-        `pause`: see `HttpStream`. `idle` is how many seconds may pass without any; None if whoever opens it closes it.
+        `pause`: see `HttpStream`. `idle`: seconds without data after which it breaks; None: never, the caller closes it.
         """
         connection, answer = self._ask("GET", path, params, None, LIMIT)
         connection.sock.settimeout(idle)
         return HttpStream(connection, answer, pause)
 
     def items(self, path: str, params: Params) -> tuple[list[Object], str]:
-        """All objects of a list, page by page, and the version to watch from; raises ApiError."""
+        """All objects of a list, read in pages, and the resourceVersion to watch from; raises ApiError."""
         found: list[Object] = []
         size, more = 0, ""
         while True:
@@ -206,7 +206,7 @@ class Api:
                 return found, str(meta.get("resourceVersion") or "")
 
     def watch(self, path: str, params: Params) -> "Watch":
-        """The objects of a list and what becomes of them, for ever."""
+        """The objects of a list and their changes, until closed; see `Watch`."""
         return Watch(self, path, params)
 
     def _ask(
@@ -242,10 +242,10 @@ TROUBLE = "TROUBLE"
 
 
 class Watch:
-    """List, then watch from there; list again where the server no longer knows the place (410).
+    """Lists objects, then watches them; lists again when the server no longer knows the resourceVersion (410).
 
-    Gives (LISTED, {"items": […]}) after each list, then the server's ADDED, MODIFIED and DELETED, and
-    (TROUBLE, {"status", "reason", "message"}) where it is refused or breaks; then it waits and goes on.
+    Yields (LISTED, {"items": […]}) after each list, then the server's ADDED, MODIFIED and DELETED with the object, and
+    (TROUBLE, {"status", "reason", "message"}) when it is refused or breaks; then it waits and goes on.
     """
 
     def __init__(self, api: Api, path: str, params: Params) -> None:
@@ -254,7 +254,7 @@ class Watch:
         self._stream: Optional[HttpStream] = None
         self._version, self._failures = "", 0
         self._opened = float("inf")
-        """Since when the server answers with a stream (monotonic)."""
+        """When the server began to answer the watch (monotonic seconds)."""
 
     def close(self) -> None:
         """End the iteration, from any thread."""
@@ -273,13 +273,13 @@ class Watch:
                 yield from self._recover(trouble)
 
     def _once(self) -> Iterator[tuple[str, Object]]:
-        """List where the place is not known, then one watch to its end."""
+        """List if no resourceVersion is known, then watch once until the server ends it."""
         self._opened = float("inf")
         if not self._version:
             items, self._version = self._api.items(self._path, self._params)
             yield LISTED, {"items": items}
-        # Where nothing comes, not even a bookmark, list again: a server whose data were restored
-        # from a backup counts from an older version, and sends nothing until it has passed ours.
+        # If nothing comes, not even a bookmark, list again: a server that was restored from a
+        # backup counts from an older version, and sends nothing until it has passed ours.
         version, self._version = self._version, ""
         for kind, found in self._events(version):
             version = self._version = _version(found) or version
@@ -292,10 +292,10 @@ class Watch:
             self._failures = 0
         self._failures += 1
         expired, again = error.status == 410, self._failures > 1
-        # A watch that breaks once is usual: only a second failure is reported.
+        # A watch may break now and then: only a second failure in a row is reported.
         if again or (error.status and not expired):
             yield TROUBLE, vars(error)
-        # What happened meanwhile may be more than the server still knows: list again.
+        # The server may have forgotten changes by now: list again.
         if expired or again:
             self._version = ""
         if again or not expired:
@@ -325,7 +325,7 @@ class Watch:
 
 
 def each(watch: Watch, tell: Callable[[str, Object], None]) -> threading.Thread:
-    """Tell every event of a watch from a thread of its own, until it is closed."""
+    """Call `tell(kind, object)` for every event of a watch, in a new thread, until the watch is closed."""
 
     def go() -> None:
         for kind, found in watch:
@@ -337,13 +337,13 @@ def each(watch: Watch, tell: Callable[[str, Object], None]) -> threading.Thread:
 
 
 def rows_of(value: object) -> list[Object]:
-    """The JSON objects of a list."""
+    """The JSON objects in a list; empty if `value` is no list."""
     rows = cast("list[object]", value) if isinstance(value, list) else []
     return [cast("Object", row) for row in rows if isinstance(row, dict)]
 
 
 def table_of(value: object) -> Object:
-    """A JSON object, empty if it is none."""
+    """`value` if it is a JSON object, otherwise an empty one."""
     return cast("Object", value) if isinstance(value, dict) else {}
 
 
@@ -367,7 +367,7 @@ def _exchange(
     data: Optional[bytes],
     headers: Mapping[str, str],
 ) -> tuple[http.client.HTTPResponse, bytes]:
-    """The answer, and where it is a refusal what it says; raises ApiError."""
+    """(the answer, its body if it is a refusal); raises ApiError."""
     try:
         connection.request(method, url, data, headers)
         answer = connection.getresponse()
@@ -382,18 +382,18 @@ def _exchange(
 
 
 def _pause_asked(answer: http.client.HTTPResponse) -> float:
-    """Seconds after which a server that has too much to do wants to be asked again; 0 if it does not say."""
+    """Seconds after which an overloaded server wants to be asked again; 0 if it does not say."""
     after = answer.getheader("Retry-After") or ""
     busy = answer.status in _BUSY and after.isascii() and after.isdecimal() and len(after) < 5
     return max(1.0, float(after)) if busy else 0.0
 
 
 _NO_API = frozenset({400, 404, 405, 426, 501})
-"""HTTP statuses that a server of Kubernetes never gives without an object that says why."""
+"""HTTP statuses that a Kubernetes server never sends without an object that says why."""
 
 
 def _no_api(said: str) -> str:
-    """What it means that something else than Kubernetes answers: kubectl without a configuration asks port 8080 of this machine."""
+    """The sentence if something other than Kubernetes answers: kubectl without a configuration asks port 8080 of this machine."""
     files = os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
     if not any(Path(file).is_file() for file in files.split(os.pathsep) if file):
         return "no configuration has been provided"
@@ -401,7 +401,7 @@ def _no_api(said: str) -> str:
 
 
 def _refusal(status: int, answer: bytes) -> ApiError:
-    """What the server's Status says, or kubectl's own text where it could not ask the server."""
+    """The error in the server's Status object, or in kubectl's own text if it could not reach the server."""
     text = answer.decode("utf-8", "replace")
     row = table(text)
     if row is None:
@@ -417,13 +417,13 @@ _STOP_LIMIT = 2.0
 _POLL = 0.02
 _PREFIX = "rankdeck-kubectl-"
 _FRESH = 20.0
-"""Seconds for which a folder is left alone: its kubectl may be about to start."""
+"""Seconds for which a new folder is not removed: its kubectl may be about to start."""
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 class ProxyError(Exception):
-    """kubectl does not serve us; the text is a sentence that says what to do."""
+    """`kubectl proxy` does not work; the text is a sentence that says what to do."""
 
 
 _COMPLAINTS = (
@@ -444,7 +444,7 @@ _COMPLAINTS = (
     (r"connection refused|no such host|no route|timeout|timed out|network is unreachable|\bEOF\b|connection reset|deadline exceeded",
      "the Kubernetes server does not answer: is it up, and the VPN? `kubectl cluster-info` asks it too ({said})"),
 )  # fmt: skip
-"""What kubectl or the server write, and the sentence for it; the first that fits."""
+"""(pattern of what kubectl or the server write, the sentence for it); the first match counts."""
 
 
 _WARNING = re.compile(r"Warning:|[WI]\d{4} ")
@@ -452,9 +452,9 @@ _ERROR = re.compile(r"(?i)error\b|unable to |[EF]\d{4} ")
 
 
 def complaint(said: str) -> str:
-    """What kubectl complains of on stderr: its last line with an error, else the last one that is no warning.
+    """The error in kubectl's stderr: the last line that is an error, else the last one that is no warning.
 
-    Versions differ in what they write after it, such as that something is deprecated.
+    Some versions write more after the error, such as that an option is deprecated.
     """
     lines = [line for line in said.splitlines() if line.strip()]
     told = [line for line in lines if not _WARNING.match(line)] or lines
@@ -463,7 +463,7 @@ def complaint(said: str) -> str:
 
 
 def in_words(said: str, context: str = "") -> str:
-    """A complaint of kubectl or of the server as one sentence that says what to do; else itself."""
+    """The sentence that says what to do about an error text of kubectl or the server; the text itself if none fits."""
     said = plain(said.removeprefix("error: "), 300)
     for pattern, sentence in _COMPLAINTS:
         if re.search(pattern, said, re.IGNORECASE):
@@ -472,16 +472,16 @@ def in_words(said: str, context: str = "") -> str:
 
 
 def refusal(error: ApiError) -> str:
-    """Why a request failed, in a sentence; what the server says of objects and rights is left as it is."""
+    """Why a request failed, in a sentence; what the server says about objects and rights is not changed."""
     if error.status in (0, 401, 500, 502, 503, 504) or error.reason == UNREACHABLE:
         return in_words(error.message or error.reason)
     return error.message or error.reason
 
 
 class Proxy:
-    """Owns one kubectl process and the folder of its socket; a context manager.
+    """Owns one `kubectl proxy` process and the folder of its socket; a context manager.
 
-    Begun and begun again by one thread, which has to live as long as it: kubectl ends with that thread.
+    Always call `start` from the same thread, and keep that thread alive: kubectl ends with it.
     """
 
     def __init__(self, context: str = "", program: str = "kubectl") -> None:
@@ -498,7 +498,7 @@ class Proxy:
 
     @property
     def api(self) -> Api:
-        """A client for it; stays valid when kubectl is started again."""
+        """A client; stays valid when kubectl is started again."""
         assert self._folder is not None
         return Api(str(self._folder / "s"))
 
@@ -508,7 +508,7 @@ class Proxy:
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
-        """Start kubectl, or start it again; returns when it serves. Raises ProxyError."""
+        """Start kubectl, or restart it; returns when it accepts connections. Raises ProxyError."""
         if shutil.which(self._program) is None:
             raise ProxyError(
                 "no program kubectl in PATH: install it, or name the machine that has it with `kubernetes: {login: HOST}`"
@@ -571,7 +571,7 @@ class Proxy:
         self._process = None
 
     def namespace(self) -> str:
-        """The namespace of the context, `default` where it names none; raises ProxyError."""
+        """The namespace of the context, `default` if it names none; raises ProxyError."""
         context = ("--context", self._context) if self._context else ()
         what = ("config", "view", "--minify", "--output=jsonpath={.contexts[0].context.namespace}")
         try:
@@ -586,7 +586,7 @@ class Proxy:
             raise ProxyError(f"kubectl does not answer: {plain(str(error), 200)}") from error
         said = done.stderr.decode("utf-8", "replace").strip()
         if done.returncode:
-            # In a pod kubectl needs no configuration: it takes the pod's own account.
+            # In a pod kubectl needs no configuration: it uses the pod's service account.
             if "KUBERNETES_SERVICE_HOST" in os.environ and not self._context:
                 return _pod_namespace()
             raise ProxyError(in_words(complaint(said), self._context))
@@ -602,12 +602,12 @@ def _pod_namespace() -> str:
 
 
 def _short_folder() -> Optional[str]:
-    """Where the socket's path fits into the 107 bytes that it may have."""
+    """A folder in which the socket's path stays below the limit of 107 bytes; None: the usual one will do."""
     return None if len(tempfile.gettempdir()) < 70 else "/tmp"
 
 
 def _sweep(base: Path) -> None:
-    """Remove the folders of proxies that were killed, and whose owner could not do it."""
+    """Remove folders that are left because a proxy and its owner were killed."""
     for folder in base.glob(f"{_PREFIX}*"):
         try:
             about = folder.lstat()
@@ -629,7 +629,7 @@ def _answers(path: Path) -> bool:
 
 
 def end_tidily() -> None:
-    """From now on SIGTERM and SIGHUP end this process by SystemExit, so that a proxy's folder goes with it."""
+    """Make SIGTERM and SIGHUP end this process by SystemExit, so that the proxy's folder is removed."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _frame: sys.exit(128 + number))
 

@@ -1,6 +1,6 @@
-"""`cluster check`, `list` and `watch`: rights, nodes and jobs of a Kubernetes cluster, as lines of JSON.
+"""`cluster check`, `list` and `watch`: print rights, nodes and jobs of a Kubernetes cluster as lines of JSON.
 
-The configuration is one line on stdin: {"context": …, "namespace": …}. `watch` ends with stdin.
+The configuration is one line on stdin: {"context": …, "namespace": …}. `watch` runs until stdin ends.
 """
 
 import queue
@@ -44,22 +44,22 @@ NODES, PODS = "nodes", "pods"
 
 
 class KubernetesView:
-    """Takes events of watches in any order; `take_changes` gives what to tell the console."""
+    """The nodes, pods and jobs of a cluster, from events of watches in any order; `take_changes` returns what to send."""
 
     def __init__(self, *, all_pods: bool) -> None:
         self._all_pods = all_pods
         self._nodes: dict[str, Object] = {}
         self._uses: dict[str, PodUse] = {}
         self._on: dict[str, dict[str, PodUse]] = {}
-        """Node -> pods on it."""
+        """Node -> uid -> pod on it."""
         self._jobs: dict[tuple[str, str], Object] = {}
-        """Kind and `namespace/name` -> row."""
+        """(kind, `namespace/name`) -> row."""
         self._changed: set[str] = set()
         self._changed_jobs: set[tuple[str, str]] = set()
         self._told: dict[object, Object] = {}
 
     def take(self, what: "str | JobKind", event: str, found: Object) -> None:
-        """Take an event: `what` is NODES, PODS or a kind of jobs; LISTED has all of them."""
+        """Handle an event of a watch; `what`: NODES, PODS or a kind of jobs. LISTED has all objects."""
         if event == LISTED:
             self._list(what, rows_of(found.get("items")))
         else:
@@ -116,7 +116,7 @@ class KubernetesView:
             self._changed.add(use.node)
 
     def take_changes(self) -> "list[Object]":
-        """Rows of nodes and jobs that changed since they were sent last, and of those that are gone."""
+        """Rows {"node": …}, {"job": …} of what changed since the last call, and {"node_gone": …}, {"job_gone": …}."""
         told = [*self._node_changes(self._changed), *self._job_changes(self._changed_jobs)]
         self._changed, self._changed_jobs = set(), set()
         return told
@@ -134,7 +134,7 @@ class KubernetesView:
             yield from self._news(key, {"job": row} if row else {"job_gone": list(key)})
 
     def _news(self, key: object, row: Object) -> Iterable[Object]:
-        """The row, if it says anything new."""
+        """The row, if it differs from the one sent before."""
         before = self._told.get(key)
         gone = "node_gone" in row or "job_gone" in row
         if row == before or (gone and before is None):
@@ -155,7 +155,7 @@ def _key(what: "str | JobKind", found: Object) -> str:
 
 
 def _without_images(node: Object) -> Object:
-    """The part of a node that is shown; without its list of images, which can be most of the object."""
+    """The parts of a node that are shown; its list of images can be most of the object."""
     status = part(node, "status")
     kept = ("conditions", "capacity", "allocatable", "addresses", "nodeInfo")
     return {
@@ -170,7 +170,7 @@ REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 @dataclass(frozen=True)
 class Right:
-    """A verb on a resource, and the feature that needs it."""
+    """A verb on a resource, and the feature of Rankdeck that needs it."""
 
     need: str
     """launch, tidy, see, follow, events, cancel, force, fleet, devices."""
@@ -178,9 +178,9 @@ class Right:
     resource: str
     group: str = ""
     kind: str = ""
-    """Of the jobs for which it is needed; "" for all."""
+    """The kind of jobs for which it is needed; "" for all."""
     everywhere: bool = False
-    """Not only in the namespace."""
+    """Whether it is needed in all namespaces."""
 
     @property
     def words(self) -> str:
@@ -214,7 +214,7 @@ _STARTED = (JOB, MPIJOB)
 
 
 def needed(kinds: Iterable[JobKind]) -> "tuple[Right, ...]":
-    """The rights to ask for where the server has these kinds of jobs."""
+    """The rights that Rankdeck needs on a server that has these kinds of jobs."""
     found: list[Right] = []
     for kind in kinds:
         asked = (("launch", "create"), *_OF_A_KIND) if kind in _STARTED else _OF_A_KIND
@@ -223,7 +223,7 @@ def needed(kinds: Iterable[JobKind]) -> "tuple[Right, ...]":
 
 
 def ask(api: Api, namespace: str, right: Right) -> Object:
-    """One answer: the right, `allowed`, and `why` where the server says it. Raises ApiError."""
+    """Ask the server whether this user has a right; returns a row with `allowed`, and `why` if not. Raises ApiError."""
     resource, _, sub = right.resource.partition("/")
     attributes = {"verb": right.verb, "group": right.group, "resource": resource}
     if sub:
@@ -247,7 +247,7 @@ def ask(api: Api, namespace: str, right: Right) -> Object:
 
 
 PERIOD = 1.0
-"""Seconds between two looks at what changed."""
+"""Seconds between two reports of changes."""
 BACKOFF = (2.0, 5.0, 15.0, 30.0)
 _VERSION_LIMIT = 15.0
 _NOT_OVER = "status.phase!=Succeeded,status.phase!=Failed"
@@ -256,7 +256,7 @@ News = "tuple[Union[str, JobKind], str, Object]"
 
 
 def main(argv: "list[str]") -> int:
-    """Run one command; returns its exit status."""
+    """Run one command; returns the exit code."""
     end_tidily()
     verb = argv[0] if len(argv) == 1 else ""
     config = table(sys.stdin.readline(_LONGEST)) or {}
@@ -270,7 +270,7 @@ def main(argv: "list[str]") -> int:
 
 
 def check(context: str, namespace: str) -> int:
-    """One object: everything that could be found out, and in `trouble` what stopped it."""
+    """Print one object with everything that could be found out; `trouble` says what failed, if anything."""
     found: Object = {"kubectl": kubectl_version(), "context": context or _current_context()}
     try:
         with Proxy(context) as proxy:
@@ -285,7 +285,7 @@ def check(context: str, namespace: str) -> int:
 
 
 def about(api: Api, namespace: str) -> Object:
-    """Version of the server, kinds of jobs that it has, and rights; raises ApiError."""
+    """The server's version, the kinds of jobs that it has, and the user's rights; raises ApiError."""
     version = api.request("GET", "/version")
     kinds = served(api)
     return {
@@ -297,7 +297,7 @@ def about(api: Api, namespace: str) -> Object:
 
 
 def kubectl_version() -> str:
-    """`v1.36.4`; "" if there is no kubectl."""
+    """kubectl's version, like `v1.36.4`; "" if there is no kubectl."""
     found = table(_kubectl("version", "--client", "--output=json"))
     return text_of(part(found, "clientVersion"), "gitVersion", 60)
 
@@ -324,7 +324,7 @@ def _kubectl(*words: str) -> str:
 
 
 def list_jobs(context: str, namespace: str) -> int:
-    """The jobs of the namespace as they are now; why not, as `trouble`."""
+    """Print the jobs of the namespace once, or a `trouble` that says why not."""
     try:
         with Proxy(context) as proxy:
             namespace = namespace or proxy.namespace()
@@ -347,7 +347,7 @@ def list_jobs(context: str, namespace: str) -> int:
 
 
 def watch(context: str, namespace: str) -> int:
-    """Print rows of nodes and jobs until stdin ends; report errors as rows, and try again."""
+    """Print rows of nodes and jobs until stdin ends; after an error print a `trouble` and try again."""
     over = threading.Event()
     threading.Thread(target=_await_end, args=(over,), daemon=True).start()
     failures = 0
@@ -370,7 +370,7 @@ def _await_end(over: threading.Event) -> None:
 
 
 def _watch_once(context: str, namespace: str, over: threading.Event) -> str:
-    """Watch until stdin ends or kubectl does; why, in a sentence."""
+    """Watch until stdin ends or kubectl fails; returns why it failed, in a sentence."""
     try:
         with Proxy(context) as proxy:
             namespace = namespace or proxy.namespace()
@@ -424,7 +424,7 @@ def _allowed(rights: "list[Object]") -> May:
 def places(
     namespace: str, kinds: "list[str]", may: May
 ) -> "list[tuple[Union[str, JobKind], str, dict[str, str]]]":
-    """What can be watched with these rights: NODES, PODS or a kind, its path and parameters."""
+    """What can be watched with these rights: (NODES, PODS or a kind of jobs; its API path; request parameters)."""
     found: list[tuple[Union[str, JobKind], str, dict[str, str]]] = []
     if may("fleet"):
         found.append((NODES, "/api/v1/nodes", {}))
@@ -445,7 +445,7 @@ def _to(news: "queue.Queue[Any]", what: "Union[str, JobKind]") -> "Callable[[str
 def _take_all(
     news: "queue.Queue[Any]", view: KubernetesView, troubles: "dict[object, str]"
 ) -> "set[object]":
-    """Take what comes within a period; returns what was listed. A trouble is said once, and once when it is over."""
+    """Handle what arrives within PERIOD; returns what was listed. Prints a trouble once, and once when it is over."""
     deadline = time.monotonic() + PERIOD
     listed: set[object] = set()
     while (left := deadline - time.monotonic()) > 0:

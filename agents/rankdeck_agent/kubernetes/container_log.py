@@ -1,4 +1,4 @@
-"""The log of one container: followed through breaks, rotation and restarts, kept on disk."""
+"""Follows the log of one container through broken connections, rotation and restarts, and writes it to disk."""
 
 import errno
 import json
@@ -28,27 +28,28 @@ from rankdeck_agent.kubernetes.objects import (
 from rankdeck_agent.text import table
 
 POSITIONS = "kubernetes"
-"""Folder in the run folder, with two files for each container: one is whole whatever happens to the other."""
+"""Folder in the run folder, with two files for each container, written in turn: one is always intact."""
 SAVE_PERIOD = 3.0
-"""Seconds; what was read since is read again after a crash."""
+"""Seconds between two saves of the position; after a crash, reading continues from the last save."""
 UNKNOWN = "unknown"
+"""Recorded as the exit status of a rank if it is not known."""
 
 
 @dataclass(frozen=True)
 class LogReceiver:
-    """Called in the thread that reads the log."""
+    """Callbacks; called in the thread that reads the log."""
 
     say: Callable[[bytes], None]
-    """A line that no rank wrote."""
+    """Called with a line that no rank wrote."""
     tell: Callable[[LogPiece, float], None]
-    """A rank began or ended, at this time of the node's clock (epoch seconds)."""
+    """Called when a rank began or ended, with the time on the node's clock (epoch seconds)."""
 
 
 class ContainerLog:
-    """Appends what a container wrote to the files of its ranks; used by one thread.
+    """Appends the output of a container to the files of its ranks; use from one thread.
 
-    Its position is saved after the bytes. What lies between a save and a crash is read again, and
-    the bytes that are on disk already are skipped: no line is lost, and none is there twice.
+    The position is saved after the bytes. What came between a save and a crash is read again, and bytes that are on
+    disk already are skipped: no line is lost or written twice.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class ContainerLog:
         hearer: LogReceiver,
         form: str = "rankdeck",
     ) -> None:
-        """`container` is its id; `form` is a key of split.FORMATS."""
+        """`container` is its id; `form` is one of objects.FORMATS. Raises OSError."""
         self._folder, self._ranks, self._hearer = folder, tuple(ranks), hearer
         name = "".join(c if c.isalnum() else "_" for c in container)[-80:]
         self._slots = [folder / POSITIONS / f"{name}.{slot}.json" for slot in range(2)]
@@ -71,7 +72,7 @@ class ContainerLog:
         first = self._ranks[0] if form == "torchrun" and self._ranks else 0
         self._splitter = Splitter(form, first, parts)
         self.marked = bool(kept.get("marked"))
-        """Whether a rank was named in this log."""
+        """Whether a rank's mark was seen in this log."""
         self._files: dict[Key, int] = {}
         self._skip: dict[Key, int] = {}
         self._saved, self._due = 0.0, False
@@ -82,28 +83,28 @@ class ContainerLog:
             self._begin()
 
     def _begin(self) -> None:
-        """A container that takes the place of another one goes on after what that one wrote."""
+        """Start after the bytes already in the files: an earlier container of the same ranks may have written them."""
         for key in ((rank, what) for rank in self._ranks for what in (OUT, ERR)):
             path = self._folder.place(key[0]) / key[1]
             self._sizes[_name(key)] = path.stat().st_size if path.exists() else 0
         self.save()
 
     def line(self, raw: bytes) -> None:
-        """Take one line as the server sends it, with its time stamp; raises OSError."""
+        """Handle one line as the server sends it, with its time stamp; raises OSError."""
         moment, text = stamped(raw)
         if moment is not None and not self.place.fresh(moment):
             return
         at = time.time() if moment is None else moment / 1e9
         for piece in self._splitter.feed(text):
             self._take(piece, at)
-        # At the end of a line only: in between the place would be ahead of the bytes.
+        # Only after a whole line: within a line the position would be ahead of the bytes.
         if self._due or time.monotonic() - self._saved > SAVE_PERIOD:
             self.save()
 
     def _take(self, piece: LogPiece, at: float) -> None:
         rank = piece.rank
         if rank is None and not self.marked and len(self._ranks) == 1:
-            # Nobody names ranks there: the pod is the rank.
+            # There are no marks in this log: the pod is the rank.
             self._append((self._ranks[0], OUT), piece.text)
         elif rank is None or rank not in self._known:
             self._hearer.say(piece.text)
@@ -133,10 +134,10 @@ class ContainerLog:
         self._skip[key] = max(0, os.fstat(fd).st_size - self._sizes.get(_name(key), 0))
 
     def save(self) -> None:
-        """Note how far it has been read; raises OSError."""
+        """Save how far the log has been read; raises OSError."""
         self._saved, self._due = time.monotonic(), False
         for key, fd in self._files.items():
-            # While bytes are skipped the file is ahead of the place.
+            # While bytes are being skipped, the file is ahead of the position.
             self._sizes[_name(key)] = os.fstat(fd).st_size - self._skip.get(key, 0)
         self._turn += 1
         row = {
@@ -151,7 +152,7 @@ class ContainerLog:
         _write_over(self._slots[self._turn % 2], data)
 
     def close(self) -> None:
-        """Save it and close its files; raises OSError."""
+        """Save the position and close the files; raises OSError."""
         self.save()
         for fd in self._files.values():
             os.close(fd)
@@ -163,7 +164,7 @@ def _name(key: Key) -> str:
 
 
 def _write_over(file: Path, data: bytes) -> None:
-    """Write in place, up to the end of what was there: to replace a file costs a hundred times as much."""
+    """Overwrite the file in place, padded to its old size: replacing a file costs a hundred times as much."""
     handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         whole = data.ljust(os.fstat(handle).st_size)
@@ -174,7 +175,7 @@ def _write_over(file: Path, data: bytes) -> None:
 
 
 def _kept(slots: Iterable[Path]) -> Mapping[str, Any]:
-    """The newest row that is whole; empty if there is none."""
+    """The newest intact row; empty if there is none."""
     return max(map(_row, slots), key=lambda row: row.get("turn", 0))
 
 
@@ -186,9 +187,9 @@ def _row(file: Path) -> Mapping[str, Any]:
 
 
 def record(folder: RunFolder, rank: int, what: str, text: str, at: Optional[float]) -> bool:
-    """Write that a rank began (`started`) or ended (`exit`) at `at`, epoch seconds; only the first counts.
+    """Record that a rank began (`started`) or ended (`exit`) at `at` (epoch seconds; None: now); only the first call counts.
 
-    Returns whether it was new. The time of the file is what the supervisor takes. Raises OSError.
+    Returns whether it was new. The time becomes that of the file, where the supervisor reads it. Raises OSError.
     """
     place = folder.place(rank)
     target = place / what
@@ -203,7 +204,7 @@ def record(folder: RunFolder, rank: int, what: str, text: str, at: Optional[floa
 
 
 def forget(folder: RunFolder, rank: int) -> None:
-    """Remove what was recorded of a rank, which begins again. Raises OSError."""
+    """Remove what `record` wrote about a rank that starts again. Raises OSError."""
     for what in ("started", "exit"):
         (folder.place(rank) / what).unlink(missing_ok=True)
 
@@ -222,9 +223,9 @@ class LogSource:
     pod: str
     container: str
     id: str = ""
-    """Of the container: another one may take its place in the pod, and then has its name."""
+    """Id of the container: a restarted one has the same name but another id."""
     pause: float = 0.0
-    """Seconds between two looks at it."""
+    """Seconds between two reads of slow output; see `HttpStream`."""
 
     @property
     def path(self) -> str:
@@ -232,10 +233,10 @@ class LogSource:
 
 
 class LogFollower:
-    """One thread that takes all lines of one container; `over` is set when there will be no more.
+    """A thread that reads all lines of one container; sets `over` when there will be no more.
 
-    The log is read once more from its last second after the container has ended: an end of the stream
-    alone says nothing, for the server ends it also when it rotates the log or is itself restarted.
+    After the container has ended, the log is read once more from its last second. The end of the stream alone proves
+    nothing: the server also ends it when it rotates the log or is restarted.
     """
 
     def __init__(
@@ -245,14 +246,14 @@ class LogFollower:
         log: Callable[[], ContainerLog],
         complain: Callable[[str], None],
     ) -> None:
-        """`log` opens the container's log on disk, again after the disk was full. `complain` takes a sentence."""
+        """`log` opens the log on disk, and again after a full disk. `complain` is called with a sentence, in the thread."""
         self._api, self._source, self._open, self._complain = api, source, log, complain
         self._ended, self._gone, self._closed = (threading.Event() for _ in range(3))
         self._previous = False
         self._stream: Optional[HttpStream] = None
         self.over = threading.Event()
         self.marked = False
-        """Whether a rank was named in the log so far."""
+        """Whether a rank's mark was seen in the log so far."""
 
     def start(self) -> None:
         before = threading.stack_size(_STACK)
@@ -260,17 +261,17 @@ class LogFollower:
         threading.stack_size(before)
 
     def ended(self, *, previous: bool = False) -> None:
-        """The container has ended; `previous`: another one took its place in the pod."""
+        """Tell the follower that the container has ended; `previous`: a restarted one has replaced it in the pod."""
         self._previous = self._previous or previous
         self._ended.set()
 
     def gone(self) -> None:
-        """The pod is no longer there: what has not come by now will not come."""
+        """Tell the follower that the pod is gone: what has not arrived by now never will."""
         self._gone.set()
         self._ended.set()
 
     def close(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         self._closed.set()
         self._ended.set()
         if self._stream is not None:
@@ -279,13 +280,13 @@ class LogFollower:
     def _run(self) -> None:
         try:
             while not self._closed.is_set() and not self._read_all():
-                # The disk was full: from the place that was saved last.
+                # The disk was full: continue from the position that was saved last.
                 self._closed.wait(_FULL_PAUSE)
         finally:
             self.over.set()
 
     def _read_all(self) -> bool:
-        """Read to the end; False if the disk refused it."""
+        """Read to the end; False if it could not be written to disk."""
         try:
             log = self._open()
             failures = 0
@@ -311,19 +312,19 @@ class LogFollower:
         return True
 
     def _look_who_is_there(self) -> None:
-        """A container that was started again has a log of its own: ours is then the `previous` one."""
+        """Check whether the container was restarted: the new one has its own log, and ours is the `previous` one."""
         if self._previous or self._gone.is_set() or self._closed.is_set():
             return
         path = self._source.path.rpartition("/")[0]
         try:
             there = pod_of(self._api.request("GET", path)).container.id
         except ApiError:
-            return  # the next pass tells why
+            return  # the next pass reports why
         if there and there != self._source.id:
             self.ended(previous=True)
 
     def _pass(self, log: ContainerLog) -> str:
-        """Read until the stream ends; why it could not be read, "" if it could."""
+        """Read until the stream ends; returns why it could not be read, or ""."""
         log.place.resume()
         try:
             self._stream = stream = self._api.lines(

@@ -1,4 +1,4 @@
-"""All that is known of one Kubernetes job, the state it is in and why, in words. No I/O."""
+"""All that is known about one Kubernetes job; its state, why it waits and how it ended, in words. No I/O."""
 
 import re
 import signal
@@ -34,12 +34,12 @@ _NO_SHELL = re.compile(
 )
 _NO_CAUSE = (0, UNKNOWN, 128 + signal.SIGTERM)
 _TOO_LONG = 3
-"""How many different reasons one line names."""
+"""Most reasons named in one line."""
 
 
 @dataclass(frozen=True)
 class RankEnd:
-    """How a rank ended: its status as a shell has it, epoch seconds, and the node."""
+    """How a rank ended: its exit status as in a shell, when (epoch seconds), and on which node."""
 
     status: int
     at: float
@@ -48,42 +48,42 @@ class RankEnd:
 
 @dataclass(frozen=True)
 class JobSnapshot:
-    """All that is known of a job at one moment."""
+    """All that is known about a job at one moment."""
 
     name: str
     wanted: int
     """Pods with ranks: nodes of an Indexed Job, workers of an MPIJob."""
     pods: Sequence[Pod] = ()
     left: Sequence[Pod] = ()
-    """Pods that are no longer there, as they were seen last. Here and in `pods` those are missing whose place a newer one has taken."""
+    """Pods that are gone, as last seen. Neither this nor `pods` has pods that a newer one has replaced."""
     deleted_first: str = ""
-    """The uid of a pod that was deleted while nothing of the job had failed."""
+    """The uid of the first pod that was deleted while nothing of the job had failed; "" if none."""
     outcome: JobOutcome = field(default_factory=JobOutcome)
     queue: str = ""
-    """What Kueue says of it."""
+    """Kueue's message about why the job waits; "" if it does not."""
     refused: str = ""
     """The newest warning about the job itself: no pod could be created, the job is not valid."""
     began: frozenset[int] = frozenset()
-    """Ranks that said that they began."""
+    """Ranks that reported their start."""
     ends: Mapping[int, RankEnd] = field(default_factory=dict[int, RankEnd])
     hosts: frozenset[str] = frozenset()
-    """Hosts on which a rank said that it began."""
+    """Hosts on which a rank reported its start."""
     shim: bool = True
-    """Whether our shim starts the ranks, which then report that they begin."""
+    """Whether our shim starts the ranks and reports their starts."""
     ranks: int = 0
-    """How many it has."""
+    """Number of ranks."""
     operator: str = ""
-    """The controller that has to look at it first; "" once it did, and for Jobs, which Kubernetes itself runs."""
+    """The operator that has to act first; "" once it has, and for Jobs, which Kubernetes itself runs."""
 
     @property
     def ended_well(self) -> bool:
-        """Whether every rank said that it ended with 0, whatever became of the job's object."""
+        """Whether every rank reported that it ended with 0, even if the job's object is gone."""
         return len(self.ends) >= self.ranks > 0 and not any(e.status for e in self.ends.values())
 
 
 @dataclass(frozen=True)
 class JobVerdict:
-    """How the job ended. `code` is its exit status; `doubts` are sentences for the operator to check."""
+    """How the job ended. `code` is its exit code; `doubts` are sentences that cast doubt on a success."""
 
     code: int
     text: str
@@ -91,7 +91,7 @@ class JobVerdict:
 
 
 def progress(view: JobSnapshot) -> str:
-    """What the job waits for, or how many of its pods run; one line."""
+    """One line: what the job waits for, or how many of its pods run."""
     if view.outcome.state == "suspended" or (view.queue and not view.pods):
         return f"queued by Kueue: {view.queue}" if view.queue else "suspended: nothing of it runs"
     running = [pod for pod in view.pods if pod.container.state in (RUNNING, TERMINATED)]
@@ -114,7 +114,7 @@ def progress(view: JobSnapshot) -> str:
 
 
 def _silent(pod: Pod) -> bool:
-    """Whether its node is silent and the pod had not ended before."""
+    """Whether the pod's node is silent and the pod has not ended."""
     return pod.unheard and bool(pod.node) and not pod.is_over
 
 
@@ -136,7 +136,7 @@ def _notes(pods: Iterable[Pod]) -> Iterator[str]:
 
 
 def waits_for(pod: Pod) -> str:
-    """Why the pod does not run yet and may not without help; "" if it runs or is about to."""
+    """Why the pod does not run and may never run without help; "" if it runs or is about to."""
     if pod.container.state in (RUNNING, TERMINATED):
         return ""
     if pod.phase == "Failed":
@@ -161,7 +161,7 @@ def hopeless(pod: Pod) -> str:
         "InvalidImageName",
     ):
         return f"pod {pod.name} cannot start: {box.message or box.reason}"
-    # Containers that run beside the rank (sidecars) are told to end after it, and may be killed.
+    # Sidecars are init containers too: they end after the rank and may be killed then.
     if pod.initial and pod.phase == "Failed" and box.state != TERMINATED:
         return f"pod {pod.name} cannot start: its {pod.initial}"
     return ""
@@ -171,7 +171,7 @@ def hopeless(pod: Pod) -> str:
 
 
 def verdict(view: JobSnapshot) -> JobVerdict:
-    """How a job that is over ended. The console recognises the sentence (rules/root_cause.py): change both."""
+    """How a job that is over has ended. The console parses the sentence (rules/root_cause.py): change both together."""
     if view.outcome.state == "succeeded":
         return JobVerdict(0, f"Kubernetes job {view.name} succeeded", tuple(doubts(view)))
     if view.ended_well:
@@ -199,7 +199,7 @@ def doubts(view: JobSnapshot) -> Iterable[str]:
 
 
 def holding(pods: Iterable[Pod]) -> str:
-    """Pods of a job that is over and that still run; "" if there are none."""
+    """A sentence about the pods that still run although their job is over; "" if there are none."""
     still = [pod for pod in pods if pod.phase in ("Pending", "Running") and not pod.leaving]
     if not still:
         return ""
@@ -221,7 +221,7 @@ def _few(rows: Sequence[object]) -> str:
 
 
 def _failure(view: JobSnapshot) -> tuple[str, int]:
-    """What failed first, and its exit status."""
+    """What failed first, and the exit code for it."""
     if view.outcome.reason.startswith(_TIME_LIMIT):
         return (
             f"its time limit (activeDeadlineSeconds) was over: {view.outcome.message}",
@@ -231,7 +231,7 @@ def _failure(view: JobSnapshot) -> tuple[str, int]:
     deleted = (_deleted(pod) for pod in everyone if pod.uid == view.deleted_first)
     lost = next((why for pod in everyone if (why := hopeless(pod) or taken_away(pod))), "")
     lost = lost or ("" if view.outcome.state == GONE else next(deleted, ""))
-    # SIGTERM comes to those that Kubernetes deletes because something else failed.
+    # A rank that got SIGTERM was probably ended by Kubernetes, because something else failed.
     failed = [(end.at, rank) for rank, end in view.ends.items() if end.status not in _NO_CAUSE]
     if failed and not lost:
         rank = min(failed)[1]
@@ -253,7 +253,7 @@ _TIME_LIMIT = "DeadlineExceeded"
 
 
 def taken_away(pod: Pod) -> str:
-    """Why the pod was ended from outside; "" if its program ended by itself."""
+    """Why the pod was ended from outside, in a sentence; "" if it was not."""
     where = f" on node {pod.node}" if pod.node else ""
     if how := _REASONS.get(pod.reason):
         return f"pod {pod.name} {how}{where}: {pod.message or pod.reason}"
@@ -261,7 +261,7 @@ def taken_away(pod: Pod) -> str:
         how = "was ended" if pod.container.id else "was refused"
         return f"pod {pod.name} {how}{where}: {pod.reason}: {pod.message}".removesuffix(": ")
     if pod.container.reason == "OOMKilled":
-        # Kubernetes says so of a container that ended well, too, where it lost a process.
+        # Kubernetes also says so of a container with exit code 0 in which a process was killed.
         what = f"a process of {_who(pod)}" if pod.container.code == 0 else _who(pod)
         return f"{what} was killed{where}: out of memory (OOMKilled); give the pods more memory"
     if pod.disruption:
@@ -274,7 +274,7 @@ _REASONS = {
     **dict.fromkeys(("Evicted", "Preempting", "Preempted"), "was evicted"),
     **dict.fromkeys(("NodeLost", "NodeShutdown", "Terminated", "Shutdown"), "lost its node"),
 }
-"""Reasons of a pod that failed as a whole. With others its node did not take it (UnexpectedAdmissionError), or ended it."""
+"""Reasons of pods that failed as a whole -> words. Any other reason: the node refused the pod (UnexpectedAdmissionError) or ended it."""
 _DISRUPTIONS = {
     "PreemptionByScheduler": "made way for a pod of higher priority",
     "EvictionByEvictionAPI": "was evicted on request, as `kubectl drain` does,",
@@ -282,7 +282,7 @@ _DISRUPTIONS = {
     "DeletionByPodGC": "lost its node",
     "TerminationByKubelet": "was ended by its node",
 }
-"""Reasons of the condition DisruptionTarget, which all control planes since 1.26 set."""
+"""Reasons of the condition DisruptionTarget (set by all control planes since 1.26) -> words."""
 
 
 def _deleted(pod: Pod) -> str:
@@ -293,7 +293,7 @@ def _deleted(pod: Pod) -> str:
 def _first_failed(pods: Iterable[Pod]) -> Optional[Pod]:
     codes = (None, *_NO_CAUSE)
     failed = [p for p in pods if p.container.state == TERMINATED and p.container.code not in codes]
-    # Of those that Kubernetes ended because of the first, the code says nothing.
+    # The exit codes of pods that Kubernetes is deleting mean nothing.
     own = [pod for pod in failed if not pod.leaving] or failed
     return min(own, key=lambda pod: pod.container.finished or 0.0, default=None)
 
@@ -313,7 +313,7 @@ def _code(status: int) -> int:
 
 
 def _taken(view: JobSnapshot) -> int:
-    """Pods that Kubernetes deleted because another one failed."""
+    """How many pods Kubernetes deleted because another one failed."""
     pods = [*view.left, *(pod for pod in view.pods if pod.leaving)]
     return sum(1 for pod in pods if pod.role != LAUNCHER and not _own_failure(pod))
 
@@ -323,20 +323,20 @@ def _own_failure(pod: Pod) -> bool:
 
 
 _CLOCKS = 10.0
-"""Seconds below which a difference may be the time that a line takes to us."""
+"""A smaller difference, in seconds, may be the time that a line takes to arrive."""
 
 
 class Clocks:
-    """How far the clocks of nodes are from ours, learnt from when their lines arrive; who failed first depends on it."""
+    """Corrects times of nodes whose clocks are off, learnt from when their lines arrive; which rank failed first depends on it."""
 
     def __init__(self) -> None:
         self.late = False
-        """Lines are read that were written long ago: only that a clock is ahead is sure."""
+        """Old lines are being read: then only a clock that is ahead can be recognised."""
         self._off: dict[str, float] = {}
         self._told: set[str] = set()
 
     def ours(self, node: str, at: float, now: float) -> tuple[float, str]:
-        """A time of this node by our clock, all in epoch seconds, and the first time that it is off a sentence."""
+        """(the time `at` of this node by our clock, a sentence the first time that its clock is off, else ""); epoch seconds."""
         off = self._off[node] = min(now - at, self._off.get(node, now - at))
         if abs(off) <= _CLOCKS or (off > 0 and self.late):
             return at, ""
@@ -351,12 +351,12 @@ MOST_FOLLOWED = 256
 _OVER = ("succeeded", "failed")
 DELETED = "DELETED"
 _KUEUE = ("QuotaReserved", "Admitted")
-"""Conditions of a Workload without which its job stays suspended."""
+"""Conditions that a Workload must fulfil before its job is released."""
 
 
 @dataclass(frozen=True)
 class Notice:
-    """A sentence; `alarm`: the operator must see it on every screen."""
+    """A sentence for the operator; `alarm`: show it on every screen."""
 
     text: str
     alarm: bool = True
@@ -364,18 +364,18 @@ class Notice:
 
 @dataclass(frozen=True)
 class PodRank:
-    """What Kubernetes says of a rank that did not say it itself. Times are epoch seconds, None: not known."""
+    """What Kubernetes knows about a rank that did not report it itself. Times in epoch seconds; None: not known."""
 
     rank: int
     node: str
     started: Optional[float]
     status: Optional[int]
-    """None if nobody saw it."""
+    """Exit status as in a shell; None if not known."""
     ended: Optional[float]
 
 
 class JobState:
-    """One owner: the keeper's main thread. Each `take_…` returns what there is to say about the news."""
+    """The keeper's state of one job; used only by its main thread. Each `take_…` returns notices for the operator."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
@@ -384,35 +384,36 @@ class JobState:
         self.pods: dict[str, Pod] = {}
         """By uid."""
         self.left: dict[str, Pod] = {}
-        """Those that are gone, as they were seen last."""
+        """Pods that are gone, as last seen; by uid."""
         self.nodes: dict[str, str] = {}
         """Host name in a pod -> node."""
         self.began: dict[int, str] = {}
-        """Rank -> host on which it said that it began."""
+        """Rank -> host on which it reported its start."""
         self.ends: dict[int, RankEnd] = {}
         self.outcome = JobOutcome()
         self.deleted = False
-        """The job's object is gone."""
+        """Whether the job's object is gone."""
         self.ending = False
         """Whether we are deleting it."""
         self.uid = ""
         self.spec: Object = {}
-        """Of the job's object, as it was seen last."""
+        """Spec of the job's object, as last seen."""
         self._refused = self._queue = ""
         self._ended: set[str] = set()
         """Pods that ended before somebody deleted them, by uid."""
         self._deleted_first = ""
-        """The uid of a pod that somebody deleted while nothing of the job had failed."""
+        """The uid of the first pod that was deleted while nothing of the job had failed."""
         self.earlier: set[str] = set()
-        """Pods of earlier runs, by uid: what their ranks do no longer counts."""
+        """Uids of pods of earlier runs: what their ranks do no longer counts."""
         self.runs_before = 0
+        """How many times the queue has taken the job's nodes back."""
 
     # ---- what comes
 
     def take_job(self, kind: str, found: Object) -> list[Notice]:
-        """The job's object, or that it is gone."""
+        """The job's object has changed or is gone; `kind` and `found` as yielded by `Watch`, in all these methods."""
         rows = rows_of(found.get("items")) if kind == LISTED else [found]
-        # A deletion brings the last state: that of a job whose time to live is over has its end.
+        # DELETED has the last state: for a job whose time to live is over, how it ended.
         if rows and (kind != DELETED or outcome_of(found).state in _OVER):
             self.outcome = outcome_of(rows[0])
             if rows_of(table_of(rows[0].get("status")).get("conditions")):
@@ -434,14 +435,14 @@ class JobState:
 
     @property
     def put_aside(self) -> bool:
-        """Whether the queue has taken the nodes of the job back, although a rank may have begun."""
+        """Whether the queue has suspended the job after a container had started."""
         if self.spec.get("suspend") is not True or self.over:
             return False
         known = (*self.pods.values(), *self.left.values())
         return any(pod.container.id and pod.uid not in self.earlier for pod in known)
 
     def begin_again(self) -> None:
-        """Forget what the ranks did: when the job is let go they begin again, in other pods."""
+        """Forget what the ranks did: when the queue releases the job they start again, in other pods."""
         self.earlier |= self.pods.keys() | self.left.keys()
         self.runs_before += 1
         self._deleted_first = ""
@@ -449,7 +450,7 @@ class JobState:
             known.clear()
 
     def take_workload(self, kind: str, found: Object) -> list[Notice]:
-        """What Kueue says of the job: the message of what it has not yet got."""
+        """Kueue's Workload of the job: keep the message of the first condition that is not fulfilled."""
         for row in rows_of(found.get("items")) if kind == LISTED else [found]:
             conditions = rows_of(table_of(row.get("status")).get("conditions"))
             waits = [one for one in conditions if one.get("type") in _KUEUE and one.get("status") == "False"]  # fmt: skip
@@ -457,7 +458,7 @@ class JobState:
         return []
 
     def take_pod(self, kind: str, found: Object) -> list[Notice]:
-        """All pods, or one that is new, changed or gone."""
+        """The list of all pods, or one that is new, changed or gone."""
         rows = rows_of(found.get("items")) if kind == LISTED else [found]
         pods = [pod for pod in map(pod_of, rows) if pod.role != READER]
         if kind == DELETED:
@@ -481,7 +482,7 @@ class JobState:
         told: list[Notice] = []
         why = waits_for(pod)
         if why and (before is None or waits_for(before) != why):
-            # Without its name: what all pods wait for is said once.
+            # Without the pod's name, so that what all pods wait for is said only once.
             told.append(Notice(f"a pod waits: {why}"))
         if (lost := taken_away(pod)) and (before is None or taken_away(before) != lost):
             told.append(Notice(lost))
@@ -490,7 +491,7 @@ class JobState:
         return told
 
     def _note_deletion(self, pod: Pod) -> None:
-        """Note whether anything had failed when the first pod was deleted: the job may have deleted it for that."""
+        """Remember the first pod that is deleted, unless something had failed: then its job may have deleted it."""
         if not pod.leaving or self._deleted_first or self.ending or self.over:
             return
         known = (*self.pods.values(), *self.left.values())
@@ -506,7 +507,7 @@ class JobState:
             self.left[pod.uid] = pod
 
     def take_event(self, kind: str, found: Object) -> list[Notice]:
-        """Take a warning about the job; warnings about other objects are ignored."""
+        """A warning about the job or one of its objects; others are ignored."""
         told: list[Notice] = []
         for row in rows_of(found.get("items")) if kind == LISTED else [found]:
             name = text_of(table_of(row.get("involvedObject")), "name")
@@ -521,12 +522,12 @@ class JobState:
         return told
 
     def take_piece(self, piece: LogPiece, at: float, node: str, pod: str = "") -> list[Notice]:
-        """A rank said that it began, or how it ended; `pod` is the uid of its pod."""
+        """A rank reported its start, or how it ended (at epoch seconds `at`); `pod` is the uid of its pod."""
         assert piece.rank is not None
         if pod in self.earlier:
             return []
         if piece.what == START:
-            # Of a job that its queue took back, and gave free again, each rank begins again.
+            # A rank starts again if its queue took the nodes back and then released the job.
             if piece.rank in self.began:
                 self.ends.pop(piece.rank, None)
             self.began[piece.rank] = piece.text.decode("utf-8", "replace")
@@ -552,7 +553,7 @@ class JobState:
         )
 
     def followed(self) -> Iterator[Pod]:
-        """The pods whose logs are to be read; above MOST_FOLLOWED the first, the last and those that fail."""
+        """The pods whose logs are read: all, or if there are over MOST_FOLLOWED the first, the last and failed ones."""
         all_of_them = self._target.wanted <= MOST_FOLLOWED
         ends = (None, 0, self._target.wanted - 1)
         for pod in self.pods.values():
@@ -562,11 +563,11 @@ class JobState:
                 yield pod
 
     def aside(self) -> Iterator[Pod]:
-        """Pods that may run on when the job is over: the workers of an MPIJob."""
+        """Pods that may still run when the job is over: the workers of an MPIJob."""
         return (p for p in (*self.pods.values(), *self.left.values()) if p.role == WORKER)
 
     def ranks_of(self, pod: Pod) -> Sequence[int]:
-        """The ranks whose output is in this pod's log; none of a worker of an MPIJob, where `sshd` alone writes."""
+        """The ranks whose output is in this pod's log; none for a worker of an MPIJob, where only `sshd` writes."""
         if pod.role == LAUNCHER:
             return range(self._target.ranks)
         number = self._target.number_of(pod)
@@ -576,18 +577,18 @@ class JobState:
         return range(first, min(first + self._target.each, self._target.ranks))
 
     def node_of(self, host: str, pod: Pod) -> str:
-        """The node of a rank that says that it is on this host."""
+        """The node of this host name, else that of `pod`."""
         return self.nodes.get(host, pod.node)
 
     def unrecorded(self) -> Iterator[PodRank]:
-        """Ranks that did not say how they ended, by the containers that they were in."""
+        """Ranks that did not report how they ended, with what their containers say about it."""
         for pod in (*self._standing(self.pods), *self._standing(self.left)):
             box = pod.container
             if pod.role == WORKER or not box.id or pod.uid in self.earlier:
                 continue
             launcher = pod.role == LAUNCHER
             ended = box.state == TERMINATED and box.code is not None and box.code >= 0
-            # That the launcher failed says nothing of a rank.
+            # The code of a launcher that failed is not the code of a rank.
             known = ended and not (launcher and box.code)
             for rank in self.ranks_of(pod):
                 if rank not in self.ends and (rank in self.began or not launcher):
@@ -595,7 +596,7 @@ class JobState:
                     yield PodRank(rank, pod.node, box.started, status, box.finished)
 
     def _standing(self, some: Mapping[str, Pod]) -> tuple[Pod, ...]:
-        """Those whose place no newer pod has taken, as happens when a job tries again."""
+        """Those of `some` that no newer pod has replaced, as happens when a job is tried again."""
         newest: dict[tuple[object, ...], Pod] = {}
         for pod in (*self.left.values(), *self.pods.values()):
             place = self._place(pod)
@@ -613,12 +614,12 @@ class JobState:
         return pod.role, pod.part, pod.part_index, pod.index
 
     def unmarked(self, pod: Pod) -> Iterator[int]:
-        """Ranks of a pod that runs and whose shim, if there is one, has not said that they began."""
+        """Ranks of a running pod that have not reported their start; there may be no shim to do so."""
         if pod.role not in (WORKER, LAUNCHER) and pod.container.state == RUNNING:
             yield from (rank for rank in self.ranks_of(pod) if rank not in self.began)
 
     def close_records(self) -> list[PodRank]:
-        """Take `unrecorded` for what these ranks did; returns it."""
+        """Note `unrecorded` as what these ranks did, and return it."""
         records = list(self.unrecorded())
         for one in records:
             self.began.setdefault(one.rank, one.node)

@@ -1,6 +1,6 @@
-"""`kubernetes keep`: creates one job, follows its ranks to disk, says what it waits for, ends it, tells how it ended. `try` asks only whether the server would take it.
+"""`kubernetes keep`: creates one job, copies its ranks' output to disk, reports its progress and how it ended.
 
-The supervisor on the control host runs it as the launcher of the job. The main thread owns what is known of the job;
+On SIGTERM it deletes the job. `kubernetes try` only asks the server whether it would accept the job. The supervisor on the control host runs it as the launcher of the job. The main thread owns the state of the job;
 watches and followers run in threads of their own and send what they find through a queue.
 """
 
@@ -80,20 +80,20 @@ from rankdeck_agent.kubernetes.volume_claim import (
 from rankdeck_agent.text import plain, say, table
 
 _LONGEST = 64 << 20
-"""Bytes of the objects of one job, as `try` reads them."""
+"""Most bytes that `try` reads: the objects of one job."""
 _TICK = 0.25
 _SAY_PERIOD = 1.0
 _RESTART_PERIOD = 5.0
 _LEAVE_LIMIT = 5.0
-"""Seconds for workers to go after the launcher has ended well."""
+"""Seconds for workers to end after the job is over."""
 _SETTLE_SLACK = 30.0
 _MUTE_LIMIT = 2.0
-"""Seconds to wait for the log of a pod that is gone: the stream of a dead node does not end."""
+"""Seconds to wait for the log of a pod that is gone: the stream from a dead node does not end."""
 _LAST_WORDS = 0.5
 _MARK_LIMIT = 3.0
-"""Seconds for the shim in a pod to name its ranks; other images, and pretended nodes, have none."""
+"""Seconds to wait for the shim in a pod to report its ranks; pods of others have no shim."""
 _MANY, _SLOW = 50, 1.0
-"""Above so many pods their logs are taken so many seconds apart: with 200 pods 9 % of a core, not 16 at 0.4 s."""
+"""With more pods than the first, their logs are read in pieces this many seconds apart: with 200 pods that takes 9 % of a core."""
 _MOST_SAID = 200
 ENDED_BY_TERM = 128 + signal.SIGTERM
 
@@ -101,7 +101,7 @@ Note = tuple[Any, ...]
 
 
 class JobKeeper:
-    """One job from its creation, or from wherever it is, to its end."""
+    """Keeps one job, from its creation (or from the state in which it is found) to its end."""
 
     def __init__(self, folder: RunFolder, target: Target, proxy: Proxy) -> None:
         self._folder, self._target, self._proxy = folder, target, proxy
@@ -119,14 +119,14 @@ class JobKeeper:
             "term": self._take_term,
         }
         self._followers: dict[tuple[str, str], LogFollower] = {}
-        """By uid of the pod and id of the container."""
+        """By (uid of the pod, id of the container)."""
         self._gone_at: dict[str, float] = {}
         self._runs_since: dict[tuple[str, str], float] = {}
         self._watches: list[Watch] = []
         self._asked = self._queued = False
-        """Whether it was asked to end."""
+        """Whether SIGTERM asked to end the job; whether Kueue was asked about it."""
         self._taken_up = False
-        """Whether the job was there before this keeper: lines may have gone by."""
+        """Whether the job existed before this keeper: lines may have been missed."""
         self._claim_reader: Optional[ClaimReader] = None
         self._recording = threading.Lock()
         self._clocks = Clocks()
@@ -137,7 +137,7 @@ class JobKeeper:
     # ---- beginning
 
     def run(self) -> int:
-        """Keep it to its end; the exit status is the job's."""
+        """Keep the job to its end; returns its exit code."""
         signal.signal(signal.SIGTERM, self._term)
         try:
             self._create()
@@ -171,7 +171,7 @@ class JobKeeper:
             self._taken_up = self._clocks.late = True
             self._remember()
             return
-        # Before the request: one whose answer is lost may have created something.
+        # Before the request: if its answer is lost, it may have created something.
         created.touch(mode=0o600)
         made = read_objects(self._folder / MANIFEST)
         try:
@@ -184,7 +184,7 @@ class JobKeeper:
         self._tell("created")
 
     def _remember(self) -> None:
-        """Take up what an earlier keeper wrote of ranks that began or ended."""
+        """Read what an earlier keeper recorded: the ranks that began or ended."""
         for rank in range(self._target.ranks):
             place = self._folder.place(rank)
             if (place / "started").exists():
@@ -202,7 +202,7 @@ class JobKeeper:
         self._watch("event", events, {"fieldSelector": "type=Warning"})
 
     def _look_at_queue(self) -> None:
-        """Once, of a job that is suspended: Kueue keeps an object with its words about it."""
+        """If the job is suspended, watch Kueue's Workload, which says why; asks only once."""
         if self._queued or self._state.outcome.state != "suspended" or not self._state.uid:
             return
         self._queued = True
@@ -228,7 +228,7 @@ class JobKeeper:
     # ---- one turn
 
     def _turn(self) -> None:
-        """Apply what arrived, for a limited time; then do what is due."""
+        """Handle what arrives within _TICK seconds; then do what is due."""
         deadline = time.monotonic() + _TICK
         while note := self._next(deadline - time.monotonic()):
             self._take(note)
@@ -240,7 +240,7 @@ class JobKeeper:
         self._keep_followers()
 
     def _begin_again(self) -> None:
-        """The queue took the pods away: drop what their ranks did."""
+        """The queue took the pods away: forget what their ranks did."""
         with self._recording:
             self._state.begin_again()
             for rank in range(self._target.ranks):
@@ -250,7 +250,7 @@ class JobKeeper:
         tell(self._folder / "control", f"again {text}")
 
     def _next(self, limit: float) -> Optional[Note]:
-        """The next note, waited for so many seconds."""
+        """The next note; None if none comes within `limit` seconds."""
         try:
             return self._notes.get(timeout=max(0.0, limit))
         except queue.Empty:
@@ -259,20 +259,20 @@ class JobKeeper:
     def _take(self, note: Note) -> None:
         what, *rest = note
         for notice in self._takes[what](*rest):
-            # Notices are limited, since a server may send them without end; the end of the job is always written.
+            # Limited, since a server may send them without end; how the job ended is always written.
             if len(self._said) < _MOST_SAID:
                 self._say(notice)
 
     def _take_trouble(self, what: str, found: Object, watch: Watch) -> list[Notice]:
         error = ApiError(**found)
         if what == "workload" and error.status in (403, 404):
-            watch.close()  # no Kueue here, or nothing for us
+            watch.close()  # there is no Kueue, or we may not ask it
             return []
         if what == "event" and error.status == 403:
             watch.close()
             return [Notice("events may not be read here: why something waits may not be told")]
         if error.status == 401:
-            # kubectl reads its configuration when it starts: somebody may have logged in again.
+            # kubectl reads its configuration only when it starts: the user may have logged in again.
             self._restart_proxy()
         return [Notice(f"the {what}s cannot be watched: {refusal(error)}")]
 
@@ -316,7 +316,7 @@ class JobKeeper:
         self._begin_without_mark(pod)
 
     def _begin_without_mark(self, pod: Pod) -> None:
-        """A rank whose container runs for a while has begun, also where no shim says so."""
+        """Record that the ranks of a container have begun once it has run for _MARK_LIMIT seconds without a report of a shim."""
         now = time.monotonic()
         since = self._runs_since.setdefault((pod.uid, pod.container.id), now)
         if now - since > _MARK_LIMIT and not self._followers[pod.uid, pod.container.id].marked:
@@ -343,7 +343,7 @@ class JobKeeper:
         return follower
 
     def _note_start(self, pod: Pod) -> None:
-        """Ranks of others do not say themselves that they began: their container did."""
+        """Record that ranks of a job that is not ours have begun: they have no shim, so the start of their container counts."""
         at = pod.container.started or time.time()
         for rank in self._state.ranks_of(pod):
             if rank not in self._state.began:
@@ -354,7 +354,7 @@ class JobKeeper:
         return [Notice(text)]
 
     def _complain(self, text: str) -> None:
-        """A log cannot be read or kept; called in the thread of a follower."""
+        """Report that a log cannot be read or written; called in the thread of a follower."""
         self._notes.put(("complaint", text))
 
     def _heard(self, pod: Pod, piece: LogPiece, at: float) -> None:
@@ -396,7 +396,7 @@ class JobKeeper:
         unread = any((p.uid, p.container.id) not in self._followers for p in state.followed())
         if reading or unread or state.runs:
             return False
-        # Workers of an MPIJob are there for a moment longer.
+        # Workers of an MPIJob run a moment longer.
         return late > _LEAVE_LIMIT or not holding(state.pods.values())
 
     def _finish(self) -> int:
@@ -419,7 +419,7 @@ class JobKeeper:
             self._take(note)
 
     def _read_claim(self) -> None:
-        """Take from the volume claim of `logs` what the API had lost before it was read."""
+        """Copy from the volume claim of `logs` the output that was lost before the API gave it to us."""
         state, target = self._state, self._target
         spec = seen_spec(self._folder, state.spec)
         uid = "" if state.deleted else state.uid
@@ -436,7 +436,7 @@ class JobKeeper:
             self._say(Notice(text))
 
     def _take_told(self, told: Told) -> None:
-        """The claim has that a rank began, or how it ended."""
+        """Handle what the claim says: that a rank began, or how it ended."""
         rank, what, text, at = told
         piece = LogPiece(rank, what, text)
         pod = Pod("", "", node=self._folder_host(rank))
@@ -452,7 +452,7 @@ class JobKeeper:
             record(self._folder, one.rank, "exit", status, one.ended)
 
     def _end(self) -> int:
-        """Delete the job, and look until nothing of it is left or the time is over."""
+        """Delete the job, and wait until nothing of it is left or the time is over; returns the exit code."""
         self._tell("being deleted")
         self._state.ending = True
         ending = Ending(self._api, self._target)
@@ -468,7 +468,7 @@ class JobKeeper:
         return 1 if ending.left else ENDED_BY_TERM
 
     def _hear_last_words(self) -> None:
-        """The pods are gone: wait a little for their last lines."""
+        """Wait a moment for the last lines of the pods, which are gone."""
         deadline = time.monotonic() + _LAST_WORDS
         for follower in self._followers.values():
             follower.gone()
@@ -477,7 +477,7 @@ class JobKeeper:
         self._drain()
 
     def _grace(self) -> float:
-        """The grace of the cancel, as the supervisor noted it; that of the job where it did not."""
+        """The grace period in seconds: of the last `cancel` event, else the job's."""
         asked = [
             event for event in all_events(self._folder / "events") if event["kind"] == "cancel"
         ]
@@ -496,7 +496,7 @@ class JobKeeper:
     # ---- saying
 
     def _show(self) -> None:
-        """Say what it waits for or that it runs, when that has changed."""
+        """Write what the job waits for, or that it runs, when that has changed."""
         if self._over_at or time.monotonic() - self._shown_at < _SAY_PERIOD:
             return
         text, self._shown_at = progress(self._state.view()), time.monotonic()
@@ -505,11 +505,11 @@ class JobKeeper:
             self._tell(text)
 
     def _tell(self, text: str) -> None:
-        """A line of the launcher's output about the job."""
+        """Write a line about the job to the launcher's output."""
         self._write(1, f"Kubernetes job {self._state.name}: {plain(text, 1000)}\n".encode())
 
     def _say(self, notice: Notice) -> None:
-        """Write the notice, once; an alarm goes to the launcher's stderr and to the job's troubles."""
+        """Write a notice to the launcher's output, each only once; an alarm goes to its stderr and becomes a `trouble` event."""
         text = plain(notice.text, 1000)
         if text in self._said:
             return
@@ -519,24 +519,24 @@ class JobKeeper:
             tell(self._folder / "control", f"trouble {text[:400]}")
 
     def _name_in_log(self, pod: Pod) -> bytes:
-        """What to put before its lines that no rank wrote: nothing if they are the launcher's."""
+        """The prefix for lines of this pod that no rank wrote; empty for the launcher and pods with ranks."""
         alone = pod.role == LAUNCHER or self._state.ranks_of(pod)
         short = pod.name.removeprefix(f"{self._target.name}-")
         return b"" if alone else f"{short}: ".encode()
 
     def _pass_on(self, name: bytes, text: bytes) -> None:
-        """What no rank wrote: words of mpirun, or of a worker's sshd; called in the threads of followers."""
+        """Pass on a line that no rank wrote (of mpirun, or a worker's sshd); called in the threads of followers."""
         self._write(1, name + text)
 
     def _write(self, fd: int, data: bytes) -> None:
         try:
             os.write(fd, data)
         except OSError:
-            return  # the supervisor is gone; what ranks write goes to their files
+            return  # the supervisor is gone; output of ranks still goes to their files
 
 
 def keep(folder: RunFolder) -> int:
-    """Keep the job whose settings are in this run folder; the exit status is the job's."""
+    """Keep the job whose settings are in this run folder; returns the job's exit code."""
     target = read_target(folder / SETTINGS)
     proxy = Proxy(target.context)
     try:
@@ -554,7 +554,7 @@ def keep(folder: RunFolder) -> int:
 
 
 def main(argv: list[str]) -> int:
-    """Run one command; returns its exit status."""
+    """Run one command; returns the exit code."""
     asked = _parser().parse_args(argv)
     keep_private()
     try:
@@ -574,7 +574,7 @@ def _try() -> int:
 
 
 def _refused(row: Mapping[str, Any]) -> str:
-    """Why the server would not take {"target": …, "objects": […]}; "" if it would."""
+    """Why the server would not accept {"target": …, "objects": […]}; "" if it would."""
     end_tidily()
     try:
         target = Target(**row["target"])

@@ -17,16 +17,17 @@ _FORMATS = {
     "openmpi": re.compile(rb"\[(?:\d+,)?(?P<rank>\d{1,7})\](?:\[[^][]*\])?<(?P<what>std\w+)>: ?"),
     "torchrun": re.compile(rb"^\[[^][]*?(?P<rank>\d{1,7})\]:(?P<what>)"),
 }
-"""Marks before the text of a rank: of our shim, of `mpirun --tag-output` (4 and 5), of `torchrun --tee 3`."""
+"""The mark before a rank's text, as written by our shim, `mpirun --tag-output` (4 and 5), `torchrun --tee 3`."""
 FORMATS = tuple(_FORMATS)
+"""Names of these formats."""
 Key = tuple[int, str]
 
 
 @dataclass(frozen=True)
 class LogPiece:
-    """A piece of a log: output of a rank, or its begin or end.
+    """A piece of a log: output of a rank, or its start or end.
 
-    `rank` is None for what no rank wrote; `what` is OUT, ERR, START (the text is the host) or EXIT (its status).
+    `rank` is None if no rank wrote it. `what` is OUT, ERR, START (`text` is the host) or EXIT (`text` is the exit status).
     """
 
     rank: Optional[int]
@@ -35,20 +36,20 @@ class LogPiece:
 
 
 class Splitter:
-    """Tells the ranks of one log apart.
+    """Separates the output of the ranks in one log.
 
-    mpirun may put parts of the lines of several ranks on one line, and the rest of a long line on the
-    next: a part without an end is open, and is gone on with by the next text that bears no mark.
+    mpirun may write parts of lines of several ranks on one line, and the rest of a long line on the next. So a part
+    without an end stays open, and the next text without a mark continues it.
     """
 
     def __init__(self, form: str = "rankdeck", first: int = 0, parts: Iterable[Key] = ()) -> None:
-        """`first` is added to the ranks (local ranks in the log); `parts` are still open from before."""
+        """`form`: one of FORMATS. `first` is added to the (local) ranks in the log. `parts` are still open from earlier."""
         self._mark = _FORMATS[form]
         self._first = first
         self.parts = list(parts)
 
     def feed(self, line: bytes) -> list[LogPiece]:
-        """The pieces of a line without its end."""
+        """The pieces of `line`, which comes without its newline."""
         marks = list(self._mark.finditer(line))
         pieces: list[LogPiece] = []
         before = line[: marks[0].start()] if marks else line
@@ -71,7 +72,7 @@ class Splitter:
     def _marked(self, mark: "re.Match[bytes]", text: bytes, *, whole: bool) -> list[LogPiece]:
         rank, word = int(mark["rank"]) + self._first, mark["what"]
         if word.endswith(b"+"):
-            # A part of a long line: what follows it bears its own mark.
+            # A part of a long line; the next part has a mark too.
             return [LogPiece(rank, word[:-1].decode(), text)]
         what = _STREAMS.get(word, word.decode() or OUT)
         if what in (START, EXIT):
@@ -82,7 +83,7 @@ class Splitter:
         return [*ended, LogPiece(rank, what, text + (b"\n" if whole else b""))]
 
     def _ended(self, rank: int, streams: tuple[str, ...]) -> list[LogPiece]:
-        """The ends of lines that were open and that are not gone on with."""
+        """Close open parts of this rank that will not be continued: a newline for each."""
         over = [part for part in self.parts if part[0] == rank and part[1] in streams]
         self.parts = [part for part in self.parts if part not in over]
         return [LogPiece(*part, b"\n") for part in over]
@@ -95,7 +96,7 @@ _second: dict[bytes, int] = {}
 
 
 def stamped(line: bytes) -> tuple[Optional[int], bytes]:
-    """When a line was written (nanoseconds of the epoch; None if it has no stamp), and its text."""
+    """(when the line was written in epoch nanoseconds, None if it has no time stamp; the text after the stamp)."""
     found = _STAMP.match(line)
     if found is None:
         return None, line
@@ -116,7 +117,7 @@ def _seconds(text: bytes) -> Optional[int]:
             known = calendar.timegm(time.strptime(text.decode(), "%Y-%m-%dT%H:%M:%S"))
         except ValueError:
             return None
-        # The lines of all ranks come in the same few seconds: to read each again costs a third of all.
+        # Kept, because lines of all ranks have the same few seconds and parsing costs a third of all time.
         if len(_second) > 64:
             _second.clear()
         _second[text] = known
@@ -124,34 +125,34 @@ def _seconds(text: bytes) -> Optional[int]:
 
 
 def epoch(text: object) -> Optional[float]:
-    """A time as objects have it, in epoch seconds; None if it is none."""
+    """The epoch seconds of a time in an object; None if it is no valid time."""
     moment = stamped(text.encode())[0] if isinstance(text, str) else None
     return None if moment is None else moment / 1e9
 
 
 class LogPosition:
-    """How far a log has been read: its newest second, and the lines seen of that second.
+    """How far a log has been read: its newest second, and the lines seen with that second.
 
-    The server takes whole seconds (`sinceTime`), and returns all lines of that second again.
+    The server accepts only whole seconds (`sinceTime`), and then sends all lines of that second again.
     """
 
     def __init__(self, second: int = 0, seen: Iterable[tuple[int, int]] = ()) -> None:
         self.second = second
         self.seen = dict(seen)
-        """Nanoseconds within it -> number of lines with this stamp."""
+        """Nanoseconds within that second -> number of lines seen with this time."""
         self._again: dict[int, int] = {}
 
     @property
     def since(self) -> str:
-        """What to ask the server for; "" from the beginning."""
+        """The value of `sinceTime`; "" to read from the beginning."""
         return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self.second)) if self.second else ""
 
     def resume(self) -> None:
-        """Note that the server is asked again for `since`: lines of that second come once more."""
+        """Call before asking the server again from `since`: lines of that second will come once more."""
         self._again = dict(self.seen)
 
     def fresh(self, moment: int) -> bool:
-        """Whether a line with this stamp is new; notes that it was seen."""
+        """Whether a line with this time (epoch nanoseconds) is new; notes it as seen."""
         second, part = divmod(moment, 10**9)
         if second == self.second and self._again.get(part):
             self._again[part] -= 1
@@ -172,17 +173,17 @@ _PART = ("jobset.sigs.k8s.io/replicatedjob-name", "training.kubeflow.org/replica
 _PART_INDEX = ("jobset.sigs.k8s.io/job-index",)
 _ROLE = ("rankdeck/role", "training.kubeflow.org/job-role", "job-role")
 STARTS = ("", "ContainerCreating", "PodInitializing")
-"""Reasons to wait that are normal."""
+"""Reasons to wait that are normal at the start of a container."""
 OWN_CONTAINER = "rank"
-"""Name of the container in pods that we made."""
+"""Name of the rank's container in pods that we create."""
 LAUNCHER, WORKER, READER = "launcher", "worker", "reader"
 ROLE_LABEL = "rankdeck/role"
-"""Ours, on a pod that is none of the job's own: READER prints what is on its volume claim."""
+"""Our label on a pod that is not one of the job's own: READER prints what is on the job's volume claim."""
 
 
 @dataclass(frozen=True)
 class RankContainer:
-    """The newest run of the container of a rank. Times are epoch seconds of the node's clock."""
+    """The newest run of a rank's container. Times are epoch seconds of the node's clock."""
 
     name: str
     id: str = ""
@@ -194,49 +195,49 @@ class RankContainer:
     finished: Optional[float] = None
     image: str = ""
     again: bool = False
-    """It had ended before, and was started again in its pod."""
+    """Whether the container had ended before and was restarted in its pod."""
 
 
 @dataclass(frozen=True)
 class Pod:
-    """One pod of a job."""
+    """One pod of a job, as far as Rankdeck needs it."""
 
     name: str
     uid: str
     node: str = ""
     host: str = ""
-    """What `uname -n` says in it."""
+    """The host name inside the pod (`uname -n`)."""
     index: Optional[int] = None
     part: str = ""
     """The replicated job of a JobSet or TrainJob, the replica type of a PyTorchJob."""
     part_index: int = 0
-    """Which Job of the part it belongs to."""
+    """Number of the Job within the part, from 0."""
     role: str = ""
-    """LAUNCHER or WORKER of an MPIJob; READER of the volume claim; "" of an Indexed Job."""
+    """LAUNCHER or WORKER for an MPIJob; READER for our reader of the volume claim; "" for others."""
     phase: str = ""
     reason: str = ""
     message: str = ""
     pending: str = ""
-    """Why it has no node, as the scheduler says."""
+    """Why it has no node, in the scheduler's words."""
     initial: str = ""
-    """What is wrong with a container that runs before the rank's."""
+    """What is wrong with an init container."""
     beside: str = ""
-    """Another container that runs, such as one that a webhook put there; the pod ends with it."""
+    """Name of another running container, such as one that a webhook added; the pod does not end before it."""
     disruption: str = ""
-    """Why it is taken away, as the control plane says: PreemptionByScheduler, …"""
+    """Why the control plane removes the pod: PreemptionByScheduler, …"""
     unheard: bool = False
-    """Kubernetes hears nothing of it, because its node is silent."""
+    """Whether Kubernetes hears nothing of the pod, because its node is silent."""
     leaving: bool = False
-    """It is being deleted."""
+    """Whether it is being deleted."""
     created: Optional[float] = None
-    """When, epoch seconds of the server's clock."""
+    """Epoch seconds of the server's clock."""
     devices: Mapping[str, int] = field(default_factory=dict[str, int])
-    """Extended resource -> how many it holds."""
+    """Extended resource -> how many the rank's container has."""
     container: RankContainer = field(default_factory=lambda: RankContainer(""))
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended."""
+        """Whether the pod has ended."""
         return self.phase in FINISHED
 
 
@@ -245,7 +246,7 @@ GONE = "gone"
 
 @dataclass(frozen=True)
 class JobOutcome:
-    """What a job's conditions say. `state` is "", "suspended", "succeeded" or "failed"; GONE of a job that is no longer there."""
+    """What a job's conditions say. `state`: "", "suspended", "succeeded" or "failed"; GONE if the job no longer exists."""
 
     state: str = ""
     reason: str = ""
@@ -253,7 +254,7 @@ class JobOutcome:
 
 
 def text_of(row: Object, name: str, limit: int = 253) -> str:
-    """One value as a line that is safe to show."""
+    """One string value as a line that is safe to show; "" if it is no string."""
     value = row.get(name)
     return plain(value, limit) if isinstance(value, str) else ""
 
@@ -272,7 +273,7 @@ def _index(labels: Object, names: Iterable[str]) -> Optional[int]:
 
 
 def pod_of(found: Object) -> Pod:
-    """A pod object, checked; what is invalid in it is left empty."""
+    """The Pod of an API object; values that are invalid are left empty."""
     meta, spec, status = (table_of(found.get(key)) for key in ("metadata", "spec", "status"))
     labels = table_of(meta.get("labels"))
     name = text_of(meta, "name")
@@ -306,7 +307,7 @@ def pod_of(found: Object) -> Pod:
 
 
 def _own_container(annotations: Object, containers: Sequence[Object]) -> Object:
-    """That of the rank: a webhook may have put others before it."""
+    """The rank's container: by name, else the first. (A webhook may have put others before it.)"""
     names = (OWN_CONTAINER, annotations.get("kubectl.kubernetes.io/default-container"))
     named = [box for name in names for box in containers if name and box.get("name") == name]
     return next(iter((*named, *containers)), _NONE)
@@ -330,7 +331,7 @@ def _initial(statuses: Iterable[Object]) -> str:
 
 
 def _unheard(conditions: Mapping[str, Object]) -> bool:
-    """Whether the node controller has withdrawn Ready without a reason, as it does for silent nodes."""
+    """Whether the node controller has set Ready to False without a reason, as it does for silent nodes."""
     ready, boxes = (conditions.get(name, _NONE) for name in ("Ready", "ContainersReady"))
     taken = ready.get("status") == "False" and not ready.get("reason")
     return taken and boxes.get("status") == "True"
@@ -374,7 +375,7 @@ _ENDS = {"Complete": "succeeded", "Succeeded": "succeeded", "Completed": "succee
 
 
 def outcome_of(found: Object) -> JobOutcome:
-    """What the conditions of a Job, an MPIJob, a JobSet or a TrainJob say of its end."""
+    """How a job of any kind ended, or that it is suspended, according to its conditions."""
     conditions = rows_of(table_of(found.get("status")).get("conditions"))
     true = [row for row in conditions if row.get("status") == "True"]
     for row in true:
@@ -395,7 +396,7 @@ ID_ANNOTATION, SPEC_ANNOTATION = "rankdeck/job-id", "rankdeck/spec"
 
 @dataclass(frozen=True)
 class JobKind:
-    """One kind of job. `label` is on its pods, with the job's name."""
+    """One kind of job. `label` is the label of its pods that has the job's name."""
 
     name: str
     group: str
@@ -403,11 +404,11 @@ class JobKind:
     plural: str
     label: str
     operator: str = ""
-    """What OPERATOR_LABEL of its pods says, where kinds share `label`: jobs of both may have one name."""
+    """Value of OPERATOR_LABEL on its pods, for kinds that share `label`: their jobs may have the same name."""
 
     @property
     def api_version(self) -> str:
-        """As objects of this kind have it."""
+        """`apiVersion` of objects of this kind."""
         return f"{self.group}/{self.version}"
 
     @property
@@ -415,7 +416,7 @@ class JobKind:
         return f"/apis/{self.api_version}"
 
     def path(self, namespace: str, name: str = "") -> str:
-        """Where the API has the jobs of a namespace, or one of them."""
+        """The API path of the jobs of a namespace, or of one of them."""
         path = f"{self.place}/namespaces/{namespace}/{self.plural}"
         return f"{path}/{name}" if name else path
 
@@ -434,12 +435,12 @@ KINDS = (
 )  # fmt: skip
 BY_NAME = {kind.name: kind for kind in KINDS}
 POD_LABELS = tuple(dict.fromkeys(kind.label for kind in reversed(KINDS)))
-"""Labels that name the job of a pod, the outermost first: a JobSet's pods also bear their Job's name."""
+"""Labels that name the job of a pod, the outermost job first: a JobSet's pods also have the label of their Job."""
 KUEUE = JobKind("Workload", "kueue.x-k8s.io", "v1beta1", "workloads", "")
 
 
 def kueue(api: Api) -> Optional[JobKind]:
-    """Kueue's Workload in the version that this server prefers; None if it has none. Raises ApiError."""
+    """Kueue's Workload in the version that this server prefers; None if it has no Kueue. Raises ApiError."""
     try:
         found = api.request("GET", f"/apis/{KUEUE.group}")
     except ApiError as error:
@@ -452,12 +453,12 @@ def kueue(api: Api) -> Optional[JobKind]:
 
 
 def served(api: Api) -> tuple[JobKind, ...]:
-    """The kinds that this server has, by discovery; raises ApiError where it does not answer."""
+    """The kinds of jobs that this server has; raises ApiError if it does not answer."""
     return tuple(kind for kind in KINDS if serves(api, kind))
 
 
 def serves(api: Api, kind: JobKind) -> bool:
-    """Whether the server has this kind; raises ApiError where it does not answer."""
+    """Whether the server has this kind; raises ApiError if it does not answer."""
     try:
         found = api.request("GET", kind.place)
     except ApiError as error:
@@ -468,7 +469,7 @@ def serves(api: Api, kind: JobKind) -> bool:
 
 
 def kind_of(name: str) -> Optional[JobKind]:
-    """The kind of this name."""
+    """The kind of jobs with this name; None if we do not know it."""
     return BY_NAME.get(name)
 
 
@@ -483,12 +484,12 @@ def part(found: object, *keys: str) -> Object:
 
 
 def whole(found: object) -> int:
-    """A whole number of 0 or more; 0 for all else."""
+    """`found` if it is a whole number of 0 or more, otherwise 0."""
     return found if type(found) is int and found >= 0 else 0
 
 
 def job_of_pod(pod: Object) -> str:
-    """`namespace/job` of a pod, "" if it belongs to none."""
+    """`namespace/job` of a pod; "" if it belongs to no job."""
     given = part(pod, "metadata", "labels")
     name = next((text for label in POD_LABELS if (text := text_of(given, label))), "")
     return f"{text_of(part(pod, 'metadata'), 'namespace')}/{name}" if name else ""

@@ -24,23 +24,23 @@ from rankdeck_agent.kubernetes.objects import (
 from rankdeck_agent.text import plain, table
 
 MOST = 64
-"""Limit of conditions, of taints, of devices and of jobs in the row of one node."""
+"""Most conditions, taints, devices and jobs (each) in the row of one node."""
 _SUFFIXES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
 _QUANTITY = re.compile(r"(\d{1,15})(k|M|G|Ki|Mi|Gi)?\Z", re.ASCII)
 
 
 @dataclass(frozen=True)
 class PodUse:
-    """What one pod takes of its node."""
+    """What one pod uses of its node."""
 
     node: str
     job: str
-    """`namespace/name`; "" if it is no job's."""
+    """`namespace/name` of its job; "" if it has none."""
     devices: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
 def pod_use(pod: Object) -> Optional[PodUse]:
-    """What a pod takes; None if it is on no node, or over."""
+    """What a pod uses; None if it is on no node or has ended."""
     node = text_of(part(pod, "spec"), "nodeName")
     if not node or part(pod, "status").get("phase") in FINISHED:
         return None
@@ -48,7 +48,7 @@ def pod_use(pod: Object) -> Optional[PodUse]:
 
 
 def requested(spec: Object) -> "dict[str, int]":
-    """Devices that the scheduler counts for a pod: all containers together, or one that runs before them."""
+    """Device -> number that the scheduler counts for a pod: the sum of its containers, or more if an init container needs more."""
     total: dict[str, int] = {}
     for container in rows_of(spec.get("containers")):
         for name, count in _asked(container).items():
@@ -61,12 +61,12 @@ def requested(spec: Object) -> "dict[str, int]":
 
 def _asked(container: Object) -> "dict[str, int]":
     given = part(container, "resources")
-    # Of devices request and limit are the same, and either may be left out.
+    # For devices, request and limit are the same, and either may be left out.
     return devices({**part(given, "limits"), **part(given, "requests")})
 
 
 def devices(quantities: Mapping[str, Any]) -> "dict[str, int]":
-    """Extended resources alone: those whose name has a domain that is not Kubernetes' own."""
+    """The extended resources in `quantities`: names with a domain that is not Kubernetes' own."""
     found = {name: count_of(value) for name, value in quantities.items() if _is_device(name)}
     return {
         plain(name, 253): count for name, count in list(found.items())[:MOST] if count is not None
@@ -79,7 +79,7 @@ def _is_device(name: str) -> bool:
 
 
 def count_of(value: Any) -> Optional[int]:  # noqa: ANN401 - JSON of any shape
-    """A quantity that is a whole number; None for all else."""
+    """The whole number that a quantity means (`4`, `2k`, `1Gi`); None for anything else."""
     if type(value) is int:
         return value if value >= 0 else None
     match = _QUANTITY.match(value) if isinstance(value, str) else None
@@ -87,7 +87,7 @@ def count_of(value: Any) -> Optional[int]:  # noqa: ANN401 - JSON of any shape
 
 
 def node_row(node: Object, uses: Iterable[PodUse], *, all_pods: bool) -> Object:
-    """What the console shows of a node; without `all_pods` what is asked of it is not known."""
+    """The row of a node for the console; without `all_pods`, `asked` is None, since not all its pods are known."""
     spec, status = part(node, "spec"), part(node, "status")
     capacity = devices(part(status, "capacity"))
     free = devices(part(status, "allocatable"))
@@ -112,7 +112,7 @@ def node_row(node: Object, uses: Iterable[PodUse], *, all_pods: bool) -> Object:
 
 
 def _taken(uses: Iterable[PodUse]) -> "tuple[dict[str, int], list[str]]":
-    """Devices that pods have asked for, and their jobs."""
+    """(device -> number that pods have requested, names of their jobs)."""
     total: dict[str, int] = {}
     jobs: dict[str, None] = {}
     for use in uses:
@@ -149,7 +149,7 @@ _STATES = {"succeeded": "done", "failed": "failed", "suspended": "pending"}
 _BEGUN = ("Running", "SuccessCriteriaMet", "FailureTarget")
 _COUNTS = ("active", "succeeded", "failed", "terminating")
 _PEOPLE = ("owner", "user", "username", "created-by", "app.kubernetes.io/created-by", "submitter")
-"""Labels and annotations by which sites name people, the first that is there."""
+"""Labels and annotations that sites use for the user's name; the first that exists counts."""
 _MOST_PODS, _MOST_RANKS, _MOST_PARTS = 4096, 65536, 64
 _LONGEST_NOTE = 10_000
 
@@ -164,7 +164,7 @@ def is_outermost(found: Object) -> bool:
 
 
 def job_row(kind: JobKind, found: Object) -> Object:
-    """What the console lists of a job."""
+    """The row of a job for the console."""
     meta = part(found, "metadata")
     notes = part(meta, "annotations")
     state, why = job_state(found)
@@ -188,7 +188,7 @@ def job_row(kind: JobKind, found: Object) -> Object:
 
 
 def job_state(found: Object) -> "tuple[str, str]":
-    """`done`, `failed`, `running` or `pending`, and why in the server's words."""
+    """(`done`, `failed`, `running` or `pending`; why, in the server's words)."""
     outcome = outcome_of(found)
     if outcome.state in _STATES:
         said = outcome.message or outcome.reason
@@ -199,13 +199,13 @@ def job_state(found: Object) -> "tuple[str, str]":
         row.get("type") in _BEGUN and row.get("status") == "True"
         for row in rows_of(status.get("conditions"))
     )
-    # While its last pods are counted none is active, and no condition says yet how it ended.
+    # While the last pods are being counted none is active, and no condition says how it ended yet.
     counted = any(whole(row.get(key)) for row in (status, *parts) for key in _COUNTS)
     return ("running" if begun or counted else "pending"), ""
 
 
 def owner(found: Object) -> str:
-    """Who made it, as far as the object tells: a person by label, a controller, or the program that sent it."""
+    """Who created the job, as far as the object says: a person (label), a controller, or the program that sent it."""
     meta = part(found, "metadata")
     said = {**part(meta, "annotations"), **part(meta, "labels")}
     for key in _PEOPLE:
@@ -221,12 +221,12 @@ def owner(found: Object) -> str:
 
 
 def pods(kind: JobKind, found: Object) -> int:
-    """How many pods with ranks the job has when all run: an MPIJob's launcher is none."""
+    """How many pods with ranks the job has when all run; the launcher of an MPIJob has none."""
     return max(1, _PODS[kind.name](part(found, "spec")))
 
 
 def ranks(kind: JobKind, found: Object) -> int:
-    """How many ranks: of an MPIJob its slots, of others one a pod, as far as Kubernetes knows."""
+    """World size: the slots of an MPIJob; for others one rank per pod, since Kubernetes does not know more."""
     slots = whole(part(found, "spec").get("slotsPerWorker", 1)) if kind == MPIJOB else 1
     return pods(kind, found) * max(slots, 1)
 
@@ -255,11 +255,11 @@ def _of_trainjob(spec: Object) -> int:
 
 
 Part = tuple[str, int, int]
-"""Name, Jobs, pods of each Job."""
+"""(name, number of Jobs, pods of each Job)."""
 
 
 def _replicas(spec: Object) -> "list[Part]":
-    """Of a PyTorchJob: rank 0 is the master's, whichever the object names first."""
+    """Parts of a PyTorchJob, the master first: it has rank 0."""
     tables = part(spec, "pytorchReplicaSpecs")
     found = [(name.lower(), 1, whole(part(row).get("replicas", 1))) for name, row in tables.items()]
     return sorted(found, key=lambda one: one[0] != "master")
@@ -277,7 +277,7 @@ def _replicated(spec: Object) -> "list[Part]":
 
 
 def _nodes(spec: Object) -> "list[Part]":
-    """Of a TrainJob: what prepares data and model, and an MPI launcher, have no ranks."""
+    """Parts of a TrainJob with ranks; not those that prepare data and model, nor an MPI launcher."""
     return [("node", 1, _of_trainjob(spec))]
 
 
@@ -285,7 +285,7 @@ _PARTS = {"PyTorchJob": _replicas, "JobSet": _replicated, "TrainJob": _nodes}
 
 
 def parts(kind: JobKind, spec: Object) -> "dict[str, list[int]]":
-    """Part -> number of its first pod, and pods of each of its Jobs; empty if there are no parts."""
+    """Part -> [number of its first pod, pods of each of its Jobs]; empty if the job has no parts."""
     first = 0
     found: dict[str, list[int]] = {}
     rows = _PARTS[kind.name](spec) if kind.name in _PARTS else []

@@ -1,4 +1,4 @@
-"""Which job a keeper keeps: where its objects are in the API, how they are created, deleted and proved gone."""
+"""The job that a keeper keeps: where its objects are in the API; creates and deletes them, and verifies that none is left."""
 
 import re
 import threading
@@ -31,54 +31,56 @@ from rankdeck_agent.kubernetes.objects import (
 from rankdeck_agent.text import array, plain, table
 
 SETTINGS, MANIFEST, CREATED, GONE = "kubernetes.json", "manifest.json", "kubernetes.created", "kubernetes.gone"  # fmt: skip
-"""Files in the run folder: what to keep, its objects, that they were created, that none is left."""
+"""Files in the run folder: the Target, the objects to create, a mark that they were created, a mark that none is left."""
 _CORE = {"ConfigMap": "configmaps", "Pod": "pods", "Secret": "secrets", "Service": "services"}
-"""Kinds beside those of jobs, and their plurals."""
+"""Other kinds than jobs -> their plurals."""
 _ASIDE = ("Service", "ConfigMap")
-"""What we create beside the job."""
+"""Kinds that we create in addition to the job."""
 _HURRY = "1"
-"""Seconds of grace where a cancel's own grace is over; 0 would take the pod away without its node."""
+"""Seconds of grace when a cancel's own grace period is over; 0 would remove the pod without asking its node."""
 _TRIES = 3
 _UNSURE = (0, 500, 502, 503, 504)
-"""Statuses after which the request may have been done all the same, and may be sent again."""
+"""Statuses after which the request may have been carried out nevertheless; it may be sent again."""
 _RIGHTS = re.compile(r"cannot \w+ resource")
 
 
 class UnsureError(ApiError):
-    """A job could not be created, and something of it may be there all the same."""
+    """A job could not be created, but some of its objects may exist nevertheless."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """The job: where it is, and how its ranks are found."""
+    """Where the job is, and how its ranks are found."""
 
     name: str
     kind: str = "Job"
     namespace: str = ""
-    """Empty: that of the context."""
+    """"" for that of the context."""
     context: str = ""
-    """Empty: kubectl's current one."""
+    """"" for kubectl's current one."""
     wanted: int = 1
-    """Pods with ranks."""
+    """Number of pods with ranks."""
     each: int = 1
-    """Ranks of a pod; of an MPIJob the launcher's log has all ranks."""
+    """Ranks of each pod; for an MPIJob the launcher's log has all ranks."""
     ranks: int = 1
+    """World size."""
     form: str = FORMATS[0]
-    """How lines of ranks are marked; see split.py."""
+    """How lines of ranks are marked in the logs: one of objects.FORMATS."""
     ours: bool = True
-    """Whether we created it, so that its objects bear our label and its ranks have our shim."""
+    """Whether we created the job, so that its objects have our label and its ranks our shim."""
     grace: float = 10.0
+    """Grace period in seconds."""
     parts: Mapping[str, Sequence[int]] = field(default_factory=dict[str, Sequence[int]])
-    """Of a job of several parts: name -> number of its first pod, and pods of each of its Jobs. Other pods have no ranks."""
+    """For a job of several parts: part -> (number of its first pod, pods of each of its Jobs). Pods of other parts have no ranks."""
 
     @property
     def path(self) -> str:
-        """Where jobs of its kind are."""
+        """The API path of the jobs of this kind."""
         return BY_NAME[self.kind].path(self.namespace)
 
     @property
     def selector(self) -> str:
-        """The label of its pods."""
+        """The label selector of its pods."""
         if self.ours:
             return f"{OURS_LABEL}={self.name}"
         kind = BY_NAME[self.kind]
@@ -86,7 +88,7 @@ class Target:
         return f"{own},{OPERATOR_LABEL}={kind.operator}" if kind.operator else own
 
     def number_of(self, pod: Pod) -> Optional[int]:
-        """The pod's number among those with ranks, from 0; None if it has none."""
+        """The pod's number among those with ranks, from 0; None if it has no ranks."""
         if not self.parts:
             return pod.index or 0
         first, each = self.parts.get(pod.part, (None, 0))
@@ -94,16 +96,16 @@ class Target:
 
     @property
     def field(self) -> dict[str, str]:
-        """What selects the job itself."""
+        """Request parameters that select the job itself."""
         return {"fieldSelector": f"metadata.name={self.name}"}
 
     def collection(self, kind: str) -> str:
-        """Where objects of a core kind are."""
+        """The API path of the objects of a core kind."""
         return collection("v1", kind, self.namespace)
 
 
 def collection(version: str, kind: str, namespace: str) -> str:
-    """The path of all objects of a kind in a namespace; raises ValueError for a kind that is not ours."""
+    """The API path of the objects of a kind in a namespace; raises ValueError for a kind that we do not create."""
     plural = BY_NAME[kind].plural if kind in BY_NAME else _CORE.get(kind)
     if plural is None:
         raise ValueError(f"objects of kind {plain(kind, 60)} are not created by Rankdeck")
@@ -112,7 +114,7 @@ def collection(version: str, kind: str, namespace: str) -> str:
 
 
 def read_target(file: Path) -> Target:
-    """The settings in a run folder; raises FolderError."""
+    """The Target in the file SETTINGS of a run folder; raises FolderError."""
     try:
         row = table(file.read_text(encoding="utf-8")) or {}
         return Target(**row)
@@ -121,7 +123,7 @@ def read_target(file: Path) -> Target:
 
 
 def read_objects(file: Path) -> Sequence[Object]:
-    """The objects to create, in order; raises FolderError."""
+    """The objects to create, in order, from the file MANIFEST; raises FolderError."""
     try:
         return rows_of(array(file.read_text(encoding="utf-8")))
     except OSError as error:
@@ -132,15 +134,14 @@ def read_objects(file: Path) -> Sequence[Object]:
 
 
 def create(api: Api, target: Target, objects: Sequence[Object], *, dry: bool = False) -> None:
-    """Create all objects, the job last. `dry`: the server only checks.
+    """Create all objects, the job last. `dry`: the server only checks them.
 
-    Raises ApiError and leaves none then; UnsureError where that could not be proved.
-
-    What lies beside the job belongs to it afterwards, so that it goes with the job.
+    The job becomes the owner of the others, so that Kubernetes deletes them with it.
+    Raises ApiError after removing what was created; UnsureError if something may be left.
     """
     made: list[Object] = []
     try:
-        # One by one: what was made before a refusal must be known.
+        # One by one, so that `made` is right if one is refused.
         for one in objects:
             made += (_create(api, target, one, dry=dry),)
     except ApiError as error:
@@ -152,7 +153,7 @@ def create(api: Api, target: Target, objects: Sequence[Object], *, dry: bool = F
 
 
 def _taken_back(api: Api, target: Target, made: Iterable[Object], *, sure: bool) -> bool:
-    """Delete what was made; returns whether nothing is left. Not `sure`: what the server did is not known."""
+    """Delete what was made; returns whether nothing is left. Not `sure`: we do not know what the server did."""
     if not sure:
         ending = Ending(api, target)
         while not ending.step(0.0, quiet=True):
@@ -167,7 +168,7 @@ def _taken_back(api: Api, target: Target, made: Iterable[Object], *, sure: bool)
 
 
 def may_be_there(target: Target) -> str:
-    """What to tell after an UnsureError."""
+    """The sentence for the operator after an UnsureError."""
     return (
         f"{target.kind} {target.namespace}/{target.name} may have been created all the same: "
         f"`kubectl -n {target.namespace} delete {target.kind.lower()} {target.name}` makes sure"
@@ -183,7 +184,7 @@ def _create(api: Api, target: Target, one: Object, *, dry: bool) -> Object:
             return made
         assert refused is not None
         if refused.reason == "AlreadyExists" and attempt:
-            # The answer to our own request before had been lost. A list needs no right that a watch has not.
+            # An earlier attempt created it and its answer was lost. Listing needs no further right.
             there, _ = api.items(path, {"fieldSelector": f"metadata.name={_name(one)}"})
             return there[0] if there else {}
         if not _passes(refused) or attempt == _TRIES - 1:
@@ -193,7 +194,7 @@ def _create(api: Api, target: Target, one: Object, *, dry: bool) -> Object:
 
 
 def _passes(error: ApiError) -> bool:
-    """Whether the same request may be taken a moment later; of quotas, two requests may be in each other's way."""
+    """Whether the same request may succeed a moment later. (Two requests may collide in a quota: Conflict.)"""
     return error.status in (*_UNSURE, 429) or error.reason == "Conflict"
 
 
@@ -216,7 +217,7 @@ def _path(target: Target, one: Object) -> str:
 
 
 def _explained(error: ApiError, one: Object) -> ApiError:
-    """The same with the sentence for what happens most."""
+    """The error, with a better sentence for the most frequent causes."""
     kind = text_of(one, "kind", 63)
     if error.status == 404 and kind not in ("ConfigMap", "Service") and "namespaces" not in error.message:  # fmt: skip
         message = f"this cluster knows no {kind}: the operator for it is not installed (MPIJob: MPI Operator, kubeflow.org/v2beta1; the training operator's v1 is another)"
@@ -240,15 +241,15 @@ def _give_to(api: Api, target: Target, owner: Object, others: Iterable[Object]) 
         try:
             api.request("PATCH", f"{_path(target, one)}/{_name(one)}", None, body)
         except ApiError:
-            return  # without the right to change them, the end of the job deletes them
+            return  # we may not change them: they are deleted when the job ends
 
 
 # ---- deleting ---------------------------------------------------------------------------
 
 
 def delete(api: Api, path: str, name: str) -> None:
-    """Delete one object and, before it, what belongs to it; one that is gone is no error. Raises ApiError."""
-    # Without a policy a Job leaves all its pods running, and nothing that could be cancelled.
+    """Delete one object, after the objects that it owns; no error if it is gone. Raises ApiError."""
+    # Without a policy, deleting a Job would leave its pods running, with nothing to cancel.
     body = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Foreground"}
     try:
         api.request("DELETE", f"{path}/{name}", None, body)
@@ -258,14 +259,14 @@ def delete(api: Api, path: str, name: str) -> None:
 
 
 def ask_to_end(api: Api, target: Target) -> None:
-    """Delete the job and all that we created beside it; raises ApiError."""
+    """Delete the job and all that we created with it; does not wait. Raises ApiError."""
     delete(api, target.path, target.name)
     for kind, found in _aside(api, target):
         delete(api, target.collection(kind), _name(found))
 
 
 def hurry(api: Api, target: Target) -> None:
-    """The grace is over: have the nodes kill what is left of the pods; raises ApiError."""
+    """Have the nodes kill the pods that are left, after the grace period; raises ApiError."""
     path = target.collection("Pod")
     pods, _ = api.items(path, {"labelSelector": target.selector})
     for pod in pods:
@@ -287,7 +288,7 @@ def _aside(api: Api, target: Target) -> Iterator[tuple[str, Object]]:
 
 
 def leftovers(api: Api, target: Target) -> list[str]:
-    """All that is left of the job, an empty list where nothing is; raises ApiError."""
+    """The objects of the job that still exist, one line each; raises ApiError."""
     jobs, _ = api.items(target.path, target.field)
     pods, _ = api.items(target.collection("Pod"), {"labelSelector": target.selector})
     rows = [(target.kind, job) for job in jobs] + [("Pod", pod) for pod in pods]
@@ -305,15 +306,15 @@ def _named(target: Target, kind: str, one: Mapping[str, Any]) -> str:
 
 
 SLACK = 4.0
-"""Seconds beyond the grace in which it is proven, or what is left is named."""
+"""Seconds beyond the grace period after which a deletion is given up and what is left is named."""
 _LOOK_PERIOD = 2.0
 _PAUSE = 0.3
 _KUBELET = 1.0
-"""Seconds after the grace in which nodes kill what did not end, before we delete it once more."""
+"""Seconds after the grace period for nodes to kill what did not end, before we delete the pods once more."""
 
 
 class Ending:
-    """One deletion, done step by step. `left` names what is left; empty once it is proven that nothing is."""
+    """One deletion, done step by step. `left` names what is left; it is empty once the server has shown that nothing is."""
 
     def __init__(self, api: Api, target: Target) -> None:
         self._api, self._target = api, target
@@ -323,9 +324,9 @@ class Ending:
         self.left = [f"{target.kind} {target.namespace}/{target.name}: nothing is known of it"]
 
     def step(self, grace: float, *, quiet: bool) -> bool:
-        """Do what is due; returns whether it is over. `grace` counts from the beginning, in seconds.
+        """Do what is due; returns whether the deletion is over. `grace`: seconds from its beginning.
 
-        `quiet`: no pod is known to be there, so that a look may prove it.
+        `quiet`: no pod is known to exist, so ask the server at once what is left.
         """
         now = time.monotonic()
         late = now - self._began - grace
@@ -344,18 +345,18 @@ class Ending:
             self._asked = True
         if late > _KUBELET and not self._hurried:
             self._hurried = True
-            # In a thread: with hundreds of pods it takes seconds, and they may go by themselves meanwhile.
+            # In a thread: with hundreds of pods it takes seconds, and they may end meanwhile.
             threading.Thread(target=self._hurry, daemon=True).start()
 
     def _hurry(self) -> None:
         try:
             hurry(self._api, self._target)
         except ApiError:
-            return  # the looks tell what is left
+            return  # `leftovers` shows what is left
 
 
 def end_without_keeper(folder: RunFolder, grace: float) -> list[dict[str, Any]]:
-    """End the job of a run folder whose keeper did not; what is left, as `left` of a cancel has it."""
+    """End the job of a run folder if its keeper has not; returns what is left, as rows of `left` of a cancel."""
     settings = folder / SETTINGS
     if not settings.exists() or (folder / GONE).exists():
         return []

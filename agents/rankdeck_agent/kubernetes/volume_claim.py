@@ -1,7 +1,7 @@
-"""What ranks wrote on the volume claim of `logs`: read by a small pod, compared with what was kept here.
+"""Reads with a small pod what ranks wrote to the volume claim of `logs`, and adds what is missing here.
 
 The claim has `rank.N/out` and `rank.N/err` as the rank wrote them, and `start` and `exit` (a text, and epoch seconds
-on a second line). A pod prints them in the line format of the ranks' shim, so that `split.Splitter` reads them.
+on a second line). A pod prints them in the line format of the ranks' shim, so that `objects.Splitter` can read them.
 """
 
 import os
@@ -35,12 +35,12 @@ from rankdeck_agent.kubernetes.objects import (
 from rankdeck_agent.kubernetes.target import MANIFEST, Target, read_objects
 
 VOLUME = "logs"
-"""Of the claim in the job's pods."""
+"""Name of the claim's volume in the job's pods."""
 END = "rankdeck: end of the claim"
 LINES = 20_000
-"""Of a file that a pod prints: more would be rotated away before it was read."""
+"""Most lines of a file that one pod prints: more would be lost to log rotation before they were read."""
 MOST_FILES = 1000
-"""That one pod prints: their names are words of its command."""
+"""Most files that one pod prints: their names are arguments of its command."""
 _TEMPLATES = (("template", "spec"), ("mpiReplicaSpecs", "Worker", "template", "spec"))
 _KEPT = (
     "imagePullSecrets",
@@ -50,9 +50,9 @@ _KEPT = (
     "tolerations",
     "securityContext",
 )
-"""Of the job's pods, what says where and as whom a pod may run."""
+"""Fields copied from the job's pods: where and as which user a pod may run."""
 _LIVES = 900
-"""Seconds after which Kubernetes ends a pod that nobody reads any more."""
+"""Seconds after which Kubernetes ends the reader pod, in case nobody deletes it."""
 _SCRIPT = f"""folder=$1 lines=$2
 shift 2
 for one; do
@@ -65,14 +65,14 @@ echo "{END}"
 """
 _OVERLAP = 64 << 10
 _LONGEST_TIME = 11
-"""Digits of epoch seconds: others of the claim may write there, and a file takes no endless time."""
+"""Most digits of epoch seconds: others may write to the claim, and longer numbers cannot be set as a file's time."""
 _NOTHING: Object = {}
 
 
 def reader_pod(spec: Object, files: Iterable[str]) -> Optional[dict[str, Any]]:
     """The spec of a pod that prints these files of the claim; None if the job's spec has no claim.
 
-    `files` are like `3/out:101`: rank, file, and the byte (from 1) to begin at.
+    `files` look like `3/out:101`: rank, file, and the byte to begin at (counted from 1).
     """
     pod = next((found for keys in _TEMPLATES if (found := _below(spec, keys))), _NOTHING)
     volumes = [one for one in rows_of(pod.get("volumes")) if one.get("name") == VOLUME]
@@ -112,28 +112,28 @@ def _below(spec: Object, keys: Iterable[str]) -> Object:
 
 
 class _Copy:
-    """One file of a rank: how far the claim was read, and which of its lines are here already."""
+    """One output file of a rank: how far it was read from the claim, and which of its lines are here already."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self.at, self._expected = _last_lines(path)
         self._there: Optional[Counter[bytes]] = None
-        """Lines of the whole file here, where it is no beginning of what the claim has."""
+        """Line -> how often it is in the file here; used if that file is not a prefix of the one on the claim."""
         self.read = 0
-        """Lines in this pass."""
+        """Lines read in this pass."""
         self.again = False
 
     @property
     def finished(self) -> bool:
-        """Whether the pass that is over gave all there was."""
+        """Whether the last pass has read everything there was."""
         return not self.again and self.read < LINES
 
     def begin(self) -> None:
-        """Another pass."""
+        """Begin another pass."""
         self.read, self.again = 0, False
 
     def take(self, line: bytes) -> bytes:
-        """A line of the claim without its end; what of it is to be appended here."""
+        """Compare a line of the claim (without newline); returns the bytes to append to the file here."""
         if self.again:
             return b""
         self.read += 1
@@ -148,14 +148,14 @@ class _Copy:
             return b""
         if not self._expected and not known.endswith(b"\n") and line.startswith(known):
             return line[len(known) :] + b"\n"
-        # Lines were lost in the middle: what is missing comes late, but it comes, and none twice.
+        # Lines are missing in the middle: read all again and append those that are not here.
         self._there = Counter(self._path.read_bytes().splitlines())
         self.at, self.again = 0, True
         return b""
 
 
 def _last_lines(path: Path) -> "tuple[int, deque[bytes]]":
-    """Where the last lines of a file begin, and these lines."""
+    """(offset of the last lines of a file, these lines)."""
     if not path.exists():
         return 0, deque()
     with path.open("rb") as file:
@@ -169,12 +169,15 @@ def _last_lines(path: Path) -> "tuple[int, deque[bytes]]":
 
 
 class Missing:
-    """Asks for the files of ranks until all of them were read. `places`: the folder of each rank here."""
+    """Decides which files to ask for until all were read, and what of them is missing here.
+
+    `places`: rank -> its folder here.
+    """
 
     def __init__(
         self, places: Mapping[int, Path], began: Iterable[int], ended: Iterable[int]
     ) -> None:
-        """`began` and `ended` are the ranks of which this is known here."""
+        """`began` and `ended`: the ranks whose start and end are known here."""
         self._copies = {
             (rank, what): _Copy(place / what)
             for rank, place in places.items()
@@ -188,7 +191,7 @@ class Missing:
         self._asked: list[Key] = []
 
     def ask(self) -> list[str]:
-        """What the next pod is to print, an empty list where nothing is left to ask for."""
+        """The files that the next pod must print (see reader_pod); empty if nothing is left to ask for."""
         self._asked = self._waiting[:MOST_FILES]
         for key in self._asked:
             if key in self._copies:
@@ -201,7 +204,7 @@ class Missing:
         return self._copies[key].at if key in self._copies else 0
 
     def take(self, piece: LogPiece) -> bytes:
-        """A piece of what the pod printed; bytes to append to the rank's file."""
+        """Handle a piece that the pod printed; returns the bytes to append to the rank's file."""
         key = (-1 if piece.rank is None else piece.rank, piece.what)
         if key in self._copies and key in self._asked:
             return self._copies[key].take(piece.text.removesuffix(b"\n"))
@@ -210,7 +213,7 @@ class Missing:
         return b""
 
     def passed(self) -> Iterator[tuple[int, str, bytes, Optional[float]]]:
-        """The pod printed all it was asked for: (rank, START or EXIT, text, epoch seconds) of what it told."""
+        """Call when the pod has printed everything: yields (rank, START or EXIT, text, epoch seconds or None) for what is new."""
         over = {key for key in self._asked if key not in self._copies or self._copies[key].finished}
         self._waiting = [key for key in self._waiting if key not in over]
         for key in sorted(over - self._copies.keys()):
@@ -221,13 +224,14 @@ class Missing:
 
 
 START_LIMIT = 120.0
-"""Seconds for the pod to begin: its image is on some node already, but not on every one."""
+"""Seconds for the pod to start: its node may have to pull the image."""
 _IDLE_LIMIT = 30.0
 _GONE_LIMIT = 30.0
 _POLL = 0.3
 _MOST_PASSES = 500
 _TRIES = 3
 Told = tuple[int, str, bytes, Optional[float]]
+"""(rank, START or EXIT, text, epoch seconds or None)."""
 
 
 class ClaimError(Exception):
@@ -235,25 +239,25 @@ class ClaimError(Exception):
 
 
 class ClaimReader:
-    """Copies what is missing of a job's ranks into the run folder; used by one thread, `stop` from any."""
+    """Copies what is missing of the ranks' output into the run folder. Use from one thread; `stop` from any."""
 
     def __init__(self, api: Api, folder: RunFolder, target: Target, spec: Object, uid: str) -> None:
-        """`spec` is the job's; `uid` is its uid, "" if its object is gone."""
+        """`spec`: the job's spec; `uid`: the job's uid, "" if its object is gone."""
         self._api, self._folder, self._target = api, folder, target
         self._spec, self._uid = spec, uid
         self.claim = claim_name(spec)
-        """"" if the job has none."""
+        """Name of the claim; "" if the job has none."""
         self._stream: Optional[HttpStream] = None
         self._stopped = False
 
     def stop(self) -> None:
-        """Read no more; the pod is deleted all the same."""
+        """Stop reading; the pod is deleted nevertheless."""
         self._stopped = True
         if self._stream is not None:
             self._stream.close()
 
     def read(self, missing: Missing, tell: Callable[[Told], None]) -> None:
-        """Read all that is missing; `tell` is called with each rank that began or ended. Raises ClaimError, OSError."""
+        """Read all that is missing; calls `tell` for each start or end of a rank. Raises ClaimError, OSError."""
         tries = 0
         for _ in range(_MOST_PASSES):
             files = missing.ask()
@@ -269,7 +273,7 @@ class ClaimReader:
                 raise ClaimError("what the pod that reads it printed broke off")
 
     def _pass(self, missing: Missing, files: Sequence[str]) -> bool:
-        """One pod; returns whether all that it was asked for came."""
+        """Run one pod; returns whether everything that it was asked for arrived."""
         name = f"{self._target.name}-logs-{token_hex(3)}"
         path = self._target.collection("Pod")
         try:
@@ -291,7 +295,7 @@ class ClaimReader:
         if self._uid:
             kind = BY_NAME[self._target.kind]
             owner = {"apiVersion": kind.api_version, "kind": kind.name}
-            # What a keeper that is killed leaves behind goes with the job.
+            # If the keeper is killed, Kubernetes deletes the pod with the job.
             meta["ownerReferences"] = [{**owner, "name": self._target.name, "uid": self._uid}]
         return {
             "apiVersion": "v1",
@@ -308,10 +312,10 @@ class ClaimReader:
             self._stream = self._api.lines(f"{path}/log", {"follow": "true"}, _IDLE_LIMIT)
             yield from self._stream
         except ApiError:
-            return  # another pod prints what is still missing
+            return  # the next pod prints what is still missing
 
     def _await_start(self, path: str) -> None:
-        """Return once the container has begun; raises ClaimError where it does not."""
+        """Wait until the container has started; raises ClaimError if it does not."""
         deadline, why = time.monotonic() + START_LIMIT, "it does not start"
         while not self._stopped:
             try:
@@ -352,7 +356,7 @@ class ClaimReader:
             view = view[os.write(files[key], view) :]
 
     def _delete(self, path: str) -> None:
-        """Delete the pod and see it go; raises ClaimError with its name where it stays."""
+        """Delete the pod and wait until it is gone; raises ClaimError with its name if it is not."""
         deadline = time.monotonic() + _GONE_LIMIT
         why = "it is still there"
         while time.monotonic() < deadline:
@@ -370,13 +374,13 @@ class ClaimReader:
 def missing_of(
     folder: RunFolder, ranks: int, began: Sequence[int], ended: Sequence[int]
 ) -> Missing:
-    """What is asked of the claim for ranks of which `began` and `ended` are known here."""
+    """The Missing of a job; `began` and `ended`: the ranks whose start and end are known here."""
     places = {rank: folder.place(rank) for rank in range(ranks)}
     return Missing({r: place for r, place in places.items() if place.is_dir()}, began, ended)
 
 
 def seen_spec(folder: RunFolder, seen: Object) -> Object:
-    """The job's spec: as the server has it, or as we created it."""
+    """The job's spec: `seen`, as the server has it, else as we created it."""
     if seen or not (folder / MANIFEST).exists():
         return seen
     made = read_objects(folder / MANIFEST)

@@ -1,4 +1,4 @@
-"""The tasks of a job array: each is a job of its own for Slurm, and a rank with the task's number in the run folder."""
+"""The tasks of a Slurm job array: for Slurm each is a job of its own; in the run folder it is the rank with the task's number."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import islice
@@ -11,27 +11,28 @@ from rankdeck_agent.slurm.run import Event, Run, Track, status_row
 from rankdeck_agent.slurm.verdict import FINAL, EndWords, SlurmVerdict, again, lost, verdict
 
 _MOST = 10_000
-"""Tasks that are named at once."""
+"""Most tasks named at once."""
 _MISSES = 2
 """A task must be missing from this many answers of Slurm in a row before we ask accounting for it."""
 
 
 class Task:
-    """What is known of one task."""
+    """What is known about one task."""
 
     def __init__(self) -> None:
         self.track = Track()
         self.ours = ""
-        """By whom Rankdeck was asked to cancel it; "" if it was not."""
+        """Who asked Rankdeck to cancel it: one of job.cancel.ASKERS; "" if nobody did."""
         self.end: Optional[SlurmVerdict] = None
-        """How it ended, as Slurm says; None while it waits or runs."""
+        """How it ended according to Slurm; None while it waits or runs."""
         self.status: Optional[int] = None
-        """Exit status that its rank left."""
+        """Exit status from its rank's mark; None if not known."""
         self.missed = 0
+        """Answers of Slurm in a row without this task."""
 
 
 class Tasks:
-    """All tasks of an array, by their numbers; what is new comes back as events. No I/O."""
+    """All tasks of an array; methods return the events that follow. `events` restores what an earlier keeper wrote. No I/O."""
 
     def __init__(self, numbers: Iterable[int], events: Iterable[Mapping[str, Any]] = ()) -> None:
         self._tasks = {number: Task() for number in numbers}
@@ -41,7 +42,7 @@ class Tasks:
                 _restore(task, event)
 
     def take_mark(self, mark: RunMark) -> list[Event]:
-        """What a rank left; nothing once Slurm has said how its task ended."""
+        """The events of a mark; none once Slurm has reported how the task ended."""
         task = self._tasks.get(mark.rank)
         if task is None or task.end is not None or mark.rank == BATCH:
             return []
@@ -52,7 +53,7 @@ class Tasks:
         return [*queued, *fresh]
 
     def take_rows(self, rows: Collection[SlurmJobRow]) -> list[Event]:
-        """What Slurm says of the tasks: a row of each that runs or ran, one of those that wait together."""
+        """The events of what Slurm reports: a row for each task that runs or ran, one for those that wait together."""
         row_of = _by_task(rows)
         events: list[Event] = []
         for number, task in self._open():
@@ -63,7 +64,7 @@ class Tasks:
         return events
 
     def cancelled_by_others(self, rows: Iterable[SlurmJobRow]) -> bool:
-        """Whether one of these is the end of a task that somebody cancelled elsewhere."""
+        """Whether one of these rows ends a task that was cancelled, but not through Rankdeck."""
         row_of = _by_task(row for row in rows if row.state == "CANCELLED")
         return any(row_of(number) and not task.ours for number, task in self._open())
 
@@ -98,7 +99,7 @@ class Tasks:
         kept = {key: value for key, value in told.items() if value not in (None, "")}
         return {"kind": "task", "rank": number, **kept}
 
-    # ---- what Slurm no longer tells
+    # ---- tasks that Slurm's queue no longer has
 
     def unsure(self) -> bool:
         """Whether accounting must be asked, because Slurm's queue lacks some tasks."""
@@ -114,7 +115,7 @@ class Tasks:
                 yield number, task, row_of(number)
 
     def settle(self, rows: Iterable[SlurmJobRow], *, patient: bool) -> list[Event]:
-        """The ends of missing tasks as accounting has them; without it, and not `patient`, what they left tells."""
+        """The ends of missing tasks according to accounting; if it does not know one and not `patient`, by its rank's mark."""
         events: list[Event] = []
         for number, task, row in self.missing(rows):
             if row is not None and row.state in FINAL:
@@ -124,18 +125,18 @@ class Tasks:
         return events
 
     def cancelled(self, by: str, number: Optional[int] = None) -> None:
-        """Note that Rankdeck was asked to end all tasks, or one."""
+        """Note that `by` asked Rankdeck to cancel all tasks, or the task `number`."""
         for each, task in self._open():
             if number in (None, each):
                 task.ours = task.ours or by
 
     @property
     def over(self) -> bool:
-        """Whether Slurm has said of every task how it ended."""
+        """Whether the end of every task is known."""
         return not self._open()
 
     def verdict(self) -> SlurmVerdict:
-        """How the whole ended."""
+        """How the array as a whole ended."""
         return of_tasks({number: task.end for number, task in self._tasks.items() if task.end})
 
     def _open(self) -> list[tuple[int, Task]]:
@@ -143,7 +144,7 @@ class Tasks:
 
 
 def _told(row: SlurmJobRow, task: Task) -> Event:
-    """The fields of a `task` event while it is not over."""
+    """The fields of a `task` event for a task that is not over."""
     told = status_row(row, task.track.attempt)
     return {
         key: told[key] for key in ("state", "reason", "attempt", "text", "do") if key in told
@@ -157,7 +158,7 @@ def _queued_again(number: int, task: Task, row: Optional[SlurmJobRow] = None) ->
 
 
 def _restore(task: Task, event: Mapping[str, Any]) -> None:
-    """Take an event that an earlier keeper wrote."""
+    """Restore a task from an event that an earlier keeper wrote."""
     kind, attempt = event["kind"], event.get("attempt")
     if isinstance(attempt, int) and attempt > task.track.attempt:
         task.track.begin_attempt(attempt)
@@ -177,13 +178,13 @@ def _restore(task: Task, event: Mapping[str, Any]) -> None:
 
 
 def task_number(row: SlurmJobRow) -> Optional[int]:
-    """The number in `4711_3`; None of those that wait together, `4711_4-9%2`, and of other jobs."""
+    """The number in `4711_3`; None for tasks that wait together (`4711_4-9%2`) and for other jobs."""
     word = row.array.partition("_")[2]
     return int(word) if word.isdecimal() else None
 
 
 def _by_task(rows: Iterable[SlurmJobRow]) -> Callable[[int], Optional[SlurmJobRow]]:
-    """Finds the row of a task: its own, else that of tasks which waited together."""
+    """A function that finds the row of a task: its own, else that of tasks that wait together, else None."""
     own: dict[int, SlurmJobRow] = {}
     together: list[SlurmJobRow] = []
     for row in rows:
@@ -198,7 +199,7 @@ def _by_task(rows: Iterable[SlurmJobRow]) -> Callable[[int], Optional[SlurmJobRo
 
 
 def covers(row: SlurmJobRow, number: int) -> bool:
-    """Whether this row of several tasks includes that one; a list that was cut short may include any."""
+    """Whether this row of several tasks includes task `number`; a list that Slurm has cut (`...`) may include any."""
     text = row.array.partition("_")[2].partition("%")[0].strip("[]")
     return "." in text or any(_within(part, number) for part in text.split(","))
 
@@ -213,14 +214,14 @@ def _within(part: str, number: int) -> bool:
 
 
 def numbers(text: str) -> list[int]:
-    """The numbers in `0-2,7`; raises ValueError."""
+    """The numbers in `0-2,7`, at most 10,000; raises ValueError."""
     spans = (part.partition("-") for part in text.split(",") if part)
     every = (number for a, _, b in spans for number in range(int(a), int(b or a) + 1))
     return list(islice(every, _MOST))
 
 
 def whole(rows: Collection[SlurmJobRow], number: str) -> SlurmJobRow:
-    """The array as one job: it runs while a task does, and waits while all that are left wait."""
+    """The array as one job: it runs while one task runs, and waits while all remaining tasks wait."""
     busy = [row for row in rows if row.state not in FINAL]
     runs = [row for row in busy if row.state != "PENDING"]
     first = (runs or busy or [SlurmJobRow(number, "PENDING")])[0]
@@ -232,7 +233,7 @@ def whole(rows: Collection[SlurmJobRow], number: str) -> SlurmJobRow:
 
 
 def of_tasks(ends: Mapping[int, SlurmVerdict]) -> SlurmVerdict:
-    """How an array ended: failed if one task failed, otherwise cancelled if one was."""
+    """How an array ended, from the ends of its tasks: failed if one failed, otherwise cancelled if one was cancelled."""
     bad = {number: end for number, end in ends.items() if not end.well}
     if not bad:
         return SlurmVerdict("COMPLETED", "", code=0)
@@ -253,7 +254,7 @@ def of_tasks(ends: Mapping[int, SlurmVerdict]) -> SlurmVerdict:
 
 
 def fold(numbers: Iterable[int]) -> str:
-    """`0-3,7` for these numbers, in order."""
+    """`0-3,7` for these numbers, which must be in order."""
     spans: list[list[int]] = []
     for number in numbers:
         if spans and number == spans[-1][1] + 1:
@@ -264,7 +265,7 @@ def fold(numbers: Iterable[int]) -> str:
 
 
 class ArrayRun(Run):
-    """An array that is open."""
+    """One open job array."""
 
     def __init__(self, folder: RunFolder, array: str) -> None:
         super().__init__(folder)
@@ -276,7 +277,7 @@ class ArrayRun(Run):
     def _take_mark(self, mark: RunMark) -> None:
         fresh = self._tasks.take_mark(mark)
         self._add(fresh)
-        # Of the whole only this is used: that something ran, and that something ended.
+        # For the array as a whole only this matters: something ran, something ended.
         if fresh and mark.began:
             self.track.hosts[mark.rank] = mark.host
             self.track.ended.discard(mark.rank)
@@ -294,13 +295,13 @@ class ArrayRun(Run):
         self.take_rows([seen for seen in shown_jobs(text) if seen.job == self.id])
 
     def take_rows(self, rows: Collection[SlurmJobRow]) -> None:
-        """Take what Slurm says about its tasks; no rows if Slurm no longer knows them."""
+        """Handle what Slurm reports about the tasks; no rows if Slurm no longer knows them."""
         self._add(self._tasks.take_rows(rows))
         if rows and not self._tasks.over:
             self.take(whole(rows, self.id))
 
     def cancelled_by_others(self, rows: Iterable[SlurmJobRow]) -> bool:
-        """Whether one of these rows ends a task that Rankdeck did not cancel."""
+        """Whether one of these rows ends a task that was cancelled, but not through Rankdeck."""
         return self._tasks.cancelled_by_others(rows)
 
     def unsure(self) -> bool:
@@ -311,7 +312,7 @@ class ArrayRun(Run):
         return (row for _, _, row in self._tasks.missing(rows) if row is not None)
 
     def settle(self, rows: Iterable[SlurmJobRow], *, patient: bool) -> None:
-        """Take what accounting says of tasks that are missing; `patient`: it may yet tell more."""
+        """Handle what accounting reports about missing tasks; `patient`: it may know more later."""
         self._add(self._tasks.settle(rows, patient=patient))
 
     @property
@@ -320,8 +321,8 @@ class ArrayRun(Run):
         return self._tasks.over
 
     def close(self, found: Optional[SlurmVerdict] = None) -> None:
-        """Write how the array ended, and that nothing more will come."""
-        # Each task has told its own end.
+        """Record how the array ended, and that nothing more will come."""
+        # The end of each task has been recorded already.
         self.track.ended.update(self.track.hosts)
         super().close(found or self._tasks.verdict())
 

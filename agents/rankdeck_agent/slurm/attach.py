@@ -1,7 +1,7 @@
 """Slurm jobs that Rankdeck did not submit: describes one (`slurm look`) and copies its output.
 
-Nothing of the job is changed. The keeper copies what it writes into a run folder, line by line into the logs of its ranks
-where `srun --label` tells whose they are; of each file it remembers how far it has copied, so that no line comes twice.
+Nothing of the job is changed. The keeper copies the job's output into a run folder; if `srun --label` marks the lines,
+each goes to the log of its rank. It remembers how far each file was copied, so that no line is copied twice.
 """
 
 import json
@@ -21,18 +21,19 @@ from rankdeck_agent.text import say, table
 
 _LONGEST = 1 << 16
 _HEAD = 1 << 16
-"""Bytes at the beginning of a file that tell whether its lines are labelled."""
+"""Bytes at the beginning of a file that decide whether its lines are labelled."""
 _AT_ONCE = 1 << 20
-"""Bytes of a file that are copied in one look."""
+"""Most bytes of a file that are copied in one look."""
 MOST = 256 << 20
-"""Bytes of a file that are copied in all."""
+"""Most bytes of a file that are copied in all."""
 MOST_RANKS = 4096
+"""With more ranks, the output is not separated by rank."""
 _LABEL = re.compile(rb" *(\d{1,6}): ?")
 _COPIED = "copied.json"
 
 
 def look() -> int:
-    """Say what Slurm has of the job on stdin: {"id": …, "path": …}."""
+    """Print one line of JSON about the job on stdin, {"id": …, "path": …}; or {"error": …}. Returns the exit code."""
     row = table(sys.stdin.readline(_LONGEST)) or {}
     number, path = row.get("id"), row.get("path")
     if not isinstance(number, str) or not number.isdecimal():
@@ -40,7 +41,7 @@ def look() -> int:
     slurm = Slurm(path if isinstance(path, str) else "")
     reply = slurm.ask("scontrol", "--local", "--oneliner", "show", "job", number)
     seen = shown_job(reply.out) if reply.well else None
-    # A job's name may look like the fields that scontrol writes after it: whose job it is squeue tells.
+    # A job's name may imitate the fields that scontrol writes after it: the owner comes from squeue.
     row = next(job_rows(slurm.ask_rows(*QUEUE_FIELDS, "--states=all", f"--jobs={number}").out), None)  # fmt: skip
     if seen is None or row is None:
         return say({"error": f"Slurm tells nothing of job {number}: {reply.error or 'no answer'}"})
@@ -60,13 +61,13 @@ def _head(path: str) -> bytes:
 
 
 def is_labelled(head: bytes, ranks: int) -> bool:
-    """Whether at least half of the whole lines begin as `srun --label` begins them, with a rank that there is."""
+    """Whether at least half of the complete lines begin with a label of `srun --label` and a valid rank."""
     lines = head.split(b"\n")[:-1]
     return bool(lines) and 2 * sum(rank_of(line, ranks)[0] >= 0 for line in lines) >= len(lines)
 
 
 def rank_of(line: bytes, ranks: int) -> tuple[int, bytes]:
-    """The rank of a labelled line and the line without its label; LAUNCHER where it has none."""
+    """(rank, line without its label); the rank is LAUNCHER if the line has no valid label."""
     found = _LABEL.match(line)
     if found is None or int(found[1]) >= ranks:
         return LAUNCHER, line
@@ -74,7 +75,7 @@ def rank_of(line: bytes, ranks: int) -> tuple[int, bytes]:
 
 
 def read_at(path: str, offset: int, most: int) -> bytes:
-    """Bytes of a file; raises OSError, also for what is no regular file: a pipe could block us."""
+    """At most `most` bytes of a file; raises OSError, also if it is not a regular file: a pipe could block us."""
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
@@ -85,7 +86,7 @@ def read_at(path: str, offset: int, most: int) -> bytes:
 
 
 class OutputCopy:
-    """Copies the files of such a job into the logs of its ranks; `look` is called once a second."""
+    """Copies the output files of such a job into the logs of its ranks. `settings` has their paths, `out` and `err`."""
 
     def __init__(self, folder: RunFolder, settings: Mapping[str, Any]) -> None:
         self._folder = folder
@@ -100,7 +101,7 @@ class OutputCopy:
         self._restore()
 
     def _restore(self) -> None:
-        """Continue at the last position that an earlier keeper saved, and cut off what it wrote after that."""
+        """Continue from the position that an earlier keeper saved, and cut off what it wrote to the logs after that."""
         try:
             note = table((self._folder / _COPIED).read_text()) or {}
         except OSError:
@@ -115,11 +116,14 @@ class OutputCopy:
                     os.truncate(log, self._sizes.get(f"{rank}.{name}", 0))
 
     def look(self, *, runs: bool) -> list[str]:
-        """Copy what is new; sentences for the operator, each once. `runs`: the job has begun. Raises OSError of our own files."""
+        """Copy what is new; returns sentences for the operator, each only once. `runs`: the job has begun.
+
+        Raises OSError if our own files cannot be written.
+        """
         return [said for name in self._files if (said := self._copy(name, runs=runs))]
 
     def finish(self) -> list[str]:
-        """Copy all that is left."""
+        """Copy all that is left, even a last line without end; returns sentences as `look` does."""
         said: list[str] = []
         before = None
         while before != self._offsets:
@@ -128,7 +132,7 @@ class OutputCopy:
         return said + [text for name in self._files if (text := self._copy(name, whole=True))]
 
     def _copy(self, name: str, *, runs: bool = True, whole: bool = False) -> str:
-        """Copy whole lines, with `whole` also one that has no end; a sentence where that is not possible."""
+        """Copy complete lines (with `whole` also a last one without end); returns a sentence if that is not possible."""
         most = min(_AT_ONCE, MOST - self._offsets[name])
         try:
             data = read_at(self._files[name], self._offsets[name], most) if most > 0 else b""
@@ -161,7 +165,7 @@ class OutputCopy:
         (self._folder / f"{_COPIED}.new").replace(self._folder / _COPIED)
 
     def _parts(self, data: bytes) -> dict[int, bytes]:
-        """Rank -> its part; the only rank of a job whose lines are not labelled gets all."""
+        """Rank -> its part of `data`; without labels the single rank gets all."""
         if self._ranks == 1:
             return {0: data}
         found: dict[int, list[bytes]] = {}

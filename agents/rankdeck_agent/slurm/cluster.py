@@ -1,9 +1,9 @@
-"""All nodes, partitions and everybody's jobs of Slurm: `slurm watch`, `list` and `ended` print them as lines of JSON.
+"""`slurm watch`, `list` and `ended`: print all nodes, partitions and everybody's jobs of Slurm as lines of JSON.
 
-Who shows the cluster touches `slurm/wanted`; the keeper then asks Slurm, once for all consoles, and leaves each
-answer in the same folder, below a line that says when it was asked and what went wrong. The commands read it there.
-Their settings are one line on stdin: {"path": …, "rpcs_per_minute": …}; `watch` ends with stdin. `ended` asks sacct,
-so slurmdbd and not the controller; its answer serves every console for a minute.
+A console that shows the cluster touches `slurm/wanted`. Then the keeper asks Slurm, once for all consoles, and writes
+each answer to a file in the same folder, after a line with the time and the error. The commands read these files.
+Their settings are one line on stdin: {"path": …, "rpcs_per_minute": …}; `watch` runs until stdin ends. `ended` asks
+sacct, which asks slurmdbd and not the controller; its answer is used by all consoles for a minute.
 """
 
 import json
@@ -58,19 +58,19 @@ NODE_COLUMNS = {
     "Partition": 66,
     "Reason": 240,
 }
-"""Field of `sinfo -O` -> columns that it gets."""
+"""Field of `sinfo -O` -> its width."""
 SINFO = (
     "sinfo", "--local", "--noheader", "--all", "--Node",
     "--Format=" + ",".join(f"{name}:{width}" for name, width in NODE_COLUMNS.items()),
 )  # fmt: skip
-"""A line for each node of each partition: one question tells both."""
+"""The command for nodes and partitions: prints a line for each node of each partition."""
 _FIELDS = "AFKTuPDCSeVlrNj"
-"""`squeue -o`: job, job and tasks of its array, state, user, partition, nodes, CPUs, start, end, submission, limit, reason, nodes by name, name."""
+"""Fields of `squeue -o`: job, array's job and task, state, user, partition, nodes, CPUs, start, end, submission, limit, reason, node list, name."""
 QUEUE_FIELDS = (
     "squeue", "--local", "--noheader", "--all", "--sort=-p,i",
     "--format=" + "|".join(f"%{letter}" for letter in _FIELDS),
 )  # fmt: skip
-"""Everybody's jobs that are not over, those with the highest priority first. The name is last: it may hold anything."""
+"""The command for everybody's jobs that are not over, highest priority first. The name is last: it may contain anything."""
 _SYMBOLS = {
     "*": "not responding",
     "~": "powered down",
@@ -83,16 +83,16 @@ _SYMBOLS = {
     "-": "planned for a job",
     "+": "",
 }
-"""What the sign at the end of a state says."""
+"""Sign at the end of a node's state -> its meaning."""
 
 
 def node_rows(text: str) -> tuple[list[Row], list[Row]]:
-    """Nodes and partitions in an answer to `SINFO`; other lines are left out."""
+    """(nodes, partitions) in the output of SINFO; other lines are skipped."""
     nodes: dict[str, Row] = {}
     partitions: dict[str, Row] = {}
     for line in text.splitlines():
         if "/" not in line:
-            continue  # quickly: there may be megabytes of these
+            continue  # a quick check, because there may be megabytes of lines
         cells = dict(cut(line, NODE_COLUMNS))
         name, where = cells["NodeHost"], cells["PartitionName"]
         if not name or not cells["StateLong"] or "/" not in cells["CPUsState"]:
@@ -137,7 +137,7 @@ _CPUS = 4
 
 
 def _numbers(text: str) -> tuple[int, ...]:
-    """Allocated, idle, other, all."""
+    """(allocated, idle, other, total) in `4/0/0/4`."""
     words = text.split("/")
     return tuple(map(_number, words)) if len(words) == _CPUS else (0,) * _CPUS
 
@@ -150,7 +150,7 @@ _GRES = re.compile(r"([A-Za-z0-9_.+-]+(?::[A-Za-z0-9_.+-]+)?):(\d{1,9})(?:[KMGT]
 
 
 def _gres(text: str) -> dict[str, int]:
-    """`gpu:a100:4(S:0-1),nic:2` as numbers by name."""
+    """Name -> number in `gpu:a100:4(S:0-1),nic:2`."""
     found: dict[str, int] = {}
     for name, count in _GRES.findall(re.sub(r"\([^)]*\)", "", text)):
         found[name] = found.get(name, 0) + int(count)
@@ -182,7 +182,7 @@ def _count(partition: Row, cells: Mapping[str, str]) -> None:
 
 
 def job_rows(text: str) -> Iterator[Row]:
-    """Everybody's jobs in an answer to `QUEUE`, with their places in the queue; other lines are left out."""
+    """The jobs in the output of QUEUE_FIELDS, with their places in the queue; other lines are skipped."""
     places: dict[str, int] = {}
     waiting: list[Row] = []
     found: list[Row] = []
@@ -226,12 +226,12 @@ def _job(cells: Mapping[str, str]) -> Row:
 
 
 def _tasks(task: str) -> str:
-    """`3`, or `[4-9]` where tasks wait together."""
+    """`3`, or `[4-9]` for tasks that wait together."""
     return task if task.isdecimal() else f"[{task}]"
 
 
 def place_jobs(nodes: Iterable[Row], jobs: Iterable[Row]) -> None:
-    """Note on each node the jobs that run there."""
+    """Add to each node's row the jobs that run there."""
     known_nodes = {row["name"]: row for row in nodes}
     for job in jobs:
         for name in unfolded(job["nodes"]) if job["state"] != "PENDING" else ():
@@ -245,7 +245,7 @@ _MOST_NAMES = 20_000
 
 
 def unfolded(text: str) -> list[str]:
-    """The names in `n[1-2,07],gpu3`; at most 20,000. Sets in several dimensions are left out."""
+    """The names in a host list such as `n[1-2,07],gpu3`, at most 20,000; lists with several dimensions are not supported."""
     names: list[str] = []
     for match in _PART.finditer(text):
         if match[4]:
@@ -268,15 +268,15 @@ def _range(word: str) -> Iterable[str]:
 
 WANTED, NODES, QUEUE = "wanted", "cluster.nodes", "cluster.queue"
 QUESTIONS: Mapping[str, tuple[str, ...]] = {NODES: SINFO, QUEUE: QUEUE_FIELDS}
-"""File -> the command whose answer it holds."""
+"""File -> the command whose answer it has."""
 TOUCH = 10.0
-"""Seconds between two touches of who wants the answers."""
+"""Seconds between two touches by a console that wants the answers."""
 FORGOTTEN = 35.0
-"""Seconds without a touch after which nobody wants them any more."""
+"""Seconds without a touch after which nobody wants the answers any more."""
 
 
 class SlurmAnswer(NamedTuple):
-    """What Slurm said last. `at`: epoch seconds; `error` is one sentence, "" if it answered."""
+    """An answer of Slurm. `at`: epoch seconds; `error`: one sentence, "" if Slurm answered."""
 
     at: float
     text: str
@@ -284,22 +284,22 @@ class SlurmAnswer(NamedTuple):
 
 
 class ClusterPoll:
-    """The keeper's part; it asks only while somebody wants to know."""
+    """The keeper's part: asks Slurm while a console wants the answers."""
 
     def __init__(self) -> None:
         self._touched: Optional[float] = None
         self._wanted_at = float("-inf")
         self._rhythms = {name: QueueTimer() for name in QUESTIONS}
         self.path = ""
-        """The PATH on which Slurm's commands are, as who asks says."""
+        """The PATH for Slurm's commands, from the console's settings."""
         self.most = calls_a_minute({})
-        """Calls a minute that who asks allows."""
+        """Calls per minute, from the console's settings."""
 
     def wanted(self, now: float) -> bool:
-        """Whether anybody wants the answers; `now` is monotonic, in seconds."""
+        """Whether any console wants the answers; `now` in monotonic seconds."""
         at = touched(keeper_folder() / WANTED)
         if at is not None and at != self._touched:
-            # Of a file that is as old as its last keeper the first look tells nothing.
+            # At the first look the file may be old, from the time of an earlier keeper.
             if self._touched is not None or time.time() - at < FORGOTTEN:
                 self._wanted_at = now
             self._touched = at
@@ -316,7 +316,7 @@ class ClusterPoll:
         self.most = calls_a_minute(row)
 
     def ask(self, slurm: Slurm, budget: Budget, now: float, *, reserve: int) -> str:
-        """Ask what is due, so that `reserve` calls are left; the new text of everybody's jobs, "" if it was not asked."""
+        """Ask what is due while `reserve` calls remain; returns the new text of everybody's jobs, "" if not asked for."""
         news = ""
         for name in sorted(QUESTIONS, key=lambda name: self._rhythms[name].last):
             rhythm = self._rhythms[name]
@@ -332,14 +332,14 @@ class ClusterPoll:
 
 
 def answer_to(name: str, slurm: Slurm) -> SlurmAnswer:
-    """Ask Slurm this question."""
+    """Ask Slurm one of QUESTIONS, by name."""
     ask = slurm.ask_rows if name == QUEUE else slurm.ask
     reply = ask(*QUESTIONS[name])
     return SlurmAnswer(time.time(), reply.out if reply.well else "", reply.error)
 
 
 def leave(name: str, answer: SlurmAnswer) -> None:
-    """Put an answer where consoles look for it; what cannot be written is asked again later."""
+    """Write an answer to the file where consoles read it; errors are ignored, since Slurm is asked again later."""
     fresh = keeper_folder() / f"{name}.new"
     head = json.dumps({"at": answer.at, "error": answer.error})
     try:
@@ -350,7 +350,7 @@ def leave(name: str, answer: SlurmAnswer) -> None:
 
 
 def read(name: str) -> Optional[SlurmAnswer]:
-    """The answer that was left last; None if there is none."""
+    """The newest answer in the file; None if there is none."""
     try:
         head, _, text = (keeper_folder() / name).read_text(errors="replace").partition("\n")
     except OSError:
@@ -363,7 +363,7 @@ def read(name: str) -> Optional[SlurmAnswer]:
 
 
 def want(settings: Mapping[str, object]) -> None:
-    """Say that the answers are wanted; raises OSError."""
+    """Tell the keeper that the answers are wanted; raises OSError."""
     private_folder(keeper_folder())
     fresh: Path = keeper_folder() / f"{WANTED}.new"
     fresh.write_text(json.dumps(dict(settings)))
@@ -371,7 +371,7 @@ def want(settings: Mapping[str, object]) -> None:
 
 
 def named(by: str) -> str:
-    """The name of a user id."""
+    """The user's name for a user id; other text is returned as it is."""
     if not by.isdecimal():
         return by
     import pwd
@@ -384,14 +384,14 @@ def named(by: str) -> str:
 
 _TURN = 1.0
 _FRESH = 90.0
-"""Seconds for which `list` takes an answer that is there."""
+"""Most seconds of age of an answer that `list` uses."""
 _LONGEST = 65536
 _KEYS = {"node": "name", "partition": "name", "job": "id"}
-"""Kind of row -> the key by which rows of it are told apart."""
+"""Kind of row -> the key that identifies a row."""
 
 
 class SlurmView:
-    """Takes answers in any order; `news` gives what to tell the console."""
+    """The nodes, partitions and jobs, from answers in any order; `news` returns what to send to the console."""
 
     def __init__(self) -> None:
         self._stamps: dict[str, float] = {}
@@ -404,17 +404,17 @@ class SlurmView:
 
     @property
     def complete(self) -> bool:
-        """Whether every question was answered, or refused."""
+        """Whether every question was answered, perhaps with an error."""
         return self._stamps.keys() == QUESTIONS.keys()
 
     def take(self, name: str, answer: SlurmAnswer) -> None:
-        """Take an answer, new or not."""
+        """Use an answer; does nothing if it was used before."""
         if self._stamps.get(name) == answer.at:
             return
         self._stamps[name] = answer.at
         self._errors[name] = answer.error
         if answer.error:
-            return  # what is known stands
+            return  # keep what is known
         if name == NODES:
             self._nodes, self._partitions = node_rows(answer.text)
         else:
@@ -424,7 +424,7 @@ class SlurmView:
         place_jobs(self._nodes, self._jobs)
 
     def news(self) -> Iterator[Row]:
-        """Rows that are new or changed, names of rows that are gone, and trouble as it begins and ends."""
+        """{KIND: row} for new or changed rows, {KIND_gone: name}, and {"trouble": …} when it begins or ends ("")."""
         now: dict[tuple[str, str], Row] = {}
         for kind, rows in (("partition", self._partitions), ("node", self._nodes), ("job", self._jobs)):  # fmt: skip
             now.update({(kind, row[_KEYS[kind]]): row for row in rows})
@@ -443,7 +443,7 @@ class SlurmView:
 
 
 def watch() -> int:
-    """Tell of nodes and jobs until stdin ends."""
+    """Print nodes, partitions and jobs until stdin ends; returns the exit code."""
     settings = _settings()
     say({"about": {"user": named(str(os.getuid()))}})
     view, keeper, touched, ready = SlurmView(), KeeperWatch(), float("-inf"), False
@@ -463,7 +463,7 @@ def watch() -> int:
 
 
 def list_all() -> int:
-    """Tell of them once, as they were a minute ago at most; with {"now": true} as they are."""
+    """Print them once, at most _FRESH seconds old, or with {"now": true} as they are now; returns the exit code."""
     settings = _settings()
     want(settings)
     say({"about": {"user": named(str(os.getuid()))}})
@@ -495,16 +495,16 @@ def _look(view: SlurmView, since: float = 0.0) -> None:
 
 
 ENDED = "cluster.ended"
-"""The file with the answer."""
+"""File with the answer to SACCT."""
 _ENDED_FRESH, _LIMIT, _MOST = 60.0, 60.0, 2000
 _MORE = ("User", "NNodes", "AllocCPUS", "JobName")
-"""After the fields of our own jobs. The name is last: it may hold anything, also what looks like other rows."""
+"""Fields after SACCT_FIELDS. The name is last: it may contain anything, even text that looks like rows."""
 SACCT = (
     "sacct", "--noheader", "--parsable2", "--allocations", "--allusers", "--starttime=now-1days", "--endtime=now",
     f"--state={','.join(sorted(FINAL - {'RECONFIG_FAIL', 'LAUNCH_FAILED'}))}",
     f"--format={','.join((*SACCT_FIELDS, *_MORE))}",
 )  # fmt: skip
-"""Slurm shows a user what it may see: of others nothing if `PrivateData` has jobs."""
+"""The command for everybody's jobs that ended in the last day; with `PrivateData=jobs` Slurm shows only one's own."""
 _OFF = "accounting storage is disabled"
 NO_HISTORY = (
     "this Slurm keeps no history (its accounting is off): of jobs that ended only those that Rankdeck followed are known"
@@ -512,7 +512,7 @@ NO_HISTORY = (
 
 
 def ended() -> int:
-    """Tell of them as lines of JSON; the settings are one line on stdin: {"path": …}."""
+    """Print the jobs that ended in the last day as lines of JSON; returns the exit code. Settings on stdin: {"path": …}."""
     row = table(sys.stdin.readline(_LONGEST)) or {}
     path = row.get("path")
     answer = read(ENDED)
@@ -543,7 +543,7 @@ def _sentence(error: str) -> str:
 
 
 def ended_rows(text: str) -> Iterator[Row]:
-    """The jobs in an answer to `SACCT` that are over, the newest first; other lines are left out."""
+    """The jobs that are over in the output of SACCT, newest first; other lines are skipped."""
     found = [row for line in text.splitlines() if (row := _row(line)) is not None]
     found.sort(key=lambda row: -(row["end"] or 0.0))
     yield from found[:_MOST]

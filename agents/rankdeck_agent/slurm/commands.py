@@ -1,6 +1,6 @@
-"""Runs Slurm's commands, each with a limit and no more often than a large site allows, and reads the rows that they print.
+"""Runs Slurm's commands, each with a time limit and no more often than a large site allows, and parses their output.
 
-Not by `subprocess`: the keeper stays for days on a login node, and that module alone takes 2.6 MB of its memory.
+Without `subprocess`: the keeper runs for days on a login node, and that module would take 2.6 MB of memory.
 """
 
 import contextlib
@@ -16,28 +16,29 @@ from rankdeck_agent.files import readable
 from rankdeck_agent.text import plain
 
 LIMIT = 30.0
-"""Seconds for an answer: a controller that is busy takes its time."""
+"""Seconds to wait for an answer: a busy controller may take long."""
 _MOST = 16 << 20
-"""Bytes of an answer: a queue of 50,000 jobs."""
+"""Most bytes of an answer: enough for a queue of 50,000 jobs."""
 _UNWANTED = ("SQUEUE_", "SINFO_", "SACCT_", "SBATCH_DEBUG", "SLURM_BITSTR_LEN", "SLURM_DEBUG")
-"""Variables of the login that would change what the commands print."""
+"""Environment variables (beginnings of names) that would change what the commands print."""
 _BANNER = 20
 _LONGEST_ROW = 4096
 
 
 class SlurmReply(NamedTuple):
-    """What a command answered. `error` is one line, "" if it ended with 0, whatever stood on its stderr."""
+    """The answer of a command. `error` is one line; "" if it ended with 0, no matter what it wrote to stderr."""
 
     out: str
     error: str = ""
 
     @property
     def well(self) -> bool:
+        """Whether the command ended with 0."""
         return not self.error
 
 
 class Slurm(NamedTuple):
-    """Slurm as one user sees it; `path` is the PATH on which its commands are."""
+    """Runs Slurm's commands as this user; `path` is the PATH to find them, "" for our own."""
 
     path: str = ""
 
@@ -46,9 +47,9 @@ class Slurm(NamedTuple):
         return run(argv, login_environment(os.environ, self.path), limit=limit)
 
     def ask_rows(self, *argv: str) -> SlurmReply:
-        """The same for a question with `--format=…`; only lines are kept that begin with a mark of this question alone.
+        """Run a command with `--format=…`; returns only the lines that begin with a random mark added to that format.
 
-        The names of other users' jobs may have several lines, which look like rows of any job.
+        Names of other users' jobs may contain newlines and text that looks like rows of any job.
         """
         mark = f"{os.urandom(8).hex()}|"
         marked = (word.replace("--format=", f"--format={mark}", 1) for word in argv)
@@ -58,12 +59,12 @@ class Slurm(NamedTuple):
 
 
 def one_line(row: str) -> str:
-    """A row without anything that another reader takes for the end of a line."""
+    """The row without characters that another reader might take for a newline."""
     return row if row.isprintable() else plain(row, _LONGEST_ROW)
 
 
 def login_environment(own: Mapping[str, str], path: str = "") -> dict[str, str]:
-    """The variables for a command of Slurm: times as epoch seconds, nothing that changes its output."""
+    """The environment for a command of Slurm: prints times as epoch seconds, and nothing else changes its output."""
     kept = {name: value for name, value in own.items() if not name.startswith(_UNWANTED)}
     return {**kept, "SLURM_TIME_FORMAT": "%s", "LC_ALL": "C", **({"PATH": path} if path else {})}
 
@@ -71,7 +72,7 @@ def login_environment(own: Mapping[str, str], path: str = "") -> dict[str, str]:
 def run(
     argv: tuple[str, ...], env: Mapping[str, str], *, limit: float = LIMIT, cwd: str = "/"
 ) -> SlurmReply:
-    """Run a command for at most `limit` seconds; its stdout as text, and why it failed if it did."""
+    """Run a command for at most `limit` seconds (then it is killed); returns its stdout as text, and why it failed."""
     out, out_end = os.pipe()
     err, err_end = os.pipe()
     try:
@@ -92,10 +93,10 @@ def run(
 
 
 def _start(argv: tuple[str, ...], env: Mapping[str, str], cwd: str, out: int, err: int) -> int:
-    """The pid of the command, which is the leader of a process group."""
+    """Start the command in a process group of its own; returns its pid."""
     pid = os.fork()
     if pid:
-        with contextlib.suppress(OSError):  # The child was first, and runs the command already.
+        with contextlib.suppress(OSError):  # the child was faster and has run the command already
             os.setpgid(pid, pid)
         return pid
     try:
@@ -112,7 +113,7 @@ def _start(argv: tuple[str, ...], env: Mapping[str, str], cwd: str, out: int, er
 
 
 def _read(said: dict[int, bytearray], deadline: float) -> dict[int, bytearray]:
-    """What comes until both streams end or the time is over; what is too much is thrown away."""
+    """Read both streams to their end or the deadline, and close them; drops what exceeds _MOST bytes."""
     waiting = set(said)
     while waiting and (left := deadline - time.monotonic()) > 0:
         for fd in readable(waiting, left):
@@ -134,10 +135,9 @@ def _reap(pid: int, *, kill: bool) -> int:
 
 
 def complaint(text: str) -> str:
-    """What a command complains of, in one line: its lines with `error`, else the last one.
+    """The error in a command's stderr, in one line: its lines with `error:` or `fatal:`, else the last one.
 
-    Sites print banners on stderr, and wrappers print more; the words of Slurm itself begin
-    with the name of the command.
+    Sites and wrappers print banners on stderr too. The name of the command, with which Slurm begins a line, is removed.
     """
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     errors = [line for line in lines if " error: " in f" {line}" or " fatal: " in f" {line}"]
@@ -148,24 +148,24 @@ def complaint(text: str) -> str:
 
 WINDOW = 60.0
 PERIOD, _SHORTEST, _LONGEST_BREAK = 30.0, 1.0, 300.0
-"""Seconds between two looks at the queue: while nothing happens, with a large budget, while Slurm does not answer."""
+"""Seconds between two looks at the queue: while nothing happens; at least; at most, while Slurm does not answer."""
 USUAL, _MOST_CALLS = 6, 6000
-"""Calls to the controller a minute, unless the cluster file says otherwise (`slurm: {rpcs_per_minute: …}`)."""
+"""Calls (RPCs) to the controller per minute: by default; the most that the cluster file can allow (`slurm: {rpcs_per_minute: …}`)."""
 QUEUE_CALLS = 2
-"""What `squeue` costs: the jobs, and the partitions. Seen in sdiag of 24.11."""
+"""Calls that one `squeue` makes: for jobs and for partitions. Seen in sdiag of 24.11."""
 JOB_CALLS = 1
-"""What `scontrol --local show job ID` costs."""
+"""Calls that one `scontrol --local show job ID` makes."""
 
 
 class Budget:
-    """Counts the calls of the last minute; `now` is the caller's monotonic clock, in seconds."""
+    """Limits the calls to the controller to `most` in any minute; `now` is in seconds of the caller's monotonic clock."""
 
     def __init__(self, most: int = USUAL) -> None:
         self.most = most
         self._spent: deque[float] = deque()
 
     def allows(self, calls: int, now: float) -> bool:
-        """Whether so many calls stay within the limit."""
+        """Whether `calls` more calls stay within the limit."""
         while self._spent and now - self._spent[0] >= WINDOW:
             self._spent.popleft()
         return len(self._spent) + calls <= max(self.most, calls)
@@ -175,7 +175,7 @@ class Budget:
 
 
 class QueueTimer:
-    """When to look at the queue next: soon after something happened, else every `PERIOD`, later after failures."""
+    """When to ask for the queue next: soon after something happened, else every `period` seconds, less often after failures."""
 
     def __init__(self) -> None:
         self.period = PERIOD
@@ -183,7 +183,7 @@ class QueueTimer:
         self._failures = 0
 
     def want(self, at: float) -> None:
-        """Look at the latest at this time, if Slurm answers and the budget allows it."""
+        """Ask no later than at this time, if Slurm answers and the budget allows it."""
         self._wanted = min(self._wanted, at)
 
     def due(self, now: float) -> bool:
@@ -197,17 +197,17 @@ class QueueTimer:
 
     @property
     def last(self) -> float:
-        """When it was asked last."""
+        """When Slurm was asked last."""
         return self._asked
 
     @property
     def failures(self) -> int:
-        """How often in a row Slurm did not answer."""
+        """How many times in a row Slurm did not answer."""
         return self._failures
 
 
 def period(most: int) -> float:
-    """Seconds between two looks where so many calls a minute are allowed: two thirds of them are used."""
+    """Seconds between two looks at the queue if `most` calls per minute are allowed; uses two thirds of them."""
     return max(_SHORTEST, min(PERIOD, WINDOW * QUEUE_CALLS * 1.5 / max(most, 1)))
 
 
@@ -215,12 +215,12 @@ _CLUSTER_SHORTEST = 2.0
 
 
 def cluster_period(most: int) -> float:
-    """Seconds between two looks at all nodes, and between two at everybody's jobs: both take two thirds of the calls."""
+    """Seconds between two looks at all nodes, and between two at everybody's jobs; together they use two thirds of the calls."""
     return max(_CLUSTER_SHORTEST, WINDOW * 2 * QUEUE_CALLS * 1.5 / max(most, 1))
 
 
 def calls_a_minute(settings: Mapping[str, object]) -> int:
-    """What the cluster file allows, as the settings of a job carry it."""
+    """Calls per minute that the cluster file allows, from the settings of a job (`rpcs_per_minute`)."""
     asked = settings.get("rpcs_per_minute")
     return asked if isinstance(asked, int) and 0 < asked <= _MOST_CALLS else USUAL
 
@@ -242,9 +242,9 @@ COLUMNS = {
     "SchedNodes": 400,
     "WorkDir": 500,
 }
-"""Field of `squeue -O` -> columns that it gets: fixed places need no separator that a name may contain."""
+"""Field of `squeue -O` -> its width: with fixed widths no separator is needed, which a name might contain."""
 _ASKED = ("squeue", "--local", "--noheader", "--states=all")
-"""`--local`: the question to a federation is a call of its own."""
+"""`--local`, because asking a federation costs a further call."""
 
 
 def _format(names: Iterable[str]) -> str:
@@ -252,10 +252,11 @@ def _format(names: Iterable[str]) -> str:
 
 
 SQUEUE = (*_ASKED, "--me", _format(COLUMNS))
+"""The command for the user's own jobs."""
 
 
 def these_jobs(ids: Iterable[str]) -> tuple[str, ...]:
-    """The same question for jobs of anybody. Not where they were submitted: a folder's name may hold lines that look like rows."""
+    """SQUEUE for these jobs of any user; without WorkDir, since a folder's name may contain lines that look like rows."""
     return (*_ASKED, _format(name for name in COLUMNS if name != "WorkDir"), f"--jobs={','.join(ids)}")  # fmt: skip
 
 
@@ -271,56 +272,57 @@ _LONGEST_CELL = 500
 
 
 class SlurmJobRow(NamedTuple):
-    """A job as Slurm reports it. Times are epoch seconds by Slurm's clock; None: not said."""
+    """A job as Slurm reports it. Times are epoch seconds by Slurm's clock; None: not reported."""
 
     id: str
     state: str
-    """As Slurm writes it, long form: PENDING, RUNNING, COMPLETING, …"""
+    """Slurm's long form: PENDING, RUNNING, COMPLETING, …"""
     reason: str = ""
     code: Optional[int] = None
-    """Exit status of the batch script."""
+    """Exit code of the batch script."""
     signal: int = 0
     restarts: int = 0
+    """How often Slurm has queued it again."""
     submitted: Optional[float] = None
     start: Optional[float] = None
-    """When it began, or may begin."""
+    """When it began, or is expected to begin."""
     end: Optional[float] = None
     """When it ended, or must end by its time limit."""
     limit: Optional[float] = None
-    """Seconds."""
+    """Time limit in seconds; None if there is none."""
     partition: str = ""
     nodes: str = ""
-    """Where it runs, or is planned to run, as Slurm folds names."""
+    """The nodes where it runs or is planned to run, as a Slurm host list."""
     failed_node: str = ""
     by: str = ""
     """Who cancelled it: a user id or name."""
     folder: str = ""
-    """Where `sbatch` was called: our run folder."""
+    """Working directory; for our jobs the run folder."""
     array: str = ""
-    """`4711_3` of a task of an array, `4711_[0-9]` of those that wait together."""
+    """`4711_3` for a task of an array, `4711_[0-9]` for tasks that wait together; "" for other jobs."""
     user: str = ""
     name: str = ""
     tasks: int = 0
-    """How many it asked for; 0: not said."""
+    """Number of tasks that it asked for; 0: not reported."""
 
     @property
     def job(self) -> str:
-        """Its id, or that of the array whose task it is."""
+        """The job's id; for a task of an array, the id of the array."""
         return self.array.partition("_")[0] or self.id
 
 
 def queue_rows(text: str) -> Iterator[SlurmJobRow]:
-    """The jobs in an answer to `SQUEUE`; other lines are left out."""
+    """The jobs in the output of SQUEUE or `these_jobs`; other lines are skipped."""
     for line in text.splitlines():
         if not line[: COLUMNS["JobID"]].strip().isdecimal():
-            continue  # quickly: there may be megabytes of these
+            continue  # a quick check, because there may be megabytes of lines
         cells = {_IN_QUEUE.get(name, name): text for name, text in cut(line, COLUMNS)}
         if seen := _seen(cells):
             yield seen
 
 
 def cut(line: str, columns: Mapping[str, int]) -> Iterator[tuple[str, str]]:
-    """Name and text of each column of a line whose columns have these widths."""
+    """(name, text) of each column of a line with these column widths."""
     at = 0
     for name, width in columns.items():
         yield name, plain(line[at : at + width].strip(), _LONGEST_CELL)
@@ -336,15 +338,15 @@ _KEY = re.compile(r"(?:^|\s)([A-Za-z][A-Za-z0-9_/:]*)=")
 
 
 def shown_job(text: str) -> Optional[SlurmJobRow]:
-    """The job in an answer to `scontrol --oneliner show job`; None if there is none.
+    """The job in the output of `scontrol --oneliner show job`; None if there is none.
 
-    Of a key that stands twice the first counts: names and commands come later, but for the name of the job.
+    If a key comes twice, the first counts: text that users choose comes later, except the name of the job.
     """
     return next(shown_jobs(text), None)
 
 
 def shown_jobs(text: str) -> Iterator[SlurmJobRow]:
-    """The same of an array: one of each task that began, one of those that wait together."""
+    """The rows in that output for an array: one for each task that has begun, one for those that wait together."""
     lines = (line for line in text.splitlines() if line.startswith("JobId="))
     return (seen for line in lines if (seen := _seen(_pairs(line))) is not None)
 
@@ -358,7 +360,7 @@ _IN_QUEUE = {
     "RestartCnt": "Restarts",
     "SchedNodes": "SchedNodeList",
 }
-"""Field of squeue -> its name in scontrol, where that is another."""
+"""Field of squeue -> its name in scontrol, if that differs."""
 _IN_ACCOUNTS = {
     "JobIDRaw": "JobId",
     "State": "JobState",
@@ -366,11 +368,11 @@ _IN_ACCOUNTS = {
     "Start": "StartTime",
     "End": "EndTime",
 }
-"""Field of sacct -> its name in scontrol, where that is another."""
+"""Field of sacct -> its name in scontrol, if that differs."""
 
 
 def _seen(cells: Mapping[str, str]) -> Optional[SlurmJobRow]:
-    """The job in a row, under the names that scontrol gives its cells."""
+    """The job in a row, whose cells have scontrol's names; None if the row is not valid."""
     if not cells.get("JobId", "").isdecimal() or not cells.get("JobState"):
         return None
     code, signal = exit_code(cells.get("ExitCode", ""))
@@ -401,9 +403,9 @@ _LONGEST_PATH = 4096
 
 
 def output_files(text: str) -> tuple[str, str]:
-    """Where stdout and stderr of the job go, in an answer to `scontrol --oneliner show job`; "" if that is not said.
+    """(stdout, stderr): files of the job, from the output of `scontrol --oneliner show job`; "" if not known.
 
-    Slurm has put the job's own words in the place of its patterns; a path with one that is left is none.
+    Slurm has replaced patterns such as `%j`; a path that still has one is not used.
     """
     line = next((line for line in text.splitlines() if line.startswith("JobId=")), "")
     *_, found = (None, *_FILES.finditer(line))
@@ -427,14 +429,14 @@ def _pairs(line: str) -> dict[str, str]:
 
 
 def account_rows(text: str) -> Iterator[SlurmJobRow]:
-    """The jobs, not their steps, in `sacct --parsable2 --noheader --format=…` of `SACCT_FIELDS`, oldest first.
+    """The jobs (without their steps) in the output of `account_question`, oldest first.
 
-    A job that was queued again has a row for each run with `--duplicates`.
+    A job that was queued again has a row for each run.
     """
     for line in text.splitlines():
         words = line.split("|")
         if len(words) < len(SACCT_FIELDS) or not words[0].isdecimal():
-            continue  # a step, or no row of ours
+            continue  # a step, or no row
         cells = {
             _IN_ACCOUNTS.get(name, name): plain(word, _LONGEST_CELL)
             for name, word in zip(SACCT_FIELDS, words)
@@ -455,17 +457,17 @@ def account_question(ids: Iterable[str]) -> tuple[str, ...]:
 
 
 _CLOCKS = 120.0
-"""Seconds by which the clocks of controller and file server may differ."""
+"""Most seconds by which the clocks of controller and file server may differ."""
 
 
 def is_later(seen: SlurmJobRow, submitted: float) -> bool:
-    """Whether this job was submitted after ours, at that time (epoch seconds); Slurm notes a new time for one queued again."""
+    """Whether this job was submitted after ours (at `submitted`, epoch seconds). Not for one that was queued again: it gets a new time."""
     late = seen.submitted is not None and seen.submitted > submitted + _CLOCKS
     return late and not seen.restarts
 
 
 def is_earlier(seen: SlurmJobRow, submitted: float) -> bool:
-    """Whether this job was over when ours was submitted."""
+    """Whether this job had ended when ours was submitted (at `submitted`, epoch seconds)."""
     return seen.end is not None and seen.end < submitted - _CLOCKS
 
 
@@ -479,7 +481,7 @@ def _count(text: str) -> int:
 
 
 def exit_code(text: str) -> tuple[Optional[int], int]:
-    """Status and signal in `7:0`; a number alone is what `wait` gives."""
+    """(code, signal) in `7:0`, or in a single number, which is a status as from `wait`; (None, 0) for anything else."""
     status, colon, signal = text.partition(":")
     if not status.isdecimal() or len(status) > 9 or (colon and not signal.isdecimal()):
         return None, 0
@@ -489,7 +491,7 @@ def exit_code(text: str) -> tuple[Optional[int], int]:
 
 
 def moment(text: str) -> Optional[float]:
-    """Epoch seconds in `1795358381`, or in local time as Slurm writes it where it cannot do that."""
+    """Epoch seconds in `1795358381`, or in local time `2026-11-25T13:37:00`; None for anything else."""
     if text.isdecimal() and 0 < int(text) < 1 << 34:
         return float(text)
     try:
@@ -499,7 +501,7 @@ def moment(text: str) -> Optional[float]:
 
 
 def span(text: str) -> Optional[float]:
-    """Seconds in `1-02:03:04`, `2:03:04` or `3:04`; None for UNLIMITED."""
+    """Seconds in `1-02:03:04`, `2:03:04` or `3:04`; None for anything else, such as UNLIMITED."""
     found = _SPAN.match(text)
     if not found:
         return None

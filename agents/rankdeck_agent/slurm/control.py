@@ -1,11 +1,10 @@
-"""Orders to Slurm: a job submitted, or attached to; a step beside its ranks; a job cancelled, with proof that it is gone; nodes out of service and back.
+"""Commands to Slurm: submit a job or attach to one; run a step beside its ranks; cancel it and verify that it is gone; drain and resume nodes.
 
 `slurm service` takes one line of JSON on stdin: {"do": "drain" | "resume", "nodes": […], "why": …, "anyway": …, "agreed": …, "path": …}.
-Without `agreed` it only says what would be run. With it that is run, if it still is the same.
+Without `agreed` it only answers which command it would run. With it the command is run, if it is still the same.
 
-No login to the nodes is needed. The step takes nothing from the ranks (`--overlap --mem=0`). Who looks at the ranks
-leaves an answer of each node as a file in the run folder, which all of them share; telemetry comes through
-srun, in lines that it leaves whole.
+No login to the nodes is needed. A step takes no resources from the ranks (`--overlap --mem=0`). To inspect ranks, the
+step writes one file per node into the run folder, which all nodes share; telemetry comes through srun's stdout.
 """
 
 import json
@@ -72,16 +71,19 @@ from rankdeck_agent.text import plain, say, table
 from rankdeck_agent.wire import NO_JOBS, NodePlan, WireError, node_plan
 
 _SLACK = 20.0
-"""Seconds after the grace in which the job must leave Slurm."""
+"""Seconds after the grace period in which the job must end."""
 _PAUSES = (0.7, 1.0, 1.5, 2.0, 3.0, 4.0)
-"""Seconds between two looks: the first ones are quick, for most jobs end at once."""
+"""Seconds between two questions to Slurm: short at first, because most jobs end at once."""
 _ID_LIMIT, _ASK = 10.0, 5.0
 _TOLD = 3.0
-"""Seconds for the keeper to write down that the job is over."""
+"""Seconds for the keeper to record that the job is over."""
 
 
 def cancel(folder: RunFolder, grace: float, by: str, tasks: str = "") -> dict[str, Any]:
-    """End the job, or only these tasks of an array (`3,5-7`); `left` names what would not go. `grace` is in seconds."""
+    """End the job, or only these tasks of an array (`3,5-7`); returns `left`, what did not end, and `ended`.
+
+    `grace`: seconds until SIGKILL. `by`: one of job.cancel.ASKERS.
+    """
     if is_closed(folder / "events"):
         return {"left": [], "ended": 0}
     if attached(folder):
@@ -105,11 +107,11 @@ def cancel(folder: RunFolder, grace: float, by: str, tasks: str = "") -> dict[st
 
 
 _DENIED = ("Access/permission denied", "Invalid user id", "Unauthorized")
-"""Of scancel and scontrol: this user may not."""
+"""Errors of scancel and scontrol that mean: this user is not permitted."""
 
 
 def _refused(folder: RunFolder, by: str) -> str:
-    """Why a job that somebody else submitted cannot be ended; "" if Slurm takes the order."""
+    """Ask Slurm to end a job that somebody else submitted; returns why that is refused, "" if it is not."""
     number, path = read_id(folder)
     if by != "user":
         return f"Slurm job {number} was not submitted here: nothing but an operator ends it"
@@ -134,7 +136,7 @@ def _note(folder: RunFolder, name: str, text: str = "") -> None:
 
 
 def _end(folder: RunFolder, slurm: Slurm, number: str, grace: float) -> str:
-    """Have Slurm end it; what is left of it after the grace, "" if it is gone."""
+    """Have Slurm end the job `number` (or `ID_[TASKS]`); returns "" once it is gone, or its state if it does not end in time."""
     job, _, tasks = number.partition("_")
     if not attached(folder) and _is_reused(folder, ask_for_job(slurm, job, _ASK)):
         return ""
@@ -158,13 +160,13 @@ def _end(folder: RunFolder, slurm: Slurm, number: str, grace: float) -> str:
 
 
 def _is_reused(folder: RunFolder, reply: SlurmReply) -> bool:
-    """Whether the number belongs to a later job by now, which nobody wants to end."""
+    """Whether the number belongs to a later job by now, which must not be ended."""
     rows = list(shown_jobs(reply.out)) if reply.well else []
     return bool(rows) and all(later_job(folder, row) for row in rows)
 
 
 def _asked(folder: RunFolder, slurm: Slurm, job: str) -> tuple[SlurmReply, list[SlurmJobRow]]:
-    """What Slurm says of the job now; of one of somebody else without its name, which may look like a state."""
+    """What Slurm reports about the job now. For somebody else's job squeue is asked, without its name, which may imitate a state."""
     if attached(folder):
         reply = slurm.ask(*these_jobs([job]))
         return reply, list(queue_rows(reply.out))
@@ -173,7 +175,7 @@ def _asked(folder: RunFolder, slurm: Slurm, job: str) -> tuple[SlurmReply, list[
 
 
 def state_of(reply: SlurmReply, rows: Sequence[SlurmJobRow], tasks: Sequence[int] = ()) -> str:
-    """The state in which it, or one of these tasks, still is, or why that is not known; "" once it is over."""
+    """The state of the job, or of one of these tasks; why it is not known; or "" once all have ended."""
     if is_unknown(reply):
         return ""
     if reply.error:
@@ -185,7 +187,7 @@ def state_of(reply: SlurmReply, rows: Sequence[SlurmJobRow], tasks: Sequence[int
 
 
 def _count(folder: RunFolder) -> int:
-    """Ranks that ended."""
+    """The number of ranks that have ended."""
     return sum(1 for event in all_events(folder / "events") if event["kind"] == "exited")
 
 
@@ -196,19 +198,21 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,252}\Z")
 
 
 class Order(NamedTuple):
-    """What an operator asks for."""
+    """A request of an operator to drain or resume nodes."""
 
     do: str
+    """DRAIN or RESUME."""
     nodes: tuple[str, ...]
     why: str = ""
+    """The reason for a drain."""
     anyway: bool = False
-    """Give back also what others took out of service."""
+    """Also resume nodes that others have drained."""
     agreed: str = ""
-    """The line that the operator agreed to; "" if it is only asked for."""
+    """The command line that the operator agreed to; "": only show it."""
 
 
 def order(row: Mapping[str, Any]) -> Optional[Order]:
-    """What a line of stdin asks for; None if it makes no sense."""
+    """The Order in a line of stdin; None if it is not valid."""
     found, do = row.get("nodes"), row.get("do")
     given: list[object] = list(cast("list[object]", found)) if isinstance(found, list) else []
     names = [name for name in given if isinstance(name, str) and _NAME.match(name)]
@@ -220,7 +224,7 @@ def order(row: Mapping[str, Any]) -> Optional[Order]:
 
 
 def refused(asked: Order, row: Optional[Row]) -> str:
-    """Why this node is left alone; "" if it is not."""
+    """Why this node must not be changed; "" if it may be. `row`: the node in Slurm, None if there is none."""
     if row is None:
         return "Slurm has no node of this name"
     out, ours = row["state"].startswith(NO_JOBS), row["reason"].startswith(OURS)
@@ -235,28 +239,28 @@ def refused(asked: Order, row: Optional[Row]) -> str:
 
 
 def command(asked: Order, names: str) -> tuple[str, ...]:
-    """The command for these nodes, as Slurm folds their names."""
+    """The scontrol command for these nodes; `names` as a Slurm host list."""
     if asked.do == RESUME:
         return ("scontrol", "update", f"nodename={names}", "state=resume")
     return ("scontrol", "update", f"nodename={names}", "state=drain", f"reason={reason(asked.why)}")
 
 
 def reason(why: str) -> str:
-    """The reason as Slurm keeps it: ours, short, and of no letter that a shell would obey."""
+    """The drain reason for Slurm: with our prefix, short, without characters that are special to a shell."""
     safe = "".join(c if (c.isascii() and c.isalnum()) or c in " .,:-_/()+=" else " " for c in why)
     words = " ".join(safe.removeprefix(OURS).split())
     return f"{OURS}{words[:_LONGEST_WHY].strip() or _NO_WHY}"
 
 
 def line(argv: Sequence[str]) -> str:
-    """The command as it is typed in a shell; only the reason has blanks."""
+    """The command as typed in a shell; only the reason has blanks."""
     *words, last = argv
     key, equals, value = last.partition("=")
     return " ".join((*words, f'{key}{equals}"{value}"' if key == "reason" else last))
 
 
 def complaint(asked: Order, error: str) -> str:
-    """Slurm's refusal in a sentence."""
+    """A sentence for an error with which Slurm refused the command."""
     if any(word in error for word in _DENIED):
         verb = "take nodes out of service" if asked.do == DRAIN else "give nodes back"
         return f"you may not {verb}: that takes an operator or administrator of Slurm ({error})"
@@ -264,7 +268,7 @@ def complaint(asked: Order, error: str) -> str:
 
 
 def service() -> int:
-    """Answer one order with one line of JSON."""
+    """Answer the order on stdin with one line of JSON; returns the exit code."""
     row = table(sys.stdin.readline(_LONGEST)) or {}
     path = row.get("path")
     asked = order(row)
@@ -303,14 +307,14 @@ def _carry_out(asked: Order, slurm: Slurm, argv: tuple[str, ...]) -> Row:
 
 
 def _look(asked: Order, slurm: Slurm) -> tuple[dict[str, Row], str]:
-    """What Slurm says of these nodes now, and why it did not say it."""
+    """(node name -> its row in Slurm now, why Slurm did not answer or "")."""
     reply = slurm.ask(*SINFO, f"--nodes={','.join(asked.nodes)}")
     found, _ = node_rows(reply.out)
     return {row["name"]: row for row in found}, "" if reply.well else reply.error
 
 
 _STEP_LIMIT = 35.0
-"""Seconds for the step; a controller that is busy takes its time."""
+"""Seconds for the step; a busy controller may take long."""
 _MOST_BYTES = 8 << 20
 STEP = (
     "--overlap", "--mem=0", "--gres=none", "--ntasks-per-node=1", "--cpus-per-task=1", "--mpi=none",
@@ -322,7 +326,10 @@ _SPOKEN = ("--input=all", "--output=all", "--wait=0")
 
 
 def inspect(folder: RunFolder) -> dict[str, Any]:
-    """What `job inspect` finds on each node with running ranks: `inside`, a row a node, and `missing`, node -> why not."""
+    """Run `job inspect` on each node with running ranks: {"inside": one row per node, "missing": node -> why not}.
+
+    Raises FolderError, OSError.
+    """
     hosts = _running_hosts(folder)
     place = folder / f"inspect.{os.getpid()}"
     private_folder(place)
@@ -340,7 +347,7 @@ def inspect(folder: RunFolder) -> dict[str, Any]:
 
 
 def _running_hosts(folder: RunFolder) -> list[str]:
-    """The nodes on which ranks of the present run are that have not ended; raises FolderError where there is none."""
+    """The nodes with running ranks; raises FolderError if there are none, or for a job array."""
     if settings(folder).get("array"):
         raise FolderError("the tasks of an array are not looked at: each is a job of its own")
     track = restored(all_events(folder / "events"))
@@ -353,17 +360,17 @@ def _running_hosts(folder: RunFolder) -> list[str]:
 def _step(
     folder: RunFolder, hosts: list[str], *options: str, command: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """The srun that runs a command of the agent once on each of these nodes."""
+    """The srun command that runs a command of the agent once on each of these nodes."""
     where = (f"--jobid={read_id(folder)[0]}", f"--nodes={len(hosts)}", f"--nodelist={','.join(hosts)}")  # fmt: skip
     program = ("python3", str(_shared_agent(folder)), "slurm", *command)
     return ("srun", *where, *STEP, *options, *program)
 
 
 def _shared_agent(folder: RunFolder) -> Path:
-    """This very program, where the nodes can read it."""
+    """A copy of this program in the run folder, where the nodes can read it."""
     own = Path(sys.argv[0]).absolute()
     copy = folder / own.name
-    if not copy.exists():  # its name has the digest, and it is put there whole
+    if not copy.exists():  # its name has a digest, and it is only ever complete
         fresh = folder / f"{own.name}.{os.getpid()}"
         shutil.copyfile(own, fresh)
         fresh.replace(copy)
@@ -379,7 +386,7 @@ def _answer(path: Path) -> dict[str, Any]:
 
 
 def beside(folder_of_answers: str) -> int:
-    """On a node of the job: look, and leave the answer in that folder of the run folder."""
+    """On a node of the job: inspect its ranks and write the answer to this folder inside the run folder."""
     host = os.environ.get("SLURMD_NODENAME") or os.uname().nodename
     place = Path(folder_of_answers)
     path = place.parent
@@ -394,9 +401,10 @@ def beside(folder_of_answers: str) -> int:
 
 
 def hear(job: str, node: str) -> int:
-    """Become the srun whose tasks tell how the nodes of the job are, until stdin or the job ends.
+    """Replace this process by the srun whose tasks send telemetry of the job's nodes, until stdin or the job ends.
 
-    The first line on stdin is {"of": {node: number}, "configs": […]}; later ones are those of `telemetry`.
+    The first line on stdin is {"of": {node: index in configs}, "configs": […]}; later lines are as for `telemetry`.
+    Returns an exit code only if srun cannot be started.
     """
     try:
         folder = existing(job, node)
@@ -408,8 +416,8 @@ def hear(job: str, node: str) -> int:
 
 
 def tell() -> int:
-    """On a node of the job: what `telemetry` says, as lines on stdout."""
-    from rankdeck_agent import telemetry  # who looks at ranks does without an MQTT client
+    """On a node of the job: run `telemetry`, but write to stdout (StdoutPublisher). Returns the exit code."""
+    from rankdeck_agent import telemetry  # here: it loads an MQTT client, which others do not need
 
     leave_no_core()
     try:
@@ -428,7 +436,7 @@ def tell() -> int:
 
 
 def own_config(line: bytes, node: str) -> Config:
-    """The configuration of this node in one line for all; raises AgentConfigError."""
+    """The configuration of this node, from the line for all nodes; raises AgentConfigError."""
     raw = table(line.decode("utf-8", "replace")) or {}
     try:
         return from_mapping({**raw["configs"][raw["of"][node]], "node": node, "host": "srun"})
@@ -438,7 +446,7 @@ def own_config(line: bytes, node: str) -> Config:
 
 SCRIPT = "job.sbatch"
 _LIMIT = 80.0
-"""Seconds for sbatch: it tries again by itself while the controller is busy."""
+"""Seconds for sbatch, which tries again by itself while the controller is busy."""
 _SBATCH_SLACK = 5.0
 _LONGEST_PLAN = 64 << 20
 _NOBODY = "Unable to contact slurm controller"
@@ -446,7 +454,7 @@ _CLUSTER = re.compile(r"[^A-Za-z0-9_.-]")
 
 
 def submit() -> int:
-    """Submit the job whose plan is on stdin; print one line of JSON: `ok`, and `id` or `error`."""
+    """Submit the job whose plan is on stdin; print one line of JSON: `ok`, and `id` ("" if not known) or `error`."""
     try:
         plan = _plan(sys.stdin.buffer.read(_LONGEST_PLAN))
         folder = make(plan)
@@ -459,7 +467,7 @@ def submit() -> int:
 
 
 def attach() -> int:
-    """Follow the job whose plan is on stdin, which somebody else submitted; one that is followed already stays so."""
+    """Follow a job that somebody else submitted; its plan is on stdin. Prints `ok` (also if it is followed already) or `error`."""
     try:
         plan = _plan(sys.stdin.buffer.read(_LONGEST_PLAN))
         folder = make(plan)
@@ -484,7 +492,7 @@ def _plan(data: bytes) -> NodePlan:
 
 
 def _prepare(folder: RunFolder) -> None:
-    """Make of the folder one whose ranks are elsewhere: no pipe, no links, a place for their marks."""
+    """Adapt the run folder to ranks on other machines: no control FIFO, no links, but a folder for marks; register the job."""
     (folder / "control").unlink()
     unlink_links(folder)
     private_folder(folder / MARKS)
@@ -495,7 +503,7 @@ def _prepare(folder: RunFolder) -> None:
 
 
 def _apart(plan: NodePlan, folder: RunFolder) -> dict[str, Any]:
-    """Have a process of its own submit it: what sbatch was told may not be forgotten where SSH ends."""
+    """Submit in a process of its own: the job's id must be recorded even if the SSH connection ends."""
     reading, writing = os.pipe()
     if os.fork() == 0:
         os.setsid()
@@ -543,7 +551,7 @@ def _submit(plan: NodePlan, folder: RunFolder) -> dict[str, Any]:
 
 
 def _not_submitted(folder: RunFolder, why: str) -> dict[str, Any]:
-    """Close the folder of a job that Slurm does not have."""
+    """Close the run folder of a job that Slurm does not have; returns the answer."""
     post_mortem(folder / "events", [{"kind": "trouble", "text": why}])
     unregister_job(folder)
     return {"ok": False, "error": why}
@@ -556,7 +564,7 @@ def _is_here(folder: RunFolder, reply: commands.SlurmReply) -> bool:
 
 
 def _taken_back(slurm: commands.Slurm, number: str, cluster: str) -> str:
-    """End a job that went to another cluster, which nobody could follow from here; returns a sentence about it."""
+    """End a job that sbatch sent to another cluster, where we cannot follow it; returns a sentence about it."""
     ended = slurm.ask("scancel", f"--clusters={cluster}", number)
     what = f"sbatch gave the job to the cluster {cluster}, which is not that of this login node"
     if not ended.well:
@@ -565,7 +573,7 @@ def _taken_back(slurm: commands.Slurm, number: str, cluster: str) -> str:
 
 
 def job_number(text: str) -> tuple[str, str]:
-    """The id in what `sbatch --parsable` wrote, `4711` or `4711;cluster`, and that cluster; "" if there is none."""
+    """(id, cluster) in the output of `sbatch --parsable`, `4711` or `4711;cluster`; "" for what is missing."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     word, _, cluster = lines[-1].partition(";") if lines else ("", "", "")
     good = word.isdecimal() and word.isascii() and len(word) < 12

@@ -1,10 +1,10 @@
-"""The folders of a user's Slurm jobs: the run folder of each, and the lease on all of them, which one keeper process has.
+"""The folders of a user's Slurm jobs: marks, id and settings in each run folder, and the lease of the one keeper process.
 
-The folder `marks` holds empty files whose names say that a rank or the batch script began or ended: nodes and login
-node share only a file system, and one look at the folder shows every new name. A name is written once and never changed.
+The folder `marks` has empty files whose names say that a rank or the batch script began or ended. Nodes and login node
+share only a file system, and listing one folder shows all that is new. A name is written once and never changed.
 
-The state folder is shared by the login nodes. The keeper writes its name into `slurm/keeper` and touches that
-file every few seconds. Whoever sees on its own clock that nobody touches it any more may take over.
+Login nodes share the state folder. The keeper writes its identity to `slurm/keeper` and touches that file every few
+seconds. A process that sees, by its own clock, that the file is no longer touched may take over.
 """
 
 import fcntl
@@ -30,24 +30,26 @@ from rankdeck_agent.slurm.commands import SlurmJobRow, is_later
 from rankdeck_agent.text import plain, table
 
 ID = "slurm.id"
-"""A file of the run folder: Slurm's id of the job, and the PATH on which its commands are, one a line."""
+"""File in the run folder with two lines: Slurm's id of the job, and the PATH for Slurm's commands."""
 MARKS = "marks"
-"""The folder in it that has the marks."""
+"""Folder in the run folder that has the marks."""
 _TAIL = 1 << 16
-"""Bytes at the end of a part of a log."""
+"""Bytes that are read from the end of a part of a log."""
 BATCH = -1
-"""In the place of a rank: the batch script."""
+"""Used as the rank of the batch script."""
 ASKED, SEEN = "asked", "seen"
-"""How the marks of a cancel begin: it was asked for, and what Slurm said of the job then."""
+"""How the names that a cancel leaves begin: it was requested; what Slurm answered about the job."""
 
 
 class RunMark(NamedTuple):
-    """What one name tells. `at`: epoch seconds by the file server's clock."""
+    """What the name of one mark says. `at`: epoch seconds by the file server's clock."""
 
     attempt: int
+    """How often Slurm had queued the job again."""
     rank: int
     """BATCH for the batch script."""
     began: bool
+    """True: it began; False: it ended."""
     at: float
     host: str = ""
     pid: int = 0
@@ -55,17 +57,17 @@ class RunMark(NamedTuple):
 
 
 class Marks:
-    """The names that are new since the last look."""
+    """Reads the marks of a run folder, each once."""
 
     def __init__(self, run: Path) -> None:
         self._folder = run / MARKS
         self._names = Names(self._folder)
         self._known: set[str] = set()
         self.others: set[str] = set()
-        """Names that are not of a rank: those that a cancel left."""
+        """Names that a cancel left."""
 
     def look(self, now: float) -> list[RunMark]:
-        """What began and ended, oldest first; raises OSError where the folder cannot be read."""
+        """The new marks, oldest first; `now` in monotonic seconds. Raises OSError."""
         fresh = [name for name in self._names.read(now) if name not in self._known]
         self.others.update(name for name in fresh if name.startswith((ASKED, SEEN)))
         found = [mark for name in fresh for mark in self._read(name)]
@@ -95,7 +97,7 @@ def read(name: str) -> Optional[RunMark]:
 
 
 def read_id(folder: RunFolder) -> tuple[str, str]:
-    """Slurm's id of the job, and the PATH on which its commands are; "" while it is not known."""
+    """(Slurm's id of the job, the PATH for Slurm's commands); two "" while the id is not known."""
     try:
         number, path = (folder / ID).read_text().splitlines()[:2]
     except (OSError, ValueError):
@@ -104,7 +106,7 @@ def read_id(folder: RunFolder) -> tuple[str, str]:
 
 
 def submit_time(folder: RunFolder) -> float:
-    """When Slurm took the job, by the file server's clock; not a number where that is not known: it is neither before nor after."""
+    """When Slurm accepted the job, by the file server's clock; NaN if not known, so that comparisons are false."""
     try:
         return (folder / ID).stat().st_mtime
     except OSError:
@@ -112,29 +114,29 @@ def submit_time(folder: RunFolder) -> float:
 
 
 def later_job(folder: RunFolder, seen: SlurmJobRow) -> bool:
-    """Whether this is a later job with the number of ours: the controller began to count again.
+    """Whether this is a later job with the same number, because the controller has begun to count again.
 
-    Ours lies in its run folder, unless the user or the site moved it.
+    Our job has its run folder as working directory, unless the user or the site changed that.
     """
     moved = bool(seen.folder) and seen.folder != plain(os.path.realpath(folder.path), 500)
     return moved and is_later(seen, submit_time(folder))
 
 
 def write_id(folder: RunFolder, number: str, path: str) -> None:
-    """Note the id: from now on the keeper owns the events of the job."""
+    """Record the id; from now on the keeper writes the job's events."""
     fresh = folder / f"{ID}.new"
     fresh.write_text(f"{number}\n{path}\n")
     fresh.replace(folder / ID)
 
 
 def not_taken(folder: RunFolder) -> None:
-    """Close a job that Slurm has never had."""
+    """Close a job that never reached Slurm."""
     why = "sbatch printed no job id, and Slurm has no job from this folder"
     post_mortem(folder / "events", [{"kind": "trouble", "text": why}])
 
 
 def settings(folder: RunFolder) -> dict[str, Any]:
-    """What the console set for this job; empty if that cannot be read."""
+    """The console's settings for this job; empty if they cannot be read."""
     try:
         return table((folder / SLURM_SETTINGS).read_text()) or {}
     except OSError:
@@ -142,7 +144,7 @@ def settings(folder: RunFolder) -> dict[str, Any]:
 
 
 def log_starts(folder: RunFolder) -> list[dict[str, int]]:
-    """Of each attempt where its output begins: `rank.3/out` -> bytes; a log that is not named began empty."""
+    """For each attempt, log (`rank.3/out`) -> byte where the attempt's output begins; a log that is missing begins at 0."""
     found: dict[int, dict[str, int]] = {0: {}}
     for path in (*folder.path.glob("attempt.*"), *folder.path.glob("rank.*/attempt.*")):
         number = path.name.partition(".")[2]
@@ -154,13 +156,13 @@ def log_starts(folder: RunFolder) -> list[dict[str, int]]:
 
 
 def _sizes(path: Path) -> dict[str, int]:
-    """The lines `NAME BYTES` of a file that a batch script left."""
+    """Name -> bytes, from the lines `NAME BYTES` of a file that a batch script wrote."""
     words = (row.rpartition(" ") for row in path.read_text(errors="replace").splitlines())
     return {name: int(size) for name, _, size in words if size.isdecimal()}
 
 
 def launcher_start(folder: RunFolder, attempt: int) -> Optional[int]:
-    """Where the launcher's output of an attempt begins, in bytes; None if there is no such attempt yet."""
+    """The byte where the launcher's output of an attempt begins; None if there is no such attempt yet."""
     if attempt == 0:
         return 0
     try:
@@ -170,7 +172,7 @@ def launcher_start(folder: RunFolder, attempt: int) -> Optional[int]:
 
 
 def part_of_log(path: Path, begin: Optional[int], end: Optional[int]) -> list[str]:
-    """The last lines of a part of a log."""
+    """The last lines of the log between these bytes; `end` None is the end of the file. Empty if it cannot be read."""
     try:
         with path.open("rb") as file:
             stop = os.fstat(file.fileno()).st_size if end is None else end
@@ -181,21 +183,21 @@ def part_of_log(path: Path, begin: Optional[int], end: Optional[int]) -> list[st
 
 
 def attached(folder: RunFolder) -> Optional[dict[str, Any]]:
-    """What the console set for a job that Rankdeck did not submit; None of one that it did."""
+    """The settings of a job that Rankdeck did not submit; None if Rankdeck submitted it."""
     row = settings(folder)
     return row if "attached" in row else None
 
 
 BEAT = 5.0
-"""Seconds between two touches."""
+"""Seconds between two touches of the keeper's file."""
 SILENT = 20.0
-"""Seconds without a touch after which a keeper on another host is taken for gone."""
+"""Seconds without a touch after which a keeper on another host counts as gone."""
 _POLL = 0.5
 _OTHERS_MARKS = ("RANKDECK_JOB", "RANKDECK_NODE", "RANKDECK_RUN")
 
 
 def keeper_folder() -> Path:
-    """The folder of the keeper, in the state folder."""
+    """The keeper's folder in the state folder."""
     return state_folder().absolute() / "slurm"
 
 
@@ -204,7 +206,7 @@ def _open_jobs() -> Path:
 
 
 def register_job(folder: RunFolder) -> None:
-    """Have the keeper look after this job until it is over; if it does already, have it look at once. Raises OSError."""
+    """Have the keeper keep this job until it is over; if it does already, make it look at once. Raises OSError."""
     private_folder(_open_jobs())
     fresh = _open_jobs() / f".{os.getpid()}"
     fresh.touch(mode=0o600)
@@ -212,20 +214,20 @@ def register_job(folder: RunFolder) -> None:
 
 
 def unregister_job(folder: RunFolder) -> None:
-    """The job is over."""
+    """Have the keeper drop this job, which is over."""
     (_open_jobs() / f"{folder.job}@{folder.node}").unlink(missing_ok=True)
 
 
 class OpenJobs:
-    """The jobs to look after; cheap to ask once a second."""
+    """The jobs that the keeper must keep; cheap to ask once a second."""
 
     def __init__(self) -> None:
         self._names = Names(_open_jobs())
         self.rung = False
-        """Whether a job came or has news."""
+        """Whether a job was added, or registered again because it has news, before the last call of `folders`."""
 
     def folders(self, now: float) -> list[RunFolder]:
-        """Where they are; `now` is monotonic, in seconds."""
+        """Their run folders; `now` in monotonic seconds."""
         try:
             names = sorted(self._names.read(now))
         except OSError:
@@ -236,7 +238,7 @@ class OpenJobs:
 
 
 class Lease:
-    """What makes this process the keeper."""
+    """The lease that makes this process the only keeper."""
 
     def __init__(self) -> None:
         self._token = os.urandom(8).hex()
@@ -245,7 +247,7 @@ class Lease:
         self._beat = 0.0
 
     def take(self) -> bool:
-        """Become the keeper; False if another one lives. Takes `SILENT` seconds where one on another host is gone."""
+        """Become the keeper; False if another one is alive. Takes SILENT seconds if the last one was on another host and is gone."""
         private_folder(keeper_folder())
         self._lock = os.open(
             keeper_folder() / "keeper.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
@@ -255,7 +257,7 @@ class Lease:
         except BlockingIOError:
             return False
         except OSError:
-            pass  # a file system without locks: the touches decide
+            pass  # the file system has no locks: the touches decide
         if not _is_gone(self._file):
             return False
         fresh = self._file.with_name(f"keeper.{self._token}")
@@ -265,7 +267,7 @@ class Lease:
         return True
 
     def holds(self) -> bool:
-        """Whether this process still is the keeper; touches the file where that is due."""
+        """Whether this process is still the keeper; touches the file if due."""
         if time.monotonic() - self._beat < BEAT:
             return True
         if _read(self._file).get("token") != self._token:
@@ -275,7 +277,7 @@ class Lease:
         return True
 
     def leave(self) -> None:
-        """Give the lease up, so that another keeper can follow at once."""
+        """Give up the lease, so that another keeper can start at once."""
         if _read(self._file).get("token") == self._token:
             self._file.unlink(missing_ok=True)
         if self._lock >= 0:
@@ -304,7 +306,7 @@ def _is_here(known: dict[str, Any]) -> bool:
 
 
 def _lives_here(known: dict[str, Any]) -> bool:
-    """Whether the keeper with this lease runs on this machine, which is its own."""
+    """Whether the keeper with this lease is alive, if this is its machine."""
     pid, start_keeper = known.get("pid"), known.get("start")
     same = known.get("boot") == processes.boot()
     return (
@@ -316,7 +318,7 @@ def _lives_here(known: dict[str, Any]) -> bool:
 
 
 def _is_gone(file: Path) -> bool:
-    """Whether no keeper lives; waits for a touch where it would be on another host."""
+    """Whether no keeper is alive; if the last one was on another host, waits up to SILENT seconds for a touch."""
     known = _read(file)
     if not known:
         return True
@@ -333,7 +335,7 @@ def _is_gone(file: Path) -> bool:
 def touched(file: Path) -> Optional[float]:
     """When the file was touched last, by the file server's clock; None if there is none."""
     try:
-        # Opened first: NFS asks the server again only then.
+        # Open the file: only then does NFS ask the server.
         with file.open("rb") as handle:
             return os.fstat(handle.fileno()).st_mtime
     except OSError:
@@ -341,14 +343,14 @@ def touched(file: Path) -> Optional[float]:
 
 
 class KeeperWatch:
-    """Makes sure that a keeper runs while a job is followed; cheap enough to call often."""
+    """Makes sure that a keeper runs; cheap enough to call often."""
 
     def __init__(self) -> None:
         self._touched: Optional[float] = None
         self._since = 0.0
 
     def ensure(self) -> None:
-        """Start a keeper on this host where none lives anywhere."""
+        """Start a keeper on this host if none is alive on any host."""
         file, now = keeper_folder() / "keeper", time.monotonic()
         known = _read(file)
         last = touched(file)
@@ -363,10 +365,10 @@ class KeeperWatch:
 
 
 def start_keeper() -> None:
-    """Start a keeper that is detached from this process; it ends at once where one lives."""
+    """Start a keeper, detached from this process; it ends at once if another one is alive."""
     private_folder(keeper_folder())
     env = {name: value for name, value in os.environ.items() if name not in _OTHERS_MARKS}
-    # Without site-packages: it stays for days, and they cost memory.
+    # Without site-packages, which cost memory: the keeper runs for days.
     argv = [sys.executable, "-S", "-E", str(Path(sys.argv[0]).absolute()), "slurm", "keep"]
     child = os.fork()
     if child:
@@ -381,7 +383,7 @@ def start_keeper() -> None:
 
 
 def _become(argv: list[str], env: dict[str, str]) -> None:
-    """Become the keeper, with no file of the starting process left open."""
+    """Replace this process by the keeper, with all files of the starting process closed."""
     null = os.open(os.devnull, os.O_RDWR)
     log = os.open(keeper_folder() / "keeper.err", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     for target, source in ((0, null), (1, log), (2, log)):

@@ -1,4 +1,4 @@
-"""Keeps all Slurm jobs of a user: one process that reads their marks each second and asks Slurm a few times a minute."""
+"""`slurm keep`: one process that keeps all Slurm jobs of a user; it checks their marks every second and asks Slurm a few times a minute."""
 
 import contextlib
 import os
@@ -47,29 +47,29 @@ _TURN = 1.0
 _LINGER = 20.0
 """Seconds without a job after which the keeper ends."""
 _FIRST, _AFTER_END = 1.5, 1.0
-"""Seconds until Slurm is asked: after a job was submitted, and after its ranks or its script have ended."""
+"""Seconds until Slurm is asked: after a job was submitted, and after a rank or its batch script has ended."""
 _MISSES = 2
-"""Looks at the queue in which a job must be missing before accounting is asked for it."""
+"""Answers of squeue in a row that lack a job before accounting is asked about it."""
 _UNSUBMITTED = 300.0
-"""Seconds in which a job that `sbatch` may have submitted must appear in the queue."""
+"""Seconds for a job that `sbatch` may have submitted to appear in the queue."""
 _PLACES_EVERY, _PLACES_SOON = 120.0, 15.0
-"""Seconds between two looks at the whole queue: usually, and while a job waits of which no place is known."""
+"""Seconds between two looks at the whole queue: usually, and while the place of a waiting job is not known."""
 _WATCHED = 3.0
-"""Times as long between two looks at the own jobs, while everybody's are looked at: these tell what changed."""
+"""While everybody's jobs are asked for, our own are asked for this many times less often: the former show what changed."""
 _CUT = 90
 _COMPARED = ("state", "partition", "limit")
-"""What an administrator or a user may change of a job that waits or runs, and both questions tell."""
+"""Fields that can change while a job waits or runs, and that both questions return."""
 _SILENCE = 2
-"""Failed looks in a row after which the jobs say so."""
+"""Failed questions in a row after which the jobs report that Slurm does not answer."""
 
 
 class Keeper:
-    """The owner of the events of all open jobs."""
+    """Keeps all open jobs; the only writer of their events."""
 
     def __init__(self) -> None:
         self._runs: dict[str, Run] = {}
         self._unsubmitted: dict[str, tuple[RunFolder, float]] = {}
-        """Jobs of which it is not known whether Slurm took them, and since when (monotonic)."""
+        """Path -> (run folder, since when in monotonic seconds) of jobs whose Slurm id is not known yet."""
         self._open_jobs = OpenJobs()
         self._budget, self._rhythm = Budget(), QueueTimer()
         self._cluster = ClusterPoll()
@@ -79,7 +79,7 @@ class Keeper:
         self._told_silence = False
 
     def turn(self, now: float) -> bool:
-        """One round; False once there has been nothing to do for a while."""
+        """One round; `now` in monotonic seconds. False once there has been nothing to do for _LINGER seconds."""
         self._keep_list(now)
         for run in list(self._runs.values()):
             self._look(run, now)
@@ -121,7 +121,7 @@ class Keeper:
         self._rhythm.want(now + _FIRST)
 
     def _wait_for_id(self, folder: RunFolder, now: float) -> None:
-        """`sbatch` is running, or was ended before it told the id: then the queue tells."""
+        """Wait while `sbatch` runs; if it was killed before it printed the id, the queue shows the job."""
         _, since = self._unsubmitted.setdefault(str(folder.path), (folder, now))
         late = now - since > _UNSUBMITTED
         if late:
@@ -147,12 +147,12 @@ class Keeper:
     # ---- Slurm
 
     def _allow(self, *, watched: bool, busy: bool) -> None:
-        """Set how often Slurm may be asked: as the jobs say, else as who looks at the cluster says."""
+        """Set how often Slurm may be asked: by the settings of the jobs, or without jobs, of the console that shows the cluster."""
         self._budget.most = self._most if busy or not watched else self._cluster.most
         self._rhythm.period = period(self._budget.most) * (_WATCHED if watched else 1.0)
 
     def _ask_for_cluster(self, now: float, *, busy: bool) -> None:
-        """All nodes and everybody's jobs; where one of ours has changed it is asked for itself."""
+        """Ask for all nodes and everybody's jobs; if one of our jobs has changed, ask for our jobs next."""
         reserve = QUEUE_CALLS if busy else 0
         text = self._cluster.ask(self._slurm(), self._budget, now, reserve=reserve)
         if not text or not busy:
@@ -169,7 +169,7 @@ class Keeper:
             self._rhythm.want(now)
 
     def _take_places(self, text: str) -> None:
-        """Everybody's queue tells where ours stand in it, which then need not be asked."""
+        """Take the places of our waiting jobs from everybody's queue, so that they need not be asked for."""
         waiting = {run.id: run for run in self._runs.values() if _waits(run)}
         for row in job_rows(text) if waiting else ():
             if row["id"] in waiting and "position" in row:
@@ -183,7 +183,7 @@ class Keeper:
 
     def _ask(self, now: float) -> None:
         runs = list(self._runs.values())
-        # Of jobs of others scontrol is not believed: a job's name may look like what it writes after it.
+        # For others' jobs scontrol is not trusted: a job's name may imitate the fields after it.
         alone = len(runs) == 1 and not self._unsubmitted and not runs[0].attached
         lone = runs[0] if alone else None
         if not self._budget.allows(JOB_CALLS if lone else QUEUE_CALLS, now):
@@ -222,7 +222,7 @@ class Keeper:
         self._take(found, now)
 
     def _questions(self) -> list[tuple[str, ...]]:
-        """Our own jobs, and by their ids those that somebody else submitted."""
+        """The squeue commands: for our own jobs, and by id for those that somebody else submitted."""
         others = [run.id for run in self._runs.values() if run.attached]
         own = len(others) < len(self._runs) or self._unsubmitted
         asked = [SQUEUE] if own else []
@@ -256,7 +256,7 @@ class Keeper:
             self._ask_accounting(missing, now)
 
     def _find_unsubmitted(self, found: Iterable[SlurmJobRow]) -> None:
-        """Jobs that `sbatch` submitted and of which it did not tell the id: their folder tells."""
+        """Find the ids of jobs whose `sbatch` did not print one: their working directory is the run folder."""
         folders = {
             os.path.realpath(folder.path): folder for folder, _ in self._unsubmitted.values()
         }
@@ -270,7 +270,7 @@ class Keeper:
             if run.over:
                 run.close()
             elif run.track.batch_over:
-                # It is being cleaned up: a moment, and longer each time.
+                # Slurm is still cleaning it up: ask again soon, then less and less often.
                 run.track.missed += 1
                 self._rhythm.want(now + min(2.0**run.track.missed, 30.0))
 
@@ -289,7 +289,7 @@ class Keeper:
                 self._rhythm.want(now + 5.0)
 
     def _in_full(self, run: Run, seen: SlurmJobRow, now: float) -> SlurmJobRow:
-        """The same with what only `scontrol` tells, where that matters: which node failed, who cancelled it."""
+        """The row, completed if needed: which node failed (from scontrol), who cancelled the job (from accounting)."""
         queued_again = seen.restarts > run.track.attempt
         known = seen.failed_node or run.attached
         if known or (seen.state != "NODE_FAIL" and not queued_again):
@@ -307,7 +307,7 @@ class Keeper:
         return seen._replace(by=row.by) if row is not None else seen
 
     def _ask_accounting(self, runs: list[Run], now: float) -> None:
-        """The end of jobs that are no longer in the queue; slurmdbd is asked, not the controller."""
+        """Find out from accounting (slurmdbd, not the controller) how jobs ended that are no longer in the queue."""
         for run in runs:
             run.track.missed += 1
         due = [run for run in runs if run.track.missed >= _MISSES or run.track.batch_over]
@@ -319,13 +319,13 @@ class Keeper:
             self._rhythm.want(now + 5.0)
 
     def _accounting(self, ids: list[str]) -> tuple[list[SlurmJobRow], str]:
-        """What accounting says of these jobs, and a sentence if it does not answer."""
+        """(rows of accounting about these jobs, a sentence if it does not answer or "")."""
         reply = self._slurm().ask(*account_question(ids))
         rows = account_rows(reply.out) if reply.well else ()
         return [row._replace(by=named(row.by)) for row in rows], is_silent(reply)
 
     def _ask_for_places(self, now: float) -> None:
-        """Where the jobs that wait stand among all that do, now and then."""
+        """Ask from time to time where our waiting jobs are in the queue."""
         waiting = {run.id: run for run in self._runs.values() if _waits(run)}
         fresh = any(not run.track.place for run in waiting.values())
         late = now - self._placed >= (_PLACES_SOON if fresh else _PLACES_EVERY)
@@ -341,7 +341,7 @@ class Keeper:
 
 @contextlib.contextmanager
 def _apart(run: Run) -> Generator[None, None, None]:
-    """One folder that cannot be read or written must not hold up the other jobs; one that was removed is let go."""
+    """Print an OSError instead of raising it: one unusable run folder must not stop the other jobs. A removed one is closed."""
     try:
         yield
     except OSError as error:
@@ -350,7 +350,7 @@ def _apart(run: Run) -> Generator[None, None, None]:
 
 
 def _end_by_accounting(run: Run, rows: Sequence[SlurmJobRow], silent: str) -> None:
-    """End a job that the queue has no more: as accounting says, or in the end without a word of it."""
+    """Close a job that is no longer in the queue: as accounting says, or without it once it is not worth waiting."""
     row = run.accounted(rows)
     if row is not None and row.state in FINAL:
         run.take(row._replace(restarts=run.track.attempt))
@@ -362,7 +362,7 @@ def _end_by_accounting(run: Run, rows: Sequence[SlurmJobRow], silent: str) -> No
 
 
 def open_run(folder: RunFolder) -> Run:
-    """The job of this folder, or the array; raises OSError."""
+    """The Run of this folder, an ArrayRun for an array; raises OSError."""
     array = settings(folder).get("array")
     return ArrayRun(folder, array) if isinstance(array, str) else Run(folder)
 
@@ -372,23 +372,23 @@ def _waits(run: Run) -> bool:
 
 
 def ask_for_job(slurm: Slurm, number: str, limit: float = LIMIT) -> SlurmReply:
-    """All about one job, from the controller, within so many seconds."""
+    """What the controller knows about one job; waits at most `limit` seconds."""
     return slurm.ask("scontrol", "--local", "--oneliner", "show", "job", number, limit=limit)
 
 
 def is_unknown(reply: SlurmReply) -> bool:
-    """Whether the controller says that it does not know this job (any more)."""
+    """Whether the controller answers that it does not know the job, or no longer."""
     return "Invalid job id" in reply.error
 
 
 def is_silent(reply: SlurmReply) -> str:
-    """A sentence if accounting is there and does not answer; "" if it answers, or where Slurm has none."""
+    """A sentence if accounting does not answer; "" if it does, or if this Slurm has no accounting."""
     none = any(word in reply.error for word in ("accounting storage is disabled", "No such file"))
     return "" if reply.well or none else f"Slurm's accounting does not answer: {reply.error}"
 
 
 def is_same(row: Optional[Row], seen: SlurmJobRow) -> bool:
-    """Whether the row of a job in everybody's queue says what is known of it; texts in both may be cut short."""
+    """Whether a row of everybody's queue agrees with what is known about the job; texts in both may be cut."""
     if row is None or any(row[key] != getattr(seen, key) for key in _COMPARED):
         return False
     moved = seen.state != "PENDING" and row["nodes"][:_CUT] != seen.nodes[:_CUT]
@@ -396,7 +396,7 @@ def is_same(row: Optional[Row], seen: SlurmJobRow) -> bool:
 
 
 def keep() -> int:
-    """Keep the jobs until there is none, or another keeper has taken over."""
+    """Keep the jobs until there are none, or another keeper has taken over; returns the exit code."""
     mine = Lease()
     if not mine.take():
         return 0

@@ -1,6 +1,6 @@
-"""One open Slurm job: what its ranks and Slurm say becomes `events`, and how its logs grow their time indexes.
+"""One open Slurm job: writes `events` from the marks of its ranks and from what Slurm reports, and time indexes of its logs.
 
-A log that is silent is looked at seldom.
+A log that does not grow is checked less often.
 """
 
 import os
@@ -52,32 +52,33 @@ from rankdeck_agent.slurm.verdict import (
 from rankdeck_agent.text import plain
 
 ESTIMATES = 120.0
-"""Seconds between two records of a place in the queue and of a start that is estimated: they change with every look."""
+"""Seconds between two records of the place in the queue and the estimated start, since they change with every answer."""
 
 Event = dict[str, Any]
 
 
 class Track:
-    """One job; written by the keeper alone."""
+    """What is known about one job. Only the keeper writes to it; methods return the events that follow."""
 
     def __init__(self) -> None:
         self.ours = ""
-        """By whom Rankdeck was asked to cancel it; "" if it was not."""
+        """Who asked Rankdeck to cancel it: one of job.cancel.ASKERS; "" if nobody did."""
         self.last: Optional[SlurmJobRow] = None
-        """What Slurm said last."""
+        """What Slurm reported last."""
         self.told: Event = {}
         """The newest `slurm` event."""
         self.told_at = 0.0
+        """When that event was made (epoch seconds)."""
         self.place: Mapping[str, int] = {}
-        """`position` among the `waiting` jobs of its partition, of one that waits."""
+        """For a job that waits: its `position` among the `waiting` jobs of its partition."""
         self.missed = 0
-        """Looks at Slurm in a row that did not tell its end, though it should have come."""
+        """Answers of Slurm in a row without the end of the job, although it should have ended."""
         self.begin_attempt(0)
 
     # ---- marks
 
     def take_mark(self, mark: RunMark) -> list[Event]:
-        """The events of a mark; it begins an attempt where it is of a later one."""
+        """The events of a mark. A mark of a later attempt begins that attempt; one of an earlier attempt is ignored."""
         if mark.attempt < self.attempt:
             return []
         if mark.attempt > self.attempt:
@@ -88,14 +89,15 @@ class Track:
         return self._began(mark) if mark.began else self._ended(mark)
 
     def begin_attempt(self, number: int) -> None:
-        """Forget what was of the run before; `number`: how often Slurm queued the job again."""
+        """Forget the attempt before; `number`: how often Slurm has queued the job again."""
         self.attempt = number
         self.hosts: dict[int, str] = {}
-        """Rank -> node, of those that began in this attempt."""
+        """Rank -> node, for ranks that began in this attempt."""
         self.ended: set[int] = set()
         self.batch: Optional[int] = None
-        """Status that the batch script of this attempt left."""
+        """Exit status of the batch script in this attempt; None if not known."""
         self.batch_over = False
+        """Whether the batch script of this attempt has ended."""
 
     def _take_batch(self, mark: RunMark) -> None:
         if not mark.began:
@@ -122,7 +124,7 @@ class Track:
     # ---- Slurm
 
     def take_seen(self, seen: SlurmJobRow, now: float) -> list[Event]:
-        """The events of what Slurm says now, of a job that is not over; `now` in epoch seconds."""
+        """The events of what Slurm reports now; none if the job is over or nothing changed. `now` in epoch seconds."""
         self.last = seen
         if seen.state in FINAL:
             return []
@@ -139,11 +141,11 @@ class Track:
 
     @property
     def over(self) -> bool:
-        """Whether Slurm said that it is over."""
+        """Whether the job is over according to Slurm."""
         return self.last is not None and self.last.state in FINAL
 
     def unheard(self) -> list[int]:
-        """Ranks that began and did not say how they ended."""
+        """Ranks that began and whose end was not reported."""
         return sorted(self.hosts.keys() - self.ended)
 
 
@@ -173,7 +175,7 @@ def status_row(seen: SlurmJobRow, attempt: int, place: Optional[Mapping[str, int
 
 
 def final_row(found: SlurmVerdict, seen: Optional[SlurmJobRow], attempt: int) -> Event:
-    """The fields of the last `slurm` event: `over` says that there is no further one."""
+    """The fields of the last `slurm` event of a job; it has `over`."""
     row: Event = {
         "id": (seen.array or seen.id) if seen else "",
         "state": found.state,
@@ -193,7 +195,7 @@ def final_row(found: SlurmVerdict, seen: Optional[SlurmJobRow], attempt: int) ->
 
 
 def restored(events: Iterable[Mapping[str, Any]]) -> Track:
-    """The track of a job that an earlier keeper wrote these events of."""
+    """The track of a job, restored from the events that an earlier keeper wrote."""
     track = Track()
     for event in events:
         kind, attempt = event["kind"], event.get("attempt")
@@ -215,11 +217,11 @@ def restored(events: Iterable[Mapping[str, Any]]) -> Track:
 
 _SOON, _SHARE = 1.0, 6.0
 _MARKS_SELDOM, _LOG_SELDOM = 7.0, 16.0
-"""Seconds between two looks, at most: at the marks of a job, at a log."""
+"""Most seconds between two looks: at the marks of a job, and at a log."""
 
 
 class LookTimer:
-    """When to look again: soon where something is new, else after a sixth of the silence, `most` seconds at most."""
+    """When to look again: soon after news, else after a sixth of the time without news; at most `most` seconds. Times are monotonic."""
 
     __slots__ = ("_due", "_heard", "_most")
 
@@ -232,7 +234,7 @@ class LookTimer:
         return now >= self._due
 
     def looked(self, now: float, *, news: bool) -> None:
-        """Note what a look found; what is looked at for the first time was heard at that moment."""
+        """Note a look and whether it found news; the first look counts as news."""
         if news or self._heard is None:
             self._heard = now
         self._due = now + min(max((now - self._heard) / _SHARE, _SOON), self._most)
@@ -252,7 +254,7 @@ class Growth:
         self._logs = [_Log(path) for path in logs]
 
     def look(self, now: float) -> bool:
-        """Look at the logs that are due, whether one has grown; `now` is monotonic, in seconds."""
+        """Look at the logs that are due; returns whether one has grown. `now` in monotonic seconds."""
         found = False
         for log in self._logs:
             if log.pace.due(now):
@@ -268,7 +270,7 @@ class Growth:
 
 
 def _stamp(log: _Log) -> bool:
-    """Note since when the log is so long, by the file server's clock; returns whether it has grown."""
+    """Record in the index when the log grew, by the file server's clock; returns whether it has grown."""
     try:
         seen = os.stat(log.path)  # noqa: PTH116  one call, no Path of its own
     except OSError:
@@ -282,7 +284,7 @@ def _stamp(log: _Log) -> bool:
 
 
 def _indexed(path: Path) -> int:
-    """How long the log was when an earlier keeper looked last; 0 if there was none."""
+    """The size from which the log must be indexed: its present one if an earlier keeper has begun the index, else 0."""
     index = path.with_name(path.name + ".idx")
     if not index.exists():
         return 0
@@ -290,11 +292,11 @@ def _indexed(path: Path) -> int:
 
 
 SBATCH = "sbatch"
-"""The name under which the job as a whole ends in the events."""
+"""Name of the job as a whole in its `ended` event."""
 _MOST_TOLD = 20
-"""How many ranks have their last words written in full."""
+"""Number of failed ranks whose last lines are recorded in full."""
 _PATIENCE = 600.0
-"""Seconds in which accounting may answer again, of a job that Slurm no longer knows."""
+"""Seconds for accounting to answer again about a job that the controller no longer knows."""
 UNSHARED = (
     "nothing was written in {place}: where do nodes and login node share a folder? "
     "Set RANKDECK_STATE to it at login"
@@ -302,15 +304,15 @@ UNSHARED = (
 
 
 class Run:
-    """One job that is open. The keeper calls `turn` once a second, and `take` with what Slurm says."""
+    """One open job. The keeper calls `turn` once a second, and `take` with what Slurm reports."""
 
     def __init__(self, folder: RunFolder) -> None:
         self.folder = folder
         self.id, self.path = read_id(folder)
         self.reused = False
-        """Whether Slurm has given the number to a later job."""
+        """Whether Slurm has given the job's number to a later job."""
         self._silent: Optional[float] = None
-        """Since when accounting does not answer (monotonic)."""
+        """Since when accounting does not answer (monotonic seconds); None if it does."""
         events = all_events(folder / "events")
         self.track: Track = restored(events)
         self.closed = is_closed(folder / "events")
@@ -321,13 +323,13 @@ class Run:
         self._growth = Growth(self._logs())
         self._failures = 0
         self._read: set[str] = set()
-        """Names of a cancel that are done with."""
+        """Names left by a cancel that have been handled."""
         self._pace = LookTimer(_MARKS_SELDOM)
         self._news = False
-        """Whether Slurm or a cancel has told something new since the last look."""
+        """Whether Slurm, a log or a cancel had news since the last look at the marks."""
 
     def _logs(self) -> Iterator[Path]:
-        """Where output comes; sbatch writes what the launcher says into one file."""
+        """The log files; sbatch writes the launcher's output to one file."""
         for rank in self.folder.ranks():
             one = rank == LAUNCHER and not self.attached
             for name in STREAMS[:1] if one else STREAMS:
@@ -336,7 +338,10 @@ class Run:
     # ---- marks
 
     def turn(self, now: float) -> bool:
-        """Read what ranks wrote, where that is due; returns whether something ended, so that Slurm should be asked. Raises OSError."""
+        """Look at logs and marks if due (`now`: monotonic seconds); returns whether something ended, so that Slurm should be asked.
+
+        Raises OSError.
+        """
         before = (self.track.batch_over, len(self.track.ended))
         self._news = self._growth.look(now) or self._news
         if self._news or self._pace.due(now):
@@ -344,12 +349,12 @@ class Run:
         return (self.track.batch_over, len(self.track.ended)) != before
 
     def hurry(self) -> None:
-        """Look at the next turn."""
+        """Look at the marks at the next turn."""
         self._news = True
 
     def _look(self, now: float) -> None:
         marks = self._marks.look(now)
-        # A rank that was told to end did not fail: the order comes before its end.
+        # The cancel first: a rank that was told to end has not failed.
         for name in self._left_by_cancel(ASKED):
             if len(words := name.split(".")) > 2:
                 self._take_order(words, (self.folder / MARKS / name).stat().st_mtime)
@@ -370,40 +375,40 @@ class Run:
 
     @property
     def over(self) -> bool:
-        """Whether Slurm said that it is over."""
+        """Whether the job is over according to Slurm."""
         return self.track.over
 
     @property
     def attached(self) -> bool:
-        """Whether somebody else submitted it: no rank leaves marks."""
+        """Whether somebody else submitted the job: then its ranks leave no marks."""
         return self._output is not None
 
     def owns(self, seen: SlurmJobRow) -> bool:
-        """Whether this row is of our job; one of a later job with its number is noted."""
+        """Whether this row is about our job; False (and noted) if it is about a later job with the same number."""
         later = not self.attached and later_job(self.folder, seen)
         self.reused = self.reused or later
         return not later
 
     def accounted(self, rows: Iterable[SlurmJobRow]) -> Optional[SlurmJobRow]:
-        """The row of accounting that is of our job; of one that was queued again the last."""
+        """The row of accounting about our job, of its last run; None if there is none."""
         at = submit_time(self.folder)
         own = [row for row in rows if row.id == self.id and not is_earlier(row, at)]
         own = [row for row in own if not (self.reused and is_later(row, at))]
         return own[-1] if own else None
 
     def is_behind(self, rows: Iterable[SlurmJobRow]) -> str:
-        """A sentence if accounting has yet to hear of an end, as after an outage of slurmdbd; else ""."""
+        """A sentence if accounting does not know the end yet, as after an outage of slurmdbd; otherwise ""."""
         row = next((row for row in self._missing(rows) if row.state not in FINAL), None)
         if row is None or self.reused:
             return ""
         return f"Slurm's accounting still calls job {row.array or row.id} {row.state}, and the controller no longer knows it"
 
     def _missing(self, rows: Iterable[SlurmJobRow]) -> Iterable[SlurmJobRow]:
-        """What accounting says of what the queue no longer has."""
+        """The rows of accounting about what the queue no longer has."""
         return filter(None, [self.accounted(rows)])
 
     def waits_for_accounting(self, silent: str) -> bool:
-        """Whether to continue asking; `silent` is written once, if accounting has no answer."""
+        """Whether to ask accounting again; `silent`: why it has no answer ("" if it has), reported once."""
         if not silent:
             self._silent = None
             return False
@@ -418,7 +423,7 @@ class Run:
                 self.trouble(text)
 
     def _begin_ranks(self, seen: SlurmJobRow) -> None:
-        """The ranks of a job without marks begin and end with it. Which of its nodes they are on is not told."""
+        """Record the start of the ranks of a job without marks: they begin with the job. Their nodes are not known."""
         if seen.start is None or seen.state == "PENDING":
             return
         for rank in self.folder.ranks()[1:]:
@@ -426,7 +431,7 @@ class Run:
             self._add(self.track.take_mark(begin))
 
     def _end_ranks(self, found: SlurmVerdict) -> None:
-        """What became of the job became of its one rank; of several only a good end is known."""
+        """Record the end of the ranks: like the job's if it has one rank or ended well, otherwise not known."""
         ranks = self.track.unheard()
         known = found.code if found.well or len(ranks) == 1 else None
         self._add({"kind": "exited", "rank": rank, "status": known} for rank in ranks)
@@ -440,7 +445,7 @@ class Run:
             self._journal.add(kind, **row)
 
     def _exit(self, row: Event) -> Event:
-        """How a rank ended, with its last words if it failed."""
+        """The fields of an `exited` event: how the rank ended, and its last lines if it failed."""
         status: Any = row.pop("status")
         end = outcome(UNKNOWN if status is None else status)
         said: list[str] = []
@@ -451,7 +456,7 @@ class Run:
         return {**row, **end, **({"said": said} if said else {})}
 
     def _left_by_cancel(self, kind: str) -> list[str]:
-        """The new names of this kind that a cancel left: that it was asked for, or what Slurm told it."""
+        """The new names that a cancel left: ASKED (it was requested) or SEEN (what Slurm answered it)."""
         fresh = sorted(
             name for name in self._marks.others - self._read if name.split(".")[0] == kind
         )
@@ -459,13 +464,13 @@ class Run:
         return fresh
 
     def _take_answer(self, text: str) -> None:
-        """Take what Slurm told a cancel."""
+        """Handle what Slurm answered a cancel."""
         seen = shown_job(text)
         if seen is not None and seen.id == self.id:
             self.take(seen)
 
     def _take_order(self, words: list[str], at: float) -> None:
-        """Note who asked for the cancel and when, and with which grace."""
+        """Record who asked for the cancel, when, and with which grace period."""
         if not self.track.ours:
             self.track.ours = words[1]
             grace = float(words[2]) if words[2].isdecimal() else 0.0
@@ -474,7 +479,7 @@ class Run:
     # ---- Slurm
 
     def take(self, seen: SlurmJobRow) -> None:
-        """Take what Slurm says of the job; closes it where it is over."""
+        """Handle what Slurm reports about the job. Does not close it."""
         if seen.restarts > self.track.attempt:
             before = self.track.attempt
             self.track.begin_attempt(seen.restarts)
@@ -483,24 +488,24 @@ class Run:
             self._begin_ranks(seen)
         before = self.track.last
         fresh = self.track.take_seen(seen, time.time())
-        # A place in the queue or an estimate is nothing that ranks would have left a mark of.
+        # Only a new state suggests new marks, not a place in the queue or an estimate.
         self._news = self._news or before is None or before.state != seen.state
         self._add({**event, **self._about()} for event in fresh)
 
     def _again(self, before: int, seen: Optional[SlurmJobRow] = None) -> None:
-        """Record that Slurm queued the job again."""
+        """Record that Slurm has queued the job again after attempt `before`."""
         why = again(seen or self.track.last or SlurmJobRow("", ""), self.words(before), "")
         self._journal.add("attempt", number=self.track.attempt, text=why)
         self._journal.add("trouble", text=f"run {before + 1} ended: {why}")
 
     def words(self, attempt: int = -1) -> EndWords:
-        """What Slurm's daemons wrote about this attempt, or the newest one."""
+        """What Slurm's daemons wrote about this attempt; by default the newest one."""
         attempt = self.track.attempt if attempt < 0 else attempt
         begin, end = (launcher_start(self.folder, one) for one in (attempt, attempt + 1))
         return read_words(part_of_log(self.folder.place(LAUNCHER) / "out", begin, end))
 
     def close(self, found: Optional[SlurmVerdict] = None) -> None:
-        """Write how the job ended, by what Slurm said last or by `found`, and that nothing more will come."""
+        """Record how the job ended (`found`, or what Slurm reported last), and that nothing more will come."""
         seen = self.track.last
         found = found or verdict(
             seen or SlurmJobRow(self.id, ""), self.words(), ours=self.track.ours
@@ -522,7 +527,7 @@ class Run:
         self.closed = True
 
     def _about(self) -> Event:
-        """What each `slurm` event has besides."""
+        """Further fields of each `slurm` event."""
         return {}
 
     def _tell_end(self, found: SlurmVerdict) -> None:
@@ -536,14 +541,14 @@ class Run:
         self._journal.add("ended", name=SBATCH, **end, **({"said": said} if said else {}))
 
     def lose(self, why: str = "") -> None:
-        """Close a job that Slurm no longer knows; `why`: why its accounting does not tell either."""
+        """Close a job that Slurm no longer knows; `why`: why accounting does not know its end either."""
         batch = self.track.batch if self.track.batch_over else None
         self.close(lost(batch, REUSED.format(number=self.id) if self.reused else why))
 
     def trouble(self, text: str) -> None:
-        """Tell the operator something about the job."""
+        """Record a sentence for the operator."""
         self._journal.add("trouble", text=plain(text))
 
     def end(self) -> None:
-        """Let go of its files."""
+        """Close the events file."""
         self._journal.close()

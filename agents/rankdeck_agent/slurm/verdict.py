@@ -13,58 +13,60 @@ FINAL = frozenset(
         "OUT_OF_MEMORY", "PREEMPTED", "RECONFIG_FAIL", "REVOKED", "TIMEOUT",
     }
 )  # fmt: skip
-"""States in which a job is over; every other one, known or not, means that it waits, runs or is being ended."""
+"""States in which a job is over. In any other state, known to us or not, it waits, runs or is ending."""
 OWN = frozenset({"COMPLETED", "FAILED"})
-"""The job ended by itself: what its ranks left says more than Slurm does."""
+"""States of a job that ended by itself: its ranks' output says more about why than Slurm does."""
 TERM_STATUS = 128 + 15
 
 
 class EndWords(NamedTuple):
-    """What slurmstepd and srun wrote about the end of a job, into the launcher's output."""
+    """What slurmstepd and srun wrote about the end of a job into the launcher's output."""
 
     cause: str = ""
-    """TIME LIMIT, NODE FAILURE, PREEMPTION, JOB REQUEUE, …: what follows `DUE TO`."""
+    """What follows `DUE TO`: TIME LIMIT, NODE FAILURE, PREEMPTION, JOB REQUEUE, …"""
     failed: tuple[str, ...] = ()
     """Nodes that failed."""
     memory: tuple[str, ...] = ()
-    """Nodes on which memory was used up."""
+    """Nodes that were out of memory."""
     starved: tuple[int, ...] = ()
-    """Ranks that were ended for it."""
+    """Ranks that were killed because of that."""
     lines: tuple[str, ...] = ()
-    """The lines themselves."""
+    """The last lines of Slurm's programs."""
 
 
 class SlurmVerdict(NamedTuple):
-    """How it ended."""
+    """How a job ended."""
 
     state: str
-    """Slurm's."""
+    """Slurm's state, one of FINAL, or UNKNOWN."""
     text: str
-    """One sentence without a full stop; "" if the ranks tell why."""
+    """Why, one sentence without a full stop; "" if the ranks' output says it."""
     do: str = ""
     """What to do now."""
     node: str = ""
-    """Who is to blame, where a node is."""
+    """The node that caused it, if one did."""
     rank: Optional[int] = None
+    """The rank that caused it, if one did."""
     code: Optional[int] = None
-    """Exit status of the whole job, as a shell has it; None: not known."""
+    """Exit status of the whole job as in a shell; None: not known."""
 
     @property
     def well(self) -> bool:
+        """Whether the job succeeded."""
         return self.state == "COMPLETED" and not self.code
 
 
 _DUE = re.compile(
     r"\*\*\* (?:JOB|STEP) \S+ ON \S+ CANCELLED AT \S+ DUE TO ([A-Z_ ]+?)[ ,:*]*(?:\*\*\*|SEE|$)"
 )
-"""The node in it is the one that writes this: of a node failure one that lives."""
+"""The node in this line is the one that writes it; after a node failure, that is not the node that failed."""
 _FAILED_NODE = re.compile(r"srun: error: Node failure on (\S+)")
 _OOM = re.compile(
     r"oom[-_ ]kill event|exceeded (?:job |step )?memory limit \(\d+ > \d+\)|OOM Killed",
     re.IGNORECASE,
 )
 _OOM_TOLD = re.compile(r"exceeded (?:job |step )?memory limit", re.IGNORECASE)
-"""Said on every node of a step that is ended for it: it names a node only where no other line does."""
+"""Written on every node of the step that is ended: its node counts only if no other line names one."""
 _OOM_HOST = re.compile(r"slurmstepd-(\S+): error")
 _OOM_TASK = re.compile(r"srun: error: (\S+): tasks? ([\d,-]+): Out Of Memory")
 _OURS = re.compile(r"(?:slurmstepd(?:-\S+)?|srun|sbatch|salloc): ")
@@ -72,7 +74,7 @@ _MOST_LINES, _MOST_NAMES = 12, 64
 
 
 def read_words(lines: Iterable[str]) -> EndWords:
-    """What Slurm's own programs say in these lines of the launcher's output."""
+    """What Slurm's own programs wrote, in these lines of the launcher's output."""
     own = [line for line in lines if _OURS.match(line)]
     causes, failed, starved = list[str](), list[str](), list[int]()
     memory, told = list[str](), list[str]()
@@ -107,9 +109,9 @@ def _ranks(text: str) -> list[int]:
 
 
 def verdict(seen: SlurmJobRow, words: EndWords, *, ours: str = "") -> SlurmVerdict:
-    """How this job, which is over, ended.
+    """How this job, which is over, has ended.
 
-    `ours` says by whom Rankdeck was asked to cancel it: "user", "abort" or "system"; "" if it was not.
+    `ours`: who asked Rankdeck to cancel it ("user", "abort" or "system"); "" if nobody did.
     """
     tell = _TELL.get(seen.state, _unknown)
     return tell(seen, words, ours)
@@ -123,7 +125,7 @@ def _own(seen: SlurmJobRow, words: EndWords, ours: str) -> SlurmVerdict:
 
 
 def status(seen: SlurmJobRow) -> Optional[int]:
-    """Exit status as a shell has it."""
+    """Exit status of the job as in a shell; None if not known."""
     if seen.signal:
         return 128 + seen.signal
     return seen.code
@@ -269,16 +271,16 @@ _REASONS = {
         "submit it again without that dependency, or after the other job has ended well",
     ),
 }
-"""Of a job that is over: reason -> what it means, what to do."""
+"""Slurm's reason for a job that is over -> (what it means, what to do)."""
 
 
 REUSED = "Slurm has given its number {number} to a later job: the controller lost its state, or began to count anew"
 
 
 def lost(batch: Optional[int], why: str = "") -> SlurmVerdict:
-    """The verdict on a job that Slurm no longer knows; `batch`: the status that its script left, if it did.
+    """The verdict on a job that Slurm no longer knows; `batch`: the exit status of its batch script, if known.
 
-    `why`: the sentence on why Slurm does not know it, if that is known.
+    `why`: a sentence about why Slurm does not know the job; "" if not known.
     """
     if batch is not None:
         state = "FAILED" if batch else "COMPLETED"
@@ -293,7 +295,7 @@ def lost(batch: Optional[int], why: str = "") -> SlurmVerdict:
 
 
 def again(seen: SlurmJobRow, words: EndWords, nodes: str) -> str:
-    """Why a job was queued again, in one sentence; `nodes` are those of the run that ended."""
+    """Why Slurm queued the job again, in one sentence; `nodes`: those of the run that ended, may be ""."""
     if seen.failed_node or words.failed or "NODE" in words.cause:
         failed = seen.failed_node or ", ".join(words.failed[:4]) or "a node"
         return f"{failed} failed: Slurm queued the job again"
@@ -306,7 +308,7 @@ def again(seen: SlurmJobRow, words: EndWords, nodes: str) -> str:
 
 
 def span_text(seconds: float) -> str:
-    """`1:30:00` or `2-00:00:00`, as Slurm writes it."""
+    """A time span as Slurm writes it: `01:30:00` or `2-00:00:00`."""
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24)
@@ -318,8 +320,9 @@ class WaitReason(NamedTuple):
 
     text: str
     do: str = ""
+    """What to do; "" for nothing."""
     stuck: bool = False
-    """It will not start until somebody does something."""
+    """Whether it will not start until somebody does something."""
 
 
 _WAITING: tuple[tuple[str, WaitReason], ...] = (
@@ -405,7 +408,7 @@ _STATES = {
 
 
 def waits_for(seen: SlurmJobRow) -> WaitReason:
-    """Why this job does not run; of a job that runs, or ends, the text is ""."""
+    """Why this job does not run; the text is "" if it runs or is ending."""
     if seen.state in _STATES:
         return _for(_STATES[seen.state], seen)
     if seen.state != "PENDING":
@@ -425,11 +428,11 @@ PLACES = (
     "squeue", "--local", "--noheader", "--all", "--states=PENDING", "--sort=-p,i",
     "--Format=JobID:20,Partition:60",
 )  # fmt: skip
-"""All that wait, those with the highest priority first."""
+"""The squeue command that lists all waiting jobs, highest priority first."""
 
 
 def places(text: str) -> dict[str, dict[str, int]]:
-    """Id -> `position` from 1, and how many wait in that partition (`waiting`), from the answer to `PLACES`."""
+    """Job id -> {"position": from 1, "waiting": jobs that wait in that partition}, from the output of PLACES."""
     rows = [(line[:20].strip(), line[20:].strip()) for line in text.splitlines()]
     rows = [row for row in rows if row[0].isdecimal()]
     total = Counter(partition for _, partition in rows)
