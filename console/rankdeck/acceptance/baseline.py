@@ -1,4 +1,4 @@
-"""Baselines of a cluster: made from runs and kept, and a run compared with them. Pure."""
+"""Baselines of a cluster: make them from runs, and compare a run with them. Pure."""
 
 import hashlib
 from collections import Counter, defaultdict
@@ -22,35 +22,35 @@ from rankdeck.state.acceptance import Baseline
 
 
 def params_hash(recipe: Recipe, seconds: int) -> str:
-    """A hash of the request, in eight characters; does not depend on the nodes."""
+    """A hash of how a recipe measures, eight characters; it does not depend on the nodes."""
     commands = recipe.commands(Where(nodes=("a", "b"), seconds=seconds))
     return hashlib.sha256("\0".join((*commands.argv, *commands.server)).encode()).hexdigest()[:8]
 
 
 _HARDWARE = ("cpu", "gpu name", "link rate")
-"""Facts that make two nodes comparable."""
+"""Nodes are comparable if these facts are equal."""
 Identities = Mapping[str, Mapping[str, str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """A run against what was declared."""
+    """The comparison of a run with the declared baseline."""
 
     drift: tuple[Drift, ...] = ()
     sentence: str = ""
-    """What it was compared with, or why it was not compared."""
+    """What the run was compared with, or why it was not compared."""
     changed: str = ""
 
 
 def hardware(facts: Mapping[str, str]) -> str:
-    """The group of equal nodes that a node belongs to."""
+    """A name for the group of nodes with equal hardware to which these facts belong."""
     return " | ".join(facts.get(name, "") for name in _HARDWARE)[:200]
 
 
 def kinds_of_hardware(identity: Identities) -> dict[str, str]:
-    """Node -> its processors, where two kinds or more have nodes enough to be compared with each other; else empty.
+    """Node -> its CPU and GPU, if at least two kinds have enough nodes to compare; else empty.
 
-    A node of a rare kind counts as one of the most common. The rate of the link is no kind: it may be what is wrong.
+    Nodes of a rare kind count as the most common kind. The link rate does not make a kind: it may be the fault.
     """
     kinds = {node: " ".join(filter(None, (facts.get("cpu"), facts.get("gpu name"))))[:80] for node, facts in identity.items()}  # fmt: skip
     count = Counter(kinds.values())
@@ -61,7 +61,7 @@ def kinds_of_hardware(identity: Identities) -> dict[str, str]:
 
 
 def subjects(results: Iterable[Result], recipe: str) -> dict[str, list[float]]:
-    """`n3 sends`, `n3 receives`, or `n3` alone -> what was measured of it with one recipe."""
+    """Subject (`n3 sends`, `n3 receives`, or `n3` for tests of a single node) -> its values with one recipe."""
     found: defaultdict[str, list[float]] = defaultdict(list)
     for one in results:
         if one.recipe != recipe or one.value is None or one.port:
@@ -76,7 +76,7 @@ def subjects(results: Iterable[Result], recipe: str) -> dict[str, list[float]]:
 
 
 def baselines_of(run: AcceptanceRun, by: str, at: float) -> tuple[Baseline, ...]:
-    """What to declare normal from this run: a row of each recipe and subject."""
+    """The baseline to declare from this run: a row for each recipe and subject."""
     rows: list[Baseline] = []
     for recipe in _recipes(run.plan):
         params = params_hash(find(recipe), ceil(run.plan.seconds))
@@ -113,7 +113,7 @@ def compare(
     rows: Sequence[Baseline],
     then: Identities,
 ) -> Compared:
-    """Recipe by recipe; what was measured otherwise, or on other hardware, is not compared, and the sentence says so."""
+    """Compare recipe by recipe. Values measured in another way or on other hardware are left out, and a sentence says so."""
     if not rows:
         return Compared(sentence="no baseline is declared")
     changed = changed_since(now, then)
@@ -133,7 +133,7 @@ def compare(
 def _normal(
     recipe: str, plan: RunPlan, now: Identities, rows: Iterable[Baseline]
 ) -> tuple[dict[str, BaselineValue], list[str]]:
-    """(subject -> what is normal, why others are not compared)."""
+    """(subject -> normal value, sentences on why others are not compared)."""
     mine = [one for one in rows if one.recipe == recipe]
     same = [one for one in mine if one.params == params_hash(find(recipe), ceil(plan.seconds))]
     why = [f"{recipe} is not compared: it was not in the baseline"] if not mine else []

@@ -1,4 +1,4 @@
-"""Which nodes may be measured, and what each node reports about itself, compared with the majority. Pure."""
+"""Decides which nodes may be measured, and reads what each node reports about itself. Pure."""
 
 import re
 from collections import defaultdict
@@ -29,45 +29,45 @@ def program() -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Network:
-    """One interface."""
+    """A network interface."""
 
     addresses: tuple[str, ...]
     gbps: float
-    """0: not known."""
+    """Rate in Gb/s; 0: not known."""
     mtu: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """One node, as it reports itself."""
+    """What a node reports about itself."""
 
     hostname: str
     machine: str
-    """The same text from two names: one machine."""
+    """Two nodes with the same text are one machine."""
     boot: str
-    """The same from nodes that share a kernel: their load is that of all of them."""
+    """The same on nodes that share a kernel; the load that each reports is then that of all of them."""
     busy: float | None
-    """Share of all cores that was used before anything of ours ran, from 0 to 1."""
+    """Share of all cores in use before our measurements, from 0 to 1."""
     users: tuple[str, ...] = ()
     heat: tuple[str, ...] = ()
-    """What is so hot before anything runs that it will be slowed down: `GPU 3 at 91 °C`."""
+    """Devices that are so hot before the measurements that they will be throttled: `GPU 3 at 91 °C`."""
     gpu: str = ""
-    """`nvidia`, `amd`, or none."""
+    """`nvidia` or `amd`; "" for no GPUs."""
     gpus: int = 0
     gpu_pids: tuple[str, ...] = ()
     has: frozenset[str] = frozenset()
-    """Programs, `module:NAME` of Python, `rdma`, `gpu:nvidia`, `gpu:amd`."""
+    """What the node has: programs, Python modules (`module:NAME`), `rdma`, `gpu:nvidia`, `gpu:amd`."""
     networks: Mapping[str, Network] = field(default_factory=dict[str, Network])
     rdma: Mapping[str, float] = field(default_factory=dict[str, float])
     """Active RDMA port -> Gb/s, named as NCCL does: `mlx5_0`, or `mlx5_0:2` for another port than 1."""
     at: float = 0.0
-    """Its clock, epoch seconds."""
+    """The node's clock, in epoch seconds."""
     facts: Mapping[str, str] = field(default_factory=dict[str, str])
-    """For the table: fact -> value."""
+    """Fact -> value, for the table."""
 
 
 def read_identity(output: bytes) -> Identity | None:
-    """What the program wrote on a node; None if it did not."""
+    """Parse what the program wrote on a node; None if it wrote nothing valid."""
     _, found, rest = output.partition(_MARK)
     said = table(rest.split(b"\n")[0].strip(), _LONGEST) if found else None
     return _identity(said) if said is not None else None
@@ -128,7 +128,7 @@ def _facts(said: Table, gpu: Table, rdma: Table, kind: str) -> dict[str, str]:
 
 
 def of_network(identity: Identity, address: str) -> dict[str, str]:
-    """Facts of the interface that carries the job network: its rate and MTU."""
+    """Rate and MTU of the interface with this address, the one of the job network."""
     carrier = _carrier(identity, address)
     if carrier is None:
         return {}
@@ -137,7 +137,7 @@ def of_network(identity: Identity, address: str) -> dict[str, str]:
 
 
 def link_gbps(identity: Identity, address: str) -> float:
-    """Rate of the interface that has this address; 0 if it is not known."""
+    """Rate of the interface with this address in Gb/s; 0 if it is not known."""
     carrier = _carrier(identity, address)
     return carrier.gbps if carrier else 0.0
 
@@ -147,7 +147,7 @@ def _carrier(identity: Identity, address: str) -> Network | None:
 
 
 def job_address(cluster: Cluster, node: Node, identity: Identity | None) -> str:
-    """Where others reach it on the job network: by `network:`, else by `interface:`, else as the console does."""
+    """The node's address on the job network: by `network:`, or else `interface:`, or else the address that the console uses."""
     own: Mapping[str, Network] = identity.networks if identity else {}
     if cluster.network and not ip_network(cluster.network, strict=False).is_loopback:
         inside = [
@@ -188,23 +188,23 @@ def _words(said: Table, key: str) -> tuple[str, ...]:
 
 
 BUSY = 0.5
-"""With a larger share of busy cores, somebody works there."""
+"""A node with a larger share of busy cores counts as in use."""
 CLOCK = 5.0
-"""Clocks that differ by more seconds are reported."""
+"""A larger difference between clocks, in seconds, is reported."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Around:
-    """What the console knows of the nodes besides what they say."""
+    """What the console knows about the nodes beyond their own reports."""
 
     jobs: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Node -> a job of ours that runs there."""
+    """Node -> a Rankdeck job that runs there."""
     away: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Node -> why it cannot even be asked: it did not answer, or its scheduler keeps it from us."""
+    """Node -> why it cannot take part at all: it did not answer, or its scheduler does not give it to us."""
     excluded: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Node -> why jobs are kept away: it is measured, since a run that passes it ends that."""
+    """Node -> why jobs are kept away from it. Such a node is measured: passing a run ends the exclusion."""
     scheduled: bool = False
-    """A scheduler gives us the nodes for ourselves: load of others cannot be there."""
+    """Whether a scheduler gives us the nodes exclusively, so that no others use them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,9 +213,9 @@ class Admitted:
 
     nodes: tuple[str, ...]
     left_out: Mapping[str, str]
-    """Node -> why."""
+    """Node -> why it does not take part."""
     virtual: tuple[str, ...] = ()
-    """Nodes that are one machine by intent: what is between them is no network."""
+    """Nodes that intentionally share one machine; there is no network between them."""
     notes: tuple[str, ...] = ()
 
 
@@ -226,7 +226,7 @@ def gate(
     around: Around,
     include: Sequence[str] = (),
 ) -> Admitted:
-    """Decide for each node; `include` names busy ones that take part all the same."""
+    """Decide for each node whether it takes part; `include` names busy nodes that take part nevertheless."""
     doubled = _doubled(cluster, wanted, said)
     kernels = _together({name: said[name].boot for name in wanted if name in said})
     left_out: dict[str, str] = {}
@@ -247,7 +247,7 @@ def gate(
 
 
 def kept_by_slurm(views: Mapping[str, SlurmNode], include: Sequence[str] = ()) -> dict[str, str]:
-    """Node -> why Slurm would not give it to us now; `include` names those for which our jobs may wait."""
+    """Node -> why Slurm would not give it to us now; for the nodes in `include` our jobs may wait."""
     out = {
         name: f"{view.words} in Slurm{_reason(view)}" for name, view in views.items() if view.out
     }
@@ -269,7 +269,7 @@ def kept_by_slurm(views: Mapping[str, SlurmNode], include: Sequence[str] = ()) -
 def kept_by_kubernetes(
     views: Mapping[str, KubernetesNode], include: Sequence[str] = ()
 ) -> dict[str, str]:
-    """Node -> why a pod would not run there, or its devices are others'; `include` names those measured all the same."""
+    """Node -> why a pod would not run there, or that others use its devices; nodes in `include` are measured anyway."""
     used = {
         name: f"busy: pods ask for {count.asked} of its {count.capacity} {kind}"
         for name, view in views.items()
@@ -293,7 +293,7 @@ def kept_by_kubernetes(
 
 
 _USED = ("alloc", "mixed", "mix", "comp", "resv", "reserved", "maint", "planned", "plnd")
-"""Beginnings of the states in which a node belongs to somebody else, now or soon."""
+"""Prefixes of Slurm states in which a node belongs to others, now or soon."""
 
 
 def _reason(view: SlurmNode) -> str:
@@ -302,7 +302,7 @@ def _reason(view: SlurmNode) -> str:
 
 
 def _busy(name: str, one: Identity, around: Around, shared: bool) -> str:
-    """Why it is in use, or too hot; load and heat are ignored if nodes share a kernel."""
+    """Why the node counts as in use or too hot, "" if it does not; load and heat are ignored if nodes share a kernel."""
     if job := around.jobs.get(name):
         return f"busy: {job} runs there"
     if one.heat and not shared:
@@ -321,7 +321,7 @@ def _busy(name: str, one: Identity, around: Around, shared: bool) -> str:
 def _doubled(
     cluster: Cluster, wanted: Sequence[str], said: Mapping[str, Identity]
 ) -> dict[str, str]:
-    """Names that lead to a machine that has another name, too."""
+    """Node -> why it is left out: its machine already takes part under another name."""
     first: dict[str, str] = {}
     found: dict[str, str] = {}
     for name in wanted:
@@ -338,12 +338,12 @@ def _doubled(
 
 
 def _meant(one: Node, other: Node) -> bool:
-    """Whether the cluster file gives both the same address: virtual nodes."""
+    """Whether both are virtual nodes: the cluster file gives them the same address."""
     return one.host == other.host and one.port != other.port
 
 
 def _together(keys: Mapping[str, str]) -> frozenset[str]:
-    """Nodes whose key another one has, too."""
+    """Nodes that share their key with another node."""
     groups: defaultdict[str, list[str]] = defaultdict(list)
     for name, key in keys.items():
         groups[key].append(name)

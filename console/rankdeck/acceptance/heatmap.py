@@ -1,6 +1,6 @@
-"""The heat map of a run: what each cell says, the order of the nodes, which nodes are shown close up. Pure.
+"""The heat map of a run: what each cell shows, the order of the nodes, which nodes are shown in detail. Pure.
 
-Page and screen draw the same value. A cell says what it is by its letters, never by its colour alone.
+Page and screen draw the same values. A cell shows its answer by letters, never by colour alone.
 """
 
 from collections import Counter
@@ -17,7 +17,7 @@ from rankdeck.model.nodeset import fold
 from rankdeck.model.text import figures
 
 MOST_CELLWISE = 64
-"""Nodes up to which every pair has a cell on a screen; of more, each node has one, and suspects have a row."""
+"""Up to this many nodes, every pair has a cell on the screen; with more, each node has a cell, and suspects have a row."""
 _KINDS: Mapping[Answer, str] = {
     Answer.GOOD: "good",
     Answer.FAIR: "fair",
@@ -56,16 +56,16 @@ _ORDER = (
     Answer.FAIR,
     Answer.GOOD,
 )
-"""Which of several answers is shown, the worst first."""
+"""Answers from the worst to the best; of several, the worst is shown."""
 
 
 def kind_of(answer: Answer | None) -> str:
-    """`good`, `fair`, `slow`, `bad`, `unknown`, or `none` where nothing is known yet."""
+    """`good`, `fair`, `slow`, `bad`, `unknown`, or `none` if nothing is known yet."""
     return "none" if answer is None else _KINDS[answer]
 
 
 def letter_of(answer: Answer | None) -> str:
-    """One ASCII character, see `LEGEND`; a blank where nothing is known yet."""
+    """One ASCII character, see `LEGEND`; a blank if nothing is known yet."""
     return " " if answer is None else _LETTERS[answer]
 
 
@@ -74,7 +74,7 @@ LEGEND = tuple((letter, answer.value) for answer, letter in _LETTERS.items())
 
 
 def kind(cell: Cell | None) -> str:
-    """How a cell is coloured."""
+    """The kind of a cell, which decides its colour."""
     if cell is None:
         return "none"
     if cell.outcome is Outcome.RUNNING or cell.answer is None:
@@ -83,7 +83,7 @@ def kind(cell: Cell | None) -> str:
 
 
 def mark(cell: Cell | None, width: int = 2) -> str:
-    """What a cell says in `width` (1 or 2) ASCII characters: of a slow one the share of the median in percent."""
+    """A cell in `width` (1 or 2) ASCII characters: a letter, or for a slow cell its share of the median in percent."""
     if cell is None:
         return " " * width
     if cell.outcome is Outcome.RUNNING or cell.answer is None:
@@ -95,7 +95,7 @@ def mark(cell: Cell | None, width: int = 2) -> str:
 
 
 def said(cell: Cell) -> str:
-    """`n1 → n2: 62.1 Gb/s, 65 % of the median: slow`, one line."""
+    """The cell in one line: `n1 → n2: 62.1 Gb/s, 65 % of the median: slow`."""
     parts = [f"{cell.sender} → {cell.receiver}: "]
     if cell.value is not None:
         parts.append(f"{figures(cell.value)} {cell.unit}".rstrip())
@@ -107,25 +107,25 @@ def said(cell: Cell) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeatMap:
-    """Senders × receivers of one recipe."""
+    """Senders × receivers for one recipe."""
 
     recipe: str
     senders: tuple[str, ...]
     receivers: tuple[str, ...]
     cells: Mapping[tuple[str, str], Cell]
-    """(sender, receiver) -> cell; of a recipe without direction both ways the same."""
+    """(sender, receiver) -> cell; without direction, both ways have the same cell."""
     breaks: frozenset[int] = frozenset()
-    """Places in `receivers` before which another leaf begins."""
+    """Indices in `receivers` at which another leaf begins."""
     leaves: Mapping[str, str]
     """Node -> leaf; empty if none is known."""
 
     def cell(self, row: int, column: int) -> Cell | None:
-        """The cell at a place; None if nothing is planned."""
+        """The cell at this row and column; None if nothing is planned there."""
         return self.cells.get((self.senders[row], self.receivers[column]))
 
 
 def heat_map(run: AcceptanceRun, recipe: str) -> HeatMap:
-    """All nodes that took part against all; leaf by leaf, where leaves are known or the slow pairs show them."""
+    """All nodes that took part × all, leaf by leaf if leaves are known or found from the slow pairs."""
     leaves = _leaves(run, recipe)
     place = {node: number for number, node in enumerate(run.plan.nodes)}
     names = sorted(place, key=lambda node: (leaves.get(node, ""), place[node]))
@@ -150,7 +150,7 @@ def _leaves(run: AcceptanceRun, recipe: str) -> Mapping[str, str]:
 
 
 def _both_ways(found: Mapping[tuple[str, str], Cell], recipe: str) -> dict[tuple[str, str], Cell]:
-    """The cells; of a recipe without direction each in both places."""
+    """The cells; for a recipe without direction, each cell is in both places."""
     traits = traits_of(recipe)
     if traits is None or traits.directed:
         return dict(found)
@@ -159,7 +159,7 @@ def _both_ways(found: Mapping[tuple[str, str], Cell], recipe: str) -> dict[tuple
 
 
 def traits_of(recipe: str) -> Traits | None:
-    """What results of this recipe have in common; None if its package is not here any more."""
+    """The traits of this recipe; None if its package is no longer installed."""
     try:
         return plugins.find("recipes", recipe)().traits
     except UnknownPluginError:
@@ -167,7 +167,7 @@ def traits_of(recipe: str) -> Traits | None:
 
 
 def suspects(run: AcceptanceRun, whole: HeatMap) -> tuple[str, ...]:
-    """Nodes that a verdict names or that are not good; then those with a cell that none of these explains."""
+    """Nodes that a verdict names or that are not good, then nodes with a bad cell that none of the former explains."""
     odd = {n for n, one in run.answers.items() if not one.accepted and one is not Answer.LEFT_OUT}
     named = odd | {node for verdict in run.verdicts for node in verdict.nodes}
     counts = Counter[str]()
@@ -180,7 +180,7 @@ def suspects(run: AcceptanceRun, whole: HeatMap) -> tuple[str, ...]:
 
 
 def close_up(run: AcceptanceRun, whole: HeatMap, most: int = 64) -> HeatMap:
-    """Suspects × all their partners: rows send to columns. Empty if nobody is suspected."""
+    """Suspects × all their partners, at most `most` suspects; rows send to columns. Empty without suspects."""
     rows = suspects(run, whole)[:most]
     chosen = {*rows}
     met = {
@@ -196,12 +196,12 @@ def close_up(run: AcceptanceRun, whole: HeatMap, most: int = 64) -> HeatMap:
 
 
 def strip(run: AcceptanceRun, whole: HeatMap) -> dict[str, Answer | None]:
-    """Node -> the worst of its answer and of its cells; None while nothing is known."""
+    """Node -> the worst of its answer and its cells (after the run, its answer); None if nothing is known yet."""
     worst: dict[str, Answer | None] = {
         node: run.answers.get(node) for node in (*whole.senders, *run.plan.left_out)
     }
     if run.progress is RunState.DONE:
-        # What is judged counts: the partner of a bad node has a slow cell and is good.
+        # Only the answer counts: the partner of a bad node has a slow cell although it is good.
         return worst
     for (sender, receiver), cell in whole.cells.items():
         for node in (sender, receiver):
@@ -211,14 +211,14 @@ def strip(run: AcceptanceRun, whole: HeatMap) -> dict[str, Answer | None]:
 
 
 def worst_of(answers: Iterable[Answer | None]) -> Answer | None:
-    """The worst; None if nothing is known."""
+    """The worst of the answers; None if nothing is known."""
     known = {*answers}
     return next((answer for answer in _ORDER if answer in known), None)
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """All cells from one leaf to another."""
+    """The cells from one leaf to another."""
 
     share: float | None
     """The median of the cells' shares; None if nothing was measured."""
@@ -249,7 +249,7 @@ def blocks(whole: HeatMap) -> dict[tuple[str, str], Block]:
 def headline(run: AcceptanceRun) -> str:
     """The outcome in one line: `accepted: 8 nodes`, `accepted except leaf A (slow), n3 (not good)`, `not accepted: …`."""
     if run.progress is RunState.STOPPED and not run.results:
-        # A kept run in a list comes without its results.
+        # Saved runs in a list have no results.
         return f"stopped: {len(run.plan.nodes)} nodes, it can go on"
     if run.progress is not RunState.DONE:
         done = sum(

@@ -1,4 +1,4 @@
-"""Paths that are full and not good: slow now and then, failing now and then, or losing packets. Pure."""
+"""Intermittent faults of paths with a full best run: sometimes slow, sometimes failing, or losing packets. Pure."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
@@ -41,14 +41,14 @@ class Broken:
 
     verdicts: tuple[Verdict, ...] = ()
     open: tuple[Path, ...] = ()
-    """Failed once, and were not measured again."""
+    """Paths that failed once and were not measured again yet."""
     notes: tuple[str, ...] = ()
     nodes: frozenset[str] = frozenset()
-    """To blame for all of their paths that fail, those that always do among them."""
+    """Nodes to blame for all of their failing paths, including paths that always fail."""
 
 
 def _unsteady_paths(facts: SortedPairs) -> list[Path]:
-    """Those whose best is full, and of whose repeats half or more dropped when they were measured again."""
+    """Paths whose best run is full, but of whose runs at least half dropped when measured again."""
     fine = {
         path: again(steady(runs)) for path, runs in facts.runs.items() if path not in facts.slow
     }
@@ -61,29 +61,29 @@ def _unsteady_paths(facts: SortedPairs) -> list[Path]:
 
 _UNSTEADY = "errors on the cable, throttling, or other traffic"
 _CHANCE = 0.01
-"""How often chance may give as many partners with a drop, before a node is measured again."""
+"""A node is measured again if the probability that chance alone gave so many partners with a drop is at most this."""
 _FEWEST, _HALF = 3, 0.5
-"""Partners with a drop, and their share, from which on it is the node."""
+"""A node is suspected from this many partners with a drop on, and this share of its partners."""
 _AGAIN = 0.15
-"""Share of its runs with proven partners that must drop when it is measured again."""
+"""Share of the node's runs with proven partners that must drop when it is measured again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Erratic:
-    """Nodes that are slow now and then, with more partners than chance explains."""
+    """Nodes that are sometimes slow, with more partners than chance explains."""
 
     verdicts: tuple[Verdict, ...] = ()
     open: Mapping[Side, Evidence] = field(default_factory=dict[Side, Evidence])
-    """Not measured again with proven partners yet."""
+    """Nodes that were not measured again with proven partners yet."""
     notes: tuple[str, ...] = ()
     nodes: frozenset[str] = frozenset()
-    """Named, or open: they explain what is slow or unsteady about their paths."""
+    """Nodes that are named or open; they explain slow and unsteady runs on their paths."""
 
 
 def erratic(facts: SortedPairs, explained: Set[Path], blamed: Set[str]) -> Erratic:
-    """Nodes whose single runs drop with most of their partners, though others are full; not those `blamed` already.
+    """Nodes of which some runs drop, with most of their partners; without those `blamed` already.
 
-    `explained` are paths that something else is to blame for.
+    `explained` are paths that something else explains.
     """
     dropped = {
         path: runs
@@ -114,7 +114,7 @@ Dropped = Mapping[Path, Sequence[Measurement]]
 
 
 def _dropped(facts: SortedPairs) -> Dropped:
-    """Each path with a value -> its runs that dropped, measured by what such paths reach; not those that stayed slow."""
+    """Each path with a value -> its runs that dropped, compared with its population; without paths that stayed slow."""
     return {
         path: [
             one
@@ -127,7 +127,7 @@ def _dropped(facts: SortedPairs) -> Dropped:
 
 
 def _stand_out(dropped: Dropped) -> Iterator[str]:
-    """The worst first, then without its pairs the next: one such node spoils a pair of each of its partners."""
+    """Nodes that stand out, the worst first. Its pairs are then removed, because they also count against its partners."""
     pairs: defaultdict[frozenset[str], bool] = defaultdict(bool)
     for path, runs in dropped.items():
         pairs[frozenset(nodes_of(path))] |= any(one.stage is Stage.PAIRS for one in runs)
@@ -149,12 +149,12 @@ def _stand_out(dropped: Dropped) -> Iterator[str]:
 
 
 def _tail(count: int, of: int, share: float) -> float:
-    """How likely so many, or more, are where each has this chance."""
+    """Probability of at least `count` of `of` events, each with probability `share` (binomial)."""
     return sum(comb(of, n) * share**n * (1 - share) ** (of - n) for n in range(count, of + 1))
 
 
 def _strikes_twice(node: str, mine: Dropped, facts: SortedPairs) -> bool | None:
-    """Whether it drops with each partner that it was measured again with; None where it was not."""
+    """Whether the node dropped with each partner when measured again; None if it was not measured again."""
     runs, drops_with = Counter[str](), Counter[str]()
     for path, dropped in mine.items():
         other = next(one for one in nodes_of(path) if one != node)
@@ -178,7 +178,7 @@ def _partners(node: str, mine: Dropped, *, dropping: bool = False) -> set[str]:
 
 
 def _sides(node: str, mine: Dropped) -> dict[Side, Evidence]:
-    """Both directions, with the partners with whom it dropped."""
+    """Evidence for both directions of the node: the partners with whom it dropped, and the others."""
     found: dict[Side, Evidence] = {}
     for place, role in enumerate(EndRole):
         ends = {path[place]: None for path in mine if path[place].node == node}
@@ -212,13 +212,13 @@ def _erratic_node(facts: SortedPairs, node: str, mine: Dropped) -> Verdict:
 
 _DOES = {Kind.SENDS: "sends", Kind.RECEIVES: "receives"}
 _ONE_WAY = 0.9
-"""Share of the drops that must be of one direction."""
+"""A direction is named if at least this share of the drops is in it."""
 
 
 def unsteady(
     facts: SortedPairs, nodes: Set[str] = frozenset(), explained: Set[Path] = frozenset()
 ) -> Iterator[Verdict]:
-    """Single paths that are unsteady, but those `explained`, and those of `nodes`, which are to blame for theirs."""
+    """Verdicts on unsteady paths, except those `explained`, and those of `nodes`, which are to blame themselves."""
     paths = (
         path
         for path in _unsteady_paths(facts)
@@ -240,7 +240,7 @@ def _shaky(facts: SortedPairs, path: Path, subject: str) -> Verdict:
 
 
 def broken(facts: SortedPairs, ends: Iterable[Verdict]) -> Broken:
-    """Runs that failed where others of the same path did not: once is measured again, twice is named."""
+    """Failed runs on paths where other runs succeeded: after one failure the path is measured again, two are a verdict."""
     blamed = {node for verdict in ends for node in verdict.nodes}
     failures = {
         path: failed
@@ -274,8 +274,8 @@ def broken(facts: SortedPairs, ends: Iterable[Verdict]) -> Broken:
 def _blamed(
     facts: SortedPairs, failures: Mapping[Path, Sequence[Measurement]]
 ) -> dict[str, list[Path]]:
-    """Node that fails now and then -> its paths that fail; "" for those that no node explains."""
-    # Such a node fails in either direction.
+    """Node that sometimes fails -> its paths that fail; "" -> paths that no node explains."""
+    # A node that sometimes fails does so in both directions.
     ways = {way for a, b in failures for way in ((a, b), (b, a))}
     suspects = find_suspects(ways, set(facts.speeds) - ways)
     often = _stand_out({path: failures.get(path, ()) for path in facts.speeds})
@@ -291,7 +291,7 @@ def _blamed(
 
 
 def _is_sure(facts: SortedPairs, failed: Sequence[Measurement]) -> bool:
-    """Two strikes, one wrong value, or nobody to confirm it."""
+    """Whether a failure needs no confirmation: two failures, wrong values, or too few nodes to confirm it."""
     return facts.few or len(failed) >= _TWICE or failure(failed) is Answer.WRONG_VALUES
 
 
@@ -331,11 +331,11 @@ def _once(facts: SortedPairs, path: Path, name: str, failed: Sequence[Measuremen
 # ---- lost packets
 
 _LOSES, _FAR = 0.002, 10
-"""Share of packets sent again from which on it is said, and times that of the others."""
+"""Lost packets are reported from this share of resent packets on, if it is so many times that of the others."""
 
 
 def _lossy(facts: SortedPairs) -> dict[Path, float]:
-    """Paths that are not slow and lost packets in each of two runs or more -> the share sent again in all of them."""
+    """Path that is not slow but lost packets in each of at least two runs -> mean share of packets sent again."""
     shares = {
         path: mean(one.resent for one in some) if all(one.resent for one in some) else 0.0
         for path, runs in facts.runs.items()
@@ -348,13 +348,13 @@ def _lossy(facts: SortedPairs) -> dict[Path, float]:
 
 
 def _lossy_sides(facts: SortedPairs, paths: Iterable[Path]) -> Mapping[Side, Evidence]:
-    """Ends that lose packets with most of their partners."""
+    """Sides (ends in one direction) that lose packets with most of their partners."""
     lossy = set(paths)
     return find_suspects(lossy, set(facts.speeds) - lossy).sides
 
 
 def losing(facts: SortedPairs, blamed: Set[str]) -> tuple[tuple[Verdict, ...], tuple[str, ...]]:
-    """Nodes at whose port packets are lost though the speed is full, but those `blamed` already; of single paths a note."""
+    """Verdicts on nodes that lose packets at full speed, except those `blamed` already; and notes on single paths."""
     shares = _lossy(facts)
     nodes: defaultdict[str, set[Path]] = defaultdict(set)
     for side, evidence in () if facts.few else _lossy_sides(facts, shares).items():
@@ -395,7 +395,7 @@ def _percent(share: float) -> str:
 
 
 def flaws(facts: SortedPairs) -> dict[tuple[str, str], Answer]:
-    """What the cell of a path says besides its best run."""
+    """(sender, receiver) -> answer for a path whose best run is full but whose other runs show a fault."""
     lossy = set(_lossy(facts))
     found = {(a.node, b.node): Answer.UNSTEADY for a, b in (*_unsteady_paths(facts), *lossy)}
     found |= {(a.node, b.node): Answer.SLOW for a, b in (far_slower(facts) if facts.few else ())}

@@ -1,8 +1,8 @@
-"""Judges a run: from its measurements to answers, one sentence each with the evidence counted. Pure.
+"""Judges a run: turns measurements into answers, each with a sentence that counts the evidence. Pure.
 
-Bandwidth is a minimum: transmit of the sender, receive of the receiver, path. So an end is good in
-a direction as soon as one partner got full speed from it, and a path is to blame only when both its
-ends are good elsewhere: so node, direction and path are told apart.
+The bandwidth of a path is the minimum of three: transmit of the sender, receive of the receiver, and the path
+itself. So a node is good in one direction as soon as one partner got full speed from it, and a path is to
+blame only if both of its ends are good with others. This tells node, direction and path apart.
 """
 
 from collections import defaultdict
@@ -65,21 +65,21 @@ class Judgement:
     """The outcome of a run, or of a part of it."""
 
     verdicts: tuple[Verdict, ...]
-    """What is to blame for sure, worst first."""
+    """What is surely to blame, worst first."""
     open: Suspects
-    """What must be confirmed before it is named."""
+    """Suspects that must be measured again before they are named."""
     nodes: Mapping[str, Answer]
     populations: Mapping[str, Population]
-    """`inside`, `crossing`, or `all`."""
+    """Name of a population (`inside`, `crossing` or `all`, with hardware if there are several kinds) -> population."""
     leaves: Leaves = field(default_factory=dict[str, str])
-    """As they were given, or as the slow pairs show them."""
+    """The leaves as given, or as found from the slow pairs."""
     notes: tuple[str, ...] = ()
     flaws: Mapping[tuple[str, str], Answer] = field(default_factory=dict[tuple[str, str], Answer])
-    """(sender, receiver) -> what the runs of a path show, whose best one is full."""
+    """(sender, receiver) -> answer for a path whose best run is full but whose other runs show a fault."""
     hardware: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Node -> its hardware, where there are several kinds."""
+    """Node -> its hardware, if there are several kinds."""
     narrow: bool = False
-    """Uplinks are too narrow: what crosses them is compared with what does not."""
+    """Whether uplinks are too narrow; then paths that cross leaves are compared with those that do not."""
 
     @property
     def accepted(self) -> bool:
@@ -89,7 +89,7 @@ class Judgement:
         return settled and bool(self.nodes) and all(answer.accepted for answer in parts)
 
     def population_of(self, sender: str, receiver: str) -> Population | None:
-        """What a path between these nodes is compared with; None while there is nothing."""
+        """The population with which a path between these nodes is compared; None if there is none yet."""
         path = PathEnd(sender), PathEnd(receiver)
         if self.narrow and crosses(path, self.leaves):
             return self.populations.get("inside")
@@ -99,10 +99,9 @@ class Judgement:
 
 
 def judge(done: Iterable[Measurement], context: Context) -> Judgement:
-    """Tell leaf, uplink, rail, node, direction and pair apart; fewer than four nodes have no population.
+    """Find what is to blame: leaf, uplink, rail, node, direction or pair. Fewer than four nodes have no population.
 
-    Between nodes of one machine only failures are told: how fast they are with each other says
-    what else its cores had to do.
+    Between nodes of one machine only failures are reported: their speed depends on what else its cores do.
     """
     facts = facts_of(tuple(done), context)
     found = _judge(facts)
@@ -110,7 +109,7 @@ def judge(done: Iterable[Measurement], context: Context) -> Judgement:
 
 
 def _besides_speed(suspects: Suspects, facts: SortedPairs) -> Suspects:
-    """Without those that are only slow between nodes of one machine: nothing is measured again for that."""
+    """The suspects without those that are slow only between nodes of one machine, which need no confirmation."""
 
     def idle(path: Path) -> bool:
         return facts.speeds[path] > 0 and facts.context.virtual >= {*nodes_of(path)}
@@ -204,7 +203,7 @@ Sides = Mapping[Side, Evidence]
 
 
 def _steadily_slow(facts: SortedPairs, suspects: Suspects) -> set[str]:
-    """Nodes with a slow direction that is slow in all runs: the repeats of one that flaps differ, or it is full again later."""
+    """Nodes with a direction that is slow in all runs, unlike a node that flaps."""
     told = _told(facts, suspects)
     return {
         side[0].node
@@ -214,7 +213,7 @@ def _steadily_slow(facts: SortedPairs, suspects: Suspects) -> set[str]:
 
 
 def _told(facts: SortedPairs, suspects: Suspects) -> Mapping[Side, bool | None]:
-    """What the confirmation says of each suspect; None before it."""
+    """Suspect -> whether the confirmation found it slow again; None if it was not measured again yet."""
     return {
         side: confirmed(
             side,
@@ -235,7 +234,7 @@ def _limit(facts: SortedPairs, side: Side, evidence: Evidence) -> float:
 def _ends(
     facts: SortedPairs, suspects: Suspects, erratic: Set[str]
 ) -> tuple[tuple[Verdict, ...], Sides, list[Path]]:
-    """Verdicts about nodes, but `erratic` ones, sides that must be confirmed first, and the slow paths of those that were full when measured again."""
+    """Verdicts about nodes except `erratic` ones; sides that must be confirmed first; slow paths of sides that were full when measured again."""
     sure: dict[Side, Evidence] = {}
     doubt: dict[Side, Evidence] = {}
     cleared: list[Path] = []
@@ -253,14 +252,14 @@ def _ends(
 def _besides(
     facts: SortedPairs, ends: Sequence[Verdict], single: Sequence[Path]
 ) -> tuple[tuple[Verdict, ...], Sides, list[Path]]:
-    """What is left of them where many slow paths have one cause: nodes that are slower, and paths that fail."""
+    """The same if many slow paths have one common cause: only nodes that are slower still, and paths that fail."""
     worse = slower(facts, single)
     left = tuple(one for one in ends if worse.issuperset(one.nodes))
     return left, {}, [path for path in single if not facts.speeds[path]]
 
 
 def _named(facts: SortedPairs, sure: Sides) -> tuple[Verdict, ...]:
-    """One verdict a node."""
+    """One verdict for each node."""
     nodes: defaultdict[str, dict[Side, Evidence]] = defaultdict(dict)
     for side, evidence in sure.items():
         nodes[side[0].node][side] = evidence
@@ -268,7 +267,7 @@ def _named(facts: SortedPairs, sure: Sides) -> tuple[Verdict, ...]:
 
 
 def _end_verdict(facts: SortedPairs, node: str, sides: Mapping[Side, Evidence]) -> Verdict:
-    """One node: its kind by which directions and ports are slow."""
+    """The verdict on one node; which directions and ports are slow decides its kind."""
     rails = {end.rail for path in facts.speeds for end in path if end.node == node}
     slow_rails = sorted({side[0].rail for side in sides})
     paths = [path_of(side, other) for side, evidence in sides.items() for other in evidence.slow]
@@ -286,7 +285,7 @@ def _end_verdict(facts: SortedPairs, node: str, sides: Mapping[Side, Evidence]) 
 
 
 def _way(sides: Iterable[Side]) -> Kind:
-    """By the directions that are slow."""
+    """The kind of verdict, by the directions that are slow."""
     roles = {role for _, role in sides}
     one_way = {EndRole.SENDS: Kind.SENDS, EndRole.RECEIVES: Kind.RECEIVES}
     return Kind.NODE if len(roles) == 2 else one_way[roles.pop()]
@@ -301,7 +300,7 @@ _WHY = {
     Kind.HCA: "that HCA, its slot or its cable",
 }
 _TRICKLE = 0.05
-"""Share of the others' speed below which packets are lost, and nothing is merely slow."""
+"""Below this share of the others' speed, packets must be lost: the path is not just slow."""
 _LOSSES = "so little that packets are lost; compare the MTU of its port, of its switch port and of the others, and look for errors of the cable"
 
 
@@ -310,14 +309,14 @@ def _does(facts: SortedPairs, kind: Kind, answer: Answer, paths: Sequence[Path])
     if answer in FAILS:
         return FAILS[answer]
     verb = {Kind.SENDS: "sends at", Kind.RECEIVES: "receives at"}.get(kind, "reaches")
-    # Few nodes may be one to a leaf: then only the other leaf is not slow.
+    # With few nodes, a leaf may have one node: then only the other leaf has normal speeds.
     normal = facts.populations.values() if facts.few else map(facts.population_of, paths)
     others = max(one.median for one in normal)
     return f"{verb} {facts.shown(max(facts.speeds[path] for path in paths))} (others {facts.shown(others)})"
 
 
 def _counted(facts: SortedPairs, sides: Mapping[Side, Evidence]) -> str:
-    """`with 7 of 7 partners`, and with how many proven ones afterwards."""
+    """`with 7 of 7 partners`, and how many of them were measured again."""
     slow = frozenset(other.node for evidence in sides.values() for other in evidence.slow)
     total = slow | {other.node for evidence in sides.values() for other in evidence.full}
     again = {
@@ -344,7 +343,7 @@ def _answer_of(facts: SortedPairs, node: str, speeds: Sequence[float]) -> Answer
 def _pairs(
     facts: SortedPairs, paths: Iterable[Path], proven: Set[Side], failing: Set[str]
 ) -> tuple[tuple[Verdict, ...], tuple[Path, ...]]:
-    """Verdicts about paths measured twice, and paths that must be measured again; not those that fail at `failing` nodes."""
+    """Verdicts about paths measured twice, and paths to measure again; without those that fail at `failing` nodes."""
     paths = [path for path in paths if facts.speeds[path] or failing.isdisjoint(nodes_of(path))]
     again = {
         one.path
@@ -394,17 +393,17 @@ def _pair_verdict(facts: SortedPairs, path: Path, proven: Set[Side], *, both: bo
 
 
 def _unproven(path: Path, proven: Set[Side], *, both: bool) -> str:
-    """Its nodes that nobody got full speed from, in its direction or in both; "" where there is none."""
+    """The nodes of a path that reached full speed with no partner, in its direction or in both; "" if there are none."""
     ways = (path, (path[1], path[0])) if both else (path,)
     sides = {side for way in ways for side in sides_of(way)} - proven
     return " or ".join(sorted({end.node for end, _ in sides}))
 
 
-# ---- the whole
+# ---- the whole cluster
 
 
 def _configuration(facts: SortedPairs) -> tuple[Verdict, ...]:
-    """All alike and all slow."""
+    """Verdict that all paths are equally slow: the configuration is to blame."""
     expected = facts.context.expected
     if not facts.populations:
         return ()
@@ -422,11 +421,11 @@ def _configuration(facts: SortedPairs) -> tuple[Verdict, ...]:
 
 
 _MOSTLY_SLOW = 3
-"""Nodes besides a fast pair up to which the pair may be the only one that is well."""
+"""With at most this many other nodes, a fast pair may be the only one that is well."""
 
 
 def _fast_pair(facts: SortedPairs) -> tuple[Verdict, ...]:
-    """Two nodes that are faster with each other than anybody else: they are well, or share a machine or a switch."""
+    """Two nodes that are faster with each other than all others: they alone are well, or share a machine or a switch."""
     everybody = {end.node for path in facts.speeds for end in path}
     fast = next(by_gap(facts.speeds, BLATANT), frozenset[Path]())
     two = sorted({end.node for path in fast for end in path})
@@ -453,7 +452,7 @@ def _all_fail(facts: SortedPairs) -> Verdict:
 
 
 def _judge_few(facts: SortedPairs) -> Judgement:
-    """Fewer than four nodes have no population."""
+    """Judge fewer than four nodes, which are no population."""
     once = doubted(facts)
     slow = () if once else _few(facts)
     verdicts = (
@@ -470,7 +469,7 @@ def _judge_few(facts: SortedPairs) -> Judgement:
 
 
 def _few(facts: SortedPairs) -> tuple[Verdict, ...]:
-    """Two or three nodes: against the ceiling, the other rails, and the other direction, or the third node."""
+    """Verdicts on two or three nodes, compared with the ceiling, other rails, the other direction, and the third node."""
     slow = far_slower(facts)
     suspects = find_suspects(slow, {path for path, speed in facts.speeds.items() if speed} - slow)
     if not suspects.sides:
@@ -490,7 +489,7 @@ def _failing(facts: SortedPairs) -> list[Verdict]:
 
 
 def _one_way(facts: SortedPairs, slow: Collection[Path]) -> list[Verdict]:
-    """Paths that are slower than their other rails, than back, or than those of the other nodes."""
+    """Paths that are slower than on their other rails, than in the other direction, or than those of the other nodes."""
     found: list[Verdict] = []
     least = 1 - facts.context.tolerance
     for path, speed in facts.speeds.items():
@@ -521,14 +520,14 @@ def _one_way(facts: SortedPairs, slow: Collection[Path]) -> list[Verdict]:
 
 
 def _third(facts: SortedPairs, path: Path, least: float) -> str:
-    """A node to which the sender, and from which the receiver, is as fast as that; "" where there is none."""
+    """A third node to which the sender sends, and from which the receiver receives, at that speed or more; "" if none."""
     (sender, receiver), speeds = path, facts.speeds
     full = {end for one in speeds for end in one if speeds.get((sender, end), 0) >= least <= speeds.get((end, receiver), 0)}  # fmt: skip
     return next((end.node for end in sorted(full)), "")
 
 
 def _fails(facts: SortedPairs, path: Path, back: float | None, *, both: bool) -> Verdict:
-    """A path of few nodes that never gave a value."""
+    """The verdict on a path, among few nodes, that never gave a value."""
     subject = facts.named(path, "–" if both else "→")
     failed = [one for one in facts.runs[path] if one.status is Outcome.FAILED]
     other = f", back {facts.shown(back)}" if back else ""
@@ -539,7 +538,7 @@ def _fails(facts: SortedPairs, path: Path, back: float | None, *, both: bool) ->
 
 
 def _notes(facts: SortedPairs) -> tuple[str, ...]:
-    """What the numbers cannot say."""
+    """Notes on what the numbers cannot tell, such as differences between kinds of hardware."""
     found = facts.populations
     most = max(one.median for one in found.values())
     lower = [kind for kind, one in found.items() if facts.context.hardware and one.median < most * (1 - facts.context.tolerance)]  # fmt: skip
@@ -556,7 +555,7 @@ def _scatter(facts: SortedPairs) -> tuple[str, ...]:
 
 
 def _answers(facts: SortedPairs, verdicts: Iterable[Verdict]) -> dict[str, Answer]:
-    """Node -> its answer: the gravest that names it, else what its best paths say."""
+    """Node -> its answer: that of the worst verdict that names it, or else by its best paths."""
     found = dict.fromkeys(facts.context.left_out, Answer.LEFT_OUT)
     attempted = {
         node for one in facts.done for node in (one.sender, one.receiver, *one.group) if node
@@ -565,7 +564,7 @@ def _answers(facts: SortedPairs, verdicts: Iterable[Verdict]) -> dict[str, Answe
     for path, speed in facts.speeds.items():
         if not speed:
             continue
-        # Two or three values are no population: what they say of each other is in the verdicts.
+        # Two or three values are no population; verdicts say how they compare with each other.
         answer = Answer.GOOD if facts.few else facts.population_of(path).answer(speed)
         for end in path:
             if best.get(end.node) is not Answer.GOOD and answer.accepted:
@@ -579,6 +578,6 @@ def _answers(facts: SortedPairs, verdicts: Iterable[Verdict]) -> dict[str, Answe
 
 
 def _not_good(facts: SortedPairs, node: str) -> Answer:
-    """Of a node none of whose paths is good."""
+    """The answer for a node without a good path."""
     speeds = [speed for path, speed in facts.speeds.items() if node in (path[0].node, path[1].node)]
     return _answer_of(facts, node, speeds) if speeds else Answer.NOT_MEASURED

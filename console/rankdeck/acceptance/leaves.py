@@ -1,7 +1,7 @@
-"""Leaves and rails: which nodes hang on one switch, and whether an uplink, a leaf or a rail is slow. Pure.
+"""Leaves and rails: which nodes share a leaf switch, and whether an uplink, a leaf or a rail is slow. Pure.
 
-A slow uplink is not seen pair by pair: its pairs are full alone and slow together. Rounds in which
-everybody crosses, nobody does, and one pair crosses alone tell capacity from fault.
+A slow uplink does not show pair by pair: its pairs reach full speed alone and are slow together. Rounds in
+which all pairs cross leaves, none does, and one crosses alone tell a lack of capacity from a fault.
 """
 
 from collections import defaultdict
@@ -16,26 +16,26 @@ Leaves = Mapping[str, str]
 """Node -> name of its leaf."""
 _SHARE = 0.6
 _MOST = 256
-"""Nodes up to which leaves are looked for."""
+"""Leaves are searched only among at most this many nodes."""
 _MEASURED = 0.8
-"""Share of the pairs that must have been measured."""
+"""Share of the pairs that must have been measured to find leaves."""
 _NEARLY_ALL = 0.9
-"""Share of the paths of a leaf that are slow where its switch is: each full one speaks for it."""
+"""If a leaf switch is slow, at least this share of the leaf's paths is slow: each full path speaks against that."""
 _COMMON = 0.4
-"""Share of the good partners of two nodes that both have, where they are of one leaf."""
+"""Two nodes are in one leaf if they share more than this part of their good partners."""
 _CLOSED = 0.75
-"""Share of the paths between the nodes of a group that are as fast: one of four nodes may have a bad cable, too."""
+"""Share of the paths inside a group that must be fast: one of four nodes may have a bad cable."""
 _ALIKE = 0.7
-"""Share of what most leaves reach across, below which one is not built as they are."""
+"""A leaf that reaches less than this share of the median leaf across its uplink is not built like the others."""
 _FEWEST = 2
-"""Nodes of a leaf, and slow pairs inside or across, from which on a leaf is judged."""
+"""A leaf is judged only with at least this many nodes, and slow pairs inside or across."""
 
 
 def find_leaves(slow: Iterable[Path], full: Iterable[Path]) -> Leaves:
-    """Leaves as the slow pairs show them: nodes that have full speed with the same others.
+    """Find leaves from the slow pairs: nodes of one leaf have full speed with the same others.
 
-    A node that has it with nobody is slow itself, and of no leaf. Empty where the pairs show none: not
-    nearly all pairs measured, no slow one, or a group of a single node.
+    A node without any full speed is slow itself, and in no leaf. Empty if the pairs show no leaves: too few
+    pairs measured, none slow, or a group of a single node.
     """
     fine = {(sender.node, receiver.node) for sender, receiver in full}
     bad = {(sender.node, receiver.node) for sender, receiver in slow}
@@ -60,17 +60,17 @@ def find_leaves(slow: Iterable[Path], full: Iterable[Path]) -> Leaves:
 
 
 def _alike(first: set[str], second: set[str]) -> bool:
-    """Whether two nodes have many of their good partners in common: a few lucky pairs join no leaves."""
+    """Whether two nodes share many good partners, so that a few lucky pairs do not join two leaves."""
     return len(first & second) > _COMMON * len(first | second)
 
 
 def fastest_group(speeds: Mapping[Path, float], tolerance: float) -> frozenset[Path]:
-    """The paths of a minority that is full with each other while all others are slower; empty where there is none.
+    """The paths inside a minority of nodes that is fast with each other while all others are slower; empty if none.
 
-    Half of the nodes slow leave a quarter of the pairs full. Two nodes that share a machine are faster, too,
-    so three are the fewest; and nodes of one leaf, where the leaves can be told. A gap that is hardly larger
-    than the tolerance counts where all paths above it, and no other, are those between four nodes or more:
-    a path carries what the slower of its ends does, and no scatter sorts paths by their nodes.
+    If half of the nodes are slow, only a quarter of the pairs is fast. The minority needs three nodes, because two
+    that share a machine are faster too, or must show as leaves. A gap that is hardly larger than the tolerance
+    counts only if the paths above it are exactly those between four nodes or more: a path is as fast as its slower
+    end, and chance does not sort paths by nodes.
     """
     for fast in by_gap(speeds):
         nodes = {end.node for path in fast for end in path}
@@ -89,42 +89,42 @@ def _sorts_nodes(speeds: Mapping[Path, float], fast: frozenset[Path]) -> bool:
 
 
 def _letter(place: int) -> str:
-    """A, B, … Z, then 27, 28, …"""
+    """The name of leaf `place`: A, B, … Z, then 27, 28, …"""
     return chr(ord("A") + place) if place < 26 else str(place + 1)
 
 
 def crosses(path: Path, leaves: Leaves) -> bool:
-    """Whether it leaves its leaf; a node of unknown leaf counts as one of its own."""
+    """Whether the path connects two leaves; a node whose leaf is not known counts as a leaf of its own."""
     first, last = path[0].node, path[1].node
     return leaves.get(first, first) != leaves.get(last, last)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeafFault:
-    """A leaf, or all of them, whose pairs are slow together."""
+    """A leaf, or all leaves, whose pairs are slow together."""
 
     leaves: tuple[str, ...]
     inside_too: bool
-    """Also within the leaf: its switch, not its uplink."""
+    """Pairs inside the leaf are slow too: its switch is to blame, not its uplink."""
     crossing: float
     """Median of the crossing pairs."""
     inside: float
     carried: float
-    """Most that all of its pairs moved at once, one direction; 0 where that was not measured."""
+    """The most that all crossing pairs of the leaf carried at once in one direction; 0: not measured."""
     wanted: float
     alone: float | None
-    """Of one pair that crossed alone; None where that was not measured."""
+    """Speed of one pair that crossed alone; None: not measured."""
     share: float
-    """Of its crossing pairs that are slow."""
+    """Share of its crossing pairs that are slow."""
     everywhere: bool
-    """All leaves alike."""
+    """Whether all leaves are alike."""
     paths: frozenset[Path]
     """The slow paths that it explains."""
     way: str = ""
-    """`sends` or `receives` where only that direction is slow."""
+    """`sends` or `receives` if only that direction is slow; else ""."""
 
     def explains(self, paths: Iterable[Path], leaves: Leaves) -> Iterator[Path]:
-        """All paths that it may spoil, measured together or alone."""
+        """The paths among `paths` that this fault may slow down."""
         for path in paths:
             ends = [leaves.get(end.node, "") for end in path]
             mine = [name in self.leaves for name in ends]
@@ -136,9 +136,9 @@ class LeafFault:
 def leaf_faults(
     speeds: Mapping[Path, float], slow: Iterable[Path], leaves: Leaves, done: Sequence[Measurement]
 ) -> tuple[LeafFault, ...]:
-    """Leaves that explain slow paths, worst first; one fault where all leaves are alike.
+    """Leaves that explain slow paths, worst first; one fault if all leaves are alike.
 
-    A slow leaf makes the pairs of others slow once: it is taken away with its pairs, then the rest is judged.
+    A slow leaf also slows pairs of other leaves: it is removed together with its pairs, then the rest is judged.
     """
     bad, left = set(slow), set(speeds)
     proven = {side for path in left - bad for side in enumerate(path)}
@@ -168,10 +168,10 @@ def together(
     done: Sequence[Measurement],
     share: float,
 ) -> tuple[dict[Path, float], set[Path]]:
-    """Speeds and slow paths of the rounds in which everybody crosses, or nobody: of crossing paths nothing else counts.
+    """Speeds and slow paths, with crossing paths taken only from the round in which all pairs cross.
 
-    They are slow below this share of what they reach in pairs, and both of their ends at best: a slow node or path is no uplink.
-    Unchanged before those rounds.
+    Such a path is slow below `share` of its own speed in the pairs stage and of the best speed of both ends, so that
+    a slow node or path does not count as a slow uplink. Before those rounds, the arguments are returned unchanged.
     """
     crossing = _best_of_stage(done, Stage.CROSSING)
     inside = _best_of_stage(done, Stage.INSIDE)
@@ -208,22 +208,22 @@ class _Part:
     name: str
     inside: list[Path]
     sends: list[Path]
-    """Out of it."""
+    """Paths out of the leaf; `receives`: into it."""
     receives: list[Path]
 
 
 @dataclass(frozen=True, slots=True)
 class _Judged:
-    """What is looked at for each leaf."""
+    """The data with which each leaf is judged."""
 
     speeds: Mapping[Path, float]
     leaves: Leaves
     done: Sequence[Measurement]
     proven: Set[tuple[int, PathEnd]]
-    """Ends that are full with somebody: 0 as senders, 1 as receivers."""
+    """Ends with full speed to or from some partner: (0, end) as sender, (1, end) as receiver."""
 
     def faults(self, left: Iterable[Path], bad: set[Path]) -> list[LeafFault]:
-        """Of the paths that are left each leaf that explains slow ones."""
+        """The faults of leaves that explain slow paths among `left`."""
         found = (_fault(part, self, bad) for part in _parts(left, self.leaves))
         return [fault for fault in found if fault]
 
@@ -268,9 +268,9 @@ def _fault(part: _Part, judged: _Judged, bad: set[Path]) -> LeafFault | None:
 
 
 def _slow_way(part: _Part, judged: _Judged, bad: set[Path]) -> tuple[str, list[Path]]:
-    """Which of its crossing paths are slow: all of them, or those of one direction; none where neither is.
+    """(direction, crossing paths of the leaf that are slow in it): "" for both directions; no paths if neither is slow.
 
-    Only those say it whose ends are both full with others: else it is a node.
+    Only paths whose both ends have full speed with others count: otherwise a node is to blame.
     """
     fair = {
         way: [path for path in _of_way(part, way) if judged.proven >= {*enumerate(path)}]
@@ -283,7 +283,7 @@ def _slow_way(part: _Part, judged: _Judged, bad: set[Path]) -> tuple[str, list[P
 
 
 def _of_way(part: _Part, way: str) -> list[Path]:
-    """Its crossing paths of one direction, or of both."""
+    """The leaf's crossing paths in one direction; "": in both."""
     return {"sends": part.sends, "receives": part.receives}.get(way, [*part.sends, *part.receives])
 
 
@@ -293,7 +293,7 @@ def _most(paths: Sequence[Path], bad: set[Path], share: float) -> bool:
 
 
 def _ends(one: Measurement, way: str, leaves: Leaves) -> tuple[str | None, ...]:
-    """The leaves of a measurement that crosses, of that direction alone."""
+    """The leaves of a measurement that crosses, only of its end in that direction; () if it does not cross."""
     first, last = leaves.get(one.sender), leaves.get(one.receiver)
     if first == last:
         return ()
@@ -301,7 +301,7 @@ def _ends(one: Measurement, way: str, leaves: Leaves) -> tuple[str | None, ...]:
 
 
 def _carried(name: str, way: str, judged: _Judged) -> tuple[float, float]:
-    """(most that it moved across in one round, out of it unless the way in is meant; what as many pairs inside moved)."""
+    """(the most that the leaf carried in one round, outwards unless `way` is `receives`; what as many inside pairs carried)."""
     rounds: defaultdict[tuple[int, int], list[float]] = defaultdict(list)
     for one in judged.done:
         crossed = _ends(one, way or "sends", judged.leaves) if one.stage is Stage.CROSSING else ()
@@ -315,7 +315,7 @@ def _carried(name: str, way: str, judged: _Judged) -> tuple[float, float]:
 
 
 def _joined(faults: Sequence[LeafFault]) -> LeafFault:
-    """One fault of all leaves: nobody can tell one uplink of two from the other."""
+    """One fault for all leaves, because their uplinks cannot be told apart."""
     alone = [fault.alone for fault in faults if fault.alone is not None]
     most = max(faults, key=lambda fault: fault.wanted)
     return LeafFault(
@@ -327,15 +327,15 @@ def _joined(faults: Sequence[LeafFault]) -> LeafFault:
     )  # fmt: skip
 
 
-# ---- rails: the ports of equal index, each with a switch of its own
+# ---- rails: ports with equal index, each rail with its own switch
 
 _FEWEST_OF_RAIL = 3
-"""Slow nodes that make it a rail: one is its HCA, two may be chance."""
+"""A rail is to blame if at least this many nodes are slow on it: one is an HCA, two may be chance."""
 
 
 @dataclass(frozen=True, slots=True)
 class RailFault:
-    """One rail of a leaf, or of all nodes where leaves are not known."""
+    """A slow rail of a leaf, or of all nodes if leaves are not known."""
 
     leaf: str
     rail: int
@@ -347,13 +347,13 @@ class RailFault:
 def rail_faults(
     speeds: Mapping[Path, float], slow: Iterable[Path], leaves: Leaves
 ) -> tuple[RailFault, ...]:
-    """Rails that are slow on most paths of a leaf, worst first; none where only one rail was measured.
+    """Rails that are slow on most paths of a leaf, worst first; none if only one rail was measured.
 
-    A slow rail makes that of other leaves slow across; it is taken away with its paths, then the rest is judged.
+    A slow rail also slows the same rail of other leaves: it is removed together with its paths, then the rest is judged.
     """
     bad = set(slow)
     fine = {(a.node, b.node) for a, b in speeds if (a, b) not in bad}
-    # Who is slow on all rails says nothing of one.
+    # Pairs that are slow on all rails tell nothing about one rail.
     parts = _rail_parts([(a, b) for a, b in speeds if (a.node, b.node) in fine], leaves)
     if len({rail for _, rail in parts}) < 2:
         return ()
@@ -369,7 +369,7 @@ def rail_faults(
         if len(nodes) >= _FEWEST_OF_RAIL:
             found.append(RailFault(*worst, nodes, frozenset(paths)))
             left = {key: rest - paths for key, rest in left.items()}
-    # All rails alike are no fault of a rail.
+    # If all rails are slow, no rail is to blame.
     return (
         ()
         if len({fault.rail for fault in found}) == len({rail for _, rail in parts})

@@ -1,4 +1,4 @@
-"""Reads the output of a recipe's program: first as plain text, without what terminals, launchers and mails put around its lines."""
+"""Reads the output of a recipe's program, after removing what terminals, launchers, log collectors and mails add to its lines."""
 
 import codecs
 import html
@@ -27,16 +27,16 @@ _BOMS = (
 _STEERING = re.compile(
     r"\x1b(?:\[[0-?]{0,40}[ -/]{0,4}[@-~]|\][^\x07\x1b\n]{0,400}(?:\x07|\x1b\\)|[()][0-9A-B]|[=>78Mc])|\x1a\Z"
 )
-"""Colours, titles and cursor moves in what went through `script`, `tee` or a terminal; the end of a file on DOS."""
+"""Colours, titles and cursor moves from `script`, `tee` or a terminal; the end-of-file character of DOS."""
 _RETURNS = re.compile(r"\r+\n?")
 _BLANKS: dict[int, str] = dict.fromkeys((0xA0, 0x2007, 0x202F), " ")
-"""What web pages and word processors make of a blank."""
+"""Other blanks, from web pages and word processors."""
 _HOLE = re.compile(r"\0{16,}")
-"""Of a log that was rotated while it was written, or of a machine that stopped meanwhile."""
+"""NUL bytes: the log was rotated while it was written, or the machine stopped."""
 _LONG = re.compile(rf"^(.{{{LIMIT}}}).+$", re.MULTILINE)
 _TRAILING = re.compile(r"(?<=\S)[ \t]+$", re.MULTILINE)
 _Rows = tuple[tuple[tuple[str, ...], re.Pattern[str], str], ...]
-"""Signs without which a pattern finds nothing (they are found in a hundredth of its time), the pattern, what is written instead."""
+"""(characters without which the pattern cannot match, which are found a hundred times faster; pattern; replacement)."""
 _PAGE = re.compile(r"<(?:pre|code|br)\b", re.IGNORECASE)
 _JIRA = re.compile(r"^\{(?:code|noformat|quote)\b[^{}\n]{0,100}\}$", re.MULTILINE)
 _AROUND: _Rows = (
@@ -54,20 +54,20 @@ _ELEMENT = re.compile(
     r"</?(?:html|head|body|pre|code|p|div|span|table|t[rdh])\b[^<>]{0,300}>", re.IGNORECASE
 )
 _LOGGED = ("log", "message", "msg", "MESSAGE", "line")
-"""Where Docker, log collectors and the journal keep the line in its JSON object."""
+"""Keys under which Docker, log collectors and the journal keep the line in a JSON object."""
 _BLOCK = re.compile(
     r"^(?:(?P<rule>-{8,80})\n(?P<nodes>[\w.,\[\]-]{1,300})(?: \(\d{1,7}\))?\n(?P=rule)"
     r"|(?P<host>[\w.-]{1,80}) \| [A-Z!]{1,20} \| rc=-?\d{1,3} >>)$",
     re.MULTILINE,
 )
-"""The line above what a node said: of dshbak, `clush -b` and ansible."""
+"""The heading above the lines of a node, as dshbak, `clush -b` and ansible print it."""
 _CLOCK = re.compile(
     r"\d{1,2}[:h]\d\d[:m]\d\d(?:[.,]\d{1,9})?|\d{8}[T_-]\d{6}|\d{9,20}|(?<![\d.])\d{1,12}\.\d{3,9}(?![\d.])"
 )
 _FEWEST_LINES = 5
-"""Lines behind one prefix from which on it is told apart from others."""
+"""Prefixes are told apart only if one of them has at least this many lines."""
 _LONGEST, _MOST_PREFIXES = 200, 64
-"""Characters of a prefix; how many different ones are looked at."""
+"""Most characters of a prefix; most different prefixes to look at."""
 _JSON = re.compile(r'\{\s*(?:"|$)|"\s*:')
 _STRICT = re.compile(r"(?P<number>[ \t]*\d+)|(?P<room>[ \t]+)|[^\d \t]+")
 _LOOSE = re.compile(r"(?P<word>[ \t]*[\w.@/-]+)|(?P<room>[ \t]+)|[^\w.@/ \t-]+")
@@ -80,7 +80,7 @@ _WORD = re.compile(r"[\w.@/-]+")
 
 
 def text_of(raw: bytes) -> str:
-    """The lines of an output: decoded, without colours, each at most 16,384 characters long."""
+    """The lines of an output, decoded, without colours, each at most 16,384 characters long."""
     text = _mailed(_without(_AROUND, _decoded(raw)))
     text = _LONG.sub(r"\1", text.translate(_BLANKS))
     text = _without(_BEHIND, f"{text}\n")[:-1]
@@ -102,7 +102,7 @@ _UNQUOTED = re.compile(r"=(?![0-9A-F]{2}|$)", re.MULTILINE)
 
 
 def _mailed(text: str) -> str:
-    """Without the equals signs that a mail has for odd characters and in the middle of long lines."""
+    """The text without the quoted-printable encoding of mails."""
     quoted = "=" in text and not _UNQUOTED.search(text) and _SOFT_END.search(text)
     named = "quoted-printable" in text.casefold() and _QUOTED.search(text)
     if not quoted and not named:
@@ -114,7 +114,7 @@ _NUMBERED = re.compile(r" {0,8}(\d{1,9})(?:\t|:| {2}|$)")
 
 
 def _unnumbered(text: str) -> str:
-    """Without the numbers that `cat -n`, `nl` or `grep -n` put before lines; the text itself where they do not count them all."""
+    """The text without the line numbers of `cat -n`, `nl` or `grep -n`; unchanged if not all lines are numbered in order."""
     rest: list[str] = []
     first = count = 0
     for line in StringIO(text):
@@ -139,12 +139,12 @@ def _decoded(raw: bytes) -> str:
 
 
 def is_binary(text: str) -> bool:
-    """Whether this is no text at all."""
+    """Whether this is binary data."""
     return "\0" in text
 
 
 def _logged(text: str) -> str:
-    """The lines in the objects of a log that has one a line; the text itself if it is none."""
+    """The lines inside a log with one JSON object per line; unchanged if it is not such a log."""
     first = text.lstrip().partition("\n")[0]
     if _said(first) is None:
         return text
@@ -154,21 +154,21 @@ def _logged(text: str) -> str:
 def _said(line: str) -> str | None:
     found = table(line.encode("utf-8", "replace")) if line.lstrip().startswith("{") else None
     said = next((found[key] for key in _LOGGED if isinstance(found.get(key), str)), None) if found else None  # fmt: skip
-    # Docker keeps the line end, others cut it off.
+    # Docker keeps the line end, others remove it.
     return said if said is None or (found and said is found.get("log")) else f"{said}\n"
 
 
 def prefix_of(text: str, mark: str) -> re.Pattern[str] | None:
-    """What stands before the lines of a program, by what stands before the line that only it prints; None if nothing does.
+    """The prefix of a program's lines, found before the line that only this program prints; None if there is none.
 
-    Numbers in it may differ from line to line; words too, where every line of the text has it.
+    Numbers in the prefix may differ from line to line; words too, if every line of the text has the prefix.
     """
     heads: dict[str, None] = {}
     begin = -1
     for found in re.finditer(mark, text) if mark else ():
         last, begin = begin, text.rfind("\n", 0, found.start()) + 1
         head = text[begin : found.start()] if begin != last else ""
-        # Numbers alone may be the first column of a table, those of `cat -n` have a tab behind them.
+        # Numbers alone may be the first column of a table; those of `cat -n` are followed by a tab.
         numbers = bool(head.strip()) and not head.strip(" \t0123456789")
         if (
             0 < len(head) <= _LONGEST
@@ -187,7 +187,7 @@ def prefix_of(text: str, mark: str) -> re.Pattern[str] | None:
 
 
 def _like(heads: dict[str, None], tokens: re.Pattern[str]) -> re.Pattern[str]:
-    """A pattern of these prefixes, with other numbers or words in them."""
+    """A pattern that matches these prefixes with any numbers or words in them."""
     kinds = {_mask(head, tokens): head for head in heads}
     some = dict(islice(kinds.items(), _MOST_PREFIXES))
     known = [mask for mask, head in some.items() if not any(_goes_on(one, head) for one in some)]
@@ -195,7 +195,7 @@ def _like(heads: dict[str, None], tokens: re.Pattern[str]) -> re.Pattern[str]:
 
 
 def _goes_on(mask: str, head: str) -> bool:
-    """Whether words of the program itself stand behind a prefix that other lines have, too."""
+    """Whether the prefix is followed by words of the program itself, because other lines have a shorter prefix."""
     found = re.match(mask, head)
     return bool(found and _WORD.search(head, found.end()))
 
@@ -209,9 +209,9 @@ def _mask(head: str, tokens: re.Pattern[str]) -> str:
 
 
 def parts_of(text: str, prefix: re.Pattern[str] | None) -> list[tuple[str, str]]:
-    """(who, what it said) of an output to which several nodes or tasks wrote; one without a name where nobody can be told.
+    """(node or task, its lines) in an output that several wrote; one part without a name if they cannot be told apart.
 
-    The last has no name where there are several: lines of which nobody can be told.
+    Parts by prefix end with one without a name, for the lines whose writer is not known.
     """
     heads = list(_BLOCK.finditer(text))
     if heads:
@@ -234,12 +234,12 @@ def parts_of(text: str, prefix: re.Pattern[str] | None) -> list[tuple[str, str]]
 
 
 def bare(text: str, prefix: re.Pattern[str] | None) -> str:
-    """The text without the prefix of its lines."""
+    """The text without the prefix of each line."""
     return prefix.sub("", text) if prefix else text
 
 
 def _names(prefixes: list[str]) -> Iterator[str]:
-    """The first word of each that the others have not."""
+    """For each prefix, its first word that the others do not have."""
     words = [_WORD.findall(prefix) for prefix in prefixes]
     for mine in words:
         others = [other for other in words if other is not mine]
@@ -250,14 +250,14 @@ def _names(prefixes: list[str]) -> Iterator[str]:
 
 
 _DIGITS = 25
-"""Characters of a number; a longer one is none."""
+"""Most characters of a number; a longer word is not read as a number."""
 
 
 def runs_of(text: str, begins: str, done: str = "") -> Iterator[str]:
-    """Each run in an output that has several, one after the other.
+    """Each run in an output with several, one after the other.
 
-    A line that matches `begins` is the first of a run, but not while the one before has no line that
-    matches `done`: copies of a program that run side by side begin side by side.
+    A line that matches `begins` starts a run, unless the run before has no line that matches `done` yet: copies
+    of a program that run side by side start side by side.
     """
     start, begun, ready = 0, False, not done
     for found in re.finditer(f"(?P<done>{done or '(?!)'})|{begins}", text, re.MULTILINE):
@@ -271,13 +271,13 @@ def runs_of(text: str, begins: str, done: str = "") -> Iterator[str]:
 
 
 def lines_of(text: str) -> Iterator[str]:
-    """Its lines, one at a time: hostile output may have millions."""
+    """The lines of a text, one at a time, because hostile output may have millions."""
     for line in StringIO(text):
         yield line.rstrip("\n")
 
 
 def number(word: str) -> float | None:
-    """The finite number in a cell; None for `N/A`, `nan`, and anything else."""
+    """The finite number in a cell; None for `N/A`, `nan` and anything else."""
     if len(word) > _DIGITS:
         return None
     try:
@@ -288,13 +288,13 @@ def number(word: str) -> float | None:
 
 
 def whole(word: str) -> int | None:
-    """The whole number from 0 on in a cell."""
+    """The whole number in a cell, 0 or more; None for anything else."""
     return int(word) if word.isascii() and word.isdigit() and len(word) <= _DIGITS else None
 
 
 @lru_cache(64)
 def _places(header: tuple[str, ...]) -> Mapping[str, list[int]]:
-    """Name -> where it stands."""
+    """Name of a column -> its positions in the header."""
     found: defaultdict[str, list[int]] = defaultdict(list)
     for place, name in enumerate(header):
         found[name].append(place)
@@ -303,13 +303,13 @@ def _places(header: tuple[str, ...]) -> Mapping[str, list[int]]:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A line under a header."""
+    """A row of a table."""
 
     header: tuple[str, ...]
     cells: tuple[str, ...]
 
     def cell(self, column: str, which: int = 0) -> str:
-        """The cell under the first (second, …) column of that name; "" if there is none."""
+        """The cell under the first (`which` 0), second, … column of that name; "" if there is none."""
         places = _places(self.header).get(column, ())
         if which >= len(places) or places[which] >= len(self.cells):
             return ""
@@ -321,19 +321,19 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How the tables of a program look."""
+    """The format of a program's tables."""
 
     first: str
-    """Name of the column by which a header is known; it holds whole numbers."""
+    """Name of the first column, by which a header is recognized; it has whole numbers."""
     also: str
-    """A part of another word of the header."""
+    """A part of another word in the header."""
     names: re.Pattern[str]
-    """One name of the header line."""
+    """Pattern for one name in the header."""
     cells: re.Pattern[str] = re.compile(r"\S+")
 
 
 def rows(text: str, layout: Layout) -> Iterator[Row]:
-    """Every line that stands under a header and has a whole number under its `first` column."""
+    """Every line under a header with a whole number in the `first` column."""
     header: tuple[str, ...] = ()
     for line in lines_of(text):
         if layout.first in line and layout.also in line:
@@ -349,7 +349,7 @@ _OBJECT = re.compile(r'^[ \t]*\{(?=\s*")', re.MULTILINE)
 
 
 def object_in(text: str) -> Table | None:
-    """The JSON object in an output, whatever lines stand before or behind it; None if it is not valid."""
+    """The JSON object in an output, with any lines before and after it; None if it is not valid."""
     first = _OBJECT.search(text)
     begin = first.start() if first else text.find("{")
     ends = (text.rfind("}"), text.rfind("\n}") + 1)
@@ -358,7 +358,7 @@ def object_in(text: str) -> Table | None:
 
 
 def first_line(text: str, *parts: str) -> str:
-    """The first line that has one of these parts, without blanks around; "" if none has."""
+    """The first line that contains one of these parts, stripped; "" if none does."""
     places = [place for part in parts if (place := text.find(part)) >= 0]
     if not places:
         return ""
@@ -366,32 +366,32 @@ def first_line(text: str, *parts: str) -> str:
 
 
 def line_at(text: str, place: int) -> str:
-    """The line in which this place is, without blanks around."""
+    """The line at this position in the text, stripped."""
     begin, end = text.rfind("\n", 0, place) + 1, text.find("\n", place)
     return text[begin : end if end >= 0 else None].strip()
 
 
 def unique(names: Sequence[str]) -> tuple[str, ...]:
-    """Each once, in their order."""
+    """The names without duplicates, in order."""
     return tuple(dict.fromkeys(names))
 
 
 def tables(parent: object, key: str) -> list[Table]:
-    """The JSON objects in the list under this key, without empty ones."""
+    """The JSON objects, without empty ones, in the list under this key."""
     return [one for one in as_tables(as_table(parent).get(key)) if one]
 
 
 LARGEST = 32 << 20
-"""Bytes of an output that are read; NCCL_DEBUG=INFO of 1,000 ranks stays below."""
+"""Most bytes of an output to read; NCCL_DEBUG=INFO of 1,000 ranks stays below."""
 _GLANCE = 1 << 18
-"""Characters in which another recipe is looked for."""
+"""Characters that are searched for another recipe."""
 MOST = 1000
-"""Results of one output."""
+"""Most results of one output."""
 _ABSURD = 10.0
-"""Times the ceiling: such a number is not a measurement."""
+"""A value above this many times the ceiling is not a measurement."""
 _BOUND = 1e12
 _PACKED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ", b"PK\x03\x04", b"BZh")
-"""How files of gzip, zstd, xz, zip and bzip2 begin."""
+"""The first bytes of files of gzip, zstd, xz, zip and bzip2."""
 _TWO = Where(nodes=("a", "b"))
 _CITED = ": `"
 NOT_STARTED = re.compile(
@@ -401,31 +401,31 @@ NOT_STARTED = re.compile(
 CRASHED = re.compile(
     r"exited on signal|BAD TERMINATION|Segmentation fault|MPI_ABORT was invoked|Bus error|Node failure on|DUE TO NODE FAILURE|oom[-_]kill event"
 )
-"""Of the launcher or the scheduler: a rank or a node broke."""
+"""Messages of a launcher or scheduler that a rank or a node broke."""
 STOPPED = re.compile(r"CANCELLED AT|DUE TO TIME LIMIT|DeadlineExceeded")
 _KILLED = re.compile(r"^srun: error: .{0,300}: (?:Killed|Aborted|Terminated)", re.MULTILINE)
 _STARTS = (
     "command not found", "cannot start: ", "No such file or directory", "error while loading shared libraries", "cannot execute", "not found (required by",
     "option", "No executable was specified", "Missing Required Argument", "parameter error -", "-method must be one of:",
 )  # fmt: skip
-"""Signs without which the first pattern finds nothing."""
+"""Words without which the first pattern cannot match."""
 _ENDS = (
     (Outcome.NOT_MEASURED, "it did not run", _STARTS, NOT_STARTED),
     (Outcome.FAILED, "it broke", ("",), CRASHED),
     (Outcome.NOT_MEASURED, "it was stopped", ("",), STOPPED),
     (Outcome.FAILED, "it broke", ("srun: error: ",), _KILLED),
 )
-"""Status, what is said, signs, a part of the line: the first that is there; what named its hosts, ranks or sizes did run."""
+"""(status, text of the reading, words in the output, part of the line to show); the first that is found counts."""
 _COMPLAINTS = (
     b"error: ", b"[error]", b"fatal: ", b"unable to ", b"lost communication", b"couldn't ", b"failed to ", b"not found",
     b"not enough", b"refused", b"denied", b"timed out", b"is down", b"do not match",
 )  # fmt: skip
-"""In small letters."""
+"""In lower case."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What the run was asked for; empty and None where somebody else ran it."""
+    """What the run should measure; empty and None if somebody else started it."""
 
     hosts: tuple[str, ...] = ()
     ranks: int = 0
@@ -438,7 +438,7 @@ NOBODY = Asked()
 def read_output(
     recipe: Recipe, raw: bytes, asked: Asked = NOBODY, known: Known | None = None
 ) -> tuple[OutputReading, ...]:
-    """Each result with its sentence, at least one: complete, of those asked for, and valid, or why not."""
+    """Each result with its sentence, at least one. A result that is incomplete, invalid or not of `asked` says why."""
     text = text_of(raw[:LARGEST])
     if not text.strip():
         return (not_measured("the output is empty"),)
@@ -456,9 +456,9 @@ def read_output(
 
 
 def _finder(name: str, text: str) -> str:
-    """The first other recipe that finds a result; "" if none does."""
+    """The first other recipe that finds a result in the text; "" if none does."""
 
-    @cache  # recipes of one program have one mark
+    @cache  # recipes of the same program share a mark
     def has(mark: str) -> bool:
         return re.search(mark, text) is not None
 
@@ -477,10 +477,10 @@ def _finder(name: str, text: str) -> str:
 
 
 def _readings(recipe: Recipe, text: str, *, alone: bool) -> Iterator[tuple[str, OutputReading]]:
-    """(node, result) of each run of each node, or of all of it where it is of one.
+    """(node, result) for each run of each node; the node is "" if the output is of one run of all.
 
-    Of an MPI program each node is a run only where what names its lines is also the only host in them:
-    somebody ran it on each node for itself.
+    For an MPI program, the lines of a node are a run of their own only if the node is the only host named in
+    them: then somebody ran the program on each node separately.
     """
     prefix = prefix_of(text, recipe.traits.mark)
     whole = [("", bare(text, prefix))]
@@ -511,18 +511,18 @@ def _of_parts(recipe: Recipe, parts: list[tuple[str, str]]) -> Iterator[tuple[st
 
 
 def _named(reading: OutputReading, who: str) -> OutputReading:
-    """With the node that says so, where there are several."""
+    """The reading with its node in the text, if there are several."""
     if not who:
         return reading
     return replace(reading, hosts=reading.hosts or (who,), text=f"{who}: {reading.text}")
 
 
 _Cause = tuple[Outcome | None, str]
-"""What became of the run, None where its reader knows better; the line that says so."""
+"""(outcome of the run, None if the recipe's own reading stands; the line that says so)."""
 
 
 def _cause(text: str, ran: bool) -> _Cause:
-    """Why there is no result, by the first line of the system, the launcher or the scheduler that says so."""
+    """Why there is no result, from the first line of the system, the launcher or the scheduler that says so."""
     for status, what, signs, pattern in _ENDS[ran:]:
         found = pattern.search(text) if any(sign in text for sign in signs) else None
         if found:
@@ -532,7 +532,7 @@ def _cause(text: str, ran: bool) -> _Cause:
 
 
 def _complaint_of(text: str) -> str:
-    """The first line that complains; bytes, because each has one place in small letters too."""
+    """The first line with a complaint. It is searched as bytes, because lower case does not change their positions."""
     raw = text.encode("utf-8", "replace")
     small = raw.lower()
     places = [place for word in _COMPLAINTS if (place := small.find(word)) >= 0]
@@ -543,7 +543,7 @@ def _complaint_of(text: str) -> str:
 
 
 def _with_cause(reading: OutputReading, cause: Callable[[bool], _Cause]) -> OutputReading:
-    """The reading of a run without a result, with its cause."""
+    """The reading of a run without a result, with the cause added."""
     ran = bool(reading.hosts or reading.ranks or reading.size is not None)
     status, said = cause(ran)
     if status is None:
@@ -565,7 +565,7 @@ def _checked(recipe: Recipe, reading: OutputReading, asked: Asked, known: Known)
 
 
 def _sane(reading: OutputReading) -> OutputReading:
-    """Text of others made printable."""
+    """The reading with all foreign text made printable."""
     return replace(
         reading,
         text=clean(reading.text, 400),
@@ -576,7 +576,7 @@ def _sane(reading: OutputReading) -> OutputReading:
 def _complaint(
     reading: OutputReading, asked: Asked, ceiling: float, names_hosts: bool
 ) -> OutputReading | None:
-    """Why the value may not be used; None if it may."""
+    """A reading that says why the value may not be used; None if it may."""
     value = reading.value
     if asked.exit_code:
         why = f"it printed a result and ended with {asked.exit_code}"
@@ -597,14 +597,14 @@ def _complaint(
 
 
 def _are_same(hosts: Collection[str], asked: Collection[str]) -> bool:
-    """Whether these are the same machines: nccl-tests cuts the domain off, and the machine may have it in its name."""
+    """Whether these are the same machines; nccl-tests cuts domains off, which the machines' own names may have."""
     return all(any(_is_same(one, other) for other in asked) for one in hosts) and all(
         any(_is_same(one, other) for one in hosts) for other in asked
     )
 
 
 def _is_same(one: str, other: str) -> bool:
-    """`n1` is `n1.example.org`; two names with different domains are two machines."""
+    """Whether two names mean the same machine: `n1` is `n1.example.org`, but different domains are different machines."""
     one, other = one.casefold(), other.casefold()
     short = "." not in one or "." not in other
     return one == other or (short and one.partition(".")[0] == other.partition(".")[0])

@@ -1,8 +1,8 @@
-"""Recipe: one acceptance test, how to run it, how to read what it wrote, and what a healthy result would be, from link rate, MTU, NVLink and published limits.
+"""Recipe: one acceptance test. How to run it, how to read its output, and what result is healthy, by link rate, MTU, NVLink and published limits.
 
 Efficiency of RoCE v2 over IPv4: MTU / (MTU + 82): preamble, FCS, gap and MAC 38, IP 20, UDP 8,
-BTH 12, ICRC 4; and a RETH of 16 once a message. InfiniBand: MTU / (MTU + 26): LRH 8, BTH 12, ICRC 4, VCRC 2. Limits: Azure's `conf/*.conf` (azurehpc-health-checks),
-OCI's `multi_node_active_healthcheck.py` (oci-hpc).
+BTH 12, ICRC 4; and a RETH of 16 once per message. InfiniBand: MTU / (MTU + 26): LRH 8, BTH 12, ICRC 4, VCRC 2.
+Limits: Azure's `conf/*.conf` (azurehpc-health-checks), OCI's `multi_node_active_healthcheck.py` (oci-hpc).
 """
 
 import math
@@ -22,19 +22,19 @@ class OutputReading:
     """One result in an output."""
 
     status: Outcome
-    """One of `READ`."""
+    """One of `model.acceptance.READ`."""
     text: str
-    """What was read, or why there is no value; `expectations` adds what it means."""
+    """What was read, or why there is no value; `explained` adds what the value means."""
     size: int | None = None
-    """Bytes of the largest message: the average over sizes hides the bad ones."""
+    """Size of the largest message in bytes, to which `value` belongs: an average over sizes hides bad results."""
     value: float | None = None
-    """In `unit`; the slower one of out-of-place and in-place."""
+    """The result in `unit`: the slower of out-of-place and in-place."""
     out_of_place: float | None = None
     in_place: float | None = None
     unit: str = ""
     ranks: int | None = None
     hosts: tuple[str, ...] = ()
-    """Names as the program printed them, each once; empty if it prints none."""
+    """Names of the hosts as the program printed them, each once; empty if it prints none."""
     grade: str = ""
     """`good`, `fair` or `slow` if a ceiling or a published limit is known; else ""."""
     facts: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -42,7 +42,7 @@ class OutputReading:
 
 
 NEVER_BEGAN = "it never began"
-"""How the text of a reading begins in which no traffic flowed."""
+"""The text of a reading begins with these words if no traffic flowed."""
 
 
 def not_measured(text: str, **more: object) -> OutputReading:
@@ -56,7 +56,7 @@ def failed(text: str, **more: object) -> OutputReading:
 
 
 def refused(text: str, **more: object) -> OutputReading:
-    """A reading whose number is for other hosts or ranks than were asked for."""
+    """A reading whose number is for other hosts or ranks than requested."""
     return OutputReading(status=Outcome.REFUSED, text=text, **more)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
 
 
@@ -67,7 +67,7 @@ class Traits:
     unit: str
     lower_is_better: bool = False
     directed: bool = False
-    """Whether it measures from the first node to the second; if not, both directions at once."""
+    """Whether a measurement is from the first node to the second; if not, of both directions at once."""
     tolerance: float = 0.10
     """A value is slow if it is below the median by more than this share."""
     seconds: float = 10.0
@@ -75,33 +75,33 @@ class Traits:
     names_hosts: bool = False
     """Whether a complete output names the hosts that took part."""
     gpus: bool = False
-    """Whether it runs one process per GPU; if not, or without GPUs, one per node."""
+    """Whether there is one process per GPU; if not, or without GPUs, there is one per node."""
     writes: bool = False
-    """Whether it writes to disks or heats the node; then it runs only if asked for by name."""
+    """Whether the test writes to disks or heats the node; then it runs only if requested by name."""
     fabric: str = ""
-    """What one rail is: `rdma` (an RDMA device) or `network` (an interface); "" if it uses all of them itself."""
+    """What one rail is: `rdma` (an RDMA device) or `network` (an interface); "" if the program uses all rails itself."""
     mark: str = ""
-    """Pattern of words that begin a line only this program prints; a prefix before them is on all its lines."""
+    """Pattern for the start of a line that only this program prints; what stands before the match is the prefix of all its lines."""
     begins: str = ""
-    """Pattern of the first line of a run, for outputs with several runs; "" if `read` separates them."""
+    """Pattern for the first line of a run, for outputs with several runs; "" if `read` separates the runs."""
     done: str = ""
-    """Pattern of a line that every complete run has; "" if a run ends where the next one begins."""
+    """Pattern for a line that every complete run has; "" if a run ends where the next one begins."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Where:
-    """Which nodes a measurement is made on."""
+    """Where a measurement runs: nodes, addresses, devices."""
 
     nodes: tuple[str, ...]
-    """The sender first."""
+    """The nodes; the first is the sender."""
     addresses: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Node -> its address on the network to measure; for a node without one its name is used."""
+    """Node -> its address on the network to measure; a node without one is addressed by its name."""
     ranks_per_node: int = 1
     port: int = 18515
     devices: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Node -> its RDMA device, `mlx5_0`, or `mlx5_0:2` for port 2; without one the program chooses."""
+    """Node -> its RDMA device: `mlx5_0`, or `mlx5_0:2` for port 2; without one the program chooses."""
     seconds: int = 0
-    """How long to measure; 0: the default of the recipe."""
+    """How long to measure, in seconds; 0: the default of the recipe."""
 
     @property
     def ranks(self) -> int:
@@ -115,15 +115,15 @@ class Where:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commands:
-    """How one measurement is started."""
+    """The commands that start one measurement."""
 
     launch: Launch
     argv: tuple[str, ...]
     """The command of each rank; with a `server`, the command of the sender only."""
     server: tuple[str, ...] = ()
-    """The command on the last node. It must listen before `argv` starts, and it ends by itself."""
+    """The server's command, on the last node. It must listen before `argv` starts, and ends by itself."""
     waits: tuple[str, ...] = ()
-    """What the client prints if the server does not listen yet; the client is then started again."""
+    """Texts that the client prints if the server does not listen yet; the client is then started again."""
     env: Mapping[str, str] = field(default_factory=dict[str, str])
     files: Mapping[str, str] = field(default_factory=dict[str, str])
     """Name -> text of files to write into the run folder of each node."""
@@ -134,26 +134,26 @@ class Known:
     """Facts about the hardware that the output does not say; 0 and "" mean "not known"."""
 
     link_gbps: float = 0.0
-    """Rate of one link of a node."""
+    """Rate of one link of a node, in Gb/s."""
     mtu: int = 0
     """MTU of the RDMA path (1024, 4096), not of the Ethernet below it."""
     gpu: str = ""
     node_gbps: float = 0.0
-    """Of all ports of a node together."""
+    """Rate of all ports of a node together, in Gb/s."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpectedResult:
-    """What a healthy result would be."""
+    """The result to expect on healthy hardware."""
 
     ceiling: float
     """The highest possible result, in the unit of the reading."""
     of: str
-    """What sets the ceiling, e.g. "a 25 Gb/s link at MTU 1024"."""
+    """What sets the ceiling, with a verb, such as "a 25 Gb/s link carries at MTU 1024"."""
     factor: float
     """A result is good from this share of the ceiling on."""
     fair: float = 0.9
-    """A result is fair from this share of a good one on."""
+    """A result is fair from this share of a good result on."""
     good: str = ""
     """A sentence that says what a good result means."""
     advice: str = ""
@@ -167,28 +167,28 @@ class Recipe(Protocol):
     traits: ClassVar[Traits]
 
     def commands(self, where: Where) -> Commands:
-        """The commands of one measurement on these nodes."""
+        """The commands of one measurement there."""
         ...
 
     def read(self, text: str) -> tuple[OutputReading, ...]:
-        """Every result in the output of one run, at least one.
+        """Every result in the output of one run; at least one.
 
-        `text` is decoded and without the prefixes of launchers.
+        `text` is decoded, without the prefixes that launchers add.
         """
         ...
 
     def expect(self, reading: OutputReading, known: Known) -> ExpectedResult | None:
-        """What a healthy result would be; None if only earlier runs can tell."""
+        """The result to expect on healthy hardware; None if only other nodes and earlier runs can tell."""
         ...
 
 
 class WithoutCeiling:
-    """The part of a recipe whose results only other nodes and their own history can judge."""
+    """Base of recipes without a known ceiling: results are compared with other nodes and earlier runs."""
 
     traits: ClassVar[Traits]
 
     def expect(self, reading: OutputReading, known: Known) -> ExpectedResult | None:
-        """None, always."""
+        """Always None."""
         del reading, known
         return None
 
@@ -196,28 +196,28 @@ class WithoutCeiling:
 RATES = (1, 2.5, 5, 10, 25, 40, 50, 100, 200, 400, 800)
 """Rates of links, in Gb/s."""
 _ROCE, _INFINIBAND, _RETH = 82, 26, 16
-"""Bytes of a packet, and of a message, that are no payload."""
+"""Overhead in bytes: per packet (RoCE, InfiniBand), and per message (RETH)."""
 _JUMBO = 4096
 """RDMA MTU that Ethernet with MTU 9000 carries."""
 _LEAST_MTU = 1024
 """RDMA MTU that Ethernet with its usual MTU of 1500 carries."""
 _FITS = 0.9
-"""A link rate is guessed only where the value reaches this share of it: a slow result names no link."""
+"""A link rate is guessed only if the value reaches this share of it: from a slow result no link can be guessed."""
 RDMA_GOOD, NETWORK_GOOD, NVLINK_GOOD = 0.97, 0.90, 0.75
 
 
 class GpuClass(NamedTuple):
-    """A GPU whose limits are published, all in GB/s of all_reduce busbw; 0: not known."""
+    """A GPU with published limits, all in GB/s of all_reduce busbw; 0: not known."""
 
     word: str
     nvlink: float
-    """Of one GPU in one direction, over all links to the others of its node."""
+    """What one GPU sends in one direction, over all links to the other GPUs of its node."""
     inside: float
-    """Least that Azure accepts inside a node of eight."""
+    """The least that Azure accepts inside a node with eight GPUs."""
     across: float
-    """Least that OCI accepts over several nodes of eight."""
+    """The least that OCI accepts across nodes with eight GPUs."""
     link: str = "NVLink"
-    """Between the GPUs of a node."""
+    """The kind of link between the GPUs of a node."""
 
 
 GPUS = (
@@ -229,19 +229,19 @@ GPUS = (
     GpuClass("MI300X", 448, 0, 350, "xGMI"),
 )
 _FAIR_ACROSS = 0.858
-"""Of OCI's limit: 185 for A100 is 0.944 of what the links carry (196), and 0.9 × 0.9 of that is fair."""
+"""Fair share of OCI's limit: its 185 for A100 is 0.944 of what the links carry (196), of which 0.9 × 0.9 is fair."""
 _ABOUT = 0.9
-"""Of a published limit: nodes whose ports carry less are not those that it was published for."""
+"""A published limit does not apply to nodes whose ports carry less than this share of it."""
 _PORTS_GOOD = 0.75
-"""Of what the ports of a node carry; through the host's memory, without GPU direct, it is half or less."""
+"""Good share of what the ports of a node carry; without GPU direct, through the host's memory, it is half or less."""
 _CARDS = frozenset({"PCIE", "NVL", "MIG"})
 _FULL = 8
-"""GPUs of a node that the published limits are of."""
+"""GPUs per node for which the limits are published."""
 _QPS = "look at the QPs per connection (NCCL_IB_QPS_PER_CONNECTION) and the HCA list (NCCL_IB_HCA)"
 
 
 def _efficiency(mtu: int, message: int = 65536, overhead: int = _ROCE) -> float:
-    """Share of a link that is payload."""
+    """The share of a link's rate that is payload; `mtu`, `message` and `overhead` are in bytes."""
     packets = max(1, math.ceil(message / mtu))
     return message / (message + packets * overhead + _RETH)
 
@@ -249,9 +249,9 @@ def _efficiency(mtu: int, message: int = 65536, overhead: int = _ROCE) -> float:
 def _link_ceiling(
     value: float, known: Known, mtu: int, message: int, overhead: int = _ROCE
 ) -> tuple[float, float] | None:
-    """(rate of the link, most that it carries), Gb/s; a rate that is not known is the one that fits.
+    """(rate of the link, the most payload that it carries), in Gb/s; if the rate is not known, it is guessed from `value`.
 
-    None if none fits: then nobody can say what the link should carry.
+    None if no rate fits.
     """
     share = _efficiency(mtu, message, overhead)
     if known.link_gbps:
@@ -263,7 +263,7 @@ def _link_ceiling(
 
 
 def _link(rate: float, known: Known, links: int = 1) -> str:
-    """The links, or directions of one, whose ceiling is used, and whether the rate is only what fits the value."""
+    """Words for the links (or directions of one link) that set the ceiling, and whether their rate is a guess."""
     guess = "" if known.link_gbps else " (a guess from the value)"
     return (
         f"{links} × {rate:g} Gb/s{guess} carry"
@@ -273,7 +273,7 @@ def _link(rate: float, known: Known, links: int = 1) -> str:
 
 
 def rdma_write(reading: OutputReading, known: Known) -> ExpectedResult | None:
-    """Of one RDMA port: its rate and MTU; where only the rate is known, what it carries at the least MTU of RoCE."""
+    """Expected from RDMA ports, by rate and MTU. If only the rate is known, the least MTU of RoCE is assumed."""
     told = known.mtu or int(reading.facts.get("mtu", "0"))
     if reading.value is None or not (told or known.link_gbps):
         return None
@@ -298,7 +298,7 @@ def rdma_write(reading: OutputReading, known: Known) -> ExpectedResult | None:
 
 
 def _gpu_class(name: str) -> GpuClass | None:
-    """By a whole word: a GH200 is no H200, and the PCIe cards of a generation have not its links."""
+    """The GPU whose name contains the class as a whole word: a GH200 is not an H200. PCIe cards lack the links: None."""
     words = re.split(r"[^A-Z0-9]+", name.upper())
     if not _CARDS.isdisjoint(words):
         return None
@@ -306,7 +306,7 @@ def _gpu_class(name: str) -> GpuClass | None:
 
 
 def gpu_network(reading: OutputReading, known: Known) -> ExpectedResult | None:
-    """Of an all_reduce: NVLink inside a node, the published limit across nodes, or one link."""
+    """Expected from all_reduce: NVLink inside a node, the published limit across nodes, or one network link."""
     hosts, ranks = len(reading.hosts), reading.ranks or 0
     name = known.gpu or reading.facts.get("gpu", "")
     kind = _gpu_class(name)
@@ -342,7 +342,7 @@ def gpu_network(reading: OutputReading, known: Known) -> ExpectedResult | None:
 
 
 def _one_link(reading: OutputReading, known: Known) -> ExpectedResult | None:
-    """One GPU a node: the link between the nodes is the limit."""
+    """Expected with one GPU per node: the link between the nodes is the limit."""
     mtu = known.mtu or 1024
     found = _link_ceiling((reading.value or 0.0) * 8, known, mtu, 1 << 20)
     if found is None:
@@ -358,7 +358,7 @@ def _one_link(reading: OutputReading, known: Known) -> ExpectedResult | None:
 
 
 def tcp_link(reading: OutputReading, known: Known) -> ExpectedResult | None:
-    """Of TCP over Ethernet with MTU 1500: 94.9 % of the link (1448 of 1538 bytes)."""
+    """Expected from TCP over Ethernet with MTU 1500: 94.9 % of the link's rate is payload (1448 of 1538 bytes)."""
     if not known.link_gbps:
         return None
     most = known.link_gbps * 1448 / 1538
@@ -372,12 +372,12 @@ def tcp_link(reading: OutputReading, known: Known) -> ExpectedResult | None:
 
 
 def all_of(reading: OutputReading, what: str, good: str) -> ExpectedResult:
-    """Of a count: all of them, or it would have failed."""
+    """Expected from a test that counts: it would have failed if the count were not complete."""
     return ExpectedResult(ceiling=reading.value or 1.0, of=what, factor=1.0, good=good)
 
 
 def explained(reading: OutputReading, expected: ExpectedResult | None) -> OutputReading:
-    """The reading with its grade, and one sentence that says the value and what it means."""
+    """The reading with its grade, and with a text that says the value and what it means."""
     if reading.value is None:
         return reading
     at = f" at {bytes_text(reading.size)}" if reading.size else ""
@@ -389,7 +389,7 @@ def explained(reading: OutputReading, expected: ExpectedResult | None) -> Output
 
 
 def graded(value: float, expected: ExpectedResult | None) -> str:
-    """`good`, `fair` or `slow`; "" if nothing says what it should be."""
+    """`good`, `fair` or `slow`; "" if no expected result is known."""
     if expected is None:
         return ""
     share = value / expected.ceiling / expected.factor

@@ -1,4 +1,4 @@
-"""One acceptance run as front ends show it, how it differs from the baseline, and what they may ask of `Session.acceptance`. Pure."""
+"""An acceptance run as front ends show it, its plan, how it differs from the baseline, and the protocol of `Session.acceptance`. Pure."""
 
 import hashlib
 import json
@@ -17,15 +17,15 @@ from rankdeck.model.nodeset import fold
 from rankdeck.model.text import figures
 
 _MADS, _LEAST = 3.0, 0.03
-"""A subject drifts by more than three median deviations of then, and by more than 3 %."""
+"""A subject has drifted if it changed by more than three median absolute deviations of the baseline, and by 3 %."""
 _SIGN = 0.9
-"""Share of the subjects that must be on one side for the whole cluster to have moved."""
+"""Share of the subjects that must have changed in one direction for the whole cluster to have drifted."""
 _FEWEST = 4
 
 
 @dataclass(frozen=True, slots=True)
 class BaselineValue:
-    """What was declared of one subject."""
+    """The normal value of one subject: the median, and the median absolute deviation (`mad`)."""
 
     median: float
     mad: float
@@ -33,21 +33,21 @@ class BaselineValue:
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """One subject that moved, or the whole."""
+    """A change from the baseline, of one subject or of the whole cluster."""
 
     subject: str
     """A node or a path; "" for the whole cluster."""
     change: float
-    """Share of what it was: -0.06 is 6 % less."""
+    """Relative change: -0.06 is 6 % less."""
     sentence: str
 
 
 def drifts(
     now: Mapping[str, float], then: Mapping[str, BaselineValue], changed: str = "", unit: str = ""
 ) -> tuple[Drift, ...]:
-    """The whole cluster first, then each subject that moved; subjects of only one side are not compared.
+    """The drift of the whole cluster first, then of each subject; subjects that only one side has are not compared.
 
-    `changed` is what `changed_since` says; it stands in every sentence.
+    `changed` is the result of `changed_since`; every sentence ends with it.
     """
     both = {
         name: (value, then[name])
@@ -65,7 +65,7 @@ def drifts(
 
 
 def _whole(shares: Mapping[str, float], more: str) -> tuple[Drift, ...]:
-    """A sign test: nine in ten on one side, also where each change is small."""
+    """A sign test: nine in ten subjects changed in one direction, even if each change is small."""
     lower = sum(1 for share in shares.values() if share < 0)
     higher = sum(1 for share in shares.values() if share > 0)
     most = max(lower, higher)
@@ -82,9 +82,9 @@ def _percent(share: float) -> str:
 def changed_since(
     now: Mapping[str, Mapping[str, str]], then: Mapping[str, Mapping[str, str]]
 ) -> str:
-    """What is different about the nodes, most useful line of a report: `driver 550.90 → 570.12 on n[1-16]`.
+    """What is different about the nodes, often the cause of a drift: `driver 550.90 → 570.12 on n[1-16]`.
 
-    Both are node -> fact -> value; nodes and facts of only one side are left out.
+    Both are node -> fact -> value; nodes and facts that only one side has are left out.
     """
     moved: defaultdict[tuple[str, str, str], list[str]] = defaultdict(list)
     for node in sorted(set(now) & set(then)):
@@ -107,7 +107,7 @@ class RunState(StrEnum):
     RUNNING = "running"
     DONE = "done"
     SKIPPED = "skipped"
-    """Nothing of it applies here: the note says why."""
+    """It does not apply here; the note of the stage says why."""
     STOPPED = "stopped"
     """The operator stopped it, or the console was killed; it can be resumed."""
 
@@ -120,30 +120,30 @@ class StagePlan:
     recipe: str = ""
     """"" if nothing is measured (gate, identity)."""
     rounds: int = 0
-    """As far as known: later stages are planned from the results."""
+    """Number of rounds, as far as known: later stages are planned from the results."""
     tests: int = 0
-    """Measurements of it, repeats counted."""
+    """Number of measurements, including repeats."""
     minutes: float = 0.0
-    """About, on healthy nodes."""
+    """Estimate of the duration on healthy nodes."""
     bytes: int = 0
-    """About, moved over the network; 0 if it is not known."""
+    """Estimate of the bytes sent over the network; 0 if it is not known."""
     load: float = 0.0
-    """Gb/s that all pairs of a round move at most at once; 0 if it is not known."""
+    """The most that all pairs of a round send together, in Gb/s; 0 if it is not known."""
     commands: tuple[str, ...] = ()
-    """Every kind of command of the stage, as a shell would take it, for the first nodes of it."""
+    """Every kind of command of the stage, quoted for a shell, for its first nodes."""
     note: str = ""
     """Why this recipe, or why the stage is skipped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPlan:
-    """What was agreed to: kept with the run, so that a resumed one plans as the first did."""
+    """What the operator agreed to. Kept with the run, so that a resumed run is planned in the same way."""
 
     cluster: str
     nodes: tuple[str, ...]
-    """Those that take part, in the order of the cluster file."""
+    """The nodes that take part, in the order of the cluster file."""
     left_out: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Node -> why it takes no part: busy, drained, excluded, no answer."""
+    """Node -> why it does not take part: busy, drained, excluded, no answer."""
     include_busy: tuple[str, ...] = ()
     """Nodes that are measured although they are busy."""
     stages: tuple[StagePlan, ...] = ()
@@ -157,31 +157,31 @@ class RunPlan:
     max_crossing: float = 1.0
     """Share of the pairs that may cross leaves at once."""
     link_gbps: float = 0.0
-    """Rate of the job network; 0: not known."""
+    """Rate of the job network in Gb/s; 0: not known."""
     rdma_gbps: float = 0.0
-    """Rate of the RDMA ports; 0: none, or not known."""
+    """Rate of an RDMA port in Gb/s; 0: none, or not known."""
     node_gbps: float = 0.0
-    """Of all ports for jobs of a node together; 0: not known."""
+    """Rate of all ports of a node for jobs together, in Gb/s; 0: not known."""
     gpu: str = ""
-    """The name of the GPUs, where all nodes have the same."""
+    """The name of the GPUs, if all nodes have the same; else ""."""
     gpus: int = 0
-    """GPUs of a node that are measured."""
+    """How many GPUs of each node are measured."""
     rails: Mapping[str, Mapping[str, tuple[str, ...]]] = field(
         default_factory=dict[str, Mapping[str, tuple[str, ...]]]
     )
-    """Recipe -> node -> its device for each rail; a recipe that is not here has one rail."""
+    """Recipe -> node -> device of each rail; a recipe that is not listed has one rail."""
     virtual: tuple[str, ...] = ()
-    """Nodes that are one machine: what is between them is no network."""
+    """Nodes that share one machine; there is no network between them."""
     like: str = ""
-    """The job file whose container, environment and options the measurements have."""
+    """The job file whose container, environment and options the measurements use; "": none."""
     soak: float = 0.0
-    """Seconds."""
+    """How long to soak, in seconds; 0: not at all."""
     notes: tuple[str, ...] = ()
-    """What will happen to the cluster, a sentence each."""
+    """Sentences on what the run will do to the cluster."""
 
     @property
     def parts(self) -> list[tuple[Stage, str]]:
-        """(stage, recipe) that are carried out, in order; what follows from pairs is done with them."""
+        """(stage, recipe) to run, in order. Stages that follow from the pairs stage run as part of it."""
         own = (Stage.SINGLE, Stage.PAIRS, Stage.GROUPS, Stage.SOAK)
         return [
             (one.stage, one.recipe)
@@ -198,21 +198,21 @@ class Cell:
     receiver: str
     recipe: str
     outcome: Outcome
-    """Of the newest measurement that has one; a value of any repeat makes it measured."""
+    """The outcome over all repeats, see `outcome_of`: measured if any repeat has a value."""
     value: float | None
-    """The best repeat, because interference only lowers; of several rails the slowest one."""
+    """The best repeat, because interference only makes results worse; with several rails, that of the slowest rail."""
     unit: str
     share: float | None
-    """Of the median of its population."""
+    """`value` as a share of the median of its population."""
     answer: Answer | None
     """None while nothing is known."""
     results: tuple[Result, ...]
-    """Oldest first, with their raw outputs."""
+    """The measurements, oldest first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageView:
-    """One stage now."""
+    """One stage and its progress."""
 
     plan: StagePlan
     progress: RunState
@@ -236,33 +236,33 @@ class AcceptanceRun:
     plan: RunPlan
     stages: tuple[StageView, ...] = ()
     results: tuple[Result, ...] = ()
-    """Everything measured or running, in the order of rounds; of the round that runs also what is pending."""
+    """All measurements, done or running, in the order of rounds; in the current round also those that wait."""
     judgements: Mapping[str, Judgement] = field(default_factory=dict[str, Judgement])
-    """Recipe -> what its pairs say so far."""
+    """Recipe -> judgement of its pairs so far."""
     verdicts: tuple[Verdict, ...] = ()
-    """All faults, worst first: of pairs, single nodes and groups."""
+    """All faults of pairs, single nodes and groups, the worst first."""
     answers: Mapping[str, Answer] = field(default_factory=dict[str, Answer])
-    """Node -> its answer over all recipes, also of those left out."""
+    """Node -> its answer over all recipes; nodes that were left out are included."""
     notes: tuple[str, ...] = ()
-    """What the operator must know and no verdict says."""
+    """What the operator must know that is not in a verdict."""
     identity: Mapping[str, Mapping[str, str]] = field(default_factory=dict[str, Mapping[str, str]])
     """Node -> fact -> value."""
     differing: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Node -> what it has and most others have not."""
+    """Node -> how it differs from most others."""
     drift: tuple[Drift, ...] = ()
     """Changes from the declared baseline; empty without a baseline or a change."""
     baseline: str = ""
-    """What was compared with: "run r1 of 2026-11-22", or why nothing was."""
+    """What the run was compared with: "run r1 of 2026-11-22", or why it was not compared."""
     changed: str = ""
-    """What of the identity changed since the baseline."""
+    """What changed in the nodes' identity since the baseline."""
     excluded: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Node -> why it was taken out while the run went on."""
+    """Node -> why it was excluded during the run."""
     verb: str = "rankdeck accept"
-    """How a command about it begins, in whatever folder it is typed."""
+    """How a command about this run begins, so that it works in any folder."""
 
     @property
     def left_out(self) -> Mapping[str, str]:
-        """Node -> why it took no part, or not to the end."""
+        """Node -> why it did not take part, or not until the end."""
         return {**self.plan.left_out, **self.excluded}
 
     @property
@@ -285,20 +285,20 @@ class AcceptanceRun:
 
     @property
     def unknown(self) -> tuple[str, ...]:
-        """Nodes of which nothing was learned, those left out among them."""
+        """Nodes without a result, including those that were left out."""
         known = {*self.good, *self.bad}
         return tuple(node for node in self.answers if node not in known)
 
     @property
     def recipes(self) -> tuple[str, ...]:
-        """Recipes that measured pairs, or will."""
+        """Recipes that measure pairs, in the order of the plan."""
         planned = (one.recipe for one in self.plan.stages if one.stage is Stage.PAIRS)
         return tuple(dict.fromkeys(name for name in planned if name))
 
 
 _CABLE = "swap the cable of {first} with that of {other}"
 _NO_WIRE = (Answer.NOT_MEASURED, Answer.REFUSED, Answer.WRONG_VALUES)
-"""Answers that no cable explains."""
+"""Answers for which a cable cannot be the cause."""
 _TO_DO = {
     Kind.NODE: _CABLE,
     Kind.SENDS: _CABLE,
@@ -306,9 +306,9 @@ _TO_DO = {
     Kind.HCA: "swap the cable of this port with that of another port of {first}",
     Kind.PAIR: "put {first} on another switch port",
 }
-"""What tells the parts apart that a verdict leaves in doubt: the fault moves along, or stays."""
+"""What to swap to find the faulty part: the fault moves with the part, or stays."""
 _ENOUGH = FEWEST
-"""Nodes that are measured again: so many can be compared with each other."""
+"""How many nodes to measure again, at least: enough to compare them with each other."""
 
 
 def next_step(run: AcceptanceRun, verdict: Verdict) -> str:
@@ -327,11 +327,11 @@ def next_step(run: AcceptanceRun, verdict: Verdict) -> str:
 
 
 _WITH = {Stage.PAIRS: "pairs,confirm", Stage.SOAK: "groups,soak"}
-"""Stage -> the stages of `--only` without which it says nothing for sure."""
+"""Stage -> the stages that `--only` needs for a sure result."""
 
 
 def _command(run: AcceptanceRun, verdict: Verdict, nodes: Iterable[str]) -> str:
-    """Measures these again, or all of the run, as it was measured."""
+    """The command that measures these nodes (none: all nodes of the run) again, with the options of the run."""
     stages = _WITH.get(verdict.stage, verdict.stage.value)
     leaves = ",leaf" if verdict.leaves else ""
     words = [run.verb, ",".join(nodes), f"--only {stages}{leaves}"]
@@ -348,7 +348,7 @@ _PARTNERS = 2
 def once_more(
     run: AcceptanceRun, nodes: Sequence[str], recipe: str
 ) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """(recipe, nodes) to measure again: a pair, or of one node what it did alone, then pairs with two good nodes."""
+    """(recipe, nodes) to measure again: the pair; or for one node its single-node tests, then pairs with two good nodes."""
     if len(nodes) > 1:
         return ((recipe, tuple(nodes)),)
     (node,) = nodes
@@ -362,11 +362,11 @@ def once_more(
 
 
 PAIRWISE = (Stage.PAIRS, Stage.CONFIRM)
-"""Stages whose measurements make the cells: those of the leaf stage disturb each other on purpose."""
+"""Stages whose measurements make the cells; those of the leaf stage disturb each other on purpose."""
 
 
 def cells(run: AcceptanceRun, recipe: str) -> Mapping[tuple[str, str], Cell]:
-    """(sender, receiver) -> cell, for what was measured, runs, or comes in this round."""
+    """(sender, receiver) -> cell, for all pairs that were measured, run now, or wait in the current round."""
     found: defaultdict[tuple[str, str], list[Result]] = defaultdict(list)
     for one in run.results:
         if one.recipe == recipe and one.receiver and one.stage in PAIRWISE and not one.port:
@@ -378,14 +378,14 @@ _FINAL = (Outcome.MEASURED, Outcome.FAILED, Outcome.REFUSED, Outcome.NOT_MEASURE
 
 
 def outcome_of(results: Iterable[Result]) -> Outcome:
-    """Of several measurements of the same path: running wins, then a value, then what went wrong."""
+    """The outcome of several measurements of the same path: running first, then measured, then what went wrong."""
     all_of = [one.outcome for one in results]
     order = (Outcome.RUNNING, *_FINAL, Outcome.EXCLUDED)
     return next((one for one in order if one in all_of), Outcome.PENDING)
 
 
 def _of_few(run: AcceptanceRun, path: tuple[str, str]) -> Answer | None:
-    """Fewer than four nodes are no population: a path is as its nodes were judged, None before that."""
+    """The answer for a path if there are fewer than four nodes, which are no population: that of its worse node, None before they are judged."""
     known = [run.answers[node] for node in path if node in run.answers]
     return next((one for one in known if not one.accepted), known[0] if known else None)
 
@@ -409,7 +409,7 @@ def _cell(run: AcceptanceRun, path: tuple[str, str], results: list[Result]) -> C
         if few or (answer and answer.accepted):
             answer = judgement.flaws.get(path, answer)
     if answer in (Answer.SLOW, Answer.UNSTEADY) and set(path) <= set(run.plan.virtual):
-        answer = Answer.FAIR  # nodes of one machine: what else ran there, as the judge says
+        answer = Answer.FAIR  # nodes of one machine: their speed says little, see `judge`
     outcome = outcome_of(results)
     if answer is None and outcome in (Outcome.FAILED, Outcome.REFUSED, Outcome.NOT_MEASURED):
         answer = Answer(outcome)
@@ -421,12 +421,12 @@ def _cell(run: AcceptanceRun, path: tuple[str, str], results: list[Result]) -> C
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What the operator asks for."""
+    """What the operator wants to measure."""
 
     nodes: tuple[str, ...] = ()
-    """Empty: all of the cluster."""
+    """Nodes to measure; (): all nodes of the cluster."""
     begin: Stage | None = None
-    """First stage after gate and identity; earlier ones are left out."""
+    """First stage to run after gate and identity; earlier stages are left out. None: all."""
     only: tuple[Stage, ...] = ()
     """Just these; empty: all."""
     recipes: tuple[str, ...] = ()
@@ -434,19 +434,19 @@ class Request:
     include_busy: tuple[str, ...] = ()
     """Nodes that take part although they are busy."""
     exhaustive: bool = False
-    """All pairs of any number of nodes."""
+    """Measure all pairs, however many nodes there are."""
     repeats: int = 2
-    """Measurements of each direction of each pair."""
+    """How often to measure each direction of each pair."""
     seconds: float = 0.0
     """Of one measurement of bandwidth; 0: the recipe's own."""
     like: str = ""
-    """A job file: container, environment, MPI and options of the measurements are those of this job."""
+    """A job file whose container, environment, MPI and options the measurements use; "": none."""
     max_crossing: float = 1.0
     """Share of the pairs that may cross leaves at once."""
     rails: tuple[str, ...] = ()
-    """RDMA devices or interfaces of equal index, each measured for itself; empty: the RDMA devices, where there are several."""
+    """RDMA devices or interfaces to measure as separate rails; (): the RDMA devices, if a node has several."""
     soak: float = 0.0
-    """Seconds that the largest group is measured again and again; 0: not at all."""
+    """For how many seconds to measure the largest group repeatedly; 0: not at all."""
 
 
 class AcceptanceProtocol(Protocol):
@@ -454,67 +454,67 @@ class AcceptanceProtocol(Protocol):
 
     @property
     def current(self) -> AcceptanceRun | None:
-        """The run that was planned or started here, as it is now: another object whenever it changed."""
+        """The run that was planned or started here, as it is now; None if there is none. A new object after each change."""
         ...
 
     async def plan(self, request: Request) -> AcceptanceRun:
-        """Ask the nodes what they are and have, and say what would be done; nothing is measured.
+        """Ask the nodes for their hardware and programs, and plan the run; nothing is measured.
 
-        It becomes `current`, `pending`. Raises RankdeckError where nothing can be planned.
+        The plan becomes `current`, in state `pending`. Raises RankdeckError if nothing can be planned.
         """
         ...
 
     async def start(self) -> AcceptanceRun:
-        """Carry out `current`, or continue it where it was stopped; returns it once it has ended.
+        """Run `current`, or continue it if it was stopped; returns the run when it has ended.
 
-        Cancelling this does what `stop` does. Raises RankdeckError.
+        Cancelling this coroutine does what `stop` does. Raises RankdeckError.
         """
         ...
 
     async def stop(self) -> tuple[str, ...]:
-        """Cancel everything that runs, with proof; what is left, a sentence each. The run can be resumed."""
+        """Cancel all measurements and verify it; returns a sentence for each process left. The run can be resumed."""
         ...
 
     def exclude(self, node: str, why: str, until: float, run: str) -> None:
-        """Keep jobs away from a node until then, epoch seconds, because of this run; one that goes on goes on without it.
+        """Keep jobs away from a node until `until` (epoch seconds) because of `run`; a run in progress continues without it.
 
-        Raises HistoryError where that cannot be kept.
+        Raises HistoryError if that cannot be saved.
         """
         ...
 
     def readmit(self, node: str) -> None:
-        """Take `exclude` back. Raises HistoryError."""
+        """Undo `exclude`; raises HistoryError."""
         ...
 
     def excluded(self) -> Mapping[str, str]:
-        """Node -> why jobs are kept away from it, and how long."""
+        """Node -> why and until when jobs are kept away from it."""
         ...
 
     async def again(self, nodes: Sequence[str], recipe: str) -> None:
-        """Measure a pair, or one node, once more, as `once_more` says; where a run goes on, after its round.
+        """Measure a pair or one node again, see `once_more`; during a run, after the current round.
 
-        Raises RankdeckError, before anything is measured, where one of the nodes is busy or does not answer.
+        Raises RankdeckError, before anything is measured, if one of the nodes is busy or does not answer.
         """
         ...
 
     def runs(self) -> tuple[AcceptanceRun, ...]:
-        """The kept runs of the cluster, newest first, without their results."""
+        """The saved runs of the cluster, newest first, without their results."""
         ...
 
     def open(self, run: str) -> AcceptanceRun:
-        """A kept run with everything; nothing is measured again. Raises RankdeckError for an unknown id."""
+        """A saved run with all results. Raises RankdeckError for an unknown id."""
         ...
 
     def resume(self, run: str) -> AcceptanceRun:
-        """Make a stopped run `current`, so that `start` goes on with it. Raises RankdeckError."""
+        """Make a stopped run `current`, so that `start` continues it. Raises RankdeckError."""
         ...
 
     def commands(self, run: AcceptanceRun, result: Result) -> tuple[str, ...]:
-        """The commands of one measurement, as a shell would take them."""
+        """The commands of one measurement, quoted for a shell."""
         ...
 
     def raw(self, result: Result, most: int = 1 << 20) -> str:
-        """The whole output of a measurement, safe to show, at most so many characters; "" if it is gone."""
+        """The output of a measurement, made safe to show, at most `most` characters; "" if it is gone."""
         ...
 
 
@@ -524,12 +524,12 @@ def plan_text(plan: RunPlan) -> str:
 
 
 def plan_hash(plan: RunPlan) -> str:
-    """Twelve characters that are the same for the same plan."""
+    """A hash of the plan, twelve characters."""
     return hashlib.sha256(plan_text(plan).encode()).hexdigest()[:12]
 
 
 def read_plan(text: str) -> RunPlan:
-    """What `plan_text` wrote; raises ValueError where it is something else."""
+    """The plan in the JSON of `plan_text`; raises ValueError if that is something else."""
     try:
         found: dict[str, Any] = json.loads(text)
         stages = tuple(_stage_plan(one) for one in found.pop("stages"))

@@ -1,10 +1,11 @@
-"""Which pairs and groups are measured when, driven by the results: rounds of disjoint pairs, then larger and larger groups. Pure.
+"""Decides from the results which pairs and groups to measure next: rounds of disjoint pairs, then ever larger groups. Pure.
 
-Circle method: one stays, the others turn, pair i with -i. The order is shuffled once, by a seed that
-is kept with the run, so that neighbours (same chassis, same leaf) are not always partners.
+Rounds follow the circle method: one node stays, the others rotate, and place i meets place -i. The order is
+shuffled once, with a seed that is kept with the run, so that neighbours (same chassis, same leaf) do not
+always meet first.
 
-A slow group is halved, and each half runs with half of a good group: the half that is slow again has
-the node. If neither is, its nodes are good in every smaller company: then it is the scale.
+A slow group is halved, and each half runs with half of a good group: the half that is slow again has the
+bad node. If neither is slow, the nodes are good in smaller groups: then the scale is the cause.
 """
 
 import random
@@ -37,13 +38,13 @@ Group = tuple[str, ...]
 """Nodes in rank order."""
 _SMALLEST = 4
 _MORE = 0.15
-"""Share by which a group may be slower than others beyond the tolerance of its recipe: collectives scatter more than pairs."""
+"""Added to the tolerance of the recipe for groups: collectives scatter more than pairs."""
 _SCALE = 0.6
-"""All nodes together below this share of what smaller groups reach: the scale."""
+"""If all nodes together reach less than this share of what smaller groups reach, the scale is the cause."""
 
 
 def sizes(count: int) -> tuple[int, ...]:
-    """How large the groups are, one step after the other: 4, 8, … and all."""
+    """The sizes of groups, in order: 4, 8, … and all."""
     steps = [_SMALLEST << step for step in range(count.bit_length()) if _SMALLEST << step < count]
     if count > 256:
         steps = [size for size in steps if size in (16, 64, 256)]
@@ -51,7 +52,7 @@ def sizes(count: int) -> tuple[int, ...]:
 
 
 def groups_of(nodes: Sequence[str], size: int) -> tuple[Group, ...]:
-    """All groups of one size at once, in the order of the nodes; a rest of less than two is left out."""
+    """All groups of one size, in the order of the nodes; a single node that is left over is dropped."""
     cut = (tuple(nodes[begin : begin + size]) for begin in range(0, len(nodes), size))
     return tuple(group for group in cut if len(group) > 1)
 
@@ -61,18 +62,18 @@ class Blamed:
     """Why a group is slow."""
 
     nodes: Group
-    """The nodes that make it slow; all of it where it is the scale."""
+    """The nodes that make the group slow; the whole group if the scale is the cause."""
     scale: bool
     runs: int
-    """Groups that were run to find out."""
+    """How many groups were run to find out."""
     sentence: str
 
 
 def bisect(slow: Group, good: Group, results: Mapping[Group, bool]) -> tuple[Group, ...] | Blamed:
     """The groups to run next, or who is to blame.
 
-    `slow` is the group that is slow, `good` one of the same nodes' kind that is not and has no node in
-    common with it; `results` says of each group that was run since whether it was good.
+    `good` is a group that is not slow and shares no node with `slow`; `results` says for each group that was
+    run whether it was good.
     """
     left, asked = slow, 0
     while len(left) > 1:
@@ -92,7 +93,7 @@ def bisect(slow: Group, good: Group, results: Mapping[Group, bool]) -> tuple[Gro
 
 
 def _together(left: Group, bad: int, asked: int) -> Blamed:
-    """Both halves are slow, or neither: no further halving tells more."""
+    """The result if both halves are slow or neither is: halving further tells no more."""
     if bad:
         text = f"both halves of {fold(left)} are slow with good nodes, found in {asked} runs: more than one node, or their leaf"
         return Blamed(nodes=left, scale=False, runs=asked, sentence=text)
@@ -109,7 +110,7 @@ def _halves(group: Group) -> tuple[Group, Group]:
 
 
 def _tries(group: Group, good: Group) -> tuple[Group, Group]:
-    """Each half with as many good nodes as make at least a pair: others for each, so that both run at once."""
+    """Each half with good nodes added, different ones for each half, so that both can run at once."""
     first, last = _halves(group)
     return (*first, *good[: max(len(first), 1)]), (*last, *good[-max(len(last), 1) :])
 
@@ -119,14 +120,14 @@ def _tries(group: Group, good: Group) -> tuple[Group, Group]:
 
 @dataclass(frozen=True, slots=True)
 class Next:
-    """Groups to run at once; none: the stage is over. `verdicts` are what is known by now."""
+    """Groups to run at once; (): the stage is over. `verdicts` are those known so far."""
 
     groups: tuple[Group, ...]
     verdicts: tuple[Verdict, ...]
 
 
 def next_groups(nodes: Sequence[str], results: Iterable[Result], tolerance: float) -> Next:
-    """One step of the stage; the same results give the same step, so that a killed run goes on."""
+    """The next step of the stage. It depends only on the results, so that a killed run can be resumed."""
     done = {one.group: one for one in results if one.stage is Stage.GROUPS}
     left, verdicts = list(nodes), list[Verdict]()
     before: list[float] = []
@@ -163,9 +164,9 @@ def next_groups(nodes: Sequence[str], results: Iterable[Result], tolerance: floa
 def _with_the_odd_one(
     left: Sequence[str], groups: Sequence[Group], done: Mapping[Group, Result], limit: float
 ) -> Group:
-    """A good group, in which the node that is over takes the place of the last one; empty where none is over.
+    """A good group whose last node is replaced by the node that is left over; () if no node is left over.
 
-    Else it is only in the group of all, and what it spoils looks like the scale.
+    Otherwise that node would be only in the group of all nodes, and its fault would look like one of the scale.
     """
     over = [node for node in left if not any(node in group for group in groups)]
     good = next((one for one in groups if (_speed(done[one]) or 0.0) >= limit), ())
@@ -173,7 +174,7 @@ def _with_the_odd_one(
 
 
 def _odd_one(probe: Group, one: Result, limit: float) -> list[Verdict]:
-    """Its partners were good without it."""
+    """A verdict on the last node of `probe` if the group is slow with it: its partners were good without it."""
     speed = _speed(one)
     if speed is None or speed >= limit:
         return []
@@ -207,14 +208,14 @@ def _blame(
         if isinstance(answer, Blamed):
             found.append(_verdict(answer, speeds[group] or 0.0, done[group].unit))
         else:
-            # What cannot be measured is not asked for again: then nothing more is known.
+            # Groups that could not be measured are not run again.
             for one in answer:
                 asked += [one] if one not in done and _free(one, asked) else []
     return tuple(asked), found
 
 
 def _free(group: Group, others: Iterable[Group]) -> bool:
-    """Whether no node of it is in another one."""
+    """Whether the group shares no node with the others."""
     return not any(set(group) & set(one) for one in others)
 
 
@@ -227,7 +228,7 @@ def _verdict(blamed: Blamed, speed: float, unit: str) -> Verdict:
 
 
 def _all_fail(groups: Sequence[Group], first: Result) -> Verdict:
-    """All groups of one size: there is no good one that would say which node it is."""
+    """The verdict if all groups of one size fail: without a good group the bad node cannot be found."""
     who = f"the group {fold(groups[0])}" if len(groups) == 1 else f"all {len(groups)} groups of {len(groups[0])} nodes"  # fmt: skip
     answer = failure((first,))
     return Verdict(
@@ -246,18 +247,18 @@ def _scale(group: Group, speed: float, usual: float, unit: str) -> Verdict:
 
 Pair = tuple[str, str]
 ALL_PAIRS = 32
-"""Up to so many nodes every pair is measured."""
+"""Up to this many nodes, every pair is measured."""
 SAMPLED = 3
 """Rounds for more nodes: every node has three partners, at least one in its leaf and one outside."""
 PROVEN = 2
-"""Proven partners that confirm a suspect, and the fewest repeats in which a leaf is slow."""
+"""How many proven partners confirm a suspect; also the fewest repeats in the leaf stages."""
 ALIKE = 3
-"""Suspects above which they may be of one leaf, and none of them to blame."""
+"""With more suspects than this, all may be in one leaf, and none of them to blame."""
 CAREFULLY = 3
-"""Times as many repeats as usual where something is confirmed."""
+"""Confirmations have this many times as many repeats."""
 OTHER_PORT = 1
 PASSES = 3
-"""Times that suspects are looked for: who is cleared leaves pairs to be measured again, and those that are slow again another port."""
+"""How often the confirm stage runs: cleared suspects leave pairs to measure again, and pairs that stay slow are tried on another port."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,7 +269,7 @@ class Options:
     leaves: Leaves = field(default_factory=dict[str, str])
     seed: int = 0
     exhaustive: bool = False
-    """All pairs also of more than 32 nodes: n-1 rounds."""
+    """Measure all pairs even of more than 32 nodes, in n-1 rounds."""
     stages: tuple[Stage, ...] = (
         Stage.PAIRS,
         Stage.CONFIRM,
@@ -277,13 +278,13 @@ class Options:
         Stage.ALONE,
     )
     repeats: int = 2
-    """Measurements of each direction."""
+    """How often each direction is measured."""
     directed: bool = True
-    """Whether the two directions of a pair are measured apart; else one measurement is of both."""
+    """Whether the two directions of a pair are measured separately; if not, one measurement is of both."""
     rails: int = 1
-    """Each is measured for itself, all of a pair at once."""
+    """Number of rails; each is measured separately, all rails of a pair at once."""
     max_crossing: float = 1.0
-    """Share of all pairs of a round that may cross leaves at once: others use the fabric, too."""
+    """Share of the pairs of a round that may cross leaves at once, to spare other users of the fabric."""
 
 
 Run = tuple[str, str, int, int]
@@ -292,18 +293,18 @@ Run = tuple[str, str, int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
-    """What runs at once; no node is in two pairs."""
+    """Pairs that are measured at once; no node is in two pairs."""
 
     number: int
     stage: Stage
     pairs: tuple[Pair, ...]
     runs: tuple[Run, ...]
-    """What of these pairs is still to be measured; the direction changes with every run of a pair."""
+    """The runs still to be measured; runs of a pair alternate in direction."""
     port: int = 0
 
 
 def circle(nodes: Sequence[str]) -> Iterator[tuple[Pair, ...]]:
-    """Rounds in which each node meets each other exactly once; of an odd number one rests per round."""
+    """Rounds in which each node meets every other exactly once; with an odd number, one node rests in each round."""
     ring: list[str | None] = [*nodes, *([None] if len(nodes) % 2 else [])]
     for _ in range(len(ring) - 1):
         half = len(ring) // 2
@@ -318,7 +319,7 @@ def pair_rounds(options: Options) -> tuple[tuple[Pair, ...], ...]:
 
 
 def thinned(pairs: Sequence[Pair], options: Options) -> tuple[tuple[Pair, ...], ...]:
-    """The pairs in as many rounds as it takes for no more to cross leaves at once than is agreed to."""
+    """The pairs split into rounds, so that no more pairs cross leaves at once than allowed."""
     most = max(1, int(options.max_crossing * (len(options.nodes) // 2)))
     crossing = [
         pair for pair in pairs if crosses((PathEnd(pair[0]), PathEnd(pair[1])), options.leaves)
@@ -341,7 +342,7 @@ def _all_pairs(options: Options) -> tuple[tuple[Pair, ...], ...]:
 
 
 def _sampled(order: Sequence[str], options: Options) -> tuple[tuple[Pair, ...], ...]:
-    """One round within leaves, two across; those without a partner within cross, too."""
+    """One round inside leaves and two across; nodes without a partner in their leaf cross in all rounds."""
     groups = grouped(order, options.leaves)
     inside = [pair for group in groups.values() for pair in next(circle(group), ())]
     paired = {node for pair in inside for node in pair}
@@ -351,7 +352,7 @@ def _sampled(order: Sequence[str], options: Options) -> tuple[tuple[Pair, ...], 
 
 
 def grouped(order: Sequence[str], leaves: Leaves) -> Mapping[str, Sequence[str]]:
-    """Leaf -> its nodes; a node of unknown leaf is one of its own."""
+    """Leaf -> its nodes; a node whose leaf is not known counts as a leaf of its own."""
     groups: defaultdict[str, list[str]] = defaultdict(list)
     for node in order:
         groups[leaves.get(node, node)].append(node)
@@ -359,13 +360,13 @@ def grouped(order: Sequence[str], leaves: Leaves) -> Mapping[str, Sequence[str]]
 
 
 def across(groups: Mapping[str, Sequence[str]], seed: int) -> tuple[Pair, ...]:
-    """A round in which every pair crosses; one leaf may lie on the border of the halves and meet itself."""
+    """A round in which every pair crosses leaves, except that one large leaf may meet itself."""
     mixed = random.Random(seed)
     names = sorted(groups)
     mixed.shuffle(names)
     order = [node for name in names for node in groups[name]]
     if len(order) % 2:
-        # One rests: of the largest leaf, so that the others can cross.
+        # One node rests: from the largest leaf, so that the others can cross.
         order.remove(groups[max(names, key=lambda name: len(groups[name]))][-1])
     half = len(order) // 2
     second = order[half : half * 2]
@@ -374,9 +375,9 @@ def across(groups: Mapping[str, Sequence[str]], seed: int) -> tuple[Pair, ...]:
 
 
 class Schedule:
-    """Gives one round after the other, from what is measured so far; has no clock and no connection.
+    """Gives one round after the other, depending on the results so far; has no clock and no connection.
 
-    Give it every measurement of an earlier run with `take`: what was measured is not planned again.
+    To resume a run, pass every earlier measurement to `take`: these are not planned again.
     """
 
     def __init__(self, options: Options, context: Context | None = None) -> None:
@@ -385,7 +386,7 @@ class Schedule:
         self.done: list[Measurement] = []
         self._seen: set[tuple[Stage, int, int, Run]] = set()
         self._rounds: list[Round] = []
-        # Last what the leaves leave open: with them known a suspect may be another.
+        # Confirm once more at the end: when the leaves are known, there may be other suspects.
         last = [stage for stage in options.stages if stage is Stage.CONFIRM]
         self._stages = (
             stage
@@ -395,7 +396,7 @@ class Schedule:
         self._next = 0
 
     def take(self, measurement: Measurement) -> None:
-        """Add one result, also one without a value."""
+        """Add one result, even without a value."""
         self.done.append(measurement)
         one = measurement
         if not self.options.directed:
@@ -404,17 +405,17 @@ class Schedule:
         self._seen.add((one.stage, one.round, one.port, run))
 
     def expect(self, expected: ExpectedResult | None) -> None:
-        """What the medians should reach, as far as it is known by now."""
+        """Set what the medians should reach, as far as known by now."""
         self.context = replace(self.context, expected=expected)
 
     def judgement(self, before: int | None = None) -> Judgement:
-        """What the measurements say; of the rounds before one of them alone, so that a resumed run plans as the first did."""
+        """The judgement of all measurements, or only of rounds before `before`, so that a resumed run is planned in the same way."""
         return judge(
             (one for one in self.done if before is None or one.round < before), self.context
         )
 
     def next_round(self) -> Round | None:
-        """What of the next round is missing; None once all is measured. Later stages are planned from the results."""
+        """The next round, without runs that are done; None when all is measured. Later stages are planned from the results."""
         while True:
             while self._next < len(self._rounds):
                 left = self._left(self._rounds[self._next])
@@ -427,7 +428,7 @@ class Schedule:
             self._rounds += self._planned(stage)
 
     def _left(self, one: Round) -> Round:
-        """The round with the runs that were not taken."""
+        """The round with only the runs that are not done."""
         runs = (run for run in one.runs if (one.stage, one.number, one.port, run) not in self._seen)
         return replace(one, runs=tuple(runs))
 
@@ -462,9 +463,9 @@ class Schedule:
         return tuple(run for pair in pairs for run in ways(pair, repeats, rails))
 
     def _confirmations(self, first: int) -> list[tuple[tuple[Pair, ...], int]]:
-        """Each suspect with two proven partners, and with another suspect: that is full where their leaf is to blame. Each suspect pair again; a pair that was no better then on another port.
+        """Rounds that measure each suspect with two proven partners and, if there are many, with other suspects (full speed if their leaf is to blame); each suspect pair again; and a pair that stayed slow on another port.
 
-        Then on the first port once more: a disturbance that has passed is not blamed on that port's path.
+        That pair is then measured once more on the first port, so that a passed disturbance is not blamed on that port.
         """
         judged = self.judgement(first)
         before = [one for one in self.done if one.round < first]
@@ -490,7 +491,7 @@ class Schedule:
         ]
 
     def _leaf(self, stage: Stage, first: int) -> list[tuple[tuple[Pair, ...], int]]:
-        """Rounds that tell an uplink from its nodes; none where leaves are not known, or nothing is slow."""
+        """Rounds that show whether an uplink or its nodes are slow; none if there are not two known leaves."""
         judged = self.judgement(first)
         leaves = self.options.leaves or judged.leaves
         bad = {node for verdict in judged.verdicts for node in verdict.nodes}
@@ -503,7 +504,7 @@ class Schedule:
             return [
                 (tuple(pair for group in groups.values() for pair in next(circle(group), ())), 0)
             ]
-        # With a limit the uplinks are loaded no further than that.
+        # `max_crossing` limits the load on the uplinks here too.
         crossing = thinned(across(groups, self.options.seed), self.options)[0]
         if stage is Stage.CROSSING:
             return [(crossing, 0)]
@@ -512,7 +513,7 @@ class Schedule:
 
 
 def both_ways(pair: Pair, repeats: int, rails: int) -> Iterator[Run]:
-    """One after the other, the direction changing each time."""
+    """Runs of a pair one after the other, in alternating directions."""
     first, last = pair
     for number, rail in product(range(repeats), range(rails)):
         yield first, last, number, rail
@@ -520,19 +521,19 @@ def both_ways(pair: Pair, repeats: int, rails: int) -> Iterator[Run]:
 
 
 def one_way(pair: Pair, repeats: int, rails: int) -> Iterator[Run]:
-    """Of a test without direction."""
+    """Runs of a pair for a test without direction."""
     first, last = pair
     for number, rail in product(range(repeats), range(rails)):
         yield first, last, number, rail
 
 
 def _pairs_of(paths: Iterable[tuple[str, ...]]) -> Iterable[Pair]:
-    """Each pair of nodes once, whatever the direction."""
+    """Each pair of nodes once, in either direction."""
     return dict.fromkeys((min(ends), max(ends)) for ends in paths)
 
 
 def _proven(judged: Judgement, nodes: Sequence[str], suspects: Iterable[str]) -> list[str]:
-    """Nodes that somebody got full speed from and to."""
+    """Nodes that are not suspected and reached full speed in both directions with some partner."""
     proven = {end.node for end, role in judged.open.proven if role is EndRole.SENDS}
     proven &= {end.node for end, role in judged.open.proven if role is EndRole.RECEIVES}
     bad = {node for verdict in judged.verdicts for node in verdict.nodes} | set(suspects)
@@ -542,7 +543,7 @@ def _proven(judged: Judgement, nodes: Sequence[str], suspects: Iterable[str]) ->
 def _with_partners(
     suspects: Iterable[str], partners: Sequence[str], met: set[frozenset[str]]
 ) -> Iterator[Pair]:
-    """Two proven partners for each suspect, if possible such as it has not met."""
+    """Pairs of each suspect with two proven partners, if possible partners that it has not met."""
     for place, node in enumerate(suspects):
         turned = [*partners[place:], *partners[:place]] if place < len(partners) else list(partners)
         fresh = [other for other in turned if frozenset((node, other)) not in met]
@@ -550,7 +551,7 @@ def _with_partners(
 
 
 def _disjoint(wanted: Iterable[Pair]) -> list[tuple[Pair, ...]]:
-    """As few rounds as come without a search: each pair in the first round where both nodes are free."""
+    """The pairs in rounds, greedily: each pair is in the first round in which both nodes are free."""
     rounds: list[list[Pair]] = []
     busy: list[set[str]] = []
     for pair in wanted:

@@ -1,4 +1,4 @@
-"""Acceptance of one open cluster: requests of front ends (`acceptance/run.py`), saved runs, the run in progress."""
+"""Acceptance of one open cluster: serves the requests of front ends, keeps saved runs and the run in progress."""
 
 import asyncio
 import getpass
@@ -62,11 +62,11 @@ from rankdeck.state.acceptance import AcceptanceRuns, Exclusion, KeptRun
 from rankdeck_agent.wire import RUN_TOKEN
 
 _LOOK_LIMIT, _QUEUE_LIMIT = 30.0, 300.0
-"""Seconds in which nodes must say what they are, and with a queue before them."""
+"""Seconds in which nodes must report their identity: without, and with a queue."""
 
 
 class AcceptanceSession(MeasureSession, Protocol):
-    """What acceptance needs from a session besides measuring."""
+    """What acceptance needs from a session, beyond measuring."""
 
     @property
     def cluster(self) -> Cluster: ...
@@ -81,7 +81,7 @@ class AcceptanceSession(MeasureSession, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """The facts of the nodes now."""
+    """What the nodes report now."""
 
     setup: Setup
     said: Mapping[str, Identity]
@@ -91,7 +91,7 @@ class Looked:
 
 
 class Acceptance:
-    """Implements `AcceptanceProtocol`."""
+    """Implements `AcceptanceProtocol`; see `acceptance/run.py` for the methods."""
 
     def __init__(self, session: AcceptanceSession, store: AcceptanceRuns, folder: Path) -> None:
         self._session, self.store, self._raw = session, store, RawOutputs(folder)
@@ -106,12 +106,12 @@ class Acceptance:
         self._judged: tuple[int, view.Judged] = (-1, view.Judged())
         self._task: asyncio.Task[None] | None = None
         self.changed: Callable[[], None] = lambda: None
-        """Called whenever `current` has become another value; may be replaced."""
+        """Called without arguments whenever `current` changed; may be replaced."""
 
     # ---- plan
 
     async def plan(self, request: Request) -> AcceptanceRun:
-        """Ask the nodes what they are and have, and say what would be done; nothing is measured."""
+        """Ask the nodes for their hardware and programs, and plan the run; nothing is measured."""
         self._refuse_while_running()
         cluster = self._session.cluster
         if cluster.can.pods:
@@ -154,10 +154,10 @@ class Acceptance:
     async def _look(self, wanted: Sequence[str], request: Request) -> Looked:
         session, cluster = self._session, self._session.cluster
         silent = await session.find_running(_LOOK_LIMIT)
-        # A job that ended while no console looked keeps no node busy.
+        # Jobs that ended while no console was open do not keep a node busy.
         await session.following.caught_up(silent=silent)
         away = {node: f"no answer: {why}" for node, why in silent.items() if node in wanted}
-        # The fleet's copy may be a minute old, and a node may have changed hands since.
+        # The fleet's copy may be a minute old; others may have got a node since then.
         told = await session.slurm_nodes()
         slurm = {node: told.get(node, SlurmNode(state="")) for node in wanted} if told else {}
         states = {node: session.fleet.node(node) for node in wanted}
@@ -165,7 +165,7 @@ class Acceptance:
         away |= kept_by_slurm(slurm, request.include_busy)
         away |= kept_by_kubernetes(kubernetes, request.include_busy)
         running = [job for job in session.jobs.all() if not job.state.final]
-        # Slurm knows that a job of ours has ended before our keeper has read how.
+        # Slurm knows earlier than our keeper that one of our jobs has ended.
         jobs = {node: job.id for job in running for node in job.nodes if node not in slurm}
         base = session.read_job(Path(request.like)) if request.like else None
         setup = Setup(cluster=cluster, like=base, seconds=request.seconds, exclusive=True)
@@ -189,7 +189,7 @@ class Acceptance:
     async def _identities(
         self, nodes: Sequence[str], setup: Setup
     ) -> tuple[dict[str, Identity], Mapping[str, str]]:
-        """(node -> what it says it is, node -> why no job starts there); raises RankdeckError where none starts at all."""
+        """(node -> its identity, node -> why no job starts there); raises RankdeckError if none starts at all."""
         if not nodes:
             return {}, {}
         mpirun = setup.like.mpi.path if setup.like else "mpirun"
@@ -202,7 +202,7 @@ class Acceptance:
             files={PROGRAM: program()},
         )
         limit = _QUEUE_LIMIT if self._session.chooses_nodes else _LOOK_LIMIT
-        # Beside the jobs of others: an answer takes a second, and a whole node may be hours away.
+        # Runs beside the jobs of others: it takes a second, and waiting for whole nodes may take hours.
         spec = job_spec(commands, nodes, replace(setup, exclusive=False), 1)
         done = await measured(
             self._session, spec, lambda: limit, setup.cluster.environment, _QUEUE_LIMIT
@@ -216,7 +216,7 @@ class Acceptance:
             raise RankdeckError(f"the nodes cannot be asked what they are: {done.refused}")
         places = {rank.rank: rank.node for rank in self._session.jobs.job(done.job).ranks}
         found = {
-            places[rank]: replace(one, machine="") if setup.pods else one  # that is the image's
+            places[rank]: replace(one, machine="") if setup.pods else one  # a pod has the image's
             for rank, text in done.output.items()
             if rank in places and (one := read_identity(text))
         }
@@ -229,7 +229,7 @@ class Acceptance:
     # ---- run
 
     async def start(self) -> AcceptanceRun:
-        """Carry out `current`, or continue it where it was stopped; returns it once it has ended."""
+        """Run `current`, or continue it if it was stopped; returns the run when it has ended."""
         self._refuse_while_running()
         if self._head is None or self._plan is None:
             raise RankdeckError("nothing is planned")
@@ -273,7 +273,7 @@ class Acceptance:
         return runner
 
     async def _carry_out(self, work: Coroutine[Any, Any, None]) -> bool:
-        """Returns whether it came to its end, and was not stopped before."""
+        """Run `work`; returns whether it came to its end, False if it was stopped."""
         self._progress = RunState.RUNNING
         self._touch()
         try:
@@ -286,7 +286,7 @@ class Acceptance:
             self._task = None
 
     async def stop(self) -> tuple[str, ...]:
-        """Cancel everything that runs, with proof; what is left, a sentence each."""
+        """Cancel all measurements and verify it; returns a sentence for each process left."""
         if self._task is not None:
             task = self._task
             task.cancel()
@@ -303,18 +303,18 @@ class Acceptance:
         self._touch()
 
     def readmit(self, node: str) -> None:
-        """Take `exclude` back."""
+        """Undo `exclude`."""
         self.store.readmit(self._session.cluster.name, (node,))
         if self._runner is not None:
             self._runner.excluded.pop(node, None)
         self._touch()
 
     def excluded(self) -> Mapping[str, str]:
-        """Node -> why jobs are kept away from it, and how long."""
+        """Node -> why and until when jobs are kept away from it."""
         return self._session.excluded()
 
     async def again(self, nodes: Sequence[str], recipe: str) -> None:
-        """Measure a pair, or one node, once more; during a run, after its present round."""
+        """Measure a pair or one node again; during a run, after the current round."""
         head, plan = self._head, self._plan
         if head is None or plan is None or not head.started:
             raise RankdeckError(
@@ -332,7 +332,7 @@ class Acceptance:
         if self._task is not None:
             return
         before = self._progress
-        # Who is asked for by name is measured, also where the run went on without it.
+        # Nodes that the operator names are measured, even if the run continued without them.
         kept, runner.excluded = runner.excluded, {}
         try:
             await self._carry_out(runner.asked(head.id, plan))
@@ -341,7 +341,7 @@ class Acceptance:
             self._touch()
 
     async def _free(self, plan: RunPlan, nodes: Iterable[str]) -> Setup:
-        """The setup of the run; raises RankdeckError where one of these nodes is in use now."""
+        """The setup of the run; raises RankdeckError if one of these nodes is in use now."""
         wanted = tuple(nodes)
         asked = plan.nodes if self._setup is None else wanted
         looked = await self._look(asked, _asked_again(plan, plan.include_busy))
@@ -357,7 +357,7 @@ class Acceptance:
         if self._task is not None:
             raise RankdeckError("a run is in progress: stop it first")
 
-    # ---- look
+    # ---- show
 
     @property
     def current(self) -> AcceptanceRun | None:
@@ -423,7 +423,7 @@ class Acceptance:
         return command_of("accept", self._session.cluster.file)
 
     def runs(self) -> tuple[AcceptanceRun, ...]:
-        """The kept runs of the cluster, newest first, without their results."""
+        """The saved runs of the cluster, newest first, without their results."""
         found = [(head, _plan_of(head)) for head in self.store.runs(self._session.cluster.name)]
         return tuple(
             AcceptanceRun(
@@ -434,7 +434,7 @@ class Acceptance:
         )  # fmt: skip
 
     def open(self, run: str) -> AcceptanceRun:
-        """A kept run with everything; nothing is measured again."""
+        """A saved run with all results."""
         if self._head is not None and run == self._head.id:
             return self._shown()
         head, plan = self._find(run)
@@ -444,7 +444,7 @@ class Acceptance:
         return self._value(head, plan, results, said)
 
     def resume(self, run: str) -> AcceptanceRun:
-        """Make a stopped run `current`, so that `start` goes on with it."""
+        """Make a stopped run `current`, so that `start` continues it."""
         self._refuse_while_running()
         head, plan = self._find(run)
         self._head, self._plan, self._setup, self._identity = (
@@ -468,7 +468,7 @@ class Acceptance:
         return head, plan
 
     def commands(self, run: AcceptanceRun, result: Result) -> tuple[str, ...]:
-        """The commands of one measurement, as a shell would take them."""
+        """The commands of one measurement, quoted for a shell."""
         nodes = result.group or tuple(filter(None, (result.sender, result.receiver)))
         addresses = {
             node: job_address(self._session.cluster, self._session.cluster.node(node), None)
@@ -487,12 +487,12 @@ class Acceptance:
         return command_lines(work, setup)
 
     def raw(self, result: Result, most: int = 1 << 20) -> str:
-        """The whole output of a measurement, safe to show; "" if it is gone."""
+        """The output of a measurement, made safe to show; "" if it is gone."""
         return self._raw.read(result, most)
 
 
 def _refuse_pods(cluster: Cluster, request: Request) -> None:
-    """Raises RankdeckError where pods cannot do what is asked for."""
+    """Raise RankdeckError if pods cannot do what is requested."""
     if not cluster.nodes:
         raise RankdeckError(
             "name the nodes to be measured under `nodes:` of the cluster file, as `kubectl get nodes` has them"
@@ -535,7 +535,7 @@ def _rails(
 
 
 def _asked_again(plan: RunPlan, include_busy: tuple[str, ...]) -> Request:
-    """What to check before a run measures again: which nodes take part was decided when it began."""
+    """The request that checks the nodes again before a stopped run continues; the nodes were chosen when it began."""
     return Request(like=plan.like, seconds=plan.seconds, include_busy=include_busy)
 
 
@@ -557,7 +557,7 @@ def _plan_of(head: KeptRun) -> RunPlan | None:
 
 
 def _progress(head: KeptRun) -> RunState:
-    """How far a saved run is: one marked as running was killed, or runs in another console."""
+    """The state of a saved run: a run that is marked as running was killed, or runs in another console."""
     return RunState.DONE if head.state == "done" else RunState.STOPPED
 
 

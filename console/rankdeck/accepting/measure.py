@@ -1,4 +1,4 @@
-"""One measurement as one job: started, followed, cancelled with proof where it hangs; its raw output is kept in a private file."""
+"""One measurement as one job: start it, follow it, cancel it and verify that if it hangs, keep its raw output in a private file."""
 
 import asyncio
 import logging
@@ -22,11 +22,11 @@ from rankdeck.state.jobs import Jobs
 from rankdeck_agent.wire import LAUNCHER
 
 LARGEST = 32 << 20
-"""Bytes of output of one job that are kept."""
+"""Most bytes of output of one job that are kept."""
 _QUEUE = 3600.0
-"""Seconds that a measurement may wait in a queue; they do not count for its limit."""
+"""Seconds that a measurement may wait in a queue; these do not count towards its time limit."""
 _LOOK = 1.0
-"""Seconds between two looks at the limit, which depends on how long others of the round take."""
+"""Seconds between two checks of the time limit, which depends on how long others of the round take."""
 
 
 class Follows(Protocol):
@@ -38,7 +38,7 @@ class Follows(Protocol):
 
 
 class MeasureSession(Protocol):
-    """What is needed of a session to run measurements; see there."""
+    """What measurements need from a session; see `Session` for the methods."""
 
     @property
     def jobs(self) -> Jobs: ...
@@ -55,7 +55,7 @@ class MeasureSession(Protocol):
 
 @dataclass(slots=True)
 class Output:
-    """What the ranks of one job write, by offset: a byte that comes twice is kept once."""
+    """The output of the ranks of one job, by offset: bytes that come twice are kept once."""
 
     _streams: defaultdict[tuple[int, str], bytearray] = field(
         default_factory=lambda: defaultdict(bytearray)
@@ -63,7 +63,7 @@ class Output:
     size: int = 0
 
     def hear(self, event: Followed) -> None:
-        """Take a chunk; a hole is filled with what comes next, since ranks never rewrite."""
+        """Add the new bytes of a chunk; after a gap they are appended all the same."""
         if not isinstance(event, Chunk) or self.size > LARGEST:
             return
         stream = self._streams[event.rank, event.stream]
@@ -72,7 +72,7 @@ class Output:
         self.size += len(fresh)
 
     def of_ranks(self, mask: Callable[[bytes], bytes]) -> Mapping[int, bytes]:
-        """Rank -> stdout, then stderr, without secrets; of a launcher only where no rank wrote anything."""
+        """Rank -> stdout, then stderr, with secrets masked; the launcher's output counts only if no rank wrote anything."""
         found: defaultdict[int, bytes] = defaultdict(bytes)
         for (rank, _), data in sorted(
             self._streams.items(), key=lambda item: (item[0][0], item[0][1] == "err")
@@ -92,13 +92,13 @@ class Ended:
     exit_code: int | None = None
     seconds: float = 0.0
     hung: str = ""
-    """Why it was cancelled; "" if it ended by itself."""
+    """Why the job was cancelled; "" if it ended by itself."""
     left: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Node -> what may still run there; the node is not used until that is gone."""
+    """Node -> what may still run there; the node is not used until it is gone."""
     refused: str = ""
-    """Why it was not started."""
+    """Why the job was not started."""
     refusing: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Node -> why it was not started there, where that is about single nodes."""
+    """Node -> why the job was not started there, if that concerns single nodes."""
 
 
 async def measured(
@@ -108,11 +108,11 @@ async def measured(
     environment: Mapping[str, str],
     queue: float = _QUEUE,
 ) -> Ended:
-    """Run the job to its end; `limit` gives the seconds from its start after which it hangs, asked once a second.
+    """Run the job to its end. `limit` is called once a second; a job that runs for more seconds than it returns hangs.
 
-    A scheduler may let it wait for `queue` seconds before; where there is none the limit counts from the launch.
+    A scheduler may let the job wait for `queue` seconds first; without a scheduler the limit counts from the launch.
 
-    A job that hangs, or whose measurement is cancelled, is cancelled with proof before this returns.
+    A job that hangs, or whose measurement is cancelled, is cancelled and verified to be gone before this returns.
     """
     clock = _Clock(limit, queue if session.chooses_nodes else 0.0)
     try:
@@ -133,7 +133,7 @@ async def measured(
     left = await ended_with_proof(session, job_id) if hung else {}
     job = session.jobs.job(job_id)
     mask = Secrets([environment, spec.env]).in_bytes
-    # What could not be started has written nothing: its supervisor says why.
+    # A program that could not start has written nothing; its supervisor says why.
     said = output.of_ranks(mask) or {0: mask("\n".join(job.troubles).encode())}
     return Ended(
         job=job_id, output=said, exit_code=job.exit_code, seconds=clock.seconds,
@@ -142,16 +142,16 @@ async def measured(
 
 
 class _Clock:
-    """How long a measurement may take, counted from when the job is seen to run."""
+    """Counts how long a measurement has run, from when its job was first seen running."""
 
     def __init__(self, limit: Callable[[], float], queue: float) -> None:
         self._limit, self._queue = limit, queue
         self._asked = self._began = time.monotonic()
         self.waits = False
-        """Its scheduler has not started it."""
+        """Whether the scheduler has not started the job yet."""
 
     def rest(self, state: State) -> float:
-        """Seconds that are left to a job in this state."""
+        """Seconds that a job in this state has left."""
         now = time.monotonic()
         self.waits = state is State.PENDING and self._queue > 0
         if not self.waits:
@@ -161,18 +161,18 @@ class _Clock:
 
     @property
     def seconds(self) -> float:
-        """Seconds since it runs."""
+        """Seconds since the job runs."""
         return time.monotonic() - self._began
 
     @property
     def why(self) -> str:
-        """Why it was cancelled, once nothing is left."""
+        """Why the job was cancelled, when no time is left."""
         did, within = ("start", self._queue) if self.waits else ("end", self._limit())
         return f"it did not {did} within {within:.0f} s and was cancelled"
 
 
 async def _ends(session: MeasureSession, job_id: str, rest: Callable[[], float]) -> bool:
-    """Wait for the end of a job while `rest` gives seconds; returns whether it came."""
+    """Wait for the end of a job, as long as `rest` returns more than 0 seconds; returns whether the job ended."""
     while (seconds := rest()) > 0:
         try:
             async with asyncio.timeout(min(seconds, _LOOK)):
@@ -184,7 +184,7 @@ async def _ends(session: MeasureSession, job_id: str, rest: Callable[[], float])
 
 
 async def ended_with_proof(session: MeasureSession, job_id: str) -> dict[str, str]:
-    """Cancel it; node -> what may still run there, empty if it is proven that nothing does."""
+    """Cancel the job; returns node -> what may still run there, empty if it is verified that nothing does."""
     report = await session.cancel(job_id)
     left = {one.node: f"process {one.pid} of {job_id} does not end" for one in report.left}
     return {
@@ -200,13 +200,13 @@ log = logging.getLogger(__name__)
 
 
 class RawOutputs:
-    """The files below one folder of the user."""
+    """The raw outputs, as files in a folder of the user."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def write(self, run: str, one: Result, raw: bytes) -> str:
-        """Keep an output; its path, or "" if there is none, or the disk takes none (that is logged)."""
+        """Write an output to a file; returns its path, or "" if there is no output or writing failed (which is logged)."""
         if not raw:
             return ""
         path = self._folder / run / f"{_name(one)}.txt"
@@ -219,7 +219,7 @@ class RawOutputs:
         return str(path)
 
     def read(self, one: Result, most: int) -> str:
-        """At most so many characters of it, safe to show; "" if it is gone."""
+        """At most `most` characters of the output, made safe to show; "" if it is gone."""
         path = Path(one.raw)
         if not one.raw or self._folder not in path.parents:
             return ""
@@ -231,7 +231,7 @@ class RawOutputs:
 
 
 def _name(one: Result) -> str:
-    """`003-pairs-iperf3-n1-n2-0-1`: round, stage, recipe, nodes, port, repeat."""
+    """The name of the file: `003-pairs-iperf3-n1-n2-0-1`, which is round, stage, recipe, nodes, port, repeat."""
     nodes = (one.sender, one.receiver or (f"{len(one.group)}nodes" if one.group else ""))
     words = (
         f"{one.round:03}",

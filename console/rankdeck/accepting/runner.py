@@ -1,4 +1,4 @@
-"""Carries out the plan of one run, stage by stage, round by round; continues a run that was killed."""
+"""Carries out the plan of one run, stage by stage and round by round; continues a run that was killed."""
 
 import asyncio
 import time
@@ -50,17 +50,17 @@ from rankdeck.state.acceptance import AcceptanceRuns
 from rankdeck.state.fleet import NodeState
 
 _ATTEMPTS = 3
-"""How often a measurement that never began is tried, each time on other ports; this does not count against nodes."""
+"""How often a measurement is tried that never began, each time on other ports; such tries do not count against nodes."""
 _SOAKS = 10_000
 _COMPUTES, _LOOK = 50, 1.0
-"""Percent of the time in which a processor must be at work for its clock to count; seconds between two looks."""
+"""A processor's clock counts if it is busy for at least this percentage of the time; seconds between two samples."""
 
 COUNTERS_COME = 11.0
-"""Seconds after which agents have told the counters of links: they read them every ten."""
+"""Seconds after which agents have sent the counters of links, which they read every ten seconds."""
 
 
 class Runner:
-    """One run while it goes on. `results` has what is done and what runs; `changed` is called whenever it changes."""
+    """One run in progress. `results` has measurements that are done or running; `changed` is called when it changes."""
 
     def __init__(
         self,
@@ -81,31 +81,31 @@ class Runner:
         self.stage: Stage | None = None
         self.excluded: dict[str, str] = {}
         self.odd: dict[str, str] = {}
-        """Node -> what is odd about it: other facts than most, or what its health said while it was measured."""
+        """Node -> what is odd about it: facts that differ from most, or what its health showed during measurements."""
         self.resting: dict[str, tuple[str, str]] = {}
-        """Node -> (job of which something may be left, why): in no measurement until it is proven clean."""
+        """Node -> (job of which something may be left there, why); such a node is not measured until it is verified clean."""
         self._wanted: list[list[Work]] = []
         self.kinds: dict[str, str] = {}
-        """Node -> its hardware, where there are several kinds of which each has nodes enough."""
+        """Node -> its hardware, if there are several kinds with enough nodes each."""
         self.alike: dict[str, str] = {}
-        """Node -> its hardware; clocks are compared with those of nodes alike."""
+        """Node -> its hardware; clocks are compared only between equal hardware."""
         self._clocks: dict[tuple[str, str], dict[str, float]] = {}
-        """(fact, node) -> device -> the highest clock under load, MHz."""
+        """(fact, node) -> device -> the highest clock under load in MHz."""
         self._cores: dict[str, tuple[float, int]] = {}
-        """Node -> the sum of the percents of its cores in use at each look while it was measured, and of how many looks."""
+        """Node -> sum of the percentages of cores in use in each sample while it was measured, and the number of samples."""
         self._counted: dict[tuple[str, str], dict[str, float]] = {}
-        """(metric, node) -> device -> what it counted before anything was measured."""
+        """(metric, node) -> device -> the counter before anything was measured."""
         self._boots: dict[str, str] = {}
         """Node -> the boot id of its kernel before anything was measured there."""
         self._told: dict[str, str] = {}
-        """Node -> what stands of its clocks and links in `odd`."""
+        """Node -> the part of `odd` about its clocks and links."""
         self.identity: dict[str, Mapping[str, str]] = {}
-        """Node -> fact -> value: what the nodes are, and what telemetry told in this run."""
+        """Node -> fact -> value: the identity of the nodes, and facts from telemetry during this run."""
         self._earlier: Mapping[str, Mapping[str, str]] = {}
-        """The part of it that an earlier console of this run heard."""
+        """The part of it that an earlier console received in this run."""
 
     def take(self, results: Iterable[Result], identity: Mapping[str, Mapping[str, str]]) -> None:
-        """What an earlier console measured of this run, which is not measured again, and node -> fact -> value."""
+        """Add what an earlier console measured in this run, which is not measured again, and node -> fact -> value."""
         self.identity.update(identity)
         self.results |= {one.key: one for one in results}
         self.odd.update(differing(identity))
@@ -146,14 +146,14 @@ class Runner:
             self._keep_telemetry()
 
     def again(self, nodes: tuple[str, ...], recipe: str, repeats: int) -> None:
-        """Measure one node, or a pair in both directions, once more, after the round that runs: it counts as a confirmation."""
+        """Measure one node, or a pair in both directions, again after the current round; this counts as a confirmation."""
         if len(nodes) == 1:
             self._wanted.append([self._alone_again(nodes[0], recipe)])
             return
         pair, directed = (nodes[0], nodes[1]), find(recipe).traits.directed
         met = {(one.sender, one.receiver) for one in self.results.values() if one.recipe == recipe}
         if not directed and pair not in met and pair[::-1] in met:
-            # One cell has both ways: what is measured again belongs to it.
+            # One cell has both directions, so the new measurement belongs to that cell.
             pair = (nodes[1], nodes[0])
         number = (
             1 + max((one.round for one in self.results.values()), default=0) + len(self._wanted)
@@ -175,14 +175,14 @@ class Runner:
         return Work(stage=Stage.SINGLE, recipe=recipe, nodes=(node,), runs=(run,))
 
     async def asked(self, run: str, plan: RunPlan) -> None:
-        """What `again` was given, where no round runs."""
+        """Measure what was passed to `again`, if no round is running."""
         self._run, self._plan = run, plan
         await self._extra()
 
     # ---- stages
 
     async def _single(self, recipe: str) -> None:
-        """All nodes at once; a recipe without a launcher is one job of all of them."""
+        """Measure all nodes at once; for a recipe without a launcher, all nodes are one job."""
         work = [
             Work(
                 stage=Stage.SINGLE,
@@ -196,14 +196,14 @@ class Runner:
         await self._round([[one] for one in work])
 
     async def _pairs(self, recipe: str) -> None:
-        """Rounds until the schedule has no more: pairs, confirmation, leaves."""
+        """Run rounds until the schedule has no more: pairs, confirmation, leaves."""
         schedule = schedule_of(self._plan, recipe, self.done, self.odd, self.kinds)
         lower = find(recipe).traits.lower_is_better
         while (one := schedule.next_round()) is not None:
             self.stage = one.stage
             before = set(self.results)
             await self._round(list(_works(one, recipe)))
-            # What the operator asked for besides is among them.
+            # These include extra measurements that the operator requested.
             for key, result in self.results.items():
                 if key not in before and result.receiver and result.recipe == recipe:
                     schedule.take(measurement_of(result, lower_is_better=lower))
@@ -213,7 +213,7 @@ class Runner:
         nodes = self._fit()
         tolerance = find(recipe).traits.tolerance
         number = 0
-        # From what was done before this round alone, so that a resumed run plans as the first did.
+        # Only from what was done before this round, so that a resumed run is planned in the same way.
         while groups := next_groups(nodes, self._groups_before(number), tolerance).groups:
             works = [
                 Work(
@@ -233,7 +233,7 @@ class Runner:
         return [one for one in self.done if one.stage is Stage.GROUPS and one.round < number]
 
     async def _soak(self, recipe: str) -> None:
-        """The largest group until the time is over, that of an earlier console counted, or nothing is learned any more."""
+        """Measure the largest group until the time is over (including that of an earlier console), or no result comes."""
         spent = sum(one.seconds for one in self.done if one.stage is Stage.SOAK)
         until = time.monotonic() + self._plan.soak - spent
         first = 1 + max((one.repeat for one in self.done if one.stage is Stage.SOAK), default=-1)
@@ -253,12 +253,12 @@ class Runner:
                 return
 
     def _fit(self) -> tuple[str, ...]:
-        """Nodes for groups: without those that are bad alone or in pairs."""
+        """Nodes for groups: all except those that are bad alone or in pairs."""
         bad = {*self.excluded, *(node for verdict in self._verdicts() for node in verdict.nodes)}
         return tuple(node for node in able(self._plan, self.done) if node not in bad)
 
     def _verdicts(self) -> list[Verdict]:
-        """Of the pairs of all recipes."""
+        """The verdicts on the pairs of all recipes."""
         stages = [one for one in self._plan.stages if one.stage is Stage.PAIRS and one.recipe]
         schedules = (
             schedule_of(self._plan, recipe, self.done, self.odd, self.kinds)
@@ -269,7 +269,7 @@ class Runner:
     # ---- rounds
 
     async def _round(self, jobs: Sequence[Sequence[Work]]) -> None:
-        """A round, then what the operator asked for besides."""
+        """Run a round, then extra measurements that the operator requested."""
         await self._at_once(jobs)
         await self._extra()
 
@@ -278,7 +278,7 @@ class Runner:
             await self._at_once([self._wanted.pop(0)])
 
     async def _at_once(self, jobs: Sequence[Sequence[Work]]) -> None:
-        """Everything of a round at once; the works of one place one after the other."""
+        """Run all places of a round at once, and the works of each place one after the other."""
         await self._prove_clean()
         todo = [[left for work in place if (left := self._left(work)).runs] for place in jobs]
         for work in (work for place in todo for work in place):
@@ -307,7 +307,7 @@ class Runner:
             )
 
     async def _work(self, work: Work, limit: Callable[[], float], ended: list[float]) -> None:
-        """One job, again on other ports where nothing began."""
+        """Run one job; if the measurement never began, again on other ports."""
         if why := self._why_not(work):
             outcome = (
                 Outcome.EXCLUDED
@@ -341,7 +341,7 @@ class Runner:
             )
 
     def _known(self, recipe: str) -> bool:
-        """Whether its duration is known here: it is set, or this run has measured it."""
+        """Whether the duration of a measurement is known: it is set, or this run has measured it."""
         has = any(one.recipe == recipe and one.value is not None for one in self.done)
         return takes_turns(recipe) or has
 
@@ -353,7 +353,7 @@ class Runner:
                 for one in work.pending()
             ]
         found = results_of(work, self._setup, done.output, done.exit_code, done.hung)
-        # Steps between a client and a server say their time themselves.
+        # Steps between a client and a server report their own duration.
         took = 0.0 if takes_turns(work.recipe) else round(done.seconds, 3)
         return [
             (replace(one, job=done.job, seconds=one.seconds or took), raw) for one, raw in found
@@ -376,11 +376,11 @@ class Runner:
         return replace(work, runs=runs)
 
     async def _last_look(self) -> None:
-        """Note that a node that rests to the end may have been busy before, so that its result is not known."""
+        """Mark the last result of each node that was never verified clean as not measured: something may have run beside it."""
         await self._prove_clean()
         number = 1 + max((one.round for one in self.done), default=0)
         for node, (_, why) in self.resting.items():
-            # None: a login node rests, too, and is never measured.
+            # None: the node was never measured, for example a login node.
             last = next((one for one in reversed(self.done) if node in one.nodes), None)
             if last is None or last.text.startswith(resting(node, "")):
                 continue
@@ -392,14 +392,14 @@ class Runner:
             self._keep([(lost, b"")])
 
     async def _end_earlier(self) -> None:
-        """What an earlier console left of this run would run beside what is measured now."""
+        """End jobs that an earlier console left of this run; they would disturb the measurements."""
         for job in self._session.jobs.all():
             if job.plan.part_of == self._run and (not job.state.final or job.unproven):
                 left = await ended_with_proof(self._session, job.id)
                 self.resting |= {node: (job.id, why) for node, why in left.items()}
 
     async def _prove_clean(self) -> None:
-        """Ask again about nodes that rest; who is clean takes part again."""
+        """Check nodes that rest again; those that are clean take part again."""
         for job in {job for job, _ in self.resting.values()}:
             left = await ended_with_proof(self._session, job)
             for node in [
@@ -408,7 +408,7 @@ class Runner:
                 del self.resting[node]
 
     def _hear_nodes(self, nodes: Iterable[str]) -> None:
-        """What the health of the nodes says in these seconds: it stands in their sentences."""
+        """Note the health of these nodes now; the sentences about them include it."""
         for node in dict.fromkeys(nodes):
             reasons = (
                 self._session.fleet.reasons_of(node) if self._session.fleet.knows(node) else ()
@@ -418,7 +418,7 @@ class Runner:
                 self.odd[node] = "; ".join(filter(None, (self.odd.get(node, ""), said)))
 
     async def _watch_load(self, nodes: Iterable[str]) -> None:
-        """Note cores in use, and the highest clock of each GPU and CPU that computes: slow with low clocks is another fault than slow with full ones."""
+        """Note cores in use, and the highest clock of each busy GPU and CPU: slow with low clocks is another fault than slow with full clocks."""
         known = [node for node in nodes if self._session.fleet.knows(node)]
         while True:
             for name in known:
@@ -437,7 +437,7 @@ class Runner:
                     seen[device] = max(seen.get(device, 0.0), clock * one.mhz)
 
     def _count(self, nodes: Iterable[str]) -> None:
-        """Note what the counters of links say before the first measurement of a node, and in which boot it is."""
+        """Note the counters of links, and the boot id, before the first measurement of a node."""
         known = [node for node in nodes if self._session.fleet.knows(node)]
         for node in known:
             if (hello := self._session.fleet.node(node).hello) and hello.boot:
@@ -448,7 +448,7 @@ class Runner:
                 before.setdefault(device, count)
 
     def _grown(self) -> Grown:
-        """What they have counted since; one that began again says nothing."""
+        """How much each counter has grown since then; negative if it was reset."""
         found: dict[str, dict[str, dict[str, float]]] = {}
         for (metric, node), before in self._counted.items():
             now = self._session.fleet.node(node).values.get(metric, {})
@@ -458,7 +458,7 @@ class Runner:
         return found
 
     def _reboots(self) -> dict[str, str]:
-        """Node -> whether it is in another boot than before it was measured."""
+        """Node -> words on whether it was rebooted since the first measurement."""
         now = {node: self._session.fleet.node(node).hello for node in self._boots}
         return {
             node: "1 or more in this run" if hello and hello.boot != self._boots[node] else "none"
@@ -466,7 +466,7 @@ class Runner:
         }
 
     def _telemetry(self) -> Iterable[tuple[str, dict[str, str]]]:
-        """Each fact with what it is on which node, by all that was heard so far."""
+        """(fact, node -> value) from the telemetry so far."""
         yield LINK_ERRORS, link_errors(self._grown())
         yield REBOOTS, self._reboots()
         means = {node: total / looks for node, (total, looks) in self._cores.items()}
@@ -476,7 +476,7 @@ class Runner:
             yield one.fact, clocks_under_load(seen, self.alike, one.word)
 
     def _keep_telemetry(self) -> None:
-        """Clocks, cores, links and reboots with the identity of the nodes: kept runs say it, too, and a later one what changed."""
+        """Save clocks, cores, links and reboots with the identity of the nodes, so that saved runs have them and later runs show changes."""
         told = defaultdict[str, dict[str, str]](dict)
         told.update({node: dict(facts) for node, facts in self._earlier.items()})
         for fact, texts in self._telemetry():
@@ -501,7 +501,7 @@ class Runner:
         self._changed()
 
     def _keep(self, found: Iterable[tuple[Result, bytes]]) -> None:
-        """Save it before anything else: raw output, then the row that names it."""
+        """Save results before anything else: first the raw output, then the row that names it."""
         done = [replace(one, raw=self._raw.write(self._run, one, raw)) for one, raw in found]
         seconds = ceil(self._setup.seconds)
         rows = [(one, params_hash(find(one.recipe), seconds)) for one in done]
@@ -510,7 +510,7 @@ class Runner:
 
 
 def _works(one: Round, recipe: str) -> Iterable[list[Work]]:
-    """The jobs of a round, a pair and rail each: all runs of it in one, or one after the other where a launcher starts it."""
+    """The jobs of a round, by pair and rail: one job for all runs, or one after the other if a launcher starts them."""
 
     def place_of(run: Run) -> tuple[str, str, int]:
         first, last = sorted(run[:2])

@@ -1,4 +1,4 @@
-"""`rankdeck accept`: plans, runs, resumes and shows acceptance runs; keeps baselines and exclusions; reads outputs of others."""
+"""`rankdeck accept`: plan, run, resume and show acceptance runs; baselines and exclusions; read outputs of other runs."""
 
 import argparse
 import asyncio
@@ -49,11 +49,11 @@ _GRAVEST = (_BAD, _MISSING, _REFUSED, output.OK)
 
 
 def read(options: argparse.Namespace) -> int:
-    """Read every file; the code is that of the gravest result."""
+    """Read every file (`--read`); the exit code is that of the worst result."""
     recipe: Recipe = plugins.find("recipes", options.read)()
     if not options.words:
         raise UsageError("`accept --read` needs a file; - is stdin")
-    # All files are looked at before the first result is said.
+    # All files are read before the first result is printed.
     outputs = [(name, _bytes_of(name)) for name in options.words]
     codes: set[int] = set()
     for name, raw in outputs:
@@ -73,7 +73,7 @@ def _say_reading(
 
 
 def _code(reading: OutputReading) -> int:
-    """A number below what it should be is bad, too."""
+    """The exit code for one result; a value below what it should be counts as bad."""
     return _BAD if reading.grade == "slow" else _CODES[reading.status]
 
 
@@ -91,7 +91,7 @@ def _bytes_of(name: str) -> bytes:
 
 
 def declare(port: Acceptance, run: AcceptanceRun) -> None:
-    """Make the run the baseline of its cluster; raises UsageError where it is not accepted."""
+    """Make the run the baseline of its cluster; raises UsageError if the run is not accepted."""
     if not run.accepted:
         raise UsageError(f"{run.id} is not accepted: it is no baseline")
     rows = baselines_of(run, run.operator, time.time())
@@ -100,7 +100,7 @@ def declare(port: Acceptance, run: AcceptanceRun) -> None:
 
 
 def baseline(port: Acceptance, cluster: str, what: str, words: Sequence[str]) -> int:
-    """`show`, `declare RUN`, `export`, `import FILE`."""
+    """Do `show`, `declare RUN`, `export` or `import FILE`; returns the exit code."""
     if what == "declare" and len(words) == 1:
         declare(port, port.open(words[0]))
     elif what == "export" and not words:
@@ -128,7 +128,7 @@ def _bytes(name: str) -> bytes:
 def keep_out(
     session: Session, out: Sequence[str], back: Sequence[str], why: str, until: float
 ) -> int:
-    """Exclude nodes from jobs, or let them back in."""
+    """Exclude nodes (`out`) from jobs, or readmit them (`back`)."""
     store, name, now = session.acceptance.store, session.cluster.name, time.time()
     if out and not why:
         raise UsageError("--exclude needs --why TEXT: the reason, for other users")
@@ -140,11 +140,11 @@ def keep_out(
 
 
 _MOST = 12
-"""Lines of a kind that are printed one by one."""
+"""Most lines of one kind that are printed one by one."""
 
 
 def plan_text(run: AcceptanceRun) -> str:
-    """Everything that will be done, stage by stage, with the commands."""
+    """The plan as text: all stages with their commands."""
     plan = run.plan
     lines = [f"acceptance {run.id} of {run.cluster}: {fold(plan.nodes)} ({len(plan.nodes)} nodes)"]
     lines += [f"  left out {node}: {why}" for node, why in plan.left_out.items()]
@@ -208,7 +208,7 @@ def _who(one: Result) -> str:
 
 
 def outcome(run: AcceptanceRun, cluster: Cluster) -> str:
-    """A sentence for each faulty node or link; then what is good, what changed and what to do."""
+    """The result as text: a sentence for each faulty node or link, then what is good, what changed and what to do."""
     lines = [f"{run.cluster}, {run.id}: {_verdict(run)}"]
     for one in run.verdicts:
         lines.append(f"  {one.answer}: {one.sentence}")
@@ -255,7 +255,7 @@ def proposals(run: AcceptanceRun, cluster: Cluster) -> Iterator[str]:
 
 
 def run_line(run: AcceptanceRun) -> str:
-    """One kept run."""
+    """A saved run in one line."""
     return f"{run.id}  {day_time(run.started)}  {run.progress:8}  {fold(run.plan.nodes)}  {run.operator}"
 
 
@@ -263,11 +263,11 @@ BAD, MISSING, REFUSED = 1, 2, 3
 _LOOK = 0.25
 _STAGES = {**{one.value: (one,) for one in MEASURED}, "leaf": LEAF}
 _HEARD = 5.0
-"""Seconds in which telemetry of the nodes should begin; without it nothing is said of clocks and heat."""
+"""Seconds to wait for telemetry of the nodes; without it, clocks and heat are not reported."""
 
 
 def accept(options: argparse.Namespace, _open_console: object) -> int:
-    """The verb; its exit code is 0 accepted, 1 bad, 2 not measured, 3 nobody may be measured, 130 stopped."""
+    """The command; exit code: 0 accepted, 1 bad, 2 not measured, 3 no node may be measured, 130 stopped."""
     if options.read:
         return read(options)
     cluster = choose.cluster(options.cluster)
@@ -284,11 +284,11 @@ def accept(options: argparse.Namespace, _open_console: object) -> int:
     )
 
 
-# ---- what is asked for
+# ---- the request
 
 
 def request_of(cluster: Cluster, options: argparse.Namespace) -> Request:
-    """What the options ask for; raises UsageError and UnknownPluginError."""
+    """The request that the options make; raises UsageError and UnknownPluginError."""
     stages, only = _only(options.only)
     nodes = tuple(
         dict.fromkeys(
@@ -320,7 +320,7 @@ def _share(text: str) -> float:
 
 
 def _only(text: str) -> tuple[tuple[Stage, ...], tuple[str, ...]]:
-    """(stages, node sets) of `--only`: whatever is no stage is a node set."""
+    """(stages, node sets) of `--only`: a word that is not a stage is a node set."""
     words = text.split(",") if text else []
     if words and all(word in _STAGES for word in words):
         return tuple(stage for word in words for stage in _STAGES[word]), ()
@@ -364,7 +364,7 @@ async def _accept(cluster: Cluster, options: argparse.Namespace, request: Reques
 
 
 async def _carried_out(session: Session, port: AcceptanceProtocol) -> int | None:
-    """Run it with progress; an exit code where it was interrupted."""
+    """Run with progress; returns an exit code if it was interrupted, else None."""
     await session.settle(_HEARD)
     with Interrupts(terminate=True) as interrupts:
         async with asyncio.TaskGroup() as tasks:
@@ -386,7 +386,7 @@ async def _carried_out(session: Session, port: AcceptanceProtocol) -> int | None
 
 
 async def _tell(port: AcceptanceProtocol) -> None:
-    """A line for each stage and round."""
+    """Print a line for each stage and round until cancelled."""
     followed = Followed()
     try:
         while True:
@@ -414,7 +414,7 @@ def _finished(session: Session, options: argparse.Namespace) -> int:
 
 
 def _write_reports(session: Session, run: AcceptanceRun, options: argparse.Namespace) -> None:
-    """The files of `--report`."""
+    """Write the files of `--report`."""
     if not options.report:
         return
     from rankdeck.reports.acceptance_files import write_reports
@@ -439,7 +439,7 @@ def code_of(run: AcceptanceRun) -> int:
     return BAD if run.bad or any(one.answer.bad for one in run.verdicts) else MISSING
 
 
-# ---- kept runs
+# ---- saved runs
 
 
 async def _kept(cluster: Cluster, options: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""`rankdeck agent install|uninstall|status|digest`: agents that stay on their nodes, and what is carried to all."""
+"""`rankdeck agent install|uninstall|status|digest`: agents as services on nodes, and the digest of the agent's file."""
 
 import argparse
 import asyncio
@@ -18,7 +18,7 @@ from rankdeck.telemetry.kubernetes import daemon_set
 from rankdeck.telemetry.link import installed_config, open_link
 
 LISTEN = 8.0
-"""Seconds to hear from the installed agents before `status` says what was heard."""
+"""Seconds that `status` waits for messages from installed agents."""
 
 
 def install(options: argparse.Namespace, _open_console: object) -> int:
@@ -35,7 +35,7 @@ def install(options: argparse.Namespace, _open_console: object) -> int:
 
 
 def _daemon_set(cluster: Cluster, options: argparse.Namespace) -> int:
-    """Print the DaemonSet, or give it to Kubernetes."""
+    """Print the DaemonSet, or apply it to Kubernetes."""
     broker = _broker(cluster)
     if not options.image:
         raise UsageError("--kubernetes needs --image IMAGE: any that has Python 3.9 or newer")
@@ -66,14 +66,14 @@ async def _apply(cluster: Cluster, text: str) -> int:
 
 
 def uninstall(options: argparse.Namespace, _open_console: object) -> int:
-    """Stop the service and take away all of it."""
+    """Stop the service and remove all its files."""
     cluster = choose.cluster(options.cluster)
     nodes = choose.nodes(cluster, options.nodes)
     return until_done(_do(cluster, "uninstall", nodes, {}, options))
 
 
 def digest(options: argparse.Namespace, _open_console: object) -> int:
-    """Say the SHA-256 of the one file that is put on nodes, as sha256sum does."""
+    """Print the SHA-256 of the file that is copied to nodes, in the format of sha256sum."""
     agent = bundle()
     if options.json:
         output.say_object({"file": agent.name, "sha256": agent.digest, "size": len(agent.data)})
@@ -83,7 +83,7 @@ def digest(options: argparse.Namespace, _open_console: object) -> int:
 
 
 def status(options: argparse.Namespace, _open_console: object) -> int:
-    """Say of each node whether the service runs, which version, and when it was heard."""
+    """Print for each node whether the service runs, its version, and when it was last heard."""
     cluster = choose.cluster(options.cluster)
     return until_done(_status(cluster, choose.nodes(cluster, options.nodes), options))
 
@@ -158,9 +158,9 @@ async def _status(cluster: Cluster, nodes: Sequence[str], options: argparse.Name
 
 
 async def _heard(fleet: Fleet, nodes: Sequence[str]) -> None:
-    """Wait until each of these nodes has spoken, or the time is over."""
+    """Wait until each of these nodes was heard, or the time is over."""
     deadline = time.monotonic() + LISTEN
-    # State is plain data without listeners: nobody could set an Event.
+    # State is plain data without listeners, so this must poll.
     while (  # noqa: ASYNC110
         any(fleet.node(node).heard_s() is None for node in nodes)
         and not fleet.trouble
@@ -183,7 +183,7 @@ def _state_row(outcome: NodeOutcome, age: float | None) -> tuple[str, ...]:
     return outcome.node, state, version, heard, outcome.text("says")
 
 
-# ---- what is asked for ------------------------------------------------------------------
+# ---- options ----------------------------------------------------------------------------
 
 
 def _broker(cluster: Cluster) -> Broker:
@@ -200,7 +200,7 @@ def _broker(cluster: Cluster) -> Broker:
 
 
 def _accounts(broker: Broker, nodes: Sequence[str], *, dry: bool) -> tuple[str, ...]:
-    """Give each node an account of its own; what the operator has to do about it."""
+    """Make an account for each node; returns what the operator must do about it."""
     if not broker.agents_file:
         if not broker.username:
             return ()

@@ -1,4 +1,4 @@
-"""`rankdeck check` and `trust`: everything that is wrong with files, and what they may run."""
+"""`rankdeck check` and `trust`: the mistakes in files, and what the files may run."""
 
 import argparse
 from dataclasses import asdict
@@ -19,7 +19,7 @@ from rankdeck.model.schedulers import JOB, ClusterAbout
 
 
 def check(options: argparse.Namespace, _open_console: object) -> int:
-    """Read every file; the code says whether all of them can be used."""
+    """Read every file; the exit code says whether all can be used."""
     results = [(name, *_read(Path(name))) for name in options.files]
     if options.json:
         output.say_object({"files": [file_shape(*result) for result in results]})
@@ -31,7 +31,7 @@ def check(options: argparse.Namespace, _open_console: object) -> int:
                 output.say(f"{use} ({agreed})")
     wrong = any(problems for _, _, problems, _ in results)
     if options.live and not wrong:
-        from rankdeck.cli.opening import until_done  # with the session: only where it is asked for
+        from rankdeck.cli.opening import until_done  # imports the session, which few need
 
         asked = [Path(name) for name, kind, _, _ in results if kind == "cluster"]
         return max([until_done(_ask(path, options)) for path in asked], default=output.OK)
@@ -39,7 +39,7 @@ def check(options: argparse.Namespace, _open_console: object) -> int:
 
 
 async def _ask(path: Path, options: argparse.Namespace) -> int:
-    """Say what the scheduler allows; trouble where something that every job needs is missing."""
+    """Print what the scheduler allows; exit code 1 if something that every job needs is missing."""
     cluster = choose.cluster(str(path))
     if not cluster.can.states_rights:
         return output.OK
@@ -55,7 +55,7 @@ async def _ask(path: Path, options: argparse.Namespace) -> int:
 
 
 NEEDED = ("launch", "see", "follow", "cancel")
-"""Features without which no job can be run."""
+"""Features without which no job can run."""
 _FEATURES = {
     "launch": "can be started",
     "tidy": "what lies beside a job goes with it",
@@ -76,7 +76,7 @@ _WITHOUT = {
 
 
 def live_lines(about: ClusterAbout) -> list[str]:
-    """One sentence for each thing that was found out, with what to do where it is missing."""
+    """One sentence for each feature, with what to do if it is missing."""
     lines = [
         f"kubectl: {about.kubectl or 'not found: install it, or name a host that has it (login: HOST)'}"
     ]
@@ -92,7 +92,7 @@ def live_lines(about: ClusterAbout) -> list[str]:
 
 
 def _right_line(about: ClusterAbout, need: str, kind: str) -> str:
-    """What can be done with jobs of this kind, or which rights are missing."""
+    """What this user can do with jobs of this kind, or which rights are missing."""
     what = need if kind == JOB else f"{need} {kind}"
     missing = about.missing(need, kind=kind)
     if not missing:
@@ -101,7 +101,7 @@ def _right_line(about: ClusterAbout, need: str, kind: str) -> str:
 
 
 def _read(path: Path) -> tuple[str, tuple[Problem, ...], tuple[Use, ...]]:
-    """What kind of file it is, its mistakes, and what it would run and read."""
+    """(kind of the file, its mistakes, what it would run and read)."""
     try:
         document, uses = look_at(path)
     except ConfigError as error:
@@ -110,7 +110,7 @@ def _read(path: Path) -> tuple[str, tuple[Problem, ...], tuple[Use, ...]]:
 
 
 def trust(options: argparse.Namespace, _open_console: object) -> int:
-    """Agree to all that these files would run and read, and say what that is."""
+    """Trust these files, and print all that they would run and read."""
     for name in options.files:
         _, uses = look_at(Path(name))
         for use in uses:
@@ -121,7 +121,7 @@ def trust(options: argparse.Namespace, _open_console: object) -> int:
 
 
 def look_at(path: Path) -> tuple[Cluster | JobSpec, tuple[Use, ...]]:
-    """What `path` describes and what it would run and read, none of it done; raises ConfigError with every mistake in it."""
+    """The cluster or job in `path`, and what it would run and read (nothing is run); raises ConfigError with all mistakes."""
     root = load(path)
     document = job_from(root) if _is_job(root) else cluster_from(root)
     uses = uses_of(root)
@@ -131,7 +131,7 @@ def look_at(path: Path) -> tuple[Cluster | JobSpec, tuple[Use, ...]]:
 
 
 def _is_job(root: Entry) -> bool:
-    """By the key `job` or `cluster`; where neither is there, by what the others look like."""
+    """Whether this is a job file, by the key `job` or `cluster`; if neither is there, by the other keys."""
     noted = len(root.problems)
     keys = root.fields().keys() if root.kind == "map" else set[str]()
     del root.problems[noted:]

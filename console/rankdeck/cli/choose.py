@@ -1,4 +1,4 @@
-"""Finds the cluster and nodes meant, and asks before a file of others is used."""
+"""Finds the cluster and the nodes that the user means, and asks before a file of other users is used."""
 
 import os
 import sys
@@ -22,7 +22,7 @@ Read = TypeVar("Read")
 
 
 def agreed(read: Callable[[], Read]) -> Read:
-    """What `read` gives; where consent is missing it is asked for, if there is a terminal."""
+    """The result of `read`; if a file is not trusted and there is a terminal, ask first."""
     try:
         return read()
     except UntrustedError as error:
@@ -44,12 +44,12 @@ VARIABLE = "RANKDECK_CLUSTER"
 
 
 def is_named(given: str) -> bool:
-    """Whether somebody says which cluster is meant."""
+    """Whether the cluster is named, by an option or the environment."""
     return bool(given or os.environ.get(VARIABLE, ""))
 
 
 def cluster(given: str) -> Cluster:
-    """The cluster of this file or name, else the one that is meant where none is given."""
+    """The cluster of this file or name; for "" the one that is meant if none is named."""
     name = given or os.environ.get(VARIABLE, "")
     if name == "demo":
         return read_cluster(_demo_file())
@@ -58,7 +58,7 @@ def cluster(given: str) -> Cluster:
 
 
 def nodes(cluster: Cluster, text: str) -> tuple[str, ...]:
-    """The nodes of this set, each once and all in the cluster; all of them for ""; raises UsageError."""
+    """The nodes of this node set, each once; "": all of the cluster. Raises UsageError for unknown nodes."""
     known = tuple(node.name for node in cluster.nodes)
     if not text:
         return known
@@ -76,7 +76,7 @@ def nodes(cluster: Cluster, text: str) -> tuple[str, ...]:
 
 
 def _demo() -> "DemoStatus":
-    """The embedded cluster; read from disk only where no other is there."""
+    """The state of the embedded cluster."""
     from rankdeck.demo.cluster import status
 
     return status()
@@ -84,13 +84,13 @@ def _demo() -> "DemoStatus":
 
 def _demo_file() -> Path:
     demo = _demo()
-    if not demo.nodes:  # one that crashed is shown as such
+    if not demo.nodes:  # a demo that crashed has nodes, and is shown
         raise UsageError("the demo cluster does not run; start it with `rankdeck demo up`")
     return demo.file
 
 
 def _only_cluster() -> Path:
-    """The user's one cluster file, else the demo's while it runs."""
+    """The user's only cluster file, or else the demo's while it runs."""
     folder = config_folder() / "clusters"
     files = sorted((*folder.glob("*.yaml"), *folder.glob("*.yml")))
     if len(files) == 1:

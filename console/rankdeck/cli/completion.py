@@ -1,4 +1,4 @@
-"""Completion in the shell, by argcomplete: `rankdeck completion SHELL`, and what may stand in each place."""
+"""Shell completion with argcomplete: `rankdeck completion SHELL`, and the values to offer for each argument."""
 
 import argparse
 from collections.abc import Callable, Iterable, Mapping
@@ -14,23 +14,23 @@ from rankdeck.model.cluster import Cluster
 from rankdeck.state.history import History
 
 RECENT = 50
-"""Jobs offered, the newest."""
+"""How many jobs are offered, the newest first."""
 Offer = Callable[..., Iterable[str]]
 
 
 def completion(options: argparse.Namespace, _open_console: object) -> int:
-    """Print what a shell has to read once to complete our commands."""
+    """Print the code that a shell must read to complete our commands."""
     output.say(shellcode(["rankdeck"], shell=options.shell))
     return output.OK
 
 
 def answer(parser: argparse.ArgumentParser) -> None:
-    """Answer the shell that asks, by the protocol of argcomplete, and leave the process."""
+    """Answer a shell that asks for completions, in argcomplete's protocol, and exit."""
     argcomplete.autocomplete(parser, always_complete_options="long")
 
 
 def _quiet(offer: Callable[[argparse.Namespace], Iterable[str]], *suffixes: str) -> Offer:
-    """The same for argcomplete, with files of these endings; no names where the cluster cannot be read."""
+    """The same as a completer for argcomplete, which also offers files with these suffixes; no names if the cluster cannot be read."""
 
     def offered(prefix: str, parsed_args: argparse.Namespace, **_: object) -> Iterable[str]:
         files = FilesCompleter(suffixes)(prefix) if suffixes else ()
@@ -74,4 +74,4 @@ OFFERS: Mapping[str, Offer] = {
     "nodes": _quiet(_nodes),
     "on": _quiet(_nodes),
 }
-"""Name of an argument -> what may stand there; all others complete file names."""
+"""Name of an argument -> its completer; other arguments complete file names."""

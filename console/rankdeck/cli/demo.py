@@ -17,7 +17,7 @@ from rankdeck.telemetry.private_broker import most_connections
 
 
 def demo(options: argparse.Namespace, open_console: OpenConsole) -> int:
-    """Start, stop or describe it; with no word: start it and open the console on it."""
+    """Start, stop or describe the embedded cluster; without a word, start it and open the console on it."""
     if options.nodes:
         return _fleet(options, open_console)
     if options.action == "down":
@@ -36,7 +36,7 @@ def demo(options: argparse.Namespace, open_console: OpenConsole) -> int:
 
 
 def _fleet(options: argparse.Namespace, open_console: OpenConsole) -> int:
-    """The console on a simulated fleet, which ends with it."""
+    """Open the console on a simulated fleet, which ends with the console."""
     if options.action or options.fault or options.json:
         raise UsageError(
             "--nodes opens the console on a simulated fleet and goes with nothing else"
@@ -51,7 +51,7 @@ def _fleet(options: argparse.Namespace, open_console: OpenConsole) -> int:
 
 
 def _check(faults: Sequence[str]) -> None:
-    """Refuse what no node can simulate, before anything starts."""
+    """Raise an error for faults that no node can simulate, before anything starts."""
     for fault in faults:
         what, _, node = fault.partition("@")
         if what not in SIMULATED:

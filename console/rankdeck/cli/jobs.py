@@ -32,7 +32,7 @@ COMING = "output still coming"
 
 
 def sentence(job: Job) -> str:
-    """What a job is now, in one line."""
+    """The state of a job in one line."""
     coming = f"; {COMING}" if job.output_coming and job.state.final else ""
     queue = f"; {said}" if job.slurm and (said := queue_words(job.slurm, time.time())) else ""
     number = f" (Slurm {job.slurm.id})" if job.slurm and job.slurm.id else ""
@@ -40,7 +40,7 @@ def sentence(job: Job) -> str:
 
 
 def summary(job: Job) -> str:
-    """How a job ended: its state, the first failure with its last lines, what was odd."""
+    """How a job ended: its state, the first failure with its last lines, what else was odd."""
     lines = [sentence(job), *job.troubles]
     if job.first_failure is not None:
         lines += _failure_lines(job.first_failure)
@@ -64,7 +64,7 @@ def _meaning(explained: Iterable[Explained]) -> list[str]:
 
 
 def proof(report: CancelReport) -> str:
-    """What cancel found when it looked again."""
+    """What cancel found when it verified the end, as a sentence."""
     left = [f"  left on {one.node}: {one.pid} {one.command}" for one in report.left]
     unknown = [f"  {node} could not be asked: {why}" for node, why in report.unverified.items()]
     verdict = "some of it is left or not known" if left or unknown else "nothing of it is left"
@@ -72,7 +72,7 @@ def proof(report: CancelReport) -> str:
 
 
 def clean_report(report: CancelReport) -> bool:
-    """Whether it is proven that nothing is left."""
+    """Whether it is verified that nothing is left."""
     return not report.left and not report.unverified
 
 
@@ -118,12 +118,12 @@ async def _jobs(cluster: Cluster, options: argparse.Namespace) -> int:
 
 
 async def _uses(session: Session, running: Sequence[Job]) -> dict[str, list[Shape]]:
-    """Job -> what each of its ranks uses now; nodes that do not answer are named."""
+    """Job -> what each of its ranks uses now; nodes that do not answer are named on stderr."""
     if not running:
         return {}
     try:
         found = await session.processes({node for job in running for node in job.nodes})
-    except RankdeckError as error:  # on Kubernetes: the list is worth having without it
+    except RankdeckError as error:  # on Kubernetes: the list is useful without it
         output.progress(f"what ranks take is not known: {error}")
         return {}
     for node, why in found.missing.items():
@@ -141,7 +141,7 @@ def _table(
     parts: int,
     options: argparse.Namespace,
 ) -> None:
-    """The jobs for people; `parts` measurements of acceptance are not among them."""
+    """Print the jobs as a table; `parts` is the number of acceptance measurements that are left out."""
     if parts:
         output.progress(
             f"{parts} jobs of acceptance runs are hidden: --parts lists them, `rankdeck accept --list` the runs"
@@ -168,7 +168,7 @@ def _row(job: Job) -> tuple[str, ...]:
 
 
 def _task_rows(job: Job) -> Iterable[tuple[str, ...]]:
-    """The tasks of an array: each that runs or did not end well, and how many wait or are done."""
+    """Rows for the tasks of an array: each task that runs or failed, and how many wait or are done."""
     tasks = {task.number: task for task in job.slurm.tasks} if job.slurm and job.slurm.array else {}
     if not (job.slurm and job.slurm.array):
         return
@@ -189,7 +189,7 @@ def _task_rows(job: Job) -> Iterable[tuple[str, ...]]:
 
 
 def _other_row(job: KubernetesJob | SlurmJob) -> tuple[str, ...]:
-    """A job that nobody follows here; `logs` and `cancel` take what is in its first column."""
+    """The row of a job that this console does not follow; `logs` and `cancel` accept its first column."""
     started = _clock(job.created)
     if isinstance(job, SlurmJob):
         queued = job.end_words or queue_words(job.status, time.time())
@@ -213,13 +213,13 @@ def _why(job: Job) -> str:
     if job.unproven:
         nodes = fold(job.unproven)
         said.append(f"not proven that nothing is left on {nodes}: `rankdeck cancel` asks again")
-    # Of an end that Slurm decided the sentence is said already.
+    # If Slurm ended the job, the sentence is printed already.
     means = (one.means for one in explained[:1])
     return "; ".join((*said, *(one for one in means if one not in "; ".join(said))))
 
 
 def cancel(options: argparse.Namespace, _open_console: object) -> int:
-    """End a job; the code says whether it is proven that nothing is left."""
+    """Cancel a job; the exit code says whether it is verified that nothing is left."""
     if options.grace is not None and not 0 <= options.grace <= DAY:
         raise output.UsageError("--grace: seconds, at most a day")
     return until_done(_cancel(choose.cluster(options.cluster), options))
@@ -256,12 +256,12 @@ def _tasks(job: Job, text: str | None) -> tuple[int, ...]:
 
 
 def over(job: Job) -> str:
-    """Why a job that has ended has no ranks to look at, and where to look instead."""
+    """A sentence for a job that has ended: it has no ranks to inspect, and what to use instead."""
     return f"{job.id} has ended ({job.state}): no rank runs any more; `rankdeck logs {job.id}` has what they wrote"
 
 
 def inspect(options: argparse.Namespace, _open_console: object) -> int:
-    """Look at every rank now; trouble where a node could not be looked at."""
+    """Print what every rank is doing now; exit code 1 if a node could not be asked."""
     return until_done(_inspect(choose.cluster(options.cluster), options))
 
 
@@ -306,7 +306,7 @@ def _group_shape(one: StackGroup) -> dict[str, object]:
 
 
 def text(found: Inspection) -> str:
-    """The answer, then each place with its ranks and stack."""
+    """The answer, then each group of ranks with its stack."""
     lines = [found.answer, ""]
     for one in found.groups:
         mark = "! " if set(one.ranks) <= set(found.odd) else "  "
@@ -327,11 +327,11 @@ def _line(look: Look) -> str:
 
 
 HEAR_LIMIT = 4.0
-"""Seconds that nodes have to report their health."""
+"""Seconds to wait for the nodes' health."""
 
 
 def report(options: argparse.Namespace, _open_console: object) -> int:
-    """Write the archive, or the page; trouble where a node could not be asked."""
+    """Write the archive or the page; exit code 1 if a node could not be asked."""
     if options.html is not None and (options.output or options.full):
         raise output.UsageError("--html FILE is the page alone: without --output and --full")
     return until_done(_report(choose.cluster(options.cluster), options))

@@ -1,4 +1,4 @@
-"""What the ranks of a job wrote, printed as it comes; `rankdeck logs`."""
+"""`rankdeck logs`: print the output of ranks as it comes, or collapsed, merged or compared."""
 
 import argparse
 import asyncio
@@ -37,7 +37,7 @@ from rankdeck_agent.wire import LAUNCHER
 PERIOD = 0.02
 MOST_UNPRINTED = 1000
 TELL_LIMIT = 1.5
-"""Seconds after which every node has said how much there is: it tells twice a second."""
+"""Seconds after which every node has sent the size of its output, which it does twice a second."""
 READ_LIMIT = 600.0
 NOT_SHOWN = "output that it has not sent is missing here"
 
@@ -45,7 +45,7 @@ Print = Callable[[str, Line], None]
 
 
 class Printer:
-    """Prints each line of some ranks of a job once, in the order they were written."""
+    """Prints each line of some ranks of a job once, in the order in which it was written."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Printer:
         session.following.listen(job.id, self._hear)
 
     def drain(self) -> None:
-        """Print what has come since the last time; raises BrokenPipeError where nobody reads."""
+        """Print what has come since the last call; raises BrokenPipeError if stdout is not read any more."""
         output.require_reader()
         fresh = [line for rank in self._logs for line in self._take(rank)]
         for line in sorted(fresh, key=attrgetter("at")):
@@ -73,27 +73,27 @@ class Printer:
             output.flush()
 
     def _hear(self, event: Followed) -> None:
-        """Print before a log that is full drops lines; note where ranks are."""
+        """Note the nodes of ranks and nodes that are lost, and print before a full log drops lines."""
         if isinstance(event, NodeEvent) and event.kind == "started":
             self._nodes = _places(self._session.jobs.job(self._job))
         if isinstance(event, NodeEvent) and event.kind == "lost":
             self._say_lost(event)
         if isinstance(event, Chunk) and event.rank in self._logs:
             log = self._logs[event.rank]
-            # A quarter of what is kept: the next chunk lets go of no more than the rest.
+            # Printed at a quarter of the limit, so that the next chunk drops only printed lines.
             most = min(MOST_UNPRINTED, len(log.lines) // 4)
             if log.total - self._seen[event.rank] > most:
                 self.drain()
 
     def _say_lost(self, event: NodeEvent) -> None:
-        """Report nodes that do not answer; for a job that is over only if output is missing."""
+        """Report a node of an ended job that does not answer, so that its output is missing."""
         if self._session.jobs.job(self._job).state.final:
             text = strip_controls(str(event.fields.get("text", "")))[:300]
             output.progress(f"{event.node}: {text}; {NOT_SHOWN}")
             self._said_lost.add(event.node)
 
     def finish(self) -> None:
-        """Print all that is left, also unfinished lines, and name the nodes that did not send theirs."""
+        """Print all that is left, including unfinished lines, and name the nodes that did not send theirs."""
         self.drain()
         for log in self._logs.values():
             if log.partial is not None:
@@ -104,11 +104,11 @@ class Printer:
             output.progress(f"{fold(sorted(silent))}: does not answer; {NOT_SHOWN}")
 
     def ends(self) -> dict[int, dict[str, int]]:
-        """How much there is on the nodes, per rank and stream, as far as they have told."""
+        """Rank -> stream -> bytes on the node, as far as the nodes have reported."""
         return {rank: log.read.ends() for rank, log in self._logs.items()}
 
     def has_read(self, ends: dict[int, dict[str, int]]) -> bool:
-        """Whether everything up to these ends has come."""
+        """Whether all output up to these ends has arrived."""
         return all(log.read.has(ends[rank]) for rank, log in self._logs.items())
 
     def _take(self, rank: int) -> Sequence[Line]:
@@ -133,22 +133,22 @@ def _places(job: Job) -> dict[int, str]:
 
 
 def show_text(_node: str, line: Line) -> None:
-    """`[rank] text`, for people."""
+    """Print `[rank] text`, for people."""
     who = "launcher" if line.rank == LAUNCHER else line.rank
     output.say_line(f"[{who}] ", line.text)
 
 
 def show_object(node: str, line: Line) -> None:
-    """One JSON object a line, for programs."""
+    """Print each line as a JSON object, for programs."""
     output.say_object(line_shape(node, line))
 
 
 def show_nothing(_node: str, _line: Line) -> None:
-    """Where the only output is the result."""
+    """Print nothing, if the only output is the result."""
 
 
 def line_shape(node: str, line: Line) -> dict[str, object]:
-    """`logs --json`; `offset` is that of the line's first byte in the file on the node."""
+    """A line in `logs --json`; `offset` is that of its first byte in the file on the node."""
     return {
         "rank": None if line.rank == LAUNCHER else line.rank,
         "node": node,
@@ -162,7 +162,7 @@ def line_shape(node: str, line: Line) -> dict[str, object]:
 async def print_until_finished(
     session: Session, job_id: str, printer: Printer, look: Callable[[], None] = lambda: None
 ) -> Job:
-    """Print until everything about the job is known; `look` is called again and again."""
+    """Print until the job has ended and everything about it is known; `look` is called regularly."""
     async with asyncio.TaskGroup() as tasks:
         finished = tasks.create_task(session.following.finished(job_id))
         while not finished.done():
@@ -174,7 +174,7 @@ async def print_until_finished(
 
 
 async def print_what_there_is(session: Session, job_id: str, printer: Printer) -> None:
-    """Print what has been written up to now, then come back."""
+    """Print what has been written up to now, then return."""
     await session.following.caught_up()
     clock = asyncio.get_running_loop().time
     begin, ends = clock(), printer.ends()
@@ -192,12 +192,12 @@ async def print_what_there_is(session: Session, job_id: str, printer: Printer) -
 
 
 NEWS_PERIOD = 0.25
-"""Seconds between two looks: a snapshot of a large job costs more than a line."""
+"""Seconds between two looks at the job: a snapshot of a large job costs more than a line."""
 STOPS = "; Ctrl-C stops them now, twice leaves them running"
 
 
 class News:
-    """Reports each event once, also those from before it was made."""
+    """Prints each event of a job once, including earlier events."""
 
     def __init__(self, session: Session, job_id: str, *, may_cancel: bool) -> None:
         self._session, self._job = session, job_id
@@ -207,12 +207,12 @@ class News:
         self._due = 0.0
 
     def finish(self) -> None:
-        """Say what the summary of a job that has ended leaves out."""
+        """Print what the summary of an ended job leaves out."""
         self._due = 0.0
         self.look()
 
     def look(self) -> None:
-        """Say what is new since the last look; of a job that is over only that it was stopped: its summary comes."""
+        """Print what is new since the last look; for a job that is over only that it was stopped, as its summary follows."""
         now = time.monotonic()
         if now < self._due:
             return
@@ -230,12 +230,12 @@ class News:
 
 
 MOST = 1_000_000
-"""Lines that are merged; of more, the newest."""
+"""Most lines that are merged; if there are more, the newest."""
 Shape = dict[str, object]
 
 
 class OutputReader:
-    """Everything some ranks wrote, each line once, also if a log cannot hold them all."""
+    """Reads all output of some ranks, each line once, even if a log cannot hold all lines."""
 
     def __init__(
         self, session: Session, job: Job, ranks: Sequence[int], wanted: Callable[[Line], bool]
@@ -244,7 +244,7 @@ class OutputReader:
         self.logs: Mapping[int, RankLog] = {rank: session.jobs.log(job.id, rank) for rank in ranks}
 
     async def read(self, show: Print) -> None:
-        """All there is now; of a job that has ended, all there will ever be."""
+        """Call `show` with each line: all that is there now, or for an ended job all of its output."""
         session, job = self._session, self._job
         session.watch(job.id, self._ranks, None)
         printer = Printer(session, job, self._ranks, show, self._wanted)
@@ -255,7 +255,7 @@ class OutputReader:
 
 
 async def print_collapsed(reader: OutputReader, *, as_json: bool) -> None:
-    """Equal lines once, with the ranks that wrote them; what few ranks wrote comes first."""
+    """Print equal lines once, with the ranks that wrote them; lines that few ranks wrote come first."""
     collapse = Collapse(reader.logs)
     await reader.read(
         lambda _, line: collapse.add(
@@ -293,7 +293,7 @@ def folded_shape(row: Folded) -> Shape:
 
 
 async def print_merged(reader: OutputReader, *, as_json: bool) -> None:
-    """All lines in the order of time; those that several ranks wrote at one time once."""
+    """Print all lines in order of time; a line that several ranks wrote at one time is printed once."""
     kept: deque[Line] = deque(maxlen=MOST)
     await reader.read(lambda _, line: kept.append(line))
     if len(kept) == MOST:
@@ -320,7 +320,7 @@ def _in_time(lines: Sequence[Line]) -> list[Line]:
 
 
 async def print_difference(reader: OutputReader, job: Job, which: str, *, as_json: bool) -> None:
-    """Two ranks beside each other, or all ranks by where they leave the majority."""
+    """Print two ranks side by side, or all ranks by the line where they leave the majority."""
     pair = tuple(_ranks(job, which, "--diff")) if which else (-1, -1)
     if len(pair) != 2:
         raise output.UsageError(f"--diff {which}: name two ranks, such as 3,17")
@@ -430,7 +430,7 @@ async def _logs(cluster: Cluster, options: argparse.Namespace) -> int:
 async def _wanted(
     session: Session, job: Job, options: argparse.Namespace
 ) -> Callable[[Line], bool]:
-    """Which lines are meant: of a stream, of one run."""
+    """A filter for the lines that the options select: of a stream, of one run."""
     streams = (options.stream,) if options.stream else STREAMS
     if options.attempt is None:
         return lambda line: line.stream in streams
@@ -441,7 +441,7 @@ async def _wanted(
 
 
 def _view(options: argparse.Namespace) -> str:
-    """Which way of folding was asked for; "" for none. They exclude each other and --follow."""
+    """The view that the options select; "" for none. Views exclude each other and `--follow`."""
     asked = [name for name in _VIEWS if getattr(options, name) not in (False, None)]
     if options.launcher and (asked or options.rank):
         raise output.UsageError("--launcher goes with --follow and --stream only")
@@ -461,7 +461,7 @@ _VIEWS: Mapping[str, Callable[[OutputReader, Job, argparse.Namespace], Awaitable
 
 
 def _ranks(job: Job, text: str, option: str = "--rank") -> Sequence[int]:
-    """The ranks that an option names; all where it names none."""
+    """The ranks that an option names; all if it names none."""
     try:
         return choose_ranks(text, job.ranks)
     except ValueError as error:

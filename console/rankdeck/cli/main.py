@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 class OpenConsole(Protocol):
-    """Show the console of a cluster until it is closed, first on a job if one is named.
+    """Show the console of a cluster until it is closed; `job` is the job to show first, `replay` the speed of its replay.
 
-    With `simulated` its nodes are made up, and nothing can run there.
+    With `simulated`, its nodes are simulated and nothing can run there.
     """
 
     def __call__(
@@ -33,7 +33,7 @@ VerbFunction = Callable[["Namespace", OpenConsole], int]
 
 
 def run(argv: Sequence[str], open_console: OpenConsole) -> int:
-    """Do what the command line says; returns the exit code, never raises."""
+    """Run the command line; returns the exit code. Errors of Rankdeck are printed, not raised."""
     try:
         code = _dispatch(argv, open_console)
         output.flush()
@@ -47,7 +47,7 @@ def run(argv: Sequence[str], open_console: OpenConsole) -> int:
 def _dispatch(argv: Sequence[str], open_console: OpenConsole) -> int:
     if argv and argv[0] == "agent" and _is_for_nodes(argv[1:]):
         return _become_agent(argv[1:])
-    asked = "_ARGCOMPLETE" in os.environ  # a shell wants to know what may come next
+    asked = "_ARGCOMPLETE" in os.environ  # a shell asks for completions
     if not asked and (bare := _cluster_alone(argv)) is not None:
         return _open(bare, open_console)
     parser = import_module("rankdeck.cli.verbs")
@@ -67,7 +67,7 @@ def _dispatch(argv: Sequence[str], open_console: OpenConsole) -> int:
 
 
 def _cluster_alone(argv: Sequence[str]) -> str | None:
-    """The cluster that is named, "" for none, where nothing else is said; the first picture waits for no parser."""
+    """The cluster if the command line has nothing else ("" for none), so that the first picture need not wait for the parser."""
     if len(argv) == 2 and argv[0] in ("-c", "--cluster") and not argv[1].startswith("-"):
         return argv[1]
     return None if argv else ""
@@ -80,7 +80,7 @@ def _open(name: str, open_console: OpenConsole) -> int:
 
 
 def _explain(error: BaseException) -> int:
-    """Say each trouble once on stderr; what is not one of ours is raised again."""
+    """Print each error once on stderr and return the exit code; errors that are not Rankdeck's are raised again."""
     code = BAD_INPUT
     for leaf in dict.fromkeys(leaves(error)):
         if isinstance(leaf, BrokenPipeError):
@@ -98,7 +98,7 @@ def _explain(error: BaseException) -> int:
 
 
 def _is_for_nodes(arguments: Sequence[str]) -> bool:
-    """Whether `rankdeck agent …` is the agent itself and not about services on nodes."""
+    """Whether `rankdeck agent …` runs the agent itself, not a command about services on nodes."""
     from rankdeck.cli.verbs import AGENT_VERBS
 
     ours = {verb.name for verb in AGENT_VERBS} | {"-h", "--help"}
@@ -106,7 +106,7 @@ def _is_for_nodes(arguments: Sequence[str]) -> bool:
 
 
 def _become_agent(arguments: Sequence[str]) -> int:
-    """Replace this process by the agent: the console imports nothing of it but the wire."""
+    """Replace this process by the agent, because the console does not import it."""
     home = str(Path(rankdeck_agent.__file__).parents[1])
     path = os.pathsep.join(part for part in (home, os.environ.get("PYTHONPATH", "")) if part)
     command = [sys.executable, "-m", "rankdeck_agent", *arguments]

@@ -30,11 +30,11 @@ from rankdeck.session import Session
 DAY = 86400.0
 _PERIOD = 0.2
 _TELL = 5.0
-"""Seconds between two lines about the nodes that are waited for."""
+"""Seconds between two lines that name the nodes still running."""
 
 
 def sh(options: argparse.Namespace, _open_console: object) -> int:
-    """Run it and show its output; the exit status is the largest of all nodes."""
+    """Run a command and show its output; the exit code is the largest of all nodes."""
     if not 0 < options.limit <= DAY:
         raise UsageError("--limit: seconds, more than 0 and at most a day")
     if not 0 < options.fan_out <= 1000:
@@ -61,7 +61,7 @@ async def _sh(cluster: Cluster, nodes: Sequence[str], options: argparse.Namespac
 
 
 async def _until_over(run: CommandRun, interrupts: Interrupts, options: argparse.Namespace) -> bool:
-    """Follow it to its end; returns whether somebody cancelled it."""
+    """Follow the command to its end; returns whether it was cancelled."""
     follow = (
         _Lines(run.state).print if options.lines and not options.json else _Waiting(run.state).say
     )
@@ -81,13 +81,13 @@ async def _cancel_when_interrupted(interrupts: Interrupts, run: CommandRun) -> N
 
 
 class _Waiting:
-    """Says now and then who has not ended."""
+    """Prints regularly which nodes have not ended."""
 
     def __init__(self, state: CommandState) -> None:
         self._state, self._next = state, time.monotonic() + _TELL
 
     def say(self) -> None:
-        """If it is time."""
+        """Print the line if it is time."""
         waiting = self._state.waited_for
         if waiting and time.monotonic() >= self._next:
             self._next = time.monotonic() + _TELL
@@ -98,7 +98,7 @@ class _Waiting:
 
 
 class _Lines:
-    """Prints each line once, behind the name of its node."""
+    """Prints each line once, after the name of its node."""
 
     def __init__(self, state: CommandState) -> None:
         self._state = state
@@ -106,7 +106,7 @@ class _Lines:
         self._seen = -1
 
     def print(self) -> None:
-        """What is new since the last time."""
+        """Print what is new since the last call."""
         if self._state.changes == self._seen:
             return
         self._seen = self._state.changes
@@ -122,7 +122,7 @@ _RULE = "-" * 15
 
 
 def _say_group(group: OutputGroup) -> None:
-    """As `clush -b` prints it."""
+    """Print a group in the format of `clush -b`."""
     if not group.lines:
         return
     number = f" ({len(group.nodes)})" if len(group.nodes) > 1 else ""
@@ -132,7 +132,7 @@ def _say_group(group: OutputGroup) -> None:
 
 
 def _say_ends(state: CommandState, *, cancelled: bool) -> None:
-    """On stderr: who did not end well, and after a cancel what is proven."""
+    """Print on stderr which nodes failed, and after a cancel what is verified."""
     ends: dict[str, list[str]] = {}
     for node, end in state.ends.items():
         if not end.well or end.behind or end.cut:
@@ -172,7 +172,7 @@ def _node_shape(node: str, end: CommandEnd, state: CommandState) -> dict[str, An
 
 
 def cp(options: argparse.Namespace, _open_console: object) -> int:
-    """Copy the file to nodes, or from them; trouble where one failed."""
+    """Copy a file to nodes, or from them; exit code 1 if a node failed."""
     cluster = choose.cluster(options.cluster)
     file = Path(options.file).expanduser()
     if not file.exists() and ":" in options.file:
@@ -208,7 +208,7 @@ async def _fetch(
 
 
 class _Fetching:
-    """Says on stderr how far it is, every second."""
+    """Prints the progress on stderr, every second."""
 
     def __init__(self, path: str) -> None:
         self._path, self._next = path, time.monotonic() + 1.0
@@ -240,13 +240,13 @@ async def _pushed(
 
 
 BUSY_CPU, BUSY_RSS = 0.01, 256 << 20
-"""Cores and bytes from which on a process of nobody's job is shown."""
+"""A process that belongs to no job is shown from this many cores or bytes on."""
 PROCESS_HEADS = ("NODE", "PID", "USER", "S", "CPU", "RSS", "GPU", "GPU MEM", "I/O", "RANK", "JOB", "COMMAND")  # fmt: skip
 RANK_HEADS = ("RANK", "NODE", "PID", "S", "CPU", "RSS", "GPU", "GPU MEM", "I/O", "LINES")
 
 
 def ps(options: argparse.Namespace, _open_console: object) -> int:
-    """List them; trouble where a node did not tell."""
+    """List processes; exit code 1 if a node did not answer."""
     cluster = choose.cluster(options.cluster)
     return until_done(_ps(cluster, options))
 
@@ -321,12 +321,12 @@ def processes_shape(found: FoundProcesses) -> dict[str, Any]:
 
 
 def drain(options: argparse.Namespace, _open_console: object) -> int:
-    """Take nodes out of service; trouble where one was left alone."""
+    """Take nodes out of service; exit code 1 if a node was left alone."""
     return _serve("drain", options, why=options.why)
 
 
 def resume(options: argparse.Namespace, _open_console: object) -> int:
-    """Give nodes back; trouble where one was left alone."""
+    """Return nodes to service; exit code 1 if a node was left alone."""
     return _serve("resume", options, anyway=options.anyway)
 
 
@@ -385,7 +385,7 @@ def service_shape(order: ServiceOrder, change: ServiceChange) -> dict[str, Any]:
 
 
 def images(options: argparse.Namespace, _open_console: object) -> int:
-    """Show the images of the job files, or push one; the code says whether all is well."""
+    """Show the images of the job files, or push one; the exit code says whether all is well."""
     cluster = choose.cluster(options.cluster)
     words: list[str] = options.words
     if words[:1] == ["push"]:
@@ -429,7 +429,7 @@ async def _show(cluster: Cluster, nodes: Sequence[str], options: argparse.Namesp
 
 
 def _wanted(session: Session, named: str, runtime: str) -> tuple[WantedImage, ...]:
-    """The image asked for, else those of all job files that can be read."""
+    """The image that is named, or else those of all job files that can be read."""
     if named:
         return (WantedImage(runtime or "apptainer", named),)
     found: dict[WantedImage, None] = {}
@@ -490,7 +490,7 @@ async def _push(
 async def _load(
     cluster: Cluster, file: Path, nodes: Sequence[str], options: argparse.Namespace
 ) -> int:
-    """Load the archive into the stores, which know the digest of the image."""
+    """Load the archive into the nodes' image stores."""
     shape = {"image": str(file), "digest": "", "size": file.stat().st_size}  # noqa: ASYNC240
     async with opened(cluster) as session:
         failed = await session.images.load(file, options.runtime, nodes, CopyProgress(file.name))
@@ -520,7 +520,7 @@ def told(
     options: argparse.Namespace,
     well: str,
 ) -> int:
-    """Say who has it and who failed; the exit status."""
+    """Print which nodes have the file and which failed; returns the exit code."""
     for error in failed.values():
         output.progress(f"rankdeck: {error}")
     there = [node for node in nodes if node not in failed]
@@ -534,7 +534,7 @@ def told(
 
 
 class CopyProgress:
-    """Says on stderr how far a copy is, not more often than every second, and what fails at a launch."""
+    """Prints on stderr the progress of a copy, at most once a second, and failures at a launch."""
 
     def __init__(self, name: str) -> None:
         self._name, self._next, self._complete = name, 0.0, False

@@ -1,4 +1,4 @@
-"""The session of a verb: opened with its questions, the job that is meant, Ctrl-C while it runs."""
+"""The session of a command: opening it, its questions, finding the job that is meant, Ctrl-C."""
 
 import argparse
 import asyncio
@@ -24,14 +24,14 @@ from rankdeck.session import Session, open_session
 def opened(
     cluster: Cluster, *, telemetry: bool = False, brief: bool = False
 ) -> AbstractAsyncContextManager[Session]:
-    """The session of a verb: progress on stderr, host keys asked about on the terminal."""
+    """Open the session of a command; progress goes to stderr, questions about host keys to the terminal."""
     return open_session(
         cluster, telemetry=telemetry, brief=brief, confirm=_confirm, progress=output.progress
     )
 
 
 async def job_of(session: Session, text: str) -> Job:
-    """The job that is meant, also one that only its nodes know; raises UnknownJobError."""
+    """The job that is meant, even if only its nodes know it; raises UnknownJobError."""
     try:
         return session.jobs.find(text)
     except UnknownJobError:
@@ -45,11 +45,11 @@ async def job_of(session: Session, text: str) -> Job:
 
 
 ATTACH_LIMIT = 10.0
-"""Seconds to wait for the output that a job of others has written so far."""
+"""Seconds to wait for the output that a job started by others has written so far."""
 
 
 async def _attached(session: Session, text: str, unknown: UnknownJobError) -> str:
-    """The id of a job that others started and that is followed from now on."""
+    """Follow a job that others started; returns its id."""
     try:
         job = await session.attach(text)
     except UnknownJobError as error:
@@ -64,7 +64,7 @@ async def _attached(session: Session, text: str, unknown: UnknownJobError) -> st
 
 
 def _has_spoken(job: Job) -> bool:
-    """Whether output of every rank has arrived, or it is known why none will."""
+    """Whether output of every rank has arrived, or it is known why not."""
     return job.state.final or bool(job.troubles) or all(rank.lines for rank in job.ranks)
 
 
@@ -74,12 +74,12 @@ def until_done(work: Coroutine[Any, Any, int]) -> int:
 
 
 async def agrees(question: str) -> bool:
-    """Whether a person at the terminal says yes; no where nobody can be asked."""
+    """Whether the user at the terminal says yes; False without a terminal."""
     return (await typed(f"{question} [y/N] ")).lower() in ("y", "yes")
 
 
 async def typed(question: str) -> str:
-    """What a person at the terminal answers; "" if nobody can be asked."""
+    """What the user at the terminal answers; "" without a terminal."""
     if not output.can_ask():
         return ""
     output.progress(question)
@@ -87,7 +87,7 @@ async def typed(question: str) -> str:
 
 
 async def _confirm(error: HostKeyError) -> bool:
-    """Ask about an unknown host key; no where nobody can be asked, or the key has changed."""
+    """Ask whether to trust an unknown host key; False without a terminal, or if the key has changed."""
     if not error.line:
         return False
     return await agrees(f"{error}\n{error.fingerprint}\nTrust this key and remember it?")
@@ -142,9 +142,9 @@ def _changed(spec: JobSpec, on: str, changes: Sequence[str]) -> JobSpec:
 
 
 class Interrupts:
-    """While entered, SIGINT ends nothing: it is counted, and `next` waits for it.
+    """While entered, SIGINT does not end the process: `next` waits for it.
 
-    `terminate` also takes SIGTERM that way, for what runs under a supervisor.
+    With `terminate` the same holds for SIGTERM, for commands that run under a supervisor.
     """
 
     def __init__(self, *, terminate: bool = False) -> None:
@@ -167,5 +167,5 @@ class Interrupts:
             asyncio.get_running_loop().remove_signal_handler(number)
 
     async def next(self) -> None:
-        """Wait for the next one."""
+        """Wait for the next signal; signals that came before are not lost."""
         await self._waiting.get()

@@ -32,7 +32,7 @@ class UsageError(RankdeckError):
 
 
 INPUT_ERRORS = (UsageError, ConfigError, UnknownJobError, UnknownPluginError, UnknownRunError)
-"""What is wrong with what the user gave, and not with the cluster: exit status `BAD_INPUT`."""
+"""Errors in the user's input, not of the cluster: exit code `BAD_INPUT`."""
 
 
 class OutputError(RankdeckError):
@@ -43,29 +43,29 @@ _RESET = "\x1b[0m"
 
 
 def clean(text: str, *, colours: bool = False) -> str:
-    """The text without control sequences; keeps colour codes if `colour`."""
+    """The text without control sequences; with `colours`, colour codes stay."""
     safe = strip_controls(text, colour=colours)
     return safe + _RESET if "\x1b" in safe else safe
 
 
 def say(text: str = "") -> None:
-    """Lines of our own on stdout."""
+    """Print Rankdeck's own text on stdout."""
     for line in text.split("\n"):
         _put(clean(line))
 
 
 def say_line(prefix: str, text: str) -> None:
-    """One line of a rank, with its colours where stdout is a terminal."""
+    """Print a line of a rank, with its colours if stdout is a terminal."""
     _put(prefix + clean(text, colours=_colourful()))
 
 
 def say_object(value: Mapping[str, Any]) -> None:
-    """One JSON object on a line of its own."""
+    """Print a JSON object on one line."""
     _put(json.dumps(value, allow_nan=False))
 
 
 def say_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Columns as wide as their widest cell; the last one is not padded."""
+    """Print a table; columns are as wide as their widest cell, and the last is not padded."""
     lines = [tuple(clean(cell) for cell in row) for row in (heads, *rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(heads))]
     for line in lines:
@@ -74,14 +74,14 @@ def say_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 
 
 def flush() -> None:
-    """Let a reader at the other end of a pipe see what was said."""
+    """Flush stdout, so that a reader of a pipe sees all of it."""
     if sys.stdout is not None:
         with _reported():
             sys.stdout.flush()
 
 
 def require_reader() -> None:
-    """Raise BrokenPipeError once nobody reads stdout any more; while a job is quiet, no write would notice."""
+    """Raise BrokenPipeError if stdout is not read any more; while a job is silent, no write would notice that."""
     if not _is_read():
         raise BrokenPipeError
 
@@ -98,7 +98,7 @@ def progress(text: str) -> None:
 
 
 def close_quietly() -> None:
-    """Nobody reads stdout any more: nothing further goes there, not even at exit."""
+    """Discard all further output: stdout is not read any more, and must not fail at exit."""
     _close(sys.stdout)
 
 
@@ -109,19 +109,19 @@ def _close(stream: TextIO) -> None:
 
 
 def _is_read() -> bool:
-    """Whether the other end is there: the reader of a pipe, or a terminal. Asks at once."""
+    """Whether the reader of a pipe, or the terminal, still exists; returns at once."""
     if sys.stdout is None:
         return True
     poll = select.poll()
     try:
         poll.register(sys.stdout.fileno(), 0)
-    except io.UnsupportedOperation:  # a program that collects our text itself
+    except io.UnsupportedOperation:  # stdout was replaced by an object without a descriptor
         return True
     return not poll.poll(0)
 
 
 def is_terminal() -> bool:
-    """Whether somebody looks at stdout."""
+    """Whether stdout is a terminal."""
     return _is_terminal(sys.stdout)
 
 
@@ -138,7 +138,7 @@ def _put(line: str) -> None:
 
 @contextmanager
 def _reported() -> Generator[None]:
-    """Report a full disk; a reader or terminal that went away is no error."""
+    """Turn a failed write, such as on a full disk, into OutputError; a reader or terminal that went away is no error."""
     try:
         yield
     except BrokenPipeError:
@@ -150,11 +150,11 @@ def _reported() -> Generator[None]:
 
 
 BARE = frozenset({"dumb", "unknown"})
-"""Terminals that only print line after line."""
+"""Values of TERM for terminals that can only print lines."""
 
 
 def require_terminal(environment: Mapping[str, str]) -> None:
-    """Refuse a terminal that cannot show the console; says what works instead."""
+    """Raise an error, which says what works instead, if the terminal cannot show the console."""
     kind = environment.get("TERM", "")
     if kind in BARE:
         raise UsageError(
@@ -167,7 +167,7 @@ def require_terminal(environment: Mapping[str, str]) -> None:
 
 
 def can_ask() -> bool:
-    """Whether somebody at a terminal can answer."""
+    """Whether there is a terminal on which to ask the user."""
     return _is_terminal(sys.stdin)
 
 

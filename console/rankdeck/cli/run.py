@@ -1,4 +1,4 @@
-"""`rankdeck run`, `attach` and `replay`: show what the ranks of a job write, give its exit code; `preflight` and `doctor`: what would go wrong, before it does."""
+"""`rankdeck run`, `attach` and `replay`: show the output of a job and return its exit code; `preflight` and `doctor`: what would go wrong."""
 
 import argparse
 import asyncio
@@ -28,7 +28,7 @@ _SIGNS = {Level.OK: "ok", Level.UNKNOWN: "?", Level.WARN: "warn", Level.BAD: "BA
 
 
 def preflight(options: argparse.Namespace, _open_console: object) -> int:
-    """Look at a job and its nodes; the code says whether it can start."""
+    """Check a job and its nodes; the exit code says whether the job can start."""
     cluster, file, spec = job_meant(options)
     return until_done(_preflight(cluster, spec, file, options))
 
@@ -49,7 +49,7 @@ async def _preflight(
 
 
 def doctor(options: argparse.Namespace, _open_console: object) -> int:
-    """Say what this machine and the nodes lack; the code is 1 where something cannot work."""
+    """Print what this machine and the nodes lack; the exit code is 1 if something cannot work."""
     try:
         cluster = choose.cluster(options.cluster)
     except UsageError as error:
@@ -91,7 +91,7 @@ def _say(finding: Finding) -> None:
 
 
 async def looked(session: Session, spec: JobSpec) -> tuple[Finding, ...]:
-    """Preflight before a launch: what is not well goes to stderr as it comes."""
+    """Run a preflight before a launch; problems are printed on stderr as they are found."""
 
     def tell(finding: Finding) -> None:
         if finding.level is not Level.OK:
@@ -101,12 +101,12 @@ async def looked(session: Session, spec: JobSpec) -> tuple[Finding, ...]:
 
 
 def passes(findings: Sequence[Finding]) -> bool:
-    """Whether nothing that was found would make the job fail."""
+    """Whether none of the findings would make the job fail."""
     return all(finding.level is not Level.BAD for finding in findings)
 
 
 def words(finding: Finding) -> str:
-    """One finding as lines for people."""
+    """A finding as text for people."""
     where = f"{finding.node}: " if finding.node else ""
     line = f"{_SIGNS[finding.level]:4} {finding.check:9} {where}{finding.text}"
     changes = "; ".join(
@@ -119,11 +119,11 @@ def words(finding: Finding) -> str:
 
 
 SECOND_THOUGHTS = 2.0
-"""Seconds after Ctrl-C in which another one means: leave it running."""
+"""A second Ctrl-C within so many seconds means: leave the job running."""
 
 
 def run(options: argparse.Namespace, _open_console: object) -> int:
-    """Launch the job of a file, or print what that would do."""
+    """Launch the job of a file, or print what a launch would do."""
     cluster, _, spec = job_meant(options)
     if options.export:
         return until_done(_export(cluster, spec, options.export))
@@ -144,7 +144,7 @@ async def _show_plan(cluster: Cluster, spec: JobSpec, options: argparse.Namespac
 
 
 def export_script(options: argparse.Namespace, _open_console: object) -> int:
-    """The job of a file as a shell script on stdout, or in a file."""
+    """Write the job of a file as a shell script, to stdout or to a file."""
     cluster, _, spec = job_meant(options)
     return until_done(_export(cluster, spec, options.output))
 
@@ -226,7 +226,7 @@ async def _show_until_end(
 async def _interrupted(
     session: Session, job_id: str, interrupts: Interrupts, *, may_cancel: bool
 ) -> int:
-    """After Ctrl-C: cancel, unless it is pressed once more."""
+    """After Ctrl-C, cancel the job, unless Ctrl-C is pressed once more; returns the exit code."""
     if may_cancel:
         output.progress("^C: cancelling; ^C once more within 2 s leaves the job running")
         try:
@@ -241,7 +241,7 @@ async def _interrupted(
 
 
 def attach(options: argparse.Namespace, open_console: Callable[[Cluster, str], int]) -> int:
-    """The console, on that job if one is named; where nobody looks its output until it ends."""
+    """Open the console on the job that is named; without a terminal, print its output until it ends."""
     cluster = choose.cluster(options.cluster)
     if output.is_terminal() and not options.json:
         return open_console(cluster, options.job)
@@ -258,7 +258,7 @@ async def _follow(cluster: Cluster, options: argparse.Namespace) -> int:
 
 
 async def _meant(session: Session, given: str) -> Job:
-    """The job of that name, else the newest that runs."""
+    """The job of that name, or for "" the newest that runs."""
     if given:
         return await job_of(session, given)
     running = [job for job in session.jobs.all() if not job.state.final]
@@ -271,7 +271,7 @@ FASTEST = 1e6
 
 
 def replay(options: argparse.Namespace, open_console: OpenConsole) -> int:
-    """The console on the replay; where nobody looks, its output at that pace."""
+    """Open the console on the replay; without a terminal, print its output at the pace of the replay."""
     if not 0 < options.speed <= FASTEST:
         raise output.UsageError(f"--speed: more than 0, at most {FASTEST:g}")
     cluster = choose.cluster(options.cluster)

@@ -1,4 +1,4 @@
-"""The JSON that every verb prints: plain values from the model's. docs/cli.md describes it."""
+"""The JSON that commands print, made from the values of the model; docs/cli.md describes it."""
 
 import time
 from collections.abc import Iterable, Mapping
@@ -63,7 +63,7 @@ def job_shape(job: Job) -> Shape:
 
 
 def slurm_shape(status: SlurmStatus | None) -> Shape | None:
-    """What Slurm says of a job; `left` is the seconds until its time limit is over."""
+    """What Slurm says about a job; `left` is the seconds until its time limit."""
     if status is None:
         return None
     return {**asdict(status), "waits": status.waits, "left": status.left(time.time())}
@@ -131,7 +131,7 @@ def acceptance_shape(run: AcceptanceRun) -> Shape:
 
 
 def note_shape(note: NodeNote, job: Job) -> Shape:
-    """What happened on a node; `seconds` counts from the first failure, below 0 is before it."""
+    """What happened on a node; `seconds` is the time since the first failure, negative before it."""
     failed = job.first_failure
     known = failed is not None and not note.before
     return {
@@ -159,7 +159,7 @@ def rank_shape(rank: RankState) -> Shape:
 
 
 def rank_use_shape(one: RankUse) -> Shape:
-    """What one rank takes."""
+    """What one rank uses: CPU, memory, GPUs."""
     return {
         "rank": one.rank,
         "node": one.node,
@@ -186,7 +186,7 @@ def explained_shape(explained: Iterable[Explained]) -> list[Shape]:
 
 
 def stall_shape(stall: Stall) -> Shape:
-    """Ranks that should be heard and are not."""
+    """Ranks that are stalled or slow."""
     return {
         "kind": stall.kind,
         "ranks": list(stall.ranks),
@@ -224,7 +224,7 @@ def plan_shape(plan: Plan) -> Shape:
 
 
 def report_shape(report: CancelReport) -> Shape:
-    """What cancel proved."""
+    """What cancel has verified."""
     return {
         "job": report.job,
         "state": report.state.value,
@@ -234,7 +234,7 @@ def report_shape(report: CancelReport) -> Shape:
 
 
 def health_shape(health: Health) -> Shape:
-    """The level of one node and why."""
+    """The health of one node: its level and the reasons."""
     return {
         "level": health.level.word,
         "reasons": [
@@ -255,7 +255,7 @@ def health_shape(health: Health) -> Shape:
 
 
 def finding_shape(finding: Finding) -> Shape:
-    """One finding of preflight; `patch` is key path -> new value, null takes the key out."""
+    """One finding of preflight; `patch` is key path -> new value, null removes the key."""
     return {
         "check": finding.check,
         "level": finding.level.word,
@@ -267,7 +267,7 @@ def finding_shape(finding: Finding) -> Shape:
 
 
 def image_shape(row: ImageAt | NodeError) -> Shape:
-    """How an image lies on one node; `error` says why that is not known."""
+    """Whether and how an image is on one node; `error` says why that is not known."""
     if isinstance(row, NodeError):
         return {"kind": "unknown", "path": "", "digest": "", "size": None, "error": row.why}
     size = row.size if row.there else None
@@ -281,7 +281,7 @@ def image_shape(row: ImageAt | NodeError) -> Shape:
 
 
 def node_shape(node: Node, inventory: Mapping[str, str] | None = None) -> Shape:
-    """One node as the cluster file has it; `inventory` is what it says of itself."""
+    """One node as in the cluster file; `inventory` is what the node reports about itself."""
     return {
         "name": node.name,
         "address": node.host,
@@ -294,7 +294,7 @@ def node_shape(node: Node, inventory: Mapping[str, str] | None = None) -> Shape:
 
 
 def scheduler_shape(view: KubernetesNode | SlurmNode | None) -> Shape | None:
-    """What Kubernetes or Slurm says of a node; None if it says nothing. `asked` null: pods may not be seen."""
+    """What Kubernetes or Slurm says about a node; None if nothing. `asked` null: this user may not see pods."""
     return None if view is None else asdict(view)
 
 

@@ -1,4 +1,4 @@
-"""`rankdeck status`, `nodes`, `health`; what is said about nodes: `ack`, `silence`, `expect`; the same for Prometheus: `export`."""
+"""`rankdeck status`, `nodes` and `health`; `ack`, `silence` and `expect`; `export` for Prometheus."""
 
 import argparse
 import asyncio
@@ -35,12 +35,12 @@ _STATUS = {Level.OK: OK, Level.UNKNOWN: 3, Level.WARN: 4, Level.BAD: 5}
 
 
 def of_level(level: Level) -> int:
-    """The exit code of `status` where this is the worst level."""
+    """The exit code of `status` if this is the worst level."""
     return _STATUS[level]
 
 
 def of_job(job: Job) -> int:
-    """The exit code of `run`: that of what failed first."""
+    """The exit code of `run`: that of the rank that failed first."""
     if job.state is State.DONE:
         return OK
     if job.state is State.CANCELLED:
@@ -50,14 +50,14 @@ def of_job(job: Job) -> int:
 
 WAIT_LIMIT = 600.0
 SECOND_SAMPLE = 4.0
-"""Seconds that the growth of counters may take to be known."""
+"""Seconds until the growth of counters is known."""
 LOOK = 0.2
 SHOWN = ("cpu.used", "mem.used", "gpu.used", "gpu.temp")
-"""Columns of the table: the highest over the devices of a node."""
+"""Metrics in the columns of the table: the highest of a node's devices."""
 
 
 def status(options: argparse.Namespace, _open_console: object) -> int:
-    """Say how every node is; the code is that of the worst."""
+    """Print the state of every node; the exit code is that of the worst."""
     return until_done(_status(choose.cluster(options.cluster), wait_of(options), options))
 
 
@@ -66,7 +66,7 @@ async def _status(cluster: Cluster, wait: float, options: argparse.Namespace) ->
     async with heard(cluster, wait) as session:
         fleet = session.fleet
         await judged(fleet, watch)
-        # While the session is open: a node falls silent when it closes.
+        # Inside the session: nodes count as silent when it is closed.
         shapes = [state_shape(state) for state in fleet.nodes()]
         rows = [_row(state) for state in fleet.nodes()]
         worst = max((state.health.level for state in fleet.nodes()), default=Level.OK)
@@ -90,7 +90,7 @@ async def _status(cluster: Cluster, wait: float, options: argparse.Namespace) ->
 
 @asynccontextmanager
 async def heard(cluster: Cluster, wait: float) -> AsyncGenerator[Session]:
-    """The session, once each node was heard or failed, or the time is over."""
+    """Open the session, and wait until each node was heard or failed, at most `wait` seconds."""
     known = f"{len(cluster.nodes)} nodes" if cluster.nodes else "Kubernetes for its nodes"
     output.progress(f"{cluster.name}: asking {known} …")
     async with opened(cluster, telemetry=True, brief=True) as session:
@@ -99,9 +99,9 @@ async def heard(cluster: Cluster, wait: float) -> AsyncGenerator[Session]:
 
 
 async def judged(fleet: Fleet, watch: float) -> None:
-    """Judge every node on two samples at least, and for `watch` seconds.
+    """Judge every node by at least two samples, and for `watch` seconds.
 
-    A problem in both samples counts as lasting: the command does not wait a minute.
+    A problem in both samples counts as lasting, so that the command need not wait for a minute.
     """
     before = {state.name: state.samples for state in fleet.nodes()}
     began = time.monotonic()
@@ -112,7 +112,7 @@ async def judged(fleet: Fleet, watch: float) -> None:
         await asyncio.sleep(LOOK)
     fleet.compare_peers()
     fleet.take_as_lasting()
-    # The session judges them; that takes a moment.
+    # The session judges the samples, which takes a moment.
     while fleet.behind:  # noqa: ASYNC110
         await asyncio.sleep(LOOK / 10)
 
@@ -170,7 +170,7 @@ def _highest(state: NodeState, metric: str) -> str:
 def nodes(options: argparse.Namespace, _open_console: object) -> int:
     """List the nodes of the file, with their inventory if requested."""
     cluster = choose.cluster(options.cluster)
-    # Where the file names no nodes there is nothing to list but what Kubernetes says.
+    # If the file names no nodes, only those that Kubernetes knows can be listed.
     if cluster.nodes and not options.live:
         return _list(cluster, [node_shape(node) for node in cluster.nodes], options)
     return until_done(_live(cluster, wait_of(options), options))
@@ -215,7 +215,7 @@ def _list(cluster: Cluster, shapes: Sequence[Shape], options: argparse.Namespace
 
 
 def _kubernetes_lines(shape: Shape) -> list[str]:
-    """What Kubernetes says of a node: conditions verbatim, taints, devices, jobs."""
+    """What Kubernetes says about a node: conditions verbatim, taints, devices, jobs."""
     if not shape:
         return []
     said = [
@@ -229,21 +229,21 @@ def _kubernetes_lines(shape: Shape) -> list[str]:
 
 
 def wait_of(options: argparse.Namespace) -> float:
-    """The seconds after `--wait`; raises UsageError."""
+    """The seconds of `--wait`; raises UsageError."""
     if not 0 <= options.wait <= WAIT_LIMIT:
         raise output.UsageError(f"--wait: seconds, at most {WAIT_LIMIT:.0f}")
     return float(options.wait)
 
 
 def watch_of(options: argparse.Namespace) -> float:
-    """The seconds after `--watch`; raises UsageError."""
+    """The seconds of `--watch`; raises UsageError."""
     if not 0 <= options.watch <= WAIT_LIMIT:
         raise output.UsageError(f"--watch: seconds, at most {WAIT_LIMIT:.0f}")
     return float(options.watch)
 
 
 def health(options: argparse.Namespace, _open_console: object) -> int:
-    """Judge the nodes; the code is 0 ok, 1 warn, 2 bad, 3 unknown or trouble of our own."""
+    """Judge the nodes; the exit code is 0 ok, 1 warn, 2 bad, 3 unknown or an error of Rankdeck."""
     try:
         cluster = choose.cluster(options.cluster)
         names = choose.nodes(cluster, options.nodes)
@@ -286,7 +286,7 @@ def _shape(state: NodeState) -> Shape:
 
 
 def _say(cluster: Cluster, states: Sequence[NodeState], level: Level) -> None:
-    """One line as monitoring wants it, then every reason."""
+    """Print one line in the format of monitoring plug-ins, then every reason."""
     counted = Counter(state.health.level for state in states)
     parts = [f"{number} {one.word}" for one, number in sorted(counted.items(), reverse=True)]
     output.say(
@@ -316,7 +316,7 @@ WORDS = 200
 
 
 def ack(options: argparse.Namespace, _open_console: object) -> int:
-    """List a reason without counting it, until it gets worse or the time is over."""
+    """Acknowledge a reason: it is listed but not counted, until it gets worse or the time is over."""
     if not is_check(options.check) and not options.off:
         hint = suggest(options.check, check_names())
         raise output.UsageError(
@@ -370,7 +370,7 @@ def span(text: str) -> float:
 
 
 def expect(options: argparse.Namespace, _open_console: object) -> int:
-    """Print what most nodes have in common, or put it into the cluster file."""
+    """Print what most nodes have in common, or write it into the cluster file."""
     cluster = choose.cluster(options.cluster)
     return until_done(_expect(cluster, wait_of(options), options))
 
@@ -414,7 +414,7 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 def export(options: argparse.Namespace, _open_console: object) -> int:
-    """Serve until Ctrl-C or SIGTERM."""
+    """Serve metrics until Ctrl-C or SIGTERM."""
     host, port = _address(options.listen)
     cluster = choose.cluster(options.cluster)
     return until_done(_export(cluster, host, port, simulated=options.simulated))
@@ -438,7 +438,7 @@ async def _export(cluster: Cluster, host: str, port: int, *, simulated: bool) ->
 
 
 async def _watch(exporter: Exporter) -> None:
-    """Look at the fleet until somebody ends us."""
+    """Update the exporter from the fleet until Ctrl-C or SIGTERM."""
     with Interrupts(terminate=True) as interrupts:
         async with asyncio.TaskGroup() as tasks:
             looking = tasks.create_task(_look(exporter))

@@ -1,4 +1,4 @@
-"""The verbs and their options, as one table, and the parser made from it; importing this imports nothing heavy."""
+"""The commands and their options as one table, and the parser made from it; importing this module is cheap."""
 
 import argparse
 import difflib
@@ -12,7 +12,7 @@ from rankdeck.errors import suggest
 
 
 class Verb(NamedTuple):
-    """One verb: its sentence, the function `module:name` that does it, its arguments."""
+    """One command: its help sentence, the function `module:name` that does it, its arguments."""
 
     name: str
     help: str
@@ -550,7 +550,7 @@ _IN_OUR_WORDS = (
     (r"^argument (\S+): ignored explicit argument '.*'$", r"\1 takes no value"),
     (r"^the following arguments are required: (.*)$", r"\1 is missing"),
 )  # fmt: skip
-"""What argparse says -> what we say."""
+"""Message of argparse -> our message."""
 
 
 def refuse_empty(argv: Sequence[str]) -> None:
@@ -564,10 +564,10 @@ def refuse_empty(argv: Sequence[str]) -> None:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Complains in one sentence, like everything else here."""
+    """Reports mistakes in one sentence, like the rest of Rankdeck."""
 
     def parse_known_args(self, *args: Any, **named: Any) -> Any:  # noqa: ANN401 - argparse hides its type
-        """As always, but a verb refuses itself what it does not know: its own help has it."""
+        """As in argparse, but each command itself refuses unknown arguments, so that the error names its own help."""
         known, unknown = super().parse_known_args(*args, **named)
         if unknown:
             options = self._option_string_actions
@@ -588,7 +588,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 Offers = Mapping[str, Callable[..., Iterable[str]]]
-"""Name of an argument -> what argcomplete may offer there."""
+"""Name of an argument -> completer for argcomplete."""
 
 
 def make_parser(offers: Offers = MappingProxyType({})) -> argparse.ArgumentParser:
@@ -627,7 +627,7 @@ def _offer(action: Any, offers: Offers) -> None:  # noqa: ANN401 - argparse know
 
 
 def _add_common(parser: argparse.ArgumentParser, offers: Offers, *, default: bool) -> None:
-    """-c and --json are understood before the verb and after it."""
+    """Add `-c` and `--json`, which may stand before or after the command."""
     hidden: dict[str, Any] = {} if default else {"default": argparse.SUPPRESS}
     cluster = parser.add_argument(
         "-c",

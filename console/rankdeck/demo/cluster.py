@@ -1,4 +1,4 @@
-"""The embedded cluster: its files, its processes, brought up and down; its nodes outlive the console."""
+"""The embedded cluster: its files and processes, starting and stopping it; its nodes outlive the console."""
 
 import fcntl
 import json
@@ -21,7 +21,7 @@ from rankdeck.errors import RankdeckError
 NODES = ("sakuya", "sakura", "koishi")
 SLOTS = 4
 MARKER = "RANKDECK_DEMO"
-"""In the environment of everything that runs on a virtual node: how `down` finds it."""
+"""Variable in the environment of all processes on virtual nodes, by which `down` finds them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ def user() -> str:
 
 
 def environment(layout: DemoFolders, name: str) -> dict[str, str]:
-    """The environment of commands on the node; nothing of this machine's own session."""
+    """The environment of commands on the node, without the variables of this machine's session."""
     folder = layout.node(name)
     return {
         "HOME": str(folder / "home"),
@@ -103,15 +103,15 @@ class ProcessRecord:
 
     pid: int
     start: int
-    """Clock ticks after boot at which `pid` began: another process has another number."""
+    """When `pid` began, in clock ticks after boot; tells it from a later process with the same pid."""
     port: int
     way: str
-    """How it is separated: "root", "user", or "" for not at all."""
+    """How the node is isolated: "root", "user", or "" for not at all."""
     why: str = ""
-    """Why it is not separated better."""
+    """Why it is not isolated better."""
 
     def write(self, path: Path) -> None:
-        """Put the record there in one step."""
+        """Write the record atomically."""
         fresh = path.with_suffix(".new")
         write_private(fresh, json.dumps(asdict(self)))
         fresh.rename(path)
@@ -122,7 +122,7 @@ class ProcessRecord:
 
 
 def read_record(path: Path) -> ProcessRecord | None:
-    """The record of the last start, or None if there is none to be read."""
+    """The record of the last start; None if there is none or it cannot be read."""
     try:
         return ProcessRecord(**json.loads(path.read_text()))
     except (OSError, ValueError, TypeError):
@@ -139,7 +139,7 @@ def start_time(pid: int) -> int | None:
 
 
 def marked(variable: str, value: str) -> Iterator[int]:
-    """Every other process of ours that has this variable in its environment."""
+    """The pids of all other processes of this user with this variable in their environment."""
     wanted = f"{variable}={value}".encode()
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
@@ -153,7 +153,7 @@ def marked(variable: str, value: str) -> Iterator[int]:
 
 
 def end_all(records: Sequence[ProcessRecord], mark: tuple[str, str], limit: float) -> bool:
-    """Kill the recorded and the marked until there is none; False if some outlive the limit."""
+    """Kill the recorded and the marked processes; False if some are left after `limit` seconds."""
     deadline = time.monotonic() + limit
     while left := [*(one.pid for one in records if one.alive), *marked(*mark)]:
         if time.monotonic() > deadline:
@@ -179,11 +179,11 @@ EXPECTED: Mapping[str, object] = {
     "rdma_count": 2,
     "rdma_rate_gbps": 400,
 }
-"""What the simulated devices of a node are: one that is missing or down is noticed."""
+"""Expectations on the simulated devices of a node, so that a missing one is noticed."""
 
 
 def make_folders(layout: DemoFolders) -> None:
-    """Make the folders, and the keys that are not there yet."""
+    """Create the folders, and keys that do not exist yet."""
     for name in NODES:
         for part in ("home", "state", "run"):
             private_folder(layout.node(name) / part)
@@ -221,7 +221,7 @@ def write_cluster(layout: DemoFolders, ports: Mapping[str, int], faults: Sequenc
 
 
 def _interface() -> str:
-    """The interface of the default route: Open MPI 5 takes loopback only where there is no other."""
+    """The interface of the default route: Open MPI 5 uses loopback only if there is no other interface."""
     for line in Path("/proc/net/route").read_text().splitlines()[1:]:
         name, destination, *_ = line.split()
         if destination == "00000000":
@@ -235,7 +235,7 @@ def _known_host(layout: DemoFolders, name: str, port: int) -> str:
 
 
 def public_part(key: Path) -> Path:
-    """Where the public half of a key is."""
+    """The path of the public half of a key."""
     return key.with_name(f"{key.name}.pub")
 
 
@@ -245,7 +245,7 @@ def _has_key(key: Path) -> bool:
 
 def _make_key(path: Path, comment: str) -> None:
     """Write a fresh key and its public half."""
-    import asyncssh  # only here: who looks at a demo that is up need not wait for it
+    import asyncssh  # imported only here, because it is slow: a running demo does not need it
 
     key = asyncssh.generate_private_key(  # pyright: ignore[reportUnknownMemberType]
         "ssh-ed25519", comment=comment
@@ -270,32 +270,32 @@ class DemoError(RankdeckError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoNode:
-    """One virtual node that runs."""
+    """A running virtual node."""
 
     name: str
     pid: int
     port: int
     isolated: bool
-    """Has its own host name, processes and /tmp."""
+    """Whether the node has its own host name, processes and /tmp."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoStatus:
-    """The embedded cluster now."""
+    """The state of the embedded cluster."""
 
     running: bool
-    """Every node runs."""
+    """Whether every node runs."""
     nodes: tuple[DemoNode, ...]
     file: Path
     """The cluster file."""
     note: str = ""
-    """One sentence for the user where this machine cannot do all of it."""
+    """A sentence for the user if this machine cannot isolate nodes fully; else ""."""
 
 
 def up(faults: Sequence[str] = ()) -> Path:
-    """Start what does not run yet and give the cluster file; raises DemoError.
+    """Start the nodes that do not run yet; returns the cluster file. Raises DemoError.
 
-    `faults` as `simulate:` in a cluster file has them, e.g. gpu:hot@NODE.
+    `faults` are as for `simulate:` in a cluster file, such as `gpu:hot@NODE`.
     """
     layout = _layout()
     with _alone(layout):
@@ -357,7 +357,7 @@ def _alone(layout: DemoFolders) -> Generator[None]:
 
 
 def _start(layout: DemoFolders, names: list[str]) -> None:
-    """Start these nodes at once and wait until each accepts."""
+    """Start these nodes at once, and wait until each accepts connections."""
     starting = [(name, _spawn(layout, name)) for name in names]
     for name, process in starting:
         try:

@@ -1,6 +1,6 @@
 """A simulated fleet of any size: made-up nodes whose agents run together in one process, on the real broker.
 
-To the session it is a `Shell` on which nothing can be run but the telemetry of each node.
+For the session it is a `Shell` on which only the telemetry of each node can run.
 """
 
 import asyncio
@@ -25,12 +25,12 @@ NAME = "simulated"
 GPUS, PORTS = 4, 2
 _TELEMETRY = "telemetry"
 _ANSWER = f"rankdeck|{sys.version_info[0]}.{sys.version_info[1]}|%s|/simulated"
-"""What a node answers when it is asked for its Python and its agent."""
+"""The answer of a node to the question about its Python and its agent."""
 _END_LIMIT = 5.0
 
 
 def fleet_cluster(count: int, broker: Broker | None = None) -> Cluster:
-    """A cluster of so many nodes that nobody can log in to; their agents publish to a private broker, or to this one."""
+    """A cluster of `count` nodes without logins; their agents publish to a private broker, or to `broker`."""
     digits = max(len(str(count)), 3)
     nodes = tuple(
         Node(name=f"sim{number:0{digits}}", gpus=GPUS, rdma=PORTS) for number in range(1, count + 1)
@@ -45,7 +45,7 @@ def fleet_cluster(count: int, broker: Broker | None = None) -> Cluster:
 
 
 class FleetProcess:
-    """The process that plays all agents, while entered; see `shell.Shell`."""
+    """The process that simulates all agents; it runs while entered. Implements `shell.Shell`."""
 
     def __init__(self, **plan: float) -> None:
         """`plan` as in the agent's `simulated_fleet.FleetPlan`."""
@@ -89,15 +89,15 @@ class FleetProcess:
         return self._process.pid
 
     def tell(self, node: str, line: bytes) -> None:
-        """A line for the agent of that node; an empty one ends it."""
+        """Send a line to the agent of that node; an empty line ends the agent."""
         self._write(node.encode() + b" " + line.strip() + b"\n")
 
     def command(self, told: object) -> None:
-        """A line for the fleet; see the agent's `simulated_fleet`."""
+        """Send a command to the fleet; see the agent's `simulated_fleet`."""
         self._write(b" " + json.dumps(told).encode() + b"\n")
 
     async def ask(self) -> dict[str, object]:
-        """How the fleet is now; raises AgentError where it has ended."""
+        """The state of the fleet; raises AgentError if its process has ended."""
         async with self._asking:
             self.command({"ask": True})
             assert self._process.stdout is not None
@@ -108,7 +108,7 @@ class FleetProcess:
         return answer
 
     async def wait(self) -> int:
-        """Its exit status, once it has ended."""
+        """Wait for the end of the process; returns its exit status."""
         return await self._process.wait()
 
     def _write(self, line: bytes) -> None:
@@ -119,12 +119,12 @@ class FleetProcess:
     # ---- a Shell
 
     def reach(self, questions: object) -> AbstractAsyncContextManager[Shell]:
-        """Itself, once entered; nothing is asked."""
+        """This shell, when entered; nothing is asked."""
         del questions
         return nullcontext(self)
 
     async def open(self, node: str, argv: Sequence[str], on_data: OnData) -> Channel:
-        """The agent lies there, as it would say, and runs; nothing else can be run. Raises AgentError."""
+        """Open the channel of a node's agent, which is always there; raises AgentError for other programs."""
         agent = bundle()
         if argv[-1] == _TELEMETRY:
             return _AgentChannel(self, node)
@@ -150,7 +150,7 @@ def _unreal(node: str) -> AgentError:
 
 
 class _AgentChannel:
-    """The agent of one node within the process; see `shell.Channel`."""
+    """The channel of one node's agent; see `shell.Channel`."""
 
     complaint = "the process of the simulated fleet has ended"
     complaints = complaint.encode()
@@ -196,7 +196,7 @@ class _EndedChannel(_AgentChannel):
 
 @asynccontextmanager
 async def open_fleet(cluster: Cluster, **plan: float) -> "AsyncGenerator[Session]":
-    """A session on a simulated fleet, whose nodes are those of the cluster; as `open_session_on`."""
+    """Open a session on a simulated fleet with the nodes of the cluster, like `open_session_on`."""
     from rankdeck.session import Reach, open_session_on
 
     async with (

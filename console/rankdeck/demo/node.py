@@ -1,7 +1,7 @@
-"""Starts one virtual node in namespaces of its own, and stays as its process 1: `python -m rankdeck.demo.node ROOT NAME PORT`.
+"""Starts one virtual node in its own namespaces, and stays there as process 1: `python -m rankdeck.demo.node ROOT NAME PORT`.
 
-The first process returns when the node's SSH server accepts, and leaves a record of it.
-Standard library only, so that a node costs one small process beside its server.
+The first process returns when the node's SSH server accepts connections, and leaves a record of it.
+Standard library only, so that a node costs only one small process besides its server.
 """
 
 import ctypes
@@ -25,7 +25,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 def detach(*, user: bool) -> None:
     """Leave the machine's namespaces; the next child is process 1. Raises OSError.
 
-    With `user` the process becomes root of a user namespace of its own first.
+    With `user`, the process first becomes root of its own user namespace.
     """
     uid, gid = os.getuid(), os.getgid()
     _unshare(_NEWNS | _NEWUTS | _NEWPID | (_NEWUSER if user else 0))
@@ -34,9 +34,9 @@ def detach(*, user: bool) -> None:
 
 
 def isolate(hostname: str, keep: Iterable[Path]) -> None:
-    """As process 1: set the host name, mount a /proc, /tmp and /dev/shm of its own.
+    """As process 1: set the host name, and mount the node's own /proc, /tmp and /dev/shm.
 
-    What of `keep` lies under /tmp stays visible there, and the host name resolves. Raises OSError.
+    Paths of `keep` under /tmp stay visible, and the host name resolves. Raises OSError.
     """
     socket.sethostname(hostname)
     _mount("none", "/", "", _REC | _PRIVATE)
@@ -48,7 +48,7 @@ def isolate(hostname: str, keep: Iterable[Path]) -> None:
 
 
 def leave_root(uid: int, gid: int) -> None:
-    """From root of a user namespace back to the ordinary user, in one nested inside."""
+    """Become the ordinary user again, in a user namespace nested inside that of root."""
     _unshare(_NEWUSER)
     _map(uid, 0, gid, 0)
 
@@ -57,7 +57,7 @@ def _private_tmp(keep: list[Path]) -> None:
     tmp = Path("/tmp").resolve()
     there = {path for path in keep if tmp in path.parents and path.is_dir()}
     inside = [path.relative_to(tmp) for path in there if not there & set(path.parents)]
-    os.chdir(tmp)  # relative paths go on meaning the machine's /tmp after the mount
+    os.chdir(tmp)  # relative paths still mean the machine's /tmp after the mount
     _mount("tmpfs", str(tmp), "tmpfs", _NOSUID | _NODEV, "mode=1777")
     for path in inside:
         (tmp / path).mkdir(parents=True, exist_ok=True)
@@ -66,7 +66,7 @@ def _private_tmp(keep: list[Path]) -> None:
 
 
 def _own_hosts(hostname: str) -> None:
-    """Without it torchrun waits for a name server once for every rank."""
+    """Write /etc/hosts with this name, without which torchrun waits for a name server for each rank."""
     hosts = Path("/etc/hosts")
     if not hosts.is_file():
         return
@@ -98,11 +98,11 @@ def _last_error(what: str) -> OSError:
 
 
 ISOLATED = ("root", "user")
-"""Ways to separate a node, the better one first; only root has both."""
+"""Ways to isolate a node, the better one first; only root can use both."""
 
 
 def main() -> int:
-    """Try to start the node, with less separation each time."""
+    """Try to start the node, with less isolation each time; returns the exit status."""
     layout, name, port = DemoFolders(Path(sys.argv[1])), sys.argv[2], sys.argv[3]
     ways = ISOLATED if os.getuid() == 0 else ISOLATED[1:]
     why = ""
@@ -113,13 +113,13 @@ def main() -> int:
             record.write(layout.record(name))
             return 0
         if "error" not in answer:
-            break  # the server has written into the log why
+            break  # the server has written the reason to the log
         why = answer["error"]
     return 1
 
 
 def _attempt(layout: DemoFolders, name: str, port: str, way: str) -> tuple[int, dict[str, str]]:
-    """Process 1 of the node as seen from here, and what it or its server said first."""
+    """(pid of the node's process 1 as seen from here, the first message of it or its server)."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -136,7 +136,7 @@ def _attempt(layout: DemoFolders, name: str, port: str, way: str) -> tuple[int, 
 
 
 def _separate(layout: DemoFolders, name: str, port: str, way: str, writing: int) -> None:
-    """Leave the machine's namespaces, start process 1 inside, end. Does not return."""
+    """Leave the machine's namespaces, start process 1 inside, and exit. Does not return."""
     uid, gid = os.getuid(), os.getgid()
     try:
         if way:
@@ -156,14 +156,14 @@ def _separate(layout: DemoFolders, name: str, port: str, way: str, writing: int)
 
 
 def _needed(layout: DemoFolders) -> list[Path]:
-    """What the nodes must see even where it lies under /tmp: our files and this Python."""
+    """Paths that nodes must see even under /tmp: our files and this Python."""
     source = Path(rankdeck.__file__).parents[2]
     imported = [Path(entry) for entry in sys.path if entry]
     return [layout.root, Path(sys.prefix), Path(sys.base_prefix), source, *imported]
 
 
 def _first_process(layout: DemoFolders, name: str, port: str, writing: int) -> int:
-    """Run the server, bury what is left behind, and end with the server."""
+    """Run the server, reap orphaned processes, and end with the server; returns its exit status."""
     argv = [sys.executable, "-m", "rankdeck.demo.server", str(layout.root), name, port]
     server = subprocess.Popen([*argv, str(writing)], pass_fds=[writing], cwd="/")
     os.close(writing)

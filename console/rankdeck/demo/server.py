@@ -19,7 +19,7 @@ from rankdeck.demo.cluster import DemoFolders, environment
 _BLOCK = 65536
 _SHELL = "/bin/sh"
 _STDERR = 1
-"""The extended data type of what a command writes to stderr (RFC 4254)."""
+"""The extended data type of stderr (RFC 4254)."""
 
 
 class RemoteCommand(asyncssh.SSHServerSession[bytes]):
@@ -32,7 +32,7 @@ class RemoteCommand(asyncssh.SSHServerSession[bytes]):
         self._terminal: tuple[int, int] | None = None
         self._stdin: _Sink | None = None
         self._outputs: dict[int, int | None] = {}
-        """Descriptor -> extended data type of what is read from it."""
+        """Descriptor -> extended data type of the bytes read from it."""
         self._process: subprocess.Popen[bytes] | None = None
         self._ended = False
 
@@ -132,7 +132,7 @@ class RemoteCommand(asyncssh.SSHServerSession[bytes]):
         self._finish()
 
     def _finish(self) -> None:
-        """Report the end, once the command is over and all that it wrote is on its way."""
+        """Report the exit status when the command has ended and all its output was sent."""
         if not self._process or not self._ended or self._outputs:
             return
         status = self._process.wait()
@@ -189,7 +189,7 @@ class RemoteCommand(asyncssh.SSHServerSession[bytes]):
             self._loop.add_reader(output, self._readable, output)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Close the pipes and the terminal; the command learns of it by them alone."""
+        """Close the pipes and the terminal, which is the only way in which the command notices."""
         self._close_stdin()
         for output in tuple(self._outputs):
             self._loop.remove_reader(output)
@@ -199,7 +199,7 @@ class RemoteCommand(asyncssh.SSHServerSession[bytes]):
 
 
 class _Sink:
-    """A descriptor written to without waiting; says when it holds too much."""
+    """Writes to a descriptor without blocking; calls `hold` when too many bytes wait."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, descriptor: int, hold: Callable[..., None]
@@ -210,7 +210,7 @@ class _Sink:
         os.set_blocking(descriptor, False)
 
     def write(self, data: bytes) -> None:
-        """Send it now or as soon as there is room."""
+        """Write now, or as soon as there is room."""
         if self._closed or self._ending:
             return
         idle = not self._waiting
@@ -222,7 +222,7 @@ class _Sink:
                 self._hold(full=True)
 
     def end(self) -> None:
-        """Close it when everything has gone out."""
+        """Close the descriptor when everything is written."""
         self._ending = True
         if not self._waiting:
             self._close()
@@ -237,7 +237,7 @@ class _Sink:
             self._ending = True
         if not self._waiting:
             self._loop.remove_writer(self._descriptor)
-            # Reading goes on at once, and may bring more before this returns.
+            # Reading continues at once, and may bring more bytes before this returns.
             self._hold(full=False)
             if self._ending and not self._waiting:
                 self._close()
@@ -263,7 +263,7 @@ _LOOPBACK_NAMES = ("localhost", _LOOPBACK)
 
 
 class NodeServer(asyncssh.SSHServer):
-    """Runs commands for whoever holds the key; forwards to and from loopback only."""
+    """Runs commands for clients with the key; forwards only to and from loopback."""
 
     def __init__(self, layout: DemoFolders, name: str) -> None:
         self._environment = environment(layout, name)
@@ -287,7 +287,7 @@ class NodeServer(asyncssh.SSHServer):
 
 
 async def listen(layout: DemoFolders, name: str, port: int) -> asyncssh.SSHAcceptor:
-    """Listen on loopback, on `port` or, where that is taken, on a free one."""
+    """Listen on loopback, on `port`, or on a free port if that is in use."""
     try:
         return await _listen(layout, name, port)
     except OSError:
@@ -310,7 +310,7 @@ async def _listen(layout: DemoFolders, name: str, port: int) -> asyncssh.SSHAcce
 
 
 async def serve(layout: DemoFolders, name: str, port: int, ready: int) -> None:
-    """Listen, say so as one line of JSON on the descriptor `ready`, and stay."""
+    """Listen, report that as a line of JSON on the descriptor `ready`, and serve forever."""
     acceptor = await listen(layout, name, port)
     os.write(ready, json.dumps({"port": str(acceptor.get_port())}).encode() + b"\n")
     os.close(ready)

@@ -21,7 +21,7 @@ from rankdeck.preflight.facts import (
 )
 
 ALL_PAIRS = 64
-"""Up to so many nodes, all try each other; in larger jobs each tries this many others."""
+"""Up to this many nodes, all try to reach each other; in larger jobs each tries this many others."""
 _SHOWN = 4
 Target = tuple[str, str, int]
 """Name, address and port of a node that listens."""
@@ -29,18 +29,18 @@ Target = tuple[str, str, int]
 
 @dataclass(frozen=True, slots=True)
 class ConnectAttempt:
-    """How one node reached another: `error` "" is well; `stage` connect or data."""
+    """How one node reached another: `error` is "" if it did; `stage` is `connect` or `data`."""
 
     error: str
     stage: str
 
 
 Reached = Mapping[str, Mapping[str, ConnectAttempt]]
-"""From -> to -> how it went."""
+"""From node -> to node -> attempt."""
 
 
 def address_of(case: JobContext, name: str) -> str:
-    """The address by which the others will reach a node in this job."""
+    """The address at which the others will reach a node in this job."""
     place = next(p for p in case.layout.places if p.node.name == name)
     facts = case.facts[name]
     interface = job_interface(case, place, facts)
@@ -50,7 +50,7 @@ def address_of(case: JobContext, name: str) -> str:
 
 
 def targets(case: JobContext) -> dict[str, list[Target]]:
-    """The nodes that each node tries: all others, or an even choice in a large job."""
+    """The nodes that each node tries: all others, or an evenly spread selection in a large job."""
     listening = [
         (p.node.name, address_of(case, p.node.name), f.listen) for p, f in case.answered if f.listen
     ]
@@ -64,7 +64,7 @@ def targets(case: JobContext) -> dict[str, list[Target]]:
 
 
 def attempts(raw: object) -> dict[str, ConnectAttempt]:
-    """The attempts that a node reports, fully checked."""
+    """Parse the attempts that a node reports; invalid ones are left out."""
     rows = list(as_table(raw).items())[:4096]
     found_rows = {clean(name): _attempt(row) for name, row in rows}
     return {name: row for name, row in found_rows.items() if row is not None}
@@ -104,7 +104,7 @@ def judge_pairs(case: JobContext, reached: Reached) -> list[Finding]:
 def _refused(
     case: JobContext, pairs: Mapping[tuple[str, str], ConnectAttempt], reached: Reached
 ) -> Iterable[Finding]:
-    """Nodes that nobody reaches, then single pairs."""
+    """Findings for nodes that no other node reaches, then for single pairs."""
     fix = "look for a firewall (`nft list ruleset`) and routes (`ip route`) there, or correct `network` and `interface` in the cluster file"
     alone: set[str] = set()
     for name in sorted({b for _, b in pairs}):
@@ -143,7 +143,7 @@ def _refused(
 def _swallowed(
     case: JobContext, pairs: Mapping[tuple[str, str], ConnectAttempt], reached: Reached
 ) -> Iterable[Finding]:
-    """Small packets go through and large ones do not."""
+    """Findings for pairs between which small packets pass but large ones do not."""
     if not pairs:
         return
     (a, b), attempt = next(iter(pairs.items()))
@@ -156,7 +156,7 @@ def _swallowed(
 
 
 def interfaces(case: JobContext) -> list[Finding]:
-    """The job's interface on every node: there, up, in one network, with one MTU."""
+    """Check the job's interface on every node: it exists, is up, in one network, with one MTU."""
 
     def absent(place: RankPlace, facts: NodeFacts) -> str | None:
         name = place.node.interface
@@ -181,7 +181,7 @@ def interfaces(case: JobContext) -> list[Finding]:
 
 
 def _down(case: JobContext) -> Iterable[Finding]:
-    """Interfaces of the job that are not up, each name with its command."""
+    """Findings for interfaces of the job that are not up, with the command for each."""
     rows = [(p.node.name, job_interface(case, p, f)) for p, f in case.answered]
     down = group((name, i.name if i and not i.up else None) for name, i in rows)
     for name, nodes in down.items():
@@ -224,7 +224,7 @@ def _mixed(case: JobContext) -> Iterable[Finding]:
 
 
 def _named_by_env(case: JobContext) -> Iterable[Finding]:
-    """Interfaces that the job's own variables name; NCCL takes prefixes and lists."""
+    """Check the interfaces that the job's own variables name; for NCCL these may be prefixes and lists."""
     for variable in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"):
         value = case.spec.env.get(variable, "")
         if not value or value.startswith("^"):
@@ -247,14 +247,14 @@ def _named_by_env(case: JobContext) -> Iterable[Finding]:
 
 _ADDRESS, _PORT, _ENDPOINT = "--master-addr", "--master-port", "--rdzv-endpoint"
 _C10D_PORT = "29400"
-"""Of torchrun, for an endpoint without a port."""
+"""torchrun's port for an endpoint without one."""
 _FREE = "leave it out and a free port is found"
 _MOST_PORT = 65535
 
 
 @dataclass(frozen=True, slots=True)
 class Meeting:
-    """What is fixed, and by which key; "" is not fixed: the first node and a free port."""
+    """The rendezvous of the ranks, as far as fixed, and by which key; "": the first node, a free port."""
 
     host: str = ""
     host_by: str = ""
@@ -263,13 +263,13 @@ class Meeting:
 
     @property
     def number(self) -> int:
-        """The port; 0 if none is fixed or it is none."""
+        """The port; 0 if none is fixed, or if it is not a valid port."""
         digits = self.port.isascii() and self.port.isdigit() and len(self.port) < 6
         return int(self.port) if digits and int(self.port) <= _MOST_PORT else 0
 
 
 def meeting(layout: Placement) -> Meeting:
-    """Where the ranks of this job will meet, as far as its files fix it."""
+    """Where the ranks of this job will meet, as far as its file fixes that."""
     spec = layout.spec
     if spec.launch is Launch.TORCHRUN:
         return _of_torchrun(spec)
@@ -279,7 +279,7 @@ def meeting(layout: Placement) -> Meeting:
 
 
 def _of_torchrun(spec: JobSpec) -> Meeting:
-    """Arguments of the job come last and win; torchrun sets MASTER_ADDR and MASTER_PORT itself."""
+    """The same for torchrun: arguments of the job come last and win; torchrun sets MASTER_ADDR and MASTER_PORT itself."""
     args = spec.torch.args
     if "--standalone" in args:
         return Meeting()
@@ -294,7 +294,7 @@ def _of_torchrun(spec: JobSpec) -> Meeting:
 
 
 def _split(endpoint: str) -> tuple[str, str]:
-    """Host and port of an endpoint; port 0 is a free one, which nobody has to check."""
+    """Host and port of an endpoint; port 0 means a free port, which needs no check."""
     host, colon, port = endpoint.rpartition(":")
     if not colon or not port.isdigit():
         return endpoint.strip("[]"), _C10D_PORT
@@ -302,12 +302,12 @@ def _split(endpoint: str) -> tuple[str, str]:
 
 
 def _literal(text: str) -> str:
-    """The text; "" if it is only known when the job starts."""
+    """The text; "" if its value is known only when the job starts."""
     return "" if "$" in text else text.strip()
 
 
 def _value(args: Sequence[str], option: str) -> str:
-    """The last value of an option, which torchrun takes with `-` or `_`."""
+    """The last value of an option, which torchrun accepts with `-` or `_`."""
     found_value = ""
     for index, word in enumerate(args):
         name, equals, value = word.partition("=")
@@ -318,10 +318,10 @@ def _value(args: Sequence[str], option: str) -> str:
 
 
 def listens_on(layout: Placement) -> str:
-    """The node whose port the ranks meet at; "" if that is none of the job's."""
+    """The node on whose port the ranks meet; "" if it is not a node of the job."""
     met, first = meeting(layout), layout.places[0].node
     if not met.host or met.host_by == "MASTER_ADDR":
-        # Rank 0 listens, whatever the others believe.
+        # Rank 0 listens, whatever host the job names.
         return first.name
     nodes = [place.node for place in layout.places]
     return next((n.name for n in nodes if met.host in (n.name, n.host)), "")
@@ -341,7 +341,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def port(case: JobContext) -> Iterable[Finding]:
-    """The fixed port is none, or taken on the node that listens."""
+    """Check the fixed port: it is a valid port, and free on the node that listens."""
     met, node = meeting(case.layout), listens_on(case.layout)
     if met.port and not met.number:
         yield found(
@@ -361,7 +361,7 @@ def port(case: JobContext) -> Iterable[Finding]:
 
 
 def _other_port(spec: JobSpec, met: Meeting) -> tuple[str, *tuple[Change, ...]]:
-    """What to do about a taken port, with the change of the job file where one will do."""
+    """What to do about a port that is in use, with a change of the job file if one helps."""
     if met.port_by == "torch.port":
         return f"take `torch.port` out: {_FREE}", Change("torch.port", None)
     if met.port_by == _PORT:
@@ -383,7 +383,7 @@ def _without(args: Sequence[str], option: str) -> list[str]:
 
 
 def host(case: JobContext) -> Iterable[Finding]:
-    """The fixed host is not the one where rank 0 runs, or a name that some node does not know."""
+    """Check the fixed host: rank 0 runs there, and every node knows its name."""
     met, many = meeting(case.layout), len(case.layout.places) > 1
     first = case.layout.places[0].node
     if many and met.host and _is_loopback(met.host):
@@ -406,7 +406,7 @@ def host(case: JobContext) -> Iterable[Finding]:
 
 
 def _elsewhere(case: JobContext, name: str) -> bool:
-    """Whether this is another node of the job than the first."""
+    """Whether this is a node of the job, but not the first."""
     others = [place.node for place in case.layout.places[1:]]
     first = case.layout.places[0].node
     return name not in (first.name, first.host) and any(name in (n.name, n.host) for n in others)
@@ -423,7 +423,7 @@ def _unknown(case: JobContext) -> Callable[[RankPlace, NodeFacts], str | None]:
 
 
 def overridden(spec: JobSpec) -> Iterable[Finding]:
-    """Variables that torchrun sets for its ranks, whatever the job says."""
+    """Report variables that the job sets but torchrun overrides for its ranks."""
     if spec.launch is Launch.TORCHRUN:
         for name in ("MASTER_ADDR", "MASTER_PORT"):
             if name in spec.env:

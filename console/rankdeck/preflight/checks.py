@@ -31,12 +31,12 @@ _PLACING = {
     "-np": 1, "-n": 1, "--np": 1, "-c": 1, "-N": 1, "--hostfile": 1, "-hostfile": 1, "--machinefile": 1,
     "-machinefile": 1, "--host": 1, "-host": 1, "-H": 1, "--map-by": 1, "-ppn": 1, "-f": 1,
 }  # fmt: skip
-"""Words that say again, differently, where the ranks go, and how many words follow."""
+"""Arguments that contradict the plan on where ranks run -> how many words follow each."""
 _CLEAN = ("-e", "--cleanenv", "-C", "--containall", "-c", "--contain")
 
 
 def arguments(spec: JobSpec) -> Iterable[Finding]:
-    """Arguments of mpirun that contradict the plan."""
+    """Report arguments of mpirun that contradict the plan."""
     words, kept = list(spec.mpi.args), list[str]()
     twice: list[str] = []
     while spec.launch is Launch.MPI and words:
@@ -55,7 +55,7 @@ def arguments(spec: JobSpec) -> Iterable[Finding]:
 
 
 def vader(spec: JobSpec) -> Iterable[Finding]:
-    """A parameter that Open MPI 5 no longer knows, and ignores without a word."""
+    """Report a parameter that Open MPI 5 no longer has, and ignores silently."""
     args = list(spec.mpi.args)
     name = "btl_vader_single_copy_mechanism"
     if spec.launch is Launch.MPI and spec.mpi.flavour == "openmpi5" and name in args:
@@ -69,7 +69,7 @@ def vader(spec: JobSpec) -> Iterable[Finding]:
 
 
 def environment(spec: JobSpec) -> Iterable[Finding]:
-    """A container that starts without the variables by which a rank knows who it is."""
+    """Report a container that would start without the variables that tell a rank its number."""
     box = spec.container
     if box is None or box.runtime not in ("apptainer", "singularity"):
         return
@@ -84,7 +84,7 @@ def environment(spec: JobSpec) -> Iterable[Finding]:
 
 
 def noise(spec: JobSpec) -> Iterable[Finding]:
-    """Debugging output that was left on."""
+    """Report debugging output that was left on."""
     level = spec.env.get("NCCL_DEBUG", "")
     if level.upper() == "TRACE":
         yield found(
@@ -98,7 +98,7 @@ CHECKS = (arguments, vader, environment, noise, overridden)
 
 
 def judge(spec: JobSpec) -> list[Finding]:
-    """All that these checks find."""
+    """The findings of all checks that need only the job file."""
     return [finding for check in CHECKS for finding in check(spec)]
 
 
@@ -111,7 +111,7 @@ _SERIES = re.compile(r"\d+\.\d+")
 
 
 def programs(case: JobContext) -> Iterable[Finding]:
-    """A launcher, runtime or program that is missing somewhere."""
+    """Report a launcher, runtime or program that is missing on some node."""
     for name in programs_of(case.spec):
         without = [p.node.name for p, f in case.answered if not _has(f, name)]
         if not without:
@@ -129,7 +129,7 @@ def programs(case: JobContext) -> Iterable[Finding]:
 
 
 def modules(case: JobContext) -> Iterable[Finding]:
-    """A Python package that the program imports and that is missing somewhere."""
+    """Report a Python package that the program imports and that is missing on some node."""
     for word in modules_of(case.spec):
         python, _, name = word.rpartition(" ")
         if without := [p.node.name for p, f in case.answered if f.modules.get(word) is False]:
@@ -167,7 +167,7 @@ def _has_for_sure(facts: NodeFacts, name: str) -> bool:
 
 
 def same_program(case: JobContext) -> Iterable[Finding]:
-    """The job's own program is another file on some node."""
+    """Report if the job's own program is a different file on some node."""
     if case.spec.container is not None:
         return
     machines = {f.machine for _, f in case.answered}
@@ -192,7 +192,7 @@ def _digest(facts: NodeFacts, name: str) -> str | None:
 
 
 def mpi(case: JobContext) -> Iterable[Finding]:
-    """Another MPI than the job says, or not the same on all nodes."""
+    """Report an MPI that differs from the job file, or between nodes."""
     spec = case.spec
     if spec.launch is not Launch.MPI:
         return
@@ -228,7 +228,7 @@ def _series(version: str) -> str:
 
 
 def flavour_of(version: str) -> str:
-    """openmpi5, openmpi4 or mpich, by the first line of `mpirun --version`; "" if unknown."""
+    """`openmpi5`, `openmpi4` or `mpich`, from the first line of `mpirun --version`; "" if it is not known."""
     for pattern, flavour in _FLAVOURS:
         if pattern.search(version):
             return flavour
@@ -236,7 +236,7 @@ def flavour_of(version: str) -> str:
 
 
 def found_mpi(spec: JobSpec, version: str) -> JobSpec:
-    """The job with the flavour of this `mpirun --version`, where its file says none."""
+    """The job with the MPI flavour of this `mpirun --version`, if its file names none."""
     flavour = flavour_of(version)
     if spec.launch is not Launch.MPI or not spec.mpi.detect or not flavour:
         return spec
@@ -244,7 +244,7 @@ def found_mpi(spec: JobSpec, version: str) -> JobSpec:
 
 
 def image(case: JobContext) -> Iterable[Finding]:
-    """Other versions of the image, none at all, or nodes that it must be copied to."""
+    """Report different versions of the image, a missing image, or nodes to which it will be copied."""
     box = case.spec.container
     lying = {p.node.name: f.image for p, f in case.answered if f.image is not None}
     if box is None or not lying:
@@ -274,7 +274,7 @@ def image(case: JobContext) -> Iterable[Finding]:
 
 
 def _missing(case: JobContext, nodes: list[str]) -> Iterable[Finding]:
-    """Nodes without the image: no trouble where it can be copied."""
+    """Findings for nodes without the image, which is fine if it can be copied."""
     box = case.spec.container
     rows = [f.image for _, f in case.answered if f.image is not None and f.image.there]
     if not nodes or box is None:
@@ -310,7 +310,7 @@ def _rows(case: JobContext, nodes: Iterable[str]) -> list[ImageAt]:
 
 
 def _pull(box: Container) -> str:
-    """How an image that lies in a registry becomes a file."""
+    """The command that makes a file of an image in a registry."""
     name = box.image.rpartition("/")[2].replace(":", "-")
     pull = {"enroot": f"enroot import -o {name}.sqsh {box.image}"}
     words = pull.get(box.runtime, f"{box.runtime} pull {name}.sif {box.image}")
@@ -331,7 +331,7 @@ def _no_room(case: JobContext, nodes: list[str], total: int) -> Iterable[Finding
 
 
 def runtime(case: JobContext) -> Iterable[Finding]:
-    """The kernel does not let ordinary users start containers."""
+    """Report kernels that do not let ordinary users start containers."""
     box = case.spec.container
     if box is None or not find_runtime(box.runtime).user_namespaces:
         return
@@ -349,13 +349,13 @@ def runtime(case: JobContext) -> Iterable[Finding]:
 
 
 SKEW = 2.0
-"""With a larger difference in seconds, lines of different nodes are out of order."""
+"""With a larger difference between clocks, in seconds, lines of different nodes are out of order."""
 _SHM_PER_RANK = 16 << 20
 _RUN_LEAST, _RUN_FEW = 16 << 20, 256 << 20
 
 
 def clock(case: JobContext) -> Iterable[Finding]:
-    """Clocks that are off from the console's for certain."""
+    """Report clocks that certainly differ from the console's."""
     off = {p.node.name: f.skew for p, f in case.answered if abs(f.skew) > SKEW}
     for node, skew in off.items():
         way = "ahead of" if skew > 0 else "behind"
@@ -366,7 +366,7 @@ def clock(case: JobContext) -> Iterable[Finding]:
 
 
 def slots(case: JobContext) -> Iterable[Finding]:
-    """More ranks than cores."""
+    """Report nodes with more ranks than cores."""
     return each(
         case, Level.WARN, "slots",
         lambda p, f: f"{len(p.ranks)} ranks share {f.cores} core{'s' * (f.cores != 1)}"
@@ -376,7 +376,7 @@ def slots(case: JobContext) -> Iterable[Finding]:
 
 
 def memlock(case: JobContext) -> Iterable[Finding]:
-    """Locked memory is limited where RDMA needs it."""
+    """Report nodes whose limit on locked memory is too low for RDMA."""
     return each(
         case, Level.WARN, "memlock",
         lambda p, f: f"only {size(f.memlock)} of memory may be locked: RDMA falls back or fails"
@@ -386,7 +386,7 @@ def memlock(case: JobContext) -> Iterable[Finding]:
 
 
 def shared_memory(case: JobContext) -> Iterable[Finding]:
-    """Too little of /dev/shm for the ranks of a node to talk through."""
+    """Report nodes with too little /dev/shm for communication between their ranks."""
 
     def tell(ranks: int, facts: NodeFacts) -> str | None:
         shm = facts.spaces.get("shm")
@@ -404,7 +404,7 @@ def shared_memory(case: JobContext) -> Iterable[Finding]:
 
 
 def space(case: JobContext) -> Iterable[Finding]:
-    """No room for what the ranks write, or for their temporary files."""
+    """Report full disks: no room for the ranks' output, or for temporary files."""
 
     def tell(facts: NodeFacts, which: str, least: int, below: int) -> str | None:
         at = facts.spaces.get(which)
@@ -428,7 +428,7 @@ def space(case: JobContext) -> Iterable[Finding]:
 
 
 def folder(case: JobContext) -> Iterable[Finding]:
-    """The job's working directory is not there."""
+    """Report nodes without the job's working directory."""
     return each(
         case, Level.BAD, "workdir",
         lambda _, f: None if f.base_there else f"no folder {f.base}",
@@ -437,7 +437,7 @@ def folder(case: JobContext) -> Iterable[Finding]:
 
 
 def names(case: JobContext) -> Iterable[Finding]:
-    """Host names that do not resolve on some node."""
+    """Report host names that do not resolve on some node."""
     if not needs_names(case.spec) or len(case.layout.places) < 2:
         return
     for place in case.layout.places:
@@ -454,7 +454,7 @@ def names(case: JobContext) -> Iterable[Finding]:
 
 
 def own_name(case: JobContext) -> Iterable[Finding]:
-    """A node whose own name means loopback, or nothing: Gloo listens where the others never come."""
+    """Report nodes whose own name resolves to loopback or not at all: Gloo would listen where others cannot connect."""
 
     def tell(node: Node, facts: NodeFacts) -> str | None:
         if node.interface or "GLOO_SOCKET_IFNAME" in case.spec.env:
@@ -475,7 +475,7 @@ def own_name(case: JobContext) -> Iterable[Finding]:
 
 
 def gpus(case: JobContext) -> Iterable[Finding]:
-    """GPUs that are missing, faulty or in use."""
+    """Report GPUs that are missing, faulty or in use."""
     for place, facts in case.answered:
         node, told = place.node, facts.gpus
         if told is None or (not node.gpus and told.error):
@@ -509,7 +509,7 @@ def gpus(case: JobContext) -> Iterable[Finding]:
 
 
 def health(case: JobContext) -> Iterable[Finding]:
-    """Problems that telemetry reports of a node."""
+    """Report problems of nodes that telemetry has found."""
     for place in case.layout.places:
         known = case.health.get(place.node.name)
         for reason in known.reasons if known else ():

@@ -1,4 +1,4 @@
-"""What this machine and the nodes lack, whatever job will run: `rankdeck doctor`."""
+"""`rankdeck doctor`: what this machine and the nodes lack, for any job."""
 
 import os
 import resource
@@ -36,28 +36,28 @@ from rankdeck.remote.agent import Agents
 from rankdeck.remote.shell import asks_here, on_each
 
 LEAST_FILES = 1024
-"""Descriptors: the console's own, and some for each node."""
+"""File descriptors that the console needs: its own, and for each node."""
 FILES_PER_NODE = 4
 LEAST_SPACE = 64 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """This machine, as far as the console needs it."""
+    """What the console needs of this machine."""
 
     term: str
-    """TERM; "" and "dumb" can show no screen."""
+    """The variable TERM; with "" and "dumb" no screen can be shown."""
     unicode: bool
     files: int
-    """Most open files that this user may ask for."""
+    """The most open files that this user may request (the hard limit)."""
     space: int | None
-    """Bytes free where the console keeps its history; None: cannot be written."""
+    """Free bytes in the folder of the history; None: it cannot be written."""
     keys: bool
-    """Whether there is an SSH agent, a key of the usual name, or a configuration that may name one."""
+    """Whether there is an SSH agent, a key with a usual name, or a configuration that may name one."""
     programs: frozenset[str]
-    """Commands found here, of those in HERE."""
+    """Commands of HERE that were found."""
     modules: frozenset[str]
-    """Python packages found here, of those in EXTRAS."""
+    """Python packages of EXTRAS that were found."""
 
 
 HERE = ("ssh", "kubectl")
@@ -65,7 +65,7 @@ EXTRAS = ("pygnmi",)
 
 
 def this_machine(env: Mapping[str, str]) -> Machine:
-    """Look at this machine; `env` is the environment of the console."""
+    """Examine this machine; `env` is the environment of the console."""
     home = Path.home() / ".ssh"
     keys = bool(env.get("SSH_AUTH_SOCK")) or (home / "config").exists() or any(home.glob("id_*"))
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -89,7 +89,7 @@ def _space(folder: Path) -> int | None:
 
 
 def judge_here(machine: Machine, cluster: Cluster) -> list[Finding]:
-    """What this machine lacks for this cluster, worst first; one that says so if nothing."""
+    """What this machine lacks for this cluster, worst first; if nothing, a finding that says so."""
     rows = [finding for lacks in _HERE if (finding := lacks(machine, cluster))]
     rows.sort(key=lambda finding: -finding.level)
     return rows or [found(Level.OK, "here", "", "this machine has what the console needs")]
@@ -174,7 +174,7 @@ _HERE: Sequence[Lacks] = (_terminal, _glyphs, _descriptors, _history, _ssh, _kub
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """Programs of which a node should have one; `of` says which nodes."""
+    """Programs of which a node should have at least one; `of` selects the nodes."""
 
     programs: tuple[str, ...]
     check: str
@@ -213,11 +213,11 @@ CHECKS = (
     Check("memlock", "enough memory may be locked", checks.memlock),
     Check("space", "enough disk space", checks.space),
 )
-"""Those of a job's checks that hold for every job."""
+"""Checks of a job that make sense for every job."""
 
 
 def judge_nodes(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> list[Finding]:
-    """What the nodes lack that answered; nodes with the same lack together."""
+    """What the nodes that answered lack; nodes with the same lack share a finding."""
     layout = lay_out(cluster, _any_job(cluster.nodes), "doctor")
     case = JobContext(layout=layout, facts=facts, health={})
     findings: list[Finding] = []
@@ -238,7 +238,7 @@ def _any_job(nodes: Iterable[Node]) -> JobSpec:
 
 
 def _tool(tool: Tool, nodes: Sequence[Node], facts: Mapping[str, NodeFacts]) -> Iterable[Finding]:
-    """Who has none of its programs; where all have one, which."""
+    """Findings for nodes with none of these programs; if all nodes have one, which."""
     asked = [node.name for node in nodes if node.name in facts and tool.of(node)]
     found_at = {name: _first(tool, facts[name]) for name in asked}
     if lacking := [name for name, path in found_at.items() if not path]:
@@ -256,7 +256,7 @@ def _first(tool: Tool, facts: NodeFacts) -> str:
 
 
 async def examine(cluster: Cluster, agents: Agents, tell: TellFinding) -> tuple[Finding, ...]:
-    """Ask every node what it has; `tell` is called with each finding. No failure of a node is raised."""
+    """Ask every node what it has. `tell` is called with each finding; a node that fails is a finding, not an exception."""
     findings: list[Finding] = []
 
     def take(news: Iterable[Finding]) -> None:
@@ -283,7 +283,7 @@ async def examine(cluster: Cluster, agents: Agents, tell: TellFinding) -> tuple[
 
 
 def _unreachable(cluster: Cluster, name: str, error: NodeError) -> Finding:
-    """Some schedulers start jobs on nodes that let no user in."""
+    """The finding for a node that cannot be asked; some schedulers start jobs on nodes where users cannot log in."""
     needless = not cluster.can.needs_login and name != cluster.options.get("login")
     finding = unreachable(name, error)
     return replace(finding, level=Level.WARN) if needless else finding
@@ -304,13 +304,13 @@ def _request(cluster: Cluster, node: Node | None) -> dict[str, object]:
 # ---- job files to choose from
 
 MOST_ASKED = 8
-"""Nodes of a job that are asked whether it could run."""
+"""Most nodes of a job that are asked whether it could run."""
 
 
 async def lacking(tools: Tools, specs: Sequence[JobSpec]) -> dict[str, str]:
     """Job file -> what its nodes lack to run it, such as `no torchrun`; "" for nothing.
 
-    Without the jobs whose nodes are not known yet or do not answer.
+    Jobs whose nodes are not known yet or do not answer are left out.
     """
     nodes = {one.file: names for one in specs if (names := _nodes_of(tools, one))}
     placed = [spec for spec in specs if spec.file in nodes]
@@ -335,7 +335,7 @@ async def lacking(tools: Tools, specs: Sequence[JobSpec]) -> dict[str, str]:
 
 
 def _nodes_of(tools: Tools, spec: JobSpec) -> frozenset[str]:
-    """Some of the nodes of a job, where these can be asked for what it needs."""
+    """Some nodes of a job, if they can be asked; else none."""
     if tools.backend.can.chooses_nodes or "PATH" in spec.env:
         return frozenset()
     try:
@@ -346,7 +346,7 @@ def _nodes_of(tools: Tools, spec: JobSpec) -> frozenset[str]:
 
 
 def lack_of(spec: JobSpec, facts: Sequence[NodeFacts]) -> str:
-    """`no torchrun`, `no numpy`: the first thing that one of these nodes lacks for this job; else ""."""
+    """The first thing that one of these nodes lacks for this job, such as `no torchrun` or `no numpy`; "" for nothing."""
     for name in programs_of(spec):
         if any(name in one.programs and not one.programs[name].path for one in facts):
             return f"no {name}"

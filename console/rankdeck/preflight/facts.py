@@ -1,4 +1,4 @@
-"""Facts that nodes report about themselves, parsed without trust, and the findings that checks make of them."""
+"""Facts that nodes report about themselves, fully checked, and the findings that checks derive from them."""
 
 import ast
 import re
@@ -22,20 +22,20 @@ from rankdeck_agent.wire import RUN_TOKEN
 TellFinding = Callable[["Finding"], None]
 """Called with each finding as it is made."""
 Step = Callable[[int, int, str], None]
-"""Called with how many steps are done, of how many, and what is being done."""
+"""Called with the number of steps done, the number of all steps, and what is being done."""
 
 
 def tell_nobody(_: "Finding") -> None:
-    """For callers that wait for all findings."""
+    """Do nothing: for callers that wait for all findings."""
 
 
 def no_step(_done: int, _of: int, _doing: str) -> None:
-    """For callers that show no progress."""
+    """Do nothing: for callers that show no progress."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change of the job file: `mpi.flavour` -> openmpi4; None takes the key out."""
+    """A change of the job file, such as `mpi.flavour` -> openmpi4; None removes the key."""
 
     key: str
     value: str | int | list[str] | None
@@ -43,26 +43,26 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One check and what came of it. BAD: the job would fail; UNKNOWN: could not be tried."""
+    """One result of a check. BAD: the job would fail; UNKNOWN: it could not be checked."""
 
     check: str
     level: Level
     text: str
     node: str = ""
-    """A node set; "" if it is about the whole job."""
+    """A node set; "" if the finding concerns the whole job."""
     fix: str = ""
     """What to do, as a sentence."""
     patch: tuple[Change, ...] = ()
-    """The same as a change of the job file, where it is one."""
+    """`fix` as changes of the job file, if it can be done there."""
 
 
 def found(level: Level, check: str, node: str, text: str, fix: str = "", *patch: Change) -> Finding:
-    """A finding in one line; the tables of checks are full of them."""
+    """Make a finding, written in one line."""
     return Finding(check=check, level=level, text=text, node=node, fix=fix, patch=patch)
 
 
 def patched(file: Path, findings: Iterable[Finding]) -> str:
-    """The text of the file with every change of these findings."""
+    """The text of the job file with all changes of these findings."""
     text = file.read_text(encoding="utf-8")
     for finding in findings:
         for change in finding.patch:
@@ -71,7 +71,7 @@ def patched(file: Path, findings: Iterable[Finding]) -> str:
 
 
 def changed(text: str, change: Change) -> str:
-    """The text with one change; tables and lists on the way are made where they are not."""
+    """The text with one change; missing tables and lists on the path are created."""
     root = yaml.compose(text, Loader=yaml.SafeLoader)
     if not isinstance(root, yaml.MappingNode):
         return text
@@ -106,7 +106,7 @@ def _written(change: Change) -> str:
 def _built(
     text: str, table: yaml.MappingNode, keys: list[str], change: Change, value: yaml.Node | None
 ) -> str:
-    """Put the value in the place of the old one, or as a new entry at the end of the table."""
+    """The text with the value in place of the old one, or as a new entry at the end of the table."""
     if change.value is None:
         return text
     written = _written(change)
@@ -136,7 +136,7 @@ def _without(text: str, table: yaml.MappingNode, name: yaml.Node, value: yaml.No
 
 
 def _end(text: str, node: yaml.Node) -> int:
-    """Where a node's own text ends: blocks are marked at the next token, behind blank lines."""
+    """Where the text of a YAML node ends: the end mark of a block is at the next token, after blank lines."""
     end = node.end_mark.index
     if isinstance(node, yaml.CollectionNode) and not node.flow_style:
         lines = text[node.start_mark.index : end].split("\n")
@@ -162,7 +162,7 @@ class Interface:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A command on a node; `path` "": not there. `digest` "": not read."""
+    """A command on a node; `path` is "" if it is missing, `digest` is "" if it was not read."""
 
     path: str
     size: int = 0
@@ -171,7 +171,7 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class DiskSpace:
-    """A file system as this user has it; bytes. `free` None: could not be read."""
+    """A file system as this user sees it, in bytes; `free` is None if it could not be read."""
 
     path: str
     total: int | None
@@ -182,7 +182,7 @@ class DiskSpace:
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """What a host name means on a node; `error` "" if it means something."""
+    """What a host name resolves to on a node; `error` is "" if it resolves."""
 
     addresses: tuple[str, ...] = ()
     error: str = ""
@@ -190,7 +190,7 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class Gpus:
-    """What the driver shows: how many, how many uncorrected errors each, who uses them."""
+    """The GPUs that the driver shows: their number, uncorrected errors of each, processes that use them."""
 
     error: str = ""
     names: tuple[str, ...] = ()
@@ -206,7 +206,7 @@ class NodeFacts:
     base_there: bool
     programs: Mapping[str, Program]
     modules: Mapping[str, bool]
-    """`PYTHON MODULE` -> whether it is there, as far as it was told."""
+    """`PYTHON MODULE` -> whether the module is there, as far as known."""
     versions: Mapping[str, str]
     image: ImageAt | None
     names: Mapping[str, Name]
@@ -216,19 +216,19 @@ class NodeFacts:
     machine: str
     cores: int
     memlock: int | None
-    """None: unlimited."""
+    """Limit on locked memory in bytes; None: unlimited."""
     interfaces: tuple[Interface, ...]
     spaces: Mapping[str, DiskSpace]
     userns: bool
     fuse: bool
     port_trouble: str
     skew: float
-    """Seconds by which the clock is certainly off; 0 within the duration of the question."""
+    """Seconds by which the clock is certainly off; 0 if the difference may be due to the time of asking."""
     listen: int
 
 
 def node_facts(raw: Raw, asked: float, heard: float) -> NodeFacts:
-    """The facts in an answer that was asked for and heard at these epoch seconds."""
+    """The facts in an answer; `asked` and `heard` are when it was requested and received, in epoch seconds."""
     images = image_rows(raw.get("images"))
     own, base = _table(raw, "own"), _table(raw, "base")
     return NodeFacts(
@@ -314,7 +314,7 @@ def _gpus(raw: Raw) -> Gpus:
 
 
 def _skew(at: object, asked: float, heard: float) -> float:
-    """How far the node's time lies outside of the interval in which it was asked."""
+    """How many seconds the node's time is outside of the interval in which it was asked."""
     if not isinstance(at, int | float) or not 0 <= at < 1e12:
         return 0.0
     return max(0.0, float(at) - heard) + min(0.0, float(at) - asked)
@@ -330,9 +330,9 @@ class JobContext:
     layout: Placement
     facts: Mapping[str, NodeFacts]
     health: Mapping[str, Health]
-    """From telemetry; a node that is not in it is not judged."""
+    """Health from telemetry; a node that is missing was not judged."""
     image_here: int | None = None
-    """Bytes of the image on the console's own machine; None: it is not there."""
+    """Size of the image on the console's machine in bytes; None: it is not there."""
 
     @property
     def spec(self) -> JobSpec:
@@ -340,7 +340,7 @@ class JobContext:
 
     @property
     def answered(self) -> tuple[tuple[RankPlace, NodeFacts], ...]:
-        """The places whose nodes answered, in rank order."""
+        """The places of ranks whose nodes answered, with the facts, in rank order."""
         places = self.layout.places
         return tuple((p, self.facts[p.node.name]) for p in places if p.node.name in self.facts)
 
@@ -353,7 +353,7 @@ class JobContext:
 
 
 def group(pairs: Iterable[tuple[str, K | None]]) -> dict[K, str]:
-    """What nodes have in common -> the node set that has it; None values are left out."""
+    """Value -> node set with this value, from (node, value); None values are left out."""
     groups: dict[K, list[str]] = {}
     for node, value in pairs:
         if value is not None:
@@ -369,15 +369,15 @@ def each(
     fix: str = "",
     *patch: Change,
 ) -> Iterable[Finding]:
-    """A finding per sentence that `tell` gives, nodes with the same sentence together."""
+    """A finding for each sentence that `tell` returns (None: nothing); nodes with the same sentence share a finding."""
     sentences = group((p.node.name, tell(p, facts)) for p, facts in case.answered)
     return [found(level, check, nodes, text, fix, *patch) for text, nodes in sentences.items()]
 
 
 def programs_of(spec: JobSpec) -> tuple[str, ...]:
-    """What must be on every node: the launcher's command, and the program outside of images."""
+    """Commands that must be on every node: the launcher, and the program if it is not in an image."""
     launcher = {Launch.MPI: spec.mpi.path, Launch.TORCHRUN: spec.torch.path}
-    # Torchrun is the image's where there is one.
+    # If there is an image, torchrun is in it.
     outside = spec.launch is Launch.MPI or spec.container is None
     names = [launcher.get(spec.launch, "") if outside else ""]
     names += own_files(spec) if spec.container is None else [spec.container.runtime]
@@ -385,7 +385,7 @@ def programs_of(spec: JobSpec) -> tuple[str, ...]:
 
 
 def modules_of(spec: JobSpec) -> tuple[str, ...]:
-    """`python3 numpy`: what the Python programs that the job brings import first of all, outside of images."""
+    """`python3 numpy`: top-level modules that the job's own Python programs import, if they do not run in an image."""
     python = spec.command[0]
     boxed = spec.container is not None
     if boxed or not python.rpartition("/")[2].startswith("python") or "PYTHONPATH" in spec.env:
@@ -398,7 +398,7 @@ def modules_of(spec: JobSpec) -> tuple[str, ...]:
 
 
 def _imports(text: str) -> Iterable[str]:
-    """Modules of the first level that this program cannot do without; none of one that is no Python."""
+    """Top-level modules that this program needs; none if it is not Python."""
     try:
         lines = ast.parse(text).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -411,19 +411,19 @@ def _imports(text: str) -> Iterable[str]:
 
 
 def own_files(spec: JobSpec) -> list[str]:
-    """The program and, behind an interpreter, its script, where the job does not bring them."""
+    """The program, and the script after an interpreter, unless the job brings them along."""
     words = [spec.command[0]]
     words += [word for word in spec.command[1:3] if word.endswith(".py")][:1]
     return [word for word in words if RUN_TOKEN not in word]
 
 
 def needs_names(spec: JobSpec) -> bool:
-    """Whether ranks look for other nodes by the cluster file's host names."""
+    """Whether ranks find other nodes by the host names of the cluster file."""
     return spec.launch in (Launch.TORCHRUN, Launch.TENSORFLOW)
 
 
 def is_address(host: str) -> bool:
-    """Whether a host is given by number."""
+    """Whether a host is an IP address."""
     try:
         ip_address(host)
     except ValueError:
@@ -432,7 +432,7 @@ def is_address(host: str) -> bool:
 
 
 def job_interface(case: JobContext, place: RankPlace, facts: NodeFacts) -> Interface | None:
-    """The interface that the job will use there: by name, else by network, else by address."""
+    """The interface that the job will use on this node: by name, or else by network, or else by address."""
     named = place.node.interface
     for interface in facts.interfaces:
         address = interface.address

@@ -1,4 +1,4 @@
-"""Runs a preflight: asks all nodes at once, has them connect to each other, applies all checks, reports findings."""
+"""Runs a preflight: asks all nodes at once, lets them connect to each other, applies all checks, reports findings."""
 
 import asyncio
 import time
@@ -64,7 +64,7 @@ from rankdeck.remote.shell import on_each
 
 
 class Check(NamedTuple):
-    """One row: its name, what to say when nothing is found, and who judges."""
+    """One check: its name, what to say if it finds nothing, and its function."""
 
     name: str
     well: str
@@ -93,7 +93,7 @@ CHECKS = (
 
 
 def concerns(case: JobContext) -> Mapping[str, bool]:
-    """Which checks have anything to look at for this job; those not named always have."""
+    """Check -> whether it applies to this job; checks that are not named always apply."""
     spec = case.spec
     nodes = [place.node for place in case.layout.places]
     return {
@@ -111,7 +111,7 @@ def concerns(case: JobContext) -> Mapping[str, bool]:
 
 
 def judge(case: JobContext) -> list[Finding]:
-    """What every check that concerns this job found, or that all is well."""
+    """The findings of every check that applies to this job; a check that finds nothing says that all is well."""
     concerned = concerns(case)
     findings: list[Finding] = []
     for check in CHECKS:
@@ -126,15 +126,15 @@ FACTS_LIMIT = 20.0
 CONNECT_LIMIT = 12.0
 REMOVE_LIMIT = 10.0
 LIVES = 45
-"""Seconds after which the agents end by themselves, whatever happens to us."""
+"""Seconds after which the agents end by themselves, whatever happens to the console."""
 IMAGE_PATIENCE = 2.0
-"""Seconds to read an image whose digest is not known yet; then sizes are compared."""
+"""Seconds to compute the digest of an image that is not known yet; after that, only sizes are compared."""
 LATER = 3
-"""Steps after the checks: the nodes connect, two ranks start, the image starts elsewhere."""
+"""Steps after the checks: nodes connect to each other, two ranks start, the image starts on the other nodes."""
 
 
 def unchanged(spec: JobSpec) -> JobSpec:
-    """For jobs whose nodes are chosen."""
+    """The same job: for jobs whose nodes are chosen already."""
     return spec
 
 
@@ -148,9 +148,9 @@ class Tools:
     place: Callable[[JobSpec], JobSpec] = unchanged
     """Chooses the nodes as a launch does."""
     healths: Callable[[], Mapping[str, Health]] = dict[str, Health]
-    """How the nodes are, of those that are heard."""
+    """The health of the nodes that are heard."""
     versions: dict[tuple[str, str], str] = field(default_factory=dict[tuple[str, str], str])
-    """Node and launcher -> the first line of its `--version`, as far as somebody asked."""
+    """(node, launcher) -> the first line of its `--version`, as far as it was asked."""
 
     def launcher_of(self, spec: JobSpec) -> tuple[str, str]:
         """The first node of the job and its launcher."""
@@ -158,7 +158,7 @@ class Tools:
         return first, spec.mpi.path
 
     def with_mpi(self, spec: JobSpec) -> JobSpec:
-        """The job with the MPI of its first node, where that is known."""
+        """The job with the MPI flavour of its first node, if that is known."""
         if not spec.on and not self.cluster.nodes:
             return spec
         return found_mpi(spec, self.versions.get(self.launcher_of(spec), ""))
@@ -167,7 +167,7 @@ class Tools:
 async def preflight(
     means: Tools, spec: JobSpec, tell: TellFinding = tell_nobody, step: Step = no_step
 ) -> tuple[Finding, ...]:
-    """All findings, in the order in which `tell` was called with them; no failure of a node is raised."""
+    """Run all checks; returns all findings in the order of the calls of `tell`. A node that fails is a finding, not an exception."""
     findings: list[Finding] = []
 
     def take(news: list[Finding]) -> None:
@@ -193,7 +193,7 @@ async def preflight(
 
 
 async def find_mpi(means: Tools, spec: JobSpec) -> None:
-    """Learn which MPI is on the first node of the job, where nobody said and nobody asked yet; raises LaunchError."""
+    """Ask which MPI is on the first node of the job, if the job names none and it is not known yet; raises LaunchError."""
     if spec.launch is not Launch.MPI or not spec.mpi.detect or means.backend.can.chooses_nodes:
         return
     spec = spec if spec.on else means.place(spec)
@@ -207,12 +207,12 @@ async def find_mpi(means: Tools, spec: JobSpec) -> None:
             asked = time.time()
             facts = node_facts(await talk.ask(question, FACTS_LIMIT), asked, time.time())
     except NodeError:
-        return  # the launch says why
+        return  # the launch will report the error
     means.versions[node, path] = facts.versions.get(path, "")
 
 
 async def _ask_scheduler(backend: Backend, plan: Plan) -> Finding:
-    """Where the nodes are chosen when the job starts, only whoever chooses them can be asked."""
+    """The finding of a scheduler that chooses the nodes when the job starts: only the scheduler can be asked."""
     try:
         why = await backend.check(plan)
     except NodeError as error:
@@ -272,7 +272,7 @@ class _Run:
             tasks.create_task(self._probe(case))
 
     def _learn_mpi(self, first: NodeFacts | None) -> None:
-        """Go on with the MPI that the first node has."""
+        """Use the MPI flavour of the first node from now on."""
         spec, node = self._layout.spec, self._layout.places[0].node.name
         version = first.versions.get(spec.mpi.path, "") if first else ""
         if version:
@@ -325,7 +325,7 @@ class _Run:
         return [name for name in dict.fromkeys(names) if name]
 
     async def _connect(self, case: JobContext) -> None:
-        """Let every node try the others while all of them listen."""
+        """Let every node try to reach the others while all of them listen."""
         self._take(check_network.interfaces(case))
         orders = check_network.targets(case)
 
@@ -342,7 +342,7 @@ class _Run:
         self._did()
 
     async def _probe(self, case: JobContext) -> None:
-        """Start two ranks, where nothing found so far says that they cannot start."""
+        """Start two ranks, unless a finding says that they cannot start."""
         spec = probe_spec(case)
         able = spec is not None and all(_can_launch(case, name) for name in spec.on)
         tried = spec.on if spec is not None and able else ()
@@ -358,7 +358,7 @@ class _Run:
         await on_each(spec.on, lambda node: self._forget(node, outcome.job))
 
     async def _look_inside(self, case: JobContext, tried: Sequence[str]) -> None:
-        """Start the image where no rank of the probe does."""
+        """Start the image on the nodes where the probe has no rank."""
         spec = inside_spec(case, tried)
         if spec is None:
             return

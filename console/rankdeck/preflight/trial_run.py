@@ -29,20 +29,20 @@ from rankdeck.state.lines import JobPositions
 from rankdeck_agent.wire import LAUNCHER
 
 LIMIT = 20.0
-"""Seconds after which missing output is not waited for any longer."""
+"""Seconds to wait for output that is still missing."""
 _MOST_OUTPUT = 1 << 20
 Texts = Mapping[tuple[int, str], str]
 
 
 @dataclass(frozen=True, slots=True)
 class TrialOutput:
-    """What became of the job; `late`: it had to be ended."""
+    """The result of a trial job; `late`: it did not end in time and was cancelled."""
 
     plan: Plan
     texts: Texts
-    """(rank, stream) -> what it wrote."""
+    """(rank, stream) -> text that it wrote."""
     complaint: str = ""
-    """Why it could not be started."""
+    """Why the job could not be started; "" if it was."""
     late: bool = False
 
     def words_of(self, rank: int) -> Texts:
@@ -51,7 +51,7 @@ class TrialOutput:
 
 
 async def collect_output(backend: Backend, cluster: Cluster, spec: JobSpec) -> TrialOutput:
-    """Launch, listen, end; leaves no process and says what happened."""
+    """Launch the job, collect its output and end it; leaves no process behind."""
     plan = backend.plan(cluster, spec, f"probe-{token_hex(4)}")
     output: dict[tuple[int, str], bytes] = {}
     late, complaint = False, ""
@@ -79,7 +79,7 @@ async def _listen(backend: Backend, plan: Plan, output: dict[tuple[int, str], by
 
 
 def last_words(texts: Texts, without: str) -> str:
-    """The lines that say most: the launcher's first, then any rank's complaint."""
+    """The first three lines of the launcher, or else of a rank, with stderr first; lines with `without` are skipped."""
     for key in sorted(texts, key=lambda key: (key[0] != LAUNCHER, key[1] != "err")):
         lines = [line.strip(" -*\t") for line in texts[key].splitlines()]
         lines = [line for line in lines if len(line) > 8 and without not in line]
@@ -97,7 +97,7 @@ _LOOK = (
 
 
 def inside_spec(case: JobContext, tried: Iterable[str]) -> JobSpec | None:
-    """A container on every node that can start one, but for those where it is `tried`."""
+    """A job that starts the container on every node that can, except those in `tried`; None if there are none."""
     box = case.spec.container
     if box is None:
         return None
@@ -123,13 +123,13 @@ def inside_spec(case: JobContext, tried: Iterable[str]) -> JobSpec | None:
 
 
 def needed_inside(spec: JobSpec) -> list[str]:
-    """What must be in the image: torchrun where it starts the ranks, the program, its script."""
+    """What must be in the image: torchrun if it starts the ranks, the program, its script."""
     launcher = [spec.torch.path] if spec.launch is Launch.TORCHRUN else []
     return [*launcher, *own_files(spec)]
 
 
 def _can_start(case: JobContext, facts: NodeFacts, box: Container) -> bool:
-    """What is missing there was told already."""
+    """Whether the node has all that the container needs; if not, another check has reported that."""
     runtime = facts.programs.get(box.runtime)
     there = facts.image is None or facts.image.kind not in ("missing", "failed")
     outside = runtime is None or bool(runtime.path)
@@ -137,7 +137,7 @@ def _can_start(case: JobContext, facts: NodeFacts, box: Container) -> bool:
 
 
 def judge_inside(case: JobContext, heard: TrialOutput) -> list[Finding]:
-    """Nodes where the image does not start, and what is not in it."""
+    """Findings for nodes where the image does not start, and for what is missing in it."""
     box = case.spec.container
     if box is None:
         return []
@@ -172,7 +172,7 @@ def _by_hand(box: Container) -> str:
 
 
 def _said(heard: TrialOutput, rank: int) -> tuple[Sequence[str], str]:
-    """What one node's image lacks, and why it did not start or ""."""
+    """(what is missing in the image on one node, why the image did not start or "")."""
     words = heard.words_of(rank)
     lines = [
         line.partition(_MARK)[2].strip()
@@ -195,7 +195,7 @@ ELSEWHERE = (
     "/usr/local/bin/mpirun",
     "/usr/bin/mpirun.mpich",
 )
-"""Where another MPI may be that fits the image; nodes say what a `*` stands for."""
+"""Paths at which another MPI may be that fits the image; nodes expand `*`."""
 _SHELL = (
     'case "${1##*/}" in python*) exec "$1" -c "$2" "$1";; esac; '
     'command -v python3 >/dev/null && exec python3 -c "$2" "$1"; '
@@ -247,7 +247,7 @@ except (ImportError, OSError) as error:
 
 @dataclass(frozen=True, slots=True)
 class RankAnswer:
-    """What one rank of the probe said: who it is, or `none`, why it cannot tell."""
+    """The answer of one rank of the probe: its rank and world size, or in `none` why it cannot tell."""
 
     rank: int
     size: int
@@ -258,18 +258,18 @@ class RankAnswer:
 
 @dataclass(frozen=True, slots=True)
 class ProbeOutcome:
-    """What became of the probe."""
+    """The result of the probe."""
 
     job: str
     said: tuple[RankAnswer, ...]
     wanted: int
     complaint: str = ""
-    """The last words of the launcher where it failed; what went wrong before."""
+    """The last lines of the launcher if it failed, or what went wrong earlier."""
     late: bool = False
 
 
 def probe_spec(case: JobContext) -> JobSpec | None:
-    """The job of the probe: a rank on each of the first two nodes that have all it takes."""
+    """The job of the probe: two ranks on the first two nodes that can run them, or both on one; None if there are no such nodes."""
     spec = case.spec
     if spec.launch is not Launch.MPI:
         return None
@@ -294,7 +294,7 @@ def probe_spec(case: JobContext) -> JobSpec | None:
 
 
 async def run_probe(backend: Backend, cluster: Cluster, spec: JobSpec) -> ProbeOutcome:
-    """Launch, listen, end; leaves no process and says what happened."""
+    """Run the probe and parse what its ranks answer; leaves no process behind."""
     heard = await collect_output(backend, cluster, spec)
     rows = [row for text in heard.texts.values() for row in _told_by_ranks(text)]
     complaint, wanted = heard.complaint, heard.plan.world_size
@@ -304,7 +304,7 @@ async def run_probe(backend: Backend, cluster: Cluster, spec: JobSpec) -> ProbeO
 
 
 def _told_by_ranks(text: str) -> list[RankAnswer]:
-    """The answers among everything else that was printed."""
+    """The answers of ranks among all other output."""
     rows: list[RankAnswer] = []
     for line in text.splitlines():
         if MARK not in line:
@@ -325,7 +325,7 @@ def _row(raw: Mapping[str, Any]) -> RankAnswer:
 
 
 def judge_probe(case: JobContext, spec: JobSpec, outcome: ProbeOutcome) -> list[Finding]:
-    """What two ranks that did, or did not, find each other mean for the job."""
+    """Findings from the probe: whether two ranks have found each other, and what that means for the job."""
     nodes, said = fold(spec.on), outcome.said
     box = case.spec.container
     if any(not row.program for row in said):
@@ -345,7 +345,7 @@ def judge_probe(case: JobContext, spec: JobSpec, outcome: ProbeOutcome) -> list[
 
 
 def _try_next(spec: JobSpec) -> str:
-    """What may help two ranks that do not find each other."""
+    """What may help if two ranks do not find each other."""
     if spec.mpi.flavour == "mpich":
         return "look at the network findings; else name the `interface` of each node in the cluster file"
     return "look at the network findings; else try `mpi.args: [--mca, btl, 'tcp,self']`"
@@ -379,7 +379,7 @@ def _number(version: str) -> str:
 
 
 def _other_launcher(case: JobContext, inside: str) -> tuple[str | Change, ...]:
-    """Another mpirun that all nodes have and that fits, with the change of the job file."""
+    """What to do about an MPI that does not fit the image: another mpirun on all nodes, with the change of the job file."""
     flavour = flavour_of(inside.replace("Open MPI v", "(Open MPI) "))
     named = {path for _, f in case.answered for path in f.versions}
     paths = {path for path in named if any(fnmatchcase(path, at) for at in ELSEWHERE)}
