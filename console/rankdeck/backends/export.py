@@ -1,4 +1,4 @@
-"""Exports a plan as a POSIX shell script that needs ssh and no Rankdeck, with the same result. No I/O."""
+"""Exports a plan as a POSIX shell script that needs only ssh, not Rankdeck, and gives the same result. No I/O."""
 
 import shlex
 
@@ -99,7 +99,7 @@ done
 
 
 def export(plan: Plan, cluster: Cluster) -> str:
-    """The script; raises LaunchError for plans that are one document of another system."""
+    """The script; an sbatch script as it is. Raises LaunchError for other plans that are one document."""
     if plan.text.startswith("#!"):
         return plan.text
     if plan.text:
@@ -132,7 +132,7 @@ def _head(plan: Plan, cluster: Cluster) -> str:
 
 
 def _ssh(access: Access, node: Node) -> str:
-    """The ssh command of one node, as the cluster file says how to log in."""
+    """The ssh command for one node, with the login options of the cluster file."""
     words = ["ssh", "-o", "BatchMode=yes"]
     words += ["-F", access.config] if access.config else []
     words += ["-p", str(node.port)] if node.port != 22 else []
@@ -186,17 +186,17 @@ def _folders(files: list[NodeFile]) -> list[str]:
 
 
 def _environment(plan: Plan, node: NodePlan) -> str:
-    """What every process of the job on this node has; read with `.`."""
+    """The environment of every process of the job on this node, as a file to read with `.`."""
     own = {JOB_VARIABLE: plan.job, NODE_VARIABLE: node.node, "PYTHONUNBUFFERED": "1"}
     lines = [f"{RUN_VARIABLE}={_folder(plan)}/{node.node}", f"export {RUN_VARIABLE}"]
     for key, value in {**own, **node.env}.items():
-        # `$` keeps its meaning only in the run folder, which is known by now.
+        # Only the run folder is left to sh to expand; it is set above.
         lines.append(f"export {shell_line([f'{key}={value}'])}")
     return "\n".join(lines) + "\n"
 
 
 def _start_file(node: NodePlan) -> str:
-    """Start this node's processes side by side; the first status that is not 0 counts."""
+    """A script that starts this node's processes side by side; its exit status is the first that is not 0."""
     lines = ['. "${0%/*}/env"', "export RANKDECK_PORT", "cd", "status=0 pids="]
     for process in node.processes:
         lines += [f"{{ {process_line(process)}; }} &", 'pids="$pids $!"']
@@ -210,13 +210,13 @@ def _start_file(node: NodePlan) -> str:
 
 
 def _start(plan: Plan) -> str:
-    """Start every node that has processes, carry daemons to the others, wait."""
+    """Shell lines that start every node with processes, start MPI daemons on the others, and wait."""
     folder = _folder(plan)
     first = next(node.node for node in plan.nodes if node.processes)
     relay = any(not node.processes for node in plan.nodes)
     lines = ["status=0", "pids="]
     if relay:
-        # With the mark of the job, so that `stop` ends it.
+        # With the variable that marks the job, so that `stop` ends this loop too.
         loop = f'env {_mark(plan)} sh -c "while IFS= read -r line; do echo \\"\\$line\\"; done"'
         lines += [
             f"sh_on {first} 'mkfifo {folder}/spawn' || exit 1",

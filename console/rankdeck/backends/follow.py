@@ -20,7 +20,7 @@ from rankdeck_agent.rules.mpi_daemon import daemon_of, daemons_of
 from rankdeck_agent.wire import NO_FOLDER, NodePlan
 
 _SPARE = 16
-"""Requests of one node that are answered, in addition to two for each node of the job."""
+"""Requests of one node that are carried out, in addition to two for each node of the job."""
 FLOOD = "asks for too many daemons: no longer answered"
 
 
@@ -31,18 +31,18 @@ class Spawns:
         self._hosts = frozenset(hosts)
         self._asked: dict[str, int] = {}
         self._there: set[tuple[str, str]] = set()
-        """Pairs: the node that asked, and the host that starts or runs its daemon."""
+        """(node that asked, host on which its daemon starts or runs)."""
 
     def flooded(self, node: str) -> bool | None:
-        """Count a request of the node: True when it is the first too many, None for further ones."""
+        """Count a request of the node. False: carry it out; True: it reaches the limit, report that; None: ignore it."""
         most = 2 * len(self._hosts) + _SPARE
         asked = self._asked[node] = self._asked.get(node, 0) + 1
         return None if asked > most else asked == most
 
     def refusal(self, origin: NodePlan, request: Mapping[str, Any]) -> str:
-        """Why the request is refused, to be read after "asked to start …"; "" if it is carried out.
+        """Why the request is refused, worded to follow "asked to start …"; "" if it is to be carried out.
 
-        The daemon then counts as running until `failed` is called.
+        In that case the daemon counts as running until `failed` is called.
         """
         host, command = request.get("host"), request.get("command")
         allowed = {name for p in origin.processes for name in daemons_of(p.argv, origin.job)}
@@ -59,7 +59,7 @@ class Spawns:
         return ""
 
     def failed(self, origin: str, host: str) -> None:
-        """Note that the daemon did not start there: it may be requested again."""
+        """Note that the daemon did not start on `host`: `origin` may request it again."""
         self._there.discard((origin, host))
 
 
@@ -67,29 +67,29 @@ LOST_AFTER = 15.0
 SILENT_AFTER = 15.0
 """Seconds without a frame after which a channel is opened again."""
 TURN = 0.01
-"""Seconds for which events are handed on before other tasks get a turn: a key may be waiting."""
+"""Seconds for which events are passed on before other tasks, such as the keyboard, get a turn."""
 TICK = 1.0
-"""Seconds between two looks at who is silent."""
+"""Seconds between two checks for silent nodes."""
 SHORTEST_SILENCE = 6.0
-"""Seconds; a node sends its clock every two, whatever else it has to send."""
+"""Fewest seconds of silence after which a node counts as lost; every node sends its clock every 2 seconds."""
 BACKOFF = (0.2, 0.5, 1.0, 2.0, 3.0)
 MOST_WAITING = 2 << 20
-"""Bytes of output that may wait for the caller before the channels are paused: what a quiet rank
-says waits behind those of one that floods."""
+"""Bytes of output that may wait for the caller before all channels are paused. Kept small: output of a quiet rank
+waits behind that of a rank that floods."""
 SPAWN_LIMIT = 30.0
 LEFTOVER = 3.0
-"""Seconds that nodes without a launcher get to end by themselves after it has ended."""
+"""Seconds that nodes without a launcher get to end by themselves after the launcher has ended."""
 BELIEVE_AFTER = 3.0
-"""Seconds for which a node must say that it does not know a job before that is believed."""
+"""Seconds for which a node must report that it does not know a job before this is believed."""
 _MOST_REREADS = 3
 _LOOK = 0.02
 
 
 class Silence:
-    """How long nodes and channels have sent no frame.
+    """Measures how long nodes and channels have sent no frame.
 
-    Counts looks, TICK seconds apart, instead of time: while this console was suspended, no node was
-    silent.
+    It counts calls of `look`, TICK seconds apart, instead of time, so that the time for which this console
+    was suspended does not count as silence.
     """
 
     def __init__(self) -> None:
@@ -102,45 +102,45 @@ class Silence:
         self._looks += 1
 
     def opened(self, node: str) -> None:
-        """Note that its channel has just been opened."""
+        """Note that a channel to the node has just been opened."""
         self._opened[node] = self._looks
 
     def heard(self, node: str) -> None:
-        """Note that it has sent a frame."""
+        """Note that the node has sent a frame."""
         self._heard[node] = self._looks
 
     def of_node(self, node: str) -> float:
-        """Seconds since its last frame, on whatever channel; 0 if it has never sent one."""
+        """Seconds since the node's last frame on any channel; 0 if it has never sent one."""
         return (self._looks - self._heard.get(node, self._looks)) * TICK
 
     def of_channel(self, node: str) -> float:
-        """Seconds since the last frame on its present channel, or since that was opened."""
+        """Seconds since the last frame on the node's present channel, or since that channel was opened."""
         return (self._looks - max(self._opened.get(node, 0), self._heard.get(node, 0))) * TICK
 
 
 class WaitingOutput:
-    """Items that arrived and were not handed on yet, in order, with the amount from each node."""
+    """Queue of items that arrived and were not passed to the caller yet, with counts for each node."""
 
     def __init__(self) -> None:
         self._items: deque[Followed] = deque()
         self.of = Counter[str]()
-        """Node -> items."""
+        """Node -> number of items in the queue."""
         self.output_of = Counter[str]()
-        """Node -> bytes of output."""
+        """Node -> bytes of output in the queue."""
         self.output = 0
-        """Bytes of output of all nodes."""
+        """Bytes of output of all nodes in the queue."""
 
     def __len__(self) -> int:
         return len(self._items)
 
     def extend(self, items: Iterable[Followed]) -> None:
-        """Append these."""
+        """Append these items."""
         for item in items:
             self._items.append(item)
             self._count(item, 1)
 
     def take(self) -> Followed:
-        """The first one."""
+        """Remove and return the first item."""
         item = self._items.popleft()
         self._count(item, -1)
         return item
@@ -174,22 +174,22 @@ class SshFollower:
         self._given_up: set[str] = set()
         self._lost: set[str] = set()
         self._linked: set[str] = set()
-        """Nodes that have sent something since we connected."""
+        """Nodes that have sent something since the connection was made."""
         self._nonsense: set[str] = set()
-        """Nodes whose last stream was invalid; a few good frames in the next one do not clear them."""
+        """Nodes whose last stream was invalid; they stay here until a new stream has caught up."""
         self._why: dict[str, str] = {}
         """Why the last channel of a node ended, until it sends something again."""
         self._heard_at: dict[str, float] = {}
-        """When each node last sent anything, in seconds of the monotonic clock."""
+        """Node -> when it last sent anything, monotonic seconds."""
         self._silence = Silence()
         self._awaited: set[str] = set()
         """Nodes on which another console is about to start the job."""
         self._unstarted: dict[str, float] = {}
-        """Node -> since when it says that it does not know the job, while no console is starting it."""
+        """Node -> since when it reports that it does not know the job, while no console is starting it."""
         self._done: set[str] = set()
         self._open = True
         self._again: set[str] = set()
-        """Nodes on which it is over, but whose output was requested again since."""
+        """Nodes on which the job is over, but whose output was requested again since."""
         self._runners: list[asyncio.Task[None]] = []
         self._sweeper: asyncio.Task[None] | None = None
         self._tasks: asyncio.TaskGroup
@@ -200,19 +200,19 @@ class SshFollower:
         return self._events()
 
     def watch(self, ranks: Collection[int], backlog: int | None) -> None:
-        """From now on fetch the full output of these ranks, and `backlog` bytes of what came before."""
+        """Fetch the full output of these ranks from now on, and at least `backlog` bytes of earlier output (None: all)."""
         for stream in self._streams.values():
             stream.watch(ranks, backlog)
             self._send_watch(stream)
             if stream.fresh_watch and stream.node in self._done and self._open:
-                # Its part of the job is over: what is asked for now is on its disk.
+                # Its part of the job is over, but the requested output is still on its disk.
                 self._done.discard(stream.node)
                 self._again.add(stream.node)
                 self._begin(stream)
 
     @property
     def behind(self) -> set[str]:
-        """Nodes that have not reported all that happened up to now, lost ones left out."""
+        """Nodes that have not reported all events up to now, without lost ones."""
         silent = self._lost | self._awaited
         coming = {
             name
@@ -244,14 +244,15 @@ class SshFollower:
                         if isinstance(item, Chunk):
                             self._make_room(self._streams[item.node])
                         yield item
-                        # Here and not in who takes them: a task that ends there would leave us open.
+                        # Give other tasks a turn here, not in the caller: if the caller's task ended there,
+                        # this iterator would stay open.
                         if time.monotonic() - turn > TURN:
                             await asyncio.sleep(0)
                             turn = time.monotonic()
                     self._news.clear()
                     if not self._waiting and not self._over():
                         await self._news.wait()
-            except GeneratorExit:  # nobody takes them any more; a group would make an error of it
+            except GeneratorExit:  # the caller has stopped; a group would make an error of it
                 return
             finally:
                 self._end()
@@ -270,7 +271,7 @@ class SshFollower:
         return not self._waiting and self._done | self._given_up >= self._streams.keys()
 
     def _make_room(self, stream: NodeStream) -> None:
-        """Output of this node was handed on: it, and channels that were paused, may send more."""
+        """Called when output of this node was passed on: let the node, and channels that were paused, send more."""
         self._ask_for_more(stream)
         if self._paused and self._waiting.output < MOST_WAITING // 4:
             self._paused = False
@@ -278,7 +279,7 @@ class SshFollower:
                 channel.resume()
 
     def _ask_for_more(self, stream: NodeStream) -> None:
-        """Tell the node how much of its output was used, so that it sends on."""
+        """Tell the node how much of its output was used, so that it sends more."""
         channel, line = (
             self._channels.get(stream.node),
             stream.taken_line(self._waiting.output_of[stream.node]),
@@ -295,7 +296,7 @@ class SshFollower:
             why = self._why[stream.node] = await self._look_once(stream)
             await self._handed_on(stream.node)
             if stream.closed:
-                # What nobody had asked for in time is still on the node's disk.
+                # Output that was requested too late is still on the node's disk: connect again for it.
                 again = again + 1 if stream.unread else _MOST_REREADS
                 continue
             if stream.node in self._linked:
@@ -303,7 +304,7 @@ class SshFollower:
                 heard, failures = self._heard_at[stream.node], 0
                 self._made(stream, "disconnected", text=why, **_heard(stream))
             elif (
-                # It has been asked again and did not answer; its silence began before that.
+                # It did not answer a new attempt, and its silence has lasted long enough.
                 time.monotonic() - heard >= self._lost_after and stream.node not in self._lost
             ):
                 self._lose(stream, why)
@@ -314,12 +315,12 @@ class SshFollower:
         self._news.set()
 
     async def _handed_on(self, node: str) -> None:
-        """Wait until everything from this node was handed on: only then is it known how far its logs were read."""
+        """Wait until all items of this node were passed on: only then are the read positions of its logs up to date."""
         while self._waiting.of[node]:  # noqa: ASYNC110 - plain data
             await asyncio.sleep(_LOOK)
 
     async def _watch_silence(self) -> None:
-        """Notice nodes and channels that send nothing any more, even while the connection seems to be up."""
+        """Notice nodes and channels that no longer send anything, even if the connection seems to be up."""
         while True:
             await asyncio.sleep(TICK)
             if not self._paused:
@@ -344,7 +345,7 @@ class SshFollower:
         self._made(stream, "lost", text=f"{MUTE}: {why}", **_heard(stream))
 
     async def _look_once(self, stream: NodeStream) -> str:
-        """Use one channel from opening to end; returns why it ended."""
+        """Open one channel and use it until it ends; returns why it ended."""
         try:
             channel = await self._connect(stream)
             try:
@@ -369,7 +370,7 @@ class SshFollower:
             return
         self._awaited.discard(stream.node)
         since = self._unstarted.setdefault(stream.node, time.monotonic())
-        # What a console sent there just before it was killed may still be starting.
+        # A job that a console launched just before it was killed may still be starting.
         if time.monotonic() - since >= BELIEVE_AFTER:
             self._made(stream, "closed", unstarted=why)
             stream.closed = True
@@ -388,7 +389,7 @@ class SshFollower:
         return channel
 
     def _link(self, stream: NodeStream) -> None:
-        """Note that the node has sent something, and so is there."""
+        """Note that the node has sent something, so it is connected."""
         node = stream.node
         if node in self._linked or (node in self._nonsense and not stream.caught_up):
             return
@@ -428,7 +429,7 @@ class SshFollower:
         self._news.set()
 
     def _act(self, stream: NodeStream) -> None:
-        """Act on what a node has sent: update its watch, start daemons, end leftovers."""
+        """Act on what a node has sent: update its watch line, start daemons, end leftover processes."""
         if stream.fresh_watch:
             self._send_watch(stream)
         for request in stream.take_spawns():
@@ -453,7 +454,7 @@ class SshFollower:
     # ---- daemons
 
     async def _spawn(self, origin: NodeStream, request: Mapping[str, Any]) -> None:
-        """Start the daemon that a launcher requested on its node, and answer the launcher."""
+        """Start the MPI daemon that the launcher on `origin` requested, and answer the launcher."""
         asked, host = str(request["id"]), str(request.get("host"))
         why = self._spawns.refusal(origin.plan, request)
         if why:
@@ -487,7 +488,7 @@ class SshFollower:
         return all(having) and len(having) < len(self._streams)
 
     async def _sweep(self) -> None:
-        """End what the launcher left behind on nodes that only had its daemons."""
+        """End processes that the launcher left on nodes that only had its daemons."""
         await asyncio.sleep(LEFTOVER)
         for stream in self._streams.values():
             if stream.closed:
@@ -502,7 +503,7 @@ class SshFollower:
 
 
 async def _ended(stream: NodeStream, channel: Channel) -> int:
-    """Its exit code, -1 where it is of no more use; raises UnreachableError."""
+    """Wait for the end of the channel's program; its exit code, or -1 if the stream is broken. Raises UnreachableError."""
     while not stream.broken:
         with suppress(TimeoutError):
             async with asyncio.timeout(TICK):
@@ -511,5 +512,5 @@ async def _ended(stream: NodeStream, channel: Channel) -> int:
 
 
 def _heard(stream: NodeStream) -> dict[str, float]:
-    """When the node last sent anything, if it ever did; a loss is noticed only later."""
+    """The event field `heard`: when the node last sent anything, if it ever did. A loss is noticed only later."""
     return {} if stream.heard is None else {"heard": stream.heard}

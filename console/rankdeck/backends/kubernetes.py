@@ -1,7 +1,7 @@
-"""Kubernetes: an MPIJob, or an Indexed Job with a headless Service, kept by a supervisor where kubectl is.
+"""The Kubernetes backend: an MPIJob, or an Indexed Job with a headless Service, watched by a supervisor near kubectl.
 
-The supervisor is on the control host: the login node, or this machine. Its launcher is the agent's keeper, which
-creates the objects, follows every rank's output to the run folder there, and deletes the job on cancel.
+The supervisor runs on the control host: the login node, or this machine. Its launcher is the agent's keeper, which
+creates the objects, copies every rank's output to the run folder there, and deletes the job on cancel.
 """
 
 import json
@@ -23,15 +23,15 @@ from rankdeck.remote.shell import control_host
 from rankdeck_agent.wire import AGENT_TOKEN, NodeFile, NodePlan, ProcessPlan
 
 THE_JOB = "the job"
-"""What ended, if no rank did; the text after it comes from the job's objects."""
+"""Name of the keeper's process in sentences about what ended if no rank did."""
 _MOST_EACH, _LONGEST_GRACE = 4096, 86400.0
 SETTINGS, MANIFEST, CREATED = "kubernetes.json", "manifest.json", "kubernetes.created"
-"""Files that the keeper reads: what to keep, its objects, that they exist already."""
+"""Files that the keeper reads: its settings, the objects to create, and a mark that they exist already."""
 CHECK_LIMIT = 60.0
 
 
 class KubernetesBackend(SshBackend):
-    """Has a keeper on the control host, which is followed and cancelled like any supervisor."""
+    """Starts a keeper on the control host, which is followed and cancelled like any supervisor."""
 
     name: ClassVar[str] = "kubernetes"
     can: ClassVar[Capabilities] = capabilities("kubernetes")
@@ -48,7 +48,7 @@ class KubernetesBackend(SshBackend):
         return replace(plan, nodes=(keeper,))
 
     async def launch(self, plan: Plan, tell: Tell = say_nothing) -> Plan:
-        """Start a keeper; for a job that is there already, unless one keeps it, and then nothing of it is touched."""
+        """Start a keeper. For a job that exists already, it is not touched; if a keeper runs already, nothing is started."""
         (keeper,) = plan.nodes
         if all(file.path != CREATED for file in keeper.files):
             return await super().launch(plan, tell)
@@ -63,7 +63,7 @@ class KubernetesBackend(SshBackend):
         raise LaunchError("prepare", f"{keeper.node}: {why}")
 
     async def check(self, plan: Plan) -> str:
-        """What the API server says of the objects (`dryRun=All`)."""
+        """Why the API server would refuse the objects (`dryRun=All`), or ""."""
         host = plan.nodes[0]
         files = {file.path: json.loads(file.text) for file in host.files}
         asked = {"target": files[SETTINGS], "objects": files[MANIFEST]}
@@ -77,7 +77,7 @@ class KubernetesBackend(SshBackend):
 def _keeper(
     cluster: Cluster, job: str, ranks: int, files: tuple[NodeFile, ...], grace: float
 ) -> NodePlan:
-    """The plan of the control host: a supervisor whose launcher keeps the job and ends like it."""
+    """The plan of the control host: a supervisor whose launcher is the keeper, which ends when the job ends."""
     host = control_host(cluster)
     return NodePlan(
         job=job,
@@ -97,18 +97,18 @@ _GRACE = 30.0
 
 
 def attach_id(found: KubernetesJob) -> str:
-    """Our id of a job of others, the same in every console: name, creation and a part of its uid."""
+    """Rankdeck's id for a job of others, the same in every console: name, time of creation and a part of its uid."""
     made = time.strftime("%m%d-%H%M%S", time.gmtime(found.created))
     name = re.sub(r"[^A-Za-z0-9._-]", "-", found.name)[:60]
     return f"{name}-{made}-{found.uid.replace('-', '')[:4].ljust(4, '0')}"
 
 
 OtherJob = KubernetesJob | SlurmJob
-"""A job of a scheduler that is only listed."""
+"""A job that a scheduler lists and that this console does not follow."""
 
 
 def find_listed(others: Sequence[OtherJob], text: str) -> OtherJob:
-    """The listed job of this name; raises UnknownJobError."""
+    """The one listed job with this name, place or id; raises UnknownJobError if there is none or more than one."""
     found = [one for one in others if text in _names(one)]
     if not found:
         raise UnknownJobError(f"no job `{text[:60]}`")
@@ -119,14 +119,14 @@ def find_listed(others: Sequence[OtherJob], text: str) -> OtherJob:
 
 
 def _names(one: OtherJob) -> tuple[str, ...]:
-    """The names that an operator may use for it."""
+    """The names by which an operator can choose the job."""
     if isinstance(one, SlurmJob):
         return (one.place, one.id, one.name)
     return (one.place, one.name, one.ours, attach_id(one))
 
 
 def attach_plan(cluster: Cluster, found: KubernetesJob) -> Plan:
-    """The plan of a keeper for an existing job: it creates nothing and follows every pod from its first line."""
+    """The plan to follow an existing job: its keeper creates nothing and reads every pod's output from the start."""
     note = found.spec or {}
     job = found.ours or attach_id(found)
     each = max(found.ranks // found.pods, 1)
@@ -148,7 +148,7 @@ def attach_plan(cluster: Cluster, found: KubernetesJob) -> Plan:
         "parts": found.parts,
         "grace": grace,
     }
-    # The second file says that the objects exist already.
+    # The second file marks that the objects exist already.
     files = (NodeFile(SETTINGS, json.dumps(settings)), NodeFile(CREATED, ""))
     keeper = _keeper(cluster, job, count, files, grace)
     return Plan(
@@ -164,7 +164,7 @@ def attach_plan(cluster: Cluster, found: KubernetesJob) -> Plan:
 
 
 def _settings(cluster: Cluster, spec: JobSpec, job: str, ranks: int) -> str:
-    """What the keeper has to know beside the objects; see `target.Target` of the agent."""
+    """The keeper's settings as JSON; see `target.Target` of the agent."""
     chosen = options(cluster, spec, "kubernetes")
     return json.dumps(
         {

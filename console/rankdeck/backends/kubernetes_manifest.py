@@ -1,18 +1,19 @@
 """The manifest of a Kubernetes job: an MPIJob, or an Indexed Job with a headless Service, as YAML.
 
-Its pods run ranks under a shim, which tells on the pod's stdout what each rank prints and how it ends. A line each, with the rank and what it is about; `rankdeck_agent.kubernetes.objects` reads them:
+Its pods run each rank under a shim, which writes to the pod's stdout what the rank prints and how it ends, one line
+each; `rankdeck_agent.kubernetes.objects` reads them:
 
     [rank 3 start] HOST
     [rank 3 out] TEXT
     [rank 3 err] TEXT
     [rank 3 out+] TEXT            a part of a long line, which goes on
-    [rank 3 exit] STATUS          as a shell has it: 128 and the number of a signal
+    [rank 3 exit] STATUS          as in a shell: 128 + signal if a signal ended it
 
-Kubernetes keeps one log per container, without ranks, and stdout and stderr in one: this tells them apart,
-whatever mpirun or torchrun add. A pipe takes 4096 bytes at once without those of other ranks in between: longer lines come in parts.
+Kubernetes keeps one log per container, for all ranks, and stdout and stderr together. The labels tell ranks and streams
+apart, whatever mpirun or torchrun add. Writes to a pipe are atomic up to 4096 bytes, so longer lines are sent in parts.
 
-On the volume claim of `logs` a rank has the files `out` and `err` as it wrote them, and `start` and `exit` with
-the text as above and, on a second line, when that was (epoch seconds); `rankdeck_agent.kubernetes.volume_claim` reads them.
+On the volume claim of `logs` a rank has the files `out` and `err` with its output, and `start` and `exit` with the
+text as above and, on a second line, the time (epoch seconds); `rankdeck_agent.kubernetes.volume_claim` reads them.
 """
 
 import hashlib
@@ -153,30 +154,30 @@ Object = dict[str, Any]
 FOLDER = "/rankdeck"
 """Where the job's files are in every pod."""
 SHIM = ("sh", f"{FOLDER}/rank-shim")
-"""What every rank is started through."""
+"""Words before the command of every rank."""
 LOGS, LOGS_VARIABLE = "/rankdeck-logs", "RANKDECK_LOGS"
-"""Where the volume claim of `logs` is in every pod, and how the shim knows."""
+"""Where the volume claim of `logs` is mounted in every pod, and the variable that tells the shim."""
 IMPLEMENTATIONS = {"openmpi5": "OpenMPI", "openmpi4": "OpenMPI", "mpich": "MPICH"}
 HOSTFILE = "/etc/mpi/hostfile"
 """Where the MPI Operator puts it."""
 CLEAN_UP = {"running": "Running", "all": "All", "none": "None"}
 GPU_RESOURCES = {"amd": "amd.com/gpu"}
-"""By whose GPUs the container asks for; else `nvidia.com/gpu`."""
+"""Vendor of the container's GPUs -> resource; `nvidia.com/gpu` for all others."""
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 JOB_LABEL, RANKS_LABEL = "rankdeck/job", "rankdeck/ranks"
-"""On everything of a job; on its pods that have ranks, where the job names their nodes."""
+"""Labels: on all objects of a job; on its pods with ranks, if the job names their nodes."""
 JOB_ANNOTATION, SPEC_ANNOTATION = "rankdeck/job-id", "rankdeck/spec"
-"""On the Job or MPIJob: its id as consoles know it, and what other consoles need to open it."""
+"""Annotations of the Job or MPIJob: Rankdeck's job id, and what other consoles need to follow it."""
 _DEFAULT_PORT = "29500"
 _DEFAULT_TTL = "86400"
 _LONGEST_NAME = 50
-"""The pod `NAME-worker-99999` is a host name, which has 63 characters at most."""
+"""Most characters of a job's name: the pod `NAME-worker-99999` is also a host name, which has at most 63."""
 _DATA_LIMIT = 1 << 20
 _LABEL = re.compile(r"[a-z]([-a-z0-9]{0,48}[a-z0-9])?")
 _DATA_KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
 _READ_BY_KUBERNETES = re.compile(r"\$(?=[$(])")
 _RDMA = re.compile(r"rdma|hca|infiniband|(^|[./])(ib|efa)([./]|$)", re.IGNORECASE)
-"""Resources whose users register memory, for which they need IPC_LOCK."""
+"""RDMA resources: programs that use them register memory, for which the container needs IPC_LOCK."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +188,7 @@ class _Wanted:
     spec: JobSpec
     job: str
     chosen: Mapping[str, str]
-    """The options of `config/schedulers.py`, the job's over the cluster's."""
+    """The options of `config/schedulers.py`: the cluster's, overridden by the job's."""
 
     @property
     def name(self) -> str:
@@ -201,11 +202,11 @@ class _Wanted:
 
 
 def job_name(job: str) -> str:
-    """The job's id as a DNS label, short enough for the names that Kubernetes adds to; raises LaunchError."""
+    """The job's id as a DNS label, short enough for the suffixes that Kubernetes adds; raises LaunchError."""
     name = re.sub(r"[^a-z0-9-]+", "-", job.lower()).strip("-")
     name = name if name[:1].isalpha() else f"job-{name}"
     if len(name) > _LONGEST_NAME:
-        # What is cut off is what tells jobs of one name apart.
+        # The part that is cut off tells jobs of the same name apart, so replace it by a digest.
         digest = hashlib.sha256(job.encode()).hexdigest()[:8]
         name = f"{name[: _LONGEST_NAME - 9].rstrip('-')}-{digest}"
     if not _LABEL.fullmatch(name):
@@ -243,7 +244,7 @@ def _meta(wanted: _Wanted) -> Object:
 
 
 def _workload_meta(wanted: _Wanted) -> Object:
-    """Of the Job or MPIJob: the queue takes it, and other consoles read from it what it is."""
+    """The metadata of the Job or MPIJob: the label of its Kueue queue, and annotations for other consoles."""
     meta = _meta(wanted)
     if queue := wanted.word("queue"):
         meta["labels"][QUEUE_LABEL] = queue
@@ -289,7 +290,7 @@ def _config_map(wanted: _Wanted) -> list[Object]:
 
 
 def _keys(files: Mapping[str, str]) -> dict[str, str]:
-    """Key in the ConfigMap -> name of the file: a key has no folder and few characters."""
+    """Key in the ConfigMap -> file name; a key cannot contain `/` and many other characters."""
     keys: dict[str, str] = {}
     for number, name in enumerate(files):
         key = name if _DATA_KEY.fullmatch(name) and name not in (".", "..") else f"file-{number}"
@@ -300,12 +301,12 @@ def _keys(files: Mapping[str, str]) -> dict[str, str]:
 
 
 def _inside(text: str) -> str:
-    """The run folder as it is called in a pod."""
+    """The text with the run folder's path in a pod."""
     return text.replace(RUN_TOKEN, FOLDER)
 
 
 def _literal(text: str) -> str:
-    """A word of a command or a value of a variable, in which Kubernetes would fill in `$(NAME)`."""
+    """A word of a command, or a value of a variable, escaped so that Kubernetes does not expand `$(NAME)`."""
     return _READ_BY_KUBERNETES.sub("$$", _inside(text))
 
 
@@ -313,7 +314,7 @@ def _literal(text: str) -> str:
 
 
 def _own_env(wanted: _Wanted) -> dict[str, str]:
-    """What the shim reads."""
+    """The variables that the shim reads."""
     logs = {LOGS_VARIABLE: LOGS} if wanted.word("logs") else {}
     return {JOB_VARIABLE: wanted.job, RUN_VARIABLE: FOLDER, **logs}
 
@@ -325,13 +326,13 @@ def _env(wanted: _Wanted, extra: Mapping[str, str]) -> list[Object]:
 
 
 _NODE: Object = {"name": NODE_VARIABLE, "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}
-"""The node of the pod, as on every backend."""
+"""The variable with the name of the pod's node; every backend sets it."""
 
 
 def _container(
     wanted: _Wanted, command: Sequence[str], *, devices: bool, env: Mapping[str, str] | None = None
 ) -> Object:
-    """The one container of a pod; an empty command is the image's own."""
+    """The only container of a pod; without a command it runs that of the image. `devices`: request GPUs and resources."""
     spec = wanted.spec
     assert spec.container is not None
     container: Object = {"name": "rank", "image": spec.container.image}
@@ -351,7 +352,7 @@ def _container(
 
 
 def _resources(wanted: _Wanted) -> dict[str, str | int]:
-    """What a pod that has ranks asks for."""
+    """The resources that a pod with ranks requests."""
     spec = wanted.spec
     gpus = gpus_per_node(wanted.cluster, spec, wanted.word("gpus"))
     vendor = spec.container.gpu if spec.container else ""
@@ -376,7 +377,7 @@ def _volumes(wanted: _Wanted) -> list[_Volume]:
         source = {"persistentVolumeClaim": {"claimName": claim}}
         volumes.append(_volume("logs", source, LOGS))
         volumes[-1].mount["subPath"] = wanted.name
-    # Docker's 64 MB are too few for NCCL and for Open MPI.
+    # The usual 64 MB of /dev/shm are too small for NCCL and Open MPI.
     memory = {"medium": "Memory"}
     if size := wanted.word("shm"):
         memory["sizeLimit"] = size
@@ -416,7 +417,7 @@ def _mounted(name: str, text: str) -> _Volume:
 
 
 def _template(wanted: _Wanted, container: Object, **more: object) -> Object:
-    """A pod template whose pods bear the job's labels."""
+    """A pod template with the job's labels; `more` are further fields of the pod's spec."""
     pod: Object = {
         **more,
         "terminationGracePeriodSeconds": round(wanted.spec.grace),
@@ -428,7 +429,7 @@ def _template(wanted: _Wanted, container: Object, **more: object) -> Object:
 
 
 def _on_nodes(wanted: _Wanted, template: Object) -> Object:
-    """The template of pods that have ranks: on the nodes of `on`, one on each, and on none of `exclude`."""
+    """The template for pods with ranks: placed on the nodes of `on`, one per node, and on none of `exclude`."""
     named, excluded = wanted.spec.on, wanted.word("exclude")
     if named:
         terms = [_matching("In", [name]) for name in named]
@@ -448,13 +449,13 @@ def _on_nodes(wanted: _Wanted, template: Object) -> Object:
 
 
 def _matching(operator: str, names: Sequence[str]) -> Object:
-    """A term for nodes by their names: a field takes one value, all fields of a term must fit."""
+    """A node selector term for these names: each field takes one value, and all fields of a term must match."""
     fields = [{"key": "metadata.name", "operator": operator, "values": [name]} for name in names]
     return {"matchFields": fields}
 
 
 def _placing(wanted: _Wanted) -> Object:
-    """Where pods may run, and as whom."""
+    """The fields of a pod that say where it may run, and under which service account."""
     pod: Object = {}
     for key, field in (
         ("service_account", "serviceAccountName"),
@@ -503,7 +504,7 @@ def _mpijob(wanted: _Wanted) -> list[Object]:
 
 
 def _replicas(count: int, template: Object) -> Object:
-    """One role; the policy stands here alone: the operator warns of one in the template, which it does not take."""
+    """One role of an MPIJob. The restart policy is only here: the operator ignores one in the template, with a warning."""
     return {"replicas": count, "restartPolicy": "Never", "template": template}
 
 
@@ -513,11 +514,11 @@ _MPI_ENV: Mapping[str, Mapping[str, str]] = {
         "PRTE_MCA_plm_ssh_args": "-o ConnectionAttempts=10",
     }
 }
-"""What the operator says to the launcher in words of Open MPI 4, in those of Open MPI 5."""
+"""Flavour -> variables: the operator sets these only under the names of Open MPI 4."""
 
 
 def _mpirun(wanted: _Wanted, slots: int) -> list[str]:
-    """The hostfile is named: Open MPI 5 ignores the operator's variables and runs on one host."""
+    """The mpirun command. It names the hostfile, because Open MPI 5 ignores the operator's variable and would use one host."""
     cluster, spec = wanted.cluster, wanted.spec
     size = str(slots * spec.nodes)
     words = [spec.mpi.path]
@@ -585,7 +586,7 @@ def _tensorflow(wanted: _Wanted, port: str) -> str:
 
 
 def _plain(wanted: _Wanted, port: str) -> str:
-    """Ranks of a node side by side in its pod; the first that fails gives the status."""
+    """The shell line of a pod with all ranks of a node side by side; the first failure gives the exit status."""
     spec = wanted.spec
     each = ranks_per_node(wanted.cluster, spec)
     line = shell_line([*SHIM, "-n", str(each), *spec.command])

@@ -1,4 +1,4 @@
-"""The launchers (plain, torchrun, TensorFlow, mpirun of each MPI), which ranks they run on which node, and the plan of the ssh backend."""
+"""The launchers (plain, torchrun, TensorFlow, mpirun of each MPI), the choice of nodes and ranks, and the ssh backend's plan."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence, Set
@@ -22,7 +22,7 @@ from rankdeck.runtimes import Runtime, find_runtime
 from rankdeck_agent.wire import JOB_VARIABLE, RUN_TOKEN, NodeFile, NodePlan, ProcessPlan
 
 HOST_PATHS = ("PATH", "LD_LIBRARY_PATH", "MANPATH")
-"""Variables that a cluster file sets for its nodes and that are not set inside images."""
+"""Variables of the cluster file that are valid on the nodes and are not set inside containers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Placement:
         return len({len(place.ranks) for place in self.places}) == 1
 
     def wrapped(self, command: tuple[str, ...] = ()) -> tuple[str, ...]:
-        """The command of a rank, or another, in the job's container where there is one."""
+        """The command of a rank (or another), inside the job's container if it has one."""
         command = command or self.spec.command
         container = self.spec.container
         if container is None:
@@ -61,17 +61,17 @@ class Placement:
         return self.runtime.wrap(command, container, self._inside(), self.spec.launch)
 
     def variables(self) -> dict[str, str]:
-        """What cluster and job set on the nodes, with what the runtime needs to pass it on."""
+        """The variables of cluster and job, and those with which the runtime passes them into the container."""
         given = self.runtime.variables(self._inside())
         return {**self.cluster.environment, **self.spec.env, **given}
 
     def _inside(self) -> dict[str, str]:
-        """What is set in the containers."""
+        """The variables that are set inside containers."""
         env = {**self.cluster.environment, **self.spec.env}
         return {key: value for key, value in env.items() if key not in HOST_PATHS}
 
     def node_plan(self, place: RankPlace, extra: Mapping[str, str]) -> NodePlan:
-        """The plan of a node without any process; the job's own variables win over `extra`."""
+        """The plan of a node without processes; the job's own variables override `extra`."""
         env = {"PYTHONUNBUFFERED": "1", **extra, **self.variables()}
         files = tuple(NodeFile(name, text) for name, text in self.spec.files.items())
         return NodePlan(
@@ -86,7 +86,7 @@ class Placement:
 
 
 def lay_out(cluster: Cluster, spec: JobSpec, job: str) -> Placement:
-    """The places of a job's ranks: node by node, in order; raises LaunchError."""
+    """Place a job's ranks on its nodes, in order; raises LaunchError."""
     if not spec.command:
         raise LaunchError("plan", f"job `{spec.name}` has no command")
     refuse_claims(spec.container)
@@ -101,16 +101,16 @@ def lay_out(cluster: Cluster, spec: JobSpec, job: str) -> Placement:
 
 
 def refuse_claims(container: Container | None) -> None:
-    """Raise LaunchError where a mount is a volume claim, which only Kubernetes has."""
+    """Raise LaunchError if a mount is a volume claim, which only Kubernetes has."""
     for mount in container.mounts if container else ():
         if mount.startswith(CLAIM):
             raise LaunchError("plan", f"mount `{mount}`: volume claims are only on Kubernetes")
 
 
 def without(cluster: Cluster, spec: JobSpec, excluded: Mapping[str, str]) -> JobSpec:
-    """The job on nodes that nobody excluded; raises LaunchError where it names one that is, or too few are left.
+    """The job without excluded nodes; raises LaunchError if it names an excluded node, or too few nodes are left.
 
-    `excluded` is node -> why. A scheduler that chooses the nodes itself gets them in its option `exclude`.
+    `excluded` is node -> why. For a scheduler that chooses the nodes itself they go into its option `exclude`.
     """
     named = [name for name in spec.on if name in excluded]
     if named:
@@ -140,7 +140,7 @@ def without(cluster: Cluster, spec: JobSpec, excluded: Mapping[str, str]) -> Job
 def placed(
     cluster: Cluster, spec: JobSpec, excluded: Mapping[str, str], bad: Set[str], busy: Set[str]
 ) -> JobSpec:
-    """The job `without` excluded nodes and, where it names none, without bad ones as long as good ones are free."""
+    """The job `without` excluded nodes; if it names no nodes, `bad` nodes are replaced by good ones that are not `busy`."""
     chosen = without(cluster, spec, excluded)
     if spec.on or not bad or cluster.can.chooses_nodes:
         return chosen
@@ -152,7 +152,7 @@ def placed(
 
 
 def choose_nodes(cluster: Cluster, spec: JobSpec) -> tuple[Node, ...]:
-    """The nodes named by the job, else the first ones of the cluster."""
+    """The nodes that the job names, else the first ones of the cluster; raises LaunchError."""
     if spec.on:
         return tuple(_named(cluster, name) for name in spec.on)
     if spec.nodes > len(cluster.nodes):
@@ -192,14 +192,14 @@ def with_files(plan: NodePlan, *files: NodeFile) -> NodePlan:
 
 
 def interface_env(node: Node) -> dict[str, str]:
-    """Variables that choose the interface of NCCL and Gloo; `=` makes NCCL match the whole name."""
+    """Variables that choose the network interface of NCCL and Gloo; `=` makes NCCL match the whole name."""
     if not node.interface:
         return {}
     return {"NCCL_SOCKET_IFNAME": f"={node.interface}", "GLOO_SOCKET_IFNAME": node.interface}
 
 
 def plan_plain(layout: Placement) -> tuple[NodePlan, ...]:
-    """Starts one process per rank on each node."""
+    """The node plans of a plain job: one process per rank."""
     return tuple(_plain_node(layout, place) for place in layout.places)
 
 
@@ -211,7 +211,7 @@ def _plain_node(layout: Placement, place: RankPlace) -> NodePlan:
 def rank_process(
     layout: Placement, place: RankPlace, local: int, extra: Mapping[str, str]
 ) -> ProcessPlan:
-    """A rank with its number and place in its environment; the supervisor starts it through the shim."""
+    """The process of rank number `local` on this node, with rank and world size in its environment."""
     rank = place.ranks[local]
     env = {
         "RANKDECK_RANK": str(rank),
@@ -226,7 +226,7 @@ def rank_process(
 
 
 def plan_torch(layout: Placement) -> tuple[NodePlan, ...]:
-    """A torchrun on every node."""
+    """The node plans of a torchrun job: one torchrun on every node."""
     return tuple(_torch_node(layout, place) for place in layout.places)
 
 
@@ -241,11 +241,11 @@ def _torch_node(layout: Placement, place: RankPlace) -> NodePlan:
 
 
 TORCHRUN_ENDS = ("--no-python", "--")
-"""Before the program: torchrun takes an argument such as `--log`, which begins like two of its options, for its own without `--`."""
+"""Words before the program. Without `--`, torchrun takes an argument of the program such as `--log` for its own option."""
 
 
 def torchrun_argv(layout: Placement, place: RankPlace) -> tuple[str, ...]:
-    """The torchrun command of one node: static, so that rank and node are what the plan says."""
+    """The torchrun command of one node, with static rendezvous: each rank is on the node that the plan says."""
     torch = layout.spec.torch
     local = (f"--local-addr={place.node.address}",) if place.node.address else ()
     return (
@@ -265,18 +265,18 @@ def torchrun_argv(layout: Placement, place: RankPlace) -> tuple[str, ...]:
 
 
 def script_command(command: tuple[str, ...]) -> tuple[str, ...]:
-    """The command for `train.py …`, as torchrun without --no-python would run it."""
+    """The command, with Python before a `.py` file, as torchrun without --no-python would run it."""
     return ("python3", "-u", *command) if command[0].endswith(".py") else command
 
 
 def plan_tensorflow(layout: Placement) -> tuple[NodePlan, ...]:
-    """One worker per node; each knows the same list of workers and its own place in it."""
+    """The node plans of a TensorFlow job: one worker per node, each with the list of all workers and its index."""
     workers = worker_addresses(layout)
     return tuple(_tensorflow_node(layout, place, workers) for place in layout.places)
 
 
 def worker_addresses(layout: Placement) -> list[str]:
-    """`host:port` of every worker; nodes that share an address get ports one after another."""
+    """`host:port` of every worker; nodes with the same address get consecutive ports."""
     taken: dict[str, int] = {}
     workers: list[str] = []
     for place in layout.places:
@@ -296,30 +296,30 @@ def _tensorflow_node(layout: Placement, place: RankPlace, workers: list[str]) ->
 
 HOSTFILE = "hostfile"
 AGENT = "/tmp/rankdeck.{job}/launch-agent"
-"""The same path on every node: Open MPI 4 dies where a daemon does not find the agent of the first."""
+"""The same path on every node: Open MPI 4 fails if a daemon does not find the launch agent at the first node's path."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flavour:
-    """The options of one MPI; `{…}` is filled in."""
+    """The mpirun options of one MPI; `{…}` is filled in."""
 
     host: str
     start: tuple[str, ...]
     even: tuple[str, ...]
-    """The same number of ranks on every node."""
+    """For the same number of ranks on every node."""
     uneven: tuple[str, ...]
-    """As many as the hostfile says."""
+    """For as many ranks on each node as the hostfile says."""
     agent: tuple[str, ...]
-    """`{agent}` starts the daemons, all from the first node."""
+    """`{agent}` (Rankdeck's launch agent) starts all daemons, from the first node."""
     ssh: tuple[str, ...]
     network: tuple[str, ...]
     loopback: tuple[str, ...]
-    """The same where the network is loopback: virtual nodes on one machine."""
+    """Instead of `network` if that is loopback: virtual nodes on one machine."""
     workdir: tuple[str, ...] = ("-wdir", "{workdir}")
 
 
 def _mca(*pairs: str, option: str = "--mca") -> tuple[str, ...]:
-    """The option before each name and value."""
+    """`option NAME VALUE` for each pair of words."""
     return tuple(word for at in range(0, len(pairs), 2) for word in (option, *pairs[at : at + 2]))
 
 
@@ -327,7 +327,7 @@ _TCP = ("btl_tcp_if_include", "{network}")
 _PRTE = _mca("plm_ssh_agent", "{agent}", "plm_ssh_no_tree_spawn", "1", option="--prtemca")
 _ORTE = _mca("plm_rsh_agent", "{agent}", "plm_rsh_no_tree_spawn", "1")
 _ORTE_NETWORK = _mca("oob_tcp_if_include", "{network}", *_TCP)
-# PRRTE refuses to be told loopback ("No network interfaces were found"), and needs not be.
+# PRRTE refuses loopback as the network ("No network interfaces were found"), and does not need the option.
 _OPEN_MPI = Flavour(
     host="{host} slots={slots}",
     start=("--hostfile", "{hostfile}", "-np", "{size}"),
@@ -359,20 +359,20 @@ LAUNCHER_ENV = {
     "openmpi4": {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"},
     "mpich": {},
 }
-"""Mpirun asks root twice for permission; a user who logs in as root has given it already."""
+"""Allows Open MPI to run as root, for users who log in as root."""
 QUIET_ENV = {"HWLOC_COMPONENTS": "-gl"}
-"""Without it hwloc looks for an X server and complains on every node."""
+"""Without it, hwloc searches for an X server and prints a warning on every node."""
 
 
 def plan_mpi(layout: Placement) -> tuple[NodePlan, ...]:
-    """The launcher and its hostfile on the first node; ranks, and no process, on the others."""
+    """The node plans of an MPI job: launcher and hostfile on the first node; the others have ranks but no process."""
     options = layout.spec.mpi
     if options.flavour not in FLAVOURS:
         known = ", ".join(FLAVOURS)
         raise LaunchError("plan", f"no MPI flavour `{options.flavour}`; there are: {known}")
     if options.launcher == "ssh":
         _check_addresses(layout)
-    # Session files of MPI end with the job; the path is short, as sockets need it.
+    # MPI's session files are removed with the job; the path is short because paths of sockets must be.
     place = {"TMPDIR": f"/tmp/rankdeck.{layout.job}"}
     common = {**LAUNCHER_ENV[options.flavour], **QUIET_ENV, **place}
     nodes = [layout.node_plan(p, {**common, **interface_env(p.node)}) for p in layout.places]
@@ -386,7 +386,7 @@ def plan_mpi(layout: Placement) -> tuple[NodePlan, ...]:
 
 
 def hostfile(layout: Placement) -> str:
-    """A line per node: Rankdeck's names, or addresses where mpirun itself uses ssh."""
+    """The hostfile: one line per node, with Rankdeck's names, or addresses if mpirun itself uses ssh."""
     line = FLAVOURS[layout.spec.mpi.flavour].host
     by_address = layout.spec.mpi.launcher == "ssh"
     return "".join(
@@ -396,7 +396,7 @@ def hostfile(layout: Placement) -> str:
 
 
 def launcher_argv(layout: Placement) -> tuple[str, ...]:
-    """The whole mpirun command."""
+    """The whole mpirun command line."""
     spec, flavour = layout.spec, FLAVOURS[layout.spec.mpi.flavour]
     each = len(layout.places[0].ranks)
     container = _unless_said(layout.runtime.launcher_args(spec.mpi.flavour), spec.mpi.args)
@@ -415,15 +415,15 @@ def launcher_argv(layout: Placement) -> tuple[str, ...]:
 
 
 def _unless_said(words: Sequence[str], said: Sequence[str]) -> tuple[str, ...]:
-    """`--mca NAME VALUE …` without what the job sets itself: mpirun takes no name twice."""
+    """`--mca NAME VALUE …` without names that the job sets itself (`said`): mpirun refuses a name given twice."""
     triples = [words[i : i + 3] for i in range(0, len(words), 3)]
     return tuple(word for three in triples if three[1] not in said for word in three)
 
 
 def rank_argv(layout: Placement) -> tuple[str, ...]:
-    """What mpirun starts everywhere: the shim at its common path, then the rank's command.
+    """What mpirun starts on every node: the shim at its common path, then the rank's command.
 
-    The run folder is left for sh to fill in, because it differs from node to node.
+    sh fills in the run folder, which differs from node to node.
     """
     shim = f"/tmp/rankdeck.{layout.job}/rank"
     workdir, argv = layout.spec.workdir, layout.wrapped()
@@ -448,7 +448,7 @@ def _agent(layout: Placement, flavour: Flavour) -> tuple[str, ...]:
 
 
 def _network(layout: Placement, flavour: Flavour) -> tuple[str, ...]:
-    """The job network; else the interface, where it has one name on all nodes."""
+    """The options for the job network; else for the interface, if it has the same name on all nodes."""
     interfaces = {place.node.interface for place in layout.places}
     shared = interfaces.pop() if len(interfaces) == 1 else ""
     if layout.spec.mpi.flavour == "mpich":
@@ -463,7 +463,7 @@ def _is_loopback(network: str) -> bool:
 
 
 def _forwarded(layout: Placement) -> tuple[str, ...]:
-    """Variables for remote ranks; what names the run folder stays each node's own."""
+    """The options that pass variables to remote ranks; without values that name the run folder, which differs per node."""
     env = {**QUIET_ENV, "PYTHONUNBUFFERED": "1", **layout.variables()}
     names = [JOB_VARIABLE, *(key for key, value in env.items() if RUN_TOKEN not in value)]
     if layout.spec.mpi.flavour == "mpich":
@@ -479,12 +479,12 @@ def _workdir(layout: Placement, flavour: Flavour) -> tuple[str, ...]:
 
 
 def _moves(workdir: str) -> bool:
-    """True for a folder that differs from node to node, or may."""
+    """Whether the folder's path may differ from node to node."""
     return RUN_TOKEN in workdir or workdir.startswith("~")
 
 
 def _check_addresses(layout: Placement) -> None:
-    """Mpirun's own ssh takes one port for all, and tells nodes apart by address."""
+    """Raise LaunchError if mpirun's own ssh cannot be used: it needs one port for all nodes, and different addresses."""
     ports = {place.node.port for place in layout.places}
     if len(ports) > 1:
         raise LaunchError(
@@ -510,7 +510,7 @@ _PLANNERS: Mapping[Launch, Callable[[Placement], tuple[NodePlan, ...]]] = {
 
 
 def plan_job(cluster: Cluster, spec: JobSpec, job: str) -> Plan:
-    """The plan: what the supervisors of the nodes will do; raises LaunchError("plan", …)."""
+    """The plan of the ssh backend: what the supervisor of each node will do; raises LaunchError("plan", …)."""
     nodes = _PLANNERS[spec.launch](lay_out(cluster, spec, job))
     return Plan(
         job=job,

@@ -1,4 +1,4 @@
-"""Parses and checks the frames that one node of a job sends, and tracks how far it was read. No I/O."""
+"""Parses and checks the frames that one node of a job sends, and notes the last event that was read. No I/O."""
 
 import json
 import re
@@ -35,20 +35,20 @@ _KIND = text(20)
 
 
 class FrameError(ValueError):
-    """The bytes cannot be a frame: the stream cannot be read any further."""
+    """The bytes cannot be a frame: the rest of the stream cannot be read."""
 
 
 class FrameParser:
-    """Incremental and bounded: holds at most one incomplete frame."""
+    """Splits a stream of bytes into frames (head, data); holds at most one incomplete frame."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
         self._head: Mapping[str, Any] | None = None
         self._wanted = 0
         self.count = 0
-        """Frames that came so far."""
+        """Number of frames so far."""
         self.strange = False
-        """There was an invalid line after the first frame."""
+        """Whether there was an invalid line after the first frame."""
 
     def feed(self, data: bytes) -> list[Frame]:
         """The frames that are complete now; raises FrameError."""
@@ -70,7 +70,7 @@ class FrameParser:
         return frames
 
     def _end(self, begin: int) -> int:
-        """Where the line or the bytes of a frame end that begin here; -1: not all of it has come."""
+        """End of the line, or of the data of a frame, that begins at `begin`; -1 if it is incomplete."""
         if self._head is None:
             return self._buffer.find(b"\n", begin) + 1 or -1
         end = begin + self._wanted
@@ -79,7 +79,7 @@ class FrameParser:
     def _begin(self, line: bytes, frames: list[Frame]) -> None:
         head = table(line, LONGEST_HEAD)
         if head is None or not _KIND(head.get("kind")):
-            # Start-up files of the login may print before the agent does.
+            # Start-up files of a login shell may print lines before the agent does.
             self.strange = self.strange or bool(self.count or frames)
             return
         if head.get("kind") != "data":
@@ -141,7 +141,7 @@ _EVENTS: Mapping[str, Mapping[str, Check]] = {
 
 
 def event_of(head: Mapping[str, Any]) -> Table | None:
-    """The valid fields of an event; None if it is no event of a supervisor."""
+    """The valid fields of a supervisor's event; None if the frame is not such an event."""
     shape = _EVENTS.get(head["kind"])
     seq = head.get("seq")
     if shape is None or not integer(seq) or seq < 0:
@@ -156,7 +156,7 @@ _MOST_CORES = 1e5
 
 
 def looks_of(rows: object, ranks: Collection[int], at: float) -> Mapping[int, Activity]:
-    """Rank -> what it did, for the ranks of this node; invalid rows are left out."""
+    """Rank -> what it did at `at` (epoch seconds), for these ranks of the node; invalid rows are left out."""
     known = frozenset(ranks)
     found: dict[int, Activity] = {}
     for raw in as_list(rows, MOST_ROWS):
@@ -184,34 +184,34 @@ def _look(raw: object, known: frozenset[int], at: float) -> tuple[int, Activity]
 
 
 def _within(number: object, most: float) -> bool:
-    # Written so that NaN and integers beyond any float are refused too.
+    # Compared like this, NaN and integers too large for a float are refused too.
     return type(number) in (int, float) and 0 <= cast("float", number) <= most
 
 
 LATE = 2.5
-"""Seconds that a stamp may take to us before its clock is doubted: more than the two between stamps,
-or a link that holds each of them up alike would look like a clock that was set back."""
+"""A stamp may arrive so many seconds late before the node's clock is doubted. More than the 2 seconds between
+stamps; otherwise a link that delays all stamps equally would look like a clock that was set back."""
 SURE = 0.25
-"""Late stamps that agree within so many seconds show that a clock was set back, and not a slow link."""
+"""Late stamps that agree within so many seconds show that the clock was set back, not that the link is slow."""
 _AGREEING = 3
 _APART = 1.5
 
 
 @dataclass(frozen=True, slots=True)
 class ClockWatch:
-    """Notices from the stamps of `now` frames that a node's clock was set; immutable, see `after`."""
+    """Detects by the stamps of `now` frames that a node's clock was set; immutable, see `after`."""
 
     offset: float
-    """Seconds by which the node's clock is ahead of the console's, give or take `uncertainty`."""
+    """Seconds by which the node's clock is ahead of the console's, ± `uncertainty`."""
     uncertainty: float
     doubts: tuple[tuple[float, float], ...] = ()
-    """Arrival and lag, in seconds, of consecutive stamps that came too late."""
+    """(arrival, lag) in seconds of consecutive stamps that arrived too late."""
 
     def after(self, at: float, arrived: float) -> "ClockWatch":
-        """The state after a stamp `at` of the node arrived at `arrived`; both in epoch seconds.
+        """The state after the node's stamp `at` arrived at `arrived`; both in epoch seconds.
 
-        A stamp ahead of our clock proves that the clock was set forward. One
-        that is late may be a slow link: a clock that was set back shows the same lag again and again.
+        A stamp ahead of the console's clock proves that the node's clock was set forward. A late one
+        may be due to a slow link; a clock that was set back shows the same lag repeatedly.
         """
         ahead = at - self.offset - arrived
         if ahead > self.uncertainty + SURE:
@@ -227,44 +227,44 @@ class ClockWatch:
         return ClockWatch(self.offset, self.uncertainty, doubts)
 
     def _set(self, offset: float) -> "ClockWatch":
-        # The delay of the stamp is not known: it adds to the uncertainty.
+        # The delay of the stamp is not known, so it adds to the uncertainty.
         return ClockWatch(offset, self.uncertainty + SURE)
 
 
 STREAMS = ("out", "err")
 BEFORE_FAILURE = 16 << 10
-"""Bytes fetched from the end of the output of a rank that failed while not watched."""
+"""Bytes that are fetched from the end of the output of a failed rank that was not watched."""
 TAKEN_STEP = 8 << 10
-"""After so many bytes we acknowledge them to the node."""
+"""The console acknowledges output to the node each time so many bytes were used."""
 _MOST_FAILURES = 16
 
 
 class NodeStream:
-    """One node of one job; keeps the sequence number over reconnections, and asks how far logs were read."""
+    """Reads the frames of one node of a job. It outlives reconnections; `positions` says how far each log was read."""
 
     def __init__(self, plan: NodePlan, seen: int, positions: ReadPositionsOf) -> None:
         self.plan, self.node, self.seen = plan, plan.node, seen
         self._positions = positions
         self.clock = ClockWatch(0.0, 0.5)
-        """How the node's clock differs from ours, as far as known."""
+        """How the node's clock differs from the console's, as far as known."""
         self.heard: float | None = None
-        """When the last bytes came, in epoch seconds of the console's clock."""
+        """When the last bytes arrived, epoch seconds on the console's clock."""
         self.closed = False
         self.broken = ""
-        """Why the present channel is useless now, one sentence."""
+        """Why the present channel must not be used any more, one sentence; "" if it may."""
         self.caught_up = False
-        """Whether everything from before we connected has arrived."""
+        """Whether all events from before the connection was made have arrived."""
         self.fresh_watch = False
-        """Whether the watch line has changed since it was last sent."""
+        """Whether `watch_line` has changed since it was last sent."""
         self.spawns: dict[str, Mapping[str, Any]] = {}
-        """Requests that are not answered, as far as is known."""
+        """Id -> request for an MPI daemon that is not known to be answered."""
         self._known = frozenset((*plan.ranks, LAUNCHER))
         self._watched: dict[int, ReadPositions] = {}
         self._received = self._told_taken = 0
-        """Bytes of output that came on this channel, and those of which the node knows that they were used."""
+        """Bytes of output that arrived on this channel, and that were acknowledged to the node."""
         self._failed: set[int] = set()
         self._odd = False
-        """Whether it has sent something invalid."""
+        """Whether the node has sent something invalid."""
         self._parser = FrameParser()
         if any(process.rank is None for process in plan.processes):
             self._watch_rank(LAUNCHER, None)
@@ -272,7 +272,7 @@ class NodeStream:
     # ---- watching
 
     def watch(self, ranks: Iterable[int], backlog: int | None) -> None:
-        """Read these ranks, and `backlog` bytes of what came before (None: all of it).
+        """Fetch the output of these ranks, including the last `backlog` bytes of earlier output (None: all).
 
         The launcher and failed ranks stay watched.
         """
@@ -293,15 +293,15 @@ class NodeStream:
         self.fresh_watch = read.resume(backlog) or changed or self.fresh_watch
 
     def watch_line(self) -> bytes:
-        """What to send to the follower on the node."""
+        """The line that tells the follower on the node which output to send."""
         self.fresh_watch = False
         table = {str(rank): read.wanted() for rank, read in self._watched.items()}
         return json.dumps({"watch": table, "taken": self._told_taken}).encode() + b"\n"
 
     def taken_line(self, waiting: int) -> bytes:
-        """Tell the follower that there is room for more; b"" if that changes little.
+        """The line that tells the follower how much output was used, so that it sends more; b"" if that changed little.
 
-        `waiting` are the bytes that came from this node and were not handed on yet.
+        `waiting` is how many bytes of this node's output have not been passed to the caller yet.
         """
         taken = max(self._received - waiting, 0)
         if taken < self._told_taken + TAKEN_STEP:
@@ -311,13 +311,13 @@ class NodeStream:
 
     @property
     def unread(self) -> bool:
-        """Whether watched bytes are known to exist that have not come."""
+        """Whether watched output is known to exist that has not arrived."""
         return any(read.behind for read in self._watched.values())
 
     # ---- reading
 
     def reconnected(self, offset: float = 0.0, uncertainty: float = 0.5) -> None:
-        """Begin a new stream, with the clock as measured; incomplete frames are dropped and sent again."""
+        """Begin a new stream with a newly measured clock; an incomplete frame is dropped, the node sends it again."""
         self.clock = ClockWatch(offset, uncertainty)
         self._parser = FrameParser()
         self._received = self._told_taken = 0
@@ -347,7 +347,7 @@ class NodeStream:
 
     @property
     def frames(self) -> int:
-        """How many have come since we connected."""
+        """Number of frames since the connection was made."""
         return self._parser.count
 
     def _clock_set(self, head: Mapping[str, Any]) -> list[Followed]:
@@ -368,7 +368,7 @@ class NodeStream:
         ]
 
     def read_now(self, head: Mapping[str, Any], at: float) -> NodeEvent:
-        # A job that is closing has not sent its end yet.
+        # `closing`: the job is over there, but its last events are still to come.
         self.caught_up = head.get("closing") is not True
         ended = head.get("ended")
         if self.caught_up or not stamp(ended):
@@ -377,7 +377,7 @@ class NodeStream:
 
     def _key(self, head: Mapping[str, Any]) -> tuple[int, str, int] | None:
         rank, stream, offset = head.get("r"), head.get("s"), head.get("o")
-        # Types first: what cannot be hashed cannot be looked up either.
+        # Check the types first: an unhashable value cannot be looked up.
         if type(rank) is not int or rank not in self._known:
             return None
         if not isinstance(stream, str) or stream not in STREAMS:
@@ -387,7 +387,7 @@ class NodeStream:
         return rank, stream, offset
 
     def _chunk(self, head: Mapping[str, Any], data: bytes, at: float) -> Followed | None:
-        """Output of a rank that is watched; who keeps it knows what of it is new."""
+        """Output of a watched rank; whoever stores the chunk finds out which part is new."""
         key = self._key(head)
         if key is None:
             return self.doubt("output of a rank that is not on this node")
@@ -423,7 +423,7 @@ class NodeStream:
         return NodeEvent(self.plan.job, self.node, kind, at, fields)
 
     def doubt(self, what: str) -> NodeEvent | None:
-        """Report once that this node sends invalid frames; further ones are left out silently."""
+        """The event that reports an invalid frame, once per node; None for further ones."""
         if self._odd:
             return None
         self._odd = True
@@ -452,7 +452,7 @@ class NodeStream:
         self.closed = True
 
     def take_spawns(self) -> list[Mapping[str, Any]]:
-        """Requests to carry out now: none before it is known which were answered earlier."""
+        """The requests to carry out now; [] until it is known which ones were answered earlier."""
         if not self.caught_up:
             return []
         taken = list(self.spawns.values())

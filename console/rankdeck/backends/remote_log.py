@@ -1,4 +1,4 @@
-"""Reads what a job wrote back from its nodes: part by part, searched, or as a recording to play again."""
+"""Reads a job's output back from its nodes: in parts, by searching, or as a recording to replay."""
 
 import asyncio
 import json
@@ -21,11 +21,11 @@ from rankdeck.state.jobs import Jobs
 from rankdeck.state.lines import JobPositions
 
 LIMIT = 20.0
-"""Seconds that a node may say nothing while it is asked."""
+"""Seconds that a node may be silent while an answer is expected."""
 
 
 class Browsing:
-    """The `job browse` agent of one job on one node; started with the first question."""
+    """The agent command `job browse` for one job on one node; started by the first question."""
 
     def __init__(self, agents: Agents, job: str, node: str) -> None:
         self._agents = agents
@@ -36,7 +36,7 @@ class Browsing:
         self._waiting: dict[int, asyncio.Queue[Frame]] = {}
 
     async def ask(self, **question: object) -> AsyncGenerator[Frame]:
-        """The frames of the answer, as they come; the asker knows which is the last. Raises NodeError."""
+        """Send a question; yields the frames of its answer as they arrive. The caller knows which is the last. Raises NodeError."""
         number, answers = next(self._numbers), asyncio.Queue[Frame]()
         line = json.dumps({"id": number, **question}).encode() + b"\n"
         self._waiting[number] = answers
@@ -45,7 +45,7 @@ class Browsing:
             channel.write(line)
             first = await next_of(self.node, channel, answers, LIMIT)
             if first is None:
-                # It had ended after a long time without questions, or with its connection.
+                # The agent had ended: after a long time without questions, or with its connection.
                 self.forget(channel)
                 channel = await self.open()
                 channel.write(line)
@@ -65,7 +65,7 @@ class Browsing:
             raise AgentError(self.node, clean(head.get("text"), 300))
 
     async def open(self) -> Channel:
-        """The running agent; raises NodeError."""
+        """The channel of the running agent, which is started if needed; raises NodeError."""
         async with self._starting:
             if self._channel is None:
                 command, parser = ("job", "browse", self.job, self.node), FrameParser()
@@ -88,25 +88,25 @@ class Browsing:
                 self._waiting[number].put_nowait((head, found))
 
     def forget(self, channel: Channel | None) -> None:
-        """End this agent and use it no more."""
+        """End the agent on this channel and do not use it again."""
         if channel is not None and channel is self._channel:
             self._channel = None
             channel.end()
 
     def end(self) -> None:
-        """End the agent; another question starts it again."""
+        """End the agent; the next question starts it again."""
         self.forget(self._channel)
 
 
 class RemoteLogs:
-    """Gives access to the output of ranks; keeps one agent running at a time."""
+    """Gives access to the output of ranks; keeps one `job browse` agent running at a time."""
 
     def __init__(self, agents: Agents) -> None:
         self._agents = agents
         self._browsing: Browsing | None = None
 
     def of(self, job: Job, rank: int) -> "Ranges":
-        """The output of this rank, or of the launcher."""
+        """The output of this rank; for LAUNCHER, of the launcher on the first node."""
         nodes = (job.plan.supervising_node(r.node) for r in job.ranks if r.rank == rank)
         node = next(nodes, job.plan.nodes[0].node)
         there = self._browsing
@@ -124,12 +124,12 @@ class Ranges:
         self._agents, self._browsing = agents, browsing
 
     async def open(self) -> None:
-        """Make ready on the node, so that the first answer comes at once."""
+        """Start the agent on the node, so that the first answer comes quickly."""
         await self._agents.shell.clock(self._browsing.node)
         await self._browsing.open()
 
     async def read(self, place: LogPlace, size: int) -> LogPart:
-        """Whole lines from about that offset on; a negative one counts from the end."""
+        """Whole lines, about `size` bytes, from about that offset on; a negative offset counts from the end."""
         clock = await self._agents.shell.clock(self._browsing.node)
         where = [place.rank, place.stream, place.offset, size]
         chunks: list[Chunk] = []
@@ -150,7 +150,7 @@ class Ranges:
         return Chunk(one.job, one.node, place.rank, place.stream, offset, at, data)
 
     async def find(self, place: LogPlace, text: str, *, back: bool) -> AsyncGenerator[FoundLine]:
-        """The next line with `text`, or the one before, until all is counted.
+        """Search for the next line with `text`, or with `back` for the previous one; yields results until all is counted.
 
         The text may be a regular expression, see `model.text.searched`.
         """
@@ -181,9 +181,9 @@ def _found(head: Mapping[str, Any]) -> FoundLine | None:
 
 
 SETTLE = 1.2
-"""Seconds after which every node has reported the length of its logs: it does so twice a second."""
+"""Seconds to wait so that every node reports the size of its logs, which it does twice a second."""
 QUIET = 20.0
-"""After so many seconds without a byte, the logs count as complete."""
+"""The logs count as complete after so many seconds without a byte."""
 _LOOK = 0.05
 
 Take = Callable[[Followed], None]
@@ -191,7 +191,7 @@ Take = Callable[[Followed], None]
 
 @dataclass(slots=True)
 class _Seen:
-    """What has been read from the nodes so far; of their output only how far it was read."""
+    """What has been read from the nodes so far; for output only the positions."""
 
     events: list[NodeEvent] = field(default_factory=list[NodeEvent])
     seq: dict[str, int] = field(default_factory=dict[str, int])
@@ -212,7 +212,7 @@ class _Seen:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """What could be read; the output itself was passed to `take`."""
+    """The events that could be read; the output itself was passed to `take` of `record`."""
 
     events: tuple[NodeEvent, ...]
     missing: Mapping[str, str]
@@ -220,7 +220,7 @@ class Recording:
 
 
 async def record(backend: Backend, job: Job, take: Take, backlog: int | None) -> Recording:
-    """Read a job back, at most `backlog` bytes from the end of each log; None: all of them."""
+    """Read a job back from its nodes. `take` gets the output: the last `backlog` bytes of each log, None: all."""
     seen = _Seen()
     first = backend.follow(job.plan, {}, seen.output.of)
     await _consume(first, seen.take, lambda: not first.behind, LIMIT, SETTLE)
@@ -243,16 +243,16 @@ async def record(backend: Backend, job: Job, take: Take, backlog: int | None) ->
 async def _consume(
     follower: Follower, take: Take, enough: Callable[[], bool], limit: float, more: float
 ) -> None:
-    """Take what the follower gives until it ends, it is enough, or no output came for `limit` s.
+    """Pass the follower's items to `take` until it ends, `enough` is true, or no output came for `limit` seconds.
 
-    `more` seconds are waited after it is enough, for what comes with it.
+    Once `enough` is true, reading goes on for `more` seconds, for items that come just after.
     """
     heard = time.monotonic()
 
     async def read() -> None:
         nonlocal heard
         async for item in follower:
-            if isinstance(item, Chunk):  # events may come for ever of a node that tells no end
+            if isinstance(item, Chunk):  # not events: they may come forever
                 heard = time.monotonic()
             take(item)
 
@@ -267,27 +267,27 @@ async def _consume(
 
 
 MOST_BYTES = 64 << 20
-"""Output that is held for one replay, over all ranks."""
+"""Most bytes of output that are held for one replay, over all ranks."""
 MOST_PER_LOG = 1 << 20
 PAUSE = 3.0
-"""Longest pause of a replay, in seconds of the person who watches."""
+"""Longest pause of a replay, in seconds of real time."""
 _STEP = 0.05
 SLICE = 100
-"""Items that are taken in at one go."""
+"""Items that are applied before other tasks get a turn."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """A recording under an id of its own."""
+    """A recording, with the plan of the replay."""
 
     plan: Plan
     created: float
     items: tuple[Followed, ...]
-    """By time."""
+    """Events and output, oldest first."""
 
 
 def as_replay(job: Job) -> Job:
-    """The job as it is listed while it is shown again, under an id of its own; a replay stays as it is."""
+    """The job as a replay with its own id; a job that is a replay already is returned unchanged."""
     if job.plan.replay_of:
         return job
     fresh = f"replay-{token_hex(2)}-of-{job.id}"
@@ -295,7 +295,7 @@ def as_replay(job: Job) -> Job:
 
 
 async def read_replay(backend: Backend, shown: Job, kept: Iterable[NodeEvent] = ()) -> Replay:
-    """What the nodes have of the job that `as_replay` gave; `kept` stands in for nodes that do not answer."""
+    """Read the recording for a replay made by `as_replay`; `kept` are saved events, for nodes that do not answer."""
     ran = shown.plan.replay_of
     job = replace(shown, id=ran, plan=replace(shown.plan, job=ran, replay_of=""))
     output: list[Followed] = []
@@ -303,19 +303,19 @@ async def read_replay(backend: Backend, shown: Job, kept: Iterable[NodeEvent] = 
     recording = await record(backend, job, output.append, each)
     told = {event.node for event in recording.events}
     events = [*recording.events, *(e for e in kept if e.node not in told)]
-    # An event and output of the same moment: the start of a rank comes before its words.
+    # At the same time, events come before output: a rank starts before it writes.
     items = sorted([*events, *output], key=lambda item: item.at)
     return Replay(shown.plan, job.created, tuple(replace(i, job=shown.id) for i in items))
 
 
 class Player:
-    """Shows a recording as time goes by, `speed` times as fast as it was; it can be held and wound."""
+    """Plays a recording `speed` times as fast as the job ran; it can be paused (`held`) and wound."""
 
     def __init__(self, jobs: Jobs, shown: Replay, speed: float) -> None:
         self._jobs, self._shown, self._speed = jobs, shown, speed
         self._clock = shown.created
         self._next = 0
-        """The item that comes next."""
+        """Index of the next item."""
         self.held = False
         self._begin()
 
@@ -329,15 +329,15 @@ class Player:
         return self._next >= len(self._shown.items)
 
     def wind(self, seconds: float) -> None:
-        """Go on or back by so many seconds of the job; `run` must be begun again where it was over."""
+        """Move forward or back by so many seconds of the job; if the replay was over, `run` must be started again."""
         if seconds < 0:
-            # What was applied cannot be taken back: the job begins again, and catches up.
+            # Applied items cannot be undone: start again from the beginning and catch up.
             self._begin()
         self._clock = max(self._clock + seconds, self._shown.created)
         self._show(self._clock)
 
     async def run(self) -> None:
-        """Apply it to the jobs, until the end."""
+        """Apply the items to the jobs in time, until the end."""
         before = time.monotonic()
         while not self.over:
             if self._clock < self._shown.items[self._next].at:
@@ -357,13 +357,13 @@ class Player:
         self._jobs.set_clock(self._shown.plan.job, at)
 
     def _skip_pause(self) -> None:
-        """Skip a long pause up to its end."""
+        """Shorten the pause before the next item to PAUSE seconds of real time."""
         due = self._shown.items[self._next].at
         if not self.held and (due - self._clock) / self._speed > PAUSE:
             self._clock = due - PAUSE * self._speed
 
     async def _apply(self) -> None:
-        """Take in the next item; after some of them keys have their turn."""
+        """Apply the next item; after SLICE items let other tasks run."""
         self._jobs.apply(self._shown.items[self._next])
         self._next += 1
         if self._next % SLICE == 0:

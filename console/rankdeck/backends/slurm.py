@@ -1,8 +1,8 @@
-"""Slurm: an sbatch script, through srun, Pyxis and torchrun, submitted by the agent on the login node.
+"""The Slurm backend: an sbatch script with srun, Pyxis and torchrun, submitted by the agent on the login node.
 
-There one keeper follows all jobs of the user and asks Slurm what became of them; the ranks leave output and marks
-in the run folder, which lies in a file system that the nodes share with it. The exported script needs no Rankdeck:
-srun writes the files.
+On the login node one keeper follows all jobs of the user and asks Slurm for their states. The ranks write output and
+marks to the run folder, in a file system shared by the nodes and the login node. The exported script does not need
+Rankdeck: srun writes the output files.
 """
 
 import hashlib
@@ -46,19 +46,19 @@ PLAIN = (
     "cpus-per-gpu", "gres", "licenses", "nodelist", "exclude", "dependency", "array", "signal", "begin", "deadline",
     "nice", "hint", "comment", "exclusive",
 )  # fmt: skip
-"""Options that become #SBATCH lines as they are."""
+"""Options that become #SBATCH lines unchanged."""
 SWITCHES = {"requeue": ("requeue", "no-requeue")}
-"""Option -> the line where it is on, and where it is off."""
+"""Option -> (#SBATCH option if it is on, if it is off)."""
 KNOWN = (*PLAIN, *SWITCHES, "args", "cpus-per-task", "mpi", "gpus", "login", "preflight", "rpcs_per_minute")  # fmt: skip
 PYXIS = ("enroot",)
 _HEAD_NODE = 'MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)'
 _PORT = "$((SLURM_JOB_ID % 4536 + 61000))"
-"""Above the range of ephemeral ports of Linux."""
+"""A port above Linux's range of ephemeral ports."""
 _MOST_TASKS, _MOST_RUNS = 4096, 1000
 _NEVER = 1 << 62
-"""Where the output begins of a run that there was not."""
+"""Start offset of a run that a task did not have: beyond any output."""
 SUBMIT_LIMIT = 95.0
-"""Seconds: sbatch tries again by itself for over a minute while the controller is busy."""
+"""Seconds that sbatch may take: it tries again by itself for over a minute while the controller is busy."""
 SCRIPT, SETTINGS, SBATCH = "job.sbatch", "slurm.json", "sbatch"
 _MARKS = """\
 attempt=${SLURM_RESTART_COUNT:-0}
@@ -67,13 +67,13 @@ trap 'status=$?; mark "ended.$status"' EXIT
 [ "$attempt" = 0 ] || (cd "$RANKDECK_RUN" && stat -c '%n %s' launcher/out rank.*/out rank.*/err >"attempt.$attempt" 2>/dev/null) || :
 mark "began.${SLURMD_NODENAME:-$(uname -n)}"
 """
-"""Tells the keeper when the script begins and ends, and where the output of this attempt begins."""
+"""Shell lines that tell the keeper when the script begins and ends, and where the output of this attempt begins."""
 _TASK = """\
 attempt=${SLURM_RESTART_COUNT:-0}
 export RANKDECK_RANK="$SLURM_ARRAY_TASK_ID"
 [ "$attempt" = 0 ] || (cd "$RANKDECK_RUN/rank.$RANKDECK_RANK" && stat -c '%n %s' out err >"attempt.$attempt" 2>/dev/null) || :
 """
-"""The same of a task of an array: its rank has the task's number, and is all processes of the task where it has several."""
+"""The same for a task of an array: its rank has the task's number, and stands for all processes of the task."""
 
 
 EXPECT = "expect.json"
@@ -85,11 +85,11 @@ srun --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 --mpi=none --input=none
   exit 1
 }
 """
-"""The first step of a job that asks for it: the agent judges each node, and no rank starts where one is bad."""
+"""The first step of a job with `preflight`: the agent judges each node, and no rank starts if any node is bad."""
 
 
 class SlurmBackend(SshBackend):
-    """Submits by a supervisor on the login node, which is followed and cancelled like any other."""
+    """Submits jobs through a supervisor on the login node, which is followed and cancelled like any other."""
 
     name: ClassVar[str] = "slurm"
     can: ClassVar[Capabilities] = capabilities("slurm")
@@ -97,7 +97,7 @@ class SlurmBackend(SshBackend):
     def plan(self, cluster: Cluster, spec: JobSpec, job: str) -> Plan:
         """One node, the login node, with all ranks; `text` is the script to submit by hand.
 
-        If the cluster file names no login node there is only that script.
+        If the cluster file names no login node, the plan can only be shown and exported.
         """
         login = cluster.options.get("login", "")
         chosen = options(cluster, spec, "slurm")
@@ -132,14 +132,14 @@ class SlurmBackend(SshBackend):
             grace=spec.grace,
             elsewhere=True,
         )
-        # Tasks fail alone; srun ends the processes of one together.
+        # Tasks fail independently; srun ends all processes of a failed task.
         abort = Abort(enabled=False) if array else plan.abort
         return replace(plan, nodes=(submitter,), abort=abort)
 
     async def launch(self, plan: Plan, tell: Tell = say_nothing) -> Plan:
-        """Submit it; returns once Slurm has taken it. Raises LaunchError also where no login node is named.
+        """Submit the job; returns once Slurm has accepted it. Raises LaunchError, also if no login node is named.
 
-        A job that is there already is followed from now on, and nothing of it is touched.
+        A job of somebody else (see `is_attached`) is only followed, not touched.
         """
         if is_attached(plan):
             return await self._attach(plan)
@@ -158,7 +158,7 @@ class SlurmBackend(SshBackend):
         return plan
 
     async def cancel(self, plan: Plan, grace: float, *, by: str = "user") -> CancelReport:
-        """The same; of a job that somebody else submitted Slurm may refuse it."""
+        """See `base.Backend.cancel`; Slurm may refuse to cancel a job that somebody else submitted (`refused`)."""
         report = await super().cancel(plan, grace, by=by)
         said = (one.command for one in report.left if one.command.startswith(REFUSED))
         return replace(report, refused=next(said, "").removeprefix(REFUSED))
@@ -168,7 +168,7 @@ class SlurmBackend(SshBackend):
 
 
 def _tasks(array: str) -> tuple[int, ...]:
-    """The numbers of the tasks in `0-9:3%2`; raises LaunchError."""
+    """The task numbers in an array specification such as `0-9:3%2`; raises LaunchError."""
     found: set[int] = set()
     for part in array.partition("%")[0].split(","):
         span, _, step = part.partition(":")
@@ -186,7 +186,7 @@ def _tasks(array: str) -> tuple[int, ...]:
 async def cancel_tasks(
     agents: Agents, job: Job, tasks: Sequence[int], grace: float | None
 ) -> CancelReport:
-    """End these tasks of an array; `grace` None takes the job's own. Raises RankdeckError."""
+    """End these tasks of an array; `grace` is in seconds, None takes the job's own. Raises RankdeckError."""
     if job.slurm is None or not job.slurm.array:
         raise RankdeckError(f"{job.id} is no array of Slurm: its ranks end together")
     grace = job.plan.grace if grace is None else grace
@@ -206,7 +206,7 @@ async def cancel_tasks(
 
 
 async def log_run(agents: Agents, job: Job, number: int) -> LogRun:
-    """Where the output of this run (from 0) of a job lies; raises RankdeckError."""
+    """Which part of the output belongs to this run (from 0) of a job; raises RankdeckError."""
     plan = job.plan
     if not capabilities(plan.backend).requeues:
         raise RankdeckError(f"{plan.job} has one run: only Slurm queues jobs again")
@@ -216,7 +216,7 @@ async def log_run(agents: Agents, job: Job, number: int) -> LogRun:
         have = f"the runs 0 to {last}" if last else "one run, 0"
         raise RankdeckError(f"{plan.job} has {have}: there is no run {number}")
     begins = starts[number]
-    if number and job.unit == "task":  # a task that was not queued again has no such run
+    if number and job.unit == "task":  # a task that was not queued again did not have this run
         begun = {rank for rank, _ in begins}
         never = {(r, s): _NEVER for r in plan.nodes[0].ranks for s in STREAMS if r not in begun}
         begins = {**never, **begins}
@@ -224,9 +224,9 @@ async def log_run(agents: Agents, job: Job, number: int) -> LogRun:
 
 
 async def log_starts(agents: Agents, plan: Plan) -> tuple[Mapping[tuple[int, str], int], ...]:
-    """Of each run of a job that Slurm queued again where its output begins: rank and stream -> bytes.
+    """For each run of a job: (rank, stream) -> byte offset where the run's output begins; 0 for logs without an entry.
 
-    A log that is not named began empty. Raises NodeError.
+    Raises NodeError.
     """
     node = plan.nodes[0]
     answer = await agents.call(
@@ -245,7 +245,7 @@ async def log_starts(agents: Agents, plan: Plan) -> tuple[Mapping[tuple[int, str
 
 
 ATTACHED = "attached"
-"""A key in the settings of a job that somebody else submitted: Slurm's id of it."""
+"""Key in the settings of a job that somebody else submitted; its value is Slurm's id of the job."""
 
 
 def is_attached(plan: Plan) -> bool:
@@ -255,7 +255,7 @@ def is_attached(plan: Plan) -> bool:
 
 
 def attach_plan(cluster: Cluster, found: SlurmLook) -> Plan:
-    """Reading a job that somebody else submitted: the login node copies its output into a run folder."""
+    """The plan to follow a job that somebody else submitted: the login node copies its output into a run folder."""
     made = time.strftime("%m%d-%H%M%S", time.gmtime(found.submitted or 0.0))
     name = re.sub(r"[^A-Za-z0-9._-]", "-", found.name).lstrip("._-")[:60] or "job"
     job = f"{name}-{made}-{found.id}"
@@ -286,11 +286,11 @@ def attach_plan(cluster: Cluster, found: SlurmLook) -> Plan:
 
 
 _GRACE = 30.0
-"""Seconds from TERM to KILL, as Slurm's own KillWait."""
+"""Seconds from SIGTERM to SIGKILL: the default of Slurm's KillWait."""
 
 
 def script(cluster: Cluster, spec: JobSpec, job: str, *, watched: bool = False) -> str:
-    """The whole script, to submit by hand or for the supervisor; raises LaunchError."""
+    """The whole sbatch script: to submit by hand, or with `watched` for the supervisor; raises LaunchError."""
     chosen = options(cluster, spec, "slurm")
     unknown = [key for key in chosen if key not in KNOWN]
     if unknown:
@@ -313,7 +313,7 @@ def script(cluster: Cluster, spec: JobSpec, job: str, *, watched: bool = False) 
 
 
 def _expected(cluster: Cluster, spec: JobSpec) -> str:
-    """What a node must have: as the cluster file says, but of GPUs only those that the job gets are seen there."""
+    """The `expect:` values for the preflight, as JSON: those of the cluster file, but only as many GPUs as the job gets."""
     asked = options(cluster, spec, "slurm").get("gpus", "")
     kinds = [int(part.rpartition(":")[2]) for part in asked.split(",") if part]
     count = sum(kinds) or gpus_per_node(cluster, spec, "")
@@ -321,7 +321,7 @@ def _expected(cluster: Cluster, spec: JobSpec) -> str:
 
 
 def _checks(chosen: Mapping[str, str]) -> bool:
-    """Whether the nodes are judged before the ranks start."""
+    """Whether the nodes are checked before the ranks start."""
     return chosen.get("preflight", OFF) != OFF
 
 
@@ -336,13 +336,13 @@ class _Step:
 
     @property
     def gang(self) -> bool:
-        """Whether it is one task of an array that has several processes: together they are one rank."""
+        """Whether each task of an array has several processes, which together are one rank."""
         one = self.spec.nodes == 1 and _one_task(self) and self.spec.launch is Launch.PLAIN
         return self.watched and "array" in self.chosen and not one
 
     @property
     def shimmed(self) -> bool:
-        """Whether each process is a rank with files of its own."""
+        """Whether each process is a rank with its own output files."""
         return self.watched and not self.gang
 
 
@@ -370,21 +370,21 @@ def _directives(step: _Step, job: str) -> list[str]:
 
 
 def _escaped(line: str) -> str:
-    """An option as a line of `#SBATCH` has it: there a bare `#` begins a comment, and blanks separate."""
+    """An option escaped for an `#SBATCH` line, where `#` begins a comment and spaces separate words."""
     safe = line.replace("\\", "\\\\") if "\\" in line else line
     safe = safe.replace("#", "\\#")
     return f'"{safe}"' if " " in safe and RUN_TOKEN not in safe else safe
 
 
 def _one_task(step: _Step) -> bool:
-    """Whether a node has one task, which starts its ranks itself or is all of it."""
+    """Whether a node has only one Slurm task, which starts the ranks itself or is the only rank."""
     plain = step.spec.launch is Launch.PLAIN and step.spec.ranks_per_node in (0, 1)
     alone = "array" in step.chosen and plain
     return alone or step.spec.launch in (Launch.TORCHRUN, Launch.TENSORFLOW)
 
 
 def _cpus_per_task(step: _Step) -> str:
-    """As asked; a torchrun gets one CPU for each rank that it starts, at least."""
+    """CPUs per task: as requested, else for torchrun one for each rank that it starts; "" leaves it to Slurm."""
     asked = step.chosen.get("cpus-per-task", "")
     each = ranks_per_node(step.cluster, step.spec)
     default = str(each) if step.spec.launch is Launch.TORCHRUN and each > 1 else ""
@@ -426,7 +426,7 @@ def _file(name: str, text: str) -> list[str]:
 
 
 def _srun(step: _Step, argv: Sequence[str], *extra: str) -> str:
-    """The srun line of one task: each writes into files of its own, by the shim or by srun."""
+    """The srun line; each task writes its own output files, through the shim or by srun."""
     spec = step.spec
     lone = _one_task(step) and spec.nodes == 1
     name = "%t" if "array" not in step.chosen else "%a" if lone else "%a.%t"
@@ -435,7 +435,7 @@ def _srun(step: _Step, argv: Sequence[str], *extra: str) -> str:
     words += ["--kill-on-bad-exit=1 --wait=60", *extra]
     words += [] if step.watched else [by_hand]
     cpus = _cpus_per_task(step)
-    # Since 22.05 srun does not take this from sbatch.
+    # Since Slurm 22.05, srun does not inherit this from sbatch.
     words += [f"--cpus-per-task={cpus}"] if cpus else []
     words += [f"--chdir={shell_word(spec.workdir)}"] if spec.workdir else []
     return " ".join([*words, *_pyxis(step), shell_line(argv)])
@@ -444,13 +444,13 @@ def _srun(step: _Step, argv: Sequence[str], *extra: str) -> str:
 _GPU_VARIABLES = {
     "nvidia": {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "compute,utility"}
 }
-"""Enroot's hook brings in nothing if they are not set, and no CUDA where the second is `utility`, its default."""
+"""Enroot's hook provides no GPUs if the first is not set, and no CUDA with the second's default, `utility`."""
 _PMIX_VARIABLES = {"PMIX_MCA_gds": "hash"}
 """Ranks in an image cannot map the shared memory of the host's PMIx."""
 
 
 def _variables(step: _Step) -> dict[str, str]:
-    """What the job's ranks get: the runtime's needs, the cluster's and the job's own, which win."""
+    """The variables of the job's ranks: those that the runtime needs, overridden by the cluster's and the job's own."""
     spec, container = step.spec, step.spec.container
     own = {**step.cluster.environment, **spec.env}
     if container is None:
@@ -465,7 +465,7 @@ def _variables(step: _Step) -> dict[str, str]:
 
 
 def _mca(runtime: Runtime, spec: JobSpec) -> dict[str, str]:
-    """What mpirun would be told by `--mca NAME VALUE`, as variables: srun starts the ranks without it."""
+    """The runtime's `--mca NAME VALUE` options as variables, because srun starts the ranks without mpirun."""
     if spec.launch is not Launch.MPI:
         return {}
     words = runtime.launcher_args(spec.mpi.flavour)
@@ -473,7 +473,7 @@ def _mca(runtime: Runtime, spec: JobSpec) -> dict[str, str]:
 
 
 def _pyxis(step: _Step) -> list[str]:
-    """The words of srun for an image that Pyxis opens; our variables win over the image's."""
+    """The srun options for an image that Pyxis opens; the job's variables override those of the image."""
     container = step.spec.container
     if container is None or container.runtime not in PYXIS:
         return []
@@ -492,9 +492,9 @@ _NAME = "--container-name"
 
 
 def _named(word: str, image: str) -> str:
-    """For sh, a name with a mark of the image: Pyxis takes a container of that name whatever is in it.
+    """A container name, for sh, with a mark of the image: Pyxis reuses a container of that name whatever its image.
 
-    A file may be made again in its place: its time and size are part of the mark, as the job's first node sees them.
+    An image file may be replaced, so the mark includes its time and size as the job's first node sees them.
     """
     name, colon, flags = word.partition(":")
     mark = hashlib.sha256(image.encode()).hexdigest()[:8]
@@ -503,7 +503,7 @@ def _named(word: str, image: str) -> str:
 
 
 def _boxed(spec: JobSpec, argv: Sequence[str]) -> tuple[str, ...]:
-    """The command in its container, where Slurm does not open it itself."""
+    """The command wrapped in its container, unless Pyxis opens it; raises LaunchError."""
     container = spec.container
     if container is None or container.runtime in PYXIS:
         return tuple(argv)
@@ -515,7 +515,7 @@ def _boxed(spec: JobSpec, argv: Sequence[str]) -> tuple[str, ...]:
 
 
 def _rank(step: _Step, argv: Sequence[str]) -> tuple[str, ...]:
-    """A task that is one rank, started through the shim if a supervisor follows it."""
+    """The command of a task that is one rank, with the shim if a supervisor follows the job."""
     shim = (SHIM,) if step.shimmed else ()
     return (*shim, *_boxed(step.spec, argv))
 
@@ -531,7 +531,7 @@ def _plain(step: _Step) -> list[str]:
 
 
 def _torchrun(step: _Step) -> list[str]:
-    """One torchrun per node; the head node is found on the batch host, where scontrol is."""
+    """One torchrun per node; the head node is determined on the batch host, which has scontrol."""
     spec = step.spec
     port = str(spec.torch.port) if spec.torch.port else _PORT
     words = [
@@ -550,7 +550,7 @@ def _torchrun(step: _Step) -> list[str]:
 
 
 def _trainer(step: _Step) -> str:
-    """What torchrun starts, and where the output of each rank goes."""
+    """The last words of the torchrun line: what it starts, and where the output of each rank goes."""
     spec = step.spec
     if step.shimmed:
         argv = (*TORCHRUN_ENDS, SHIM, *script_command(spec.command))

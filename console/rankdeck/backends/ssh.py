@@ -1,4 +1,4 @@
-"""The ssh backend, for clusters without a scheduler: starts supervisors over SSH, and asks nodes what they run."""
+"""The ssh backend, for clusters without a scheduler: starts supervisors over SSH, and asks nodes which jobs they run."""
 
 import asyncio
 import contextlib
@@ -24,16 +24,16 @@ from rankdeck_agent.wire import NO_FOLDER, NodePlan, ProcessPlan
 
 START_LIMIT = 30.0
 CANCEL_SLACK = 10.0
-"""Seconds beyond the grace in which a node that cannot be reached is tried again."""
+"""Seconds beyond the grace period for which a cancel tries again to reach a node."""
 CANCEL_LIMIT = 30.0
-"""Seconds beyond the grace for a node that is working: a container runtime may be slow."""
+"""Seconds beyond the grace period that a node may take to cancel: a container runtime may be slow."""
 _RETRY = 1.0
 _SHORT = ("job", "list")
-"""A question that is soon answered: to reach a node again may take as long as its own limit."""
+"""A command that ends quickly, to find out whether a node answers again."""
 _MOST_LEFT = 1000
-"""Remaining processes of a node that are listed."""
+"""Most remaining processes of a node that are listed."""
 Found = dict[str, tuple[Plan, float]]
-"""Job -> its plan and when it was started, in epoch seconds."""
+"""Job -> (its plan, when it was started in epoch seconds)."""
 
 
 class SshBackend:
@@ -52,7 +52,7 @@ class SshBackend:
     def follow(
         self, plan: Plan, seen: Mapping[str, int], positions: ReadPositionsOf
     ) -> SshFollower:
-        """Follow from the beginning, or per node from the event after `seen[node]`."""
+        """See `base.Backend.follow`; `cancel` tells these followers to give up lost nodes."""
         follower = SshFollower(self._agents, plan, seen, positions)
         self._followers.setdefault(plan.job, WeakSet()).add(follower)
         return follower
@@ -60,11 +60,11 @@ class SshBackend:
     # ---- launch
 
     async def check(self, plan: Plan) -> str:
-        """Nobody else decides here."""
+        """Always "": there is no scheduler."""
         return ""
 
     async def launch(self, plan: Plan, tell: Tell = say_nothing) -> Plan:
-        """Start the supervisors, those without a launcher first; all or nothing."""
+        """Start the supervisors, those without processes first; if one fails, end all and raise LaunchError."""
         plan = await self._with_port(plan)
         waiting = [node for node in plan.nodes if not node.processes]
         starting = [node for node in plan.nodes if node.processes]
@@ -109,13 +109,13 @@ class SshBackend:
         await self._hand_over(node, JOB_RUN, START_LIMIT)
 
     async def _hand_over(self, node: NodePlan, command: tuple[str, ...], limit: float) -> None:
-        """Give the plan of a node to this command of its agent; raises NodeError."""
+        """Pass the plan of a node to this command of its agent; raises NodeError."""
         await self._agents.hand_over(node.node, command, asdict(node), limit)
 
     # ---- cancel
 
     async def cancel(self, plan: Plan, grace: float, *, by: str = "user") -> CancelReport:
-        """SIGTERM, wait, SIGKILL, then look on every node for what is left."""
+        """SIGTERM, wait, SIGKILL, then search every node for remaining processes; see `base.Backend.cancel`."""
         plans = {node.node: node for node in plan.nodes}
         answers = await on_each(plans, lambda name: self._cancel_node(plans[name], grace, by))
         left: list[RemainingProcess] = []
@@ -131,7 +131,7 @@ class SshBackend:
         return CancelReport(plan.job, state, tuple(left), unverified)
 
     async def _cancel_node(self, plan: NodePlan, grace: float, by: str) -> list[RemainingProcess]:
-        """Cancel on one node; tried again while the link is down, until its time is over."""
+        """Cancel on one node, trying again while it cannot be reached, until the time is over."""
         node = plan.node
         command = ("job", "cancel", plan.job, node, "--grace", f"{grace:g}", "--by", by)
         deadline = time.monotonic() + grace + CANCEL_SLACK
@@ -147,7 +147,7 @@ class SshBackend:
                 await self._answers_again(error, deadline)
 
     async def _answers_again(self, lost: UnreachableError, deadline: float) -> None:
-        """Return once the node answers; raises why it was `lost` where it does not until the deadline."""
+        """Return once the node answers; raises `lost` if it does not answer before the deadline."""
         while (left := deadline - time.monotonic() - _RETRY) > 0:
             await asyncio.sleep(_RETRY)
             with contextlib.suppress(UnreachableError):
@@ -164,7 +164,7 @@ def _port(answer: ProgramResult) -> int:
 
 
 def left_there(node: str, answer: ProgramResult) -> list[RemainingProcess]:
-    """What the node says is left."""
+    """The processes that remain according to the node's answer; raises AgentError if it is invalid."""
     rows = answer.row.get("left")
     if not is_list(rows):
         raise AgentError(node, f"cancel gave no answer: {answer.complaint}")
@@ -181,11 +181,11 @@ def _left_one(node: str, row: Mapping[str, Any]) -> RemainingProcess:
 LIMIT = 45.0
 _MOST_HOSTS = 4096
 _TOGETHER = 32
-"""Nodes that are asked at the same time."""
+"""Most nodes that are asked at the same time."""
 
 
 async def inspect_job(agents: Agents, job: Job) -> Inspection:
-    """Where the ranks of this job are; a node that does not answer is named, not waited for."""
+    """Where the ranks of this job are; nodes that do not answer within LIMIT are in `missing`."""
     answers: dict[str, Mapping[str, Any]] = {}
     missing: dict[str, str] = {}
     plans = {plan.node: plan for plan in job.plan.nodes}
@@ -207,7 +207,7 @@ async def inspect_job(agents: Agents, job: Job) -> Inspection:
 def _take_those_inside(
     row: Mapping[str, Any], answers: dict[str, Mapping[str, Any]], missing: dict[str, str]
 ) -> None:
-    """What a login node of Slurm has from the nodes on which the ranks are."""
+    """Add what a Slurm login node collected from the nodes of the ranks to `answers` and `missing`."""
     for found in as_tables(row["inside"], _MOST_HOSTS):
         host = clean(found.get("host"), 64)
         if host and isinstance(found.get("ranks"), list):
@@ -253,7 +253,7 @@ async def ask_what_runs(
 
 
 _ID = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.-]{0,100})-\d{4}-\d{6}-[0-9a-f]{4}\Z")
-"""As a launch names its jobs: probes of preflight are called otherwise, and end by themselves."""
+"""A job id as a launch makes it. Probes of preflight have other names, and end by themselves."""
 _MOST_ROWS, _MOST_RANKS, _MOST_PROCESSES, _MOST_WORDS = 1000, 4096, 4096, 1000
 _LONGEST_WORD = 4096
 _LAST_RANK = 1 << 20
@@ -290,13 +290,13 @@ def _plan(cluster: str, job: str, nodes: list[NodePlan]) -> Plan:
         backend="ssh",
         nodes=tuple(sorted(nodes, key=lambda node: min(node.ranks, default=0))),
         grace=max(node.grace for node in nodes),
-        # Whether a failed rank ends the job is known only to the console that started it.
+        # Only the console that started the job knows whether a failed rank should end it.
         abort=Abort(enabled=False),
     )
 
 
 def _node_plan(node: str, row: Mapping[str, Any]) -> NodePlan | None:
-    """The part of one job on one node, if it runs there and every field is valid."""
+    """The part of one job on one node; None if it does not run there or a field is invalid."""
     job, table = row.get("job"), as_table(row.get("plan"))
     runs = row.get("closed") is False and row.get("alive") is True
     if not runs or row.get("node") != node:
