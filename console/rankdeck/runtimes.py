@@ -1,4 +1,4 @@
-"""Container runtimes: each a way to write a longer command."""
+"""Container runtimes: each turns the command of a rank into one that runs it in a container."""
 
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, Protocol
@@ -16,25 +16,25 @@ class Runtime(Protocol):
     user_namespaces: ClassVar[bool]
     """Whether ordinary users need user namespaces for it (unless it is installed setuid)."""
     has_store: ClassVar[bool]
-    """Whether it keeps images in a store of its own; if not, images are files or folders."""
+    """Whether it keeps images in its own store; if not, images are files or folders."""
     has_server: ClassVar[bool]
-    """Whether a server starts its containers, outside the cgroup of the process that asked."""
+    """Whether a server starts its containers, outside the cgroup of the process that requested it."""
 
     def wrap(
         self, argv: Sequence[str], container: Container, env: Mapping[str, str], launch: Launch
     ) -> tuple[str, ...]:
-        """The command to run on the host. `env` holds the variables that the job sets inside.
+        """The command to run on the host. `env` has the variables that the job sets inside the container.
 
-        The command must not contain a value of `env`: every user of the node can read arguments.
+        The command must not contain values of `env`: every user of the node can read arguments.
         """
         ...
 
     def variables(self, env: Mapping[str, str]) -> Mapping[str, str]:
-        """Further variables to set on the host so that `env` reaches the container."""
+        """More variables to set on the host, so that `env` reaches the container."""
         ...
 
     def launcher_args(self, flavour: str) -> tuple[str, ...]:
-        """Arguments for mpirun of this flavour (`openmpi5`, `mpich`, …) when its ranks run in containers."""
+        """Arguments for mpirun of this flavour (`openmpi5`, `mpich`, …) if its ranks run in containers."""
         ...
 
     def shell(self, container: Container, job: str, rank: int) -> tuple[str, ...]:
@@ -46,7 +46,7 @@ class Runtime(Protocol):
 
 
 def find_runtime(name: str) -> Runtime:
-    """The runtime of that name; raises UnknownPluginError."""
+    """The runtime with this name; raises UnknownPluginError."""
     return plugins.find("runtimes", name)()
 
 
@@ -61,7 +61,7 @@ LAUNCHER_VARIABLES = (
     "|ROLE_WORLD_SIZE|ROLE_NAME|MASTER_ADDR|MASTER_PORT|TF_CONFIG|OMP_NUM_THREADS"
     "|PYTHONUNBUFFERED|HWLOC_COMPONENTS|CUDA_VISIBLE_DEVICES|ROCR_VISIBLE_DEVICES"
 )
-"""Names that a launcher sets for each rank: known only when the rank starts."""
+"""Pattern of variables that a launcher sets for each rank; their values are known only when the rank starts."""
 FORWARD = (
     f"for n in $(env | sed -nE 's/^({LAUNCHER_VARIABLES})=.*/\\1/p'); "
     'do set -- "--env=$n" "$@"; done'
@@ -73,22 +73,22 @@ _HOST_MPI = (
     "OPAL_PREFIX", "PMIX_PREFIX", "PMIX_INSTALL_PREFIX", "PRTE_PREFIX", "OMPI_LIBDIR_LOC",
     "OMPI_MCA_mca_base_component_path",
 )  # fmt: skip
-"""Where the host's MPI lies: set for every rank, and wrong for the MPI of an image."""
+"""Variables with paths of the host's MPI: set for every rank, and wrong for the MPI of an image."""
 _NO_SINGLE_COPY = {"btl_vader_single_copy_mechanism": "none", "smsc": "^cma"}
-"""The parameter of Open MPI 4 and of 5: the one inside may be another than the launcher."""
+"""The parameters of Open MPI 4 and of 5: the version in the image may differ from the launcher's."""
 
 
 def mounts(container: Container, launch: Launch) -> tuple[str, ...]:
-    """`source:target` of what every rank needs and of what the job asks for.
+    """The mounts (`source:target`) that every rank needs, and those of the job.
 
-    MPI ranks meet their daemon, and each other, in files under /tmp.
+    MPI ranks connect to their daemon, and to each other, through files under /tmp.
     """
     needed = ["/tmp:/tmp"] if launch is Launch.MPI else []
     return (*needed, f"{RUN_TOKEN}:{RUN_TOKEN}", *container.mounts)
 
 
 def without_host_mpi(launch: Launch) -> tuple[str, ...]:
-    """`env -u …` to put before the runtime of MPI ranks; nothing for others."""
+    """`env -u …` to put before the runtime's command for MPI ranks; () for others."""
     away = [word for name in _HOST_MPI for word in ("-u", name)]
     return ("env", *away) if launch is Launch.MPI else ()
 
@@ -111,19 +111,19 @@ class Bare:
     def wrap(
         self, argv: Sequence[str], container: Container, env: Mapping[str, str], launch: Launch
     ) -> tuple[str, ...]:
-        """The command itself; the host's environment is the job's already."""
+        """The command unchanged: the process already has the job's variables."""
         return tuple(argv)
 
     def variables(self, env: Mapping[str, str]) -> dict[str, str]:
-        """Nothing: the program has the environment of its process."""
+        """None: the program has the environment of its process."""
         return {}
 
     def launcher_args(self, flavour: str) -> tuple[str, ...]:
-        """Nothing."""
+        """None."""
         return ()
 
     def shell(self, container: Container, job: str, rank: int) -> tuple[str, ...]:
-        """None: the rank runs on the host."""
+        """(): the rank runs on the host."""
         return ()
 
 
@@ -142,39 +142,39 @@ class Apptainer:
     def wrap(
         self, argv: Sequence[str], container: Container, env: Mapping[str, str], launch: Launch
     ) -> tuple[str, ...]:
-        """The variables go by the environment, see `variables`."""
+        """The variables are passed through the environment, see `variables`."""
         options = [f"--bind={mount}" for mount in mounts(container, launch)]
         options += _APPTAINER_GPU.get(container.gpu, ())
         if container.workdir:
             options.append(f"--pwd={container.workdir}")
-        # Quiet: else every rank says which optional programs the node lacks.
+        # Without --quiet, every rank prints which optional programs the node lacks.
         command = (self.name, "--quiet", "exec", *options, *container.args)
         prefix = without_host_mpi(launch)
         return (*prefix, *command, container.image, *argv)
 
     def variables(self, env: Mapping[str, str]) -> dict[str, str]:
-        """Each by its prefixed name, which wins over the image; `--env` would show the values."""
+        """Each variable under its prefixed name, which overrides the image's; `--env` would show the values."""
         return {f"{self.prefix}{key}": value for key, value in env.items()}
 
     def launcher_args(self, flavour: str) -> tuple[str, ...]:
-        """No single-copy transfers: each rank has a user namespace of its own."""
+        """No single-copy transfers: each rank has its own user namespace."""
         return no_single_copy(flavour)
 
     def shell(self, container: Container, job: str, rank: int) -> tuple[str, ...]:
-        """Another container of the same image: that of a rank has no name to enter it by."""
+        """A new container of the same image: the container of a rank has no name by which to enter it."""
         binds = [f"--bind={mount}" for mount in container.mounts]
         gpu = _APPTAINER_GPU.get(container.gpu, ())
         return (self.name, "--quiet", "shell", *binds, *gpu, container.image)
 
 
 class Singularity(Apptainer):
-    """`singularity exec`: the same words under the older name."""
+    """`singularity exec`: the same options under the older name."""
 
     name: ClassVar[str] = "singularity"
     prefix: ClassVar[str] = "SINGULARITYENV_"
 
 
-# Root is root inside already, and Podman refuses to keep its number.
+# For root, Podman refuses --userns=keep-id, and it is not needed.
 _PODMAN_START = (
     f'if [ -d {RDMA_DEVICES} ]; then set -- "--device={RDMA_DEVICES}" "$@"; fi; '
     'if [ "$(id -u)" != 0 ]; then set -- --userns=keep-id "$@"; fi; '
@@ -199,16 +199,16 @@ _ENTER = (
     'exec "$1" exec --interactive --tty "$id" sh; done; done; '
     'echo "no container of rank $3 runs here" >&2; exit 1'
 )
-"""sh: enter the container of a rank; `printenv` of a variable that is not there prints nothing."""
+"""sh: enter the container of a rank; `printenv` of a variable that is not set prints nothing."""
 
 
 class _Engine:
-    """What Podman and Docker share: `run` per rank, options and variables in the same words."""
+    """What Podman and Docker have in common: one `run` per rank, with the same options."""
 
     name: ClassVar[str]
     has_store: ClassVar[bool] = True
     _start: ClassVar[str]
-    """The shell script that adds what is known on the node only, and runs the engine."""
+    """The shell script that adds options known only on the node, and runs the engine."""
     _always: ClassVar[tuple[str, ...]]
     _gpu: ClassVar[Mapping[str, tuple[str, ...]]]
     """Vendor of the GPUs -> options that hand them to the container."""
@@ -216,7 +216,7 @@ class _Engine:
     def wrap(
         self, argv: Sequence[str], container: Container, env: Mapping[str, str], launch: Launch
     ) -> tuple[str, ...]:
-        """All variables by name: what stands in a command, everybody on the node can read."""
+        """All variables by name only: every user of the node can read arguments."""
         options = [*self._always, *(f"--volume={mount}" for mount in mounts(container, launch))]
         options += [f"--env={name}" for name in env]
         options += self._gpu.get(container.gpu, ())
@@ -235,7 +235,7 @@ class _Engine:
         return no_single_copy(flavour)
 
     def shell(self, container: Container, job: str, rank: int) -> tuple[str, ...]:
-        """In the very container: of those with the job's label the one whose launcher says this rank."""
+        """Enters the rank's own container: the one with the job's label whose launcher variable has this rank."""
         return (
             "sh",
             "-c",
@@ -248,9 +248,9 @@ class _Engine:
 
 
 class Podman(_Engine):
-    """`podman run`, one per rank, of an ordinary user or of root.
+    """`podman run`, one per rank, for an ordinary user or root.
 
-    `--env-host` passes the launcher's variables; the job's own, named, win over the image.
+    `--env-host` passes the launcher's variables; the job's own are named and override the image's.
     """
 
     name: ClassVar[str] = "podman"
@@ -294,11 +294,11 @@ _ENROOT_GPU = {
         "--env=NVIDIA_DRIVER_CAPABILITIES=compute,utility",
     )
 }
-"""Unset, the first means no GPU and the second no CUDA. AMD's devices are in the host's /dev."""
+"""Without the first there is no GPU, without the second no CUDA. AMD's devices are in the host's /dev."""
 
 
 class Enroot:
-    """`enroot start`, one per rank, all in the host's namespaces but for mounts."""
+    """`enroot start`, one per rank, all in the host's namespaces except for mounts."""
 
     name: ClassVar[str] = "enroot"
     user_namespaces: ClassVar[bool] = True
@@ -308,7 +308,7 @@ class Enroot:
     def wrap(
         self, argv: Sequence[str], container: Container, env: Mapping[str, str], launch: Launch
     ) -> tuple[str, ...]:
-        """Enroot has no option for the folder: a line of sh inside the image goes there."""
+        """Enroot has no option for the working folder, so a line of sh inside the image changes to it."""
         options = [f"--mount={mount}" for mount in mounts(container, launch)]
         options += [f"--env={name}" for name in env]
         options += _ENROOT_GPU.get(container.gpu, ())
@@ -324,10 +324,10 @@ class Enroot:
         return {}
 
     def launcher_args(self, flavour: str) -> tuple[str, ...]:
-        """Nothing: ranks of a node share their namespaces."""
+        """None: the ranks of a node share their namespaces."""
         return ()
 
     def shell(self, container: Container, job: str, rank: int) -> tuple[str, ...]:
-        """Another container of the same image."""
+        """A new container of the same image."""
         binds = [f"--mount={mount}" for mount in container.mounts]
         return ("enroot", "start", *binds, container.image, "sh")

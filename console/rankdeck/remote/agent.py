@@ -1,4 +1,4 @@
-"""The agent on the nodes: built as one file, copied, started, installed as a service."""
+"""The agent on the nodes: built as one file, copied to nodes, started, installed as a service."""
 
 import asyncio
 import hashlib
@@ -20,7 +20,7 @@ from rankdeck.remote.shell import Channel, OnData, ProgramResult, Row, Shell, la
 
 _PACKAGES = ("rankdeck_agent", "paho")
 _MODULES = ("pynvml",)
-"""Packed into the file if they are installed here; the agent works without."""
+"""Included in the file if they are installed here; the agent works without them."""
 _MAKE_WRITABLE = "make that folder writable, with room for two megabytes"
 _DATE = (1980, 1, 1, 0, 0, 0)
 _SHEBANG = b"#!/usr/bin/env python3\n"
@@ -65,9 +65,9 @@ for old in glob.glob(os.path.dirname(agent) + "/agent-*.pyz"):
         for file in glob.glob(old + "*"):
             os.remove(file)
 """
-"""Run by the node's Python when the agent is put there: from a zip file Python keeps no compiled modules by itself,
-and compiling is most of the time that a command of the agent takes to start. Agents of other versions that nobody
-has used for 30 days are removed then: none that runs here, and by the clock of the file system, which nodes may share."""
+"""Run by the node's Python after an upload. It compiles the modules, because Python does not cache those of a zip file,
+and compiling takes most of the start time of a command. It also removes agents of other versions that were not used
+for 30 days and do not run on this node; by the clock of the file system, which nodes may share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +78,12 @@ class Bundle:
     digest: str
     """SHA-256 of `data`, in hex."""
     name: str
-    """The file name to use on a node: says what is in it."""
+    """The file name on a node; contains the beginning of the digest."""
 
 
 @cache
 def bundle() -> Bundle:
-    """The agent, always the same bytes for the same sources."""
+    """The agent as one file; the same sources give the same bytes."""
     files = {"__main__.py": _MAIN.encode()}
     for package in _PACKAGES:
         files.update(_package(package))
@@ -113,7 +113,7 @@ def _zip(files: dict[str, bytes]) -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
         for name in sorted(files):
-            # Fixed dates and modes: the bytes depend on the sources and on nothing else.
+            # Fixed dates and modes, so that the bytes depend only on the sources.
             entry = zipfile.ZipInfo(name, _DATE)
             entry.external_attr = 0o644 << 16
             entry.create_system = 3
@@ -130,7 +130,7 @@ _LONGEST = 8 << 20
 
 
 class Dialogue:
-    """Questions and answers with one running program; made by `Agents.dialogue`."""
+    """Questions to one running command of the agent, and its answers; made by `Agents.dialogue`."""
 
     def __init__(self, node: str) -> None:
         self._node = node
@@ -140,7 +140,7 @@ class Dialogue:
         self.channel: Channel
 
     def take(self, data: bytes) -> None:
-        """Take bytes of its stdout; lines that are no JSON objects come from the login and are ignored."""
+        """Take bytes of its stdout; lines that are not JSON objects come from the login shell and are ignored."""
         self._taken += len(data)
         if self._taken > _LONGEST:
             return
@@ -153,11 +153,11 @@ class Dialogue:
 
     @property
     def answered(self) -> bool:
-        """Whether an answer is waiting to be taken."""
+        """Whether an answer has arrived that was not read yet."""
         return not self._answers.empty()
 
     async def ask(self, question: Mapping[str, Any], limit: float) -> Row:
-        """Write a line, then wait for the next answer; raises NodeError."""
+        """Send a question, then wait at most `limit` seconds for the next answer; raises NodeError."""
         self.channel.write(json.dumps(question).encode() + b"\n")
         return await self.hear(limit)
 
@@ -169,7 +169,7 @@ class Dialogue:
         return answer
 
     async def end(self) -> None:
-        """Let the program end."""
+        """Close the program's stdin and the channel, which ends the program."""
         self.channel.end()
         await self.channel.close()
 
@@ -183,7 +183,7 @@ class Dialogue:
 async def next_of(
     node: str, channel: Channel, answers: asyncio.Queue[Parsed], limit: float
 ) -> Parsed | None:
-    """The next item of the queue, None if the program has ended; raises UnreachableError."""
+    """The next item of the queue, None if the program has ended; raises UnreachableError after `limit` seconds."""
     if not answers.empty():
         return answers.get_nowait()
     async with within(node, limit), asyncio.TaskGroup() as tasks:
@@ -194,7 +194,7 @@ async def next_of(
         ending.cancel()
     if not hearing.cancelled():
         return hearing.result()
-    # Both may have come at once: the last words count, then the end.
+    # Both may happen at the same time: return the last item first, the end with the next call.
     return None if answers.empty() else answers.get_nowait()
 
 
@@ -209,30 +209,34 @@ async def _ended(channel: Channel) -> None:
 
 
 class WantedAgent(Protocol):
-    """Configures the telemetry agent of a node, and is told when it starts and ends."""
+    """Supplies the configuration of a node's telemetry agent, and is called when the agent starts and ends."""
 
     async def configure(self, node: str) -> Mapping[str, Any]:
-        """The agent's configuration, made for each start; may wait. Raises NodeError."""
+        """The agent's configuration, called before each start; may wait. Raises NodeError."""
         ...
 
     def superseded(self, node: str) -> Awaitable[None] | None:
-        """Returns when another agent has taken over on this node; None if none will."""
+        """An awaitable that returns when another agent has taken over on this node; None if none will."""
         ...
 
     def started(self, node: str, write: Callable[[bytes], None]) -> None:
-        """Called when the agent runs, with what writes to its stdin; until `ended`."""
+        """Called when the agent runs; `write` sends to its stdin and is valid until `ended`."""
         ...
 
-    def ended(self, node: str) -> None: ...
+    def ended(self, node: str) -> None:
+        """Called when the agent no longer runs."""
+        ...
 
-    def report(self, node: str, sentence: str, well: bool) -> None: ...
+    def report(self, node: str, sentence: str, well: bool) -> None:
+        """Called when the state changes: the agent runs (`well`), or why it does not."""
+        ...
 
 
 OLDEST_PYTHON = (3, 9)
 UPLOAD_LIMIT = 120.0
 BACKOFF = (1.0, 2.0, 5.0, 10.0, 15.0)
 STEADY = 30.0
-"""Seconds of running after which a restart waits for the shortest pause again."""
+"""After so many seconds of running, the next restart waits only for the shortest pause."""
 _LOOK = (
     'f="$HOME/.cache/rankdeck/$1"; a=$("$2" -c "$3" "$f" 2>/dev/null) || a=; '
     'printf "\\nrankdeck|%s|%s|%s\\n" "${a%%|*}" "${a##*|}" "$f"'
@@ -248,8 +252,8 @@ except EnvironmentError:
     pass
 print("%d.%d|%s" % (sys.version_info[:2] + (digest,)))
 """
-"""Run by the node's Python, which may be an old one: its version, and SHA-256 of the agent that lies there,
-which counts as used from now on."""
+"""Run by the node's Python, which may be an old one: prints its version and the SHA-256 of the agent file on the node,
+and marks this file as used now."""
 _PUT = (
     'umask 077; mkdir -p "${1%/*}" && cat > "$1.$$.part" && '
     'test "$(wc -c < "$1.$$.part")" -eq "$2" && '
@@ -265,36 +269,36 @@ JOB_RUN = ("job", "run")
 
 
 class Agents:
-    """Calls commands of the agent on nodes; copies it there first where it is missing."""
+    """Calls commands of the agent on nodes; copies the agent to a node first if it is missing."""
 
     def __init__(self, shell: Shell, python: str = "python3") -> None:
         self.shell, self._python = shell, python
-        """For programs on nodes that are not the agent."""
+        """`shell` is for other programs on nodes."""
         self._paths: dict[str, tuple[str, ...]] = {}
         self._locks: dict[str, asyncio.Lock] = {}
         self._often: dict[str, Dialogue] | None = None
-        """Node -> the program that starts jobs there, while it is idle; see `starting_often`."""
+        """Node -> idle helper that starts jobs there; None outside `starting_often`."""
 
     async def call(
         self, node: str, command: Sequence[str], stdin: bytes = b"", *, limit: float
     ) -> ProgramResult:
         """Run a command of the agent, such as ("job", "list"), to its end.
 
-        `limit` is in seconds and includes bringing the agent there. Raises NodeError for a node
-        that cannot be reached or has no agent; a command that fails is an answer with its code.
+        `limit` is in seconds and includes copying the agent. Raises NodeError if the node cannot be reached
+        or the agent cannot run there; if the command itself fails, returns its result with the exit code.
         """
         async with within(node, limit):
             agent = await self._path(node)
             return await run(self.shell, node, (*agent, *command), stdin, limit)
 
     async def open(self, node: str, command: Sequence[str], on_data: OnData) -> Channel:
-        """Start a command of the agent that goes on; `on_data` gets its stdout. Raises NodeError."""
+        """Start a long-running command of the agent; `on_data` gets its stdout. Raises NodeError."""
         agent = await self._path(node)
         return await self.shell.open(node, (*agent, *command), on_data)
 
     @asynccontextmanager
     async def dialogue(self, node: str, command: Sequence[str]) -> AsyncGenerator[Dialogue]:
-        """A command of the agent that answers questions, until the block ends; raises NodeError."""
+        """Run a command of the agent that answers questions, until the block ends; raises NodeError."""
         talk = Dialogue(node)
         talk.channel = await self.open(node, command, talk.take)
         try:
@@ -305,9 +309,9 @@ class Agents:
     async def hand_over(
         self, node: str, command: tuple[str, ...], plan: Mapping[str, Any], limit: float
     ) -> None:
-        """Give a plan to the command of the agent that starts it; raises NodeError if that fails.
+        """Pass a plan to the command of the agent that starts it; raises NodeError if that fails.
 
-        `limit` is in seconds and includes bringing the agent there.
+        `limit` is in seconds and includes copying the agent.
         """
         if self._often is not None and command == JOB_RUN:
             row, why = await self._start_there(node, plan, limit, self._often), "it says nothing"
@@ -319,7 +323,7 @@ class Agents:
 
     @asynccontextmanager
     async def starting_often(self) -> AsyncGenerator[None]:
-        """Until the block ends, the program that starts jobs on a node stays there for the next job."""
+        """Inside this block, the helper that starts a job on a node stays there for the next job."""
         self._often = {}
         try:
             yield
@@ -331,13 +335,13 @@ class Agents:
     async def _start_there(
         self, node: str, plan: Mapping[str, Any], limit: float, idle: dict[str, Dialogue]
     ) -> Row:
-        """Start the job by the program that stays there; a second job at the same moment gets one of its own."""
+        """Start a job by the idle helper on the node; if there is none, start a helper."""
         talk, kept = idle.pop(node, None) or await self._starter(node, limit), False
         try:
             row = await talk.ask(plan, limit)
             kept = self._often is idle and node not in idle
         finally:
-            # Without an answer it is not asked again: a late one would be taken for the next.
+            # A helper that did not answer is not used again: a late answer would be taken for that of the next job.
             if kept:
                 idle[node] = talk
             else:
@@ -351,7 +355,7 @@ class Agents:
         return talk
 
     async def _path(self, node: str) -> tuple[str, ...]:
-        """The first arguments of a command of the agent there; uploads it if needed. Raises NodeError."""
+        """The words before a command of the agent on this node; uploads the agent if needed. Raises NodeError."""
         async with self._locks.setdefault(node, asyncio.Lock()):
             if node not in self._paths:
                 self._paths[node] = await self._bring(node)
@@ -370,7 +374,7 @@ class Agents:
         return (self._python, path)
 
     async def _look(self, node: str, name: str) -> tuple[str, str, str]:
-        """Version of Python there, SHA-256 of the agent that lies there, and its path."""
+        """(version of Python, SHA-256 of the agent file or "", path of the agent file) on the node."""
         look = ("sh", "-c", _LOOK, "sh", name, self._python, _ASK)
         found = await run(self.shell, node, look)
         return _parse(node, found.out, found.err)
@@ -399,7 +403,7 @@ class Agents:
     def attach_telemetry(
         self, node: str, wanted: WantedAgent, tasks: asyncio.TaskGroup
     ) -> asyncio.Task[None]:
-        """Start telemetry there and keep it running until the task is cancelled."""
+        """Start the telemetry agent on a node and keep it running until the returned task is cancelled."""
 
         def tell(why: str, pause: float) -> None:
             wanted.report(node, f"{why}; trying again in {pause:.0f} s", False)
@@ -408,8 +412,8 @@ class Agents:
         return tasks.create_task(work, name=f"telemetry {node}")
 
     async def _telemetry(self, node: str, wanted: WantedAgent, tasks: asyncio.TaskGroup) -> str:
-        """Run it once; returns why it ended, "" if another agent took its place."""
-        # First, because it may wait, for ever if an agent is installed there.
+        """Run the telemetry agent once; returns why it ended, "" if another agent took its place."""
+        # First, because it may wait: forever, if an agent is installed there.
         config = json.dumps(await wanted.configure(node)).encode()
         channel = await self.open(node, ("telemetry",), lambda _: None)
         other = wanted.superseded(node)
@@ -428,7 +432,7 @@ class Agents:
             await channel.close()
         if superseded:
             return ""
-        # The file may have been deleted: look again before the next start.
+        # The agent file may have been deleted: check it again before the next start.
         self._paths.pop(node, None)
         return channel.complaint or f"telemetry ended with exit code {code}"
 
@@ -438,9 +442,9 @@ async def keep_running(
     tell: Callable[[str, float], None],
     pauses: Sequence[float] = BACKOFF,
 ) -> None:
-    """Await `once` until cancelled, again whenever it ends, after a pause that grows.
+    """Call and await `once` again and again until cancelled, with growing pauses in between.
 
-    It returns why it ended, "" to begin again at once; `tell` gets that, and the seconds of the pause.
+    `once` returns why it ended, or "" to start again at once; `tell` is called with that and the pause in seconds.
     """
     loop = asyncio.get_running_loop()
     failures = 0
@@ -459,13 +463,13 @@ async def keep_running(
 
 
 async def _yield_to(other: Awaitable[None], channel: Channel) -> None:
-    """End the program when `other` returns: it runs until its stdin is closed."""
+    """Close the program's stdin, which ends it, when `other` returns."""
     await other
     channel.end()
 
 
 def _parse(node: str, out: bytes, err: bytes) -> tuple[str, str, str]:
-    """The answer line, among whatever the login's start-up files print."""
+    """The fields of the answer line, which is among lines that start-up files of the login shell print."""
     for line in reversed(out.decode("utf-8", "replace").splitlines()):
         words = line.split("|", 3)
         if words[0] == "rankdeck" and len(words) == 4:
@@ -490,7 +494,7 @@ class NodeOutcome:
     answer: Row = field(default_factory=dict[str, Any])
 
     def text(self, key: str) -> str:
-        """One value of the answer as text that is safe to show."""
+        """One value of the answer as text, safe to show."""
         return clean(self.answer.get(key, ""))
 
     @property
@@ -499,7 +503,7 @@ class NodeOutcome:
 
 
 class Installer:
-    """Runs the agent's `service` command on nodes."""
+    """Runs the agent's `service` command on nodes; `system`: for the whole system, not the user; `dry`: change nothing."""
 
     def __init__(self, agents: Agents, *, system: bool, dry: bool = False) -> None:
         self._agents = agents
@@ -508,7 +512,7 @@ class Installer:
     async def run(
         self, verb: str, nodes: Sequence[str], configs: Mapping[str, Mapping[str, Any]]
     ) -> tuple[NodeOutcome, ...]:
-        """Run `verb` on every node, with `configs` for install; a failing node stops no other."""
+        """Run `verb` on every node, with `configs` (node -> configuration) for install; a failure stops no other node."""
         async with asyncio.TaskGroup() as tasks:
             running = [
                 tasks.create_task(self._one(verb, node, configs.get(node, {}))) for node in nodes

@@ -1,6 +1,6 @@
-"""Commands of the agent that answer in rows of JSON: the operator's `sh` and `ps` on many nodes, and those that run on and start again when they end.
+"""Commands of the agent that answer in rows of JSON: `sh` and `ps` on many nodes, and commands that are kept running.
 
-Equal output of `sh` is kept once, however many nodes wrote it.
+Equal output of `sh` is stored once, however many nodes wrote it.
 """
 
 import asyncio
@@ -34,18 +34,18 @@ from rankdeck.remote.agent import BACKOFF, Agents, keep_running
 from rankdeck.remote.shell import Channel, on_each, within
 
 _Step = tuple[int, str, str]
-"""The output before, a stream, the line that it wrote next."""
+"""(number of the output before, stream, next line)."""
 
 
 class _Outputs:
-    """All outputs that nodes have written so far, each stored as another one plus a line."""
+    """All different outputs of nodes so far, by number; each is stored as another output plus one line."""
 
     def __init__(self) -> None:
         self._steps: list[_Step] = [(0, "", "")]
         self._known: dict[_Step, int] = {}
 
     def longer(self, before: int, stream: str, line: str) -> int:
-        """The output that is `before` and this line."""
+        """The number of the output that is `before` plus this line."""
         step = (before, stream, line)
         found = self._known.get(step)
         if found is None:
@@ -54,7 +54,7 @@ class _Outputs:
         return found
 
     def lines(self, output: int) -> tuple[tuple[str, str], ...]:
-        """All lines of it, with their streams."""
+        """(stream, text) of all lines of this output."""
         found: list[tuple[str, str]] = []
         while output:
             output, stream, line = self._steps[output]
@@ -68,49 +68,49 @@ class CommandState:
     def __init__(self, command: str, nodes: Sequence[str]) -> None:
         self.command, self.nodes = command, tuple(nodes)
         self.changes = 0
-        """Grows with whatever is new."""
+        """Grows with every change."""
         self.ends: dict[str, CommandEnd] = {}
         self._outputs = _Outputs()
         self._wrote: dict[str, int] = dict.fromkeys(nodes, 0)
         self._begun: set[str] = set()
 
     def began(self, node: str) -> None:
-        """It is being started there."""
+        """Note that the command is being started on the node."""
         self._begun.add(node)
         self.changes += 1
 
     def wrote(self, node: str, stream: str, lines: Iterable[str]) -> None:
-        """It wrote these lines; `stream` is out or err."""
+        """Add lines that the command wrote on the node; `stream` is "out" or "err"."""
         for line in lines:
             self._wrote[node] = self._outputs.longer(self._wrote[node], stream, line)
         self.changes += 1
 
     def ended(self, node: str, end: CommandEnd) -> None:
-        """It has ended there, or its end cannot be known."""
+        """Note how the command ended on the node, or that its end cannot be known."""
         self.ends[node] = end
         self.changes += 1
 
     @property
     def over(self) -> bool:
-        """Whether it has ended everywhere."""
+        """Whether the command has ended on all nodes."""
         return len(self.ends) == len(self.nodes)
 
     @property
     def waited_for(self) -> tuple[str, ...]:
-        """Nodes on which it has not ended."""
+        """Nodes on which the command has not ended."""
         return tuple(node for node in self.nodes if node not in self.ends)
 
     @property
     def status(self) -> int:
-        """The largest exit status of a node, as `clush -S` has it."""
+        """The largest exit status of all nodes, as in `clush -S`."""
         return max((end.status for end in self.ends.values()), default=0)
 
     def lines(self, node: str) -> tuple[tuple[str, str], ...]:
-        """What it wrote there: stream and text."""
+        """(stream, text) of the lines that it wrote on the node."""
         return self._outputs.lines(self._wrote[node])
 
     def groups(self) -> tuple[OutputGroup, ...]:
-        """Nodes with the same output and the same end: the largest group first, then in the order of nodes."""
+        """Nodes grouped by equal output and equal end; the largest group first, equal ones in the order of nodes."""
         found: dict[tuple[object, ...], list[str]] = {}
         for node in self.nodes:
             end = self.ends.get(node)
@@ -126,24 +126,24 @@ class CommandState:
         )
 
     def not_proven(self) -> Mapping[str, CommandEnd]:
-        """Nodes on which something of it is left, or may be."""
+        """Node -> end, for nodes on which processes of the command are left, or may be."""
         return {n: e for n, e in self.ends.items() if e.left or not e.told}
 
 
 FAN_OUT = 64
-"""Nodes that are served at the same time."""
+"""Nodes on which a command runs at the same time."""
 USUAL_LIMIT = 300.0
-"""Seconds that a command may take."""
+"""Seconds that a command may take, unless the user says otherwise."""
 _START, _PROOF = 45.0, 15.0
-"""Seconds to bring the agent there; beyond the limit for the agent to end the command and to look."""
+"""Seconds to start the agent; seconds beyond the limit for the agent to end the command and search for what is left."""
 _MOST, _LEAST, _ALL = 1 << 20, 16 << 10, 256 << 20
-"""Bytes of output that are kept: of one node, at most and at least, and about of all."""
+"""Bytes of output that are kept: the limit per node is between _LEAST and _MOST; about _ALL in total."""
 _LINE = 1 << 20
 _LONGEST = 1000
 
 
 class CommandRun:
-    """One command on its way; `state` says how far it is."""
+    """Runs one command on many nodes; `state` has the progress."""
 
     def __init__(
         self, agents: Agents, state: CommandState, limit: float, fan_out: int = FAN_OUT
@@ -156,13 +156,13 @@ class CommandRun:
         self.cancelled = False
 
     def cancel(self) -> None:
-        """End it on every node, with a look at what is left; `run` returns when that is known."""
+        """End the command on every node; `run` returns when it is known what is left."""
         self.cancelled = True
         for channel in self._channels:
             channel.end()
 
     async def run(self) -> None:
-        """Until it has ended on every node, at most the limit and what its proof takes."""
+        """Run the command until it has ended on every node."""
         async with asyncio.TaskGroup() as tasks:
             for node in self.state.nodes:
                 tasks.create_task(self._on(node))
@@ -205,17 +205,17 @@ class CommandRun:
 
 
 class _Hearing:
-    """The checked answers of one node; other lines come from its login and are ignored."""
+    """Checks the answers of one node; other lines come from its login shell and are ignored."""
 
     def __init__(self, node: str, state: CommandState, most: int) -> None:
         self._node, self._state = node, state
         self._left = most * 8 + _LINE
-        """JSON needs up to six bytes for one byte of output."""
+        """Bytes that the node may still send; JSON needs up to six bytes for one byte of output."""
         self._text = b""
         self.end: CommandEnd | None = None
 
     def take(self, data: bytes) -> None:
-        """Take bytes of its stdout; raises AgentError where it sends more than it was asked for."""
+        """Take bytes of its stdout; raises AgentError if it sends more than was requested."""
         self._left -= len(data)
         *lines, self._text = (self._text + data).split(b"\n")
         if self._left < 0 or len(self._text) > _LINE:
@@ -234,7 +234,7 @@ class _Hearing:
 
 
 def end_of(node: str, row: Mapping[str, Any]) -> CommandEnd:
-    """How it ended, from the agent's last answer; invalid fields are left out."""
+    """How the command ended, from the agent's last answer; invalid fields are left out."""
     code, seconds, left = row.get("code"), row.get("seconds"), row.get("left")
     why = row.get("why")
     return CommandEnd(
@@ -258,17 +258,17 @@ _MOST_PROCESSES = 5_000
 
 @dataclass(frozen=True, slots=True)
 class FoundProcesses:
-    """What was found on some nodes."""
+    """Processes that were found on some nodes."""
 
     processes: tuple[NodeProcess, ...] = ()
     missing: dict[str, str] = field(default_factory=dict[str, str])
     """Node -> why it did not answer."""
     notes: tuple[str, ...] = ()
-    """What is not known, a sentence each."""
+    """Sentences about what is not known."""
 
 
 async def find_processes(agents: Agents, nodes: Iterable[str]) -> FoundProcesses:
-    """The processes of these nodes now; a node that does not answer is named, not waited for."""
+    """The processes on these nodes now; nodes that do not answer within PS_LIMIT are in `missing`."""
 
     async def ask(node: str) -> tuple[list[NodeProcess], list[str]]:
         answer = await agents.call(node, ("ps",), limit=PS_LIMIT)
@@ -290,7 +290,7 @@ async def find_processes(agents: Agents, nodes: Iterable[str]) -> FoundProcesses
 
 
 async def send_signal(agents: Agents, name: str, some: Sequence[NodeProcess]) -> dict[str, str]:
-    """Send TERM, KILL, … to these; returns `NODE PID` -> why it was not sent."""
+    """Send a signal (TERM, KILL, …) to processes; returns `NODE PID`, or `NODE` for all there -> why it was not sent."""
     by_node: dict[str, list[list[int]]] = {}
     for one in some:
         by_node.setdefault(one.node, []).append([one.pid, one.start])
@@ -324,7 +324,7 @@ class AgentRows:
         self._rest = b""
 
     def take(self, data: bytes) -> None:
-        """Take bytes as they come; lines that are not our rows are left out."""
+        """Take bytes as they arrive; lines that are not JSON objects are ignored."""
         *lines, rest = (self._rest + data).split(b"\n")
         self._rest = rest if len(rest) <= _LONGEST_ROW else b""
         for line in lines:
@@ -336,7 +336,7 @@ class AgentRows:
 
 @dataclass(frozen=True, slots=True)
 class RowSource:
-    """A command of the agent on a host, and what it gets on stdin."""
+    """A command of the agent on a host; `config` is sent to its stdin."""
 
     agents: Agents
     host: str
@@ -350,9 +350,10 @@ async def watch(
     trouble: Callable[[str], None],
     pauses: Sequence[float] = BACKOFF,
 ) -> None:
-    """Run the command until cancelled, again whenever it ends, after a pause that grows.
+    """Run the command until cancelled; start it again whenever it ends, with growing pauses.
 
-    `takes` gives who takes the rows of one run; `trouble` is called with the sentence for each end.
+    `takes` is called before each run and returns the functions for its rows; `trouble` is called with the reason
+    of each end.
     """
     await keep_running(
         lambda: _once(source, AgentRows(takes())),
@@ -362,7 +363,7 @@ async def watch(
 
 
 async def _once(source: RowSource, rows: AgentRows) -> str:
-    """Run it once; why it ended."""
+    """Run the command once; returns why it ended."""
     channel = await source.agents.open(source.host, source.command, rows.take)
     try:
         channel.write(source.config)

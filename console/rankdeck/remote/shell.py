@@ -1,4 +1,4 @@
-"""Programs on nodes and on this machine, by one protocol: the part of SSH that the layers above see."""
+"""Runs programs on nodes and on this machine through one protocol: the part of SSH that the layers above see."""
 
 import asyncio
 import os
@@ -17,14 +17,14 @@ from rankdeck.model.text import clean, tables
 
 OnData = Callable[[bytes], None]
 Confirm = Callable[[HostKeyError], Awaitable[bool]]
-"""Asks whether an unknown host key is the right one."""
+"""Awaited with the error for an unknown host key; returns whether the operator accepts the key."""
 _ODD = re.compile(r"[\\!\n]")
-"""Within single quotes these are themselves to sh; not `\\` to fish, not `!` and an end of line to csh."""
+"""Not special to sh within single quotes, but `\\` is to fish, and `!` and a line feed are to csh."""
 _CODED = re.compile(r"[\\'!\n]")
 
 
 def login_line(argv: Sequence[str]) -> str:
-    """The command line that any login shell (bash, zsh, ksh, fish, csh) takes for exactly these words."""
+    """A command line that every login shell (bash, zsh, ksh, fish, csh) splits into exactly these words."""
     line = shlex.join(argv)
     if not _ODD.search(line):
         return line
@@ -33,18 +33,18 @@ def login_line(argv: Sequence[str]) -> str:
 
 
 Row = dict[str, Any]
-"""A JSON object that the agent printed."""
+"""One JSON object, as the agent prints them."""
 
 
 def last_line(text: bytes) -> str:
-    """The last line of what a program wrote to stderr; safe to show."""
+    """The last line of a program's stderr; safe to show."""
     lines = text.decode("utf-8", "replace").strip().splitlines()
     return clean(lines[-1], 300) if lines else ""
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramResult:
-    """Output and exit status of a program; of the agent's, what start-up files of the login print too."""
+    """Output and exit status of a program. Start-up files of the login shell may have printed to `out` too."""
 
     code: int
     """128 + signal if a signal ended it."""
@@ -53,17 +53,17 @@ class ProgramResult:
 
     @property
     def rows(self) -> tuple[Row, ...]:
-        """Its answers: the lines of stdout that are JSON objects, of the last 1000."""
+        """Its answers: the JSON objects among the last 1000 lines of stdout."""
         return tuple(tables(self.out))[::-1]
 
     @property
     def row(self) -> Row:
-        """The last of them; empty if there is none."""
+        """The last answer; {} if there is none."""
         return next(tables(self.out), dict[str, Any]())
 
     @property
     def word(self) -> str:
-        """The last word of stdout, for commands that print just one."""
+        """The last word of stdout, for commands that print only one."""
         return b"".join(self.out.split()[-1:])[:80].decode("utf-8", "replace")
 
     @property
@@ -74,7 +74,7 @@ class ProgramResult:
 
 @dataclass(frozen=True, slots=True)
 class ClockOffset:
-    """Seconds by which a node's clock is ahead of ours, give or take `uncertainty`."""
+    """Seconds by which a node's clock is ahead of the console's, ± `uncertainty`."""
 
     offset: float = 0.0
     uncertainty: float = 0.5
@@ -84,7 +84,7 @@ class Channel(Protocol):
     """A running program on a node."""
 
     def write(self, data: bytes) -> None:
-        """Send to its stdin; does nothing if it has ended."""
+        """Send to the program's stdin; does nothing if it has ended."""
         ...
 
     async def drain(self) -> None:
@@ -92,51 +92,55 @@ class Channel(Protocol):
         ...
 
     def end(self) -> None:
-        """End its stdin."""
+        """Close the program's stdin."""
         ...
 
     def pause(self) -> None:
-        """Stop taking output; the program waits once SSH's window is full."""
+        """Stop receiving output; the program blocks once SSH's window is full."""
         ...
 
     def resume(self) -> None: ...
 
     @property
     def complaints(self) -> bytes:
-        """The end of its stderr."""
+        """The end of the program's stderr."""
         ...
 
     @property
     def complaint(self) -> str:
-        """The last line of that."""
+        """The last line of the program's stderr."""
         ...
 
     def wait(self) -> Awaitable[int]:
-        """Its exit status; raises UnreachableError when the connection is lost first, and what its
-        `on_data` raised."""
+        """Wait for the exit status. Raises UnreachableError if the connection is lost first, and the NodeError
+        that `on_data` raised."""
         ...
 
     async def close(self) -> None: ...
 
 
 class Shell(Protocol):
-    """Programs and tunnels on nodes; every failure to reach a node is raised as UnreachableError.
+    """Runs programs and opens tunnels on nodes; raises UnreachableError if a node cannot be reached.
 
-    An `on_data` may raise NodeError: then it is not called again, and `Channel.wait` raises the error.
+    If `on_data` raises a NodeError, it is not called again, and `Channel.wait` raises that error.
     """
 
     async def open(self, node: str, argv: Sequence[str], on_data: OnData) -> Channel:
         """Start a program; `on_data` is called with its stdout as it arrives."""
         ...
 
-    async def reverse_tunnel(self, node: str, host: str, port: int) -> int: ...
+    async def reverse_tunnel(self, node: str, host: str, port: int) -> int:
+        """Open a port on the node's loopback that leads to `host:port` as seen from here; returns the port."""
+        ...
 
-    async def clock(self, node: str) -> ClockOffset: ...
+    async def clock(self, node: str) -> ClockOffset:
+        """How the node's clock differs from the console's."""
+        ...
 
 
 @asynccontextmanager
 async def within(node: str, limit: float, why: str = "") -> AsyncGenerator[None]:
-    """Raises UnreachableError where the block takes longer than `limit` seconds."""
+    """Cancel the block after `limit` seconds and raise UnreachableError; `why` replaces its usual text."""
     try:
         async with asyncio.timeout(limit):
             yield
@@ -152,7 +156,7 @@ async def run(
 ) -> ProgramResult:
     """Run a program to its end, at most `limit` seconds.
 
-    Raises UnreachableError; AgentError as soon as it has sent more than 32 MB.
+    Raises UnreachableError, or AgentError if it sends more than 32 MB.
     """
     out = bytearray()
 
@@ -177,7 +181,7 @@ _MOST_COMPLAINT = 16 << 10
 
 
 class Receiver:
-    """Passes stdout to a callback at once, until that raises NodeError; keeps the end of stderr."""
+    """Passes stdout to `on_data` as it arrives, until that raises NodeError; keeps the end of stderr."""
 
     def __init__(self, on_data: OnData) -> None:
         self._on_data = on_data
@@ -198,7 +202,7 @@ class Receiver:
         self.writable.set()
 
     def data_received(self, data: bytes, datatype: int | None) -> None:
-        """Hand on, or keep, what came; `datatype` is None of stdout, as asyncssh has it."""
+        """Called with output of the program; `datatype` is None for stdout, as in asyncssh."""
         if datatype is not None:
             self.complaints = (self.complaints + data)[-_MOST_COMPLAINT:]
         elif not self.ended.done():
@@ -219,7 +223,7 @@ T = TypeVar("T")
 async def on_each(
     names: Iterable[str], ask: Callable[[str], Awaitable[T]], at_once: int | None = None
 ) -> dict[str, T | NodeError]:
-    """The answer of every node, or its error; `at_once` limits how many are asked at the same time."""
+    """Await `ask` for every node; returns node -> answer or NodeError. `at_once` limits how many run at a time."""
     answers: dict[str, T | NodeError] = {}
     turn = asyncio.Semaphore(at_once) if at_once else nullcontext()
 
@@ -237,7 +241,7 @@ async def on_each(
 
 
 class Questions:
-    """The question about a host key that waits for the operator."""
+    """Asks the operator about unknown host keys, one at a time."""
 
     def __init__(self) -> None:
         self.pending: HostKeyError | None = None
@@ -245,7 +249,7 @@ class Questions:
         self._asking = asyncio.Lock()
 
     async def confirm(self, error: HostKeyError) -> bool:
-        """Show the question as `pending` and wait for the answer."""
+        """Set `pending` to the question and wait for `answer`; returns whether the key is accepted."""
         async with self._asking:
             self._answer = asyncio.get_running_loop().create_future()
             self.pending = error
@@ -255,23 +259,23 @@ class Questions:
                 self.pending = None
 
     def answer(self, accept: bool) -> None:
-        """Answer the pending question."""
+        """Answer the pending question, if there is one."""
         if self._answer is not None and not self._answer.done():
             self._answer.set_result(accept)
 
 
 THIS_MACHINE = "localhost"
-"""The name under which jobs on Kubernetes have their control host where the cluster file names none."""
+"""Name of the control host of Kubernetes jobs if the cluster file names no login node."""
 _CLOSE_LIMIT = 2.0
 
 
 def control_host(cluster: Cluster) -> str:
-    """The machine that has kubectl: the login node, or this one."""
+    """The machine that runs kubectl: the login node, or this machine."""
     return cluster.options.get("login", "") or THIS_MACHINE
 
 
 def asks_here(cluster: Cluster) -> bool:
-    """Whether this machine asks the scheduler: the cluster file names no other one that has its commands."""
+    """Whether the scheduler's commands run on this machine, because the cluster file names no login node."""
     return cluster.can.asked_from_here and control_host(cluster) == THIS_MACHINE
 
 
@@ -323,7 +327,7 @@ class LocalChannel:
         return 128 - code if code < 0 else code
 
     async def close(self) -> None:
-        """End it and all that it started, except what has detached."""
+        """End the program and all processes that it started, except detached ones: SIGTERM, then SIGKILL."""
         if self._transport.get_returncode() is None:
             self._signal(signal.SIGTERM)
             try:
@@ -341,7 +345,7 @@ class LocalChannel:
 
 
 class LocalShell:
-    """Runs programs here; see `shell.Shell`."""
+    """Runs programs on this machine; see `shell.Shell`."""
 
     async def open(self, node: str, argv: Sequence[str], on_data: OnData) -> LocalChannel:
         """Start a program; `on_data` is called with its stdout as it arrives. Raises UnreachableError."""
@@ -355,16 +359,16 @@ class LocalShell:
         return LocalChannel(transport, program)
 
     async def reverse_tunnel(self, node: str, host: str, port: int) -> int:
-        """On this machine, `port` itself needs no tunnel."""
+        """Returns `port`: on this machine no tunnel is needed."""
         return port
 
     async def clock(self, node: str) -> ClockOffset:
-        """The same clock."""
+        """Offset 0: it is the same clock."""
         return ClockOffset(0.0, 0.0)
 
 
 class WithThisMachine:
-    """The nodes through one shell, and this machine under its name through another."""
+    """A shell for the nodes that also runs programs on this machine, as node THIS_MACHINE."""
 
     def __init__(self, nodes: Shell) -> None:
         self._nodes, self._here = nodes, LocalShell()
@@ -383,11 +387,11 @@ class WithThisMachine:
 
 
 ALIVE = ("ServerAliveInterval=15", "ServerAliveCountMax=4")
-"""So that a dead node does not hold the terminal for ever."""
+"""So that a dead node does not block the terminal forever."""
 
 
 class UserSsh:
-    """Command lines of ssh to the nodes of a cluster."""
+    """Builds the command lines of the user's own ssh to the nodes of a cluster."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._access = cluster.access
@@ -395,7 +399,7 @@ class UserSsh:
         self._agreed: BinaryIO | None = None
 
     def command(self, node: str, words: Sequence[str] = ()) -> tuple[str, ...]:
-        """`ssh` to this node: a login shell, or these words on a terminal of their own."""
+        """`ssh` to this node: opens a login shell, or runs these words on a terminal."""
         there, access = self._nodes[node], self._access
         options = [f"ConnectTimeout={max(round(access.connect_limit), 1)}", *ALIVE]
         if access.known_hosts:
@@ -411,7 +415,7 @@ class UserSsh:
         return (*argv, shlex.join(words)) if words else tuple(argv)
 
     def _config(self) -> list[str]:
-        """Which ssh_config it reads: what was agreed to, not what is there now."""
+        """The option for ssh_config: the text that the user agreed to, not the file as it is now."""
         access = self._access
         if access.config_text is not None:
             self._agreed = self._agreed or text_file(access.config_text)
@@ -422,12 +426,12 @@ class UserSsh:
 
 
 def _quoted(path: str) -> str:
-    """As ssh_config wants a path that may hold blanks."""
+    """A path, quoted for ssh_config because it may contain spaces."""
     return f'"{Path(path).expanduser()}"'
 
 
 def text_file(text: str) -> BinaryIO:
-    """A file in memory: nobody can change it while it is used."""
+    """A file in memory with this text: nobody can change it while it is used."""
     file = os.fdopen(os.memfd_create("ssh_config", os.MFD_CLOEXEC), "w+b")
     file.write(text.encode())
     file.flush()

@@ -1,4 +1,4 @@
-"""SSH connections to the nodes: options, host keys, errors in words; opened when needed, shared, reopened when lost."""
+"""SSH connections to the nodes, opened when needed, shared, and reopened when lost; host keys; errors in plain words."""
 
 import asyncio
 import errno
@@ -30,19 +30,19 @@ from rankdeck.remote.shell import (
 )
 
 Place = tuple[str, str, int | None]
-"""Host, address, and port if it is not 22: what a key is looked up by."""
+"""(host, address, port or None for 22), by which known_hosts is searched for a key."""
 
 
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """The key that a server showed and that is not in known_hosts."""
+    """The host key of a server that is not in known_hosts."""
 
     place: Place
     key: asyncssh.SSHKey
 
 
 class HostKeys:
-    """The known_hosts files of one host entry; the first is the user's own."""
+    """The known_hosts files for a node; the first is the user's own."""
 
     def __init__(self, files: Sequence[Path]) -> None:
         self.files = tuple(files)
@@ -61,7 +61,7 @@ class HostKeys:
         return self._known
 
     def judge(self, node: str, offered: Offered) -> HostKeyError:
-        """Why the key is refused, with the line that would accept it if it is only unknown."""
+        """The error for a key that is not known; `line` would accept it, "" if it contradicts a known key."""
         fingerprint = offered.key.get_fingerprint()
         if place := self._contradiction(offered.place):
             why = (
@@ -73,7 +73,7 @@ class HostKeys:
         return HostKeyError(node, why, fingerprint=fingerprint, line=_line(offered))
 
     def accept(self, line: str) -> None:
-        """Append to the user's known_hosts; raises OSError."""
+        """Append this line to the user's known_hosts; raises OSError."""
         file = self.files[0]
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         before = file.read_bytes() if file.exists() else b""
@@ -82,7 +82,7 @@ class HostKeys:
             handle.write(f"{glue}{line}\n")
 
     def _contradiction(self, place: Place) -> str:
-        """`file:line` of the key that this host is known by, "" if there is none."""
+        """`file:line` of another key that is known for this host; "" if there is none."""
         for file in self.files:
             for number, line in enumerate(_lines(file), 1):
                 alone = asyncssh.SSHKnownHosts()
@@ -122,26 +122,26 @@ def _stamp(file: Path) -> tuple[int, int]:
 
 
 FAN_OUT = 64
-"""Logins under way at a time, unless the cluster file says how many."""
+"""Most logins at a time, unless the cluster file sets a number."""
 JUMP_FAN_OUT = 8
-"""The same through one jump host: its sshd drops some as soon as 10 are under way (MaxStartups 10:30:100)."""
+"""The same through one jump host: its sshd drops some of 10 or more at a time (MaxStartups 10:30:100)."""
 KEEPALIVE, KEEPALIVE_MISSES = 5.0, 2
-"""Seconds without a byte after which a question is sent, and how many may go unanswered: 15 s in all, as with followers."""
+"""Seconds without a byte until a keepalive is sent, and how many may stay unanswered: 15 s in all, as for followers."""
 FAILURES = (asyncssh.Error, asyncssh.ChannelListenError, OSError, ValueError)
-"""All that asyncssh may raise: its key and config errors are ValueErrors."""
+"""All exceptions that asyncssh may raise; its key and config errors are ValueErrors."""
 
 
 DROPS = (asyncssh.ConnectionLost, ConnectionResetError, BrokenPipeError)
 PAUSES = (0.5, 1.0, 2.0, 4.0)
-"""Seconds, more or less by half, until a login that the server dropped is tried again."""
+"""Seconds (± 50 %) until a login that the server dropped is tried again."""
 
 
 class DroppedError(UnreachableError):
-    """The server ended the connection before it sent its version; servers with too many logins under way do that."""
+    """The server ended the connection before it sent its version, as servers do with too many logins at a time."""
 
 
 class _Client(asyncssh.SSHClient):
-    """Keeps the key that is not in known_hosts; knows whether the server said anything."""
+    """Keeps a host key that is not in known_hosts, and whether the server has sent its version."""
 
     def __init__(self) -> None:
         self.offered: Offered | None = None
@@ -174,11 +174,11 @@ class Logins:
         self._identity: list[asyncssh.SSHKey] | None = None
         self._refused: set[str] = set()
         self._gates: dict[str, asyncio.Semaphore] = {}
-        """Jump host, "" for none -> how many more may log in that way now."""
+        """Jump host ("": none) -> semaphore that limits the logins through it."""
 
     @property
     def _config(self) -> Any:  # noqa: ANN401 - asyncssh takes (), None or a list
-        """Which ssh_config to read, as asyncssh wants it: what was agreed to, not what is there now."""
+        """The ssh_config to read, in asyncssh's form: the text that the user agreed to, not the file as it is now."""
         if self._agreed is not None:
             return [f"/proc/self/fd/{self._agreed.fileno()}"]
         named = self._access.config
@@ -187,7 +187,7 @@ class Logins:
         return [str(Path(named).expanduser())] if named else ()
 
     async def connect(self, node: Node) -> asyncssh.SSHClientConnection:
-        """A connection; asks about an unknown host key once. Raises UnreachableError."""
+        """Log in; asks once about an unknown host key. Raises UnreachableError."""
         try:
             return await self._attempt(node)
         except HostKeyError as error:
@@ -208,12 +208,12 @@ class Logins:
             raise UnreachableError(node.name, why) from error
 
     async def _attempt(self, node: Node) -> asyncssh.SSHClientConnection:
-        """Log in when it is this node's turn; again if the server drops logins."""
+        """Log in when it is this node's turn; try again if the server drops the login."""
         try:
             gate = self.gate_of(node)
         except FAILURES as error:
             raise UnreachableError(node.name, explain(error, node)) from error
-        async with gate:  # held in the pauses too: fewer are under way then
+        async with gate:  # also held during the pauses, so that fewer logins are tried at a time
             for pause in PAUSES:
                 try:
                     return await self._login(node)
@@ -230,7 +230,7 @@ class Logins:
                 return await asyncssh.connect(
                     node.host,
                     client_factory=lambda: client,
-                    # Empty bytes would make asyncssh read ~/.ssh/known_hosts by itself.
+                    # A function: with empty bytes, asyncssh would read ~/.ssh/known_hosts itself.
                     known_hosts=hostkeys.known().match,
                     **options,
                 )
@@ -264,7 +264,7 @@ class Logins:
         return self._identity
 
     def gate_of(self, node: Node) -> asyncio.Semaphore:
-        """What a login to this node passes: one for all direct ones, and one for each jump host."""
+        """The semaphore that limits logins to this node: one for all direct logins, and one for each jump host."""
         named: object = "" if self._access.config == "none" else self._probe(node).tunnel
         jump = named if isinstance(named, str) else ""
         if jump not in self._gates:
@@ -273,7 +273,7 @@ class Logins:
         return self._gates[jump]
 
     def _probe(self, node: Node) -> asyncssh.SSHClientConnectionOptions:
-        """What ssh_config says of this node."""
+        """The options for this node in ssh_config."""
         return asyncssh.SSHClientConnectionOptions(
             host=node.host, config=self._config, client_keys=None, agent_path=None
         )
@@ -295,7 +295,7 @@ class Logins:
 
 
 def explain(error: BaseException, node: Node) -> str:
-    """What went wrong and what to do, in one sentence."""
+    """What went wrong with the connection to this node, and what to do, in one sentence."""
     where = f"{node.host} port {node.port}"
     for kind, sentence in _SENTENCES:
         if isinstance(error, kind):
@@ -339,7 +339,7 @@ _SENTENCES: tuple[tuple[type[BaseException], str], ...] = (
 
 
 SESSIONS = 8
-"""Per connection; OpenSSH allows 10."""
+"""Most sessions per connection; OpenSSH allows 10."""
 OPEN_LIMIT = 15.0
 CLOSE_LIMIT = 3.0
 _PINGS = 4
@@ -399,7 +399,7 @@ class SshChannel:
 
 
 class _Link:
-    """A connection and how many sessions it carries."""
+    """A connection, and how many sessions use it."""
 
     def __init__(self, connection: asyncssh.SSHClientConnection) -> None:
         self.connection = connection
@@ -411,7 +411,7 @@ class _Link:
 
 
 class Connections:
-    """Connections to all nodes of a cluster; an async context manager."""
+    """Connections to all nodes of a cluster (see `shell.Shell`); an async context manager that closes them."""
 
     def __init__(self, cluster: Cluster, confirm: Confirm | None = None) -> None:
         self._nodes = {node.name: node for node in cluster.hosts}
@@ -441,7 +441,7 @@ class Connections:
                 link.connection.abort()
 
     def connected(self, node: str) -> bool:
-        """Whether there is a connection at this moment."""
+        """Whether there is a connection to the node now."""
         return any(link.alive for link in self._links.get(node, ()))
 
     def drop(self, node: str) -> None:
@@ -450,7 +450,7 @@ class Connections:
             link.connection.abort()
 
     async def open(self, node: str, argv: Sequence[str], on_data: OnData) -> SshChannel:
-        """Start a program; `on_data` is called with its stdout as it arrives."""
+        """Start a program; `on_data` is called with its stdout as it arrives. Raises UnreachableError."""
         link = await self._free_link(node)
         command = login_line(argv)
         session = _Session(on_data)
@@ -470,14 +470,14 @@ class Connections:
         )
 
     async def reverse_tunnel(self, node: str, host: str, port: int) -> int:
-        """A port on the node's loopback that leads to `host:port` as seen from here."""
+        """Open a port on the node's loopback that leads to `host:port` as seen from this machine; returns the port."""
         link = await self._free_link(node)
         async with self._opening(node):
             listener = await link.connection.forward_remote_port("127.0.0.1", 0, host, port)
         return listener.get_port()
 
     async def clock(self, node: str) -> ClockOffset:
-        """How the node's clock differs from ours; measured once per connection."""
+        """How the node's clock differs from the console's; measured once per connection. Raises UnreachableError."""
         link = await self._free_link(node)
         known = self._clocks.get(node)
         if known is None or known[0] is not link:
@@ -532,7 +532,7 @@ def _width(clock: ClockOffset) -> float:
 
 
 def _reading(answer: bytes, asked: float) -> ClockOffset:
-    """The node's clock by one question: read half way through the round trip, give or take half of it."""
+    """The clock offset by one answer: the node read its clock in the middle of the round trip, ± half of it."""
     heard = time.time()
     match = _STAMP.search(answer)
     if match is None:
@@ -545,7 +545,7 @@ def _reading(answer: bytes, asked: float) -> ClockOffset:
 
 @asynccontextmanager
 async def reach(cluster: Cluster, confirm: Confirm) -> AsyncGenerator[Shell]:
-    """Programs on the nodes of a cluster; on this machine too, where it is the one that asks Kubernetes.
+    """The shell for the nodes of a cluster; with this machine too, if that runs kubectl for the cluster.
 
     `confirm` is awaited with each unknown host key.
     """

@@ -1,7 +1,7 @@
-"""Counters of switch ports over gNMI (openconfig-interfaces), asked for by the console.
+"""Counters of switch ports over gNMI (openconfig-interfaces), read by the console itself.
 
-pygnmi brings the protocol's messages. Its client is not used: it blocks, and it trusts
-whatever certificate a switch shows.
+pygnmi supplies the protocol's messages. Its client is not used: it blocks, and it trusts
+any certificate that a switch presents.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ MESSAGE_LIMIT = 4 << 20
 LARGEST = 1 << 64
 NO_EXTRA = "switches need pygnmi: install `rankdeck[gnmi]`"
 _ENCODINGS = (4, 0, 2)
-"""JSON_IETF, JSON, PROTO, the best first."""
+"""Codes of JSON_IETF, JSON and PROTO, in order of preference."""
 _SCALARS = ("uint_val", "int_val", "string_val", "ascii_val", "double_val", "float_val")
 _JSON = ("json_ietf_val", "json_val")
 
@@ -38,7 +38,7 @@ class SwitchError(RankdeckError):
 
 
 class SwitchStream:
-    """One switch: the modules of the extra, and one connection at a time."""
+    """Reads one switch, over one connection at a time; raises SwitchError if the extra `gnmi` is not installed."""
 
     def __init__(self, switch: Switch) -> None:
         self._switch = switch
@@ -50,7 +50,7 @@ class SwitchStream:
             raise SwitchError(NO_EXTRA) from error
 
     async def updates(self) -> AsyncIterator[tuple[str, str, Any]]:
-        """`(port, leaf, value)` until the stream ends; raises SwitchError, which says why."""
+        """Yields `(port, leaf, value)`; the end of the stream always raises SwitchError, which says why."""
         login = (("username", self._switch.user), ("password", _password(self._switch)))
         metadata = login if self._switch.user else ()
         try:
@@ -120,7 +120,7 @@ class SwitchStream:
 
 
 async def collect(cluster: Cluster, switches: Switches) -> None:
-    """Follow every switch of the cluster until cancelled; errors are stored."""
+    """Follow every switch of the cluster until cancelled; errors are stored in `switches.troubles`."""
     async with asyncio.TaskGroup() as tasks:
         for switch in cluster.switches:
             tasks.create_task(_follow(switch, switches), name=f"gnmi {switch.name}")
@@ -143,7 +143,7 @@ async def _follow(switch: Switch, switches: Switches) -> None:
 
 
 def take(switches: Switches, switch: str, port: str, leaf: str, value: object) -> None:
-    """Apply one leaf; leaves that are no state or counter are left out."""
+    """Apply one leaf; only `oper-status` and COUNTERS are used."""
     if leaf == "oper-status":
         switches.apply(switch, port, _bare(str(value)).upper() == "UP", {})
     elif leaf in COUNTERS and (number := _count(value)) is not None:
@@ -151,7 +151,7 @@ def take(switches: Switches, switch: str, port: str, leaf: str, value: object) -
 
 
 def _count(value: object) -> int | None:
-    """A counter; some switches write 64 bits as text."""
+    """The value of a counter, None if invalid; some switches send 64-bit numbers as text."""
     if isinstance(value, str) and value.isascii() and value.isdigit():
         value = int(value) if len(value) <= 20 else -1
     whole = isinstance(value, int) and not isinstance(value, bool)
@@ -159,7 +159,7 @@ def _count(value: object) -> int | None:
 
 
 def _leaves(name: str, value: object) -> Iterator[tuple[str, object]]:
-    """A leaf, or all leaves of a table in JSON."""
+    """(name, value) of a leaf, or of all leaves of a JSON object."""
     if not isinstance(value, dict):
         yield name, value
         return
@@ -170,14 +170,14 @@ def _leaves(name: str, value: object) -> Iterator[tuple[str, object]]:
 def _value(typed: Any) -> object:  # noqa: ANN401 - grpc has no types
     kind = typed.WhichOneof("value")
     if kind in _JSON:
-        # Any JSON may stand there: read as a part of an object, whose depth and numbers are checked.
+        # The value may be any JSON. Wrapped in an object, it is checked for depth and numbers by `table`.
         found = table(b'{"":%b}' % getattr(typed, kind))
         return found[""] if found else None
     return getattr(typed, kind) if kind in _SCALARS else None
 
 
 def _bare(name: str) -> str:
-    """Without the module: openconfig-interfaces:counters."""
+    """The name without its module prefix (`openconfig-interfaces:counters`)."""
     return name.rpartition(":")[2]
 
 
@@ -208,7 +208,7 @@ def _certificates(switch: Switch) -> bytes | None:
 
 
 def _why(error: Any) -> str:  # noqa: ANN401 - grpc has no types
-    """The answer of a switch as a sentence."""
+    """The error of a switch in words that follow its name."""
     known = {
         "UNAUTHENTICATED": "refuses the user name or password",
         "PERMISSION_DENIED": "does not allow this user to read counters",

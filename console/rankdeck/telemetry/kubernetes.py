@@ -1,4 +1,4 @@
-"""What the API server of Kubernetes says of nodes and jobs, by the agent where kubectl is; our agent as a DaemonSet."""
+"""Reads nodes, jobs and rights from Kubernetes through the agent beside kubectl; manifest of the agent as a DaemonSet."""
 
 import base64
 import json
@@ -40,12 +40,12 @@ from rankdeck_agent.wire import NODE_VARIABLE
 log = logging.getLogger(__name__)
 ASK_LIMIT = 60.0
 _MOST = 256
-"""Conditions, devices, jobs and rights of one row that are taken."""
+"""Most conditions, devices, jobs or rights of one row that are used."""
 _WORD, _SENTENCE = 300, 600
 
 
 class KubernetesClient:
-    """Asks the agent on the control host; made by the session."""
+    """Asks the API server through the agent on the control host; made by the session."""
 
     def __init__(self, agents: Agents, cluster: Cluster) -> None:
         self._agents, self._host = agents, control_host(cluster)
@@ -56,22 +56,22 @@ class KubernetesClient:
         self._config = json.dumps(chosen).encode() + b"\n"
 
     async def check(self) -> ClusterAbout:
-        """Versions, kinds and rights; what stopped it is its `trouble`. Raises NodeError."""
+        """Versions, kinds of jobs and rights; if the API server fails, `trouble` says why. Raises NodeError."""
         return about_of((await self._ask("check")).row)
 
     async def learn_rights(self, state: KubernetesState) -> None:
-        """Ask what this user may do, unless `state` has it already."""
+        """Ask for the user's rights and store them in `state`, unless it has them already."""
         if not self.asked or state.about is not None:
             return
         try:
             about = await self.check()
         except NodeError:
-            return  # what comes next says why
+            return  # the caller's next question to the agent fails with the reason
         if not about.trouble:
             state.about = about
 
     async def list(self, state: KubernetesState) -> dict[str, str]:
-        """Load the existing jobs into `state`; returns control host -> why that failed, {} if it did not."""
+        """Read the existing jobs into `state`; returns {control host: why that failed}, {} if it did not."""
         if not self.asked:
             return {}
         try:
@@ -83,9 +83,9 @@ class KubernetesClient:
         return {self._host: trouble} if trouble else {}
 
     async def apply(self, text: str) -> str:
-        """Give these documents to `kubectl apply`; returns what it prints. Raises NodeError with its complaint."""
+        """Pass YAML documents to `kubectl apply`; returns what it prints. Raises NodeError with its error message."""
         where = (f"--context={self._context}",) if self._context else ()
-        # On the server: kubectl's own note of what was applied would hold the agent a second time.
+        # On the server side: else kubectl's annotation of what was applied would contain the agent a second time.
         argv = ("kubectl", *where, "apply", "--server-side", "--field-manager=rankdeck", "-f", "-")
         result = await run(self._agents.shell, self._host, argv, text.encode(), ASK_LIMIT)
         if result.code != 0:
@@ -103,9 +103,9 @@ class KubernetesClient:
         return answer
 
     async def watch(self, fleet: Fleet, state: KubernetesState) -> None:
-        """Write all changes to fleet and state, until cancelled; after an error, note it there and try again.
+        """Write all changes to fleet and state until cancelled; after an error, set `state.trouble` and try again.
 
-        Returns at once where there is no API server to ask.
+        Returns at once if the cluster is not on Kubernetes.
         """
         if not self.asked:
             return
@@ -120,7 +120,7 @@ class KubernetesClient:
 
 
 class RowReader:
-    """Applies the rows of the agent, key by key."""
+    """Applies the agent's rows to fleet and state; `takes` is key of a row -> function."""
 
     def __init__(self, fleet: Fleet | None, state: KubernetesState) -> None:
         self._fleet, self._state = fleet, state
@@ -174,7 +174,7 @@ _CONDITION = {"type": text(_WORD), "status": text(20), "reason": text(_WORD),
 
 
 def node_of(row: Mapping[str, Any]) -> tuple[str, KubernetesNode]:
-    """Name and state of a node; the name is "" if the row is none."""
+    """(name, state) of a node; the name is "" if the row is invalid."""
     view = KubernetesNode(
         conditions=tuple(
             _condition(fitting(one, _CONDITION)) for one in as_tables(row.get("conditions"), _MOST)
@@ -222,7 +222,7 @@ _TEXTS = ("kind", "namespace", "name", "uid", "label", "owner", "why", "ours")
 
 
 def job_of(row: Mapping[str, Any]) -> KubernetesJob:
-    """A job as the agent lists it; what is invalid is left empty."""
+    """A job as the agent lists it; invalid fields get their defaults."""
     created, state, spec = (row.get(key) for key in ("created", "state", "spec"))
     pods, ranks = row.get("pods"), row.get("ranks")
     return KubernetesJob(
@@ -240,7 +240,7 @@ _PART_NUMBERS = 2
 
 
 def _part(item: tuple[str, object]) -> tuple[str, tuple[int, int]] | None:
-    """Name, number of the first pod, pods of each Job; None if it is none."""
+    """(name, (number of the first pod, pods of each Job)); None if invalid."""
     name, found = item
     given = as_list(found)
     numbers = [n for n in given if integer(n) and 0 <= n <= _MOST_PODS]
@@ -259,7 +259,7 @@ _NEEDED = 3
 
 
 def about_of(row: Mapping[str, Any]) -> ClusterAbout:
-    """What the agent found out about an API server."""
+    """The agent's report about an API server."""
     told = (fitting(one, _RIGHT) for one in as_tables(row.get("rights"), _MOST))
     return ClusterAbout(
         **{
@@ -278,16 +278,16 @@ _LABELS = {"app.kubernetes.io/name": NAME, "app.kubernetes.io/managed-by": "rank
 _FOLDER = "/rankdeck"
 _CONFIG = "agent.conf"
 _LIMIT = 1 << 20
-"""Bytes that a ConfigMap or Secret may have."""
+"""Most bytes of a ConfigMap or Secret."""
 
 
 def daemon_set(
     image: str, namespace: str, agent: Bundle, configs: Mapping[str, Mapping[str, Any]]
 ) -> str:
-    """All objects as YAML documents: agent, configuration, DaemonSet.
+    """The objects that run the agent on every node, as YAML documents: ConfigMap, Secret, DaemonSet.
 
-    `configs` is node -> its configuration; under "" the one of all nodes. `image` needs Python 3.9
-    and nothing else. Raises RankdeckError where it is more than Kubernetes takes.
+    `configs` is node -> its configuration; "" -> one for all nodes. `image` only needs Python 3.9.
+    Raises RankdeckError if agent or configuration is larger than Kubernetes allows.
     """
     meta: Object = {"name": NAME, "labels": _LABELS}
     if namespace:
@@ -315,13 +315,13 @@ def daemon_set(
 
 
 def _text(node: str, config: Mapping[str, Any]) -> str:
-    """A configuration; that of all nodes names none: the pod's environment does."""
+    """A configuration as JSON; the one for all nodes has no node name, which the pod gets from its environment."""
     return json.dumps({key: value for key, value in config.items() if node or key != "node"})
 
 
 def _spec(image: str, agent: Bundle, *, each: bool) -> Object:
     pod = {
-        # What belongs to the node is seen in its own namespaces only: processes, network, RDMA.
+        # Processes, network and RDMA devices of the node are visible only in the host's namespaces.
         "hostPID": True,
         "hostNetwork": True,
         "dnsPolicy": "ClusterFirstWithHostNet",
@@ -335,7 +335,7 @@ def _spec(image: str, agent: Bundle, *, each: bool) -> Object:
             {"name": "sys", "hostPath": {"path": "/sys"}},
         ],
     }
-    # Another agent makes other pods; a Secret or ConfigMap alone would not.
+    # A changed annotation restarts the pods when the agent changes; a changed ConfigMap or Secret would not.
     notes = {"rankdeck/agent": agent.digest[:12]}
     return {
         "selector": {"matchLabels": {"app.kubernetes.io/name": NAME}},
@@ -354,11 +354,11 @@ def _container(image: str, *, each: bool) -> Object:
         "command": ["python3", f"{_FOLDER}/agent.pyz", "--config", f"{_FOLDER}/{_CONFIG}"],
         "env": [
             {"name": NODE_VARIABLE, "valueFrom": node},
-            # Read by NVIDIA's container runtime: it brings NVML in, and no GPU is taken from pods.
+            # Read by NVIDIA's container runtime, which then provides NVML without allocating GPUs.
             {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"},
             {"name": "NVIDIA_DRIVER_CAPABILITIES", "value": "utility"},
         ],
-        # No limit of memory: the agent would report it as the node's.
+        # No memory limit: the agent would report it as the memory of the node.
         "resources": {"requests": {"cpu": "10m", "memory": "48Mi"}},
         "securityContext": {
             "allowPrivilegeEscalation": False,

@@ -1,4 +1,4 @@
-"""Receives the telemetry of a cluster, from the private or the site's broker, into the fleet."""
+"""Receives the telemetry of a cluster from the private or the site's broker and passes it to the fleet."""
 
 import asyncio
 import contextlib
@@ -28,35 +28,35 @@ PERIOD = 1.0
 KEEPALIVE = 10
 FIRST_WAIT, LONGEST_WAIT = 0.5, 15.0
 STEADY = 30.0
-"""A connection that lasted so many seconds is opened again soon; after a shorter one the pause grows."""
+"""A connection that lasted longer than so many seconds is reopened soon; after a shorter one the pause grows."""
 _NAME = re.compile(r"[a-z0-9][-a-z0-9.]{0,252}")
-"""Names of nodes that Kubernetes takes."""
+"""Node names that Kubernetes allows."""
 KEPT = frozenset({"hello", "health"})
 """Kinds of retained messages that are still useful."""
 HEARD_ALWAYS = {"hello": 1, "health": 0, "event": 1}
-"""Kinds of messages of every node that a console always hears, and at which quality of service.
+"""Kinds of messages that a console always receives from every node -> MQTT quality of service.
 
-Each health message says all, and is said again with every heartbeat: to acknowledge each would cost as much
-as to read it, and at most 20 could be under way.
+Health messages have QoS 0: each is complete and is repeated with every heartbeat. Acknowledging each would cost as
+much as reading it, and only 20 could be in flight at a time.
 """
 MANY = 64
-"""Nodes whose samples are asked for by name; of more than half of a larger fleet those of all are."""
+"""Samples are subscribed to by node name for up to so many nodes or half of the fleet, else for all nodes at once."""
 MANY_NODES_PERIOD = 15.0
-"""Seconds between two samples of an installed agent, unless the cluster file says how many."""
+"""Seconds between two samples of an installed agent in a large cluster, unless the cluster file sets another value."""
 FEW_NODES, HEARTBEAT, SLOW_HEARTBEAT = 2000, 10.0, 30.0
 SPARE = 2
-"""Seconds from a missing heartbeat to a ping in its place."""
+"""Seconds from a missing heartbeat to the ping that replaces it."""
 RETAINED = 0.5
-"""Seconds in which a broker sends its retained messages after a subscription."""
+"""Seconds that a broker may need to send its retained messages after a subscription."""
 
 
 class Link(Protocol):
-    """Where the agents of an open cluster publish."""
+    """The broker to which the agents of an open cluster publish."""
 
     private: bool
-    """The broker is ours, on this machine: agents need a tunnel to it."""
+    """The broker is inside this console: agents need a tunnel to it."""
     intake: "Intake"
-    """Takes each message."""
+    """Receives each message."""
 
     @property
     def address(self) -> tuple[str, int]:
@@ -70,11 +70,11 @@ class Link(Protocol):
 
     @property
     def tunnel(self) -> bool:
-        """Whether agents reach the broker through our SSH connection."""
+        """Whether agents reach the broker through the console's SSH connection."""
         ...
 
     def agent_config(self, node_name: str) -> dict[str, object]:
-        """The configuration of this node's agent; a tunnel replaces host and port. Raises BrokerError."""
+        """The configuration of this node's agent; with a tunnel, the caller replaces host and port. Raises BrokerError."""
         ...
 
     async def settled(self, limit: float) -> None:
@@ -82,23 +82,23 @@ class Link(Protocol):
         ...
 
     def want(self, names: frozenset[str] | None) -> None:
-        """Ask for full samples of these nodes from now on; None: of all."""
+        """Receive full samples of these nodes from now on; None: of all nodes."""
         ...
 
 
 class Intake:
-    """Decodes messages into the fleet; invalid ones are counted, and reported once per node."""
+    """Decodes messages and applies them to the fleet; invalid ones are counted, and reported once per node."""
 
     def __init__(self, cluster: str, fleet: Fleet) -> None:
         self.refused: dict[str, int] = {}
-        """Node -> messages that could not be used."""
+        """Node -> number of messages that could not be used."""
         self._health: dict[str, int] = {}
-        """Node -> hash of its last health message, without its time."""
+        """Node -> hash of its last health message without the time."""
         self._cluster = cluster
         self._fleet = fleet
 
     def take(self, topic: str, payload: bytes, retained: bool = False) -> None:
-        """Apply one message; raises nothing."""
+        """Apply one message; never raises. `retained`: the broker had stored it."""
         parts = split_topic(topic)
         if parts is None or parts[0] != self._cluster:
             self._refuse(
@@ -107,7 +107,7 @@ class Intake:
             return
         _, node, kind = parts
         if not payload or (retained and kind not in KEPT):
-            # An erased or old message: not a sign of life.
+            # A deleted retained message, or an old event or sample: not a sign of life.
             if kind == "hello":
                 self._fleet.uninstalled(node)
             return
@@ -123,7 +123,7 @@ class Intake:
             self._refuse(node, f"unusable message: {str(error)[:200]!r}")
 
     def _is_heartbeat(self, node: str, payload: bytes, *, retained: bool) -> bool:
-        """Whether the fleet took a health message as a heartbeat: the node lives, and its health is as before."""
+        """Whether the fleet took a health message as a heartbeat, because the node's health is the same as before."""
         stamp, said = split_time(payload)
         if retained or stamp is None:
             return False
@@ -131,11 +131,11 @@ class Intake:
         return before == self._health[node] and self._fleet.heartbeat(node, stamp)
 
     def _found(self, node: str) -> bool:
-        """Whether a fleet without named nodes adds this one: an agent may be heard before the API server."""
+        """Whether a fleet that discovers its nodes adds this one: an agent may be heard before the API server lists it."""
         return bool(_NAME.fullmatch(node)) and self._fleet.find(node)
 
     def too_long(self, topic: str, size: int) -> None:
-        """Note a message that was left out for its length, with the node of its topic."""
+        """Note a message of `size` bytes that was left out because of its length."""
         _, node, kind = split_topic(topic) or ("", "", "")
         known = node if self._fleet.knows(node) else "unknown nodes"
         self._refuse(
@@ -172,10 +172,10 @@ class PrivateLink:
         return True
 
     async def settled(self, limit: float) -> None:
-        """Return at once: no agent publishes here before this console starts it."""
+        """Return at once: agents publish here only after this console has started them."""
 
     def want(self, names: frozenset[str] | None) -> None:
-        """Do nothing: agents learn it by their lease, and send only what is wanted."""
+        """Do nothing: agents are told on their stdin, and send only what is wanted."""
 
     def agent_config(self, node_name: str) -> dict[str, object]:
         username, password = self.broker.credential(node_name)
@@ -186,14 +186,14 @@ class PrivateLink:
             **common,
             "host": host,
             "port": port,
-            # SSH notices a node that is gone: an agent that sends heartbeats need not ping too.
+            # SSH notices when a node is gone, so an agent that sends heartbeats need not ping as well.
             "keepalive": int(common["heartbeat"]) + SPARE,
             **login,
         }
 
 
 class SiteLink:
-    """The site's broker: subscribe, and come back when the connection is lost."""
+    """The site's broker: subscribes, and reconnects when the connection is lost."""
 
     private = False
 
@@ -203,7 +203,7 @@ class SiteLink:
         self._fleet = fleet
         self._broker = broker
         self.closed = False
-        """Set before `run` is cancelled, because a connection lost at that moment would hide the cancellation."""
+        """Set before `run` is cancelled: if the connection is lost at that moment, `run` might miss the cancellation."""
         self._wait = FIRST_WAIT
         self._told = asyncio.Event()
         always = {make_topic(cluster.name, "+", kind): qos for kind, qos in HEARD_ALWAYS.items()}
@@ -222,18 +222,18 @@ class SiteLink:
         return self._broker.reach == "ssh"
 
     def agent_config(self, node_name: str) -> dict[str, object]:
-        """With the node's own account if the site has one for it, otherwise the operator's."""
+        """The agent's configuration, with the node's own account if there is one, else the operator's."""
         return agent_config(self._cluster, self._broker, node_name)
 
     async def settled(self, limit: float) -> None:
-        """Wait until the broker has sent its retained messages, or is in trouble."""
+        """Wait until the broker has sent its retained messages, or has failed."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(limit):
                 await self._told.wait()
                 await asyncio.sleep(RETAINED)
 
     def want(self, names: frozenset[str] | None) -> None:
-        """Subscribe to the samples of these nodes, and of those that are not judged by their agent."""
+        """Subscribe to the samples of these nodes (None: all), and of nodes whose agent does not judge them."""
         if names is not None:
             names |= self._fleet.not_judged_there
         most = max(MANY, self._fleet.size // 2)
@@ -242,7 +242,7 @@ class SiteLink:
         self._topics.want(make_topic(self._cluster.name, name, "sample") for name in names)
 
     async def run(self) -> None:
-        """Read until cancelled; what goes wrong is stored as the fleet's trouble."""
+        """Receive messages until cancelled; errors are stored as the fleet's `trouble`."""
         loop = asyncio.get_running_loop()
         client: SiteClient | None = None
         while True:
@@ -273,10 +273,10 @@ class SiteLink:
 
 @asynccontextmanager
 async def open_link(cluster: Cluster, fleet: Fleet) -> AsyncGenerator[Link]:
-    """Telemetry is written to the fleet while this is open.
+    """Inside this block, telemetry is received and written to the fleet.
 
-    Raises BrokerError if the private broker cannot listen; a site broker that cannot be
-    reached is trouble to show, and is tried again.
+    Raises BrokerError if the private broker cannot listen. If a site's broker cannot be reached, that is
+    `fleet.trouble`, and connecting is tried again.
     """
     if cluster.broker is None:
         private = PrivateLink(cluster, fleet)
@@ -293,7 +293,7 @@ async def open_link(cluster: Cluster, fleet: Fleet) -> AsyncGenerator[Link]:
         try:
             yield site
         except RankdeckError as error:
-            # Raised outside, or the group would wrap it.
+            # Raised outside of the group, which would wrap it.
             failure = error
         finally:
             site.closed = True
@@ -303,7 +303,7 @@ async def open_link(cluster: Cluster, fleet: Fleet) -> AsyncGenerator[Link]:
 
 
 def password_of(broker: Broker) -> str:
-    """The password the cluster file names; raises BrokerError."""
+    """The password from the variable or file that the cluster file names; "" if none. Raises BrokerError."""
     if broker.password_env:
         found = os.environ.get(broker.password_env)
         if found is None:
@@ -322,7 +322,7 @@ def password_of(broker: Broker) -> str:
 
 
 def agent_config(cluster: Cluster, broker: Broker, node: str) -> dict[str, object]:
-    """What the agent of a node needs to publish to the site's broker; raises BrokerError."""
+    """The configuration with which a node's agent publishes to the site's broker; raises BrokerError."""
     accounts = read_accounts(broker.agents_file) if broker.agents_file else dict[str, str]()
     if node in accounts:
         login = {"username": node, "password": accounts[node]}
@@ -333,14 +333,14 @@ def agent_config(cluster: Cluster, broker: Broker, node: str) -> dict[str, objec
         "host": broker.host,
         "port": broker.port,
         "tls": broker.tls,
-        # The text, not the name: the file lies here, not on the node.
+        # The text of the file, which is here and not on the node.
         "ca": _ca(broker) if broker.tls and broker.ca_file else "",
         **login,
     }
 
 
 def installed_config(cluster: Cluster, broker: Broker, node: str) -> dict[str, object]:
-    """The same for an installed agent, which is not told when samples are wanted. Raises BrokerError."""
+    """The same for an installed agent, which sends samples all the time. Raises BrokerError."""
     usual = PERIOD if len(cluster.nodes) <= FEW_NODES else MANY_NODES_PERIOD
     return {**agent_config(cluster, broker, node), "sample_period": broker.sample_period or usual}
 
@@ -392,7 +392,10 @@ def _common(cluster: Cluster, node: str) -> dict[str, Any]:
 
 
 def shared_config(cluster: Cluster, nodes: Iterable[str], sample_period: float) -> dict[str, Any]:
-    """What agents need that all get the same line: the distinct configurations, and which one is whose."""
+    """Configurations for agents that all get the same line: `configs` has the different ones, `of` node -> its index.
+
+    `sample_period` is in seconds.
+    """
     own = {node: {**_common(cluster, node), "sample_period": sample_period} for node in nodes}
     for config in own.values():
         del config["node"]
@@ -401,7 +404,7 @@ def shared_config(cluster: Cluster, nodes: Iterable[str], sample_period: float) 
 
 
 def _expect(cluster: Cluster, name: str) -> dict[str, object]:
-    """What the cluster file says that this node has, for its agent."""
+    """What the node should have according to the cluster file, for its agent."""
     node = cluster.node(name) if cluster.has(name) else Node(name=name)
     return {
         "gpus": node.gpus,
@@ -416,38 +419,38 @@ INSTALLED = "installed there; see `rankdeck agent status`"
 
 
 class Telemetry:
-    """Configures the telemetry agents of nodes, and records what became of them."""
+    """Configures the telemetry agents of nodes, and records their state in the fleet; see `remote.agent.WantedAgent`."""
 
     def __init__(
         self, connections: Shell, link: Link, fleet: Fleet, *, brief: bool = False
     ) -> None:
-        """`brief`: for commands that look only for a moment; see `Config.brief` of the agent."""
+        """`brief`: for commands that run only a moment; see `Config.brief` of the agent."""
         self._connections, self._link, self._fleet = connections, link, fleet
         self._brief = brief
         self._leases: dict[str, Callable[[bytes], None]] = {}
-        """Node -> writes to the standard input of its agent."""
+        """Node -> function that writes to its agent's stdin."""
         self._waiting: dict[str, asyncio.Future[None]] = {}
-        """Node -> waits for an installed agent there to come or go."""
+        """Node -> future that is done when an agent may have been installed or removed there."""
         self._wanted: set[str] = set()
         """Nodes whose agent runs and was told that full samples are wanted."""
         self._to_reach: set[str] = set()
-        """Nodes that were neither reached nor failed yet."""
+        """Nodes that have neither been reached nor failed yet."""
         self._inside: dict[str, str] = {}
-        """Node -> how it is heard although nobody may log in there, one sentence."""
+        """Node -> how it is heard although nobody can log in there, one sentence."""
         self._expected = 0
 
     def expect(self, nodes: Iterable[str]) -> None:
-        """These nodes are about to be reached."""
+        """Set which nodes are about to be reached; see `connecting`."""
         self._to_reach = {*nodes}
         self._expected = len(self._to_reach)
 
     @property
     def connecting(self) -> tuple[int, int]:
-        """How many nodes were reached, or failed, at least once, and how many there are."""
+        """(done, all) of the expected nodes; a node is done once it was reached or failed."""
         return self._expected - len(self._to_reach), self._expected
 
     def want(self, names: frozenset[str] | None) -> None:
-        """Tell the agents that we started whether full samples are wanted; None: of all nodes."""
+        """Tell the agents that this console started whether full samples are wanted; None: of all nodes."""
         self._link.want(names)
         known = self._leases.keys()
         now = known if names is None else known & names
@@ -459,19 +462,19 @@ class Telemetry:
         self._leases[node](json.dumps({"samples": wanted}).encode() + b"\n")
 
     def started(self, node: str, write: Callable[[bytes], None]) -> None:
-        """Note how to speak to the agent that now runs there."""
+        """Note that the agent runs; `write` sends to its stdin."""
         self._leases[node] = write
         self._wanted.discard(node)
         if self._fleet.is_wanted(node):
             self._tell(node, wanted=True)
 
     def ended(self, node: str) -> None:
-        """Note that it no longer runs."""
+        """Note that the agent no longer runs."""
         self._leases.pop(node, None)
         self._wanted.discard(node)
 
     async def configure(self, node: str) -> Mapping[str, Any]:
-        """The agent's configuration, once one is needed; a tunnel is made again."""
+        """The agent's configuration; waits while an agent is installed there. Opens a new tunnel. Raises NodeError."""
         await self._link.settled(SETTLE_LIMIT)
         if self._link.trouble:
             raise AgentError(node, "not started: nothing would receive its data")
@@ -488,7 +491,7 @@ class Telemetry:
         return config
 
     def superseded(self, node: str) -> Awaitable[None] | None:
-        """Returns when an installed agent publishes, which was still starting when we looked."""
+        """Returns when an installed agent publishes that was still starting during `configure`; None: there cannot be one."""
         # Installed agents publish to a site's broker only.
         return None if self._link.private else self._until(node, installed=True)
 
@@ -499,9 +502,9 @@ class Telemetry:
             await waiting
 
     def look(self) -> None:
-        """Wake those who wait for an installed agent to come or go; to be called now and then.
+        """Wake the tasks that wait for an agent to be installed or removed. Call it about once a second.
 
-        One look for all nodes: a timer for each would cost more than reading their messages.
+        It checks all nodes at once: a timer for each node would cost more than reading the messages.
         """
         for node in self._fleet.take_installations():
             if (waiting := self._waiting.pop(node, None)) and not waiting.done():
@@ -511,14 +514,14 @@ class Telemetry:
         return self._fleet.node(node).installed
 
     def take(self, node: str, topic: str, payload: bytes, way: str) -> None:
-        """Take a message of a node that did not come through the broker; `way` is the sentence for that."""
+        """Take a node's message that did not come through the broker; `way` is a sentence for how it came."""
         if self._inside.get(node) != way:
             self._inside[node] = way
             self.report(node, way, well=True)
         self._link.intake.take(topic, payload)
 
     def lost(self, nodes: Iterable[str]) -> None:
-        """Note that no more messages come that way."""
+        """Note that no more messages of these nodes come past the broker."""
         for node in nodes:
             self._inside.pop(node, None)
 

@@ -1,4 +1,4 @@
-"""A small MQTT 3.1.1 broker inside the console, for clusters that have none: who is connected, who may publish what."""
+"""A small MQTT 3.1.1 broker inside the console, for clusters without a site's broker: packets, connections, accounts."""
 
 import asyncio
 import errno
@@ -43,11 +43,11 @@ class Refusal(IntEnum):
 
 
 class MalformedError(ValueError):
-    """Bytes that are not MQTT 3.1.1, or more than we take."""
+    """Bytes that are not MQTT 3.1.1, or packets that this broker does not accept."""
 
 
 class VersionError(MalformedError):
-    """A CONNECT of another version of MQTT."""
+    """A CONNECT with another version of MQTT."""
 
 
 class Publish(NamedTuple):
@@ -76,7 +76,7 @@ CONNECT_BYTE = bytes((PacketKind.CONNECT << 4,))
 
 
 class Framer:
-    """Cuts a stream of bytes into packets no longer than `limit`; the stream must begin with `first`."""
+    """Splits a stream of bytes into packets of at most `limit` bytes; the stream must begin with `first`."""
 
     def __init__(self, limit: int, first: bytes = b"") -> None:
         self.limit = limit
@@ -84,7 +84,7 @@ class Framer:
         self._rest = b""
 
     def feed(self, data: bytes) -> Iterator[tuple[int, bytes]]:
-        """First byte and body of every packet that is complete now; raises MalformedError."""
+        """(first byte, body) of every packet that is complete now; raises MalformedError."""
         if not data.startswith(self._first):
             raise MalformedError("the first bytes are not MQTT")
         self._first = b""
@@ -103,7 +103,7 @@ class Framer:
 
 
 def _length(buffer: bytes, at: int, end: int) -> tuple[int, int]:
-    """Remaining length and where the body begins; length -1 where bytes are missing."""
+    """(remaining length, start of the body); the length is -1 if bytes are missing. Raises MalformedError."""
     value = 0
     for shift in range(0, 28, 7):
         if at >= end:
@@ -177,7 +177,7 @@ def _will(flags: int, body: bytes, at: int) -> tuple[Publish, int]:
 
 
 def read_publish(first: int, body: bytes) -> Publish:
-    """The PUBLISH in `body`; QoS 2 is refused."""
+    """The PUBLISH in `body`; raises MalformedError, also for QoS 2."""
     topic, at = _text(body, 0)
     qos = first >> 1 & 3
     if qos == 0:
@@ -188,7 +188,7 @@ def read_publish(first: int, body: bytes) -> Publish:
 
 
 def packet(kind: PacketKind, body: bytes = b"", flags: int = 0) -> bytes:
-    """A whole packet."""
+    """The bytes of a packet."""
     head = bytearray((kind << 4 | flags,))
     length = len(body)
     while length > 0x7F:
@@ -202,7 +202,7 @@ _PUBACK = packet(PacketKind.PUBACK, bytes(2))[:2]
 
 
 def acknowledge(number: int) -> bytes:
-    """A PUBACK of the message of that number."""
+    """The PUBACK for the message with this packet identifier."""
     return _PUBACK + number.to_bytes(2, "big")
 
 
@@ -215,13 +215,13 @@ LONGEST = 1024
 
 
 def valid_topic(topic: str) -> bool:
-    """Whether a message may go to this topic."""
+    """Whether a message may be published to this topic."""
     return 0 < len(topic) <= LONGEST and "+" not in topic and "#" not in topic
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """What the holder of a password may do."""
+    """A login and what it may publish."""
 
     username: str
     password: str
@@ -239,19 +239,19 @@ log = logging.getLogger(__name__)
 PACKET_LIMIT = 1 << 20
 LOGIN_PACKET_LIMIT = 1 << 16
 LOGIN_LIMIT = 5.0
-"""Seconds that a client has to log in; it sends its CONNECT at once."""
+"""Seconds in which a client must log in; agents send their CONNECT at once."""
 BURST = 500
-"""Packets of one client between two sweeps; then it waits for the next."""
+"""Packets that are read of one client between two sweeps; then it must wait for the next sweep."""
 NO_HURRY = 15.0
-"""Seconds between two looks at a client that may stay silent: it might not read."""
+"""Seconds between two checks of a client without keepalive, which may be silent but must read its acknowledgements."""
 CHUNK = 1 << 16
-"""Bytes of one client that are read at once."""
+"""Most bytes that are read of one client at once."""
 SEND_BUFFER = 1 << 16
-"""Bytes of acknowledgements that a client may leave unread."""
+"""Size of the write buffer of a client in bytes; it may leave twice as many bytes of acknowledgements unread."""
 
 
 class Connection(asyncio.Protocol):
-    """Speaks MQTT 3.1.1 with one client that publishes; anything else ends it."""
+    """Speaks MQTT 3.1.1 with one client that only publishes; any other packet closes the connection."""
 
     def __init__(self, hub: "PrivateBroker") -> None:
         self.client_id = ""
@@ -265,7 +265,7 @@ class Connection(asyncio.Protocol):
         self._patience = LOGIN_LIMIT
         self._will: Publish | None = None
         self._burst = self._turn = 0
-        """Packets in this turn of the hub."""
+        """Number of packets since the last sweep, and the number of that sweep."""
         self._denied = False
 
     # ---- the connection
@@ -274,14 +274,14 @@ class Connection(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         transport.set_write_buffer_limits(SEND_BUFFER)
-        # The transport writes only: the broker reads all of its clients on one tick.
+        # The transport only writes: the broker itself reads all its clients on one tick.
         transport.pause_reading()
         self.fd = transport.get_extra_info("socket").fileno()
         self._hub.joined(self)
         self._hub.look_at(self, self._heard + self._patience)
 
     def read(self) -> bool:
-        """Take what has come in; returns whether it was anything."""
+        """Read and handle what has arrived; returns whether there was anything."""
         try:
             data = b"" if self._transport.is_closing() else os.read(self.fd, CHUNK)
         except BlockingIOError:
@@ -312,15 +312,15 @@ class Connection(asyncio.Protocol):
         self._publish_will()
 
     def go_on(self) -> None:
-        """Let a busy client go on."""
+        """Read a client again that had sent too much."""
         if not self._transport.is_closing():
             self._heard = self._loop.time()
             self._hub.listen(self, on=True)
 
     def sweep(self, now: float) -> None:
-        """Close the client if it was silent for too long, or does not read what it is sent."""
+        """Close the connection if the client was silent for too long, or does not read its acknowledgements."""
         silent = self._patience and now - self._heard > self._patience
-        # What has come in and we were too busy to read is no silence: cut off, all would come back at once.
+        # Unread data is not silence: if a busy broker closed such connections, all clients would reconnect at once.
         silent = silent and not self.read()
         if silent or self._transport.get_write_buffer_size() > 2 * SEND_BUFFER:
             self.abort()
@@ -329,7 +329,7 @@ class Connection(asyncio.Protocol):
         self._hub.look_at(self, max(self._heard, now - patience) + patience)
 
     def abort(self) -> None:
-        """Cut the connection without waiting for what is still to be sent."""
+        """Close the connection at once, without sending what is still in the buffer."""
         self._publish_will()
         self._transport.abort()
 
@@ -407,28 +407,28 @@ class Connection(asyncio.Protocol):
 
 
 TICK = 0.1
-"""Seconds between two readings of connections that never stop: screens are painted more seldom."""
+"""Seconds between two readings while data keeps arriving; screens are painted less often."""
 TURN = 0.01
-"""Seconds of reading before other tasks have their turn."""
+"""Seconds of reading before other tasks get a turn."""
 
 
 class SocketReader:
-    """Calls sessions that have something to read: the first time at once, later on the tick."""
+    """Calls connections that have data to read: at once after a quiet time, else every TICK seconds."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._selector = DefaultSelector()
         self._left: deque[SelectorKey] = deque()
-        """Connections that had something to read at the last look and were not read yet."""
+        """Connections that had data at the last `select` and were not read yet."""
         self._timer: asyncio.TimerHandle | None = None
         self._wait()
 
     def add(self, fd: int, read: Callable[[], object]) -> None:
-        """Call `read` whenever there is something; it must read or remove."""
+        """Call `read` whenever there is data on `fd`; `read` must read it or call `remove`."""
         self._selector.register(fd, EVENT_READ, read)
 
     def remove(self, fd: int) -> None:
-        """Read no more of a connection that is, or is no longer, read."""
+        """Stop reading a connection; no effect if it is not read."""
         if fd in self._selector.get_map():
             self._selector.unregister(fd)
 
@@ -439,7 +439,7 @@ class SocketReader:
         self._selector.close()
 
     def _wait(self) -> None:
-        # A selector is itself readable once one of its connections is.
+        # The selector's own descriptor is readable as soon as one of its connections is.
         self._loop.add_reader(self._selector.fileno(), self._read)
 
     def _read(self) -> None:
@@ -453,33 +453,34 @@ class SocketReader:
         known = self._selector.get_map()
         while self._left:
             key = self._left.popleft()
-            # Its number may be another's by now.
+            # The descriptor may belong to another connection by now.
             if known.get(key.fd) is key:
                 key.data()
             if self._loop.time() > until:
                 pause = 0.0
                 break
-        # While there is much to read, looking again is cheaper than waiting to be woken.
+        # While much data arrives, polling is cheaper than being woken.
         self._timer = self._loop.call_later(pause, self._read)
 
 
 SWEEP = 0.5
 CONNECTIONS = 10_000
 BACKLOG = 32
-"""Connections that are accepted at once, before any of them can be refused."""
+"""Connections that may be accepted at once, before any of them can be refused."""
 FEWEST = 64
-"""Clients that are always taken."""
+"""Number of clients that are always accepted."""
 RESERVE = 64
 """Descriptors kept free for files, SSH and everything else."""
 
 Deliver = Callable[[str, bytes], None]
+"""Called with (topic, payload) of each message."""
 
 
 class PrivateBroker:
-    """An MQTT 3.1.1 broker on loopback that hands every message to `deliver`.
+    """An MQTT 3.1.1 broker on loopback that passes every message to `deliver`.
 
-    Clients only publish, with QoS 0 or 1: nobody subscribes, so nothing is kept for later. A client id belongs
-    to its account: no agent can take over another's connection. Never meant for a site: that is mosquitto's.
+    Clients only publish, with QoS 0 or 1; nobody subscribes, so nothing is stored. A client id belongs
+    to its account: no agent can take over the connection of another. It does not replace a site's broker.
     """
 
     def __init__(self, deliver: Deliver, cluster: str) -> None:
@@ -490,13 +491,13 @@ class PrivateBroker:
         self._sessions: set[Connection] = set()
         self._clients: dict[tuple[str, str], Connection] = {}
         self._strangers: dict[Connection, None] = {}
-        """Not logged in yet, the oldest first."""
+        """Connections that are not logged in yet, oldest first."""
         self._patience: Deadlines[Connection] = Deadlines()
-        """When to check each connection for being silent too long."""
+        """When each connection is next checked for silence."""
         self._held: list[Connection] = []
         """Connections that are not read until the next sweep, because they sent too much."""
         self.turn = 0
-        """Number of the sweeps so far."""
+        """Number of sweeps so far."""
         self._most = most_connections(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
         self._reader: SocketReader | None = None
         self._server: asyncio.Server | None = None
@@ -517,7 +518,7 @@ class PrivateBroker:
         self._timer = loop.call_later(SWEEP, self._sweep)
 
     async def close(self) -> None:
-        """Stop listening and cut every connection."""
+        """Stop listening and close every connection."""
         if self._timer:
             self._timer.cancel()
         for session in tuple(self._sessions):
@@ -534,14 +535,14 @@ class PrivateBroker:
         """Username and password with which the agent of `node` may publish as that node."""
         name = f"node-{node}"
         if name not in self._accounts:
-            password = secrets.token_urlsafe(24)  # it lives as long as the broker
+            password = secrets.token_urlsafe(24)  # valid as long as the broker runs
             self._accounts[name] = Account(name, password, make_topic(self._cluster, node, ""))
         return name, self._accounts[name].password
 
-    # ---- what sessions ask for
+    # ---- called by connections
 
     def login(self, session: Connection, hello: Connect) -> tuple[Refusal, Account | None]:
-        """The account that this CONNECT may use, after closing its older connection."""
+        """(return code, account) for this CONNECT, after closing an older connection with the same client id."""
         account = self._accounts.get(hello.username)
         if account is None or not account.admits(hello.password):
             return Refusal.CREDENTIALS, None
@@ -559,7 +560,7 @@ class PrivateBroker:
         return Refusal.ACCEPTED, account
 
     def listen(self, session: Connection, *, on: bool) -> None:
-        """Call `read` of the session when there is something to read, or no longer."""
+        """Start (`on`) or stop calling the connection's `read` when it has data."""
         if self._reader is None:
             return
         self._reader.remove(session.fd)
@@ -567,12 +568,12 @@ class PrivateBroker:
             self._reader.add(session.fd, session.read)
 
     def hold(self, session: Connection) -> None:
-        """Read no more of the session until the next sweep, which calls its `go_on`."""
+        """Stop reading the connection until the next sweep, which calls its `go_on`."""
         self.listen(session, on=False)
         self._held.append(session)
 
     def look_at(self, session: Connection, at: float) -> None:
-        """Call `sweep` of the session once that time of the loop has passed."""
+        """Call the connection's `sweep` at the first sweep after `at` (time of the event loop)."""
         self._patience.set(session, at)
 
     def joined(self, session: Connection) -> None:
@@ -580,7 +581,7 @@ class PrivateBroker:
         self._sessions.add(session)
         self._strangers[session] = None
         self.listen(session, on=True)
-        # Agents that all come back at once are strangers for a tick: half of all may be.
+        # When all agents reconnect at once, none is logged in for a tick: allow up to half of all connections.
         if len(self._strangers) > self._most // 2:
             oldest = next(iter(self._strangers))
             del self._strangers[oldest]
@@ -595,7 +596,7 @@ class PrivateBroker:
         if self._clients.get(key) is session:
             del self._clients[key]
 
-    # ---- by itself
+    # ---- called by the event loop
 
     def _connected(self) -> asyncio.Protocol:
         if len(self._sessions) >= self._most:
@@ -614,9 +615,9 @@ class PrivateBroker:
 
 
 def most_connections(descriptors: int) -> int:
-    """How many clients a process with so many descriptors may have.
+    """Most clients of a process that may have this many descriptors (below 0: no limit).
 
-    Each needs two where it comes through a tunnel that ends in this process, and its node one more for SSH.
+    A client needs two if it comes through a tunnel that ends in this process, and its node one more for SSH.
     """
     if descriptors < 0:
         return CONNECTIONS

@@ -1,4 +1,4 @@
-"""The MQTT client for a site's broker: connects, subscribes to what is wanted, delivers messages."""
+"""The MQTT client for a site's broker: connects, subscribes to the wanted topics, delivers messages."""
 
 import asyncio
 import ssl
@@ -20,15 +20,16 @@ from rankdeck.errors import BrokerError
 KEEPALIVE = 15
 CONNECT_LIMIT = 10.0
 PACKET_LIMIT = 4 << 20
-"""A longer message is left out, and reported for its node."""
+"""Longer messages are left out, and reported for their node."""
 LARGEST = 16 << 20
-"""A broker with MQTT 5 must not send longer messages."""
+"""The packet limit that is announced to a broker with MQTT 5: it must not send longer ones."""
 AT_ONCE = 100
-"""Topics in one SUBSCRIBE: brokers limit the size of a packet."""
+"""Most topics in one SUBSCRIBE: brokers limit the size of a packet."""
 
 Deliver = Callable[[str, bytes, bool], None]
+"""Called with (topic, payload, whether the broker had stored it) of each message."""
 TooLong = Callable[[str, int], None]
-"""Told the topic and the bytes of a message that is left out for its length."""
+"""Called with (topic, size in bytes) of a message that is left out because of its length."""
 _VERSION = 132
 _REFUSED = {
     _VERSION: "speaks neither MQTT 5 nor MQTT 3.1.1",
@@ -37,7 +38,7 @@ _REFUSED = {
     134: "refuses the user name or password",
     135: "does not allow this user to connect",
 }
-"""Reason codes of MQTT 5, to which those of MQTT 3.1.1 are translated."""
+"""MQTT 5 reason code -> words that follow the broker's name; codes of MQTT 3.1.1 are translated to these."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +56,7 @@ class Address:
 
 
 class Topics:
-    """The topics that are wanted now, with their quality of service; the listening client follows changes."""
+    """The topics that are wanted now, with their QoS; the connected client follows changes."""
 
     def __init__(self, always: dict[str, int]) -> None:
         self._always = always
@@ -63,14 +64,14 @@ class Topics:
         self._news = asyncio.Event()
 
     def want(self, more: Iterable[str]) -> None:
-        """Want these too, at QoS 0, instead of those of the last call."""
+        """Set the topics that are wanted in addition to the permanent ones, at QoS 0; replaces those of the last call."""
         wanted = self._always | dict.fromkeys(more, 0)
         if wanted != self._wanted:
             self._wanted = wanted
             self._news.set()
 
     async def follow(self, client: aiomqtt.Client) -> None:
-        """Subscribe to topics that are wanted and unsubscribe from others, until cancelled; raises BrokerError."""
+        """Keep the subscriptions equal to the wanted topics, until cancelled; raises BrokerError."""
         have = self._always
         while True:
             self._news.clear()
@@ -83,7 +84,7 @@ class Topics:
             await self._news.wait()
 
     async def first(self, client: aiomqtt.Client) -> None:
-        """Subscribe to what is always wanted; raises BrokerError."""
+        """Subscribe to the permanent topics; raises BrokerError."""
         await _subscribe(client, self._always)
 
 
@@ -101,7 +102,7 @@ def _parts(names: Iterable[str]) -> Iterator[list[str]]:
 
 
 class _Straight(asyncio.Queue[aiomqtt.Message]):
-    """Passes each message on when it is read: waking a task for each would cost more than all the rest."""
+    """Delivers each message as soon as it is read: waking a task for each would cost more than everything else."""
 
     def __init__(self, deliver: Deliver, too_long: TooLong, maxsize: int = 0) -> None:
         super().__init__(maxsize)
@@ -115,7 +116,7 @@ class _Straight(asyncio.Queue[aiomqtt.Message]):
 
 
 class SiteClient:
-    """Connects again and again by `listen`; remembers which version of MQTT the broker speaks."""
+    """Connects by `listen`, which may be called again; remembers which version of MQTT the broker speaks."""
 
     def __init__(self, address: Address, topics: Topics) -> None:
         self._address, self._topics = address, topics
@@ -124,7 +125,10 @@ class SiteClient:
     async def listen(
         self, deliver: Deliver, on_ready: Callable[[], None], too_long: TooLong
     ) -> None:
-        """Deliver every message until the connection ends; raises BrokerError, which says why."""
+        """Connect and deliver every message until the connection ends; then raises BrokerError, which says why.
+
+        `on_ready` is called once connected and subscribed to the permanent topics.
+        """
         try:
             await self._listen(deliver, on_ready, too_long)
         except BrokerError as error:
@@ -177,20 +181,20 @@ class SiteClient:
 
 
 def _limits() -> Properties:
-    """What a broker of MQTT 5 must not send us."""
+    """The limits that are announced to a broker with MQTT 5."""
     found = Properties(PacketTypes.CONNECT)
     found.MaximumPacketSize = LARGEST
     return found
 
 
 async def _until_lost(client: aiomqtt.Client) -> None:
-    """Until the connection ends, which raises MqttError: messages go past the queue."""
+    """Wait for the end of the connection, which raises MqttError; the iterator never has messages (see `_Straight`)."""
     async for _ in client.messages:
         pass
 
 
 async def _either(*works: Coroutine[Any, Any, None]) -> None:
-    """Run both until one raises; the error comes alone."""
+    """Run all until one raises; raises that error alone, not as a group."""
     try:
         async with asyncio.TaskGroup() as tasks:
             for work in works:
@@ -200,15 +204,15 @@ async def _either(*works: Coroutine[Any, Any, None]) -> None:
 
 
 def _speaks_no_5(error: MqttError) -> bool:
-    """Whether to try MQTT 3.1.1: the broker asks for it, or hangs up without an answer."""
+    """Whether to try MQTT 3.1.1: the broker asks for it, or closed the connection without an answer."""
     code = _value(error.rc) if isinstance(error, MqttCodeError) else None
     silent = code is None and _cause(error) is None
     return code == _VERSION or silent
 
 
 def _cause(error: MqttError) -> OSError | None:
-    """The system error that caused it."""
-    # aiomqtt hides it as the context.
+    """The system error that caused the MQTT error, if any."""
+    # aiomqtt keeps it only as the context.
     found = error.__cause__ or error.__context__
     return found if isinstance(found, OSError) else None
 
@@ -218,7 +222,7 @@ def _value(code: object) -> int:
 
 
 def _why(error: MqttError) -> str:
-    """Why there is no connection, and whose fault it is."""
+    """Why there is no connection, in words that follow the broker's name."""
     cause = _cause(error)
     if isinstance(cause, ssl.SSLCertVerificationError):
         return f"shows a certificate that we do not accept: {cause.verify_message}"

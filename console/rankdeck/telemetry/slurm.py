@@ -1,4 +1,4 @@
-"""Brings what Slurm says of nodes, partitions and jobs into the console; also what nodes say from inside our allocations."""
+"""Reads nodes, partitions and jobs from Slurm, and receives telemetry of nodes from inside the user's own jobs."""
 
 import asyncio
 import json
@@ -44,28 +44,28 @@ from rankdeck_agent.wire import topic
 
 log = logging.getLogger(__name__)
 ASK_LIMIT, SERVICE_LIMIT = 60.0, 150.0
-"""Seconds: of the second, the agent asks Slurm up to five times."""
+"""Limits in seconds; within SERVICE_LIMIT the agent may ask Slurm up to five times."""
 _WORD, _SENTENCE = 300, 600
 _MOST = 1000
 _MOST_GRES, _MOST_CHANGED, _LONGEST_LINE = 64, 5000, 1 << 17
 _MOST_RANKS = 4096
 MOST_HEARD, MOST_SAMPLED = 8, 256
-"""Jobs inside which nodes are heard at once; nodes of one of which full samples are asked for."""
+"""Most jobs in which a step reports telemetry at the same time; most nodes of a job that send full samples."""
 HEAR_PAUSES = (5.0, 60.0, 300.0)
-"""Seconds before a step in a job is tried again: each try costs the controller some calls."""
+"""Seconds until such a step is tried again: each try costs Slurm's controller some calls."""
 _HEAR_PERIOD = 1.0
 _MOST_PARTS, _LONGEST_PART, _LONGEST_MESSAGE = 512, 1024, 4 << 20
 
 
 class SlurmClient:
-    """Asks the agent on the login node; made by the session."""
+    """Asks Slurm through the agent on the login node; made by the session."""
 
     def __init__(self, agents: Agents, cluster: Cluster, fleet: Fleet) -> None:
         self._agents, self._cluster, self._fleet = agents, cluster, fleet
         self._host = cluster.options.get("login", "")
         self.state = SlurmCluster()
         self.asked = cluster.can.queue and bool(self._host)
-        """Whether Slurm can be asked: the cluster file names a login node."""
+        """Whether Slurm can be asked: the backend is Slurm and the cluster file names a login node."""
         asked = cluster.options.get("rpcs_per_minute", "")
         self._path = cluster.environment.get("PATH", "")
         settings: dict[str, Any] = {"path": self._path}
@@ -74,7 +74,7 @@ class SlurmClient:
         self._config_now = json.dumps({**settings, "now": True}).encode() + b"\n"
 
     async def list(self) -> dict[str, str]:
-        """Learn what there is, as it was a minute ago at most; login node -> why it did not tell."""
+        """Read nodes, partitions and jobs, at most a minute old; returns {login node: why that failed}, {} if it did not."""
         if not self.asked:
             return {}
         try:
@@ -89,7 +89,7 @@ class SlurmClient:
         return {self._host: self.state.trouble} if self.state.trouble else {}
 
     async def nodes_now(self) -> Mapping[str, SlurmNode]:
-        """Node -> what Slurm says of it at this moment; {} where there is no Slurm to ask. Raises NodeError."""
+        """Node -> its present state in Slurm; {} if Slurm cannot be asked. Raises NodeError."""
         if not self.asked:
             return {}
         answer = await self._agents.call(
@@ -107,7 +107,7 @@ class SlurmClient:
         return dict(found)
 
     async def list_ended(self) -> str:
-        """Learn what ended within a day; why that is not known, one sentence, or "". Raises NodeError."""
+        """Read the jobs that ended in the last day. Returns why they are not known (one sentence), or "". Raises NodeError."""
         if not self.asked:
             return (
                 "ended jobs of others are not known: the cluster file names no login node of Slurm"
@@ -126,9 +126,9 @@ class SlurmClient:
         return "".join(told[-1:])
 
     async def service(self, order: ServiceOrder, agreed: str = "") -> ServiceChange:
-        """What an order would run, as Slurm has these nodes now; with `agreed`, that line, run if it still is the same.
+        """The command line for an order, given the nodes' present states; run only if it equals `agreed`.
 
-        Raises RankdeckError where the login node does not answer or there is none.
+        Raises RankdeckError if the login node does not answer or the cluster file names none.
         """
         if not self.asked:
             raise RankdeckError(
@@ -148,7 +148,7 @@ class SlurmClient:
         return change
 
     async def look(self, number: str) -> SlurmLook:
-        """What Slurm has of this job now, and where its output goes; raises NodeError, UnknownJobError."""
+        """What Slurm knows about this job now, and where its output goes; raises NodeError, UnknownJobError."""
         asked = json.dumps({"id": number, "path": self._path or None}).encode() + b"\n"
         answer = await self._agents.call(self._host, ("slurm", "look"), asked, limit=ASK_LIMIT)
         if answer.code != 0 or not answer.row:
@@ -161,7 +161,7 @@ class SlurmClient:
         return SlurmLook(**known)
 
     def _take_now(self, found: Iterable[Mapping[str, Any]]) -> None:
-        """Apply the states that Slurm reported after a change; the poll would bring them a minute later."""
+        """Apply the states that Slurm reported after a change; `watch` would read them up to a minute later."""
         for row in found:
             name, fresh = node_of(row)
             known = self._fleet.node(name).slurm if self._fleet.knows(name) else None
@@ -170,9 +170,9 @@ class SlurmClient:
                 self._fleet.slurm_says(name, replace(known, **parts))
 
     async def watch(self) -> None:
-        """Write all changes to fleet and state, until cancelled; after an error, note it there and try again.
+        """Write all changes to fleet and `state` until cancelled; after an error, set `state.trouble` and try again.
 
-        Returns at once where there is no Slurm to ask.
+        Returns at once if Slurm cannot be asked.
         """
         if not self.asked:
             return
@@ -185,9 +185,9 @@ class SlurmClient:
         await command.watch(source, lambda: takes(self._fleet, self.state), trouble)
 
     async def hear(self, telemetry: Telemetry, jobs: Jobs) -> None:
-        """Hear nodes that cannot be logged in to from inside our jobs on them, one step a job, until cancelled.
+        """Receive telemetry of nodes without login through one Slurm step in each of the user's jobs, until cancelled.
 
-        Returns at once where there is no Slurm to ask.
+        Returns at once if Slurm cannot be asked.
         """
         if not self.asked:
             return
@@ -238,20 +238,20 @@ class SlurmClient:
 
 
 def _is_inside(job: Job) -> bool:
-    """Whether it is our own job and has all its nodes, so that a step of ours can run in it."""
+    """Whether this is the user's own running job with all its nodes, so that a step can run in it."""
     slurm = job.slurm
     ours = slurm is not None and not (slurm.array or slurm.over or job.plan.owner)
     return ours and job.state is State.RUNNING and all(rank.node for rank in job.ranks)
 
 
 class MessageParts:
-    """Joins the parts in which a node's messages come through srun; `nodes`: who may speak."""
+    """Joins the parts in which nodes' messages arrive through srun; only `nodes` may send."""
 
     def __init__(self, nodes: Iterable[str]) -> None:
         self._parts: dict[str, list[str]] = {node: [] for node in nodes}
 
     def take(self, row: Mapping[str, Any], give: Callable[[str, str, bytes], None]) -> None:
-        """Take a part; a complete message goes to `give` with its node and kind. Invalid parts are left out."""
+        """Take a part; calls `give(node, kind, payload)` for each complete message. Invalid parts are ignored."""
         node, kind, data = clean(row.get("node"), 253), clean(row.get("kind"), 20), row.get("data")
         part, count = row.get("part"), row.get("of")
         parts = self._parts.get(node)
@@ -270,7 +270,7 @@ class MessageParts:
 
 
 def _unpacked(text: str) -> bytes | None:
-    """The message; None if it is none, or longer than any."""
+    """The decoded message; None if it is invalid or too long."""
     try:
         unpacking = zlib.decompressobj()
         payload = unpacking.decompress(b64decode(text, validate=True), _LONGEST_MESSAGE)
@@ -280,7 +280,7 @@ def _unpacked(text: str) -> bytes | None:
 
 
 def takes(fleet: Fleet, state: SlurmCluster) -> Takes:
-    """Who takes which key of a row."""
+    """Key of a row -> function that applies its value to fleet and state."""
 
     def trouble(found: object) -> None:
         state.trouble = why = clean(found, _SENTENCE)
@@ -331,7 +331,7 @@ _NODE = {
 
 
 def node_of(row: Mapping[str, Any]) -> tuple[str, SlurmNode]:
-    """Name and state of a node; the name is "" if the row is none, the state where Slurm has it no more."""
+    """(name, state) of a node; the name is "" if the row is invalid, `state` in it is "" if Slurm no longer has the node."""
     known: dict[str, Any] = {"state": "", **_cleaned(row, _NODE)}
     used: dict[str, Any] = {key: _counts(row.get(key)) for key in ("gres", "gres_used")}
     return clean(row.get("name"), 253), SlurmNode(**known, **used)
@@ -352,7 +352,7 @@ def _shown_whole(line: object) -> TypeGuard[str]:
 
 
 def change_of(row: Mapping[str, Any]) -> ServiceChange:
-    """The agent's answer to an order."""
+    """The agent's answer to a `ServiceOrder`."""
     line = row.get("line")
     known: dict[str, Any] = {**_cleaned(row, _CHANGE), "line": line if _shown_whole(line) else ""}
     left = list(as_table(row.get("left")).items())[:_MOST_CHANGED]
@@ -371,7 +371,7 @@ _PARTITION = {
 
 
 def partition_of(row: Mapping[str, Any]) -> SlurmPartition:
-    """A partition; its name is "" if the row is none."""
+    """A partition; its name is "" if the row is invalid."""
     known: dict[str, Any] = {"name": "", **_cleaned(row, _PARTITION)}
     return SlurmPartition(**known)
 
@@ -397,7 +397,7 @@ _JOB = {"id": text(40), "name": text(_WORD), "user": text(64), "cpus": integer, 
 
 
 def ended_of(row: Mapping[str, Any]) -> SlurmJob:
-    """A job that ended, as Slurm's accounting has it; its id is "" if the row is none."""
+    """An ended job from Slurm's accounting; its id is "" if the row is invalid."""
     job, end, code = job_of(row), row.get("end"), row.get("code")
     code = code if integer(code) and 0 <= code < 1 << 16 else None
     status = replace(job.status, over=True, code=code)
@@ -405,7 +405,7 @@ def ended_of(row: Mapping[str, Any]) -> SlurmJob:
 
 
 def job_of(row: Mapping[str, Any]) -> SlurmJob:
-    """A job of the queue; its id is "" if the row is none."""
+    """A job in the queue; its id is "" if the row is invalid."""
     known: dict[str, Any] = {"id": "", **_cleaned(row, _JOB)}
     submitted, end = row.get("submitted"), row.get("end")
     status = SlurmStatus(id=clean(row.get("shown"), 100), **_cleaned(row, _STATUS))
