@@ -2,9 +2,9 @@
 
 import sys
 
-if sys.version_info < (3, 9):  # noqa: UP036  nodes have anything
+if sys.version_info < (3, 9):  # noqa: UP036  nodes may have any version
     sys.exit(
-        # Not an f-string: the oldest could not read it.
+        # Not an f-string: the oldest versions could not parse it.
         "rankdeck-agent needs Python 3.9 or newer; %s is %d.%d: name another one with `python:` in the cluster file"  # noqa: UP031
         % (sys.executable, sys.version_info[0], sys.version_info[1])
     )
@@ -19,24 +19,24 @@ USAGE = """usage: rankdeck-agent telemetry                    publish; configura
        rankdeck-agent health [--root DIR] [--expect FILE] [--json]
                                                    judge this machine; exits 0, 1, 2, 3 as Nagios wants
        rankdeck-agent kernel-log [FILE|-] [--json] print the events in a log of the kernel
-       rankdeck-agent gpu-processes                print what computes on each GPU, one JSON object a line
-       rankdeck-agent rdma-queue-pairs [DEVICE]    print what is counted for single queue pairs
+       rankdeck-agent gpu-processes                print the processes that compute on each GPU, one JSON object a line
+       rankdeck-agent rdma-queue-pairs [DEVICE]    print the counters of single queue pairs
        rankdeck-agent service install|uninstall|status ...  see `rankdeck agent install --help`
-       rankdeck-agent forget FILE                  take this node's last word off the broker
+       rankdeck-agent forget FILE                  erase what the broker retains of this node
        rankdeck-agent job ...                      supervise the ranks of a job
        rankdeck-agent cluster check|list|watch     report nodes and jobs of a Kubernetes cluster; configuration as JSON on stdin
        rankdeck-agent kubernetes ...               keep a job on Kubernetes
        rankdeck-agent slurm submit|keep            give a job to Slurm, and keep all jobs there
        rankdeck-agent image ...                    look at images, send and receive them
-       rankdeck-agent sh                           run a command; question and cancel on stdin, answers as JSON
+       rankdeck-agent sh                           run a command; request and cancel on stdin, answers as JSON
        rankdeck-agent ps [signal]                  print what runs here; send a signal (request as JSON on stdin)
-       rankdeck-agent preflight                    report what a job would find here; dialogue on stdin and stdout
-       rankdeck-agent simulated-fleet              play the agents of many made-up nodes; see its module
+       rankdeck-agent preflight                    report what a job would find here; requests on stdin, answers on stdout
+       rankdeck-agent simulated-fleet              simulate the agents of many nodes; see its module
        rankdeck-agent --version"""
 
 
 def main(argv: Optional[list[str]] = None) -> int:
-    """Run one verb; the exit status."""
+    """Run one command; returns the exit code. `argv` is without the program's name."""
     given = sys.argv[1:] if argv is None else argv
     verb = given[0] if given else "--help"
     if verb.startswith("--config="):
@@ -102,7 +102,7 @@ def _kernel_log(given: list[str]) -> int:
 
 def _job(given: list[str]) -> int:
     if given[1:2] in (["follow"], ["browse"]):
-        # Somebody waits to see a log: nothing is loaded that only starts or ends jobs.
+        # A user waits to see a log: do not load what only starts or ends jobs.
         from rankdeck_agent.job.follow import main as look
 
         return look(given[1:])
@@ -238,8 +238,9 @@ _SLURM: Mapping[str, tuple[str, str]] = {
     "tell": ("control", "tell"),
     "ended": ("cluster", "ended"),
 }
-"""Command of `slurm` -> module and function; loaded only then: the keeper must stay small."""
+"""Command of `slurm` -> (module, function); imported only when used, because the keeper must stay small."""
 _SLURM_ARGUMENTS = {"beside": 1, "hear": 2}
+"""Command of `slurm` -> number of its arguments, if not 0."""
 
 _VERBS: Mapping[str, Callable[[list[str]], int]] = {
     "telemetry": _telemetry,

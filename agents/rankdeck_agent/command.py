@@ -1,4 +1,4 @@
-"""Commands of the operator on this node: `sh` runs one, with a time limit, ended with proof; `ps` shows what runs, by rank of a job."""
+"""Commands of the operator on this node: `sh` runs one with a time limit and verifies that nothing of it is left; `ps` lists processes, with job and rank."""
 
 import os
 import pwd
@@ -20,19 +20,19 @@ from rankdeck_agent.text import say, table
 
 _BLOCK = 65_536
 _LONGEST = 16_384
-"""Bytes of one line; the rest of it is another."""
+"""Most bytes of one line; the rest becomes another line."""
 _QUESTION = 1 << 20
 _GRACE, _PROOF = 5.0, 2.0
-"""Seconds from SIGTERM to SIGKILL, and from there to the last look."""
+"""Seconds from SIGTERM to SIGKILL, and from SIGKILL to the last check."""
 _POLL = 0.05
 _DRAIN = 0.5
-"""Seconds after the end for what it left in the background to close the output."""
+"""Seconds after its end in which processes that it left in the background may still write output."""
 _STREAMS = ("out", "err")
 
 
 @dataclass
 class _OutputStream:
-    """One output of the command: its name in the answers, and the line that is not whole yet."""
+    """One output of the command: its name in the answers, and the incomplete last line."""
 
     name: str
     rest: bytes = b""
@@ -40,16 +40,18 @@ class _OutputStream:
 
 @dataclass
 class _Output:
-    """What the command writes, told as lines, up to a limit."""
+    """Prints the command's output as lines of JSON, up to `most` bytes."""
 
     most: int
     told: int = 0
+    """Bytes printed so far."""
     cut: int = 0
     """Bytes left out."""
     open: dict[int, _OutputStream] = field(default_factory=dict[int, _OutputStream])
+    """Descriptor -> output that has not ended."""
 
     def take(self, descriptor: int) -> bool:
-        """Read what there is and print it; returns whether there may be more."""
+        """Read what is available and print its complete lines; False at the end of the output."""
         stream = self.open[descriptor]
         data = os.read(descriptor, _BLOCK)
         *lines, stream.rest = (stream.rest + data).split(b"\n")
@@ -63,7 +65,7 @@ class _Output:
         return True
 
     def flush(self, descriptor: int) -> None:
-        """Tell the line that has no end."""
+        """Print the incomplete last line."""
         stream = self.open.pop(descriptor)
         if stream.rest:
             self._tell(stream.name, [stream.rest])
@@ -81,11 +83,11 @@ class _Output:
 
 
 def sh() -> int:
-    """Run the command that the first line on stdin names; the exit status says only whether it could be told.
+    """Run the command in the first line of stdin, `{"command": TEXT, "limit": SECONDS, "most": BYTES}`.
 
-    The line is `{"command": TEXT, "limit": SECONDS, "most": BYTES}`. Answers on stdout, one JSON object a
-    line: `{"out": [LINE, …]}`, `{"err": [LINE, …]}`, and last `{"end": {…}}`. Whatever else comes on stdin,
-    its end too, cancels the command: a console that is gone leaves nothing behind.
+    Prints one JSON object per line: `{"out": [LINE, …]}`, `{"err": [LINE, …]}`, and last `{"end": {…}}`. Anything else
+    on stdin, or its end, cancels the command: a console that is gone leaves nothing running. Returns 0, or 2 if the
+    request is not valid.
     """
     asked = _question()
     if asked is None:
@@ -139,7 +141,7 @@ def _question() -> Optional[tuple[str, float, int]]:
 
 
 def _follow(process: "subprocess.Popen[bytes]", output: _Output, deadline: float) -> str:
-    """Tell what it writes until it is over; why it must be ended, "" if it ended by itself."""
+    """Print the output until the command has ended; returns "", or why it must be ended ("limit", "cancelled")."""
     chosen = selectors.DefaultSelector()
     chosen.register(0, selectors.EVENT_READ)
     for pipe, name in zip((process.stdout, process.stderr), _STREAMS):
@@ -161,7 +163,7 @@ def _follow(process: "subprocess.Popen[bytes]", output: _Output, deadline: float
 
 
 def _read(chosen: selectors.BaseSelector, output: _Output) -> bool:
-    """Tell what has come since; returns whether it is cancelled."""
+    """Print the output that is available; returns whether stdin asks to cancel."""
     for key, _ in chosen.select(_POLL):
         if key.fd == 0:
             return True
@@ -175,13 +177,13 @@ def _running(mark: str) -> dict[int, processes.Process]:
 
 
 def _end(process: "subprocess.Popen[bytes]", mark: str) -> list[dict[str, Any]]:
-    """SIGTERM, a grace, SIGKILL, and a look: what would not end."""
+    """Send SIGTERM, after the grace period SIGKILL; returns what did not end, as rows of `left`."""
     found = _running(mark)
     for number, patience in ((signal.SIGTERM, _GRACE), (signal.SIGKILL, _PROOF)):
         told: set[int] = set()
         deadline = time.monotonic() + patience
         while found and time.monotonic() < deadline:
-            # Report also what was started meanwhile.
+            # Also signal processes that were started meanwhile.
             processes.send(found, found.keys() - told, number)
             told |= found.keys()
             time.sleep(_POLL)
@@ -196,17 +198,17 @@ _PROC = Path("/proc")
 _TICK = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _GAP = 1.0
-"""Seconds between two looks, to see what a process uses now and not since its start."""
+"""Seconds between two readings, to see what a process uses now and not since its start."""
 _MOST = 2_000
-"""Limit of processes in an answer: first all of jobs and on GPUs, then the busiest."""
+"""Most processes in an answer: those of jobs and on GPUs first, then the busiest."""
 RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "RANK", "SLURM_PROCID")
-"""Where launchers say the rank number, the surest first."""
+"""Environment variables in which launchers put the rank, most reliable first."""
 
 Row = dict[str, Any]
 
 
 def ps(given: list[str]) -> int:
-    """`ps` prints one JSON object; `ps signal` sends the one on stdin. The exit status."""
+    """`ps` prints the processes as one JSON object; `ps signal` sends a signal. Returns the exit code."""
     if given == ["signal"]:
         return _signal()
     say({"at": time.time(), **look()})
@@ -214,7 +216,7 @@ def ps(given: list[str]) -> int:
 
 
 def look() -> Row:
-    """The processes with what they take now; `gpus` says why nobody knows who is on a GPU, "" if it is known."""
+    """The processes and what they use now: `rows`, how many were `left_out`, and `gpus`: why GPU use is not known, or ""."""
     before, began = processes.everything(), time.monotonic()
     read = {pid: _io(pid) for pid in before}
     time.sleep(_GAP)
@@ -232,7 +234,7 @@ def look() -> Row:
 
 
 def _is_program(row: Process) -> bool:
-    """Whether it is no thread of the kernel; these have kthreadd, pid 2, as parent."""
+    """Whether it is not a kernel thread: those have kthreadd, pid 2, as parent."""
     return row.pid != 2 and row.ppid != 2
 
 
@@ -281,7 +283,7 @@ def _rss(pid: int) -> int:
 
 
 def _io(pid: int) -> Optional[tuple[int, int]]:
-    """Bytes read and written through system calls; None if that may not be read."""
+    """(bytes read, bytes written) through system calls; None if they cannot be read."""
     try:
         lines = (_PROC / str(pid) / "io").read_text().split()
         return int(lines[1]), int(lines[3])
@@ -305,8 +307,8 @@ def _name(number: int) -> str:
 
 
 def _on_gpus() -> tuple[dict[int, dict[str, int]], str]:
-    """pid -> GPU -> bytes of its memory, and why that is not known."""
-    # `sh` does without the collectors.
+    """(pid -> GPU -> bytes of GPU memory, why that is not known or "")."""
+    # Imported here: `sh` does not need the collectors.
     from rankdeck_agent.collectors import nvidia
 
     if not nvidia.present("/"):
@@ -325,7 +327,7 @@ def _on_gpus() -> tuple[dict[int, dict[str, int]], str]:
 
 
 def _signal() -> int:
-    """Send the signal on stdin, `{"signal": NAME, "pids": [[PID, START], …]}`, to those that still are who they were."""
+    """Send the signal on stdin, `{"signal": NAME, "pids": [[PID, START], …]}`, to those that are still the same process."""
     raw = table(sys.stdin.buffer.read(_QUESTION).decode("utf-8", "replace")) or {}
     name, pids = raw.get("signal"), raw.get("pids")
     if name not in SIGNALS or not isinstance(pids, list):
@@ -338,7 +340,7 @@ def _signal() -> int:
 
 
 def _send(pair: Any, number: int) -> Row:  # noqa: ANN401 - from JSON
-    """`pair` is a pid and the start of the process that is meant."""
+    """Send the signal to one process; `pair` is [pid, its start in clock ticks]. `why` is "" on success."""
     if not isinstance(pair, list) or [type(n) for n in cast("list[Any]", pair)] != [int, int]:
         return {"pid": 0, "why": "not a pid and a start"}
     pid, start = cast("list[int]", pair)

@@ -1,6 +1,6 @@
 """The agent's configuration: one line of JSON, or a file with `key = value` lines.
 
-Reads the block `expect:` of a cluster file without a YAML library: words, numbers and lists of words.
+Also reads the block `expect:` of a cluster file, without a YAML library: words, numbers and lists of words.
 """
 
 import json
@@ -22,7 +22,7 @@ _SPELLINGS = {"true": True, "yes": True, "on": True, "false": False, "no": False
 
 
 class AgentConfigError(ValueError):
-    """A configuration that cannot be used; the text is one sentence."""
+    """The configuration cannot be used; the text is one sentence."""
 
 
 @dataclass(frozen=True)
@@ -36,29 +36,31 @@ class Config:
     username: str = ""
     password: str = ""
     password_file: str = ""
-    """Holds the password on its first line; read once, when the agent starts."""
+    """File with the password on its first line; read once, when the agent starts."""
     tls: bool = False
     ca_file: str = ""
     ca: str = ""
-    """Certificates in PEM, instead of a file of them."""
+    """CA certificates as PEM text, instead of `ca_file`."""
     keepalive: int = 15
+    """Seconds; MQTT's keep-alive."""
     period: float = 1.0
     """Seconds between two readings, each of which is judged."""
     sample_period: float = 0.0
-    """Seconds between two full samples, where they are wanted; 0: each reading."""
+    """Seconds between two full samples, while they are wanted; 0: send every reading."""
     samples: bool = True
     """Whether full samples are wanted, until a line on standard input says otherwise."""
     heartbeat: float = 10.0
-    """Seconds after which the health is said again although nothing changed."""
+    """Seconds after which health is sent again although nothing has changed."""
     brief: bool = False
-    """Whoever started us looks only for a moment: what is wrong at two readings counts as lasting."""
+    """The console reads only for a moment: a condition that holds in two readings counts as lasting."""
     expect: Expected = field(default_factory=Expected)
     """What this node should have."""
     simulate: tuple[str, ...] = ()
-    """e.g. gpu, rdma; with a fault gpu:hot, on one node only rdma:flap@node7"""
+    """What to simulate: `gpu`, `rdma`; with a fault `gpu:hot`, on one node only `rdma:flap@node7`."""
     rdma_exclude: tuple[str, ...] = ()
-    """Patterns of RDMA devices whose counters are left alone."""
+    """Patterns of RDMA devices whose counters are not read."""
     root: str = "/"
+    """Folder below which /proc and /sys are read."""
 
 
 def from_line(line: bytes) -> Config:
@@ -73,9 +75,9 @@ def from_line(line: bytes) -> Config:
 
 
 def from_file(path: str) -> Config:
-    """The configuration in a file, JSON or `key = value` lines; raises AgentConfigError.
+    """The configuration in a file of JSON or `key = value` lines; raises AgentConfigError.
 
-    `-` is standard input: the service manager opens what the agent itself may not.
+    `-` is standard input: the service manager opens the file, which the agent itself may not.
     """
     data = _contents(path)
     try:
@@ -87,7 +89,7 @@ def from_file(path: str) -> Config:
 
 def _contents(path: str) -> bytes:
     try:
-        # By number: what the service manager opened may be closed to this user by name.
+        # By descriptor: this user may not open by name what the service manager has opened.
         where = 0 if path == "-" else path
         with open(where, "rb", closefd=path != "-") as file:
             data = file.read(SIZE_LIMIT + 1)
@@ -111,7 +113,7 @@ def from_mapping(raw: object) -> Config:
         if key not in given:
             raise AgentConfigError(f"{key} is missing")
     values = {key: _READ[key](key, value) for key, value in given.items()}
-    # In a pod the host name may be the pod's: whoever starts it there says which node it is.
+    # In a pod the host name may be the pod's: then a variable has the node's name.
     here = os.environ.get(NODE_VARIABLE) or platform.node().partition(".")[0]
     values["node"] = values.get("node") or _name("node", here)
     if values.get("password_file"):
@@ -157,7 +159,7 @@ def _meant(key: str, known: "set[str]") -> str:
 
 def _text(key: str, value: object) -> str:
     if isinstance(value, str) and "\x00" not in value and len(value) <= SIZE_LIMIT:
-        # Files in the manner of TOML put their texts in quotes.
+        # In files that look like TOML, texts are in quotes.
         quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "\"'"
         return value[1:-1] if quoted else value
     raise AgentConfigError(f"{key} must be a text")
@@ -223,7 +225,7 @@ def _patterns(key: str, value: object) -> tuple[str, ...]:
 
 
 def _expected(key: str, value: object) -> Expected:
-    """`{"gpus": 8, "rdma": 8, "interface": "eth0", "other": {"gpu_model": "A100"}}`, in a file as such a text."""
+    """What is expected, from `{"gpus": 8, "rdma": 8, "interface": "eth0", "other": {"gpu_model": "A100"}}` or that as text."""
     try:
         given: Any = json.loads(value) if isinstance(value, str) else value
         other = dict(given.get("other", {}))
@@ -285,11 +287,11 @@ _PARTS = re.compile(rf"""\s*((?:{_QUOTED}|\[[^\]]*\]|[^,"'\[]|["'\[])+)(?:,|$)""
 
 
 class ExpectError(ValueError):
-    """A file that cannot be used; the text is one sentence with its place."""
+    """The file cannot be used; the text is one sentence with file and line."""
 
 
 def read(path: str) -> dict[str, Value]:
-    """The entries of a file that holds the block, with or without the rest of a cluster file.
+    """The entries of the block `expect:` in a file, which may be a whole cluster file or only the block.
 
     Raises ExpectError.
     """
@@ -337,7 +339,7 @@ def _entries(path: str, text: str) -> dict[str, Value]:
 
 
 def _block(text: str) -> Iterator[tuple[int, str]]:
-    """The lines of the block that say something, or all where there is no `expect:` at the margin."""
+    """(number, line) of the non-empty lines of the block; of all lines if no line begins with `expect:`."""
     lines = [(n, _bare(line)) for n, line in enumerate(text.splitlines(), 1)]
     head = next((n for n, line in lines if _HEAD.fullmatch(line)), 0)
     if head:
@@ -352,13 +354,13 @@ def _block(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _bare(line: str) -> str:
-    """Without a comment."""
+    """The line without its comment."""
     found = None if line.lstrip().startswith("#") else _BARE.match(line)
     return found[0].rstrip() if found else ""
 
 
 def _flow(path: str, number: int, text: str) -> dict[str, Value]:
-    """`{gpu_model: A100, mounts: [/data, /home]}`."""
+    """The entries in `{gpu_model: A100, mounts: [/data, /home]}`; raises ExpectError."""
     entries = [_ENTRY.fullmatch(part.rstrip()) for part in _PARTS.findall(text[1:-1])]
     if not text.endswith("}") or None in entries:
         raise _wrong(path, number, text)
@@ -371,7 +373,7 @@ def _value(text: str) -> Value:
         return ", ".join(str(_value(part)) for part in _PARTS.findall(text[1:-1]))
     if text[:1] == text[-1:] == "'" and len(text) > 1:
         return text[1:-1].replace("''", "'")
-    if re.fullmatch(r"-?(?:0|[1-9]\d{0,17})", text):  # YAML takes 08 for text
+    if re.fullmatch(r"-?(?:0|[1-9]\d{0,17})", text):  # in YAML, 08 is text
         return int(text)
     if re.fullmatch(r"-?\d{1,18}\.\d{1,18}", text):
         return float(text)

@@ -1,4 +1,4 @@
-"""Reads /proc and /sys under a root folder that tests can choose; writes private files."""
+"""Reads /proc and /sys below a root folder that tests can choose; writes private files; watches folders that other machines write to."""
 
 import errno
 import math
@@ -13,9 +13,9 @@ from typing import Optional
 
 CHUNK = 65536
 FILE_LIMIT = 1 << 20
-"""Most bytes that are read of one file."""
+"""Most bytes that are read from one file."""
 OPEN_LIMIT = 600
-"""Files kept open; under the usual limit of 1024 even beside sockets."""
+"""Most files kept open: below the usual limit of 1024, with room for sockets."""
 LIST_LIMIT = 4096
 NAME_LIMIT = 64
 MISSING = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EOPNOTSUPP, errno.ENODEV})
@@ -23,9 +23,9 @@ MISSING = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EOPNOTSUPP, errno.ENODEV
 
 
 def readable(handles: Iterable[int], seconds: float) -> list[int]:
-    """Those that have bytes or have ended, after at most `seconds`; none: the time is over.
+    """Wait at most `seconds`; returns the descriptors that have data or have ended, empty if the time is over.
 
-    Not `select.select`, which refuses every descriptor from 1024 on.
+    Does not use `select.select`, which refuses descriptors from 1024 on.
     """
     poll = select.poll()
     for handle in handles:
@@ -34,9 +34,9 @@ def readable(handles: Iterable[int], seconds: float) -> list[int]:
 
 
 class Tree:
-    """Files below a root, kept open and read again from the start.
+    """Reads files below a root; keeps them open and reads them again from the start.
 
-    One tree belongs to one thread. Opening again is two thirds of the cost of a reading.
+    Use a tree from one thread only. Opening a file again would take two thirds of the time of a reading.
     """
 
     def __init__(self, root: str = "/") -> None:
@@ -48,18 +48,18 @@ class Tree:
         return f"{'' if self.root == '/' else self.root}/{name.lstrip('/')}"
 
     def read(self, name: str) -> bytes:
-        """What the file holds now; raises OSError."""
+        """The present content of the file, at most FILE_LIMIT bytes; raises OSError."""
         handle = self._open.get(name)
         if handle is not None:
             try:
                 return _take(handle, name)
             except OSError:
-                # The device may have gone and come back: look once more by its name.
+                # The device may have gone and come back: open it again by name.
                 os.close(self._open.pop(name))
         return self._read_fresh(name)
 
     def _read_fresh(self, name: str, *, keep: bool = True) -> bytes:
-        # Not blocking: a FIFO or a terminal in the place of a file must not hold us.
+        # Non-blocking: a FIFO or a terminal instead of a file must not block us.
         handle = os.open(self.path(name), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
             data = _take(handle, name)
@@ -73,11 +73,11 @@ class Tree:
         return data
 
     def once(self, name: str) -> bytes:
-        """What the file holds, for those that are not worth keeping open; raises OSError."""
+        """The content of a file that is not worth keeping open; raises OSError."""
         return self._read_fresh(name, keep=False)
 
     def text(self, name: str) -> str:
-        """One short line of the file, without control characters; raises OSError."""
+        """The file's text, stripped, printable and at most 256 characters; raises OSError."""
         return clean(self.read(name).decode("utf-8", "replace").strip(), 256)
 
     def maybe(self, name: str) -> Optional[str]:
@@ -88,7 +88,7 @@ class Tree:
             return None
 
     def names(self, folder: str, limit: int = LIST_LIMIT) -> list[str]:
-        """At most `limit` sorted names in a folder; none if there is no such folder."""
+        """At most `limit` sorted names in a folder; empty if there is no such folder. Raises OSError."""
         try:
             found = os.listdir(self.path(folder))  # noqa: PTH208  no Path for each name
         except OSError as error:
@@ -98,7 +98,7 @@ class Tree:
         return sorted(found)[:limit]
 
     def link(self, name: str) -> str:
-        """The last part of where a link points; "" if there is none."""
+        """The last part of a symlink's target; "" if there is no such link."""
         try:
             return os.path.basename(os.readlink(self.path(name)))  # noqa: PTH115, PTH119
         except OSError:
@@ -119,11 +119,11 @@ class Tree:
 def _take(handle: int, name: str) -> bytes:
     data = os.pread(handle, CHUNK, 0)
     if name.startswith("sys/"):
-        # One answer is all that a file of /sys has.
+        # A file of /sys gives all its content in one read.
         return data
     parts = [data]
     size = len(data)
-    # The kernel cuts /proc at records, often after a page: only an empty answer is the end.
+    # Reads of /proc end at record boundaries, often after a page: only an empty read is the end.
     while parts[-1] and size < FILE_LIMIT:
         parts.append(os.pread(handle, CHUNK, size))
         size += len(parts[-1])
@@ -131,18 +131,18 @@ def _take(handle: int, name: str) -> bytes:
 
 
 def clean(text: str, limit: int = NAME_LIMIT) -> str:
-    """`text` made printable and short, to be sent."""
+    """`text` cut to `limit` characters, with `?` instead of unprintable ones."""
     if text.isprintable() and len(text) <= limit:
         return text
     return "".join(c if c.isprintable() else "?" for c in text[:limit])
 
 
 def reason(error: BaseException) -> str:
-    """Why something could not be read, in the system's words."""
+    """A short text of why something could not be read: the system's message, with the name of the error."""
     text = str(error)
     if isinstance(error, OSError) and error.strerror:
         code = errno.errorcode.get(error.errno or 0)
-        # TLS errors carry a number that only looks like one of the system's.
+        # TLS errors have a number that is not one of the system's.
         text = (
             error.strerror
             if code is None or hasattr(error, "library")
@@ -168,21 +168,21 @@ def unwritable(path: Path, error: OSError) -> str:
 
 
 WIDER = 0o077
-"""What the group and others may do with a file."""
+"""Permission bits of group and others."""
 
 
 def keep_private() -> None:
-    """From now on every file and folder that this process makes is its owner's alone."""
+    """From now on only the owner can access the files and folders that this process makes (umask)."""
     os.umask(WIDER)
 
 
 def leave_no_core() -> None:
-    """From now on this process and what it starts leave no core: their memory has passwords."""
+    """From now on this process and its children write no core dumps: their memory has passwords."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
 
 
 def private_folder(path: Path) -> None:
-    """A folder of the owner alone, with those above it; one that others may read is narrowed. Raises OSError."""
+    """Make a folder, and those above it, that only the owner can access; removes others' permissions if it exists. Raises OSError."""
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     seen = path.stat()
     if seen.st_uid == os.geteuid() and seen.st_mode & WIDER:
@@ -190,7 +190,7 @@ def private_folder(path: Path) -> None:
 
 
 def write_private(path: Path, data: bytes, *, program: bool = False) -> None:
-    """Write a file of the owner alone; raises OSError."""
+    """Write a file that only the owner can read (`program`: and run); raises OSError."""
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     with os.fdopen(handle, "wb") as file:
         os.fchmod(handle, 0o700 if program else 0o600)
@@ -201,9 +201,9 @@ _DAY = 86400.0
 
 
 def mark_agent_used() -> None:
-    """Note, once a day, that the file we run from is in use: one that nobody used for long is removed.
+    """Touch the agent file that we run from, once a day: agent files that are not used for long are removed.
 
-    For what runs as long as a job does: its node may share the home folder with others.
+    For processes that run as long as a job. The home folder may be shared with other nodes.
     """
     path = Path(sys.argv[0])
     try:
@@ -214,13 +214,13 @@ def mark_agent_used() -> None:
 
 
 class Names:
-    """The names in a folder that other machines write to, listed only where it has changed.
+    """The names in a folder that other machines write to; lists the folder only if it has changed.
 
-    `now` is the caller's monotonic clock, in seconds. Costs three system calls where nothing is new.
+    `now` is in seconds of the caller's monotonic clock. Takes three system calls if nothing is new.
     """
 
     _COARSE, _ANYWAY = 3.0, 60.0
-    """Seconds after a change in which another may bear the same time; seconds after which it is listed all the same."""
+    """Seconds after a change in which another change may have the same time stamp; seconds after which it is listed in any case."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -228,11 +228,11 @@ class Names:
         self._stamp = -1
         self._changed_at = self._listed_at = float("-inf")
         self.changed = False
-        """Whether the folder was another at the last look than at the one before."""
+        """Whether the folder had changed at the last `read`."""
 
     def read(self, now: float) -> list[str]:
         """All names; raises OSError."""
-        # Opened each time: NFS asks the server again only then, whatever it has cached.
+        # Opened each time: only then does NFS ask the server instead of its cache.
         handle = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             stamp = os.fstat(handle).st_mtime_ns

@@ -1,4 +1,4 @@
-"""Images on this node: finds and hashes them, sends and receives copies."""
+"""`image`: finds and hashes container images on this node, sends and receives copies; sends any file."""
 
 import argparse
 import errno
@@ -28,12 +28,13 @@ if TYPE_CHECKING:
 
 PIECE = 1 << 20
 SETTLED = 2.0
-"""Seconds: what changed within that time before it was read may change again with the same time stamp."""
+"""Seconds: a file that changed less than this before it was read may change again with the same time stamp."""
 FAR_SETTLED = 900.0
-"""The same for a file of a server: its clock may be wrong by that much."""
+"""The same for a file on a file server, whose clock may be wrong by that much."""
 _MOST_KEPT = 256
 _MOST_ENTRIES = 500_000
 Stamp = list[int]
+"""[size, mtime, ctime, inode, device] of a file."""
 
 
 class TooSlowError(Exception):
@@ -41,12 +42,12 @@ class TooSlowError(Exception):
 
 
 def file_digest(path: Path, limit: Optional[float] = None, *, settled: float = SETTLED) -> str:
-    """SHA-256 in hex, read again unless the file is provably the same; raises OSError, TooSlowError.
+    """SHA-256 of a file in hex; from a cache if the file is certainly unchanged. Raises OSError, TooSlowError.
 
-    `limit` is in seconds; None: as long as it takes. A file last changed less than `settled` seconds before
-    is read each time. What changes while it is read has no digest: OSError.
+    `limit`: seconds, None for no limit. A file that changed less than `settled` seconds ago is read each time. If it
+    changes while it is read, OSError (EBUSY) is raised.
     """
-    # Opened first: a client of a file server asks for fresh attributes at open only.
+    # Open it first: only then does a client of a file server ask for fresh attributes.
     with path.open("rb") as file:
         stamp, begun = _stamp(os.fstat(file.fileno())), time.time()
         kept = _load().get(str(path))
@@ -61,17 +62,17 @@ def file_digest(path: Path, limit: Optional[float] = None, *, settled: float = S
 
 
 def _vouches(row: list[Any], stamp: Stamp, now: float) -> bool:
-    """Whether a kept digest is that of the file. After a clock was set back, a stamp may come twice."""
+    """Whether a cached digest is valid: same stamp, and not from the future (a clock that was set back repeats stamps)."""
     return row[:-2] == stamp and row[-2] <= now
 
 
 def _is_settled(stamp: Stamp, read: float, wait: float) -> bool:
-    """Whether a later change must have another time stamp; not if the stamps lie in the future."""
+    """Whether any later change will have another time stamp; not if the stamps are recent or in the future."""
     return max(stamp[1], stamp[2]) / 1e9 + wait < read
 
 
 def read_digest(file: BinaryIO, limit: Optional[float] = None) -> str:
-    """SHA-256 of what is left to read; raises TooSlowError."""
+    """SHA-256 in hex of the rest of a file; raises TooSlowError after `limit` seconds, OSError."""
     deadline = None if limit is None else time.monotonic() + limit
     found = hashlib.sha256()
     while piece := file.read(PIECE):
@@ -82,9 +83,9 @@ def read_digest(file: BinaryIO, limit: Optional[float] = None) -> str:
 
 
 def folder_digest(path: Path) -> tuple[str, int]:
-    """`tree:` and a SHA-256 over names, modes, sizes and link targets; and the sum of the sizes.
+    """(`tree:` and a SHA-256 over names, modes, sizes and link targets; the sum of the sizes). Raises OSError.
 
-    Contents are not read: an image folder holds ten thousands of files.
+    Contents are not read: an image folder has tens of thousands of files.
     """
     found = hashlib.sha256()
     total = 0
@@ -96,7 +97,7 @@ def folder_digest(path: Path) -> tuple[str, int]:
 
 
 def _entries(root: str) -> Iterator[tuple[str, os.stat_result, str]]:
-    """Everything below, in an order that does not depend on the file system."""
+    """(name in hex, stat, link target) of everything below, in an order that does not depend on the file system."""
     waiting, seen = [""], 0
     while waiting and seen < _MOST_ENTRIES:
         folder = waiting.pop()
@@ -114,7 +115,7 @@ def _entries(root: str) -> Iterator[tuple[str, os.stat_result, str]]:
 
 
 def _stamp(info: os.stat_result) -> Stamp:
-    # Anybody can set mtime; ctime is the kernel's own.
+    # Anybody can set mtime; only the kernel sets ctime.
     return [info.st_size, info.st_mtime_ns, info.st_ctime_ns, info.st_ino, info.st_dev]
 
 
@@ -135,7 +136,7 @@ def _load() -> dict[str, list[Any]]:
 
 
 def _is_row(row: object) -> bool:
-    """Whether it is a stamp, the time of reading and a digest; rows of older agents are not."""
+    """Whether it has a stamp, the time of reading and a digest; rows of older agents do not."""
     if not isinstance(row, list) or len(cast("list[Any]", row)) != 7:
         return False
     *numbers, digest = cast("list[Any]", row)
@@ -143,7 +144,7 @@ def _is_row(row: object) -> bool:
 
 
 def _keep(name: str, row: list[Any]) -> None:
-    """Remember a digest; a cache that cannot be written is no trouble."""
+    """Cache a digest; it does not matter if the cache cannot be written."""
     rows = {**_load(), name: row}
     newest = dict(list(rows.items())[-_MOST_KEPT:])
     store = _store()
@@ -167,10 +168,10 @@ Row = dict[str, Any]
 
 
 def look(runtime: str, image: str, base: str = "", limit: Optional[float] = None) -> Row:
-    """How an image lies here.
+    """A row about an image on this node.
 
-    kind is file, folder, store, remote, missing or failed; digest "" with kind file: not read
-    within `limit` seconds; free is in bytes; mount names a network file system, else "".
+    `kind`: file, folder, store, remote, missing or failed. `digest`: "" for a file that could not be read within
+    `limit` seconds. `free`: bytes free there. `mount`: the network file system that it is on, or "".
     """
     if runtime in STORES:
         return _in_store(runtime, image)
@@ -202,7 +203,7 @@ def _digest(path: Path, limit: Optional[float], mount: str) -> str:
 
 
 def place(runtime: str, image: str, base: str) -> Path:
-    """Where the runtime looks: below `base`, which is below the home folder."""
+    """The path where the runtime looks for the image: relative to `base`, which is relative to the home folder."""
     path = Path.home() / Path(base or "~").expanduser() / Path(image).expanduser()
     if runtime == "enroot" and "/" not in image and not path.exists():
         data = os.environ.get("XDG_DATA_HOME") or Path("~/.local/share").expanduser()
@@ -211,7 +212,7 @@ def place(runtime: str, image: str, base: str) -> Path:
 
 
 def room(path: Path) -> Row:
-    """Bytes free where `path` is or would be, and which network file system that is."""
+    """`free`, the bytes free where `path` is or would be, and `mount`, its network file system or ""; empty on error."""
     folder = path
     while not folder.is_dir() and folder != folder.parent:
         folder = folder.parent
@@ -242,7 +243,7 @@ def _network_mount(folder: Path) -> str:
 
 
 def _in_store(runtime: str, image: str) -> Row:
-    """The image as podman or docker know it, by its own digest."""
+    """The row of an image in the store of podman or docker, with its digest there."""
     if not shutil.which(runtime):
         return {"kind": "failed", "path": image, "error": f"no `{runtime}` here"}
     ask = [runtime, "image", "inspect", "--format", "{{.Id}} {{.Size}}", "--", image]
@@ -277,22 +278,23 @@ def request_rows(request: Mapping[str, Any]) -> list[Row]:
 
 
 _SLACK = 64 << 20
-"""Bytes that stay free: a file system filled to the brim breaks other people's jobs."""
+"""Bytes that must stay free: a full file system breaks other users' jobs."""
 
 
 class ReceiveError(Exception):
-    """An image that cannot be taken; the text is a sentence."""
+    """An image cannot be received; the text is a sentence."""
 
 
 def part_of(path: Path, sha: str) -> Path:
-    """Where the bytes gather: another image of that name has another one."""
+    """The file for an incomplete copy; it depends on the digest, so another image has another one."""
     return path.with_name(f".{path.name}.{sha[:16]}.part")
 
 
 def receive(image: str, base: str, size: int, sha: str, *, replace: bool) -> int:
-    """Take `size` bytes on stdin from the offset that is printed first; the exit status.
+    """Receive an image of `size` bytes and SHA-256 `sha` on stdin; returns the exit code.
 
-    Prints `{"offset": n}`, then `{"ok": true}` once the file is whole, checked and on the disk.
+    Prints `{"offset": n}`, from which the sender must start, then `{"ok": true}` when the file is complete, verified
+    and on disk. `replace`: overwrite another image at that path.
     """
     path = place("none", image, base)
     try:
@@ -311,7 +313,7 @@ def receive(image: str, base: str, size: int, sha: str, *, replace: bool) -> int
 
 
 def _is_there(path: Path, sha: str, *, replace: bool) -> bool:
-    """Whether this very image is there; raises ReceiveError where another one is."""
+    """Whether this image is there already; raises ReceiveError if another one is (unless `replace`) or a folder."""
     if path.is_dir():
         raise ReceiveError(f"{path} is a folder there")
     if not path.exists():
@@ -348,7 +350,7 @@ def _take(path: Path, size: int, sha: str) -> None:
 
 
 def _resume(file: BinaryIO, size: int) -> "Hash":
-    """The digest of what came earlier; the file stands at its end."""
+    """The digest of the bytes received earlier; leaves the file's position at its end."""
     digest = hashlib.sha256()
     if os.fstat(file.fileno()).st_size > size:
         file.truncate(0)
@@ -378,7 +380,7 @@ def _append(file: BinaryIO, digest: "Hash", size: int) -> None:
 
 
 def _settle(folder: Path) -> None:
-    """Make the new name last through a power cut."""
+    """Sync the folder, so that the new name survives a power cut."""
     handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(handle)
@@ -387,7 +389,7 @@ def _settle(folder: Path) -> None:
 
 
 def send(path: str, offset: int) -> int:
-    """The bytes of a file from there on, on stdout; the exit status."""
+    """Write the bytes of a file from `offset` on to stdout; returns the exit code. Raises OSError."""
     with Path(path).open("rb") as file:
         file.seek(offset)
         while piece := file.read(PIECE):
@@ -397,11 +399,14 @@ def send(path: str, offset: int) -> int:
 
 
 _MOST_UNSIZED = 64 << 20
-"""Bytes of a file that says no size, such as those of /proc."""
+"""Most bytes of a file that has no size, as in /proc."""
 
 
 def fetch(path: str) -> int:
-    """`{"size": n}`, so many bytes of a file as it was when it was opened, and `{"sha256": hex}`; the exit status."""
+    """Write `{"size": n}`, n bytes of a file (its size when opened) and `{"sha256": hex}` to stdout; returns the exit code.
+
+    Raises OSError.
+    """
     with _regular(place("none", path, "")) as file:
         size = os.fstat(file.fileno()).st_size
         first = file.read(PIECE if size else _MOST_UNSIZED + 1)
@@ -422,7 +427,7 @@ def fetch(path: str) -> int:
 
 
 def _regular(path: Path) -> BinaryIO:
-    """The file, open; a pipe or a device is not even read."""
+    """The opened file; raises OSError for anything but a regular file, without reading it."""
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     file = os.fdopen(handle, "rb") if stat.S_ISREG(os.fstat(handle).st_mode) else None
     if file is None:
@@ -455,7 +460,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(argv: list[str]) -> int:
-    """Do one verb; its exit status."""
+    """Run one command; returns the exit code."""
     asked = _parser().parse_args(argv)
     try:
         if asked.verb == "look":
@@ -477,7 +482,7 @@ _BUSY_PERIOD = 5.0
 
 @contextmanager
 def _heard() -> Generator[None, None, None]:
-    """Report progress now and then: reading a large image takes minutes."""
+    """Print `{"kind": "busy"}` from time to time: reading a large image takes minutes."""
     over = threading.Event()
 
     def busy() -> None:

@@ -1,4 +1,4 @@
-"""The kernel log: its records read, and what each line and each Xid says about the health of a node."""
+"""The kernel log: reads its records, and decides what each line and each Xid says about the health of a node."""
 
 import contextlib
 import json
@@ -17,7 +17,7 @@ _RECOVERY_CHANGED = 154
 
 @dataclass(frozen=True)
 class Xid:
-    """`level` is "bad", "warn", "info" or "ok"; `what` names the fault, `do` says what follows."""
+    """What an Xid means. `level` is "bad", "warn", "info" or "ok"; `what` names the fault, `do` says what to do."""
 
     level: str
     what: str
@@ -124,7 +124,7 @@ XIDS: Mapping[int, Xid] = {
     151: Xid("warn", "key rotation error", "restart the virtual machine"),
     159: Xid("warn", "CHI non-data error", "see the kernel log for UVM"),
 }  # fmt: skip
-"""Xids that speak of an application (13, 31, 43, 45, 68, 94 …) are never "bad": they say nothing against the node."""
+"""Number -> meaning. Xids caused by an application (13, 31, 43, 45, 68, 94 …) are never "bad": the node is not at fault."""
 
 _UNKNOWN = Xid("warn", "unknown Xid", "look it up in NVIDIA's catalogue")
 
@@ -155,14 +155,14 @@ _RESET_BITS: Mapping[str, tuple[int, int]] = {
     "TREX": (0, 0x80000001),
     "NVLPW_CTRL": (0, 0x80000000),
 }
-"""Unit of NVLink 5 -> bits of its error status for which NVIDIA asks for a reset, and all that it lists."""
+"""Unit of NVLink 5 -> (bits of its error status for which NVIDIA asks for a reset, all bits that NVIDIA lists)."""
 _RESET_NUMBERS: Mapping[str, tuple[frozenset[int], frozenset[int]]] = {
     "NETIR_BER_EVENT": (frozenset(), frozenset({0, 1, 2, 3})),
     "NETIR_MFDE_EVENT": (frozenset({1, 4, 5, 7}), frozenset({1, 3, 4, 5, 7})),
 }
 """The same for units whose status is a number."""
 _ASKS_154 = {"RLW_REMAP": 0x3F, "RLW_SRC_TRACK": 0xC}
-"""Bits for which NVIDIA says: look at Xid 154."""
+"""Unit -> bits of its error status for which NVIDIA refers to Xid 154."""
 _ALWAYS_RESET = "MSE"
 _LINK_EVENT = "NETIR_LINK_EVT"
 _LINK_GOES_ON = frozenset({0b101000, 0b100110})
@@ -176,13 +176,13 @@ _ACTIONS: Mapping[int, Xid] = {
     3: Xid("warn", "GPU recovery action changed", "end jobs with peer traffic, then reset the GPU"),
     4: Xid("bad", "GPU recovery action changed", _RESET),
 }
-"""What Xid 154 asks for, numbered as NVML's recovery action; 0 takes back what was asked before."""
+"""Recovery action in Xid 154, numbered as in NVML -> meaning; 0 withdraws the action asked for before."""
 _ACTION = re.compile(r"\bto 0x([0-9a-fA-F]{1,8})\b")
 _ANOTHER_ACTION = Xid("bad", "GPU recovery action changed", "do what it asks for")
 
 
 def judge(number: int, details: str) -> Xid:
-    """What Xid `number` means; `details` is the rest of its line, which decides for NVLink 5 and 154."""
+    """What Xid `number` means; `details`, the rest of its line, matters for NVLink 5 and Xid 154."""
     if number in _NVLINK5:
         return _nvlink5(number, details)
     if number == _RECOVERY_CHANGED:
@@ -205,7 +205,7 @@ def _nvlink5(number: int, details: str) -> Xid:
 
 
 def _needs_reset(found: "re.Match[str]") -> bool:
-    """By the catalogue; what it does not list is as bad as the driver says."""
+    """Whether NVIDIA's catalogue asks for a reset; for what it does not list, the driver's severity decides."""
     unit, fatal = found["unit"], found["severity"] == "Fatal"
     if unit.startswith(_ALWAYS_RESET):
         return True
@@ -228,19 +228,19 @@ _LONGEST = 8192
 
 
 def open_ring() -> int:
-    """A handle on the kernel's ring of records that never waits; raises OSError."""
+    """A non-blocking descriptor of the kernel's ring buffer; raises OSError."""
     return os.open(RING, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
 def records(handle: int) -> Iterator[bytes]:
-    """What the ring holds now, one record each."""
+    """The records in the ring buffer now, without their further fields; raises OSError."""
     while True:
         try:
             data = os.read(handle, _LONGEST)
         except BlockingIOError:
             return
         except BrokenPipeError:
-            # Overwritten while we read: the next read goes on at the oldest that is left.
+            # Overwritten while we read: the next read continues with the oldest that is left.
             continue
         if not data:
             return
@@ -263,17 +263,17 @@ _REPEATED = re.compile(r"message repeated \d+ times: \[ ?(.*)\]\s*$")
 
 @dataclass(frozen=True)
 class KernelLine:
-    """A line without its prefix; `since` is seconds since boot where the prefix tells."""
+    """A line without its prefix; `since`: seconds since boot, None if the prefix does not say."""
 
     message: str
     since: Optional[float] = None
 
 
 def strip(line: str) -> Optional[KernelLine]:
-    """What the kernel said, whatever tool has written it down; None if another program spoke."""
+    """The kernel's message in a line of /dev/kmsg, dmesg, journal or syslog; None if another program wrote it."""
     record = _RECORD.match(line)
     if record:
-        # Above 7 there is a facility: a program wrote it to /dev/kmsg, not the kernel.
+        # Above 7 it has a facility: a program wrote it to /dev/kmsg, not the kernel.
         spoken = int(record[1]) < 8
         message = line[record.end() :]
         return KernelLine(message, int(record[3]) / 1e6) if spoken else None
@@ -311,19 +311,20 @@ class Found:
     """seen · what to do"""
     device: str = ""
     xid: Optional[int] = None
-    """The number of an Xid, or of an SXid where `kind` says so."""
+    """The number of an Xid, or of an SXid if `kind` is "sxid"."""
     link: Optional[int] = None
-    """The NVLink that it names."""
+    """The NVLink that the line names."""
 
 
 @dataclass(frozen=True)
 class KernelPattern:
-    """A kind of line. The group `device` of the pattern, where it has one, names the device."""
+    """A kind of line. If the pattern has a group `device`, that is the device."""
 
     kind: str
     level: str
     pattern: "re.Pattern[str]"
     do: str = ""
+    """What to do."""
 
 
 def _pattern(kind: str, level: str, pattern: str, do: str = "") -> KernelPattern:
@@ -349,12 +350,12 @@ PATTERNS: tuple[KernelPattern, ...] = (
     _pattern("amdgpu", "ok", rf"amdgpu (?P<device>{_PCI}): (?:amdgpu: )?GPU reset\(\d+\) succeeded"),
     _pattern("amdgpu", "bad", rf"amdgpu (?P<device>{_PCI}): (?:amdgpu: )?(?:GPU reset end with ret = -|GPU [Rr]ecovery [Ff]ailed)", "the GPU stays away: reboot the node"),
     _pattern("amdgpu", "warn", rf"amdgpu (?P<device>{_PCI}): (?:amdgpu: )?GPU reset begin", "jobs on it are lost: restart them; again: have it inspected"),
-    # A kind of their own: that the reset after them succeeded takes no memory error back.
+    # Not kind `amdgpu`: the reset that succeeds after these must not end them.
     _pattern("ras", "bad", rf"amdgpu (?P<device>{_PCI}): (?:amdgpu: )?.*(?<!\b0 )(?<!\b0 new )uncorrectable hardware error", "results may be wrong: drain, reset the GPU"),
     _pattern("ras", "warn", rf"amdgpu (?P<device>{_PCI}): (?:amdgpu: )?.*(?<!\b0 )(?<!\b0 new )deferred hardware error", "who reads that memory is ended: watch the GPU"),
     _pattern("amdgpu", "warn", r"amdgpu: (?:qcm fence wait loop timeout|The cp might be in an unrecoverable state)", "queues hang: end the job; again: reset the GPU"),
     _pattern("amdgpu", "info", rf"amdgpu (?P<device>{_PCI}): (?:amdgpu: )?ring \S+ timeout", "an application hung the GPU"),
-    # Without a device: that the connection is back does not bring the open files back.
+    # Without a device: a restored connection does not end this, since open files stay lost.
     _pattern("lustre", "warn", r"LustreError: .*This client was evicted by ", "open files of running jobs are lost: restart them, check server and network"),
     _pattern("lustre", "warn", r"Lustre: (?P<device>[\w.]+(?:-[A-Z]{3}[0-9a-f]{4})?)\S*: Connection to .* was lost", "whoever touches it waits: check server and network"),
     _pattern("lustre", "ok", r"Lustre: (?P<device>[\w.]+(?:-[A-Z]{3}[0-9a-f]{4})?)\S*: Connection restored to "),
@@ -377,7 +378,7 @@ PATTERNS: tuple[KernelPattern, ...] = (
     _pattern("nfs", "ok", r"(?:nfs|lockd): server (?P<device>\S+) OK\b"),
     _pattern("nfs", "bad", r"(?:nfs|lockd): server (?P<device>\S+) not responding", "do not touch the mount: check the server"),
     _pattern("nfs", "bad", r"[Ll]ock reclaim failed", "locks of running jobs are lost: restart them"),
-    # CDs and floppies of a BMC or a virtual machine, with no medium in them.
+    # Empty CD and floppy drives of a BMC or a virtual machine.
     _pattern("disk", "info", r"I/O error(?: on|,) dev(?:ice)? (?P<device>(?:sr|fd)\d+)\b", "an empty drive was read"),
     _pattern("disk", "bad", r"Buffer I/O error on dev(?:ice)? (?P<device>[\w.-]+)", _DISK),
     _pattern("disk", "bad", r"(?:I/O|medium|target|nexus) error, dev (?P<device>[\w.-]+)", _DISK),
@@ -433,7 +434,7 @@ PATTERNS: tuple[KernelPattern, ...] = (
     _pattern("link", "ok", r"bond\S*: \(slave (?P<device>[\w.-]+)\): link status definitely up"),
     _pattern("link", "warn", r"(?P<device>bond\S*): now running without any active interface", "the bond is dead: check cables and switch ports"),
     _pattern("link", "ok", r"(?P<device>bond\S*): first active interface up"),
-    # A SATA port without a disk is down from the start; a disk that goes is "disabled".
+    # Not SATA: a port without a disk is always down; a disk that goes is "disabled".
     _pattern("link", "warn", r"(?<![\w.-])(?!SATA )(?P<device>[\w.-]+):? (?:NIC )?[Ll]ink (?:is )?[Dd]own\b", "check cable and switch port"),
     _pattern("link", "ok", r"(?<![\w.-])(?!SATA )(?P<device>[\w.-]+):? (?:NIC )?[Ll]ink (?:is )?[Uu]p\b"),
     _pattern("pcie", "bad", rf"(?P<device>{_PCI}): DPC: (?:containment event|unmasked uncorrectable error|ERR_\w+ detected)", "the port was shut off, what is behind it is gone: reseat it, reboot"),
@@ -443,10 +444,10 @@ PATTERNS: tuple[KernelPattern, ...] = (
     _pattern("pcie", "warn", rf"(?P<device>{_PCI}): .*(?:severity=Correct\w+|AER: (?:Multiple )?Correct\w+)", "watch whether it comes often: reseat the device"),
     _pattern("pcie", "warn", rf"(?P<device>{_PCI}): .*available PCIe bandwidth, limited by", "fewer lanes or a lower speed than it can: reseat the device"),
 )  # fmt: skip
-"""The first that fits is taken. Events on the wire carry the kind as `kernel.<kind>`."""
+"""The first that matches counts. Events on the wire have the kind as `kernel.<kind>`."""
 
 _XID = re.compile(
-    # A GPU divided by MIG adds the instance: `(PCI:0000:01:00 GPU-I:05 GPU-CI:02)`.
+    # With MIG the instance is added: `(PCI:0000:01:00 GPU-I:05 GPU-CI:02)`.
     rf"NVRM: Xid \((?:PCI:)?(?P<pci>{_PCI})(?: GPU-C?I:\d+)*\): (?P<number>\d{{1,9}})(?:, |$)(?P<details>.*)"
 )
 _LOST = re.compile(rf"NVRM: (?:.*?GPU (?:at )?(?:PCI:)?(?P<pci>{_PCI})\b)?.*fallen off the bus")
@@ -462,11 +463,11 @@ _WORDS = re.compile(
     r"AER|PCIe|HANG|Xe has|Aborting journal|IO errors|offline|failed command|Failing path|FAULT|NMI: |watchdog|WATCHDOG|"
     r"without any active|active interface up|inaccessible|Slot|failed with error"
 )
-"""None of the patterns fits a line without one of these: most lines are dismissed at once."""
+"""No pattern matches a line without one of these words: so most lines are skipped quickly."""
 
 
 def find(message: str) -> Optional[Found]:
-    """The event in one message of the kernel, without its prefix; None if it is no event."""
+    """The event in one message of the kernel (without prefix); None if it is no event."""
     message = clean(message[:LINE_LIMIT], LINE_LIMIT)
     if not _WORDS.search(message):
         return None
@@ -504,12 +505,12 @@ def _sxid(found: "re.Match[str]") -> Found:
 
 _SXIDS = (
     ("Fatal", "bad", "reset all GPUs and the NVSwitch, or reboot"),
-    # The lines after the first only bring its registers.
+    # Lines after the first have only registers.
     ("Severity ", "info", ""),
     ("Data ", "info", ""),
     ("", "warn", "watch this link"),
 )
-"""How the details of an SXid begin -> level, what to do."""
+"""(beginning of an SXid's details, level, what to do); the first that fits counts."""
 
 
 def _link(details: str) -> Optional[int]:
@@ -535,7 +536,7 @@ def _listed(message: str) -> Optional[Found]:
 
 
 def address(pci: str) -> str:
-    """A PCI address as events name it: domain, bus and slot in lower case, no function."""
+    """A PCI address as in events: domain, bus and slot, in lower case, without function."""
     short = pci.lower().partition(".")[0]
     if short and short.count(":") == 1:
         return f"0000:{short}"
@@ -553,18 +554,18 @@ def _say(seen: str, do: str) -> str:
 
 
 _MESSAGE = 4
-"""Lines after the one with its address that a message may have: later ones blame nobody."""
+"""Lines after the one with the address that belong to the same message; for later lines the device is not known."""
 
 
 class KernelLines:
-    """Reads one log line by line: some messages say on one line which device the next is about."""
+    """Finds events in one log, line by line: in some messages one line names the device and a later one the fault."""
 
     def __init__(self) -> None:
         self._spoken_of = ""
         self._lines_left = 0
 
     def take(self, line: str) -> "tuple[Optional[KernelLine], Optional[Found]]":
-        """The line without prefix, where the kernel wrote it, and the event in it."""
+        """(the line without prefix, None if the kernel did not write it; the event in it, or None)."""
         stripped = strip(line[:LINE_LIMIT])
         if stripped is None:
             return None, None
@@ -582,13 +583,13 @@ _READ_LIMIT = 65536
 
 
 def kernel_log(path: str, *, as_json: bool) -> int:
-    """Print what is found in the file, in standard input ("-") or in this machine's log ("")."""
+    """Print the events in a file, in standard input ("-") or in this machine's log (""); returns the exit code."""
     try:
         with contextlib.ExitStack() as stack:
             source = _open(path, stack)
             _print_events(source, as_json=as_json)
     except BrokenPipeError:
-        # The reader has seen enough. Python would complain once more when it flushes.
+        # The reader has closed the pipe. Redirect stdout, or Python would complain when it flushes.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
         print(f"rankdeck-agent: {clean(path or RING, 200)}: {reason(error)}", file=sys.stderr)
@@ -607,7 +608,7 @@ def _open(path: str, stack: contextlib.ExitStack) -> Iterator[bytes]:
 
 
 def _lines(file: BinaryIO) -> Iterator[bytes]:
-    """Lines; the rest of an overlong one is dropped."""
+    """The lines of a file; the rest of an overlong line is dropped."""
     while True:
         line = file.readline(_READ_LIMIT)
         if not line:

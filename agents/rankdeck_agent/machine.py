@@ -1,4 +1,4 @@
-"""Describes the machine: kernel, system, boot id, name, addresses."""
+"""Describes the machine: kernel, operating system, boot time, name, addresses."""
 
 import platform
 import re
@@ -11,7 +11,7 @@ _BOOT = re.compile(rb"^btime (\d{1,12})$", re.MULTILINE)
 
 
 def machine(tree: Tree) -> dict[str, str]:
-    """Kernel, system and boot of the machine under the tree; of this one also architecture and Python."""
+    """Inventory of the machine under the tree: kernel, os, boot.at; for this machine also arch and python."""
     found = {"os": _system(tree)}
     if tree.root == "/":
         kernel = platform.release()
@@ -24,14 +24,14 @@ def machine(tree: Tree) -> dict[str, str]:
 
 
 def name(tree: Tree) -> str:
-    """The name that the machine under the tree has for itself; "" if it does not tell."""
+    """The host name of the machine under the tree, without domain; "" if not known."""
     if tree.root == "/":
         return clean(platform.node().partition(".")[0])
     return clean((tree.maybe("proc/sys/kernel/hostname") or "").partition(".")[0])
 
 
 def _booted(tree: Tree) -> str:
-    """Epoch seconds by the machine's own clock."""
+    """Epoch seconds of the boot, by the machine's own clock, as text; "" if not known."""
     try:
         found = _BOOT.search(tree.read("proc/stat"))
     except OSError:
@@ -56,10 +56,10 @@ _LOCAL = re.compile(r"\|-- ([\d.]{7,15})\n\s+/32 host LOCAL")
 
 
 def local_addresses(proc: Path = Path("/proc")) -> list[str]:
-    """IPv4 and IPv6 addresses other than loopback, each once; what cannot be read is left out.
+    """This machine's IPv4 and IPv6 addresses without loopback; what cannot be read is left out.
 
-    From `net/fib_trie` (a local address is a `/32 host LOCAL` below its `|--` line) and
-    `net/if_inet6` (32 hexadecimal digits at the beginning of each line).
+    From `net/fib_trie` (a local address has a `/32 host LOCAL` below its `|--` line) and `net/if_inet6` (each line
+    begins with 32 hexadecimal digits).
     """
     found = [a for a in _LOCAL.findall(_text(proc / "net/fib_trie")) if not a.startswith("127.")]
     found += map(_ipv6, _text(proc / "net/if_inet6").splitlines())
@@ -67,7 +67,7 @@ def local_addresses(proc: Path = Path("/proc")) -> list[str]:
 
 
 def _ipv6(line: str) -> str:
-    """The address at the beginning of a line; "" for loopback and where there is none."""
+    """The address at the beginning of a line; "" for loopback, or if there is none."""
     try:
         address = socket.inet_ntop(socket.AF_INET6, bytes.fromhex(line[:32]))
     except ValueError:

@@ -24,7 +24,7 @@ from rankdeck_agent.job.folder import state_folder
 from rankdeck_agent.text import plain, say, table
 
 PAYLOAD = 32 << 10
-"""Bytes after the token: several packets of the largest usual size."""
+"""Bytes sent after the token: several packets of the largest usual size."""
 CONNECT_LIMIT = 1.5
 _WIDTH = 32
 _BACKLOG = 256
@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 def interfaces() -> list[dict[str, Any]]:
-    """Every interface with its name, IPv4 `address` as a.b.c.d/n, `mtu`, and whether it is `up`."""
+    """A row per network interface: `name`, IPv4 `address` as a.b.c.d/n or "", `mtu`, and whether it is `up`."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         return [_interface(probe, name) for _, name in socket.if_nameindex()[:256]]
 
@@ -64,13 +64,13 @@ def _ask(probe: socket.socket, what: int, name: str) -> Optional[bytes]:
 
 
 def resolve(name: str) -> list[str]:
-    """The addresses a name has here; raises OSError."""
+    """The addresses of a host name, as resolved on this node; raises OSError, UnicodeError."""
     found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
     return sorted({str(row[4][0]) for row in found})[:8]
 
 
 def port_trouble(port: int) -> str:
-    """Why nothing can listen on this TCP port, or ""."""
+    """Why no program can listen on this TCP port; "" if one can."""
     try:
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -85,7 +85,7 @@ def port_trouble(port: int) -> str:
 
 
 class Listener:
-    """Answers whoever knows the token, until the process ends."""
+    """Listens on a free port until the process ends; answers peers that know the token."""
 
     def __init__(self, token: str) -> None:
         self._token = token.encode()
@@ -114,7 +114,7 @@ class Listener:
 
 
 def _listening() -> socket.socket:
-    """On every address, a free port; the old protocol alone where there is no new one."""
+    """A socket on a free port of every address, IPv6 and IPv4; only IPv4 if there is no IPv6."""
     try:
         return socket.create_server(
             ("", 0), family=socket.AF_INET6, dualstack_ipv6=True, backlog=_BACKLOG
@@ -134,7 +134,7 @@ def _exactly(peer: socket.socket, size: int) -> bytes:
 
 
 def connect(token: str, host: str, port: int) -> dict[str, str]:
-    """One attempt: `error` is "" if all bytes arrived; `local` is our address on that way."""
+    """One attempt to reach a Listener: `error` ("" if all bytes arrived), `local` (our address), `stage` (connect or data)."""
     try:
         peer = socket.create_connection((host, port), CONNECT_LIMIT)
     except OSError as error:
@@ -156,7 +156,7 @@ def _why(error: OSError) -> str:
 
 
 def side_by_side(work: Callable[[T], Any], items: Iterable[T], limit: float) -> list[Any]:
-    """What `work` gave for every item, in order; None for those that took too long."""
+    """The results of `work` for all items, in order, run in threads; None for those not done within `limit` seconds."""
     todo: Sequence[T] = list(items)
     found: list[Any] = [None] * len(todo)
     waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
@@ -193,14 +193,14 @@ _FIND = (
     "import sys; from importlib.util import find_spec; "
     f"print({_FOUND!r}, *filter(find_spec, sys.argv[1:]))"
 )
-"""Looks for modules of the first level, and imports none."""
+"""Program that prints which top-level modules exist, without importing them."""
 Facts = dict[str, Any]
 
 
 def gather(request: Mapping[str, Any]) -> Facts:
-    """All facts; what could not be read is missing or carries an `error`.
+    """All facts; what could not be read is missing or has an `error`.
 
-    The request holds base, path, programs, modules, versions, images, hosts, port and gpus.
+    Keys of the request: base, path, programs, modules, versions, images, hosts, port and gpus.
     """
     base = Path.home() / Path(str(request.get("base") or "~")).expanduser()
     path = str(request.get("path") or "") or None
@@ -242,14 +242,14 @@ class _Asked:
             return {"path": ""}
         row = {"path": plain(path), "size": Path(path).stat().st_size, "digest": ""}
         try:
-            # Programs are small, and lie in home folders that a server has.
+            # Programs are small, and often in home folders on a file server.
             row["digest"] = file_digest(Path(path).resolve(), _DIGEST_LIMIT, settled=FAR_SETTLED)
         except (OSError, TooSlowError):
             return row
         return row
 
     def _find(self, name: str) -> str:
-        """Where a command or a file is; "" if it is not, or cannot be run or read."""
+        """The path of a command or a Python file; "" if there is none, or it cannot be run or read."""
         if "/" not in name and not name.endswith(".py"):
             return shutil.which(name, path=self._path) or ""
         place = self._base / Path(name).expanduser()
@@ -257,7 +257,7 @@ class _Asked:
         return str(place) if place.is_file() and os.access(place, mode) else ""
 
     def modules(self) -> Facts:
-        """Of `PYTHON MODULE` each: whether this interpreter finds it; without those that it did not tell."""
+        """For each `PYTHON MODULE`: whether this interpreter finds the module; left out if it did not answer."""
         wanted: dict[str, list[str]] = {}
         for word in self._words("modules"):
             python, _, name = word.rpartition(" ")
@@ -294,7 +294,7 @@ class _Asked:
 
 
 def _expanded(name: str) -> list[str]:
-    """The name, or the few paths that a pattern stands for here."""
+    """The name, or if it has `*`, the first few paths that match here."""
     if "*" not in name:
         return [name]
     return sorted(str(path) for path in Path("/").glob(name.lstrip("/")))[:_MOST_FOUND]
@@ -308,7 +308,7 @@ def _resolved(name: str) -> Facts:
 
 
 def machine() -> Facts:
-    """What depends on nothing but the machine."""
+    """The facts that do not depend on the request."""
     soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
     return {
         "machine": platform.machine(),
@@ -326,7 +326,7 @@ def machine() -> Facts:
 
 
 def _space(path: Path) -> Facts:
-    """Bytes and inodes free to this user at a path that need not exist yet."""
+    """Bytes and inodes free for this user at a path, which need not exist yet."""
     while not path.exists() and path != path.parent:
         path = path.parent
     try:
@@ -337,14 +337,14 @@ def _space(path: Path) -> Facts:
         "path": plain(str(path)),
         "total": found.f_blocks * found.f_frsize,
         "free": found.f_bavail * found.f_frsize,
-        # Some file systems count no inodes: 0 of 0 is not "none left".
+        # Some file systems do not count inodes: 0 of 0 does not mean that none is left.
         "inodes": found.f_favail if found.f_files else None,
         "writable": os.access(path, os.W_OK),
     }
 
 
 def _first_line(argv: list[str], silent: str = "") -> str:
-    """What a program says first; `silent` where it succeeds without a word, "" if it fails."""
+    """The first line that a program prints; `silent` if it succeeds without output, "" if it fails."""
     try:
         done = subprocess.run(
             argv, capture_output=True, timeout=_PROGRAM_LIMIT, check=False, stdin=subprocess.DEVNULL,
@@ -356,7 +356,7 @@ def _first_line(argv: list[str], silent: str = "") -> str:
 
 
 def _gpus() -> Facts:
-    """The GPUs that the driver shows and the processes on them, or an `error`."""
+    """`rows`, the GPUs according to nvidia-smi, and `users`, the processes on them; or an `error`."""
     try:
         rows = _table(_GPU, "--query-gpu")
         users = _table(_USERS, "--query-compute-apps")
@@ -392,12 +392,12 @@ _ROUND_LIMIT = 8.0
 
 
 def main() -> int:
-    """Hold the dialogue; the exit status."""
+    """Read the request, print the facts, then on a second request connect to the other nodes; returns the exit code."""
     request = _hear()
     if request is None:
         print("rankdeck: preflight needs a request as JSON on stdin", file=sys.stderr)
         return 2
-    # Nobody may have to look for us: without a console we are gone soon.
+    # End soon if the console is gone, so that nobody has to clean up.
     signal.alarm(max(1, min(int(request.get("seconds") or 20), _MOST_SECONDS)))
     token = str(request.get("token") or "")
     listen = Listener(token).port if len(token) >= 16 else 0

@@ -1,11 +1,11 @@
-"""RDMA counters by their kernel names: what is added up to common metrics, and where each sticks or wraps."""
+"""RDMA counters by their kernel names: which are added up to common metrics, and which saturate or wrap around."""
 
 from collections.abc import Mapping
 
 WORDS = 4
 """The kernel counts the data of a port in words of four bytes."""
 
-# Kernel name -> factor; of several rows the first whose names exist is used.
+# Metric -> rows of kernel name -> factor; the first row with a name that exists is used.
 BYTES: tuple[tuple[str, tuple[Mapping[str, int], ...]], ...] = (
     ("rdma.rx", (
         {"port_rcv_data_64": WORDS},  # counters_ext of older kernels, where the plain ones stick: mlx4
@@ -31,7 +31,7 @@ def _names(text: str, *with_spaces: str) -> tuple[str, ...]:
 
 
 SUMS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    # Without *_cqe_error: they count what every ordinary end of a program flushes. Without discards: a full fabric.
+    # Without *_cqe_error: every normal end of a program flushes requests. Without discards: they mean congestion.
     ("rdma.errors", _names(
         "symbol_error link_error_recovery link_downed port_rcv_errors port_rcv_remote_physical_errors "
         "port_xmit_constraint_errors port_rcv_constraint_errors "
@@ -91,9 +91,9 @@ SUMS: tuple[tuple[str, tuple[str, ...]], ...] = (
     )),
     ("rdma.xmit_wait", _names("port_xmit_wait")),
 )  # fmt: skip
-"""Metric -> the counters that are added up, of whichever driver."""
+"""Metric -> the counters of all drivers that are added up."""
 
-# Where the names of each driver stand, below linux drivers/infiniband:
+# Where each driver defines its names, below drivers/infiniband in the Linux source:
 # all with port counters: core/sysfs.c
 # bnxt_re: hw/bnxt_re/hw_counters.c (Broadcom's own driver has mlx5's names for some)
 # cxgb4: hw/cxgb4/provider.c
@@ -116,7 +116,7 @@ _WIDTHS: Mapping[int, str] = {
 TOPS: Mapping[str, int] = {
     name: (1 << bits) - 1 for bits, names in _WIDTHS.items() for name in names.split()
 }
-"""Where the counters of a port's `counters/` stick (linux drivers/infiniband/core/sysfs.c)."""
+"""Kernel name -> value at which a counter in a port's `counters/` saturates (linux drivers/infiniband/core/sysfs.c)."""
 
 _QUEUES = _names(
     "rx_write_requests rx_read_requests rx_atomic_requests rx_dct_connect out_of_buffer out_of_sequence "
@@ -132,13 +132,13 @@ _DIAGNOSTICS = _names(
     "sq_num_rnr rq_num_oos sq_num_oos rq_num_dup sq_num_to num_cqovf rq_num_udsdprd"
 )
 WRAPS = frozenset((*_QUEUES, *(f"vport_{name}" for name in _QUEUES), *_DIAGNOSTICS))
-"""Counters of 32 bits that begin again: of mlx5's queues, its own and of a representor's function; of mlx4's diagnostics."""
+"""Counters of 32 bits that wrap around: mlx5's queue counters (its own, and vport_* of a representor), mlx4's diagnostics."""
 
 TWINS: Mapping[str, str] = {
     "cc_rx_ce_pkts": "np_ecn_marked_roce_packets",
     "cc_rx_cnp_pkts": "rp_cnp_handled",
 }
-"""Counts the same packets as the other: in no sum where that one is there."""
+"""Counter -> another one that counts the same packets; the first is in no sum if the other exists."""
 
 COUNTED: Mapping[str, frozenset[str]] = {
     name: frozenset(metric for metric, names in SUMS if name in names)

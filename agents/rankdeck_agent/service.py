@@ -1,4 +1,4 @@
-"""`service`: installs the agent as a systemd service of its node, or removes it."""
+"""`service`: installs the agent as a systemd service on this node, removes it, or reports its state."""
 
 import contextlib
 import grp
@@ -21,12 +21,12 @@ from rankdeck_agent.config import SIZE_LIMIT, AgentConfigError, from_mapping
 UNIT = "rankdeck-agent.service"
 USER = "rankdeck-agent"
 GROUPS = ("adm", "systemd-journal", "video", "render")
-"""Those that are there: the kernel's log, GPUs of AMD, the firmware of a Raspberry Pi."""
+"""Groups that the service joins, if they exist: for the kernel log, AMD GPUs and the firmware of a Raspberry Pi."""
 
 
 @dataclass(frozen=True)
 class InstallPlace:
-    """Where things go; `system` or the user's own."""
+    """Paths of an installation: for the whole system (`system`), or for one user."""
 
     system: bool
     agent: Path
@@ -67,7 +67,7 @@ def place(root: Path, home: Path, *, system: bool) -> InstallPlace:
 def files(
     at: InstallPlace, python: str, archive: bytes, config: Mapping[str, Any], groups: str
 ) -> tuple[File, ...]:
-    """Every file, in the order in which they are written: the unit last."""
+    """The files to write, in this order, the unit last; `groups` as returned by `_groups`."""
     text = json.dumps(dict(config), indent=1, sort_keys=True) + "\n"
     return (
         File(at.agent, archive, 0o755),
@@ -77,7 +77,7 @@ def files(
 
 
 def unit(at: InstallPlace, python: str, groups: str = "") -> str:
-    """The text of the unit."""
+    """The text of the systemd unit."""
     command = " ".join(_quoted(word) for word in (python, "-I", str(at.agent), "--config", "-"))
     hardened = _SYSTEM.format(user=USER, groups=groups) if at.system else ""
     target = "multi-user.target" if at.system else "default.target"
@@ -91,7 +91,7 @@ def unit(at: InstallPlace, python: str, groups: str = "") -> str:
 
 
 def _quoted(word: str) -> str:
-    """As systemd reads command lines."""
+    """The word, quoted for a systemd command line."""
     plain = word.replace("\\", "\\\\").replace('"', '\\"')
     return '"' + plain.replace("%", "%%").replace("$", "$$") + '"'
 
@@ -140,28 +140,31 @@ LIMIT = 30.0
 
 
 class InstallError(Exception):
-    """Why it cannot be done; the text is one sentence."""
+    """The installation failed; the text is one sentence that says why."""
 
 
 @dataclass(frozen=True)
 class InstallStep:
-    """One thing that is done: a command, or a file written or taken away."""
+    """One step: run a command, or write or remove a file."""
 
     what: str
-    """run, write or remove"""
+    """run, write or remove."""
     text: str
+    """The command or the path."""
     detail: str = ""
+    """The text of a file to write, without its password."""
     needed: bool = True
+    """Whether the installation fails if this step fails."""
     argv: tuple[str, ...] = ()
 
 
 def command(*argv: str, needed: bool = True) -> InstallStep:
-    """A command as a step."""
+    """The step that runs a command."""
     return InstallStep("run", " ".join(argv), needed=needed, argv=argv)
 
 
 def do(steps: Sequence[InstallStep], contents: "dict[str, File]") -> None:
-    """Carry out the steps in order; raises InstallError at the first that fails and is needed."""
+    """Carry out the steps in order; raises InstallError at the first needed one that fails. `contents`: path -> file to write."""
     for step in steps:
         if step.what == "write":
             _write(contents[step.text])
@@ -172,7 +175,7 @@ def do(steps: Sequence[InstallStep], contents: "dict[str, File]") -> None:
 
 
 def _write(file: File) -> None:
-    """Write the file at once: never leaves half of it."""
+    """Write the file atomically: it is never incomplete. Raises InstallError."""
     file.path.parent.mkdir(parents=True, exist_ok=True)
     part = file.path.with_name(f".{file.path.name}.{os.getpid()}")
     try:
@@ -191,7 +194,7 @@ def _write(file: File) -> None:
 
 def _remove(path: Path) -> None:
     path.unlink()
-    # Only folders that are ours, and empty.
+    # Remove the folder only if it is ours and empty.
     if path.parent.name == "rankdeck":
         with contextlib.suppress(OSError):
             path.parent.rmdir()
@@ -211,7 +214,7 @@ def _run(step: InstallStep) -> None:
 
 
 def ask(words: Sequence[str]) -> str:
-    """What a program prints; "" if it cannot be asked."""
+    """The stdout of a command; "" if it cannot be run."""
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=LIMIT, check=False)
     except (OSError, subprocess.SubprocessError):
@@ -220,7 +223,7 @@ def ask(words: Sequence[str]) -> str:
 
 
 ROOT_VARIABLE = "RANKDECK_ROOT"
-"""Another root folder, for an image that is being made."""
+"""Environment variable: another root folder to install to, such as that of a system image."""
 _VERSION = re.compile(rb'__version__ = "([^"\n]{1,40})"')
 _NAMES = ("install", "uninstall", "status")
 _USAGE = "usage: agent.pyz service install|uninstall|status --system|--user [--dry-run]"
@@ -228,7 +231,7 @@ _USAGE = "usage: agent.pyz service install|uninstall|status --system|--user [--d
 
 @dataclass(frozen=True)
 class Site:
-    """What an installation needs to know of the node."""
+    """What an installation needs to know about the node; `archive`: the bytes of agent.pyz."""
 
     at: InstallPlace
     root: Path
@@ -236,7 +239,7 @@ class Site:
 
 
 def main(given: Sequence[str]) -> int:
-    """Do one verb; prints one line of JSON, always."""
+    """Run install, uninstall or status; prints one line of JSON (except after wrong usage). Returns the exit code."""
     words = set(given[1:])
     scope = words & {"--system", "--user"}
     if not given or given[0] not in _NAMES or len(scope) != 1:
@@ -256,7 +259,7 @@ def main(given: Sequence[str]) -> int:
 
 
 def _as_root(given: Sequence[str]) -> int:
-    """The same again under sudo, which must not ask."""
+    """Run the same command under sudo, which must not ask for a password."""
     sudo = shutil.which("sudo")
     if sudo is None:
         why = "a system service needs root, and there is no sudo; log in as root or use --user"
@@ -308,7 +311,7 @@ def _install(site: Site, dry: bool) -> dict[str, Any]:
 
 
 def _config() -> dict[str, Any]:
-    """The agent's configuration from standard input, checked by the agent's own reader."""
+    """The agent's configuration from standard input, as JSON; raises AgentConfigError, ValueError if it is not valid."""
     text = sys.stdin.buffer.read(SIZE_LIMIT + 1)
     raw = json.loads(text[:SIZE_LIMIT])
     from_mapping(raw)
@@ -331,7 +334,7 @@ def _steps(at: InstallPlace, changed: Sequence[File]) -> list[InstallStep]:
 
 
 def _readable(file: File) -> str:
-    """The text of a file as it may be shown: without its password."""
+    """The text of a file without its password."""
     text = file.data.decode("utf-8", "replace")
     return re.sub(r'("password": )"[^\n]*"', r'\1"…"', text)
 
@@ -342,7 +345,7 @@ def _told(steps: Sequence[InstallStep]) -> dict[str, Any]:
 
 
 def _notes(at: InstallPlace) -> list[str]:
-    """What the operator should know about it."""
+    """Sentences that the operator should know about the installation."""
     if at.system:
         return []
     name = pwd.getpwuid(os.getuid()).pw_name
@@ -380,7 +383,7 @@ def _uninstall(site: Site, dry: bool) -> dict[str, Any]:
 
 
 def _forget(at: InstallPlace) -> tuple[str, ...]:
-    """Erase the node's retained messages on the broker, so that no console waits for it."""
+    """The command that erases the node's retained messages on the broker, so that no console waits for the node."""
     return (sys.executable, "-I", str(at.agent), "forget", str(at.config))
 
 
@@ -458,7 +461,7 @@ def _is_there(file: File) -> bool:
 
 
 def _label(archive: Optional[bytes]) -> str:
-    """`0.1.0 (1a2b3c4d)` of an agent in one file; "" if there is none."""
+    """Version and digest of an agent.pyz, like `0.1.0 (1a2b3c4d)`; "" for None."""
     if archive is None:
         return ""
     digest = sha256(archive).hexdigest()[:8]

@@ -1,11 +1,12 @@
-"""`simulated-fleet`: plays the agents of many nodes in one process, for demo, teaching and benchmarks.
+"""`simulated-fleet`: simulates the agents of many nodes in one process, for demo, teaching and benchmarks.
 
-On standard input come lines `NODE JSON`: what the agent of that node would get on its own standard input, first its
-configuration, then `{"samples": true}`; a line `NODE` alone ends it. A line ` JSON` is for the fleet (see `FleetPlan`), or
-asks: ` {"ask": true}` is answered by one line of JSON on standard output. The end of standard input ends all.
+Standard input has lines `NODE JSON`: what the agent of that node would get on its own standard input, first its
+configuration, then lines like `{"samples": true}`; a line with only `NODE` ends that agent. A line ` JSON` (with a leading
+blank) changes the fleet (see `FleetPlan`); ` {"ask": true}` is answered by one line of JSON on standard output. The end of
+standard input ends everything.
 
-A made-up node has simulated readings; their judgement and the messages are those of the real agent. Each has an MQTT 3.1.1
-connection that only publishes, without a thread: what is published waits in a buffer, and the broker's answers are dropped.
+The readings are simulated; judgement and messages are those of the real agent. Connections speak MQTT 3.1.1, only publish
+and need no threads: messages wait in a buffer, and the broker's answers are dropped. Nodes with one account share them.
 """
 
 import heapq
@@ -34,26 +35,26 @@ FAULTS = (
     ("host", "full"), ("gpu", "hot"), ("gpu", "ecc"), ("gpu", "lost"), ("gpu", "pcie"), ("gpu", "nvlink"),
     ("gpu", "hang"), ("rdma", "down"), ("rdma", "retx"), ("rdma", "errors"), ("", SILENT),
 )  # fmt: skip
-"""What may befall a node: which part of it, and the fault as `simulate:` names it."""
+"""(part of the node, fault as in `simulate:`) of each possible fault."""
 WATCHED = 90.0
-"""Seconds after a fault in which the node is read every second: what it left behind has to end."""
+"""Seconds after a fault in which the node is read every second, so that the end of its reasons is seen."""
 FIRST = 4.0
-"""The same at the start: rates need two readings."""
+"""Seconds after the start in which the node is read every second: rates need two readings."""
 ODD, KERNEL = 500, "6.5.0-made-up"
-"""One of so many nodes has another kernel than its peers."""
+"""One node in this many has another kernel than its peers: this one."""
 UP = 40 * 86400.0
-"""Seconds since the boot that never was."""
+"""Simulated seconds since boot."""
 Publish = Callable[[str, Message], None]
-"""Told the kind of a message and the message."""
+"""Called with the kind of a message and the message."""
 
 
 class SimulatedNode:
-    """What the agent of one node does, without its clock: `beat` is called when `due` has come."""
+    """The simulated agent of one node; the fleet calls `beat` at the time `due` (monotonic seconds, as all times here)."""
 
     def __init__(self, config: Config, publish: Publish, now: float, *, installed: bool) -> None:
         self.name, self.cluster = config.node, config.cluster
         self.level = 0
-        """The level that was said last."""
+        """The health level that was sent last."""
         self.wanted = config.samples
         """Whether full samples are sent, once a second."""
         self.due = now
@@ -77,7 +78,7 @@ class SimulatedNode:
 
     @property
     def silent(self) -> bool:
-        """Whether a fault keeps it from saying anything."""
+        """Whether a fault keeps it from sending anything."""
         return self._fault == SILENT
 
     @property
@@ -85,28 +86,28 @@ class SimulatedNode:
         return bool(self._fault)
 
     def goodbye(self) -> Hello:
-        """The last will of its agent."""
+        """The message that says that its agent has ended."""
         return replace(self._hello, up=False, inventory={})
 
     def announce(self) -> None:
-        """Say who it is, and its health at the next beat: a connection was made."""
+        """Send the hello now and the health at the next beat, because the connection is new."""
         self._publish("hello", replace(self._hello, at=time.time()))
         self._reporter.forget()
         self._said = float("-inf")
 
     def work_on(self, seconds: float) -> None:
-        """The load is another one, as if so much time had passed."""
+        """Change the load, as if `seconds` had passed."""
         for part in self._parts:
             part.skip(seconds)
 
     def fall_ill(self, fault: str, now: float, seconds: float) -> None:
-        """Have this fault for so long."""
+        """Have this fault for `seconds`."""
         self._fault, self._until = fault, now + seconds
         self._watched = self._until + WATCHED
         self._tell_parts()
 
     def recover(self, now: float) -> None:
-        """Have no fault any more."""
+        """End the fault."""
         self._fault, self._watched = "", now + WATCHED
         self._tell_parts()
 
@@ -117,7 +118,7 @@ class SimulatedNode:
             )
 
     def beat(self, now: float) -> None:
-        """Read, judge and say what is due; then `due` is when to come again."""
+        """Read, judge and send what is due, and set `due` to the time of the next beat."""
         if self.sick and now >= self._until:
             self.recover(now)
         if not self.silent:
@@ -141,7 +142,7 @@ class SimulatedNode:
             self._publish("sample", replace(sample, report=report))
 
     def _read(self, now: float) -> tuple[Sample, Reading]:
-        """All parts in one reading. The load of a node that nobody looks at stands still."""
+        """Read all parts. The load is constant while full samples are not wanted."""
         joined, absent = Reading(), set[str]()
         joined.put("agent.lag", 0.0)
         for part in self._parts:
@@ -176,12 +177,12 @@ class SimulatedNode:
 
 
 def any_fault(chance: random.Random) -> str:
-    """One of the faults."""
+    """A random fault."""
     return chance.choice([fault for _, fault in FAULTS])
 
 
 MOST_WAITING = 4 << 20
-"""Bytes that may wait; what comes then is left out."""
+"""Most bytes that may wait to be written; further messages are dropped."""
 _PING = b"\xc0\x00"
 _CONNACK = b"\x20\x02"
 _BUSY = (BlockingIOError, InterruptedError)
@@ -192,7 +193,7 @@ class LineError(OSError):
 
 
 class BrokerLine:
-    """Raises LineError from `read` and `flush` where it cannot go on."""
+    """A connection to the broker that only publishes and never blocks. `read`, `flush`, `ping` and `publish` raise LineError when it is lost."""
 
     def __init__(
         self,
@@ -203,7 +204,7 @@ class BrokerLine:
         keepalive: int = 60,
         will: Optional[tuple[str, bytes]] = None,
     ) -> None:
-        """`will`: topic and payload that the broker publishes, retained, where we vanish."""
+        """`will`: (topic, payload) that the broker publishes, retained, if we disappear. `keepalive` in seconds."""
         self.dropped = 0
         self.keepalive = keepalive
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
@@ -224,7 +225,7 @@ class BrokerLine:
         return bool(self._waiting)
 
     def publish(self, topic: str, payload: bytes, *, qos: int = 0, retain: bool = False) -> bool:
-        """Send a message, or keep it until there is room; False if it is left out."""
+        """Send a message, or keep it until it can be sent; False if it was dropped."""
         if len(self._waiting) > MOST_WAITING:
             self.dropped += 1
             return False
@@ -239,7 +240,7 @@ class BrokerLine:
         return True
 
     def ping(self) -> None:
-        """Say that we are there; at least every `keepalive` seconds."""
+        """Send a ping; call it if nothing was sent for `keepalive` seconds."""
         if not self._waiting:
             self._waiting += _PING
             self.flush()
@@ -255,7 +256,7 @@ class BrokerLine:
         self._open = True
 
     def read(self) -> None:
-        """Take what the broker says; a refusal is an error."""
+        """Read and drop what the broker sends; raises LineError if it refuses the connection."""
         try:
             data = self._socket.recv(1 << 16)
         except _BUSY:
@@ -307,58 +308,62 @@ def _length(number: int) -> bytes:
 AGAIN = 2.0
 """Seconds until a lost connection is made again."""
 EACH = 100
-"""Nodes that share a connection, where they have one account together."""
+"""Most nodes that share a connection; they must have the same account."""
 SPREAD = 2.0
-"""Seconds over which the first words of nodes that start together are spread."""
+"""Seconds over which the first beats of nodes that start together are spread."""
 QOS = {"hello": 1, "health": 1, "event": 1, "sample": 0}
 KEPT = ("hello", "health")
 LOOK = 1.0
-"""Seconds between two looks for connections that are quiet."""
+"""Seconds between two checks for connections that need a ping."""
 _LONGEST_PAUSE = 0.5
 _TURN = 0.5
-"""Seconds of beats after which connections are looked at: a broker ends one that is silent for long."""
+"""Most seconds of beats before connections are served again: a broker ends a connection that is silent for long."""
 
 
 @dataclass(frozen=True)
 class FleetPlan:
-    """How lively the fleet is."""
+    """How often loads change and faults happen in the fleet."""
 
     seed: int = 1
     change: float = 0.01
     """Share of the nodes whose load changes each second."""
     faults: float = 0.03
-    """Share of these that fall ill instead."""
+    """Share of these nodes that get a fault instead."""
     shortest: float = 20.0
-    """Seconds that a fault lasts at least, and below at most."""
+    """Least seconds that a fault lasts."""
     longest: float = 120.0
+    """Most seconds that a fault lasts."""
     installed: bool = False
-    """The agents say that they are installed to stay."""
+    """Whether the agents say that they are installed as a service."""
 
 
 @dataclass
 class GroupFault:
-    """Nodes that all fall ill within some seconds."""
+    """A wave of faults: many nodes get one within some seconds."""
 
     nodes: list[SimulatedNode]
-    """Still to come, the first last."""
+    """The nodes that do not have it yet; the last in the list is next."""
     every: float
+    """Seconds from one node to the next."""
     due: float
+    """When the next node gets it."""
 
 
 class SharedConnection:
-    """A connection and the nodes that speak over it."""
+    """A connection and the nodes that use it; `key` is (host, port, user name, password)."""
 
     def __init__(self, key: tuple[str, int, str, str], keepalive: int) -> None:
         self.key, self.keepalive = key, keepalive
         self.nodes: list[SimulatedNode] = []
         self.line: Optional[BrokerLine] = None
         self.again = 0.0
-        """When to connect, while there is no line."""
+        """When to connect again, while there is no line."""
         self.spoke = 0.0
+        """When something was sent last."""
 
 
 class SimulatedFleet:
-    """All nodes, their connections, and what happens next. One thread."""
+    """All nodes and their connections. Runs in one thread."""
 
     def __init__(self) -> None:
         self.plan = FleetPlan()
@@ -376,7 +381,7 @@ class SimulatedFleet:
         self._order = 0
         self._changed = time.monotonic()
         self._owed = 0.0
-        """Changes that should have happened and have not yet."""
+        """Changes of load that are due, as a fraction."""
         self._wave: Optional[GroupFault] = None
         self._pinged = self._changed
         self._text = b""
@@ -386,7 +391,7 @@ class SimulatedFleet:
         """Seconds by which the last beat was late."""
 
     def run(self) -> int:
-        """Until the end of standard input; the exit status."""
+        """Run until standard input ends; returns the exit code."""
         self._selector.register(0, EVENT_READ, None)
         while True:
             for key, mask in self._selector.select(self._pause()):
@@ -407,10 +412,10 @@ class SimulatedFleet:
         soon = 1.0 / each if each else _LONGEST_PAUSE
         return min(soon, self._wave.every) if self._wave else soon
 
-    # ---- what we are told
+    # ---- standard input
 
     def _hear(self) -> bool:
-        """Take what stands on standard input; False at its end."""
+        """Handle what is available on standard input; False at its end."""
         data = os.read(0, 1 << 16)
         *lines, rest = (self._text + data).split(b"\n")
         self._text = rest[-SIZE_LIMIT:]
@@ -423,7 +428,7 @@ class SimulatedFleet:
         return bool(data)
 
     def _tell(self, name: str, told: bytes) -> None:
-        """What the agent of that node reads."""
+        """Handle a line for the agent of one node."""
         now = time.monotonic()
         node = self._nodes.get(name)
         if not told:
@@ -435,7 +440,7 @@ class SimulatedFleet:
             self._expect(node, now)
 
     def _command(self, told: dict[str, Any]) -> None:
-        """Change the plan, make a wave of faults, end all faults, or answer."""
+        """Handle a line for the fleet: change the plan, start a wave of faults, or answer."""
         known = {field.name for field in fields(FleetPlan)}
         self.plan = replace(self.plan, **{k: v for k, v in told.items() if k in known})
         if "seed" in told:
@@ -549,7 +554,7 @@ class SimulatedFleet:
             self._selector.modify(line, EVENT_READ | EVENT_WRITE, connection)
 
     def _end(self, name: str) -> None:
-        """Its standard input has ended: it says goodbye, unless it is installed to stay."""
+        """End the agent of a node, with a goodbye; does nothing if the agents are installed as services."""
         if self.plan.installed:
             return
         node, connection = self._nodes.pop(name, None), self._of.get(name)
@@ -564,10 +569,10 @@ class SimulatedFleet:
             connection.line = None
             self._connections[connection.key].remove(connection)
 
-    # ---- what happens
+    # ---- time
 
     def _expect(self, node: SimulatedNode, due: float) -> None:
-        """Let it beat then."""
+        """Schedule the next beat of a node."""
         node.due = due
         self._order += 1
         heapq.heappush(self._beats, (due, self._order, node))
@@ -577,7 +582,7 @@ class SimulatedFleet:
         until = time.monotonic() + _TURN
         while self._beats and self._beats[0][0] <= now and time.monotonic() < until:
             due, _, node = heapq.heappop(self._beats)
-            # An entry that is not the newest of its node counts no more.
+            # Ignore an entry that is not the newest of its node.
             if due == node.due and self._nodes.get(node.name) is node:
                 self.late = now - due
                 node.beat(now)
@@ -588,7 +593,7 @@ class SimulatedFleet:
                 self._connect(connection, now)
 
     def _happen(self, now: float) -> None:
-        """Change the load of some nodes, make some ill, keep the connections."""
+        """Change the load of some nodes, give faults to some, send pings."""
         passed, self._changed = now - self._changed, now
         self._owed += passed * self.plan.change * len(self._names)
         while self._owed >= 1.0:
@@ -607,7 +612,7 @@ class SimulatedFleet:
             self._keep_alive(now)
 
     def _keep_alive(self, now: float) -> None:
-        """Ping where nothing was said for as long as was agreed, as paho does."""
+        """Send a ping on connections where nothing was sent for `keepalive` seconds, as paho does."""
         for connection in [one for many in self._connections.values() for one in many]:
             if connection.line is None or now - connection.spoke < connection.keepalive:
                 continue
@@ -618,7 +623,7 @@ class SimulatedFleet:
                 self._lose(connection, str(error))
 
     def _make_wave(self, share: float, seconds: float) -> None:
-        """So large a share of the nodes, taken by chance, falls ill within so many seconds."""
+        """Start a wave: a random `share` (0 to 1) of the nodes gets a fault within `seconds`."""
         well = [node for node in self._nodes.values() if not node.sick and node.level == 0]
         chosen = self._random.sample(well, min(int(share * len(self._nodes)), len(well)))
         if chosen:
@@ -634,7 +639,7 @@ class SimulatedFleet:
 
 
 def main() -> int:
-    """Play the fleet; the exit status."""
+    """Run the simulated fleet; returns the exit code."""
     try:
         return SimulatedFleet().run()
     except (AgentConfigError, ValueError) as error:

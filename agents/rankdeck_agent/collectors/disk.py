@@ -1,4 +1,4 @@
-"""Disks and mounts: space, bytes and progress of disks; network mounts, asked in a process each; what NVMe drives say of themselves."""
+"""Disks and mounts: space of mounts; bytes and progress of disks; network mounts, each asked by a process of its own; NVMe state and health."""
 
 import array
 import fcntl
@@ -14,10 +14,11 @@ from rankdeck_agent.files import Tree, clean, reason
 
 _STAT = "/usr/bin/stat" if os.access("/usr/bin/stat", os.X_OK) else "/bin/stat"
 COMMAND = (_STAT, "-f", "-c", "%b %f %a %S %c %d", "--")
-"""Blocks in all, free, free for users, their size, inodes in all, free."""
+"""The command for a mount; prints blocks: total, free, free for users, size; inodes: total, free."""
 _EVERY = 15.0
+"""Seconds between two questions to a network mount."""
 _DEADLINE = 5.0
-"""Seconds after which the last answer is too old to be shown."""
+"""Seconds of waiting after which the last answer is too old to be shown."""
 _MOUNTS = 32
 _SAID = 4096
 SPACE = ("disk.used", "disk.size", "disk.free", "disk.inodes_used")
@@ -25,7 +26,7 @@ SPACE = ("disk.used", "disk.size", "disk.free", "disk.inodes_used")
 
 @dataclass(frozen=True)
 class MountSpace:
-    """What statvfs says of a file system."""
+    """The numbers of statvfs for a file system; `size` is bytes per block."""
 
     blocks: int
     free: int
@@ -35,7 +36,7 @@ class MountSpace:
     inodes_free: int
 
     def put(self, reading: Reading, path: str) -> None:
-        """Store it as shares and bytes; as df: what root keeps for itself is not free for a job."""
+        """Store the metrics of a mount; as in df, space reserved for root does not count as free."""
         used = self.blocks - self.free
         usable = used + self.available
         if usable > 0:
@@ -48,7 +49,7 @@ class MountSpace:
 
 
 class Probe:
-    """One question to one mount, in a child of its own; raises OSError where none can be made."""
+    """One question to one mount, asked by a child process; raises OSError if that cannot be started."""
 
     def __init__(self, command: tuple[str, ...], path: str, now: float) -> None:
         self.since = now
@@ -62,7 +63,7 @@ class Probe:
             os.close(writing)
 
     def answer(self) -> Union[MountSpace, ValueError, None]:
-        """What the mount said, or why it refused; None while it says nothing."""
+        """The answer of the mount, or a ValueError that says why it failed; None while it has not answered."""
         pid, status = os.waitpid(self._pid, os.WNOHANG)
         if pid == 0:
             return None
@@ -86,13 +87,13 @@ def _spawn(command: tuple[str, ...], out: int) -> int:
 
 
 def _last_words(complaint: bytes) -> str:
-    """ "stat: cannot read file system information for '/x': Stale file handle": the end of it."""
+    """The end of "stat: cannot read file system information for '/x': Stale file handle"."""
     text = complaint.decode("utf-8", "replace").strip().rpartition(": ")[2]
     return clean(text, 160) or "cannot be asked"
 
 
 class NetworkMounts:
-    """Asks each mount now and then, never twice at once; a child that hangs is left alone."""
+    """Asks each network mount every _EVERY seconds, never twice at once; a child that hangs is not touched."""
 
     def __init__(self, command: tuple[str, ...] = COMMAND) -> None:
         self._command = command
@@ -101,7 +102,7 @@ class NetworkMounts:
         self._answers: dict[str, Union[MountSpace, ValueError]] = {}
 
     def put(self, reading: Reading, paths: Sequence[str], now: float) -> None:
-        """Store what is known of the mounts, and ask those whose turn it is."""
+        """Store what is known about the mounts, and ask those that are due; `now` in monotonic seconds."""
         for path in paths[:_MOUNTS]:
             reading.put("disk.mounted", 1, path)
             self._hear(path)
@@ -129,7 +130,7 @@ class NetworkMounts:
         probe, answer = self._probes.get(path), self._answers.get(path)
         waited = now - probe.since if probe else 0.0
         if answer is None and waited < _DEADLINE:
-            # By mount too: others may have answered.
+            # Also for this mount: others may have answered.
             reading.pending |= {*SPACE, f"disk.used/{path}"}
         if waited >= _DEADLINE:
             answer = ValueError(f"no answer for {waited:.0f} s")
@@ -141,7 +142,7 @@ class NetworkMounts:
 
     def _forget(self, paths: Sequence[str]) -> None:
         for path in set(self._asked) - set(paths) - set(self._probes):
-            # A probe in flight stays known: the same mount may come back, and still hang.
+            # Keep a probe that has not ended: the mount may come back and still hang.
             self._asked.pop(path)
             self._answers.pop(path, None)
 
@@ -150,7 +151,7 @@ _LOCAL = frozenset(
     "ext2 ext3 ext4 xfs btrfs zfs f2fs jfs reiserfs bcachefs vfat exfat ntfs3 overlay tmpfs".split()  # noqa: SIM905
 )
 _MEMORY_MOUNTS = ("/", "/dev/shm", "/tmp")
-"""Of those without a disk of their own, these matter to a job."""
+"""The mounts without a disk (tmpfs, overlay) that matter to a job."""
 _PSEUDO = frozenset(
     "proc sysfs devtmpfs devpts cgroup cgroup2 mqueue hugetlbfs securityfs debugfs tracefs pstore "  # noqa: SIM905
     "bpf efivarfs configfs fusectl binfmt_misc rootfs ramfs squashfs iso9660 nsfs selinuxfs".split()
@@ -162,11 +163,11 @@ _DISKS = ("disk.read", "disk.write", "disk.io_stuck")
 _MOUNT_LIMIT = 64
 _ESCAPE = re.compile(r"\\([0-7]{3})")
 _AUTOMATIC = "autofs"
-"""To look at it would mount what it stands for."""
+"""Not asked: that would mount what it stands for."""
 _OURS = re.compile(
     r"fuse\.(?:lxcfs|gvfsd-fuse|portal|snapfuse|squashfuse|rootlesskit.*|fuse-overlayfs)"
 )
-"""Served by a program of this machine, of no interest to a job."""
+"""FUSE mounts served by a program on this machine that do not matter to a job."""
 _SPACE_EVERY = 5.0
 
 
@@ -179,12 +180,12 @@ class Mount:
     device: str
     readonly: bool
     forced: bool
-    """Read-only by the file system, not by who mounted it: what the kernel does after errors."""
+    """Read-only although it was mounted writable: the kernel does that after errors."""
 
 
 @dataclass(frozen=True)
 class Disk:
-    """A whole disk in diskstats: bytes, requests done, and requests it has not answered."""
+    """A whole disk in diskstats: bytes read and written, requests done, requests in flight."""
 
     name: str
     read: int
@@ -207,7 +208,7 @@ class DiskCollector:
         self._raw = b""
         self._mounts: tuple[Mount, ...] = ()
         self._remote: tuple[str, ...] = ()
-        # Under another root the mounts are those of another machine: nobody to ask.
+        # Below another root the mounts are of another machine and cannot be asked.
         self._network = NetworkMounts() if root == "/" else None
         self._progress: dict[str, tuple[int, float]] = {}
         self._looked = -_SPACE_EVERY
@@ -272,13 +273,13 @@ class DiskCollector:
 
 
 def _copy(source: Reading, target: Reading) -> None:
-    # The devices too: network mounts are added to them.
+    # Copy the inner tables too: network mounts are added to them.
     target.values.update({m: dict(d) for m, d in source.values.items()})
     target.failed.update(source.failed)
 
 
 def parse_diskstats(data: bytes) -> list[Disk]:
-    """The whole disks; lines of another shape are left out."""
+    """The whole disks (no partitions); lines that do not fit are skipped."""
     found: list[Disk] = []
     for line in data.splitlines():
         fields = line.split(None, 12)
@@ -293,10 +294,10 @@ def parse_diskstats(data: bytes) -> list[Disk]:
 
 
 def network_mounts(data: bytes) -> tuple[str, ...]:
-    """The mounts that only a server, or a program, can answer for."""
+    """Paths of the mounts, in mountinfo, that a server or a program serves."""
     mounts = [m for m in map(_mount, data.decode("utf-8", "replace").splitlines()) if m]
     paths = {m.path: _is_remote(m) for m in mounts}
-    # The last mount of a path hides those before it.
+    # The last mount on a path hides earlier ones.
     return tuple(path for path, remote in paths.items() if remote)[:_MOUNT_LIMIT]
 
 
@@ -308,7 +309,7 @@ def _is_remote(mount: Mount) -> bool:
 
 
 def local_mounts(data: bytes) -> tuple[Mount, ...]:
-    """The mounts whose space may be asked for without waiting for a server."""
+    """The mounts, in mountinfo, whose space can be read without waiting for a server."""
     mounts = [m for m in map(_mount, data.decode("utf-8", "replace").splitlines()) if m]
     remote = [m.path for m in mounts if m.kind not in _LOCAL and m.kind not in _PSEUDO]
     chosen: dict[str, Mount] = {}
@@ -316,7 +317,7 @@ def local_mounts(data: bytes) -> tuple[Mount, ...]:
     for mount in sorted(mounts, key=lambda m: len(m.path)):
         if not _wanted(mount) or mount.device in seen or _below(mount.path, remote):
             continue
-        # One file system mounted twice (bind mounts) is one.
+        # A file system that is mounted twice (bind mounts) counts once.
         seen.add(mount.device)
         chosen[mount.path] = mount
     return tuple(list(chosen.values())[:_MOUNT_LIMIT])
@@ -332,7 +333,7 @@ def _mount(line: str) -> "Mount | None":
     path = _ESCAPE.sub(lambda found: chr(int(found.group(1), 8)), fields[4])
     wanted, is_now = set(fields[5].split(",")), set(options.split(","))
     readonly = bool((wanted | is_now) & _RO)
-    # `mount -o ro`, as of a system whose /usr or / is never written, says so in both.
+    # With `mount -o ro`, as for a system with a read-only / or /usr, both have `ro`.
     forced = "emergency_ro" in is_now or ("ro" in is_now and "ro" not in wanted)
     return Mount(path, kind, fields[2], readonly, forced)
 
@@ -344,7 +345,7 @@ def _wanted(mount: Mount) -> bool:
 
 
 def _below(path: str, parents: list[str]) -> bool:
-    """Whether the way to `path` leads through one of `parents`: that alone can hang."""
+    """Whether `path` is one of `parents` or below one: reading it could hang."""
     return any(path == p or path.startswith(f"{p.rstrip('/')}/") for p in parents if p != "/")
 
 
@@ -354,7 +355,7 @@ _IDENTITY = (("model", "model"), ("firmware", "firmware_rev"), ("serial", "seria
 
 
 class NvmeCollector:
-    """State per controller: anything but "live" means that its disks do not answer."""
+    """State of each NVMe controller: anything but "live" means that its disks do not answer."""
 
     name = "nvme"
     lane = "slow"
@@ -399,15 +400,15 @@ LOG_SIZE = 512
 _PATIENCE_MS = 5000
 _KELVIN = 273
 _UNIT = 512_000
-"""Bytes in one of the log's units of data."""
+"""Bytes per data unit of the health log."""
 _LASTING = 0b101100
-"""Reliability degraded, read-only, persistent memory region gone: the drive is failing."""
+"""Bits of the critical warning that mean a failing drive: reliability degraded, read-only, persistent memory region lost."""
 
 
 class NvmeHealthCollector:
-    """What each drive reports about its health; needs root.
+    """The health log of each NVMe drive; needs root.
 
-    A thread of its own: a drive that dies answers after a minute, or never.
+    Has a thread of its own: a dying drive answers after a minute, or never.
     """
 
     name = "nvme_health"
@@ -429,13 +430,13 @@ class NvmeHealthCollector:
     def __init__(self, root: str = "/", ask: "Callable[[str], bytes] | None" = None) -> None:
         self.doing = ""
         self._tree = Tree(root)
-        # Under another root the drives are those of another machine: nobody to ask.
+        # Below another root the drives are of another machine and cannot be asked.
         self._ask = ask or (health_log if root == "/" else None)
 
     def collect(self, now: float) -> Reading:
         reading = Reading()
         for name in self._tree.names(_BASE)[:_LIMIT] if self._ask else ():
-            # One that is not live would hold us for its time limit.
+            # A controller that is not live would block us until its time limit.
             if clean(name) == name and self._tree.maybe(f"{_BASE}/{name}/state") == "live":
                 self.doing = name
                 reading.attempt(self.metrics, lambda n=name: self._health(reading, n), name)
@@ -448,7 +449,7 @@ class NvmeHealthCollector:
         try:
             log = self._ask(name)
         except PermissionError:
-            # Not root: as if the drive could not tell, with a word in the inventory.
+            # Not root: the metrics are absent, and the inventory says why.
             reading.inventory = {**reading.inventory, f"nvme.{name}.health": "not read: needs root"}
             return
         for metric, number in parsed(log).items():
@@ -475,7 +476,7 @@ def parsed(log: bytes) -> Mapping[str, int]:
         "nvme.unsafe_shutdowns": counted(144),
         "nvme.media_errors": counted(160),
     }
-    # 0: it does not tell.
+    # 0 kelvin: the drive does not report its temperature.
     return {**found, "nvme.temp": kelvin - _KELVIN} if kelvin else found
 
 

@@ -1,9 +1,10 @@
-"""GPUs of every make under one set of names: NVIDIA's through its library, AMD's, Intel's and a Jetson's from /sys.
+"""GPUs of all vendors under one set of metrics: NVIDIA through NVML, AMD, Intel and Jetson from /sys.
 
 Intel (xe, i915): linux Documentation/ABI/testing/sysfs-driver-intel-{xe,i915}-hwmon, drivers/gpu/drm/xe/xe_gt_{freq,idle,throttle}.c,
-drivers/gpu/drm/i915/gt/intel_gt_sysfs_pm.c. How busy they are is said by how long they were not asleep.
+drivers/gpu/drm/i915/gt/intel_gt_sysfs_pm.c. Usage is computed from the time that the GPU was not asleep.
 
-A Jetson (Tegra), of which NVML reports little or nothing: paths differ by board and release; jetson_stats (jtop/core/gpu.py, power.py, temperature.py) lists the same ones.
+Jetson (Tegra), for which NVML reports little or nothing: paths differ by board and release; jetson_stats
+(jtop/core/gpu.py, power.py, temperature.py) lists the same ones.
 """
 
 import contextlib
@@ -43,7 +44,7 @@ _GENERATIONS = {
 }
 _COUNT = re.compile(r"^(ue|ce):\s*(\d{1,20})\s*$", re.MULTILINE)
 
-# Metric, file, factor, seconds between two readings; of several files the first that is there.
+# (metric, files of which the first that exists is read, factor, seconds between two readings).
 _AMD_ROWS: tuple[tuple[str, tuple[str, ...], float, float], ...] = (
     ("gpu.used", ("gpu_busy_percent",), 1, _LOAD),
     ("gpu.mem_used", ("mem_info_vram_used",), 1, _LOAD),
@@ -77,7 +78,7 @@ AMD_METRICS: tuple[str, ...] = (
 
 @dataclass
 class AmdCard:
-    """One GPU and when its files were read."""
+    """One AMD GPU and its files."""
 
     key: str
     path: str
@@ -85,11 +86,11 @@ class AmdCard:
     sensors: dict[str, str]
     """Label (edge, junction, mem) -> start of the file names."""
     blocks: tuple[str, ...]
-    """The RAS files, each with the errors of one block."""
+    """The RAS files; each has the error counts of one block."""
 
 
 class Amd:
-    """Every AMD GPU below a root."""
+    """Every AMD GPU below a root. Used from one thread."""
 
     def __init__(self, root: str, prefix: str = "") -> None:
         self._tree = Tree(root)
@@ -101,7 +102,7 @@ class Amd:
         self._inventory: dict[str, str] = {}
 
     def collect(self, reading: Reading, now: float) -> None:
-        """Add what is due now to the reading."""
+        """Add what is due to the reading; `now` in monotonic seconds."""
         if now - self._looked >= _LOOK_AGAIN:
             self._looked = now
             reading.attempt(AMD_METRICS, self._look)
@@ -161,7 +162,7 @@ class Amd:
             degrees = whole(self._tree.read(f"{sensor}_{file}")) / 1e3
             if metric == "gpu.margin":
                 if not degrees:
-                    # No limit is set, which is not one of 0 °C.
+                    # 0 means that no limit is set.
                     return
                 degrees -= whole(self._tree.read(f"{sensor}_input")) / 1e3
             reading.put(metric, round(degrees, 3), card.key)
@@ -177,7 +178,7 @@ class Amd:
 
     def _speed(self, reading: Reading, card: AmdCard, metric: str, name: str) -> None:
         text = self._tree.text(f"{card.path}/{name}")
-        # What the kernel says in virtual machines, where no link is to be seen.
+        # The kernel says Unknown in virtual machines, which do not see the link.
         if not text.startswith("Unknown"):
             reading.put(metric, generation(text), card.key)
 
@@ -203,7 +204,7 @@ def generation(speed: str) -> int:
 
 
 def _cards(tree: Tree, prefix: str) -> Iterable[AmdCard]:
-    # By their place on the bus, as the vendor's own tools number them.
+    # In the order of PCI addresses, as the vendor's own tools number them.
     ours = [c for c in _card_names(tree) if tree.maybe(f"{_CARDS}/{c}/device/vendor") == _AMD]
     for number, card in enumerate(sorted(ours, key=lambda c: place(tree, c))[:_LIMIT]):
         path = f"{_CARDS}/{card}/device"
@@ -215,12 +216,12 @@ def _cards(tree: Tree, prefix: str) -> Iterable[AmdCard]:
 
 
 def _card_names(tree: Tree) -> list[str]:
-    """card0, card1 …: the graphics cards of every make."""
+    """card0, card1, …: the graphics cards of all vendors."""
     return [n for n in tree.names(_CARDS) if re.fullmatch(r"card\d{1,4}", n)]
 
 
 def place(tree: Tree, card: str) -> tuple[str, int]:
-    """Its PCI address, "" if it has none, and its number."""
+    """(PCI address or "", number) of a card, to sort by."""
     uevent = tree.maybe(f"{_CARDS}/{card}/device/uevent") or ""
     slot = re.search(r"PCI_SLOT_NAME=([0-9a-f:.]+)", uevent)
     return (slot.group(1) if slot else "", int(card[4:]))
@@ -249,7 +250,7 @@ def _inventory(tree: Tree, cards: Iterable[AmdCard]) -> dict[str, str]:
 
 _INTEL = "0x8086"
 _PERIOD = 2.0
-# Metric, factor, files of which the first that is there is read; {hwmon}, {device}, {card} are folders.
+# (metric, factor, files of which the first that exists is read); {hwmon}, {device}, {card} are folders.
 _INTEL_ROWS: tuple[tuple[str, float, tuple[str, ...]], ...] = (
     ("gpu.temp", 1e-3, ("{hwmon}/temp2_input", "{hwmon}/temp1_input")),  # xe: package; i915
     ("gpu.mem_temp", 1e-3, ("{hwmon}/temp3_input",)),
@@ -273,14 +274,14 @@ INTEL_METRICS = (
 
 @dataclass
 class IntelCard:
-    """One GPU: which file is read for what."""
+    """One Intel GPU: metric -> (file, factor), and other files."""
 
     key: str
     files: Mapping[str, tuple[str, float]]
     idle: Optional[str]
     throttle: str
     before: dict[str, tuple[float, float]] = field(default_factory=dict[str, tuple[float, float]])
-    """Metric that is made of two readings -> when, number."""
+    """Metric computed from two readings -> (when, number) of the last one."""
 
 
 class Intel:
@@ -295,7 +296,7 @@ class Intel:
         self.cards: list[IntelCard] = []
 
     def collect(self, reading: Reading, now: float, prefix: str) -> None:
-        """Add what is due now to the reading; `prefix` keeps the numbers apart from those of other makes."""
+        """Add what is due to the reading; `prefix` distinguishes the device numbers from those of other vendors."""
         if now - self._looked >= _LOOK_AGAIN:
             self._looked = now
             reading.attempt(INTEL_METRICS, lambda: self._look(prefix))
@@ -328,7 +329,7 @@ class Intel:
             self._inventory[f"gpu.{card.key}.driver"] = clean(driver)
 
     def _discrete(self, name: str) -> bool:
-        """Whether it is a card of its own: only those have sensors (i915_hwmon.c, xe_hwmon.c)."""
+        """Whether it is a discrete GPU: only those have sensors (i915_hwmon.c, xe_hwmon.c)."""
         device = f"{_CARDS}/{name}/device"
         return self._tree.maybe(f"{device}/vendor") == _INTEL and bool(
             self._tree.names(f"{device}/hwmon")
@@ -381,7 +382,7 @@ class Intel:
 
 
 def _rate(card: IntelCard, metric: str, now: float, number: float) -> Optional[float]:
-    """How fast a counter grew since the reading before; None at the first, and where it was cleared."""
+    """Growth of a counter per second since the last reading; None at the first, or if it was reset."""
     before = card.before.get(metric)
     card.before[metric] = now, number
     if before is None or now <= before[0] or number < before[1]:
@@ -401,7 +402,7 @@ JETSON_METRICS = ("gpu.used", "gpu.clock", "gpu.temp", "gpu.power", "gpu.mem_use
 
 
 class Jetson:
-    """The one GPU of the chip; nothing on other machines. Used from one thread."""
+    """The GPU of a Jetson; does nothing on other machines. Used from one thread."""
 
     def __init__(self, root: str) -> None:
         self._tree = Tree(root)
@@ -412,7 +413,7 @@ class Jetson:
         self._rail: Optional[tuple[str, str]] = None
         self._inventory: dict[str, str] = {}
         self.load = ""
-        """The file with its load; "": no Jetson."""
+        """The file with the GPU's load; "" if this is no Jetson."""
 
     def look(self, now: float) -> bool:
         """Whether this is a Jetson; looks at most once a minute."""
@@ -422,7 +423,7 @@ class Jetson:
         return bool(self.load)
 
     def collect(self, reading: Reading, now: float) -> None:
-        """Add what is due now to the reading."""
+        """Add what is due to the reading; `now` in monotonic seconds."""
         if not self.look(now):
             return
         if now >= self._due:
@@ -455,7 +456,7 @@ class Jetson:
         }
 
     def _find_rail(self) -> Optional[tuple[str, str]]:
-        """Files of voltage and current of the rail that feeds the GPU (ina3221)."""
+        """(voltage file, current file) of the GPU's power rail (ina3221); None if there is none."""
         for name in self._tree.names(_HWMON):
             base = f"{_HWMON}/{name}"
             for file in self._tree.names(base):
@@ -467,7 +468,7 @@ class Jetson:
     def _read(self, reading: Reading) -> None:
         read = self._tree.read
         rows = (
-            # Per mille.
+            # In per mille.
             (("gpu.used",), lambda: reading.put("gpu.used", whole(read(self.load)) / 10, _ONLY)),
             (("gpu.clock",), lambda: reading.put("gpu.clock", whole(read(self._clock)), _ONLY)),
             (("gpu.temp",), lambda: reading.put("gpu.temp", signed(read(self._heat)) / 1e3, _ONLY)),
@@ -490,7 +491,7 @@ class Jetson:
 
 
 class GpuCollector:
-    """Load, memory, heat, power and faults of every NVIDIA, AMD and Intel GPU, and of a Jetson's."""
+    """Load, memory, heat, power and faults of NVIDIA, AMD, Intel and Jetson GPUs."""
 
     name = "gpu"
     lane = "gpu"
@@ -516,7 +517,7 @@ class GpuCollector:
     def collect(self, now: float) -> Reading:
         if now - self._looked >= _LOOK_AGAIN:
             self._looked = now
-            # A Jetson has the driver's files, but its library cannot read the GPU.
+            # A Jetson has the driver's files, but NVML cannot read its GPU.
             there = nvidia.present(self._root) and not self._jetson.look(now)
             if self._nvidia is None and there:
                 self._nvidia = nvidia.Nvidia()
@@ -532,28 +533,28 @@ class GpuCollector:
         self._intel.collect(reading, now, "intel" if others else "")
         self.doing = "Tegra"
         self._jetson.collect(reading, now)
-        # Most numbers are not read for every sample: those that came once are not absent.
+        # Most numbers are not read for every sample: those that were read once are not absent.
         self._answered.update(reading.values)
         reading.pending |= self._answered - reading.values.keys()
-        # There is no GPU: do not wake a thread for every sample.
+        # Without a GPU, do not wake a thread for every sample.
         here = others or self._intel.cards or self._jetson.load
         self.period = 0.0 if here else _LOOK_AGAIN
         self.doing = ""
         return reading
 
     def close(self) -> None:
-        """Let the process that asks NVML end."""
+        """End the process that talks to NVML."""
         if self._nvidia:
             self._nvidia.close()
 
 
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]")
 _DRIVERS_GPUS = ("proc/driver/nvidia/gpus", "sys/bus/pci/drivers/nvidia")
-"""Folders with an entry per GPU: the first shows a container only its own."""
+"""Folders with an entry per GPU; in a container the first has only the container's own."""
 
 
 def on_bus(tree: Tree) -> int:
-    """How many GPUs the NVIDIA driver has on the PCI bus; 0: nobody knows."""
+    """How many GPUs the NVIDIA driver has on the PCI bus; 0 if not known."""
     for folder in _DRIVERS_GPUS:
         with contextlib.suppress(OSError):
             if found := [name for name in tree.names(folder) if _ADDRESS.fullmatch(name)]:
@@ -565,7 +566,10 @@ _COMMAND_LIMIT = 200
 
 
 def main() -> int:
-    """Print one JSON object a line: gpu, instance (MIG), pid, bytes, use (percent), user, command; the exit status."""
+    """`gpu-processes`: print a JSON object per process: gpu, instance (MIG), pid, bytes, use (percent), user, command.
+
+    Returns the exit code.
+    """
     if not present("/"):
         print("rankdeck-agent: no NVIDIA driver on this machine", file=sys.stderr)
         return 2
@@ -580,7 +584,7 @@ def main() -> int:
 
 
 def _who(pid: int) -> dict[str, Any]:
-    """User and command of a process; None if it has gone or is another's."""
+    """User and command of a process; both None if it has ended or belongs to somebody else."""
     folder = Path("/proc") / str(pid)
     try:
         words = (folder / "cmdline").read_bytes().replace(b"\0", b" ").strip()

@@ -1,4 +1,4 @@
-"""The host: its processors (time, load, clock, pressure), its memory with EDAC errors, and what a control group leaves of both."""
+"""The host: its CPUs (time, load, clock, pressure), tasks that hang, memory, EDAC errors, and the limits of the agent's cgroup."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,18 +11,18 @@ from rankdeck_agent.files import MISSING, Tree, clean
 _SENSORS = ("coretemp", "k10temp", "zenpower", "cpu_thermal", "soc_thermal")
 _ZONES = re.compile(r"x86_pkg_temp|cpu[-_]?thermal|soc[-_]?thermal|bcm\d+_thermal|cpu\d*-thermal")
 _CLOCKS = 4
-"""Cores asked for their clock: each answer may disturb the core."""
+"""Most cores that are asked for their clock: each answer may disturb the core."""
 _LOOK_AGAIN = 60.0
 _PRESSURE = (("psi.cpu", "cpu", b"some"), ("psi.mem", "memory", b"full"), ("psi.io", "io", b"full"))
 _TIMES = ("cpu.used", "cpu.core_used", "cpu.iowait", "cpu.steal")
 _AVG10 = re.compile(rb"avg10=(\d+(?:\.\d+)?)")
 
 Times = tuple[int, int, int, int]
-"""total, idle, waiting for disks, stolen: in ticks since boot."""
+"""(total, idle, waiting for disks, stolen), in clock ticks since boot."""
 
 
 class CpuCollector:
-    """CPU time as shares between two readings, and what else the kernel says of processors."""
+    """CPU time as shares between two readings; load, number of cores, temperature, clock and pressure."""
 
     name = "cpu"
     lane = "proc"
@@ -97,7 +97,7 @@ class CpuCollector:
             reading.put(metric, sum(numbers) / len(numbers) * scale)
 
     def _numbers(self, reading: Reading, metric: str, files: Sequence[str]) -> list[int]:
-        """What the files that answer say; failed only when none does."""
+        """The numbers of the files that can be read; the metric fails only if none can."""
         numbers: list[int] = []
         for name in files:
             try:
@@ -114,7 +114,7 @@ def _parse_times(data: bytes) -> dict[str, Times]:
     found: dict[str, Times] = {}
     for line in data.split(b"\n"):
         if not line.startswith(b"cpu"):
-            # The lines after the processors are the longest of the file.
+            # Stop here: the lines after the CPUs are the longest of the file.
             break
         name, *fields = line.split()
         ticks = [int(f) for f in fields[:8]]
@@ -129,7 +129,7 @@ def _parse_times(data: bytes) -> dict[str, Times]:
 
 def _put_shares(reading: Reading, core: str, before: Times, now: Times) -> None:
     total, idle, wait, steal = (b - a for a, b in zip(before, now))
-    # Idle and waiting time may step back: neither is then a part of the whole.
+    # Idle and iowait time may go backwards: then they must not reduce the total.
     total -= min(0, idle) + min(0, wait)
     idle, wait, steal = max(0, idle), max(0, wait), max(0, steal)
     if total <= 0:
@@ -150,7 +150,7 @@ def _percent(part: int, total: int) -> float:
 def _sensors(tree: Tree) -> list[str]:
     found: list[str] = []
     for name in tree.names("sys/class/hwmon"):
-        # The first input is the package: the others cost an interrupt per core.
+        # The first input is the package; reading the others costs an interrupt per core.
         path = f"sys/class/hwmon/{name}/temp1_input"
         if tree.maybe(f"sys/class/hwmon/{name}/name") in _SENSORS and tree.exists(path):
             found.append(path)
@@ -186,16 +186,16 @@ def _model(tree: Tree) -> str:
 
 
 _LONG = 240.0
-"""Seconds; with a look a minute this is five looks."""
+"""Seconds in state D that count as long: five looks, one per minute."""
 _TASKS = 16384
 _KINDS = ("nvidia", "other")
 
 Task = tuple[str, bytes]
-"""Process id, and when it started: ids come back."""
+"""(process id, start time): process ids are reused."""
 
 
 class TaskCollector:
-    """How many processes are long in state D, those of NVIDIA's driver apart."""
+    """How many processes have been in state D for long; those of NVIDIA's driver are counted apart."""
 
     name = "tasks"
     lane = "slow"
@@ -230,14 +230,14 @@ class TaskCollector:
                 reading.put("kernel.dstate", count, kind)
 
     def _stat(self, pid: str) -> "tuple[bytes, bytes, bytes] | None":
-        """Name, state and start of a process; None if it has ended meanwhile."""
+        """(name, state, start) of a process; None if it has ended meanwhile. Raises OSError."""
         try:
             data = self._tree.once(f"proc/{pid}/stat")
         except OSError as error:
             if error.errno in MISSING or isinstance(error, ProcessLookupError):
                 return None
             raise
-        # The name may hold anything, also ") D ".
+        # The name may contain anything, even ") D ".
         name, _, rest = data.partition(b"(")[2].rpartition(b")")
         fields = rest.split()
         return (name, fields[0], fields[19]) if len(fields) > 19 else None
@@ -255,7 +255,7 @@ _SIZES = ("mem.total", "mem.available", "mem.used", "mem.swap_used", "mem.corrup
 
 
 class MemoryCollector:
-    """Memory in bytes. Free memory is not in it: only what can be had tells anything."""
+    """Memory in bytes, and out-of-memory kills. Not free memory: only available memory is meaningful."""
 
     name = "memory"
     lane = "proc"
@@ -301,14 +301,14 @@ _ROW = re.compile(r"csrow\d{1,4}")
 _DIMMS = 256
 _EDAC_LOOK = 300.0
 Counts = tuple[str, str]
-"""The files of corrected and of uncorrected errors."""
+"""(file of corrected errors, file of uncorrected errors)."""
 _COUNTS = ("edac.ce", "edac.ue")
 _OF_CONTROLLERS = ("edac.mc_ce", "edac.mc_ue")
 _OF_ROWS = ("edac.row_ce", "edac.row_ue")
 
 
 class EdacCollector:
-    """Corrected and uncorrected errors since the driver was loaded."""
+    """Corrected and uncorrected memory errors since the driver was loaded, per DIMM, controller and chip-select row."""
 
     name = "edac"
     lane = "slow"
@@ -358,7 +358,7 @@ class EdacCollector:
 def _controller(tree: Tree, name: str, taken: set[str]) -> dict[str, Counts]:
     base = f"{_EDAC}/{name}"
     dimms = [n for n in tree.names(base) if _DIMM.fullmatch(n)][:_DIMMS]
-    # With DIMMs the controller stands for what it cannot lay at the door of one.
+    # If there are DIMMs, the controller counts only errors that cannot be attributed to one.
     kind = "noinfo_count" if dimms else "count"
     files = {name: (f"{base}/ce_{kind}", f"{base}/ue_{kind}")}
     for dimm in dimms:
@@ -370,7 +370,7 @@ def _controller(tree: Tree, name: str, taken: set[str]) -> dict[str, Counts]:
 
 
 def _chip_select_rows(tree: Tree, name: str) -> dict[str, Counts]:
-    """What kernels with the older interface count (Documentation/ABI/testing/sysfs-devices-edac); `unknown`: of no row."""
+    """Counts of the older kernel interface (Documentation/ABI/testing/sysfs-devices-edac); `unknown`: not of a known row."""
     base = f"{_EDAC}/{name}"
     rows = [n for n in tree.names(base) if _ROW.fullmatch(n)][:_DIMMS]
     counts = {f"{name}/{row}": (f"{base}/{row}/ce_count", f"{base}/{row}/ue_count") for row in rows}
@@ -382,12 +382,12 @@ def _chip_select_rows(tree: Tree, name: str) -> dict[str, Counts]:
 _CGROUP = "sys/fs/cgroup"
 _DEPTH = 16
 _NO_LIMIT = 1 << 60
-"""The first version of control groups has no word for it, only a very large number."""
+"""A memory limit from this size on means no limit: cgroup v1 has no word for that."""
 
 
 @dataclass(frozen=True)
 class Files:
-    """Names of the same file in both versions of control groups, and the first one's hierarchy."""
+    """Name of a file in cgroup v2 (`second`), and its hierarchy and name in cgroup v1 (`first`)."""
 
     second: str
     hierarchy: str
@@ -402,7 +402,7 @@ _STAT = Files("cpu.stat", "cpu", "cpu.stat")
 
 
 class CgroupCollector:
-    """The tightest limits from the agent's own group up to the root."""
+    """The tightest limits of the agent's cgroup and those above it."""
 
     name = "cgroup"
     lane = "slow"
@@ -433,7 +433,7 @@ class CgroupCollector:
 
 
 class Groups:
-    """The folders of the agent's group and of those around it, innermost first."""
+    """Reads files of the agent's cgroup and of those above it, innermost first."""
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
@@ -447,7 +447,7 @@ class Groups:
                 self._paths[hierarchy] = path
 
     def read(self, files: Files) -> Iterator[tuple[str, bytes]]:
-        """`(folder, content)` of each group that has the file."""
+        """`(folder, content)` for each cgroup that has the file."""
         own = self._paths.get("")
         second = own is not None and self._tree.exists(f"{_CGROUP}/cgroup.controllers")
         path = own if second else self._paths.get(files.hierarchy)
@@ -461,7 +461,7 @@ class Groups:
                 yield folder, data
 
     def beside(self, folder: str, files: Files) -> Optional[bytes]:
-        """The file in either spelling, in a folder that `read` gave."""
+        """The file, with its v2 or v1 name, in a folder that `read` returned; None if there is none."""
         data = self._file(f"{folder}/{files.second}")
         return self._file(f"{folder}/{files.first}") if data is None else data
 
@@ -502,7 +502,7 @@ def _cores(reading: Reading, groups: Groups) -> None:
 
 
 def _listed(data: bytes) -> int:
-    """How many numbers a list such as "0-3,8" has."""
+    """How many numbers are in a list such as "0-3,8"."""
     total = 0
     for part in data.decode("ascii", "replace").strip().split(","):
         first, dash, last = part.partition("-")

@@ -1,4 +1,4 @@
-"""The kernel log: lines that match a pattern become events, a flood of lines becomes a few."""
+"""Collects events from the kernel log: lines that match a pattern; a flood of lines becomes a few events."""
 
 import os
 import re
@@ -16,12 +16,12 @@ from rankdeck_agent.wire import Event
 _RING = "dev/kmsg"
 _RECORD = 8192
 _AT_ONCE = 2000
-"""Records read for one sample; the ring buffer keeps the rest, and the count of events is pending until then."""
+"""Most records read for one sample. The rest stays in the ring buffer, and until it is read `kernel.events` is pending."""
 _TRY_AGAIN = 60.0
 _RECENT = 600.0
-"""How many seconds before the start of the agent an `info` event is still sent; other events as long as they count."""
+"""Seconds before the start of the agent from which `info` events are still sent; other events are sent while they count."""
 _SAME = 5.0
-"""Seconds in which the same thing of the same device is one event."""
+"""Seconds in which equal lines about the same device become one event."""
 _BURST = 30
 _PER_SECOND = 0.5
 _LATE = 64
@@ -29,20 +29,19 @@ _LEVELS = ("info", "ok", "warn", "bad")
 _BOOT = re.compile(rb"^btime (\d{1,12})$", re.MULTILINE)
 
 Key = tuple[str, Optional[int], str, Optional[int]]
-"""Kind, number of an Xid, device, link."""
+"""(kind, number of an Xid, device, link)."""
 
 
 class Folding:
-    """Lets events through until there are too many; says later how many it kept back.
+    """Lets events through until there are too many; reports later how many it dropped.
 
-    Of each kind and device the last word is never lost: a server that answers again, a
-    link that came back.
+    The last event of each kind and device is never dropped: a server that answers again, a link that is up again.
     """
 
     def __init__(self) -> None:
         self._last: dict[Key, tuple[str, float]] = {}
         self._late: dict[tuple[Key, str], Event] = {}
-        """By level too: a milder line does not replace a worse one."""
+        """(key, level) -> event that waits: a milder event does not replace a worse one."""
         self._folded: Counter[str] = Counter()
         self._room = float(_BURST)
         self._now: Optional[float] = None
@@ -59,18 +58,18 @@ class Folding:
         if self._room < 1:
             self._keep(key, found.kind, event)
             return []
-        # What was kept back has gone out before there is room.
+        # There is room only after the events that waited have been sent.
         self._room -= 1
         return [event]
 
     def rest(self) -> list[Event]:
-        """All that was kept back, at once: for the past, which is read once."""
+        """All events that wait, at once: for the old lines, which are read only once."""
         events = list(self._late.values())
         self._late.clear()
         return events
 
     def due(self, now: float) -> list[Event]:
-        """What was kept back and may go out now; `now` is a monotonic clock."""
+        """The events that waited and may be sent now; `now` in monotonic seconds."""
         passed = 0.0 if self._now is None else now - self._now
         self._now = now
         self._room = min(float(_BURST), self._room + passed * _PER_SECOND)
@@ -94,7 +93,7 @@ class Folding:
                 self._folded[kind] += 1
         self._late[key, event.level] = event
         if len(self._late) > _LATE:
-            # Of the mildest the oldest: a flood of small things hides no great one.
+            # Drop the oldest of the mildest: a flood must not hide a serious event.
             del self._late[min(self._late, key=lambda one: _LEVELS.index(one[1]))]
             self._folded[kind] += 1
 
@@ -106,12 +105,12 @@ class Folding:
 
 
 def _outdated(key: Key, level: str) -> list[tuple[Key, str]]:
-    """What need not be said any more once `level` has been said."""
+    """The keys of waiting events that an event of this level replaces."""
     return [(key, one) for one in (_LEVELS if level == "ok" else (level, "ok"))]
 
 
 class _ClosedError(Exception):
-    """This user may not read the kernel log; the text is a sentence with what to do."""
+    """This user may not read the kernel log; the text is a sentence that says what to do."""
 
 
 def _closed(error: OSError) -> Optional[_ClosedError]:
@@ -143,7 +142,7 @@ class KernelLogCollector:
         self._total = 0
         self._began = 0.0
         self._cut = b""
-        """The begin of a line whose end was not read yet: a recording has no records."""
+        """An incomplete last line: a recorded log is not divided into records."""
         self._caught_up = False
 
     def collect(self, now: float) -> Reading:
@@ -156,7 +155,7 @@ class KernelLogCollector:
         return reading
 
     def _tell_closed(self, reading: Reading, why: str) -> None:
-        """Less is checked here, which is no trouble: told once, at the level of news."""
+        """Report once, at level `info`, that the log cannot be read: fewer checks, but no fault of the node."""
         reading.limited = True
         reading.failed.update(dict.fromkeys(self.metrics, why))
         if not self._told_closed:
@@ -192,7 +191,7 @@ class KernelLogCollector:
         return records
 
     def _open(self, now: float) -> int:
-        """The log's file handle; what opening it raised is raised again until the next try."""
+        """The log's descriptor. If opening it failed, raises that error again until the next try, after _TRY_AGAIN seconds."""
         if self._handle is not None:
             return self._handle
         if self._refused is not None and now - self._tried < _TRY_AGAIN:
@@ -208,7 +207,7 @@ class KernelLogCollector:
         return self._handle
 
     def _boot(self) -> float:
-        """When the kernel started, by its own stamp: a line keeps its time however often we start."""
+        """Epoch seconds of the boot, from the kernel: so a line has the same time each time the agent starts."""
         try:
             found = _BOOT.search(self._tree.read("proc/stat"))
         except OSError:
@@ -220,7 +219,7 @@ class KernelLogCollector:
         if len(self._cut) > _RECORD or not self._cut.strip():
             self._cut = b""
         for raw in lines:
-            # Lines that begin with a space are the fields of the record before.
+            # Lines that begin with a space are further fields of the last record.
             if not raw or raw.startswith(b" "):
                 continue
             line, found = self._lines.take(raw.decode("utf-8", "replace"))
@@ -238,7 +237,7 @@ class KernelLogCollector:
 
 
 def _counts(found: Found) -> float:
-    """Seconds for which it says something of the node."""
+    """Seconds for which the event counts."""
     return _RECENT if found.level == "info" else kind_of(f"kernel.{found.kind}").lasts
 
 

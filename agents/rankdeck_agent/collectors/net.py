@@ -1,4 +1,4 @@
-"""Network interfaces: bytes, errors, link and speed; what only the driver counts (as `ethtool -S`)."""
+"""Network interfaces: bytes, errors, link and speed; pause frames and drops that only the driver counts (as in `ethtool -S`)."""
 
 import array
 import fcntl
@@ -25,7 +25,7 @@ _COLUMNS: tuple[tuple[str, tuple[int, ...]], ...] = (
     ("net.fifo_errors", (4, 12)),
     ("net.carrier_errors", (14,)),
 )
-"""Metric -> which of the sixteen numbers in /proc/net/dev add up to it."""
+"""Metric -> the columns (of sixteen) in /proc/net/dev that add up to it."""
 _STATISTICS: Mapping[int, tuple[str, ...]] = {
     0: ("rx_bytes",),
     2: ("rx_errors",),
@@ -38,17 +38,17 @@ _STATISTICS: Mapping[int, tuple[str, ...]] = {
     12: ("tx_fifo_errors",),
     14: ("tx_carrier_errors", "tx_aborted_errors", "tx_window_errors", "tx_heartbeat_errors"),
 }
-"""The same numbers in /sys/class/net/*/statistics (linux net/core/net-procfs.c adds them up so)."""
+"""Column -> files in /sys/class/net/*/statistics that add up to it, as in linux net/core/net-procfs.c."""
 _COUNTERS = tuple(metric for metric, _ in _COLUMNS)
 _FILES = (("net.mtu", "mtu"), ("net.carrier_changes", "carrier_changes"))
 _LIMIT = 64
 _SELDOM = 10.0
-"""Seconds. Asking for the speed takes a lock of the kernel and a word with the driver."""
+"""Seconds between two readings of the speed, for which the kernel takes a lock and asks the driver."""
 _IDENTITY_EVERY = 60.0
 
 
 class NetCollector:
-    """Counters and link of every interface that is, or stands for, a cable."""
+    """Counters and link of every interface, without purely virtual ones (_VIRTUAL)."""
 
     name = "net"
     lane = "proc"
@@ -90,7 +90,7 @@ class NetCollector:
             self._inventory = _identities(self._tree, names)
 
     def _rows(self) -> "list[tuple[str, list[int]]]":
-        """`(interface, its sixteen numbers)`, from /sys where /proc has none."""
+        """`(interface, its sixteen numbers)`, from /sys if /proc has none."""
         try:
             return parse_net_dev(self._read())
         except OSError:
@@ -106,7 +106,7 @@ class NetCollector:
             return self._tree.read("proc/net/dev")
 
     def _statistics(self, name: str) -> list[int]:
-        """The sixteen numbers; none if the interface does not tell all that are used."""
+        """The sixteen numbers; empty if one that is used cannot be read."""
         numbers = [0] * 16
         try:
             for column, files in _STATISTICS.items():
@@ -157,13 +157,13 @@ class NetCollector:
         try:
             return whole(self._tree.read(file)) * 1_000_000
         except (OSError, ValueError):
-            # -1 or EINVAL: the driver knows none, as with most virtual cards.
+            # -1 or EINVAL: the driver does not know it, as for most virtual cards.
             return None
 
 
 @dataclass
 class InterfaceFacts:
-    """What an interface said when it was last asked for more than its counters."""
+    """What is read seldom from an interface: MTU, carrier changes, speed; `asked` in monotonic seconds."""
 
     asked: float
     up: bool
@@ -172,7 +172,7 @@ class InterfaceFacts:
 
 
 def _identities(tree: Tree, names: Sequence[str]) -> dict[str, str]:
-    """Driver, RDMA device and kind of each interface, as far as it has them."""
+    """Inventory: driver, RDMA device and kind of each interface, if it has them."""
     found: dict[str, str] = {}
     for name in names:
         base = f"sys/class/net/{name}"
@@ -193,7 +193,7 @@ def _listed(tree: Tree, folder: str) -> list[str]:
 
 
 def parse_net_dev(data: bytes) -> list[tuple[str, list[int]]]:
-    """`(interface, its sixteen numbers)`; lines of another shape are left out."""
+    """`(interface, its sixteen numbers)`; lines that do not fit are skipped."""
     found: list[tuple[str, list[int]]] = []
     for line in data.decode("utf-8", "replace").splitlines():
         name, colon, rest = line.rpartition(":")
@@ -221,7 +221,7 @@ _GSSET_INFO, _GSTRINGS, _GSTATS = 0x37, 0x1B, 0x1D
 _SS_STATS = 1
 _STRING = 32
 _MOST = 8192
-"""Counters of one interface: mlx5 has some thousand with many queues."""
+"""Most counters of one interface: mlx5 with many queues has some thousand."""
 _SLACK = 65536
 
 Pattern = re.Pattern[str]
@@ -229,12 +229,12 @@ Pattern = re.Pattern[str]
 
 @dataclass(frozen=True)
 class Sum:
-    """A metric and the counters that add up to it: the first group with any, and all of `beside`."""
+    """A metric and the counters that add up to it: those of the first group that matches any, plus all of `beside`."""
 
     metric: str
     factor: float
     groups: tuple[Pattern, ...]
-    """A group `prio` in the pattern is the priority that the counter is for."""
+    """A group `prio…` in a pattern is the priority that the counter is for."""
     beside: Optional[Pattern] = None
 
 
@@ -257,7 +257,7 @@ _LINK_DURATION = _any(
 
 
 def _frames(way: str) -> tuple[tuple[Pattern, Pattern], Pattern]:
-    """PFC frames by priority; where a driver has only their total, that; frames for the whole link."""
+    """Patterns of: PFC frames by priority, or their total if a driver has only that; pause frames for the whole link."""
     by_priority = _any(
         rf"{way}_prio{_N}_pause",  # mlx5
         rf"{way}_pause_prio_(?P<prio2>[0-7])",  # mlx4
@@ -296,7 +296,7 @@ def _frames(way: str) -> tuple[tuple[Pattern, Pattern], Pattern]:
 _DROPS = (
     _any(r"rx_prio[0-7]_(?:buf_|cong_)?discards?", "[rt]x_discards_phy"),  # mlx5
     _any("rx_stat_discard", "tx_stat_discard", "rx_discard_frames"),  # bnxt
-    _any("rx_discard_packets_cos[0-7]"),  # bnxt, where the port's statistics are not there
+    _any("rx_discard_packets_cos[0-7]"),  # bnxt, if it has no statistics of the port
     _any(
         r"rx_dropped\.nic", r"tx_dropped_link_down\.nic",  # ice
         r"port\.rx_discards", r"port\.tx_dropped_link_down",  # i40e
@@ -312,7 +312,7 @@ _DROPS = (
     ),
 )  # fmt: skip
 _OVER_LIMIT = re.compile("(?:bw_in|bw_out|pps|conntrack|linklocal)_allowance_exceeded")
-"""ena: amazon/ena/ena_ethtool.c; packets that the cloud held back or dropped over what it grants this machine."""
+"""ena: amazon/ena/ena_ethtool.c; packets that were held back or dropped because of the cloud's limits for this machine."""
 SUMS: tuple[Sum, ...] = (
     Sum("net.paused", 1e-6, (_DURATION,), _LINK_DURATION),
     Sum("net.pause_frames", 1, *_frames("rx")),
@@ -320,19 +320,19 @@ SUMS: tuple[Sum, ...] = (
     Sum("net.card_drops", 1, _DROPS),
     Sum("net.over_limit", 1, (_OVER_LIMIT,)),
 )
-"""Names of counters: linux drivers/net/ethernet, the file beside each.
+"""Names of counters: linux drivers/net/ethernet, in the file beside each.
 
-What a card drops because the host had no buffer ready counts as `net.drops` where the driver tells the kernel.
+Packets that a card drops because the host had no buffer ready count as `net.drops`, if the driver reports them.
 """
 PRIORITIES = {"net.paused": "net.prio_paused", "net.pause_frames": "net.prio_frames"}
-"""Sum -> the same by priority; the device is `eth0/3`."""
+"""Metric -> the metric of the same by priority, whose devices are like `eth0/3`."""
 METRICS = (*(row.metric for row in SUMS), *PRIORITIES.values())
 _MOST_COUNTERS = 32
 _NOTHING: list[tuple[str, int]] = []
 
 
 class EthtoolCollector:
-    """Pause and drops of the interfaces whose drivers count them; of this machine only."""
+    """Pause frames and drops of the interfaces whose drivers count them; only on this machine, not of a recording."""
 
     name = "ethtool"
     lane = "slow"
@@ -357,7 +357,7 @@ class EthtoolCollector:
         return reading
 
     def _cards(self) -> list[str]:
-        """Interfaces with a device behind them."""
+        """Interfaces of physical (or emulated) devices."""
         names = self._tree.names("sys/class/net")
         return [n for n in names if self._tree.exists(f"sys/class/net/{n}/device")][:_MOST_COUNTERS]
 
@@ -368,7 +368,7 @@ class EthtoolCollector:
 
 
 def added_up(counters: Mapping[str, int]) -> dict[str, dict[str, float]]:
-    """Metric -> priority, "" for all together -> number; only what this driver counts."""
+    """Metric -> priority ("" for the total) -> number, for what this driver counts."""
     found: dict[str, dict[str, float]] = {}
     for row in SUMS:
         groups = (_matching(counters, pattern) for pattern in row.groups)
@@ -384,7 +384,7 @@ def added_up(counters: Mapping[str, int]) -> dict[str, dict[str, float]]:
 
 
 def _matching(counters: Mapping[str, int], pattern: Pattern) -> list[tuple[str, int]]:
-    """`(priority or "", number)` of each counter that the pattern names."""
+    """`(priority or "", number)` of each counter that matches the pattern."""
     matches = ((pattern.fullmatch(name), number) for name, number in counters.items())
     return [(_priority(match), number) for match, number in matches if match]
 
@@ -394,7 +394,7 @@ def _priority(match: "re.Match[str]") -> str:
 
 
 def statistics(handle: int, interface: str) -> dict[str, int]:
-    """All counters of the driver of an interface, asked through a socket; raises OSError."""
+    """Name -> number of all counters of an interface's driver; `handle` is any socket's descriptor. Raises OSError."""
     head = struct.pack("=IIQ", _GSSET_INFO, 0, 1 << _SS_STATS)
     (count,) = struct.unpack("=I", _ask(handle, interface, head, 4))
     if not 0 < count <= _MOST:
@@ -403,7 +403,7 @@ def statistics(handle: int, interface: str) -> dict[str, int]:
     strings = _ask(handle, interface, head, count * _STRING)
     head = struct.pack("=II", _GSTATS, count)
     numbers = struct.unpack(f"={count}Q", _ask(handle, interface, head, count * 8))
-    # Chelsio's names are filled up with spaces.
+    # Chelsio pads names with spaces.
     names = (
         strings[at : at + _STRING].partition(b"\0")[0] for at in range(0, len(strings), _STRING)
     )
@@ -411,8 +411,8 @@ def statistics(handle: int, interface: str) -> dict[str, int]:
 
 
 def _ask(handle: int, interface: str, head: bytes, size: int) -> bytes:
-    """The `size` bytes that the kernel writes after the head of a request."""
-    # The kernel writes as much as the driver has by then, whatever room was said to be there.
+    """The `size` bytes that the kernel writes after the head of a request; raises OSError."""
+    # Extra room: the kernel writes all that the driver has by then, even if that is more.
     data = array.array("B", head + bytes(size + _SLACK))
     address, _ = data.buffer_info()
     fcntl.ioctl(handle, _SIOCETHTOOL, struct.pack("16sQ16x", interface.encode()[:15], address))

@@ -1,4 +1,4 @@
-"""NVIDIA GPUs, through a process of their own; the agent never waits for the driver."""
+"""NVIDIA GPUs, read by a separate process, so that the agent never waits for the driver."""
 
 import contextlib
 import json
@@ -18,18 +18,20 @@ from rankdeck_agent.collectors.nvidia_reader import BOARD
 from rankdeck_agent.files import CHUNK, clean, readable, reason
 
 LIBRARY_VARIABLE = "RANKDECK_NVML"
-"""The folder of libnvidia-ml.so.1, where the loader does not find it by itself."""
+"""Environment variable: folder of libnvidia-ml.so.1, if the loader does not find it by itself."""
 METRICS = (*nvidia_calls.METRICS, *nvidia_calls.ACTIVITY)
 DEADLINE = 10.0
-"""Seconds after which the driver is said not to answer."""
+"""Seconds without an answer after which all metrics fail."""
 FIRST_ANSWER = 1.5
+"""Seconds to wait for the first answer of a new process."""
 AGAIN = 60.0
+"""Seconds until a process that has ended is started again."""
 SLOW = 2.0
-"""Seconds of waiting after which we say that we wait."""
+"""Seconds of waiting after which `gpu.answer` reports the waiting time."""
 _LINE_LIMIT = 1 << 20
 _DRIVER = ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/dxg", "/dev/nvhost-ctrl")
 _COMMAND = "nvml"
-# Not -m: that would look for modules in the folder we were started in.
+# Not -m: that would search modules in the current folder.
 _PROGRAM = (
     "import sys; sys.path[0] = sys.argv[1]; "
     "from rankdeck_agent.__main__ import main; sys.exit(main(sys.argv[2:]))"
@@ -37,17 +39,17 @@ _PROGRAM = (
 
 
 def present(root: str) -> bool:
-    """Whether there is an NVIDIA driver to ask: of this machine, or the one that was named."""
+    """Whether there is an NVIDIA driver to ask: on this machine (`root` is "/"), or named by LIBRARY_VARIABLE."""
     named = LIBRARY_VARIABLE in os.environ
     return named or (root == "/" and any(map(os.path.exists, _DRIVER)))
 
 
 class NvmlProcess:
-    """The one process that may be inside NVML. It is never killed: that can freeze a GPU."""
+    """The only process that calls NVML. It is never killed, because that can freeze a GPU. Raises OSError."""
 
     def __init__(self, request: Mapping[str, Any]) -> None:
         self.started = time.monotonic()
-        self._board = tempfile.TemporaryFile()  # noqa: SIM115  lives as long as we
+        self._board = tempfile.TemporaryFile()  # noqa: SIM115  lives as long as this object
         self._board.write(BOARD.pack(self.started, b"NVML to start"))
         self._board.flush()
         self._process = self._start()
@@ -58,7 +60,7 @@ class NvmlProcess:
 
     def _start(self) -> "subprocess.Popen[bytes]":
         handle = self._board.fileno()
-        # From a zip file our folder is a path within it: Python imports from there too.
+        # In a zip file this is a path inside it; Python can import from there too.
         home = str(Path(rankdeck_agent.__file__).parent.parent)
         argv = [sys.executable, "-c", _PROGRAM, home, _COMMAND]
         argv += [str(handle), str(os.getpid())]
@@ -80,11 +82,11 @@ class NvmlProcess:
             stdin.flush()
 
     def wait(self, seconds: float) -> None:
-        """Until there is something to read, at most so long."""
+        """Wait until there is something to read, at most `seconds`."""
         readable([self._out], seconds)
 
     def lines(self) -> list[bytes]:
-        """The whole lines that came since the last time."""
+        """The complete lines since the last call; does not wait."""
         parts = [self._rest]
         size = len(self._rest)
         while size < _LINE_LIMIT:
@@ -100,13 +102,13 @@ class NvmlProcess:
         return whole
 
     def waiting(self) -> tuple[float, str]:
-        """How long the driver has been asked without an answer (0: not), and for what."""
+        """(seconds that the driver has not answered, 0 if it is not being asked; what it was asked)."""
         since, what = BOARD.unpack(os.pread(self._board.fileno(), BOARD.size, 0))
         text = what.rstrip(b"\0").decode("utf-8", "replace")
         return (max(0.0, time.monotonic() - since), clean(text)) if since else (0.0, "")
 
     def ended(self) -> Optional[str]:
-        """How it ended; None while it lives."""
+        """How the process ended; None while it runs."""
         status = self._process.poll()
         if status is None:
             return None
@@ -114,7 +116,7 @@ class NvmlProcess:
         return f"the process that asks NVML ended with {how}"
 
     def close(self) -> None:
-        """Let it end by itself."""
+        """Close its input: it then ends by itself."""
         for file in (self._process.stdin, self._process.stdout, self._board):
             if file is not None:
                 with contextlib.suppress(OSError):
@@ -122,18 +124,18 @@ class NvmlProcess:
 
 
 class Nvidia:
-    """What the process read since the last time, or why it could not."""
+    """Readings of NVIDIA GPUs; starts the process, and starts it again when it has ended."""
 
     def __init__(self) -> None:
         self._process: Optional[NvmlProcess] = None
         self._retry = 0.0
         self._known: dict[str, str] = {}
-        """UUID -> number, kept when the process starts again."""
+        """UUID -> GPU number, kept when the process is started again."""
         self._answered: set[str] = set()
         self._last = Reading()
 
     def collect(self, now: float) -> Reading:
-        """The new numbers; never waits longer than FIRST_ANSWER."""
+        """What the process has read since the last call; never waits longer than FIRST_ANSWER."""
         if self._process is None and now >= self._retry:
             self._begin(now)
         reading = Reading()
@@ -153,7 +155,7 @@ class Nvidia:
         self._retry = now + AGAIN
         stuck = left_behind()
         if stuck:
-            # One that is only about to end is no reason to wait a minute.
+            # It may be about to end: then we need not wait a minute.
             time.sleep(FIRST_ANSWER / 2)
             stuck = left_behind()
         if stuck:
@@ -186,7 +188,7 @@ class Nvidia:
             reading.values = {"gpu.answer": {"": round(waited, 1)}}
 
     def _all_fail(self, why: str) -> None:
-        """All that was ever answered, or could be, is not known now."""
+        """Mark all metrics that were ever answered (or if none, all) as failed."""
         wanted = self._answered or set(METRICS)
         self._last.failed = dict.fromkeys(sorted(wanted - {"gpu.answer"}), why)
         self._last.pending = set()
@@ -209,7 +211,7 @@ _TABLES = ("values", "failed", "inventory")
 
 
 def _shape(line: bytes) -> "dict[str, Any]":
-    """What our process says in a line; empty for a line that the driver's library printed."""
+    """The reading in a line of our process; empty for a line that the driver's library printed."""
     try:
         shape: Any = json.loads(line)
         if all(isinstance(shape[key], dict) for key in _TABLES) and _fits(shape):
@@ -226,9 +228,9 @@ def _fits(shape: "dict[str, Any]") -> bool:
 
 
 def left_behind() -> int:
-    """The process of an earlier agent that is still inside the driver; 0: none."""
+    """Pid of the NVML process of an earlier agent that still runs, stuck in the driver; 0 if there is none."""
     for folder in Path("/proc").iterdir():
-        # Of other users and of containers we cannot tell.
+        # Processes of other users and of containers cannot be checked.
         with contextlib.suppress(OSError, ValueError, IndexError):
             if folder.name.isdecimal() and _orphan(folder):
                 return int(folder.name)
@@ -246,7 +248,7 @@ def _orphan(folder: Path) -> bool:
 
 
 def _environment() -> dict[str, str]:
-    """Ours, with the library where the loader of the process finds it."""
+    """Our environment, with LIBRARY_VARIABLE's folder added to the loader's path."""
     name = "LD_LIBRARY_PATH"
     folders = (os.environ.get(LIBRARY_VARIABLE), os.environ.get(name))
     found = os.pathsep.join(filter(None, folders))
@@ -254,7 +256,7 @@ def _environment() -> dict[str, str]:
 
 
 def running() -> list[dict[str, Any]]:
-    """What computes on the GPUs: gpu, pid, bytes; raises OSError, ValueError."""
+    """The processes that compute on GPUs: rows of gpu, instance, pid, bytes, use; raises OSError, ValueError."""
     process = NvmlProcess({"once": True})
     deadline = process.started + DEADLINE
     lines: list[bytes] = []

@@ -1,6 +1,7 @@
-"""The questions put to NVML: which metrics each answers, in base units, and how often.
+"""The calls to NVML: which metrics each gives, in base units, and how often it is made.
 
-What the parts of a GPU did between two looks, without DCGM: NVML's GPM on Hopper and later, counters of bytes before.
+Also the activity of the parts of a GPU between two readings, without DCGM: by NVML's GPM on Hopper and later, by byte
+counters on earlier GPUs.
 """
 
 import time
@@ -10,15 +11,15 @@ from typing import Any, Callable, Optional
 
 Library = Any
 Handle = Any
-"""The module pynvml and what it gives have no types."""
+"""The module pynvml and what it returns have no types."""
 Number = float
 
 LOAD, HEAT, CARE = 2.0, 10.0, 30.0
-"""Seconds between two askings: what moves, what drifts, what seldom changes."""
+"""Seconds between two calls: for values that change fast, slowly, seldom."""
 NOT_HERE = frozenset({3, 13, 21, 25, 26})
-"""Not supported, no such function, no data, other version, deprecated: never asked again."""
+"""NVML errors (not supported, no such function, no data, other version, deprecated) after which a call is never made again."""
 GONE = frozenset({1, 9, 18})
-"""Not initialised, driver not loaded, library and driver differ: NVML has to start again."""
+"""NVML errors (not initialised, driver not loaded, library and driver differ) after which NVML must be started again."""
 LOST = 15
 RESET_REQUIRED = 16
 INVALID_ARGUMENT = 2
@@ -32,21 +33,22 @@ class UnsupportedError(Exception):
 
 @dataclass(frozen=True)
 class Call:
-    """One question to the driver and the metrics that its answer gives."""
+    """One call to the driver and the metrics that it gives, in the order of its answer."""
 
     metrics: tuple[str, ...]
     every: float
+    """Seconds between two calls."""
     ask: Callable[[Library, Handle], Sequence[Number]]
 
 
 def code(error: BaseException) -> int:
-    """NVML's number of an error."""
+    """NVML's number of an error; 999 (unknown) if it has none."""
     value = getattr(error, "value", 999)
     return value if isinstance(value, int) else 999
 
 
 def first_of(nvml: Library, handle: Handle, *ways: tuple[str, tuple[Any, ...]]) -> Any:  # noqa: ANN401 - NVML has no types
-    """The answer of the first function that library and driver both know."""
+    """The answer of the first (function, arguments) that library and driver both know; raises UnsupportedError, NVMLError."""
     for name, arguments in ways:
         ask = getattr(nvml, name, None)
         if ask is None:
@@ -65,9 +67,9 @@ def _used(nvml: Library, handle: Handle) -> Sequence[Number]:
 
 
 def memory(nvml: Library, handle: Handle) -> Sequence[Number]:
-    """`(used, total, reserved)` in bytes, as nvidia-smi counts: what is reserved is neither used nor free.
+    """`(used, total, reserved)` in bytes, as nvidia-smi counts: reserved memory is neither used nor free.
 
-    The older call counts it as used and does not tell it.
+    The older call includes reserved memory in `used`; then the result is only `(used, total)`.
     """
     name = "nvmlDeviceGetMemoryInfo"
     newer = getattr(nvml, "nvmlMemory_v2", 0x02000028)
@@ -128,7 +130,7 @@ def _retired(nvml: Library, handle: Handle) -> Sequence[Number]:
 
 
 def links(nvml: Library, handle: Handle) -> list[int]:
-    """For each NVLink of the GPU 1 where it is up, 0 if not."""
+    """For each NVLink of the GPU: 1 if it is up, otherwise 0; raises UnsupportedError, NVMLError."""
     found: list[int] = []
     for link in range(_LINKS):
         try:
@@ -149,7 +151,7 @@ def _links(nvml: Library, handle: Handle) -> Sequence[Number]:
     return len(found), sum(found)
 
 
-# CRC of flits and data, replay, recovery: totals, or newer ones per link; NVLink 5 has others.
+# Field numbers of CRC, replay and recovery errors: totals, or per link on newer GPUs; NVLink 5 has others.
 _LINK_TOTALS = (38, 45, 52, 59)
 _LINK_ERRORS = ((161, 162, 163), (208, 211, 214))
 
@@ -173,7 +175,7 @@ def _fabric(nvml: Library, handle: Handle) -> Sequence[Number]:
     nvml.nvmlDeviceGetGpuFabricInfoV(handle, nvml.byref(info))
     if not info.state:
         raise UnsupportedError
-    # How the registration went is said once it is complete.
+    # The status of the registration is valid only once it is complete.
     return info.state, info.status if info.state == _REGISTERED else 0, info.healthMask
 
 
@@ -202,7 +204,7 @@ def _replays(nvml: Library, handle: Handle) -> Sequence[Number]:
 
 
 def processes(nvml: Library, handle: Handle) -> list[tuple[int, int, Optional[int]]]:
-    """`(pid, bytes, MIG instance)` of what computes on the GPU; -1 bytes where the driver does not tell."""
+    """`(pid, bytes, MIG instance)` of each process that computes on the GPU; -1 bytes if the driver does not know."""
     names = ("nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetComputeRunningProcesses_v2")
     found = first_of(nvml, handle, *((name, ()) for name in names))
     return [
@@ -222,18 +224,18 @@ _PARTS = (("sm", "smUtil"), ("memory", "memUtil"), ("encoder", "encUtil"), ("dec
 
 
 def process_use(nvml: Library, handle: Handle) -> dict[int, dict[str, int]]:
-    """Process -> percent of SMs, memory, encoder and decoder in its newest sample; nothing if the driver keeps none."""
+    """Pid -> part (sm, memory, encoder, decoder) -> percent, from its newest sample; empty if the driver has no samples."""
     try:
         samples = nvml.nvmlDeviceGetProcessUtilization(handle, 0)
     except (nvml.NVMLError, AttributeError):
-        # "Not found": nothing ran lately; "not supported": a divided GPU.
+        # "Not found": nothing ran lately; "not supported": the GPU has MIG instances.
         return {}
     ordered = sorted(samples, key=lambda sample: sample.timeStamp)
     return {s.pid: {ours: getattr(s, theirs) for ours, theirs in _PARTS} for s in ordered}
 
 
 def answers(nvml: Library, handle: Handle, fields: Sequence[Any]) -> dict[Any, Number]:
-    """Those of the fields that this GPU answers; raises NVMLError for trouble with one."""
+    """Field -> value, for the fields that this GPU supports; raises NVMLError for any other error."""
     found: dict[Any, Number] = {}
     for field, value in zip(fields, nvml.nvmlDeviceGetFieldValues(handle, list(fields))):
         if value.nvmlReturn == 0:
@@ -249,7 +251,7 @@ _FIELD_TYPES: Mapping[int, str] = {
 
 
 def _field(metric: str, every: float, factor: float, *numbers: int) -> Call:
-    """The first of several field numbers that the GPU answers."""
+    """A call for the first of several field numbers that the GPU supports, times `factor`."""
 
     def ask(nvml: Library, handle: Handle) -> Sequence[Number]:
         found = answers(nvml, handle, numbers)
@@ -280,7 +282,7 @@ CALLS: tuple[Call, ...] = (
          lambda n, h: (n.nvmlDeviceGetTotalEnergyConsumption(h) / 1e3,)),
     Call(("gpu.power_limit",), CARE,
          lambda n, h: (n.nvmlDeviceGetEnforcedPowerLimit(h) / 1e3,)),
-    # Nanoseconds since the driver was loaded; the older counter of the policy stands in.
+    # Nanoseconds since the driver was loaded; 75 is the older counter of policy violations.
     _field("gpu.throttle_thermal", CARE, 1e-9, 270, 75),
     _field("gpu.throttle_soft", CARE, 1e-9, 269),
     _field("gpu.throttle_power", CARE, 1e-9, 74),
@@ -327,7 +329,7 @@ _ROWS: tuple[tuple[int, str, float], ...] = (
     (60, "gpu.nvlink_rx", _MIB),
     (61, "gpu.nvlink_tx", _MIB),
 )
-"""Number of the metric in nvml.h (nvmlGpmMetricId_t), ours, factor to base units."""
+"""(number in nvml.h (nvmlGpmMetricId_t), our metric, factor to base units)."""
 ACTIVITY = tuple(metric for _, metric, _ in _ROWS)
 _ALL_LINKS = 0xFFFFFFFF
 _COUNTS: tuple[tuple[Any, str, float, int], ...] = (
@@ -336,12 +338,12 @@ _COUNTS: tuple[tuple[Any, str, float, int], ...] = (
     (197, "gpu.pcie_tx", 1, 1 << 32),
     (198, "gpu.pcie_rx", 1, 1 << 32),
 )
-"""Field value in nvml.h (NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_*, _PCIE_COUNT_*_BYTES) and its scope, metric, bytes of one,
-where it begins again (0: nowhere)."""
+"""(field in nvml.h (NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_*, _PCIE_COUNT_*_BYTES) with its scope, metric, bytes per count,
+value at which it wraps around or 0)."""
 
 
 class GpuActivity:
-    """Keeps the last sample of one GPU, or of one instance of a divided one. Not used from two threads."""
+    """The activity of one GPU or of one MIG instance between two calls. Use it from one thread."""
 
     def __init__(self, instance: Optional[int] = None) -> None:
         self._instance = instance
@@ -350,12 +352,12 @@ class GpuActivity:
         self._counted: Optional[Counted] = None if instance is not None else Counted()
 
     def read(self, nvml: Library, handle: Handle) -> Mapping[str, float]:
-        """Means since the last call, nothing the first time; raises UnsupportedError, NVMLError.
+        """Metric -> mean since the last call; empty at the first call. Raises UnsupportedError, NVMLError.
 
-        `handle` is that of the whole GPU, for an instance too.
+        `handle` is of the whole GPU, even for an instance.
         """
         if self._supported is None:
-            # A library too old for it has no such name.
+            # Older libraries have no such function.
             ask = getattr(nvml, "nvmlGpmQueryDeviceSupport", None)
             self._supported = bool(ask and ask(handle).isSupportedDevice)
         if self._supported:
@@ -382,7 +384,7 @@ class GpuActivity:
         return nvml.nvmlGpmMigSampleGet(handle, self._instance, sample)
 
     def close(self, nvml: Library) -> None:
-        """Give the last sample back: the instance is gone."""
+        """Free the last sample, because the instance is gone."""
         before, self._before = self._before, None
         if before is not None:
             nvml.nvmlGpmSampleFree(before)
@@ -400,7 +402,7 @@ def _between(nvml: Library, before: object, now: object) -> Mapping[str, float]:
 
 
 class Counted:
-    """Bytes over NVLink and PCIe from counters: Volta to Ada, which have no GPM."""
+    """Bytes over NVLink and PCIe from counters, for GPUs without GPM (Volta to Ada)."""
 
     def __init__(self) -> None:
         self._wanted = _COUNTS
@@ -408,7 +410,7 @@ class Counted:
         self._at = 0.0
 
     def read(self, nvml: Library, handle: Handle) -> Mapping[str, float]:
-        """Bytes a second since the last call; raises UnsupportedError, NVMLError."""
+        """Metric -> bytes per second since the last call; raises UnsupportedError, NVMLError."""
         numbers = answers(nvml, handle, [row[0] for row in self._wanted])
         self._wanted = tuple(row for row in self._wanted if row[0] in numbers)
         if not self._wanted:
@@ -425,6 +427,6 @@ class Counted:
 
 
 def _grown(before: float, now: float, wrap: int) -> float:
-    """How much a counter grew; below 0 if it was cleared."""
-    # From the upper half to the lower it went round; anywhere else it was cleared.
+    """How much a counter grew; below 0 if it was reset."""
+    # From the upper half to the lower half: it wrapped around. Any other decrease: it was reset.
     return now - before + (wrap if wrap and before - now > wrap // 2 else 0)

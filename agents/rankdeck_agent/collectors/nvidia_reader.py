@@ -1,4 +1,4 @@
-"""The process that talks to NVIDIA's driver: when the driver hangs, only this hangs."""
+"""The process that talks to NVIDIA's driver: when the driver hangs, only this process hangs."""
 
 import importlib
 import json
@@ -37,14 +37,14 @@ from rankdeck_agent.files import clean, readable
 GPU_LIMIT = 64
 _INSTANCES = 64
 BOARD = struct.Struct("=d120s")
-"""Since when (monotonic clock, 0: not) the driver is asked, and what."""
+"""(since when the driver is being asked, in monotonic seconds, 0 if it is not; what it is asked)."""
 _UNIFIED = ("GB10", "Thor", "Orin")
-"""Chips whose GPU has no memory of its own: NVML cannot say how much there is."""
+"""Parts of the names of chips whose GPU shares the machine's memory: NVML does not know how much there is."""
 _SHARED = "shared with the CPU; in use: by the whole machine"
 
 
 class StatusPage:
-    """A page that the agent reads to see what we wait for, however stuck we are."""
+    """A shared file that says what the driver is being asked; the agent can read it even if we are stuck."""
 
     def __init__(self, handle: int) -> None:
         self._handle = handle
@@ -65,28 +65,30 @@ class StatusPage:
 
 @dataclass
 class NvmlDevice:
-    """One GPU. The number stays with the UUID: a lost GPU gives it to no other."""
+    """One GPU. Its number stays with its UUID: no other GPU gets the number of a lost one."""
 
     number: str
     name: str
     handle: Handle = None
-    """None: the driver gives it out no more."""
+    """None if the driver no longer gives a handle."""
     gone: str = "the driver lists it no more"
     """Why there is no handle."""
     refused: int = LOST
     """NVML's number of that error."""
     unsupported: set[int] = field(default_factory=set[int])
+    """Indexes in CALLS of calls that this GPU does not support."""
     due: dict[int, float] = field(default_factory=dict[int, float])
+    """Index in CALLS (-1: activity and MIG) -> when it is due, in monotonic seconds."""
     failed: dict[str, str] = field(default_factory=dict[str, str])
     mig: str = ""
     wants_reset: set[int] = field(default_factory=set[int])
-    """Questions that it refuses until it is reset."""
+    """Indexes in CALLS of calls that fail until the GPU is reset."""
     activity: Optional[GpuActivity] = field(default_factory=GpuActivity)
-    """None: it cannot tell."""
+    """None if the GPU cannot report its activity."""
     parts: dict[int, GpuActivity] = field(default_factory=dict[int, GpuActivity])
-    """Activity of each MIG instance, by its number."""
+    """Number of a MIG instance -> its activity."""
     parts_tell: bool = True
-    """False: its instances cannot tell their activity."""
+    """Whether its MIG instances can report their activity."""
 
     @property
     def unified(self) -> bool:
@@ -94,7 +96,7 @@ class NvmlDevice:
 
 
 class NvmlReader:
-    """Puts the questions whose time has come; one reading a round."""
+    """Makes the calls that are due, one `round` after the other. Raises NVMLError if NVML cannot be started."""
 
     def __init__(self, nvml: Library, board: StatusPage, known: Mapping[str, str]) -> None:
         self._nvml = nvml
@@ -117,7 +119,7 @@ class NvmlReader:
                 handle = nvml.nvmlDeviceGetHandleByIndex(index)
                 uuid = _text(nvml.nvmlDeviceGetUUID(handle))
             except nvml.NVMLError as error:
-                # A GPU that fell off the bus: the others answer.
+                # This GPU fell off the bus: go on with the others.
                 if code(error) in GONE:
                     raise
                 refused.append((index, error))
@@ -156,7 +158,7 @@ class NvmlReader:
         return found
 
     def round(self, now: float) -> Reading:
-        """The answers to what is due now. Raises NVMLError where NVML must start again."""
+        """Make the calls that are due; `now` in monotonic seconds. Raises NVMLError if NVML must be started again."""
         reading = Reading()
         self._board.slowest = 0.0
         for device in self.devices:
@@ -182,7 +184,7 @@ class NvmlReader:
             device.due[number] = now + call.every - LOAD / 2
             lost = self._ask(reading, device, number, call) == LOST
             if lost:
-                # It will answer nothing else, and each question may take long.
+                # All other calls would fail too, and each may take long.
                 device.failed = _lost(device, "GPU is lost")
                 break
         reading.put("gpu.lost", int(lost), device.number)
@@ -193,7 +195,7 @@ class NvmlReader:
             self._activity(reading, device)
 
     def _ask(self, reading: Reading, device: NvmlDevice, number: int, call: Call) -> int:
-        """Put one question; NVML's number of the error, or 0."""
+        """Make one call; returns NVML's number of the error, or 0."""
         nvml, error = self._nvml, 0
         keys = [f"{metric}/{device.number}" for metric in call.metrics]
         self._board.asking(f"GPU {device.number}, {call.metrics[0]}")
@@ -234,7 +236,7 @@ class NvmlReader:
                 reading.put(metric, value, device.number)
 
     def _instances(self, reading: Reading, device: NvmlDevice) -> None:
-        """Memory of each MIG instance; what is unsupported depends on the mode."""
+        """Memory of each MIG instance. When the MIG mode has changed, all calls are tried again."""
         nvml, names, numbers = self._nvml, list[str](), list[int]()
         self._board.asking(f"GPU {device.number}, MIG")
         try:
@@ -259,7 +261,7 @@ class NvmlReader:
             self.inventory = {**self.inventory, f"gpu.{device.number}.mig": mig or "off"}
 
     def _parts(self, reading: Reading, device: NvmlDevice, numbers: Sequence[int]) -> None:
-        """What each MIG instance did since the last time, where the GPU can tell."""
+        """Activity of each MIG instance since the last time, if the GPU can report it."""
         nvml = self._nvml
         for gone in set(device.parts) - set(numbers):
             device.parts.pop(gone).close(nvml)
@@ -279,7 +281,7 @@ class NvmlReader:
                 self._board.idle()
 
     def _activity(self, reading: Reading, device: NvmlDevice) -> None:
-        """What its parts did since the last time."""
+        """Activity of the GPU's parts since the last time."""
         if device.activity is None:
             return
         nvml = self._nvml
@@ -303,7 +305,7 @@ class NvmlReader:
             self._board.idle()
 
     def tell_processes(self) -> int:
-        """Print what computes on every GPU, once; the exit status."""
+        """Print the processes that compute on every GPU, once; returns the exit code."""
         found: list[dict[str, Any]] = []
         for device in self.devices:
             if device.handle is None:
@@ -326,7 +328,7 @@ class NvmlReader:
 
 
 def _missing(number: str, error: Any) -> NvmlDevice:  # noqa: ANN401 - NVML has no types
-    """A GPU without a handle; `error`: what NVML said when it was asked for one."""
+    """A GPU without a handle; `error`: the NVMLError when its handle was asked for, None if it was not listed."""
     if error is None:
         return NvmlDevice(number, "")
     return NvmlDevice(number, "", gone=_why(error), refused=code(error))
@@ -356,7 +358,7 @@ def _drop(table: dict[str, str], keys: Sequence[str]) -> None:
 
 
 def _free(wanted: str, taken: Iterable[str]) -> str:
-    """`wanted`, or the first number that no known GPU has."""
+    """`wanted` if it is not taken, else the first number that is free."""
     numbers = set(taken)
     return next(n for n in (wanted, *map(str, range(2 * GPU_LIMIT))) if n not in numbers)
 
@@ -378,9 +380,10 @@ def _text(value: object) -> str:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Answer on standard output until standard input ends; the exit status.
+    """Print readings until standard input ends; returns the exit code.
 
-    `argv`: the word nvml, the file handle of the board, the process id of the agent.
+    `argv`: the word nvml, the descriptor of the StatusPage, the pid of the agent. The first line on standard input is
+    {"known": UUID -> number} or {"once": true} (print the processes instead).
     """
     if len(argv) != 3 or not argv[1].isdecimal():
         print("nvml is started by the agent itself", file=sys.stderr)
@@ -406,7 +409,7 @@ def _serve(reader: NvmlReader) -> int:
     while True:
         _say(reader.round(time.monotonic()))
         due += LOAD * (1 + (time.monotonic() - due) // LOAD)
-        # Standard input ends with the agent: nothing is ever written to it.
+        # Nothing more is written to standard input: it ends when the agent ends.
         if _ended(due):
             return 0
 

@@ -1,4 +1,4 @@
-"""InfiniBand and RoCE ports: every counter the kernel offers, in files or asked by netlink, under the kernel's own name."""
+"""InfiniBand and RoCE ports: link state, rate, and every counter of the kernel, from files or netlink, under its kernel name."""
 
 import json
 import os
@@ -30,13 +30,13 @@ _STAT_MODE, _STAT_RES = 74, 75
 _COUNTER, _COUNTER_ID = 77, 79
 _HWCOUNTERS, _NAME, _VALUE, _DYNAMIC = 80, 82, 83, 95
 _TYPE_BITS = 0x3FFF
-"""Without the marks for nested attributes and byte order."""
+"""Mask: the type without the flags for nested attributes and byte order."""
 _HEAD = struct.Struct("=IHHII")
 _ATTRIBUTE = struct.Struct("=HH")
 _PATIENCE = 2.0
 _BUFFER = 1 << 18
 _MOST = 4096
-"""Answers to one question, and counters in one answer."""
+"""Most answers to one request, and most counters in one answer."""
 _MODES = {1: "auto", 2: "manual"}
 
 Attributes = list[tuple[int, bytes]]
@@ -44,22 +44,22 @@ Attributes = list[tuple[int, bytes]]
 
 @dataclass(frozen=True)
 class QueuePairs:
-    """A counter that queue pairs are bound to, and what it counts."""
+    """A counter set to which queue pairs are bound."""
 
     port: int
     id: int
     mode: str
-    """auto, or manual."""
+    """auto, manual or none."""
     pid: Optional[int]
-    """Of the process whose queue pairs it counts; None if it is bound by other things."""
+    """The process whose queue pairs it counts; None if it is not bound by process."""
     numbers: tuple[int, ...]
-    """Of the queue pairs (lqpn)."""
+    """Numbers of the queue pairs (lqpn)."""
     values: Mapping[str, int]
-    """Kernel name -> number."""
+    """Kernel name of a counter -> number."""
 
 
 class RdmaNetlink:
-    """A socket to the kernel's RDMA devices; raises OSError everywhere. Used from one thread."""
+    """A netlink socket to the kernel's RDMA devices; every method raises OSError. Use it from one thread."""
 
     def __init__(self, asked: Optional[socket.socket] = None) -> None:
         kind = socket.SOCK_RAW | socket.SOCK_CLOEXEC
@@ -71,12 +71,12 @@ class RdmaNetlink:
         self._socket.close()
 
     def devices(self) -> dict[str, int]:
-        """Name of each RDMA device -> the number by which the kernel is asked."""
+        """Name of each RDMA device -> its number in the kernel."""
         answers = map(dict, self._ask(_GET, _DUMP))
         return {_text(a[_DEV_NAME]): _whole(a[_DEV_INDEX]) for a in answers if _DEV_NAME in a}
 
     def optional(self, device: int, port: int) -> dict[str, bool]:
-        """The counters of a port that must be switched on -> whether they are."""
+        """Name of each optional counter of a port -> whether it is switched on."""
         found: dict[str, bool] = {}
         for answer in self._ask(_STAT_GET_STATUS, 0, (_DEV_INDEX, device), (_PORT_INDEX, port)):
             for row in _hwcounters(dict(answer)):
@@ -85,12 +85,12 @@ class RdmaNetlink:
         return found
 
     def counters(self, device: int, port: int) -> dict[str, int]:
-        """All counters of a port that are on, files or not."""
+        """Kernel name -> value, for all counters of a port that are switched on, even those without a file."""
         answers = self._ask(_STAT_GET, 0, (_DEV_INDEX, device), (_PORT_INDEX, port))
         return {k: v for answer in answers for k, v in _values(dict(answer)).items()}
 
     def queue_pairs(self, device: int) -> list[QueuePairs]:
-        """What is counted for single queue pairs of a device."""
+        """The counter sets of a device that count single queue pairs."""
         wanted = ((_DEV_INDEX, device), (_STAT_RES, _RES_QP))
         answers = self._ask(_STAT_GET, _DUMP, *wanted)
         return [one for answer in answers for one in _bound(answer)]
@@ -123,7 +123,7 @@ def _refused(part: bytes) -> None:
 
 
 def _messages(data: bytes) -> Iterator[tuple[int, int, bytes]]:
-    """`(type, number of the question, rest)` of each message in an answer."""
+    """`(type, sequence number, payload)` of each netlink message in an answer."""
     at = 0
     while at + _HEAD.size <= len(data):
         size, kind, _, number, _ = _HEAD.unpack_from(data, at)
@@ -134,7 +134,7 @@ def _messages(data: bytes) -> Iterator[tuple[int, int, bytes]]:
 
 
 def attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """`(number, bytes)` of each netlink attribute; what is cut off at the end is left out."""
+    """`(type, payload)` of each netlink attribute; an incomplete last one is left out."""
     at = 0
     while at + _ATTRIBUTE.size <= len(data):
         size, kind = _ATTRIBUTE.unpack_from(data, at)
@@ -155,7 +155,7 @@ def _values(answer: Mapping[int, bytes]) -> dict[str, int]:
 
 
 def _bound(answer: Attributes) -> Iterator[QueuePairs]:
-    """The counters in one part of a list."""
+    """The counter sets in one message of a dump."""
     for _, entry in attributes(dict(answer).get(_COUNTER, b"")):
         row = dict(attributes(entry))
         pairs = [dict(attributes(pair)) for _, pair in attributes(row.get(_RES_QP, b""))]
@@ -184,7 +184,7 @@ _NOT_BOUND = (
 
 
 def main(device: str) -> int:
-    """Print what is counted for queue pairs, one JSON object a line; the exit status.
+    """`rdma-queue-pairs`: print the counters of queue pairs, one JSON object per line; returns the exit code.
 
     `device`: an RDMA device, "" for all. Keys: device, port, counter, mode, pid, command, queue_pairs, values.
     """
@@ -238,27 +238,36 @@ _MAPPED = re.compile(r"0000:0000:0000:0000:0000:ffff:([0-9a-f]{4}):([0-9a-f]{4})
 
 @dataclass
 class RdmaCounter:
-    """One counter: how it answered so far."""
+    """One counter and its state."""
 
     path: str
-    """Its file; "": it has none, and netlink tells it."""
+    """Its file; "" if it has none and is read by netlink."""
     metric: str
     kernel_name: str
     top: int = 0
-    """The number at which it sticks; 0: none."""
+    """The value at which it saturates; 0: it does not."""
     wraps: bool = False
+    """Whether it has 32 bits and wraps around."""
     value: Optional[int] = None
+    """The last number, with the wrap-arounds added; None if it could not be read."""
     held: int = 0
-    """The last number; where it sticks, that."""
+    """The last number that could be read; if saturated, the maximum."""
     raw: int = 0
+    """The last number as read, for counters that wrap."""
     laps: int = 0
+    """How often it has wrapped around."""
     failures: int = 0
+    """Failed readings in a row."""
     asked: float = 0.0
+    """When it was last read (monotonic seconds)."""
     error: str = ""
+    """Why it could not be read."""
     ever: bool = False
+    """Whether it could ever be read."""
     summed: bool = False
+    """Whether it is part of sums."""
     base: int = 0
-    """Where it stood when it joined sums that had been told without it: no error of now."""
+    """Its value when it joined sums that had been reported without it: only growth after that counts."""
 
 
 Sum = tuple[str, list[tuple[RdmaCounter, int]]]
@@ -267,7 +276,7 @@ Sum = tuple[str, list[tuple[RdmaCounter, int]]]
 
 @dataclass
 class Port:
-    """One port, or a whole device where the driver counts per device (`number` "")."""
+    """One port; or a whole device (`number` ""), if its driver counts per device."""
 
     device: str
     number: str
@@ -286,7 +295,7 @@ class Port:
 
 
 def _find_ports(tree: Tree, exclude: Sequence[str] = ()) -> list[Port]:
-    """The ports of this machine, each with its counters not yet read."""
+    """The ports of this machine with their counters, which are not read yet."""
     found: list[Port] = []
     for device in tree.names(BASE):
         if clean(device) != device or excluded(device, exclude):
@@ -301,7 +310,7 @@ def _find_ports(tree: Tree, exclude: Sequence[str] = ()) -> list[Port]:
 
 
 def excluded(device: str, patterns: Sequence[str]) -> bool:
-    """Whether the configuration says to leave a device alone."""
+    """Whether the configuration excludes this device."""
     return any(fnmatchcase(device, pattern) for pattern in patterns)
 
 
@@ -323,7 +332,7 @@ def _counters(tree: Tree, port: Port) -> list[RdmaCounter]:
 
 def inventory(root: str, ports: Iterable[Port], exclude: Sequence[str]) -> dict[str, str]:
     """Firmware, type, GIDs and network device of each port."""
-    # A tree of its own: what is read once need not stay open.
+    # A separate tree: files that are read once need not stay open.
     tree = Tree(root)
     found: dict[str, str] = {}
     for device in tree.names(BASE):
@@ -351,7 +360,7 @@ def _identity(tree: Tree, port: Port) -> dict[str, str]:
 
 
 def _gids(tree: Tree, port: Port) -> list[tuple[str, str]]:
-    """`(index, "RoCE v2 192.168.0.4 eth0")`: what an engineer picks NCCL_IB_GID_INDEX from."""
+    """`(index, "RoCE v2 192.168.0.4 eth0")` of each GID, to choose NCCL_IB_GID_INDEX from."""
     found: list[tuple[str, str]] = []
     indexes = (n for n in tree.names(f"{port.path}/gids") if n.isdecimal())
     for index in sorted(indexes, key=int):
@@ -359,7 +368,7 @@ def _gids(tree: Tree, port: Port) -> list[tuple[str, str]]:
         if not gid.strip("0:") or len(found) >= _GID_LIMIT:
             continue
         kind = tree.maybe(f"{port.path}/gid_attrs/types/{index}") or ""
-        # Version 1 does not cross a router: nobody wants it where there is version 2.
+        # RoCE v1 cannot be routed: not useful where there is v2.
         if kind.endswith("RoCE v1") and _ethernet(tree, port):
             continue
         device = tree.maybe(f"{port.path}/gid_attrs/ndevs/{index}") or ""
@@ -372,7 +381,7 @@ def _ethernet(tree: Tree, port: Port) -> bool:
 
 
 def address(gid: str) -> str:
-    """A GID as it is usually written: an IPv4 address where it stands for one."""
+    """The GID, or the IPv4 address that it contains."""
     found = _MAPPED.fullmatch(gid)
     if found is None:
         return gid
@@ -383,10 +392,10 @@ def address(gid: str) -> str:
 _LOOK_AGAIN = 10.0
 _WHO_AGAIN = 300.0
 _LINK_PERIOD = 5.0
-"""Seconds; each driver asks the firmware for state and rate."""
+"""Seconds between two readings of state and rate, for which a driver has to ask the firmware."""
 _COUNTER_PERIOD = 10.0
 _TRIES = 3
-"""A file that fails this often in a row is asked again only every `_REST` seconds."""
+"""A file that fails this often in a row is read only every `_REST` seconds."""
 _REST = 60.0
 _RATE = re.compile(r"(\d{1,5}(?:\.\d+)?) Gb/sec(?: \((\d{1,2})X)?")
 _STATE = re.compile(r"(\d{1,2}):")
@@ -400,7 +409,7 @@ _LINK = ("rdma.up", "rdma.phys_state", "rdma.rate", "rdma.lanes")
 class RdmaCollector:
     """State, rate and counters of every port under /sys/class/infiniband.
 
-    Bytes for every sample, links and counters at their own periods: in between they are pending.
+    Bytes are read for every sample, links and counters less often: in between they are pending.
     """
 
     name = "rdma"
@@ -427,7 +436,7 @@ class RdmaCollector:
         self._inventory: dict[str, str] = {}
         self._answered: set[str] = set()
         self._failed: dict[str, dict[str, str]] = {}
-        # Under another root the ports are those of another machine: no kernel to ask.
+        # Below another root the ports are of another machine, whose kernel cannot be asked.
         self._optional = Optionals(kernel or RdmaNetlink) if kernel or root == "/" else None
 
     def collect(self, now: float) -> Reading:
@@ -453,7 +462,7 @@ class RdmaCollector:
     def _is_due(self, what: str, now: float, period: float) -> bool:
         if now < self._due[what]:
             return False
-        # A little early rather than a whole sample late.
+        # Rather a little early than a whole sample late.
         self._due[what] = now + period - 0.25
         return True
 
@@ -475,7 +484,7 @@ class RdmaCollector:
             self._due["link"] = self._due["counters"] = 0.0
 
     def _take(self, reading: Reading, what: str, read: Callable[[Reading, Port], None]) -> None:
-        """Read one kind of thing from every port; failures stay reported until the next reading."""
+        """Read one kind of data from every port; failures stay in the samples until it is read again."""
         part = Reading()
         for port in self._ports:
             self.doing = port.key
@@ -528,7 +537,7 @@ class RdmaCollector:
             _put_sum(reading, port.key, metric, parts)
 
     def _ask(self, counter: RdmaCounter, now: float) -> None:
-        # Some firmware writes to the kernel log at each refused reading: ask it seldom.
+        # Some firmware writes to the kernel log at each failed reading: read seldom.
         if counter.failures >= _TRIES and now - counter.asked < _REST:
             return
         counter.asked = now
@@ -547,10 +556,10 @@ class RdmaCollector:
 
 
 class Optionals:
-    """Counters that a port has once they are switched on (`rdma statistic set link … optional-counters`): mlx5's cc_*.
+    """Optional counters of a port (mlx5's cc_*), switched on by `rdma statistic set link … optional-counters`.
 
-    They have no file (linux drivers/infiniband/core/sysfs.c leaves them out). Netlink is asked for them only
-    where one is on.
+    They have no files (linux drivers/infiniband/core/sysfs.c leaves them out). Netlink is asked for their values only
+    if one is on.
     """
 
     def __init__(self, connect: Callable[[], RdmaNetlink] = RdmaNetlink) -> None:
@@ -558,10 +567,10 @@ class Optionals:
         self._kernel: Optional[RdmaNetlink] = None
         self._looked: dict[str, float] = {}
         self._on: dict[str, tuple[int, frozenset[str]]] = {}
-        """Port -> number of its device, what is on."""
+        """Port -> (number of its device, names of the counters that are on)."""
 
     def read(self, port: Port, now: float) -> Mapping[str, int]:
-        """Kernel name -> number; nothing if the kernel does not tell."""
+        """Kernel name -> number; empty if none is on or the kernel cannot say. `now` in monotonic seconds."""
         if not port.number:
             return {}
         try:
@@ -573,7 +582,7 @@ class Optionals:
                 return {}
             told = self._kernel.counters(device, int(port.number))
         except OSError:
-            # An old kernel, or none with RDMA: their names are then nowhere, as without them.
+            # An old kernel, or one without RDMA: as if there were no such counters.
             self._on.pop(port.key, None)
             return {}
         return {name: told[name] for name in names if name in told}
@@ -588,7 +597,7 @@ class Optionals:
 
 
 def _adopt(port: Port, told: Mapping[str, int]) -> None:
-    """Counters without a file stand beside the others; one that was switched off is gone."""
+    """Add the optional counters to the port's counters; remove those that were switched off."""
     kept = {c.kernel_name: c for c in port.counters if not c.path}
     port.counters = [c for c in port.counters if c.path]
     for name, number in told.items():
@@ -601,7 +610,7 @@ def _adopt(port: Port, told: Mapping[str, int]) -> None:
 
 def _store(counter: RdmaCounter, number: int) -> None:
     if number == _TOP_64 and not counter.top:
-        # What ionic says where the firmware gives no number (ionic_hw_stats.c), others after a failed question.
+        # ionic says this if the firmware gives no number (ionic_hw_stats.c), others after a failed request.
         counter.value, counter.error = None, "the driver has no number for it"
         return
     if counter.top and number in (counter.top, _TOP_64):
@@ -611,7 +620,7 @@ def _store(counter: RdmaCounter, number: int) -> None:
         return
     counter.error = ""
     if counter.wraps:
-        # From the upper half to the lower: it went round. Anywhere else: it was cleared.
+        # From the upper half to the lower half: it wrapped around. Any other decrease: a reset.
         if number < counter.raw:
             round_again = counter.raw - number > _WRAP // 2
             counter.laps = counter.laps + 1 if round_again else 0
@@ -628,7 +637,7 @@ def _number(text: str) -> int:
 
 
 def _arrange(port: Port) -> None:
-    """Which counters make up each common metric. One that never answered is in no sum."""
+    """Decide which counters make up each common metric; a counter that could never be read is in no sum."""
     for counter in port.counters:
         if counter.ever and not counter.summed:
             counter.summed, counter.base = True, counter.held if port.sums else 0
@@ -650,14 +659,14 @@ def _first_row(
 
 
 def _grown(counter: RdmaCounter) -> int:
-    # Below where it joined: it was cleared.
+    # Below its base: it was reset.
     return counter.held - counter.base if counter.held >= counter.base else counter.held
 
 
 def _put_sum(
     reading: Reading, key: str, metric: str, parts: Sequence[tuple[RdmaCounter, int]]
 ) -> None:
-    """A part that stopped counting stays in the sum as it was: what the others count is judged."""
+    """Put a sum; a counter that can no longer be read stays in it with its last value. Fails only if all fail."""
     if any(counter.value is not None for counter, _ in parts):
         reading.put(metric, sum(_grown(counter) * factor for counter, factor in parts), key)
         return

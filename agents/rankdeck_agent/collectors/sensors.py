@@ -1,4 +1,4 @@
-"""Every sensor of every chip under /sys/class/hwmon: heat, alarms of fans and voltages, throttling; the Raspberry Pi's own."""
+"""The sensors of all chips under /sys/class/hwmon: temperatures, alarms of fans and voltages; CPU throttling; the Raspberry Pi's firmware."""
 
 import fcntl
 import os
@@ -22,7 +22,7 @@ _WARNING = re.compile(
 _METRIC_OF = {"fan": "hwmon.fan", "in": "hwmon.voltage", "curr": "hwmon.voltage"}
 _CHIPS = 64
 _SENSORS = 16
-"""Of one chip: a CPU has one per core, and the package is the first."""
+"""Most sensors of one chip: a CPU has one per core, and the first is the package."""
 _CORES = 32
 _LOOK_AGAIN = 300.0
 
@@ -35,13 +35,13 @@ class Chip:
     inputs: tuple[str, ...]
     alarms: tuple[str, ...]
     warnings: tuple[tuple[str, str, str], ...] = ()
-    """(metric, sensor, file) of what is out of its limits but not critical."""
+    """(metric, sensor, file) of each alarm that is not critical."""
     margin: tuple[str, str] = ("", "")
-    """Files of the temperature of the CPU package and of its critical one."""
+    """(file of the CPU package's temperature, file of its critical temperature)."""
 
 
 class HeatCollector:
-    """Temperatures and alarms of all chips, throttle counts of the CPU."""
+    """Hottest temperature and alarms of each chip; throttle counts of the CPU."""
 
     name = "heat"
     lane = "slow"
@@ -79,7 +79,7 @@ class HeatCollector:
 
     def _look(self) -> None:
         self._chips = _chips(self._tree)
-        # Chosen once: a sum over other cores would look like a count that moved.
+        # Chosen only once: a sum over other cores would look like growth.
         self._throttles = self._throttles or _throttles(self._tree)
 
     def _chip(self, reading: Reading, chip: Chip) -> None:
@@ -116,7 +116,7 @@ class HeatCollector:
         reading.put(metric, int(bool(raised)), chip.device)
 
     def _outside(self, sensor: str, file: str) -> bool:
-        """Whether its limits say so too: boards whose limits nobody has set raise alarms for ever."""
+        """Whether the value is really outside its limits: boards without valid limits raise alarms for ever."""
         texts = [self._tree.maybe(f"{sensor}_{part}") for part in ("input", "min", "max")]
         if file.endswith("_fault") or texts[0] is None or texts[1:] == [None, None]:
             return True
@@ -125,7 +125,7 @@ class HeatCollector:
 
     def _margin(self, reading: Reading, chip: Chip) -> None:
         temp, crit = (signed(self._tree.read(file)) for file in chip.margin)
-        # Boards without a limit of their own say 0.
+        # 0 means that the board has no limit.
         if crit > 0:
             left = (crit - temp) / 1e3
             known = reading.values.get("cpu.margin", {}).get("", left)
@@ -159,7 +159,7 @@ def _chip(tree: Tree, base: str, name: str, device: str) -> Chip:
     margin = ("", "")
     if name in _PACKAGES and {"temp1_input", "temp1_crit"} <= set(files):
         margin = (f"{base}/temp1_input", f"{base}/temp1_crit")
-    # An undervoltage of a Raspberry Pi has its own metric.
+    # The undervoltage of a Raspberry Pi has its own metric.
     if name == "rpi_volt":
         alarms, warnings = [], ()
     return Chip(device, _under(base, inputs), _under(base, alarms), warnings, margin)
@@ -170,7 +170,7 @@ def _under(base: str, names: list[str]) -> tuple[str, ...]:
 
 
 def _throttles(tree: Tree) -> dict[str, tuple[str, ...]]:
-    """Device -> files to add up: each package once, and some cores together."""
+    """Device -> files to add up: one device per package, and `cores` for up to _CORES cores."""
     found: dict[str, tuple[str, ...]] = {}
     cores: list[str] = []
     numbers = [n for n in map(_CPU.fullmatch, tree.names(_CPUS)) if n]
@@ -187,7 +187,7 @@ def _throttles(tree: Tree) -> dict[str, tuple[str, ...]]:
     return found
 
 
-# Start of the file, metric, factor to base units (linux Documentation/hwmon/sysfs-interface.rst).
+# Start of the file name -> (metric, factor to base units) (linux Documentation/hwmon/sysfs-interface.rst).
 _KINDS = {
     "temp": ("sensor.temp", 1e-3),
     "fan": ("sensor.fan", 1),
@@ -197,7 +197,7 @@ _KINDS = {
 }
 _FILE = re.compile(r"((temp|fan|in|curr|power)\d{1,3})_(?:input|average)")
 _OF_ONE_KIND = 16
-"""Of one chip: a CPU has a sensor per core, and the package is the first."""
+"""Most sensors of one kind of one chip: a CPU has one per core, and the first is the package."""
 _NOT_IN_NAMES = re.compile(r"[^a-z0-9:_]")
 
 
@@ -214,7 +214,7 @@ class SensorCollector:
         self._tree = Tree(root)
         self._looked = -_LOOK_AGAIN
         self._files: list[tuple[str, float, str, str]] = []
-        """Metric, factor, `chip/sensor`, file."""
+        """(metric, factor, `chip/sensor`, file)."""
         self._inventory: dict[str, str] = {}
 
     def collect(self, now: float) -> Reading:
@@ -233,7 +233,7 @@ class SensorCollector:
         try:
             number = signed(self._tree.read(file))
         except (OSError, ValueError):
-            # Empty slots and sensors asleep refuse for ever; `hwmon.*` says what matters of them.
+            # Empty slots and sleeping sensors always fail; `hwmon.*` reports what matters.
             return
         reading.put(metric, round(number * factor, 6), device)
 
@@ -258,7 +258,7 @@ class SensorCollector:
         return list(found.values())
 
     def _chip(self, name: str) -> str:
-        """`platform_coretemp_0`: bus and device, which stay the same from boot to boot."""
+        """A name such as `platform_coretemp_0`: bus and device, which stay the same after a reboot."""
         link = self._tree.path(f"{_HWMON}/{name}/device")
         device = os.path.realpath(link) if os.path.exists(link) else ""  # noqa: PTH110
         parts = [_plain(part) for part in device.split("/")[-2:]]
@@ -282,7 +282,7 @@ _ASK = 0xC0006400 | struct.calcsize("P") << 16
 _ANSWERED = 0x80000000
 _UNDERVOLT = 1 << 0
 _HELD_DOWN = 1 << 1 | 1 << 2 | 1 << 3
-"""Clock capped, throttled, soft temperature limit."""
+"""Bits for: clock capped, throttled, soft temperature limit."""
 _SINCE_BOOT = 16
 _PERIOD = 5.0
 _NO_PI = 3600.0
@@ -291,7 +291,7 @@ _SEEN = ("pi.undervolt_seen", "pi.throttled_seen")
 
 
 class PiCollector:
-    """The throttle word of the firmware, and the kernel's own alarm where there is none."""
+    """Undervoltage and throttling of a Raspberry Pi: the firmware's throttle word, or the kernel's alarm if there is none."""
 
     name = "pi"
     lane = "slow"
@@ -332,7 +332,7 @@ class PiCollector:
         reading.failed.pop("pi.undervolt", None)
 
     def _remember(self, reading: Reading) -> None:
-        """What was seen once stays seen: the kernel's driver clears the firmware's own memory."""
+        """Keep `…_seen` at 1 once it was 1: the kernel's driver clears the firmware's own bits."""
         for now, seen in zip(_NOW, _SEEN):
             values = [reading.values.get(m, {}).get("", 0) for m in (now, seen)]
             if any(values) or self._seen.get(seen):
@@ -361,10 +361,10 @@ def _from_file(tree: Tree) -> Optional[int]:
 
 
 def _from_firmware(path: str) -> int:
-    """The word from the firmware's mailbox, as vcgencmd asks; raises OSError."""
+    """The word from the firmware's mailbox, as vcgencmd reads it; raises OSError, ValueError."""
     handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
-        # Size of all, request, then tag, room for the value, request, value 0: clear nothing.
+        # Total size, request code, then tag, value size, request, value (0: clear nothing), end.
         message = bytearray(struct.pack("<8I", 32, 0, _GET_THROTTLED, 4, 0, 0, 0, 0))
         fcntl.ioctl(handle, _ASK, message, True)
     finally:

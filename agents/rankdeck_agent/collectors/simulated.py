@@ -1,4 +1,4 @@
-"""Simulated GPUs and RDMA ports, healthy or faulty, for demo and tests; always marked as such."""
+"""Simulated GPUs, RDMA ports and hosts, healthy or faulty, for demo and tests; always marked as simulated."""
 
 import math
 import random
@@ -40,19 +40,19 @@ GPU_FAULTS: Mapping[str, Mapping[str, float]] = {
     "pcie": {"gpu.pcie_width": 8},
     "hang": {},
 }  # fmt: skip
-"""Fault -> what the sick GPU shows other than a healthy one; some do more."""
+"""Fault -> metrics in which the faulty GPU differs from a healthy one; code below adds more for some faults."""
 RDMA_FAULTS = ("down", "flap", "retx", "errors")
 _XID_79 = "NVRM: Xid (PCI:0000:3b:00): 79, pid=4711, name=python, GPU has fallen off the bus."
 _FLAP_EVERY, _FLAP_DOWN = 60.0, 5.0
 
 
 class _Simulation:
-    """What all share: work that goes on in waves, and faults that may come and go."""
+    """Base of the simulated collectors: load that rises and falls in waves, and faults that may be changed at any time."""
 
     lane = "simulated"
     period = 0.0
     pace = 1.0
-    """Seconds of work for each second that passes; 0: the load stands still, without noise, and all has followed it."""
+    """Seconds of simulated work per real second; 0: the load is constant and without noise, and heat has settled."""
 
     def __init__(self, seed: str, faults: Sequence[str], salt: int) -> None:
         self.doing = ""
@@ -60,15 +60,15 @@ class _Simulation:
         self.inventory: Mapping[str, str] = {}
         self._random = random.Random(zlib.crc32(seed.encode("utf-8", "replace")) + salt)
         self._at = self._random.uniform(0, 600)
-        """Where in its work the node is, in seconds."""
+        """The position in the simulated work, in seconds."""
         self._before: Optional[float] = None
 
     def skip(self, seconds: float) -> None:
-        """Be so much further in the work at the next reading."""
+        """Move the position in the work forward."""
         self._at += seconds
 
     def _step(self, now: float) -> float:
-        """Seconds since the reading before; a minute at most."""
+        """Seconds since the last reading, at most 60; moves the position in the work."""
         step = 1.0 if self._before is None else min(60.0, max(0.0, now - self._before))
         self._before = now
         self._at += step * self.pace
@@ -76,7 +76,7 @@ class _Simulation:
 
 
 class SimulatedGpus(_Simulation):
-    """Four GPUs that work in waves: load, memory, heat and power that belong together."""
+    """Four GPUs whose load, memory, heat and power rise and fall together."""
 
     name = "gpu"
     metrics: tuple[str, ...] = (*_MOVING, *_HEALTHY, "gpu.answer")
@@ -130,7 +130,7 @@ class SimulatedGpus(_Simulation):
             self._throttled += step
             numbers.update(self._hot(numbers))
         if "pcie" in faults:
-            # Lanes are judged under load only.
+            # Lanes are judged only under load.
             numbers["gpu.used"] = max(_LEAST_USED, numbers["gpu.used"])
         for fault in faults:
             numbers.update(GPU_FAULTS[fault])
@@ -141,7 +141,7 @@ class SimulatedGpus(_Simulation):
         wave = 0.5 + 0.5 * math.sin(self._at / 40 + number * 0.3)
         used = min(100.0, max(0.0, 100 * wave + self._random.gauss(0, 3) * self.pace))
         power = round(70 + 5.6 * used, 1)
-        # Heat follows work slowly, as metal does.
+        # Heat follows the load slowly.
         follows = 1 - math.exp(-step / 20) if self.pace else 1.0
         self._heat[number] += (38 + 0.38 * used - self._heat[number]) * follows
         self._joules[number] += power * step
@@ -245,7 +245,7 @@ class SimulatedRdma(_Simulation):
 
 
 class SimulatedHost(_Simulation):
-    """The rest of a machine, for nodes that are made up as a whole."""
+    """CPU, memory, disk and network, for nodes that are simulated as a whole."""
 
     name = "host"
     metrics: tuple[str, ...] = (
@@ -303,7 +303,7 @@ def wanted(entry: str) -> tuple[str, str, str]:
 
 
 def chosen(entries: Iterable[str], node: str) -> dict[str, tuple[str, ...]]:
-    """What is made up on this node, and with which faults; raises ValueError."""
+    """What to simulate on this node -> its faults, from `entries` as for `wanted`; raises ValueError."""
     found: dict[str, tuple[str, ...]] = {}
     for what, fault, place in map(wanted, entries):
         if place in ("", node):
