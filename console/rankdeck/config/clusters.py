@@ -1,4 +1,4 @@
-"""Cluster files: what nodes there are and how to reach them, the site's Prometheus, the agents' accounts on its broker."""
+"""Cluster files: the nodes and how to reach them, the site's broker and Prometheus; and the agents' broker accounts."""
 
 import difflib
 import ipaddress
@@ -33,7 +33,7 @@ _INSTEAD = "use `user` with `password_file: FILE`, or `token_file: FILE`"
 
 
 def read_metrics(entry: Entry) -> Metrics | None:
-    """The site's Prometheus; mistakes are in `entry.problems`."""
+    """The site's Prometheus in this section; mistakes are in `entry.problems`."""
     table = entry.section(METRICS_KEYS, ("url",), no_secrets(_INSTEAD))
     if "url" not in table:
         return None
@@ -110,9 +110,9 @@ SIMULATED = (
     "gpu", "gpu:hot", "gpu:ecc", "gpu:lost", "gpu:xid79", "gpu:nvlink", "gpu:pcie", "gpu:hang",
     "rdma", "rdma:down", "rdma:flap", "rdma:retx", "rdma:errors",
 )  # fmt: skip
-"""What the agent can make up, well or sick; `@NODE` after it: on that node only."""
+"""What the agent can simulate, healthy or faulty; with `@NODE` after it: only on that node."""
 SCHEDULERS = {"slurm": schedulers.slurm_options, "kubernetes": schedulers.kubernetes_options}
-"""Section of a scheduler -> what reads it."""
+"""Section of a scheduler -> function that reads it."""
 COUNTED = ("gpu_count", "rdma_count", "rdma_rate_gbps", "net_speed_gbps")
 """Keys of `expect` that are numbers."""
 EXPECTED = (*COUNTED, "gpu_model", "gpu_driver", "rdma_fw", "mounts")
@@ -186,7 +186,7 @@ def _nodes(entry: Entry) -> tuple[Node, ...]:
 
 
 def _node_set(item: Entry) -> tuple[Node, ...]:
-    """The nodes of one line: all alike but for name and address."""
+    """The nodes of one line, which differ only in name and address."""
     if item.kind == "str":
         return tuple(Node(name=name) for name in document.names(item))
     table = item.section(NODE_KEYS, ("name",))
@@ -318,7 +318,7 @@ def _network(entry: Entry) -> str:
 
 
 def _expect(entry: Entry) -> dict[str, str | int | float]:
-    """What health compares against: numbers stay numbers."""
+    """The values that health is compared with; numbers stay numbers."""
     values: dict[str, str | int | float] = {}
     for key, value in entry.fields().items():
         if meant := _misspelt(key):
@@ -337,7 +337,7 @@ def _expect(entry: Entry) -> dict[str, str | int | float]:
 
 
 def _misspelt(key: str) -> str:
-    """The known key that is meant: others are compared with what nodes say of themselves, and may be any."""
+    """The known key that `key` probably means, or "". Other keys are allowed: they are compared with the nodes' inventory."""
     close = difflib.get_close_matches(key[:60], EXPECTED, n=1, cutoff=0.85)
     return close[0] if close and key not in EXPECTED else ""
 
@@ -356,7 +356,7 @@ Value = str | int | float
 
 
 def block(values: Mapping[str, Value], notes: Mapping[str, str]) -> str:
-    """The YAML of the block; notes become comments."""
+    """The `expect:` block as YAML; notes become comments."""
     if not values and not notes:
         return "expect: {}\n"
     lines = ["expect:" if values else "expect: {}"]
@@ -370,7 +370,7 @@ def block(values: Mapping[str, Value], notes: Mapping[str, str]) -> str:
 
 
 def with_block(text: str, new: str) -> str:
-    """The cluster file with this block in place of its own, or at its end."""
+    """The text of a cluster file with its `expect:` block replaced by `new`, or `new` added at the end."""
     root = yaml.compose(text, Loader=yaml.SafeLoader)
     lines = text.splitlines(keepends=True)
     if isinstance(root, yaml.MappingNode):
@@ -386,16 +386,16 @@ def with_block(text: str, new: str) -> str:
 
 
 def _without_tail(lines: list[str], first: int, last: int) -> int:
-    """Empty lines and comments at the margin after a block belong to what follows."""
+    """The end of a block without the empty lines and unindented comments after it, which belong to what follows."""
     while last > first + 1 and (not lines[last - 1].strip() or lines[last - 1].startswith("#")):
         last -= 1
     return last
 
 
 def write_block(path: Path, values: Mapping[str, Value], notes: Mapping[str, str]) -> None:
-    """Put what was learnt into the cluster file, at once or not at all; other entries of the block stay.
+    """Write these values into the `expect:` block of the cluster file, atomically; other entries of the block stay.
 
-    Raises ConfigError where the file cannot be read or written, or would no longer be one.
+    Raises ConfigError if the file cannot be read or written, or the result would not be a valid cluster file.
     """
     path = path.resolve()
     before = read_cluster(path)
@@ -417,7 +417,7 @@ def write_block(path: Path, values: Mapping[str, Value], notes: Mapping[str, str
 
 
 def _replace(made: Path, path: Path) -> None:
-    """The new file in place of the old, if it can be read; else it is removed."""
+    """Replace the old file by the new one if that is a valid cluster file; else remove the new one."""
     try:
         read_cluster(made)
         made.chmod(path.stat().st_mode & 0o777)
@@ -430,9 +430,9 @@ SIZE_LIMIT = 4 << 20
 
 
 def read_accounts(path: str) -> Mapping[str, str]:
-    """Name -> password; empty if there is no such file yet. Raises BrokerError.
+    """Name -> password of each agent's account; {} if there is no such file yet. Raises BrokerError.
 
-    Each agent that starts asks: the file is read again only where it is another one.
+    Called for each agent that starts, so the file is read again only if it has changed.
     """
     file = Path(path).expanduser()
     try:
@@ -466,15 +466,15 @@ def _unreadable(path: str, error: Exception) -> BrokerError:
 
 
 def with_new_accounts(accounts: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
-    """`accounts` and a random password for each name that has none."""
-    from secrets import token_urlsafe  # brings OpenSSL, which reading a file does not need
+    """`accounts`, with a random password for each name that has none."""
+    from secrets import token_urlsafe  # loads OpenSSL, which reading a file does not need
 
     fresh = {name: token_urlsafe(24) for name in names if name not in accounts}
     return {**accounts, **fresh}
 
 
 def write_accounts(path: str, accounts: Mapping[str, str]) -> None:
-    """Replace the file at once, readable by its owner only; raises BrokerError."""
+    """Replace the file atomically, readable only by its owner; raises BrokerError."""
     target = Path(path).expanduser()
     part = target.with_name(f".{target.name}.{os.getpid()}")
     text = "".join(f"{name}:{password}\n" for name, password in accounts.items())

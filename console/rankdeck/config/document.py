@@ -1,6 +1,6 @@
-"""YAML documents: read into entries that know their line and collect every mistake; objects written for people and kubectl.
+"""YAML documents: read into entries that know their line and collect every mistake; and written for people and kubectl.
 
-Names, addresses and paths are checked here: all of them end up on command lines.
+Names, addresses and paths are checked here, because they become parts of command lines.
 """
 
 import math
@@ -19,15 +19,15 @@ from rankdeck.errors import ConfigError, Problem, suggest, suggest_or_list
 from rankdeck.model.nodeset import expand
 
 ENTRY_LIMIT = 100_000
-"""Entries of a document with its aliases written out: more is a bomb, not a cluster."""
+"""Most entries of a document with its aliases expanded; a document with more is an attack."""
 DEPTH_LIMIT = 32
 TOO_DEEP = f"nested too deeply: more than {DEPTH_LIMIT} levels"
 _Parser: Any = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
-"""libyaml reads ten times as fast; its own composer overflows the stack, so ours is used."""
+"""libyaml's parser is ten times as fast; its composer overflows the stack, so `_Bounded` uses PyYAML's."""
 
 
 class _Bounded(Composer, _Parser):
-    """Composes with Python's own composer, over whichever parser there is."""
+    """PyYAML's composer on top of the chosen parser, with limits on entries and depth."""
 
     def __init__(self, text: str | bytes) -> None:
         _Parser.__init__(self, text)
@@ -35,7 +35,7 @@ class _Bounded(Composer, _Parser):
         self._entries = self._depth = 0
 
     def compose_node(self, parent: Any, index: Any) -> Any:  # noqa: ANN401 - as PyYAML has it
-        """One node and what is below it; raises MarkedYAMLError where it is too much."""
+        """One node and all below it; raises MarkedYAMLError beyond the limits."""
         self._entries += 1
         if self._entries > ENTRY_LIMIT:
             self._refuse(f"more than {ENTRY_LIMIT} entries")
@@ -53,7 +53,7 @@ class _Bounded(Composer, _Parser):
 
 
 def compose(text: str) -> yaml.Node | None:
-    """The root of the one document in `text`; raises YAMLError, with a mark where there is one."""
+    """The root of the only document in `text`, None if it is empty; raises YAMLError, with a position if known."""
     loader: Any = _Bounded(text)
     try:
         root: yaml.Node | None = loader.get_single_node()
@@ -63,7 +63,7 @@ def compose(text: str) -> yaml.Node | None:
 
 
 def plain(text: bytes) -> object:
-    """The document in `text` as tables, lists and plain values; raises as `compose` does."""
+    """The document in `text` as dicts, lists and plain values; raises YAMLError."""
     loader: Any = _Bounded(text)
     try:
         return loader.get_single_data()
@@ -74,7 +74,6 @@ def plain(text: bytes) -> object:
 SIZE_LIMIT = 1 << 20
 MOST_PROBLEMS = 100
 """Most mistakes of one file that are reported: more do not help, and finding them takes time."""
-"""Characters of a word that is compared with those known."""
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _WORDS = {
     "str": "text",
@@ -90,7 +89,7 @@ _WORDS = {
 
 @dataclass(frozen=True)
 class Entry:
-    """One value of a document: the node, where it is, and where its mistakes go."""
+    """One value of a document: its node, its place, and the list that collects the mistakes of the document."""
 
     file: str
     node: yaml.Node
@@ -98,7 +97,7 @@ class Entry:
     problems: list[Problem] = field(repr=False)
 
     def report(self, text: str) -> None:
-        """Note a mistake at this place; raises ConfigError with all of them where it is one too many."""
+        """Add a mistake at this place; raises ConfigError with all of them once there are MOST_PROBLEMS."""
         mark = self.node.start_mark
         place = self.path or "file"
         self.problems.append(
@@ -130,7 +129,7 @@ class Entry:
     # ---- scalars: the value, or the default after a report --------------------------
 
     def text(self, default: str = "") -> str:
-        """A text; a bare number is refused, since 007 or 1e3 would lose its spelling."""
+        """A text; a bare number is refused, because YAML would not keep the spelling of 007 or 1e3."""
         if self.kind != "str" or not isinstance(self.node, yaml.ScalarNode):
             hint = "; put it in quotes" if isinstance(self.node, yaml.ScalarNode) else ""
             self.report(f"expected text, found {self.found}{hint}")
@@ -138,7 +137,7 @@ class Entry:
         return self.raw
 
     def word(self, default: str = "") -> str:
-        """A text as written, bare numbers included: arguments and variables."""
+        """A text as written, bare numbers included; for arguments and variables."""
         if isinstance(self.node, yaml.ScalarNode) and self.kind in ("str", "int", "float"):
             return self.raw
         if self.kind in ("bool", "null"):
@@ -148,7 +147,7 @@ class Entry:
         return default
 
     def integer(self, default: int = 0, *, least: int = 0, most: int = 1_000_000) -> int:
-        """A whole number within the limits."""
+        """A whole number from `least` to `most`."""
         value = self._number(int) if self.kind == "int" else None
         if value is None or not least <= value <= most:
             self.expected(f"a whole number from {least} to {most}")
@@ -156,7 +155,7 @@ class Entry:
         return int(value)
 
     def number(self, default: float = 0.0, *, least: float = 0, most: float = 1e9) -> float:
-        """A number within the limits."""
+        """A number from `least` to `most`."""
         value = self._number(float) if self.kind in ("int", "float") else None
         if value is None or not least <= value <= most:
             self.expected(f"a number from {least:g} to {most:g}")
@@ -167,7 +166,7 @@ class Entry:
         try:
             value = make(self.raw.replace("_", ""))
             return value if math.isfinite(value) else None
-        except (ValueError, OverflowError):  # OverflowError: an integer beyond any float
+        except (ValueError, OverflowError):  # OverflowError: an integer too large for a float
             return None
 
     def truth(self, *, default: bool = False) -> bool:
@@ -198,11 +197,11 @@ class Entry:
             yield Entry(self.file, node, f"{self.path}[{index}]", self.problems)
 
     def words(self) -> tuple[str, ...]:
-        """A list of words, as they are written."""
+        """A list of words, as written."""
         return tuple(item.word() for item in self.items())
 
     def fields(self) -> dict[str, "Entry"]:
-        """A table's entries by key, in order; a key that is there twice is reported."""
+        """A table's entries by key, in order; a key that is given twice is reported."""
         table: dict[str, Entry] = {}
         if not isinstance(self.node, yaml.MappingNode):
             self.expected("a table (key: value)")
@@ -227,7 +226,7 @@ class Entry:
         required: Collection[str] = (),
         refused: Mapping[str, str] | None = None,
     ) -> dict[str, "Entry"]:
-        """A table of known keys; unknown, missing and refused ones are reported."""
+        """A table with known keys; unknown and missing keys are reported. `refused` is key -> why it is not allowed."""
         table = self.fields()
         for key in (key for key in table if key not in known):
             hint = suggest_or_list(key, known)
@@ -251,7 +250,7 @@ class Entry:
 
 
 def printable(text: str) -> str:
-    """`text` without control characters: a file may come from anyone."""
+    """`text` with unprintable characters replaced: a file may come from anyone."""
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
@@ -274,7 +273,7 @@ def load(path: Path) -> Entry:
 
 def _not_yaml(error: yaml.MarkedYAMLError, text: str, where: tuple[int, int]) -> str:
     what = " ".join(part for part in (error.context, error.problem) if part)
-    if "nesting depth" in what:  # a scanner with a limit of its own, as PyYAML 6.0.4 has it
+    if "nesting depth" in what:  # the scanner has its own limit, as in PyYAML 6.0.4
         what = TOO_DEEP
     rows = text.split("\n", where[0])
     if len(rows) >= where[0] and rows[where[0] - 1][where[1] - 1 :][:1] == "\t":
@@ -283,9 +282,9 @@ def _not_yaml(error: yaml.MarkedYAMLError, text: str, where: tuple[int, int]) ->
 
 
 def finish(entry: Entry) -> None:
-    """Raise one ConfigError with all that was reported, in the order of the file."""
+    """Raise one ConfigError with all reported mistakes, in the order of the file; no effect if there are none."""
     if entry.problems:
-        # A part that is read twice complains twice.
+        # A part that is read twice reports its mistakes twice.
         told = dict.fromkeys(entry.problems)
         raise ConfigError(sorted(told, key=lambda p: (p.line, p.column)))
 
@@ -312,7 +311,7 @@ def read_text(path: Path, limit: int = SIZE_LIMIT) -> str:
 
 
 def _place(before: str) -> tuple[int, int]:
-    """Line and column behind this text."""
+    """(line, column) after this text."""
     return before.count("\n") + 1, len(before) - before.rfind("\n")
 
 
@@ -326,7 +325,7 @@ def _check_size(path: Path, root: yaml.Node) -> None:
 
 
 def _size(node: yaml.Node, sizes: dict[int, int]) -> int:
-    """Entries below `node`, aliases counted each time; a loop counts as too many."""
+    """Number of entries in `node`, each alias counted; a loop counts as too many."""
     known = sizes.get(id(node))
     if known is not None:
         return known
@@ -341,7 +340,7 @@ def _size(node: yaml.Node, sizes: dict[int, int]) -> int:
 
 
 def take(table: Mapping[str, Entry], key: str, default: str = "") -> str:
-    """The text under `key`, or the default where it is not given."""
+    """The text under `key`, or the default if it is not given."""
     return table[key].text(default) if key in table else default
 
 
@@ -349,7 +348,7 @@ _WIDTH = 100
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes texts of several lines as literal blocks, and no part by reference to another."""
+    """Writes texts of several lines as literal blocks, and never uses aliases."""
 
     def ignore_aliases(self, data: Any) -> bool:  # noqa: ANN401 - the base class's own signature
         del data
@@ -357,7 +356,7 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    # With a space at the end of a line PyYAML itself falls back to quotes.
+    # If a line ends with a space, PyYAML uses quotes by itself.
     style = "|" if "\n" in text else None
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)  # pyright: ignore[reportUnknownMemberType]
 
@@ -366,7 +365,7 @@ _Dumper.add_representer(str, _text)
 
 
 def documents(objects: Iterable[object]) -> str:
-    """One YAML document for each object, keys in their order."""
+    """One YAML document for each object; keys keep their order."""
     return yaml.dump_all(objects, Dumper=_Dumper, sort_keys=False, width=_WIDTH, allow_unicode=True)
 
 
@@ -378,7 +377,7 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def name(entry: Entry) -> str:
-    """A name as nodes, clusters and jobs have: letters, digits, `.`, `_`, `-`."""
+    """A name of a node, cluster or job: letters, digits, `.`, `_`, `-`."""
     return _matching(entry, _NAME, "letters, digits, `.`, `_` and `-`, 63 at most")
 
 
@@ -404,7 +403,7 @@ def names(entry: Entry) -> tuple[str, ...]:
 
 
 def addresses(entry: Entry) -> tuple[str, ...]:
-    """The addresses of a node set; an IPv6 address stands for itself."""
+    """The addresses of a node set; an IPv6 address is one address, not a set."""
     text = entry.text()
     found = (text,) if ":" in text else _expanded(entry)
     return tuple(a for a in found if _fits(entry, a, _ADDRESS, "a host name or IP address"))
@@ -457,9 +456,9 @@ def _fits(entry: Entry, text: str, shape: re.Pattern[str], what: str) -> bool:
 def url(
     entry: Entry, schemes: Mapping[str, tuple[bool, int]], instead: str
 ) -> tuple[str, int, bool, str]:
-    """Host, port, whether TLS, and path of an address; `schemes` says of each: TLS, usual port.
+    """(host, port, whether TLS is used, path) of a URL; `schemes` is scheme -> (whether TLS, default port).
 
-    `instead` is where a password belongs that the address must not hold.
+    `instead` says where to put a password, which the URL must not contain.
     """
     text = entry.text()
     try:

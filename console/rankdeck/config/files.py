@@ -1,4 +1,4 @@
-"""Files: those that ship with Rankdeck, the folders of the user; private ones written, those of others read without blocking."""
+"""Files: where Rankdeck's and the user's files are; writes private files, and reads files of others without blocking."""
 
 import os
 import resource
@@ -15,34 +15,34 @@ _SUFFIXES = (".yaml", ".yml")
 
 
 def shipped(name: str) -> Path:
-    """The folder `name` that ships with us: inside the package, or at the root of a checkout."""
+    """The folder `name` that ships with Rankdeck: inside the package, or at the root of a checkout."""
     packaged = _PACKAGE / name
     return packaged if packaged.is_dir() else _PACKAGE.parents[1] / name
 
 
 def _xdg(variable: str, usual: str) -> Path:
-    """An XDG folder; a relative value is ignored, as the specification says."""
+    """An XDG folder: from the variable (a relative path is ignored, as specified), else `usual` in the home folder."""
     value = os.environ.get(variable, "")
     return Path(value) if Path(value).is_absolute() else Path.home() / usual
 
 
 def config_folder() -> Path:
-    """The user's own settings and cluster files."""
+    """The folder with the user's own settings and cluster files."""
     return _xdg("XDG_CONFIG_HOME", ".config") / "rankdeck"
 
 
 def state_folder() -> Path:
-    """What the console keeps: history, log, known demo cluster."""
+    """The folder in which the console keeps its state: history, log, demo cluster."""
     return _xdg("XDG_STATE_HOME", ".local/state") / "rankdeck" / "console"
 
 
 def cluster_folders() -> tuple[Path, ...]:
-    """Where a cluster's name is looked up, the user's own first."""
+    """The folders in which a cluster's name is searched, the user's own first."""
     return (config_folder() / "clusters", state_folder() / "clusters", shipped("sample-clusters"))
 
 
 def job_folders(cluster_file: str = "") -> tuple[Path, ...]:
-    """Where a job's name is looked up: beside the cluster file, the user's own, the samples."""
+    """The folders in which a job's name is searched: beside the cluster file, the user's own, the samples."""
     beside = (Path(cluster_file).parent / "jobs",) if cluster_file else ()
     folders = (*beside, config_folder() / "jobs", shipped("sample-clusters") / "jobs")
     return tuple(dict.fromkeys(folders))
@@ -54,12 +54,12 @@ def find_cluster(name_or_path: str) -> Path:
 
 
 def demo_folder() -> Path:
-    """The files of the embedded cluster."""
+    """The folder with the files of the demo cluster."""
     return state_folder().absolute() / "demo"
 
 
 def said_for(file: str) -> str:
-    """What to say behind `-c` for a cluster file, from whatever folder: its name where that leads there, else its path."""
+    """The argument of `-c` for a cluster file that works in every folder: its name if that finds the file, else its path."""
     path = Path(file).absolute()
     if path.parent == demo_folder():
         return "demo"
@@ -70,7 +70,7 @@ def said_for(file: str) -> str:
 
 
 def command_of(verb: str, file: str) -> str:
-    """How a command about the cluster of this file begins, in whatever folder it is typed; "" has no file."""
+    """The beginning of a command line for the cluster of this file, valid in every folder; without `-c` if `file` is ""."""
     return f"rankdeck {verb} -c {quote(said_for(file))}" if file else f"rankdeck {verb}"
 
 
@@ -80,7 +80,7 @@ def find_job(name_or_path: str, cluster_file: str = "") -> Path:
 
 
 def names_in(folders: Sequence[Path]) -> tuple[str, ...]:
-    """The names under which the files in these folders are found, each once."""
+    """The names by which the YAML files in these folders are found, each once."""
     files = (file for folder in folders for file in _yaml_files(folder))
     return tuple(dict.fromkeys(file.stem for file in files))
 
@@ -107,20 +107,20 @@ def _yaml_files(folder: Path) -> list[Path]:
 
 
 WIDER = 0o077
-"""What the group and others may do with a file."""
+"""Mode bits of the group and others."""
 
 
 def keep_private() -> None:
-    """From now on every file and folder that this process makes is its owner's alone.
+    """Make every file and folder that this process creates from now on private to its owner.
 
-    It leaves no core either: its memory has keys and passwords.
+    Also disables core dumps, because the process has keys and passwords in memory.
     """
     os.umask(WIDER)
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
 
 
 def private_folder(path: Path) -> None:
-    """A folder of the owner alone; one that others may read is narrowed. Raises OSError."""
+    """Create a folder that only its owner can use; an existing one is made private. Raises OSError."""
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     seen = path.stat()
     if seen.st_uid == os.geteuid() and seen.st_mode & WIDER:
@@ -128,10 +128,10 @@ def private_folder(path: Path) -> None:
 
 
 def private_file(path: Path) -> None:
-    """A file of the owner alone, empty if it was not there; raises OSError.
+    """Create an empty file that only its owner can use; an existing one is made private. Raises OSError.
 
-    One that exists is not opened: closing it would end the locks that this process has on it, and
-    two writers of a SQLite file would destroy it.
+    An existing file is not opened: closing it would release the locks that this process has on it, and
+    two writers of an SQLite file would destroy it.
     """
     try:
         path.touch(mode=0o600, exist_ok=False)
@@ -140,7 +140,7 @@ def private_file(path: Path) -> None:
 
 
 def keep_from_others(path: Path) -> None:
-    """Take from group and others what they may do with a file, if it is there; raises OSError."""
+    """Remove all rights of group and others on a file, if it exists and is the user's own; raises OSError."""
     with suppress(FileNotFoundError):
         seen = path.stat()
         if seen.st_uid == os.geteuid() and seen.st_mode & WIDER:
@@ -148,7 +148,7 @@ def keep_from_others(path: Path) -> None:
 
 
 def write_private(path: Path, text: str, *, program: bool = False) -> None:
-    """Write a file of the owner alone; raises OSError."""
+    """Write a file that only its owner can use (`program`: and run); raises OSError."""
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     with os.fdopen(handle, "w", encoding="utf-8", errors="replace") as file:
         os.fchmod(handle, 0o700 if program else 0o600)
@@ -156,7 +156,7 @@ def write_private(path: Path, text: str, *, program: bool = False) -> None:
 
 
 def write_new(path: Path, lines: Iterable[str], *, program: bool = False) -> None:
-    """These lines into a file of the owner alone that is not there yet; raises OSError."""
+    """Write these lines to a new private file; raises OSError, also if the file exists."""
     path.touch(mode=0o600, exist_ok=False)
     write_private(path, "".join(f"{line}\n" for line in lines), program=program)
 
@@ -172,8 +172,8 @@ _KINDS = (
 
 
 def read_regular(path: Path, limit: int = LIMIT) -> bytes:
-    """The bytes of a regular file of at most `limit`; raises OSError that says what else it is."""
-    # A pipe or device must not even be opened: that alone may block, or do something.
+    """The content of a regular file of at most `limit` bytes; raises OSError, which says what else it is."""
+    # A pipe or device must not even be opened: opening it may block or have an effect.
     _check(path.stat(), limit)
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     with os.fdopen(handle, "rb") as stream:

@@ -1,4 +1,4 @@
-"""Job files: what to run, on how many nodes, in which image; and changes of single values (`--set`, the launch form)."""
+"""Job files: what to run, on how many nodes, in which image; and changes to single values (`--set`, the launch form)."""
 
 import shlex
 from collections.abc import Callable, Mapping
@@ -30,7 +30,7 @@ KEYS = (
     "progress",
 )  # fmt: skip
 SAME_RUNTIME = {"pyxis": "enroot"}
-"""Other names of a runtime: on Slurm it is Pyxis that has srun start Enroot."""
+"""Other name of a runtime -> its name: on Slurm, Pyxis is the srun plug-in that starts Enroot."""
 CONTAINER_KEYS = ("runtime", "image", "mounts", "gpu", "workdir", "args")
 MPI_KEYS = ("flavour", "path", "args", "launcher")
 FLAVOURS = ("openmpi5", "openmpi4", "mpich")
@@ -41,7 +41,7 @@ RESERVED = (
     "plan.json", "events", "starter.pid", "supervisor.pid", "control", "rank-shim",
     "hostfile", "ssh_config", "launcher",
 )  # fmt: skip
-"""What the run folder already holds."""
+"""Names in the run folder that Rankdeck uses itself."""
 FILE_LIMIT = 1 << 20
 MOST_PATTERNS = 12
 _TO_NODES = " and lays it on the nodes"
@@ -99,7 +99,7 @@ def _on(entry: Entry) -> tuple[str, ...]:
 
 
 def _nodes(table: Mapping[str, Entry], on: tuple[str, ...]) -> int:
-    """How many nodes; a node set in `on` says it by itself."""
+    """Number of nodes: `nodes`, else the number of names in `on`, else 1."""
     if "nodes" not in table:
         return len(on) or 1
     count = table["nodes"].integer(1, least=1, most=100_000)
@@ -200,7 +200,7 @@ def _container(entry: Entry) -> Container:
 
 
 def _gpu(entry: Entry) -> str:
-    """Whose GPUs: `true` means nvidia's."""
+    """Vendor of the GPUs; `true` means nvidia."""
     if entry.kind == "bool":
         return GPUS[0] if entry.truth() else ""
     return entry.choice(GPUS)
@@ -250,7 +250,7 @@ def _torch(entry: Entry, launch: Launch) -> TorchOptions:
 
 
 def _abort(entry: Entry | None, launch: Launch) -> Abort:
-    """On by default wherever ranks wait for one another."""
+    """The gang abort; enabled by default except for `launch: plain`, whose ranks need not wait for each other."""
     usual = Abort(enabled=launch is not Launch.PLAIN)
     if entry is None:
         return usual
@@ -263,7 +263,7 @@ def _abort(entry: Entry | None, launch: Launch) -> Abort:
 
 
 def _progress(entry: Entry) -> dict[str, str]:
-    """Names of numbers with the patterns that find them in the output."""
+    """Name of a number -> pattern that finds it in the output."""
     patterns: dict[str, str] = {}
     if entry.kind == "map" and len(entry.node.value) > MOST_PATTERNS:
         entry.report(f"has more than {MOST_PATTERNS} patterns")
@@ -327,7 +327,7 @@ _FIELDS: Mapping[str, Callable[[str], Any]] = {
 
 
 def changed(spec: JobSpec, key: str, value: str) -> JobSpec:
-    """The job with one value changed; raises ValueError with a sentence."""
+    """The job with one value changed (`--set KEY=VALUE`); raises ValueError with a sentence."""
     if key.startswith("env.") and key[4:].isidentifier():
         return replace(spec, env={**spec.env, key[4:]: value})
     if key not in _FIELDS:
@@ -338,13 +338,13 @@ def changed(spec: JobSpec, key: str, value: str) -> JobSpec:
 
 
 def on_nodes(spec: JobSpec, nodeset: str) -> JobSpec:
-    """The job on these nodes; "" lets the cluster choose. Raises ValueError."""
+    """The job on the nodes of this node set; "" removes the choice of nodes. Raises ValueError."""
     names = expand(nodeset) if nodeset.strip() else ()
     return replace(spec, on=names, nodes=len(names) or spec.nodes)
 
 
 def form_of(spec: JobSpec) -> dict[str, str]:
-    """What the launch screen lets one change, as text."""
+    """Field of the launch form -> its present value as text."""
     return {
         "nodes": str(spec.nodes),
         "ranks_per_node": str(spec.ranks_per_node or ""),
@@ -355,7 +355,7 @@ def form_of(spec: JobSpec) -> dict[str, str]:
 
 
 def filled(spec: JobSpec, form: Mapping[str, str]) -> JobSpec:
-    """The job as the form has it; only what differs is touched. Raises ValueError."""
+    """The job with the values of the launch form; only changed fields are applied. Raises ValueError."""
     before = form_of(spec)
     for key, value in form.items():
         if value == before[key]:

@@ -1,6 +1,6 @@
-"""The `slurm:` and `kubernetes:` sections of cluster and job files: every option, its shape and its limits.
+"""The `slurm:` and `kubernetes:` sections of cluster and job files: every option, its syntax and its limits.
 
-Options are kept as words; a list or a table is kept as JSON. Of Slurm, a switch that is on is kept as "", one that is off as "no".
+Options are stored as words, lists and tables as JSON. A switch of Slurm is stored as "" if it is on, as "no" if it is off.
 """
 
 import json
@@ -17,14 +17,14 @@ _TASKS = re.compile(
 _GPUS = re.compile(r"(?:[A-Za-z0-9_.+-]+:)?\d{1,4}(?:,[A-Za-z0-9_.+-]+:\d{1,4})*")
 _TIME = re.compile(r"\d+(?:-\d+(?::\d+){0,2}|(?::\d+){0,2})|UNLIMITED|INFINITE")
 OFF = "no"
-"""A switch that is off, where that is not the same as left out."""
+"""Value of a switch that is off, if that is not the same as leaving it out."""
 HET = "a job of several different parts (hetjob) is not supported: submit each part as a job of its own, or the whole with sbatch"
 OCI = (
     "Slurm's own `--container` is not supported: its bundle alone says what is mounted, so the ranks could not write their"
     " output, and a node without oci.conf silently runs the command outside of it; use `container:` with apptainer,"
     " podman or enroot (Pyxis)"
 )
-"""By Slurm's Containers Guide, known limitations, read for 24.05 and 26.05."""
+"""According to the known limitations in Slurm's Containers Guide, versions 24.05 and 26.05."""
 REFUSED = {
     "nodes": "belongs into the job itself: `nodes: N` beside `slurm:`",
     "ntasks-per-node": "belongs into the job itself: `ranks_per_node: N` beside `slurm:`",
@@ -39,11 +39,11 @@ REFUSED = {
     "hetjob": HET,
     "het-group": HET,
 }
-"""What users of sbatch may look for here, and where it is."""
+"""Option of sbatch that is not allowed here -> where the job file has it, or why it is refused."""
 
 
 def slurm_options(entry: Entry, *, job: bool) -> dict[str, str]:
-    """The options by name; mistakes are in `entry.problems`. A job file may not name the login node."""
+    """Name -> value of each option; mistakes are in `entry.problems`. Some options are only for cluster files, not `job`."""
     only_cluster = ("login", "rpcs_per_minute") if job else ()
     refused = {
         **REFUSED,
@@ -83,14 +83,14 @@ def _switch(entry: Entry) -> str:
 
 
 def _exclusive(entry: Entry) -> str:
-    """`true`, or whom the node may be shared with."""
+    """`true` or `false`, or with whom the node may be shared."""
     if entry.kind == "bool":
         return _switch(entry)
     return "" if entry.kind == "null" else entry.choice(("user", "mcs", "topo"))
 
 
 def _arguments(entry: Entry) -> str:
-    """Further arguments of sbatch, each one word that begins with `-`."""
+    """More arguments for sbatch, each one word that begins with `-`."""
     words = entry.words()
     for item, word in zip(entry.items(), words, strict=False):
         if not word.isprintable():
@@ -159,7 +159,7 @@ CLEANUPS = ("running", "all", "none")
 
 
 def kubernetes_options(entry: Entry, *, job: bool) -> dict[str, str]:
-    """The options by name; mistakes are in `entry.problems`. A job file may not name the login node."""
+    """Name -> value of each option; mistakes are in `entry.problems`. A job file must not name the login node."""
     refused = {"login": "belongs into the cluster file: `kubernetes: {login: HOST}`"} if job else {}
     known = [key for key in _KUBERNETES if key not in refused]
     return {
@@ -211,7 +211,7 @@ def _folder(entry: Entry) -> str:
 
 
 def _table(read: Callable[[Entry], str]) -> Callable[[Entry], str]:
-    """Keys as labels and resources have, each with a value that `read` takes."""
+    """A reader of a table whose keys are names of labels or resources, and whose values `read` reads."""
 
     def table(entry: Entry) -> str:
         fields = entry.fields()
@@ -238,7 +238,7 @@ def _tolerations(entry: Entry) -> str:
 
 
 def _toleration(entry: Entry) -> dict[str, str | int]:
-    """A toleration as the API has it; `seconds` is its tolerationSeconds."""
+    """A toleration in the API's form; `seconds` becomes tolerationSeconds."""
     table = entry.section(TOLERATION_KEYS)
     found: dict[str, str | int] = {}
     for key in ("key", "value"):

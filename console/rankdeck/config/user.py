@@ -1,4 +1,4 @@
-"""What belongs to the user: how the console looks (`settings.yaml`), and which files of others may run or read what."""
+"""The user's settings (`settings.yaml`), and the user's consent to what files of others may run or read."""
 
 import json
 import os
@@ -18,17 +18,17 @@ _DIRECTIVES = (
     "knownhostscommand",
     "pkcs11provider",
 )
-"""Words of an ssh_config that run a program or read further files."""
+"""Options of an ssh_config that run a program or read more files."""
 SECRETS = ("password", "passphrase", "secret", "token")
 _MORE = {
     "password_file": " and sends it to {host} as a password",
     "token_file": " and sends it to {host} as a token",
     "agents_file": ", sends its passwords to the nodes and may add to it",
 }
-"""What happens with a file that a cluster file names."""
+"""Key of a cluster file that names a file -> what happens with the file, after "reads FILE"."""
 _VARIABLES = {"password_env": "a password", "token_env": "a token"}
 _OURS = "RANKDECK_"
-"""How variables begin that hold nothing but what is meant for us."""
+"""Prefix of variables that are meant for Rankdeck: they may be sent without consent."""
 _SSHS_OWN = ("identity", "known_hosts")
 _MOST_TOLD = 20
 _STORE_LIMIT = 4 << 20
@@ -36,16 +36,16 @@ _STORE_LIMIT = 4 << 20
 
 @dataclass(frozen=True)
 class Use(Problem):
-    """One thing that a file would have us do, at its place; `digest` is what is agreed to."""
+    """One thing that a file would make Rankdeck do, with its place; the user's consent is stored as `digest`."""
 
     digest: str = ""
     allowed: bool = False
 
 
 def may(entry: Entry, what: str, content: bytes = b"") -> bool:
-    """Whether this may be done now; it is noted beside the mistakes of the document either way.
+    """Whether the user agreed to `what`; adds a `Use` to the problems of the document in any case.
 
-    `what` is a sentence of what would be done; `content` is what else the answer depends on.
+    `what` says what would be done, such as "reads FILE". The consent is only valid for the same `content`.
     """
     digest = _digest(entry, what, content)
     allowed = _is_own(Path(entry.file)) or digest in _known()
@@ -61,7 +61,7 @@ def may(entry: Entry, what: str, content: bytes = b"") -> bool:
 
 
 def reads(entry: Entry, named: str, base: Path, more: str = "") -> bool:
-    """Whether the file `named`, relative to `base`, may be read: always inside the document's folder."""
+    """Whether the file `named`, relative to `base`, may be read; always allowed inside the document's folder."""
     path = (base / Path(named).expanduser()).resolve()
     if path.is_relative_to(Path(entry.file).resolve().parent):
         return True
@@ -69,7 +69,7 @@ def reads(entry: Entry, named: str, base: Path, more: str = "") -> bool:
 
 
 def runs(entry: Entry, named: str) -> str:
-    """The text of the ssh_config `named`, noted as a use: its words run commands, wherever it lies."""
+    """The text of the ssh_config `named`; it needs consent wherever it is, because its options can run commands."""
     path = Path(named).expanduser().absolute()
     try:
         content = read_regular(path)
@@ -83,7 +83,7 @@ def runs(entry: Entry, named: str) -> str:
 
 
 def asks_for(table: Mapping[str, Entry], keys: Sequence[str], host: str = "") -> None:
-    """Note every file outside the folder, and every variable that is sent to `host`."""
+    """Note the uses of these keys that need consent: files outside the folder, and variables that are sent to `host`."""
     for key in keys:
         named = take(table, key)
         if named and not (key in _SSHS_OWN and _is_usual(named)):
@@ -95,30 +95,30 @@ def asks_for(table: Mapping[str, Entry], keys: Sequence[str], host: str = "") ->
 
 
 def _is_usual(named: str) -> bool:
-    """Whether ssh would use the file by itself."""
+    """Whether the file is in ~/.ssh, where ssh itself finds it."""
     ours = Path("~/.ssh").expanduser().resolve()
     return Path(named).expanduser().resolve().is_relative_to(ours)
 
 
 def no_secrets(instead: str) -> dict[str, str]:
-    """Why each key that holds a secret is refused, with the way to do without."""
+    """Key that would hold a secret -> why it is refused; `instead` says what to use."""
     return {key: f"`{key}` would keep a secret in this file; {instead}" for key in SECRETS}
 
 
 def _is_own(file: Path) -> bool:
-    """Whether the file is the user's own or ours: nobody else has put it there."""
+    """Whether the file is in the user's own folders or Rankdeck's samples, so that no other person wrote it."""
     real = file.resolve()
     folders = (config_folder(), state_folder(), shipped("sample-clusters"))
     return any(real.is_relative_to(folder.resolve()) for folder in folders)
 
 
 def uses_of(root: Entry) -> tuple[Use, ...]:
-    """What was noted while the document was read."""
+    """The uses that were noted while the document was read, each once."""
     return tuple(dict.fromkeys(p for p in root.problems if isinstance(p, Use)))
 
 
 def require(root: Entry) -> None:
-    """Raise UntrustedError where something was not agreed to; leaves only mistakes behind."""
+    """Raise UntrustedError if the user did not agree to a use; removes the uses from the problems, so only mistakes stay."""
     uses = uses_of(root)
     root.problems[:] = [p for p in root.problems if not isinstance(p, Use)]
     if root.problems:
@@ -128,7 +128,7 @@ def require(root: Entry) -> None:
 
 
 def allow(problems: Iterable[Problem]) -> None:
-    """Remember that the user agreed to these; raises RankdeckError."""
+    """Store that the user agreed to these uses; raises RankdeckError."""
     lines = "".join(f"{p.digest}\n" for p in problems if isinstance(p, Use))
     store = _store()
     try:
@@ -152,7 +152,7 @@ def _known() -> frozenset[str]:
 
 
 def _digest(entry: Entry, what: str, content: bytes) -> str:
-    import hashlib  # brings OpenSSL: few files ask for trust
+    import hashlib  # loads OpenSSL, which few files need
 
     file = str(Path(entry.file).resolve())
     told = json.dumps([file, entry.path, what, hashlib.sha256(content).hexdigest()])
@@ -178,18 +178,18 @@ KEYS = ("theme", "ascii", "diff")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What `settings.yaml` says."""
+    """The content of `settings.yaml`."""
 
     theme: str = ""
-    """"": dark, or mono where colour is not wanted."""
+    """"": dark, or mono if colour is not wanted."""
     ascii: bool | None = None
-    """None: as the locale has it."""
+    """Draw with ASCII only; None: depends on the locale."""
     diff: bool = True
     """Send only changed cells; off for terminals that lose some."""
 
 
 def read_settings(path: Path | None = None) -> Settings:
-    """The settings in `path`, else in the user's folder; no such file there: the defaults."""
+    """The settings in `path`, or by default in the user's folder (defaults if there is no file). Raises ConfigError."""
     file = path or config_folder() / "settings.yaml"
     if path is None and not file.exists():
         return Settings()
@@ -205,7 +205,7 @@ def read_settings(path: Path | None = None) -> Settings:
 
 
 def lacks_unicode(environment: Mapping[str, str]) -> bool:
-    """True if a locale is set that is not UTF-8; Python itself would pretend that it is."""
+    """True if a locale is set that is not UTF-8; Python itself would assume UTF-8."""
     names = ("LC_ALL", "LC_CTYPE", "LANG")
     chosen = next((environment[n] for n in names if environment.get(n)), "UTF-8")
     return "utf8" not in chosen.lower().replace("-", "")
@@ -213,15 +213,15 @@ def lacks_unicode(environment: Mapping[str, str]) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UiSettings:
-    """Command-line options of the console."""
+    """How the console looks; see `Settings`."""
 
     theme: str = ""
-    """Name of a theme; "" is dark, or mono where colour is not wanted."""
+    """Name of a theme; "" is dark, or mono if colour is not wanted."""
     ascii: bool = False
     """Draw with ASCII only."""
     diff: bool = True
     """Send only the cells that changed to the terminal."""
     theme_folders: tuple[Path, ...] = field(default_factory=lambda: (config_folder() / "themes",))
-    """Where the user's own themes are."""
+    """Folders with the user's own themes."""
     views_file: Path = field(default_factory=lambda: config_folder() / "views.json")
-    """The saved views of the fleet."""
+    """File with the saved views of the fleet."""

@@ -1,1 +1,1 @@
-"""Images: which bytes lie on which node, and how they get to the others."""
+"""Container images: which node has which version of an image, and copying images to nodes."""

@@ -1,4 +1,4 @@
-"""Finds which node has which version of an image, and copies it to those that lack it."""
+"""Finds which node has which version of an image, and copies the image to nodes that lack it."""
 
 import asyncio
 import json
@@ -36,12 +36,12 @@ from rankdeck_agent.wire import RUN_TOKEN
 
 KINDS = ("file", "folder", "store", "remote", "missing", "failed")
 LOOK_LIMIT, SILENCE = 600.0, 30.0
-"""Seconds: the first digest of a large image takes as long as reading it; but nothing is silent so long."""
+"""Seconds: the first digest of a large image takes as long as reading it, but meanwhile the agent reports every few seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class WantedImage:
-    """An image as a job names it. `base`: the folder that a relative path starts from."""
+    """An image as a job names it. `base`: the folder to which a relative path refers."""
 
     runtime: str
     image: str
@@ -50,18 +50,20 @@ class WantedImage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageAt:
-    """How an image lies on a node; `kind` is one of KINDS."""
+    """An image on one node; `kind` is one of KINDS."""
 
     kind: str
     path: str = ""
     digest: str = ""
-    """"" with kind file: it could not be read in the time there was."""
+    """"" for a file: it could not be read within the time limit."""
     size: int = 0
+    """Bytes."""
     free: int | None = None
-    """Bytes that are left where it lies or would lie."""
+    """Free bytes where it is or would be; None: not known."""
     mount: str = ""
-    """The network file system it is on; "" for the node's own disk."""
+    """The network file system that it is on; "" for the node's own disk."""
     error: str = ""
+    """Why it cannot be examined, with kind `failed`."""
 
     @property
     def there(self) -> bool:
@@ -69,7 +71,7 @@ class ImageAt:
 
 
 def wanted_by(spec: JobSpec) -> WantedImage | None:
-    """The image of a job, or None without a container or where the job brings it itself."""
+    """The image of a job; None without a container, or if the image is one of the job's own files."""
     box = spec.container
     if box is None or RUN_TOKEN in box.image:
         return None
@@ -78,7 +80,7 @@ def wanted_by(spec: JobSpec) -> WantedImage | None:
 
 
 def local_image(spec: JobSpec) -> Path | None:
-    """The image file on this machine: at its path, which is relative to the job file."""
+    """The image file on this machine, at its path relative to the job file; None if there is none."""
     box = spec.container
     if box is None or "://" in box.image or has_store(box.runtime):
         return None
@@ -89,7 +91,7 @@ def local_image(spec: JobSpec) -> Path | None:
 async def look(
     agents: Agents, nodes: Iterable[str], wanted: WantedImage
 ) -> dict[str, ImageAt | NodeError]:
-    """How the image lies on each node, or why that node could not say."""
+    """Node -> the image there, or why the node did not answer."""
     asked = [wanted.runtime, wanted.image, wanted.base]
     stdin = json.dumps({"images": [asked], "limit": None}).encode()
 
@@ -106,7 +108,7 @@ async def look(
 
 
 async def _rows(node: str, talk: Dialogue) -> object:
-    """What it says of the images; until then it says every few seconds that it is busy."""
+    """The agent's answer about images; until then, it reports every few seconds that it is busy."""
     clock = asyncio.get_running_loop().time
     deadline = clock() + LOOK_LIMIT
     while clock() < deadline:
@@ -117,7 +119,7 @@ async def _rows(node: str, talk: Dialogue) -> object:
 
 
 def image_rows(raw: object) -> tuple[ImageAt, ...]:
-    """What an agent reports of images, checked and made printable."""
+    """An agent's report about images, checked and made printable."""
     return tuple(map(_lying, as_tables(raw, 16)))
 
 
@@ -140,11 +142,11 @@ def _count(value: object) -> int:
 
 
 def difference(found: Mapping[str, ImageAt]) -> str:
-    """The sentence that names two versions of one image, or ""."""
+    """A sentence that lists the nodes of each version if there is more than one, else ""."""
     groups: dict[tuple[str, str], list[str]] = {}
     for node, lying in found.items():
         if lying.there:
-            # Not read in time: two files of the same size are taken for the same here.
+            # If a digest is missing, files of the same size count as the same version.
             groups.setdefault((lying.kind, _identity(lying, found)), []).append(node)
     if len(groups) < 2:
         return ""
@@ -158,14 +160,14 @@ def _identity(lying: ImageAt, found: Mapping[str, ImageAt]) -> str:
 
 
 def enroot_create(runtime: str, name: str) -> str:
-    """How a container of Enroot comes about; "" if `name` is an image or of another runtime."""
+    """How to create the Enroot container `name`; "" if `name` is an image, or for another runtime."""
     if runtime != "enroot" or "/" in name:
         return ""
     return f"push its file there, say {name}.sqsh, then `enroot create --name {name} {name}.sqsh`"
 
 
 def short(digest: str) -> str:
-    """The first twelve digits of a digest, with its kind where it is not plain SHA-256."""
+    """The first twelve digits of a digest, with its kind if it is that of a folder (`tree`)."""
     kind, colon, digits = digest.rpartition(":")
     return f"{kind}{colon}{digits[:12]}" if kind == "tree" else digits[:12]
 
@@ -173,7 +175,7 @@ def short(digest: str) -> str:
 def push_command(
     runtime: str, image: str, nodes: Iterable[str], rows: Iterable[ImageAt] = (), *, replace: bool = False,
 ) -> str:  # fmt: skip
-    """The `rankdeck images push` for these nodes, in backquotes; `rows` tell the image's path there."""
+    """The `rankdeck images push` command for these nodes, in backquotes; the image's path there is taken from `rows`."""
     where = fold(nodes)
     if has_store(runtime):
         name = PurePosixPath(image.partition("@")[0]).name.partition(":")[0]
@@ -200,13 +202,13 @@ class ImageDistributor:
     async def look(
         self, nodes: Iterable[str], wanted: WantedImage
     ) -> dict[str, ImageAt | NodeError]:
-        """How an image lies on each of the nodes, or why that one could not say."""
+        """Node -> the image there, or why the node did not answer."""
         return await look(self.agents, nodes, wanted)
 
     async def bring(self, spec: JobSpec, nodes: Sequence[str], tell: Tell) -> tuple[str, ...]:
-        """Copy the job's image to the nodes that lack it; returns these.
+        """Copy the job's image to the nodes that lack it; returns these nodes. `tell` is called with the progress.
 
-        Raises LaunchError if there are two versions or none, or if a copy fails.
+        Raises LaunchError if there are different versions or none at all, or if a copy fails.
         """
         wanted = wanted_by(spec)
         if wanted is None:
@@ -230,7 +232,7 @@ class ImageDistributor:
     async def push(
         self, file: Path, to: str, nodes: Sequence[str], tell: Tell, *, overwrite: bool = False
     ) -> tuple[FilePlace, dict[str, NodeError]]:
-        """Copy a file of this machine to a path on the nodes; returns where, and who failed."""
+        """Copy a file from this machine to the path `to` on nodes ("": same name); returns (place, nodes that failed)."""
         source = LocalFile(file)
         place = FilePlace(to or file.name, "", source.size, await sha256_of(file), overwrite)
         wanted = WantedImage("none", place.path)
@@ -241,7 +243,7 @@ class ImageDistributor:
     async def fetch(
         self, path: str, nodes: Sequence[str], folder: Path, tell: TellFetch, *, overwrite: bool = False
     ) -> Failed:  # fmt: skip
-        """Copy this file of the nodes into a folder here, as NAME.NODE; returns who failed. Raises OSError."""
+        """Copy this file from nodes into a local folder, as NAME.NODE; returns the nodes that failed. Raises OSError."""
         files, kept = places_for(folder, file_name(path), nodes, overwrite=overwrite)
 
         def source(node: str) -> NodeOutput:
@@ -252,7 +254,7 @@ class ImageDistributor:
     async def load(
         self, archive: Path, runtime: str, nodes: Sequence[str], tell: Tell
     ) -> dict[str, NodeError]:
-        """Load what `podman save` or `docker save` wrote here into the nodes' stores; returns who failed."""
+        """Load an archive of `podman save` or `docker save` into the nodes' stores; returns the nodes that failed."""
         wanted = WantedImage(runtime, archive.name)
         place = FilePlace(archive.name, "", 0, "")
         return await self._copy(LocalFile(archive), place, wanted, nodes, tell)
@@ -274,7 +276,7 @@ class ImageDistributor:
     async def _source(
         self, spec: JobSpec, wanted: WantedImage, found: Found
     ) -> tuple[ImageSource, FilePlace]:
-        """A node that has it, else this machine; raises LaunchError."""
+        """The source of the image: a node that has it, else this machine; and its place. Raises LaunchError."""
         place = FilePlace(wanted.image, wanted.base, 0, "")
         for node, row in found.items():
             if row.kind == "store":
@@ -300,13 +302,13 @@ class ImageDistributor:
 
 
 def file_name(path: str) -> str:
-    """The name of the file that a path means; "" if it can only be a folder."""
+    """The file name in a path; "" if the path can only be a folder."""
     name = PurePosixPath(path).name
     return "" if path.endswith("/") or name == ".." else name
 
 
 def _complete(found: Mapping[str, ImageAt | NodeError], wanted: WantedImage) -> Found:
-    """What every node said; raises LaunchError where one could not."""
+    """Node -> the image there; raises LaunchError if any node failed."""
     _check({n: e for n, e in found.items() if isinstance(e, NodeError)}, "look at")
     rows = {n: row for n, row in found.items() if isinstance(row, ImageAt)}
     for node, row in rows.items():
@@ -334,7 +336,7 @@ def _refuse(found: Found, wanted: WantedImage) -> None:
 
 
 def _receiving(nodes: Sequence[str], found: Found) -> list[str]:
-    """One node for each network file system, and all that have it on their own disk."""
+    """The nodes to copy to: one for each network file system, and all with the image's place on their own disk."""
     seen: set[str] = set()
     chosen: list[str] = []
     for node in nodes:

@@ -1,4 +1,4 @@
-"""Copies one image to many nodes, read once and written in parallel; and one file of each of many nodes to this machine."""
+"""Copies one image to many nodes (read once, written in parallel), and one file from each of many nodes to this machine."""
 
 import asyncio
 import hashlib
@@ -19,44 +19,46 @@ from rankdeck.remote.shell import Channel, OnData, Shell, on_each, within
 
 PIECE = 256 << 10
 READY_LIMIT = 600.0
-"""Seconds: a node may have to read what it has of a large image first."""
+"""Seconds: a node may first have to read the part of a large image that it already has."""
 STALL_LIMIT = 60.0
 """Seconds without progress after which a node counts as lost."""
 _UNSENT = 4 << 20
 
 
 Failed = dict[str, NodeError]
-"""Node -> why it has not got the file, or has not sent it."""
+"""Node -> why it did not receive the file, or did not send it."""
 Hand = Callable[[bytes], Awaitable[None]]
+"""Awaited with each piece of an image, in order."""
 Start = Callable[[int, OnData], Awaitable[Channel]]
-"""Starts a command that writes an image, from this byte on where it can."""
+"""Starts a command that writes an image to its stdout, from this byte offset if it can."""
 
 
 class ImageSource(Protocol):
-    """The bytes of one image."""
+    """The source of one image."""
 
     size: int
+    """Bytes."""
 
     async def pump(self, offset: int, hand: Hand) -> None:
-        """Pass on all of it from that offset; raises NodeError or OSError."""
+        """Pass all bytes from this offset on to `hand`; raises NodeError or OSError."""
         ...
 
 
 class CopyTarget(Protocol):
-    """A node that takes an image."""
+    """A node that receives an image."""
 
     node: str
 
     async def open(self, stack: AsyncExitStack) -> int:
-        """The offset from which it needs the image; raises NodeError."""
+        """Start receiving; returns the offset from which it needs the image. `stack` closes it. Raises NodeError."""
         ...
 
     async def write(self, data: bytes) -> None:
-        """Write, as fast as the node takes it; raises NodeError."""
+        """Send data, no faster than the node accepts it; raises NodeError."""
         ...
 
     async def finish(self) -> None:
-        """Wait until all of it is safe there; raises NodeError."""
+        """Wait until the node has stored and checked everything; raises NodeError."""
         ...
 
 
@@ -64,7 +66,7 @@ class CopyTarget(Protocol):
 
 
 async def sha256_of(path: Path) -> str:
-    """The digest of a file of this machine, read in a thread."""
+    """The SHA-256 of a file on this machine, in hex; read in a thread. Raises OSError."""
 
     def read() -> str:
         with path.open("rb") as file:
@@ -74,13 +76,13 @@ async def sha256_of(path: Path) -> str:
 
 
 class LocalFile:
-    """A file of the console's own machine."""
+    """A file on the console's machine, as an `ImageSource`."""
 
     def __init__(self, path: Path) -> None:
         self._path, self.size = path, path.stat().st_size
 
     async def pump(self, offset: int, hand: Hand) -> None:
-        """Hand over all of it from there on; raises OSError."""
+        """See `ImageSource.pump`; raises OSError."""
         file: BinaryIO = await asyncio.to_thread(self._path.open, "rb")
         with file:
             file.seek(offset)
@@ -89,7 +91,7 @@ class LocalFile:
 
 
 class NodeOutput:
-    """What a command on a node writes, read no faster than it is passed on."""
+    """The output of a command on a node as an `ImageSource`; read no faster than it is passed on."""
 
     def __init__(self, node: str, start: Start, size: int) -> None:
         self._node, self._start, self.size = node, start, size
@@ -105,7 +107,7 @@ class NodeOutput:
         self._news.set()
 
     async def pump(self, offset: int, hand: Hand) -> None:
-        """Hand over all of it from there on; raises NodeError."""
+        """See `ImageSource.pump`; raises NodeError."""
         channel = self._channel = await self._start(offset, self._take)
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -149,7 +151,7 @@ def _no_stall(node: str) -> AbstractAsyncContextManager[None]:
 
 @dataclass(frozen=True, slots=True)
 class FilePlace:
-    """Where a file should lie: a path, relative to `base`, and what it must become."""
+    """Where a file must be on the nodes (`path`, relative to `base`), its size and digest; `replace` an existing one."""
 
     path: str
     base: str
@@ -159,14 +161,14 @@ class FilePlace:
 
 
 class ReceivedFile:
-    """A file on a node, taken by its agent: resumed, checked, renamed when whole."""
+    """A file that a node's agent receives: it resumes, checks, and renames the file when complete."""
 
     def __init__(self, agents: Agents, node: str, place: FilePlace) -> None:
         self._agents, self.node, self._place = agents, node, place
         self._talk: Dialogue
 
     async def open(self, stack: AsyncExitStack) -> int:
-        """The offset from which it needs the image; raises NodeError."""
+        """See `CopyTarget.open`; raises NodeError."""
         place = self._place
         command = ("image", "receive", f"--base={place.base}", *(["--replace"] if place.replace else []),
                 "--", place.path, str(place.size), place.sha256)  # fmt: skip
@@ -177,15 +179,15 @@ class ReceivedFile:
         return offset
 
     async def write(self, data: bytes) -> None:
-        """Write, as fast as the node takes it; raises NodeError."""
+        """See `CopyTarget.write`; raises NodeError."""
         if self._talk.answered:
-            return  # It gave up: `finish` says why.
+            return  # The agent has given up: `finish` says why.
         self._talk.channel.write(data)
         async with _no_stall(self.node):
             await self._talk.channel.drain()
 
     async def finish(self) -> None:
-        """Wait until all of it is safe there; raises NodeError."""
+        """See `CopyTarget.finish`; raises NodeError."""
         self._talk.channel.end()
         self._checked(await self._talk.hear(READY_LIMIT))
 
@@ -196,7 +198,7 @@ class ReceivedFile:
 
 
 class NodeStore:
-    """The store of podman or docker on a node: `load` takes the image from its input."""
+    """The image store of podman or docker on a node: `load` reads the image from its stdin."""
 
     def __init__(self, shell: Shell, node: str, runtime: str) -> None:
         self._shell, self.node, self._runtime = shell, node, runtime
@@ -210,13 +212,13 @@ class NodeStore:
         return 0
 
     async def write(self, data: bytes) -> None:
-        """Write, as fast as the node takes it; raises NodeError."""
+        """See `CopyTarget.write`; raises NodeError."""
         self._channel.write(data)
         async with _no_stall(self.node):
             await self._channel.drain()
 
     async def finish(self) -> None:
-        """Wait until the store has taken it in; raises NodeError."""
+        """Wait until the store has loaded the image; raises NodeError."""
         self._channel.end()
         async with within(self.node, READY_LIMIT, "the image store refuses it"):
             code = await self._channel.wait()
@@ -225,23 +227,24 @@ class NodeStore:
 
 
 AT_ONCE = 32
-"""Nodes served side by side; more take turns."""
+"""Nodes that are served at the same time; further ones wait for their turn."""
 _PERIOD = 0.5
 _AHEAD = 16
-"""Pieces that a slow node may be behind the others before these wait for it."""
+"""Pieces that a slow node may be behind before the others wait for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class CopyState:
-    """How far a copy is."""
+    """The progress of a copy."""
 
     done: Mapping[str, int]
-    """Node -> bytes that are there or on their way."""
+    """Node -> bytes that it has or that are being sent to it."""
     total: int
     """Bytes of the image."""
     sent: int
-    """Bytes sent to all of them together: what was there already left out."""
+    """Bytes sent to all nodes together, without what they had before."""
     seconds: float
+    """Seconds since the transfer began."""
 
     @property
     def rate(self) -> float:
@@ -250,14 +253,14 @@ class CopyState:
 
     @property
     def left_s(self) -> float | None:
-        """Seconds to go, None while nothing can be said."""
+        """Estimated seconds left; None if not known."""
         missing = sum(max(0, self.total - done) for done in self.done.values())
         return missing / self.rate if self.rate > 0 else None
 
 
 Tell = Callable[[CopyState], None]
 TellLaunch = Callable[[CopyState | str], None]
-"""Of a launch: how far the copy is, or a sentence."""
+"""Called during a launch with the progress of the copy, or with a sentence."""
 
 
 def progress_words(progress: CopyState) -> str:
@@ -273,7 +276,7 @@ def progress_words(progress: CopyState) -> str:
 async def copy(
     source: ImageSource, targets: Sequence[CopyTarget], tell: Tell
 ) -> dict[str, NodeError]:
-    """Copy to all; returns the nodes that failed. Raises NodeError or OSError of the source."""
+    """Copy to all targets; returns node -> error of those that failed. Raises NodeError or OSError if the source fails."""
     failed: dict[str, NodeError] = {}
     for first in range(0, len(targets), AT_ONCE):
         turn = _Turn(source, targets[first : first + AT_ONCE], tell)
@@ -282,7 +285,7 @@ async def copy(
 
 
 class _Turn:
-    """The nodes that are served at the same time."""
+    """The copy to the nodes that are served at the same time."""
 
     def __init__(self, source: ImageSource, targets: Sequence[CopyTarget], tell: Tell) -> None:
         self._source, self._targets, self._tell = source, targets, tell
@@ -310,7 +313,7 @@ class _Turn:
             self._failed[target.node] = error
 
     async def _transfer(self) -> None:
-        """Pump what somebody lacks, and let every node say that it is whole."""
+        """Send what any node lacks, then wait until every node has finished."""
         trouble: NodeError | OSError | None = None
         async with asyncio.TaskGroup() as tasks:
             ticker = tasks.create_task(self._tick())
@@ -333,7 +336,7 @@ class _Turn:
             raise trouble
 
     async def _hand(self, piece: bytes) -> None:
-        """Give every node what it lacks of this piece."""
+        """Queue for every node the part of this piece that it lacks."""
         start, end = self._position, self._position + len(piece)
         self._position = end
         for node, queue in self._queues.items():
@@ -344,7 +347,7 @@ class _Turn:
                 await queue.put(part)
 
     async def _serve(self, target: CopyTarget) -> None:
-        """Write the pieces; after a failure go on taking them, so that others need not wait."""
+        """Write the queued pieces; after a failure drop them, so that the other nodes need not wait."""
         queue = self._queues[target.node]
         while piece := await queue.get():
             if target.node not in self._failed:
@@ -371,18 +374,18 @@ class _Turn:
 # ---- from nodes to this machine
 
 _CHATTER = 64 << 10
-"""Bytes that a login may print before and after a file."""
+"""Most bytes that a login shell may print before and after a file."""
 _SLACK = 64 << 20
-"""Bytes that stay free here."""
+"""Bytes of disk space that must stay free on this machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class FetchState:
-    """How far the files of many nodes are."""
+    """The progress of fetching files from many nodes."""
 
     nodes: int
     over: int
-    """Nodes whose file is here, or has failed."""
+    """Number of nodes whose file is complete or has failed."""
     done: int
     total: int
     """Bytes of all files whose size is known."""
@@ -397,7 +400,7 @@ TellFetch = Callable[[FetchState], None]
 
 
 class FetchedFile:
-    """What a node sends of one file: written beside its place, named once it is whole."""
+    """One file that is fetched from a node: written under a temporary name, renamed when it is complete."""
 
     def __init__(self, node: str, path: Path) -> None:
         self.node, self.path = node, path
@@ -406,10 +409,10 @@ class FetchedFile:
         self._part = path.with_name(f".{path.name}.part")
         self._digest = hashlib.sha256()
         self._lines = b""
-        """What is no part of the file: its head, its digest, what the login prints."""
+        """Received lines that are not part of the file: its head, its digest, output of the login shell."""
 
     async def fetch(self, source: NodeOutput) -> None:
-        """Take all of it; raises NodeError, and leaves nothing half-written."""
+        """Receive the file; raises NodeError, and then leaves no partial file."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
             with os.fdopen(os.open(self._part, flags, 0o600), "wb") as file:
@@ -434,7 +437,7 @@ class FetchedFile:
             raise AgentError(self.node, "sent something else than this file")
 
     def _after_head(self, data: bytes) -> bytes:
-        """What of this belongs to the file: nothing before the line with its size."""
+        """The part of `data` that belongs to the file, which begins after the line with its size."""
         before, self._lines = self._lines + data, b""
         while not self._begun and b"\n" in before:
             line, _, before = before.partition(b"\n")
@@ -462,7 +465,7 @@ class FetchedFile:
 def places_for(
     folder: Path, name: str, nodes: Iterable[str], *, overwrite: bool
 ) -> tuple[list[FetchedFile], Failed]:
-    """NAME.NODE in this folder, which is made, for each node; and the nodes whose file is there. Raises OSError."""
+    """(files NAME.NODE to fetch into this folder, nodes whose file exists already); creates the folder. Raises OSError."""
     folder.mkdir(parents=True, exist_ok=True)
     files = [FetchedFile(node, folder / f"{name}.{node}") for node in nodes]
     there = [] if overwrite else [file for file in files if file.path.exists()]
@@ -474,7 +477,7 @@ def places_for(
 async def fetch(
     files: Iterable[FetchedFile], source: Callable[[str], NodeOutput], tell: TellFetch
 ) -> Failed:
-    """Take the file of every node, a few at a time; returns the nodes that failed."""
+    """Fetch the file of every node, AT_ONCE at a time; returns the nodes that failed."""
     by_node = {file.node: file for file in files}
 
     async def one(node: str) -> None:

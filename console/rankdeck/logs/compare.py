@@ -1,4 +1,4 @@
-"""Compares the output of many ranks: each line once with the set of ranks that wrote it; where one begins to differ from another or from most."""
+"""Compares the output of many ranks: each line once, with the ranks that wrote it; where a rank begins to differ from others."""
 
 import re
 from collections import Counter
@@ -12,14 +12,14 @@ from rankdeck.model.text import printable
 from rankdeck.state.lines import Entry, Line, RankLog, line_of
 
 _NUMBER = re.compile(rb"((?:(?<= ) +)?(?:0[xX][0-9a-fA-F]+|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?))")
-"""With the spaces before it that align a column: `step   9` and `step  10` are one kind of line."""
+"""A number, with the spaces before it that align a column: `step   9` and `step  10` are the same kind of line."""
 _COLOUR = re.compile(rb"\x1b\[[0-9;:]*m")
 
 Numbers = tuple[bytes, ...]
 
 
 def mask(raw: bytes) -> tuple[bytes, Numbers]:
-    """The line with a NUL in the place of each number, and the numbers; colours are left out."""
+    """(template, numbers): the line with a NUL in place of each number, without colours; and the numbers."""
     if b"\x1b" in raw:
         raw = _COLOUR.sub(b"", raw)
     parts = _NUMBER.split(raw)
@@ -29,7 +29,7 @@ def mask(raw: bytes) -> tuple[bytes, Numbers]:
 
 
 def filled(template: bytes, numbers: Numbers) -> bytes:
-    """The line again."""
+    """The line of this template with these numbers."""
     pieces = template.split(b"\0")
     whole = [pieces[0]]
     for piece, number in zip(pieces[1:], numbers, strict=False):
@@ -38,7 +38,7 @@ def filled(template: bytes, numbers: Numbers) -> bytes:
 
 
 def value(number: bytes) -> float | None:
-    """The value of a number; None for a hexadecimal name."""
+    """The value of a number; None if it is hexadecimal."""
     try:
         return float(number)
     except ValueError:
@@ -50,19 +50,19 @@ SLICE = 4000
 MOST_GROUPS = 20_000
 MOST_KNOWN = 20_000
 ENOUGH = 5
-"""Ranks below which no value is called unusual."""
+"""Fewest ranks for which unusual values are searched."""
 SPREAD = 5 * 1.4826
-"""Median absolute deviations that are five standard deviations of a normal distribution."""
+"""Median absolute deviations that correspond to five standard deviations of a normal distribution."""
 LEAST = 0.05
-"""Part of the median by which a value has to differ at least."""
+"""A value must differ by at least this share of the median to be unusual."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outlier:
-    """A rank whose newest value is unlike that of the others."""
+    """A rank whose newest value is far from those of the others."""
 
     place: int
-    """Which number of the line, from 0."""
+    """Index of the number in the line, from 0."""
     rank: int
     value: float
     median: float
@@ -70,16 +70,18 @@ class Outlier:
 
 @dataclass(slots=True)
 class Group:
-    """Lines that are equal but for their numbers."""
+    """Lines that are equal except for their numbers."""
 
     number: int
-    """In the order in which they were first met."""
+    """Number of the group, in the order of first lines."""
     stream: str
     template: bytes
     at: float
+    """Epoch seconds of the first line."""
     counts: dict[int, int] = field(default_factory=dict[int, int])
-    """Rank -> how often."""
+    """Rank -> how often it wrote such a line."""
     newest: dict[int, Numbers] = field(default_factory=dict[int, Numbers])
+    """Rank -> numbers of its newest line."""
     _judged: tuple[int, tuple[Outlier, ...]] = (-1, ())
     changes: int = 0
 
@@ -92,7 +94,7 @@ class Group:
         return filled(self.template, self.newest[rank])
 
     def fields(self) -> list[list[bytes]]:
-        """Per number of the line, the newest values of all ranks."""
+        """For each number of the line, the newest values of all ranks."""
         return [list(column) for column in zip(*self.newest.values(), strict=False)]
 
     def text(self) -> bytes:
@@ -100,7 +102,7 @@ class Group:
         return filled(self.template, tuple(_range(column) for column in self.fields()))
 
     def outliers(self) -> tuple[Outlier, ...]:
-        """Ranks with a value far from the median, the farthest first."""
+        """Ranks with a value far from the median, the farthest first; () with fewer than ENOUGH ranks."""
         if self._judged[0] != self.changes:
             self._judged = (self.changes, self._judge())
         return self._judged[1]
@@ -133,7 +135,7 @@ def _unlike(place: int, ranks: tuple[int, ...], column: list[bytes]) -> list[tup
         return []
     middle = median(v for _, v in known)
     deviation = median(abs(v - middle) for _, v in known)
-    # Counters that all ranks share differ by a step or two while they run.
+    # Counters such as the step differ by one or two between running ranks.
     whole = all(v.is_integer() for _, v in known)
     least = 2.0 if whole else LEAST * abs(middle)
     limit = max(SPREAD * deviation, least)
@@ -155,9 +157,9 @@ class Collapse:
         self.forgotten = 0
         """Groups dropped because there were too many."""
         self.skipped = 0
-        """Lines that came too fast to be read; the nodes have them."""
+        """Lines that arrived too fast to be read; the nodes have them."""
         self.total = 0
-        """Lines taken in."""
+        """Number of lines processed."""
 
     def _restart(self) -> None:
         self._seen = {rank: log.first for rank, log in self._logs.items()}
@@ -170,7 +172,7 @@ class Collapse:
 
     @property
     def groups(self) -> tuple[Group, ...]:
-        """In the order in which they were first met."""
+        """The groups in the order of their first lines."""
         return tuple(self._groups.values())
 
     def silent(self) -> tuple[int, ...]:
@@ -185,7 +187,7 @@ class Collapse:
         return tuple(rank for rank in self._logs if rank not in group.counts)
 
     def update(self, most: int = SLICE) -> bool:
-        """Process at most about that many new lines; True if more are waiting."""
+        """Process about `most` new lines at most; returns whether more are waiting."""
         if any(log.rewinds != self._rewinds[r] for r, log in self._logs.items()):
             self._restart()
         waiting = False
@@ -234,13 +236,13 @@ class Collapse:
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """One row of the answer."""
+    """One row of the collapsed output."""
 
     group: Group
     missing: tuple[int, ...]
     outliers: tuple[Outlier, ...]
     of: int
-    """How many ranks there are."""
+    """Number of all ranks."""
 
     @property
     def unusual(self) -> bool:
@@ -261,7 +263,7 @@ class Folded:
 
     @property
     def order(self) -> tuple[int, int, int]:
-        """What few ranks wrote comes first, then what few did not, then odd values."""
+        """Sort key: first lines that few ranks wrote, then lines that few did not write, then lines with odd values."""
         wrote = len(self.group.counts)
         missing = self.of - wrote
         tier = 3 if not self.unusual else 2 if not missing else int(missing < wrote)
@@ -270,7 +272,7 @@ class Folded:
 
 
 def folded(collapse: Collapse, *, unusual_first: bool = True) -> list[Folded]:
-    """The groups as rows, the unusual ones first or all in the order of time."""
+    """The groups as rows: unusual ones first, or in the order of their first lines."""
     of = len(collapse.ranks)
     rows = [
         Folded(group, collapse.missing(group), group.outliers(), of) for group in collapse.groups
@@ -279,34 +281,34 @@ def folded(collapse: Collapse, *, unusual_first: bool = True) -> list[Folded]:
 
 
 MOST_ALL = 200_000
-"""Lines of all ranks together that are compared, from the beginning of what is here."""
+"""Most lines of all ranks together that are compared, from the first line that is here."""
 STEP = 2_000
-"""Lines of one step: a millisecond or so."""
+"""Lines per step, which takes about a millisecond."""
 STREAMS = ("out", "err")
 Found = TypeVar("Found")
 Steps = Generator[None, None, Found]
-"""Work in steps of a millisecond or so; what it returns is the answer."""
+"""Work in steps of about a millisecond; its return value is the result. See `answer`."""
 
 
 BEHIND = 5.0
-"""Seconds that a rank that runs may be behind the others: what it has not written by then it leaves out."""
+"""Seconds by which a running rank may be behind the others; after that, a line that it lacks counts as a difference."""
 
 
 @dataclass(slots=True)
 class Kept:
-    """What one rank wrote to one stream, lines and their masks side by side."""
+    """What one rank wrote to one stream: lines, and the template of each line (`masks`)."""
 
     rank: int
     stream: str
     entries: list[Entry] = field(default_factory=list[Entry])
     masks: list[bytes] = field(default_factory=list[bytes])
     cut: bool = False
-    """There are more lines than were read, so that its end means nothing."""
+    """There are more lines than were read, so its end here is not the end of the output."""
     running: float = 0.0
-    """Epoch seconds when it was looked at, of a rank that runs: it may be a moment behind. 0: it has ended."""
+    """For a running rank: epoch seconds when it was read, because it may be a moment behind. 0: it has ended."""
 
     def may_follow(self, other: Line | None) -> bool:
-        """Whether this line of another rank is so new that this one may still write it."""
+        """Whether this line of another rank is so new that this rank may still write the same."""
         return other is not None and bool(self.running) and self.running - other.at < BEHIND
 
     @property
@@ -315,12 +317,12 @@ class Kept:
         return not self.entries or self.entries[0][2] == 0
 
     def line(self, place: int) -> Line | None:
-        """None: there are not so many."""
+        """The line at this index; None if there are fewer lines."""
         return line_of(self.rank, self.entries[place]) if place < len(self.entries) else None
 
 
 Side = tuple[Kept, ...]
-"""What one rank wrote, by stream."""
+"""What one rank wrote, one `Kept` for each of STREAMS."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,22 +331,22 @@ class Divergence:
 
     stream: str
     place: int
-    """Lines that are the same before it."""
+    """Number of equal lines before it."""
     left: Line | None
     right: Line | None
-    """None: this one has ended there, or has not come so far."""
+    """The first different line of each; None: its output ends there, or has not come so far."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One rank beside another."""
+    """How the output of two ranks differs."""
 
     left: int
     right: int
     first: Divergence | None
     only_left: tuple[Line, ...]
     only_right: tuple[Line, ...]
-    """One line of each kind that the other never wrote."""
+    """One line of each kind that the other rank never wrote."""
 
 
 class Comparison:
@@ -353,7 +355,7 @@ class Comparison:
     def __init__(self, ranks: Sequence[int], logs: Mapping[int, RankLog] | None = None) -> None:
         self._ranks, self._logs = tuple(ranks), dict(logs or {})
         self.most = MOST_ALL // max(len(ranks), 1)
-        """Lines of each rank at most; what comes after them is not compared."""
+        """Most lines of each rank; later lines are not compared."""
         self._known: dict[bytes, bytes] = {}
         self._restart()
 
@@ -365,11 +367,11 @@ class Comparison:
             rank: tuple(Kept(rank, stream) for stream in STREAMS) for rank in self._ranks
         }
         self.total = 0
-        """Lines taken in."""
+        """Number of lines processed."""
 
     @property
     def waiting(self) -> int:
-        """Lines that are here and were not taken in yet."""
+        """Number of lines that have arrived and were not processed yet."""
         return sum(
             min(log.total - self._seen[rank], self._room[rank]) for rank, log in self._logs.items()
         )
@@ -380,7 +382,7 @@ class Comparison:
         return any(kept.cut for side in self.sides.values() for kept in side)
 
     def update(self, most: int = SLICE) -> bool:
-        """Process at most about that many lines; True if more are waiting."""
+        """Process about `most` lines at most; returns whether more are waiting."""
         if any(log.rewinds != self._rewinds[r] for r, log in self._logs.items()):
             self._restart()
         for rank, log in self._logs.items():
@@ -392,7 +394,7 @@ class Comparison:
 
     def _take(self, rank: int, log: RankLog, most: int) -> int:
         if log.first > self._seen[rank]:
-            # Lines were let go in between: what follows cannot be laid beside the others.
+            # Lines in between were dropped, so later lines cannot be compared.
             self._fill(rank)
             return 0
         entries = log.entries(self._seen[rank], min(most, self._room[rank] + 1))
@@ -427,7 +429,7 @@ class Comparison:
 
 
 def answer(steps: Steps[Found]) -> Found:
-    """The answer at once, for callers that need no steps."""
+    """Run all steps at once and return the result."""
     while True:
         try:
             next(steps)
@@ -436,7 +438,7 @@ def answer(steps: Steps[Found]) -> Found:
 
 
 def compare(left: Side, right: Side) -> Steps[Difference]:
-    """Where they begin to differ, and lines that only one of them wrote."""
+    """Where two ranks begin to differ, and the lines that only one of them wrote."""
     found: list[Divergence] = []
     for a, b in zip(left, right, strict=True):
         there = yield from _places(b)
@@ -472,7 +474,7 @@ Places = dict[bytes, int]
 
 
 def _places(kept: Kept) -> Steps[Places]:
-    """Where each line stands first."""
+    """Line -> index of its first occurrence."""
     found: Places = {}
     for place, entry in enumerate(kept.entries):
         if place % STEP == 0:
@@ -482,7 +484,7 @@ def _places(kept: Kept) -> Steps[Places]:
 
 
 def _divergence(a: Kept, b: Kept, there: Places) -> Steps[Divergence | None]:
-    """The first line that is not the same; None if one goes only as far as there is to read."""
+    """The first different line; None if there is none, or if one of them may still write the same line."""
     start_a, start_b = yield from _begin(a, b, there)
     length = min(len(a.masks) - start_a, len(b.masks) - start_b)
     place = yield from _equal(a.masks, start_a, b.masks, start_b, length)
@@ -495,7 +497,7 @@ def _divergence(a: Kept, b: Kept, there: Places) -> Steps[Divergence | None]:
 
 
 def _equal(a: list[bytes], i: int, b: list[bytes], j: int, most: int) -> Steps[int]:
-    """How many are the same from there on."""
+    """How many masks are equal from `i` and `j` on, at most `most`."""
     for place in range(most):
         if place % STEP == 0:
             yield
@@ -505,7 +507,7 @@ def _equal(a: list[bytes], i: int, b: list[bytes], j: int, most: int) -> Steps[i
 
 
 def _begin(a: Kept, b: Kept, there: Places) -> Steps[tuple[int, int]]:
-    """Where the two can be laid side by side: the beginning, else the first line that both have."""
+    """The indices at which a comparison can start: the beginning, else the first line that both have."""
     if a.whole and b.whole:
         return 0, 0
     for place, entry in enumerate(a.entries):
@@ -518,15 +520,15 @@ def _begin(a: Kept, b: Kept, there: Places) -> Steps[tuple[int, int]]:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """Ranks that leave the majority at the same place with the same line, or with none."""
+    """Ranks that differ from the majority first at the same place, by the same line or by having none."""
 
     ranks: tuple[int, ...]
     first: Divergence | None
-    """`right` is what the majority has there; None: they never leave it."""
+    """The first difference, with the majority's line as `right`; None: these ranks do not differ."""
 
 
 def branches(sides: Mapping[int, Side]) -> Steps[tuple[int, tuple[Branch, ...]]]:
-    """The rank that most are like, and all ranks by where they leave it; the fewest first."""
+    """(a typical rank, all ranks grouped by where they first differ from it; the smallest group first)."""
     middle = yield from _typical(list(sides.values()))
     there: list[Places] = []
     for kept in middle:
@@ -538,7 +540,7 @@ def branches(sides: Mapping[int, Side]) -> Steps[tuple[int, tuple[Branch, ...]]]
         for a, b, known in zip(side, middle, there, strict=False):
             parted = yield from _divergence(a, b, known)
             found += [parted] if parted is not None else []
-        # What a rank says tells more than that it says nothing further.
+        # A different line tells more than the end of the output.
         first = min(found, key=lambda f: (f.left is None, _moment(f)), default=None)
         key = _key(first)
         groups.setdefault(key, []).append(rank)
@@ -556,7 +558,7 @@ def _key(first: Divergence | None) -> tuple[object, ...]:
 
 
 def _typical(sides: Sequence[Side]) -> Steps[Side]:
-    """A rank that agrees with the majority at every line, as long as there is one."""
+    """A rank that agrees with the most common line at every place."""
     alive: Sequence[Side] = sides
     for stream in range(len(STREAMS)):
         alive = yield from _majority(alive, stream)

@@ -1,4 +1,4 @@
-"""The log that a view shows: which ranks, in which order; their lines merged by time, equal ones folded; searched and filtered while they grow."""
+"""The log that a view shows: choice and order of ranks; lines merged by time, equal ones folded; search and filters."""
 
 import heapq
 import re
@@ -21,13 +21,13 @@ from rankdeck.state.lines import Gap, Line, RankLog
 
 
 class Source(Protocol):
-    """A log that can be looked at: one rank's, or several made into one."""
+    """A log that can be shown: that of one rank, or a merged or filtered one."""
 
     @property
     def lines(self) -> Sequence[Line]: ...
     @property
     def total(self) -> int:
-        """The number after that of the newest line."""
+        """The number of the newest line plus 1."""
         ...
 
     @property
@@ -37,17 +37,17 @@ class Source(Protocol):
 
     @property
     def partial(self) -> Line | None:
-        """A newest line that has no end yet."""
+        """The newest line, if it has no line end yet."""
         ...
 
     @property
     def gaps(self) -> Sequence[Gap]:
-        """Where something is missing that the node still has."""
+        """Gaps: output that is missing here and that the node still has."""
         ...
 
 
 class TextMatch:
-    """A text or regular expression to look for: capitals in it make it exact."""
+    """A text or regular expression to search for; with upper case in it, the search is case-sensitive."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -56,7 +56,7 @@ class TextMatch:
         self._pattern = compiled(pattern) if pattern else None
 
     def spans(self, shown: str) -> list[tuple[int, int]]:
-        """Where it is in this line, as characters from and until."""
+        """(start, end) of each match in this line, in characters, end exclusive."""
         if self._pattern is not None:
             return self._pattern.spans(shown)
         where = shown if self.exact else shown.lower()
@@ -68,7 +68,7 @@ class TextMatch:
         return found
 
     def within(self, shown: str) -> bool:
-        """Whether it is anywhere in this line."""
+        """Whether it matches anywhere in this line."""
         if self._pattern is not None:
             return self._pattern.within(shown)
         return self.text in (shown if self.exact else shown.lower())
@@ -80,17 +80,20 @@ SLICE = 1_000
 FOLD_WITHIN = 2.0
 """Seconds between equal lines that are shown as one."""
 EVENT = -2
-"""The rank number of what a node said itself."""
+"""Rank number of lines that are events of a node."""
 GAP = "gap"
 NODE = "node"
-"""Streams that no rank has: something is missing here, a node says something."""
+"""Extra streams: lines that mark missing output, and events of nodes."""
 
 Events = Callable[[], Iterable[Occurrence]]
-"""In any order; called at every update."""
+"""Returns all events to show, in any order; called at every update."""
 
 
 class MergedLog:
-    """Lines in order of time; a line that comes late goes after those already there."""
+    """The lines of several ranks in order of time; a line that arrives late is added at the end.
+
+    `events` gives node events to include; with `fold`, equal lines of ranks are shown as one; `keep` is the most lines.
+    """
 
     partial: Line | None = None
     gaps: tuple[Gap, ...] = ()
@@ -107,17 +110,17 @@ class MergedLog:
         share = self._share
         self._seen = {rank: max(log.first, log.total - share) for rank, log in logs.items()}
         self._latest = dict.fromkeys(self._logs, 0.0)
-        """Rank -> the time of its newest line here: no line of it stands before that."""
+        """Rank -> time of its newest line here; its later lines get at least this time."""
         self.late = any(self._seen.values())
-        """Whether there are earlier lines that it did not begin with."""
+        """Whether there are earlier lines that were left out at the start."""
         self._told: frozenset[Occurrence] = frozenset()
         self._events_waiting: list[tuple[float, Line]] = []
         self.lines: list[Line] = []
         self.total = 0
         self.changes = 0
-        """Grows whenever something looks different."""
+        """Grows with every visible change."""
         self._counts: dict[int, dict[int, int]] = {}
-        """Line number -> rank -> how often, where more than one line is folded."""
+        """Line number -> rank -> how often it wrote the line; only for folded lines."""
         self._newest: dict[str, int] = {}
         """Text -> number of the newest line with it."""
         self._last_of: dict[int, int] = {}
@@ -125,12 +128,12 @@ class MergedLog:
 
     @property
     def _share(self) -> int:
-        """Lines of each rank, and a mark, of which all together are as many as are kept."""
+        """Lines per rank, so that these, plus one mark per rank, are together as many as are kept."""
         return max(self._keep // max(len(self._logs), 1) - 1, 20)
 
     @property
     def waiting(self) -> int:
-        """Lines that are here and were not taken in yet."""
+        """Number of lines that have arrived and were not added yet."""
         return sum(log.total - self._seen[r] for r, log in self._logs.items())
 
     @property
@@ -138,11 +141,11 @@ class MergedLog:
         return self.total - len(self.lines)
 
     def counts(self, number: int) -> Mapping[int, int]:
-        """Which ranks wrote this line, and how often; empty if it is one line of one rank."""
+        """Rank -> how often it wrote this folded line; {} if it is a single line of one rank."""
         return self._counts.get(number, {})
 
     def update(self, most: int = SLICE) -> bool:
-        """Process at most so many of the lines that arrived since; True if more are waiting."""
+        """Add at most `most` of the lines that have arrived; returns whether more are waiting."""
         self._told_now()
         marks = self._leave_out()
         ranks = [rank for rank, log in self._logs.items() if log.total != self._seen[rank]]
@@ -158,13 +161,13 @@ class MergedLog:
         return self.waiting > 0 or bool(self._events_waiting)
 
     def add(self, lines: Iterable[Line]) -> None:
-        """Take in lines that stand in the order of time."""
+        """Add lines that are in order of time."""
         for line in lines:
             self._add(line)
         self._trim()
 
     def _leave_out(self) -> list[tuple[float, Line]]:
-        """Marks in the place of lines that came faster than they could be taken in."""
+        """Skip lines that arrived faster than they could be added; returns marks in their place."""
         share, many = self._share, self.waiting > self._keep
         marks: list[tuple[float, Line]] = []
         for rank, log in self._logs.items():
@@ -180,12 +183,12 @@ class MergedLog:
         return sorted(marks, key=itemgetter(0))
 
     def _fresh(self, rank: int) -> Iterator[tuple[float, Line]]:
-        """What is waiting of a rank: made into lines only as far as it is taken."""
+        """(time, line) of the waiting lines of a rank, decoded only when taken."""
         log, latest = self._logs[rank], self._latest[rank]
         lines = log.lines
         for place in range(self._seen[rank] - log.first, len(lines)):
             line = lines[place]
-            # A node whose clock goes back must not turn round what its rank wrote.
+            # If a node's clock goes back, the lines of its rank must keep their order.
             latest = max(latest, line.at)
             yield latest, line
 
@@ -208,7 +211,7 @@ class MergedLog:
         self.total += 1
 
     def _fold_in(self, line: Line) -> bool:
-        """Count the line to an equal one, where that keeps the order of its rank."""
+        """Fold the line into an equal recent one, if that keeps the order of its rank's lines; returns whether it did."""
         number = self._newest.get(line.text, -1)
         if number < max(self.first, self._last_of.get(line.rank, -1)):
             return False
@@ -239,25 +242,25 @@ TROUBLE = re.compile(
 
 
 GOALS = "a line (1200), a time (14:30:05), so long ago (-5m), a place (50%)"
-"""What `goal_of` understands."""
+"""What `goal_of` understands, for messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """Where somebody wants to go in a log: to a time (epoch seconds), to a line, or a share of it."""
+    """A place in a log to go to: a time (epoch seconds), a line number from 1, or a share from 0 to 1."""
 
     at: float | None = None
     line: int | None = None
     share: float | None = None
 
     def row(self, count: int) -> int:
-        """Which of so many lines it is, from 0 on; of a goal that is no time."""
+        """The index of the line, from 0, in a log with `count` lines; only if the goal is not a time."""
         wanted = self.line - 1 if self.line is not None else round((self.share or 0.0) * count)
         return min(max(wanted, 0), max(count - 1, 0))
 
 
 def goal_of(text: str, now: float) -> Goal:
-    """Where that is; a time of day is the last one before `now`. Raises ValueError."""
+    """The goal that a text means; a time of day is the last one before `now` (epoch seconds). Raises ValueError."""
     text = text.strip()
     try:
         if text.startswith("-"):
@@ -274,7 +277,7 @@ def goal_of(text: str, now: float) -> Goal:
 
 
 def _moment(text: str, now: float) -> float:
-    """A time of day, or a day and a time, here."""
+    """Epoch seconds of a time of day, or of a date and time, in this machine's time zone."""
     if "-" in text:
         return datetime.fromisoformat(text).timestamp()
     of_day = time.fromisoformat(text if text[1:2] != ":" else f"0{text}")
@@ -284,13 +287,13 @@ def _moment(text: str, now: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Lines with every text of `within`, without any of `without`, and `around` lines about each."""
+    """A filter: lines with every text of `within` and none of `without`, with `around` lines of context."""
 
     within: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
     around: int = 0
     run: tuple[int, LogRun] | None = None
-    """Only what was written in this run of a job that Slurm queued again: its number from 0, and where its output lies."""
+    """Only output of one run of a job that Slurm requeued: (number of the run from 0, its part of the output)."""
 
     def __bool__(self) -> bool:
         return bool(self.within or self.without or self.run)
@@ -305,7 +308,7 @@ class Wanted:
 
 
 class Filtered:
-    """What is left of another log, with numbers of its own."""
+    """Another log filtered by `wanted`; its lines have their own numbers."""
 
     gaps: tuple[Gap, ...] = ()
 
@@ -318,9 +321,9 @@ class Filtered:
     def _restart(self) -> None:
         self._scanned = self.source.first
         self._after = 0
-        """Lines still to be kept after the last match."""
+        """Lines of context still to be kept after the last match."""
         self._last = self._scanned - 1
-        """The number, in the source, of the last line kept."""
+        """Number in the source of the last line that was kept."""
         self._numbers: list[int] = []
         self.lines: list[Line] = []
         self.total = 0
@@ -335,7 +338,7 @@ class Filtered:
         return partial if partial is not None and self.fits(partial) else None
 
     def fits(self, line: Line) -> bool:
-        """Whether the line is wanted for itself."""
+        """Whether the line itself matches, not only as context."""
         run = self.wanted.run
         if run and not run[1].has(line.rank, line.stream, line.offset):
             return False
@@ -345,20 +348,20 @@ class Filtered:
         return all(words.within(shown) for words in self._within)
 
     def number(self, at: int) -> int:
-        """The number, in the source, of this line."""
+        """The number in the source of line `at` of this log."""
         return self._numbers[at - self.first]
 
     def place(self, number: int) -> int:
-        """The number, here, of the first line from that one of the source on."""
+        """The number in this log of the first line at or after line `number` of the source."""
         return self.first + bisect_left(self._numbers, number)
 
     @property
     def behind(self) -> bool:
-        """Whether there are lines that were not looked at yet."""
+        """Whether there are lines that were not examined yet."""
         return self._scanned != self.source.total
 
     def update(self, most: int = SLICE) -> None:
-        """Look at so many of the lines that are new."""
+        """Examine at most `most` new lines."""
         source = self.source
         if source.total < self._scanned:
             self._restart()
@@ -397,7 +400,7 @@ Fits = Callable[[Line], bool]
 
 
 class Picked:
-    """The lines that fit; `begin` gives what judges them, again for a log that begins again."""
+    """The numbers of lines that fit. `begin` returns the test; it is called again if the log restarts."""
 
     def __init__(self, begin: Callable[[], Fits]) -> None:
         self._begin = begin
@@ -410,15 +413,15 @@ class Picked:
 
     @property
     def matches(self) -> tuple[int, ...]:
-        """The numbers of the lines, as far as looked at."""
+        """The numbers of the lines that fit, as far as examined."""
         return tuple(self._matches)
 
     def behind(self, log: Source) -> bool:
-        """Whether there are lines that were not looked at yet."""
+        """Whether there are lines that were not examined yet."""
         return self._scanned != log.total
 
     def update(self, log: Source, most: int = SLICE) -> bool:
-        """Look at so many of the lines that are new; True if a match came or went."""
+        """Examine at most `most` new lines; returns whether a match was added or removed."""
         if log.total < self._scanned:
             self._restart()
         before = len(self._matches)
@@ -433,18 +436,18 @@ class Picked:
         return gone > 0 or len(self._matches) != before
 
     def after(self, number: int) -> int | None:
-        """The next matching line, from the beginning again at the end."""
+        """The next matching line after `number`; after the last, the first. None if there is no match."""
         if not self._matches:
             return None
         at = bisect_right(self._matches, number)
         return self._matches[at % len(self._matches)]
 
     def before(self, number: int) -> int | None:
-        """The matching line before this one, from the end again at the beginning."""
+        """The matching line before `number`; before the first, the last. None if there is no match."""
         return self._matches[bisect_left(self._matches, number) - 1] if self._matches else None
 
     def count(self, current: int | None) -> str:
-        """`3/15`, or `15` where no match is chosen."""
+        """`3/15`, or `15` if `current` is not a match."""
         total = f"{len(self._matches):,}"
         if (
             current is None
@@ -455,7 +458,7 @@ class Picked:
 
 
 class Search(TextMatch, Picked):
-    """Lines with a text or pattern; capitals in it make it exact."""
+    """The lines with a text or pattern; with upper case in it, the search is case-sensitive."""
 
     def __init__(self, text: str) -> None:
         TextMatch.__init__(self, text)
@@ -466,7 +469,7 @@ class Search(TextMatch, Picked):
 
 
 def troubles(pattern: re.Pattern[str] = TROUBLE) -> Picked:
-    """Lines that speak of trouble; one that only repeats an earlier one is left out."""
+    """The lines that look like errors; lines that differ from an earlier one only in numbers are left out."""
 
     def begin() -> Fits:
         seen: set[bytes] = set()
@@ -485,12 +488,12 @@ def troubles(pattern: re.Pattern[str] = TROUBLE) -> Picked:
 
 
 _COMMA = re.compile(r",(?![^\[]*\])")
-"""Not those within the brackets of a node set."""
+"""Commas, except within the brackets of a node set."""
 HINT = "write 0-7,96 or node=NODES or state=failed; ! leaves out"
 
 
 def choose(text: str, ranks: Sequence[RankState]) -> tuple[int, ...]:
-    """The ranks that any part of `text` names, in the order of `ranks`; all where it is empty.
+    """The ranks that any part of `text` names (`!` excludes), in the order of `ranks`; all if `text` is empty.
 
     Raises ValueError with a sentence if a part cannot be read or names no rank.
     """
@@ -552,7 +555,7 @@ def rank_statuses(job: Job) -> Mapping[int, RankStatus]:
     found = {one.rank: RankStatus.FAILED for one in job.ranks if one.state is State.FAILED}
     for stall in job.stalled:
         if stall.kind == "slow":
-            continue  # it does not stand still
+            continue  # slow ranks are not stalled
         stuck = (stall.odd or stall.first) if stall.kind == "all" else stall.ranks
         found |= dict.fromkeys(stuck, RankStatus.STALLED)
     if failure := job.first_failure:
@@ -564,7 +567,7 @@ def rank_statuses(job: Job) -> Mapping[int, RankStatus]:
 
 ORDERS = ("unusual", "rank", "node", "slowest")
 QUIET = 30.0
-"""Seconds behind the newest word of all ranks after which a running rank is unusual."""
+"""A running rank is unusual if its last output is this many seconds older than the newest of all ranks."""
 _STEP = re.compile(r"\b(?:step|iter(?:ation)?|batch)\b\D{0,3}(\d+)", re.IGNORECASE)
 NO_STATUS: Mapping[int, RankStatus] = {}
 _USUAL = len(WORST) + 2
@@ -577,7 +580,7 @@ def ordered(
     lines: Callable[[int], int],
     known: Mapping[int, RankStatus] = NO_STATUS,
 ) -> tuple[RankState, ...]:
-    """The ranks in this order; `lines` gives how many lines a rank has written."""
+    """The ranks in one of ORDERS; `lines` gives how many lines a rank has written, `known` are `rank_statuses`."""
     if order == "node":
         return tuple(sorted(ranks, key=lambda one: (one.node, one.rank)))
     if order == "unusual":
@@ -591,7 +594,7 @@ def ordered(
 
 
 def _attention_order(one: RankState, latest: float, status: RankStatus | None = None) -> int:
-    """The smaller, the more a rank wants to be looked at; all that are well are alike."""
+    """The smaller the number, the more attention a rank needs; the same for all healthy ranks."""
     if status is RankStatus.VICTIM:
         return _USUAL
     if status is not None:
@@ -604,7 +607,7 @@ def _attention_order(one: RankState, latest: float, status: RankStatus | None = 
 
 
 def silence(one: RankState, latest: float) -> float:
-    """Seconds that this rank has been quiet while another was not."""
+    """Seconds from this rank's last output (or start) to `latest`, the newest output of all ranks."""
     begun = one.heard if one.heard is not None else one.started
     return 0.0 if begun is None else max(latest - begun, 0.0)
 

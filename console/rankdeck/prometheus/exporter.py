@@ -1,4 +1,4 @@
-"""The numbers of a fleet as Prometheus families, on a small HTTP server with strict limits."""
+"""Serves the numbers of a fleet to Prometheus, on a small HTTP server with strict limits."""
 
 import asyncio
 import gzip
@@ -36,13 +36,13 @@ OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
 @dataclass(slots=True)
 class Family:
-    """All series of one name."""
+    """A metric family: all series with the same name."""
 
     name: str
     kind: str
     help: str
     series: dict[str, Number] = field(default_factory=dict[str, Number])
-    """Labels as written -> value."""
+    """Labels as text -> value."""
 
 
 class Families:
@@ -61,11 +61,11 @@ class Families:
         return frozenset(self._families)
 
     def text(self) -> str:
-        """The format that every Prometheus reads."""
+        """The classic text format, which every Prometheus reads."""
         return "".join(line for f in self._sorted() for line in _as_text(f))
 
     def openmetrics(self) -> str:
-        """OpenMetrics 1.0."""
+        """The same in OpenMetrics 1.0."""
         lines = [line for f in self._sorted() for line in _as_openmetrics(f)]
         return "".join(lines) + "# EOF\n"
 
@@ -84,7 +84,7 @@ def _as_openmetrics(family: Family) -> Iterator[str]:
     if kind == "counter" and name.endswith("_total"):
         name = name.removesuffix("_total")
     elif kind != "gauge":
-        # Names of others that OpenMetrics does not allow a counter to have.
+        # A counter of another exporter whose name OpenMetrics does not allow for counters.
         kind = "unknown"
     yield f"# HELP {name} {_escaped(family.help, quotes=True)}\n"
     yield f"# TYPE {name} {kind}\n"
@@ -107,7 +107,7 @@ def _escaped(text: str, *, quotes: bool = False) -> str:
 
 
 LONGEST_STEP = 600.0
-"""Samples further apart than this many seconds are not summed up: a clock was set."""
+"""If samples are further apart than this many seconds, a clock was set: the time between them is not counted."""
 _CHECK = ("rankdeck_check", "gauge", "a check that fired: 1 unknown, 2 warn, 3 bad")
 _NODE = {
     "up": ("rankdeck_node_up", "gauge", "1 while the node sends samples"),
@@ -152,13 +152,16 @@ _PAIRS: Mapping[str, tuple[str, str]] = {
     **{m: ("chip", "sensor") for m in METRICS if m.startswith("sensor.")},
     **{m: ("device", "priority") for m in METRICS if m.startswith("net.prio_")},
 }
-"""Metrics whose device has two parts."""
+"""Metric -> names of the two labels for its device `A/B`."""
 _COUNTED = {"gpu": "gpu.mem_total", "rdma": "rdma.up"}
-"""Kind of device -> the metric that each of them has."""
+"""Kind of device -> a metric that every such device has."""
 
 
 class Exporter:
-    """Renders the fleet; also sums up what agents give as percentages."""
+    """Renders the fleet as metric families; integrates percentages to counters of seconds.
+
+    Simulated numbers are included only if `simulated`.
+    """
 
     def __init__(
         self,
@@ -171,12 +174,12 @@ class Exporter:
         self._switches = switches
         self._cluster, self._fleet, self._simulated = cluster, fleet, simulated
         self._seconds: dict[tuple[str, str], dict[str, tuple[float, float]]] = {}
-        """(node, metric) -> device -> seconds counted, seconds left over."""
+        """(node, metric) -> device -> (seconds counted, remaining seconds)."""
         self._at: dict[str, float] = {}
         self._changes = fleet.follow()
 
     def look(self) -> None:
-        """Sum up what changed since the last look; several times a second."""
+        """Integrate the percentages that changed since the last call. Call it several times a second."""
         for name in self._changes.take():
             self._add(self._fleet.node(name))
 
@@ -208,7 +211,7 @@ class Exporter:
         _judgement(families, node, at)
         _inventory(families, node, at)
         if node.silent:
-            # Old numbers are no numbers: their series end here.
+            # A silent node has no current numbers, so their series end.
             return
         self._counts(families, node, at)
         _failures(families, node, at)
@@ -219,7 +222,7 @@ class Exporter:
                 self._metric(families, node, metric, {**at, **mark})
 
     def _mark(self, node: NodeState, metric: str) -> Labels | None:
-        """Labels of a metric, with a word where it is made up; None: not to be offered."""
+        """The label `simulated` of a metric; None: the metric is simulated and must not be exported."""
         if metric.partition(".")[0] not in node.simulated:
             return {"simulated": ""}
         return {"simulated": "1"} if self._simulated else None
@@ -263,7 +266,7 @@ class Exporter:
 
 
 def _of_dcgm(node: NodeState, metric: str, device: str) -> Iterator[tuple[str, Number]]:
-    """What dcgm-exporter offers and we have in parts."""
+    """(key in MADE, value) of metrics of dcgm-exporter that are made from several of ours."""
     if metric not in ("gpu.mem_used", "gpu.nvlink_tx") or _is_other(node, device):
         return
     value = node.values[metric][device]
@@ -316,7 +319,7 @@ def _inventory(families: Families, node: NodeState, at: Labels) -> None:
 
 
 def _not_read(families: Families, node: NodeState, at: Labels) -> None:
-    """Of the fields that dcgm-exporter offers by default: which a node's GPUs do not have, and why."""
+    """Add a series for each default field of dcgm-exporter that the node's GPUs do not offer, with the reason."""
     if not any(not _is_other(node, gpu) for gpu in node.devices("gpu.mem_total")):
         return
     missing = {f: NEEDS_DCGM for f, metric in BEFORE_HOPPER.items() if metric in node.absent}
@@ -361,14 +364,14 @@ def _failures(families: Families, node: NodeState, at: Labels) -> None:
 
 
 def _series(node: NodeState, metric: str, device: str) -> Series | None:
-    """The series of a metric; None for one that we do not know."""
+    """The series of a metric; None for an unknown one."""
     if metric.startswith("gpu.") and _is_other(node, device):
         return OURS.get(metric)
     return THEIRS.get(metric) or OURS.get(metric) or of_counter(metric)
 
 
 def _labels(node: NodeState, metric: str, device: str) -> Labels:
-    """What tells one device of a metric from the others, as other exporters say it."""
+    """The labels of a device, with the same names as in other exporters."""
     if not device:
         return {}
     kind = metric.partition(".")[0]
@@ -385,14 +388,14 @@ def _labels(node: NodeState, metric: str, device: str) -> Labels:
         first, second = _PAIRS[metric]
         one, _, other = device.partition("/")
         return {first: one, second: other}
-    # Disks are devices to the others, mounts are not.
+    # Other exporters label disks as `device`, mounts as `mountpoint`.
     if metric.startswith("disk.") and device.startswith("/"):
         return {"mountpoint": device}
     return {"device": device}
 
 
 def _edac_labels(device: str) -> Labels:
-    """`mc1/csrow2` as node_exporter says it."""
+    """The labels for `mc1/csrow2`, as in node_exporter."""
     controller, _, row = device.removeprefix("mc").partition("/")
     return {"controller": controller, **({"csrow": row.removeprefix("csrow")} if row else {})}
 
@@ -401,7 +404,7 @@ def _gpu_labels(node: NodeState, device: str) -> Labels:
     have: Mapping[str, str] = node.hello.inventory if node.hello else {}
     instance = ""
     if _INSTANCE.fullmatch(device):
-        # A part of a divided GPU carries the names of the whole, as DCGM has it.
+        # A MIG instance has the labels of its GPU, as in DCGM.
         device, _, instance = device.partition(":")
     labels = {
         "gpu": device,
@@ -417,7 +420,7 @@ def _gpu_labels(node: NodeState, device: str) -> Labels:
 
 
 def _is_other(node: NodeState, device: str) -> bool:
-    """DCGM's names are for NVIDIA's GPUs; those of others get ours."""
+    """Whether this GPU is not NVIDIA's: its series have Rankdeck's names, not DCGM's."""
     model = node.hello.inventory.get(f"gpu.{device}.model", "") if node.hello else ""
     return _OTHERS.search(f"{device} {model}") is not None
 
@@ -442,20 +445,20 @@ def _switch_port(families: Families, port: SwitchPort, cluster: str) -> None:
 
 HEAD_LIMIT = 8 << 10
 LIMIT = 10.0
-"""Seconds for a request to come in, and for its answer to go out."""
+"""Seconds within which a request must arrive, and within which its answer must be sent."""
 AT_ONCE = 16
-"""Most connections; further ones cut the oldest, so that nobody can hold them all."""
+"""Most connections; a further one closes the oldest, so that nobody can occupy all."""
 PAGE = b"<html><body><a href='/metrics'>/metrics</a> of a Rankdeck cluster</body></html>\n"
 
 Gather = Callable[[], Families]
 
 
 class ListenError(RankdeckError):
-    """The address cannot be listened on."""
+    """The server cannot listen on the address."""
 
 
 class HttpRequest(NamedTuple):
-    """The parts of a request that we use."""
+    """The parts of a request that are used."""
 
     method: str
     path: str
@@ -471,15 +474,15 @@ class HttpReply(NamedTuple):
 
 
 class HttpServer:
-    """Answers requests, and bounds how many connections are open."""
+    """Answers requests, and limits the number of open connections."""
 
     def __init__(self, gather: Gather) -> None:
         self._gather = gather
         self._open: dict[asyncio.StreamWriter, None] = {}
-        """The oldest first."""
+        """Open connections, oldest first."""
 
     async def talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection, from the request to the end of the answer."""
+        """Serve one connection, from the request to the end of the answer."""
         self._open[writer] = None
         if len(self._open) > AT_ONCE:
             oldest = next(iter(self._open))
@@ -492,14 +495,14 @@ class HttpServer:
             async with asyncio.timeout(LIMIT):
                 await writer.drain()
         except (TimeoutError, OSError, asyncio.IncompleteReadError):
-            # Nobody is there any more, or nobody reads.
+            # The client has gone, or does not read.
             writer.transport.abort()
         finally:
             self._open.pop(writer, None)
             writer.close()
 
     def answer(self, request: HttpRequest | None) -> HttpReply:
-        """What a request gets; None is one that cannot be read."""
+        """The answer to a request; None stands for an invalid request."""
         if request is None:
             return HttpReply(HTTPStatus.BAD_REQUEST, b"not a request of HTTP\n")
         if request.method not in ("GET", "HEAD"):
@@ -516,7 +519,7 @@ class HttpServer:
 
 @asynccontextmanager
 async def serve(host: str, port: int, gather: Gather) -> AsyncGenerator[int]:
-    """Serves while open; returns the port. Raises ListenError."""
+    """Serve inside this block; gives the port. `gather` is called for each request. Raises ListenError."""
     try:
         server = await asyncio.start_server(
             HttpServer(gather).talk, host or None, port, limit=HEAD_LIMIT

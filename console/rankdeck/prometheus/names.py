@@ -1,4 +1,4 @@
-"""Which series a metric becomes: the names and units that existing dashboards ask for."""
+"""Maps metrics to series with the names and units that existing dashboards expect."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -13,7 +13,7 @@ MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One name, and how a number gets its unit. `kind` is gauge, counter or untyped."""
+    """Name of a series, and how a metric is converted to its unit. `kind` is gauge, counter or untyped."""
 
     name: str
     kind: str
@@ -22,7 +22,7 @@ class Series:
 
 
 def times(factor: float) -> Convert:
-    """Another unit; whole numbers stay whole where the factor is."""
+    """A conversion by a factor; integers stay integers if the factor is one."""
     return lambda value: value * factor
 
 
@@ -31,7 +31,7 @@ def _mib(value: Number) -> Number:
 
 
 def _state_id(up: Number) -> Number:
-    """The kernel's number of a port state, as far as "active or not" tells."""
+    """The kernel's number for a port state: 4 (active) or 1 (down)."""
     return 4 if up else 1
 
 
@@ -108,7 +108,7 @@ _KNOWN: Mapping[str, tuple[str, Convert] | str] = {
     "gpu.pcie_replays": "DCGM_FI_DEV_PCIE_REPLAY_COUNTER",
 }
 _UNTYPED = frozenset({"mem.oom_kills"})
-"""As node_exporter has it."""
+"""Metrics that node_exporter exports as untyped."""
 _UNITS: Mapping[str, tuple[str, Convert]] = {
     "": ("", times(1)),
     "%": ("_ratio", times(0.01)),
@@ -127,7 +127,7 @@ _UNITS: Mapping[str, tuple[str, Convert]] = {
 
 
 def _ours(metric: str) -> Series:
-    """Our own name of a metric that the others do not have."""
+    """The series of a metric under Rankdeck's own name."""
     row = METRICS[metric]
     unit, convert = _UNITS[row.unit]
     tail = "_total" if row.kind == "counter" else ""
@@ -151,11 +151,11 @@ MADE: Mapping[str, tuple[str, str, str]] = {
     "fb_free": ("DCGM_FI_DEV_FB_FREE", "gauge", "memory free"),
     "nvlink": ("DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL", "gauge", "bytes over all NVLinks, both ways, in MB/s"),
 }  # fmt: skip
-"""Names of dcgm-exporter for what several of our metrics give together."""
+"""Series of dcgm-exporter that are made from several of our metrics: key -> (name, kind, help)."""
 NOT_READ: Mapping[str, str] = {
     "DCGM_FI_DEV_XID_ERRORS": "an Xid is an event: see rankdeck_check with check=kernel.xid"
 }
-"""Those of dcgm-exporter's default fields that are never offered, and why."""
+"""Default field of dcgm-exporter that is never offered -> why."""
 BEFORE_HOPPER: Mapping[str, str] = {
     "DCGM_FI_PROF_GR_ENGINE_ACTIVE": "gpu.active",
     "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": "gpu.tensor_active",
@@ -164,7 +164,7 @@ BEFORE_HOPPER: Mapping[str, str] = {
     "DCGM_FI_PROF_PCIE_RX_BYTES": "gpu.pcie_rx",
     "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL": "gpu.nvlink_tx",
 }
-"""Those for which an older GPU has only DCGM, and the metric that is absent then."""
+"""Field that GPUs before Hopper provide only through DCGM -> the metric that is absent on them."""
 NEEDS_DCGM = "needs DCGM: not read here"
 
 # ---- RDMA counters: the kernel's names, and node_exporter's for them ----------------------
@@ -225,15 +225,15 @@ _NODE_EXPORTER = {
     for kernel, name in (line.split() for line in _HCA.strip().splitlines())
 }
 _AS_BYTES = frozenset({"port_rcv_data", "port_xmit_data", "port_rcv_data_64", "port_xmit_data_64"})
-"""Words of four bytes: offered as bytes, from rdma.rx and rdma.tx."""
+"""Counters in units of four bytes; rdma.rx and rdma.tx offer them in bytes."""
 _COUNTER = re.compile(r"rdma\.(?:counters|counters_ext|hw_counters)\.(.{1,64})")
 _GAUGE = re.compile(r"(?:active|watermark)_\w+|db_fifo_register|num_qps_congested|current_rate")
-"""Files beside the counters that go up and down: bnxt_re, mana."""
+"""Names of gauges among the counter files of bnxt_re and mana."""
 _OTHER = re.compile(r"[^a-z0-9]+")
 
 
 def of_counter(metric: str) -> Series | None:
-    """The series of one RDMA counter under the kernel's own name; None for anything else."""
+    """The series of one RDMA counter that is named by the kernel; None for any other metric."""
     found = _COUNTER.fullmatch(metric)
     if found is None or found[1] in _AS_BYTES:
         return None
@@ -253,7 +253,7 @@ def of_counter(metric: str) -> Series | None:
 
 @dataclass(frozen=True, slots=True)
 class Integral:
-    """A counter of seconds made of a percentage; `rest` also counts what is left to 100."""
+    """A counter of seconds, integrated from a percentage; `mode` is its label, `rest` the label of the remaining time."""
 
     metric: str
     name: str

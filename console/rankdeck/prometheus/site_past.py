@@ -1,6 +1,6 @@
-"""The past of nodes from the site's Prometheus: asked over HTTP with limits, its series mapped to our numbers, answers kept.
+"""The past of nodes from the site's Prometheus: queried over HTTP with limits, mapped to Rankdeck's metrics, and cached.
 
-Our own names come first (`rankdeck export`), then those of dcgm-exporter and node_exporter.
+Series of `rankdeck export` come first, then those of dcgm-exporter and node_exporter.
 """
 
 import asyncio
@@ -33,11 +33,11 @@ from rankdeck.model.health import POINTS, PastNumbers, PastSeries, PastView, Tim
 from rankdeck.model.text import as_list, as_table, clean, is_list, table
 
 LIMIT = 10.0
-"""Seconds for one question, from the name of the server to the last byte of its answer."""
+"""Seconds for one query, from resolving the server's name to the last byte of its answer."""
 SERVERS_LIMIT = 8
-"""Seconds after which the server itself should give up."""
+"""Seconds after which the server itself should give up a query."""
 LARGEST = 8 << 20
-"""Bytes of an answer."""
+"""Most bytes of an answer."""
 _CREDENTIAL_LIMIT = 64 << 10
 _LONGEST_HEAD = _PIECE = 64 << 10
 _TOO_LONG = f"sent more than {LARGEST >> 20} MB as an answer"
@@ -62,20 +62,20 @@ _SENTENCES: tuple[tuple[type[BaseException], str], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """What a server sent."""
+    """A server's HTTP response."""
 
     status: int
     headers: Mapping[str, str]
-    """By name in small letters."""
+    """Name in lower case -> value."""
     body: bytes = b""
 
 
 async def query_range(
     server: Metrics, expression: str, times: Mapping[str, float]
 ) -> dict[str, Any]:
-    """The `data` of an answer, with `warnings` beside it; `times` are start, end and step.
+    """The `data` of the answer to a range query, with its `warnings`; `times` has start, end and step in seconds.
 
-    It is only checked to be an object. Raises MetricsError.
+    Its content is not checked. Raises MetricsError.
     """
     asked: dict[str, object] = {"query": expression, **times, "timeout": f"{SERVERS_LIMIT}s"}
     answer = await _post(server, f"{server.path}/api/v1/query_range", urlencode(asked).encode())
@@ -83,7 +83,7 @@ async def query_range(
 
 
 async def _post(server: Metrics, path: str, body: bytes) -> Response:
-    """Send a form, straight to the server: a proxy would read the login. Raises MetricsError."""
+    """Send a form directly to the server, because a proxy could read the login. Raises MetricsError."""
     try:
         async with asyncio.timeout(LIMIT):
             head, context = await asyncio.to_thread(_prepared, server, path, len(body))
@@ -103,7 +103,7 @@ async def _post(server: Metrics, path: str, body: bytes) -> Response:
 
 
 def _prepared(server: Metrics, path: str, size: int) -> tuple[bytes, ssl.SSLContext | None]:
-    """What needs files, in a thread: they may lie on a file server that hangs."""
+    """The request head and the TLS context. Runs in a thread, because it reads files, and a file server may hang."""
     return _head(server, path, size), _tls(server)
 
 
@@ -129,7 +129,7 @@ def _tls(server: Metrics) -> ssl.SSLContext | None:
 
 
 def _login(server: Metrics) -> Iterator[str]:
-    """The line that says who asks; raises OSError and ValueError."""
+    """The Authorization header, if a login is set; raises OSError and ValueError."""
     if token := _secret(server.token_env, server.token_file):
         yield f"Authorization: Bearer {token}"
     elif server.user:
@@ -139,7 +139,7 @@ def _login(server: Metrics) -> Iterator[str]:
 
 
 def _secret(variable: str, file: str) -> str:
-    """One line, read again for each question: tokens are renewed. Raises OSError and ValueError."""
+    """A password or token, read again for each query because tokens are renewed. Raises OSError and ValueError."""
     if variable:
         found = os.environ.get(variable)
         if found is None:
@@ -179,7 +179,7 @@ def read_head(raw: bytes) -> Response:
 
 
 async def _pieces(reader: asyncio.StreamReader, headers: Mapping[str, str]) -> AsyncIterator[bytes]:
-    """The body as it comes: in chunks, of a known length, or until the server closes."""
+    """The parts of the body as they arrive: chunked, of a known length, or until the server closes."""
     if "chunked" in headers.get("transfer-encoding", "").lower():
         while size := _length(await reader.readuntil(b"\r\n"), 16):
             yield await reader.readexactly(size)
@@ -192,7 +192,7 @@ async def _pieces(reader: asyncio.StreamReader, headers: Mapping[str, str]) -> A
 
 
 def _length(raw: bytes, base: int) -> int:
-    """A size in an answer; raises ValueError where it is none, or more than anyone asked for."""
+    """A size in an answer; raises ValueError if it is invalid or above LARGEST."""
     word = raw.partition(b";")[0].strip().lower()
     if not 0 < len(word) <= 16 or word.strip(b"0123456789abcdef"[:base]):
         raise ValueError("does not speak HTTP")
@@ -203,7 +203,7 @@ def _length(raw: bytes, base: int) -> int:
 
 
 def data_of(answer: Response) -> dict[str, Any]:
-    """The `data` of a whole answer; raises MetricsError, which says what the server refuses."""
+    """The `data` of a complete response; raises MetricsError, also with the server's own error message."""
     body = table(answer.body, LARGEST) or {}
     if 300 <= answer.status < 400:
         host = clean(_host(answer.headers.get("location", ""))) or "another address"
@@ -237,24 +237,24 @@ def _words(error: Exception) -> str:
 
 
 _MARK = "rankdeck_number"
-"""The label by which an answer says which row of `_ROWS` it is of."""
+"""Label that is added to each series: the index of its row in `_ROWS`."""
 _NAMES_AT_ONCE = 500
-"""Characters of node names in one question: VictoriaMetrics takes 16 KB, and they are in it 25 times."""
+"""Characters of node names in one query: VictoriaMetrics accepts 16 KB, and the names occur 25 times in it."""
 _MOST_SERIES = 20_000
 _BEYOND = 1e18
 _CABLES = 'device!~"lo|veth.*|docker.*|br-.*|cni.*|cali.*|flannel.*|virbr.*|vnet.*|ifb.*|tap.*|tun.*|dummy.*|kube-.*|vxlan.*|lxc.*|podman.*"'
-"""As the agent's collector leaves them out."""
+"""Selects physical network devices: leaves out the same ones as the agent's collector."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """One way to a number. In `expression` {m:NAME} is a gauge's mean and {r:NAME} a counter's growth per second."""
+    """One way to get a metric. In `expression`, {m:NAME} is the mean of a gauge, {r:NAME} a counter's growth per second."""
 
     metric: str
     source: str
     expression: str
     gpu: bool = False
-    """Whether the node stands in the label of dcgm-exporter."""
+    """Whether the node is named by dcgm-exporter's label (`gpu_label`)."""
 
 
 _OURS, _DCGM, _NODE = "rankdeck", "dcgm-exporter", "node_exporter"
@@ -301,11 +301,11 @@ _ROWS: tuple[_Row, ...] = (
     ),
     _Row("cpu.load1", _NODE, "max by ({by}) ({m:node_load1})"),
 )  # fmt: skip
-"""The earlier row of a metric wins; the same sums as `rankdeck_agent.rules.report`."""
+"""For each metric the first row with data is used; sums and means are those of `rankdeck_agent.rules.report`."""
 
 
 async def past_numbers(server: Metrics, nodes: Sequence[Node], times: Times) -> PastNumbers:
-    """What the server has of these nodes at these times; raises MetricsError."""
+    """The numbers of these nodes at these times; raises MetricsError."""
     whole = PastNumbers(times)
     asked = {"start": times.start, "end": times.end, "step": times.step}
     for part in _parts(nodes):
@@ -326,11 +326,11 @@ def _parts(nodes: Sequence[Node]) -> Iterator[list[Node]]:
         yield part
 
 
-# ---- the question
+# ---- the query
 
 
 def expression(server: Metrics, nodes: Sequence[Node], times: Times) -> str:
-    """One expression that has every number of the nodes, each with its row in a label."""
+    """One PromQL expression for all metrics of these nodes; each series has its row in the label `_MARK`."""
     window = f"{max(times.step, 2 * server.interval):.0f}s"
     growth = f"{max(times.step + server.interval, 4 * server.interval):.0f}s"
     rows = (
@@ -358,14 +358,14 @@ def _filled(row: _Row, server: Metrics, nodes: Sequence[Node], window: str, grow
 
 
 def _pattern(nodes: Iterable[Node]) -> str:
-    """RE2 for the names and addresses, alone or with a domain and a port behind them."""
+    """An RE2 pattern for the names and addresses of nodes, with or without domain and port."""
     known = dict.fromkeys(word for node in nodes for word in (node.name, node.address) if word)
     words = "|".join(_plain(word.strip("[]")) for word in known)
     return f"[[]?({words})[]]?([.][^:]*)?(:[0-9]+)?"
 
 
 def _plain(word: str) -> str:
-    """The word as a pattern for itself, without backslashes, which quoted strings double."""
+    """A pattern that matches exactly this word; without backslashes, which would need escaping in PromQL strings."""
     return "".join(c if c.isalnum() or c in "_-:%" else f"[{c}]" for c in word)
 
 
@@ -380,9 +380,9 @@ def _quoted(text: str) -> str:
 def read_matrix(
     data: Mapping[str, Any], server: Metrics, nodes: Sequence[Node], times: Times
 ) -> PastNumbers:
-    """The numbers in the `data` of an answer; what is no number of ours is left out.
+    """The numbers in the `data` of an answer; unknown series are left out.
 
-    Raises MetricsError where it is no matrix, or has more series than anyone asked for.
+    Raises MetricsError if it is not a matrix, or has too many series.
     """
     result = data.get("result")
     if data.get("resultType") != "matrix" or not is_list(result):
@@ -405,7 +405,7 @@ def read_matrix(
 def _series(
     row: object, server: Metrics, nodes: Sequence[Node], times: Times
 ) -> tuple[str, int, PastSeries] | None:
-    """Node, place in `_ROWS` and numbers; None for what we did not ask for."""
+    """(node, index in `_ROWS`, numbers); None for a series that was not requested."""
     fields = as_table(row)
     metric = as_table(fields.get("metric"))
     labels = {key: text for key, text in metric.items() if isinstance(text, str)}
@@ -424,7 +424,7 @@ def _series(
 
 
 def node_of(value: str, nodes: Iterable[Node]) -> str | None:
-    """The node that a label's value names: by name or address, with or without domain and port."""
+    """The name of the node that a label's value means, by name or address, with or without domain and port; or None."""
     known = {
         word.strip("[]"): node.name for node in nodes for word in (node.address, node.name) if word
     }
@@ -439,7 +439,7 @@ def node_of(value: str, nodes: Iterable[Node]) -> str | None:
 
 
 def _values(points: Sequence[object], times: Times) -> tuple[float | None, ...]:
-    """A number for each time; gaps, NaN and what is beyond all bounds stay gaps."""
+    """A number for each time; None for gaps, NaN and too large numbers."""
     found: list[float | None] = [None] * times.count
     for point in points:
         if len(pair := as_list(point)) != 2:
@@ -467,26 +467,26 @@ def _warning(raw: object) -> str:
 
 log = logging.getLogger(__name__)
 RETRY = 30.0
-"""Seconds after which a server that did not answer is asked again."""
+"""Seconds until a server that did not answer is queried again."""
 _SCRAPES = 20
-"""Scrapes that a job must last for the site's numbers to say more than the console's."""
+"""A job must last so many scrape intervals for the site's numbers to be better than the console's own."""
 _KEPT = 32
-"""Answers that are remembered, for steps back and forth in time."""
+"""Answers that are cached, for moving back and forth in time."""
 Start = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
 
 
 @dataclass(frozen=True, slots=True)
 class JobNumbers:
-    """What the site has of the nodes of a job while it ran."""
+    """The site's numbers of a job's nodes while it ran."""
 
     rows: Sequence[Mapping[str, Any]] = ()
-    """As those of the history: `{at, metrics, of, nodes, simulated}`, see `History.numbers`."""
+    """Like rows of the history: `{at, metrics, of, nodes, simulated}`, see `History.numbers`."""
     source: str = ""
-    """Where they come from, for people."""
+    """Where the numbers come from, for people."""
     gap: float = 0.0
-    """Seconds between two rows beyond which something is missing."""
+    """If two rows are more than so many seconds apart, some are missing in between."""
     trouble: str = ""
-    """Why there are none, or not all."""
+    """Why there are no numbers, or not all; one sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -497,13 +497,13 @@ class _Question:
 
 
 class SitePast:
-    """Answers at once with what it has, and asks for the rest; made by the session.
+    """Cache of the site's numbers: `view` returns at once what is known and queries the rest. Made by the session.
 
-    A cluster without `metrics:` has none: `view` gives None then.
+    For a cluster without `metrics:`, `view` returns None.
     """
 
     def __init__(self, cluster: Cluster, start: Start) -> None:
-        """`start` runs a coroutine for as long as the session is open."""
+        """`start` starts a task that ends with the session at the latest."""
         self._cluster, self._start = cluster, start
         self._kept: dict[_Question, PastNumbers] = {}
         self._last: dict[tuple[str, float], PastNumbers] = {}
@@ -511,12 +511,12 @@ class SitePast:
         self._asking: asyncio.Task[None] | None = None
         self._trouble = ""
         self._again = 0.0
-        """When the server may be asked again after a failure, monotonic."""
+        """When the server may be queried again after a failure, monotonic seconds."""
 
     def view(self, node: str, hours: float, until: float | None = None) -> PastView | None:
-        """What is known of the hours before `until` (epoch seconds; None: now). Never waits.
+        """What is known about a node in the `hours` before `until` (epoch seconds; None: now). Never waits.
 
-        Until the answer is there it gives the answer before, of the same node and length.
+        Until the answer arrives, it returns the last answer for the same node and number of hours.
         """
         server = self._cluster.metrics
         if server is None:
@@ -530,9 +530,9 @@ class SitePast:
         return PastView(hours, server.place, found, self._trouble)
 
     async def of_job(self, nodes: Sequence[str], start: float, end: float, of: int) -> JobNumbers:
-        """The numbers of these of the job's `of` nodes between two moments, epoch seconds.
+        """The numbers of these nodes between two times (epoch seconds); `of` is how many nodes the job has.
 
-        None of a job that is too short for what is scraped now and then: the console's own are finer.
+        Empty for a short job, for which the console's own numbers are finer. Never raises; see `JobNumbers.trouble`.
         """
         server = self._cluster.metrics
         if server is None or end - start < _SCRAPES * server.interval:
@@ -552,7 +552,7 @@ class SitePast:
         return idle and time.monotonic() >= self._again
 
     async def _ask(self, server: Metrics) -> None:
-        """Ask for what is wanted, until that is there: it may change meanwhile."""
+        """Query what is wanted; repeat if something else is wanted by then."""
         while (wanted := self._wanted) is not None and wanted not in self._kept:
             try:
                 found = await past_numbers(server, self._nodes([wanted.node]), wanted.times)
@@ -580,7 +580,7 @@ class SitePast:
 
 
 def rows_of(past: PastNumbers, of: int) -> list[Mapping[str, Any]]:
-    """What was read as rows, one for each time; `of` is how many nodes the job has."""
+    """The numbers as rows of `JobNumbers`, one for each time; `of` is how many nodes the job has."""
     metrics = sorted({metric for _, metric in past.series})
     names = sorted({node for node, _ in past.series})
     made_up = {metric for (_, metric), one in past.series.items() if one.simulated}

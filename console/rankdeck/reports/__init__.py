@@ -1,1 +1,1 @@
-"""Reports to hand on: of a job an archive or a page, of an acceptance run pages and files for other programs."""
+"""Reports to give to others: an archive or page for a job; a page and files for other programs for an acceptance run."""

@@ -1,7 +1,7 @@
 """Files of an acceptance run for people and other programs: page, JSON, JUnit, Prometheus, node lists, matrix.
 
-Each is made of the same value, live or afterwards. No secret is in any of them: sentences, commands and outputs
-are masked as those of jobs are. What they hold is documented in docs/acceptance.md.
+All files are made from the same value, during the run or later. Secrets in sentences, commands and outputs are masked
+as in reports of jobs. The content of the files is documented in docs/acceptance.md.
 """
 
 import csv
@@ -36,7 +36,7 @@ from rankdeck.rules.secrets import Secrets
 from rankdeck.state.history import read
 
 VERSION = 1
-"""Of the JSON: a field that changes its meaning or goes away makes a new one."""
+"""Version of the JSON; it changes if a field changes its meaning or is removed."""
 _NONE = Secrets(())
 
 
@@ -46,7 +46,7 @@ def report_files(
     secrets: Secrets = _NONE,
     now: float | None = None,
 ) -> dict[str, str]:
-    """Name -> text of every file; `now` is epoch seconds, for those who compare."""
+    """File name -> text; `now` is the time of creation in epoch seconds, which tests may set."""
     made = time.time() if now is None else now
     clean_run = masked(run, secrets)
     return {
@@ -62,7 +62,7 @@ def report_files(
 def write_reports(
     run: AcceptanceRun, source: MeasurementSource, folder: Path, secrets: Secrets = _NONE
 ) -> tuple[Path, ...]:
-    """Write every file into the folder, readable by their owner only; raises RankdeckError."""
+    """Write all files into the folder, readable only by their owner; returns their paths. Raises RankdeckError."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         texts = report_files(run, source, secrets)
@@ -74,7 +74,7 @@ def write_reports(
 
 
 def masked(run: AcceptanceRun, secrets: Secrets) -> AcceptanceRun:
-    """The run without secrets in any of its texts."""
+    """The run with secrets masked in all its texts."""
     say = secrets.in_text
     return replace(
         run,
@@ -99,7 +99,7 @@ def masked(run: AcceptanceRun, secrets: Secrets) -> AcceptanceRun:
 
 
 def json_text(run: AcceptanceRun, now: float) -> str:
-    """Everything, as one object; numbers that are none are null."""
+    """The whole run as one JSON object; missing numbers are null."""
     return json.dumps(_shape(run, now), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
@@ -152,7 +152,7 @@ def _stage_shape(one: StageView) -> dict[str, Any]:
 
 
 def _result_shape(one: Result) -> dict[str, Any]:
-    """The file with the output is a name on this machine: others learn only that there is one."""
+    """A result as JSON; of the output file only the name, because its path is valid only on this machine."""
     table = asdict(one)
     return {**table, "raw": Path(one.raw).name, "nodes": [*_nodes_of(one)]}
 
@@ -169,7 +169,7 @@ def _node_sets(run: AcceptanceRun) -> dict[str, tuple[str, ...]]:
 
 
 def node_files(run: AcceptanceRun) -> dict[str, str]:
-    """`good.txt` has a name a line, `good.nodes` the same as a node set; so for bad and not-measured."""
+    """File name -> text: `good.txt` with one node per line, `good.nodes` with a node set; also for bad and not-measured."""
     files: dict[str, str] = {}
     for name, names in _node_sets(run).items():
         files[f"{name}.txt"] = "".join(f"{node}\n" for node in names)
@@ -181,7 +181,7 @@ def node_files(run: AcceptanceRun) -> dict[str, str]:
 
 
 def matrix_text(run: AcceptanceRun) -> str:
-    """CSV: one row a directed pair and recipe."""
+    """CSV with one row for each directed pair and recipe."""
     table = io.StringIO()
     out = csv.writer(table, lineterminator="\n")
     out.writerow(("recipe", "sender", "receiver", "answer", "outcome", "value", "unit", "share"))
@@ -196,7 +196,7 @@ def matrix_text(run: AcceptanceRun) -> str:
 
 
 def _harmless(text: str) -> str:
-    """The text of a cell so that no spreadsheet reads it as a formula."""
+    """The text of a cell, changed so that no spreadsheet takes it for a formula."""
     return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
 
 
@@ -204,7 +204,7 @@ def _harmless(text: str) -> str:
 
 
 def junit_text(run: AcceptanceRun) -> str:
-    """A suite a stage and test, a case a node, pair or group; *not measured* is an error, left out is skipped."""
+    """JUnit XML: one suite per stage and test, one case per node, pair or group. `not measured` is an error, `left out` skipped."""
     root = ET.Element("testsuites", name=_xml(f"acceptance of {run.cluster}"))
     suites: dict[str, list[Result]] = {}
     for one in run.results:
@@ -218,7 +218,7 @@ def junit_text(run: AcceptanceRun) -> str:
 
 
 def _suite(root: ET.Element, name: str, run: AcceptanceRun, results: Sequence[Result]) -> None:
-    """The repeats of one subject are one case: it is measured as soon as one of them is."""
+    """Add a suite. The repeats of one subject are one case, which counts as measured if any repeat was."""
     subjects: dict[str, list[Result]] = {}
     for one in results:
         subjects.setdefault(_subject(one), []).append(one)
@@ -232,12 +232,12 @@ def _suite(root: ET.Element, name: str, run: AcceptanceRun, results: Sequence[Re
 
 
 def _about(run: AcceptanceRun) -> dict[str, str]:
-    """Node -> the gravest sentence about it."""
+    """Node -> the sentence of the first (gravest) verdict about it."""
     return {node: one.sentence for one in reversed(run.verdicts) for node in one.nodes}
 
 
 def _slow(one: Result, found: Mapping[tuple[str, str], Cell], about: Mapping[str, str]) -> str:
-    """Why a pair that was measured is not good, with what is to blame for it; "" if it is good."""
+    """Why a measured pair is not good, and the verdicts about its nodes; "" if it is good."""
     cell = found.get((one.sender, one.receiver)) if one.stage in PAIRWISE else None
     if cell is None or cell.answer is None or cell.answer.accepted:
         return ""
@@ -257,7 +257,7 @@ _TROUBLES: Mapping[Outcome, str] = {
     Outcome.NOT_MEASURED: "error",
     Outcome.EXCLUDED: "skipped",
 }
-"""The worst first."""
+"""Outcome -> element of JUnit, the worst first."""
 
 
 def _case(suite: str, subject: str, several: list[Result], slow: str) -> ET.Element:
@@ -276,7 +276,7 @@ def _case(suite: str, subject: str, several: list[Result], slow: str) -> ET.Elem
 
 
 def _verdict_suite(root: ET.Element, run: AcceptanceRun) -> None:
-    """A case a node with its answer and the sentence about it, and one a path, leaf or rail that is to blame."""
+    """Add a suite with one case per node, with its answer and verdict, and one per faulty path, leaf or rail."""
     about = _about(run)
     cases: list[ET.Element] = []
     for node, answer in run.answers.items():
@@ -324,7 +324,7 @@ def _add_suite(root: ET.Element, name: str, run: AcceptanceRun, cases: list[ET.E
 
 
 def _xml(text: str) -> str:
-    """Text for XML: with line breaks, but without other characters that are not printable."""
+    """Text for XML: line breaks are kept, other unprintable characters are replaced."""
     return "\n".join(clean(line, 4000) for line in text.split("\n"))
 
 
@@ -334,7 +334,7 @@ Samples = list[tuple[dict[str, str], float]]
 
 
 def prometheus_text(run: AcceptanceRun) -> str:
-    """For node_exporter's textfile collector: bandwidths in bytes per second, verdicts as 0 or 1."""
+    """Metrics for node_exporter's textfile collector: bandwidths in bytes per second, answers as 0 or 1."""
     families: tuple[tuple[str, str, Samples], ...] = (
         ("bandwidth_bytes_per_second", "Best repeat of a directed pair.", _bandwidths(run)),
         ("value", "Best repeat of a measurement in another unit.", _values(run)),
@@ -364,11 +364,11 @@ _BYTES: Mapping[str, float] = {
     "MB/s": 1e6,
     "MiB/s": float(1 << 20),
 }
-"""Unit of a recipe -> bytes per second in one of it."""
+"""Unit of a recipe -> its size in bytes per second."""
 
 
 def _best(run: AcceptanceRun) -> dict[tuple[str, str, str, str], Result]:
-    """(stage, recipe, a, b) -> the best repeat."""
+    """(stage, recipe, sender or group, receiver) -> the best repeat."""
     found: dict[tuple[str, str, str, str], list[Result]] = {}
     for one in run.results:
         if one.value is not None and not one.port:

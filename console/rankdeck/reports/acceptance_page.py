@@ -1,4 +1,4 @@
-"""The page of an acceptance run: verdicts, heat map, identity, drift, commands, raw outputs. No I/O."""
+"""The HTML page of an acceptance run: verdicts, heat maps, facts about nodes, drift, commands, raw outputs. No I/O."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,19 +30,19 @@ from rankdeck.reports.job import moment
 from rankdeck.rules.secrets import Secrets
 
 MOST_CELLS = 128
-"""Nodes up to which every pair has a cell on the page; of more, every pair of leaves, and each suspect a row."""
+"""With up to so many nodes, every pair has a cell; with more, every pair of leaves has one, and each suspect a row."""
 MOST_RAW = 40
-"""Measurements whose commands and raw output are on the page: those that are not good first."""
+"""Most measurements whose commands and raw output are on the page, those that are not good first."""
 _MOST_SINGLES = 64
 _RAW = 12 << 10
 _RAW_LINES = 120
 
 
 class MeasurementSource(Protocol):
-    """Where outputs and commands of measurements are; `Session.acceptance` is one."""
+    """Gives outputs and commands of measurements; `Session.acceptance` is one."""
 
     def raw(self, result: Result, most: int = 1 << 20) -> str:
-        """The whole output of a measurement, at most so many characters; "" if it is gone."""
+        """The output of a measurement, at most `most` characters; "" if it is gone."""
         ...
 
     def commands(self, run: AcceptanceRun, result: Result) -> tuple[str, ...]:
@@ -52,7 +52,7 @@ class MeasurementSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Excerpt:
-    """One measurement with what it wrote, secrets masked."""
+    """One measurement with its commands and raw output, secrets masked."""
 
     result: Result
     commands: tuple[str, ...]
@@ -62,7 +62,7 @@ class Excerpt:
 def excerpts(
     run: AcceptanceRun, source: MeasurementSource, secrets: Secrets
 ) -> tuple[Excerpt, ...]:
-    """What is looked at in the raw: measurements that went wrong, then those of pairs below the others."""
+    """The measurements to show with raw output: failed ones first, then those of bad nodes, lowest values first."""
     bad = {node for verdict in run.verdicts for node in verdict.nodes} | {*run.bad}
     ran = sorted(
         (one for one in run.results if one.raw and one.outcome is not Outcome.RUNNING),
@@ -72,7 +72,7 @@ def excerpts(
             one.value or 0.0,
         ),
     )
-    # Of the repeats the worst one is enough.
+    # One of the repeats, the worst, is enough.
     each = {(one.stage, one.recipe, one.sender, one.receiver, one.group): one for one in ran[::-1]}
     worst = {*each.values()}
     chosen = [one for one in ran if one in worst][:MOST_RAW]
@@ -87,7 +87,7 @@ def excerpts(
 
 
 def acceptance_page(run: AcceptanceRun, now: float, some: Sequence[Excerpt] = ()) -> str:
-    """The whole file; `now` is when it was made, epoch seconds."""
+    """The whole HTML file; `now` is when it is made, epoch seconds."""
     return html.page(
         f"Acceptance of {run.cluster}: {headline(run)}",
         *_verdicts(run),
@@ -196,7 +196,7 @@ def _matrix(heat: HeatMap) -> Html:
 
 
 def _letter(marked: str) -> str:
-    """What stands in a cell of the page: nothing if it is good, the colour is enough there."""
+    """The letter in a cell of the page; "" if it is good, because the colour is enough."""
     return marked.strip().strip(".+*")
 
 
@@ -228,7 +228,7 @@ def _value(one: Result) -> str:
 
 
 def _singles(run: AcceptanceRun) -> Html:
-    """The worst first; of many nodes the others are in the JSON."""
+    """The table of single nodes, the worst first; with many nodes, the others are only in the JSON."""
     found = (one for one in run.results if one.stage is Stage.SINGLE)
     order = sorted(
         found, key=lambda one: (one.outcome is Outcome.MEASURED, one.recipe, one.value or 0.0)
@@ -256,7 +256,7 @@ def _drift(run: AcceptanceRun) -> Iterator[Html]:
 
 
 def _identity(run: AcceptanceRun) -> Iterator[Html]:
-    """Each fact with its values and who has them, the majority first."""
+    """How nodes differ, and each fact with its values and the nodes that have them, the majority first."""
     if run.differing:
         yield tag("ul", *(tag("li", f"{node}: {what}") for node, what in run.differing.items()))
     yield html.table(("fact", "value", "nodes"), _identity_rows(run.identity))

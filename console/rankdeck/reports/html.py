@@ -1,7 +1,7 @@
-"""Pages that are safe to open (all text escaped, nothing loaded, nothing runs), and their pictures as SVG. No I/O.
+"""HTML pages that are safe to open (all text escaped, nothing loaded, no scripts), and their pictures as SVG. No I/O.
 
-A page is one file with its style and its pictures (SVG) inside. Markup is of the type `Html` and is
-made by `tag` alone; any other text becomes text of the page, whoever wrote it.
+A page is one file that includes its style and its pictures (SVG). Markup has the type `Html` and is
+made only by functions of this module; any other text is escaped.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,30 +14,30 @@ from rankdeck.model.text import duration, printable
 LONGEST = 4000
 """Most characters of one text; the rest is cut, with `…`."""
 LARGEST = 256 << 10
-"""Characters of one block of lines, such as the output of a rank."""
+"""Most characters of one block of lines, such as the output of a rank."""
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; form-action 'none'; base-uri 'none'"
-"""Tells the browser too: no script, no picture, font or frame from anywhere."""
+"""Content security policy: the browser runs no script and loads no picture, font or frame."""
 _VOID = frozenset({"meta", "br", "line", "rect", "polyline", "polygon", "circle", "path"})
 
 
 class Html(str):
-    """Markup; text from others becomes markup only through `text` and `tag`."""
+    """Markup; any other text must go through `text` or `tag`, which escape it."""
 
     __slots__ = ()
 
 
 Part = str | int | Html | None
-"""A piece of a page: markup stays, any other text is escaped, None is nothing."""
+"""A part of a page: markup is kept, other text is escaped, None is left out."""
 
 
 def text(value: object, limit: int = LONGEST) -> Html:
-    """One line of text, escaped, without anything that cannot be seen."""
+    """One line of text, escaped, without unprintable characters, cut after `limit` characters."""
     words = printable(str(value), limit + 1)
     return Html(escape(words if len(words) <= limit else f"{words[:limit]}…"))
 
 
 def join(parts: Iterable[Part]) -> Html:
-    """The parts one after another."""
+    """The parts joined."""
     return Html("".join(_html(part) for part in parts))
 
 
@@ -48,9 +48,9 @@ def _html(part: Part) -> Html:
 
 
 def tag(name: str, /, *parts: Part, **attributes: object) -> Html:
-    """An element; `_` in the name of an attribute is `-`, one at its end is left out (`class_`).
+    """An element. In names of attributes `_` becomes `-`, and a final `_` is dropped (`class_`).
 
-    An attribute that is None is left out; numbers of a drawing have at most two decimals.
+    An attribute that is None is left out; floats have at most two decimals.
     """
     said = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{_attribute(value)}"'
@@ -69,7 +69,7 @@ def _attribute(value: object) -> str:
 
 
 def block(lines: Iterable[str], limit: int = LARGEST) -> Html:
-    """Lines as they are, in one size of letters; more than `limit` characters are cut, and that is said."""
+    """Lines in a monospaced block; after `limit` characters it is cut, with a note."""
     return tag("pre", Html("\n".join(_lines(lines, limit))))
 
 
@@ -85,18 +85,18 @@ def _lines(lines: Iterable[str], limit: int) -> Iterator[Html]:
 
 
 def details(summary: Part, *parts: Part) -> Html:
-    """A part that is folded until it is opened; printed in full."""
+    """A part that is collapsed until the reader opens it; printed in full."""
     return tag("details", tag("summary", summary), *parts)
 
 
 def section(title: str, *parts: Part) -> Html:
-    """A part of the page with its heading; nothing if it is empty."""
+    """A part of the page with a heading; empty if the parts are empty."""
     body = join(parts)
     return tag("section", tag("h2", title), body) if body else Html()
 
 
 def table(head: Sequence[Part], rows: Iterable[Sequence[Part]], most: int = 2000) -> Html:
-    """A table that scrolls sideways; of more than `most` rows the first, and that is said. Nothing without rows."""
+    """A table that scrolls sideways; only the first `most` rows, with a note. Empty without rows."""
     body: list[Html] = []
     for number, row in enumerate(rows):
         if number == most:
@@ -110,13 +110,13 @@ def table(head: Sequence[Part], rows: Iterable[Sequence[Part]], most: int = 2000
 
 
 def facts(rows: Iterable[tuple[str, Part]]) -> Html:
-    """Names and what they are."""
+    """A list of names and values; rows without a value are left out."""
     pairs = (join((tag("dt", name), tag("dd", value))) for name, value in rows if value)
     return tag("dl", *pairs)
 
 
 def page(title: str, *parts: Part) -> Html:
-    """The whole file: its title as the heading, then the parts."""
+    """The whole HTML file, with the title as its heading."""
     head = tag(
         "head",
         Html('<meta charset="utf-8"/>'),
@@ -177,35 +177,35 @@ WIDTH = 1000.0
 _LEFT, _RIGHT = 110.0, 12.0
 _TICKS = 6
 MOST_LINES = 8
-"""Lines of one plot that can be told apart; of more series the range and the median are drawn, with those that are pointed out."""
+"""Most lines of a plot; with more series, it shows their range and median, and the series in `Plot.pointed`."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlotMark:
-    """A marked moment."""
+    """A marked time in a plot."""
 
     at: float
     """Epoch seconds."""
     name: str
-    """A few letters, written above it; "" for none."""
+    """A few letters above the mark; "" for none."""
     kind: str = "event"
-    """`mark`: what went wrong first; `event`: something else."""
+    """`mark`: the first failure; `event`: anything else."""
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """Time from left to right, in epoch seconds."""
+    """The time axis, from left to right, in epoch seconds."""
 
     start: float
     end: float
 
     def x(self, at: float) -> float:
-        """Where a moment is; one outside is on the edge."""
+        """The x coordinate of a time; a time outside of the axis is on its edge."""
         share = (at - self.start) / max(self.end - self.start, 1e-9)
         return _LEFT + min(max(share, 0.0), 1.0) * (WIDTH - _LEFT - _RIGHT)
 
     def ticks(self) -> Iterator[float]:
-        """Round times since the start."""
+        """Epoch seconds of the ticks, at round durations since the start."""
         length = max(self.end - self.start, 1e-9)
         step = next((one for one in _STEPS if length / one <= _TICKS), length / _TICKS)
         at = 0.0
@@ -238,18 +238,18 @@ class PlotLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plot:
-    """Lines over the same time."""
+    """A plot of lines over time."""
 
     title: str
     series: Sequence[PlotLine]
     shown: Callable[[float], str]
-    """A value with its unit."""
+    """Formats a value with its unit."""
     most: float | None = None
-    """Where the scale ends; None: at the highest value."""
+    """End of the scale; None, or if a value is higher: a little above the highest value."""
     pointed: frozenset[str] = frozenset()
-    """Series that are always drawn, even if there are too many."""
+    """Names of series that are drawn even if there are too many."""
     gap: float = 30.0
-    """Seconds without a value over which no line is drawn."""
+    """No line is drawn between values that are more seconds apart."""
 
 
 def svg(height: float, *parts: Html, label: str) -> Html:
@@ -258,7 +258,7 @@ def svg(height: float, *parts: Html, label: str) -> Html:
 
 
 def words(x: float, y: float, said: str, class_: str = "") -> Html:
-    """A text in a picture."""
+    """A text in a picture; `class_` is its CSS class."""
     return tag("text", said, x=x, y=y, class_=class_ or None)
 
 
@@ -285,7 +285,7 @@ def _marks(axis: Axis, marks: Iterable[PlotMark], top: float, bottom: float) -> 
 
 
 def plot(one: Plot, axis: Axis, marks: Iterable[PlotMark] = ()) -> Html:
-    """The plot with its title and key; nothing if no series has a value."""
+    """The plot with its title and key; empty if no series has a value."""
     series = [each for each in one.series if each.points]
     if not series:
         return Html()
@@ -351,7 +351,7 @@ def _unbroken(
 
 
 def _band(series: Sequence[PlotLine], place: Place) -> Html:
-    """From the lowest to the highest value at each time, and the median."""
+    """A band from the lowest to the highest value at each time, and the line of the median."""
     values: dict[float, list[float]] = {}
     for each in series:
         for at, value in each.points:
@@ -376,7 +376,7 @@ def _key(lines: Sequence[PlotLine], of: int) -> Html:
 
 
 def key(colour: str, name: str) -> Html:
-    """What a colour stands for."""
+    """An entry of a key: a colour and its meaning."""
     return tag("span", tag("i", style=f"background:{colour}"), name, class_="key")
 
 
@@ -385,14 +385,14 @@ def key(colour: str, name: str) -> Html:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A bar in a row."""
+    """A bar in a row of a timeline."""
 
     start: float
     end: float
     kind: str
-    """How it is coloured: `run`, `good`, `bad`, `slow`, `unknown`, `alt`, `none`."""
+    """Its colour: `run`, `good`, `bad`, `slow`, `unknown`, `alt`, `none`."""
     said: str
-    """Written in the bar if it fits, and shown as its tooltip."""
+    """Text in the bar if it fits, and in its tooltip."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -405,13 +405,13 @@ class TimelineRow:
 
 _ROW = 17.0
 _LIGHT = ("alt", "none")
-"""Kinds of bars in a pale colour."""
+"""Kinds of bars with a pale colour, on which text is dark."""
 
 
 def timeline(
     rows: Sequence[TimelineRow], axis: Axis, marks: Iterable[PlotMark], label: str
 ) -> Html:
-    """Rows of bars over time; nothing without rows."""
+    """Rows of bars over time; empty without rows."""
     if not rows:
         return Html()
     top = 16.0
@@ -443,11 +443,11 @@ class MatrixCell:
     """A cell of a matrix."""
 
     kind: str
-    """How it is coloured, see `Span`; `none`: empty."""
+    """Its colour, see `Span`; `none`: empty."""
     letter: str
-    """What it says without colour; "" for nothing."""
+    """Shows its meaning without colour; "" for none."""
     said: str
-    """Shown as its tooltip."""
+    """Text of its tooltip."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -457,15 +457,15 @@ class Matrix:
     rows: Sequence[str]
     columns: Sequence[str]
     cells: Mapping[tuple[int, int], MatrixCell]
-    """(row, column) -> cell; the others stay empty."""
+    """(row, column) -> cell; all others are empty."""
     breaks: frozenset[int] = field(default_factory=frozenset[int])
-    """Rows and columns before which a new group begins."""
+    """Numbers of rows and columns before which a new group begins."""
     down: str = "sends"
     across: str = "receives"
 
 
 def matrix(one: Matrix, label: str) -> Html:
-    """The cells, names on the left and above; names are left out where they would not be legible."""
+    """The matrix, with names on the left and above; without names if they would not be legible."""
     size = min(26.0, (WIDTH - _LEFT - _RIGHT) / max(len(one.columns), 1))
     head = 8.0 + (min(max(map(len, one.columns), default=0), 16) * 7.0 if size >= 9 else 0.0)
     height = head + size * len(one.rows) + 20
@@ -484,7 +484,7 @@ def matrix(one: Matrix, label: str) -> Html:
 
 
 def _short(name: str) -> str:
-    """Sixteen characters; of a longer name its end, which tells it from others."""
+    """A name of at most sixteen characters; a longer one is cut at the front, because names differ at the end."""
     return name if len(name) <= 16 else f"…{name[-15:]}"
 
 

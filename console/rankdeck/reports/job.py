@@ -1,4 +1,4 @@
-"""Reports of a job: an archive to attach to a ticket, and one page (who failed first and why, its ranks over time, its nodes, output, commands), with secrets masked."""
+"""Reports of a job with secrets masked: an archive for a ticket, and a page (first failure, ranks, nodes, output, commands)."""
 
 import asyncio
 import json
@@ -46,7 +46,7 @@ from rankdeck.state.lines import RankLog
 from rankdeck_agent.wire import LAUNCHER
 
 MOST_ROWS = 64
-"""Ranks that have a row each in the timeline; of more, every node has one, and of more nodes those with failures."""
+"""Most rows of the timeline: one per rank; with more ranks, one per node; with more nodes, those with failures first."""
 MOST_GROUPS = 300
 MOST_EVENTS = 200
 HEARD = "what consoles heard while they followed the job"
@@ -54,29 +54,29 @@ HEARD = "what consoles heard while they followed the job"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobPage:
-    """All that is on the page, with secrets masked already."""
+    """The content of the page, with secrets already masked."""
 
     job: Job
     now: float
-    """When it was made, epoch seconds."""
+    """When the page was made, epoch seconds."""
     numbers: Sequence[Mapping[str, Any]] = ()
-    """Of its nodes while it ran: `{at, metrics, of, nodes}`, see `History.numbers`."""
+    """Numbers of the job's nodes while it ran: `{at, metrics, of, nodes}`, see `History.numbers`."""
     source: str = HEARD
     """Where the numbers come from."""
     gap: float = 0.0
-    """Seconds between two numbers that no line is drawn over; 0: a twentieth of the job."""
+    """No line is drawn between numbers that are more seconds apart; 0: a twentieth of the job's time."""
     trouble: str = ""
     """Why numbers of the site's metrics are missing."""
     output: Sequence[Folded] = ()
-    """What the ranks wrote, equal lines once."""
+    """The output of the ranks, equal lines once."""
     last: Mapping[str, Sequence[str]]
-    """Who -> the end of what it wrote: the culprit, the launchers."""
+    """Name -> its last lines: the rank that failed first, and the launchers."""
     missing: Mapping[str, str]
-    """Node -> why it could not be asked."""
+    """Node -> why it could not be read."""
 
     @property
     def end(self) -> float:
-        """Where time ends on the page."""
+        """Epoch seconds at which the time axis ends."""
         return self.job.ended if self.job.ended is not None else self.now
 
     @property
@@ -85,7 +85,7 @@ class JobPage:
 
 
 def _job_page(one: JobPage) -> str:
-    """The whole file."""
+    """The page as an HTML file."""
     job = one.job
     return html.page(
         f"{job.name}: {_state(job)}",
@@ -104,7 +104,7 @@ def _state(job: Job) -> str:
 
 
 def moment(at: float) -> str:
-    """`2026-11-22 14:03:05 +0000`, here."""
+    """Epoch seconds as `2026-11-22 14:03:05 +0000`, in this machine's time zone."""
     return time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(at))
 
 
@@ -178,7 +178,7 @@ _KINDS: Mapping[State, str] = {
     State.LOST: "unknown",
 }
 _VICTIM = "slow"
-"""Colour of ranks that were ended because another one failed."""
+"""Colour of ranks that ended because another one failed."""
 
 
 def _timeline(one: JobPage) -> Html:
@@ -226,7 +226,7 @@ def _rank_row(rank: RankState, end: float, *, victim: bool) -> html.TimelineRow:
 
 
 def _node_rows(one: JobPage) -> list[html.TimelineRow]:
-    """A row a node, from its first start to its last end; of too many nodes those where something failed."""
+    """One row per node, from its first start to its last end; with too many nodes, those with failures first."""
     by_node: dict[str, list[RankState]] = {}
     for rank in one.job.ranks:
         by_node.setdefault(rank.node, []).append(rank)
@@ -257,7 +257,7 @@ def _node_row(node: str, ranks: Sequence[RankState], end: float) -> html.Timelin
 
 
 def _marks(one: JobPage) -> list[html.PlotMark]:
-    """The first failure, and the events by the numbers that they have in the table."""
+    """Marks for the first failure, and for the node events, with their numbers in the table."""
     first = one.job.first_failure
     failed = [html.PlotMark(first.at, "first failure", "mark")] if first else []
     notes = enumerate(one.job.node_notes[:9], 1)
@@ -331,13 +331,13 @@ def _plot(one: JobPage, metric: _Metric, frames: Sequence[tuple[float, Mapping[s
 
 
 def _made_up(metric: str, frames: Sequence[tuple[float, Mapping[str, Any]]]) -> str:
-    """` · SIMULATED` where an agent that was asked to made the numbers up."""
+    """` · SIMULATED` if the numbers are simulated, else ""."""
     prefixes = {str(one) for _, row in frames for one in row.get("simulated", ())}
     return " · SIMULATED" if any(metric.startswith(f"{one}.") for one in prefixes) else ""
 
 
 def _column(row: Mapping[str, Any], metric: str) -> Iterator[tuple[str, float]]:
-    """Node and value."""
+    """(node, value) of one metric in a row."""
     metrics = cast("list[object]", row["metrics"])
     if metric not in metrics:
         return
@@ -394,11 +394,11 @@ def _commands(job: Job) -> Iterator[Html]:
 
 
 TAIL = 1 << 20
-"""Bytes from the end of each log."""
+"""Bytes that are read from the end of each log."""
 MOST_ON_PAGE = 64 << 20
-"""Bytes of the logs of all ranks that the page is made of."""
+"""Most bytes of the logs of all ranks together that are used for the page."""
 _LAST = 200
-"""Lines of the culprit and of each launcher."""
+"""Last lines that are shown of the rank that failed first and of each launcher."""
 _LAUNCHERS = 8
 _LONGEST_KEY = 1 << 16
 _README = """Report of job {job} by Rankdeck {version}, {when}.
@@ -416,22 +416,23 @@ logs/        the end of what each rank and launcher wrote{missing}
 
 @dataclass(frozen=True, slots=True)
 class ReportSource:
-    """What goes into a report."""
+    """What is known here for a report; the rest is read from the nodes."""
 
     job: Job
     events: Sequence[NodeEvent]
-    """From the history: used for nodes that do not answer."""
+    """Events from the history, for nodes that do not answer."""
     health: Sequence[Mapping[str, Any]]
+    """See `History.health`; the last one is the present health."""
     environment: Mapping[str, str]
-    """Of the cluster file."""
+    """`environment:` of the cluster file, which may have secrets."""
     numbers: JobNumbers = JobNumbers()  # noqa: RUF009 - it is frozen
-    """Of its nodes while it ran; without a source they are what consoles heard."""
+    """Numbers of its nodes while it ran; with `source` "", those that consoles received."""
 
 
 async def report_source(
     job: Job, history: History, fleet: Fleet, past: SitePast, environment: Mapping[str, str]
 ) -> ReportSource:
-    """All that is known now; the site's metrics are asked where there are some."""
+    """Collect what is known now; queries the site's Prometheus if the cluster has one. Never raises."""
     now = time.time()
     nodes = chosen(job.nodes, troubled_nodes(job))
     numbers = await past.of_job(nodes, job.created, job.ended or now, len(job.nodes))
@@ -448,12 +449,15 @@ async def report_source(
 async def write_report(
     backend: Backend, source: ReportSource, path: Path, backlog: int | None = TAIL
 ) -> Recording:
-    """Write the archive (.tar.gz, readable by its owner only); raises RankdeckError."""
+    """Write the archive (.tar.gz, readable only by its owner), with the last `backlog` bytes of each log (None: all).
+
+    Raises RankdeckError.
+    """
     return await _write(backend, source, path, backlog, pack)
 
 
 async def write_page(backend: Backend, source: ReportSource, path: Path) -> Recording:
-    """Write the page (HTML, readable by its owner only); raises RankdeckError."""
+    """Write the page (HTML, readable only by its owner); raises RankdeckError."""
     each = min(TAIL, MOST_ON_PAGE // max(2 * len(source.job.ranks), 1))
     return await _write(backend, source, path, each, write_html)
 
@@ -476,12 +480,12 @@ async def _write(
 
 
 class Logs:
-    """What ranks wrote, one file per stream, as it comes."""
+    """Files in a folder with the output of ranks and launchers, one per stream."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._ends: set[str] = set()
-        """Names of the files that are the end of what was written, and not all of it."""
+        """Names of the files that hold only the end of a log."""
 
     def take(self, item: Followed) -> None:
         if isinstance(item, Chunk):
@@ -493,7 +497,7 @@ class Logs:
                 file.write(item.data)
 
     def lines(self, name: str, most: int) -> list[bytes]:
-        """The whole lines in the last `most` bytes of a file; none if there is no such file."""
+        """The whole lines in the last `most` bytes of a file; [] if there is no such file."""
         path = self.folder / name
         if not path.is_file():
             return []
@@ -504,7 +508,7 @@ class Logs:
         return lines[1:] if size > most else lines
 
     def mask(self, secrets: Secrets) -> list[Path]:
-        """The files, without secrets."""
+        """Mask secrets in all files; returns their paths."""
         for path in sorted(self.folder.iterdir()):
             clean = path.with_suffix(path.suffix + ".clean")
             with path.open("rb") as raw, clean.open("wb") as file:
@@ -518,7 +522,7 @@ _OF_A_KEY = re.compile(rb"[A-Za-z0-9+/=]{1,80}\s*\Z")
 
 
 def _whole(lines: Iterator[bytes]) -> Iterator[bytes]:
-    """The lines of the end of a log, without what may be the rest of a secret in a cut line or private key."""
+    """The lines of the end of a log, without the first parts that may be the rest of a cut line or private key."""
     next(lines, b"")
     held: list[bytes] = []
     for line in lines:
@@ -532,7 +536,7 @@ def _whole(lines: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _pieces(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """Lines; a private key, which has many, as one."""
+    """The lines; all lines of a private key as one piece, so that it can be masked."""
     key = b""
     for line in lines:
         if not key and not KEY_BEGINS.search(line):
@@ -546,7 +550,7 @@ def _pieces(lines: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def secrets_of(source: ReportSource) -> Secrets:
-    """All that is secret in the plan, the job file and the cluster file."""
+    """The secrets in the plan, the job file and the cluster file."""
     plan = source.job.plan
     tables = [source.environment, *(node.env for node in plan.nodes)]
     tables += [process.env for node in plan.nodes for process in node.processes]
@@ -558,7 +562,7 @@ def secrets_of(source: ReportSource) -> Secrets:
 
 
 def pack(source: ReportSource, recording: Recording, logs: Logs, path: Path) -> None:
-    """Write what was read into the archive, masked; raises OSError."""
+    """Write the archive, with secrets masked; raises OSError."""
     secrets = secrets_of(source)
     files = logs.mask(secrets)
     texts = _texts(source, recording, secrets)
@@ -577,7 +581,7 @@ def pack(source: ReportSource, recording: Recording, logs: Logs, path: Path) -> 
 
 
 def write_html(source: ReportSource, recording: Recording, logs: Logs, path: Path) -> None:
-    """Write what was read as a page, masked; raises OSError."""
+    """Write the page, with secrets masked; raises OSError."""
     secrets = secrets_of(source)
     logs.mask(secrets)
     part = logs.folder / "page"
@@ -586,9 +590,9 @@ def write_html(source: ReportSource, recording: Recording, logs: Logs, path: Pat
 
 
 def _page(source: ReportSource, recording: Recording, logs: Logs, secrets: Secrets) -> JobPage:
-    """The page's value; `logs` are masked already."""
+    """The content of the page; `logs` must be masked already."""
     ranks = tuple(replace(rank, activity=None) for rank in source.job.ranks)
-    # Masked as a tree, so that no field of a job is ever forgotten.
+    # Masked as a tree, so that no field of a job is missed.
     job = read(Job, secrets.in_tree(asdict(replace(source.job, ranks=ranks))))
     return JobPage(
         job=job,
@@ -604,7 +608,7 @@ def _page(source: ReportSource, recording: Recording, logs: Logs, secrets: Secre
 
 
 def _collapsed(job: Job, logs: Logs) -> list[Folded]:
-    """What the ranks wrote, equal lines once."""
+    """The output of the ranks, equal lines once."""
     collapse = Collapse({rank.rank: RankLog(rank.rank) for rank in job.ranks})
     each = MOST_ON_PAGE // max(2 * len(job.ranks), 1)
     for rank in job.ranks:
@@ -615,7 +619,7 @@ def _collapsed(job: Job, logs: Logs) -> list[Folded]:
 
 
 def _last_words(job: Job, logs: Logs) -> dict[str, list[str]]:
-    """Who -> the end of what it wrote: the rank that failed first, and the launchers."""
+    """Name -> its last lines: the rank that failed first, and the launchers."""
     first = job.first_failure
     files = {f"launcher on {node}": f"launcher.{node}" for node in job.nodes[:_LAUNCHERS]}
     if first is not None and first.rank is not None:
@@ -651,7 +655,7 @@ def _texts(source: ReportSource, recording: Recording, secrets: Secrets) -> dict
 
 
 def _events_in_order(source: ReportSource, recording: Recording) -> list[NodeEvent]:
-    """Events from the nodes; for nodes that do not answer, those of the history."""
+    """Events read from the nodes, or from the history for nodes that do not answer; by time."""
     told = {event.node for event in recording.events}
     kept = [event for event in source.events if event.node not in told]
     return sorted((*recording.events, *kept), key=lambda event: event.at)
