@@ -1,4 +1,7 @@
-"""The Rankdeck agent: reads a node and supervises ranks; Python 3.9 or newer. Here: its version, and constants that console and agent share."""
+"""The Rankdeck agent: reads a node and supervises ranks; Python 3.9 or newer.
+
+This module has its version and constants that console and agent share.
+"""
 
 import errno
 

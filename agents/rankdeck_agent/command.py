@@ -1,4 +1,4 @@
-"""Commands of the operator on this node: `sh` runs one with a time limit and verifies that nothing of it is left; `ps` lists processes, with job and rank."""
+"""`sh` runs a command of the operator, with a time limit, and can end all its processes; `ps` lists processes by job and rank."""
 
 import os
 import pwd

@@ -1,4 +1,4 @@
-"""Reads /proc and /sys below a root folder that tests can choose; writes private files; watches folders that other machines write to."""
+"""Reads /proc and /sys below a root folder that tests can choose; writes private files; watches shared folders."""
 
 import errno
 import math
@@ -182,7 +182,7 @@ def leave_no_core() -> None:
 
 
 def private_folder(path: Path) -> None:
-    """Make a folder, and those above it, that only the owner can access; removes others' permissions if it exists. Raises OSError."""
+    """Make a folder, and those above it, that only the owner can access (even if it exists already). Raises OSError."""
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     seen = path.stat()
     if seen.st_uid == os.geteuid() and seen.st_mode & WIDER:

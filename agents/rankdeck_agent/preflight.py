@@ -233,6 +233,7 @@ class _Asked:
         return [str(word) for word in words[:4096]]
 
     def programs(self) -> Facts:
+        """Name -> path ("" if there is none), size and digest of each program."""
         names = self._words("programs")
         return {"programs": {name: self._program(name) for name in names}}
 
@@ -271,6 +272,7 @@ class _Asked:
         return {"modules": found}
 
     def versions(self) -> Facts:
+        """Program -> the first line of its `--version`."""
         names = [path for name in self._words("versions") for path in _expanded(name)]
         return {"versions": {name: self._version(name) for name in names}}
 
@@ -279,9 +281,11 @@ class _Asked:
         return _first_line([path, "--version"]) if path else ""
 
     def images(self) -> Facts:
+        """The rows of the images; see `image.look`."""
         return {"images": request_rows(self._request)}
 
     def names(self) -> Facts:
+        """Host name -> its addresses or an error; `own`: the same for this node's name."""
         hosts = self._words("hosts")
         own = socket.gethostname()
         found = side_by_side(_resolved, [*hosts, own], _RESOLVE_LIMIT)
@@ -290,6 +294,7 @@ class _Asked:
         return {"names": dict(zip(hosts, rows)), "own": {"name": plain(own), **rows[-1]}}
 
     def gpus(self) -> Facts:
+        """GPUs and the processes on them, if the request asks for them."""
         return {"gpus": _gpus()} if self._request.get("gpus") else {}
 
 

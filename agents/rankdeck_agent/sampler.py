@@ -1,4 +1,4 @@
-"""Joins the readings of the collectors into samples, without those that hang, and judges them; also the commands `sample` and `health`."""
+"""Joins the readings of the collectors into samples, without those that hang, and judges them; `sample` and `health`."""
 
 import json
 import sys
@@ -55,10 +55,12 @@ class Batch:
         self._gate.acquire()
 
     def add(self) -> None:
+        """A thread was started."""
         with self._lock:
             self._left += 1
 
     def end(self) -> None:
+        """A thread has finished."""
         with self._lock:
             self._left -= 1
             if self._left == 0:

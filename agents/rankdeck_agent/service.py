@@ -35,6 +35,7 @@ class InstallPlace:
 
     @property
     def systemctl(self) -> tuple[str, ...]:
+        """The systemctl command for this place."""
         return ("systemctl",) if self.system else ("systemctl", "--user")
 
 

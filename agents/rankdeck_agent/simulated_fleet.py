@@ -83,6 +83,7 @@ class SimulatedNode:
 
     @property
     def sick(self) -> bool:
+        """Whether it has a fault."""
         return bool(self._fault)
 
     def goodbye(self) -> Hello:
@@ -193,7 +194,10 @@ class LineError(OSError):
 
 
 class BrokerLine:
-    """A connection to the broker that only publishes and never blocks. `read`, `flush`, `ping` and `publish` raise LineError when it is lost."""
+    """A connection to the broker that only publishes and never blocks.
+
+    `read`, `flush`, `ping` and `publish` raise LineError when it is lost.
+    """
 
     def __init__(
         self,

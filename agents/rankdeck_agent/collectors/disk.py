@@ -1,4 +1,7 @@
-"""Disks and mounts: space of mounts; bytes and progress of disks; network mounts, each asked by a process of its own; NVMe state and health."""
+"""Space of mounts, bytes and progress of disks, state and health of NVMe drives.
+
+Each network mount is asked by a process of its own, because it may hang.
+"""
 
 import array
 import fcntl

@@ -440,6 +440,7 @@ class Groups:
         self._paths: dict[str, str] = {}
 
     def find(self) -> None:
+        """Read to which cgroups the agent belongs; raises OSError."""
         text = self._tree.read("proc/self/cgroup").decode("utf-8", "replace")
         for line in text.splitlines():
             _, hierarchies, path = [*line.split(":", 2), "", ""][:3]

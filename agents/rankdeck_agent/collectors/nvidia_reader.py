@@ -52,10 +52,12 @@ class StatusPage:
         self.slowest = 0.0
 
     def asking(self, what: str) -> None:
+        """Note that the driver is being asked for `what` from now on."""
         self._since = time.monotonic()
         self._write(self._since, what)
 
     def idle(self) -> None:
+        """Note that the driver has answered; keeps the longest time in `slowest`."""
         self.slowest = max(self.slowest, time.monotonic() - self._since)
         self._write(0.0, "")
 
@@ -92,6 +94,7 @@ class NvmlDevice:
 
     @property
     def unified(self) -> bool:
+        """Whether the GPU shares the machine's memory."""
         return any(word in self.name for word in _UNIFIED)
 
 

@@ -286,10 +286,12 @@ class Port:
 
     @property
     def key(self) -> str:
+        """The device in metrics: `mlx5_0/1`, or `mlx5_0` for a whole device."""
         return f"{self.device}/{self.number}" if self.number else self.device
 
     @property
     def path(self) -> str:
+        """The folder in /sys, relative to the root."""
         base = f"{BASE}/{self.device}"
         return f"{base}/ports/{self.number}" if self.number else base
 

@@ -1,4 +1,4 @@
-"""The sensors of all chips under /sys/class/hwmon: temperatures, alarms of fans and voltages; CPU throttling; the Raspberry Pi's firmware."""
+"""Sensors under /sys/class/hwmon: temperatures, fans, voltages; CPU throttling; the Raspberry Pi's firmware."""
 
 import fcntl
 import os

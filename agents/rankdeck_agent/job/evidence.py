@@ -64,7 +64,10 @@ class _Line(NamedTuple):
 
 
 def last_words(place: Path, bound: Bound) -> list[str]:
-    """The last useful lines of `out` and `err` in a rank's folder, oldest first: messages of Python exceptions, then the newest lines."""
+    """The last useful lines of `out` and `err` in a rank's folder, oldest first, within `bound`.
+
+    Messages of Python exceptions take precedence over newer lines.
+    """
     tails = [_Tail(place / name, i, bound.tail) for i, name in enumerate(STREAMS)]
     told = (line for tail in tails for line in tail.exceptions(bound.exceptions))
     kept = sorted(told, reverse=True)[: bound.exceptions]

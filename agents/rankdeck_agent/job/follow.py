@@ -243,9 +243,9 @@ class NodeFollower:
         return self._keeper is not None
 
     def _check_alive(self) -> list[bytes]:
-        """If the supervisor is gone: resume a job that still runs, else close it, in the events file or (if that fails) only for this console.
+        """If the supervisor is gone, resume a job that still runs, else close it; returns the frames to send.
 
-        Returns the frames to send.
+        It is closed in the events file, or if that cannot be written, only for this console.
         """
         if self._is_kept() or is_starting(self._folder) or supervisor_pid(self._folder):
             return []

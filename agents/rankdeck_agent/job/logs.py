@@ -197,6 +197,7 @@ class Space:
         return bool(self._blocked)
 
     def waits(self, stream: Stream) -> bool:
+        """Whether this stream is not read, because the disk was full."""
         return stream in self._blocked
 
     def block(self, stream: Stream) -> None:

@@ -40,6 +40,7 @@ class Process(NamedTuple):
 
     @property
     def gone(self) -> bool:
+        """Whether it has ended (zombie or dead)."""
         return self.state in "ZXx"
 
     @property
@@ -205,7 +206,7 @@ def belonging(job: str, node: str, supervisor: int) -> dict[int, Process]:
 
 
 def send(rows: Mapping[int, Process], pids: Iterable[int], number: int) -> None:
-    """Send signal `number` to those of `pids` that are still the process in `rows`; after SIGTERM also SIGCONT, for stopped ones."""
+    """Send signal `number` to those of `pids` that are still the process in `rows`; after SIGTERM also SIGCONT."""
     for pid in list(pids):
         if not is_alive(pid, rows[pid].start):
             continue

@@ -405,6 +405,7 @@ class RankTable:
     _quiet_since: Optional[float] = None
 
     def started(self, rank: int, pid: int, shim: int) -> None:
+        """Note the start of a rank: pid of its program and of its shim, 0 if not usable here."""
         self.ranks[rank] = RankRecord(pid, shim, running=True)
 
     def exited(self, rank: int) -> bool:
@@ -428,6 +429,7 @@ class RankTable:
 
     @property
     def all_exited(self) -> bool:
+        """Whether every expected rank has ended."""
         return all(rank in self.ranks and self.ranks[rank].exited for rank in self.expected)
 
     @property

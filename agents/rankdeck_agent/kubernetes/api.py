@@ -109,6 +109,7 @@ class HttpStream:
 
     @property
     def closed(self) -> bool:
+        """Whether `close` was called."""
         return self._over.is_set()
 
     def _pieces(self) -> Iterator[bytes]:

@@ -256,6 +256,7 @@ class LogFollower:
         """Whether a rank's mark was seen in the log so far."""
 
     def start(self) -> None:
+        """Start the thread."""
         before = threading.stack_size(_STACK)
         threading.Thread(target=self._run, daemon=True).start()
         threading.stack_size(before)

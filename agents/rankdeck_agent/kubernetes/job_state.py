@@ -274,7 +274,8 @@ _REASONS = {
     **dict.fromkeys(("Evicted", "Preempting", "Preempted"), "was evicted"),
     **dict.fromkeys(("NodeLost", "NodeShutdown", "Terminated", "Shutdown"), "lost its node"),
 }
-"""Reasons of pods that failed as a whole -> words. Any other reason: the node refused the pod (UnexpectedAdmissionError) or ended it."""
+"""Reasons of pods that failed as a whole -> words. With any other reason (UnexpectedAdmissionError, …) the node refused or
+ended the pod."""
 _DISRUPTIONS = {
     "PreemptionByScheduler": "made way for a pod of higher priority",
     "EvictionByEvictionAPI": "was evicted on request, as `kubectl drain` does,",

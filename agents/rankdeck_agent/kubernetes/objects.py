@@ -413,6 +413,7 @@ class JobKind:
 
     @property
     def place(self) -> str:
+        """The API path of the group and version."""
         return f"/apis/{self.api_version}"
 
     def path(self, namespace: str, name: str = "") -> str:

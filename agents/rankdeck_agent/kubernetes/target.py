@@ -71,7 +71,7 @@ class Target:
     grace: float = 10.0
     """Grace period in seconds."""
     parts: Mapping[str, Sequence[int]] = field(default_factory=dict[str, Sequence[int]])
-    """For a job of several parts: part -> (number of its first pod, pods of each of its Jobs). Pods of other parts have no ranks."""
+    """For a job of several parts: part -> (number of its first pod, pods of each of its Jobs). Other pods have no ranks."""
 
     @property
     def path(self) -> str:

@@ -1,4 +1,4 @@
-"""The input of a judgement: numbers of a sample, numbers derived from them, events and how long each counts, what could not be read."""
+"""The input of a judgement: numbers of a sample and derived ones, events and how long they count, what cannot be read."""
 
 import re
 from collections.abc import Mapping
@@ -125,7 +125,7 @@ class Unread:
     trouble: Mapping[str, str]
     """Numbers that a rule needs: the rule cannot be judged without them."""
     beside: Mapping[str, str]
-    """What health does without: missing permissions, saturated counters of checks that others still judge, numbers that no rule reads."""
+    """What is not needed: missing permissions, saturated counters whose check others still judge, numbers without a rule."""
 
 
 _NOTHING = Unread({}, {})
@@ -378,6 +378,7 @@ class Derived:
     notes: dict[tuple[str, str], str] = field(default_factory=dict[tuple[str, str], str])
 
     def put(self, metric: str, device: str, number: Number, note: str = "") -> None:
+        """Store a derived number, and the {note} for the sentence of its rule."""
         self.values.setdefault(metric, {})[device] = number
         if note:
             self.notes[metric, device] = note

@@ -1,4 +1,7 @@
-"""Judges the health of a node from its numbers, by the thresholds of the table (enter, hold, clear, linger, window), with evidence for each check. Pure."""
+"""Judges the health of a node from its numbers, by the table of rules, with evidence for each check. Pure.
+
+A threshold has a value to enter and to clear, a time to hold and to linger, or a window in which growth counts.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

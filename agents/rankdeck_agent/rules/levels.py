@@ -18,6 +18,7 @@ class Level(IntEnum):
 
     @property
     def word(self) -> str:
+        """The name in lower case, as shown and sent: ok, unknown, warn, bad."""
         return self.name.lower()
 
 

@@ -75,6 +75,7 @@ class Rule:
         return f" for {_lasting(self.hold)}" if self.hold else ""
 
     def say(self, device: str, number: float, note: str = "") -> str:
+        """The sentence of the rule, with {device}, {value}, {span} and {note} filled in."""
         return self.text.format(
             device=device or "node", value=self.write(number), span=self.span, note=note
         )

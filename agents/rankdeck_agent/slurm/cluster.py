@@ -65,7 +65,8 @@ SINFO = (
 )  # fmt: skip
 """The command for nodes and partitions: prints a line for each node of each partition."""
 _FIELDS = "AFKTuPDCSeVlrNj"
-"""Fields of `squeue -o`: job, array's job and task, state, user, partition, nodes, CPUs, start, end, submission, limit, reason, node list, name."""
+"""Fields of `squeue -o`: job, array's job and task, state, user, partition, nodes, CPUs, start, end, submission, limit,
+reason, node list, name."""
 QUEUE_FIELDS = (
     "squeue", "--local", "--noheader", "--all", "--sort=-p,i",
     "--format=" + "|".join(f"%{letter}" for letter in _FIELDS),

@@ -150,7 +150,7 @@ WINDOW = 60.0
 PERIOD, _SHORTEST, _LONGEST_BREAK = 30.0, 1.0, 300.0
 """Seconds between two looks at the queue: while nothing happens; at least; at most, while Slurm does not answer."""
 USUAL, _MOST_CALLS = 6, 6000
-"""Calls (RPCs) to the controller per minute: by default; the most that the cluster file can allow (`slurm: {rpcs_per_minute: …}`)."""
+"""Calls (RPCs) to the controller per minute: usual, and the most that `slurm: {rpcs_per_minute: …}` can allow."""
 QUEUE_CALLS = 2
 """Calls that one `squeue` makes: for jobs and for partitions. Seen in sdiag of 24.11."""
 JOB_CALLS = 1
@@ -171,6 +171,7 @@ class Budget:
         return len(self._spent) + calls <= max(self.most, calls)
 
     def spend(self, calls: int, now: float) -> None:
+        """Note that `calls` calls are made now."""
         self._spent.extend([now] * calls)
 
 
@@ -187,11 +188,13 @@ class QueueTimer:
         self._wanted = min(self._wanted, at)
 
     def due(self, now: float) -> bool:
+        """Whether to ask now (monotonic seconds)."""
         if self._failures:
             return now - self._asked >= min(self.period * 2 ** (self._failures - 1), _LONGEST_BREAK)
         return now >= self._wanted or now - self._asked >= self.period
 
     def asked(self, now: float, *, well: bool) -> None:
+        """Note that Slurm was asked, and whether it answered."""
         self._asked, self._wanted = now, float("inf")
         self._failures = 0 if well else self._failures + 1
 
@@ -461,7 +464,10 @@ _CLOCKS = 120.0
 
 
 def is_later(seen: SlurmJobRow, submitted: float) -> bool:
-    """Whether this job was submitted after ours (at `submitted`, epoch seconds). Not for one that was queued again: it gets a new time."""
+    """Whether this job was submitted after ours (at `submitted`, epoch seconds).
+
+    False for a job that was queued again: Slurm gives it a new time.
+    """
     late = seen.submitted is not None and seen.submitted > submitted + _CLOCKS
     return late and not seen.restarts
 

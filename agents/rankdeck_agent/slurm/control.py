@@ -1,4 +1,4 @@
-"""Commands to Slurm: submit a job or attach to one; run a step beside its ranks; cancel it and verify that it is gone; drain and resume nodes.
+"""Commands to Slurm: submits, follows, inspects and cancels jobs; drains and resumes nodes.
 
 `slurm service` takes one line of JSON on stdin: {"do": "drain" | "resume", "nodes": […], "why": …, "anyway": …, "agreed": …, "path": …}.
 Without `agreed` it only answers which command it would run. With it the command is run, if it is still the same.
@@ -166,7 +166,7 @@ def _is_reused(folder: RunFolder, reply: SlurmReply) -> bool:
 
 
 def _asked(folder: RunFolder, slurm: Slurm, job: str) -> tuple[SlurmReply, list[SlurmJobRow]]:
-    """What Slurm reports about the job now. For somebody else's job squeue is asked, without its name, which may imitate a state."""
+    """What Slurm reports about the job now. Somebody else's job is asked for without its name, which may imitate a state."""
     if attached(folder):
         reply = slurm.ask(*these_jobs([job]))
         return reply, list(queue_rows(reply.out))

@@ -247,7 +247,7 @@ class Lease:
         self._beat = 0.0
 
     def take(self) -> bool:
-        """Become the keeper; False if another one is alive. Takes SILENT seconds if the last one was on another host and is gone."""
+        """Become the keeper; False if another one is alive. Takes up to SILENT seconds if the last one was on another host."""
         private_folder(keeper_folder())
         self._lock = os.open(
             keeper_folder() / "keeper.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600

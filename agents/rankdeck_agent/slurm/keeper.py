@@ -1,4 +1,7 @@
-"""`slurm keep`: one process that keeps all Slurm jobs of a user; it checks their marks every second and asks Slurm a few times a minute."""
+"""`slurm keep`: one process keeps all Slurm jobs of a user.
+
+It checks their marks every second and asks Slurm a few times a minute.
+"""
 
 import contextlib
 import os

@@ -221,7 +221,10 @@ _MARKS_SELDOM, _LOG_SELDOM = 7.0, 16.0
 
 
 class LookTimer:
-    """When to look again: soon after news, else after a sixth of the time without news; at most `most` seconds. Times are monotonic."""
+    """When to look again: soon after news, else after a sixth of the time without news, at most `most` seconds.
+
+    Times are in monotonic seconds.
+    """
 
     __slots__ = ("_due", "_heard", "_most")
 
@@ -231,6 +234,7 @@ class LookTimer:
         self._due = float("-inf")
 
     def due(self, now: float) -> bool:
+        """Whether to look now."""
         return now >= self._due
 
     def looked(self, now: float, *, news: bool) -> None:
