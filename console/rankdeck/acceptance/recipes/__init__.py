@@ -1,1 +1,1 @@
-"""Recipes that come with Rankdeck, one module a family of programs; `plugins.RECIPES` names them."""
+"""Recipes that come with Rankdeck, one module for each family of programs; `plugins.RECIPES` lists them."""

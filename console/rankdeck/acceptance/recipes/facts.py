@@ -1,5 +1,5 @@
 # pyright: basic
-"""Runs on the nodes: one JSON line of what the node is, what it has, and whether somebody uses it. Writes nothing."""
+"""Runs on the nodes: prints one JSON line with the node's identity, what it has, and whether it is in use. Writes nothing."""
 
 import fcntl
 import importlib.util
@@ -16,14 +16,14 @@ import time
 from pathlib import Path
 
 WATCH = 1.0
-"""Seconds over which the CPU is watched."""
+"""Seconds over which CPU use is measured."""
 LIMIT = 10.0
 _ADDRESS, _MTU, _MAC = 0x8915, 0x8921, 0x8927
 """SIOCGIFADDR, SIOCGIFMTU, SIOCGIFHWADDR."""
 
 
 def text_of(path: str) -> str:
-    """What stands in a small file, or ""."""
+    """The contents of a small file, or ""."""
     try:
         with Path(path).open(encoding="utf-8", errors="replace") as file:
             return file.read(65536).strip()
@@ -32,7 +32,7 @@ def text_of(path: str) -> str:
 
 
 def output_of(*argv: str) -> str:
-    """What a program says on stdout, or ""."""
+    """The stdout of a program, or ""."""
     if not shutil.which(argv[0]):
         return ""
     try:
@@ -43,7 +43,7 @@ def output_of(*argv: str) -> str:
 
 
 def field(text: str, key: str) -> str:
-    """The value behind `key:` or `key=` in a file of such lines."""
+    """The value after `key:` or `key=` in a file of such lines."""
     for line in text.splitlines():
         name, _, value = line.replace("=", ":", 1).partition(":")
         if name.strip() == key:
@@ -52,13 +52,13 @@ def field(text: str, key: str) -> str:
 
 
 def cpu_times() -> "tuple[int, int]":
-    """(busy, all) in ticks of all cores."""
+    """(busy, all) ticks of all cores since boot."""
     numbers = [int(word) for word in text_of("/proc/stat").splitlines()[0].split()[1:9]]
     return sum(numbers) - numbers[3] - numbers[4], sum(numbers)
 
 
 def cpu_share() -> "float | None":
-    """Share of all cores that is used now, from 0 to 1; None where nothing says so."""
+    """Share of all cores in use now, from 0 to 1; None if it is not known."""
     try:
         busy, total = cpu_times()
         time.sleep(WATCH)
@@ -69,7 +69,7 @@ def cpu_share() -> "float | None":
 
 
 def asked_of(interface: str, request: int) -> bytes:
-    """What the kernel says of an interface of this network namespace (/sys may be that of another); b"" where nothing."""
+    """The kernel's answer about an interface of this network namespace (/sys may belong to another); b"" if none."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             return fcntl.ioctl(probe, request, struct.pack("256s", interface.encode()[:15]))
@@ -83,7 +83,7 @@ def networks() -> "dict[str, dict]":
     for _, name in socket.if_nameindex()[:256]:
         address, mtu, mac = (asked_of(name, request) for request in (_ADDRESS, _MTU, _MAC))
         folder = f"/sys/class/net/{name}"
-        # A virtual interface has a rate that nothing keeps.
+        # The rate of a virtual interface means nothing.
         rate = text_of(f"{folder}/speed") if Path(f"{folder}/device").exists() else ""
         found[name] = {
             "rate": int(rate) / 1000 if rate.isdigit() else 0,
@@ -109,18 +109,18 @@ def rdma() -> "dict[str, dict]":
 
 
 HOT_GPU, HOT_CPU, MARGIN = 85.0, 85.0, 5.0
-"""Degrees from which on it is too hot before anything runs, and so near to what the CPU calls critical."""
+"""A GPU or CPU is too hot before a run from this temperature in °C on; a CPU also within MARGIN of its critical one."""
 PACKAGES = ("coretemp", "k10temp", "zenpower", "cpu_thermal")
 PI_HELD = (
     (0x1, "its supply is too weak"),
     (0x4, "its firmware slows it down"),
     (0x8, "its soft limit of temperature"),
 )
-"""Bits of `vcgencmd get_throttled` that are so now."""
+"""Bits of `vcgencmd get_throttled` for the present state."""
 
 
 def cpu_heat(chips: Path = Path("/sys/class/hwmon")) -> "list[str]":
-    """The hottest sensor of each processor that is too hot."""
+    """The hottest sensor of the processors, if one is too hot."""
     found = []
     for chip in sorted(chips.glob("hwmon*")):
         if text_of(f"{chip}/name") not in PACKAGES:
@@ -134,12 +134,12 @@ def cpu_heat(chips: Path = Path("/sys/class/hwmon")) -> "list[str]":
 
 
 def degrees(word: str) -> float:
-    """Of thousandths; 0 where there are none."""
+    """Degrees from thousandths of a degree; 0 if `word` is not a number."""
     return int(word) / 1000 if re.fullmatch("[0-9]{1,7}", word) else 0.0
 
 
 def gpu_heat() -> "list[str]":
-    """GPUs that are too hot, or that heat holds down."""
+    """GPUs that are too hot or throttled by heat."""
     asked = "index,temperature.gpu,clocks_throttle_reasons.active"
     said = output_of("nvidia-smi", "--query-gpu=" + asked, "--format=csv,noheader,nounits")
     rows = [[word.strip() for word in line.split(",")] for line in said.splitlines()]
@@ -151,13 +151,13 @@ def gpu_heat() -> "list[str]":
 
 
 def pi_heat() -> "list[str]":
-    """What the firmware of a Raspberry Pi holds down now."""
+    """Why the firmware of a Raspberry Pi throttles now."""
     bits = output_of("vcgencmd", "get_throttled").partition("=")[2]
     return [text for bit, text in PI_HELD if reasons_in(bits) & bit]
 
 
 def reasons_in(word: str) -> int:
-    """Bits as they are printed, 0 for anything else."""
+    """The bits in a printed number, 0 for anything else."""
     return int(word, 16) if re.fullmatch("0x[0-9a-fA-F]{1,16}", word) else 0
 
 
@@ -168,11 +168,11 @@ HELD = (
     (0x20, "held by heat"),
     (0x02, "with clocks set by hand"),
 )
-"""Bits of the driver's reasons for low clocks that also an idle GPU shows, the gravest first."""
+"""Bits of the driver's reasons for low clocks that even an idle GPU shows, the worst first."""
 
 
 def limits() -> str:
-    """What keeps which GPUs slow, also while they are idle: `held by the power brake: GPU 3`, or `none`."""
+    """What slows which GPUs, even while they are idle: `held by the power brake: GPU 3`, or `none`."""
     asked = "index,power.limit,power.default_limit,clocks_throttle_reasons.active"
     said = output_of("nvidia-smi", "--query-gpu=" + asked, "--format=csv,noheader,nounits")
     found = {}
@@ -188,12 +188,12 @@ def limits() -> str:
 
 
 def watts(word: str) -> float:
-    """0 for `[N/A]`."""
+    """The number in `word`; 0 for `[N/A]`."""
     return float(word) if re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,6})?", word) else 0.0
 
 
 def gpus() -> "tuple[dict, list]":
-    """(facts of the GPUs, pids that use them)."""
+    """(facts about the GPUs, pids of processes that use them)."""
     asked = "name,driver_version,pcie.link.gen.current,pcie.link.width.current,power.limit"
     said = output_of("nvidia-smi", "--query-gpu=" + asked, "--format=csv,noheader")
     used = output_of("nvidia-smi", "--query-compute-apps=pid", "--format=csv,noheader")
@@ -221,7 +221,7 @@ def gpus() -> "tuple[dict, list]":
 def nccl(
     folders: "tuple[Path, ...]" = (Path("/usr/lib"), Path("/usr/lib64"), Path("/usr/local")),
 ) -> str:
-    """Version of the library of the system, by the name of its file; "" where there is none."""
+    """Version of the system's NCCL library, from the name of its file; "" if there is none."""
     names = [
         path.name
         for folder in folders
@@ -232,7 +232,7 @@ def nccl(
 
 
 def module(name: str) -> bool:
-    """Whether Python finds it."""
+    """Whether Python finds this module."""
     try:
         return importlib.util.find_spec(name) is not None
     except (ImportError, ValueError):
@@ -240,7 +240,7 @@ def module(name: str) -> bool:
 
 
 def main() -> None:
-    """Print the line."""
+    """Print the line of JSON."""
     asked = json.loads(sys.argv[1])
     graphics, users_of_gpus = gpus()
     nets = networks()

@@ -1,4 +1,4 @@
-"""fio: reading and writing files, as text, JSON and a line a job. It writes to disks: only on request."""
+"""fio: reading and writing files; output as text, JSON or one line per job. It writes to disks, so it runs only on request."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -33,7 +33,7 @@ _DONE = r"^ ?(?:\}|Run status group)"
 
 
 class Fio(WithoutCeiling):
-    """MB = 10^6 a second."""
+    """fio; results in 10^6 bytes per second."""
 
     name: ClassVar[str] = "fio"
     traits: ClassVar[Traits] = Traits(
@@ -45,7 +45,7 @@ class Fio(WithoutCeiling):
     )
 
     def commands(self, where: Where) -> Commands:
-        """512 MiB in the run folder, removed afterwards."""
+        """Read a file of 512 MiB in the run folder, which is removed afterwards."""
         argv = (
             *("fio", "--name=seqread", "--rw=read", "--bs=1M", "--size=512M", "--runtime=10"),
             *("--time_based", "--unlink=1", "--output-format=json"),
@@ -61,22 +61,22 @@ class Fio(WithoutCeiling):
 
 @dataclass(frozen=True, slots=True)
 class _Report:
-    """What is said of a job once: at its end, and with `--status-interval` meanwhile."""
+    """One report about a job: at its end, or with `--status-interval` before."""
 
     reading: OutputReading
     of: tuple[object, ...] = ()
-    """The job and the direction; empty where it is no result."""
+    """The job and the direction; () if the report is not a result."""
     moved: int = 0
-    """Of its bytes, or KiB, so far."""
+    """Bytes or KiB so far."""
     runtime: int = 0
-    """In ms."""
+    """Runtime in ms."""
 
 
 _LONGER = 1.02
 
 
 def _goes_on(before: Sequence[_Report], after: Sequence[_Report]) -> bool:
-    """Whether the later reports are of the same run: one of its own would take as long, or move as much."""
+    """Whether the later reports belong to the same run; another run would take as long or move as much."""
     same = [one.of for one in before] == [one.of for one in after] and all(one.of for one in after)
     pairs = list(zip(before, after, strict=True)) if same else []
     farther = [a.moved > b.moved and a.runtime > b.runtime * _LONGER for b, a in pairs]
@@ -85,7 +85,7 @@ def _goes_on(before: Sequence[_Report], after: Sequence[_Report]) -> bool:
 
 
 def _latest(reports: Iterable[list[_Report]]) -> Iterator[OutputReading]:
-    """What the jobs of each run have done in the end."""
+    """The last reports of each run."""
     last: list[_Report] = []
     for some in reports:
         if last and not _goes_on(last, some):
@@ -95,7 +95,7 @@ def _latest(reports: Iterable[list[_Report]]) -> Iterator[OutputReading]:
 
 
 def _reports(text: str) -> list[list[_Report]]:
-    """What is said at one time, at least once."""
+    """Lists of reports, each for one time; at least one."""
     if line := first_line(text, "verify: bad ", "verify failed at "):
         return [[_Report(failed(f"wrong values: `{line[:160]}`", unit="MB/s"))]]
     found = object_in(text)
@@ -125,19 +125,19 @@ _RATE = re.compile(
     r"^ {1,3}(READ|WRITE|TRIM|MIXED): (?:bw=[^ ,]{1,20} \(|.{0,40}?(aggrb=))(\d{1,12}(?:\.\d{1,9})?)([kKMGT]?)(i?)(B|bit)/s",
     re.MULTILINE,
 )
-"""In brackets is the rate in the other base; fio 2 has `aggrb`, in powers of two."""
+"""The rate in the other base is in brackets; fio 2 has `aggrb`, in powers of two."""
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 _ERROR = re.compile(r": err= *([1-9]\d{0,5})\b")
 
 
 def _megabytes(old: str, rate: str, factor: str, binary: str, unit: str) -> float:
-    """Of a second."""
+    """The rate in 10^6 bytes per second."""
     base = 1024 if old or binary else 1000
     return float(rate) * base ** _POWERS[factor.casefold()] / (1e6 if unit == "B" else 8e6)
 
 
 def _of_text(text: str) -> Iterator[_Report]:
-    """What each group of jobs did; of a group that is there several times the last."""
+    """The reports of each group of jobs; if a group is there several times, the last."""
     if error := _ERROR.search(text):
         yield _Report(failed(f"error {error[1]}", unit="MB/s"))
         return
@@ -150,16 +150,16 @@ def _of_text(text: str) -> Iterator[_Report]:
             yield _Report(_measured(_megabytes(*rate), f"all jobs, {name}", name))
 
 
-# ---- a line a job (`--minimal`)
+# ---- one line per job (`--minimal`)
 
 _TERSE = {"2": (4, 45), "3": (5, 46), "4": (5, 46), "5": (5, 52)}
-"""Version of the format -> where reading and writing begin: KiB, KiB/s, operations a second, ms."""
+"""Version of the format -> columns where reading and writing begin: KiB, KiB/s, operations per second, ms."""
 _PERCENTILES, _MOST = 12, 100
-"""Columns behind that, the first of which is a share; reports among which a job is looked for."""
+"""Columns after these, the first of which is a share; most reports in which a job is searched."""
 
 
 def _of_terse(text: str) -> Iterator[list[_Report]]:
-    """What is said up to the line of a job that was there already."""
+    """Reports up to the next line of a job that was there already."""
     said: list[_Report] = []
     for one in chain.from_iterable(map(_of_line, lines_of(text))):
         if one.of in [other.of for other in said[-_MOST:]]:
@@ -192,7 +192,7 @@ _WAYS = ("read", "write", "trim", "mixed")
 
 
 def _of_job(job: Table, place: int) -> Iterator[_Report]:
-    """Each direction; with `--unified_rw_reporting` both together are a fourth."""
+    """A report for each direction; with `--unified_rw_reporting` a fourth for both together."""
     name, error = clean(job.get("jobname", ""), 40), job.get("error")
     if integer(error) and error:
         yield _Report(failed(f"{name}: error {error}", unit="MB/s"))

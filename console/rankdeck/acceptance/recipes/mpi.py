@@ -52,13 +52,13 @@ _NO_ROW = not_measured("no result row")
 
 
 class _Mpi(WithoutCeiling):
-    """What has no ceiling of its own: other pairs and its history judge it."""
+    """Base of recipes without a ceiling, which are compared with other pairs and earlier runs."""
 
     traits: ClassVar[Traits] = _MB
 
 
 def _aborted(text: str) -> OutputReading | None:
-    """That it broke, or was stopped, after some rows; None if it was not."""
+    """A reading that says that the run broke or was stopped after some rows; None if it did not."""
     if stopped := STOPPED.search(text):
         return not_measured(f"it was stopped: `{line_at(text, stopped.start())[:120]}`")
     crashed = CRASHED.search(text)
@@ -74,12 +74,12 @@ _PAIRS = Layout(
     re.compile(r"[A-Z]\w*(?: [A-Z]\w*)*(?: \[[^\]]{0,40}\])?"),
     re.compile(r"(?<![^\s|])[0-9A-Za-z][^\s|]*"),
 )
-"""The sign between mean and spread is no cell: `±`, `+/-`, or what another encoding made of it."""
+"""The sign between mean and spread is not a cell: `±`, `+/-`, or the same in a wrong encoding."""
 _PINGPONG = (
     *("pingpong", "-a", "none", "-m", "65536", "-n", "4194304", "-s", "2", "-l", "20"),
     *("--skip-large", "2", "--loop-large", "20", "--skip-huge", "2", "--loop-huge", "10"),
 )
-"""Its own 10,000 loops take minutes on a slow network; `-a none` needs no numpy."""
+"""The default of 10,000 loops takes minutes on a slow network; `-a none` needs no numpy."""
 _HELLO = re.compile(r"Hello, World! I am process +(\d{1,7}) of (\d{1,7}) on (\S{1,255})\.")
 _RING = re.compile(
     r"time for (\d{1,9}) loops = (\d{1,9}(?:\.\d{1,12})?) seconds \((\d{1,7}) processes, (\d{1,15}) bytes\)"
@@ -89,12 +89,12 @@ from mpi4py import MPI, bench
 bench.helloworld(MPI.COMM_WORLD, [])
 getattr(bench, sys.argv[1])(MPI.COMM_WORLD, sys.argv[2:])
 """
-"""`python -m mpi4py.bench` does one of them; both in one run are of the same ranks."""
+"""`python -m mpi4py.bench` runs only one of them; here both run on the same ranks."""
 _FILE = "mpi_bench.py"
 
 
 class Mpi4py(_Mpi):
-    """mpi4py.bench: helloworld, which says who takes part, then pingpong."""
+    """mpi4py.bench: helloworld, which names the ranks that take part, then pingpong."""
 
     name: ClassVar[str] = "mpi4py.bench"
     traits: ClassVar[Traits] = replace(
@@ -111,7 +111,7 @@ class Mpi4py(_Mpi):
         return Commands(launch=Launch.MPI, argv=argv, files={_FILE: _BOTH})
 
     def read(self, text: str) -> tuple[OutputReading, ...]:
-        """Of pingpong the largest size (MB = 10^6, one way), of ringtest its one line."""
+        """The largest size of pingpong (MB = 10^6, one way), or the one line of ringtest."""
         who = _hello(text)
         if who.status is not Outcome.MEASURED:
             return (who,)
@@ -131,7 +131,7 @@ class Mpi4py(_Mpi):
 
 
 def _hello(text: str) -> OutputReading:
-    """Who takes part: each rank once, all of them, more than one."""
+    """The ranks that take part; each must be there once, all of them, and more than one."""
     said = [(int(m[1]), int(m[2]), m[3]) for m in _HELLO.finditer(text)]
     ranks = sorted(rank for rank, _, _ in said)
     worlds = {world for _, world, _ in said}
@@ -205,25 +205,25 @@ _OSU = Layout(
     ),
 )
 _PAIR, _COLLECTIVE = ((0, 1), 1 << 22), ((0, 1, 4), 1 << 20)
-"""With which sizes such a table begins by itself, and with which it ends: no line says that it is over."""
+"""(default first sizes, last size) of a table; no line says that a table is complete."""
 _OSU_VALUES = (
     ("Bandwidth (MB/s)", "MB/s", _PAIR), ("MB/s", "MB/s", _PAIR), ("Max Latency(us)", "us", _COLLECTIVE),
     ("Avg Latency(us)", "us", _COLLECTIVE), ("Latency (us)", "us", _PAIR), ("Overall(us)", "us", _COLLECTIVE),
 )  # fmt: skip
 """Column, its unit, its usual sizes."""
 _OSU_HEAD = re.compile(r"^[\\# ]{0,4}(?=Size +[A-Z])", re.MULTILINE)
-"""A ticket may have lost the number sign."""
+"""Text copied from a ticket may lack the number sign."""
 _OSU_BARRIER = re.compile(
     r"^[\\# ]{0,20}((?:Avg Latency|Overall)\(us\).{0,200})\s{1,40}^ *(\d{1,9}\.\d\d(?: +[\d.]{1,20}){0,9}) *$",
     re.MULTILINE,
 )
-"""It has no sizes; with `-f` the least and the most stand behind the average, with `-z` what most took."""
+"""It has no sizes; with `-f`, least and most follow the average, with `-z` percentiles."""
 _OSU_OF_PAIR = re.compile(r"OSU MPI\S{0,20} (?:Multi\S{0,20} |Persistent ){0,2}Latency Test")
-"""With `-z` its column is called as that of a collective."""
+"""With `-z` its column has the same name as that of a collective."""
 _OSU_PAIRS = re.compile(r"\[ pairs: (\d{1,6}) \]")
 _OSU_LEAST = 1 << 14
 _OSU_GROWS = re.compile(r"OSU .{0,60}(?:All-?to-?all|gather|scatter)", re.IGNORECASE)
-"""Their buffers grow with the ranks: the limit on memory (`-M`, 512 MiB) ends their tables earlier on many, at 16 KiB on 32,768."""
+"""Their buffers grow with the ranks, so the memory limit (`-M`, 512 MiB) ends their tables earlier: at 16 KiB on 32,768 ranks."""
 
 
 class Osu(_Mpi):
@@ -233,7 +233,7 @@ class Osu(_Mpi):
 
     def commands(self, where: Where) -> Commands:
         program = "osu_bw" if len(where.nodes) == 2 else "osu_allreduce"
-        # Values are checked where the program can: before 6.0 it could not, and `-c` ended it.
+        # Values are checked if the program can do so; before 6.0 it could not, and `-c` ended it.
         shell = f'grep -qs validation "$(command -v {program})" && set -- -c; exec {program} "$@"'
         return Commands(launch=Launch.MPI, argv=("sh", "-c", shell))
 
@@ -260,7 +260,7 @@ class Osu(_Mpi):
 
 
 def _is_part(text: str, sizes: list[str], usual: tuple[tuple[int, ...], int]) -> bool:
-    """Whether a table ends before its usual size, and is not of one size alone (`-m 8:8`)."""
+    """Whether a table ends before its default last size, unless it has only one size (`-m 8:8`)."""
     first, last = _PAIR if _OSU_OF_PAIR.search(text) else usual
     last = _OSU_LEAST if _OSU_GROWS.search(text) else last
     asked = len(sizes) == 1 and int(sizes[0]) not in first
@@ -271,7 +271,7 @@ _OSU_TITLE = re.compile(r"OSU (?:MPI-\S{1,20}|\S{1,20}) (.{1,60}?) Test\b")
 
 
 def _osu_measured(text: str) -> OutputReading:
-    """Which test it was; of osu_mbw_mr the value is the sum of all pairs."""
+    """The reading with the name of the test; for osu_mbw_mr the value is the sum of all pairs."""
     title, found = _OSU_TITLE.search(text), _OSU_PAIRS.search(text)
     count = int(found[1]) if found else 0
     sum_of = f"{count} pairs together: the sum hides a slow one" if count > 1 else ""
@@ -280,14 +280,14 @@ def _osu_measured(text: str) -> OutputReading:
 
 
 def _of_few(text: str) -> OutputReading | None:
-    """That each rank was alone, where it says so."""
+    """A reading that says that too few ranks ran together, if the program says so; else None."""
     line = first_line(text, "This test requires")
     why = f"`{line[:120]}`: the launcher started programs of another MPI, or too few ranks"
     return not_measured(f"it did not run: {why}") if line else None
 
 
 def _barrier(text: str) -> OutputReading | None:
-    """Of osu_barrier the slowest rank, where it says so."""
+    """The reading of osu_barrier, by the slowest rank; None for other tests."""
     found = _OSU_BARRIER.search(text)
     if found is None or _aborted(text):
         return None
@@ -303,7 +303,7 @@ def _barrier(text: str) -> OutputReading | None:
 
 
 def _osu_ended(row: Row) -> bool:
-    """Whether the last word of the row is a whole one even without a line end: that of `-c`, or a number with both decimals."""
+    """Whether the last word of the row is complete even without a line end: that of `-c`, or a number with two decimals."""
     return bool(_OSU_WHOLE.fullmatch(row.cells[-1]))
 
 
@@ -355,7 +355,7 @@ class Imb(_Mpi):
 
 
 def _imb_table(text: str, until: int, *, ended: bool, alone: bool) -> Iterator[OutputReading]:
-    """The last row of each group; which benchmark it is of is said where there are several."""
+    """The last row of each group; the text names the benchmark if there are several."""
     groups = {int(m[1]): tuple(map(int, m[2].split())) for m in _GROUP.finditer(text)}
     ranks, name = _PROCESSES.findall(text), _BENCHMARK_NAME.search(text)
     table = _imb_rows(text)
@@ -376,12 +376,12 @@ def _imb_rows(text: str) -> list[Row]:
 
 
 def _last_of_groups(table: Iterable[Row]) -> dict[int, Row]:
-    """Group -> its last row; all are of group 0 where there are no groups."""
+    """Group -> its last row; group 0 if there are no groups."""
     return {whole(row.cell("Group")) or 0: row for row in table}
 
 
 def _imb(row: Row, until: int | None, ranks: int | None, group: str) -> OutputReading:
-    """Of the last row; `until` is the largest size that was asked for, 0 where it is not said, None of a run that did not end."""
+    """The reading of the last row; `until` is the largest size that was requested, 0 if not known, None if the run did not end."""
     size = whole(row.cell("#bytes"))
     unit = "MB/s" if any("Mbytes" in name for name in row.header) else "us"
     base = OutputReading(status=Outcome.NOT_MEASURED, text=group, size=size, ranks=ranks, unit=unit)
@@ -432,12 +432,12 @@ class Hpcg(WithoutCeiling):
     )
 
     def commands(self, where: Where) -> Commands:
-        """64^3 points a rank are larger than any cache; half a minute compares nodes, and is no record."""
+        """64^3 points per rank are larger than any cache; half a minute is enough to compare nodes."""
         shell = f"cd {RUN_TOKEN} && xhpcg --nx=64 --rt=30 && for file in HPCG-Benchmark*.txt; do if [ -f $file ]; then cat $file; fi; done"
         return Commands(launch=Launch.MPI, argv=("sh", "-c", shell))
 
     def read(self, text: str) -> tuple[OutputReading, ...]:
-        """The rate counts only on the line that calls the result valid: the summary above it has others."""
+        """The rate, which counts only on the line that calls the result valid; the summary above it has others."""
         if _INVALID.search(text):
             line = first_line(text, "FAILED", "INVALID")
             return (failed(f"wrong values: HPCG calls its result invalid: `{line[:120]}`"),)
@@ -456,7 +456,7 @@ _NPB_ROW = re.compile(
 
 
 class Npb(WithoutCeiling):
-    """NAS Parallel Benchmarks, each with MPI, OpenMP or alone; several are a result each."""
+    """NAS Parallel Benchmarks, with MPI, OpenMP or serial; each is a result."""
 
     name: ClassVar[str] = "npb"
     traits: ClassVar[Traits] = Traits(
@@ -469,7 +469,7 @@ class Npb(WithoutCeiling):
     )
 
     def commands(self, where: Where) -> Commands:
-        """CG: memory and network with little computing."""
+        """Run CG, which stresses memory and network with little computing."""
         return Commands(launch=Launch.MPI, argv=("cg.C.x",))
 
     def read(self, text: str) -> tuple[OutputReading, ...]:

@@ -1,8 +1,8 @@
 """nccl-tests, rccl-tests and our own all_reduce for torch: tables of busbw, and the JSON of `-J`.
 
 Layouts: nccl-tests `src/util.cu` (2.19.6) and its older versions. `#wrong` was a float `error` before
-2.11, `-I 1` adds columns, `-S` a time stamp with a blank in it; all are read by the header line.
-rccl-tests has a JSON and a CSV of its own (`-Z`), with a row for each side of each size.
+2.11, `-I 1` adds columns, `-S` a time stamp with a blank in it; the header line says which columns there are.
+rccl-tests has its own JSON and CSV (`-Z`), with a row for each side of each size.
 """
 
 import csv
@@ -54,11 +54,11 @@ _DEVICE = re.compile(
     r"(?:#\s+)?Rank\s+(\d{1,7})\s+(?:Group\s+(\d{1,7})\s+)?(?:Pid\s+\d+\s+)?on\s+(\S+)\s+device\s+\d+\s+\[[^\]]*\]\s*(.*)"
 )
 _OLD_HEAD = re.compile(r"\bbytes( +)N( +type +)op\b")
-"""Of 2017 and 2018."""
+"""Layout of the versions of 2017 and 2018."""
 _TAG = re.compile(r"\[\d{1,7}(?:,\d{1,7})?\](?:<stdout>)?:?$")
-"""Of a launcher that tags each piece of a row."""
+"""Tags of a launcher that tags each piece of a row."""
 _BROKEN = re.compile(r"\S: Test (?:(?:NCCL |CUDA |HIP )?failure|timeout)\b")
-"""Behind the host, or its process: a text that only speaks of it has no colon there."""
+"""Follows the host or its process and a colon; a text that only mentions a failure has no colon there."""
 _IN_USE = ("busy or unavailable", "all CUDA-capable devices are busy")
 _NO_GPU = (
     "Invalid number of GPUs",
@@ -71,7 +71,7 @@ _NO_MEMORY = ("'out of memory'", "out of memory / ")
 _MOST_RUNS = 1000
 _MOST_RANKS = 1 << 20
 _MOVED = 1e-3
-"""busbw below this share of algbw: nothing went over a network."""
+"""If busbw is below this share of algbw, nothing was sent over a network."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,29 +86,29 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class NcclReport:
-    """What an output says, text or JSON."""
+    """The contents of an output, text or JSON."""
 
     devices: tuple[Device, ...]
     size: int | None
-    """Of the last row; None if there is none."""
+    """Message size of the last row in bytes; None if there is no row."""
     out_of_place: float | None
     in_place: float | None
     algbw: float
     wrong: float
-    """Wrong values in any row, or out of bounds in the footer."""
+    """Number of wrong values in any row, or out of bounds in the footer."""
     complete: bool
-    """The footer is there."""
+    """Whether the footer is there."""
     too_slow: str = ""
-    """What the program says where the average is below what NCCL_TESTS_MIN_BW asks for."""
+    """What the program prints if the average is below NCCL_TESTS_MIN_BW."""
     program: str = ""
-    """Which test it was, where it says so (since 2.17)."""
+    """Which test it was, if the output says so (since 2.17)."""
     ranks: int = 0
-    """How many there were, where no lines say which."""
+    """The number of ranks, if no lines list them."""
     note: str = ""
     torn: str = ""
     """What is wrong with the last row, if it is not whole."""
     odd: str = ""
-    """What stands for a busbw of the largest size and is no number: `inf`, `nan`."""
+    """A busbw of the largest size that is not a finite number: `inf`, `nan`."""
 
     @property
     def values(self) -> tuple[float, ...]:
@@ -125,9 +125,9 @@ _DONE = f'Avg bus bandwidth|"average_bus_bandwidth"|{_BROKEN.pattern}'
 
 
 def read(text: str, program: str = "") -> tuple[OutputReading, ...]:
-    """The result of each run, its largest size; copies side by side, on a host each, are one run that is refused.
+    """The result of each run, at its largest size. Copies that ran side by side, each on its own host, are one refused run.
 
-    Where a program is named, runs that say that they are of another one are passed over.
+    If `program` is named, runs that say that they are of another program are skipped.
     """
     runs = list(islice(runs_of(text, _BEGINS, _DONE), _MOST_RUNS))
     mine = [run for run in runs if _named(run).startswith((program, "?"))]
@@ -142,7 +142,7 @@ _PROGRAM = re.compile(r"# Collective test (?:starting|concluded): (?:\S{0,200}/)
 
 
 def _named(text: str) -> str:
-    """The program, where it says so (since 2.17); "?" where it does not."""
+    """The name of the program, if the output has it (since 2.17); else "?"."""
     found = _PROGRAM.search(text)
     return found[1] if found else "?"
 
@@ -174,7 +174,7 @@ def _read(text: str) -> tuple[OutputReading, ...]:
 
 _JSON = re.compile(r"\s*(?:\[\s*)?\{")
 _VERSIONED = re.compile(r'^\{\s{0,9}"version"', re.MULTILINE)
-"""Of `-J`, behind lines of a shell."""
+"""The JSON of `-J`, after lines of a shell."""
 
 
 def _never_began(text: str) -> OutputReading | None:
@@ -186,7 +186,7 @@ def _never_began(text: str) -> OutputReading | None:
 
 
 def _judged(report: NcclReport, broken: str) -> OutputReading:
-    """What the report is worth: wrong values first, then whether it is one whole run."""
+    """Judge the report: wrong values first, then whether it is one complete run."""
     who = OutputReading(
         status=Outcome.MEASURED,
         text=report.note,
@@ -208,7 +208,7 @@ def _judged(report: NcclReport, broken: str) -> OutputReading:
 
 
 def _complaints(report: NcclReport, broken: str) -> list[tuple[Outcome, str]]:
-    """Why there is no result, the gravest first."""
+    """Why there is no result, the worst reason first."""
     ranks = [device.rank for device in report.devices]
     twice = [rank for rank, times in Counter(ranks).items() if times > 1]
     missing = sorted({*range(min(max(ranks, default=0), _MOST_RANKS))} - {*ranks})
@@ -241,7 +241,7 @@ def _of_text(text: str) -> NcclReport:
     text = _OLD_HEAD.sub(r"size\1count\2redop", text)
     table = [_whole(row) for row in rows(text, _LAYOUT)]
     known = [row for row in table if row]
-    # One set of columns is that of our own torch program, and of `-O 1`: one side.
+    # Our own torch program, and `-O 1`, have only one set of columns: one side.
     places = (1, 0) if known and known[-1].header.count("busbw") == 1 else (0, 1)
     size = whole(table[-1].cell("size")) if table and table[-1] else None
     last = [row for row in known if whole(row.cell("size")) == size]
@@ -275,9 +275,9 @@ _BYTES = {
 
 
 def _guessed(row: Iterable[object]) -> str:
-    """A name for a test that does not say its own and is no all_reduce, by a row of it.
+    """A name for a test that does not print its own and is not all_reduce, from one of its rows.
 
-    all_reduce alone has an operation, no root, and all of its elements on each rank.
+    Only all_reduce has an operation, no root, and all of its elements on each rank.
     """
     size, count, kind, operation, root = ("" if cell is None else str(cell).strip() for cell in row)
     each, elements = next((of for of, kinds in _BYTES.items() if kind in kinds), 0), whole(count)
@@ -286,7 +286,7 @@ def _guessed(row: Iterable[object]) -> str:
 
 
 def _is_odd(cell: str) -> bool:
-    """Not of `N/A`: there is nothing to measure."""
+    """Whether the cell is an invalid number; `N/A` is not, because nothing was measured."""
     return bool(cell) and number(cell) is None and cell != "N/A"
 
 
@@ -295,7 +295,7 @@ _Speeds = tuple[float | None, float | None]
 
 
 def _slowest(rows: Iterable[tuple[object, _Speeds]]) -> _Speeds:
-    """Of the rows of the largest size: the best repeat (`-N`) of each kind (`-o all`, `-d all`), then the slowest kind."""
+    """From the rows of the largest size: the best repeat (`-N`) of each kind (`-o all`, `-d all`), then the slowest kind."""
     kinds: defaultdict[object, list[_Speeds]] = defaultdict(list)
     for kind, speeds in rows:
         kinds[kind].append(speeds)
@@ -318,9 +318,9 @@ _TORN = "the last row is not whole: it was cut or wrapped, or another line was p
 
 
 def _whole(row: Row) -> Row | None:
-    """The row, if each column has its cell; a time stamp has two, and the operation of a test without one is blank.
+    """The row, if each column has its cell; a time stamp has two cells, and a test without an operation leaves it blank.
 
-    Behind its last cell another line may have begun.
+    After its last cell another line may begin.
     """
     row = Row(row.header, tuple(_TAG.sub("", cell) if "]" in cell else cell for cell in row.cells))
     if number(row.cell("redop")) is not None:
@@ -338,7 +338,7 @@ _OUT_OF_BOUNDS = re.compile(
 
 
 def _out_of_bounds(text: str) -> float:
-    """A line that cites another one, between backticks, does not count."""
+    """The out-of-bounds values in the footer; a line quoted between backticks does not count."""
     found = _OUT_OF_BOUNDS.findall(text)
     return max((float(count or 0) or float(bool(bad)) for count, bad in found), default=0.0)
 
@@ -347,7 +347,7 @@ def _out_of_bounds(text: str) -> float:
 
 
 def _of_json(found: Table) -> NcclReport:
-    """`-J`, version 3: booleans and NaN are text, `nwrong` is null where nothing was checked."""
+    """The JSON of `-J`, version 3: booleans and NaN are text, `nwrong` is null if nothing was checked."""
     results, bounds = tables(found, "results"), as_table(found.get("out_of_bounds"))
     average = as_table(found.get("average_bus_bandwidth"))
     size = results[-1].get("size") if results else None
@@ -375,9 +375,9 @@ def _of_side(row: Table, side: str) -> float | None:
 
 
 def _of_groups(report: NcclReport, found: Table) -> tuple[OutputReading, ...]:
-    """Of split mode with `-I 1 -J` a result for each group, by the times of its own processes; else none.
+    """For split mode with `-I 1 -J`, a result for each group, from the times of its own processes; else none.
 
-    The row is the average over all groups, so its bandwidth times its time is what a group moves.
+    The row is the average over all groups, so its bandwidth times its time is the amount that a group moves.
     """
     groups = sorted({device.group for device in report.devices})
     whole = _judged(
@@ -391,7 +391,7 @@ def _of_groups(report: NcclReport, found: Table) -> tuple[OutputReading, ...]:
 
 
 def _times(per_iteration: Table, devices: Sequence[Device]) -> Mapping[int, Sequence[float]]:
-    """Rank -> the time of each iteration, in µs; empty where they cannot be told apart by group."""
+    """Rank -> the time of each iteration in µs; empty if ranks cannot be assigned to groups."""
     rows = per_iteration.get("per_process_max_times_us")
     processes = cast("list[object]", rows) if isinstance(rows, list) else []
     known = [cast("list[object]", one) for one in processes if isinstance(one, list)]
@@ -401,7 +401,7 @@ def _times(per_iteration: Table, devices: Sequence[Device]) -> Mapping[int, Sequ
         return {}
     each = len(ranks) // len(found)
     group = {device.rank: device.group for device in devices}
-    # The time of a process is that of all its GPUs.
+    # The time of a process counts for all its GPUs.
     if any(group[one] != group[ranks[place // each * each]] for place, one in enumerate(ranks)):
         return {}
     return {rank: found[place // each] for place, rank in enumerate(ranks)}
@@ -436,7 +436,7 @@ def _device(one: Table) -> Device:
 
 
 def _float(value: object) -> float | None:
-    """A number, also one that stands as text; None for "nan" and null."""
+    """A number, even if written as text; None for "nan" and null."""
     return number(str(value)) if isinstance(value, int | float | str) else None
 
 
@@ -444,7 +444,7 @@ def _float(value: object) -> float | None:
 
 
 def _records(text: str) -> list[dict[str, str]]:
-    """Column -> cell of each row; the columns without blanks and capitals."""
+    """Each row as column -> cell; names of columns are in lower case, without blanks."""
     told = text.strip()
     found = parsed(f'{{"rows": {told}}}'.encode("utf-8", "replace")) if told[:1] == "[" else None
     head = told.partition("\n")[0].casefold()
@@ -456,7 +456,7 @@ def _records(text: str) -> list[dict[str, str]]:
 
 
 def _of_records(records: Sequence[Mapping[str, str]]) -> NcclReport:
-    """Only the JSON has an end: of a CSV each size needs as many rows as the one before it."""
+    """Read the records. A CSV has no end mark, so each size needs as many rows as the one before."""
     size = whole(records[-1].get("size", ""))
     last = [row for row in records if whole(row.get("size", "")) == size]
     rates = [_float(row.get("busbw")) for row in last]
@@ -492,7 +492,7 @@ class _NcclTests:
     )
 
     def commands(self, where: Where) -> Commands:
-        """One process a GPU, 1 and 8 GiB, three repeats in one launch. The JSON holds the environment: not asked for."""
+        """One process per GPU, 1 and 8 GiB, three repeats in one launch. JSON is not requested, because it contains the environment."""
         argv = (
             self.program,
             "-b",
@@ -516,7 +516,7 @@ class _NcclTests:
         return read(text, "" if self.name in ("nccl-tests", "rccl-tests") else self.program)
 
     def expect(self, reading: OutputReading, known: Known) -> ExpectedResult | None:
-        """Limits are those of all_reduce."""
+        """The expected result; only all_reduce has published limits."""
         said = reading.facts.get("program", self.program)
         return gpu_network(reading, known) if said.startswith("all_reduce") else None
 
@@ -580,7 +580,7 @@ def program() -> str:
 
 
 class _Torch:
-    """What both have in common; the table is that of nccl-tests, in place only."""
+    """What both torch recipes share; their table is that of nccl-tests, in place only."""
 
     name: ClassVar[str]
     traits: ClassVar[Traits]
@@ -598,7 +598,7 @@ class _Torch:
 
 
 class Gloo(_Torch):
-    """Over TCP, on CPUs."""
+    """Our all_reduce on gloo: over TCP, on CPUs."""
 
     name: ClassVar[str] = "torch-gloo"
     traits: ClassVar[Traits] = Traits(
@@ -608,7 +608,7 @@ class Gloo(_Torch):
 
 
 class Nccl(_Torch):
-    """On GPUs."""
+    """Our all_reduce on NCCL: on GPUs."""
 
     name: ClassVar[str] = "torch-nccl"
     traits: ClassVar[Traits] = Traits(

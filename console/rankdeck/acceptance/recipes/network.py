@@ -1,6 +1,6 @@
 """The network between two nodes: iperf3 over TCP; perftest (`ib_write_bw`, `ib_read_lat`, …) and rping over RDMA.
 
-The text is read, never `--out_json`: in perftest 4.5 it is no JSON, and holds a value also after a failure.
+For perftest the text is read, never `--out_json`: in version 4.5 that is not valid JSON, and has a value even after a failure.
 """
 
 import re
@@ -40,9 +40,9 @@ from rankdeck.model.job import Launch
 from rankdeck.model.text import Table, as_table, clean, integer, number
 
 _BUSY = 95.0
-"""Percent of one core: from here on the CPU was measured, not the link."""
+"""From this percentage of one core on, the CPU was measured, not the link."""
 _CONNECT = ("--connect-timeout", "5000")
-"""Milliseconds; without it the system asks for two minutes where a firewall drops what is sent."""
+"""Connect time-out in ms; without it the system tries for two minutes if a firewall drops packets."""
 _NEVER_BEGAN = (
     "unable to connect",
     "server is busy",
@@ -50,14 +50,14 @@ _NEVER_BEGAN = (
     "Bad file descriptor",
 )
 _INTERRUPTED = "interrupt - "
-"""Somebody stopped one end: no fault of the path."""
+"""One end was stopped by somebody, which is not a fault of the path."""
 
 
 _BEGINS = (
     r'^ ?(?:\{"event": ?"start"(?:(?:.*\n\s{0,9}\{"event")*+.*\n\s{0,9}\{(?!"event"))?|\{(?!"event")'
     r"|Connecting to host |iperf3: error - unable to connect)"
 )
-"""The object that --json-stream-full-output puts behind its events is no other run."""
+"""The object that --json-stream-full-output adds after its events is not another run."""
 
 
 class Iperf3:
@@ -86,11 +86,11 @@ class Iperf3:
 
     def read(self, text: str) -> tuple[OutputReading, ...]:
         events = _of_stream(text)
-        # With --json-stream-full-output the same stands behind the events once more.
+        # With --json-stream-full-output the same follows the events once more.
         found = events or object_in(text)
         if found is None:
             return _of_text(text)
-        # Versions before 3.10 write the error behind the object.
+        # Versions before 3.10 write the error after the object.
         line = "" if found.get("end") else first_line(text, "iperf3: error - ")
         if error := found.get("error") or line.removeprefix("iperf3: error - "):
             return (_error(str(error), began=bool(found.get("intervals"))),)
@@ -101,7 +101,7 @@ class Iperf3:
 
 
 def _of_stream(text: str) -> Table | None:
-    """Of `--json-stream`: an event a line, joined into what `-J` writes."""
+    """The events of `--json-stream`, one per line, joined to the object that `-J` writes."""
     if _EVENT not in text:
         return None
     events = [
@@ -124,9 +124,9 @@ _OLD_UDP = re.compile(
     r"^ ?\[(?: {0,3}\d{1,4}|SUM)\].{1,80}? (\d{1,9}(?:\.\d{1,9})?) ([KMGT]?)(bits|Bytes)/sec +[\d.]{1,12} ms +\d{1,12}/\d{1,12} \((\d[\d.e+-]{0,9})%\) *$",
     re.MULTILINE,
 )
-"""Before 3.7 UDP has no line of the receiver: what was sent, and the share of it that was lost."""
+"""Before 3.7, UDP has no line of the receiver, only what was sent and the share that was lost."""
 _ROW = re.compile(r"^ ?\[(?: {0,3}\d{1,4}|SUM)\].{1,80}?/sec", re.MULTILINE)
-"""Of an interval: its header stands there before any traffic."""
+"""A line of an interval; its header is printed before any traffic."""
 _SERVER = "this is the server's output: give the client's"
 _NOTHING = "it connected, but no data arrived: large packets are lost on the way (compare the MTU of both ends), or a firewall stops them"
 _SCALE = {"": 1e-9, "K": 1e-6, "M": 1e-3, "G": 1.0, "T": 1e3}
@@ -137,11 +137,11 @@ _SCALE_BYTES = {
     "G": 8e-9 * 2**30,
     "T": 8e-9 * 2**40,
 }
-"""With `-f M` and its like; its units of bits are powers of ten, those of bytes of two."""
+"""Rates with `-f M` and similar options; units of bits are powers of ten, those of bytes powers of two."""
 
 
 def _of_text(text: str) -> tuple[OutputReading, ...]:
-    """The last line of the receiver in each direction: the sum, where there are several streams."""
+    """The last line of the receiver in each direction; the sum if there are several streams."""
     client, server, behind = text.partition("\nServer output:\n")
     text = f"{client}\niperf Done." if server and "iperf Done." in behind else client
     if line := first_line(text, "iperf3: error"):
@@ -195,7 +195,7 @@ def _error(why: str, *, began: bool = False) -> OutputReading:
 
 
 def _results(found: Table) -> tuple[OutputReading, ...]:
-    """What arrived; with `--bidir` one more, of the other direction."""
+    """What arrived; with `--bidir` a second result for the other direction."""
     end = as_table(found.get("end"))
     end = end | _of_both_ways(end)
     sides = ("sum_received", "sum_received_bidir_reverse")
@@ -203,7 +203,7 @@ def _results(found: Table) -> tuple[OutputReading, ...]:
         (side, as_table(end.get(side)).get("bits_per_second")) for side in sides if side in end
     ]
     if found.get("intervals") and any(rate == 0 for _, rate in rates):
-        # A server knows nothing of what arrived at the client.
+        # A server does not know what arrived at the client.
         serves = "accepted_connection" in as_table(found.get("start"))
         return (not_measured(_SERVER, unit="Gb/s") if serves else failed(_NOTHING, unit="Gb/s"),)
     rates = rates or _of_old_udp(found)
@@ -228,7 +228,7 @@ def _results(found: Table) -> tuple[OutputReading, ...]:
 
 
 def _of_both_ways(end: Table) -> Table:
-    """The sums of `--bidir` before 3.10, where those of both directions have the same names: their streams tell them apart."""
+    """The sums of `--bidir` before 3.10, when both directions had the same names; streams tell them apart."""
     streams = tables(end, "streams")
     ways = [as_table(one.get("sender")).get("sender") for one in streams]
     if "sum_received_bidir_reverse" in end or not (True in ways and False in ways):
@@ -246,7 +246,7 @@ def _of_both_ways(end: Table) -> Table:
 
 
 def _of_old_udp(found: Table) -> list[tuple[str, float]]:
-    """Before 3.10 UDP has one sum: what was sent, and the share of it that was lost; backwards what arrived."""
+    """Before 3.10, UDP has one sum: what was sent and the share that was lost; in reverse, what arrived."""
     end, asked = (
         as_table(found.get("end")),
         as_table(as_table(found.get("start")).get("test_start")),
@@ -260,7 +260,7 @@ def _of_old_udp(found: Table) -> list[tuple[str, float]]:
 
 _REVERSE = "the other direction"
 _THREADED = (3, 16)
-"""From this version on each stream has a thread, and so a core, of its own."""
+"""From this version on, each stream has its own thread and so its own core."""
 
 
 def _threads(found: Table) -> int:
@@ -274,13 +274,13 @@ def _threads(found: Table) -> int:
 
 
 def _lost(end: Table, side: str) -> str:
-    """Of UDP."""
+    """Words for the packets lost with UDP; "" if none."""
     percent = as_table(end.get(side)).get("lost_percent")
     return f"{percent:.3g} % lost" if number(percent) and percent > 0 else ""
 
 
 def _limit(found: Table) -> str:
-    """What `-b` allowed each stream: then that was measured, not the link."""
+    """Words for the limit that `-b` set for each stream, which was then measured instead of the link."""
     rate = as_table(as_table(found.get("start")).get("test_start")).get("target_bitrate")
     return f"-b allowed {rate / 1e9:g} Gb/s a stream" if number(rate) and rate > 0 else ""
 
@@ -313,7 +313,7 @@ _BANDWIDTH = {
 """Column -> Gb/s in one of its unit: perftest's MB is 2^20, and since 2022 it says so."""
 _LATENCY = ("t_typical[usec]", "t_avg[usec]")
 _STATUS = re.compile(r"Failed status(?: |-[^()\n]{0,80}\()(\d{1,3})\)?:")
-"""Since 2025 with its name before it; `ibv_rc_pingpong` has no colon there."""
+"""Since 2025 the name comes first; `ibv_rc_pingpong` has no colon there."""
 _MEANS = {
     "9": "; both ends must run the same program",
     "10": ": the other end refused the access",
@@ -325,13 +325,13 @@ _AFTER = (
     *("Completion with error", "Failed to complete", "VALIDATION: FAILED"),
     *("Bad wc status", "poll CQ failed", "CQ error status"),
 )
-"""What is said once traffic began: a strike."""
+"""Messages after traffic began; such a failure counts."""
 _GONE = ("Couldn't read remote address", "Failed to exchange data")
-"""The other end went away: a strike where a row says that traffic had begun."""
+"""The other end went away; this counts as a failure if a row shows that traffic had begun."""
 _TOO_SLOW = re.compile(
     r"^.{0,40}result is below bw limit|^.{0,40}is below msg_rate limit", re.MULTILINE
 )
-"""What `--limit_bw` and `--limit_msgrate` asked for was not reached."""
+"""The limits of `--limit_bw` and `--limit_msgrate` were not reached."""
 _BEFORE = (
     "Couldn't connect",
     "Unable to init the socket connection",
@@ -341,12 +341,12 @@ _BEFORE = (
     "Failed to modify QP",
     "unable to bind",
 )
-"""What is said before: another port or device may do, and nothing is learned of the nodes."""
+"""Messages from before any traffic: another port or device may work, and nothing is learned about the nodes."""
 _WAITS = "Waiting for client to connect"
 _UNTIMED = "Correlation coefficient"
 _MTU = re.compile(r"\bMtu\s*:\s*(\d{3,5})\[?B\b")
 _SEPARATE = re.compile(r"^ ?Local results:", re.MULTILINE)
-"""With `--report-both` the tables of each direction stand behind that of both."""
+"""With `--report-both`, the tables of each direction follow that of both."""
 _BOTH_WAYS = re.compile(r" Bidirectional .{0,40}BW Test")
 _HEADLINE = re.compile(
     r"^ +(Send|RDMA_Write|RDMA_Read|Atomic)\S{0,9} (?:\w+ ){0,4}?(BW|Latency) .{0,40}Test *$",
@@ -371,7 +371,7 @@ class _Perftest:
     options: ClassVar[tuple[str, ...]]
 
     def commands(self, where: Where) -> Commands:
-        """Both ends run the same program: write against read breaks both."""
+        """Both ends must run the same program: write against read breaks both."""
         seconds = str(where.seconds or 3)
         options = [seconds if word == _SECOND else word for word in self.options]
         argv = (self.program, *options, "-F", "-p", str(where.port))
@@ -383,7 +383,7 @@ class _Perftest:
         )
 
     def read(self, text: str) -> tuple[OutputReading, ...]:
-        """Each run; those of other programs only where there is none of this one."""
+        """The results of each run; runs of other programs only if there is none of this one."""
         runs = list(runs_of(text, _BANNER, _TABLE))
         mine = [run for run in runs if _program(run) in ("", self.program)]
         return tuple(_read(run, self.program, self.traits.unit) for run in mine or runs)
@@ -399,13 +399,13 @@ def _device(where: Where, node: str) -> tuple[str, ...]:
 
 
 def _program(text: str) -> str:
-    """The program that its headline names; "" where there is none."""
+    """The program that the heading names; "" if there is none."""
     found = _HEADLINE.search(text)
     return _VERBS[found[1]] + _TESTS[found[2]] if found else ""
 
 
 def _read(text: str, program: str, unit: str) -> OutputReading:
-    """The largest size of the table; what broke after traffic began wins over any row."""
+    """The largest size of the table; a failure after traffic began counts more than any row."""
     table = list(rows(_table(text), _LAYOUT))
     if (other := _program(text)) not in ("", program):
         return refused(f"this is the output of {other}, not of {program}", unit=unit)
@@ -435,14 +435,14 @@ def _read(text: str, program: str, unit: str) -> OutputReading:
 
 
 def _table(text: str) -> str:
-    """Up to the line of dashes behind the rows, or behind those of both directions."""
+    """The text up to the line of dashes after the rows, or after those of both directions."""
     both = _SEPARATE.split(text, maxsplit=1)[0]
     end = both.find("\n--------", max(both.find("#bytes"), 0))
     return both if end < 0 else both[:end]
 
 
 def _is_endless(text: str, table: list[Row]) -> bool:
-    """Whether it reports one size again and again (`--run_infinitely`), the last time in full."""
+    """Whether the table repeats one size (`--run_infinitely`), and the last row is complete."""
     last = [(row.cell("#sl"), len(row.cells)) for row in table[-2:]]
     sizes = {row.cell("#bytes") for row in table}
     return len(sizes) == 1 and len(last) == 2 and last[0] == last[1] and text.endswith("\n")
@@ -488,7 +488,7 @@ def _of_row(text: str, table: list[Row], unit: str) -> OutputReading:
 
 
 def _bandwidth(row: Row) -> float | None:
-    """The average; the peak is 0 with `-D`."""
+    """The average bandwidth; the peak is 0 with `-D`."""
     for column, factor in _BANDWIDTH.items():
         if (value := row.number(column)) is not None:
             return value * factor
@@ -506,7 +506,7 @@ def _ended(text: str) -> bool:
 
 
 def _message(line: str) -> str:
-    """The message alone: stderr is glued to the row before it."""
+    """Only the message; stderr may follow a row on the same line."""
     for part in (*_AFTER, *_GONE):
         if part in line:
             return line[line.index(part) :][:120]
@@ -583,7 +583,7 @@ _CONNECTED = re.compile(
 _STOPPED_SHORT = re.compile(
     r"^wait for RDMA_(?:READ|WRITE)_ADV state|^cq completion failed status (?!5$)\d", re.MULTILINE
 )
-"""Status 5 is what waits in a queue when the connection is closed, as it is at the end."""
+"""Status 5 (flushed) is normal at the end: requests wait in a queue when the connection is closed."""
 _RPING_ERRORS = (
     "cma event RDMA_CM_EVENT_",
     "rdma_connect",
@@ -595,7 +595,7 @@ _RPING_ERRORS = (
 
 
 class Rping:
-    """rping: RDMA CM and a few round trips; whether it works, not how fast."""
+    """rping: the RDMA connection manager and a few round trips; shows whether RDMA works, not how fast."""
 
     name: ClassVar[str] = "rping"
     traits: ClassVar[Traits] = Traits(
@@ -617,7 +617,7 @@ class Rping:
         )
 
     def read(self, text: str) -> tuple[OutputReading, ...]:
-        """Of the client, `count` says how many were asked for; the server's last event is always a disconnect."""
+        """The client's pings, compared with the number requested; the server's last event is always a disconnect."""
         seen = {int(number) for number in _PING.findall(text)}
         asked = _ASKED.search(text)
         wanted = int(asked[1] or asked[2]) if asked else len(seen)

@@ -36,20 +36,20 @@ GOSA_S = (
     (3, 3.173872e-03), (10, 3.000179e-03), (30, 2.696433e-03), (100, 2.129627e-03),
     (300, 1.374038e-03), (1000, 4.388119e-04), (2766, 3.072472e-05), (3000, 2.166678e-05),
 )  # fmt: skip
-"""Loops -> Gosa on grid S (Himeno MPI C, one rank, gcc -O3, x86_64): the program chooses the loops by its speed."""
+"""Loops -> Gosa on grid S (Himeno MPI C, one rank, gcc -O3, x86_64); the program chooses the number of loops by its speed."""
 _GOSA_TOLERANCE = 0.05
 _GRID_S = "mimax = 65 mjmax = 65 mkmax = 129"
 _LOOPS = re.compile(r"Loop executed for {1,20}(\d{1,9}) {1,20}times")
 _GOSA = re.compile(r"^[ \t]{0,20}Gosa[ \t]{0,20}:[ \t]{0,20}(\S+)", re.MULTILINE)
 _MFLOPS = re.compile(r"MFLOPS(?: measured)?\s*:\s*(\d{1,15}\.\d{6}|\S{1,20}(?=\s))")
-"""C's `%f` has six digits behind the point: fewer at the end of a file, and the line was cut."""
+"""C's `%f` prints six digits after the point; with fewer at the end of a file, the line was cut."""
 _DECOMPOSED = re.compile(
     r"I-decomp\s*=\s*(\d{1,5})\s*J-decomp\s*=\s*(\d{1,5})\s*K-decomp\s*=\s*(\d{1,5})"
 )
 
 
 def expected_gosa(loops: int) -> float | None:
-    """Gosa of grid S after so many loops; None outside of what was recorded."""
+    """Gosa of grid S after so many loops; None outside of the recorded range."""
     for (low, first), (high, last) in pairwise(GOSA_S):
         if low <= loops <= high:
             part = (loops - low) / (high - low)
@@ -58,7 +58,7 @@ def expected_gosa(loops: int) -> float | None:
 
 
 class Himeno(WithoutCeiling):
-    """Himeno MPI C: MFLOPS, right only if Gosa is what so many loops give."""
+    """Himeno MPI C: MFLOPS, valid only if Gosa fits the number of loops."""
 
     name: ClassVar[str] = "himeno"
     traits: ClassVar[Traits] = Traits(
@@ -70,7 +70,7 @@ class Himeno(WithoutCeiling):
     )
 
     def commands(self, where: Where) -> Commands:
-        """`bmt` of PATH, else of the working folder: it is built for a fixed number of ranks."""
+        """`bmt` from PATH, or else from the working folder; it is built for a fixed number of ranks."""
         shell = "command -v bmt >/dev/null && exec bmt; exec ./bmt"
         return Commands(launch=Launch.MPI, argv=("sh", "-c", shell))
 
@@ -102,7 +102,7 @@ class Himeno(WithoutCeiling):
 def _with_gosa(
     base: OutputReading, gosa: float | None, loops: int, *, grid_s: bool
 ) -> OutputReading:
-    """Failed where Gosa is off its curve."""
+    """The reading, failed if Gosa is off its curve."""
     wanted = expected_gosa(loops) if grid_s else None
     if base.value is None or gosa is None:
         why = "wrong values: Gosa or MFLOPS is not a number"
@@ -126,14 +126,14 @@ _HPCC = (
     ("StarSTREAM_Triad", "GB/s", "memory of each rank, all at once"),
     ("HPL_Tflops", "Tflop/s", "HPL"),
 )
-"""Line of the summary -> unit, what it is."""
+"""Line of the summary -> unit, description."""
 _HPL_ROW = re.compile(
     r"^W\w{1,20} +(\d{1,12})(?: +\d{1,9}){3} +\d[\d.]{0,20} +(\S{1,20})", re.MULTILINE
 )
-"""Of HPL alone: the order of the matrix, and Gflop/s."""
+"""A row of HPL: the order of the matrix, and Gflop/s."""
 _HPL_CHECK = re.compile(r"\.{4,9} ?(PASSED|FAILED)")
 _HPCC_ORDER = 2500
-"""Of the matrix of one rank: 50 MB, more than a cache holds, and ten seconds on a small core."""
+"""Order of the matrix of one rank: 50 MB, larger than a cache, and ten seconds on a small core."""
 _HPCC_INPUT = """HPLinpack benchmark input file
 Rankdeck
 HPL.out output file name (if any)
@@ -182,7 +182,7 @@ class Hpcc(WithoutCeiling):
     )
 
     def commands(self, where: Where) -> Commands:
-        """A small problem: it compares nodes, it is no record."""
+        """A small problem, to compare nodes, not to set records."""
         height = next(n for n in range(math.isqrt(where.ranks), 0, -1) if where.ranks % n == 0)
         order = int(_HPCC_ORDER * math.sqrt(where.ranks))
         text = _HPCC_INPUT.format(order=order, rows=height, columns=where.ranks // height)
@@ -190,7 +190,7 @@ class Hpcc(WithoutCeiling):
         return Commands(launch=Launch.MPI, argv=("sh", "-c", shell), files={"hpccinf.txt": text})
 
     def read(self, text: str) -> tuple[OutputReading, ...]:
-        """One result each for network, latency, memory and HPL."""
+        """A result each for network, latency, memory and HPL."""
         said = dict(re.findall(r"^(\w{1,60})=(\S{1,40})\s*$", text, re.MULTILINE))
         if "DARPA/DOE HPC" not in text and (row := _HPL_ROW.search(text)):
             return (_hpl(text[row.start() :]),)
@@ -213,7 +213,7 @@ class Hpcc(WithoutCeiling):
 
 
 def _hpl(text: str) -> OutputReading:
-    """The best row of the largest matrix; each row has a check behind it."""
+    """The best row of the largest matrix; a check follows each row."""
     rows = [(int(order), number(rate)) for order, rate in _HPL_ROW.findall(text)]
     checks = _HPL_CHECK.findall(text)
     if "FAILED" in checks:
@@ -240,11 +240,11 @@ def _metric(base: OutputReading, word: str, name: str, unit: str, what: str) -> 
 
 _TRIAD = re.compile(r"^Triad:\s+(\S+)", re.MULTILINE)
 _IN_GIGABYTES = re.compile(r"^Function .{0,40}GB/s", re.MULTILINE)
-"""Of hpcc, and of versions for GPUs."""
+"""The layouts of hpcc, and of versions for GPUs."""
 
 
 class StreamTriad(WithoutCeiling):
-    """STREAM: Triad, in 10^6 bytes a second."""
+    """STREAM: Triad, in 10^6 bytes per second."""
 
     name: ClassVar[str] = "stream"
     traits: ClassVar[Traits] = Traits(
@@ -282,12 +282,12 @@ class StreamTriad(WithoutCeiling):
 
 _MEMORY = re.compile(r"Mi?B transferred \((\S+) Mi?B/sec\)")
 _EVENTS = re.compile(r"events(?: per second|/s \(eps\)):\s*(\S+)")
-"""Since 1.0.5, and since 1.1."""
+"""The layouts since 1.0.5 and since 1.1."""
 _PRIMES = re.compile(r"[Pp]rime numbers? limit|Maximum prime number checked")
 _OLD_EVENTS = re.compile(
     r"total time:\s+(\d{1,9}\.\d{1,9})s\s+total number of events:\s+(\d{1,15})$", re.MULTILINE
 )
-"""Versions before that say how many in which time."""
+"""Older versions print the number of events and the time."""
 
 
 class Sysbench(WithoutCeiling):
@@ -325,13 +325,13 @@ class Sysbench(WithoutCeiling):
 
 
 _OURS = 0.90
-"""Least CPU time a second of wall time and worker: less, and the node was not ours alone."""
+"""Least CPU time per second and worker; with less, other programs used the node."""
 _STRESSED = re.compile(
     r"^(?:stress-ng: .{0,40}(?:metrc|info): {1,3}\[\d+\] )?(\w[\w-]*) +\d+"
     + r" +(\d{1,15}\.\d{1,15})" * 5,
     re.MULTILINE,
 )
-"""Stressor, then seconds of wall, user and system time, and two rates; with `--log-brief` nothing stands before it."""
+"""Stressor, seconds of wall, user and system time, and two rates; with `--log-brief` without a prefix."""
 _COMPUTES = frozenset(
     [
         "bitops",
@@ -371,13 +371,13 @@ _COMPUTES = frozenset(
         "zlib",
     ]
 )
-"""Stressors that never wait, and so have all of a core that is theirs."""
+"""Stressors that never wait, and so use a whole core each."""
 _HOGS = re.compile(r"dispatching hogs: (.*)")
 _UNTRUSTED = re.compile(r"metrics untrustworthy: [1-9].*")
 
 
 class StressNg(WithoutCeiling):
-    """stress-ng --cpu --metrics-brief --verify: bogo operations a second of real time."""
+    """stress-ng --cpu --metrics-brief --verify: bogo operations per second of real time."""
 
     name: ClassVar[str] = "stress-ng"
     traits: ClassVar[Traits] = Traits(
@@ -394,7 +394,7 @@ class StressNg(WithoutCeiling):
         return Commands(launch=Launch.PLAIN, argv=argv)
 
     def read(self, text: str) -> tuple[OutputReading, ...]:
-        """Not measured where other programs had more than a tenth of the CPU."""
+        """The result; not measured if other programs used more than a tenth of the CPU."""
         if line := first_line(text, "fail:", "unsuccessful run"):
             return (failed(f"its check failed: `{line[:120]}`"),)
         found = {match[0]: match for match in _STRESSED.finditer(text)}
@@ -408,7 +408,7 @@ class StressNg(WithoutCeiling):
 
 
 def _stressor(said: re.Match[str], hogs: str, alone: bool) -> OutputReading:
-    """What one stressor did; `hogs` is how many there were of each."""
+    """The result of one stressor; `hogs` is the number of workers of each stressor."""
     name, wall, user, system, rate, _ = said.groups()
     count = re.search(rf"(\d{{1,5}}) {re.escape(name)}\b", hogs)
     workers = int(count[1]) if count else 1
@@ -425,7 +425,7 @@ def _stressor(said: re.Match[str], hogs: str, alone: bool) -> OutputReading:
 
 
 _OUTCOME = re.compile(r"(?:[A-Z]+ ?\d{1,4}: )?(pass|fail|skip|warn)\b", re.IGNORECASE)
-"""`Pass - All`, `Fail - GPU: 0` and `GPU0: Pass`; behind these words it says why."""
+"""`Pass - All`, `Fail - GPU: 0` and `GPU0: Pass`, followed by the reason."""
 _FROM_WORST = ("fail", "warn", "pass", "skip")
 _GPUS = re.compile(r"GPUs?:? ?(\d[\d, ]{0,60})")
 _NOT_RUN = (
@@ -495,11 +495,11 @@ def _runtime_error(found: Table | None) -> str:
 
 
 _ENDED = re.compile(r"^\+-+\+-+\+$|^(\|[^|\n]{0,80}\| *(?i:pass|fail|skip|warn)\b)", re.MULTILINE)
-"""The rule of a section has its name in it."""
+"""The rule above a section contains the section's name."""
 
 
 def _whole(text: str) -> bool:
-    """Whether the table has a rule behind its last test."""
+    """Whether a rule follows the last test of the table."""
     last = [found[1] for found in _ENDED.finditer(text)][-1:]
     return "Successfully ran diagnostic" in text and last == [None]
 
@@ -517,15 +517,15 @@ def _worst(said: Iterable[_Said]) -> dict[str, str]:
 
 
 def _with_gpus(name: str, said: Iterable[_Said]) -> str:
-    """The test, and on which GPUs it failed where that is said."""
+    """The test, and on which GPUs it failed if that is known."""
     gpus = dict.fromkeys(of for test, outcome, of in said if (test, outcome) == (name, "fail") and of)  # fmt: skip
     return f"{name} (GPU {', '.join(gpus)})" if gpus else name
 
 
 def _of_text(text: str) -> list[_Said]:
-    """`| Memory | Pass - All |`; DCGM 4 has a line for each GPU below, without the name."""
+    """Tests in the text, such as `| Memory | Pass - All |`; DCGM 4 adds a line for each GPU without the name."""
     found: list[_Said] = []
-    # A line that was written twice over (`tee -a`) is one.
+    # A line that was written twice (`tee -a`) counts once.
     for line, _ in groupby(lines_of(text)):
         cells = [cell.strip() for cell in line.split("|", 4)]
         outcome = _OUTCOME.match(cells[2]) if len(cells) > 3 and not cells[0] else None
@@ -537,7 +537,7 @@ def _of_text(text: str) -> list[_Said]:
 
 
 def _of_json(found: Table) -> Iterator[_Said]:
-    """Each test for each GPU; DCGM 4 has a summary of each test, too."""
+    """Each test for each GPU; DCGM 4 also has a summary of each test."""
     top = next((one for key, one in found.items() if "Diagnostic" in key), None)
     for category in tables(top, "test_categories"):
         for test in tables(category, "tests"):

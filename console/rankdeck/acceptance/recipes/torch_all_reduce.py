@@ -25,7 +25,7 @@ def gathered(text: str) -> "list[str]":
 
 
 def device() -> torch.device:
-    """The GPU of this rank for NCCL, else the CPU."""
+    """The GPU of this rank for NCCL, or else the CPU."""
     local = int(os.environ.get("LOCAL_RANK", "0"))
     return torch.device("cuda", local) if dist.get_backend() == "nccl" else torch.device("cpu")
 
@@ -45,7 +45,7 @@ def measured(count: int) -> "tuple[float, int]":
 
 
 def waited() -> float:
-    """The time, once the GPU has done what it was given."""
+    """The time after the GPU has finished its work, in seconds."""
     if device().type == "cuda":
         torch.cuda.synchronize()
     return time.perf_counter()
@@ -62,7 +62,7 @@ def line(size: int, seconds: float, wrong: int) -> str:
 
 
 def main() -> None:
-    """Print head, devices, a row a size, and the footer."""
+    """Print the heading, the devices, a row for each size, and the footer."""
     backend = sys.argv[1] if len(sys.argv) > 1 else "gloo"
     dist.init_process_group(backend)
     if backend == "nccl":
@@ -85,7 +85,7 @@ def main() -> None:
 
 
 def say(text: str) -> None:
-    """Rank 0 alone prints."""
+    """Print on rank 0 only."""
     if dist.get_rank() == 0:
         sys.stdout.write(text + "\n")
         sys.stdout.flush()
