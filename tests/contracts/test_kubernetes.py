@@ -158,13 +158,13 @@ def test_two_consoles_see_one_job_and_either_may_cancel_it(site):
 
 
 def test_a_killed_proxy_is_started_again_and_no_line_is_lost(site):
-    job = site.detached(site.steps("proxied", run=15, hz=5))
+    job = site.detached(site.steps("proxied", run=40, hz=5))
     follow = site.start("logs", "--follow", job)
     assert follow.stdout.readline()
     assert kill_proxies(site)
     follow.communicate(timeout=300)
     assert {rank: steps_of(said) for rank, said in site.lines(job).items()} == {
-        rank: list(range(1, 76)) for rank in (0, 1)
+        rank: list(range(1, 201)) for rank in (0, 1)
     }
     assert site.job(job)["state"] == "done"
 

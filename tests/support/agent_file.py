@@ -42,7 +42,10 @@ def put_agent_in_demo(root: Path | None = None) -> None:
 def _brought() -> tuple[Path, ...]:
     _KEPT.mkdir(parents=True, exist_ok=True)
     asyncio.run(_bring())
-    return tuple((_KEPT / _PLACE).glob(f"{bundle().name}*"))
+    # By name: other processes compile there at the same time, and rename their files when they are whole.
+    name = bundle().name
+    files = (name, f"{name}.{sys.implementation.cache_tag}")
+    return tuple(path for file in files if (path := _KEPT / _PLACE / file).exists())
 
 
 async def _bring() -> None:
