@@ -516,7 +516,7 @@ class Proxy:
             )
         self._reap()
         if self._folder is None:
-            # Mode 0700: whoever can open the socket has all rights of this user in the cluster.
+            # Mode 0700: a user who can open the socket has all our rights in the cluster.
             base = _short_folder() or tempfile.gettempdir()
             _sweep(Path(base))
             self._folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=base))

@@ -412,7 +412,7 @@ class JobState:
     # ---- what comes
 
     def take_job(self, kind: str, found: Object) -> list[Notice]:
-        """The job's object has changed or is gone; `kind` and `found` as yielded by `Watch`, in all these methods."""
+        """The job's object has changed or is gone; `kind` and `found` as yielded by `Watch`, also below."""
         rows = rows_of(found.get("items")) if kind == LISTED else [found]
         # DELETED has the last state: for a job whose time to live is over, how it ended.
         if rows and (kind != DELETED or outcome_of(found).state in _OVER):

@@ -230,7 +230,7 @@ KINDS: Mapping[str, EventKind] = {
     "kernel.oom": EventKind(17, 10 * MINUTE, "a process was killed for want of memory", "use fewer ranks or a smaller problem"),
     "kernel.edac": EventKind(16, DAY, "a memory module is failing", "replace the DIMM that it names"),
     "kernel.mce": EventKind(16, DAY, "the processor found a hardware error"),
-    "kernel.nfs": EventKind(9, 10 * MINUTE, "whoever touches the path hangs", "do not touch it; check the server"),
+    "kernel.nfs": EventKind(9, 10 * MINUTE, "processes that use the path hang", "do not touch it; check the server"),
     "kernel.disk": EventKind(18, HOUR, "the disk or its controller fails", "save what is on it, replace it"),
     "kernel.hung": EventKind(21, 10 * MINUTE, "a driver or file server hangs"),
     "kernel.lockup": EventKind(21, HOUR, "a core is stuck in the kernel", "drain, reboot"),

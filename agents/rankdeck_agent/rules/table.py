@@ -195,7 +195,7 @@ RULES: tuple[Rule, ...] = (
            text="{device}: carrier changed {value} times {span} · the link will fail again · replace the cable, then acknowledge"),
     # 9 storage
     *_rows("disk.stuck", 9, "disk.stuck", (WARN, 5, 1), (BAD, 25, 1),
-           text="{device} has not answered for {value} · whoever touches it hangs · do not touch the path; check the server"),
+           text="{device} has not answered for {value} · processes that use it hang · do not touch the path; check the server"),
     *_rows("disk.mounted", 9, "disk.unmounted", (BAD, 1, 1),
            text="{device} is not mounted · jobs write to the wrong place or fail · mount it, check the server"),
     *_rows("disk.readonly", 9, "disk.forced_readonly", (BAD, 1, 1),

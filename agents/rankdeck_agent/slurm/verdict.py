@@ -274,7 +274,7 @@ _REASONS = {
 """Slurm's reason for a job that is over -> (what it means, what to do)."""
 
 
-REUSED = "Slurm has given its number {number} to a later job: the controller lost its state, or began to count anew"
+REUSED = "Slurm has given its number {number} to a later job: the controller lost its state, or began to count from the start"
 
 
 def lost(batch: Optional[int], why: str = "") -> SlurmVerdict:
