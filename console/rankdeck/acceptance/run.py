@@ -150,9 +150,9 @@ class RunPlan:
     leaves: Leaves = field(default_factory=dict[str, str])
     seed: int = 0
     repeats: int = 2
-    """Of each direction of each pair."""
+    """How often each direction of each pair is measured."""
     seconds: float = 0.0
-    """Of one measurement of bandwidth; 0: the recipe's own."""
+    """Length of one bandwidth measurement in seconds; 0: the recipe's own."""
     exhaustive: bool = False
     max_crossing: float = 1.0
     """Share of the pairs that may cross leaves at once."""
@@ -438,7 +438,7 @@ class Request:
     repeats: int = 2
     """How often to measure each direction of each pair."""
     seconds: float = 0.0
-    """Of one measurement of bandwidth; 0: the recipe's own."""
+    """Length of one bandwidth measurement in seconds; 0: the recipe's own."""
     like: str = ""
     """A job file whose container, environment, MPI and options the measurements use; "": none."""
     max_crossing: float = 1.0

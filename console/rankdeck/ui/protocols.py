@@ -70,15 +70,30 @@ class SessionProtocol(Protocol):
     """
 
     @property
-    def cluster(self) -> Cluster: ...
+    def cluster(self) -> Cluster:
+        """The cluster as its file describes it."""
+        ...
+
     @property
-    def fleet(self) -> Fleet: ...
+    def fleet(self) -> Fleet:
+        """The state of all nodes; read only."""
+        ...
+
     @property
-    def switches(self) -> Switches: ...
+    def switches(self) -> Switches:
+        """The state of switch ports; read only."""
+        ...
+
     @property
-    def jobs(self) -> Jobs: ...
+    def jobs(self) -> Jobs:
+        """All jobs and their newest output; read only."""
+        ...
+
     @property
-    def messages(self) -> Messages: ...
+    def messages(self) -> Messages:
+        """The log records of Rankdeck that the Messages screen shows."""
+        ...
+
     @property
     def pending_host_key(self) -> HostKeyError | None:
         """The host key that the operator must accept or refuse now; None if there is none."""
@@ -385,14 +400,19 @@ class Console(Theme, Protocol):
     trouble: str
     """Why the session failed; "" if it has not."""
     palettes: dict[str, Palette]
+    """Name -> theme."""
     summary: Counter[Level]
     """How many nodes are at each level."""
     moment: float | None
     """The time that the fleet and node screens show, in epoch seconds; None: now."""
     views_file: Path
+    """The file of the saved fleet views."""
     tour: Tour
+    """The tour of the demo."""
     first_job: str
+    """The job to open first; "" for none."""
     first_replay: float
+    """The speed of the replay of `first_job`; 0: no replay."""
 
     @property
     def top_screen(self) -> Screen[None] | None:
@@ -428,7 +448,9 @@ class Console(Theme, Protocol):
         """Show a node; with `at` (epoch seconds), mark what happened there around that time."""
         ...
 
-    def open_job(self, job_id: str) -> None: ...
+    def open_job(self, job_id: str) -> None:
+        """Show a job; for a saved replay, start it again."""
+        ...
 
     def run_command(self, text: str) -> None:
         """Carry out the command that was typed after `:`."""
@@ -438,11 +460,17 @@ class Console(Theme, Protocol):
         """The possible values of this argument of a command, for completion."""
         ...
 
-    def choose_theme(self, name: str) -> None: ...
+    def choose_theme(self, name: str) -> None:
+        """Change the colours to the theme of that name, which must be in `palettes`."""
+        ...
 
-    def set_alphabet(self, *, ascii_only: bool) -> None: ...
+    def set_alphabet(self, *, ascii_only: bool) -> None:
+        """Draw with ASCII only, or with all signs; call `paint_anew` afterwards."""
+        ...
 
-    def paint_anew(self) -> None: ...
+    def paint_anew(self) -> None:
+        """Repaint everything."""
+        ...
 
     def use_mouse(self, *, on: bool) -> None:
         """Take the mouse, or leave it to the terminal so that the user can select text."""
@@ -456,7 +484,9 @@ class Console(Theme, Protocol):
         """Count the levels of nodes that changed since the last call, and tell the session which nodes are on screen."""
         ...
 
-    def action_help(self) -> None: ...
+    def action_help(self) -> None:
+        """Show the help, beginning with the present screen."""
+        ...
 
     def leave(self) -> None:
         """End the console."""

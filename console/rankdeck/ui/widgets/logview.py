@@ -285,7 +285,7 @@ class LogView(Scroller, can_focus=True):
         self._rows: list[tuple[int, Runs]] = []
         self._follow_count = 1
 
-    # ---- told what to show
+    # ---- contents
 
     def open(
         self, source: Source, prefix: Callable[[int, Line], Run] | None = None, *, live: bool = True

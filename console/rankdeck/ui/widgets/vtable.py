@@ -101,7 +101,7 @@ class VTable(Scroller, can_focus=True):
         self._fresh: dict[str, list[Run]] = {}
         """Row -> its cells, to be painted next."""
 
-    # ---- told what to show
+    # ---- contents
 
     def show(self, rows: Sequence[str]) -> None:
         """Show these rows in this order; the cursor follows its row."""
