@@ -180,7 +180,7 @@ class Following:
             self._recorder.forget(job_id)
 
     def wind(self, job_id: str, seconds: float) -> bool:
-        """Move forward, or back, by so many seconds in this replay; 0 pauses it or lets it go on.
+        """Move this replay forward, or back, by `seconds` of the job's time; 0 pauses it or lets it go on.
 
         Returns whether it is paused now; False, without any effect, for a job that is no replay.
         """

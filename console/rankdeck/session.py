@@ -166,6 +166,7 @@ class Session:
         return replace(plan, spec=spec)
 
     def render(self, plan: Plan) -> str:
+        """The plan as text, as `rankdeck run --dry-run` shows it."""
         return render(plan)
 
     async def preflight(
@@ -327,7 +328,7 @@ class Session:
         return await self._kubernetes_client.check()
 
     async def kubectl_apply(self, text: str) -> str:
-        """Give these YAML documents to `kubectl apply`; returns what it prints. Raises NodeError."""
+        """Pass YAML documents to `kubectl apply`; returns what it prints. Raises NodeError."""
         return await self._kubernetes_client.apply(text)
 
     def _keep(self, job: Job) -> None:

@@ -50,6 +50,7 @@ class Placement:
 
     @property
     def even(self) -> bool:
+        """Whether all nodes have the same number of ranks."""
         return len({len(place.ranks) for place in self.places}) == 1
 
     def wrapped(self, command: tuple[str, ...] = ()) -> tuple[str, ...]:

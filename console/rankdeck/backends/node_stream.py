@@ -189,10 +189,10 @@ def _within(number: object, most: float) -> bool:
 
 
 LATE = 2.5
-"""A stamp may arrive so many seconds late before the node's clock is doubted. More than the 2 seconds between
+"""A stamp may arrive this many seconds late before the node's clock is doubted. More than the 2 seconds between
 stamps; otherwise a link that delays all stamps equally would look like a clock that was set back."""
 SURE = 0.25
-"""Late stamps that agree within so many seconds show that the clock was set back, not that the link is slow."""
+"""Late stamps that agree within this many seconds show that the clock was set back, not that the link is slow."""
 _AGREEING = 3
 _APART = 1.5
 
@@ -235,7 +235,7 @@ STREAMS = ("out", "err")
 BEFORE_FAILURE = 16 << 10
 """Bytes that are fetched from the end of the output of a failed rank that was not watched."""
 TAKEN_STEP = 8 << 10
-"""The console acknowledges output to the node each time so many bytes were used."""
+"""The console acknowledges output to the node each time this many bytes were used."""
 _MOST_FAILURES = 16
 
 
@@ -368,6 +368,7 @@ class NodeStream:
         ]
 
     def read_now(self, head: Mapping[str, Any], at: float) -> NodeEvent:
+        """`now` frame -> "now", or "closing" if the job is over there; `at` is epoch seconds on the console's clock."""
         # `closing`: the job is over there, but its last events are still to come.
         self.caught_up = head.get("closing") is not True
         ended = head.get("ended")
@@ -397,6 +398,7 @@ class NodeStream:
         return Chunk(self.plan.job, self.node, rank, stream, offset, at, data)
 
     def read_tail(self, head: Mapping[str, Any], at: float) -> Followed | None:
+        """`tail` frame -> size and last line of a log that is not watched."""
         key = self._key(head)
         lines, last = head.get("lines"), head.get("last")
         if key is None or not integer(lines) or not isinstance(last, str):
@@ -405,12 +407,14 @@ class NodeStream:
         return Tail(self.plan.job, self.node, rank, stream, end, lines, last, at)
 
     def read_activity(self, head: Mapping[str, Any], at: float) -> NodeEvent | None:
+        """`activity` frame -> what the running ranks did; None if no row is valid."""
         looks = looks_of(head.get("rows"), self.plan.ranks, at)
         if not looks:
             return None
         return NodeEvent(self.plan.job, self.node, "activity", at, {"looks": looks})
 
     def read_event(self, head: Mapping[str, Any], at: float) -> NodeEvent | None:
+        """Any other frame -> an event of the supervisor; None if it was seen before."""
         fields = event_of(head)
         if fields is None:
             return self.doubt("an event that makes no sense")
@@ -431,11 +435,13 @@ class NodeStream:
         return NodeEvent(self.plan.job, self.node, "trouble", time.time(), told)
 
     def note_spawn(self, head: Mapping[str, Any]) -> None:
+        """Keep a launcher's request for an MPI daemon."""
         request = head.get("id")
         if isinstance(request, str) and is_request_id(request) and len(self.spawns) < 4096:
             self.spawns[request] = head
 
     def note_answered(self, head: Mapping[str, Any]) -> None:
+        """Drop a request that was answered."""
         self.spawns.pop(str(head.get("id")), None)
 
     def note_exited(self, head: Mapping[str, Any]) -> None:

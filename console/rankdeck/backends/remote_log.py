@@ -183,7 +183,7 @@ def _found(head: Mapping[str, Any]) -> FoundLine | None:
 SETTLE = 1.2
 """Seconds to wait so that every node reports the size of its logs, which it does twice a second."""
 QUIET = 20.0
-"""The logs count as complete after so many seconds without a byte."""
+"""The logs count as complete after this many seconds without a byte."""
 _LOOK = 0.05
 
 Take = Callable[[Followed], None]
@@ -326,10 +326,11 @@ class Player:
 
     @property
     def over(self) -> bool:
+        """Whether all items were applied."""
         return self._next >= len(self._shown.items)
 
     def wind(self, seconds: float) -> None:
-        """Move forward or back by so many seconds of the job; if the replay was over, `run` must be started again."""
+        """Move forward or back by `seconds` of the job's time; if the replay was over, `run` must be started again."""
         if seconds < 0:
             # Applied items cannot be undone: start again from the beginning and catch up.
             self._begin()

@@ -121,9 +121,11 @@ class Entry:
 
     @property
     def raw(self) -> str:
+        """The text of a scalar as written; "" for a list or table."""
         return str(self.node.value) if isinstance(self.node, yaml.ScalarNode) else ""
 
     def expected(self, what: str) -> None:
+        """Report that something else than `what` was found."""
         self.report(f"expected {what}, found {self.found}")
 
     # ---- scalars: the value, or the default after a report --------------------------

@@ -67,6 +67,7 @@ class ImageAt:
 
     @property
     def there(self) -> bool:
+        """Whether the node has the image."""
         return self.kind in ("file", "folder", "store")
 
 

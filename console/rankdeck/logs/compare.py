@@ -246,6 +246,7 @@ class Folded:
 
     @property
     def unusual(self) -> bool:
+        """Whether some ranks did not write the line, or wrote odd values."""
         return len(self.group.counts) < self.of or bool(self.outliers)
 
     @property

@@ -220,6 +220,7 @@ class Population:
     """The values are not one population, or were disturbed: the limit is that of the upper quartile, not of the median."""
 
     def answer(self, value: float) -> Answer:
+        """GOOD, FAIR or SLOW, by the limits."""
         if value < self.limit:
             return Answer.SLOW
         return Answer.GOOD if value >= self.good else Answer.FAIR

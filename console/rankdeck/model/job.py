@@ -242,7 +242,7 @@ class RankState:
     lines: int = 0
     """Number of lines that it has written, as far as known."""
     activity: Activity | None = None
-    """What its processes did when last looked at; None: not known, or not running."""
+    """What its processes did at the last look; None: not known, or not running."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -502,6 +502,7 @@ class LogPart:
 
     @property
     def start(self) -> int:
+        """The offset of the first byte of the part."""
         return self.chunks[0].offset if self.chunks else self.end
 
     @property

@@ -39,10 +39,12 @@ class NodeProcess:
 
     @property
     def gpu_memory(self) -> int:
+        """Bytes of GPU memory in use, over all GPUs."""
         return sum(self.gpus.values())
 
     @property
     def traffic(self) -> float | None:
+        """Bytes a second that it reads and writes; None if this may not be seen."""
         return None if self.read is None or self.write is None else self.read + self.write
 
 
@@ -173,6 +175,7 @@ class CommandEnd:
 
     @property
     def well(self) -> bool:
+        """Whether it ended by itself with exit status 0."""
         return self.code == 0 and not self.why
 
     @property

@@ -18,6 +18,7 @@ class State(StrEnum):
 
     @property
     def final(self) -> bool:
+        """Whether it is over; LOST is not final."""
         return self not in (State.PENDING, State.RUNNING, State.LOST)
 
 

@@ -469,7 +469,7 @@ log = logging.getLogger(__name__)
 RETRY = 30.0
 """Seconds until a server that did not answer is queried again."""
 _SCRAPES = 20
-"""A job must last so many scrape intervals for the site's numbers to be better than the console's own."""
+"""A job must last this many scrape intervals for the site's numbers to be better than the console's own."""
 _KEPT = 32
 """Answers that are cached, for moving back and forth in time."""
 Start = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
@@ -484,7 +484,7 @@ class JobNumbers:
     source: str = ""
     """Where the numbers come from, for people."""
     gap: float = 0.0
-    """If two rows are more than so many seconds apart, some are missing in between."""
+    """If two rows are more than this many seconds apart, some are missing in between."""
     trouble: str = ""
     """Why there are no numbers, or not all; one sentence."""
 

@@ -236,7 +236,7 @@ OLDEST_PYTHON = (3, 9)
 UPLOAD_LIMIT = 120.0
 BACKOFF = (1.0, 2.0, 5.0, 10.0, 15.0)
 STEADY = 30.0
-"""After so many seconds of running, the next restart waits only for the shortest pause."""
+"""After this many seconds of running, the next restart waits only for the shortest pause."""
 _LOOK = (
     'f="$HOME/.cache/rankdeck/$1"; a=$("$2" -c "$3" "$f" 2>/dev/null) || a=; '
     'printf "\\nrankdeck|%s|%s|%s\\n" "${a%%|*}" "${a##*|}" "$f"'

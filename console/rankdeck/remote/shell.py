@@ -99,7 +99,9 @@ class Channel(Protocol):
         """Stop receiving output; the program blocks once SSH's window is full."""
         ...
 
-    def resume(self) -> None: ...
+    def resume(self) -> None:
+        """Receive output again after `pause`."""
+        ...
 
     @property
     def complaints(self) -> bytes:
@@ -116,7 +118,9 @@ class Channel(Protocol):
         that `on_data` raised."""
         ...
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """Close the channel; a program that still runs is ended or loses its connection."""
+        ...
 
 
 class Shell(Protocol):

@@ -432,7 +432,7 @@ class ReportSource:
 async def report_source(
     job: Job, history: History, fleet: Fleet, past: SitePast, environment: Mapping[str, str]
 ) -> ReportSource:
-    """Collect what is known now; queries the site's Prometheus if the cluster has one. Never raises."""
+    """Collect what is known now; queries the site's Prometheus if the cluster has one."""
     now = time.time()
     nodes = chosen(job.nodes, troubled_nodes(job))
     numbers = await past.of_job(nodes, job.created, job.ended or now, len(job.nodes))
@@ -488,6 +488,7 @@ class Logs:
         """Names of the files that hold only the end of a log."""
 
     def take(self, item: Followed) -> None:
+        """Append a chunk of output to its file; other items are ignored."""
         if isinstance(item, Chunk):
             who = f"launcher.{item.node}" if item.rank == LAUNCHER else f"rank.{item.rank}"
             path = self.folder / f"{who}.{item.stream}"

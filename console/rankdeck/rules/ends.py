@@ -59,6 +59,7 @@ class End:
 
     @property
     def failed(self) -> bool:
+        """Whether it ended in another way than with exit code 0."""
         return self.at is not None and (self.signal is not None or self.code != 0)
 
     @property
@@ -73,7 +74,7 @@ class LauncherEnding:
 
     name: str
     kill_after: float
-    """The launcher sends SIGKILL only so many seconds after the first failure; 0: at once, infinite: never."""
+    """The launcher sends SIGKILL only this many seconds after the first failure; 0: at once, infinite: never."""
     peer_codes: Mapping[int, str] = field(default_factory=dict[int, str])
     """Exit code of ranks that lost a peer -> its meaning."""
 

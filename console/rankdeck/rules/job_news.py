@@ -14,7 +14,7 @@ from rankdeck.model.text import clean
 
 Tell = Callable[[Job, Job, float], Iterator[str]]
 _EARLY = 1.0
-"""A countdown that disappears less than so many seconds before its deadline, or later, was carried out."""
+"""A countdown that disappears less than this many seconds before its deadline, or later, was carried out."""
 
 
 def news_between(before: Job, after: Job, now: float) -> tuple[str, ...]:
@@ -90,14 +90,14 @@ MARGIN = 60.0
 """Seconds before and after a job that are included."""
 MOST = 8
 SETTLING = 10.0
-"""A problem that begins within so many seconds after a node was first heard may be old."""
+"""A problem that begins within this many seconds after a node was first heard may be old."""
 SENTENCE = 200
 _QUIET = ("agent.", "kernel.log", "node.coverage")
 """Checks about the agent, not the node."""
 _TELLS = frozenset({"event", "began"})
 _SILENT = frozenset({"node.silent", "node.ssh"})
 BLINK = 15.0
-"""Silences of at most so many seconds are not noted: after a hang, a broker reports agents as gone
+"""Silences of at most this many seconds are not noted: after a hang, a broker reports agents as gone
 until they reconnect, which takes at most 10 s."""
 _FULL = frozenset({"disk.full", "disk.inodes"})
 _MADE_UP: Mapping[str, tuple[str, ...]] = {

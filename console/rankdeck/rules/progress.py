@@ -212,14 +212,14 @@ def last_run(job: Job, others: Iterable[Job]) -> Job | None:
 
 
 QUIET = 30.0
-"""Silence of up to so many seconds is never a stall."""
+"""Silence of up to this many seconds is never a stall."""
 FRESH = 6.0
-"""A rank can only count as silent for so many seconds after its node's last frame; frames come every 2 s."""
+"""A rank can only count as silent for this many seconds after its node's last frame; frames come every 2 s."""
 STALE = 20.0
 """A look older than this many seconds is not used."""
 STOPPED = frozenset("Tt")
 _FEW = 5
-"""A rank's usual pause is known once it has written so many lines."""
+"""A rank's usual pause is known once it has written this many lines."""
 _STEPS = ((120.0, 10.0), (600.0, 30.0), (float("inf"), 60.0))
 """Pairs (longest duration, step) in seconds, to round durations in texts."""
 

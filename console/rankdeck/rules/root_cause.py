@@ -21,7 +21,7 @@ from rankdeck.rules.ends import (
 from rankdeck.rules.messages import named_peers, named_ranks
 
 WINDOW = 1.0
-"""Two ends within so many seconds may be recorded in the wrong order: on a busy node a shim records
+"""Two ends within this many seconds may be recorded in the wrong order: on a busy node a shim records
 the end of its rank late."""
 
 

@@ -183,7 +183,7 @@ START = 60.0
 PACES, PACES_APART = 10.0, 4.0
 """How many of its usual pauses a rank may be silent; PACES_APART if looks show that ranks wait."""
 _SPOKE_SINCE = 10.0
-"""A rank counts as going on if it wrote at least so many seconds after the last line of the silent ones."""
+"""A rank counts as going on if it wrote at least this many seconds after the last line of the silent ones."""
 _ASKS = 0.04
 """A rank that computes with less than this share of system time does not poll."""
 _IDLE_CORES = 0.3

@@ -44,6 +44,7 @@ class Changes:
         self._names: set[str] = set(names)
 
     def add(self, names: Iterable[str]) -> None:
+        """Note that these nodes changed."""
         self._names.update(names)
 
     def take(self) -> frozenset[str]:
@@ -256,7 +257,7 @@ class Fleet:
         self._expect(state)
 
     def _expect(self, state: NodeState) -> None:
-        """Note when the node will have fallen silent, if nothing more comes."""
+        """Note when the node will be silent if no more messages arrive."""
         due = self._silence.at(state.name)
         # A later moment need not be stored: when due, `_note_silence` sets it again if the node is still heard.
         if state.silent_from < due if due is not None else not state.silent:
@@ -448,7 +449,7 @@ def _expected(cluster: Cluster, node: Node) -> Expected:
 
 
 PATIENCE = 45.0
-"""A report is old after so many seconds; the gNMI subscription asks for one every 10 seconds."""
+"""A report is old after this many seconds; the gNMI subscription asks for one every 10 seconds."""
 COUNTERS = (
     "in-octets", "out-octets", "in-pkts", "out-pkts", "in-errors", "out-errors",
     "in-discards", "out-discards", "in-fcs-errors", "carrier-transitions",
@@ -469,7 +470,7 @@ class SwitchPort:
     values: Mapping[str, int] = field(default_factory=dict[str, int])
     rates: Mapping[str, float] = field(default_factory=dict[str, float])
     at: float | None = None
-    """When the counters came in, on the console's monotonic clock."""
+    """When the counters arrived, monotonic seconds of the console."""
 
 
 def _unheard(switch: str, port: str, serves: str) -> SwitchPort:

@@ -171,6 +171,7 @@ class FleetPicture:
         return Level(self.levels[place]) if place < len(self.levels) else Level.UNKNOWN
 
     def number(self, place: int, metric: str) -> float | None:
+        """The number of a metric of PICTURED for the node at this place; None if it had none."""
         at = place * len(PICTURED) + _PLACES[metric]
         found = self.numbers[at] if at < len(self.numbers) else nan
         return None if isnan(found) else found
@@ -214,7 +215,7 @@ class Past:
         self.fit(nodes)
 
     def fit(self, nodes: int) -> None:
-        """Set how many pictures are kept, and how often one is taken, for so many nodes."""
+        """Set how many pictures are kept, and how often one is taken, for a fleet of `nodes` nodes."""
         size = max(nodes, 1) * (4 * len(PICTURED) + 1)
         frames = max(min(int(SPAN / SHORTEST), LIMIT // size), LEAST_FRAMES)
         self.period = SPAN / frames

@@ -183,6 +183,7 @@ class WrittenJob:
 
     @property
     def gone(self) -> bool:
+        """Whether the row was removed."""
         return not self.cluster
 
 

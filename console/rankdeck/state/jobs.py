@@ -267,7 +267,7 @@ class Jobs:
         self._added.note(job.id, job.node_notes)
         self._touch_record(record)
         if job.state.final:
-            # Until a node tells something, there is nothing to compute again.
+            # Until a node reports something, there is nothing to compute again.
             record.snapshot = job
         return self.job(job.id)
 

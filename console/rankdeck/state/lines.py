@@ -270,6 +270,7 @@ class RankLog:
 
     @property
     def gaps(self) -> tuple[Gap, ...]:
+        """The last 100 gaps, oldest first."""
         return tuple(self._gaps)
 
     def add(self, chunk: Chunk) -> Chunk | None:

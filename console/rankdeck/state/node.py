@@ -82,7 +82,7 @@ class MetricValues:
         self.numbers = numbers
         self.at = at
         self.patience = FIRST
-        """The numbers are old after so many seconds without new ones."""
+        """The numbers are old after this many seconds without new ones."""
         self._chart = chart
         self._counts = counts
         self._before = numbers
@@ -157,7 +157,7 @@ HEARTBEATS, LATE = 1.5, 4.0
 ASKED = 2.0
 """Seconds that the first full sample may take after it was requested."""
 GONE = 5.0
-"""The numbers of the last full sample are shown for so many seconds."""
+"""The numbers of the last full sample are shown for this many seconds."""
 
 
 class _Skew:
@@ -348,6 +348,7 @@ class NodeState:
 
     @property
     def silent(self) -> bool:
+        """Whether nothing has come from the node for longer than its `patience`, or ever."""
         return self._clock() > self.silent_from
 
     @property
@@ -370,6 +371,7 @@ class NodeState:
         return None if self._heard is None else max(0.0, self._clock() - self._heard)
 
     def value(self, metric: str, device: str = "") -> Number | None:
+        """The newest reading of a metric in a full sample, in its own unit; of a counter, its count."""
         return self.values.get(metric, {}).get(device)
 
     def rate(self, metric: str, device: str = "") -> float | None:
@@ -541,6 +543,7 @@ class NodeState:
             self._await_next()
 
     def set_attach(self, text: str, *, failed: bool) -> None:
+        """Set whether this console could start the node's agent, with a sentence."""
         self.attach, self.failed_to_attach = text, failed
 
     def drop_stale(self) -> bool:

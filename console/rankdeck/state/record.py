@@ -153,6 +153,7 @@ class JobRecord:
 
     @property
     def ended(self) -> bool:
+        """Whether the job is over: all nodes have closed, or nothing more will arrive."""
         return self.settled or all(node.closed for node in self.nodes.values())
 
     @property
@@ -248,7 +249,7 @@ def last_lines(log: RankLog) -> tuple[str, ...]:
 KEPT = 12
 """Number of looks at a rank that are kept."""
 _SAME = 0.5
-"""The time of the same look may change by so many seconds when the node's clock is measured again."""
+"""The time of the same look may change by this many seconds when the node's clock is measured again."""
 
 
 def looked(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:

@@ -217,7 +217,7 @@ KEEP = 20_000
 AGE = 90 * 86400.0
 """Seconds: events this much older than the newest are deleted, and acknowledgements this long after they ended."""
 RECALLED = 5000
-"""Most events that one query returns; a new console shows so many."""
+"""Most events that one query returns, and that a new console shows."""
 NODE_SCHEMA = """
 CREATE TABLE IF NOT EXISTS occurrence (
     cluster TEXT NOT NULL, at REAL NOT NULL, node TEXT NOT NULL, kind TEXT NOT NULL, level INTEGER NOT NULL,

@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 PERIOD_NS = 10_000_000_000
 CONNECT_LIMIT = 10.0
 SILENCE = 35.0
-"""A stream without an update for so many seconds counts as dead."""
+"""A stream without an update for this many seconds counts as dead."""
 FIRST_WAIT, LONGEST_WAIT = 1.0, 60.0
 MESSAGE_LIMIT = 4 << 20
 LARGEST = 1 << 64

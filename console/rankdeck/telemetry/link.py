@@ -28,7 +28,7 @@ PERIOD = 1.0
 KEEPALIVE = 10
 FIRST_WAIT, LONGEST_WAIT = 0.5, 15.0
 STEADY = 30.0
-"""A connection that lasted longer than so many seconds is reopened soon; after a shorter one the pause grows."""
+"""A connection that lasted longer than this many seconds is reopened soon; after a shorter one the pause grows."""
 _NAME = re.compile(r"[a-z0-9][-a-z0-9.]{0,252}")
 """Node names that Kubernetes allows."""
 KEPT = frozenset({"hello", "health"})
@@ -40,7 +40,7 @@ Health messages have QoS 0: each is complete and is repeated with every heartbea
 much as reading it, and only 20 could be in flight at a time.
 """
 MANY = 64
-"""Samples are subscribed to by node name for up to so many nodes or half of the fleet, else for all nodes at once."""
+"""Samples are subscribed to by node name for up to this many nodes or half of the fleet, else for all nodes at once."""
 MANY_NODES_PERIOD = 15.0
 """Seconds between two samples of an installed agent in a large cluster, unless the cluster file sets another value."""
 FEW_NODES, HEARTBEAT, SLOW_HEARTBEAT = 2000, 10.0, 30.0
@@ -521,11 +521,12 @@ class Telemetry:
         self._link.intake.take(topic, payload)
 
     def lost(self, nodes: Iterable[str]) -> None:
-        """Note that no more messages of these nodes come past the broker."""
+        """Note that messages of these nodes no longer arrive that way; see `take`."""
         for node in nodes:
             self._inside.pop(node, None)
 
     def report(self, node: str, sentence: str, well: bool) -> None:
+        """Record the agent's state in the fleet: it runs (`well`), or why it does not."""
         self._to_reach.discard(node)
         if well or node in self._inside:
             self._fleet.attached(node, sentence if well else self._inside[node])
