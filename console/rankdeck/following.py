@@ -1,4 +1,4 @@
-"""Followers of running jobs: pass what nodes report to `Jobs` and the history. Judges stalls and carries out gang aborts."""
+"""Followers of running jobs: pass nodes' reports to `Jobs` and the history. Judges stalls, carries out gang aborts."""
 
 import asyncio
 import logging
@@ -93,7 +93,7 @@ def _idle(fleet: Fleet, job: Job, name: str) -> bool | None:
 TICK = 0.25
 LOOK_PERIOD = 0.02
 ASLEEP, HEAR = 10.0, 3.0
-"""A gap of ASLEEP seconds between two looks means that this console was suspended; it then needs HEAR seconds to catch up."""
+"""A gap of ASLEEP seconds between two looks means that the console was suspended; it needs HEAR seconds to catch up."""
 START_LIMIT = 75.0
 """Seconds that `started` waits: longer than a launch agent waits for its daemon."""
 CATCH_UP_LIMIT = 12.0
@@ -127,7 +127,7 @@ class PauseWatch:
     _since: float = 0.0
 
     def look(self, now: float) -> bool:
-        """Whether it has caught up. Call it once a second; `now` is epoch seconds, which go on while a laptop is suspended."""
+        """Whether it has caught up. Call it once a second; `now` is epoch seconds, which go on during a suspend."""
         if now - self._looked > ASLEEP:
             self._since = now
         self._looked = now
@@ -207,7 +207,7 @@ class Following:
         self.jobs.set_countdown(job_id, None)
 
     def watch(self, job_id: str, ranks: Iterable[int], backlog: int | None = BACKLOG) -> None:
-        """Fetch the full output of these ranks from now on, and only the last line of the others; no effect on a replay.
+        """Fetch the full output of these ranks from now on, and only the last line of others; no effect on a replay.
 
         `backlog` is how many bytes of earlier output are fetched; None fetches all of it.
         """

@@ -1,4 +1,4 @@
-"""The session of one open cluster: its state, its background tasks, and every operation that screens and commands use."""
+"""The session of one open cluster: its state, its background tasks, and all operations of screens and commands."""
 
 import asyncio
 import logging
@@ -265,7 +265,7 @@ class Session:
         return tuple(one for one in self.kubernetes.jobs(known) if attach_id(one) not in known)
 
     async def list_ended(self) -> str:
-        """Add jobs that ended in the last day to `others`. Returns why that is not possible, or "". Raises RankdeckError."""
+        """Add jobs that ended within a day to `others`. Returns why it is impossible, or "". Raises RankdeckError."""
         return await self.slurm.list_ended()
 
     def partitions(self) -> tuple[SlurmPartition, ...]:
@@ -280,7 +280,7 @@ class Session:
         return await self.slurm.service(order, agreed)
 
     async def attach(self, text: str) -> str:
-        """Follow one of `others` (`pi`, `mpijob/pi`, a Slurm job number) without changing it; returns its id in Rankdeck.
+        """Follow one of `others` (`pi`, `mpijob/pi`, a Slurm job number) without changing it; returns its Rankdeck id.
 
         Raises UnknownJobError, and LaunchError if it cannot be followed.
         """
@@ -295,7 +295,7 @@ class Session:
         return plan.job
 
     async def _plan_to_read(self, text: str) -> tuple[Plan, float | None]:
-        """The plan to follow a job of others, and when that job was created. Slurm is also asked for jobs not in `others`."""
+        """The plan to follow a job of others, and when the job was created. Asks Slurm for jobs not in `others` too."""
         number = text
         if not (self.slurm.asked and text.isdigit() and text.isascii()):
             found = find_listed(self.others(), text)
@@ -397,7 +397,7 @@ class Session:
         return await find_processes(self._agents, nodes)
 
     async def log_run(self, job_id: str, number: int) -> LogRun:
-        """Which part of the output belongs to run `number` (from 0) of a job that Slurm requeued; raises RankdeckError."""
+        """Which part of the output belongs to run `number` (from 0) of a requeued Slurm job; raises RankdeckError."""
         return await slurm.log_run(self._agents, self.jobs.job(job_id), number)
 
     async def signal(self, name: str, some: Sequence[NodeProcess]) -> dict[str, str]:
@@ -405,11 +405,11 @@ class Session:
         return await send_signal(self._agents, name, some)
 
     async def copy_file(self, file: Path, to: str, nodes: Sequence[str], tell: TellCopy) -> Failed:
-        """Copy a file from this machine to the path `to` on nodes ("": same name). Returns the nodes that failed. Raises OSError."""
+        """Copy a local file to the path `to` on nodes ("": same name). Returns failed nodes. Raises OSError."""
         return (await self.images.push(file, to, nodes, tell))[1]
 
     async def fetch(self, path: str, nodes: Sequence[str], to: Path, tell: TellFetch) -> Failed:
-        """Copy `path` from nodes into the local folder `to`, as NAME.NODE. Returns the nodes that failed. Raises OSError."""
+        """Copy `path` from nodes into the local folder `to`, as NAME.NODE. Returns failed nodes. Raises OSError."""
         return await self.images.fetch(path, nodes, to, tell)
 
     def _need_ssh(self) -> None:
@@ -663,7 +663,7 @@ async def open_session(
 async def open_session_on(
     cluster: Cluster, reach: Reach, tell: Callable[[str], None] = lambda _: None
 ) -> AsyncGenerator[Session]:
-    """Like `open_session`, but `reach` may replace SSH, for example with simulated nodes. `tell` gets lines for the user."""
+    """Like `open_session`, but `reach` may replace SSH, e.g. with simulated nodes. `tell` gets lines for the user."""
     async with AsyncExitStack() as stack:
         history = stack.enter_context(History(state_folder() / "history.db"))
         accepted = stack.enter_context(closing(AcceptanceRuns(state_folder() / "acceptance.db")))

@@ -1,4 +1,4 @@
-"""Launch backends (ssh, slurm, kubernetes): their protocol (plan, launch, follow, cancel), and functions for plans that all share."""
+"""Launch backends (ssh, slurm, kubernetes): their protocol, and functions for plans that all share."""
 
 import difflib
 import re
@@ -369,7 +369,7 @@ def ranks_per_node(cluster: Cluster, spec: JobSpec) -> int:
 
 
 def gpus_per_node(cluster: Cluster, spec: JobSpec, asked: str) -> int:
-    """GPUs to request per node: `asked` (the option), else all of a node if the container uses GPUs. Raises LaunchError."""
+    """GPUs to request per node: `asked` (the option), else all if the container uses any. Raises LaunchError."""
     if asked:
         return _count(asked)
     wants = spec.container is not None and bool(spec.container.gpu)

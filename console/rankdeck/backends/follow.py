@@ -34,7 +34,7 @@ class Spawns:
         """(node that asked, host on which its daemon starts or runs)."""
 
     def flooded(self, node: str) -> bool | None:
-        """Count a request of the node. False: carry it out; True: it reaches the limit, report that; None: ignore it."""
+        """Count a request of the node. False: carry it out; True: it reaches the limit, report it; None: ignore it."""
         most = 2 * len(self._hosts) + _SPARE
         asked = self._asked[node] = self._asked.get(node, 0) + 1
         return None if asked > most else asked == most
@@ -200,7 +200,7 @@ class SshFollower:
         return self._events()
 
     def watch(self, ranks: Collection[int], backlog: int | None) -> None:
-        """Fetch the full output of these ranks from now on, and at least `backlog` bytes of earlier output (None: all)."""
+        """Fetch the full output of these ranks from now on, and `backlog` bytes of earlier output (None: all)."""
         for stream in self._streams.values():
             stream.watch(ranks, backlog)
             self._send_watch(stream)
@@ -503,7 +503,7 @@ class SshFollower:
 
 
 async def _ended(stream: NodeStream, channel: Channel) -> int:
-    """Wait for the end of the channel's program; its exit code, or -1 if the stream is broken. Raises UnreachableError."""
+    """Wait for the end of the program; its exit code, or -1 if the stream is broken. Raises UnreachableError."""
     while not stream.broken:
         with suppress(TimeoutError):
             async with asyncio.timeout(TICK):

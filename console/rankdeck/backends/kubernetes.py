@@ -48,7 +48,7 @@ class KubernetesBackend(SshBackend):
         return replace(plan, nodes=(keeper,))
 
     async def launch(self, plan: Plan, tell: Tell = say_nothing) -> Plan:
-        """Start a keeper. For a job that exists already, it is not touched; if a keeper runs already, nothing is started."""
+        """Start a keeper. A job that exists already is not touched; if a keeper runs already, nothing is started."""
         (keeper,) = plan.nodes
         if all(file.path != CREATED for file in keeper.files):
             return await super().launch(plan, tell)

@@ -332,7 +332,7 @@ _NODE: Object = {"name": NODE_VARIABLE, "valueFrom": {"fieldRef": {"fieldPath": 
 def _container(
     wanted: _Wanted, command: Sequence[str], *, devices: bool, env: Mapping[str, str] | None = None
 ) -> Object:
-    """The only container of a pod; without a command it runs that of the image. `devices`: request GPUs and resources."""
+    """The only container of a pod; without a command it runs the image's. `devices`: request GPUs and resources."""
     spec = wanted.spec
     assert spec.container is not None
     container: Object = {"name": "rank", "image": spec.container.image}
@@ -504,7 +504,7 @@ def _mpijob(wanted: _Wanted) -> list[Object]:
 
 
 def _replicas(count: int, template: Object) -> Object:
-    """One role of an MPIJob. The restart policy is only here: the operator ignores one in the template, with a warning."""
+    """One role of an MPIJob. The restart policy is only here: the operator ignores one in the template and warns."""
     return {"replicas": count, "restartPolicy": "Never", "template": template}
 
 
@@ -518,7 +518,7 @@ _MPI_ENV: Mapping[str, Mapping[str, str]] = {
 
 
 def _mpirun(wanted: _Wanted, slots: int) -> list[str]:
-    """The mpirun command. It names the hostfile, because Open MPI 5 ignores the operator's variable and would use one host."""
+    """The mpirun command. It names the hostfile, as Open MPI 5 ignores the operator's variable and uses one host."""
     cluster, spec = wanted.cluster, wanted.spec
     size = str(slots * spec.nodes)
     words = [spec.mpi.path]

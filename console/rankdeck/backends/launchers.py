@@ -1,4 +1,4 @@
-"""The launchers (plain, torchrun, TensorFlow, mpirun of each MPI), the choice of nodes and ranks, and the ssh backend's plan."""
+"""The launchers (plain, torchrun, TensorFlow, mpirun of each MPI), choice of nodes, the ssh backend's plan."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence, Set
@@ -141,7 +141,7 @@ def without(cluster: Cluster, spec: JobSpec, excluded: Mapping[str, str]) -> Job
 def placed(
     cluster: Cluster, spec: JobSpec, excluded: Mapping[str, str], bad: Set[str], busy: Set[str]
 ) -> JobSpec:
-    """The job `without` excluded nodes; if it names no nodes, `bad` nodes are replaced by good ones that are not `busy`."""
+    """The job `without` excluded nodes; if it names none, `bad` nodes are replaced by good ones that are not `busy`."""
     chosen = without(cluster, spec, excluded)
     if spec.on or not bad or cluster.can.chooses_nodes:
         return chosen
@@ -242,7 +242,7 @@ def _torch_node(layout: Placement, place: RankPlace) -> NodePlan:
 
 
 TORCHRUN_ENDS = ("--no-python", "--")
-"""Words before the program. Without `--`, torchrun takes an argument of the program such as `--log` for its own option."""
+"""Words before the program. Without `--`, torchrun takes the program's argument `--log`, for example, for its own."""
 
 
 def torchrun_argv(layout: Placement, place: RankPlace) -> tuple[str, ...]:
@@ -464,7 +464,7 @@ def _is_loopback(network: str) -> bool:
 
 
 def _forwarded(layout: Placement) -> tuple[str, ...]:
-    """The options that pass variables to remote ranks; without values that name the run folder, which differs per node."""
+    """The options that pass variables to remote ranks; without values with the run folder, which differs per node."""
     env = {**QUIET_ENV, "PYTHONUNBUFFERED": "1", **layout.variables()}
     names = [JOB_VARIABLE, *(key for key, value in env.items() if RUN_TOKEN not in value)]
     if layout.spec.mpi.flavour == "mpich":
@@ -485,7 +485,7 @@ def _moves(workdir: str) -> bool:
 
 
 def _check_addresses(layout: Placement) -> None:
-    """Raise LaunchError if mpirun's own ssh cannot be used: it needs one port for all nodes, and different addresses."""
+    """Raise LaunchError if mpirun's own ssh cannot be used: it needs one port for all nodes and different addresses."""
     ports = {place.node.port for place in layout.places}
     if len(ports) > 1:
         raise LaunchError(

@@ -36,7 +36,7 @@ class Browsing:
         self._waiting: dict[int, asyncio.Queue[Frame]] = {}
 
     async def ask(self, **question: object) -> AsyncGenerator[Frame]:
-        """Send a question; yields the frames of its answer as they arrive. The caller knows which is the last. Raises NodeError."""
+        """Send a question; yields the answer's frames as they arrive. Callers know the last one. Raises NodeError."""
         number, answers = next(self._numbers), asyncio.Queue[Frame]()
         line = json.dumps({"id": number, **question}).encode() + b"\n"
         self._waiting[number] = answers
@@ -150,7 +150,7 @@ class Ranges:
         return Chunk(one.job, one.node, place.rank, place.stream, offset, at, data)
 
     async def find(self, place: LogPlace, text: str, *, back: bool) -> AsyncGenerator[FoundLine]:
-        """Search for the next line with `text`, or with `back` for the previous one; yields results until all is counted.
+        """Search for the next line with `text`, or with `back` the previous one; yields results until all is counted.
 
         The text may be a regular expression, see `model.text.searched`.
         """

@@ -313,7 +313,7 @@ def script(cluster: Cluster, spec: JobSpec, job: str, *, watched: bool = False) 
 
 
 def _expected(cluster: Cluster, spec: JobSpec) -> str:
-    """The `expect:` values for the preflight, as JSON: those of the cluster file, but only as many GPUs as the job gets."""
+    """The `expect:` values for the preflight, as JSON: the cluster file's, but only as many GPUs as the job gets."""
     asked = options(cluster, spec, "slurm").get("gpus", "")
     kinds = [int(part.rpartition(":")[2]) for part in asked.split(",") if part]
     count = sum(kinds) or gpus_per_node(cluster, spec, "")

@@ -1,4 +1,4 @@
-"""The ssh backend, for clusters without a scheduler: starts supervisors over SSH, and asks nodes which jobs they run."""
+"""The ssh backend, for clusters without a scheduler: starts supervisors over SSH, asks nodes which jobs they run."""
 
 import asyncio
 import contextlib

@@ -337,7 +337,7 @@ def _expect(entry: Entry) -> dict[str, str | int | float]:
 
 
 def _misspelt(key: str) -> str:
-    """The known key that `key` probably means, or "". Other keys are allowed: they are compared with the nodes' inventory."""
+    """The known key that `key` probably means, or "". Other keys are allowed: they are entries of the inventory."""
     close = difflib.get_close_matches(key[:60], EXPECTED, n=1, cutoff=0.85)
     return close[0] if close and key not in EXPECTED else ""
 

@@ -1,4 +1,4 @@
-"""Files: where Rankdeck's and the user's files are; writes private files, and reads files of others without blocking."""
+"""Files: where Rankdeck's and the user's files are; writes private files, reads files of others without blocking."""
 
 import os
 import resource
@@ -59,7 +59,7 @@ def demo_folder() -> Path:
 
 
 def said_for(file: str) -> str:
-    """The argument of `-c` for a cluster file that works in every folder: its name if that finds the file, else its path."""
+    """The argument of `-c` for a cluster file that works in every folder: its name if that finds it, else its path."""
     path = Path(file).absolute()
     if path.parent == demo_folder():
         return "demo"
@@ -70,7 +70,7 @@ def said_for(file: str) -> str:
 
 
 def command_of(verb: str, file: str) -> str:
-    """The beginning of a command line for the cluster of this file, valid in every folder; without `-c` if `file` is ""."""
+    """The start of a command line for this cluster file, valid in every folder; without `-c` if `file` is ""."""
     return f"rankdeck {verb} -c {quote(said_for(file))}" if file else f"rankdeck {verb}"
 
 

@@ -1,4 +1,4 @@
-"""Job files: what to run, on how many nodes, in which image; and changes to single values (`--set`, the launch form)."""
+"""Job files: what to run, on how many nodes, in which image; changes to single values (`--set`, the launch form)."""
 
 import shlex
 from collections.abc import Callable, Mapping

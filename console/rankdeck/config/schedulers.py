@@ -43,7 +43,7 @@ REFUSED = {
 
 
 def slurm_options(entry: Entry, *, job: bool) -> dict[str, str]:
-    """Name -> value of each option; mistakes are in `entry.problems`. Some options are only for cluster files, not `job`."""
+    """Name -> value of each option; mistakes are in `entry.problems`. Some are only for cluster files, not `job`."""
     only_cluster = ("login", "rpcs_per_minute") if job else ()
     refused = {
         **REFUSED,

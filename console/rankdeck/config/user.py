@@ -83,7 +83,7 @@ def runs(entry: Entry, named: str) -> str:
 
 
 def asks_for(table: Mapping[str, Entry], keys: Sequence[str], host: str = "") -> None:
-    """Note the uses of these keys that need consent: files outside the folder, and variables that are sent to `host`."""
+    """Note the uses of these keys that need consent: files outside the folder, variables that are sent to `host`."""
     for key in keys:
         named = take(table, key)
         if named and not (key in _SSHS_OWN and _is_usual(named)):
@@ -118,7 +118,7 @@ def uses_of(root: Entry) -> tuple[Use, ...]:
 
 
 def require(root: Entry) -> None:
-    """Raise UntrustedError if the user did not agree to a use; removes the uses from the problems, so only mistakes stay."""
+    """Raise UntrustedError if the user did not agree to a use; removes the uses from the problems: mistakes stay."""
     uses = uses_of(root)
     root.problems[:] = [p for p in root.problems if not isinstance(p, Use)]
     if root.problems:

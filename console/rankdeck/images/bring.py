@@ -36,7 +36,7 @@ from rankdeck_agent.wire import RUN_TOKEN
 
 KINDS = ("file", "folder", "store", "remote", "missing", "failed")
 LOOK_LIMIT, SILENCE = 600.0, 30.0
-"""Seconds: the first digest of a large image takes as long as reading it, but meanwhile the agent reports every few seconds."""
+"""Seconds: the first digest of a large image takes as long as reading it; the agent reports every few seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +176,7 @@ def short(digest: str) -> str:
 def push_command(
     runtime: str, image: str, nodes: Iterable[str], rows: Iterable[ImageAt] = (), *, replace: bool = False,
 ) -> str:  # fmt: skip
-    """The `rankdeck images push` command for these nodes, in backquotes; the image's path there is taken from `rows`."""
+    """The `rankdeck images push` command for these nodes, in backquotes; the path there is taken from `rows`."""
     where = fold(nodes)
     if has_store(runtime):
         name = PurePosixPath(image.partition("@")[0]).name.partition(":")[0]
@@ -233,7 +233,7 @@ class ImageDistributor:
     async def push(
         self, file: Path, to: str, nodes: Sequence[str], tell: Tell, *, overwrite: bool = False
     ) -> tuple[FilePlace, dict[str, NodeError]]:
-        """Copy a file from this machine to the path `to` on nodes ("": same name); returns (place, nodes that failed)."""
+        """Copy a local file to the path `to` on nodes ("": same name); returns (place, nodes that failed)."""
         source = LocalFile(file)
         place = FilePlace(to or file.name, "", source.size, await sha256_of(file), overwrite)
         wanted = WantedImage("none", place.path)
@@ -244,7 +244,7 @@ class ImageDistributor:
     async def fetch(
         self, path: str, nodes: Sequence[str], folder: Path, tell: TellFetch, *, overwrite: bool = False
     ) -> Failed:  # fmt: skip
-        """Copy this file from nodes into a local folder, as NAME.NODE; returns the nodes that failed. Raises OSError."""
+        """Copy this file from nodes into a local folder, as NAME.NODE; returns failed nodes. Raises OSError."""
         files, kept = places_for(folder, file_name(path), nodes, overwrite=overwrite)
 
         def source(node: str) -> NodeOutput:

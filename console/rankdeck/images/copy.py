@@ -1,4 +1,4 @@
-"""Copies one image to many nodes (read once, written in parallel), and one file from each of many nodes to this machine."""
+"""Copies one image to many nodes (read once, written in parallel), and a file from each of many nodes to here."""
 
 import asyncio
 import hashlib
@@ -151,7 +151,7 @@ def _no_stall(node: str) -> AbstractAsyncContextManager[None]:
 
 @dataclass(frozen=True, slots=True)
 class FilePlace:
-    """Where a file must be on the nodes (`path`, relative to `base`), its size and digest; `replace` an existing one."""
+    """Where a file must be on the nodes (`path`, relative to `base`), size and digest; `replace` an existing one."""
 
     path: str
     base: str
@@ -276,7 +276,7 @@ def progress_words(progress: CopyState) -> str:
 async def copy(
     source: ImageSource, targets: Sequence[CopyTarget], tell: Tell
 ) -> dict[str, NodeError]:
-    """Copy to all targets; returns node -> error of those that failed. Raises NodeError or OSError if the source fails."""
+    """Copy to all targets; returns node -> error of failed ones. Raises NodeError or OSError if the source fails."""
     failed: dict[str, NodeError] = {}
     for first in range(0, len(targets), AT_ONCE):
         turn = _Turn(source, targets[first : first + AT_ONCE], tell)
@@ -465,7 +465,7 @@ class FetchedFile:
 def places_for(
     folder: Path, name: str, nodes: Iterable[str], *, overwrite: bool
 ) -> tuple[list[FetchedFile], Failed]:
-    """(files NAME.NODE to fetch into this folder, nodes whose file exists already); creates the folder. Raises OSError."""
+    """(files NAME.NODE to fetch into this folder, nodes whose file exists); creates the folder. Raises OSError."""
     folder.mkdir(parents=True, exist_ok=True)
     files = [FetchedFile(node, folder / f"{name}.{node}") for node in nodes]
     there = [] if overwrite else [file for file in files if file.path.exists()]

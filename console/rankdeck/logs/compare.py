@@ -1,4 +1,4 @@
-"""Compares the output of many ranks: each line once, with the ranks that wrote it; where a rank begins to differ from others."""
+"""Compares the output of many ranks: each line once, with the ranks that wrote it; where ranks begin to differ."""
 
 import re
 from collections import Counter

@@ -211,7 +211,7 @@ class MergedLog:
         self.total += 1
 
     def _fold_in(self, line: Line) -> bool:
-        """Fold the line into an equal recent one, if that keeps the order of its rank's lines; returns whether it did."""
+        """Fold the line into an equal recent one, if that keeps the order of its rank; returns whether it did."""
         number = self._newest.get(line.text, -1)
         if number < max(self.first, self._last_of.get(line.rank, -1)):
             return False

@@ -1,4 +1,4 @@
-"""Measurements of an acceptance run: stage, nodes, outcome; which values are normal; how nodes differ from the majority."""
+"""Measurements of an acceptance run: stage, nodes, outcome; normal values; how nodes differ from the majority."""
 
 import re
 from collections import defaultdict
@@ -36,7 +36,7 @@ GROUPED = (Stage.GROUPS, Stage.SOAK)
 
 
 class Outcome(StrEnum):
-    """State or result of a measurement (or of all between two nodes), before it is judged; only `measured` has a value."""
+    """State or result of a measurement, or of all between two nodes, before judging; only `measured` has a value."""
 
     PENDING = "pending"
     RUNNING = "running"
@@ -217,7 +217,7 @@ class Population:
     limit: float
     """A value below this is slow."""
     mixed: bool
-    """The values are not one population, or were disturbed: the limit is that of the upper quartile, not of the median."""
+    """The values are not one population, or were disturbed: the limit comes from the upper quartile, not the median."""
 
     def answer(self, value: float) -> Answer:
         """GOOD, FAIR or SLOW, by the limits."""

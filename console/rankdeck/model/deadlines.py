@@ -1,4 +1,4 @@
-"""A deadline for each key; finding the keys that are due takes time in proportion to how many are due, not to how many there are."""
+"""A deadline for each key; the time to find the due keys depends on how many are due, not on how many there are."""
 
 from collections.abc import Hashable, Mapping
 from heapq import heappop, heappush
@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
 SLOT = 0.5
-"""Width of a slot in seconds. Deadlines in a slot are sorted only when they are due: sorting each at once costs more."""
+"""Width of a slot in seconds. Deadlines in a slot are sorted only when due: sorting each at once costs more."""
 FAR = 1e15
 """Times are limited to ± this many seconds."""
 

@@ -1,4 +1,4 @@
-"""Jobs: what the user asks for (JobSpec), what will be done (Plan), the state of a job (Job), and what followers report."""
+"""Jobs: what the user asks for (JobSpec), what will be done (Plan), a job's state (Job), and what followers report."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -250,7 +250,7 @@ class FailedPart:
     """A part of a job that failed."""
 
     what: str
-    """`rank`, `launcher` (mpirun, torchrun, a daemon), `node` (it stopped answering), `job`, or `scheduler` (Slurm ended it)."""
+    """`rank`, `launcher` (mpirun, torchrun, a daemon), `node` (lost), `job`, `scheduler` (Slurm ended it)."""
     rank: int | None
     """None if the part is not a rank."""
     node: str

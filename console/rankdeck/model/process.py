@@ -49,7 +49,7 @@ class NodeProcess:
 
 
 def process_of(node: str, row: Mapping[str, Any]) -> NodeProcess | None:
-    """The process in one row of the agent's answer; None without a valid pid and start. Other invalid fields keep defaults."""
+    """The process in one row of the agent's answer; None if pid or start is invalid. Other invalid fields: defaults."""
     pid, start, rank, gpus = row.get("pid"), row.get("start"), row.get("rank"), row.get("gpus")
     if not integer(pid) or not integer(start) or pid <= 0:
         return None
@@ -116,7 +116,7 @@ class RankUse:
 
 
 def uses_of(job: Job, found: Iterable[NodeProcess]) -> dict[int, RankUse]:
-    """Rank -> its resources: those of its program and the program's descendants, or of processes marked with the rank."""
+    """Rank -> its resources: those of its program and all descendants, or of processes marked with the rank."""
     mine = [one for one in found if one.job == job.id]
     by_pid = {(one.node, one.pid): one for one in mine}
     roots = {(rank.node, rank.pid): rank.rank for rank in job.ranks if rank.pid is not None}
@@ -180,7 +180,7 @@ class CommandEnd:
 
     @property
     def status(self) -> int:
-        """This node's value for the exit status of `rankdeck sh`: 124 at the time limit, 255 if its end is not known."""
+        """This node's value for the exit status of `rankdeck sh`: 124 at the time limit, 255 if its end is unknown."""
         if self.why == LIMIT:
             return 124
         if not self.told:

@@ -135,7 +135,7 @@ class SlurmStatus:
 
 
 def queue_words(status: SlurmStatus, now: float) -> str:
-    """`waits behind jobs with higher priority (Priority), place 3 of 12, may start in 20 min`; for a running job the time left."""
+    """`waits behind jobs with higher priority (Priority), place 3 of 12, may start in 20 min`, or the time left."""
     if status.over:
         return ""
     if not status.waits:

@@ -1,4 +1,4 @@
-"""Text and JSON from nodes, made safe (no control characters, limited nesting); checks of fields; users' patterns in linear time."""
+"""Text and JSON from nodes, made safe (no control characters, limited nesting); checks of fields; users' patterns."""
 
 import json
 import re
@@ -39,7 +39,7 @@ LIMIT = 16_384
 
 def clean(text: object, limit: int = 200) -> str:
     """`text` on one line, cut to `limit` characters, with `·` for each unprintable character: controls,
-    text direction marks, invisible characters, half surrogate pairs. A number becomes text; anything else becomes ""."""
+    text direction marks, invisible characters, half surrogate pairs. A number becomes text, anything else ""."""
     words = (
         text
         if isinstance(text, str)
@@ -195,7 +195,7 @@ def _deep(line: bytes) -> bool:
 
 
 def figures(value: float, digits: int = 4) -> str:
-    """A number with `digits` significant digits, or rounded to an integer if larger: `9.573`, `12346`, not `1.235e+04`."""
+    """A number with `digits` significant digits, or rounded to an integer: `9.573`, `12346`, not `1.235e+04`."""
     return f"{value:.0f}" if abs(value) >= 10**digits - 0.5 else f"{value:.{digits}g}"
 
 

@@ -253,7 +253,7 @@ def of_counter(metric: str) -> Series | None:
 
 @dataclass(frozen=True, slots=True)
 class Integral:
-    """A counter of seconds, integrated from a percentage; `mode` is its label, `rest` the label of the remaining time."""
+    """A counter of seconds, integrated from a percentage; `mode` is its label, `rest` that of the remaining time."""
 
     metric: str
     name: str

@@ -1,4 +1,4 @@
-"""The past of nodes from the site's Prometheus: queried over HTTP with limits, mapped to Rankdeck's metrics, and cached.
+"""The past of nodes from the site's Prometheus: queried over HTTP with limits, mapped to Rankdeck's metrics, cached.
 
 Series of `rankdeck export` come first, then those of dcgm-exporter and node_exporter.
 """
@@ -248,7 +248,7 @@ _CABLES = 'device!~"lo|veth.*|docker.*|br-.*|cni.*|cali.*|flannel.*|virbr.*|vnet
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """One way to get a metric. In `expression`, {m:NAME} is the mean of a gauge, {r:NAME} a counter's growth per second."""
+    """One way to get a metric. In `expression`, {m:NAME} is a gauge's mean, {r:NAME} a counter's growth per second."""
 
     metric: str
     source: str

@@ -503,7 +503,7 @@ class NodeOutcome:
 
 
 class Installer:
-    """Runs the agent's `service` command on nodes; `system`: for the whole system, not the user; `dry`: change nothing."""
+    """Runs the agent's `service` command on nodes; `system`: system-wide, not for the user; `dry`: change nothing."""
 
     def __init__(self, agents: Agents, *, system: bool, dry: bool = False) -> None:
         self._agents = agents
@@ -512,7 +512,7 @@ class Installer:
     async def run(
         self, verb: str, nodes: Sequence[str], configs: Mapping[str, Mapping[str, Any]]
     ) -> tuple[NodeOutcome, ...]:
-        """Run `verb` on every node, with `configs` (node -> configuration) for install; a failure stops no other node."""
+        """Run `verb` on every node, for install with `configs` (node -> configuration); a failure stops no other."""
         async with asyncio.TaskGroup() as tasks:
             running = [
                 tasks.create_task(self._one(verb, node, configs.get(node, {}))) for node in nodes

@@ -290,7 +290,7 @@ async def find_processes(agents: Agents, nodes: Iterable[str]) -> FoundProcesses
 
 
 async def send_signal(agents: Agents, name: str, some: Sequence[NodeProcess]) -> dict[str, str]:
-    """Send a signal (TERM, KILL, …) to processes; returns `NODE PID`, or `NODE` for all there -> why it was not sent."""
+    """Send a signal (TERM, KILL, …) to processes; returns `NODE PID`, or `NODE` for all there -> why not sent."""
     by_node: dict[str, list[list[int]]] = {}
     for one in some:
         by_node.setdefault(one.node, []).append([one.pid, one.start])

@@ -1,4 +1,4 @@
-"""SSH connections to the nodes, opened when needed, shared, and reopened when lost; host keys; errors in plain words."""
+"""SSH connections to the nodes, opened when needed, shared, reopened when lost; host keys; errors in plain words."""
 
 import asyncio
 import errno

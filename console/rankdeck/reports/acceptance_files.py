@@ -169,7 +169,7 @@ def _node_sets(run: AcceptanceRun) -> dict[str, tuple[str, ...]]:
 
 
 def node_files(run: AcceptanceRun) -> dict[str, str]:
-    """File name -> text: `good.txt` with one node per line, `good.nodes` with a node set; also for bad and not-measured."""
+    """File name -> text: `good.txt` one node per line, `good.nodes` a node set; also for bad and not-measured."""
     files: dict[str, str] = {}
     for name, names in _node_sets(run).items():
         files[f"{name}.txt"] = "".join(f"{node}\n" for node in names)
@@ -204,7 +204,7 @@ def _harmless(text: str) -> str:
 
 
 def junit_text(run: AcceptanceRun) -> str:
-    """JUnit XML: one suite per stage and test, one case per node, pair or group. `not measured` is an error, `left out` skipped."""
+    """JUnit XML: a suite per stage and test, a case per node, pair or group. Not measured: error; left out: skipped."""
     root = ET.Element("testsuites", name=_xml(f"acceptance of {run.cluster}"))
     suites: dict[str, list[Result]] = {}
     for one in run.results:

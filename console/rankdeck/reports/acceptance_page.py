@@ -30,7 +30,7 @@ from rankdeck.reports.job import moment
 from rankdeck.rules.secrets import Secrets
 
 MOST_CELLS = 128
-"""With up to this many nodes, every pair has a cell; with more, every pair of leaves has one, and each suspect a row."""
+"""With up to this many nodes, every pair has a cell; with more, every pair of leaves, and each suspect has a row."""
 MOST_RAW = 40
 """Most measurements whose commands and raw output are on the page, those that are not good first."""
 _MOST_SINGLES = 64

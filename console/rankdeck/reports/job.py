@@ -1,4 +1,4 @@
-"""Reports of a job with secrets masked: an archive for a ticket, and a page (first failure, ranks, nodes, output, commands)."""
+"""Reports of a job with secrets masked: an archive for a ticket, and a page (failure, ranks, nodes, output)."""
 
 import asyncio
 import json
@@ -46,7 +46,7 @@ from rankdeck.state.lines import RankLog
 from rankdeck_agent.wire import LAUNCHER
 
 MOST_ROWS = 64
-"""Most rows of the timeline: one per rank; with more ranks, one per node; with more nodes, those with failures first."""
+"""Most rows of the timeline: one per rank; with more ranks, one per node; with more nodes, failures first."""
 MOST_GROUPS = 300
 MOST_EVENTS = 200
 HEARD = "what consoles heard while they followed the job"

@@ -34,7 +34,7 @@ class Role(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class End:
-    """How one rank, launcher or node ended, with the evidence. Compared by identity, so that cache look-ups are fast."""
+    """How one rank, launcher or node ended, with the evidence. Compared by identity: cache look-ups are fast."""
 
     what: str = "rank"
     """`rank`, `launcher` or `node`."""

@@ -85,7 +85,7 @@ class Inspection:
 
 
 def look_of(node: str, raw: object, silent: Mapping[int, float]) -> Look | None:
-    """The look in one row of a node's (untrusted) answer; None if invalid. `silent` is rank -> seconds since its output."""
+    """The look in one row of a node's (untrusted) answer; None if invalid. `silent`: rank -> seconds since output."""
     row = as_table(raw)
     rank = row.get("rank")
     if type(rank) is not int or not 0 <= rank < 1 << 24:

@@ -99,7 +99,7 @@ ALONE = (
     rf"|(?i:\b(?:number of|num|total) (?:MPI )?(?:processes|ranks|tasks|procs) *[:=]? *(?:is )?1{_NUMBER_ENDS})"
     rf"|(?i:\b(?:using|running on) +1 (?:MPI )?(?:process(?:es|ors?)?|procs?|ranks?|tasks?)\b)"
 )
-"""Matches output of a rank that believes it is the only one: `rank 0 of 1`, `world size 1`, `running on 1 processor`."""
+"""Matches output of a rank that believes it is alone: `rank 0 of 1`, `world size 1`, `running on 1 processor`."""
 _ALONE = re.compile(ALONE)
 _AMONG_OTHERS = re.compile(
     r"\b(?:[Rr]ank|RANK|[Pp]rocess|[Tt]ask)[ :=#]*\d{1,7},? *(?:/|of|out of|from|size:?) *(?:[2-9]|1\d)"

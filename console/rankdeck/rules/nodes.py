@@ -347,7 +347,7 @@ def _still_ready() -> Reason:
 
 
 def _condition(one: "Condition", *, heard: bool) -> Reason | None:
-    """A reason if the condition shows a fault, with its own words and, for known conditions, their meaning; else None."""
+    """A reason if the condition shows a fault, in its own words, with the meaning of known ones; else None."""
     if one.is_ready:
         return None if one.status == "True" else _not_ready(one, heard=heard)
     if one.status == "Unknown":

@@ -1,4 +1,4 @@
-"""Finds what made a job fail, from the ends of its ranks, launchers and nodes; when to stop the rest (gang abort). No I/O."""
+"""Finds what made a job fail, from the ends of ranks, launchers, nodes; when to stop the rest (gang abort). No I/O."""
 
 import re
 from collections import Counter

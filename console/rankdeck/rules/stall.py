@@ -1,4 +1,4 @@
-"""Judges which ranks are stalled: silent, stopped, waiting for a device, hanging after an exception, or never begun. No I/O."""
+"""Judges which ranks are stalled: silent, stopped, waiting for a device, hung after an exception, not begun. No I/O."""
 
 import re
 from collections import Counter
@@ -201,7 +201,7 @@ _APART = 0.25
 def is_idle(
     ranks: int, cpu_used: float | None, cores: float | None, gpus: Sequence[float]
 ) -> bool | None:
-    """Whether a node with `ranks` ranks is idle, by its telemetry; None if not known. `cpu_used` and `gpus` are percent."""
+    """Whether a node with `ranks` ranks is idle, by its telemetry; None: not known. `cpu_used`, `gpus`: percent."""
     if cpu_used is None or cores is None:
         return None
     if gpus_busy(gpus):
@@ -409,7 +409,7 @@ def _first(signs: Sequence[RankSigns]) -> tuple[int, ...]:
 
 
 def _clearly_before(some: Sequence[RankSigns], rest: Sequence[RankSigns], usual: float) -> bool:
-    """Whether `some` fell silent earlier by a usual pause, or by half of one if the rest did so together and wrote more."""
+    """Whether `some` fell silent earlier by a usual pause, or half of one if the rest did it together and wrote more."""
     gap = rest[0].since - some[-1].since
     if gap > max(usual, _APART):
         return True

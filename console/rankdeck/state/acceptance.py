@@ -1,4 +1,4 @@
-"""Acceptance runs in an SQLite file beside the job history: measurements, facts about nodes, declared baselines, exclusions."""
+"""Acceptance runs in an SQLite file beside the job history: measurements, facts about nodes, baselines, exclusions."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -184,7 +184,7 @@ class AcceptanceRuns:
         self._write("UPDATE run SET state = ?, ended = ? WHERE id = ?", [(state, ended, run)])
 
     def add(self, run: str, results: Iterable[tuple[Result, str]]) -> None:
-        """Save (result, hash of its parameters) pairs; a result that is saved already is not changed. Raises HistoryError.
+        """Save (result, hash of its parameters) pairs; a saved result is not changed. Raises HistoryError.
 
         Results with different parameters are not compared.
         """

@@ -75,7 +75,7 @@ def _failed_task(record: JobRecord) -> FirstFailure | None:
 
 
 def _nothing_done(record: JobRecord) -> FirstFailure | None:
-    """A failure if all ranks ended well but each was rank 0 of 1: launcher and program have different MPIs. Else None."""
+    """A failure if all ranks ended well but each was rank 0 of 1: launcher and program differ in MPI. Else None."""
     spec = record.plan.spec
     if spec is None or spec.launch is not Launch.MPI or len(record.ranks) < 2:
         return None

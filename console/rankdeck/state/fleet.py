@@ -1,4 +1,4 @@
-"""The open cluster: nodes, switch ports, and all users' jobs as the scheduler lists them. Telemetry is stored only here."""
+"""The open cluster: nodes, switch ports, and all users' jobs in the scheduler. Telemetry is stored only here."""
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -146,7 +146,7 @@ class Fleet:
         self._awaited = awaited
 
     def find(self, name: str) -> bool:
-        """Add a discovered node. True if the node is known now; False if the file names all nodes, or there are too many."""
+        """Add a discovered node. True if it is known now; False if the file names all nodes, or there are too many."""
         if name in self._nodes:
             return True
         if not self.open or len(self._nodes) >= MOST_FOUND:
@@ -354,7 +354,7 @@ class Fleet:
             self._changed[name] = None
 
     def take_changes(self, seconds: float = inf) -> frozenset[str]:
-        """Judge the nodes that changed and tell all followers; returns their names. Only the session's timer calls this.
+        """Judge the nodes that changed and tell all followers; returns their names. Only for the session's timer.
 
         It stops after `seconds` of work, so that keys are not delayed; the next call goes on.
         """

@@ -1,4 +1,4 @@
-"""Events of all nodes, pictures of the fleet over the last hours, and Rankdeck's own log messages, since the console was opened."""
+"""Since the console began: events of all nodes, pictures of the fleet over some hours, Rankdeck's log messages."""
 
 import logging
 from array import array
@@ -29,7 +29,7 @@ Key = tuple[str, str, str]
 
 
 class EventLog:
-    """The newest events of all nodes. Written by Fleet; front ends read `newest`, the session saves what `take` returns."""
+    """The newest events of all nodes. Written by Fleet; front ends read `newest`, the session saves `take`."""
 
     def __init__(self) -> None:
         self.newest: deque[Occurrence] = deque(maxlen=MOST)

@@ -151,7 +151,7 @@ CREATE TRIGGER IF NOT EXISTS job_gone AFTER DELETE ON job BEGIN
     INSERT INTO turn (job) VALUES (old.id);
 END;
 """
-"""Each write of a job's row takes the next number. Triggers do this, so that it also works for consoles of older versions."""
+"""Each write of a job's row takes the next number. Triggers do this, so that it works for older consoles too."""
 KEEP_TURNS = 100_000
 FORGET_TURNS = (
     "DELETE FROM turn WHERE number < (SELECT max(number) FROM turn) - ?"

@@ -162,7 +162,7 @@ def _begin_again(
 
 
 def _ended_task(state: RankState, task: SlurmTask, event: NodeEvent, host: str) -> RankState:
-    """The rank of a task that is over; `host` is its node, "" if unknown. Slurm's verdict counts more than the shim's record."""
+    """The rank of a task that is over; `host` is its node or "". Slurm's verdict counts more than the shim's record."""
     code = state.exit_code if state.state.final else _count(event.fields, "code")
     well = task.state == "COMPLETED" and not code
     end = State.DONE if well else State.CANCELLED if task.state == "CANCELLED" else State.FAILED

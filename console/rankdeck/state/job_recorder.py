@@ -1,4 +1,4 @@
-"""Writes running jobs to the history, with the health and numbers of their nodes; adds notes about its nodes to a job."""
+"""Writes running jobs to the history, with health and numbers of their nodes; adds notes about nodes to jobs."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
@@ -125,7 +125,7 @@ def _numbers(node: NodeState) -> dict[str, dict[str, float]]:
 
 
 def node_numbers(fleet: Fleet, job: Job) -> dict[str, Any]:
-    """`{metrics, of, nodes, simulated}`: for each node that is heard, one number per metric of `fleet_history.PICTURED`.
+    """`{metrics, of, nodes, simulated}`: for each heard node, one number per metric of `fleet_history.PICTURED`.
 
     If there are more than 64, the nodes that are not OK and an even choice of the others. `of` is the number of the
     job's nodes, `simulated` the prefixes of metrics that are simulated on any of them. Empty if no node is heard.
@@ -141,7 +141,7 @@ def node_numbers(fleet: Fleet, job: Job) -> dict[str, Any]:
 
 
 def chosen(names: Sequence[str], odd: Sequence[str]) -> list[str]:
-    """At most `MOST_NODES` of `names`, in their order: the `odd` ones (at most half), and an even choice of the others."""
+    """At most `MOST_NODES` of `names`, in their order: the `odd` ones (at most half), an even choice of others."""
     first = odd[: MOST_NODES // 2] if len(names) > MOST_NODES else odd
     others = [name for name in names if name not in {*first}]
     step = max(-(-len(others) // max(MOST_NODES - len(first), 1)), 1)

@@ -61,7 +61,7 @@ def _marked(reason: Reason, acks: Sequence[Ack], now: float) -> Reason:
 
 
 MORE, LONGEST = 15.0, 5 * MINUTE
-"""Seconds added to the time that a rule takes to fire after an agent's start; most seconds of a rule's window that count."""
+"""Seconds added to the time in which a rule fires after an agent's start; most seconds of its window that count."""
 _TAKES: dict[str, float] = {}
 for rule in RULES:
     takes = rule.hold + min(rule.window, LONGEST) + MORE
@@ -131,7 +131,7 @@ class NodeJudgement:
         self._recalled = tuple(filter(_may_be_recalled, reasons))
 
     def take_report(self, report: HealthReport, now: float, *, remembered: bool = False) -> bool:
-        """Take a report of the agent at `now` (monotonic seconds); returns whether its judgement differs from the last one.
+        """Take a report of the agent at `now` (monotonic seconds); returns whether its judgement has changed.
 
         A report with reasons always counts as new, because their durations count from its arrival.
         """
@@ -148,7 +148,7 @@ class NodeJudgement:
         self._events = (*self._events[-WAITING + 1 :], event)
 
     def moves(self, *, silent: bool) -> bool:
-        """Whether the health may change with time alone: a condition that must last, an event or an acknowledgement that ends.
+        """Whether the health may change with time alone: a condition must last, an event or acknowledgement ends.
 
         A `silent` node has no measurements that could change it.
         """
@@ -165,7 +165,7 @@ class NodeJudgement:
         *,
         tried: bool,
     ) -> None:
-        """Judge again, with what schedulers report; `wall` (epoch seconds) is for acknowledgements, `tried` as in `merged`."""
+        """Judge again, with what schedulers report; `wall` (epoch seconds): for acknowledgements; `tried`: see `merged`."""
         if self.told is None:
             health, self._memory = assess(facts, self._memory)
         else:
@@ -178,7 +178,7 @@ class NodeJudgement:
         if self._recalled:
             health = self._with_recalled(health, facts.now, heard=heard)
         health = merged(health, kubernetes, heard=heard, tried=tried)
-        # Acknowledged before Slurm is added: an acknowledged problem is no reason to report that jobs still get the node.
+        # Acknowledged before Slurm is added: an acknowledged problem is no reason to report that it still gets jobs.
         health = with_slurm(acknowledged(health, self.acks, wall), slurm, heard=heard)
         self.health = acknowledged(health, self.acks, wall)
 
@@ -200,7 +200,7 @@ class NodeJudgement:
         return _with_remembered(self._recalled, JUDGED_AGAIN, health)
 
     def _health_told(self, told: NewestReport, facts: Facts) -> Health:
-        """The agent's judgement, with its coverage and, if its `expect:` differs from the cluster file's, a reason for that."""
+        """The agent's judgement, with its coverage, and a reason if its `expect:` differs from the cluster file's."""
         counted = covered_by(told.report, facts)
         health = replace(told.health, evaluated=len(counted.judged), checks=len(counted.applicable))
         if self.older_expectations() and self._expects:

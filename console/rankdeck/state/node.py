@@ -124,7 +124,7 @@ class MetricValues:
 
 
 def growth(points: Points, longest: float) -> Points:
-    """Readings of a counter as growth per second; no value across a reset, a step back in time, or over `longest` seconds."""
+    """Readings of a counter as growth per second; no value across a reset, a step back, or over `longest` seconds."""
     return [
         (at, (value - old) / (at - then))
         for (then, old), (at, value) in pairwise(points)

@@ -191,7 +191,7 @@ def listen(record: JobRecord, rank: int, at: float) -> None:
 
 
 def _newest(record: JobRecord, rank: int, at: float) -> list[tuple[str, float]]:
-    """(text, time) of the newest whole lines of this rank since the last search, a few at most; else the line of a tail."""
+    """(text, time) of the newest whole lines of this rank since the last search, a few at most; else a tail's line."""
     log = record.log("", rank)
     before = record.read_lines if record.read_lines <= log.total else 0
     fresh = min(log.total - before, _LOOK_LINES, len(log.lines))

@@ -1,4 +1,4 @@
-"""What all consoles of a user share on disk: SQLite files (read-only if writing fails), node events, and a lock per launch."""
+"""What all consoles of a user share on disk: SQLite files (read-only if writing fails), node events, launch locks."""
 
 import fcntl
 import logging

@@ -1,4 +1,4 @@
-"""Reads nodes, jobs and rights from Kubernetes through the agent beside kubectl; manifest of the agent as a DaemonSet."""
+"""Reads nodes, jobs and rights from Kubernetes through the agent beside kubectl; the agent as a DaemonSet."""
 
 import base64
 import json

@@ -74,7 +74,7 @@ class Link(Protocol):
         ...
 
     def agent_config(self, node_name: str) -> dict[str, object]:
-        """The configuration of this node's agent; with a tunnel, the caller replaces host and port. Raises BrokerError."""
+        """The configuration of this node's agent; with a tunnel, callers replace host and port. Raises BrokerError."""
         ...
 
     async def settled(self, limit: float) -> None:
@@ -131,7 +131,7 @@ class Intake:
         return before == self._health[node] and self._fleet.heartbeat(node, stamp)
 
     def _found(self, node: str) -> bool:
-        """Whether a fleet that discovers its nodes adds this one: an agent may be heard before the API server lists it."""
+        """Whether a fleet that discovers its nodes adds this one: agents may be heard before the server lists them."""
         return bool(_NAME.fullmatch(node)) and self._fleet.find(node)
 
     def too_long(self, topic: str, size: int) -> None:
@@ -203,7 +203,7 @@ class SiteLink:
         self._fleet = fleet
         self._broker = broker
         self.closed = False
-        """Set before `run` is cancelled: if the connection is lost at that moment, `run` might miss the cancellation."""
+        """Set before `run` is cancelled: if the connection is lost just then, `run` might miss the cancellation."""
         self._wait = FIRST_WAIT
         self._told = asyncio.Event()
         always = {make_topic(cluster.name, "+", kind): qos for kind, qos in HEARD_ALWAYS.items()}
@@ -419,7 +419,7 @@ INSTALLED = "installed there; see `rankdeck agent status`"
 
 
 class Telemetry:
-    """Configures the telemetry agents of nodes, and records their state in the fleet; see `remote.agent.WantedAgent`."""
+    """Configures the telemetry agents of nodes, records their state in the fleet; see `remote.agent.WantedAgent`."""
 
     def __init__(
         self, connections: Shell, link: Link, fleet: Fleet, *, brief: bool = False
@@ -491,7 +491,7 @@ class Telemetry:
         return config
 
     def superseded(self, node: str) -> Awaitable[None] | None:
-        """Returns when an installed agent publishes that was still starting during `configure`; None: there cannot be one."""
+        """Returns when an installed agent publishes that was still starting in `configure`; None: there is none."""
         # Installed agents publish to a site's broker only.
         return None if self._link.private else self._until(node, installed=True)
 

@@ -1,4 +1,4 @@
-"""A small MQTT 3.1.1 broker inside the console, for clusters without a site's broker: packets, connections, accounts."""
+"""A small MQTT 3.1.1 broker inside the console, for clusters without a broker: packets, connections, accounts."""
 
 import asyncio
 import errno

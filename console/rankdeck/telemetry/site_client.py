@@ -64,7 +64,7 @@ class Topics:
         self._news = asyncio.Event()
 
     def want(self, more: Iterable[str]) -> None:
-        """Set the topics that are wanted in addition to the permanent ones, at QoS 0; replaces those of the last call."""
+        """Set the topics that are wanted besides the permanent ones, at QoS 0; replaces those of the last call."""
         wanted = self._always | dict.fromkeys(more, 0)
         if wanted != self._wanted:
             self._wanted = wanted

@@ -74,7 +74,7 @@ class SlurmClient:
         self._config_now = json.dumps({**settings, "now": True}).encode() + b"\n"
 
     async def list(self) -> dict[str, str]:
-        """Read nodes, partitions and jobs, at most a minute old; returns {login node: why that failed}, {} if it did not."""
+        """Read nodes, partitions and jobs, at most a minute old; returns {login node: why it failed}, or {}."""
         if not self.asked:
             return {}
         try:
@@ -107,7 +107,7 @@ class SlurmClient:
         return dict(found)
 
     async def list_ended(self) -> str:
-        """Read the jobs that ended in the last day. Returns why they are not known (one sentence), or "". Raises NodeError."""
+        """Read the jobs that ended in the last day. Returns why they are not known, or "". Raises NodeError."""
         if not self.asked:
             return (
                 "ended jobs of others are not known: the cluster file names no login node of Slurm"
@@ -331,7 +331,7 @@ _NODE = {
 
 
 def node_of(row: Mapping[str, Any]) -> tuple[str, SlurmNode]:
-    """(name, state) of a node; the name is "" if the row is invalid, `state` in it is "" if Slurm no longer has the node."""
+    """(name, state) of a node; the name is "" if the row is invalid, `state.state` "" if Slurm has it no longer."""
     known: dict[str, Any] = {"state": "", **_cleaned(row, _NODE)}
     used: dict[str, Any] = {key: _counts(row.get(key)) for key in ("gres", "gres_used")}
     return clean(row.get("name"), 253), SlurmNode(**known, **used)
