@@ -227,7 +227,7 @@ KINDS: Mapping[str, EventKind] = {
     "kernel.bnxt": EventKind(7, HOUR, "the adapter is in trouble"),
     "kernel.peermem": EventKind(12, HOUR, "RDMA to GPU memory fails"),
     "kernel.nccl": EventKind(24, 10 * MINUTE, "a program failed, not the node"),
-    "kernel.oom": EventKind(17, 10 * MINUTE, "a process was killed for want of memory", "use fewer ranks or a smaller problem"),
+    "kernel.oom": EventKind(17, 10 * MINUTE, "a process was killed because memory ran out", "use fewer ranks or a smaller problem"),
     "kernel.edac": EventKind(16, DAY, "a memory module is failing", "replace the DIMM that it names"),
     "kernel.mce": EventKind(16, DAY, "the processor found a hardware error"),
     "kernel.nfs": EventKind(9, 10 * MINUTE, "processes that use the path hang", "do not touch it; check the server"),

@@ -253,7 +253,7 @@ RULES: tuple[Rule, ...] = (
     *_rows("mem.low", 17, "mem.used", (WARN, 95, 92), (BAD, 99, 97), hold=10,
            text="memory {value} used · the kernel is about to kill processes · use fewer ranks or a smaller problem"),
     *_rows("mem.oom", 17, "mem.oom_kills", (WARN, 1, 1), window=10 * MINUTE,
-           text="a process was killed for want of memory · its job is incomplete · see the kernel log, use fewer ranks"),
+           text="a process was killed because memory ran out · its job is incomplete · see the kernel log, use fewer ranks"),
     *_rows("psi.mem", 17, "psi.mem", (WARN, 10, 5), hold=MINUTE,
            text="all tasks wait {value} of the time for memory · the node is thrashing · use fewer ranks"),
     # 18 disks
@@ -316,7 +316,7 @@ RULES: tuple[Rule, ...] = (
     *_rows("rdma.not_ready", 23, "rdma.not_ready", (WARN, 600, 60), window=MINUTE,
            text="{device}: {value} messages found no buffer at the receiver {span} · the receiving program is too slow, nothing is broken · look for the rank that lags"),
     *_rows("rdma.xmit_wait", 23, "rdma.xmit_wait", (WARN, 3_000_000_000, 300_000_000), window=10 * MINUTE,
-           text="{device} waited {value} ticks {span} for leave to send · the fabric or a receiver is full, not this port · look at the switches, PFC and ECN"),
+           text="{device} waited {value} ticks {span} for permission to send · the fabric or a receiver is full, not this port · look at the switches, PFC and ECN"),
     *_rows("rdma.discards", 23, "rdma.discards", (WARN, 6000, 600), window=MINUTE,
            text="{device}: {value} packets dropped by the port {span} · the fabric is full · look at the switches, PFC and ECN"),
     *_rows("net.paused", 23, "net.paused", (WARN, 60, 30), window=10 * MINUTE,
