@@ -1,9 +1,11 @@
 """What stands below a short table of nodes: trends, jobs, events; never more than there is."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
+from rankdeck.model.job import JobSpec, Launch, State
 from rankdeck.state.fleet_history import PICTURED
 from rankdeck.ui.fleet_views import TRENDS, Overview, overview
 from rankdeck.ui.themes import ASCII, UNICODE
@@ -79,6 +81,29 @@ def test_it_never_takes_more_than_its_room(glyphs, width: int, height: int) -> N
 
     assert 0 < len(drawn) <= height
     assert all(length(runs) <= width for runs in drawn)
+
+
+def test_jobs_of_an_acceptance_run_are_counted_and_not_listed() -> None:
+    stage = scenes.training(1, 4)
+    (job,) = stage.jobs.all()
+    spec = JobSpec(name="accept", launch=Launch.PLAIN, command=("sh",), part_of="a1122-152616-8f6d")
+    part = replace(job, plan=replace(job.plan, spec=spec))
+
+    def jobs(*known) -> list[str]:
+        lines = lines_of(Overview(stage.fleet, stage.fleet.nodes(), known), 200)
+        head = next(at for at, line in enumerate(lines) if line.startswith(" Jobs"))
+        return [line[:66].strip() for line in lines[head : head + 2]]
+
+    assert jobs(job)[0].startswith("Jobs  1 job running or waiting  ")
+    assert job.id in jobs(job)[1]
+    assert jobs(part) == [
+        "Jobs  no job running or waiting, 1 job of an acceptance run (6 sho",
+        "3 starts one",
+    ]
+    assert jobs(replace(part, state=State.DONE)) == [
+        "Jobs  no job running or waiting",
+        "3 starts one",
+    ]
 
 
 async def test_three_nodes_share_the_page_with_trends_jobs_and_events() -> None:

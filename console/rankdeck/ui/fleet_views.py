@@ -512,12 +512,18 @@ def _total(frame: FleetPicture, trend: Trend) -> float | None:
 
 
 def _job_lines(scene: Overview, width: int, glyphs: Glyphs) -> list[Runs]:
-    """The jobs that are not over, newest first; if there are none, the last one."""
-    newest = sorted(scene.jobs, key=lambda job: -job.created)
+    """The jobs that are not over, newest first; if there are none, the last one. Jobs of acceptance runs are only counted."""
+    newest = sorted(
+        (job for job in scene.jobs if not job.plan.part_of), key=lambda job: -job.created
+    )
     active = [job for job in newest if not job.state.final]
+    parts = sum(1 for job in scene.jobs if job.plan.part_of and not job.state.final)
     shown = active[:_JOBS] or newest[:1]
     said = formatting.many(len(active), "job") if active else "no job"
     beside = f", {formatting.many(scene.others, 'job')} not followed here" if scene.others else ""
+    beside += (
+        f", {formatting.many(parts, 'job')} of an acceptance run (6 shows it)" if parts else ""
+    )
     head: Runs = [(" Jobs", "title"), (f"  {said} running or waiting{beside}", "dim")]
     if not shown:
         return [head, [("   3 starts one", "dim")]]
