@@ -198,7 +198,7 @@ class Session:
 
         With `anywhere`, excluded nodes are used too. The image is first copied to nodes that lack it. `tell` is called
         with the progress of the copy and, if the launch fails, with the reason before what had started is ended.
-        The job is saved in the history before anything starts, so that no unknown job is left if this console is killed.
+        The job is saved in the history before anything starts, so that no unknown job is left if the console is killed.
         """
         await find_mpi(self._tools, spec)
         plan = self._plan(spec) if anywhere else self.plan(spec)
@@ -345,7 +345,8 @@ class Session:
     ) -> CancelReport:
         """End every process of the job on every node, and check that none is left.
 
-        `grace` is the seconds between SIGTERM and SIGKILL; None takes the job's own. Raises UnknownJobError, and RankdeckError for a replay.
+        `grace` is the seconds between SIGTERM and SIGKILL; None takes the job's own. Raises UnknownJobError, and
+        RankdeckError for a replay, or if this user may not cancel the job.
         """
         job = self.jobs.job(job_id)
         if job.plan.replay_of:
@@ -643,7 +644,7 @@ async def open_session(
     """Open a cluster: follow the running jobs of earlier sessions again. SSH connections open when needed.
 
     With `telemetry`, health messages of all nodes are received; with `brief` (for commands that run a moment) full
-    samples of all, and a problem seen in two samples counts as lasting. `confirm` is awaited with each unknown host key;
+    samples of all, and a problem in two samples counts as lasting. `confirm` is awaited with each unknown host key;
     without it, the question is in `Session.pending_host_key`. `progress` is called with lines for the user.
     Raises BrokerError if the private broker cannot listen.
     """

@@ -1,6 +1,6 @@
 """The `slurm:` and `kubernetes:` sections of cluster and job files: every option, its syntax and its limits.
 
-Options are stored as words, lists and tables as JSON. A switch of Slurm is stored as "" if it is on, as "no" if it is off.
+Options are stored as words, lists and tables as JSON. A switch of Slurm is stored as "" if it is on, as "no" if off.
 """
 
 import json

@@ -364,7 +364,7 @@ class Job:
     clock: float | None = None
     """The time that a replay has reached, in epoch seconds; None: not a replay."""
     output_coming: bool = False
-    """Nodes where it is over are still sending its output to this console."""
+    """Nodes on which the job is over are still sending its output to this console."""
     node_notes: tuple[NodeNote, ...] = ()
     """What happened on its nodes during the run, most important first."""
 
@@ -444,7 +444,7 @@ class NodeEvent:
 
     The follower's own kinds and their fields: "connected" (offset, uncertainty), "disconnected" and "lost" (text,
     and heard: epoch seconds on the console's clock when the node was last heard; absent if never), "activity"
-    (looks: rank -> Activity), and "now" (no fields): the node has sent all events up to `at`. These have no number (seq).
+    (looks: rank -> Activity), and "now" (no fields): the node has sent all events up to `at`. They have no number (seq).
     """
 
     job: str

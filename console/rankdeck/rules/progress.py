@@ -404,7 +404,7 @@ def _resting(signs: Sequence[RankSigns], before: Sequence[Stall], looks: Looks) 
 def _rests(mine: Sequence[Activity], waiting: Sequence[int], ranks: int) -> tuple[int, int]:
     """In how many of the last looks this rank is at rest, and in how many of those most others wait for peers.
 
-    `waiting` is, for each of these looks, how many of all ranks wait for peers; a rank at rest does not count as waiting.
+    `waiting` is, for each of these looks, how many of all ranks wait for peers; a rank at rest does not count.
     """
     at_rest = [at for at in _LAST if _is_at_rest(mine[at])]
     return len(at_rest), sum(2 * waiting[at] > ranks - 1 for at in at_rest)

@@ -165,7 +165,7 @@ class NodeJudgement:
         *,
         tried: bool,
     ) -> None:
-        """Judge again, with what schedulers report; `wall` (epoch seconds): for acknowledgements; `tried`: see `merged`."""
+        """Judge again, with schedulers' reports; `wall` (epoch seconds): for acknowledgements; `tried`: see `merged`."""
         if self.told is None:
             health, self._memory = assess(facts, self._memory)
         else:

@@ -331,7 +331,7 @@ _NODE = {
 
 
 def node_of(row: Mapping[str, Any]) -> tuple[str, SlurmNode]:
-    """(name, state) of a node; the name is "" if the row is invalid, `state.state` "" if Slurm has it no longer."""
+    """(name, state) of a node; the name is "" if the row is invalid, `state.state` "" if Slurm has no such node."""
     known: dict[str, Any] = {"state": "", **_cleaned(row, _NODE)}
     used: dict[str, Any] = {key: _counts(row.get(key)) for key in ("gres", "gres_used")}
     return clean(row.get("name"), 253), SlurmNode(**known, **used)
