@@ -409,7 +409,7 @@ def _first(signs: Sequence[RankSigns]) -> tuple[int, ...]:
 
 
 def _clearly_before(some: Sequence[RankSigns], rest: Sequence[RankSigns], usual: float) -> bool:
-    """Whether `some` fell silent a usual pause before the rest; half of one, if the rest did it together and wrote more."""
+    """Whether `some` fell silent a usual pause before the rest; half of one if they did so together and wrote more."""
     gap = rest[0].since - some[-1].since
     if gap > max(usual, _APART):
         return True
