@@ -94,7 +94,7 @@ def test_jobs_of_an_acceptance_run_are_counted_and_not_listed() -> None:
         head = next(at for at, line in enumerate(lines) if line.startswith(" Jobs"))
         return [line[:66].strip() for line in lines[head : head + 2]]
 
-    assert jobs(job)[0].startswith("Jobs  1 job running or waiting  ")
+    assert jobs(job)[0].startswith("Jobs  1 job running or waiting")
     assert job.id in jobs(job)[1]
     assert jobs(part) == [
         "Jobs  no job running or waiting, 1 job of an acceptance run (6 sho",
