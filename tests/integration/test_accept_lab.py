@@ -142,7 +142,7 @@ def test_what_moved_since_the_declared_run_is_named_also_where_that_was_carried_
     assert {"accept", run["run"]} <= {one["part_of"] for one in rows}
     assert {one["job"] for one in run["results"]} <= {one["job"] for one in rows}
     assert again.returncode == 2
-    assert "is not accepted: it is no baseline" in again.stderr
+    assert "is not accepted, so it cannot be the baseline" in again.stderr
 
 
 def test_another_mtu_and_a_host_that_answers_twice_are_seen_before_anything_runs(

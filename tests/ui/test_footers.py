@@ -212,13 +212,13 @@ async def test_a_footer_has_what_can_be_done_now(
 async def test_a_key_that_is_none_is_told_once_and_where_it_is_one() -> None:
     async with console(sample.fleet(3)[0]) as (app, pilot):
         await pilot.press("Z")
-        await shows(app, pilot, "Z is no key here; ? lists the keys")
+        await shows(app, pilot, "Z does nothing here; ? lists the keys")
         app.screen.say("")
         await pilot.press("Z")
         await pilot.pause(0.1)
         assert "Z is no key" not in text_of(app)
         await pilot.press("D")
-        await shows(app, pilot, "D (diff) is no key here; it is one on job, launch")
+        await shows(app, pilot, "D (diff) does nothing here; it works on job, launch")
         await pilot.press("e")
         await shows(app, pilot, "`:edit` opens the job file of Launch")
 

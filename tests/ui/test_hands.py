@@ -252,7 +252,7 @@ async def test_a_file_of_the_marked_nodes_comes_here(
 async def test_a_shell_is_for_one_node_only(stage: Stage) -> None:
     async with console(stage) as (app, pilot):
         await pilot.press("space", "space", "s")
-        await shows(app, pilot, "a shell is on one node")
+        await shows(app, pilot, "a shell needs exactly one node")
 
 
 async def test_draining_is_proposed_where_there_is_a_scheduler(stage: Stage) -> None:

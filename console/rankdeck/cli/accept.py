@@ -93,7 +93,7 @@ def _bytes_of(name: str) -> bytes:
 def declare(port: Acceptance, run: AcceptanceRun) -> None:
     """Make the run the baseline of its cluster; raises UsageError if the run is not accepted."""
     if not run.accepted:
-        raise UsageError(f"{run.id} is not accepted: it is no baseline")
+        raise UsageError(f"{run.id} is not accepted, so it cannot be the baseline")
     rows = baselines_of(run, run.operator, time.time())
     port.store.declare(rows)
     output.progress(f"{run.id} is the baseline now: {len(rows)} values")

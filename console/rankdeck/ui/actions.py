@@ -233,8 +233,8 @@ def elsewhere(key: str) -> str:
         return HABITS[key]
     there = [one for one in ACTIONS if key in one.keys.split(",")]
     if not there:
-        return f"{shown(key)} is no key here; ? lists the keys"
-    return f"{shown(key)} ({there[0].label}) is no key here; it is one on {', '.join(there[0].screens)}"
+        return f"{shown(key)} does nothing here; ? lists the keys"
+    return f"{shown(key)} ({there[0].label}) does nothing here; it works on {', '.join(there[0].screens)}"
 
 
 FAR = 1 << 40

@@ -520,7 +520,7 @@ def lines(view: PastView | None, node: str, width: int, glyphs: Glyphs) -> list[
         *([(f"   {cut(printable(text), width - 4, glyphs.more)}", "warn")] for text in troubles),
     ]
     if found is None:
-        asked = [] if view.trouble else [[("   asked; its answer is awaited", "dim")]]
+        asked = [] if view.trouble else [[("   asked; waiting for the answer", "dim")]]
         return [*body, *asked]
     return [*body, *_charts(found, node, width, glyphs)]
 

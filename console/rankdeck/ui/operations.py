@@ -272,7 +272,8 @@ def shell(console: "Console", words: Sequence[str] = ()) -> None:
     nodes = targets(console)
     if len(nodes) != 1:
         console.say(
-            "a shell is on one node: esc takes the marks back" if nodes else "no node here", "warn"
+            "a shell needs exactly one node: esc removes the marks" if nodes else "no node here",
+            "warn",
         )
         return
     on_terminal(console, nodes[0], words, "shell")
