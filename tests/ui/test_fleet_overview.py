@@ -92,12 +92,12 @@ def test_jobs_of_an_acceptance_run_are_counted_and_not_listed() -> None:
     def jobs(*known) -> list[str]:
         lines = lines_of(Overview(stage.fleet, stage.fleet.nodes(), known), 200)
         head = next(at for at, line in enumerate(lines) if line.startswith(" Jobs"))
-        return [line[:66].strip() for line in lines[head : head + 2]]
+        return [line[:75].strip() for line in lines[head : head + 2]]
 
     assert jobs(job)[0].startswith("Jobs  1 job running or waiting")
     assert job.id in jobs(job)[1]
     assert jobs(part) == [
-        "Jobs  no job running or waiting, 1 job of an acceptance run (6 sho",
+        "Jobs  no job running or waiting, 1 job of an acceptance run (6 shows it)",
         "3 starts one",
     ]
     assert jobs(replace(part, state=State.DONE)) == [
