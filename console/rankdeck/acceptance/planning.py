@@ -1,6 +1,6 @@
-"""What a run will do, before anything starts: recipes by what the nodes have, rounds, minutes, bytes, every kind of command. Pure.
+"""Plans a run before anything starts: which recipes the nodes can run, rounds, minutes, bytes, commands. Pure.
 
-Before a collective over GPUs the network below it is measured: when NCCL is slow, its sentence needs that.
+The network is measured before collectives over GPUs: the verdict about a slow NCCL needs the values of the network.
 """
 
 import re
@@ -56,23 +56,26 @@ MODULES = tuple(dict.fromkeys(
 _GPU = ("nccl-tests", "rccl-tests", "torch-nccl")
 _MPI = ("imb", "osu", "mpi4py.bench")
 _FAST = 40.0
-"""Gb/s from which on one stream of TCP measures a core, not the link."""
+"""Gb/s from which one TCP stream is limited by a core, not by the link."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chosen:
-    """One recipe of one stage."""
+    """The recipe that was chosen for a stage."""
 
     stage: Stage
     recipe: str
-    """"" if there is none: then `why` says why."""
+    """"" if no recipe was found; `why` then gives the reason."""
     why: str
 
 
 def choose(
     nodes: Sequence[str], said: Mapping[str, Identity], *, virtual: bool, gbps: float, gpus: int = 0
 ) -> tuple[Chosen, ...]:
-    """For single nodes, pairs and groups; `virtual`: the nodes are one machine, `gbps` 0: rate not known, `gpus`: those of each node that are measured."""
+    """The recipes for single nodes, pairs and groups.
+
+    `virtual`: the nodes share one machine. `gbps`: rate of the network, 0 if unknown. `gpus`: measured GPUs per node.
+    """
     lacking = _lacking(nodes, said)
     return (
         *_choose_single(lacking, virtual=virtual, gpus=gpus),
@@ -142,7 +145,7 @@ def _choose_pairs(lacking: Lacking, *, virtual: bool, gbps: float) -> list[Chose
 
 
 def _tcp(lacking: Lacking, *, virtual: bool, gbps: float) -> tuple[str, str]:
-    """The recipe for the network without RDMA, and why it."""
+    """The recipe for a network without RDMA ("" if there is none), and why it was chosen."""
     mpi = _first(_MPI, lacking)
     if not lacking["iperf3"] and not virtual and gbps < _FAST:
         return "iperf3", "every node has iperf3, which tells the directions apart"
@@ -163,13 +166,13 @@ def _choose_groups(lacking: Lacking) -> list[Chosen]:
 
 
 Rails = Mapping[str, tuple[str, ...]]
-"""Node -> its devices, one a rail; of all nodes as many."""
+"""Node -> its devices, one per rail; every node has the same number."""
 
 
 def rails_of(nodes: Sequence[str], said: Mapping[str, Identity], asked: Sequence[str]) -> Rails:
-    """The devices asked for, else the fastest RDMA ports of each node; empty if there are fewer than two.
+    """The devices in `asked`, or else the fastest RDMA ports of each node; empty if a node has fewer than two.
 
-    Raises RankdeckError where a node lacks one that was asked for.
+    Raises RankdeckError if a node lacks a device in `asked`.
     """
     if asked:
         for node in nodes:
@@ -184,13 +187,13 @@ def rails_of(nodes: Sequence[str], said: Mapping[str, Identity], asked: Sequence
 
 
 def _fastest(ports: Mapping[str, float]) -> tuple[str, ...]:
-    """Those for jobs; a slower one is for storage or management."""
+    """The fastest ports, which jobs use; slower ones are for storage or management."""
     best = max(ports.values(), default=0.0)
     return tuple(sorted((name for name, rate in ports.items() if rate == best), key=_by_number))
 
 
 def _by_number(name: str) -> tuple[str | int, ...]:
-    """`mlx5_10` behind `mlx5_9`."""
+    """Sort key that puts `mlx5_10` after `mlx5_9`."""
     return tuple(int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name))
 
 
@@ -201,7 +204,7 @@ def fabric_of(rails: Rails, said: Mapping[str, Identity]) -> str:
 
 
 def _why_not(names: Sequence[str], lacking: Lacking) -> str:
-    """The recipe that fewest nodes lack, and which."""
+    """Names the recipe that the fewest nodes lack, and these nodes."""
     least = min(names, key=lambda name: len(lacking[name]))
     return f"no recipe that every node can run: {_lacks(least, lacking[least])}"
 
@@ -217,9 +220,9 @@ LEAF = (Stage.INSIDE, Stage.CROSSING, Stage.ALONE)
 MEASURED = (Stage.SINGLE, Stage.PAIRS, Stage.CONFIRM, *LEAF, Stage.GROUPS, Stage.SOAK)
 """Stages in which something is measured, in their order."""
 SINGLE = ("sysbench", "stress-ng", "stream", "hpcc", "hpcg", "npb", "himeno", "dcgmi", "fio")
-"""Recipes that look at one node."""
+"""Recipes that test one node."""
 _START = {True: 1.0, False: 4.0}
-"""Seconds that a job takes to begin and to end: of pairs with a server, and of launchers."""
+"""Seconds that a job takes to begin and to end: True for pairs with a server, False for launchers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,7 +246,7 @@ class Participants:
 
     @property
     def gpu(self) -> str:
-        """What all of them are; "" where they differ."""
+        """The GPU model of all nodes; "" if they differ."""
         names = {
             self.said[node].facts.get("gpu name", "") for node in self.nodes if node in self.said
         }
@@ -251,7 +254,7 @@ class Participants:
 
     @property
     def node_gbps(self) -> float:
-        """Of the fastest RDMA ports of a node together, of most nodes; of the link where there are none."""
+        """Gb/s of a node's fastest RDMA ports together, as the lower median of the nodes; that of the link if there are none."""
         ports = [self.said[node].rdma for node in self.nodes if node in self.said]
         sums = [max(some.values()) * len(_fastest(some)) for some in ports if some]
         return median_low(sums) if sums else self.setup.known.link_gbps
@@ -306,7 +309,7 @@ def _few_slots(participants: Participants) -> Iterable[str]:
 
 
 def stages_of(request: Request) -> tuple[Stage, ...]:
-    """The stages that are asked for, in their order; soak only where seconds are given."""
+    """The requested stages, in their order; soak only if its seconds are given."""
     first = MEASURED.index(request.begin) if request.begin in MEASURED else 0
     asked = [one for one in MEASURED[first:] if not request.only or one in request.only]
     return tuple(one for one in asked if one is not Stage.SOAK or request.soak)
@@ -359,17 +362,17 @@ def _single(one: Chosen, request: Request, participants: Participants) -> Iterab
 
 
 def repeats_of(recipe: str, repeats: int) -> int:
-    """Of each direction; what has no direction repeats by itself: half as often, in all."""
+    """Repeats of each direction; for a recipe without direction half as many, of the pair."""
     return repeats if find(recipe).traits.directed else max(1, repeats // 2)
 
 
 def rail_count(plan: RunPlan, recipe: str) -> int:
-    """Rails that a recipe measures apart."""
+    """How many rails a recipe measures separately."""
     return len(next(iter(plan.rails.get(recipe, {}).values()), ("",)))
 
 
 def options_of(plan: RunPlan, recipe: str, nodes: Sequence[str]) -> Options:
-    """What the schedule of a recipe's pairs is made from."""
+    """The options for the schedule of a recipe's pairs."""
     asked = {one.stage for one in plan.stages}
     stages = tuple(one for one in (Stage.PAIRS, Stage.CONFIRM, *LEAF) if one in asked)
     return Options(
@@ -414,7 +417,7 @@ def _pairs(one: Chosen, request: Request, participants: Participants) -> Iterabl
 def _not_planned(
     request: Request, wanted: Iterable[Stage], planned: Set[Stage]
 ) -> Iterable[StagePlan]:
-    """Stages that need pairs of the same run and get none; of the three leaf stages the first."""
+    """Stages that cannot be measured without pairs of the same run or with too few nodes; one for all leaf stages."""
     pairs = Stage.PAIRS in planned
     missing = [one for one in wanted if one in (Stage.CONFIRM, *LEAF) and one not in planned]
     asked = [one for one in missing if not pairs or one in request.only]

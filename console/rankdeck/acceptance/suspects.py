@@ -1,4 +1,4 @@
-"""The pairs of a run, sorted: which are slow, which ends and paths they point to; verdicts about what many nodes share: a leaf, its uplink, a rail, or what nobody told us of. Pure."""
+"""Slow pairs, the ends that explain them, and verdicts about what many nodes share: leaf, uplink, rail. Pure."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
@@ -45,35 +45,35 @@ class Context:
     unit: str = ""
     tolerance: float = 0.10
     leaves: Leaves = field(default_factory=dict[str, str])
-    """From the cluster file or the fabric; empty: found from the pairs, where they show any."""
+    """From the cluster file or the fabric; if empty, leaves are looked for in the speeds of the pairs."""
     notes: Mapping[str, str] = field(default_factory=dict[str, str])
     """Node -> what else is odd about it: low clocks in the same seconds, another MTU than the others."""
     rails: tuple[str, ...] = ()
-    """The device of each rail, "" where the nodes call theirs differently; empty where there is one rail."""
+    """The device of each rail, "" if the nodes have different names for it; empty if there is one rail."""
     expected: ExpectedResult | None = None
     """What the medians should reach."""
     left_out: Mapping[str, str] = field(default_factory=dict[str, str])
     """Node -> why it took no part."""
     hardware: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Node -> its hardware, where there are several kinds with enough nodes each: only equal pairs are compared."""
+    """Node -> its hardware, if there are several kinds with enough nodes each: only pairs of the same kinds are compared."""
     virtual: Set[str] = frozenset()
-    """Nodes that are one machine: what is between them is no network."""
+    """Nodes that share one machine: there is no network between them."""
 
 
 def kind_of(path: Path, leaves: Leaves, hardware: Mapping[str, str]) -> str:
-    """With which others a path is compared: `inside`, `crossing` or `all`, and between which hardware."""
+    """The kind of a path, which is compared only with its like: `inside`, `crossing` or `all`, and the hardware of its ends."""
     kind = ("crossing" if crosses(path, leaves) else "inside") if leaves else "all"
     ends = sorted({hardware.get(end.node, "") for end in path} - {""})
     return f"{kind}, {' and '.join(ends)}" if ends else kind
 
 
 def _within(kind: str) -> str:
-    """What a crossing path would be compared with, if it did not cross."""
+    """The kind that a crossing path would have inside a leaf."""
     return kind.replace("crossing", "inside", 1)
 
 
 class EndRole(StrEnum):
-    """A direction of an end."""
+    """What an end of a path does."""
 
     SENDS = "sends"
     RECEIVES = "receives"
@@ -96,20 +96,20 @@ class SortedPairs:
     few: bool
     """Fewer than four nodes."""
     confirmations: Mapping[Side, Sequence[Measurement]]
-    """The measurements of the confirmation, by both of their ends."""
+    """Side -> its measurements of the confirmation stage."""
     held: frozenset[Path] = frozenset()
-    """Crossing paths that are like the others, but slower than those inside leaves: they prove nothing about their ends.
+    """Crossing paths that are as fast as other crossing paths, but slower than paths inside leaves.
 
-    Those that no leaf explains are slow, too.
+    They prove nothing about their ends.
     """
 
     @property
     def full(self) -> frozenset[Path]:
-        """Those that prove both of their ends."""
+        """Paths at full speed: they prove that both of their ends are good."""
         return frozenset(self.speeds) - self.slow - self.held
 
     def population_of(self, path: Path) -> Population:
-        """What it is compared with; where nothing of its kind worked, what else did."""
+        """The population that a path is compared with: its kind, or another one if no path of its kind has a value."""
         kind = kind_of(path, self.context.leaves, self.context.hardware)
         if path in self.held & self.slow:
             kind = _within(kind)
@@ -124,20 +124,20 @@ class SortedPairs:
         return f"{number} ({name})" if name else str(number)
 
     def named(self, path: Path, sign: str = "→") -> str:
-        """`n1→n2`, and on which rail where there are several."""
+        """`n1→n2`, with the rail if there are several."""
         rail = path[0].rail
         several = any(end.rail != rail for end, _ in self.speeds)
         where = f" on rail {self.rail(rail)}" if several else ""
         return f"{path[0].node}{sign}{path[1].node}{where}"
 
     def without_direction(self, path: Path) -> bool:
-        """Whether the same measurements stand for the way back."""
+        """Whether the way back has the same measurements: the test has no direction."""
         back = self.runs.get((path[1], path[0]), ())
         values = [(one.round, one.repeat, one.value) for one in self.runs[path]]
         return values == [(one.round, one.repeat, one.value) for one in back]
 
     def told_once(self, paths: Iterable[Path]) -> Iterator[tuple[Path, str]]:
-        """Each path with its name; of a test without direction one way stands for both."""
+        """Each path with its name; for a test without direction only one of both ways."""
         seen: set[Path] = set()
         for path in paths:
             alone = not self.without_direction(path)
@@ -150,12 +150,12 @@ class SortedPairs:
         return f"; {text}" if text else ""
 
     def notes(self, path: Path) -> str:
-        """Of both ends."""
+        """The notes of both ends, each after `; `; "" if there are none."""
         return "".join(f"; {node}: {text}" for node in nodes_of(path) if (text := self.context.notes.get(node)))  # fmt: skip
 
 
 def facts_of(done: tuple[Measurement, ...], context: Context) -> SortedPairs:
-    """Speeds, populations and slow paths."""
+    """Sort the measurements: speeds, populations, slow and held paths."""
     runs = by_path(one for one in done if _counts(one))
     speeds = {path: best for path, some in runs.items() if (best := best_of(some)) is not None}
     kinds: defaultdict[str, dict[Path, float]] = defaultdict(dict)
@@ -179,13 +179,13 @@ def facts_of(done: tuple[Measurement, ...], context: Context) -> SortedPairs:
 
 
 def _counts(one: Measurement) -> bool:
-    """Whether it says something of its path alone; a wrong value does so wherever it comes from."""
+    """Whether a measurement says something about its path alone; wrong values count in every stage."""
     alone = one.stage in (Stage.PAIRS, Stage.CONFIRM) and not one.port
     return alone or (one.status is Outcome.FAILED and failure((one,)) is Answer.WRONG_VALUES)
 
 
 def _held(facts: SortedPairs) -> Iterator[Path]:
-    """Crossing paths slower than those inside leaves, where crossing paths as a whole are."""
+    """Crossing paths slower than paths inside leaves, if crossing paths as a whole are slower."""
     leaves, hardware = facts.context.leaves, facts.context.hardware
     for path, speed in facts.speeds.items():
         if not crosses(path, leaves):
@@ -206,10 +206,10 @@ def _population(speeds: Mapping[Path, float], tolerance: float) -> Population | 
 
 
 _SHARE = 0.6
-"""Of its partners with whom an end must be slow."""
+"""Share of its partners with whom an end must be slow to be named."""
 _PARTNERS = 2
 _STRIKES = 4
-"""Slow partners from which on an end needs no confirmation, if most of them are good elsewhere."""
+"""With this many slow partners that are proven good, an end needs no confirmation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +230,7 @@ class Evidence:
 
 
 def path_of(side: Side, other: PathEnd) -> Path:
-    """The path that this end takes to that one, or from it."""
+    """The path from this end to the other one, or back if the end receives."""
     return (side[0], other) if side[1] is EndRole.SENDS else (other, side[0])
 
 
@@ -240,7 +240,7 @@ def nodes_of(path: Path) -> tuple[str, str]:
 
 
 def sides_of(path: Path) -> tuple[Side, Side]:
-    """The sides that it takes."""
+    """The sending and the receiving side of a path."""
     return (path[0], EndRole.SENDS), (path[1], EndRole.RECEIVES)
 
 
@@ -258,10 +258,10 @@ class Suspects:
     paths: tuple[Path, ...] = ()
     """Slow paths that no end explains."""
     proven: frozenset[Side] = frozenset()
-    """Sides that somebody got full speed from."""
+    """Sides that reached full speed with at least one partner."""
 
     def pair_names(self) -> tuple[str, ...]:
-        """`n5→n9`; both ways of a pair once, as `n1–n2`."""
+        """`n5→n9`; a pair with both ways as `n1–n2`, once."""
         back = {(b, a) for a, b in self.paths}
         names = (
             "–".join(sorted((a.node, b.node))) if (a, b) in back else f"{a.node}→{b.node}"
@@ -278,14 +278,14 @@ class Suspects:
 
 
 def find_suspects(slow: Iterable[Path], full: Iterable[Path]) -> Suspects:
-    """Name the worst end, take its pairs away, and look again until the rest is single paths.
+    """Name the worst end, remove its pairs, and repeat until no end is bad enough; the rest are single paths.
 
-    One bad end makes each of its partners look bad once; taken away with its pairs, it no longer does.
+    A bad end makes each of its partners look bad once; without its pairs they no longer do.
     """
     slow, fine = set(slow), set(full)
     left, partners = set(slow), _partners(fine)
     proven = frozenset(partners)
-    # Of equals the first by name: the same values have the same answer each time.
+    # Sorted, so that the same values always give the same answer: of equally bad ends the first by name.
     counts = _partners(sorted(left, key=_order))
     named: dict[Side, Evidence] = {}
     while (worst := _worst(counts, partners)) is not None:
@@ -293,7 +293,7 @@ def find_suspects(slow: Iterable[Path], full: Iterable[Path]) -> Suspects:
         for other in named[worst].slow:
             _forget(counts, worst, other)
             left.discard(path_of(worst, other))
-    # Whom nobody got full speed from is not cleared by the bad partners that explain its pairs.
+    # A side without any pair at full speed is not cleared because bad partners explain its pairs.
     for side, others in _partners(slow).items():
         if side not in proven and side not in named and len(others) >= _PARTNERS:
             named[side] = Evidence(frozenset(others), frozenset())
@@ -304,7 +304,7 @@ def find_suspects(slow: Iterable[Path], full: Iterable[Path]) -> Suspects:
 def _worst(
     counts: Mapping[Side, Set[PathEnd]], partners: Mapping[Side, Set[PathEnd]]
 ) -> Side | None:
-    """The end with the largest share of slow partners, then with most of them; None if none is bad enough."""
+    """The end with the largest share of slow partners, of equals that with the most; None if none is bad enough."""
     best: tuple[float, int] = (0.0, 0)
     found: Side | None = None
     for side, slow in counts.items():
@@ -339,9 +339,9 @@ def _order(path: Path) -> tuple[str, int, str]:
 def confirmed(
     side: Side, evidence: Evidence, proven: Set[Side], runs: Iterable[Measurement], limit: float
 ) -> bool | None:
-    """Whether an end is to blame: True, False, or None while it must be measured with proven partners.
+    """Whether an end is to blame: True, False, or None if it must first be measured with proven partners.
 
-    `runs` are its measurements of the confirmation; one at full speed clears it.
+    `runs` are its measurements of the confirmation stage; one that reaches `limit` clears it.
     """
     speeds = [speed for one in runs if (speed := one.speed) is not None]
     if speeds:
@@ -360,26 +360,29 @@ def _confirmations(measurements: Iterable[Measurement]) -> Mapping[Side, Sequenc
     return found
 
 
-# ---- what is full at times
+# ---- paths that are slow only at times
 
 
 _TWICE = 2
 
 
 def again(runs: Iterable[Measurement]) -> tuple[Measurement, ...]:
-    """Those of the confirmation."""
+    """The measurements of the confirmation stage."""
     return tuple(one for one in runs if one.stage is Stage.CONFIRM)
 
 
 def steady(runs: Iterable[Measurement]) -> tuple[Measurement, ...]:
-    """Those that gave a value: what failed is told for itself."""
+    """The measurements that did not fail: failures get verdicts of their own."""
     return tuple(one for one in runs if one.status is not Outcome.FAILED)
 
 
 def dropping(
     facts: SortedPairs, nodes: Set[str] = frozenset(), explained: Set[Path] = frozenset()
 ) -> tuple[Path, ...]:
-    """Paths that dropped twice and were not measured again, but those of `nodes` and those `explained`: once is somebody else's traffic."""
+    """Paths that dropped twice and were not measured again, without those of `nodes` and `explained`.
+
+    One drop may come from other traffic.
+    """
     return tuple(
         path
         for path, runs in facts.runs.items()
@@ -391,11 +394,11 @@ def dropping(
 
 
 _FLAPS = 0.3
-"""Share of the paths of a side whose repeats differ, from which on it is slow now and then."""
+"""Share of a side's paths whose repeats must differ for it to count as slow now and then."""
 
 
 def scatters(facts: SortedPairs, side: Side) -> bool:
-    """Whether the repeats of the paths of a side differ from each other: it is not slow, but now and then."""
+    """Whether the repeats on enough paths of a side differ: it is slow now and then, not always."""
     place = list(EndRole).index(side[1])
     mine = [
         first
@@ -410,11 +413,11 @@ def scatters(facts: SortedPairs, side: Side) -> bool:
 # ---- two or three nodes
 
 BLATANT = 1.5
-"""Times the others: so much no disturbance explains where there are too few nodes to know how they scatter."""
+"""How many times slower than the fastest a path is, if no disturbance explains it; for too few nodes to know the scatter."""
 
 
 def doubted(facts: SortedPairs) -> tuple[Path, ...]:
-    """Of few nodes the paths with one strike: slower than back, than their other rails or than the others, or dropping."""
+    """With few nodes, the paths to measure again: slower than the way back, their other rails or the fastest path, or dropping."""
     far, least = far_slower(facts), 1 - facts.context.tolerance
     back = {path: facts.speeds.get((path[1], path[0]), 0.0) for path in facts.speeds}
     slow = [
@@ -427,13 +430,13 @@ def doubted(facts: SortedPairs) -> tuple[Path, ...]:
 
 
 def usual(facts: SortedPairs, path: Path) -> float:
-    """The median of the rails between these nodes."""
+    """The median speed of all rails between the nodes of a path."""
     ends = (path[0].node, path[1].node)
     return median(value for (a, b), value in facts.speeds.items() if (a.node, b.node) == ends)
 
 
 def far_slower(facts: SortedPairs) -> set[Path]:
-    """Of few nodes the paths that no disturbance explains."""
+    """With few nodes, the paths so much slower than the fastest that no disturbance explains it."""
     most = max(facts.speeds.values())
     return {path for path, speed in facts.speeds.items() if 0 < speed < most / BLATANT}
 
@@ -443,17 +446,17 @@ def leaf_verdicts(facts: SortedPairs) -> tuple[tuple[Verdict, ...], frozenset[Pa
     leaves, speeds = facts.context.leaves, facts.speeds
     if not leaves:
         leaves = find_leaves(facts.slow, facts.full)
-        # Who is of no leaf is slow itself: no leaf explains that.
+        # A node without a leaf is slow itself: no leaf explains that.
         speeds = {path: speeds[path] for path in speeds if all(end.node in leaves for end in path)}
-    # All uplinks alike: the crossing pairs are slow against those inside, not against each other.
+    # If all uplinks are alike, crossing pairs are slower than pairs inside, but not than each other.
     slow, judged = facts.slow | facts.held, tuple(speeds)
     found = leaf_faults(speeds, slow, leaves, facts.done) if leaves else ()
     if not found and leaves:
-        # Pair by pair, or with few at once, a narrow uplink is full.
+        # A narrow uplink gives full speed to one pair, or to few at once.
         speeds, slow = together(speeds, slow, leaves, facts.done, 1 - facts.context.tolerance)
         found = leaf_faults(speeds, slow, leaves, facts.done)
     faults = tuple(found)
-    # Where others cross, what fails is no uplink.
+    # If other pairs cross, the uplink is not why a path fails.
     explained = frozenset(
         path
         for fault in faults
@@ -524,16 +527,16 @@ def _uplink_means(facts: SortedPairs, fault: LeafFault) -> tuple[str, Kind, Answ
 
 
 _MANY, _PART = 8, 4
-"""Pairs, and the nodes for each, above which their slowness is of one cause."""
+"""More slow pairs than this, and than one per this many nodes, have one common cause."""
 _FAR, _OFTEN = 0.8, 0.05
-"""Share of the others' speed, and share of the paths that are slower, at which no disturbance explains them."""
+"""Below this share of the others' speed, on more than this share of all paths, no disturbance explains it."""
 
 
 def shared(facts: SortedPairs, paths: Sequence[Path], proven: Set[Side]) -> tuple[Verdict, ...]:
-    """Many slow paths whose ends are full with others: one thing that they share, which nobody told us of."""
+    """The verdict about many slow paths whose ends are fast with others: they share something unknown, such as an uplink."""
     known = [path for path in paths if facts.speeds[path] and proven >= {*sides_of(path)}]
     far = [path for path in known if _is_far(facts, path)]
-    # Of many paths a few are disturbed twice: these are measured again first.
+    # Of many paths a few are disturbed twice by chance: unless they are many, they are measured again first.
     sure = {path for path in known if again(facts.runs[path])}
     sure |= {*far} if len(far) > _OFTEN * len(facts.speeds) else set()
     pairs = sorted({(min(ends), max(ends)) for ends in map(nodes_of, sure)})
@@ -560,7 +563,7 @@ def _is_far(facts: SortedPairs, path: Path) -> bool:
 
 
 def slower(facts: SortedPairs, paths: Iterable[Path]) -> set[str]:
-    """Nodes that are slower than most of these paths: what these share does not explain them."""
+    """Nodes whose best path is slower than the median of `paths`: what those share does not explain it."""
     usual = median(speed for path in paths if (speed := facts.speeds[path]))
     best: defaultdict[str, float] = defaultdict(float)
     for path, speed in facts.speeds.items():

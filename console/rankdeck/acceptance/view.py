@@ -1,4 +1,4 @@
-"""Builds the value that front ends show, from the plan of a run and its results, live or kept. Pure."""
+"""Builds what front ends show, from the plan of a run and its results, while it runs or later. Pure."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
@@ -34,12 +34,12 @@ _GRAVEST = (
     Answer.LEFT_OUT, Answer.WRONG_VALUES, Answer.FAILED, Answer.SLOW, Answer.UNSTEADY, Answer.REFUSED, Answer.NOT_MEASURED,
     Answer.FAIR, Answer.GOOD,
 )  # fmt: skip
-"""If there are several answers about a node, the first of these counts."""
+"""The answers from the gravest to the best: of several about a node the gravest counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """What the results of a run say, all stages together."""
+    """The judgement of a run, all stages together."""
 
     judgements: Mapping[str, Judgement] = field(default_factory=dict[str, Judgement])
     verdicts: tuple[Verdict, ...] = ()
@@ -48,7 +48,7 @@ class Judged:
 
 
 def able(plan: RunPlan, results: Iterable[Result]) -> tuple[str, ...]:
-    """Nodes that take part in pairs: what broke alone does not."""
+    """Nodes that take part in pairs: all but those that failed a single-node test."""
     broken = {
         one.sender for one in results if one.stage is Stage.SINGLE and one.outcome is Outcome.FAILED
     }
@@ -80,13 +80,13 @@ def _rail_names(plan: RunPlan, recipe: str) -> tuple[str, ...]:
 
 
 def unit_of(recipe: str) -> str:
-    """Of the values that the judge compares: of a latency round trips a second."""
+    """The unit of the values that the judge compares; a latency is compared as round trips per second."""
     traits = find(recipe).traits
     return "round trips/s" if traits.lower_is_better else traits.unit
 
 
 def expected(plan: RunPlan, recipe: str, results: Iterable[Result]) -> ExpectedResult | None:
-    """What the median of the pairs should reach; None if nothing is known of the link."""
+    """What the median of the pairs should reach; None if the link is unknown or nothing can be expected."""
     values = [
         one.value
         for one in results
@@ -108,13 +108,13 @@ def expected(plan: RunPlan, recipe: str, results: Iterable[Result]) -> ExpectedR
 
 
 _SLOT = 100.0
-"""Gb/s that a GPU moves also through a PCIe slot of the third generation."""
+"""Gb/s that a GPU reaches even in a PCIe 3.0 slot."""
 
 
 def judged(
     plan: RunPlan, results: Sequence[Result], odd: Mapping[str, str], kinds: Mapping[str, str]
 ) -> Judged:
-    """All of it; `odd`: node -> what it has and others have not, or what its telemetry said meanwhile, `kinds`: its hardware."""
+    """Judge all results; `odd`: node -> how it differs from others, or what its telemetry showed during the run, `kinds`: node -> its hardware."""
     recipes = dict.fromkeys(
         one.recipe for one in plan.stages if one.stage is Stage.PAIRS and one.recipe
     )
@@ -145,7 +145,7 @@ def judged(
 
 
 def _nothing_planned(plan: RunPlan) -> list[str]:
-    """Why each stage is left out, where that is all of them."""
+    """Why each stage is left out, if none can be measured."""
     stages = (
         [] if plan.parts else [one for one in plan.stages if one.stage in MEASURED and one.note]
     )
@@ -158,7 +158,7 @@ def _nothing_planned(plan: RunPlan) -> list[str]:
 def _single(
     plan: RunPlan, results: Iterable[Result], odd: Mapping[str, str], kinds: Mapping[str, str]
 ) -> tuple[list[Verdict], dict[str, list[Answer]], list[str]]:
-    """(verdicts, node -> answers, what is to be said besides). Unequal hardware is not compared."""
+    """(verdicts, node -> answers, notes). Only nodes with the same hardware are compared."""
     verdicts: list[Verdict] = []
     answers: defaultdict[str, list[Answer]] = defaultdict(list)
     notes: list[str] = []
@@ -178,9 +178,9 @@ def _single(
 
 
 def _of_repeats(results: Iterable[Result]) -> list[Result]:
-    """One a node, where it was measured again: the best value, else the newest of which something was learned.
+    """One result per node: the best value; without values the newest that measured or failed.
 
-    A wrong value stays, whatever came after it.
+    Wrong values are kept, whatever came after them.
     """
     found: dict[str, Result] = {}
     for one in sorted(results, key=lambda one: one.repeat):
@@ -194,7 +194,7 @@ def _of_repeats(results: Iterable[Result]) -> list[Result]:
 
 
 def _expected_alone(plan: RunPlan, one: Result) -> ExpectedResult | None:
-    """What its GPUs should reach with each other; None where nobody published that."""
+    """What the GPUs of a node should reach with each other; None for other recipes, or if no figure is known."""
     recipe = find(one.recipe)
     if not recipe.traits.gpus:
         return None
@@ -211,7 +211,7 @@ def _single_answer(
     odd: Mapping[str, str],
     expected: ExpectedResult | None,
 ) -> tuple[Answer, Verdict | None]:
-    """One node against what it should reach, and against the others; fewer than four are not compared."""
+    """Compare one node with what it should reach, and with the others if there are at least four."""
     if one.outcome is Outcome.FAILED:
         answer = failure((one,))
         return answer, _alone(
@@ -241,7 +241,7 @@ _WHY_ALONE = {
     False: "its clocks, cooling, memory or power",
     True: "the links between its GPUs, their clocks or their power",
 }
-"""Whether it is a test of the GPUs of a node with each other -> what makes it slow."""
+"""Whether it is a GPU test -> what can make it slow."""
 
 
 def _alone(one: Result, answer: Answer, text: str) -> Verdict:
@@ -273,7 +273,7 @@ _DROP = 0.7
 
 
 def _soak(results: Iterable[Result]) -> tuple[Verdict, ...]:
-    """Unsteady where two or more repeats dropped; failed where one broke."""
+    """Unsteady if two or more repeats dropped; failed if one failed."""
     some = [one for one in results if one.stage is Stage.SOAK]
     values = [one.value for one in some if one.value is not None]
     found: list[Verdict] = []
@@ -291,7 +291,7 @@ def _soak(results: Iterable[Result]) -> tuple[Verdict, ...]:
 
 
 def _out(results: Iterable[Result]) -> tuple[Verdict, ...]:
-    """Nodes of which the last that is known is that something may still run there."""
+    """Nodes whose last result says that something may still run there."""
     last = {node: one for one in results if one.outcome in _DONE for node in one.nodes}
     return tuple(
         Verdict(
@@ -304,9 +304,9 @@ def _out(results: Iterable[Result]) -> tuple[Verdict, ...]:
 
 
 def _unmeasured(results: Sequence[Result], out: Set[str]) -> tuple[Verdict, ...]:
-    """Paths and groups of which nothing was learned: that is never accepted. One verdict a stage and recipe, or a node.
+    """Paths and groups that were not measured: that is never accepted. One verdict per stage and recipe, or per node.
 
-    Paths of nodes that are `out` are not named, nor is the way back of a path that hung: nothing began after it.
+    Leaves out paths of nodes in `out`, and both directions of a pair that failed: nothing was started after it.
     """
     broken = {frozenset((one.sender, one.receiver)) for one in results if one.outcome is Outcome.FAILED}  # fmt: skip
     heard = {node for one in results if one.outcome in _LEARNED for node in (one.sender, one.receiver)}  # fmt: skip
@@ -332,7 +332,7 @@ def _unmeasured(results: Sequence[Result], out: Set[str]) -> tuple[Verdict, ...]
 
 
 def _unreached(lost: Iterable[Result], count: int) -> tuple[str, ...]:
-    """The few nodes that all of these paths end at, each with two partners or more; none if they are not the reason."""
+    """The few nodes that explain all of these paths, each with two or more partners; () if no few nodes do."""
     left: set[frozenset[str]] = {
         frozenset((one.sender, one.receiver)) for one in lost if one.receiver
     }
@@ -380,7 +380,7 @@ def _subject(one: Result) -> str:
 
 
 def _lost(recipe: str, lost: Mapping[str, Result], *, apart: bool) -> Verdict:
-    """Of paths and groups; `apart`: their nodes reached others."""
+    """The verdict about paths or groups that were not measured; `apart`: their nodes reached others."""
     names = f"{', '.join(list(lost)[:4])}" + (f" and {len(lost) - 4} more" if len(lost) > 4 else "")
     first = _why(tuple(lost.values())[::-1])
     answer = Answer.REFUSED if first.outcome is Outcome.REFUSED else Answer.NOT_MEASURED
@@ -398,14 +398,14 @@ _UNHEARD = ("timed out", "No route to host", "Network is unreachable", "Host is 
 
 
 def _unheard(one: Result) -> str:
-    """The sentence for a pair whose packets nobody answers."""
+    """What to try if packets between a pair got no answer; "" if that is not the reason."""
     if not one.receiver or not any(words in one.text for words in _UNHEARD):
         return ""
     return ". These nodes reach others: a firewall, an access list or a route between the two"
 
 
 def _why(some: Sequence[Result]) -> Result:
-    """The most useful reason: that nobody answered, otherwise the last one."""
+    """The result with the most useful reason: packets without an answer, otherwise the last result."""
     return next((one for one in some if _unheard(one)), some[-1])
 
 
@@ -419,7 +419,7 @@ def _answers(
     alone: Mapping[str, Sequence[Answer]],
     verdicts: Iterable[Verdict],
 ) -> dict[str, Answer]:
-    """Node -> the gravest of what all stages say; a node of which nothing is known yet is not named."""
+    """Node -> the gravest answer of all stages; nodes without any answer yet are missing."""
     said: defaultdict[str, list[Answer]] = defaultdict(list)
     for node, some in alone.items():
         said[node] += some
@@ -441,7 +441,7 @@ def _answers(
 def stage_views(
     plan: RunPlan, results: Sequence[Result], now: Stage | None, over: RunState
 ) -> tuple[StageView, ...]:
-    """Each planned stage with how far it is; `now` is the one that runs, `over` what the run is."""
+    """Each planned stage with its progress; `now`: the stage that runs, `over`: the state of the run."""
     order = list(dict.fromkeys(one.stage for one in plan.stages))
     views: list[StageView] = []
     for one in plan.stages:

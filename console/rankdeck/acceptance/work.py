@@ -1,8 +1,8 @@
-"""A piece of work as one job: its plan, the script of its two ranks, and the results in what they wrote. Pure.
+"""Measurements as one job: its job spec, the script of its two ranks, and the results in their output. Pure.
 
-A server has no place in a launcher: rank 0 and rank 1 take turns at being the server. The client asks
-again while nobody listens; the server of a step ends with its client, so both go on together. Only a
-POSIX shell and `timeout` are needed, also in a container.
+A launcher cannot start a server and a client separately: rank 0 and rank 1 take turns at being the server. The
+client tries again while nobody listens. The server of a step ends with its client, so both ranks reach the next
+step together. The script needs only a POSIX shell and `timeout`, also in a container.
 """
 
 import re
@@ -33,17 +33,17 @@ from rankdeck_agent.wire import RUN_TOKEN
 MARK = "#rankdeck-step"
 FILE = "steps.sh"
 _WAITS = 100
-"""Times that a client asks again, a tenth of a second apart."""
+"""How often a client tries again, every tenth of a second."""
 _POD_WAITS = 900
-"""The same between pods: one may have to fetch its image while the other has it."""
+"""The same between pods: one may still be pulling its image when the other has started."""
 _UNRESOLVED = (
     "Name or service not known",
     "Temporary failure in name resolution",
     "Name does not resolve",
 )
-"""Words of a client that asked for a pod before it had an address (glibc, musl)."""
+"""Error messages of a client whose peer pod has no address yet (glibc, musl)."""
 PEER = "rankdeck-peer"
-"""Stands for the address of a pod, which nobody knows before it runs."""
+"""Placeholder for the address of a pod, which is unknown until the pod runs."""
 _HEAD = r"""# Made by Rankdeck: measurements between two nodes, one after the other.
 case ${RANKDECK_NODE:-${SLURMD_NODENAME:-}} in
 @FIRST@) rank=0 ;;
@@ -89,9 +89,9 @@ def script(
     *,
     pods: bool = False,
 ) -> str:
-    """The shell script of both ranks; `waits` are words of a client that found nobody listening.
+    """The shell script of both ranks; `waits`: parts of a client's error message when nobody listens.
 
-    Each takes the side of its node: a scheduler numbers the ranks as it likes.
+    Each rank takes the part of its node in `nodes`: a scheduler may number the ranks in any order.
     """
     words = (*waits, *_UNRESOLVED) if pods else waits
     values = {
@@ -117,12 +117,12 @@ def _line(step: Step, rank: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What one rank wrote in one step."""
+    """The output of one rank in one step."""
 
     number: int
     output: bytes
     exit_code: int | None
-    """None: it had not ended."""
+    """None if the step had not ended."""
     seconds: float
 
 
@@ -151,7 +151,7 @@ def said(output: bytes) -> Iterator[Said]:
 
 
 def by_side(output: Mapping[int, bytes]) -> dict[int, bytes]:
-    """0 (first node) and 1 -> what was written there; who does not say where it ran counts by its rank."""
+    """0 (first node) and 1 -> the output there; a rank whose output does not name its side counts by its number."""
     told = {rank: int(found[1]) for rank, text in output.items() if (found := _SIDE.search(text))}
     sides = {one: output[rank] for rank, one in told.items()}
     silent = {rank: output[rank] for rank in output if rank not in told and rank not in sides}
@@ -159,43 +159,43 @@ def by_side(output: Mapping[int, bytes]) -> dict[int, bytes]:
 
 
 def first_of(parts: Iterable[Said], number: int) -> Said | None:
-    """The step of that number; a node that says it twice is not believed the second time."""
+    """The step of that number, None if it is missing; of several with the same number the first."""
     return next((one for one in parts if one.number == number), None)
 
 
 NAME = "accept"
-"""How jobs of acceptance are called."""
+"""The name of acceptance jobs."""
 PORTS = 18515
 _OTHER = 4096
-"""Ports between two attempts, and to the "other port" of a suspect pair."""
+"""Distance of the port numbers of two attempts, and of a suspect pair's usual and other port."""
 _LIMIT = 300.0
-"""Seconds beyond the usual after which a node ends a program by itself, should the console be gone."""
+"""Seconds beyond the usual time after which a node ends a program by itself, in case the console is gone."""
 SHORTEST = 30.0
 _POD_KEPT = "60"
-"""Seconds that a job which has ended stays in Kubernetes: there are many, and their output is here."""
+"""Seconds for which Kubernetes keeps a job that has ended: there are many, and the console has their output."""
 _POD_START = 90.0
-"""Seconds by which one pod of a job may start after the other."""
+"""Seconds that one pod of a job may start later than the other."""
 PATIENCE = 3.0
-"""A measurement that takes so many times as long as usual hangs."""
+"""A measurement that takes this many times as long as usual counts as hung."""
 _ENDED = (124, 137)
-"""How `timeout` says that it ended a program."""
+"""Exit codes of `timeout` when it ended the program."""
 Output = Mapping[int, bytes]
-"""Rank -> what it wrote to stdout."""
+"""Rank -> its output."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What one job measures: some runs between two nodes, or one of a node or a group."""
+    """What one job measures: several runs between two nodes, or one run on a node or a group."""
 
     stage: Stage
     recipe: str
     nodes: tuple[str, ...]
     runs: tuple[Run, ...]
-    """All of one rail. For a single node or a group one: (first node, "", repeat, 0)."""
+    """All runs use the same rail. For a single node or a group there is one: (first node, "", repeat, 0)."""
     round: int = 0
     port: int = 0
     place: int = 0
-    """Among the jobs of its round: virtual nodes share the ports of one machine."""
+    """Index among the jobs of its round; selects the ports, because virtual nodes share those of one machine."""
     attempt: int = 0
 
     def pending(self) -> Iterator[Result]:
@@ -215,10 +215,10 @@ class Setup:
     cluster: Cluster
     addresses: Mapping[str, str] = field(default_factory=dict[str, str])
     hostnames: Mapping[str, str] = field(default_factory=dict[str, str])
-    """What the nodes call themselves; empty if that changes from job to job."""
+    """Node -> its own host name; empty if host names change from job to job."""
     known: Known = field(default_factory=Known)
     rdma_gbps: float = 0.0
-    """Rate of the RDMA ports; 0: none, or not known."""
+    """Gb/s of the RDMA ports; 0 if there are none or the rate is unknown."""
     rails: Mapping[str, Mapping[str, tuple[str, ...]]] = field(
         default_factory=dict[str, Mapping[str, tuple[str, ...]]]
     )
@@ -226,19 +226,19 @@ class Setup:
     interfaces: Mapping[str, Mapping[str, str]] = field(
         default_factory=dict[str, Mapping[str, str]]
     )
-    """Node -> interface -> its address; empty if that changes from job to job."""
+    """Node -> interface -> its address; empty if addresses change from job to job."""
     gpus: Mapping[str, int] = field(default_factory=dict[str, int])
     like: JobSpec | None = None
-    """Container, environment, MPI and options of the jobs are those of this one."""
+    """The jobs take container, environment, MPI and options from this one."""
     seconds: float = 0.0
     run: str = ""
     """The acceptance run; "" while it is only planned."""
     exclusive: bool = False
-    """A scheduler that can is asked for whole nodes."""
+    """Ask the scheduler for whole nodes, if it can give them."""
 
     @property
     def pods(self) -> bool:
-        """Whether jobs run in pods: each has other names and addresses than the one before."""
+        """Whether jobs run in pods: each job then has new names and addresses."""
         return self.cluster.can.pods
 
 
@@ -248,18 +248,18 @@ def find(recipe: str) -> Recipe:
 
 
 def takes_turns(recipe: str) -> bool:
-    """Whether a client meets a server: then one job measures a pair several times, in both directions."""
+    """Whether the recipe has a client and a server; one job then measures a pair several times, in both directions."""
     return bool(find(recipe).commands(Where(nodes=("a", "b"))).server)
 
 
 def known_of(recipe: Recipe, link_gbps: float, rdma_gbps: float) -> Known:
-    """The link that a recipe measures: all but TCP take RDMA where there is any."""
+    """The link that a recipe measures: TCP recipes the network, all others RDMA where there is any."""
     tcp = recipe.traits.fabric == "network"
     return Known(link_gbps=link_gbps if tcp else rdma_gbps or link_gbps)
 
 
 def seconds_of(recipe: Recipe, setup: Setup) -> float:
-    """Of one measurement on healthy nodes."""
+    """Seconds of one measurement on healthy nodes."""
     return (
         setup.seconds + 0.3 if setup.seconds and recipe.traits.directed else recipe.traits.seconds
     )
@@ -296,9 +296,9 @@ def job_spec(commands: Commands, nodes: Sequence[str], setup: Setup, each: int) 
 
 
 def ranks_per_node(recipe: Recipe, work: Work, setup: Setup) -> int:
-    """One, and of what runs on GPUs one for each, as far as there are slots.
+    """One; for a GPU recipe one per GPU, at most the slots of the node.
 
-    What tests single nodes with MPI has as many as the job that the operator gave.
+    A single-node test in an MPI job has as many as the job that the operator gave (`Setup.like`).
     """
     if recipe.traits.gpus:
         return max(1, gpu_ranks(work.nodes, setup))
@@ -308,7 +308,7 @@ def ranks_per_node(recipe: Recipe, work: Work, setup: Setup) -> int:
 
 
 def gpu_ranks(nodes: Iterable[str], setup: Setup) -> int:
-    """Ranks that each of these nodes has for its GPUs; 0 where one has no GPU."""
+    """GPU ranks on each of these nodes: the smallest number of any node; 0 if one has no GPU."""
     cluster = setup.cluster
     return min(
         (min(setup.gpus.get(node, 0), cluster.node(node).slots) for node in nodes), default=0
@@ -316,7 +316,7 @@ def gpu_ranks(nodes: Iterable[str], setup: Setup) -> int:
 
 
 def command_lines(work: Work, setup: Setup) -> tuple[str, ...]:
-    """The commands of this work as a shell would take them, each once, the sender's first."""
+    """The commands of this work, quoted for a shell, as `node: command`; each once, the sender's first."""
     recipe = find(work.recipe)
     lines: list[str] = []
     for number in range(len(work.runs)):
@@ -327,7 +327,7 @@ def command_lines(work: Work, setup: Setup) -> tuple[str, ...]:
 
 
 def _where(work: Work, setup: Setup, number: int) -> Where:
-    """Where one of the runs takes place."""
+    """Nodes, addresses, devices and port of one of the runs."""
     sender, receiver, _, rail = work.runs[number]
     nodes = (sender, receiver) if receiver else work.nodes
     rails = setup.rails.get(work.recipe, {})
@@ -356,13 +356,13 @@ def _steps(work: Work, recipe: Recipe, setup: Setup) -> list[Step]:
 
 
 def usual_seconds(work: Work, setup: Setup) -> float:
-    """What it takes on healthy nodes, without the start of the job."""
+    """Seconds that the work takes on healthy nodes, without the start of the job."""
     return len(work.runs) * seconds_of(find(work.recipe), setup)
 
 
 def limit_of(work: Work, setup: Setup, ended: Sequence[float]) -> float:
-    """Seconds after which it hangs, `ended` being those of the jobs of its round that have ended."""
-    # By the median once half of the round tells what is usual here; never less than a start takes.
+    """Seconds after which the work counts as hung; `ended`: how long jobs of its round took, [] until half have ended."""
+    # The median of half a round shows what is usual on this cluster. Never less than a start takes.
     usual = sorted(ended)[len(ended) // 2] if ended else usual_seconds(work, setup)
     return max(SHORTEST, PATIENCE * usual) + (_POD_START if setup.pods else 0.0)
 
@@ -406,14 +406,14 @@ def _of_steps(
             continue
         reading = _of_step(recipe, part, setup, hung if begun else "")
         if other and _is_never_begun(reading.status, reading.text):
-            # A client knows only that nobody answered.
+            # The client only knows that nobody answered.
             reading = replace(reading, text=f"{reading.text}; {one.receiver} says `{other}`")
         begun = begun and part.exit_code is not None
         yield _with(one, reading, part.seconds), part.output
 
 
 def _last_words(parts: Iterable[Said], number: int) -> str:
-    """What a server said that failed: its error, or else its last line; "" if it was ended, or said nothing."""
+    """The first error line of a failed server, or else its last line; "" if it was ended by `timeout` or printed nothing."""
     server = first_of(parts, number)
     lines = [] if server is None or server.exit_code in _ENDED else server.output.split(b"\n")
     words = [text for one in lines if (text := clean(one.decode("utf-8", "replace"), 120).strip())]
@@ -433,7 +433,7 @@ def _of_step(recipe: Recipe, part: Said, setup: Setup, hung: str) -> OutputReadi
 
 
 def _worst(readings: Sequence[OutputReading]) -> OutputReading:
-    """Of several results of one output the one that is no value; else the first."""
+    """Of several results of one output the first without a value; else the first."""
     return next((one for one in readings if one.status is not Outcome.MEASURED), readings[0])
 
 
@@ -454,18 +454,18 @@ def _with(one: Result, reading: OutputReading, seconds: float) -> Result:
 
 
 def perhaps_slow(result: Result) -> Result:
-    """Of one that hung where nothing tells what it takes here."""
+    """The result of a hung measurement, as "not measured": there is nothing here to compare its time with."""
     text = f"{result.text}; no {result.recipe} of this run has ended: it may be slow here, or hang"
     return replace(result, outcome=Outcome.NOT_MEASURED, text=text)
 
 
 def resting(node: str, why: str) -> str:
-    """The sentence of a measurement that did not begin, because something may still run on a node."""
+    """The text of a measurement that was not started, because something may still run on `node`."""
     return f"{node} rests: {why}"
 
 
 def never_began(result: Result) -> bool:
-    """Whether nothing was learned because no traffic flowed: another port may do."""
+    """Whether the measurement gave nothing because no traffic flowed: another port may work."""
     return _is_never_begun(result.outcome, result.text)
 
 

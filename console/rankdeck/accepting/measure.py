@@ -32,25 +32,56 @@ _LOOK = 1.0
 class Follows(Protocol):
     """What a measurement needs from `Following`."""
 
-    def listen(self, job_id: str, hear: Callable[[Followed], None]) -> None: ...
-    async def finished(self, job_id: str) -> Job: ...
-    async def caught_up(self, *, silent: Collection[str]) -> None: ...
+    def listen(self, job_id: str, hear: Callable[[Followed], None]) -> None:
+        """Call `hear` with each item of this job that arrives from now on."""
+        ...
+
+    async def finished(self, job_id: str) -> Job:
+        """Wait until the nodes have reported everything about the job; returns the job."""
+        ...
+
+    async def caught_up(self, *, silent: Collection[str]) -> None:
+        """Wait a limited time until all nodes but those in `silent` have sent everything about their jobs."""
+        ...
 
 
 class MeasureSession(Protocol):
     """What measurements need from a session; see `Session` for the methods."""
 
     @property
-    def jobs(self) -> Jobs: ...
+    def jobs(self) -> Jobs:
+        """All jobs that the session knows."""
+        ...
+
     @property
-    def fleet(self) -> Fleet: ...
+    def fleet(self) -> Fleet:
+        """What is known about the nodes now."""
+        ...
+
     @property
-    def following(self) -> Follows: ...
+    def following(self) -> Follows:
+        """The followers of the running jobs."""
+        ...
+
     @property
-    def chooses_nodes(self) -> bool: ...
-    async def launch(self, spec: JobSpec, *, anywhere: bool = False) -> str: ...
-    async def cancel(self, job_id: str, grace: float | None = None) -> CancelReport: ...
-    def watch(self, job_id: str, ranks: Iterable[int], backlog: int | None = ...) -> None: ...
+    def chooses_nodes(self) -> bool:
+        """Whether a scheduler chooses the nodes: jobs may then wait."""
+        ...
+
+    async def launch(self, spec: JobSpec, *, anywhere: bool = False) -> str:
+        """Start the job, with `anywhere` also on excluded nodes; returns its id. Raises LaunchError."""
+        ...
+
+    async def cancel(self, job_id: str, grace: float | None = None) -> CancelReport:
+        """End every process of the job and check that none is left.
+
+        `grace`: seconds between SIGTERM and SIGKILL; None takes the job's own. Raises RankdeckError.
+        """
+        ...
+
+    def watch(self, job_id: str, ranks: Iterable[int], backlog: int | None = ...) -> None:
+        """Fetch the full output of these ranks from now on; see `Following.watch`."""
+        ...
 
 
 @dataclass(slots=True)
