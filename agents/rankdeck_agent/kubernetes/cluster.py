@@ -27,10 +27,10 @@ from rankdeck_agent.kubernetes.api import (
     rows_of,
 )
 from rankdeck_agent.kubernetes.objects import (
+    BY_NAME,
     JOB,
     MPIJOB,
     JobKind,
-    kind_of,
     kueue,
     part,
     served,
@@ -252,7 +252,6 @@ BACKOFF = (2.0, 5.0, 15.0, 30.0)
 _VERSION_LIMIT = 15.0
 _NOT_OVER = "status.phase!=Succeeded,status.phase!=Failed"
 _LONGEST = 65536
-News = "tuple[Union[str, JobKind], str, Object]"
 
 
 def main(argv: "list[str]") -> int:
@@ -433,7 +432,7 @@ def places(
     elif may("follow"):
         path = f"/api/v1/namespaces/{namespace}/pods"
         found.append((PODS, path, {"fieldSelector": _NOT_OVER}))
-    known = [kind for name in kinds if (kind := kind_of(name))]
+    known = [kind for name in kinds if (kind := BY_NAME.get(name))]
     seen = [kind for kind in known if may("see", kind.name)]
     return [*found, *((kind, kind.path(namespace), {}) for kind in seen)]
 

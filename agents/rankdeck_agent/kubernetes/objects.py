@@ -469,11 +469,6 @@ def serves(api: Api, kind: JobKind) -> bool:
     return kind.plural in {row.get("name") for row in rows_of(found.get("resources"))}
 
 
-def kind_of(name: str) -> Optional[JobKind]:
-    """The kind of jobs with this name; None if we do not know it."""
-    return BY_NAME.get(name)
-
-
 # ---- parts of objects, none of them trusted ---------------------------------------------
 
 
