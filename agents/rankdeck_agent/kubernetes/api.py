@@ -321,7 +321,7 @@ class Watch:
                 raise ApiError(0, "NoJson", "the watch sends what is no event")
             found = cast("Object", found)
             if event.get("type") == "ERROR":
-                raise _refusal(_number(found.get("code")), json.dumps(found).encode())
+                raise _refusal(whole(found.get("code")), json.dumps(found).encode())
             yield str(event.get("type")), found
 
 
@@ -348,13 +348,14 @@ def table_of(value: object) -> Object:
     return cast("Object", value) if isinstance(value, dict) else {}
 
 
+def whole(value: object) -> int:
+    """`value` if it is a whole number of 0 or more, otherwise 0."""
+    return value if type(value) is int and value >= 0 else 0
+
+
 def _version(found: Object) -> str:
     value = table_of(found.get("metadata")).get("resourceVersion")
     return value if isinstance(value, str) else ""
-
-
-def _number(value: object) -> int:
-    return value if type(value) is int else 0
 
 
 def _words(error: BaseException) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Optional
 
-from rankdeck_agent.kubernetes.api import Api, ApiError, Object, rows_of, table_of
+from rankdeck_agent.kubernetes.api import Api, ApiError, Object, rows_of, table_of, whole
 from rankdeck_agent.text import plain
 
 OUT, ERR, START, EXIT = "out", "err", "start", "exit"
@@ -477,11 +477,6 @@ def part(found: object, *keys: str) -> Object:
     for key in keys:
         found = table_of(found).get(key)
     return table_of(found)
-
-
-def whole(found: object) -> int:
-    """`found` if it is a whole number of 0 or more, otherwise 0."""
-    return found if type(found) is int and found >= 0 else 0
 
 
 def job_of_pod(pod: Object) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
-from rankdeck_agent.kubernetes.api import Object, rows_of
+from rankdeck_agent.kubernetes.api import Object, rows_of, whole
 from rankdeck_agent.kubernetes.objects import (
     FINISHED,
     ID_ANNOTATION,
@@ -19,7 +19,6 @@ from rankdeck_agent.kubernetes.objects import (
     outcome_of,
     part,
     text_of,
-    whole,
 )
 from rankdeck_agent.text import plain, table
 
