@@ -79,14 +79,6 @@ def _main(pids: list[int]) -> int:
     return processes.worker(rows).pid if rows else pids[0]
 
 
-def _stat(place: Path) -> list[str]:
-    try:
-        text = (place / "stat").read_bytes().decode("utf-8", "replace")
-    except OSError:
-        return []
-    return text[text.rfind(")") + 2 :].split()
-
-
 def _cpu_seconds(pid: int) -> float:
     row = processes.process(pid)
     return row.computed / _TICK if row else 0.0
@@ -110,8 +102,13 @@ def _row(folder: RunFolder, rank: int, pids: list[int], main: int, stack: list[R
 
 
 def _state(place: Path) -> str:
-    fields = _stat(place)
-    return fields[0] if fields else ""
+    """The letter of a process or thread in /proc; "" if it is gone."""
+    try:
+        text = (place / "stat").read_bytes().decode("utf-8", "replace")
+    except OSError:
+        return ""
+    # The name in brackets may contain anything, even brackets and blanks.
+    return text[text.rfind(")") + 2 :][:1]
 
 
 def _kernel_stack(place: Path) -> list[str]:
@@ -148,20 +145,9 @@ def _last_line(folder: RunFolder, rank: int) -> str:
 # ---- py-spy --------------------------------------------------------------------------------
 
 
-def _variables(pid: int) -> Mapping[str, str]:
-    try:
-        data = (_PROC / str(pid) / "environ").read_bytes()
-    except OSError:
-        return {}
-    pairs = (item.partition(b"=") for item in data.split(b"\0"))
-    return {
-        key.decode("utf-8", "replace"): value.decode("utf-8", "replace") for key, _, value in pairs
-    }
-
-
 def _find_spy(pids: Sequence[int]) -> str:
     """The path of py-spy, from our PATH or that of the first rank; "" if there is none."""
-    theirs = [_variables(pid).get("PATH", "") for pid in pids[:1]]
+    theirs = [processes.environment(pid, ("PATH",)).get("PATH", "") for pid in pids[:1]]
     paths = [os.environ.get("PATH", os.defpath), *theirs]
     return shutil.which("py-spy", path=os.pathsep.join(paths)) or ""
 
@@ -251,7 +237,8 @@ def _ras(pids: Sequence[int]) -> Row:
     """What NCCL's RAS reports about all ranks: {"lines": […]}, or {"why": …} if it does not answer."""
     address = _RAS
     for pid in pids[:1]:
-        host, _, port = _variables(pid).get("NCCL_RAS_ADDR", "").rpartition(":")
+        said = processes.environment(pid, ("NCCL_RAS_ADDR",)).get("NCCL_RAS_ADDR", "")
+        host, _, port = said.rpartition(":")
         if port.isdigit():
             address = (host or _RAS[0], int(port))
     try:
