@@ -559,8 +559,10 @@ def _process_plan(raw: dict[str, Any]) -> ProcessPlan:
     return ProcessPlan(**raw)
 
 
-def node_plan(raw: Mapping[str, Any]) -> NodePlan:
-    """The NodePlan that this decoded JSON describes; raises WireError."""
+def node_plan(raw: Optional[Mapping[str, Any]]) -> NodePlan:
+    """The NodePlan that this decoded JSON object describes; raises WireError, also for None."""
+    if raw is None:
+        raise WireError("bad plan: not a JSON object")
     try:
         values = dict(raw)
         values["ranks"] = tuple(int(r) for r in values["ranks"])

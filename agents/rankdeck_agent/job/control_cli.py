@@ -107,10 +107,7 @@ def _end_writers(folder: RunFolder) -> None:
 
 
 def _plan(data: bytes) -> NodePlan:
-    raw = table(data.decode("utf-8", "replace"))
-    if raw is None:
-        raise WireError("bad plan: not a JSON object")
-    plan = node_plan(raw)
+    plan = node_plan(table(data.decode("utf-8", "replace")))
     if len(set(plan.ranks)) != len(plan.ranks) or any(rank < 0 for rank in plan.ranks):
         raise WireError("bad plan: ranks must be different numbers from 0")
     if any(process.rank not in (None, *plan.ranks) for process in plan.processes):

@@ -456,7 +456,7 @@ _CLUSTER = re.compile(r"[^A-Za-z0-9_.-]")
 def submit() -> int:
     """Submit the job whose plan is on stdin; print one line of JSON: `ok`, and `id` ("" if not known) or `error`."""
     try:
-        plan = _plan(sys.stdin.buffer.read(_LONGEST_PLAN))
+        plan = _plan()
         folder = make(plan)
         _prepare(folder)
         if settings(folder).get("preflight"):
@@ -469,7 +469,7 @@ def submit() -> int:
 def attach() -> int:
     """Follow a job that somebody else submitted; its plan is on stdin. Prints `ok` (also if it is followed already) or `error`."""
     try:
-        plan = _plan(sys.stdin.buffer.read(_LONGEST_PLAN))
+        plan = _plan()
         folder = make(plan)
         number = str((attached(folder) or {}).get("attached", ""))
         if not number.isdecimal():
@@ -484,11 +484,8 @@ def attach() -> int:
     return say({"ok": True})
 
 
-def _plan(data: bytes) -> NodePlan:
-    raw = table(data.decode("utf-8", "replace"))
-    if raw is None:
-        raise WireError("bad plan: not a JSON object")
-    return node_plan(raw)
+def _plan() -> NodePlan:
+    return node_plan(table(sys.stdin.buffer.read(_LONGEST_PLAN).decode("utf-8", "replace")))
 
 
 def _prepare(folder: RunFolder) -> None:
