@@ -347,18 +347,8 @@ class Publisher(Announced):
         self._client = self._make()
 
     def _make(self) -> Client:
-        config = self._config
-        client = Client(
-            CallbackAPIVersion.VERSION2,
-            client_id=self.client_id,
-            protocol=MQTTProtocolVersion.MQTTv311,
-        )
-        client.connect_timeout = CONNECT_LIMIT
+        client = _client(self._config, self.client_id)
         client.max_queued_messages_set(EVENTS_KEPT)
-        if config.username:
-            client.username_pw_set(config.username, config.password)
-        if config.tls:
-            client.tls_set_context(_tls(config))  # pyright: ignore[reportUnknownMemberType]
         client.will_set(self._topic("hello"), self._goodbye(), qos=1, retain=True)
         client.on_connect = self._on_connect
         client.on_connect_fail = self._on_connect_fail
@@ -520,13 +510,8 @@ class StdoutPublisher(Announced):
 
 def forget(config: Config) -> str:
     """Erase the hello and health that the broker retains of this node; "", or why it failed."""
-    client = Client(CallbackAPIVersion.VERSION2, protocol=MQTTProtocolVersion.MQTTv311)
-    client.connect_timeout = CONNECT_LIMIT
-    if config.username:
-        client.username_pw_set(config.username, config.password)
     try:
-        if config.tls:
-            client.tls_set_context(_tls(config))  # pyright: ignore[reportUnknownMemberType]
+        client = _client(config)
         client.connect(config.host, config.port, config.keepalive)
     except (OSError, ValueError) as error:
         return f"broker {config.host}:{config.port} {_unreached(error)}"
@@ -558,6 +543,19 @@ def _lost(short: int, client_id: str) -> str:
 def _wait(info: MQTTMessageInfo, limit: float) -> None:
     if info.rc == MQTTErrorCode.MQTT_ERR_SUCCESS:
         info.wait_for_publish(limit)
+
+
+def _client(config: Config, client_id: str = "") -> Client:
+    """A client for the broker, not yet connected; raises OSError or ValueError if its certificates cannot be loaded."""
+    client = Client(
+        CallbackAPIVersion.VERSION2, client_id=client_id, protocol=MQTTProtocolVersion.MQTTv311
+    )
+    client.connect_timeout = CONNECT_LIMIT
+    if config.username:
+        client.username_pw_set(config.username, config.password)
+    if config.tls:
+        client.tls_set_context(_tls(config))  # pyright: ignore[reportUnknownMemberType]
+    return client
 
 
 def _tls(config: Config) -> object:
