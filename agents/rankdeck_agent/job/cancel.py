@@ -10,7 +10,14 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, Optional
 
 from rankdeck_agent.job import processes
-from rankdeck_agent.job.folder import RunFolder, all_events, is_closed, is_slurm, wait_until
+from rankdeck_agent.job.folder import (
+    RunFolder,
+    all_events,
+    is_closed,
+    is_kubernetes,
+    is_slurm,
+    wait_until,
+)
 from rankdeck_agent.job.processes import Left, Process, end_below, end_marked
 from rankdeck_agent.job.ranks import unlink_links
 from rankdeck_agent.job.supervisor_state import (
@@ -88,12 +95,12 @@ _KEEPER_SLACK = 6.0
 
 
 def _keeper_slack(folder: RunFolder) -> float:
-    return _KEEPER_SLACK if (folder / "kubernetes.json").exists() else 0.0
+    return _KEEPER_SLACK if is_kubernetes(folder) else 0.0
 
 
 def _end_kubernetes_job(folder: RunFolder, grace: float) -> list[dict[str, Any]]:
     """End what a killed keeper left in Kubernetes; returns what could not be ended, as rows of `left`."""
-    if not (folder / "kubernetes.json").exists():
+    if not is_kubernetes(folder):
         return []
     from rankdeck_agent.kubernetes.target import end_without_keeper
 

@@ -15,8 +15,8 @@ from rankdeck_agent.text import table
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}\Z")
 STREAMS = ("out", "err")
-SLURM_SETTINGS = "slurm.json"
-"""File with the console's settings for a job that Slurm runs."""
+SLURM_SETTINGS, KUBERNETES_SETTINGS = "slurm.json", "kubernetes.json"
+"""Files with the console's settings for a job that Slurm or Kubernetes runs."""
 
 
 class FolderError(Exception):
@@ -80,6 +80,11 @@ def wait_until(condition: Callable[[], object], limit: float) -> None:
 def is_slurm(folder: RunFolder) -> bool:
     """Whether Slurm runs this job. Then a keeper, perhaps on another login node, writes its events."""
     return (folder / SLURM_SETTINGS).exists()
+
+
+def is_kubernetes(folder: RunFolder) -> bool:
+    """Whether Kubernetes runs this job."""
+    return (folder / KUBERNETES_SETTINGS).exists()
 
 
 def run_folder(job: str, node: str) -> RunFolder:

@@ -20,6 +20,7 @@ from rankdeck_agent.job.folder import (
     all_events,
     exits,
     is_closed,
+    is_kubernetes,
     outcome,
     post_mortem,
 )
@@ -74,9 +75,9 @@ _MOST_STARTS = 50
 
 def goes_on(folder: RunFolder) -> bool:
     """Whether the job still runs without a supervisor, so that a new one can resume it. Only jobs on Kubernetes do."""
-    if not (folder / "kubernetes.json").exists() or is_closed(folder / "events"):
+    if not is_kubernetes(folder) or is_closed(folder / "events"):
         return False
-    if any((folder / name).exists() for name in ("kubernetes.gone", "complete", _ENDING)):
+    if any((folder / name).exists() for name in ("kubernetes.gone", COMPLETE, _ENDING)):
         return False
     kinds = [event["kind"] for event in all_events(folder / "events")]
     return "cancel" not in kinds and kinds.count("process") < _MOST_STARTS
@@ -99,7 +100,7 @@ def resuming(folder: RunFolder) -> Generator[bool, None, None]:
 
 def stop_resuming(folder: RunFolder) -> None:
     """Forbid new supervisors, because the job is being ended; waits for one that is being started."""
-    if not (folder / "kubernetes.json").exists():
+    if not is_kubernetes(folder):
         return
     (folder / _ENDING).touch(mode=0o600)
     with (folder / _RESUMING).open("ab") as lock:

@@ -18,7 +18,7 @@ from typing import Any, Callable, Optional
 
 from rankdeck_agent.files import keep_private, mark_agent_used
 from rankdeck_agent.job.folder import FolderError, RunFolder, all_events, existing
-from rankdeck_agent.job.supervisor_state import tell
+from rankdeck_agent.job.supervisor_state import COMPLETE, tell
 from rankdeck_agent.kubernetes.api import (
     TROUBLE,
     ApiError,
@@ -61,7 +61,6 @@ from rankdeck_agent.kubernetes.target import (
     CREATED,
     GONE,
     MANIFEST,
-    SETTINGS,
     Ending,
     Target,
     UnsureError,
@@ -491,7 +490,7 @@ class JobKeeper:
             follower.close()
         for follower in self._followers.values():
             follower.over.wait(_LAST_WORDS)
-        (self._folder / "complete").touch(mode=0o600)
+        (self._folder / COMPLETE).touch(mode=0o600)
 
     # ---- saying
 
@@ -537,7 +536,7 @@ class JobKeeper:
 
 def keep(folder: RunFolder) -> int:
     """Keep the job whose settings are in this run folder; returns the job's exit code."""
-    target = read_target(folder / SETTINGS)
+    target = read_target(folder)
     proxy = Proxy(target.context)
     try:
         proxy.start()
@@ -547,7 +546,7 @@ def keep(folder: RunFolder) -> int:
     except ProxyError as error:
         print(error, file=sys.stderr)
         tell(folder / "control", f"trouble {error}")
-        (folder / "complete").touch(mode=0o600)
+        (folder / COMPLETE).touch(mode=0o600)
         return 1
     finally:
         proxy.stop()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Optional
 
-from rankdeck_agent.job.folder import FolderError, RunFolder
+from rankdeck_agent.job.folder import KUBERNETES_SETTINGS, FolderError, RunFolder, is_kubernetes
 from rankdeck_agent.kubernetes.api import (
     BACKOFF,
     Api,
@@ -30,8 +30,8 @@ from rankdeck_agent.kubernetes.objects import (
 )
 from rankdeck_agent.text import array, plain, table
 
-SETTINGS, MANIFEST, CREATED, GONE = "kubernetes.json", "manifest.json", "kubernetes.created", "kubernetes.gone"  # fmt: skip
-"""Files in the run folder: the Target, the objects to create, a mark that they were created, a mark that none is left."""
+MANIFEST, CREATED, GONE = "manifest.json", "kubernetes.created", "kubernetes.gone"
+"""Files in the run folder: the objects to create, a mark that they were created, a mark that none is left."""
 _CORE = {"ConfigMap": "configmaps", "Pod": "pods", "Secret": "secrets", "Service": "services"}
 """Other kinds than jobs -> their plurals."""
 _ASIDE = ("Service", "ConfigMap")
@@ -113,8 +113,9 @@ def collection(version: str, kind: str, namespace: str) -> str:
     return f"/{root}/{version}/namespaces/{namespace}/{plural}"
 
 
-def read_target(file: Path) -> Target:
-    """The Target in the file SETTINGS of a run folder; raises FolderError."""
+def read_target(folder: RunFolder) -> Target:
+    """The Target in the settings of a run folder; raises FolderError."""
+    file = folder / KUBERNETES_SETTINGS
     try:
         row = table(file.read_text(encoding="utf-8")) or {}
         return Target(**row)
@@ -357,10 +358,9 @@ class Ending:
 
 def end_without_keeper(folder: RunFolder, grace: float) -> list[dict[str, Any]]:
     """End the job of a run folder if its keeper has not; returns what is left, as rows of `left` of a cancel."""
-    settings = folder / SETTINGS
-    if not settings.exists() or (folder / GONE).exists():
+    if not is_kubernetes(folder) or (folder / GONE).exists():
         return []
-    target = read_target(settings)
+    target = read_target(folder)
     try:
         with Proxy(target.context) as proxy:
             if not target.namespace:
