@@ -31,8 +31,6 @@ POSITIONS = "kubernetes"
 """Folder in the run folder, with two files for each container, written in turn: one is always intact."""
 SAVE_PERIOD = 3.0
 """Seconds between two saves of the position; after a crash, reading continues from the last save."""
-UNKNOWN = "unknown"
-"""Recorded as the exit status of a rank if it is not known."""
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from typing import Any, Callable, Optional
 
 from rankdeck_agent.files import keep_private, mark_agent_used
 from rankdeck_agent.job.folder import FolderError, RunFolder, all_events, existing
-from rankdeck_agent.job.supervisor_state import COMPLETE, tell
+from rankdeck_agent.job.supervisor_state import COMPLETE, NOT_KNOWN, tell
 from rankdeck_agent.kubernetes.api import (
     TROUBLE,
     ApiError,
@@ -31,7 +31,6 @@ from rankdeck_agent.kubernetes.api import (
     refusal,
 )
 from rankdeck_agent.kubernetes.container_log import (
-    UNKNOWN,
     ContainerLog,
     LogFollower,
     LogReceiver,
@@ -447,7 +446,7 @@ class JobKeeper:
     def _record_silent(self) -> None:
         for one in self._state.close_records():
             record(self._folder, one.rank, "started", one.node, one.started)
-            status = UNKNOWN if one.status is None else str(one.status)
+            status = NOT_KNOWN if one.status is None else str(one.status)
             record(self._folder, one.rank, "exit", status, one.ended)
 
     def _end(self) -> int:
