@@ -14,7 +14,7 @@ from rankdeck_agent.collectors.base import Collector, Reading
 from rankdeck_agent.config import ExpectError, read
 from rankdeck_agent.files import Tree, clean, reason
 from rankdeck_agent.machine import machine, name
-from rankdeck_agent.rules.facts import Facts, Memory, derive
+from rankdeck_agent.rules.facts import EPOCH, Facts, Memory, derive
 from rankdeck_agent.rules.judge import (
     LASTING,
     CheckResult,
@@ -255,8 +255,6 @@ def _silent(collector: Collector, why: str) -> Reading:
     return reading
 
 
-EPOCH = 1e9
-"""Times before this, in epoch seconds, are not a real date: the clock is not set."""
 _LINKS = ("rdma.up", "net.up")
 _COUNTERS = frozenset(name for name, metric in METRICS.items() if metric.kind == "counter")
 Table = dict[str, Mapping[str, Number]]
@@ -326,7 +324,7 @@ class NodeJudge:
             failed=sample.failed,
             inventory=inventory,
             boot=self._boot,
-            uptime=uptime(inventory, sample.at),
+            uptime=_since_boot(inventory, sample.at),
             events=events,
             seen_up=self._seen_up,
             expected=self._expected,
@@ -340,8 +338,8 @@ class NodeJudge:
         return rates(before.get(metric, {}), numbers, self._at - at)
 
 
-def uptime(inventory: Mapping[str, str], at: float) -> Optional[float]:
-    """Seconds since boot by the node's own clock, `at`; None if not known."""
+def _since_boot(inventory: Mapping[str, str], at: float) -> Optional[float]:
+    """Seconds from `boot.at` of the inventory to `at`, by the node's own clock; None if not known."""
     told = inventory.get("boot.at", "")
     booted = float(told) if told.replace(".", "", 1).isdecimal() else 0.0
     return at - booted if booted and at > EPOCH else None
@@ -474,7 +472,7 @@ def health(root: str, *, as_json: bool, expect: str = "") -> int:
         print(f"RANKDECK UNKNOWN: {clean(str(error), 300)}")
         return NAGIOS[Level.UNKNOWN][0]
     reading = take(root)
-    judged, findings = judge(reading, _uptime(Tree(root)), expected)
+    judged, findings = judge(reading, _proc_uptime(Tree(root)), expected)
     node = reading.node or "this node"
     if as_json:
         print(json.dumps(_health_object(node, judged, findings)))
@@ -518,8 +516,8 @@ def _facts(
     )
 
 
-def _uptime(tree: Tree) -> Optional[float]:
-    """Seconds since boot; None if not known."""
+def _proc_uptime(tree: Tree) -> Optional[float]:
+    """Seconds since boot, from /proc/uptime; None if not known."""
     try:
         return float(tree.read("proc/uptime").split()[0])
     except (OSError, ValueError, IndexError):

@@ -195,6 +195,7 @@ def _first(devices: list[str]) -> str:
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
 EPOCH = 1e9
+"""Times before this, in epoch seconds, are not a real date: the clock is not set."""
 MOST = 64
 LEVELS = {"ok": Level.OK, "info": Level.OK, "warn": Level.WARN, "bad": Level.BAD}
 _XID = re.compile(r"S?Xid (\d{1,9})\b")
