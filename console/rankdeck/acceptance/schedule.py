@@ -458,9 +458,10 @@ class Schedule:
             repeats *= CAREFULLY
         elif stage is not Stage.PAIRS:
             repeats = max(repeats, PROVEN)
-        ways = both_ways if self.options.directed else one_way
-        rails = self.options.rails
-        return tuple(run for pair in pairs for run in ways(pair, repeats, rails))
+        directed, rails = self.options.directed, self.options.rails
+        return tuple(
+            run for pair in pairs for run in runs_of(pair, repeats, rails, directed=directed)
+        )
 
     def _confirmations(self, first: int) -> list[tuple[tuple[Pair, ...], int]]:
         """Rounds that measure each suspect with two proven partners and, if there are many, with other suspects (full speed if their leaf is to blame); each suspect pair again; and a pair that stayed slow on another port.
@@ -512,19 +513,11 @@ class Schedule:
         return [((pair,), 0) for pair in _one_each(crossing, leaves, slow)]
 
 
-def both_ways(pair: Pair, repeats: int, rails: int) -> Iterator[Run]:
-    """Runs of a pair one after the other, in alternating directions."""
-    first, last = pair
-    for number, rail in product(range(repeats), range(rails)):
-        yield first, last, number, rail
-        yield last, first, number, rail
-
-
-def one_way(pair: Pair, repeats: int, rails: int) -> Iterator[Run]:
-    """Runs of a pair for a test without direction."""
-    first, last = pair
-    for number, rail in product(range(repeats), range(rails)):
-        yield first, last, number, rail
+def runs_of(pair: Pair, repeats: int, rails: int, *, directed: bool) -> Iterator[Run]:
+    """Runs of a pair one after the other, in alternating directions; in one, if the test has no direction."""
+    ways = (pair, pair[::-1]) if directed else (pair,)
+    for number, rail, (sender, receiver) in product(range(repeats), range(rails), ways):
+        yield sender, receiver, number, rail
 
 
 def _pairs_of(paths: Iterable[tuple[str, ...]]) -> Iterable[Pair]:

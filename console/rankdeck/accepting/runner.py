@@ -11,7 +11,7 @@ from math import ceil
 from rankdeck.acceptance.baseline import hardware, kinds_of_hardware, params_hash
 from rankdeck.acceptance.recipe import NEVER_BEGAN
 from rankdeck.acceptance.run import RunPlan
-from rankdeck.acceptance.schedule import Round, Run, both_ways, next_groups, one_way
+from rankdeck.acceptance.schedule import Round, Run, next_groups, runs_of
 from rankdeck.acceptance.view import able, expected, schedule_of
 from rankdeck.acceptance.work import (
     Setup,
@@ -158,10 +158,8 @@ class Runner:
         number = (
             1 + max((one.round for one in self.results.values()), default=0) + len(self._wanted)
         )
-        ways = both_ways if directed else one_way
-        runs = ways(
-            pair, repeats, len(next(iter(self._setup.rails.get(recipe, {}).values()), ("",)))
-        )
+        rails = len(next(iter(self._setup.rails.get(recipe, {}).values()), ("",)))
+        runs = runs_of(pair, repeats, rails, directed=directed)
         one = Round(number=number, stage=Stage.CONFIRM, pairs=(pair,), runs=tuple(runs))
         self._wanted += _works(one, recipe)
 

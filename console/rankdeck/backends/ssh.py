@@ -15,8 +15,9 @@ from rankdeck.backends.launchers import plan_job
 from rankdeck.errors import AgentError, LaunchError, NodeError, UnreachableError
 from rankdeck.model.cluster import Capabilities, Cluster, capabilities
 from rankdeck.model.job import Abort, CancelReport, Job, JobSpec, Plan, RemainingProcess, State
-from rankdeck.model.text import as_list, as_table, as_tables, clean, integer, is_list, number
+from rankdeck.model.text import as_list, as_table, as_tables, clean, is_list, number
 from rankdeck.remote.agent import JOB_RUN, Agents
+from rankdeck.remote.command import remaining
 from rankdeck.remote.shell import ProgramResult, on_each
 from rankdeck.rules.inspect import Inspection, Look, conclude, look_of
 from rankdeck.state.lines import ReadPositionsOf
@@ -168,14 +169,7 @@ def left_there(node: str, answer: ProgramResult) -> list[RemainingProcess]:
     rows = answer.row.get("left")
     if not is_list(rows):
         raise AgentError(node, f"cancel gave no answer: {answer.complaint}")
-    return [_left_one(node, as_table(row)) for row in rows[:_MOST_LEFT]]
-
-
-def _left_one(node: str, row: Mapping[str, Any]) -> RemainingProcess:
-    """A process that is left; an invalid field becomes 0 or "", but the process is always listed."""
-    pid = row.get("pid")
-    pid = pid if integer(pid) and 0 < pid < 1 << 31 else 0
-    return RemainingProcess(node, pid, clean(row.get("command"), 500))
+    return [remaining(node, as_table(row)) for row in rows[:_MOST_LEFT]]
 
 
 LIMIT = 45.0

@@ -106,7 +106,7 @@ def baseline(port: Acceptance, cluster: str, what: str, words: Sequence[str]) ->
     elif what == "export" and not words:
         output.say(port.store.exported(cluster))
     elif what == "import" and len(words) == 1:
-        found = port.store.imported(cluster, words[0], _bytes(words[0]))
+        found = port.store.imported(cluster, words[0], _bytes_of(words[0]))
         output.progress(f"{len(found)} values are the baseline of {cluster} now")
     elif what == "show" and not words:
         for one in port.store.baselines(cluster):
@@ -116,13 +116,6 @@ def baseline(port: Acceptance, cluster: str, what: str, words: Sequence[str]) ->
     else:
         raise UsageError("--baseline: this, show, declare RUN, export, or import FILE")
     return output.OK
-
-
-def _bytes(name: str) -> bytes:
-    try:
-        return read_regular(Path(name))
-    except OSError as error:
-        raise UsageError(f"{name}: {error.strerror or error}") from error
 
 
 def keep_out(

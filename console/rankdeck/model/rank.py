@@ -109,4 +109,4 @@ def how_it_ended(exit_code: int | None, number: int | None) -> str:
     if number:
         name = signal_name(number)
         return f"signal {number} ({name})" if name.startswith("SIG") else name
-    return "ended, nobody knows how" if exit_code is None else f"exit {exit_code}"
+    return "ended, exit code not known" if exit_code is None else f"exit {exit_code}"

@@ -240,15 +240,17 @@ def end_of(node: str, row: Mapping[str, Any]) -> CommandEnd:
     return CommandEnd(
         code if integer(code) and 0 <= code < 1000 else None,
         why if why in (LIMIT, CANCELLED) else "",
-        tuple(_left(node, one) for one in as_tables(left, _LONGEST)),
+        tuple(remaining(node, one) for one in as_tables(left, _LONGEST)),
         natural(row.get("behind")),
         natural(row.get("cut")),
         float(seconds) if number(seconds) and seconds >= 0 else 0.0,
     )
 
 
-def _left(node: str, row: Mapping[str, Any]) -> RemainingProcess:
-    return RemainingProcess(node, natural(row.get("pid")), clean(row.get("command")))
+def remaining(node: str, row: Mapping[str, Any]) -> RemainingProcess:
+    """A process that is left; an invalid field becomes 0 or "", but the process is always listed."""
+    pid = natural(row.get("pid"))
+    return RemainingProcess(node, pid if pid < 1 << 31 else 0, clean(row.get("command"), 500))
 
 
 PS_LIMIT = 45.0

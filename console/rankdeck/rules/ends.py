@@ -177,7 +177,7 @@ def meaning_of(end: End, ending: LauncherEnding, first: float) -> Meaning:
         if found := rule(end, ending, first):
             return Meaning(end, *found)
     if end.code is None and end.signal is None:
-        return Meaning(end, Role.KILLED, "it was gone, and nobody saw how it ended")
+        return Meaning(end, Role.KILLED, "it disappeared, and its exit code is not known")
     return Meaning(end, Role.LIKELY, f"it ended by itself: {_how(end)}")
 
 

@@ -131,7 +131,7 @@ def _frame(raw: object) -> Frame:
 def conclude(job: str, at: float, looks: Iterable[Look], missing: Mapping[str, str]) -> Inspection:
     """Group the looks and find the ranks that stand out; `at` is epoch seconds, `missing` node -> why not inspected."""
     groups = group(list(looks)[:_MOST_RANKS])
-    odd = odd_ones(groups)
+    odd = odd_groups(groups)
     return Inspection(
         job=job,
         at=at,
@@ -194,7 +194,7 @@ def _is_library(frame: Frame) -> bool:
     )  # fmt: skip
 
 
-def odd_ones(groups: Sequence[StackGroup]) -> list[StackGroup]:
+def odd_groups(groups: Sequence[StackGroup]) -> list[StackGroup]:
     """The groups that are not in a call in which others wait; else those smaller than a majority. [] if none is odd."""
     if len(groups) < 2:
         return []

@@ -9,7 +9,7 @@ from statistics import median
 from rankdeck.model.job import Job, RankState, Stall, State
 from rankdeck.model.rank import Activity
 from rankdeck.model.text import clean
-from rankdeck.rules.inspect import Look, StackGroup, group, odd_ones
+from rankdeck.rules.inspect import Look, StackGroup, group, odd_groups
 from rankdeck.rules.messages import explain
 from rankdeck.rules.progress import (
     QUIET,
@@ -341,7 +341,7 @@ def _all_silent(
         silent = min(sign.silent for sign in signs)
         if silent <= patience or not all(_is_late(sign, paces) for sign in signs):
             return None
-    odd = odd_ones(groups)
+    odd = odd_groups(groups)
     return Stall(
         kind="all",
         ranks=numbers(signs),
@@ -449,7 +449,7 @@ def _doing(signs: Sequence[RankSigns]) -> list[str]:
 
 def _parts(groups: Sequence[StackGroup], signs: Sequence[RankSigns]) -> list[str]:
     """`15 in futex_wait`, `rank 11 on n2 in hrtimer_nanosleep`: the odd ones by name, last."""
-    odd = odd_ones(groups)
+    odd = odd_groups(groups)
     by_rank = {sign.rank.rank: sign.rank for sign in signs}
     usual = [one for one in groups if one not in odd]
     by_name = odd or usual

@@ -134,25 +134,15 @@ def _line(at: float, node: str, kind: str, level: Level, reason: Reason) -> Occu
 
 SPAN = 3 * 3600.0
 """Seconds of the past that are kept."""
-
-
 SHORTEST = 10.0
-
-
 LIMIT = 24 << 20
 """Most bytes of all pictures together."""
-
-
 LEAST_FRAMES = 60
-
-
 PICTURED = (
     "cpu.used", "mem.used", "gpu.used", "gpu.mem_used", "gpu.temp", "gpu.power", "rdma.rx", "rdma.tx", "net.rx",
     "cpu.load1",
 )  # fmt: skip
 """Metrics whose numbers are kept in pictures: those that the fleet screen shows."""
-
-
 _PLACES = {metric: place for place, metric in enumerate(PICTURED)}
 
 

@@ -328,7 +328,7 @@ def _gpu(node: NodeState, device: str, layout: GpuLayout, glyphs: Glyphs) -> Run
     filled = used / there * 100 if used is not None and there else None
     memory = f"{formatting.size(used)}/{formatting.size(there)}" if used is not None else ""
     load = node.value("gpu.used", device)
-    past = sparkline(_values(node.series("gpu.used", device)), layout.wide, glyphs, _FULL)
+    past = sparkline(values(node.series("gpu.used", device)), layout.wide, glyphs, _FULL)
     mark = _device_mark(
         node, device, "gpu", glyphs, Level.OK if load is not None else Level.UNKNOWN
     )
@@ -380,7 +380,7 @@ def traffic(node: NodeState, prefix: str, text: str, width: int, glyphs: Glyphs)
         most = _link_speed(node, prefix, device) / 8
         for way in ("rx", "tx"):
             metric = f"{prefix}.{way}"
-            spark = sparkline(_values(node.series(metric, device)), wide, glyphs, most)
+            spark = sparkline(values(node.series(metric, device)), wide, glyphs, most)
             rate = number(formatting.traffic(node.rate(metric, device)), 8)
             runs += [(f" {way} ", "dim"), (spark, "accent"), rate]
         runs.append((f"  {_speed(node, prefix, device):<8}", "dim"))
@@ -419,7 +419,8 @@ def _troubles(node: NodeState, prefix: str, device: str) -> str:
     return ", ".join(f"{said} {formatting.count(n)}" for n, said in counts if n)
 
 
-def _values(series: Sequence[tuple[float, float]]) -> list[float | None]:
+def values(series: Sequence[tuple[float, float]]) -> list[float | None]:
+    """The values of (time, value) pairs, for a sparkline."""
     return [value for _, value in series]
 
 

@@ -10,7 +10,7 @@ from rankdeck.model.text import printable
 from rankdeck.state.fleet import NodeState, SwitchPort
 from rankdeck.state.sanitize import number_in
 from rankdeck.ui import formatting, node_page, snapshots
-from rankdeck.ui.node_page import names, number, switch_lines, title
+from rankdeck.ui.node_page import names, number, switch_lines, title, values
 from rankdeck.ui.operations import RUN, ask_command, run_on_nodes, shell, unknown_reasons
 from rankdeck.ui.screens import modals
 from rankdeck.ui.screens.base import BaseScreen
@@ -237,7 +237,7 @@ def _cpu(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
          (f"   load {formatting.plain(node.value('cpu.load1'), 1) or formatting.NOTHING}   {formatting.celsius(node.value('cpu.temp'))}", "dim")],
         [("   Memory  ", "dim"), *bar(node.value("mem.used"), wide, glyphs), number(formatting.percent(node.value("mem.used")), 5), (f"   {memory}", "dim")],
     ]  # fmt: skip
-    history = sparkline(_values(node.series("cpu.used", "")), wide, glyphs, 100)
+    history = sparkline(values(node.series("cpu.used", "")), wide, glyphs, 100)
     rows.insert(1, [("   history ", "dim"), (history, "accent")])
     model = printable(node.hello.inventory.get("cpu.model", "")) if node.hello else ""
     made_of = [model, f"{len(cores)} cores" if cores else ""]
@@ -324,7 +324,3 @@ def _inventory(node: NodeState) -> list[Runs]:
         for name, text in sorted(rows.items())
     ]
     return [*title(node, "Inventory", "-"), *lines]
-
-
-def _values(series: Sequence[tuple[float, float]]) -> list[float | None]:
-    return [value for _, value in series]
