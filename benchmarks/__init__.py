@@ -1,1 +1,1 @@
-"""Rankdeck beside its peers, in the same run: ratios, not absolute times."""
+"""Benchmarks of Rankdeck and of other tools in the same run: ratios, not absolute times."""

@@ -1,4 +1,4 @@
-"""`python -m benchmarks [NAME…] [--json]`: run them, print what came out; `scale`, `faults`, `acceptance_faults`, `matrix` and `fuzz` have options of their own."""
+"""`python -m benchmarks [NAME…] [--json]`: run benchmarks and print the results; `scale`, `faults`, `acceptance_faults`, `matrix` and `fuzz` have their own options."""
 
 import argparse
 import sys
@@ -32,7 +32,7 @@ OF_THEIR_OWN = {
     "scale": "benchmarks.scale",
     "acceptance_faults": "benchmarks.acceptance_faults",
 }
-"""Programs with options and a table of their own."""
+"""Programs with their own options and tables."""
 
 
 def main() -> int:

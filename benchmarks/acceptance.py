@@ -1,4 +1,4 @@
-"""What acceptance costs: a round of 500 simulated pairs through the real runner, and real iperf3 between eight namespace nodes."""
+"""Cost of acceptance: a round of 500 simulated pairs with the real runner, and real iperf3 between eight namespace nodes."""
 
 import asyncio
 import shutil
@@ -101,7 +101,7 @@ def _bare(lab: ShapedLab) -> float:
 
 
 def _four(lab: ShapedLab, first: str, last: str) -> str:
-    """Two measurements each way, of one pair, started on the head in the networks of both nodes."""
+    """Measure one pair twice in each direction, started on the head in the network namespaces of both nodes."""
     lines: list[str] = []
     for sender, receiver in ((first, last), (last, first)) * 2:
         into = "nsenter --net=/run/netns/"

@@ -1,4 +1,4 @@
-"""`python -m benchmarks acceptance_faults [--runs N] [--nodes N] [FAULT…]`: faults of namespace nodes under CPU load, each to be named and nothing else."""
+"""`python -m benchmarks acceptance_faults [--runs N] [--nodes N] [FAULT…]`: plants faults in namespace nodes under CPU load; acceptance must name each fault and nothing else."""
 
 import argparse
 import itertools
@@ -21,7 +21,7 @@ from tests.support.lab import missing, processes, running
 from tests.support.shaped_lab import FULL, NODES, ShapedLab, parted, planted
 
 _LIMIT = 900
-"""Seconds of one run."""
+"""Most seconds of one run."""
 _LOOK = 0.02
 _SECOND = "second-name"
 Run = Mapping[str, Any]
@@ -29,7 +29,7 @@ Run = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class At:
-    """Nodes by chance, of all: `a` is to blame, or its path to `b`; `c` is another one."""
+    """Randomly chosen nodes: `a`, or its path to `b`, has the fault; `c` is another node."""
 
     a: str
     b: str
@@ -38,11 +38,11 @@ class At:
 
     @property
     def far(self) -> tuple[str, ...]:
-        """The second half: a leaf of its own."""
+        """The second half of the nodes, for faults with a second leaf."""
         return self.nodes[len(self.nodes) // 2 :]
 
     def say(self, word: str) -> str:
-        """A word of a sentence about these nodes."""
+        """Fill in the nodes' names and numbers in a word of a verdict's sentence."""
         count = len(self.nodes)
         return word.format(a=self.a, b=self.b, others=count - 1, nodes=count)
 
@@ -52,20 +52,20 @@ Plant = Callable[[ShapedLab, At], AbstractContextManager[None]]
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """What is planted, and what must be said of it."""
+    """A planted fault, and what acceptance must say about it."""
 
     plant: Plant
-    """In force inside the block."""
+    """The fault is in force inside the block."""
     subjects: Callable[[At], set[str]] = lambda _: set()
-    """Any of these; none: there must be no verdict."""
+    """Subjects of which `count` must be named; empty: there must be no verdict."""
     words: Sequence[str] = ()
-    """In the sentence, as `At.say` has them."""
+    """Words that the sentence must contain, as formats for `At.say`."""
     bad: Callable[[At], list[str]] = lambda _: []
-    """Nodes that are called bad."""
+    """Nodes that must be called bad."""
     count: int = 1
     """How many of the subjects must be named."""
     elsewhere: Callable[[Run, At], bool] = lambda run, _: not run["left_out"]
-    """What else must be said, of what is seen before anything runs."""
+    """Checks what else the run says, such as what is seen before anything is measured."""
     leaves: bool = False
     twice: bool = False
     """The cluster file has one host under a second name."""
@@ -73,7 +73,7 @@ class Fault:
 
 @contextmanager
 def _meanwhile(step: Callable[[], object], pause: float) -> Generator[None]:
-    """Take the step again and again, so many seconds apart, until the end of the block."""
+    """Call `step` every `pause` seconds until the end of the block."""
     over = threading.Event()
 
     def go() -> None:
@@ -122,7 +122,7 @@ def _stop(pid: int) -> None:
 
 
 _SPELL = 1.5
-"""Seconds for which a node that flaps is slow, then full."""
+"""Seconds for which a flapping node is slow, then fast."""
 
 
 @contextmanager
@@ -144,7 +144,7 @@ def _flaps(lab: ShapedLab, at: At) -> Generator[None]:
 
 @contextmanager
 def _in_mounts(lab: ShapedLab, node: str, script: str) -> Generator[None]:
-    """What it does to the mounts of a node is gone when the node starts again."""
+    """Its changes to the mounts of a node are gone when the node starts again."""
     lab.in_mounts(node, script)
     try:
         yield
@@ -175,13 +175,13 @@ def _dies(lab: ShapedLab, at: At) -> Generator[None]:
 
 
 def _uplink(lab: ShapedLab, at: At) -> AbstractContextManager[None]:
-    """Two in five of what all pairs want that cross at once."""
+    """Two fifths of the bandwidth of all pairs that cross at once."""
     return parted(lab, f"{20 * len(at.nodes)}mbit", *at.far)
 
 
 @contextmanager
 def _narrow_and_slow(lab: ShapedLab, at: At) -> Generator[None]:
-    """An uplink that is too narrow, and a node that is slower still."""
+    """An uplink that is too narrow, and a node that is even slower."""
     with _uplink(lab, at), planted(lab, *_slow(at.a, "20mbit")):
         yield
 
@@ -207,7 +207,7 @@ def _pair(at: At) -> set[str]:
 
 
 def _ways(at: At) -> set[str]:
-    """Both directions of a pair of which nothing was learned."""
+    """Both directions of a pair that cannot be measured."""
     there, back = f"{at.a}→{at.b}", f"{at.b}→{at.a}"
     return {f"{there}, {back}", f"{back}, {there}"}
 
@@ -275,19 +275,19 @@ FAULTS: Mapping[str, Fault] = {
 
 @dataclass(kw_only=True)
 class Count:
-    """How often one fault was told."""
+    """Counts the results of all runs of one fault."""
 
     right: int = 0
     wrong: int = 0
     else_: int = 0
-    """Runs in which something else was named, whether or not the fault was."""
+    """Runs in which something else was named, with or without the fault."""
     seconds: list[float] = field(default_factory=list[float])
     rounds: int = 0
     """Most rounds of the pairs stage."""
 
 
 def cluster_file(lab: ShapedLab, fault: Fault, at: At) -> Path:
-    """The cluster file as the fault wants it."""
+    """The cluster file that the fault needs."""
     file = lab.cluster_file()
     content = yaml.safe_load(file.read_text())
     if fault.leaves:
@@ -300,7 +300,7 @@ def cluster_file(lab: ShapedLab, fault: Fault, at: At) -> Path:
 
 
 def one_run(lab: ShapedLab, fault: Fault, at: At) -> Run:
-    """One whole run with the fault in force; raises RuntimeError with what was said where there is no object."""
+    """One whole run with the fault in force; raises RuntimeError with the output if that is not a JSON object."""
     file = cluster_file(lab, fault, at)
     words = ("accept", "--recipe", "iperf3", "--seconds", "1", "--json")
     with fault.plant(lab, at):
@@ -324,7 +324,7 @@ def told(run: Run, fault: Fault, at: At) -> tuple[bool, list[str]]:
 
 @contextmanager
 def loaded(count: int) -> Generator[None]:
-    """So many processes that compute meanwhile."""
+    """Keep this many CPU-bound processes running inside the block."""
     busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
     try:
         yield
@@ -335,7 +335,7 @@ def loaded(count: int) -> Generator[None]:
 
 
 def measure(lab: ShapedLab, name: str, chance: random.Random, count: Count) -> None:
-    """One run, counted; what was not right is printed whole."""
+    """Do one run and count it; prints all of a run that was not right."""
     fault = FAULTS[name]
     a, b, c = chance.sample(lab.nodes, 3)
     at = At(a, b, c, lab.nodes)
@@ -358,7 +358,7 @@ def measure(lab: ShapedLab, name: str, chance: random.Random, count: Count) -> N
 
 
 def main(argv: Sequence[str]) -> int:
-    """A line a fault; 1 where anything was wrong."""
+    """Print one line per fault; returns 1 if anything was wrong."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks acceptance_faults")
     parser.add_argument("faults", nargs="*", metavar="FAULT", help=", ".join(FAULTS))
     parser.add_argument("--runs", type=int, default=20, metavar="N")
@@ -374,7 +374,7 @@ def main(argv: Sequence[str]) -> int:
     nodes = tuple(f"n{number}" for number in range(1, options.nodes + 1))
     if options.nodes < 3:
         parser.error("--nodes: a fault needs three to choose from")
-    # A leaf of one node is that node.
+    # A leaf of one node cannot be told from that node.
     names = [name for name in options.faults or FAULTS if len(nodes) > 3 or not FAULTS[name].leaves]
     chance = random.Random(options.seed)
     counts = {name: Count() for name in names}

@@ -1,4 +1,4 @@
-"""Runs on the head of the lab for `acceptance`: all pairs of a cluster file; prints seconds and how many pairs."""
+"""Started by `acceptance` on the head of the lab: measures all pairs of a cluster file; prints seconds and the number of pairs."""
 
 import asyncio
 import sys
@@ -12,7 +12,7 @@ from rankdeck.session import open_session
 
 
 async def main(file: Path) -> None:
-    """Plan first: asking the nodes is not measured."""
+    """Plan first: the time to ask the nodes does not count."""
     async with open_session(read_cluster(file), telemetry=False) as session:
         await session.acceptance.plan(Request(recipes=("iperf3",), seconds=1, only=(Stage.PAIRS,)))
         begin = time.monotonic()

@@ -1,4 +1,4 @@
-"""The agent at 1 Hz beside collectd, glances and node_exporter, all at the same time."""
+"""The agent at 1 Hz, collectd, glances and node_exporter, all at the same time."""
 
 import json
 import shutil
@@ -101,7 +101,7 @@ telemetry.Publisher.health = lambda *told: None
 raise SystemExit(main())
 """,
 )
-"""The same agent as it was before it judged: full samples once a second, and no word on its health."""
+"""The agent without judging: full samples once a second, no health messages."""
 
 
 def run() -> list[Result]:
@@ -141,7 +141,7 @@ def run() -> list[Result]:
 
 @contextmanager
 def _heard(port: int) -> Generator[Counter[str]]:
-    """Node -> bytes of its topics and messages, as long as it is entered."""
+    """Node -> bytes of its topics and messages, counted inside the block."""
     heard: Counter[str] = Counter()
 
     def count(_client: object, _data: object, message: mqtt.MQTTMessage) -> None:
@@ -159,7 +159,7 @@ def _heard(port: int) -> Generator[Counter[str]]:
 
 
 def _judging(used: Mapping[str, float]) -> list[Result]:
-    """What judging costs: on a node that nobody looks at, and on one whose samples are sent as well."""
+    """Cost of judging: on a node that nobody looks at, and on one that also sends its samples."""
     peer = "samples without judging"
     return [
         Result(name=f"{name}_judging", value=used[name], unit="% of a core", peer=peer,
@@ -205,7 +205,7 @@ def _with_gpus(port: int, folder: Path):
 
 
 def _peers(folder: Path, port: int) -> dict[str, Sequence[str]]:
-    """The peers that are here, or can be had."""
+    """The peers that are installed here or can be downloaded."""
     _fetch()
     path = search_path()
     root = Path(shutil.which("collectd", path=path) or "/usr/sbin/collectd").parents[2]
@@ -224,14 +224,14 @@ def _peers(folder: Path, port: int) -> dict[str, Sequence[str]]:
 
 
 def _fetch() -> None:
-    """Unpack those peers into the cache folder that are not here; where that cannot be, the note says how."""
+    """Unpack missing peers into the cache folder; if that fails, the note says how to get them."""
     subprocess.run(
         ("bash", str(UNPACK), *UNPACKED), stdout=sys.stderr, timeout=FETCHING, check=False
     )
 
 
 def _used(pids: dict[str, int]) -> dict[str, float]:
-    """Percent of a core that each and its children used in the same seconds."""
+    """Percent of a core that each process and its children used in the same seconds."""
     time.sleep(SETTLE)
     families = {name: family(pid) for name, pid in pids.items()}
     begin = time.monotonic()

@@ -1,4 +1,4 @@
-"""A log of 1 GB on its node: the first screen of it, a search through it, and how long the screen stood still."""
+"""A log of 1 GB on its node: time to its first screen, to a search result, and the longest freeze of the screen."""
 
 import asyncio
 import shutil
@@ -32,7 +32,7 @@ command: [awk, 'BEGIN { for (i = 0; i < 80000; i++) print "step " i " of the job
 
 
 def run() -> list[Result]:
-    """Seconds from key to text, and the longest stall of the event loop meanwhile."""
+    """Seconds from key to text, and the longest stall of the event loop in that time."""
     if shutil.which("less") is None:
         raise MissingError("less (apt-get install less)")
     with tempfile.TemporaryDirectory() as folder, demo(Path(folder)) as lab:
@@ -65,7 +65,7 @@ async def _measure(folder: Path, lab: Cluster) -> list[Result]:
 
 
 class Stalls:
-    """The longest time that the event loop was busy with one thing."""
+    """The longest time that the event loop was busy with one callback."""
 
     def __init__(self) -> None:
         self.longest = 0.0
@@ -95,12 +95,12 @@ async def _until(app: RankdeckApp, pilot: Pilot[int], text: str) -> None:
     while text not in text_of(app):
         if time.monotonic() > deadline:
             raise RuntimeError(f"`{text}` never came on the screen:\n{text_of(app)}")
-        # Looking at the screen costs what the agent needs: not too often.
+        # Looking at the screen takes CPU time from the agent: not too often.
         await pilot.pause(0.02)
 
 
 async def _its_end(app: RankdeckApp, pilot: Pilot[int], job: str) -> float:
-    """From opening the job, of which nothing was read yet, to its newest lines."""
+    """Seconds from opening the job, of which nothing was read before, to its newest lines."""
     begin = time.monotonic()
     app.open_job(job)
     await _until(app, pilot, "so on")
@@ -108,7 +108,7 @@ async def _its_end(app: RankdeckApp, pilot: Pilot[int], job: str) -> float:
 
 
 async def _its_beginning(app: RankdeckApp, pilot: Pilot[int]) -> float:
-    """From the key that goes to the beginning to its text."""
+    """Seconds from the key that goes to the beginning to the text there."""
     await pilot.press("enter")
     await _until(app, pilot, "following")
     await asyncio.sleep(0.5)
@@ -119,18 +119,18 @@ async def _its_beginning(app: RankdeckApp, pilot: Pilot[int]) -> float:
 
 
 async def _search(app: RankdeckApp, pilot: Pilot[int]) -> float:
-    """From the last key of a search to the line it found."""
+    """Seconds from the last key of a search to the line that it found."""
     await pilot.press("slash", *"needle")
     begin = time.monotonic()
     _press(app, "enter")
-    await asyncio.sleep(0.05)  # the prompt goes, the log has the keys again
+    await asyncio.sleep(0.05)  # closes the prompt; keys go to the log again
     _press(app, "n")
     await _until(app, pilot, NEEDLE)
     return time.monotonic() - begin
 
 
 def _press(app: RankdeckApp, key: str) -> None:
-    """A key and nothing else: a pilot's own waits up to a second for a quiet process."""
+    """Send a key without waiting; `Pilot.press` waits up to a second for an idle process."""
     app.post_message(Key(key, key if len(key) == 1 else None))
 
 

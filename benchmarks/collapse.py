@@ -1,4 +1,4 @@
-"""512 ranks of 40 lines folded, then more lines: ours against a Counter of masked lines."""
+"""Collapse 40 lines of each of 512 ranks, then more lines: ours against a Counter of masked lines."""
 
 import re
 import time
@@ -16,7 +16,7 @@ BUDGET = 0.1
 
 
 def run() -> list[Result]:
-    """CPU seconds of folding everything, and of folding 5,000 further lines."""
+    """CPU seconds to collapse everything, and to collapse 5,000 further lines."""
     ours: list[float] = []
     peer: list[float] = []
     later: list[float] = []

@@ -1,4 +1,4 @@
-"""Judges one run of a fault by what the console showed. No I/O."""
+"""Judges one run of a fault by what the console showed. Pure."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -18,12 +18,12 @@ _LAUNCHER_WORDS = (
     r"Root Cause[\s\S]{0,200}?rank\s*: (\d+)",
     r"RANK (\d+) PID",
 )
-"""How launchers name the rank that they think failed first."""
+"""Patterns of launcher messages that name the rank that failed first."""
 _HYDRA = re.compile(r"PID \d+ RUNNING AT (\S+)")
 
 
 def blame_of(job: Shape) -> Blame | None:
-    """Whom a job as JSON names; None where it names nobody."""
+    """Who failed first according to a job's JSON; None if it names nobody."""
     failure: dict[str, Any] | None = job.get("first_failure")
     if failure is not None:
         return _of_failure(failure)
@@ -62,7 +62,7 @@ def _meanings(explained: Iterable[dict[str, Any]]) -> list[str]:
 
 
 def is_right(blame: Blame, right: Answer) -> bool:
-    """Whether the culprit is named, and nobody else."""
+    """Whether the right one is named, and nobody else."""
     if right.ranks:
         return bool(blame.ranks) and set(blame.ranks) <= right.ranks
     whats = right.what.split("|")
@@ -79,7 +79,7 @@ def who(blame: Blame | None) -> str:
 
 
 def same(job: Shape, code: int | None, others: Sequence[Shape]) -> bool:
-    """Whether `run`'s exit code and every other console's JSON say what this job says."""
+    """Whether `run`'s exit code and the JSON of every other console give the same answer as this job."""
     failure: dict[str, Any] | None = job.get("first_failure")
     if failure is not None and code is not None and job.get("state") == "failed":
         signal, exit_code = failure.get("signal"), failure.get("exit_code")
@@ -98,7 +98,7 @@ def outcome(
     alike: bool,
     note: str = "",
 ) -> Outcome:
-    """The judgement of one run; `fault_at` in epoch seconds, None: it never came to that."""
+    """Judge one run; `fault_at`: time of the fault (epoch seconds), None if it never happened."""
     blames = [(one.at, blame_of(one.job)) for one in seen]
     last = blames[-1][1] if blames else None
     if fault.kind is Kind.HEALTHY:  # one word is too much, also where it was taken back
@@ -129,7 +129,7 @@ def _verdict(
 
 
 def _stood_since(blames: Sequence[tuple[float, Blame | None]]) -> float | None:
-    """When the name that stands at the end was first said without a break."""
+    """Since when the final answer has been shown without a break."""
     if not blames or blames[-1][1] is None:
         return None
     final, since = who(blames[-1][1]), blames[-1][0]
@@ -141,7 +141,7 @@ def _stood_since(blames: Sequence[tuple[float, Blame | None]]) -> float | None:
 
 
 def launcher_named(text: str) -> str:
-    """Whom a launcher blamed in what it wrote: the first that it named, by any of its ways."""
+    """What a launcher's output blames first; `NOBODY` if nothing."""
     found = [
         (hit.start(), f"rank {hit[1]}")
         for pattern in _LAUNCHER_WORDS

@@ -17,7 +17,7 @@ from benchmarks.fault_model import Answer, Fault, Kind
 
 BIN = Path(sys.executable).parent
 PLACE = "@PLACE@"
-"""In a job file: the folder that every node sees under the same path."""
+"""Placeholder in a job file for the folder that every node sees under the same path."""
 PORT = 29871
 SLEEP = "time.sleep(1000)"
 LOOPBACK_TORCH = {"nodes": 2, "ranks_per_node": 2}
@@ -71,7 +71,7 @@ def _ended(name: str, wrong: str, word: str) -> Fault:
 
 
 def _stuck(name: str, wrong: str, word: str, *, speaks: str = "True") -> Fault:
-    """Rank 4 of an Open MPI job lives, and comes no more."""
+    """Rank 4 of an Open MPI job goes on running but no longer joins collective operations."""
     job = _mpi(programs.mpi(wrong, speaks=speaks))
     return Fault(
         name=f"openmpi.{name}", launcher="openmpi5", job=job, kind=Kind.HANG,

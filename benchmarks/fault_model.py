@@ -1,4 +1,4 @@
-"""What the fault bench is made of: a fault, its right answer, and what became of one run of it."""
+"""Values of the fault benchmark: a fault, its right answer, and the outcome of one run."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -21,12 +21,12 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """Who is to blame: one of `ranks`, or what runs on `node` where there are none."""
+    """The right answer: one of `ranks`, or if there are none, what runs on `node`."""
 
     ranks: frozenset[int] = frozenset()
     node: str = ""
     what: str = "rank"
-    """rank, launcher or node: several with | between them."""
+    """rank, launcher or node; several are separated by |."""
     word: str = ""
     """A pattern that the explanation must match."""
 
@@ -46,15 +46,21 @@ class Site(Protocol):
         """The run folder of a job on a node, as this machine sees it."""
         ...
 
-    def nodes(self) -> tuple[str, ...]: ...
+    def nodes(self) -> tuple[str, ...]:
+        """The names of the nodes."""
+        ...
 
     def first_process(self, node: str) -> int:
         """Process 1 of the node, as this machine numbers it."""
         ...
 
-    def cut(self, node: str) -> None: ...
+    def cut(self, node: str) -> None:
+        """Take the link of a node down."""
+        ...
 
-    def crash(self, node: str) -> None: ...
+    def crash(self, node: str) -> None:
+        """End every process of a node at once."""
+        ...
 
     def mend(self) -> None:
         """Undo what was cut or crashed."""
@@ -62,9 +68,9 @@ class Site(Protocol):
 
 
 Plant = Callable[[Site, str], float | None]
-"""Does harm to a job that is at work; gives the epoch of the fault, None: the program tells it."""
+"""(site, job id): plants the fault in a running job; returns its time (epoch seconds), None if the program reports it."""
 Prepare = Callable[[Site], Callable[[], None]]
-"""Sets the scene before the launch; gives what undoes it."""
+"""Called before the launch; returns a function that undoes the preparation."""
 
 
 def itself(site: Site, job: str) -> None:
@@ -96,7 +102,7 @@ class Fault:
     plant: Plant = itself
     prepare: Prepare = nothing
     at_start: bool = False
-    """Goes wrong before the ranks are at work: nobody waits for them."""
+    """The fault happens before the ranks report that they are at work, so the bench does not wait for that."""
     lab: bool = False
     """Needs nodes that can be cut and crashed: the namespace lab."""
     lacking: Callable[[], str] = always
@@ -105,19 +111,19 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Blame:
-    """Whom the console names."""
+    """The console's answer: who failed first."""
 
     ranks: tuple[int, ...]
     node: str
     what: str
     text: str
-    """All it says about it."""
+    """Everything that the console says about it."""
     settled: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a console showed from `at` (epoch) on."""
+    """What a console showed from the time `at` (epoch seconds) on."""
 
     at: float
     job: Shape
@@ -125,21 +131,21 @@ class Seen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What became of one run of a fault."""
+    """The outcome of one run of a fault."""
 
     fault: str
     verdict: str
-    """right, wrong, silent, or unplanted where the fault never happened."""
+    """right, wrong, silent, or unplanted if the fault never happened."""
     named: str
     """Whom the console named."""
     explained: bool
     seconds: float | None
-    """From the fault to the answer that stood at the end."""
+    """Seconds from the fault to the final answer."""
     changed: bool
-    """Somebody else was named before, and as if that was settled."""
+    """Another answer was shown before as settled."""
     same: bool
-    """`run`, its exit code and `jobs` named the same."""
+    """`run`, its exit code and `jobs` gave the same answer."""
     launcher_said: str
     said: str = ""
-    """All that the console said about it."""
+    """Everything that the console said about it."""
     note: str = ""

@@ -1,4 +1,4 @@
-"""Ways to do harm to a job that runs: signals to the right process, links cut, disks filled."""
+"""Plants faults in a running job: signals to a process, cut links, full disks."""
 
 import os
 import shutil
@@ -14,10 +14,10 @@ from benchmarks.fault_model import Plant, Prepare, Site
 
 RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "RANK", "RANKDECK_RANK")
 PROGRAM = "prog"
-"""What the program of every job is called: how a rank is told from its shim."""
+"""Name of the program of every job; it tells a rank from its shim."""
 _LIMIT = 20.0
 Find = Callable[[Site, str], list[int]]
-"""The processes that are to be harmed, as this machine numbers them."""
+"""Finds the processes to harm; returns their pids on this machine."""
 FULL = "/tmp/full"
 """A disk of a megabyte, on one node."""
 
@@ -37,13 +37,13 @@ class Process:
 
     @property
     def told_rank(self) -> int | None:
-        """The rank that its launcher has told it, also where it is only the rank's shim."""
+        """The rank number that the launcher set in its environment; also for the rank's shim."""
         told = next((v for k in RANK_VARIABLES if (v := self.env.get(k))), "")
         return int(told) if told.isdigit() else None
 
     @property
     def rank(self) -> int | None:
-        """Its rank, where it is the program itself."""
+        """The rank number, if this process is the program itself."""
         ours = any(Path(word).name.startswith(PROGRAM) for word in self.argv[:2])
         return self.told_rank if ours else None
 
@@ -68,7 +68,7 @@ def processes(job: str) -> Iterator[Process]:
 
 
 def send(number: int, pids: Sequence[int], what: str) -> float:
-    """Send the signal; gives the moment. Raises RuntimeError where there is nobody."""
+    """Send the signal; returns the time (epoch seconds). Raises RuntimeError if no process was found."""
     if not pids:
         raise RuntimeError(f"found no {what}")
     at = time.time()
@@ -78,7 +78,7 @@ def send(number: int, pids: Sequence[int], what: str) -> float:
 
 
 def signal_to(number: int, find: Find, what: str) -> Plant:
-    """Send a signal to what is found when the fault is planted."""
+    """A plant that sends a signal to the processes that `find` returns at that moment."""
     return lambda site, job: send(number, find(site, job), what)
 
 
@@ -159,7 +159,7 @@ def connections_on(node: str) -> Find:
 
 
 def words_of(pid: int) -> list[str]:
-    """The command of a process; nothing where it is gone."""
+    """The command line of a process; empty if the process is gone."""
     try:
         data = Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
@@ -168,7 +168,7 @@ def words_of(pid: int) -> list[str]:
 
 
 def _numbered(site: Site, node: str, inside: str) -> list[int]:
-    """The process of a node that has this number there."""
+    """The pid on this machine of the process with this pid on the node."""
     space = Path(f"/proc/{site.first_process(node)}/ns/pid").readlink()
     found: list[int] = []
     for entry in Path("/proc").glob("[0-9]*"):
@@ -225,7 +225,7 @@ def silence_sshd(node: str, seconds: float) -> Plant:
 
 
 def family(pid: int) -> list[int]:
-    """All that came from a process."""
+    """All descendants of a process."""
     try:
         lists = [
             (task / "children").read_text().split() for task in Path(f"/proc/{pid}/task").iterdir()
@@ -269,7 +269,7 @@ def inside(site: Site, node: str, script: str) -> None:
 
 
 def program_at_home(text: str, nodes: tuple[str, ...]) -> Prepare:
-    """Lay the program into the home folders of these nodes only."""
+    """Copy the program only to the home folders of these nodes."""
 
     def prepare(site: Site) -> Callable[[], None]:
         places = [home(site, node) / PROGRAM for node in nodes]
@@ -309,7 +309,7 @@ def busy_port(port: int) -> Prepare:
 
 
 def need(*programs: str) -> Callable[[], str]:
-    """Say which of these programs are not there."""
+    """Names the programs that are missing here."""
 
     def lacking() -> str:
         missing = [one for one in programs if not shutil.which(one)]
@@ -328,7 +328,7 @@ MEMORY = 96 << 20
 
 
 def _memory_group() -> Path | None:
-    """A control group v2 in which we may limit memory; None where there is none."""
+    """A control group v2 in which we may limit memory; None if there is none."""
     mine = Path("/proc/self/cgroup").read_text().splitlines()
     path = next((line[3:] for line in mine if line.startswith("0::")), "")
     own = Path("/sys/fs/cgroup") / path.strip("/")

@@ -1,4 +1,4 @@
-"""One run of a fault: launch as a user does, plant it, watch what a console shows, clean up."""
+"""One run of a fault: launch the job as a user does, plant the fault, watch a console, clean up."""
 
 import json
 import os
@@ -23,21 +23,21 @@ from benchmarks.fault_sites import AnySite
 START_LIMIT = 90.0
 """Seconds until the ranks are at work and the fault has happened."""
 ANSWER_LIMIT = 60.0
-"""Seconds after the fault without an answer: silence. The longest that the product may take."""
+"""Seconds after the fault within which the console must answer, or else it counts as silent."""
 HEALTHY_LIMIT = 180.0
 STANDS = 5.0
-"""Seconds for which the answer to a hang must stand."""
+"""Seconds for which the answer to a hang must not change."""
 END_LIMIT = 45.0
-"""Seconds in which a job ends after its failure was told, or its cancel."""
+"""Seconds within which a job ends after its failure was shown or it was cancelled."""
 LATE = 0.5
-"""Seconds for what the second console hears after `run` has ended."""
+"""Seconds that the second console has to catch up after `run` has ended."""
 WATCHER_LIMIT = 5.0
 _JOB_ID = re.compile(r"^(fault-\S+): ", re.MULTILINE)
 _LOOK = 0.05
 
 
 def wait(condition: Callable[[], object], limit: float) -> bool:
-    """Wait for this to become so; False where it does not in `limit` seconds."""
+    """Wait until the condition is true; False if it is not within `limit` seconds."""
     deadline = time.monotonic() + limit
     while not condition():
         if time.monotonic() > deadline:
@@ -55,7 +55,7 @@ class Watching:
     cancelled: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
 
     def order(self, **order: str) -> None:
-        """Tell it what to do; raises RuntimeError where it is gone."""
+        """Send an order; raises RuntimeError if the console is gone."""
         assert self.process.stdin
         if self.process.poll() is not None:
             raise RuntimeError(f"the console that watches ended: {self.process.returncode}")
@@ -63,7 +63,7 @@ class Watching:
         self.process.stdin.flush()
 
     def listen(self) -> None:
-        """Keep all that it tells, until it ends."""
+        """Keep everything that the console prints, until it ends."""
         assert self.process.stdout
         for line in self.process.stdout:
             told = json.loads(line)
@@ -76,7 +76,7 @@ class Watching:
 
 @contextmanager
 def watching(site: AnySite) -> Generator[Watching]:
-    """A console that follows what it is told to, until the end of the block."""
+    """Start a console that follows the jobs it is told to; ended with the block."""
     argv = [sys.executable, "-m", "benchmarks.fault_watch", site.cluster]
     with subprocess.Popen(
         site.command(argv), env=site.environment(), text=True, start_new_session=True,
@@ -115,7 +115,7 @@ class Run:
         self._said = judge.NOBODY
 
     def go(self) -> Outcome:
-        """Do it all and judge; what was started is gone afterwards."""
+        """Do the whole run and judge it; everything that was started is ended."""
         undo = self._fault.prepare(self._site)
         out, err = self._folder / "run.out", self._folder / "run.err"
         try:
@@ -147,7 +147,7 @@ class Run:
         return self._site.command(argv)
 
     def _look(self, process: subprocess.Popen[bytes], err: Path) -> None:
-        """Follow the job and plant the fault, then wait for what there is to see."""
+        """Follow the job, plant the fault, and wait for the console's answer."""
         if (
             not wait(lambda: self._name(err) or process.poll() is not None, START_LIMIT)
             or not self._job
@@ -171,7 +171,7 @@ class Run:
         return bool(self._job)
 
     def _at_work(self) -> bool:
-        """Every rank has said so in its run folder."""
+        """Whether every rank has reported in its run folder that it is at work."""
         folders = [self._site.folder(self._job, node) for node in self._site.nodes()]
         ready = sum(len(list(folder.glob("ready.*[0-9]"))) for folder in folders)
         seen = self._watch.seen.get(self._job)
@@ -184,7 +184,7 @@ class Run:
             self._notes.append(f"not planted: {error}")
 
     def _happened(self) -> bool:
-        """Note when the fault happened; a fault at the start that says nothing: the first end."""
+        """Note when the fault happened; for a fault at the start without a time: when the first rank ended."""
         if self._at is None:
             self._at = self._told() or (self._first_end() if self._fault.at_start else None)
         return self._at is not None
@@ -208,7 +208,7 @@ class Run:
         return bool(seen) and judge.blame_of(seen[-1].job) is not None
 
     def _await_answer(self, process: subprocess.Popen[bytes]) -> None:
-        """Until the job has ended; of one that goes on, until an answer has stood for a while."""
+        """Wait until the job has ended; if it goes on, until an answer has not changed for a while."""
         over = process.poll
         wait(lambda: self._named() or over() is not None, ANSWER_LIMIT)
         if self._fault.kind is Kind.HANG and over() is None:
@@ -219,7 +219,7 @@ class Run:
     # ---- the end
 
     def _end(self, process: subprocess.Popen[bytes]) -> Shape | None:
-        """What `jobs` says: of a hang while it hangs, else at the end."""
+        """What `jobs` says: during a hang, otherwise at the end."""
         if not self._job:
             return None
         if process.poll() is not None:
@@ -245,7 +245,7 @@ class Run:
         return next((job for job in found if job["job"] == self._job), None)
 
     def _clean(self, process: subprocess.Popen[bytes]) -> None:
-        """End the job if it goes on, and see that nothing of it is left."""
+        """End the job if it still runs, and check that nothing of it is left."""
         self._seen = [*self._watch.seen.get(self._job, ())]  # what comes now is our doing
         self._said = self._launcher_said()
         try:
@@ -262,7 +262,7 @@ class Run:
             self._force()
 
     def _force(self) -> None:
-        """Cancel, then kill, what outlived its job."""
+        """Cancel, then kill, processes that outlived their job."""
         self._watch.order(cancel=self._job)
         wait(lambda: not [*processes(self._job)], END_LIMIT)
         left = [*processes(self._job)]

@@ -1,4 +1,4 @@
-"""Where faults are planted: the embedded cluster, and the namespace lab with links to cut."""
+"""Clusters on which faults are planted: the embedded cluster, and the namespace lab, whose links can be cut."""
 
 import os
 import signal
@@ -76,7 +76,7 @@ class LabSite:
     lab: Lab
     cluster: str
     hurt: dict[str, str] = field(default_factory=dict[str, str])
-    """Node -> what was done to it."""
+    """Node -> the fault that is in force there."""
 
     def folder(self, job: str, node: str) -> Path:
         home = self.lab.folder / node / "home"
@@ -121,7 +121,7 @@ AnySite = DemoSite | LabSite
 
 @contextmanager
 def demo_site() -> Generator[DemoSite]:
-    """An embedded cluster of our own, away from the user's; down at the end."""
+    """Start a separate embedded cluster, apart from the user's; ended with the block."""
     with tempfile.TemporaryDirectory(prefix="faults.") as name:
         own = {variable: f"{name}/{variable[4:-5].lower()}" for variable in XDG}
         for folder in own.values():
@@ -134,14 +134,14 @@ def demo_site() -> Generator[DemoSite]:
                 variables.pop("RANKDECK_STATE", None)
                 yield DemoSite(DemoFolders(file.parent), str(file), variables)
             finally:
-                # Once more: a test that ended meanwhile has put the folders of before back.
+                # Again: a test that ended meanwhile has restored the earlier folders.
                 with _folders(own):
                     demo.down()
 
 
 @contextmanager
 def _folders(own: Mapping[str, str]) -> Generator[None]:
-    """These folders instead of the user's in our environment, until the end of the block."""
+    """Use these folders instead of the user's in our environment inside the block."""
     before = {name: os.environ.get(name) for name in own}
     os.environ.update(own)
     try:

@@ -21,13 +21,13 @@ from rankdeck.session import Session, open_session
 PERIOD = 0.05
 GRACE = 0.5
 FIND_LIMIT = 30.0
-"""Seconds in which a job that was launched is in the history."""
+"""Seconds within which a launched job is in the history."""
 SHOWN = ("state", "ranks", "first_failure", "stalled", "troubles")
-"""What of a job counts as a change."""
+"""The parts of a job whose change is printed."""
 
 
 class Watcher:
-    """Takes orders and tells changes."""
+    """Takes orders and prints changes."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -43,7 +43,7 @@ class Watcher:
             await self._cancel(job)
 
     async def _follow(self, name: str) -> None:
-        """Jobs that another console starts are followed by themselves: wait for this one."""
+        """Jobs of other consoles are followed automatically: wait until this one is known."""
         await until(lambda: self._knows(name), FIND_LIMIT)
         if not self._knows(name):
             raise UnknownJobError(f"{name} is not in the history")
@@ -61,7 +61,7 @@ class Watcher:
         _say({"cancelled": name, **answer})
 
     def tell(self) -> None:
-        """Print every job that shows something new."""
+        """Print every job that has changed."""
         for job in self._session.jobs.all():
             if self._last.get(job.id) is job:
                 continue
@@ -78,7 +78,7 @@ def _say(value: dict[str, Any]) -> None:
 
 
 async def watch(file: Path) -> None:
-    """Follow what stdin orders until it ends."""
+    """Follow the jobs that stdin orders, until stdin ends."""
     loop = asyncio.get_running_loop()
     orders = asyncio.StreamReader()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(orders), sys.stdin)

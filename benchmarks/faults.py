@@ -26,7 +26,7 @@ Results = list[tuple[Fault, Outcome]]
 
 
 def main(words: Sequence[str]) -> int:
-    """Run the faults and print the table; 1 where somebody innocent was blamed, or nobody was."""
+    """Run the faults and print the table; returns 1 if a fault was blamed on somebody else or on nobody."""
     options = _options(words)
     faults = [fault for fault in chosen(options) if _can(fault)]
     results: Results = []
@@ -84,7 +84,7 @@ def _can(fault: Fault) -> bool:
 
 
 def run(faults: Sequence[Fault], rounds: int = 1) -> Generator[tuple[Fault, Outcome]]:
-    """Plant each of them, one cluster up for all rounds; everything is gone at the end."""
+    """Plant each fault, with one cluster for all rounds; everything is ended afterwards."""
     places = ((demo_site, False), (lab_site, True))
     for make, lab in places:
         own = [fault for fault in faults if fault.lab is lab]
@@ -115,7 +115,7 @@ def prepare(site: AnySite, faults: Iterable[Fault]) -> None:
 
 @contextmanager
 def burning(count: int) -> Generator[None]:
-    """So many busy processes until the end of the block; they end with us, too."""
+    """Keep this many busy processes running inside the block; they also end with this process."""
     busy = [
         subprocess.Popen([sys.executable, "-c", _BURN], start_new_session=True)
         for _ in range(count)

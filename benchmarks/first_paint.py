@@ -26,7 +26,7 @@ Hello().run()
 
 
 def run() -> list[Result]:
-    """Milliseconds, as the clock has them and of CPU: a busy machine spoils only the first."""
+    """Milliseconds of wall time and of CPU: a busy machine spoils only the first."""
     if not shutil.which("top"):
         raise MissingError("no `top` (procps) to compare with")
     with tempfile.TemporaryDirectory() as folder:

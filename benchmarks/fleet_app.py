@@ -27,9 +27,9 @@ from rankdeck_agent.wire import Sample
 assert rankdeck.session, "held in memory as in the real console"
 WORK = rankdeck.session.WORK
 SHARES = 20
-"""Parts of a second: agents do not all send at once."""
+"""Parts of a second in which different nodes send: agents do not all send at once."""
 DIFFERENT = 50
-"""Nodes with numbers of their own; the others send the same, or making them would cost most."""
+"""Nodes with their own numbers; the others repeat them, because making numbers would cost more than the rest."""
 PAINT = 0.25
 
 
@@ -46,7 +46,7 @@ class Metered(Fleet):
 
 
 class Feed:
-    """Every node's sample once a second, spread over it."""
+    """Send every node's sample once a second, spread over the second."""
 
     def __init__(self, count: int, file: Path) -> None:
         self.stage, self._simulation = sample.fleet(count, cluster=cluster_of(count))

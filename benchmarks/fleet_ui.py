@@ -1,4 +1,4 @@
-"""1,000 and 5,000 nodes at 1 Hz on the fleet screen, in a terminal: ours beside Textual's DataTable."""
+"""1,000 and 5,000 nodes at 1 Hz on the fleet screen, in a terminal: ours and Textual's DataTable."""
 
 import sys
 import tempfile
@@ -12,9 +12,9 @@ from benchmarks.measure import LIMIT, environment, must_live, resident_of
 from benchmarks.result import Result
 
 WARM, SPAN = 5.0, 15.0
-"""Seconds before and while it is measured."""
+"""Seconds of warm-up, and of measurement."""
 BUDGETS = {1000: 3.0, 5000: 4.0}
-"""Percent of a core for painting, over what the model itself takes."""
+"""Percent of a core for painting, without what the model takes."""
 BYTES = 8192.0
 RESIDENT = 80.0
 """MiB with 1,000 nodes."""
@@ -23,14 +23,14 @@ BEGUN = {"deck": "1 Fleet", "table": "node0"}
 
 @dataclass(frozen=True)
 class Cost:
-    """What a process took while it was watched."""
+    """What a process used during the measurement."""
 
     painting: float
-    """Percent of a core: all that is not the model."""
+    """Percent of a core for everything but the model."""
     taking: float
     judging: float
     heard: float
-    """Samples a second that came in."""
+    """Samples per second that were received."""
     sent: float
     """Bytes a second to the terminal."""
     resident: float
@@ -87,7 +87,7 @@ def _watch(what: str, nodes: int) -> Cost:
 
 
 def _settle(file: Path) -> None:
-    """Wait until the first second is written down, and a little longer."""
+    """Wait until the first second is recorded, and a little longer."""
     deadline = time.monotonic() + LIMIT
     while not file.exists():
         if time.monotonic() > deadline:
@@ -97,5 +97,5 @@ def _settle(file: Path) -> None:
 
 
 def _model(file: Path) -> list[float]:
-    """Clock, CPU seconds of all, of taking in, of judging; samples."""
+    """Clock; CPU seconds in all, of receiving and of judging; samples."""
     return [float(word) for word in file.read_text().split()]

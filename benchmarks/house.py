@@ -1,4 +1,4 @@
-"""The size of the code, and what a line of output, a sample and a cancel pass through: `make house`."""
+"""The size of the code, and the functions through which a line of output, a sample and a cancel pass: `make house`."""
 
 import ast
 from collections import defaultdict
@@ -156,7 +156,7 @@ def modules() -> dict[str, Path]:
 
 
 def imports(name: str, path: Path, known: Mapping[str, Path]) -> Iterator[str]:
-    """The modules of ours that this one imports, for types only included."""
+    """Our modules that this one imports, also those for types only."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.module:
             inside = [f"{node.module}.{alias.name}" for alias in node.names]
@@ -200,7 +200,7 @@ def figures() -> dict[str, str]:
 
 
 def main(_: Sequence[str] = ()) -> int:
-    """Print all figures, one a line."""
+    """Print all figures, one per line."""
     for name, value in figures().items():
         print(f"{name:<44} {value}")
     return 0

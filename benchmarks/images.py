@@ -1,4 +1,4 @@
-"""An image to two nodes over real SSH, beside `scp` of the same file to both at once."""
+"""Copy an image to two nodes over real SSH: ours, and `scp` of the same file to both at once."""
 
 import os
 import sys
@@ -39,7 +39,7 @@ def _measured(lab: Lab) -> list[Result]:
     ours = [sys.executable, "-m", "rankdeck", "-c", cluster, "images", "push", str(file), "n[1-2]"]
     safe = _scp(lab, file, f" && ssh -F {lab.ssh_config} $n 'sync scp.sif; sha256sum scp.sif'")
     bare = _scp(lab, file, "")
-    _timed(lab, ours)  # the agent goes to the nodes once
+    _timed(lab, ours)  # copies the agent to the nodes
     rounds = [[_timed(lab, argv) for argv in (ours, safe, bare)] for _ in range(ROUNDS)]
     push, checked, quick = (median(row) for row in zip(*rounds, strict=True))
     note = f"{2 * SIZE / 1e6 / push:.0f} MB/s to both together"

@@ -30,7 +30,7 @@ LIMIT = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A program, the keys that bring it where it is measured, and what tells that it painted."""
+    """A program, the keys that lead to what is measured, and how to see that it has painted."""
 
     name: str
     argv: Sequence[str]
@@ -39,12 +39,12 @@ class Case:
     keys: tuple[bytes, bytes]
     painted: bytes
     work: Path | None = None
-    """Where the program notes long stretches of work."""
+    """The file in which the program records long stretches of work."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Milliseconds of each key; the longest stretch of work meanwhile, and what it was."""
+    """Milliseconds of each key; the longest stretch of work in that time, and what it was."""
 
     times: list[float]
     stretch: tuple[float, str] = (0.0, "")

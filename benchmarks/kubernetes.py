@@ -34,13 +34,13 @@ FIRST_LINE_BUDGET = 2.0
 CANCEL_BUDGET = 2.0
 """Seconds after the end of the last pod."""
 SINGLE = 32
-"""So many `kubectl logs -f`, one a pod: 200 are more than a small machine starts at once."""
+"""How many `kubectl logs -f` run, one per pod: a small machine cannot start 200 at once."""
 _SELECTOR = f"batch.kubernetes.io/job-name={JOB}"
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What it takes to follow: share of a core, MiB, seconds until every pod was heard, pods heard, processes."""
+    """Cost of following: share of a core, MiB, seconds until every pod was heard, pods heard, processes."""
 
     cpu: float
     memory: float
@@ -50,7 +50,7 @@ class Cost:
 
 
 def run() -> list[Result]:
-    """The peers, then our keeper, each on 200 such pods."""
+    """Measure the peers, then our keeper, each on 200 such pods."""
     kubectl, why = kubectl_or_why()
     if kubectl is None:
         raise MissingError(why)
@@ -97,7 +97,7 @@ def _kept(folder: Path, kubectl: Path) -> Generator[Kept]:
 
 
 def _ours(kept: Kept) -> tuple[Cost, float, float]:
-    """What the keeper takes, its proxy's share of a core, and the slowest pod's first line."""
+    """The cost of the keeper, its proxy's share of a core, and seconds to the slowest pod's first line."""
     begun = time.monotonic()
     kept.start()
     first = _first_lines(kept)
@@ -119,7 +119,7 @@ def _spent(pids: Sequence[int]) -> float:
 
 
 def _first_lines(kept: Kept) -> list[float]:
-    """Seconds from each pod's existence to its first line on disk; raises where one stays silent."""
+    """Seconds from each pod's creation to its first line on disk; raises if one stays silent."""
     seen: dict[int, float] = {}
     deadline = time.monotonic() + START_LIMIT
     while len(seen) < PODS:
@@ -167,11 +167,11 @@ def _peer(kept: Kept, commands: Sequence[list[str]], wanted: int) -> Cost:
         try:
             for argv in commands:
                 processes.append(_started(argv, kept.environment, out.fileno()))
-                # All at once, the handshakes of so many would time out.
+                # If all started at once, their handshakes would time out.
                 time.sleep(0.1)
             heard = _until_heard(out.fileno(), wanted, begun + START_LIMIT)
             after = time.monotonic() - begun
-            # On a busy machine some give up in their handshake; those that follow are measured.
+            # On a busy machine some fail in their handshake; only those that follow are measured.
             living = [each for each in processes if each.poll() is None]
             before = _spent([each.pid for each in living])
             time.sleep(MEASURED)
@@ -195,7 +195,7 @@ def _started(argv: list[str], environment: dict[str, str], out: int) -> subproce
 
 
 def _until_heard(file: int, wanted: int, deadline: float) -> int:
-    """How many pods stand in the output, once all do or the time is over."""
+    """How many pods are in the output, once all are or the time is over."""
     names: set[bytes] = set()
     at = 0
     while len(names) < wanted and time.monotonic() < deadline:

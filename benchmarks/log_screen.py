@@ -43,7 +43,7 @@ class Feed:
         self.lines_per_beat = each * RANKS
 
     def beat(self) -> list[Followed]:
-        """What 50 ms bring, through the real parser."""
+        """The lines of 50 ms, through the real parser."""
         at = time.time()
         parts: list[bytes] = []
         self._beats += 1
@@ -69,14 +69,14 @@ def _text(turn: int, rank: int, lines: int) -> bytes:
 
 
 async def pour(stage: Stage, file: Path, take: Callable[[Followed], object]) -> None:
-    """Feed at the wanted rate and write down what that cost."""
+    """Feed lines at the wanted rate and record the cost."""
     feed = Feed(stage)
     loop = asyncio.get_running_loop()
     begin, beats, cpu, first, start = loop.time(), 0, 0.0, 0, 0.0
     while (gone := loop.time() - begin) < WARM + SECONDS:
         if gone >= WARM and not first:
             first, cpu, start = beats, time.process_time(), gone
-        # Who cannot keep up is given one beat after the other, and judged by what it took.
+        # A program that cannot keep up gets one beat after the other, and is judged by what it handled.
         if beats * BEAT < gone:
             for item in feed.beat():
                 take(item)
@@ -105,7 +105,7 @@ async def deck(stage: Stage, file: Path) -> None:
 
 
 class Panes(App[int]):
-    """What one would write without us."""
+    """The peer: what a developer would write without us."""
 
     CSS = "Grid { grid-size: 4 4; }"
 

@@ -45,7 +45,7 @@ command: {command}
 
 
 def run() -> list[Result]:
-    """CPU of a core while all lines come, ours and the peer's."""
+    """Share of a core while all lines arrive, ours and the peer's."""
     if shutil.which("ssh") is None:
         raise MissingError("ssh (apt-get install openssh-client)")
     with tempfile.TemporaryDirectory() as folder, demo(Path(folder)) as lab:
@@ -94,13 +94,13 @@ def _lost(session: Session, job: str) -> int:
 
 
 def _tails(lab: Cluster, job: str) -> float:
-    """The same bytes by the means one has without us, as fast as they were written."""
+    """The peer: the same bytes without our tools, at the rate at which they were written."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     clients: list[subprocess.Popen[bytes]] = []
     for rank in range(RANKS):
         node = lab.nodes[rank >= RANKS // 2]
         path = f"~/.local/state/rankdeck/jobs/{job}/{node.name}/rank.{rank}/out"
-        # Written anew at the same pace: the job itself is over.
+        # Written again at the same rate: the job itself has ended.
         again = (
             f"{shlex.join(ARGV)} >{path}.again & tail -F --pid=$! -s 0.1 {path}.again 2>/dev/null"
         )

@@ -1,4 +1,4 @@
-"""A machine with 8 GPUs and 8 RDMA ports, as far as an agent can tell."""
+"""A simulated machine that looks to an agent as if it had 8 GPUs and 8 RDMA ports."""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -64,7 +64,7 @@ _MLX5 = [
 
 
 def missing() -> str:
-    """Why there can be no such machine here; "" where there can."""
+    """Why the machine cannot be simulated here; "" if it can."""
     if find_spec("pynvml") is None:
         return "8 GPUs not measured, no process would ask NVML: pip install nvidia-ml-py"
     return nvml.missing()

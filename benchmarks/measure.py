@@ -1,4 +1,4 @@
-"""CPU seconds, memory and wall time of processes; the noise of a shared machine stays out of ratios."""
+"""CPU seconds, memory and wall time of processes, measured so that a shared machine does not distort ratios."""
 
 import json
 import os
@@ -25,13 +25,13 @@ _DECODES, _DECODE_ROUNDS = 100, 15
 
 
 def environment(**more: str) -> dict[str, str]:
-    """For a program that is measured: its modules are kept compiled, as where it is installed."""
+    """Environment for a measured program: its modules are kept compiled, as in an installation."""
     own = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     return {**own, "PYTHONPATH": PYTHONPATH, **more}
 
 
 def machine_factor() -> float:
-    """How much longer this core takes for a fixed JSON document than that of the reference machine."""
+    """How many times longer this core takes for a fixed JSON document than the reference machine's."""
     rounds: list[float] = []
     for _ in range(_DECODE_ROUNDS):
         begin = time.thread_time()
@@ -47,7 +47,7 @@ def slower() -> float:
 
 
 def must_live(name: str, process: subprocess.Popen[bytes]) -> None:
-    """A process that ended costs nothing: never a result."""
+    """Raise RuntimeError if the process has ended: its figures would mean nothing."""
     if process.poll() is not None:
         raise RuntimeError(f"{name} ended with {process.returncode} while it was measured")
 
@@ -71,7 +71,7 @@ def resident_of(pid: int) -> float:
 
 
 def proportional_of(pid: int) -> float:
-    """MiB of memory of a process, what it shares with others divided among them."""
+    """MiB of memory of a process (PSS): shared memory is divided among the processes that share it."""
     text = Path(f"/proc/{pid}/smaps_rollup").read_text()
     return int(text.split("\nPss:")[1].split()[0]) / 1024
 
@@ -79,7 +79,7 @@ def proportional_of(pid: int) -> float:
 def run_once(
     argv: Sequence[str], env: Mapping[str, str], limit: float = LIMIT
 ) -> tuple[float, float]:
-    """Wall and CPU seconds of a command and its children; raises where it fails or takes longer."""
+    """Wall and CPU seconds of a command and its children; raises if it fails or takes longer."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     begin = time.monotonic()
     subprocess.run(
@@ -142,7 +142,7 @@ def free_port() -> int:
 
 
 def wait_for_port(port: int, limit: float = 10.0) -> None:
-    """Come back once something accepts there."""
+    """Wait until something accepts connections there."""
     deadline = time.monotonic() + limit
     while True:
         try:

@@ -1,4 +1,4 @@
-"""Preflight of a job on 16 nodes, beside the same facts gathered by a loop of plain `ssh`."""
+"""Preflight of a job on 16 nodes, and the same facts gathered by a loop of plain `ssh`."""
 
 import sys
 import tempfile
@@ -41,7 +41,7 @@ def _measured(lab: Lab) -> Result:
     argv = ["-m", "rankdeck", "-c", str(lab.cluster_file(slots=1)), "preflight", str(job)]
     ours = [sys.executable, *argv]
     peer = ["bash", "-c", _loop(lab)]
-    _timed(lab, ours)  # the agent goes to the nodes once
+    _timed(lab, ours)  # copies the agent to the nodes
     pairs = [(_timed(lab, ours), _timed(lab, peer)) for _ in range(ROUNDS)]
     return Result(
         name="preflight.16_nodes", value=median(a for a, _ in pairs), unit="s",

@@ -1,4 +1,4 @@
-"""What a benchmark gives: one number, its peer's, and the budget they are held to."""
+"""The result of a benchmark: our number, the other tool's, and the budget."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -34,7 +34,7 @@ class Result:
 
     @property
     def ok(self) -> bool | None:
-        """None where there is nothing to judge by."""
+        """None if there is no number to judge."""
         if self.budget is None or self.judged is None:
             return None
         return self.judged <= self.budget
@@ -63,7 +63,7 @@ def head() -> str:
 
 
 def show(results: Sequence[Result], *, as_json: bool) -> int:
-    """Print the lines of a report; how many are over their budget."""
+    """Print the lines of a report; returns how many are over their budget."""
     for result in results:
         print(json.dumps(result.shape()) if as_json else _text(result), flush=True)
     return sum(result.ok is False for result in results)

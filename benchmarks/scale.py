@@ -39,7 +39,7 @@ RESIDENT = {1000: 80.0, 5000: 140.0, 20000: 350.0}
 STRETCH = 20.0
 """Milliseconds of CPU between two looks at the keyboard."""
 STORM, WITHIN, STORM_NODES = 0.2, 5.0, 5000
-"""Share of the nodes that falls ill, in so many seconds, with so many nodes."""
+"""Share of the nodes that fall ill, within how many seconds, and with how many nodes."""
 HALF, MOST_LATE = 0.5, 1.2
 """Seconds from a change on a node to the screen: half of all, 99 of 100."""
 ALL_SEEN = 2.0
@@ -55,7 +55,7 @@ KINDS = ("health", "sample", "hello", "event")
 
 @dataclass(frozen=True, slots=True)
 class Console:
-    """A console that runs, and how to ask it."""
+    """A running console, and the means to ask it."""
 
     screen: Terminal
     folder: Path
@@ -151,7 +151,7 @@ def _keyboard(name: str, keys: list[float], work: tuple[float, str], factor: flo
 
 
 def _storm(console: Console, factor: float) -> list[Result]:
-    """A fifth of the nodes falls ill within five seconds, while somebody types."""
+    """A fifth of the nodes falls ill within five seconds, while keys are typed."""
     name = f"scale.{STORM_NODES}.storm"
     since = time.monotonic()
     console.begin(WITHIN, ill=STORM, seconds=WITHIN, longest=600.0, change=0.0)

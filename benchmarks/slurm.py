@@ -24,7 +24,7 @@ PEER_MEASURED = 20.0
 CALLS_BUDGET = 6.0
 """Calls to the controller a minute, for any number of jobs."""
 MEMORY_BUDGET = 15.0
-"""MB on the login node, for all jobs."""
+"""MB of memory on the login node, for all jobs."""
 TRACED = 20.0
 FILE_BUDGET = 1.0
 """Calls on the folder that all nodes share, for each rank that writes nothing."""
@@ -59,7 +59,7 @@ def _measured(lab: RootLab) -> list[Result]:
     user = politely(slurm.through(Operator(lab, "lab")))
     turm = calls(root, lambda: user.on(slurm.LOGIN, f"timeout {PEER_MEASURED:.0f} sh -c '{_TURM}'"))
     submit_many(user, JOBS)
-    time.sleep(2 * CALLS_BUDGET)  # the looks that every submission asks for
+    time.sleep(2 * CALLS_BUDGET)  # the queries that every submission causes
     ours = calls(root, lambda: time.sleep(MEASURED))
     pids, memory = keeper(root)
     if not pids:
@@ -92,7 +92,7 @@ def politely(user: Operator) -> Operator:
 
 
 def calls(root: Operator, work: Callable[[], object]) -> int:
-    """How often the user `lab` called the controller while this was done."""
+    """How often the user `lab` called the controller during this."""
     root.on(slurm.CONTROLLER, "sdiag --reset")
     work()
     said = root.on(slurm.CONTROLLER, "sdiag").partition("statistics by user")[2]
@@ -100,7 +100,7 @@ def calls(root: Operator, work: Callable[[], object]) -> int:
 
 
 def submit_many(user: Operator, count: int) -> list[str]:
-    """The ids of so many jobs, submitted by the agent on the login node as a console would."""
+    """Submit that many jobs through the agent on the login node, as a console would; returns their ids."""
     first = user.run("--detach", "--no-preflight", **_SPEC)["job"]
     script = (
         f"cd ~/.local/state/rankdeck/jobs/{first}/login && for i in $(seq 2 {count}); do "
@@ -136,7 +136,7 @@ def file_calls(lab: RootLab) -> int:
 
 
 def keeper_pid(lab: RootLab) -> int:
-    """The keeper's pid on this machine; in the lab it has another."""
+    """The keeper's pid on this machine, which is not its pid in the lab."""
     for place in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             inside = str(lab.folder) in (place / "mountinfo").read_text()
@@ -146,7 +146,7 @@ def keeper_pid(lab: RootLab) -> int:
 
 
 def keeper(root: Operator) -> tuple[int, float]:
-    """How many processes of ours are on the login node, and what they take (resident, MB)."""
+    """How many of our processes are on the login node, and their resident memory in MB."""
     said = root.on(
         slurm.LOGIN,
         "for p in $(pgrep -u lab -f 'agent-.*pyz'); do grep VmRSS /proc/$p/status; done",

@@ -24,7 +24,7 @@ STEADY = 20.0
 
 
 async def come_up(cluster: Cluster) -> int:
-    """How many nodes are connected in the end; raises NodeError where one is not."""
+    """Connect to all nodes; returns how many. Raises NodeError if one fails."""
     names = [node.name for node in cluster.nodes]
     async with Connections(cluster) as connections:
         async with asyncio.TaskGroup() as tasks:
@@ -34,9 +34,9 @@ async def come_up(cluster: Cluster) -> int:
 
 
 async def be_heard(cluster: Cluster) -> dict[str, float]:
-    """On how many nodes an agent was `heard` in the end; says why one was not.
+    """Open the cluster until every agent is heard; prints why one was not.
 
-    Seconds (`wall`) and CPU seconds until then, MiB, and percent of a core that it takes to hear them from then on.
+    Returns the number of nodes (`heard`), seconds (`wall`) and CPU seconds until then, MiB, and percent of a core afterwards.
     """
     begin = time.monotonic()
     async with open_session(cluster) as session, asyncio.TaskGroup() as tasks:
@@ -55,7 +55,7 @@ async def be_heard(cluster: Cluster) -> dict[str, float]:
 
 
 async def _tell(session: Session) -> None:
-    """What the bar on top of the screens says, once a second."""
+    """Print once a second what the bar at the top of the screens shows."""
     while True:
         done, of = session.connecting
         heard = sum(node.was_heard for node in session.fleet.nodes())

@@ -1,4 +1,4 @@
-"""Coming up over SSH: a command on 1,000 nodes that are real sshd sessions on loopback, beside clush and pdsh."""
+"""Start over SSH: a command on 1,000 nodes (real sshd sessions on loopback), with ours, clush and pdsh."""
 
 import json
 import os
@@ -17,11 +17,11 @@ from benchmarks.result import MissingError, Result
 
 NODES = 1000
 FEW = 200
-"""Nodes on a machine of fewer than 4 cores or 8 GB; RANKDECK_BENCH_NODES says another number."""
+"""Nodes on a machine of fewer than 4 cores or 8 GB; RANKDECK_BENCH_NODES sets another number."""
 AGENTS = 50
 """Nodes on which agents are started as well, all on this machine, which an agent a node would fill; RANKDECK_BENCH_AGENTS says another number."""
 AT_ONCE = 64
-"""Logins under way at a time, for each of the three."""
+"""Simultaneous logins, for each of the three."""
 LIMIT = 1200.0
 CPU_BUDGET = 1.0
 _SSHD = """\
@@ -132,7 +132,7 @@ def _server(folder: Path, startups: str = "1000") -> Generator[int]:
 
 
 def _describe(folder: Path, port: int, count: int) -> None:
-    """The same nodes for all three: an ssh_config, and a cluster file that follows it."""
+    """The same nodes for all three: an ssh_config, and a cluster file that uses it."""
     user = os.environ.get("USER") or "root"
     key = " ".join((folder / "hostkey.pub").read_text().split()[:2])
     (folder / "known_hosts").write_text(f"rankdeck-bench {key}\n[127.0.0.1]:{port} {key}\n")

@@ -1,4 +1,4 @@
-"""How long until `rankdeck --help` is there, beside Python itself and clush."""
+"""How long `rankdeck --help` takes, and Python itself and clush."""
 
 import shutil
 import sys

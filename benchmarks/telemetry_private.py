@@ -1,4 +1,4 @@
-"""1,000 nodes at 1 Hz into the model: our broker and fleet beside mosquitto and aiomqtt, in turn."""
+"""1,000 nodes at 1 Hz into the model: our broker and fleet, and mosquitto with aiomqtt, in turn."""
 
 import asyncio
 import json
@@ -23,9 +23,9 @@ from rankdeck_agent.wire import decode, split_topic
 NODES = 1000
 SECONDS = 6.0
 WARM = 1.5
-"""Seconds in which every node has spoken once: what is made once is not counted."""
+"""Seconds in which every node has sent once: what is created once is not counted."""
 LAST = 0.5
-"""Seconds for what was sent last to be read: not counted."""
+"""Seconds to read what was sent last; not counted."""
 ROUNDS = 3
 NAMES = [f"n{number:04d}" for number in range(NODES)]
 
@@ -101,7 +101,7 @@ async def _peer(mosquitto: str) -> float:
 
 
 class _publishing:  # noqa: N801 - used as a verb
-    """The publishers as a process of their own, connected; ended on leaving."""
+    """Start the publishers as a process and wait until they are connected; ended with the block."""
 
     def __init__(self, port: int, nodes: list[tuple[str, str, str]]) -> None:
         self._told = json.dumps({"port": port, "nodes": nodes, "seconds": SECONDS}) + "\n"

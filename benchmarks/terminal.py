@@ -1,4 +1,4 @@
-"""A program in a terminal of its own: what it writes there is read and counted."""
+"""Runs a program in its own terminal; its output is read and counted."""
 
 import fcntl
 import os
@@ -16,15 +16,15 @@ SIZE = (50, 200)
 
 
 class Terminal:
-    """The side of the terminal at which a person sits."""
+    """The user's side of the terminal."""
 
     def __init__(self, master: int, pid: int) -> None:
         self.master, self.pid = master, pid
         self.total = 0
-        """Bytes that came."""
+        """Bytes received."""
 
     def read(self, limit: float) -> bytes:
-        """What came within that time; b"" for nothing, or where the program has ended."""
+        """The output within that time; b"" if there is none or the program has ended."""
         if not select.select((self.master,), (), (), limit)[0]:
             return b""
         try:
@@ -38,14 +38,14 @@ class Terminal:
         os.write(self.master, keys)
 
     def read_for(self, seconds: float) -> int:
-        """Read so long; the bytes that came."""
+        """Read for that many seconds; returns the number of bytes."""
         before, until = self.total, time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
             self.read(left)
         return self.total - before
 
     def wait_for(self, text: bytes, limit: float = 30.0) -> bool:
-        """Read until this has come; False where it has not in time."""
+        """Read until this text has come; False if it has not in time."""
         seen, until = b"", time.monotonic() + limit
         while (left := until - time.monotonic()) > 0:
             seen = (seen + self.read(left))[-(1 << 16) :]
@@ -56,7 +56,7 @@ class Terminal:
 
 @contextmanager
 def terminal(argv: Sequence[str], env: Mapping[str, str]) -> Generator[Terminal]:
-    """A program on a terminal of 200 x 50; ended afterwards."""
+    """Run a program in a terminal of 200 x 50; ended with the block."""
     pid, master = pty.fork()
     if pid == 0:
         os.execvpe(argv[0], list(argv), {**env, "TERM": "xterm-256color"})
