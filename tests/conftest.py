@@ -1,4 +1,4 @@
-"""What every test starts from: folders of its own, and the labs."""
+"""Fixtures and settings of all tests: private folders, the labs, the tiers."""
 
 import gc
 import itertools
@@ -20,16 +20,16 @@ from tests.support.tiers import is_thorough
 
 __all__ = ["kubectl", "kubernetes", "lab", "pytest_xdist_make_scheduler", "root_lab", "slurm_lab"]
 os.environ["PATH"] = search_path()
-# Compiled once, as where it is installed: a third of the time of each command that a test starts.
+# Keep compiled modules, as an installation does: this saves a third of the time of each command.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
-# What a shell puts into the background is deaf to Ctrl-C, what nohup starts to the end of its terminal, and so
-# would be all that the tests start.
+# Background jobs of a shell ignore SIGINT, programs under nohup SIGHUP. Without this, all programs that tests start
+# would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
-# How fast the machine is says nothing of what is tested. `python -m benchmarks fuzz` makes far more examples.
+# No deadline: a slow machine is no bug. `python -m benchmarks fuzz` makes far more examples.
 for name, examples in (("all", 25), ("fast", 15)):
     settings.register_profile(
         name, max_examples=examples, deadline=None, suppress_health_check=[HealthCheck.too_slow]
@@ -46,7 +46,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Collect no garbage while the tests are found, and leave them out of collections later: a third less work."""
+    """Disable garbage collection while tests are collected, and exclude them from later collections: a third less work."""
     gc.disable()
     try:
         return (yield)
@@ -57,7 +57,7 @@ def pytest_collection() -> Generator[None, object, object]:
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` looks at the marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark what is thorough, and let what runs real programs run once more: these have races of their own."""
+    """Mark thorough tests, and run a failed slow test a second time: real programs have races of their own."""
     for item in items:
         if is_thorough(item.nodeid):
             item.add_marker(pytest.mark.thorough)
@@ -68,7 +68,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say why a test needed its second run: the plugin that runs it again only names it."""
+    """Print why a test needed a second run: the plugin that reruns tests only names them."""
     for report in terminalreporter.getreports("rerun"):
         terminalreporter.section(f"first run of {report.nodeid}")
         terminalreporter.line(report.longreprtext[-4000:])
@@ -90,7 +90,7 @@ def own_folders(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mo
 
 @pytest.fixture
 def need() -> Callable[..., None]:
-    """`need("mosquitto", "tmux")` skips the test by name where a program is missing."""
+    """`need("mosquitto", "tmux")` skips the test and names the program that is missing."""
 
     def check(*programs: str) -> None:
         for program in programs:

@@ -1,4 +1,4 @@
-"""What every launch backend must do; `PLACES` names one cluster for each of them."""
+"""Contract tests of the launch backends; `PLACES` has one cluster for each backend."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""What the planning of every backend must do."""
+"""Contract tests of the planning of every backend."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What every collector owes the beat, on recorded, made and broken machines."""
+"""Contract tests of the collectors, on recorded, made-up and broken machines."""
 
 import errno
 import os
@@ -136,7 +136,7 @@ def test_no_bytes_in_any_file_stop_a_collector(make, tmp_path):
 
 
 def mutated(old: bytes) -> st.SearchStrategy[bytes]:
-    """The real bytes with a stretch of them replaced: garbage in the right place."""
+    """Real file contents with a part replaced by garbage."""
     spot = st.integers(0, len(old))
     return st.builds(
         lambda at, new, cut: old[:at] + new + old[at + cut :],

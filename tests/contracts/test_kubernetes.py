@@ -21,7 +21,7 @@ _SAID = set()
 
 @pytest.fixture
 def site(tmp_path, kubernetes, kubectl, request):
-    """The cluster; everything of ours in its namespace is gone before and after."""
+    """The cluster; all our objects in its namespace are deleted before and after."""
     where = real()
     if where is None:
         where = doubled(kubernetes(processes=not pretended()), pretends=pretended())
@@ -170,7 +170,7 @@ def test_a_killed_proxy_is_started_again_and_no_line_is_lost(site):
 
 
 def kill_proxies(site):
-    """SIGKILL every `kubectl proxy` that uses this test's configuration; how many there were."""
+    """SIGKILL every `kubectl proxy` that uses this test's configuration; returns how many."""
     killed = 0
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -207,7 +207,7 @@ def test_a_long_name_runs_or_is_refused_before_anything_is_made(site):
 
 
 def steps_of(said):
-    """Numbers of the steps in a rank's lines."""
+    """The step numbers in a rank's lines."""
     return [int(line.split("step ")[1].split()[0]) for line in said if "] step " in line]
 
 

@@ -1,4 +1,4 @@
-"""The Kubernetes double does what a real control plane was recorded doing.
+"""The Kubernetes double behaves like a recorded real control plane.
 
 The transcripts are of Kubernetes 1.36.2 and mpi-operator 0.8.2; the nodes and the kubelet were pretended there, too.
 """
@@ -47,7 +47,7 @@ def conditions(found):
 
 
 def standing(found):
-    """What a request waits for: the state that the recorded one met."""
+    """Conditions to wait for before a request: the state in which the recorded one was sent."""
     status = found.get("status") or {}
     return conditions(found), status.get("ready", 0), status.get("active", 0)
 
@@ -66,7 +66,7 @@ def ours(path, pods):
 
 
 def steps(events):
-    """The conditions of each object of a watch, one after the other, without repetitions."""
+    """The successive conditions of each object of a watch, without repetitions."""
     found = {}
     for _, each in events:
         told = found.setdefault(plain(each), [])

@@ -1,4 +1,4 @@
-"""What every acceptance recipe must do."""
+"""Contract tests of the acceptance recipes."""
 
 import pytest
 

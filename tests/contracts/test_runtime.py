@@ -1,4 +1,4 @@
-"""What every container runtime must do."""
+"""Contract tests of the container runtimes."""
 
 import os
 import subprocess
@@ -29,7 +29,7 @@ GPU = {
 }
 PROGRAM = {name: name for name in REAL}
 PREFIXED = {"apptainer": "APPTAINERENV_", "singularity": "SINGULARITYENV_"}
-"""Runtimes that find a variable by another name in their environment."""
+"""Runtimes that take variables under another name from their environment."""
 RECORD = '#!/bin/sh\nfor word; do printf "%s\\n" "$word"; done\necho "PREFIX=$OPAL_PREFIX"\n'
 RANK = {
     "OMPI_COMM_WORLD_RANK": "3", "PMIX_SERVER_URI2": "a;tcp4://10.0.0.1:5", "MASTER_ADDR": "n1",
@@ -46,7 +46,7 @@ def wrap(name: str, launch: Launch = Launch.PLAIN, **options: object) -> tuple[s
 
 @pytest.fixture
 def told(tmp_path: Path):
-    """Run a wrapped command where the runtime is a program that writes down its words."""
+    """Run a wrapped command; the runtime is a program that records its arguments."""
 
     def run(name: str, launch: Launch, **options: object) -> list[str]:
         program = tmp_path / PROGRAM[name]

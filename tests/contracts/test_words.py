@@ -27,7 +27,7 @@ from tests.support.kubernetes.processes import expanded
 BIN = Path(sys.executable).parent
 ROOT = Path(__file__).parents[2]
 HOST = socket.gethostname()
-"""The name that mpirun knows to be this machine: it starts no daemon for it."""
+"""The host name that mpirun recognizes as this machine, for which it starts no daemon."""
 CLUSTER = Cluster(name="c", nodes=(Node(name=HOST, slots=1, address="127.0.0.1"),))
 NASTY = (
     "$(touch X)", "`touch X`", "-rf", "--", "; touch X", "& touch X", "| cat", "> X", "a b", "", "'", '"', "it's",
@@ -85,7 +85,7 @@ def test_a_plan_has_the_command_word_for_word(
 
 
 def runs(folder: Path, script: str, tools: Mapping[str, str]) -> None:
-    """Run a generated script where these programs stand before all others."""
+    """Run a generated script with these programs first on PATH."""
     for name, text in tools.items():
         (folder / name).write_text(text)
         (folder / name).chmod(0o755)
@@ -103,7 +103,7 @@ def runs(folder: Path, script: str, tools: Mapping[str, str]) -> None:
 
 
 def heard(folder: Path) -> list[str]:
-    """What the recording program was given."""
+    """The arguments that the recording program got."""
     said = (folder / "record.said").read_bytes()
     return said.decode().split("\0")
 
@@ -316,7 +316,7 @@ def container_env(container: Mapping[str, Any]) -> dict[str, str]:
     """The variables, each filled in from those before it."""
     env: dict[str, str] = {}
     for row in container["env"]:
-        if "value" in row:  # the others are told by the kubelet
+        if "value" in row:  # the kubelet sets the others
             env[row["name"]] = expanded(row["value"], env)
     return env
 

@@ -1,4 +1,4 @@
-"""A simulated cluster for acceptance: what iperf3 would measure, with planted faults, noise and disturbance."""
+"""A simulated cluster for acceptance: values as from iperf3, with planted faults, noise and disturbance."""
 
 import random
 from collections.abc import Mapping
@@ -14,17 +14,17 @@ LINK = 96.0
 
 @dataclass(frozen=True, kw_only=True)
 class Lab:
-    """Bandwidth is a minimum: transmit of the sender, receive of the receiver, path, its part of the uplink."""
+    """The bandwidth of a pair is the minimum of sender, receiver, path and its share of the uplink, in Gb/s."""
 
     sends: Mapping[str, float] = field(default_factory=dict)
     receives: Mapping[str, float] = field(default_factory=dict)
     paths: Mapping[frozenset[str], float] = field(default_factory=dict)
     other_port: Mapping[frozenset[str], float] = field(default_factory=dict)
     uplinks: Mapping[str, float] = field(default_factory=dict)
-    """Leaf -> most that its pairs move across together, each direction."""
+    """Leaf -> bandwidth of its uplink, shared by all pairs that cross at once."""
     leaves: Mapping[str, str] = field(default_factory=dict)
     erratic: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    """Node -> (share of its runs that are slow, what they reach)."""
+    """Node -> (share of its runs that are slow, the speed that these reach)."""
     broken: frozenset[str] = frozenset()
     """Nodes whose pairs fail."""
     noise: float = 0.01
@@ -54,7 +54,7 @@ class Lab:
     def run(
         self, options: Options, context: Context | None = None, seed: int = 0, most: int = 10_000
     ) -> tuple[Judgement, Schedule, int]:
-        """All rounds until the schedule has no more: what it says, itself, and how many rounds it took."""
+        """Run all rounds; returns the judgement, the schedule, and the number of rounds."""
         schedule, chance, count = Schedule(options, context), random.Random(seed), 0
         while (one := schedule.next_round()) is not None:
             assert len({node for pair in one.pairs for node in pair}) == 2 * len(one.pairs)

@@ -1,4 +1,4 @@
-"""A session that runs no job: the ranks' output is made up from a simulated network, through the real plan of each job."""
+"""A session without real jobs: the output of ranks is made up from a simulated network and the real script of each job."""
 
 import asyncio
 import re
@@ -28,30 +28,30 @@ from rankdeck.state.jobs import Jobs
 
 _STEP = re.compile(r"^    (ask|serve) (\d+) \d+ (.*)$", re.MULTILINE)
 Speed = Callable[[str, str], float | None]
-"""(sender, receiver) -> Gb/s; None: it hangs. Of a program that needs no server: its first and its last node."""
+"""(sender, receiver) -> Gb/s, None if it hangs; for a program without a server its first and its last node."""
 
 
 @dataclass
 class SimulatedMeans:
-    """Implements what acceptance needs of a session: every job ends at once, unless a pair of it hangs."""
+    """Implements `AcceptanceSession`: every job ends at once, unless one of its pairs hangs."""
 
     cluster: Cluster
     speed: Speed
     chooses_nodes: bool = False
-    """A scheduler has the jobs, and lets them wait."""
+    """Whether a scheduler chooses the nodes: jobs may then wait."""
     left: frozenset[str] = frozenset()
     """Nodes on which a cancelled job leaves a process."""
     unasked: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Node that a cancel cannot ask -> why; of a scheduler, its login node."""
+    """Node that a cancel cannot reach -> why; with a scheduler its login node."""
     jobs: Jobs = field(default_factory=Jobs)
     launched: list[JobSpec] = field(default_factory=list)
     cancelled: list[str] = field(default_factory=list)
     busy: dict[str, float] = field(default_factory=dict)
-    """Node -> share of its cores in use, as it says when it is asked; others have none."""
+    """Node -> reported share of its cores in use; 0 for others."""
     refusing: Mapping[str, str] = field(default_factory=dict)
-    """Node -> why no job starts there."""
+    """Node -> why no job can start there."""
     after: Callable[[int], None] = lambda _: None
-    """Called with the number of jobs launched so far."""
+    """Called at each launch with the number of jobs launched so far."""
 
     def __post_init__(self) -> None:
         self.fleet = Fleet(self.cluster)
@@ -113,14 +113,14 @@ class SimulatedMeans:
         return CancelReport(job_id, State.RUNNING if left else State.CANCELLED, left, self.unasked)
 
     def _outputs(self, job_id: str, spec: JobSpec) -> list[str]:
-        """What both ranks write; from the step that hangs on, nothing."""
+        """The output of both ranks; it ends at the step that hangs."""
         if PROGRAM in spec.files:
             return [_facts(node, self.busy.get(node, 0.0)) for node in spec.on]
         texts = [""] * len(spec.on)
         if FILE not in spec.files:
             if self.speed(spec.on[0], spec.on[-1]) is None:
                 self._hung.add(job_id)
-            return texts  # a program that says nothing
+            return texts  # a program without output
         sections = re.split(r"^[01]\)\n", spec.files[FILE], flags=re.MULTILINE)[1:]
         asks = sorted(
             (int(m[2]), rank)

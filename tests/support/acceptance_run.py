@@ -1,4 +1,4 @@
-"""Acceptance runs as a front end gets them, made by the real judge of planted speeds."""
+"""Acceptance runs as front ends get them: the real judge on planted speeds."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +22,7 @@ from rankdeck.state.acceptance import Exclusion
 RECIPE = "iperf3"
 START = 1_700_000_000.0
 Speed = Callable[[str, str], float | None]
-"""Sender, receiver -> Gb/s; None: not measured; below 0: failed."""
+"""(sender, receiver) -> Gb/s; None: not measured, below 0: failed."""
 
 
 def names(count: int) -> tuple[str, ...]:
@@ -74,7 +74,7 @@ def results_of(nodes: tuple[str, ...], speed: Speed) -> tuple[Result, ...]:
 
 
 def judged(run: AcceptanceRun) -> AcceptanceRun:
-    """The run with what the judge says of its pairs."""
+    """The run with the judgement of its pairs."""
     done = [
         Measurement(
             stage=one.stage, sender=one.sender, receiver=one.receiver, value=one.value,
@@ -141,7 +141,7 @@ class Outputs:
 
 
 class Port(Outputs):
-    """What the acceptance screen asks for; remembers what was asked of it."""
+    """Implements what the acceptance screen needs; records the calls."""
 
     def __init__(self, *kept: AcceptanceRun, current: AcceptanceRun | None = None) -> None:
         super().__init__()
@@ -149,13 +149,13 @@ class Port(Outputs):
         self.current = current
         self.asked: list[tuple[object, ...]] = []
         self.planned: AcceptanceRun | None = None
-        """What `plan` answers."""
+        """The answer of `plan`."""
         self.trouble: RankdeckError | None = None
         """Raised by every request that may fail."""
         self.out: dict[str, str] = {}
         """Node -> why jobs are kept away from it."""
         self.ended = asyncio.Event()
-        """A run that was started ends when it is set."""
+        """A started run ends when this is set."""
 
     def _ask(self, *what: object) -> None:
         self.asked.append(what)

@@ -1,6 +1,6 @@
-"""The agent in the homes of nodes before their first command, compiled: each node spends half a second of CPU on that otherwise.
+"""Puts the compiled agent into the homes of nodes before their first command: this saves half a second of CPU per node.
 
-Only what starts nodes for other tests calls this. That the console brings the agent there is tested with empty homes
+Only code that starts nodes for other tests calls this. The copy by the console is tested with empty homes
 (tests/integration/test_ssh_connections.py).
 """
 
@@ -42,7 +42,7 @@ def put_agent_in_demo(root: Path | None = None) -> None:
 def _brought() -> tuple[Path, ...]:
     _KEPT.mkdir(parents=True, exist_ok=True)
     asyncio.run(_bring())
-    # By name: other processes compile there at the same time, and rename their files when they are whole.
+    # By name: other processes compile there at the same time, and rename complete files.
     name = bundle().name
     files = (name, f"{name}.{sys.implementation.cache_tag}")
     return tuple(path for file in files if (path := _KEPT / _PLACE / file).exists())

@@ -1,4 +1,4 @@
-"""Files that are made to hurt, and how the answer to each begins: line, column, place, mistake."""
+"""Hostile files, and how the error message for each begins: line, column, place, mistake."""
 
 HEAD = "job: x\nlaunch: plain\ncommand: [a]\n"
 LAUGHS = "a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1]\n" + "".join(
@@ -10,7 +10,7 @@ DEEP = "nested too deeply: more than 32 levels"
 TEXTS: dict[str, tuple[bytes, str]] = {
     "aliases that multiply": (LAUGHS.encode(), "1:1: file: more than 100000 entries"),
     "an alias of itself": (b"a: &x [*x]\n", "1:1: file: more than 100000 entries"),
-    # Who stops first, the scanner or we, depends on the version of PyYAML.
+    # Whether PyYAML's scanner or our limit stops first depends on the version of PyYAML.
     "brackets without end": (b"[" * 500_000, "1:"),
     "brackets on lines without end": (b"[\n" * 250_000, f"33:1: file: not YAML: {DEEP}"),
     "dashes without end": (b"- " * 400_000, f"1:65: file: not YAML: {DEEP}"),

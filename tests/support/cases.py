@@ -1,4 +1,4 @@
-"""Many cases of one rule in one test: a test of its own for each costs more than most of them take."""
+"""Many cases of one rule in one test: a separate test for each would cost more than the case itself."""
 
 from collections.abc import Callable, Iterable
 from typing import Any

@@ -27,10 +27,10 @@ _NEVER = ("rankdeck.ui", "rankdeck.__main__", "rankdeck.acceptance.recipes.torch
 
 
 class Commands:
-    """The client: starts the process when it is first needed, and again where it has ended."""
+    """The client: starts the loaded process when it is first needed, and again if it has ended."""
 
     def __init__(self, enter: Callable[[Sequence[str]], list[str]] = list) -> None:
-        """`enter` makes of a command one that runs where these commands shall run."""
+        """`enter` changes a command so that it runs in another place, such as a lab's head."""
         self._enter = enter
         self._lock = threading.Lock()
         self._channel: socket.socket | None = None
@@ -39,7 +39,7 @@ class Commands:
     def run(
         self, arguments: Sequence[str], env: Mapping[str, str], limit: float, cwd: Path | str = ""
     ) -> subprocess.CompletedProcess[str]:
-        """`rankdeck` with these arguments, in the folder `cwd`; after `limit` seconds raises TimeoutExpired."""
+        """Run `rankdeck` with these arguments in the folder `cwd`; raises TimeoutExpired after `limit` seconds."""
         request = json.dumps({"arguments": arguments, "env": dict(env), "cwd": str(cwd)}).encode()
         out, err = (os.fdopen(os.memfd_create(name), "w+b") for name in ("out", "err"))
         reply, theirs = socket.socketpair()
@@ -55,7 +55,7 @@ class Commands:
             return subprocess.CompletedProcess([*arguments], code, _text(out), _text(err))
 
     def close(self) -> None:
-        """End it; what still runs of it ends too."""
+        """End the process, and all commands that still run."""
         if self._channel is not None and self._server is not None:
             self._channel.close()
             self._server.kill()
@@ -85,7 +85,7 @@ class Commands:
 
 
 COMMANDS = Commands()
-"""On this machine; labs have one of their own, in their namespaces."""
+"""For this machine; each lab has its own, in its namespaces."""
 
 
 def _text(file: BinaryIO) -> str:
@@ -94,7 +94,7 @@ def _text(file: BinaryIO) -> str:
 
 
 def _load() -> None:
-    """All of Rankdeck but its screens, and what runs on nodes."""
+    """Import all of Rankdeck except its screens and what runs on nodes."""
     import rankdeck
 
     for module in pkgutil.walk_packages(rankdeck.__path__, "rankdeck."):
@@ -107,8 +107,10 @@ def _with_parent() -> None:
 
 
 def _serve(channel: socket.socket) -> None:
-    """Returns in the process of each command, ready to run; the others end here."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those who wait below
+    """Fork a process for each request; returns only in that process, ready to run the command."""
+    signal.signal(
+        signal.SIGCHLD, signal.SIG_IGN
+    )  # nobody waits for the first forks, which wait for the commands
     while True:
         data, files, *_ = socket.recv_fds(channel, 1 << 20, 3)
         if not data:
@@ -140,7 +142,7 @@ def _serve(channel: socket.socket) -> None:
 
 
 def _leave(code: object) -> NoReturn:
-    """End as an interpreter does, but without taking apart what all commands share: that would copy it first."""
+    """End as an interpreter does, but without freeing the modules: that would first copy the shared memory."""
     threading._shutdown()
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):

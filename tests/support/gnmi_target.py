@@ -12,7 +12,7 @@ rpc = pytest.importorskip("pygnmi.spec.v080.gnmi_pb2_grpc")
 
 
 class Target(rpc.gNMIServicer):
-    """Gives what the test puts; remembers what it was asked."""
+    """Serves what the test puts there; records the requests."""
 
     def __init__(self, encodings=(4,), login=None):
         self.encodings, self.login = encodings, login

@@ -9,7 +9,7 @@ from rankdeck_agent.rules.levels import SUMMARY
 odd_text = st.text(st.characters(), max_size=300) | st.sampled_from(
     ["", "\x1b[2J", "\x9b31m", "\u202e", "\ud800", "a" * 5000, "[bold]", "n1", "0", "../x"]
 )  # fmt: skip
-"""Text that steers terminals, is too long, or cannot be encoded."""
+"""Text with terminal control codes, or that is too long or cannot be encoded."""
 numbers = (
     st.integers()
     | st.floats()
@@ -103,7 +103,7 @@ facts = table_with(
     gpus=table_with("error", "rows", "users"),
     images=st.lists(table_with("kind", "path", "digest", "size", "free"), max_size=2),
 )  # fmt: skip
-"""What `agent.pyz preflight` says of its node."""
+"""Answers of `agent.pyz preflight`."""
 NODE_FIELDS = (
     "state", "also", "reason", "by", "since", "partitions", "features", "gres", "gres_used", "cpus", "cpus_used", "memory",
     "memory_used", "jobs", "conditions", "taints", "devices", "unschedulable", "address", "kubelet",
@@ -112,7 +112,7 @@ JOB_FIELDS = (
     "kind", "uid", "label", "owner", "created", "state", "why", "pods", "ranks", "parts", "ours", "spec", "shown", "user", "cpus",
     "count", "start", "end", "submitted", "limit", "reason", "text", "stuck", "nodes",
 )  # fmt: skip
-"""Of nodes and jobs in the rows in which the agent tells what a scheduler says."""
+"""Rows about nodes and jobs in which the agent passes on a scheduler's answers."""
 _cells = odd_text | st.sampled_from(
     ["", "1", "4711", "4711_[0-9]", "4711_3", "3/1/0/4", "n1", "n[1-2]", "idle*", "RUNNING", "PENDING", "FAILED", "7:0",
      "NONE", "1795371818", "1-02:03:04", "gpu:a100:4", "\u00b2", "\u0663", "0-9:0", "9" * 30]
@@ -144,7 +144,7 @@ def slurm_line(cells):
 slurm_answers = st.lists(
     st.lists(_cells, min_size=1, max_size=15).flatmap(slurm_line), min_size=1, max_size=4
 ).map(lambda lines: "\n".join(lines).encode("utf-8", "replace"))
-"""What a command of Slurm prints."""
+"""Output of a Slurm command."""
 _conditions = st.lists(
     table_with("reason", "message", type=st.sampled_from(["Failed", "Complete", "Suspended"]), status=st.just("True")),
     max_size=2,

@@ -1,4 +1,4 @@
-"""What a session does with a backend, in a few lines."""
+"""A minimal session: launches and follows jobs through a backend."""
 
 import time
 from contextlib import aclosing, asynccontextmanager
@@ -12,7 +12,7 @@ from tests.support.sshd import nodes_with_agent
 
 
 class Console:
-    """Launches, follows and keeps what came."""
+    """Launches and follows jobs; records the events and chunks."""
 
     def __init__(self, cluster, connections):
         self.cluster, self.connections = cluster, connections
@@ -54,7 +54,7 @@ class Console:
                     self.told.append(event)
 
     def events(self, node, kind):
-        """What a node told of this kind."""
+        """The events of this kind from a node."""
         of_kind = [e for e in self.told if getattr(e, "kind", "tail") == kind]
         return [e for e in of_kind if e.node == node]
 

@@ -1,4 +1,4 @@
-"""A program that stands where the agent lies on a node, and lies about what the real agent says.
+"""Stands in for the agent on a node, and changes what the real agent reports.
 
 `python3 agent.pyz WORDS…`: `lie.json` beside it has the kind of lie, the words for which it is
 told and the texts to plant; `real.pyz` is the agent. Standard library only.
@@ -16,7 +16,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 REAL = str(HERE / "real.pyz")
 KEPT = ("kind", "seq", "at")
-"""Without these a frame is refused as a whole."""
+"""Fields that are kept: without them the whole frame is refused."""
 MANY = 10_000
 LONG = 100 << 20
 
@@ -29,7 +29,7 @@ def told():
 
 
 def bent(value, leaf, key=""):
-    """The same JSON with `leaf(value, key)` in the place of what is no object and no list."""
+    """The same JSON with `leaf(value, key)` instead of each value that is no object or list."""
     if isinstance(value, dict):
         return {k: v if k in KEPT else bent(v, leaf, k) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
@@ -55,20 +55,20 @@ SIZES = cycle((0, -1, 1, 1 << 31, (1 << 53) - 1, 1 << 62, 7, 16 << 20))
 
 
 def multiplied(value):
-    """Every list and every table of numbers has ten thousand entries."""
+    """The same JSON, with ten thousand entries in every list and every table of numbers."""
     if isinstance(value, dict):
         grown = {k: v if k in KEPT else multiplied(v) for k, v in value.items()}
         if grown and all(map(is_number, grown.values())):
             grown.update({f"d{n}": n for n in range(MANY)})
         return grown
     if isinstance(value, list) and value:
-        # Not within it again: a list of lists of ten thousand would never be written.
+        # Nested lists stay as they are: 10,000 times 10,000 entries would be too many.
         return (value * MANY)[:MANY]
     return value
 
 
 def valued(lie):
-    """JSON to JSON, for lies that are about values; None for other lies."""
+    """A function from JSON to JSON for lies about values; None for other lies."""
     texts = cycle(lie["texts"] or [""])
     nest = json.loads("[" * 900 + "]" * 900)
     leaves = {
@@ -107,7 +107,7 @@ def forged(lie):
 
 
 def line_of(lie, line):
-    """The line as it is told."""
+    """The line as it is sent."""
     change = valued(lie)
     if change:
         try:
@@ -163,7 +163,7 @@ def relay(lie, words):
 
 
 def size_of_data(line):
-    """How many bytes follow this line of `job follow`."""
+    """How many raw bytes follow this line of `job follow`."""
     head = json.loads(line)
     return head["n"] if head["kind"] == "data" else 0
 

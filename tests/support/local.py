@@ -76,7 +76,7 @@ class LocalShell:
 
 @asynccontextmanager
 async def local_shell(home: Path):
-    """Everything that was started ends with the block: its stdin does."""
+    """Programs that were started end with the block, because their stdin is closed."""
     async with asyncio.TaskGroup() as tasks:
         shell = LocalShell(home, tasks)
         try:

@@ -1,4 +1,4 @@
-"""Short rows of the matrix as tests: the clusters they need, and what must hold."""
+"""Runs short rows of the matrix as tests: their clusters, and what must hold."""
 
 from collections.abc import Iterator
 
@@ -10,13 +10,13 @@ from benchmarks.result import MissingError
 
 @pytest.fixture(scope="module")
 def sites() -> Iterator[Sites]:
-    """Clusters that are brought up when a row asks for them, for all rows of a file."""
+    """Clusters that start when a row needs them, shared by all rows of a file."""
     with Sites() as found:
         yield found
 
 
 def must_hold(row: Row, sites: Sites) -> None:
-    """Run it once: nothing lost, nothing left, nothing untrue; times are not asserted."""
+    """Run a row once: nothing may be lost, left or wrongly reported; times are not asserted."""
     if why := row.lacking():
         pytest.skip(why)
     try:

@@ -23,5 +23,5 @@ def values(recipe: str, output: str | bytes) -> list[float | None]:
 
 
 def said(recipe: str, output: str | bytes) -> list[tuple[str, str]]:
-    """Status and sentence of each result."""
+    """The status and text of each result."""
     return [(one.status.value, one.text) for one in read(recipe, output)]

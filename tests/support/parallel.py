@@ -1,4 +1,4 @@
-"""How pytest-xdist deals the tests out: which stay together, which come first.
+"""How pytest-xdist distributes the tests: which stay together, which come first.
 
 A file is one group: its tests run in one process, in their order, and share its clusters. Some files share one
 cluster between them, so they are one group; the tests of others share nothing, so each goes to the next free worker.
@@ -23,7 +23,7 @@ TOGETHER: Mapping[str, str] = {
     "test_root_slurm_arrays": "other slurm lab",
     "test_root_slurm_ends": "other slurm lab",
 }
-"""File -> group, where it is not a group of its own."""
+"""File -> its group, for files that share a group."""
 APART = frozenset({"test_demo", "test_demo_faults", "test_footers"})
 """Files whose tests share nothing."""
 FIRST = (
@@ -59,7 +59,7 @@ FIRST = (
     "test_keys",
     "test_pictures",
 )
-"""What takes longest, longest first."""
+"""The files that take longest, in the order in which they start."""
 
 
 def group(test: str) -> str:
@@ -69,7 +69,7 @@ def group(test: str) -> str:
 
 
 def rank(test: str) -> int:
-    """Where a test stands among the slow ones; small: early."""
+    """Position of a test among the slow ones; small numbers come first."""
     name = group(test).partition("::")[0]
     name = PurePosixPath(name).stem
     return FIRST.index(name) if name in FIRST else len(FIRST)
@@ -77,7 +77,7 @@ def rank(test: str) -> int:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Deals groups in the order of the tests. Asked for by pytest-xdist with `-n`."""
+    """Distribute groups in the order of the tests. Called by pytest-xdist with `-n`."""
     from xdist.scheduler import LoadScopeScheduling
 
     class Groups(LoadScopeScheduling):
@@ -85,7 +85,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return group(nodeid)
 
         def remove_node(self, node: Any) -> str | None:
-            # pytest-xdist 3.8 deals a crashed worker's finished groups again: whoever gets one waits for ever.
+            # pytest-xdist 3.8 distributes a crashed worker's finished groups again: a worker that gets one waits for ever.
             if work := self.assigned_work.get(node):
                 self.assigned_work[node] = {
                     name: tests for name, tests in work.items() if not all(tests.values())
@@ -93,7 +93,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return super().remove_node(node)
 
         def _assign_work_unit(self, node: Any) -> None:
-            # To a worker that has just crashed nothing can be sent: once that is known, its groups are dealt again.
+            # Sending to a worker that has just crashed fails: its groups are distributed again once that is known.
             with suppress(OSError):
                 super()._assign_work_unit(node)
 
@@ -102,5 +102,5 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def order(items: list[pytest.Item]) -> None:
-    """Put what takes long first: the last worker to finish then has little left."""
+    """Sort long tests first, so that all workers finish at nearly the same time."""
     items.sort(key=lambda item: (not item.get_closest_marker("slow"), rank(item.nodeid)))

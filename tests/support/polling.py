@@ -1,4 +1,4 @@
-"""Waiting for a condition instead of for time."""
+"""Waits for a condition instead of a fixed time."""
 
 import asyncio
 import time
@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 LIMIT = 60.0
 SHORTEST, LONGEST = 0.05, 3.0
-"""Seconds between two looks."""
+"""Shortest and longest seconds between two checks."""
 
 
 async def until(condition, limit=LIMIT, what="the condition"):
@@ -22,7 +22,7 @@ async def until(condition, limit=LIMIT, what="the condition"):
 def eventually(condition: Callable[[], Any], limit: float = LIMIT) -> Any:
     """The first true value of the condition, or its last one after `limit` seconds.
 
-    A look that takes long, such as a command, is taken less often: what is waited for needs the processor, too.
+    A slow check, such as a command, is called less often: the awaited thing needs the processor, too.
     """
     deadline = time.monotonic() + limit
     while True:
@@ -35,7 +35,7 @@ def eventually(condition: Callable[[], Any], limit: float = LIMIT) -> Any:
 
 
 def seen_until(look: Callable[[], T], true: Callable[[T], object], limit: float = LIMIT) -> T:
-    """The first of these looks of which this is true."""
+    """Call `look` until `true(result)` holds; returns that result."""
     seen: list[T] = []
 
     def once() -> object:
@@ -47,7 +47,7 @@ def seen_until(look: Callable[[], T], true: Callable[[T], object], limit: float 
 
 
 def wait_until(condition, limit=LIMIT, what="the condition"):
-    """The same for tests without an event loop."""
+    """Like `eventually`, but fails if the condition does not become true; `what` names it in the message."""
     value = eventually(condition, limit)
     assert value, f"{what} did not come true in {limit} s"
     return value

@@ -33,7 +33,7 @@ def needed(name: str) -> Iterator[str]:
 
 
 def closure(root: str = ROOT) -> Mapping[str, tuple[str, ...]]:
-    """Project -> what it needs, of all that the root needs; what is not installed is left out."""
+    """Project -> its dependencies, for all that the root needs; without projects that are not installed."""
     found: dict[str, tuple[str, ...]] = {}
     waiting = [root]
     while waiting:
@@ -54,7 +54,7 @@ def reference(name: str) -> str:
 
 
 def component(name: str) -> dict[str, Any]:
-    """One project, as CycloneDX has it."""
+    """One project as a CycloneDX component."""
     one = distribution(name)
     licence = _licence(one)
     return {
@@ -68,7 +68,7 @@ def component(name: str) -> dict[str, Any]:
 
 
 def _licence(one: Distribution) -> str:
-    """What it says of its licence, in one line."""
+    """Its licence, in one line."""
     said = one.metadata
     rows = [row for row in said.get_all("Classifier", []) if row.startswith("License ::")]
     named = said["License-Expression"] or (rows[-1].rpartition(" :: ")[2] if rows else "")

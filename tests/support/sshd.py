@@ -16,7 +16,7 @@ from tests.support.agent_file import put_agent
 
 @dataclass
 class UnderWay:
-    """How many logins to all servers are under way, and were at most."""
+    """How many logins to all servers are under way now, and the most so far."""
 
     now: int = 0
     most: int = 0
@@ -24,7 +24,7 @@ class UnderWay:
 
 class _Command(RemoteCommand):
     def _hold(self, *, full):
-        """Take in everything at once: what is sent to a command in a test is small."""
+        """Read all input without flow control: tests send little to commands."""
 
 
 class _Server(asyncssh.SSHServer):
@@ -52,7 +52,7 @@ class _Server(asyncssh.SSHServer):
 
 @dataclass
 class Sshd:
-    """One node: its port, its home, and the means to cut its link."""
+    """The SSH server of one node: its port, its home, and ways to cut its link."""
 
     name: str
     home: Path
@@ -87,14 +87,14 @@ class Sshd:
 
     @asynccontextmanager
     async def frozen(self):
-        """Meanwhile the kernel takes connections and nobody answers, as where sshd is stopped."""
+        """Inside the block connections are accepted and nobody answers, as with a stopped sshd."""
         await self.stop()
         with socket.create_server(("127.0.0.1", self.port)):
             yield
         await self.start()
 
     def cut(self):
-        """Break every connection, as a pulled cable would at last."""
+        """Break every connection, as a pulled cable finally does."""
         for connection in self.connections:
             connection.abort()
         self.connections.clear()

@@ -1,6 +1,6 @@
-"""Every reader of what others write, as a function of bytes: for the corpus and for fuzzing.
+"""Every reader of untrusted input, as a function of bytes: for the corpus and for fuzzing.
 
-A target takes any bytes. What comes out is nothing or one of its `own` errors; all else is a bug.
+A target takes any bytes. It returns, or raises one of its `own` errors; any other error is a bug.
 """
 
 import asyncio
@@ -110,20 +110,20 @@ STEERING = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 @dataclass(frozen=True)
 class Target:
-    """One reader, and bytes that it may meet."""
+    """One reader, and generators of its input."""
 
     name: str
     begin: Callable[[], Take]
-    """Makes a fresh reader: what it is given, a thousand inputs one after the other, may add up."""
+    """Makes a fresh reader; it gets a thousand inputs one after the other, and may keep state between them."""
     own: tuple[type[Exception], ...]
     """The errors that it may raise."""
     made: st.SearchStrategy[bytes]
-    """What its sender could write."""
+    """Generates input like its real sender's."""
     words: tuple[bytes, ...]
-    """Words that mean something to it."""
+    """Words with a meaning for the reader."""
 
     def seeds(self) -> dict[str, bytes]:
-        """The corpus by file name: small files that we wrote, and every input that once broke it."""
+        """The corpus by file name: small files that we wrote, and inputs that once broke the reader."""
         return {path.name: path.read_bytes() for path in sorted((CORPUS / self.name).iterdir())}
 
 
@@ -147,7 +147,7 @@ def text_of(raw: bytes) -> str:
 
 
 def lines_of(strategy):
-    """JSON values, one a line."""
+    """JSON values, one per line."""
     return st.lists(strategy.map(hostile.line), min_size=1, max_size=4).map(b"".join)
 
 
@@ -216,11 +216,11 @@ TELEMETRY = JSON + (
 
 
 PAINTED = 20
-"""One in so many looks is painted: that takes as long as all the rest."""
+"""Screens are painted for one of this many inputs: that takes as long as all the rest."""
 
 
 def pages_of(fleet: Fleet, node: NodeState):
-    """What the screens show of this node, now and as it was."""
+    """What the screens show about this node, now and in the past."""
     now = snapshots.Now({node.name: node})
     yield [now.cell(column, node.name, 20, UNICODE) for column in fleet_views.NUMBERS]
     yield node_page.reasons(node, 100, UNICODE)
@@ -588,7 +588,7 @@ def prometheus_answers() -> Take:
     site, times = Metrics(host="prom", port=9090), Times(0.0, 1.0, 4)
 
     def take(raw: bytes) -> None:
-        # What stands before an empty line is the head.
+        # The head ends at an empty line.
         head, _, body = raw.partition(b"\r\n\r\n")
         with suppress(ValueError):
             read_head(head)
@@ -614,7 +614,7 @@ def gnmi_answers() -> Take:
     switches, stream = Switches(cluster), gnmi.SwitchStream(switch)
 
     def take(raw: bytes) -> None:
-        # The protocol's own library reads it first and refuses what is no message.
+        # The library of the protocol parses it first and refuses invalid messages.
         with suppress(DecodeError):
             answer = stream._gnmi.SubscribeResponse.FromString(raw)
             for port, leaf, value in stream._read(answer):
@@ -713,7 +713,7 @@ def lines_of_nvml() -> Take:
 
 @cache
 def folder() -> tempfile.TemporaryDirectory[str]:
-    """A folder for files that are read back; gone with this process."""
+    """A folder for files that are read back; removed with this process."""
     return tempfile.TemporaryDirectory(prefix="targets.")
 
 
@@ -735,7 +735,7 @@ SPOILT = (
 
 
 def documents(*lines: str):
-    """YAML made of these lines, some of them spoilt."""
+    """YAML made of these lines, some of them damaged."""
     known = st.sampled_from(lines)
     wrong = st.builds(
         lambda one, new: f"{one.partition(':')[0]}: {new}", known, st.sampled_from(SPOILT)

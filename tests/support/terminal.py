@@ -1,4 +1,4 @@
-"""A program in a terminal of its own, which is read all the time as a person's would be."""
+"""Runs a program in its own terminal, whose output is read all the time as by a real terminal."""
 
 import fcntl
 import os
@@ -17,22 +17,22 @@ import pyte
 LIMIT = 30.0
 END = 5.0
 TURN = 0.1
-"""Seconds until the reader looks whether it is over."""
+"""Seconds between two checks of the reader whether it should stop."""
 
 
 class Terminal:
-    """What a program shows, how much it sends for that, and the keys that are pressed."""
+    """The screen of a program, how many bytes it sends, and its keyboard."""
 
     def __init__(self, process: subprocess.Popen[bytes], master: int) -> None:
         self.process = process
         self.sent = 0
-        """Bytes that came so far."""
+        """Bytes received so far."""
         self.begun = time.monotonic()
         self._master = master
         self._waiting: tuple[bytes, threading.Event] = (b"", threading.Event())
         self._seen = bytearray()
         self._pressed = 0
-        """Bytes that had come when the last key was pressed."""
+        """Bytes received until the last key was pressed."""
         self._lock = threading.Lock()
         self._over = threading.Event()
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -52,9 +52,9 @@ class Terminal:
         return time.monotonic() - self.begun
 
     def close(self) -> None:
-        """To be called once the program has ended; what it started may hold the terminal still."""
+        """Call this once the program has ended; its children may still hold the terminal."""
         self._reader.join(END)
-        # A reader that stays would take what comes for the next owner of this file number.
+        # A reader that goes on would read from the next file with this descriptor.
         self._over.set()
         self._reader.join()
         os.close(self._master)
@@ -96,7 +96,7 @@ def _some(master: int) -> bytes:
 def terminal(
     argv: Sequence[str], env: Mapping[str, str], width: int = 120, height: int = 40
 ) -> Iterator[Terminal]:
-    """Run a program in a terminal of that size; ended afterwards."""
+    """Run a program in a terminal of that size; ended with the block."""
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", height, width, 0, 0))
     process = subprocess.Popen(

@@ -1,7 +1,7 @@
 """Which tests `make test` leaves to `make thorough`: CI runs both.
 
-`make test` is for people: every capability once, with real programs, in about ten minutes. What takes long and goes
-further is left out: another runtime, launcher or version, another fault or accident, the matrix. Other files keep a test.
+`make test` is for developers: every capability once, with real programs, in about ten minutes. Long tests that go further
+are left out: another runtime, launcher or version, another fault or accident, the matrix.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -125,7 +125,7 @@ THOROUGH: Mapping[str, Sequence[str]] = {
         "test_an_exported_script_starts_and_ends_its_ranks_through_any_login_shell[/usr/bin/sh-*",
     ),
 }
-"""File below `tests` -> its tests that are thorough; one that ends with `*` stands for all that begin so."""
+"""File below `tests` -> its thorough tests; a name that ends with `*` means all tests that begin with it."""
 
 
 KEPT: Mapping[str, Sequence[str]] = {
@@ -261,7 +261,7 @@ KEPT: Mapping[str, Sequence[str]] = {
     ),
     "integration/test_stalls": ("test_a_stopped_rank_*",),
 }
-"""The same -> all that `make test` runs of it: the others of that file are thorough."""
+"""File below `tests` -> the tests that `make test` runs; all others of that file are thorough."""
 
 
 def is_thorough(test: str) -> bool:

@@ -1,4 +1,4 @@
-"""A disk of a megabyte in a mount namespace of its own, which only commands run in it see."""
+"""A disk of one megabyte in its own mount namespace: only commands that run there see it."""
 
 import os
 import subprocess
@@ -12,18 +12,18 @@ _HOLD = 'mount -t tmpfs -o "$2" tiny "$1" && echo ready && exec sleep 600'
 
 
 class TinyDisk:
-    """What is done to the disk, and by commands that have it at `path`."""
+    """The disk, and commands that see it at `path`."""
 
     def __init__(self, path: Path, pid: int) -> None:
         self.path, self._pid = path, pid
 
     @property
     def seen(self) -> Path:
-        """The same folder, as it is reached from outside the namespace."""
+        """The same folder, as seen from outside the namespace."""
         return Path(f"/proc/{self._pid}/root{self.path}")
 
     def words(self, *words: str) -> list[str]:
-        """A command, made one that has the disk."""
+        """The command, changed to run where the disk is mounted."""
         return ["nsenter", f"--mount=/proc/{self._pid}/ns/mnt", "--wdns=/", *words]
 
     def run(self, *words: str, **options) -> subprocess.CompletedProcess[str]:
@@ -40,7 +40,7 @@ class TinyDisk:
                 return
 
     def free(self) -> None:
-        """Give back what `fill` took."""
+        """Free the space that `fill` took."""
         (self.seen / "ballast").unlink()
 
     def remount(self, options: str) -> None:
@@ -50,7 +50,7 @@ class TinyDisk:
 
 @contextmanager
 def tiny_disk(path: Path, options: str = "size=1m") -> Iterator[TinyDisk]:
-    """The disk, mounted; skips the test where nobody may mount."""
+    """Mount the disk; skips the test if mounts are not allowed."""
     path.mkdir()
     if os.geteuid() != 0:
         pytest.skip("only root may mount a disk")

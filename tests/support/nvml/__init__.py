@@ -50,7 +50,7 @@ H100: tuple[str, ...] = (
 
 
 def missing() -> str:
-    """Why the library cannot be built here; "" where it can."""
+    """Why the library cannot be built here; "" if it can."""
     return "" if shutil.which("cc") else "no C compiler to build the stand-in for NVML"
 
 
@@ -62,7 +62,7 @@ def build(folder: Path) -> None:
 
 
 class Machine:
-    """The GPUs that the library shows; told what to say at any time."""
+    """The GPUs that the library shows; its answers can be changed at any time."""
 
     def __init__(self, file: Path, gpus: int = 8, lines: Sequence[str] = H100) -> None:
         self.file = file
@@ -70,7 +70,7 @@ class Machine:
         self._write()
 
     def say(self, *lines: str) -> None:
-        """Add answers; a later line wins."""
+        """Add answers; later ones replace earlier ones."""
         self._lines += lines
         self._write()
 

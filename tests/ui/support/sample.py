@@ -1,4 +1,4 @@
-"""Made-up nodes that look like real ones: the same picture on every run."""
+"""Made-up nodes that look like real ones, the same on every run."""
 
 import math
 import random
@@ -17,7 +17,7 @@ INVENTORY = {
 
 
 class Simulation:
-    """Numbers of many nodes, a step at a time."""
+    """Numbers of many nodes, one step at a time."""
 
     def __init__(self, stage: Stage, *, simulated: tuple[str, ...] = ("gpu", "rdma")) -> None:
         self.stage = stage
@@ -84,7 +84,7 @@ class Simulation:
 
 
 def fleet(count: int, steps: int = 4, cluster: Cluster | None = None) -> tuple[Stage, Simulation]:
-    """A stage with that many nodes, some seconds on."""
+    """A stage with that many nodes, after some seconds."""
     stage = Stage(cluster or cluster_of(count))
     simulation = Simulation(stage)
     for _ in range(steps):
@@ -99,7 +99,7 @@ def training_job(
     per_node: int = 4,
     lines: int = 40,
 ) -> str:
-    """A job that has written a while."""
+    """A job that has written for a while."""
     stage.start(job_id, nodes, per_node)
     for rank in range(nodes * per_node):
         chat(stage, job_id, rank, 0, lines)

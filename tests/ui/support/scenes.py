@@ -1,4 +1,4 @@
-"""Jobs in trouble, as they look a minute and a half after their start."""
+"""Failing and stalled jobs, 90 s after their start."""
 
 from rankdeck.model.job import Explained, Stall
 from rankdeck.rules.inspect import Look
@@ -29,7 +29,7 @@ def _line(step: int) -> str:
 
 
 def failing(bad: int = 5) -> Stage:
-    """One rank of 16 ran out of memory, eleven others were told to end."""
+    """One rank of 16 ran out of memory; eleven others were ended."""
     stage = training()
     begun = stage.jobs.job(JOB).created
     stage.write(JOB, bad, TRACEBACK, "err", at=begun + 70)

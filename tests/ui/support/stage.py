@@ -84,10 +84,10 @@ def plan_of(job: str, nodes: int, per_node: int) -> Plan:
 
 
 class Stage:
-    """What SessionProtocol asks for; remembers what was asked of it."""
+    """Implements SessionProtocol and records the calls."""
 
     clock = staticmethod(time.monotonic)
-    """What the fleet takes for the time."""
+    """The clock of the fleet."""
 
     def __init__(self, cluster: Cluster, clock=None) -> None:
         self.cluster = cluster
@@ -101,14 +101,14 @@ class Stage:
         self.host_key_answers: list[bool] = []
         self.launched: list[str] = []
         self.copies: list[CopyState] = []
-        """What a launch tells of an image's copy; it goes on when `copied` is set."""
+        """States of an image copy that a launch reports; the launch continues once `copied` is set."""
         self.copied = asyncio.Event()
         self.asked = asyncio.Event()
-        """Preflight ends once this is set; it is from the beginning."""
+        """Preflight ends once this is set; set at the start."""
         self.asked.set()
         self.cancelled: list[str] = []
         self.runs: list[LogRun] = []
-        """Where the output of each run of a job lies."""
+        """The log of each run of a job."""
         self.held: list[str] = []
         self.site_past: PastView | None = None
         self.looked_back: list[tuple[str, float, float | None]] = []
@@ -135,17 +135,17 @@ class Stage:
         self.parts: list[SlurmPartition] = []
         self.ordered: list[tuple[ServiceOrder, str]] = []
         self.changes: list[ServiceChange] = []
-        """What Slurm answers to orders, one after the other."""
+        """Answers of Slurm to successive orders."""
         self.refused: dict[str, str] = {}
-        """What may not be done, and why."""
+        """Refused operation -> why."""
         self.files: tuple[Path, ...] = ()
         self.on_node: dict[int, Path] = {}
-        """Rank -> the whole of its stdout."""
+        """Rank -> file with its whole stdout."""
         self._seq: dict[tuple[str, str], int] = {}
         self._node_of: dict[tuple[str, int], str] = {}
         self._offsets: dict[tuple[str, int, str], int] = {}
 
-    # ---- what the console asks
+    # ---- methods that the console calls
 
     def want(self, nodes) -> None:
         self.wanted = nodes
@@ -285,7 +285,7 @@ class Stage:
         self.replayed.append((job_id, speed))
         job = self.jobs.job(job_id)
         if job.plan.replay_of:
-            # It begins anew, as the session has it.
+            # Starts again, as in the session.
             self.jobs.add(job.plan, job.created)
             self.jobs.set_clock(job_id, job.created + 9)
         return job_id
@@ -327,7 +327,7 @@ class Stage:
             raise AgentError("node01", f"rank {rank} has no output")
         return OnNode(job_id, self.on_node[rank])
 
-    # ---- filling
+    # ---- filled by tests
 
     def _place(self, plan: Plan) -> None:
         """Note which node each rank writes from."""
@@ -384,11 +384,11 @@ class Stage:
 
 
 class NoShell:
-    """No node is asked anything: a test says what a command wrote."""
+    """Contacts no node: a test gives the output of a command."""
 
 
 class OnNode:
-    """Output by offset, by the agent's own code, on a file that stands for the node's."""
+    """Output by offset, read by the agent's own code from a local file instead of the node's."""
 
     def __init__(self, job: str, path: Path) -> None:
         self._job, self._path = job, path
