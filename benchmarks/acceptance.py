@@ -17,8 +17,8 @@ from benchmarks.result import MissingError, Result
 from rankdeck.acceptance import view
 from rankdeck.acceptance.run import RunPlan, StagePlan, plan_hash, plan_text
 from rankdeck.acceptance.work import Setup
-from rankdeck.accepting.measure import RawOutputs
-from rankdeck.accepting.runner import Runner
+from rankdeck.acceptance_runs.measure import RawOutputs
+from rankdeck.acceptance_runs.runner import Runner
 from rankdeck.model.acceptance import Stage
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.state.acceptance import AcceptanceRuns, KeptRun

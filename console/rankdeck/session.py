@@ -69,7 +69,7 @@ from rankdeck.telemetry.link import Link, Telemetry, open_link
 from rankdeck.telemetry.slurm import SlurmClient
 
 if TYPE_CHECKING:
-    from rankdeck.accepting.acceptance import Acceptance
+    from rankdeck.acceptance_runs.acceptance import Acceptance
 
 log = logging.getLogger(__name__)
 SAVE_PERIOD = 1.0
@@ -512,10 +512,10 @@ class Session:
 
     @property
     def acceptance(self) -> "Acceptance":
-        """Starts and keeps acceptance runs; see `accepting/acceptance.py`. Made at first use."""
+        """Starts and keeps acceptance runs; see `acceptance_runs/acceptance.py`. Made at first use."""
         if self._acceptance is None:
             # Loading the recipes takes time, and most sessions need none.
-            from rankdeck.accepting.acceptance import Acceptance
+            from rankdeck.acceptance_runs.acceptance import Acceptance
 
             self._acceptance = Acceptance(self, self._accepted, state_folder() / "acceptance")
         return self._acceptance

@@ -12,11 +12,11 @@ import pytest
 from rankdeck.acceptance import view
 from rankdeck.acceptance.run import Request, RunPlan, RunState, StagePlan, plan_hash, plan_text
 from rankdeck.acceptance.work import Setup, Work, spec_of
-from rankdeck.accepting import measure
-from rankdeck.accepting import runner as runner_module
-from rankdeck.accepting.acceptance import Acceptance
-from rankdeck.accepting.measure import RawOutputs
-from rankdeck.accepting.runner import Runner
+from rankdeck.acceptance_runs import measure
+from rankdeck.acceptance_runs import runner as runner_module
+from rankdeck.acceptance_runs.acceptance import Acceptance
+from rankdeck.acceptance_runs.measure import RawOutputs
+from rankdeck.acceptance_runs.runner import Runner
 from rankdeck.errors import RankdeckError
 from rankdeck.model.acceptance import LINK_ERRORS, REBOOTS, Outcome, Result, Stage, differing
 from rankdeck.model.cluster import Cluster, Node

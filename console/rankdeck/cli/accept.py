@@ -21,7 +21,7 @@ from rankdeck.acceptance.run import (
     StagePlan,
     next_step,
 )
-from rankdeck.accepting.acceptance import Acceptance
+from rankdeck.acceptance_runs.acceptance import Acceptance
 from rankdeck.cli import choose, output
 from rankdeck.cli.opening import Interrupts, agrees, opened, until_done
 from rankdeck.cli.output import UsageError

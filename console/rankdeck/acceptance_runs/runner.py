@@ -25,7 +25,13 @@ from rankdeck.acceptance.work import (
     spec_of,
     takes_turns,
 )
-from rankdeck.accepting.measure import Ended, MeasureSession, RawOutputs, ended_with_proof, measured
+from rankdeck.acceptance_runs.measure import (
+    Ended,
+    MeasureSession,
+    RawOutputs,
+    ended_with_proof,
+    measured,
+)
 from rankdeck.model.acceptance import (
     BUSY_CORES,
     CLOCKS,

@@ -50,8 +50,8 @@ from rankdeck.acceptance.run import (
     read_plan,
 )
 from rankdeck.acceptance.work import PEER, Setup, Work, command_lines, find, job_spec
-from rankdeck.accepting.measure import MeasureSession, RawOutputs, measured
-from rankdeck.accepting.runner import Runner
+from rankdeck.acceptance_runs.measure import MeasureSession, RawOutputs, measured
+from rankdeck.acceptance_runs.runner import Runner
 from rankdeck.config.files import command_of
 from rankdeck.errors import RankdeckError, UnknownRunError
 from rankdeck.model.acceptance import Result, differing
