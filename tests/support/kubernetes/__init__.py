@@ -33,7 +33,7 @@ def kubectl_or_why() -> tuple[Path | None, str]:
 
 @pytest.fixture(scope="session")
 def kubectl() -> Path:
-    """The program kubectl; skips where it cannot be had."""
+    """The program kubectl; skips the test if it is not available."""
     found, why = kubectl_or_why()
     if found is None:
         pytest.skip(why)

@@ -1,4 +1,4 @@
-"""Who may do what: bearer tokens, and rules of Roles that a test hands over."""
+"""Access rights: bearer tokens, and rules of Roles that a test gives."""
 
 import time
 from collections.abc import Sequence
@@ -15,14 +15,14 @@ class Access:
     """Tokens and rules; the user `admin` may do everything."""
 
     tokens: dict[str, tuple[str, float]] = field(default_factory=dict)
-    """Token to (user, time at which it expires by the monotonic clock)."""
+    """Token -> (user, monotonic time at which it expires)."""
     rules: dict[str, list[tuple[str, Json]]] = field(default_factory=dict)
-    """User to (namespace, or "" for all; rule)."""
+    """User -> (namespace, or "" for all; rule)."""
     used: set[tuple[str, str, str]] = field(default_factory=set)
-    """(user, verb, resource) of what was asked for and allowed."""
+    """(user, verb, resource) of all allowed requests."""
 
     def add(self, user: str, token: str, roles: Sequence[Json] = ()) -> None:
-        """A user with a token, and what Roles and ClusterRoles give it."""
+        """Add a user with a token and the rights of these Roles and ClusterRoles."""
         self.tokens[token] = (user, float("inf"))
         for role in roles:
             where = role["metadata"].get("namespace", "") if role["kind"] == "Role" else ""

@@ -1,4 +1,4 @@
-"""The REST part of the double: verbs on objects, watches, rights, logs; no controllers."""
+"""The REST part of the double: verbs on objects, watches, access rights, logs; no controllers."""
 
 import asyncio
 import json
@@ -26,7 +26,7 @@ _BOOKMARK_EVERY = 1.0
 
 @dataclass(frozen=True)
 class Target:
-    """What a path means."""
+    """The object or collection that a path names."""
 
     kind: Kind
     namespace: str
@@ -36,16 +36,16 @@ class Target:
 
 @dataclass
 class Faults:
-    """What goes wrong in the server until a test takes it back."""
+    """Faults of the server, in force until a test removes them."""
 
     delay: float = 0.0
     """Seconds before each answer."""
     answers: list[tuple[str, str, Callable[[], tuple[int, object] | tuple[int, object, str]]]] = (
         None  # type: ignore[assignment]
     )
-    """(method pattern, path pattern, what is answered instead)."""
+    """(method pattern, path pattern, function that gives the answer instead)."""
     watch_cuts: int = 0
-    """Raised by one each time that all watches are to break."""
+    """Counter; adding one breaks all watches."""
     log_cuts: int = 0
 
     def __post_init__(self) -> None:
@@ -67,7 +67,7 @@ class Api:
         self.logs = logs
         """Logs of pods by (namespace, pod name)."""
         self.requests: list[tuple[str, str]] = []
-        """(method, path with query) of what was asked, for tests."""
+        """(method, path with query) of all requests, for tests."""
 
     async def handle(self, request: Request, reply: Reply) -> None:
         """Answer one request."""
@@ -207,7 +207,7 @@ class Api:
         await reply.send(200, {**head, "metadata": {}, "items": found})
 
     def _end(self, target: Target, options: Json) -> Json | None:
-        """Begin a deletion; the object while it is still there."""
+        """Begin a deletion; returns the object if it is still there."""
         kind = target.kind
         found = self.store.need(kind, target.namespace, target.name)
         default = "Orphan" if kind is JOB else "Background"
@@ -220,7 +220,7 @@ class Api:
 
 
 class _Watch:
-    """One watch: where it is in the history, and when it says so."""
+    """One watch: its position in the history, and when to send a bookmark."""
 
     def __init__(self, store: Store, request: Request, target: Target) -> None:
         self._store, self._target = store, target
@@ -237,7 +237,7 @@ class _Watch:
         return self._end - time.monotonic()
 
     async def wait(self) -> None:
-        """Until there may be news, or it is time for a bookmark."""
+        """Wait until there may be changes, or it is time for a bookmark."""
         limit = min(_BOOKMARK_EVERY, max(self.seconds_left(), 0.001))
         try:
             await asyncio.wait_for(self._store.wait(), limit)
@@ -255,7 +255,7 @@ class _Watch:
         return b"".join(_line("ADDED", f) for f in items) + end
 
     def news(self) -> bytes:
-        """What happened since, as lines; raises RefusedError with 410."""
+        """The changes since then, as lines; raises RefusedError with 410."""
         changes = self._store.since(self._at)
         self._at = max(self._at, self._store.version)
         sent = b"".join(self._event(change) for change in changes)
@@ -294,7 +294,7 @@ _VERBS = {"POST": "create", "PATCH": "patch", "PUT": "update"}
 
 
 def _verb(request: Request, target: Target) -> str:
-    """The verb as rights know it; raises RefusedError with 405."""
+    """The verb as in access rules; raises RefusedError with 405."""
     if request.method == "GET":
         if request.flag("watch"):
             return "watch"
@@ -329,7 +329,7 @@ def _options(request: Request) -> Json:
 
 
 def _grace(pod: Json, asked: int | str | None) -> int:
-    """Seconds that a pod gets; none where nothing of it runs on a node."""
+    """The grace period of a pod in seconds; 0 if nothing of it runs on a node."""
     if not pod["spec"].get("nodeName") or pod["status"]["phase"] in ("Succeeded", "Failed"):
         return 0
     own = pod["spec"].get("terminationGracePeriodSeconds", 30)

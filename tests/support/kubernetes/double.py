@@ -121,7 +121,7 @@ class Double:
         await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 10)
 
     async def _control(self) -> None:
-        """Rounds of all controllers, after each change and now and then."""
+        """Run all controllers, after each change and at intervals."""
         while True:
             version = self.store.version
             garbage.reconcile(self.store)
@@ -134,7 +134,7 @@ class Double:
     # ---- from a test ------------------------------------------------------------------
 
     def do(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call a function in the thread that owns the state; its result."""
+        """Call a function in the thread that owns the state; returns its result."""
 
         async def call() -> Any:
             return function(*arguments)
@@ -174,7 +174,7 @@ class Double:
         return self.kubeconfig(f"config.{name}", f"{name}-token", namespace)
 
     def expire(self, token: str = TOKEN) -> None:
-        """From now on a token is not valid."""
+        """Make a token invalid."""
         self.do(self.access.expire, token)
 
     def all(self, plural: str, namespace: str = "") -> list[Json]:
@@ -182,7 +182,7 @@ class Double:
         return self.do(self.store.all, self._kind(plural), namespace)
 
     def create(self, plural: str, made: Json) -> Json:
-        """Put an object there without asking anybody."""
+        """Add an object directly, without defaults or checks."""
         return self.do(self.store.create, self._kind(plural), made)
 
     def post(self, plural: str, made: Json, namespace: str = "default") -> Json:
@@ -193,13 +193,13 @@ class Double:
     def change(
         self, plural: str, name: str, how: Callable[[Json], object], namespace: str = "default"
     ) -> Json:
-        """Alter an object by a function on a copy of it."""
+        """Change an object by a function on a copy of it."""
         kind = self._kind(plural)
         place = namespace if kind.namespaced else ""
         return self.do(lambda: self.store.change(kind, self.store.need(kind, place, name), how))
 
     def delete(self, plural: str, name: str, namespace: str = "default") -> None:
-        """Somebody else deletes an object, in the foreground."""
+        """Delete an object in the foreground, as another user."""
         kind = self._kind(plural)
         place = namespace if kind.namespaced else ""
         finalizer = "kubernetes" if kind is NAMESPACE else "foregroundDeletion"
@@ -217,7 +217,7 @@ class Double:
         return next(kind for kind in self.api.kinds if kind.plural == plural)
 
     def script(self, pattern: str, script: Script) -> None:
-        """What pretended pods do, by a pattern of their names."""
+        """Set what pretended pods do, by a pattern of their names."""
         self.do(self._scripts.use, pattern, script)
 
     def claim(self, name: str, namespace: str = "default") -> Path:
@@ -230,7 +230,7 @@ class Double:
     # ---- faults -----------------------------------------------------------------------
 
     def restart_server(self) -> None:
-        """The API server ends, all connections with it, and comes again on its port; state is kept."""
+        """Restart the API server on its port: all connections break, state is kept."""
         self.stop_server()
         self.start_server()
 
@@ -241,7 +241,7 @@ class Double:
         self._wait(self._server.start())
 
     def cut_watches(self) -> None:
-        """Break every watch without an end."""
+        """Break every watch connection."""
 
         def cut() -> None:
             self.api.faults.watch_cuts += 1
@@ -250,15 +250,15 @@ class Double:
         self.do(cut)
 
     def forget_history(self) -> None:
-        """Watches that are not up to date get 410; cut them too to have them ask."""
+        """Watches that are not up to date get 410 at their next request; `cut_watches` causes one."""
         self.do(self.store.forget)
 
     def restore_backup(self) -> None:
-        """Versions are counted on from an older one: watches at newer ones are silent."""
+        """Restore a backup: versions continue from an older one, and watches at newer versions are silent."""
         self.do(self.store.restore)
 
     def cut_logs(self) -> None:
-        """Break every log stream that is followed, in the middle of a second."""
+        """Break every log stream that is followed."""
 
         def cut() -> None:
             self.api.faults.log_cuts += 1
@@ -279,41 +279,41 @@ class Double:
         )
 
     def slow(self, seconds: float) -> None:
-        """Every answer comes so much later."""
+        """Delay every answer by so many seconds."""
         self.api.faults.delay = seconds
 
     def answer(self, method: str, path: str, code: int, body: object) -> None:
-        """Answer what matches (patterns of the whole method and path) by this instead."""
+        """Give this answer to requests that match (patterns of the whole method and path)."""
         self.do(self.api.faults.answers.append, (method, path, lambda: (code, body)))
 
     def pods_late(self, seconds: float) -> None:
-        """Pods appear so long after their Job."""
+        """Create pods so many seconds after their Job."""
         self.jobs.late = seconds
 
     def start_late(self, seconds: Callable[[Json], float] | float) -> None:
-        """Containers start so long after their pod has a node."""
+        """Start containers so many seconds after their pod has a node."""
         self.kubelet.start_delay = seconds if callable(seconds) else lambda pod: seconds
 
     def clock_ahead(self, seconds: Callable[[Json], float]) -> None:
-        """The clock of a pod's node is so far ahead, as the times of its log tell."""
+        """Set how many seconds the clock of a pod's node, and the times in its log, are ahead."""
         self.kubelet.clock_ahead = seconds
 
     def bad_image(self, pattern: str, reason: str = "manifest unknown") -> None:
-        """Images that cannot be pulled."""
+        """Images that match cannot be pulled."""
         self.do(self.kubelet.bad_images.__setitem__, pattern, reason)
 
     def shellless(self, pattern: str) -> None:
-        """Images without sh."""
+        """Images that match have no sh."""
         self.kubelet.shellless = pattern
 
     def restart_container(self, pod: str, namespace: str = "default") -> None:
-        """A container ends by a signal and starts anew in its pod."""
+        """End a container by a signal; it restarts in its pod."""
         self._on_pod(
             pod, namespace, lambda p: self.kubelet.end_container(p, Exit(137, "Error"), again=True)
         )
 
     def oom(self, pod: str, namespace: str = "default") -> None:
-        """The kernel kills a container for its memory."""
+        """End a container as the kernel's out-of-memory killer does."""
         self._on_pod(
             pod, namespace, lambda p: self.kubelet.end_container(p, Exit(137, "OOMKilled"))
         )

@@ -1,4 +1,4 @@
-"""What happens to dependents of what is deleted: Foreground, Background and Orphan; namespaces."""
+"""Deletes dependents of deleted objects: Foreground, Background and Orphan; namespaces."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ Json = dict[str, Any]
 
 
 def reconcile(store: Store) -> None:
-    """Carry deletions on by one step."""
+    """Bring deletions one step further."""
     uids = store.by_uid()
     for kind, found in store.everything():
         held = found["metadata"].get("finalizers", [])
@@ -25,7 +25,7 @@ def reconcile(store: Store) -> None:
 
 
 def end(store: Store, kind: Kind, found: Json) -> None:
-    """Delete an object as the collector does: a pod with its own grace."""
+    """Delete an object as the garbage collector does: a pod with its own grace period."""
     grace = 0
     if kind is POD:
         runs = found["spec"].get("nodeName")

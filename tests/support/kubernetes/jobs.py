@@ -20,14 +20,14 @@ _REASONS = {
 
 
 class Jobs:
-    """Brings Jobs a step on, each time it is asked."""
+    """Brings Jobs one step further on each call."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self.settle = 0.1
-        """Seconds from a pod's end to its being counted; the real controller waits one."""
+        """Seconds after its end until a pod is counted; the real controller waits one second."""
         self.late = 0.0
-        """Seconds from a Job's creation to its pods."""
+        """Seconds from a Job's creation to that of its pods."""
         self._seen: dict[str, float] = {}
 
     def reconcile(self) -> None:
@@ -60,7 +60,7 @@ class Jobs:
                 self._store.change(POD, pod, change)
 
     def _after(self, job: Json) -> None:
-        """A finished Job goes when its time is over."""
+        """Delete a finished Job when its time to live is over."""
         limit = job["spec"].get("ttlSecondsAfterFinished")
         if limit is None or deleting(job):
             return
@@ -144,7 +144,7 @@ class Jobs:
         return ""
 
     def _fail(self, new: Json, job: Json, active: list[Json], pods: list[Json], why: str) -> int:
-        """Survivors go; Failed comes when they are gone. How many more failed by that."""
+        """Delete the remaining pods; set Failed when they are gone. Returns how many were deleted."""
         self._delete(job, active)
         self._release(active)
         _condition(new, "FailureTarget", "True", why, _REASONS[why])
@@ -162,7 +162,7 @@ class Jobs:
         _condition(new, "SuccessCriteriaMet", *words)
 
     def _fill(self, job: Json, there: list[Json], succeeded: list[int]) -> list[Json]:
-        """Pods for indexes that have none; one that ended and is not yet counted is one."""
+        """Create pods for indexes without one; a pod that ended and is not yet counted still counts as one."""
         spec = job["spec"]
         taken = {_index(pod) for pod in there} | set(succeeded)
         free = [i for i in range(spec["completions"]) if i not in taken]
@@ -210,7 +210,7 @@ def pod_of(job: Json, index: int) -> Json:
 
 
 def _kept(pod: Json, known: dict[str, Json]) -> bool:
-    """Whether a Job that is there counts this pod."""
+    """Whether the owner of this pod exists."""
     return any(ref["uid"] in known for ref in pod["metadata"].get("ownerReferences", []))
 
 

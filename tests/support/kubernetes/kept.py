@@ -1,4 +1,4 @@
-"""A keeper as a process, on the double: its run folder, what it says, and ways to end it."""
+"""A keeper process on the double: its run folder, its output, and ways to end it."""
 
 import json
 import os
@@ -55,7 +55,7 @@ class Kept:
         return json.loads((self.folder / "manifest.json").read_text())[0]
 
     def speak(self, *, every: float = 0.05, lasting: float = 3.0, code: int = 0, rank: int = -1):
-        """What the ranks (or one of them) do from now on."""
+        """Set what the ranks (or one of them) do from now on."""
         for one in range(self.pods) if rank < 0 else (rank,):
             first = (f"[rank {one} start] {JOB}-{one}",)
             script = Script(f"[rank {one} out] line {{n}}", every, lasting, code, first)
@@ -81,7 +81,7 @@ class Kept:
         return self.process.wait(limit)
 
     def kill(self) -> None:
-        """kill -9 of it alone: kubectl goes with it."""
+        """Send SIGKILL to the keeper alone; its kubectl ends with it."""
         os.kill(self.process.pid, signal.SIGKILL)
         self.process.wait(60)
 
@@ -114,7 +114,7 @@ class Kept:
         return file.read_text().strip() if file.exists() else ""
 
     def runs(self, lines: int = 3, limit: float = 30) -> None:
-        """Wait until every rank has written so many lines."""
+        """Wait until every rank has written that many lines."""
         wait_until(
             lambda: all(len(self.lines(rank)) >= lines for rank in range(self.pods)),
             limit,
@@ -122,7 +122,7 @@ class Kept:
         )
 
     def written(self, rank: int) -> list[str]:
-        """All that the rank wrote, as the cluster has it."""
+        """All lines of the rank, as the cluster has them."""
         return self.double.do(self._written, rank)
 
     def _written(self, rank: int) -> list[str]:
@@ -135,7 +135,7 @@ class Kept:
         return [text.removeprefix(mark) for text in texts if text.startswith(mark)]
 
     def kubectls(self) -> list[int]:
-        """Processes `kubectl proxy` of this keeper that are there."""
+        """Pids of the running `kubectl proxy` processes of this keeper."""
         found = []
         for path in Path("/proc").glob("[0-9]*/environ"):
             try:

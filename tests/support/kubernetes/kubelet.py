@@ -1,4 +1,4 @@
-"""The kubelet of the double: takes pods through their lives and keeps their status and logs."""
+"""The kubelet of the double: starts and ends the containers of pods, and keeps status and logs."""
 
 import asyncio
 import itertools
@@ -35,18 +35,18 @@ class Running(Protocol):
 
 
 class Runner(Protocol):
-    """What runs containers: real processes, or a script of lines."""
+    """Runs containers: as real processes, or as a script of output lines."""
 
     def missing(self, pod: Json) -> str:
         """Why the pod's volumes cannot be mounted now, or ""."""
         ...
 
-    async def start(
-        self, pod: Json, container: Json, address: str, log: ContainerLog
-    ) -> Running: ...
+    async def start(self, pod: Json, container: Json, address: str, log: ContainerLog) -> Running:
+        """Start a container of the pod at `address`; its output goes to `log`."""
+        ...
 
     def refresh(self) -> None:
-        """Let names follow the pods that there are."""
+        """Update host names to the pods that exist now."""
         ...
 
 
@@ -59,13 +59,13 @@ class _Life:
     running: dict[str, Running] = field(default_factory=dict)
     stopping: bool = False
     forced: Exit | None = None
-    """How the next end of a container is told, where a fault ends it."""
+    """The exit status to report for the next container end, if a fault ends it."""
     again: bool = False
-    """Restart the container in its pod, whatever the policy says."""
+    """Restart the container in its pod, whatever the restart policy."""
 
 
 class Kubelet:
-    """All kubelets of all nodes."""
+    """The kubelets of all nodes."""
 
     def __init__(self, store: Store, logs: dict, runner: Runner) -> None:
         self._store, self._logs, self._runner = store, logs, runner
@@ -73,16 +73,16 @@ class Kubelet:
         self._addresses = (f"10.244.{n // 250}.{n % 250 + 2}" for n in itertools.count(0))
         self.start_delay: Callable[[Json], float] = lambda pod: 0.0
         self.clock_ahead: Callable[[Json], float] = lambda pod: 0.0
-        """Seconds from a pod's node to its containers."""
+        """Seconds from a pod's assignment to a node to the start of its containers."""
         self.bad_images: dict[str, str] = {}
-        """Image pattern to the reason why it cannot be pulled: ErrImagePull's message."""
+        """Image pattern -> why it cannot be pulled: the message of ErrImagePull."""
         self.shellless = ""
         """Pattern of images that have no shell."""
         self.lost: set[str] = set()
-        """Nodes whose kubelet is silent."""
+        """Nodes that are lost: their kubelet is silent."""
 
     def reconcile(self) -> None:
-        """Begin the lives of new pods, end those of deleted ones."""
+        """Start new pods, end deleted ones."""
         there = {}
         for pod in self._store.all(POD):
             uid, node = pod["metadata"]["uid"], pod["spec"].get("nodeName")
@@ -106,7 +106,7 @@ class Kubelet:
     # ---- faults -----------------------------------------------------------------------
 
     def end_container(self, pod: Json, how: Exit, *, again: bool = False) -> None:
-        """Kill a pod's containers and tell their end so; `again` starts them anew in the pod."""
+        """Kill a pod's containers and report this exit status; `again` restarts them in the pod."""
         life = self._lives[pod["metadata"]["uid"]]
         life.forced, life.again = how, again
         for running in life.running.values():
@@ -126,7 +126,7 @@ class Kubelet:
             running.kill()
 
     def lose(self, node: str) -> None:
-        """The kubelet of a node falls silent: Ready is Unknown, streams give nothing and no end."""
+        """The kubelet of a node falls silent: Ready becomes Unknown, streams give neither data nor an end."""
         self.lost.add(node)
         found = self._store.need(NODE, "", node)
         self._store.change(NODE, found, lambda new: _node_ready(new, "Unknown"))
@@ -191,7 +191,7 @@ class Kubelet:
         life.task.cancel()
 
     def _gone(self, pod: Json) -> None:
-        """The kubelet's last word: nothing of the pod is left on the node."""
+        """Report that nothing of the pod is left on the node."""
 
         def change(new: Json) -> None:
             new["metadata"]["deletionGracePeriodSeconds"] = 0
@@ -243,7 +243,7 @@ class Kubelet:
         self._store.event(POD, pod, event, message, by=BY, warning=True)
 
     async def _container(self, pod: Json, container: Json) -> int:
-        """Run a container, again where the policy says so; its last exit code."""
+        """Run a container, again if the restart policy says so; returns its last exit code."""
         uid, restarts = pod["metadata"]["uid"], 0
         last: Json = {}
         kept = self._logs[pod["metadata"]["namespace"], pod["metadata"]["name"]]
@@ -291,7 +291,7 @@ class Kubelet:
     def _state(
         self, pod: Json, container: Json, state: Json, about: tuple = ("", 0, "", {})
     ) -> None:
-        """Write a container's state, and what follows from it for the pod."""
+        """Record a container's state, and the resulting state of the pod."""
         ident, restarts, _, last = about
         runs = "running" in state
         told: Json = {"name": container["name"], "state": state, "lastState": last}
@@ -312,7 +312,7 @@ class Kubelet:
 
 
 def start_error(command: str) -> Exit:
-    """What the runtime says where the command is not in the image."""
+    """The runtime's message if the command is not in the image."""
     message = (
         "failed to create containerd task: failed to create shim task: OCI runtime create failed: "
         "runc create failed: unable to start container process: error during container init: exec: "
@@ -333,7 +333,7 @@ def _ended(pod: Json, phase: str) -> None:
 
 
 def _set(pod: Json, values: dict[str, str]) -> None:
-    """Set conditions, in the order that the recordings have."""
+    """Set conditions, in the order of the recordings."""
     known = {c["type"]: c for c in pod["status"].get("conditions", [])}
     for name, value in values.items():
         if name not in known or known[name]["status"] != value:

@@ -19,19 +19,19 @@ class ContainerLog:
 
     lines: list[tuple[int, bytes]] = field(default_factory=list)
     over: bool = False
-    """Nothing more comes."""
+    """The container has ended: no more lines come."""
     rotated: int = 0
     """How often the file was rotated; older lines are gone and a follow ended, as before 1.32."""
     silent: bool = False
-    """The node is lost: what is written does not arrive, and nothing ends."""
+    """The node is lost: new lines do not arrive, and streams do not end."""
     dropped: int = 0
-    """Lines that rotation took away."""
+    """Lines that were removed by rotation."""
     ahead: float = 0.0
     """Seconds that the clock of the node is ahead."""
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def add(self, *texts: bytes) -> None:
-        """Lines written now; two of one log never bear the same time."""
+        """Add lines with the present time; no two lines of a log have the same time."""
         stamp = time.time_ns() + round(self.ahead * 10**9)
         if self.lines:
             stamp = max(stamp, self.lines[-1][0] + 1)
@@ -53,7 +53,7 @@ class ContainerLog:
         waiting.set()
 
     async def wait(self) -> None:
-        """Until something was written, with a limit."""
+        """Wait until something is written, for a limited time."""
         try:
             await asyncio.wait_for(self._changed.wait(), _FOLLOW_LOOK)
         except TimeoutError:
@@ -151,11 +151,11 @@ def _waiting(pod: Json, container: str) -> str:
 
 
 def _first(request: Request, log: ContainerLog) -> int:
-    """The first line that is asked for by time and by number."""
+    """Index of the first requested line, by time and by number."""
     first = 0
     if since := request.one("sinceTime"):
         moment = datetime.datetime.fromisoformat(since)
-        # Whole seconds: the API keeps no more of a time.
+        # Whole seconds, as in the API.
         oldest = int(moment.timestamp()) * 10**9
         first = sum(1 for at, _ in log.lines if at < oldest)
     if seconds := request.one("sinceSeconds"):

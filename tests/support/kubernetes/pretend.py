@@ -1,4 +1,4 @@
-"""Containers that are no processes: lines and exit codes by a script, for many pods at little cost."""
+"""Pretended containers: lines and exit codes from a script, without processes, for many pods at little cost."""
 
 import asyncio
 import re
@@ -40,7 +40,7 @@ class Scripts:
         return ""
 
     def refresh(self) -> None:
-        """Nobody asks for names."""
+        """There are no host names."""
 
     async def start(self, pod: Json, container: Json, address: str, log: ContainerLog):
         name = pod["metadata"]["name"]

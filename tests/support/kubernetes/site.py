@@ -35,15 +35,15 @@ class Where:
     """Which cluster; `double` is None for a real one."""
 
     kubeconfig: Path
-    """Of whoever runs Rankdeck."""
+    """Configuration of the user who runs Rankdeck."""
     context: str = ""
     namespace: str = "default"
     images: Mapping[str, str] = field(default_factory=dict)
     double: Double | None = None
     pretends: bool = False
-    """No container is really run."""
+    """Whether pods only pretend: no container really runs."""
     admin: Path | None = None
-    """Of whoever looks at the cluster and does what others do; None: the same."""
+    """Configuration of the user who checks the cluster and acts as other users; None: the same."""
 
 
 def doubled(double: Double, *, pretends: bool = False) -> Where:

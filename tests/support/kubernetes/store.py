@@ -1,4 +1,4 @@
-"""The double's etcd: objects, their versions, what happened to them, and who waits for it."""
+"""The double's etcd: objects, their versions, the history of changes, and who waits for changes."""
 
 import asyncio
 import copy
@@ -70,7 +70,7 @@ class Store:
         return {found["metadata"]["uid"]: found for _, found in self.everything()}
 
     async def wait(self) -> None:
-        """Until something changes."""
+        """Wait until something changes."""
         await self._changed.wait()
 
     def since(self, version: int) -> list[Change]:
@@ -83,14 +83,14 @@ class Store:
         return self.history[first:]
 
     def forget(self) -> None:
-        """Compaction: watches can begin only now or later."""
+        """Compact: watches can begin only at the present version or later."""
         self.oldest = self.version
         self.history.clear()
 
     def restore(self) -> None:
-        """A backup takes the place of the data: versions are counted on from an older one.
+        """Restore a backup: versions continue from an older one.
 
-        As etcd without `--bump-revision`: a watch at a version that is yet to come is taken, and silent until then.
+        Like etcd without `--bump-revision`: a watch at a future version is accepted, and silent until then.
         """
         self.version -= 500
         self.forget()
@@ -126,9 +126,9 @@ class Store:
             )
 
     def change(self, kind: Kind, old: Json, how: Callable[[Json], object]) -> Json:
-        """Alter an object by a function on a copy; without a difference nothing happens.
+        """Change an object by a function on a copy; nothing happens if there is no difference.
 
-        An object that is being deleted goes when nothing holds it any more.
+        An object that is being deleted is removed once it has no finalizers.
         """
         meta = old["metadata"]
         place = (meta.get("namespace", ""), meta["name"])
@@ -152,7 +152,7 @@ class Store:
         return bool(meta.get("deletionTimestamp")) and not held
 
     def delete(self, kind: Kind, found: Json, finalizer: str = "", grace: int = 0) -> Json | None:
-        """Begin a deletion. The object as it is now, or None where it is gone already."""
+        """Begin a deletion; returns the object as it is now, None if it is already gone."""
 
         def mark(new: Json) -> None:
             meta = new["metadata"]
@@ -186,7 +186,7 @@ class Store:
         return found
 
     def wake(self) -> None:
-        """Let everybody who waits look again."""
+        """Wake everybody who waits for a change."""
         waiting, self._changed = self._changed, asyncio.Event()
         waiting.set()
 
@@ -195,7 +195,7 @@ class Store:
     def event(
         self, kind: Kind, about: Json, reason: str, message: str, *, by: str, warning: bool = False
     ) -> None:
-        """Record an Event about an object; the same one again is counted."""
+        """Record an Event about an object; a repeated one is only counted."""
         meta = about["metadata"]
         namespace = meta.get("namespace", "default")
         for old in self.all(EVENT, namespace):
@@ -226,7 +226,7 @@ def _count(event: Json) -> None:
 
 
 def owner(kind: Kind, of: Json) -> Json:
-    """The reference of what belongs to a controller's object."""
+    """The owner reference for objects that belong to this one."""
     meta = of["metadata"]
     who = {"apiVersion": kind.group_version, "kind": kind.name, "name": meta["name"]}
     return {**who, "uid": meta["uid"], "controller": True, "blockOwnerDeletion": True}

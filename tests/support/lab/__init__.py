@@ -8,9 +8,9 @@ Take the fixture `lab` (one rootless lab of three nodes per test module; see `ro
         lab.cut("n2")
         assert lab.rankdeck("-c", str(file), "status").returncode == 0
 
-A test that cuts or crashes mends or boots afterwards. The fixture `root_lab` is the same with a root file
+A test that cuts a link or crashes a node must undo that (`mend`, `boot`). The fixture `root_lab` is the same with a root file
 system of its own on every node: Apptainer, Podman, Slurm, two versions of Open MPI (see `root`). Files
-share it, so a test there takes away what others could trip over, or makes first what it leans on.
+share it, so a test there removes what could disturb others, and creates what it needs itself.
 """
 
 import sys
@@ -33,7 +33,7 @@ AnyLab = TypeVar("AnyLab", bound=Lab)
 
 @pytest.fixture(scope="module")
 def lab() -> Iterator[Lab]:
-    """Give three nodes n1, n2, n3 and a head; skips by name where the machine cannot."""
+    """Give three nodes n1, n2, n3 and a head; skips the test if this machine cannot run a lab."""
     if why := missing():
         pytest.skip(why)
     with running(Lab) as up:
@@ -42,7 +42,7 @@ def lab() -> Iterator[Lab]:
 
 @pytest.fixture(scope="session")
 def root_lab() -> Iterator[RootLab]:
-    """Give three nodes n1, n2, n3 with real containers, one lab for all files that take it; skips by name where it cannot."""
+    """Give three nodes n1, n2, n3 with real containers, one lab for all files; skips the test if this machine cannot run it."""
     yield from _root_lab()
 
 

@@ -30,7 +30,7 @@ _WITH_US = ("setpriv", "--pdeathsig", "KILL")
 
 
 def missing() -> str:
-    """Why the lab cannot be here, or "" where it can."""
+    """Why the lab cannot run here; "" if it can."""
     lacking = [program for program in _PROGRAMS if not shutil.which(program, path=search_path())]
     if lacking:
         return f"the lab needs {', '.join(lacking)}"
@@ -45,7 +45,7 @@ def missing() -> str:
 
 
 class Lab:
-    """One running lab. `lab.nodes` are its names; every command has a limit in seconds."""
+    """One running lab. `lab.nodes` are the names of its nodes; every command has a limit in seconds."""
 
     making: ClassVar[tuple[str, ...]] = ("-U", "-r")
     """How the head's namespaces are made, and entered again."""
@@ -61,7 +61,7 @@ class Lab:
         self.nodes = tuple(names) or tuple(f"n{i}" for i in range(1, count + 1))
         self.user = files.user_name()
         self.shared = folder / "shared"
-        """Seen by the head and every node under the same path, as a cluster file system."""
+        """A folder that head and nodes see under the same path, like a cluster file system."""
         self._head = self._pid = 0
         self._commands = Commands(self.command)
         self._environment = {
@@ -122,7 +122,7 @@ class Lab:
         return self.as_root(["bash", "-c", probe], check=False).returncode == 0
 
     def logs(self) -> str:
-        """What the head and the nodes' sshd wrote."""
+        """The logs of the head and of the nodes' sshd."""
         names = ("head.log", *(f"{node}/log" for node in self.nodes))
         found = [self.folder / name for name in names if (self.folder / name).exists()]
         return "\n".join(f"== {file.name}\n{file.read_text(errors='replace')}" for file in found)
@@ -224,11 +224,11 @@ class Lab:
     # ---- faults -----------------------------------------------------------------------
 
     def cut(self, node: str) -> None:
-        """Take the node's link down: nothing goes through, nothing is refused."""
+        """Take the node's link down: packets are lost, connections are not refused."""
         self.as_root(["ip", "link", "set", f"v{self._number(node)}", "down"])
 
     def throttle(self, node: str, rate: str, *, towards_head: bool = False) -> None:
-        """Let so much through in one direction, as tc writes it: `256kbit`; "0": nothing at all."""
+        """Limit one direction of the link to a rate as for tc, such as `256kbit`; "0": nothing passes."""
         # A bucket that is smaller than every packet drops each of them.
         bucket = ("rate", "8bit", "burst", "10b") if rate == "0" else ("rate", rate, "burst", "16k")
         queue = ("tbf", *bucket, "limit", "32k")
@@ -244,11 +244,11 @@ class Lab:
         """Take the link up again, and let everything through."""
         self.as_root(["ip", "link", "set", f"v{self._number(node)}", "up"])
         for towards_head in (False, True):
-            # Fails where nothing was throttled.
+            # Fails if nothing was throttled.
             self.as_root(self._queue("delete", node, towards_head=towards_head), check=False)
 
     def crash(self, node: str) -> None:
-        """End every process of the node at once; its address stays and refuses."""
+        """End every process of the node at once; its address stays and refuses connections."""
         pid = (self.folder / node / "unshare.pid").read_text().strip()
         first = self.first_process(node)
         self.as_root(["kill", "-9", pid])
@@ -260,7 +260,7 @@ class Lab:
         self.as_root(["nsenter", "-t", pid, "-m", "sh", "-ec", script])
 
     def boot(self, node: str) -> None:
-        """Start a crashed node again, with an empty /tmp and the home it had."""
+        """Start a crashed node again, with an empty /tmp and its former home."""
         self.as_root([str(_SCRIPTS / "boot.sh"), node])
         self._wait(lambda: self._accepts(node))
 
@@ -294,7 +294,7 @@ class Lab:
         return [*enter, *drop, *_WITH_US, "--", *argv]
 
     def first_process(self, node: str) -> int:
-        """The node's process 1 as this machine numbers it; 0: the node is down."""
+        """The pid on this machine of the node's process 1; 0: the node is down."""
         ending = f"/node.sh\0{node}\0".encode()
         for pid in processes.descendants(self._pid):
             argv = processes.read(pid, "cmdline")

@@ -22,7 +22,7 @@ _SCRIPTS = Path(__file__).parent
 _BUILD_LIMIT = 1800
 _PROGRAMS = ("mmdebstrap", "apt-get", "chroot")
 _ALONE = ("unshare", "-m", "-p", "-f", "--kill-child=KILL", "--mount-proc")
-"""A build that is given up ends with all that it started."""
+"""Runs a build so that all its processes end with it."""
 SIF = "/srv/images/mpi5.sif"
 SANDBOX = "/srv/images/mpi5"
 OLD_SANDBOX = "/srv/images/mpi4"
@@ -32,7 +32,7 @@ OLD_MPI = "/opt/openmpi-4.1.8"
 
 
 def _place() -> Path:
-    """Where the images of this recipe are, or will be."""
+    """The folder of the images of this recipe."""
     cache = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
     recipe = (_SCRIPTS / "image.sh").read_bytes()
     return Path(cache) / "rankdeck-lab" / hashlib.sha256(recipe).hexdigest()[:12]
@@ -44,7 +44,7 @@ IMAGES = _place()
 
 @functools.cache
 def missing() -> str:
-    """Why the root lab cannot be here, or "" once its images are built."""
+    """Build the images if needed; why the root lab cannot run here, "" if it can."""
     if os.geteuid() != 0:
         return "the root lab needs root"
     lacking = [program for program in _PROGRAMS if not shutil.which(program)]
@@ -54,11 +54,11 @@ def missing() -> str:
 
 
 def _build(place: Path) -> str:
-    """Build what is not there yet; why that failed, or ""."""
+    """Build missing images; returns why that failed, or ""."""
     place.parent.mkdir(parents=True, exist_ok=True)
     log = place.with_suffix(".log")
     with place.with_suffix(".lock").open("w") as lock:
-        # Running labs share the lock; only who builds wants it alone.
+        # Running labs share the lock; only a build holds it exclusively.
         for way in (fcntl.LOCK_SH, fcntl.LOCK_EX):
             fcntl.flock(lock, way)
             if place.exists():

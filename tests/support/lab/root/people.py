@@ -19,7 +19,7 @@ from tests.support.polling import eventually, seen_until
 
 LIMIT = 150
 OCI = "localhost/mpi5"
-"""The name of SANDBOX as an image of Podman and Docker, once `archive` made it one."""
+"""The name of SANDBOX as an image of Podman and Docker, made by `archive`."""
 
 
 class Operator:
@@ -51,13 +51,13 @@ class Operator:
         return self.objects("run", str(file), *flags)[-1]
 
     def job(self, job: str) -> dict[str, Any]:
-        """What `rankdeck jobs` says of this job now."""
+        """This job in the output of `rankdeck jobs` now."""
         return next(one for one in self.objects("jobs") if one["job"] == job)
 
     def until(
         self, job: str, true: Callable[[dict[str, Any]], object], limit: float = 120
     ) -> dict[str, Any]:
-        """The same once this is true of it."""
+        """Wait until `true(job)` holds; returns the job as `rankdeck jobs` shows it."""
         return seen_until(lambda: self.job(job), true, limit)
 
     def lines(self, job: str, stream: str = "out") -> list[str]:
@@ -65,7 +65,7 @@ class Operator:
         return [line["text"] for line in sorted(found, key=lambda line: line["rank"] or 0)]
 
     def first_lines(self, job: str, count: int, limit: float = 60) -> list[str]:
-        """The first lines of a job that runs, as they come; fewer where it ends or the time is over."""
+        """The first lines of a running job; fewer if it ends or the time is over."""
         command = [sys.executable, "-m", "rankdeck", "-c", self.file, "logs", job, "--follow"]
         with subprocess.Popen(
             self.lab.command(command),
@@ -75,7 +75,7 @@ class Operator:
             text=True,
             start_new_session=True,
         ) as process:
-            # What enters the lab is the parent of what runs there: both are meant.
+            # The process that enters the lab is the parent of the command: end both.
             end = Timer(limit, os.killpg, (process.pid, signal.SIGKILL))
             end.start()
             try:
