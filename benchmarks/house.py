@@ -169,7 +169,7 @@ def imports(name: str, path: Path, known: Mapping[str, Path]) -> Iterator[str]:
 
 
 def in_circles(arrows: Mapping[str, set[str]]) -> set[str]:
-    """The modules that import themselves by way of others, and those that only lead to such."""
+    """The modules in import cycles, and those that import a module of a cycle."""
     left = {name: set(targets) for name, targets in arrows.items()}
     while ends := [name for name, targets in left.items() if not targets & left.keys()]:
         for name in ends:
@@ -178,7 +178,7 @@ def in_circles(arrows: Mapping[str, set[str]]) -> set[str]:
 
 
 def figures() -> dict[str, str]:
-    """What is printed, by its name."""
+    """Name -> printed figure."""
     known = modules()
     lines = {name: len(path.read_text().splitlines()) for name, path in known.items()}
     of = defaultdict[str, list[int]](list)

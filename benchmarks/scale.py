@@ -1,7 +1,7 @@
 """`python -m benchmarks scale [--nodes N …] [--seconds S]`: a console end to end on a simulated fleet of 1,000, 5,000 and 20,000 nodes.
 
-Agents are played by one other process, by the code of the real one; up to MOST_PRIVATE nodes each has a connection to
-the broker within the console, above that they publish to mosquitto. The console is the whole program in a terminal.
+One other process simulates the agents, with the code of the real agent. Up to MOST_PRIVATE nodes each has a connection
+to the broker inside the console; above that they publish to mosquitto. The console is the whole program in a terminal.
 """
 
 import argparse
@@ -41,15 +41,15 @@ STRETCH = 20.0
 STORM, WITHIN, STORM_NODES = 0.2, 5.0, 5000
 """Share of the nodes that fall ill, within how many seconds, and with how many nodes."""
 HALF, MOST_LATE = 0.5, 1.2
-"""Seconds from a change on a node to the screen: half of all, 99 of 100."""
+"""Seconds from a change on a node to the screen: median, 99th percentile."""
 ALL_SEEN = 2.0
-"""Seconds after a storm until the screen has all of it."""
+"""Seconds after a storm until the screen shows all of it."""
 KEY = 50.0
-"""Milliseconds from a key to its paint, 99 of 100."""
+"""Milliseconds from a key to its paint: 99th percentile."""
 KEYS, PAUSE = 60, 0.11
 WARM, SECONDS = 12.0, 20.0
 UP, ANSWER = 240.0, 240.0
-"""Seconds until all nodes are heard; until a question is answered."""
+"""Most seconds until all nodes are heard, and until an order is answered."""
 KINDS = ("health", "sample", "hello", "event")
 
 
@@ -61,7 +61,7 @@ class Console:
     folder: Path
 
     def ask(self, watch: float = 0.0) -> dict[str, Any]:
-        """Tell it to watch for so long; the screen is read meanwhile."""
+        """Have the console measure for `watch` seconds; returns its answer. Its screen is read in that time."""
         self.begin(watch)
         return self.answer(watch + ANSWER)
 
@@ -188,7 +188,7 @@ def _until_all_are_heard(console: Console, nodes: int) -> float:
 
 
 def _keys(screen: Terminal) -> list[float]:
-    """Milliseconds from each key to the first byte of its paint."""
+    """Milliseconds from each key to the first byte that it paints."""
     found: list[float] = []
     for _ in range(KEYS):
         # From the top: at the lower end of the table rows move under a cursor that stays where it is.

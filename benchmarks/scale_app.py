@@ -32,20 +32,20 @@ from rankdeck_agent.wire import HealthReport, Message, Sample
 
 LOOK = 0.2
 PLAN = {"faults": 0.01}
-"""The load of 1 % of the nodes changes each second; one of a hundred changes is a fault."""
+"""The load of 1 % of the nodes changes each second; one change in a hundred is a fault."""
 
 
 class Painted:
-    """When what a node said was judged and handed to the screen: seconds after its agent read it.
+    """Measures the seconds from an agent's reading until it was judged and handed to the screen.
 
-    A node whose row changes though it said nothing, as when it falls silent or its numbers are dropped because it
-    has left the screen, is no message that is late.
+    A row that changes without a message, as when a node falls silent or its numbers are dropped because it
+    has left the screen, does not count.
     """
 
     def __init__(self, known: Fleet) -> None:
         self.after: list[float] = []
         self._waiting: dict[str, float] = {}
-        """Node -> when its agent read the oldest of what is not on the screen yet."""
+        """Node -> when its agent read the oldest values that are not yet on the screen."""
         touch, apply = VTable.touch, Fleet.apply
 
         def applied(fleet: Fleet, node: str, message: Message, *, retained: bool = False) -> None:
@@ -65,7 +65,7 @@ class Painted:
 
 
 class Watch:
-    """Does what the benchmark asks for."""
+    """Carries out the orders of the benchmark."""
 
     def __init__(self, session: Session, fleet: FleetProcess, folder: Path) -> None:
         self._session, self._fleet, self._folder = session, fleet, folder
