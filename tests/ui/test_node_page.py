@@ -261,7 +261,7 @@ async def test_h_looks_further_back_and_a_moment_is_looked_back_from() -> None:
     stage = with_site()
     async with console(stage, (120, 90)) as (app, pilot):
         await pilot.press("enter")
-        await shows(app, pilot, "awaited")
+        await shows(app, pilot, "waiting for the answer")
         await pilot.press("H")
         await until(
             pilot, lambda: ("gpu01", 24.0, None) in stage.looked_back, "a day was not asked for"
