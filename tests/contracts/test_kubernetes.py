@@ -329,7 +329,7 @@ def test_status_waits_for_what_the_server_says_of_nodes_that_no_ssh_reaches(site
     nodes = [{"name": name, "address": "127.0.0.1", "port": 9} for name in names]
     site.cluster({**content, "nodes": nodes})
 
-    done = site.rankdeck("status", "--json")
+    done = site.rankdeck("status", "--json", "--wait", "120")
 
     (found,) = map(json.loads, done.stdout.splitlines())
     ready = {

@@ -240,7 +240,7 @@ async def test_what_is_said_of_a_job_is_the_same_in_every_console_and_after_reop
 
 HANGS = """
 import os, time
-for step in range(8):
+for step in range(16):
     print("step", step, flush=True)
     time.sleep(0.25)
     if os.environ["RANK"] == "2" and step == 5:
