@@ -12,9 +12,9 @@ from rankdeck.backends.remote_log import Player
 from rankdeck.errors import RankdeckError
 from rankdeck.model.job import Countdown, Followed, Job, NodeEvent, Stall, State
 from rankdeck.model.text import strip_controls
-from rankdeck.rules.progress import KnownOfJob
 from rankdeck.rules.root_cause import countdown_for, reason
 from rankdeck.rules.stall import gpus_busy, is_idle, stalls
+from rankdeck.rules.stragglers import KnownOfJob
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.history import WrittenJob
 from rankdeck.state.job_recorder import JobRecorder

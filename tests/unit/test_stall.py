@@ -6,8 +6,9 @@ from rankdeck.following import ASLEEP, HEAR, PauseWatch
 from rankdeck.model.job import FirstFailure, Job, Launch, Plan, RankState, State
 from rankdeck.model.rank import Activity
 from rankdeck.model.schedulers import SlurmStatus
-from rankdeck.rules.progress import QUIET, KnownOfJob, last_run, phases
+from rankdeck.rules.progress import last_run, phases
 from rankdeck.rules.stall import BUSY, START, UNSURE, is_idle, stalls
+from rankdeck.rules.stragglers import QUIET, KnownOfJob
 from rankdeck_agent.wire import NodePlan
 
 PER_NODE = 8

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from rankdeck.model.rank import Activity
-from rankdeck.rules.progress import QUIET, KnownOfJob
 from rankdeck.rules.stall import BUSY, SPEECHLESS, UNSURE, stalls
+from rankdeck.rules.stragglers import QUIET, KnownOfJob
 from tests.unit.test_stall import job, rank
 
 NOW = 1000.0

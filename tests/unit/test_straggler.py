@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankdeck.model.rank import Activity
-from rankdeck.rules.progress import KnownOfJob
 from rankdeck.rules.stall import stalls
+from rankdeck.rules.stragglers import KnownOfJob
 from tests.unit.test_stall import job, rank
 from tests.unit.test_stall_by_looks import NOW, looks
 

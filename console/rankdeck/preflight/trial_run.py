@@ -78,7 +78,7 @@ async def _listen(backend: Backend, plan: Plan, output: dict[tuple[int, str], by
             output[key] = (output.get(key, b"") + new.data)[-_MOST_OUTPUT:]
 
 
-def last_words(texts: Texts, without: str) -> str:
+def first_words(texts: Texts, without: str) -> str:
     """The first three lines of the launcher, or else of a rank, with stderr first; lines with `without` are skipped."""
     for key in sorted(texts, key=lambda key: (key[0] != LAUNCHER, key[1] != "err")):
         lines = [line.strip(" -*\t") for line in texts[key].splitlines()]
@@ -184,7 +184,7 @@ def _said(heard: TrialOutput, rank: int) -> tuple[Sequence[str], str]:
         return [line.removeprefix("without ") for line in lines], ""
     if heard.late:
         return (), f"it was not up within {LIMIT:.0f} s"
-    return (), last_words(words, _MARK)
+    return (), first_words(words, _MARK)
 
 
 MARK = "rankdeck-probe"
@@ -299,7 +299,7 @@ async def run_probe(backend: Backend, cluster: Cluster, spec: JobSpec) -> ProbeO
     rows = [row for text in heard.texts.values() for row in _told_by_ranks(text)]
     complaint, wanted = heard.complaint, heard.plan.world_size
     if len(rows) < wanted and not complaint:
-        complaint = last_words(heard.texts, MARK)
+        complaint = first_words(heard.texts, MARK)
     return ProbeOutcome(heard.plan.job, tuple(rows), wanted, complaint, heard.late)
 
 

@@ -11,7 +11,7 @@ from rankdeck.model.rank import Activity
 from rankdeck.model.text import clean
 from rankdeck.rules.inspect import Look, StackGroup, group, odd_groups
 from rankdeck.rules.messages import explain
-from rankdeck.rules.progress import (
+from rankdeck.rules.stragglers import (
     QUIET,
     STOPPED,
     KnownOfJob,
@@ -117,7 +117,7 @@ def raised(signs: Sequence[RankSigns], known: KnownOfJob) -> Stall | None:
     found = {
         sign.rank.rank: said
         for sign in signs
-        if sign.silent >= PATIENCE and (said := last_words(sign, known))
+        if sign.silent >= PATIENCE and (said := exception_at_end(sign, known))
     }
     if not found or not _all_wait(signs, found):
         return None
@@ -137,7 +137,7 @@ def raised(signs: Sequence[RankSigns], known: KnownOfJob) -> Stall | None:
     )
 
 
-def last_words(sign: RankSigns, known: KnownOfJob) -> str:
+def exception_at_end(sign: RankSigns, known: KnownOfJob) -> str:
     """The exception at the end of a rank's output; "" if there is none."""
     last = _bare(sign.rank.last_line)
     if _RAISED.match(last) or _ABORTED.match(last):

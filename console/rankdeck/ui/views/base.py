@@ -11,7 +11,7 @@ from rankdeck.model.job import Job, RankState, State
 from rankdeck.model.nodeset import fold_ranks
 from rankdeck.model.rank import RankStatus
 from rankdeck.model.text import printable
-from rankdeck.rules.progress import QUIET, quiet_for
+from rankdeck.rules.stragglers import QUIET, quiet_for
 from rankdeck.state.jobs import Jobs
 from rankdeck.state.lines import RankLog
 from rankdeck.ui import formatting

@@ -1,0 +1,307 @@
+"""Signs of each running rank (silence, what its process did), and the rank that is slower than the others. No I/O."""
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from statistics import median, median_high, median_low
+
+from rankdeck.model.job import Job, RankState, Stall, State
+from rankdeck.model.nodeset import fold, fold_ranks
+from rankdeck.model.rank import Activity
+from rankdeck.model.text import duration
+
+QUIET = 30.0
+"""Silence of up to this many seconds is never a stall."""
+FRESH = 6.0
+"""A rank can only count as silent for this many seconds after its node's last frame; frames come every 2 s."""
+STALE = 20.0
+"""A look older than this many seconds is not used."""
+STOPPED = frozenset("Tt")
+_FEW = 5
+"""A rank's usual pause is known once it has written this many lines."""
+_STEPS = ((120.0, 10.0), (600.0, 30.0), (float("inf"), 60.0))
+"""Pairs (longest duration, step) in seconds, to round durations in texts."""
+
+OfNode = Callable[[str], bool | None]
+"""Node -> whether something is so; None if not known."""
+
+
+def _unknown(_: str) -> None:
+    return None
+
+
+def _no_words(_: int) -> Sequence[str]:
+    return ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownOfJob:
+    """What is known in addition to the job itself, to judge stalls; by default nothing."""
+
+    idle: OfNode = _unknown
+    """Whether a node is idle according to telemetry; used if there are no looks."""
+    gpus: OfNode = _unknown
+    """Whether the GPUs of a node are busy; None if it has none, or if that is not known."""
+    clock: Callable[[str], float | None] = _unknown
+    """The mean clock of a node's cores in Hz."""
+    launcher: Sequence[str] = ()
+    """The last lines of the launcher."""
+    words: Callable[[int], Sequence[str]] = _no_words
+    """The last lines of a rank, as far as they were fetched."""
+    looks: Mapping[int, Sequence[Activity]] = field(default_factory=dict[int, Sequence[Activity]])
+    """Rank -> what it did in the last minute, oldest first."""
+    told: Mapping[str, float] | None = None
+    """Node -> epoch seconds up to which it has reported everything; None: all nodes up to now."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankSigns:
+    """The output and activity of one running rank until now."""
+
+    rank: RankState
+    since: float
+    """Epoch seconds of its last sign of life."""
+    silent: float
+    """Seconds of silence since then, not counting time in which its output could not have arrived."""
+    pace: float | None
+    """Its usual pause between lines, in seconds; None if it has written too little."""
+    looks: tuple[Activity, ...] = ()
+    """What it did in the last minute; empty if that is not known now."""
+
+
+def signs_of(job: Job, now: float, known: KnownOfJob) -> list[RankSigns]:
+    """The signs of the running ranks of a job, in rank order; `now` is epoch seconds."""
+    running = [rank for rank in job.ranks if rank.state is State.RUNNING]
+    released = _released(known.looks[r.rank] for r in running if r.rank in known.looks)
+    return [_signs(job, rank, now, known, released) for rank in running]
+
+
+def _released(looks: Iterable[Sequence[Activity]]) -> float:
+    """When a rank was last seen stopped: until then the others may have waited for it."""
+    stops = (look.at for some in looks for look in some if look.state in STOPPED)
+    return max(stops, default=0.0)
+
+
+def _signs(job: Job, rank: RankState, now: float, known: KnownOfJob, released: float) -> RankSigns:
+    begun = rank.started or 0.0
+    heard = max(rank.heard or begun, begun)
+    until = _until(job, rank, now, known.told)
+    since = max(heard, released)
+    looks = tuple(known.looks.get(rank.rank, ()))
+    fresh = bool(looks) and (until is None or until - looks[-1].at < STALE)
+    says = rank.lines >= _FEW and rank.started is not None
+    return RankSigns(
+        rank=rank,
+        since=since,
+        silent=0.0 if until is None else max(until - since, 0.0),
+        pace=(heard - begun) / rank.lines if says else None,
+        looks=looks if fresh else (),
+    )
+
+
+def _until(job: Job, rank: RankState, now: float, told: Mapping[str, float] | None) -> float | None:
+    """Epoch seconds up to which its output has arrived; None: unknown. A broken link is not silence."""
+    if told is None:
+        return now
+    heard = told.get(job.plan.supervising_node(rank.node))
+    return now if heard is not None and now - heard <= FRESH else heard
+
+
+def quiet_for(job: Job, rank: RankState, now: float, told: Mapping[str, float] | None) -> float:
+    """Seconds since the last output of a running rank, up to its node's last report; `told` as in `KnownOfJob`."""
+    since = rank.heard if rank.heard is not None else rank.started
+    until = _until(job, rank, now, told)
+    return 0.0 if since is None or until is None else max(until - since, 0.0)
+
+
+def named(ranks: Sequence[RankState]) -> str:
+    """`rank 2 on n1`, `ranks 2-3 on n[1-2]`."""
+    by_node: Mapping[str, None] = dict.fromkeys(rank.node for rank in ranks)
+    word = "rank" if len(ranks) == 1 else "ranks"
+    return f"{word} {fold_ranks(rank.rank for rank in ranks)} on {fold(by_node)}"
+
+
+def numbers(some: Iterable[RankSigns]) -> tuple[int, ...]:
+    """The numbers of these ranks."""
+    return tuple(sign.rank.rank for sign in some)
+
+
+def lasting(seconds: float) -> str:
+    """A duration in words, rounded down to 10 s, 30 s or 60 s."""
+    step = next(step for most, step in _STEPS if seconds < most)
+    return duration(max(seconds - seconds % step, step))
+
+
+LEAST = 8
+"""Looks that are needed to find a straggler."""
+_LAST = range(-LEAST, 0)
+"""Indices of the newest LEAST looks."""
+_SLIPS = 1
+"""Looks in which a straggler may do something else."""
+_MOST = 0.7
+"""Least share of the looks in which the others wait."""
+_HELD = (3, 0.5)
+"""_SLIPS and _MOST for a straggler that is already reported, so that the report does not come and go."""
+_HALF = 0.5
+"""A rank that does less than this share of a straggler's work is waiting."""
+_SOME = 0.02
+"""A straggler runs its own code on at least this many cores; on an overloaded machine it may get no more."""
+_GAP = 12.0
+"""Longest time in seconds between two consecutive looks."""
+_SLOW_CLOCK = 0.85
+
+_MORE, _TIMES = 0.1, 3.0
+"""A rank polls for others if its share of system time is higher than a straggler's by _MORE and _TIMES as high."""
+
+_POLLS = 0.15
+"""A rank that computes with at least this share of system time counts as polling for its peers."""
+_OWN_WAIT = re.compile(
+    r"nanosleep|io_schedule|folio|wait_on_page|pipe_read|\b(?:nfs|rpc|cl_|ll_|ceph|jbd2|xfs|ext4)"
+)
+"""Kernel functions in which a process waits for time, a file system or a child, not for a peer."""
+
+Looks = Mapping[int, Sequence[Activity]]
+"""Rank -> its newest looks, the same number for all ranks."""
+Moment = tuple[float, bool, float]
+"""All ranks at one look: (median of the work, whether most ranks sleep, median share of system time)."""
+
+
+def slow(signs: Sequence[RankSigns], known: KnownOfJob, before: Sequence[Stall]) -> Stall | None:
+    """The few ranks (stragglers) that the others wait for; None if there are none, or if that is not known."""
+    count = min((len(sign.looks) for sign in signs), default=0)
+    if count < LEAST or len(signs) < 2:
+        return None
+    looks = {sign.rank.rank: sign.looks[-count:] for sign in signs}
+    if not all(map(_is_whole, looks.values())):
+        return None
+    return _resting(signs, before, looks) or _working(signs, known, before, looks)
+
+
+def _resting(signs: Sequence[RankSigns], before: Sequence[Stall], looks: Looks) -> Stall | None:
+    """Stragglers that sleep, read or write in nearly all looks while the others wait for their peers."""
+    held = {rank for stall in before if stall.kind == "slow" for rank in stall.ranks}
+    waiting = [sum(_waits_for_peers(some[at]) for some in looks.values()) for at in _LAST]
+    rests = {rank: _rests(some, waiting, len(looks)) for rank, some in looks.items()}
+    found = [
+        sign
+        for sign in signs
+        if _is_straggler(rests[sign.rank.rank], LEAST, sign.rank.rank in held)
+    ]
+    if not found or 2 * len(found) > max(len(signs) - 1, 2):
+        return None
+    rested, waited = min(rests[sign.rank.rank] for sign in found)
+    where = found[0].looks[-1].wchan or f"state {found[0].looks[-1].state}"
+    verb = "is" if len(found) == 1 else "are"
+    text = (
+        f"{named([sign.rank for sign in found])} {verb} in {where} in {rested} of {LEAST} looks"
+        f" while the others wait in {waited} of {LEAST}"
+    )
+    since = found[0].looks[-LEAST].at
+    return Stall(kind="slow", ranks=numbers(found), since=since, text=text)
+
+
+def _rests(mine: Sequence[Activity], waiting: Sequence[int], ranks: int) -> tuple[int, int]:
+    """In how many of the last looks this rank is at rest, and in how many of those most others wait for peers.
+
+    `waiting` is, for each of these looks, how many of all ranks wait for peers; a rank at rest does not count.
+    """
+    at_rest = [at for at in _LAST if _is_at_rest(mine[at])]
+    return len(at_rest), sum(2 * waiting[at] > ranks - 1 for at in at_rest)
+
+
+def _is_at_rest(look: Activity) -> bool:
+    """Whether it waits for a timer, a file system or a child process, and not for another rank."""
+    own = look.state == "D" or _OWN_WAIT.search(look.wchan) is not None
+    return own and not look.computes
+
+
+def _waits_for_peers(look: Activity) -> bool:
+    if look.computes:
+        return (look.system or 0.0) >= _POLLS
+    return look.state == "S" and bool(look.wchan) and not _is_at_rest(look)
+
+
+def _working(
+    signs: Sequence[RankSigns], known: KnownOfJob, before: Sequence[Stall], looks: Looks
+) -> Stall | None:
+    """Stragglers that compute in nearly all looks while the others wait."""
+    count = min(map(len, looks.values()))
+    moments = [_moment([some[at] for some in looks.values()]) for at in range(count)]
+    held = {rank for stall in before if stall.kind == "slow" for rank in stall.ranks}
+    counts = {rank: _counts(some, moments) for rank, some in looks.items()}
+    found = [
+        sign
+        for sign in signs
+        if sign.looks[-1].state not in STOPPED
+        and _is_straggler(counts[sign.rank.rank], count, sign.rank.rank in held)
+    ]
+    if not found or 2 * len(found) > max(len(signs) - 1, 2):
+        return None
+    return _told(found, signs, known, [counts[v.rank.rank] for v in found], count)
+
+
+def _is_whole(looks: Sequence[Activity]) -> bool:
+    return all(after.at - one.at <= _GAP for one, after in pairwise(looks))
+
+
+def _moment(looks: Sequence[Activity]) -> Moment:
+    asleep = sum(1 for look in looks if look.state == "S" and look.wchan)
+    work = median_low(look.work for look in looks)
+    share = median_high(look.system or 0.0 for look in looks)
+    return work, 2 * asleep > len(looks) - 1, share
+
+
+def _counts(looks: Sequence[Activity], moments: Sequence[Moment]) -> tuple[int, int]:
+    """In how many looks this rank computes, and in how many of those most others wait."""
+    busy = [
+        (look, moment)
+        for look, moment in zip(looks, moments, strict=True)
+        if look.computes and look.work >= _SOME
+    ]
+    return len(busy), sum(1 for look, moment in busy if _others_wait(look, moment))
+
+
+def _others_wait(look: Activity, moment: Moment) -> bool:
+    work, asleep, share = moment
+    mine = look.system or 0.0
+    polls = share >= max(mine + _MORE, mine * _TIMES)
+    return work < _HALF * look.work or polls or (look.state == "R" and asleep)
+
+
+def _is_straggler(counts: tuple[int, int], looks: int, held: bool) -> bool:
+    slips, most = _HELD if held else (_SLIPS, _MOST)
+    computes, waited = counts
+    return computes >= looks - slips and waited >= most * looks
+
+
+def _told(
+    found: Sequence[RankSigns],
+    signs: Sequence[RankSigns],
+    known: KnownOfJob,
+    counts: Sequence[tuple[int, int]],
+    looks: int,
+) -> Stall:
+    computes, waited = min(counts)
+    ranks = [sign.rank for sign in found]
+    verb = "computes" if len(ranks) == 1 else "compute"
+    text = (
+        f"{named(ranks)} {verb} in {computes} of {looks} looks while the others wait"
+        f" in {waited} of {looks}{_clock(found, signs, known)}"
+    )
+    since = found[0].looks[-looks].at
+    return Stall(kind="slow", ranks=numbers(found), since=since, text=text)
+
+
+def _clock(found: Sequence[RankSigns], signs: Sequence[RankSigns], known: KnownOfJob) -> str:
+    """A clause for the report if their node's CPU clock is low, which explains the slowness; else ""."""
+    nodes = {sign.rank.node for sign in found}
+    others = {sign.rank.node for sign in signs} - nodes
+    mine = [hz for node in nodes if (hz := known.clock(node))]
+    theirs = [hz for node in others if (hz := known.clock(node))]
+    if len(nodes) > 1 or not mine or not theirs:
+        return ""
+    share = mine[0] / median(theirs)
+    if share >= _SLOW_CLOCK:
+        return ""
+    return f"; its node's cores run at {share:.0%} of the others' clock".replace("%", " %")
