@@ -1,5 +1,6 @@
 """What the agent makes of a Slurm that answers nonsense, of another cluster, or not at all: the job ends or is refused with a sentence, in a few lines."""
 
+import contextlib
 import json
 import os
 import signal
@@ -70,13 +71,19 @@ class Login:
         file = self.state / "slurm" / "keeper"
         return int(json.loads(file.read_text())["pid"]) if file.exists() else 0
 
+    def end(self) -> None:
+        """Kill what runs of the agent, also a keeper that has not written its pid yet."""
+        for folder in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                if os.fsencode(self._agent) in (folder / "cmdline").read_bytes().split(b"\0"):
+                    os.kill(int(folder.name), signal.SIGKILL)
+
 
 @pytest.fixture
 def login(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Login]:
     login = Login(tmp_path, lying_slurm(tmp_path / "bin", request.param, planted()))
     yield login
-    if pid := login.keeper():
-        os.kill(pid, signal.SIGKILL)
+    login.end()
 
 
 @pytest.fixture
@@ -91,8 +98,7 @@ def scripted(tmp_path: Path) -> Iterator[Login]:
     answer(tmp_path, "squeue", "exit 0")
     answer(tmp_path, "scontrol", UNKNOWN)
     yield login
-    if pid := login.keeper():
-        os.kill(pid, signal.SIGKILL)
+    login.end()
 
 
 UNKNOWN = "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1"
