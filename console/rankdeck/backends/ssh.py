@@ -169,7 +169,7 @@ def left_there(node: str, answer: ProgramResult) -> list[RemainingProcess]:
     rows = answer.row.get("left")
     if not is_list(rows):
         raise AgentError(node, f"cancel gave no answer: {answer.complaint}")
-    return [remaining(node, as_table(row)) for row in rows[:_MOST_LEFT]]
+    return [remaining(node, as_table(row), 500) for row in rows[:_MOST_LEFT]]
 
 
 LIMIT = 45.0

@@ -27,7 +27,7 @@ from rankdeck.cli.opening import Interrupts, agrees, opened, until_done
 from rankdeck.cli.output import UsageError
 from rankdeck.cli.shapes import acceptance_shape, reading_shape
 from rankdeck.cli.status import span
-from rankdeck.config.files import find_job, read_regular
+from rankdeck.config.files import LIMIT, find_job, read_regular
 from rankdeck.errors import RankdeckError
 from rankdeck.model.acceptance import Outcome, Result, Stage
 from rankdeck.model.cluster import Cluster
@@ -77,16 +77,16 @@ def _code(reading: OutputReading) -> int:
     return _BAD if reading.grade == "slow" else _CODES[reading.status]
 
 
-def _bytes_of(name: str) -> bytes:
-    """A file, or stdin; raises UsageError."""
+def _bytes_of(name: str, limit: int = LARGEST) -> bytes:
+    """A file, or stdin, of at most `limit` bytes; raises UsageError."""
     try:
         if name != "-":
-            return read_regular(Path(name), LARGEST)
-        raw = sys.stdin.buffer.read(LARGEST + 1) if sys.stdin else b""
+            return read_regular(Path(name), limit)
+        raw = sys.stdin.buffer.read(limit + 1) if sys.stdin else b""
     except OSError as error:
         raise UsageError(f"{name}: {error.strerror or error}") from error
-    if len(raw) > LARGEST:
-        raise UsageError(f"-: larger than {LARGEST >> 10} KiB")
+    if len(raw) > limit:
+        raise UsageError(f"-: larger than {limit >> 10} KiB")
     return raw
 
 
@@ -106,7 +106,7 @@ def baseline(port: Acceptance, cluster: str, what: str, words: Sequence[str]) ->
     elif what == "export" and not words:
         output.say(port.store.exported(cluster))
     elif what == "import" and len(words) == 1:
-        found = port.store.imported(cluster, words[0], _bytes_of(words[0]))
+        found = port.store.imported(cluster, words[0], _bytes_of(words[0], LIMIT))
         output.progress(f"{len(found)} values are the baseline of {cluster} now")
     elif what == "show" and not words:
         for one in port.store.baselines(cluster):

@@ -247,10 +247,13 @@ def end_of(node: str, row: Mapping[str, Any]) -> CommandEnd:
     )
 
 
-def remaining(node: str, row: Mapping[str, Any]) -> RemainingProcess:
-    """A process that is left; an invalid field becomes 0 or "", but the process is always listed."""
+def remaining(node: str, row: Mapping[str, Any], longest: int = 200) -> RemainingProcess:
+    """A process that is left, with at most `longest` characters of its command.
+
+    An invalid field becomes 0 or "", but the process is always listed.
+    """
     pid = natural(row.get("pid"))
-    return RemainingProcess(node, pid if pid < 1 << 31 else 0, clean(row.get("command"), 500))
+    return RemainingProcess(node, pid if pid < 1 << 31 else 0, clean(row.get("command"), longest))
 
 
 PS_LIMIT = 45.0
