@@ -13,12 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any, Optional, Protocol
-
-from paho.mqtt.client import Client, ConnectFlags, DisconnectFlags, MQTTMessageInfo
-from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode, MQTTProtocolVersion
-from paho.mqtt.properties import Properties
-from paho.mqtt.reasoncodes import ReasonCode
+from typing import TYPE_CHECKING, Any, Optional
 
 from rankdeck_agent import __version__
 from rankdeck_agent.collectors import Collector, collectors
@@ -28,6 +23,11 @@ from rankdeck_agent.files import Tree, clean, leave_no_core, readable, reason
 from rankdeck_agent.machine import machine
 from rankdeck_agent.sampler import LATE_SHARE, NodeJudge, Reporter, Sampler
 from rankdeck_agent.wire import Event, HealthReport, Hello, Message, Sample, encode, topic
+
+if TYPE_CHECKING:
+    from paho.mqtt.client import Client, ConnectFlags, DisconnectFlags, MQTTMessageInfo
+    from paho.mqtt.properties import Properties
+    from paho.mqtt.reasoncodes import ReasonCode
 
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -117,8 +117,6 @@ def forgotten(path: str) -> int:
 def run(config: Config, lease: Lease, *, installed: bool = False) -> int:
     """Publish until the lease ends. Returns the exit code."""
     try:
-        with _without_openssl() if not config.tls else contextlib.nullcontext():
-            pass
         publisher = Publisher(config, hello(config, installed=installed))
     except ImportError as error:
         return _refuse(f"paho-mqtt 2 is needed to publish: {error}")
@@ -132,34 +130,48 @@ def run(config: Config, lease: Lease, *, installed: bool = False) -> int:
     return 0
 
 
-class Destination(Protocol):
-    """Takes the messages of a node; `Publisher` sends them to a broker. No method waits for the network."""
+class Destination(ABC):
+    """Takes the messages of a node, and keeps what the node has announced. No method waits for the network."""
+
+    def __init__(self, hello: Hello) -> None:
+        self._hello = hello
+        self._machine = hello.inventory
 
     @property
     def boot(self) -> str:
         """The boot id of this node."""
-        ...
+        return self._hello.boot
 
     @property
     def inventory(self) -> Mapping[str, str]:
         """The hardware of this node, as announced last."""
-        ...
+        return self._hello.inventory
 
     def describe(self, inventory: Mapping[str, str]) -> None:
-        """Announce the hardware that the collectors found, if it has changed."""
-        ...
+        """Announce the hardware that the collectors found, added to the machine's own, if it has changed."""
+        known = {**self._machine, **inventory}
+        if known != self._hello.inventory:
+            self._hello = replace(self._hello, inventory=known)
+            self.announce()
 
+    @abstractmethod
+    def announce(self) -> None:
+        """Send the hello, if there is a connection."""
+
+    @abstractmethod
     def health(self, reporter: Reporter, report: HealthReport, now: float) -> None:
         """Send the health if `reporter` says that it is due; `now` in seconds of a monotonic clock."""
-        ...
 
+    @abstractmethod
     def sample(self, sample: Sample) -> None:
         """Send a sample."""
-        ...
 
+    @abstractmethod
     def event(self, event: Event) -> None:
         """Send an event."""
-        ...
+
+    def _farewell(self) -> Hello:
+        return replace(self._hello, up=False, inventory={})
 
 
 def publish(config: Config, lease: Lease, publisher: Destination) -> None:
@@ -290,42 +302,10 @@ _REFUSED = {
 }
 
 
-class Announced(ABC):
-    """Base of the destinations: keeps what the node has announced, its boot id and its hardware."""
-
-    def __init__(self, hello: Hello) -> None:
-        self._hello = hello
-        self._machine = hello.inventory
-
-    @property
-    def boot(self) -> str:
-        """The boot id of this node."""
-        return self._hello.boot
-
-    @property
-    def inventory(self) -> Mapping[str, str]:
-        """The hardware of this node, as announced."""
-        return self._hello.inventory
-
-    def describe(self, inventory: Mapping[str, str]) -> None:
-        """Announce the hardware that the collectors found, added to the machine's own, if it has changed."""
-        known = {**self._machine, **inventory}
-        if known != self._hello.inventory:
-            self._hello = replace(self._hello, inventory=known)
-            self.announce()
-
-    @abstractmethod
-    def announce(self) -> None:
-        """Send the hello, if there is a connection."""
-
-    def _farewell(self) -> Hello:
-        return replace(self._hello, up=False, inventory={})
-
-
-class Publisher(Announced):
+class Publisher(Destination):
     """Sends hello, health, samples and events of one node to the broker, and keeps the connection.
 
-    paho's thread does the network; problems are printed to stderr, each once per outage.
+    paho's thread does the network; problems are printed to stderr, each once per outage. Raises ImportError without paho.
     """
 
     def __init__(self, config: Config, hello: Hello) -> None:
@@ -346,7 +326,7 @@ class Publisher(Announced):
         self.client_id = f"rankdeck-{config.cluster}-{config.node}-{hello.boot[:8]}"
         self._client = self._make()
 
-    def _make(self) -> Client:
+    def _make(self) -> "Client":
         client = _client(self._config, self.client_id)
         client.max_queued_messages_set(EVENTS_KEPT)
         client.will_set(self._topic("hello"), self._goodbye(), qos=1, retain=True)
@@ -412,11 +392,11 @@ class Publisher(Announced):
 
     def _on_connect(
         self,
-        client: Client,
+        client: "Client",
         data: object,
-        flags: ConnectFlags,
-        code: ReasonCode,
-        properties: Optional[Properties],
+        flags: "ConnectFlags",
+        code: "ReasonCode",
+        properties: "Optional[Properties]",
     ) -> None:
         if code.is_failure:
             self._refusal = _REFUSED.get(str(code), f"refuses us: {code}")
@@ -428,7 +408,7 @@ class Publisher(Announced):
             self._complain("connected")
         self._send_hello()
 
-    def _on_connect_fail(self, client: Client, data: object) -> None:
+    def _on_connect_fail(self, client: "Client", data: object) -> None:
         # paho passes no reason, but calls this while it handles the exception.
         self._short = 0
         error = sys.exc_info()[1]
@@ -437,11 +417,11 @@ class Publisher(Announced):
 
     def _on_disconnect(
         self,
-        client: Client,
+        client: "Client",
         data: object,
-        flags: DisconnectFlags,
-        code: ReasonCode,
-        properties: Optional[Properties],
+        flags: "DisconnectFlags",
+        code: "ReasonCode",
+        properties: "Optional[Properties]",
     ) -> None:
         held = time.monotonic() - self._since if self._since else 0.0
         self._since = 0.0
@@ -470,7 +450,7 @@ class Publisher(Announced):
         print(f"rankdeck-agent: {clean(f'{where} {what}', 400)}", file=sys.stderr, flush=True)
 
 
-class StdoutPublisher(Announced):
+class StdoutPublisher(Destination):
     """Writes hello, health, samples and events of one node as lines to stdout, which srun passes on.
 
     A message is compressed, encoded in base64 and cut into lines
@@ -540,13 +520,19 @@ def _lost(short: int, client_id: str) -> str:
     return "has ended the connection; trying again"
 
 
-def _wait(info: MQTTMessageInfo, limit: float) -> None:
+def _wait(info: "MQTTMessageInfo", limit: float) -> None:
+    from paho.mqtt.enums import MQTTErrorCode
+
     if info.rc == MQTTErrorCode.MQTT_ERR_SUCCESS:
         info.wait_for_publish(limit)
 
 
-def _client(config: Config, client_id: str = "") -> Client:
+def _client(config: Config, client_id: str = "") -> "Client":
     """A client for the broker, not yet connected; raises OSError or ValueError if its certificates cannot be loaded."""
+    with contextlib.nullcontext() if config.tls else _without_openssl():
+        from paho.mqtt.client import Client
+        from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
+
     client = Client(
         CallbackAPIVersion.VERSION2, client_id=client_id, protocol=MQTTProtocolVersion.MQTTv311
     )

@@ -417,7 +417,7 @@ def hear(job: str, node: str) -> int:
 
 def tell() -> int:
     """On a node of the job: run `telemetry`, but write to stdout (StdoutPublisher). Returns the exit code."""
-    from rankdeck_agent import telemetry  # here: it loads an MQTT client, which others do not need
+    from rankdeck_agent import telemetry  # here: it loads the collectors, which others do not need
 
     leave_no_core()
     try:
