@@ -11,7 +11,7 @@ if sys.version_info < (3, 9):  # noqa: UP036  nodes may have any version
 
 from collections.abc import Mapping
 from importlib import import_module
-from typing import Callable, Optional
+from typing import Any, Callable, Optional
 
 USAGE = """usage: rankdeck-agent telemetry                    publish; configuration as one line of JSON on stdin
        rankdeck-agent --config FILE                publish without a console, until SIGTERM
@@ -38,48 +38,42 @@ USAGE = """usage: rankdeck-agent telemetry                    publish; configura
 def main(argv: Optional[list[str]] = None) -> int:
     """Run one command; returns the exit code. `argv` is without the program's name."""
     given = sys.argv[1:] if argv is None else argv
-    verb = given[0] if given else "--help"
+    verb, *words = given or ["--help"]
     if verb.startswith("--config="):
-        return _config(["--config", verb.partition("=")[2], *given[1:]])
+        return _config([verb.partition("=")[2], *words])
+    if verb in _MAINS:
+        return _run(_MAINS[verb], "main", words)
+    if verb in _ALONE:
+        module, name, complaint = _ALONE[verb]
+        return _wrong(complaint) if words else _run(module, name)
     run = _VERBS.get(verb)
-    return run(given) if run else _wrong(f"unknown command {verb[:40]!r}")
+    return run(words) if run else _wrong(f"unknown command {verb[:40]!r}")
 
 
-def _telemetry(given: list[str]) -> int:
-    if len(given) > 1:
-        return _wrong("telemetry takes its configuration on standard input, and no arguments")
-    from rankdeck_agent.telemetry import telemetry
-
-    return telemetry()
+def _run(module: str, name: str, *arguments: Any) -> int:  # noqa: ANN401 - functions of other modules
+    """Import a module of the agent, and call a function of it that returns an exit code."""
+    return int(getattr(import_module(f"rankdeck_agent.{module}"), name)(*arguments))
 
 
-def _config(given: list[str]) -> int:
-    if len(given) != 2 or not given[1]:
+def _config(words: list[str]) -> int:
+    if len(words) != 1 or not words[0]:
         return _wrong("--config takes one file")
     from rankdeck_agent.telemetry import headless
 
-    return headless(given[1])
+    return headless(words[0])
 
 
-def _sample(given: list[str]) -> int:
-    return _on_a_tree(given, "sample")
-
-
-def _health(given: list[str]) -> int:
-    return _on_a_tree(given, "health")
-
-
-def _on_a_tree(given: list[str], verb: str) -> int:
+def _on_a_tree(words: list[str], verb: str) -> int:
     """Run a verb that takes `--root DIR` and `--json`; health takes `--expect FILE` too."""
-    root, expect, as_json, rest = "/", "", False, given[1:]
-    while rest:
-        word = rest.pop(0)
+    root, expect, as_json = "/", "", False
+    while words:
+        word = words.pop(0)
         if word == "--json":
             as_json = True
-        elif word == "--root" and rest:
-            root = rest.pop(0)
-        elif word == "--expect" and rest and verb == "health":
-            expect = rest.pop(0)
+        elif word == "--root" and words:
+            root = words.pop(0)
+        elif word == "--expect" and words and verb == "health":
+            expect = words.pop(0)
         else:
             return _wrong(f"{verb}: unknown argument {word[:40]!r}")
     if verb == "health":
@@ -91,122 +85,62 @@ def _on_a_tree(given: list[str], verb: str) -> int:
     return sample(root, as_json=as_json)
 
 
-def _kernel_log(given: list[str]) -> int:
-    rest = [word for word in given[1:] if word != "--json"]
+def _kernel_log(words: list[str]) -> int:
+    rest = [word for word in words if word != "--json"]
     if len(rest) > 1 or any(word.startswith("--") for word in rest):
         return _wrong("kernel-log takes one file, or - for standard input")
     from rankdeck_agent.kernel_log import kernel_log
 
-    return kernel_log("".join(rest), as_json="--json" in given)
+    return kernel_log("".join(rest), as_json="--json" in words)
 
 
-def _job(given: list[str]) -> int:
-    if given[1:2] in (["follow"], ["browse"]):
+def _job(words: list[str]) -> int:
+    if words[:1] in (["follow"], ["browse"]):
         # A user waits to see a log: do not load what only starts or ends jobs.
         from rankdeck_agent.job.follow import main as look
 
-        return look(given[1:])
+        return look(words)
     from rankdeck_agent.job.control_cli import main as job
 
-    return job(given[1:])
+    return job(words)
 
 
-def _cluster(given: list[str]) -> int:
-    from rankdeck_agent.kubernetes.cluster import main as cluster
-
-    return cluster(given[1:])
-
-
-def _kubernetes(given: list[str]) -> int:
-    from rankdeck_agent.kubernetes.keeper import main as kubernetes
-
-    return kubernetes(given[1:])
-
-
-def _slurm(given: list[str]) -> int:
+def _slurm(words: list[str]) -> int:
     from rankdeck_agent.files import keep_private
 
-    verb, arguments = "".join(given[1:2]), given[2:]
+    verb, arguments = "".join(words[:1]), words[1:]
     if verb not in _SLURM or len(arguments) != _SLURM_ARGUMENTS.get(verb, 0):
         return _wrong(f"slurm takes one of: {', '.join(_SLURM)}")
     keep_private()
     module, name = _SLURM[verb]
-    return int(getattr(import_module(f"rankdeck_agent.slurm.{module}"), name)(*arguments))
+    return _run(f"slurm.{module}", name, *arguments)
 
 
-def _image(given: list[str]) -> int:
-    from rankdeck_agent.image import main as image
-
-    return image(given[1:])
-
-
-def _preflight(given: list[str]) -> int:
-    from rankdeck_agent.preflight import main as preflight
-
-    return preflight()
-
-
-def _sh(given: list[str]) -> int:
-    if given[1:]:
-        return _wrong("sh takes its command on standard input, and no arguments")
-    from rankdeck_agent.command import sh
-
-    return sh()
-
-
-def _ps(given: list[str]) -> int:
-    if given[1:] not in ([], ["signal"]):
+def _ps(words: list[str]) -> int:
+    if words not in ([], ["signal"]):
         return _wrong("ps takes nothing, or `signal` with its request on standard input")
     from rankdeck_agent.command import ps
 
-    return ps(given[1:])
+    return ps(words)
 
 
-def _nvml(given: list[str]) -> int:
-    from rankdeck_agent.collectors.nvidia_reader import main as nvml
-
-    return nvml(given)
-
-
-def _gpu_processes(given: list[str]) -> int:
-    if given[1:]:
-        return _wrong("gpu-processes takes no arguments")
-    from rankdeck_agent.collectors.gpu import main as gpu_processes
-
-    return gpu_processes()
-
-
-def _rdma_queue_pairs(given: list[str]) -> int:
-    if len(given) > 2 or "".join(given[1:]).startswith("-"):
+def _rdma_queue_pairs(words: list[str]) -> int:
+    if len(words) > 1 or "".join(words).startswith("-"):
         return _wrong("rdma-queue-pairs takes at most one RDMA device")
     from rankdeck_agent.collectors.rdma import main as rdma_queue_pairs
 
-    return rdma_queue_pairs("".join(given[1:]))
+    return rdma_queue_pairs("".join(words))
 
 
-def _simulated_fleet(given: list[str]) -> int:
-    if given[1:]:
-        return _wrong("simulated-fleet takes what it plays on standard input, and no arguments")
-    from rankdeck_agent.simulated_fleet import main as simulated_fleet
-
-    return simulated_fleet()
-
-
-def _service(given: list[str]) -> int:
-    from rankdeck_agent.service import main as service
-
-    return service(given[1:])
-
-
-def _forget(given: list[str]) -> int:
-    if len(given) != 2:
+def _forget(words: list[str]) -> int:
+    if len(words) != 1:
         return _wrong("forget takes the agent's configuration file")
     from rankdeck_agent.telemetry import forgotten
 
-    return forgotten(given[1])
+    return forgotten(words[0])
 
 
-def _version(given: list[str]) -> int:
+def _version(_: list[str]) -> int:
     from rankdeck_agent import __version__
 
     python = ".".join(map(str, sys.version_info[:3]))
@@ -214,7 +148,7 @@ def _version(given: list[str]) -> int:
     return 0
 
 
-def _help(given: list[str]) -> int:
+def _help(_: list[str]) -> int:
     print(USAGE)
     return 0
 
@@ -242,26 +176,40 @@ _SLURM: Mapping[str, tuple[str, str]] = {
 _SLURM_ARGUMENTS = {"beside": 1, "hear": 2}
 """Command of `slurm` -> number of its arguments, if not 0."""
 
+_MAINS = {
+    "service": "service",
+    "cluster": "kubernetes.cluster",
+    "kubernetes": "kubernetes.keeper",
+    "image": "image",
+    "nvml": "collectors.nvidia_reader",
+}
+"""Command -> module whose `main` takes the arguments and checks them."""
+_ALONE = {
+    "telemetry": (
+        "telemetry",
+        "telemetry",
+        "telemetry takes its configuration on standard input, and no arguments",
+    ),
+    "sh": ("command", "sh", "sh takes its command on standard input, and no arguments"),
+    "gpu-processes": ("collectors.gpu", "main", "gpu-processes takes no arguments"),
+    "simulated-fleet": (
+        "simulated_fleet",
+        "main",
+        "simulated-fleet takes what it plays on standard input, and no arguments",
+    ),
+}
+"""Command without arguments -> (module, function, what to say if there are some)."""
 _VERBS: Mapping[str, Callable[[list[str]], int]] = {
-    "telemetry": _telemetry,
     "--config": _config,
-    "sample": _sample,
-    "health": _health,
+    "sample": lambda words: _on_a_tree(words, "sample"),
+    "health": lambda words: _on_a_tree(words, "health"),
     "kernel-log": _kernel_log,
-    "service": _service,
     "forget": _forget,
     "job": _job,
-    "cluster": _cluster,
-    "kubernetes": _kubernetes,
     "slurm": _slurm,
-    "image": _image,
-    "preflight": _preflight,
-    "sh": _sh,
+    "preflight": lambda _: _run("preflight", "main"),
     "ps": _ps,
-    "nvml": _nvml,
-    "gpu-processes": _gpu_processes,
     "rdma-queue-pairs": _rdma_queue_pairs,
-    "simulated-fleet": _simulated_fleet,
     "--version": _version,
     "--help": _help,
     "-h": _help,

@@ -385,13 +385,13 @@ def _text(value: object) -> str:
 def main(argv: Sequence[str]) -> int:
     """Print readings until standard input ends; returns the exit code.
 
-    `argv`: the word nvml, the descriptor of the StatusPage, the pid of the agent. The first line on standard input is
+    `argv`: the descriptor of the StatusPage, the pid of the agent. The first line on standard input is
     {"known": UUID -> number} or {"once": true} (print the processes instead).
     """
-    if len(argv) != 3 or not argv[1].isdecimal():
+    if len(argv) != 2 or not argv[0].isdecimal():
         print("nvml is started by the agent itself", file=sys.stderr)
         return 2
-    board = StatusPage(int(argv[1]))
+    board = StatusPage(int(argv[0]))
     request = json.loads(sys.stdin.buffer.readline() or b"{}")
     try:
         nvml = importlib.import_module("pynvml")
