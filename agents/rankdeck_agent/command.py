@@ -1,7 +1,6 @@
 """`sh` runs a command of the operator, with a time limit, and can end all its processes; `ps` lists processes by job and rank."""
 
 import os
-import pwd
 import selectors
 import signal
 import subprocess
@@ -9,11 +8,11 @@ import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Optional, cast
 
 from rankdeck_agent import JOB_VARIABLE, NODE_VARIABLE, SIGNALS
+from rankdeck_agent.files import user_name
 from rankdeck_agent.job import processes
 from rankdeck_agent.job.processes import Process, adopt_orphans, end_below
 from rankdeck_agent.text import say, table
@@ -250,7 +249,9 @@ def _row(
     marks = processes.environment(row.pid, (JOB_VARIABLE, *RANK_VARIABLES))
     job = marks.get(JOB_VARIABLE, "")
     now = _io(row.pid)
-    known = same and io is not None and now is not None
+    rates = (
+        [(new - old) / gap for old, new in zip(io, now)] if same and io and now else [None, None]
+    )
     return {
         "pid": row.pid,
         "ppid": row.ppid,
@@ -260,8 +261,8 @@ def _row(
         "command": processes.command(row.pid),
         "cpu": round(max(ticks, 0) / _TICK / gap, 3),
         "rss": _rss(row.pid),
-        "read": (now[0] - io[0]) / gap if known and now and io else None,
-        "write": (now[1] - io[1]) / gap if known and now and io else None,
+        "read": rates[0],
+        "write": rates[1],
         "gpus": dict(gpus),
         "job": job,
         "rank": _rank(marks) if job else None,
@@ -293,17 +294,9 @@ def _io(pid: int) -> Optional[tuple[int, int]]:
 
 def _user(pid: int) -> str:
     try:
-        return _name(os.stat(_PROC / str(pid)).st_uid)  # noqa: PTH116
+        return user_name((_PROC / str(pid)).stat().st_uid)
     except OSError:
         return ""
-
-
-@lru_cache(256)
-def _name(number: int) -> str:
-    try:
-        return pwd.getpwuid(number).pw_name
-    except KeyError:
-        return str(number)
 
 
 def _on_gpus() -> tuple[dict[int, dict[str, int]], str]:

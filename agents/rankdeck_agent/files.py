@@ -1,13 +1,15 @@
-"""Reads /proc and /sys below a root folder that tests can choose; writes private files; watches shared folders."""
+"""Reads /proc and /sys below a root folder that tests can choose; writes private files; watches shared folders; names users."""
 
 import errno
 import math
 import os
+import pwd
 import resource
 import select
 import sys
 import time
 from collections.abc import Iterable
+from functools import lru_cache
 from pathlib import Path
 from typing import Optional
 
@@ -128,6 +130,15 @@ def _take(handle: int, name: str) -> bytes:
         parts.append(os.pread(handle, CHUNK, size))
         size += len(parts[-1])
     return b"".join(parts)
+
+
+@lru_cache(256)
+def user_name(number: int) -> str:
+    """The name of the user with this id, or the id as text if there is no such user."""
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return str(number)
 
 
 def clean(text: str, limit: int = NAME_LIMIT) -> str:

@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import BinaryIO, Optional
+from typing import BinaryIO, Callable, Optional
 
 from rankdeck_agent.files import clean, reason
 
@@ -227,24 +227,30 @@ RING = "/dev/kmsg"
 _LONGEST = 8192
 
 
-def open_ring() -> int:
+def open_ring(path: str = RING) -> int:
     """A non-blocking descriptor of the kernel's ring buffer; raises OSError."""
-    return os.open(RING, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
 def records(handle: int) -> Iterator[bytes]:
     """The records in the ring buffer now, without their further fields; raises OSError."""
+    return (record.partition(b"\n")[0] for record in raw_records(handle, lambda: None))
+
+
+def raw_records(handle: int, lost: Callable[[], None]) -> Iterator[bytes]:
+    """The records in the ring buffer now; calls `lost` when some were overwritten before they were read. Raises OSError."""
     while True:
         try:
             data = os.read(handle, _LONGEST)
         except BlockingIOError:
             return
         except BrokenPipeError:
-            # Overwritten while we read: the next read continues with the oldest that is left.
+            # The next read continues with the oldest that is left.
+            lost()
             continue
         if not data:
             return
-        yield data.partition(b"\n")[0]
+        yield data
 
 
 _RECORD = re.compile(r"(\d{1,4}),(\d{1,20}),(\d{1,20}),[^;]{0,64};")

@@ -19,7 +19,7 @@ def machine(tree: Tree) -> dict[str, str]:
     else:
         kernel = tree.maybe("proc/sys/kernel/osrelease") or ""
     found["kernel"] = kernel
-    found["boot.at"] = _booted(tree)
+    found["boot.at"] = booted(tree)
     return {key: clean(value) for key, value in found.items() if value}
 
 
@@ -30,7 +30,7 @@ def name(tree: Tree) -> str:
     return clean((tree.maybe("proc/sys/kernel/hostname") or "").partition(".")[0])
 
 
-def _booted(tree: Tree) -> str:
+def booted(tree: Tree) -> str:
     """Epoch seconds of the boot, by the machine's own clock, as text; "" if not known."""
     try:
         found = _BOOT.search(tree.read("proc/stat"))

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Callable, Protocol, Union
 
 from rankdeck_agent.files import MISSING, clean, reason
@@ -12,6 +12,11 @@ FAILED_LIMIT = 256
 DEVICE_LIMIT = 1024
 LARGEST = 1 << 64
 _DIGITS = re.compile(rb"\s*(\d{1,20})\s*\Z")
+_MEMORY = re.compile(
+    rb"^(MemTotal|MemAvailable|SwapTotal|SwapFree|HardwareCorrupted):\s+(\d{1,15}) kB", re.MULTILINE
+)
+SHARED_MEMORY = "shared with the CPU; in use: by the whole machine"
+"""Inventory of a GPU without memory of its own."""
 
 
 class Reading:
@@ -47,6 +52,15 @@ class Reading:
         by_device = self.values.setdefault(metric, {})
         if len(by_device) < DEVICE_LIMIT:
             by_device[device] = value
+
+    def put_all(self, numbers: Mapping[str, Union[int, float]], device: str = "") -> None:
+        """Store several numbers of one device."""
+        for metric, value in numbers.items():
+            self.put(metric, value, device)
+
+    def measure(self, metric: str, read: Callable[[], float], device: str = "") -> None:
+        """Store the number that `read` returns; an error in it marks the metric as failed."""
+        self.attempt((metric,), lambda: self.put(metric, read(), device), device)
 
     def add(self, part: "Reading") -> None:
         """Add the numbers of another reading, which must be of other devices."""
@@ -118,3 +132,19 @@ def signed(data: bytes) -> int:
     """`data` as a number with or without a minus sign; raises ValueError if it is anything else."""
     text = data.strip()
     return -whole(text[1:]) if text.startswith(b"-") else whole(text)
+
+
+def spread(names: Sequence[str], count: int) -> Sequence[str]:
+    """At most `count` of the names, evenly distributed."""
+    return names[:: max(1, len(names) // count)][:count]
+
+
+def memory_sizes(meminfo: bytes) -> dict[bytes, int]:
+    """Name of a row of /proc/meminfo -> bytes, for the rows that are used."""
+    return {name: int(size) * 1024 for name, size in _MEMORY.findall(meminfo)}
+
+
+def memory_in_use(meminfo: bytes) -> tuple[int, int]:
+    """(bytes in use, bytes in all) of the machine, as for a GPU without memory of its own; raises KeyError."""
+    sizes = memory_sizes(meminfo)
+    return sizes[b"MemTotal"] - sizes[b"MemAvailable"], sizes[b"MemTotal"]

@@ -455,8 +455,7 @@ class NvmeHealthCollector:
             # Not root: the metrics are absent, and the inventory says why.
             reading.inventory = {**reading.inventory, f"nvme.{name}.health": "not read: needs root"}
             return
-        for metric, number in parsed(log).items():
-            reading.put(metric, number, name)
+        reading.put_all(parsed(log), name)
 
 
 def parsed(log: bytes) -> Mapping[str, int]:

@@ -9,8 +9,6 @@ Jetson (Tegra), for which NVML reports little or nothing: paths differ by board 
 
 import contextlib
 import json
-import os
-import pwd
 import re
 import sys
 from collections.abc import Iterable, Mapping
@@ -20,9 +18,9 @@ from pathlib import Path
 from typing import Any, Optional
 
 from rankdeck_agent.collectors import nvidia
-from rankdeck_agent.collectors.base import Reading, signed, whole
+from rankdeck_agent.collectors.base import SHARED_MEMORY, Reading, memory_in_use, signed, whole
 from rankdeck_agent.collectors.nvidia import present, running
-from rankdeck_agent.files import Tree, clean, reason
+from rankdeck_agent.files import Tree, clean, reason, user_name
 
 _CARDS = "sys/class/drm"
 _AMD = "0x1002"
@@ -132,13 +130,7 @@ class Amd:
         for metric, names, factor, period in _AMD_ROWS:
             if period == every:
                 paths = [f"{card.path}/{n.format(hwmon=card.hwmon)}" for n in names]
-                reading.attempt(
-                    (metric,),
-                    lambda m=metric, p=paths, f=factor: reading.put(
-                        m, self._first(p) * f, card.key
-                    ),
-                    card.key,
-                )
+                reading.measure(metric, lambda p=paths, f=factor: self._first(p) * f, card.key)
 
     def _first(self, paths: list[str]) -> int:
         for path in paths[:-1]:
@@ -350,12 +342,8 @@ class Intel:
 
     def _read(self, reading: Reading, card: IntelCard, now: float) -> None:
         for metric, (file, factor) in card.files.items():
-            reading.attempt(
-                (metric,),
-                lambda m=metric, f=file, x=factor: reading.put(
-                    m, signed(self._tree.read(f)) * x, card.key
-                ),
-                card.key,
+            reading.measure(
+                metric, lambda f=file, x=factor: signed(self._tree.read(f)) * x, card.key
             )
         energy = reading.values.get("gpu.energy", {}).get(card.key)
         if energy is not None:
@@ -365,20 +353,19 @@ class Intel:
         if card.idle is not None:
             reading.attempt(("gpu.active",), lambda: self._active(reading, card, now), card.key)
         if self._tree.exists(card.throttle):
-            metrics = ("gpu.throttle_reasons",)
-            reading.attempt(metrics, lambda: self._reasons(reading, card), card.key)
+            reading.measure("gpu.throttle_reasons", lambda: self._reasons(card), card.key)
 
     def _active(self, reading: Reading, card: IntelCard, now: float) -> None:
         asleep = _rate(card, "gpu.active", now, whole(self._tree.read(card.idle or "")) / 1e3)
         if asleep is not None:
             reading.put("gpu.active", round(100 * min(1.0, max(0.0, 1 - asleep)), 1), card.key)
 
-    def _reasons(self, reading: Reading, card: IntelCard) -> None:
+    def _reasons(self, card: IntelCard) -> int:
         bits = 0
         for name, bit in _REASONS.items():
             if self._tree.maybe(f"{card.throttle}/{name}") == "1":
                 bits |= bit
-        reading.put("gpu.throttle_reasons", bits, card.key)
+        return bits
 
 
 def _rate(card: IntelCard, metric: str, now: float, number: float) -> Optional[float]:
@@ -397,7 +384,6 @@ _ZONES = "sys/class/thermal"
 _HWMON = "sys/class/hwmon"
 _RAIL = re.compile(r"in(\d)_label")
 _ONLY = "0"
-_SIZES = re.compile(rb"^(MemTotal|MemAvailable):\s+(\d{1,15}) kB", re.MULTILINE)
 JETSON_METRICS = ("gpu.used", "gpu.clock", "gpu.temp", "gpu.power", "gpu.mem_used", "gpu.mem_total")
 
 
@@ -452,7 +438,7 @@ class Jetson:
         model = (tree.maybe("proc/device-tree/model") or "NVIDIA Jetson").rstrip("?\0")
         self._inventory = {
             f"gpu.{_ONLY}.model": clean(model),
-            f"gpu.{_ONLY}.memory": "shared with the CPU; in use: by the whole machine",
+            f"gpu.{_ONLY}.memory": SHARED_MEMORY,
         }
 
     def _find_rail(self) -> Optional[tuple[str, str]]:
@@ -467,27 +453,23 @@ class Jetson:
 
     def _read(self, reading: Reading) -> None:
         read = self._tree.read
-        rows = (
-            # In per mille.
-            (("gpu.used",), lambda: reading.put("gpu.used", whole(read(self.load)) / 10, _ONLY)),
-            (("gpu.clock",), lambda: reading.put("gpu.clock", whole(read(self._clock)), _ONLY)),
-            (("gpu.temp",), lambda: reading.put("gpu.temp", signed(read(self._heat)) / 1e3, _ONLY)),
-            (("gpu.power",), lambda: self._watts(reading)),
-            (("gpu.mem_used", "gpu.mem_total"), lambda: self._memory(reading)),
-        )
-        there = (self.load, self._clock, self._heat, self._rail, True)
-        for (metrics, ask), wanted in zip(rows, there):
-            if wanted:
-                reading.attempt(metrics, ask, _ONLY)
+        # In per mille.
+        reading.measure("gpu.used", lambda: whole(read(self.load)) / 10, _ONLY)
+        if self._clock:
+            reading.measure("gpu.clock", lambda: whole(read(self._clock)), _ONLY)
+        if self._heat:
+            reading.measure("gpu.temp", lambda: signed(read(self._heat)) / 1e3, _ONLY)
+        if self._rail:
+            reading.measure("gpu.power", self._watts, _ONLY)
+        reading.attempt(("gpu.mem_used", "gpu.mem_total"), lambda: self._memory(reading), _ONLY)
 
-    def _watts(self, reading: Reading) -> None:
+    def _watts(self) -> float:
         volts, amperes = (whole(self._tree.read(file)) / 1e3 for file in self._rail or ())
-        reading.put("gpu.power", round(volts * amperes, 3), _ONLY)
+        return round(volts * amperes, 3)
 
     def _memory(self, reading: Reading) -> None:
-        sizes = {k: int(v) * 1024 for k, v in _SIZES.findall(self._tree.read("proc/meminfo"))}
-        reading.put("gpu.mem_used", sizes[b"MemTotal"] - sizes[b"MemAvailable"], _ONLY)
-        reading.put("gpu.mem_total", sizes[b"MemTotal"], _ONLY)
+        used, total = memory_in_use(self._tree.read("proc/meminfo"))
+        reading.put_all({"gpu.mem_used": used, "gpu.mem_total": total}, _ONLY)
 
 
 class GpuCollector:
@@ -589,13 +571,6 @@ def _who(pid: int) -> dict[str, Any]:
     try:
         words = (folder / "cmdline").read_bytes().replace(b"\0", b" ").strip()
         command = clean(words.decode("utf-8", "replace"), _COMMAND_LIMIT)
-        return {"user": _user(os.stat(folder).st_uid), "command": command}  # noqa: PTH116
+        return {"user": user_name(folder.stat().st_uid), "command": command}
     except OSError:
         return {"user": None, "command": None}
-
-
-def _user(number: int) -> str:
-    try:
-        return pwd.getpwuid(number).pw_name
-    except KeyError:
-        return str(number)

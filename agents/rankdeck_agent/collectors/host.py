@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Callable, Optional
 
-from rankdeck_agent.collectors.base import Reading, whole
+from rankdeck_agent.collectors.base import Reading, memory_sizes, spread, whole
 from rankdeck_agent.files import MISSING, Tree, clean
 
 _SENSORS = ("coretemp", "k10temp", "zenpower", "cpu_thermal", "soc_thermal")
@@ -42,7 +42,7 @@ class CpuCollector:
         self._before: dict[str, Times] = {}
         self._looked = -_LOOK_AGAIN
         self._temps: list[str] = []
-        self._clocks: list[str] = []
+        self._clocks: Sequence[str] = ()
         self._inventory: dict[str, str] = {}
 
     def collect(self, now: float) -> Reading:
@@ -52,9 +52,11 @@ class CpuCollector:
         reading = Reading()
         reading.inventory = self._inventory
         reading.attempt((*_TIMES, "cpu.cores"), lambda: self._times(reading))
-        reading.attempt(("cpu.load1",), lambda: self._load(reading))
-        self._highest(reading, "cpu.temp", self._temps, 1e-3)
-        self._mean(reading, "cpu.freq", self._clocks, 1e3)
+        reading.measure("cpu.load1", lambda: float(self._tree.read("proc/loadavg").split()[0]))
+        if temps := self._numbers(reading, "cpu.temp", self._temps):
+            reading.put("cpu.temp", round(max(temps) * 1e-3, 3))
+        if clocks := self._numbers(reading, "cpu.freq", self._clocks):
+            reading.put("cpu.freq", sum(clocks) / len(clocks) * 1e3)
         for metric, name, kind in _PRESSURE:
             reading.attempt(
                 (metric,), lambda m=metric, n=name, k=kind: self._pressure(reading, m, n, k)
@@ -63,7 +65,7 @@ class CpuCollector:
 
     def _look(self) -> None:
         self._temps = _sensors(self._tree) or _zones(self._tree)
-        self._clocks = _some(_clock_files(self._tree), _CLOCKS)
+        self._clocks = spread(_clock_files(self._tree), _CLOCKS)
         self._inventory = {"cpu.model": _model(self._tree)}
 
     def _times(self, reading: Reading) -> None:
@@ -77,24 +79,11 @@ class CpuCollector:
             if core in before:
                 _put_shares(reading, core, before[core], times)
 
-    def _load(self, reading: Reading) -> None:
-        reading.put("cpu.load1", float(self._tree.read("proc/loadavg").split()[0]))
-
     def _pressure(self, reading: Reading, metric: str, name: str, kind: bytes) -> None:
         for line in self._tree.read(f"proc/pressure/{name}").splitlines():
             found = _AVG10.search(line) if line.startswith(kind) else None
             if found:
                 reading.put(metric, float(found.group(1)))
-
-    def _highest(self, reading: Reading, metric: str, files: Sequence[str], scale: float) -> None:
-        numbers = self._numbers(reading, metric, files)
-        if numbers:
-            reading.put(metric, round(max(numbers) * scale, 3))
-
-    def _mean(self, reading: Reading, metric: str, files: Sequence[str], scale: float) -> None:
-        numbers = self._numbers(reading, metric, files)
-        if numbers:
-            reading.put(metric, sum(numbers) / len(numbers) * scale)
 
     def _numbers(self, reading: Reading, metric: str, files: Sequence[str]) -> list[int]:
         """The numbers of the files that can be read; the metric fails only if none can."""
@@ -167,11 +156,6 @@ def _clock_files(tree: Tree) -> list[str]:
     base = "sys/devices/system/cpu/cpufreq"
     files = [f"{base}/{n}/scaling_cur_freq" for n in tree.names(base) if n.startswith("policy")]
     return [f for f in files if tree.exists(f)]
-
-
-def _some(names: Sequence[str], count: int) -> list[str]:
-    step = max(1, len(names) // count)
-    return list(names[::step][:count])
 
 
 def _model(tree: Tree) -> str:
@@ -247,9 +231,6 @@ def _number(name: str) -> bool:
     return name.isascii() and name.isdecimal() and len(name) <= 10
 
 
-_SIZE = re.compile(
-    rb"^(MemTotal|MemAvailable|SwapTotal|SwapFree|HardwareCorrupted):\s+(\d{1,15}) kB", re.MULTILINE
-)
 _KILLS = re.compile(rb"^oom_kill (\d{1,20})$", re.MULTILINE)
 _SIZES = ("mem.total", "mem.available", "mem.used", "mem.swap_used", "mem.corrupted")
 
@@ -273,8 +254,7 @@ class MemoryCollector:
         return reading
 
     def _sizes(self, reading: Reading) -> None:
-        found = _SIZE.findall(self._tree.read("proc/meminfo"))
-        sizes = {name: int(value) * 1024 for name, value in found}
+        sizes = memory_sizes(self._tree.read("proc/meminfo"))
         total = sizes.get(b"MemTotal")
         if not total:
             raise ValueError("no MemTotal in it")
@@ -336,11 +316,7 @@ class EdacCollector:
     def _read(self, reading: Reading, metrics: Sequence[str], rows: Mapping[str, Counts]) -> None:
         for device, files in rows.items():
             for metric, file in zip(metrics, files):
-                reading.attempt(
-                    (metric,),
-                    lambda m=metric, f=file, d=device: reading.put(m, whole(self._tree.read(f)), d),
-                    device,
-                )
+                reading.measure(metric, lambda f=file: whole(self._tree.read(f)), device)
 
     def _look(self) -> None:
         files: dict[str, Counts] = {}

@@ -1,15 +1,17 @@
 """Collects events from the kernel log: lines that match a pattern; a flood of lines becomes a few events."""
 
 import os
-import re
 import time
 from collections import Counter
+from functools import partial
+from itertools import islice
 from typing import Callable, Optional
 
 from rankdeck_agent import LOG_CLOSED
 from rankdeck_agent.collectors.base import Reading
 from rankdeck_agent.files import Tree
-from rankdeck_agent.kernel_log import Found, KernelLines
+from rankdeck_agent.kernel_log import Found, KernelLines, open_ring, raw_records
+from rankdeck_agent.machine import booted
 from rankdeck_agent.rules.facts import kind_of
 from rankdeck_agent.wire import Event
 
@@ -26,7 +28,6 @@ _BURST = 30
 _PER_SECOND = 0.5
 _LATE = 64
 _LEVELS = ("info", "ok", "warn", "bad")
-_BOOT = re.compile(rb"^btime (\d{1,12})$", re.MULTILINE)
 
 Key = tuple[str, Optional[int], str, Optional[int]]
 """(kind, number of an Xid, device, link)."""
@@ -163,7 +164,8 @@ class KernelLogCollector:
             reading.events.append(Event(self._clock(), "info", "kernel.log", why))
 
     def _read(self, reading: Reading, now: float) -> None:
-        records = self._records(reading, self._open(now))
+        lost = partial(self._lost, reading)
+        records = list(islice(raw_records(self._open(now), lost), self._at_once))
         if records:
             self._take(reading, b"".join(records), self._boot())
         if len(records) >= self._at_once:
@@ -175,20 +177,9 @@ class KernelLogCollector:
             reading.events += self._folding.rest()
         reading.put("kernel.events", self._total)
 
-    def _records(self, reading: Reading, handle: int) -> list[bytes]:
-        records: list[bytes] = []
-        while len(records) < self._at_once:
-            try:
-                data = os.read(handle, _RECORD)
-            except BlockingIOError:
-                break
-            except BrokenPipeError:
-                reading.events.append(_lost(self._clock()))
-                continue
-            if not data:
-                break
-            records.append(data)
-        return records
+    def _lost(self, reading: Reading) -> None:
+        text = "the kernel log was overwritten before it was read · some lines are lost"
+        reading.events.append(Event(self._clock(), "warn", "kernel.log", text))
 
     def _open(self, now: float) -> int:
         """The log's descriptor. If opening it failed, raises that error again until the next try, after _TRY_AGAIN seconds."""
@@ -198,8 +189,7 @@ class KernelLogCollector:
             raise self._refused
         self._tried = now
         try:
-            flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
-            self._handle = os.open(self._tree.path(_RING), flags)
+            self._handle = open_ring(self._tree.path(_RING))
         except OSError as error:
             self._refused = _closed(error) or error
             raise self._refused from error
@@ -208,11 +198,7 @@ class KernelLogCollector:
 
     def _boot(self) -> float:
         """Epoch seconds of the boot, from the kernel: so a line has the same time each time the agent starts."""
-        try:
-            found = _BOOT.search(self._tree.read("proc/stat"))
-        except OSError:
-            found = None
-        return float(found[1]) if found else self._clock() - time.monotonic()
+        return float(booted(self._tree) or self._clock() - time.monotonic())
 
     def _take(self, reading: Reading, data: bytes, boot: float) -> None:
         *lines, self._cut = (self._cut + data).split(b"\n")
@@ -239,8 +225,3 @@ class KernelLogCollector:
 def _counts(found: Found) -> float:
     """Seconds for which the event counts."""
     return _RECENT if found.level == "info" else kind_of(f"kernel.{found.kind}").lasts
-
-
-def _lost(at: float) -> Event:
-    text = "the kernel log was overwritten before it was read · some lines are lost"
-    return Event(at, "warn", "kernel.log", text)

@@ -132,8 +132,7 @@ class NetCollector:
         facts = self._facts.get(name)
         if facts is None or now - facts.asked >= _SELDOM or up != facts.up:
             facts = self._facts[name] = self._ask(name, now, up=up)
-        for metric, value in facts.values.items():
-            reading.put(metric, value, name)
+        reading.put_all(facts.values, name)
         for metric, error in facts.errors.items():
             reading.fail((metric,), error, name)
 

@@ -8,10 +8,11 @@ import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Callable, Optional
 
 from rankdeck_agent.collectors import nvidia_calls
-from rankdeck_agent.collectors.base import Reading
+from rankdeck_agent.collectors.base import SHARED_MEMORY, Reading, memory_in_use
 from rankdeck_agent.collectors.nvidia_calls import (
     CALLS,
     GONE,
@@ -40,7 +41,6 @@ BOARD = struct.Struct("=d120s")
 """(since when the driver is being asked, in monotonic seconds, 0 if it is not; what it is asked)."""
 _UNIFIED = ("GB10", "Thor", "Orin")
 """Parts of the names of chips whose GPU shares the machine's memory: NVML does not know how much there is."""
-_SHARED = "shared with the CPU; in use: by the whole machine"
 
 
 class StatusPage:
@@ -204,8 +204,7 @@ class NvmlReader:
         self._board.asking(f"GPU {device.number}, {call.metrics[0]}")
         try:
             answer = call.ask(nvml, device.handle)
-            for metric, value in zip(call.metrics, answer):
-                reading.put(metric, value, device.number)
+            reading.put_all(dict(zip(call.metrics, answer)), device.number)
             _drop(device.failed, keys)
         except (UnsupportedError, AttributeError):
             device.unsupported.add(number)
@@ -234,9 +233,9 @@ class NvmlReader:
         device.unsupported.add(number)
         if call.metrics[0] == "gpu.mem_used" and device.unified:
             device.unsupported.discard(number)
-            self.inventory[f"gpu.{device.number}.memory"] = _SHARED
-            for metric, value in zip(call.metrics, _memory_of_machine()):
-                reading.put(metric, value, device.number)
+            self.inventory[f"gpu.{device.number}.memory"] = SHARED_MEMORY
+            sizes = memory_in_use(Path("/proc/meminfo").read_bytes())
+            reading.put_all(dict(zip(call.metrics, sizes)), device.number)
 
     def _instances(self, reading: Reading, device: NvmlDevice) -> None:
         """Memory of each MIG instance. When the MIG mode has changed, all calls are tried again."""
@@ -247,11 +246,8 @@ class NvmlReader:
             for instance in _instances(nvml, device.handle) if on else ():
                 names.append(_text(nvml.nvmlDeviceGetName(instance)).rpartition(" ")[2])
                 numbers.append(nvml.nvmlDeviceGetGpuInstanceId(instance))
-                key = f"{device.number}:{numbers[-1]}"
-                for metric, size in zip(
-                    ("gpu.mig_mem_used", "gpu.mig_mem_total"), memory(nvml, instance)
-                ):
-                    reading.put(metric, size, key)
+                sizes = zip(("gpu.mig_mem_used", "gpu.mig_mem_total"), memory(nvml, instance))
+                reading.put_all(dict(sizes), f"{device.number}:{numbers[-1]}")
         except (nvml.NVMLError, UnsupportedError, AttributeError):
             on = 0
         finally:
@@ -269,43 +265,45 @@ class NvmlReader:
         for gone in set(device.parts) - set(numbers):
             device.parts.pop(gone).close(nvml)
         for number in dict.fromkeys(numbers) if device.parts_tell else ():
-            self._board.asking(f"GPU {device.number}:{number}, activity")
             part = device.parts.setdefault(number, GpuActivity(number))
             try:
-                for metric, value in part.read(nvml, device.handle).items():
-                    reading.put(metric, value, f"{device.number}:{number}")
-            except (UnsupportedError, AttributeError):
+                self._measure(reading, device, part, f"{device.number}:{number}")
+            except UnsupportedError:
                 device.parts_tell = False
-            except nvml.NVMLError as error:
-                if code(error) in GONE:
-                    raise
-                device.parts_tell = code(error) not in NOT_HERE
-            finally:
-                self._board.idle()
 
     def _activity(self, reading: Reading, device: NvmlDevice) -> None:
         """Activity of the GPU's parts since the last time."""
         if device.activity is None:
             return
-        nvml = self._nvml
         keys = [f"{metric}/{device.number}" for metric in nvidia_calls.ACTIVITY]
-        self._board.asking(f"GPU {device.number}, activity")
         try:
-            found = device.activity.read(nvml, device.handle)
-            for metric, value in found.items():
-                reading.put(metric, value, device.number)
-            _drop(device.failed, keys)
-        except (UnsupportedError, AttributeError):
+            why = self._measure(reading, device, device.activity, device.number)
+        except UnsupportedError:
             device.activity = None
+            return
+        _drop(device.failed, keys)
+        if why:
+            device.failed.update(dict.fromkeys(keys, why))
+
+    def _measure(
+        self, reading: Reading, device: NvmlDevice, activity: GpuActivity, key: str
+    ) -> str:
+        """Store the activity of a GPU or an instance; returns why it cannot be read now, or "". Raises UnsupportedError."""
+        nvml = self._nvml
+        self._board.asking(f"GPU {key}, activity")
+        try:
+            reading.put_all(activity.read(nvml, device.handle), key)
+        except AttributeError as error:
+            raise UnsupportedError from error
         except nvml.NVMLError as error:
             if code(error) in GONE:
                 raise
             if code(error) in NOT_HERE:
-                device.activity = None
-            else:
-                device.failed.update(dict.fromkeys(keys, _why(error)))
+                raise UnsupportedError from error
+            return _why(error)
         finally:
             self._board.idle()
+        return ""
 
     def tell_processes(self) -> int:
         """Print the processes that compute on every GPU, once; returns the exit code."""
@@ -364,13 +362,6 @@ def _free(wanted: str, taken: Iterable[str]) -> str:
     """`wanted` if it is not taken, else the first number that is free."""
     numbers = set(taken)
     return next(n for n in (wanted, *map(str, range(2 * GPU_LIMIT))) if n not in numbers)
-
-
-def _memory_of_machine() -> tuple[int, int]:
-    with open("/proc/meminfo", encoding="ascii") as file:  # noqa: PTH123
-        rows = (line.split() for line in file)
-        sizes = {row[0]: int(row[1]) * 1024 for row in rows if len(row) > 1}
-    return sizes["MemTotal:"] - sizes["MemAvailable:"], sizes["MemTotal:"]
 
 
 def _why(error: BaseException) -> str:

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from functools import partial
 from pathlib import Path
 from typing import Callable, Optional
 
@@ -387,8 +386,7 @@ def address(gid: str) -> str:
     found = _MAPPED.fullmatch(gid)
     if found is None:
         return gid
-    number = int(found.group(1) + found.group(2), 16)
-    return ".".join(str(number >> shift & 255) for shift in (24, 16, 8, 0))
+    return socket.inet_ntoa(bytes.fromhex(found.group(1) + found.group(2)))
 
 
 _LOOK_AGAIN = 10.0
@@ -497,17 +495,16 @@ class RdmaCollector:
     def _link(self, reading: Reading, port: Port) -> None:
         if not port.number:
             return
-        for metrics, read in ((_LINK[:1], self._state), (_LINK[1:2], self._phys),
-                              (_LINK[2:], self._rate)):  # fmt: skip
-            reading.attempt(metrics, partial(read, reading, port), port.key)
+        reading.measure("rdma.up", lambda: int(self._state(port, "state") == _ACTIVE), port.key)
+        reading.measure("rdma.phys_state", lambda: self._state(port, "phys_state"), port.key)
+        reading.attempt(("rdma.rate", "rdma.lanes"), lambda: self._rate(reading, port), port.key)
 
-    def _state(self, reading: Reading, port: Port) -> None:
-        number = _number(self._tree.text(f"{port.path}/state"))
-        reading.put("rdma.up", int(number == _ACTIVE), port.key)
-
-    def _phys(self, reading: Reading, port: Port) -> None:
-        number = _number(self._tree.text(f"{port.path}/phys_state"))
-        reading.put("rdma.phys_state", number, port.key)
+    def _state(self, port: Port, file: str) -> int:
+        text = self._tree.text(f"{port.path}/{file}")
+        found = _STATE.match(text)
+        if found is None:
+            raise ValueError(f"not a state: {clean(text, 40)!r}")
+        return int(found.group(1))
 
     def _rate(self, reading: Reading, port: Port) -> None:
         text = self._tree.text(f"{port.path}/rate")
@@ -631,13 +628,6 @@ def _store(counter: RdmaCounter, number: int) -> None:
     counter.value = counter.held = number
 
 
-def _number(text: str) -> int:
-    found = _STATE.match(text)
-    if found is None:
-        raise ValueError(f"not a state: {clean(text, 40)!r}")
-    return int(found.group(1))
-
-
 def _arrange(port: Port) -> None:
     """Decide which counters make up each common metric; a counter that could never be read is in no sum."""
     for counter in port.counters:
@@ -672,7 +662,6 @@ def _put_sum(
     if any(counter.value is not None for counter, _ in parts):
         reading.put(metric, sum(_grown(counter) * factor for counter, factor in parts), key)
         return
-    counter = next((counter for counter, _ in parts), None)
-    if counter is not None:
-        why = f"{counter.kernel_name}: {counter.error or 'no number'}"
-        reading.fail((metric,), ValueError(why), key)
+    counter, _ = parts[0]
+    why = f"{counter.kernel_name}: {counter.error or 'no number'}"
+    reading.fail((metric,), ValueError(why), key)

@@ -5,9 +5,10 @@ import os
 import re
 import struct
 from dataclasses import dataclass
+from functools import partial
 from typing import Optional
 
-from rankdeck_agent.collectors.base import Reading, signed, whole
+from rankdeck_agent.collectors.base import Reading, signed, spread, whole
 from rankdeck_agent.files import Tree, clean
 
 _HWMON = "sys/class/hwmon"
@@ -72,9 +73,7 @@ class HeatCollector:
             self._chip(reading, chip)
         self.doing = ""
         for device, files in self._throttles.items():
-            reading.attempt(
-                ("cpu.throttles",), lambda d=device, f=files: self._count(reading, d, f), device
-            )
+            reading.measure("cpu.throttles", partial(self._total, files), device)
         return reading
 
     def _look(self) -> None:
@@ -87,9 +86,9 @@ class HeatCollector:
         if chip.inputs:
             reading.attempt(("hwmon.temp",), lambda: self._hottest(reading, chip), device)
         if chip.alarms:
-            reading.attempt(("hwmon.alarm",), lambda: self._alarm(reading, chip), device)
+            reading.measure("hwmon.alarm", lambda: self._raised(chip), device)
         for metric in dict.fromkeys(warning[0] for warning in chip.warnings):
-            reading.attempt((metric,), lambda m=metric: self._warn(reading, chip, m), device)
+            reading.measure(metric, partial(self._warned, chip, metric), device)
         if chip.margin[0]:
             reading.attempt(("cpu.margin",), lambda: self._margin(reading, chip))
 
@@ -106,14 +105,16 @@ class HeatCollector:
         elif refused:
             raise refused[0]
 
-    def _alarm(self, reading: Reading, chip: Chip) -> None:
-        raised = any(whole(self._tree.read(file)) for file in chip.alarms)
-        reading.put("hwmon.alarm", int(raised), chip.device)
+    def _total(self, files: tuple[str, ...]) -> int:
+        return sum(whole(self._tree.read(file)) for file in files)
 
-    def _warn(self, reading: Reading, chip: Chip, metric: str) -> None:
+    def _raised(self, chip: Chip) -> int:
+        return int(any(whole(self._tree.read(file)) for file in chip.alarms))
+
+    def _warned(self, chip: Chip, metric: str) -> int:
         files = [(sensor, file) for of, sensor, file in chip.warnings if of == metric]
         raised = [s for s, file in files if whole(self._tree.read(file)) and self._outside(s, file)]
-        reading.put(metric, int(bool(raised)), chip.device)
+        return int(bool(raised))
 
     def _outside(self, sensor: str, file: str) -> bool:
         """Whether the value is really outside its limits: boards without valid limits raise alarms for ever."""
@@ -130,10 +131,6 @@ class HeatCollector:
             left = (crit - temp) / 1e3
             known = reading.values.get("cpu.margin", {}).get("", left)
             reading.put("cpu.margin", min(left, known))
-
-    def _count(self, reading: Reading, device: str, files: tuple[str, ...]) -> None:
-        total = sum(whole(self._tree.read(file)) for file in files)
-        reading.put("cpu.throttles", total, device)
 
 
 def _chips(tree: Tree) -> list[Chip]:
@@ -181,9 +178,8 @@ def _throttles(tree: Tree) -> dict[str, tuple[str, ...]]:
             package = tree.maybe(f"{base}/topology/physical_package_id") or "0"
             found.setdefault(f"package{clean(package, 8)}", (count,))
             cores.append(f"{base}/thermal_throttle/core_throttle_count")
-    step = max(1, len(cores) // _CORES)
     if cores:
-        found["cores"] = tuple(cores[::step][:_CORES])
+        found["cores"] = tuple(spread(cores, _CORES))
     return found
 
 

@@ -134,8 +134,7 @@ class SimulatedGpus(_Simulation):
             numbers["gpu.used"] = max(_LEAST_USED, numbers["gpu.used"])
         for fault in faults:
             numbers.update(GPU_FAULTS[fault])
-        for metric, value in numbers.items():
-            reading.put(metric, value, device)
+        reading.put_all(numbers, device)
 
     def _work(self, number: int, step: float) -> dict[str, float]:
         wave = 0.5 + 0.5 * math.sin(self._at / 40 + number * 0.3)
@@ -266,24 +265,18 @@ class SimulatedHost(_Simulation):
         wave = 0.5 + 0.5 * math.sin(self._at / 40)
         self._received += int(2e8 * wave * step)
         used, total = 20 + 40 * wave, 1024 * _GIB
-        for metric, value in (
-            ("cpu.used", round(5 + 70 * wave, 1)), ("cpu.load1", round(64 * wave, 2)), ("cpu.cores", 64),
-            ("cpu.temp", round(45 + 20 * wave)), ("mem.total", total), ("mem.used", round(used, 1)),
-            ("mem.available", int(total * (1 - used / 100))),
-        ):  # fmt: skip
-            reading.put(metric, value)
+        reading.put_all({
+            "cpu.used": round(5 + 70 * wave, 1), "cpu.load1": round(64 * wave, 2), "cpu.cores": 64,
+            "cpu.temp": round(45 + 20 * wave), "mem.total": total, "mem.used": round(used, 1),
+            "mem.available": int(total * (1 - used / 100)),
+        })  # fmt: skip
         size = 3 << 40
         full = 97.0 if "full" in self.faults else 41.0
-        for metric, value in (
-            ("used", full),
-            ("size", size),
-            ("free", int(size * (1 - full / 100))),
-        ):
-            reading.put(f"disk.{metric}", value, "/")
-        for metric, value in (
-            ("rx", self._received), ("tx", self._received // 2), ("errors", 0), ("up", 1), ("speed", 25e9),
-        ):  # fmt: skip
-            reading.put(f"net.{metric}", value, "eth0")
+        free = int(size * (1 - full / 100))
+        reading.put_all({"disk.used": full, "disk.size": size, "disk.free": free}, "/")
+        reading.put_all({
+            "net.rx": self._received, "net.tx": self._received // 2, "net.errors": 0, "net.up": 1, "net.speed": 25e9,
+        }, "eth0")  # fmt: skip
         return reading
 
 
