@@ -28,29 +28,32 @@ def _flag(text: str) -> dict[str, Any]:
     return {"help": text, "action": "store_true"}
 
 
+def _text(text: str, metavar: str) -> dict[str, Any]:
+    """A text; "" if it is not given."""
+    return {"help": text, "metavar": metavar, "default": ""}
+
+
+def _number(text: str, metavar: str, default: float) -> dict[str, Any]:
+    """A number of the same type as its default."""
+    return {"help": text, "metavar": metavar, "type": type(default), "default": default}
+
+
+def _several(text: str, metavar: str) -> dict[str, Any]:
+    """Texts, for an option that may be repeated."""
+    return {"help": text, "metavar": metavar, "action": "append", "default": []}
+
+
 _JOB = _option("job id, name, or the beginning of one", metavar="JOB")
-_RANKS = _option(
-    "only these ranks, e.g. 0-3,7 or node=n[01-02] or state=failed", metavar="RANKS", default=""
-)
-_WAIT = _option(
-    "wait at most this long for the nodes (default 10)", metavar="SECONDS", type=float, default=10.0
-)
-_WATCH = _option(
-    "watch at least this long before judging (default: two samples)",
-    metavar="SECONDS",
-    type=float,
-    default=0.0,
-)
-_ON = _option("nodes to use, e.g. n[01-04]", metavar="NODESET", default="")
-_SET = _option(
-    "change a value of the job file, e.g. env.OMP_NUM_THREADS=4; may be repeated",
-    metavar="KEY=VALUE",
-    action="append",
-    default=[],
+_RANKS = _text("only these ranks, e.g. 0-3,7 or node=n[01-02] or state=failed", "RANKS")
+_WAIT = _number("wait at most this long for the nodes (default 10)", "SECONDS", 10.0)
+_WATCH = _number("watch at least this long before judging (default: two samples)", "SECONDS", 0.0)
+_ON = _text("nodes to use, e.g. n[01-04]", "NODESET")
+_SET = _several(
+    "change a value of the job file, e.g. env.OMP_NUM_THREADS=4; may be repeated", "KEY=VALUE"
 )
 _FOR = {
     "--for": _option("for how long, e.g. 30m, 4h, 2d (default 4h)", metavar="SPAN", dest="limit", default="4h"),
-    "--why": _option("the reason, for other users", metavar="TEXT", default=""),
+    "--why": _text("the reason, for other users", "TEXT"),
     "--off": _flag("end it now"),
 }  # fmt: skip
 _NODESET = _option("e.g. n[01-04]", metavar="NODESET")
@@ -93,7 +96,7 @@ VERBS = (
         {
             "nodes": _NODESET,
             "check": _option("as `health` names it, e.g. disk.full", metavar="CHECK"),
-            "--device": _option("only this device", metavar="DEVICE", default=""),
+            "--device": _text("only this device", "DEVICE"),
             **_FOR,
         },
     ),
@@ -109,9 +112,7 @@ VERBS = (
         "rankdeck.cli.nodes:drain",
         {
             "nodes": _NODESET,
-            "--why": _option(
-                "the reason for Slurm; `rankdeck:` is put before it", metavar="TEXT", default=""
-            ),
+            "--why": _text("the reason for Slurm; `rankdeck:` is put before it", "TEXT"),
             **_SERVICE,
         },
     ),
@@ -153,15 +154,8 @@ VERBS = (
                 metavar="COMMAND",
                 nargs="+",
             ),
-            "--limit": _option(
-                "time limit on each node (default 300)",
-                metavar="SECONDS",
-                type=float,
-                default=300.0,
-            ),
-            "--fan-out": _option(
-                "how many nodes at a time (default 64)", metavar="N", type=int, default=64
-            ),
+            "--limit": _number("time limit on each node (default 300)", "SECONDS", 300.0),
+            "--fan-out": _number("how many nodes at a time (default 64)", "N", 64),
             "--lines": _flag("print each line as it comes, after the name of its node"),
         },
     ),
@@ -171,7 +165,7 @@ VERBS = (
         "rankdeck.cli.nodes:ps",
         {
             "nodes": {**_NODESET, "nargs": "?", "default": ""},
-            "--job": _option("what each rank of this job uses", metavar="JOB", default=""),
+            "--job": _text("what each rank of this job uses", "JOB"),
             "--all": _flag("also idle processes"),
         },
     ),
@@ -197,10 +191,8 @@ VERBS = (
             "--dry-run": _flag("print the exact files and commands, do nothing"),
             "--server": _flag("with --dry-run: also have Kubernetes check the job"),
             "--detach": _flag("return once it has started"),
-            "--export": _option(
-                "write the job as a shell script that needs no Rankdeck; - is stdout",
-                metavar="FILE",
-                default="",
+            "--export": _text(
+                "write the job as a shell script that needs no Rankdeck; - is stdout", "FILE"
             ),
             "--no-preflight": _flag("start it without checking first"),
             "--on": _ON,
@@ -213,7 +205,7 @@ VERBS = (
         "rankdeck.cli.run:export_script",
         {
             "file": _option("a job file, or the name of one", metavar="JOB"),
-            "--output": _option("the script (default: stdout)", metavar="FILE", default=""),
+            "--output": _text("the script (default: stdout)", "FILE"),
             "--on": _ON,
             "--set": _SET,
         },
@@ -254,70 +246,48 @@ VERBS = (
                 dest="begin",
                 default="",
             ),
-            "--only": _option(
-                "only these stages, or only these nodes", metavar="STAGE,…|NODESET", default=""
+            "--only": _text("only these stages, or only these nodes", "STAGE,…|NODESET"),
+            "--recipe": _several(
+                "what to run, instead of what the nodes have; may be repeated", "NAME"
             ),
-            "--recipe": _option(
-                "what to run, instead of what the nodes have; may be repeated",
-                metavar="NAME",
-                action="append",
-                default=[],
-            ),
-            "--include-busy": _option(
-                "measure these nodes although they are busy", metavar="NODESET", default=""
-            ),
+            "--include-busy": _text("measure these nodes although they are busy", "NODESET"),
             "--exhaustive": _flag("every pair, however many nodes there are"),
-            "--rails": _option(
+            "--rails": _text(
                 "RDMA devices or interfaces, each measured by itself (default: all RDMA devices of the fastest rate)",
-                metavar="DEVICE,…",
-                default="",
+                "DEVICE,…",
             ),
             "--max-crossing": _option(
                 "at most this percentage of pairs crosses leaf switches at once, to spare other users of the fabric",
                 metavar="PERCENT",
                 default="100",
             ),
-            "--repeats": _option(
-                "measurements of each direction (default 2)", metavar="N", type=int, default=2
+            "--repeats": _number("measurements of each direction (default 2)", "N", 2),
+            "--seconds": _number(
+                "length of each bandwidth measurement in seconds (default: the recipe's)", "N", 0
             ),
-            "--seconds": _option(
-                "length of each bandwidth measurement in seconds (default: the recipe's)",
-                metavar="N",
-                type=int,
-                default=0,
-            ),
-            "--soak": _option(
-                "repeat the largest group for this long, e.g. 30m", metavar="SPAN", default=""
-            ),
-            "--like": _option(
-                "use the container, environment and MPI of this job file", metavar="JOB", default=""
-            ),
-            "--resume": _option("continue a run that was stopped", metavar="RUN", default=""),
+            "--soak": _text("repeat the largest group for this long, e.g. 30m", "SPAN"),
+            "--like": _text("use the container, environment and MPI of this job file", "JOB"),
+            "--resume": _text("continue a run that was stopped", "RUN"),
             "--list": _flag("list the kept runs"),
-            "--show": _option("show a kept run; nothing is measured", metavar="RUN", default=""),
-            "--report": _option(
+            "--show": _text("show a kept run; nothing is measured", "RUN"),
+            "--report": _text(
                 "write page, JSON, JUnit, Prometheus, node lists and matrix into this folder; with --show those of a kept run",
-                metavar="DIR",
-                default="",
+                "DIR",
             ),
-            "--baseline": _option(
+            "--baseline": _text(
                 "`this`: make this run the baseline if it is accepted; or show, declare RUN, export, import FILE",
-                metavar="WHAT",
-                default="",
+                "WHAT",
             ),
-            "--exclude": _option("keep jobs away from these nodes", metavar="NODESET", default=""),
-            "--readmit": _option(
-                "let jobs run on these nodes again", metavar="NODESET", default=""
-            ),
-            "--why": _option("reason of --exclude", metavar="TEXT", default=""),
+            "--exclude": _text("keep jobs away from these nodes", "NODESET"),
+            "--readmit": _text("let jobs run on these nodes again", "NODESET"),
+            "--why": _text("reason of --exclude", "TEXT"),
             "--for": _option(
                 "how long --exclude holds (default 7d)", metavar="SPAN", dest="limit", default="7d"
             ),
             "--yes": _flag("do not ask before it starts"),
-            "--read": _option(
+            "--read": _text(
                 "the program that wrote the outputs: nccl-tests, ib_write_bw, iperf3, imb, himeno, …",
-                metavar="RECIPE",
-                default="",
+                "RECIPE",
             ),
         },
     ),
@@ -329,19 +299,12 @@ VERBS = (
             "words": _option(
                 "nodes to ask (default: all); or push FILE NODESET", metavar="WORD", nargs="*"
             ),
-            "--image": _option(
-                "this image instead of those of the job files", metavar="PATH", default=""
-            ),
-            "--to": _option(
-                "path on the nodes (default: its name, in the home folder)",
-                metavar="PATH",
-                default="",
-            ),
+            "--image": _text("this image instead of those of the job files", "PATH"),
+            "--to": _text("path on the nodes (default: its name, in the home folder)", "PATH"),
             "--replace": _flag("replace another image of that name"),
-            "--runtime": _option(
+            "--runtime": _text(
                 "container runtime; with podman or docker, push loads an archive into their store",
-                metavar="NAME",
-                default="",
+                "NAME",
             ),
         },
     ),
@@ -416,9 +379,7 @@ VERBS = (
                 nargs="?",
                 const="",
             ),
-            "--output": _option(
-                "the archive (default JOB.tar.gz here)", metavar="FILE", default=""
-            ),
+            "--output": _text("the archive (default JOB.tar.gz here)", "FILE"),
             "--full": _flag("whole logs instead of the last megabyte of each"),
         },
     ),
@@ -428,9 +389,7 @@ VERBS = (
         "rankdeck.cli.run:replay",
         {
             "job": _JOB,
-            "--speed": _option(
-                "how many times as fast (default 10)", metavar="N", type=float, default=10.0
-            ),
+            "--speed": _number("how many times as fast (default 10)", "N", 10.0),
         },
     ),
     Verb(
@@ -468,17 +427,14 @@ VERBS = (
                 nargs="?",
                 choices=("up", "down", "status"),
             ),
-            "--fault": _option(
+            "--fault": _several(
                 "simulate a fault on a node, e.g. gpu:hot@sakura, rdma:flap; may be repeated",
-                metavar="WHAT:FAULT[@NODE]",
-                action="append",
-                default=[],
+                "WHAT:FAULT[@NODE]",
             ),
-            "--nodes": _option(
+            "--nodes": _number(
                 "open the console on N simulated nodes instead: nothing runs there, faults come and go",
-                metavar="N",
-                type=int,
-                default=0,
+                "N",
+                0,
             ),
         },
     ),
@@ -505,9 +461,7 @@ AGENT_VERBS = (
             "--kubernetes": _flag(
                 "print a DaemonSet instead, for all nodes of a Kubernetes cluster"
             ),
-            "--image": _option(
-                "container image with Python 3.9 or newer", metavar="IMAGE", default=""
-            ),
+            "--image": _text("container image with Python 3.9 or newer", "IMAGE"),
             "--apply": _flag("create the DaemonSet (kubectl apply)"),
         },
     ),
