@@ -29,16 +29,13 @@ def open_console(
 
     require_terminal(os.environ)
     stop_full_collections()  # Importing the modules below would cause three full garbage collections.
-    from rankdeck.config.user import UiSettings, lacks_unicode, read_settings
+    from rankdeck.config.user import read_settings
     from rankdeck.ui.app import run as show
     from rankdeck.ui.protocols import open_session, open_simulated
 
-    chosen = read_settings()
-    plain = lacks_unicode(os.environ) if chosen.ascii is None else chosen.ascii
-    settings = UiSettings(theme=chosen.theme, ascii=plain, diff=chosen.diff)
     return show(
         partial(open_simulated if simulated else open_session, cluster),
-        settings,
+        read_settings(),
         cluster=cluster,
         job=job,
         replay=replay,

@@ -10,7 +10,7 @@ from rankdeck.cli.check import look_at
 from rankdeck.config import clusters, files
 from rankdeck.config.clusters import read_cluster
 from rankdeck.config.jobs import read_job
-from rankdeck.config.user import Settings, read_settings
+from rankdeck.config.user import UiSettings, read_settings
 from rankdeck.errors import ConfigError
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import JobSpec, Launch
@@ -238,10 +238,13 @@ def test_what_is_said_behind_c_leads_to_the_file_from_any_folder(
 
 def test_settings_are_read_and_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    assert read_settings() == Settings()
+    monkeypatch.setenv("LC_ALL", "C.UTF-8")
+    assert read_settings() == UiSettings()
+    monkeypatch.setenv("LC_ALL", "C")
+    assert read_settings() == UiSettings(ascii=True)
 
     path = write(tmp_path, "theme: mono\nascii: true\ndiff: false")
-    assert read_settings(path) == Settings(theme="mono", ascii=True, diff=False)
+    assert read_settings(path) == UiSettings(theme="mono", ascii=True, diff=False)
 
 
 @given(st.binary(max_size=200) | st.text(alphabet="{}[]:-,&*!|>'\"\n clusterjobnd01", max_size=80))

@@ -14,9 +14,10 @@ from typing import Any
 import yaml
 
 from rankdeck import plugins
-from rankdeck.config import document, schedulers
+from rankdeck.config import document
 from rankdeck.config.document import Entry, finish, load, take
 from rankdeck.config.files import read_regular
+from rankdeck.config.schedulers import SECTIONS
 from rankdeck.config.user import asks_for, no_secrets, require, runs
 from rankdeck.errors import BrokerError, ConfigError, Problem
 from rankdeck.model.cluster import Access, Broker, Cluster, Metrics, Node, Switch, capabilities
@@ -111,8 +112,6 @@ SIMULATED = (
     "rdma", "rdma:down", "rdma:flap", "rdma:retx", "rdma:errors",
 )  # fmt: skip
 """What the agent can simulate, healthy or faulty; with `@NODE` after it: only on that node."""
-SCHEDULERS = {"slurm": schedulers.slurm_options, "kubernetes": schedulers.kubernetes_options}
-"""Section of a scheduler -> function that reads it."""
 COUNTED = ("gpu_count", "rdma_count", "rdma_rate_gbps", "net_speed_gbps")
 """Keys of `expect` that are numbers."""
 EXPECTED = (*COUNTED, "gpu_model", "gpu_driver", "rdma_fw", "mounts")
@@ -158,12 +157,12 @@ def _backend(table: Mapping[str, Entry]) -> str:
 
 
 def _options(table: Mapping[str, Entry], backend: str) -> dict[str, str]:
-    for key in SCHEDULERS:
+    for key in SECTIONS:
         if key in table and key != backend:
             table[key].report(f"has no effect without `backend: {key}`")
-    if backend not in SCHEDULERS or backend not in table:
+    if backend not in SECTIONS or backend not in table:
         return {}
-    return SCHEDULERS[backend](table[backend], job=False)
+    return SECTIONS[backend](table[backend], job=False)
 
 
 # ---- nodes ------------------------------------------------------------------------------

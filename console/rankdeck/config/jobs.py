@@ -7,8 +7,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from rankdeck import plugins
-from rankdeck.config import document, schedulers
+from rankdeck.config import document
 from rankdeck.config.document import Entry, finish, load, read_text, take
+from rankdeck.config.schedulers import SECTIONS
 from rankdeck.config.user import reads, require
 from rankdeck.errors import ConfigError, suggest_or_list
 from rankdeck.model.job import (
@@ -285,21 +286,10 @@ def _options(table: Mapping[str, Entry]) -> dict[str, str]:
     """`slurm: {time: …}` becomes `slurm.time`, so that one file serves several backends."""
     return {
         f"{section}.{key}": value
-        for section, read in _SCHEDULERS.items()
+        for section, read in SECTIONS.items()
         if section in table
-        for key, value in read(table[section]).items()
+        for key, value in read(table[section], job=True).items()
     }
-
-
-def _slurm(entry: Entry) -> dict[str, str]:
-    return schedulers.slurm_options(entry, job=True)
-
-
-def _kubernetes(entry: Entry) -> dict[str, str]:
-    return schedulers.kubernetes_options(entry, job=True)
-
-
-_SCHEDULERS = {"slurm": _slurm, "kubernetes": _kubernetes}
 
 
 def _count(text: str) -> int:

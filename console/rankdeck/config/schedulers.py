@@ -59,10 +59,6 @@ def slurm_options(entry: Entry, *, job: bool) -> dict[str, str]:
     return found
 
 
-def _any_word(entry: Entry) -> str:
-    return entry.word()
-
-
 def _word_like(shape: re.Pattern[str], what: str) -> Callable[[Entry], str]:
     def read(entry: Entry) -> str:
         text = entry.word()
@@ -74,8 +70,8 @@ def _word_like(shape: re.Pattern[str], what: str) -> Callable[[Entry], str]:
     return read
 
 
-def _number(most: int) -> Callable[[Entry], str]:
-    return lambda entry: str(entry.integer(1, least=1, most=most))
+def _count(least: int, most: int) -> Callable[[Entry], str]:
+    return lambda entry: str(entry.integer(least, least=least, most=most))
 
 
 def _switch(entry: Entry) -> str:
@@ -107,38 +103,37 @@ def _arguments(entry: Entry) -> str:
 
 
 _OURS = ("--output", "-o", "--error", "-e", "--wrap", "--parsable", "--open-mode", "--wait", "-W")
-_node_set = _any_word
 _SLURM: Mapping[str, Callable[[Entry], str]] = {
     "login": _word_like(_HOST, "the name of a host"),
-    "rpcs_per_minute": _number(6000),
+    "rpcs_per_minute": _count(1, 6000),
     "mpi": _word_like(re.compile(r"[A-Za-z0-9_./]{1,60}"), "a plug-in of `srun --mpi=list`"),
-    "partition": _any_word,
-    "account": _any_word,
-    "qos": _any_word,
+    "partition": Entry.word,
+    "account": Entry.word,
+    "qos": Entry.word,
     "time": _word_like(_TIME, "a time as Slurm has it: MM, HH:MM:SS or D-HH:MM:SS, in quotes"),
-    "constraint": _any_word,
-    "reservation": _any_word,
+    "constraint": Entry.word,
+    "reservation": Entry.word,
     "exclusive": _exclusive,
     "requeue": _switch,
     "preflight": _switch,
     "gpus": _word_like(_GPUS, "a number of GPUs of each node: 8, or with their type a100:8"),
-    "cpus-per-task": _number(4096),
-    "cpus-per-gpu": _number(4096),
+    "cpus-per-task": _count(1, 4096),
+    "cpus-per-gpu": _count(1, 4096),
     "mem": _word_like(_MEMORY, "an amount of memory: 64G"),
     "mem-per-cpu": _word_like(_MEMORY, "an amount of memory: 64G"),
     "mem-per-gpu": _word_like(_MEMORY, "an amount of memory: 64G"),
-    "gres": _any_word,
-    "licenses": _any_word,
-    "nodelist": _node_set,
-    "exclude": _node_set,
-    "dependency": _any_word,
+    "gres": Entry.word,
+    "licenses": Entry.word,
+    "nodelist": Entry.word,
+    "exclude": Entry.word,
+    "dependency": Entry.word,
     "array": _word_like(_TASKS, "a set of tasks: 0-7, 1,3,5 or 0-99%10"),
-    "signal": _any_word,
-    "begin": _any_word,
-    "deadline": _any_word,
-    "nice": _any_word,
-    "hint": _any_word,
-    "comment": _any_word,
+    "signal": Entry.word,
+    "begin": Entry.word,
+    "deadline": Entry.word,
+    "nice": Entry.word,
+    "hint": Entry.word,
+    "comment": Entry.word,
     "args": _arguments,
 }
 """Every option, in the order in which they are listed to the user."""
@@ -179,10 +174,6 @@ def _matching(shape: re.Pattern[str], what: str) -> Callable[[Entry], str]:
         return text
 
     return read
-
-
-def _count(least: int, most: int) -> Callable[[Entry], str]:
-    return lambda entry: str(entry.integer(least, least=least, most=most))
 
 
 def _choice(*known: str) -> Callable[[Entry], str]:
@@ -265,7 +256,7 @@ _value = _matching(_VALUE, "a value of a label")
 _SHAPES = {"key": _matching(_KEY, "the key of a taint"), "value": _value}
 
 _KUBERNETES: Mapping[str, Callable[[Entry], str]] = {
-    "login": _matching(re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}"), "the name of a host"),
+    "login": _matching(_HOST, "the name of a host"),
     "context": _matching(_CONTEXT, "the name of a context in kubectl's configuration"),
     "namespace": _label,
     "queue": _name,
@@ -287,3 +278,7 @@ _KUBERNETES: Mapping[str, Callable[[Entry], str]] = {
     "ttl": _count(0, _YEAR),
 }
 """Every option, in the order in which they are listed to the user."""
+
+
+SECTIONS = {"slurm": slurm_options, "kubernetes": kubernetes_options}
+"""Section of a cluster or job file -> function that reads it."""

@@ -177,27 +177,32 @@ KEYS = ("theme", "ascii", "diff")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """The content of `settings.yaml`."""
+class UiSettings:
+    """How the console looks: the content of `settings.yaml`, and where more of the user's files are."""
 
     theme: str = ""
-    """"": dark, or mono if colour is not wanted."""
-    ascii: bool | None = None
-    """Draw with ASCII only; None: depends on the locale."""
+    """Name of a theme; "" is dark, or mono if colour is not wanted."""
+    ascii: bool = False
+    """Draw with ASCII only; by default if the locale lacks Unicode."""
     diff: bool = True
-    """Send only changed cells; off for terminals that lose some."""
+    """Send only changed cells to the terminal; off for terminals that lose some."""
+    theme_folders: tuple[Path, ...] = field(default_factory=lambda: (config_folder() / "themes",))
+    """Folders with the user's own themes."""
+    views_file: Path = field(default_factory=lambda: config_folder() / "views.json")
+    """File with the saved views of the fleet."""
 
 
-def read_settings(path: Path | None = None) -> Settings:
+def read_settings(path: Path | None = None) -> UiSettings:
     """The settings in `path`, or by default in the user's folder (defaults if there is no file). Raises ConfigError."""
     file = path or config_folder() / "settings.yaml"
+    plain = lacks_unicode(os.environ)
     if path is None and not file.exists():
-        return Settings()
+        return UiSettings(ascii=plain)
     root = load(file)
     table = root.section(KEYS)
-    settings = Settings(
+    settings = UiSettings(
         theme=take(table, "theme", ""),
-        ascii=table["ascii"].truth() if "ascii" in table else None,
+        ascii=table["ascii"].truth() if "ascii" in table else plain,
         diff=table["diff"].truth() if "diff" in table else True,
     )
     finish(root)
@@ -209,19 +214,3 @@ def lacks_unicode(environment: Mapping[str, str]) -> bool:
     names = ("LC_ALL", "LC_CTYPE", "LANG")
     chosen = next((environment[n] for n in names if environment.get(n)), "UTF-8")
     return "utf8" not in chosen.lower().replace("-", "")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UiSettings:
-    """How the console looks; see `Settings`."""
-
-    theme: str = ""
-    """Name of a theme; "" is dark, or mono if colour is not wanted."""
-    ascii: bool = False
-    """Draw with ASCII only."""
-    diff: bool = True
-    """Send only the cells that changed to the terminal."""
-    theme_folders: tuple[Path, ...] = field(default_factory=lambda: (config_folder() / "themes",))
-    """Folders with the user's own themes."""
-    views_file: Path = field(default_factory=lambda: config_folder() / "views.json")
-    """File with the saved views of the fleet."""
