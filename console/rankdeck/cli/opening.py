@@ -7,7 +7,6 @@ import sys
 from collections.abc import Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from rankdeck.cli import choose, output
@@ -157,12 +156,7 @@ class Interrupts:
             loop.add_signal_handler(number, self._waiting.put_nowait, None)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for number in self._signals:
             asyncio.get_running_loop().remove_signal_handler(number)
 

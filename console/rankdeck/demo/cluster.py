@@ -112,9 +112,7 @@ class ProcessRecord:
 
     def write(self, path: Path) -> None:
         """Write the record atomically."""
-        fresh = path.with_suffix(".new")
-        write_private(fresh, json.dumps(asdict(self)))
-        fresh.rename(path)
+        _write(path, json.dumps(asdict(self)))
 
     @property
     def alive(self) -> bool:
@@ -255,6 +253,7 @@ def _make_key(path: Path, comment: str) -> None:
 
 
 def _write(path: Path, text: str) -> None:
+    """Write a file atomically."""
     fresh = path.with_suffix(".new")
     write_private(fresh, text)
     fresh.rename(path)

@@ -17,8 +17,6 @@ from rankdeck.remote.agent import bundle
 from rankdeck.remote.shell import Channel, ClockOffset, OnData, Shell
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from rankdeck.session import Session
 
 NAME = "simulated"
@@ -69,12 +67,7 @@ class FleetProcess:
         self.command(self._plan)
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: "TracebackType | None",
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if self._process.stdin is not None:
             self._process.stdin.close()
         try:

@@ -4,12 +4,22 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from rankdeck.errors import ConfigError, HistoryError, Problem
 from rankdeck.model.acceptance import GROUPED, Outcome, Result, Stage
 from rankdeck.model.nodeset import expand, fold
-from rankdeck.model.text import Check, day_time, integer, number, stamp, table, text
+from rankdeck.model.text import (
+    Check,
+    day_time,
+    integer,
+    is_list,
+    is_table,
+    number,
+    stamp,
+    table,
+    text,
+)
 from rankdeck.state.shared import Row, Store
 
 VERSION = 2
@@ -115,6 +125,7 @@ class Exclusion:
         )
 
 
+Kept = TypeVar("Kept", KeptRun, Baseline, Exclusion)
 _WORDS = ("recipe", "params", "hardware", "kind", "subject", "run", "accepted_by")
 _BASELINE: dict[str, Check] = {
     **dict.fromkeys(_WORDS, text(200)),
@@ -175,9 +186,7 @@ class AcceptanceRuns:
 
     def runs(self, cluster: str) -> tuple[KeptRun, ...]:
         """The runs of a cluster, newest first."""
-        names = ", ".join(field.name for field in fields(KeptRun))
-        query = f"SELECT {names} FROM run WHERE cluster = ? ORDER BY started DESC"
-        return tuple(KeptRun(*row) for row in self._store.rows(query, cluster))
+        return self._read(KeptRun, "run WHERE cluster = ? ORDER BY started DESC", cluster)
 
     def end(self, run: str, state: str, ended: float) -> None:
         """Save the final `state` of a run and when it ended (epoch seconds). Raises HistoryError."""
@@ -225,12 +234,8 @@ class AcceptanceRuns:
 
     def baselines(self, cluster: str) -> tuple[Baseline, ...]:
         """All baselines declared for a cluster."""
-        names = [field.name for field in fields(Baseline)]
-        query = f"SELECT {', '.join(names)} FROM baseline WHERE cluster = ? ORDER BY recipe, params, hardware, kind, subject"
-        return tuple(
-            Baseline(**dict(zip(names, row, strict=True)))
-            for row in self._store.rows(query, cluster)
-        )
+        order = "recipe, params, hardware, kind, subject"
+        return self._read(Baseline, f"baseline WHERE cluster = ? ORDER BY {order}", cluster)
 
     def exported(self, cluster: str) -> str:
         """The baselines of a cluster as JSON, with the facts of their nodes."""
@@ -264,15 +269,19 @@ class AcceptanceRuns:
 
     def exclusions(self, cluster: str, now: float) -> tuple[Exclusion, ...]:
         """The exclusions of a cluster that are valid at `now` (epoch seconds), by node."""
-        names = [field.name for field in fields(Exclusion)]
-        query = f"SELECT {', '.join(names)} FROM exclusion WHERE cluster = ? AND until > ? ORDER BY node"
-        rows = self._store.rows(query, cluster, now)
-        return tuple(Exclusion(**dict(zip(names, row, strict=True))) for row in rows)
+        these = "exclusion WHERE cluster = ? AND until > ? ORDER BY node"
+        return self._read(Exclusion, these, cluster, now)
 
     # ----
 
     def _declared(self, run: str) -> bool:
         return bool(self._store.rows("SELECT 1 FROM baseline WHERE run = ? LIMIT 1", run))
+
+    def _read(self, make: type[Kept], these: str, *values: object) -> tuple[Kept, ...]:
+        """The rows of a table, whose columns are the fields of a dataclass; `these`: the query after FROM."""
+        names = [field.name for field in fields(make)]
+        rows = self._store.rows(f"SELECT {', '.join(names)} FROM {these}", *values)
+        return tuple(make(**dict(zip(names, row, strict=True))) for row in rows)
 
     def _put(self, name: str, rows: Iterable[KeptRun | Baseline | Exclusion]) -> None:
         self._insert(name, [asdict(row) for row in rows], "OR REPLACE")
@@ -291,27 +300,23 @@ class AcceptanceRuns:
 def read_baselines(cluster: str, file: str, raw: bytes) -> tuple[Baseline, ...]:
     """The baselines in an exported file, for this cluster; raises ConfigError with every mistake."""
     found = table(raw)
-    if found is None or not isinstance(found.get("baselines"), list):
+    if found is None or not is_list(rows := found.get("baselines")):
         raise ConfigError([Problem(file, 1, 1, "baselines", "no file that Rankdeck exported")])
     if found.get("version") != EXPORTED:
-        raise ConfigError(
-            [Problem(file, 1, 1, "version", f"is not {EXPORTED}: exported by another Rankdeck")]
-        )
-    rows: list[Any] = found["baselines"]
-    wrong = [(place, name) for place, row in enumerate(rows) if (name := _wrong(row))]
+        why = f"is not {EXPORTED}: exported by another Rankdeck"
+        raise ConfigError([Problem(file, 1, 1, "version", why)])
+    wrong = [
+        Problem(file, 1, 1, f"baselines[{place}].{name}", "is missing or wrong")
+        for place, row in enumerate(rows)
+        if (name := _wrong(row))
+    ]
     if wrong:
-        raise ConfigError(
-            [
-                Problem(file, 1, 1, f"baselines[{place}].{name}", "is missing or wrong")
-                for place, name in wrong
-            ]
-        )
+        raise ConfigError(wrong)
     return tuple(Baseline(cluster=cluster, **{key: row[key] for key in _BASELINE}) for row in rows)
 
 
 def _wrong(row: object) -> str:
     """The name of the first invalid field; "" if all are valid."""
-    if not isinstance(row, dict):
+    if not is_table(row):
         return "?"
-    known: dict[str, Any] = row  # pyright: ignore[reportUnknownVariableType]
-    return next((name for name, check in _BASELINE.items() if not check(known.get(name))), "")
+    return next((name for name, check in _BASELINE.items() if not check(row.get(name))), "")

@@ -163,13 +163,13 @@ class Fleet:
     def kubernetes_says(self, name: str, view: "KubernetesNode") -> None:
         """Take what the API server reports about a node; adds the node if nodes are discovered, else ignores it."""
         if self.find(name):
-            self._nodes[name].set_kubernetes(view)
+            self._nodes[name].kubernetes = view
             self._changed[name] = None
 
     def slurm_says(self, name: str, view: "SlurmNode") -> None:
         """Take what Slurm reports about a node; a node that is not in this fleet is ignored."""
         if name in self._nodes:
-            self._nodes[name].set_slurm(view)
+            self._nodes[name].slurm = view
             self._changed[name] = None
 
     def knows(self, name: str) -> bool:
@@ -298,8 +298,8 @@ class Fleet:
         self._attach(node, text, failed=True)
 
     def _attach(self, node: str, text: str, *, failed: bool) -> None:
-        if node in self._nodes:
-            self._nodes[node].set_attach(clean(text, SENTENCE), failed=failed)
+        if state := self._nodes.get(node):
+            state.attach, state.failed_to_attach = clean(text, SENTENCE), failed
             self._changed[node] = None
 
     def reasons_of(self, name: str) -> tuple[Reason, ...]:

@@ -9,7 +9,6 @@ from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from enum import Enum
 from functools import cache
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from rankdeck.model.job import MUTE, Explained, Job, NodeEvent, Plan, RankState, State
@@ -34,16 +33,15 @@ def read(make: type[T], raw: object) -> T:
 
 @cache
 def _reader(hint: Any) -> Read:  # noqa: ANN401 - a type hint may be anything
-    """A function that reads a value of this type hint."""
-    if hint is Any:
-        return lambda raw: raw
-    origin = get_origin(hint)
+    """A reader of this type: plain, an enum, a dataclass, `X | None`, `tuple[X, ...]` or `Mapping[str, X]`."""
+    origin, inner = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
-        return _optional(get_args(hint))
+        (one,) = (_reader(each) for each in inner if each is not types.NoneType)
+        return lambda raw: None if raw is None else one(raw)
     if origin is tuple:
-        return _tuple(get_args(hint))
-    if isinstance(origin, type) and issubclass(origin, Mapping):
-        return _table(*get_args(hint))
+        return _tuple(_reader(inner[0]))
+    if origin is Mapping:
+        return _table(_reader(inner[1]))
     return _dataclass(hint) if is_dataclass(hint) else _simple(hint)
 
 
@@ -63,51 +61,20 @@ def _simple(hint: Any) -> Read:  # noqa: ANN401 - a type hint may be anything
     return simple
 
 
-def _optional(hints: tuple[Any, ...]) -> Read:
-    """A reader of a union: None if allowed, else the first type that fits."""
-    readers = [_reader(hint) for hint in hints if hint is not type(None)]
-    may_lack = type(None) in hints
-    if may_lack and len(readers) == 1:
-        (only,) = readers
-        return lambda raw: None if raw is None else only(raw)
-
-    def optional(raw: object) -> object:
-        if raw is None and may_lack:
-            return None
-        for one in readers[:-1]:
-            try:
-                return one(raw)
-            except (ValueError, TypeError):
-                continue
-        return readers[-1](raw)
-
-    return optional
-
-
-def _tuple(hints: tuple[Any, ...]) -> Read:
-    """A reader of `tuple[X, ...]`, or of a tuple of fixed length."""
-    readers = [_reader(hint) for hint in hints if hint is not Ellipsis]
-    open_ended = Ellipsis in hints
-
+def _tuple(one: Read) -> Read:
     def several(raw: object) -> tuple[Any, ...]:
         if not isinstance(raw, list | tuple):
             raise TypeError(f"{raw!r:.60} is no list")
-        values = cast("list[Any]", raw)
-        if open_ended:
-            return tuple(map(readers[0], values))
-        return tuple(one(value) for one, value in zip(readers, values, strict=True))
+        return tuple(map(one, cast("list[Any]", raw)))
 
     return several
 
 
-def _table(key: Any, hint: Any) -> Read:  # noqa: ANN401 - a type hint may be anything
-    one, name = _reader(hint), (int if key is int else _reader(key))
-
-    def table(raw: object) -> dict[Any, Any]:
+def _table(one: Read) -> Read:
+    def table(raw: object) -> dict[str, Any]:
         if not isinstance(raw, dict):
             raise TypeError(f"{raw!r:.60} is no table")
-        pairs = cast("dict[Any, Any]", raw).items()
-        return {name(key): one(value) for key, value in pairs}
+        return {name: one(value) for name, value in cast("dict[str, Any]", raw).items()}
 
     return table
 
@@ -400,12 +367,7 @@ class History:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._store.close()
 
     def nodes_of(self, cluster: str) -> SharedEventLog:

@@ -203,6 +203,7 @@ class NodeState:
         self.installed = False
         """Whether an installed agent has sent a hello and was not removed since."""
         self.attach, self.failed_to_attach = "not attached yet", False
+        """A sentence on whether this console could start the node's agent, and whether it could not."""
         self.events: tuple[Event, ...] = ()
         """The newest events, oldest first."""
         self.kubernetes: KubernetesNode | None = None
@@ -448,14 +449,6 @@ class NodeState:
         known.busy = known.busy if busy is None else busy
         return (known.acks, known.drift, known.busy) != before
 
-    def set_kubernetes(self, view: "KubernetesNode") -> None:
-        """Take what the API server reports about the node now."""
-        self.kubernetes = view
-
-    def set_slurm(self, view: "SlurmNode") -> None:
-        """Take what Slurm reports about the node now."""
-        self.slurm = view
-
     def take_as_lasting(self) -> None:
         """Judge a problem seen in two samples as if it had lasted a minute."""
         self._judgement.take_as_lasting()
@@ -541,10 +534,6 @@ class NodeState:
         if wanted != (self._wanted_since is not None):
             self._wanted_since = self._clock() if wanted else None
             self._await_next()
-
-    def set_attach(self, text: str, *, failed: bool) -> None:
-        """Set whether this console could start the node's agent, with a sentence."""
-        self.attach, self.failed_to_attach = text, failed
 
     def drop_stale(self) -> bool:
         """Drop numbers that are no longer sent although the node is still heard; returns whether any was dropped."""
