@@ -25,7 +25,7 @@ from rankdeck.acceptance.work import (
 from rankdeck.errors import RankdeckError
 from rankdeck.model.acceptance import FEWEST, Stage
 from rankdeck.model.nodeset import fold
-from rankdeck.model.text import size as bytes_text
+from rankdeck_agent.rules.units import size as bytes_text
 
 NEEDS: Mapping[str, tuple[str, ...]] = {
     "nccl-tests": ("gpu:nvidia", "mpirun", "all_reduce_perf"),

@@ -14,7 +14,7 @@ from typing import ClassVar, NamedTuple, Protocol
 from rankdeck.model.acceptance import Outcome
 from rankdeck.model.job import Launch
 from rankdeck.model.text import figures
-from rankdeck.model.text import size as bytes_text
+from rankdeck_agent.rules.units import size as bytes_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

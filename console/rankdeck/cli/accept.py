@@ -4,7 +4,7 @@ import argparse
 import asyncio
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rankdeck import plugins
@@ -33,19 +33,19 @@ from rankdeck.model.acceptance import Outcome, Result, Stage
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.nodeset import fold
 from rankdeck.model.text import day_time, figures
-from rankdeck.model.text import size as bytes_text
 from rankdeck.rules.secrets import Secrets
 from rankdeck.session import Session
 from rankdeck.state.acceptance import Exclusion
+from rankdeck_agent.rules.units import size as bytes_text
 
-_BAD, _MISSING, _REFUSED = 1, 2, 3
+BAD, MISSING, REFUSED = 1, 2, 3
 _CODES = {
     Outcome.MEASURED: output.OK,
-    Outcome.FAILED: _BAD,
-    Outcome.NOT_MEASURED: _MISSING,
-    Outcome.REFUSED: _REFUSED,
+    Outcome.FAILED: BAD,
+    Outcome.NOT_MEASURED: MISSING,
+    Outcome.REFUSED: REFUSED,
 }
-_GRAVEST = (_BAD, _MISSING, _REFUSED, output.OK)
+_GRAVEST = (BAD, MISSING, REFUSED, output.OK)
 
 
 def read(options: argparse.Namespace) -> int:
@@ -58,23 +58,16 @@ def read(options: argparse.Namespace) -> int:
     codes: set[int] = set()
     for name, raw in outputs:
         for reading in read_output(recipe, raw):
-            _say_reading(options, recipe, name, reading)
+            said = f"{name}: {recipe.name}: {reading.status}: {reading.text}"
+            shape = reading_shape(recipe.name, reading)
+            output.say_result(shape, said, as_json=options.json)
             codes.add(_code(reading))
     return next(code for code in _GRAVEST if code in codes)
 
 
-def _say_reading(
-    options: argparse.Namespace, recipe: Recipe, name: str, reading: OutputReading
-) -> None:
-    if options.json:
-        output.say_object(reading_shape(recipe.name, reading))
-    else:
-        output.say(f"{name}: {recipe.name}: {reading.status}: {reading.text}")
-
-
 def _code(reading: OutputReading) -> int:
     """The exit code for one result; a value below what it should be counts as bad."""
-    return _BAD if reading.grade == "slow" else _CODES[reading.status]
+    return BAD if reading.grade == "slow" else _CODES[reading.status]
 
 
 def _bytes_of(name: str, limit: int = LARGEST) -> bytes:
@@ -252,7 +245,6 @@ def run_line(run: AcceptanceRun) -> str:
     return f"{run.id}  {day_time(run.started)}  {run.progress:8}  {fold(run.plan.nodes)}  {run.operator}"
 
 
-BAD, MISSING, REFUSED = 1, 2, 3
 _LOOK = 0.25
 _STAGES = {**{one.value: (one,) for one in MEASURED}, "leaf": LEAF}
 _HEARD = 5.0
@@ -344,7 +336,7 @@ async def _accept(cluster: Cluster, options: argparse.Namespace, request: Reques
                 output.progress(f"rankdeck: {error}")
                 return REFUSED
         if options.dry_run:
-            _say(run, options, lambda: output.say(plan_text(run)))
+            output.say_result(acceptance_shape(run), plan_text(run), as_json=options.json)
             return output.OK
         if run.progress is not RunState.DONE:
             output.progress(plan_text(run))
@@ -399,15 +391,16 @@ def _finished(session: Session, options: argparse.Namespace) -> int:
     run = session.acceptance.current
     if run is None:
         return REFUSED
-    _say(run, options, lambda: output.say(outcome(run, session.cluster)))
-    _write_reports(session, run, options)
+    _say_outcome(session, run, options)
     if options.baseline == "this":
         declare(session.acceptance, run)
     return code_of(run)
 
 
-def _write_reports(session: Session, run: AcceptanceRun, options: argparse.Namespace) -> None:
-    """Write the files of `--report`."""
+def _say_outcome(session: Session, run: AcceptanceRun, options: argparse.Namespace) -> None:
+    """Print the result, and write the files of `--report`."""
+    said = outcome(run, session.cluster)
+    output.say_result(acceptance_shape(run), said, as_json=options.json)
     if not options.report:
         return
     from rankdeck.reports.acceptance_files import write_reports
@@ -416,13 +409,6 @@ def _write_reports(session: Session, run: AcceptanceRun, options: argparse.Names
     secrets = Secrets([session.cluster.environment])
     made = write_reports(run, session.acceptance, folder, secrets)
     output.progress(f"{len(made)} files in {folder}: report.html is the one for people")
-
-
-def _say(run: AcceptanceRun, options: argparse.Namespace, text: Callable[[], None]) -> None:
-    if options.json:
-        output.say_object(acceptance_shape(run))
-    else:
-        text()
 
 
 def code_of(run: AcceptanceRun) -> int:
@@ -447,12 +433,8 @@ async def _kept(cluster: Cluster, options: argparse.Namespace) -> int:
             return baseline(port, cluster.name, options.baseline, options.words)
         if options.show:
             run = port.open(options.show)
-            _say(run, options, lambda: output.say(outcome(run, cluster)))
-            _write_reports(session, run, options)
+            _say_outcome(session, run, options)
             return code_of(run)
         for one in port.runs():
-            if options.json:
-                output.say_object(acceptance_shape(one))
-            else:
-                output.say(run_line(one))
+            output.say_result(acceptance_shape(one), run_line(one), as_json=options.json)
         return output.OK

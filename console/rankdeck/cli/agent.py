@@ -75,10 +75,8 @@ def uninstall(options: argparse.Namespace, _open_console: object) -> int:
 def digest(options: argparse.Namespace, _open_console: object) -> int:
     """Print the SHA-256 of the file that is copied to nodes, in the format of sha256sum."""
     agent = bundle()
-    if options.json:
-        output.say_object({"file": agent.name, "sha256": agent.digest, "size": len(agent.data)})
-    else:
-        output.say(f"{agent.digest}  {agent.name}")
+    shape = {"file": agent.name, "sha256": agent.digest, "size": len(agent.data)}
+    output.say_result(shape, f"{agent.digest}  {agent.name}", as_json=options.json)
     return output.OK
 
 

@@ -47,10 +47,8 @@ async def _ask(path: Path, options: argparse.Namespace) -> int:
 
     async with opened(cluster) as session:
         about = await session.about_kubernetes()
-    if options.json:
-        output.say_object({"file": str(path), **asdict(about)})
-    else:
-        output.say("\n".join(live_lines(about)))
+    shape = {"file": str(path), **asdict(about)}
+    output.say_result(shape, "\n".join(live_lines(about)), as_json=options.json)
     return output.TROUBLE if about.trouble or about.missing(*NEEDED) else output.OK
 
 

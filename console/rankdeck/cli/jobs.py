@@ -71,11 +71,6 @@ def proof(report: CancelReport) -> str:
     return "\n".join((f"{report.job}: {report.state}; {verdict}", *left, *unknown))
 
 
-def clean_report(report: CancelReport) -> bool:
-    """Whether it is verified that nothing is left."""
-    return not report.left and not report.unverified
-
-
 DAY = 86400.0
 
 
@@ -169,9 +164,9 @@ def _row(job: Job) -> tuple[str, ...]:
 
 def _task_rows(job: Job) -> Iterable[tuple[str, ...]]:
     """Rows for the tasks of an array: each task that runs or failed, and how many wait or are done."""
-    tasks = {task.number: task for task in job.slurm.tasks} if job.slurm and job.slurm.array else {}
     if not (job.slurm and job.slurm.array):
         return
+    tasks = {task.number: task for task in job.slurm.tasks}
     for state in (State.PENDING, State.DONE):
         alike = [rank.rank for rank in job.ranks if rank.state is state]
         if alike:
@@ -241,11 +236,8 @@ async def _cancel(cluster: Cluster, options: argparse.Namespace) -> int:
             report = await session.cancel_tasks(job.id, tasks, options.grace)
         else:
             report = await session.cancel(job.id, options.grace)
-    if options.json:
-        output.say_object(report_shape(report))
-    else:
-        output.say(proof(report))
-    return output.OK if clean_report(report) else output.TROUBLE
+    output.say_result(report_shape(report), proof(report), as_json=options.json)
+    return output.TROUBLE if report.left or report.unverified else output.OK
 
 
 def _tasks(job: Job, text: str | None) -> tuple[int, ...]:
@@ -274,10 +266,7 @@ async def _inspect(cluster: Cluster, options: argparse.Namespace) -> int:
             return output.OK
         output.progress(f"{job.id}: looking at {len(job.ranks)} ranks …")
         found = await session.inspect(job.id)
-    if options.json:
-        output.say_object(shape(found))
-    else:
-        output.say(text(found))
+    output.say_result(shape(found), text(found), as_json=options.json)
     return output.TROUBLE if found.missing else output.OK
 
 
@@ -348,10 +337,8 @@ async def _report(cluster: Cluster, options: argparse.Namespace) -> int:
         page = options.html is not None
         missing = dict(await session.report(job.id, path, page=page, full=options.full))
     size = path.stat().st_size
-    if options.json:
-        output.say_object({"job": job.id, "file": str(path), "bytes": size, "missing": missing})
-    else:
-        output.say(f"{path} ({size:,} bytes)")
+    shape = {"job": job.id, "file": str(path), "bytes": size, "missing": missing}
+    output.say_result(shape, f"{path} ({size:,} bytes)", as_json=options.json)
     for node, why in missing.items():
         output.progress(f"{node}: not in it: {why}")
     return output.TROUBLE if missing else output.OK

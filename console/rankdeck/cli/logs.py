@@ -139,24 +139,21 @@ def show_text(_node: str, line: Line) -> None:
 
 
 def show_object(node: str, line: Line) -> None:
-    """Print each line as a JSON object, for programs."""
-    output.say_object(line_shape(node, line))
+    """Print each line as a JSON object, for programs; `offset` is that of its first byte in the file on the node."""
+    output.say_object(
+        {
+            "rank": None if line.rank == LAUNCHER else line.rank,
+            "node": node,
+            "stream": line.stream,
+            "at": line.at,
+            "offset": line.offset,
+            "text": strip_controls(line.text),
+        }
+    )
 
 
 def show_nothing(_node: str, _line: Line) -> None:
     """Print nothing, if the only output is the result."""
-
-
-def line_shape(node: str, line: Line) -> dict[str, object]:
-    """A line in `logs --json`; `offset` is that of its first byte in the file on the node."""
-    return {
-        "rank": None if line.rank == LAUNCHER else line.rank,
-        "node": node,
-        "stream": line.stream,
-        "at": line.at,
-        "offset": line.offset,
-        "text": strip_controls(line.text),
-    }
 
 
 async def print_until_finished(
@@ -243,12 +240,12 @@ class OutputReader:
         self._session, self._job, self._ranks, self._wanted = session, job, ranks, wanted
         self.logs: Mapping[int, RankLog] = {rank: session.jobs.log(job.id, rank) for rank in ranks}
 
-    async def read(self, show: Print) -> None:
-        """Call `show` with each line: all that is there now, or for an ended job all of its output."""
+    async def read(self, show: Print, *, follow: bool = False) -> None:
+        """Call `show` with each line: all that is there now; all of its output if it has ended, or with `follow`."""
         session, job = self._session, self._job
         session.watch(job.id, self._ranks, None)
         printer = Printer(session, job, self._ranks, show, self._wanted)
-        if job.state.final:
+        if follow or job.state.final:
             await print_until_finished(session, job.id, printer)
         else:
             await print_what_there_is(session, job.id, printer)
@@ -413,17 +410,12 @@ async def _logs(cluster: Cluster, options: argparse.Namespace) -> int:
         job = await job_of(session, options.job)
         ranks = [LAUNCHER] if options.launcher else _ranks(job, options.rank)
         wanted = await _wanted(session, job, options)
+        reader = OutputReader(session, job, ranks, wanted)
         if view:
-            reader = OutputReader(session, job, ranks, wanted)
             await _VIEWS[view](reader, job, options)
-            return output.OK
-        session.watch(job.id, ranks, None)
-        show = show_object if options.json else show_text
-        printer = Printer(session, job, ranks, show, wanted)
-        if options.follow or job.state.final:
-            await print_until_finished(session, job.id, printer)
         else:
-            await print_what_there_is(session, job.id, printer)
+            show = show_object if options.json else show_text
+            await reader.read(show, follow=options.follow)
     return output.OK
 
 

@@ -10,24 +10,23 @@ from pathlib import Path
 from typing import Any
 
 from rankdeck.cli import choose, output
-from rankdeck.cli.jobs import over
+from rankdeck.cli.jobs import DAY, over
 from rankdeck.cli.opening import Interrupts, job_of, opened, typed, until_done
 from rankdeck.cli.output import UsageError
 from rankdeck.cli.shapes import Shape, image_shape, rank_use_shape
 from rankdeck.errors import ConfigError, NodeError, RankdeckError
 from rankdeck.images.bring import ImageAt, WantedImage, difference, file_name, short, wanted_by
-from rankdeck.images.copy import CopyState, FetchState, progress_words
+from rankdeck.images.copy import CopyState, Failed, FetchState, FilePlace, progress_words
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import Job
 from rankdeck.model.nodeset import fold
 from rankdeck.model.process import CommandEnd, NodeProcess, OutputGroup, RankUse, uses_of
 from rankdeck.model.schedulers import ServiceChange, ServiceOrder
-from rankdeck.model.text import size, speed
 from rankdeck.remote.command import CommandRun, CommandState, FoundProcesses
 from rankdeck.runtimes import has_store
 from rankdeck.session import Session
+from rankdeck_agent.rules.units import size, speed
 
-DAY = 86400.0
 _PERIOD = 0.2
 _TELL = 5.0
 """Seconds between two lines that name the nodes still running."""
@@ -224,19 +223,18 @@ async def _cp(
 ) -> int:
     async with opened(cluster) as session:
         target = f"{path}{file.name}" if path.endswith("/") else path
-        with said_when_stopped(KEPT_THERE):
-            place, failed = await _pushed(session, file, target, nodes, replace=options.replace)
-    command_shape = {"file": place, "size": file.stat().st_size}  # noqa: ASYNC240
-    return told(command_shape, nodes, failed, options, place)
+        place, failed = await _pushed(session, file, target, nodes, options)
+    shape = {"file": place.path, "size": place.size}
+    return told(shape, nodes, failed, options, place.path)
 
 
 async def _pushed(
-    session: Session, file: Path, target: str, nodes: Sequence[str], *, replace: bool
-) -> tuple[str, dict[str, Any]]:
-    place, failed = await session.images.push(
-        file, target, nodes, CopyProgress(file.name), overwrite=replace
-    )
-    return place.path, dict(failed)
+    session: Session, file: Path, to: str, nodes: Sequence[str], options: argparse.Namespace
+) -> tuple[FilePlace, Failed]:
+    """Copy a file to nodes, with progress; Ctrl-C says what is left."""
+    with said_when_stopped(KEPT_THERE):
+        tell = CopyProgress(file.name)
+        return await session.images.push(file, to, nodes, tell, overwrite=options.replace)
 
 
 BUSY_CPU, BUSY_RSS = 0.01, 256 << 20
@@ -478,11 +476,7 @@ async def _push(
 ) -> int:
     async with opened(cluster) as session:
         output.progress(f"{file}: reading its digest …")
-        printer = CopyProgress(file.name)
-        with said_when_stopped(KEPT_THERE):
-            place, failed = await session.images.push(
-                file, options.to, nodes, printer, overwrite=options.replace
-            )
+        place, failed = await _pushed(session, file, options.to, nodes, options)
     shape: Shape = {"image": place.path, "digest": place.sha256, "size": place.size}
     return told(shape, nodes, failed, options, f"{place.path}: sha256 {place.sha256}")
 

@@ -64,6 +64,14 @@ def say_object(value: Mapping[str, Any]) -> None:
     _put(json.dumps(value, allow_nan=False))
 
 
+def say_result(shape: Mapping[str, Any], text: str, *, as_json: bool) -> None:
+    """Print the result of a command: as a JSON object, or as text for people."""
+    if as_json:
+        say_object(shape)
+    else:
+        say(text)
+
+
 def say_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print a table; columns are as wide as their widest cell, and the last is not padded."""
     lines = [tuple(clean(cell) for cell in row) for row in (heads, *rows)]

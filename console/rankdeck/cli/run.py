@@ -21,7 +21,7 @@ from rankdeck.model.cluster import Cluster
 from rankdeck.model.health import Level
 from rankdeck.model.job import Job, JobSpec
 from rankdeck.preflight.doctor import judge_here, this_machine
-from rankdeck.preflight.facts import Finding, patched
+from rankdeck.preflight.facts import Finding, patched, tell_nobody
 from rankdeck.session import Session
 
 _SIGNS = {Level.OK: "ok", Level.UNKNOWN: "?", Level.WARN: "warn", Level.BAD: "BAD"}
@@ -38,7 +38,7 @@ async def _preflight(
 ) -> int:
     quiet = options.json or options.fix
     async with opened(cluster) as session:
-        findings = await session.preflight(spec, _tell_nobody if quiet else _say)
+        findings = await session.preflight(spec, tell_nobody if quiet else _say)
     ready = passes(findings)
     if options.json:
         shapes = [finding_shape(finding) for finding in findings]
@@ -64,14 +64,14 @@ def doctor(options: argparse.Namespace, _open_console: object) -> int:
 def _look_here(cluster: Cluster, options: argparse.Namespace) -> Sequence[Finding]:
     here = judge_here(this_machine(os.environ), cluster)
     for finding in here:
-        (_tell_nobody if options.json else _say)(finding)
+        (tell_nobody if options.json else _say)(finding)
     return here
 
 
 async def _doctor(cluster: Cluster, options: argparse.Namespace) -> int:
     here = _look_here(cluster, options)
     async with opened(cluster) as session:
-        found = await session.doctor(_tell_nobody if options.json else _say)
+        found = await session.doctor(tell_nobody if options.json else _say)
     return _told(cluster, (*here, *found), options)
 
 
@@ -80,10 +80,6 @@ def _told(cluster: Cluster, findings: Sequence[Finding], options: argparse.Names
         shapes = [finding_shape(finding) for finding in findings]
         output.say_object({"cluster": cluster.name, "findings": shapes})
     return output.OK if passes(findings) else output.TROUBLE
-
-
-def _tell_nobody(_: Finding) -> None:
-    pass
 
 
 def _say(finding: Finding) -> None:
@@ -134,10 +130,8 @@ def run(options: argparse.Namespace, _open_console: object) -> int:
 async def _show_plan(cluster: Cluster, spec: JobSpec, options: argparse.Namespace) -> int:
     async with opened(cluster) as session:
         plan = session.plan(spec)
-        if options.json:
-            output.say_object(plan_shape(plan))
-        else:
-            output.say(session.render(plan).rstrip("\n"))
+        text = session.render(plan).rstrip("\n")
+        output.say_result(plan_shape(plan), text, as_json=options.json)
         if options.server and (why := await session.check(plan)):
             raise output.UsageError(f"{spec.name}: the server would refuse it: {why}")
     return output.OK
@@ -174,7 +168,8 @@ async def _launch(cluster: Cluster, spec: JobSpec, options: argparse.Namespace) 
             output.progress(f"{spec.name}: not started; --no-preflight starts it")
             return output.BAD_INPUT
         output.progress(f"{spec.name}: starting on {cluster.name} …")
-        job_id = await session.launch(spec, CopyProgress(_image_name(spec)))
+        image = spec.container.image if spec.container else ""
+        job_id = await session.launch(spec, CopyProgress(image))
         output.progress(sentence(session.jobs.job(job_id)))
         if options.detach:
             await session.following.started(job_id)
@@ -186,10 +181,6 @@ async def _launch(cluster: Cluster, spec: JobSpec, options: argparse.Namespace) 
         elif options.detach:
             output.say(job_id)
         return code
-
-
-def _image_name(spec: JobSpec) -> str:
-    return spec.container.image if spec.container else ""
 
 
 async def _show_until_end(

@@ -17,7 +17,7 @@ from rankdeck.config.clusters import block, write_block
 from rankdeck.config.files import state_folder
 from rankdeck.errors import RankdeckError, leaves, suggest
 from rankdeck.model.cluster import Cluster, Node
-from rankdeck.model.health import Ack, Level, Reason, by_cause, seconds_of
+from rankdeck.model.health import Ack, Level, Reason, seconds_of
 from rankdeck.model.job import Job, State
 from rankdeck.model.schedulers import DeviceCount
 from rankdeck.model.text import clean, day_time
@@ -28,15 +28,11 @@ from rankdeck.state.fleet import Fleet, Switches
 from rankdeck.state.history import History
 from rankdeck.state.node import NodeState
 from rankdeck_agent.rules.judge import check_names, coverage_words, is_check
-from rankdeck_agent.rules.levels import NAGIOS, highest
+from rankdeck_agent.rules.levels import NAGIOS, by_cause, highest
 from rankdeck_agent.wire import METRICS
 
 _STATUS = {Level.OK: OK, Level.UNKNOWN: 3, Level.WARN: 4, Level.BAD: 5}
-
-
-def of_level(level: Level) -> int:
-    """The exit code of `status` if this is the worst level."""
-    return _STATUS[level]
+"""Worst level -> exit code of `status`."""
 
 
 def of_job(job: Job) -> int:
@@ -58,11 +54,13 @@ SHOWN = ("cpu.used", "mem.used", "gpu.used", "gpu.temp")
 
 def status(options: argparse.Namespace, _open_console: object) -> int:
     """Print the state of every node; the exit code is that of the worst."""
-    return until_done(_status(choose.cluster(options.cluster), wait_of(options), options))
+    return until_done(
+        _status(choose.cluster(options.cluster), seconds_of_option(options, "wait"), options)
+    )
 
 
 async def _status(cluster: Cluster, wait: float, options: argparse.Namespace) -> int:
-    watch = watch_of(options)
+    watch = seconds_of_option(options, "watch")
     async with heard(cluster, wait) as session:
         fleet = session.fleet
         await judged(fleet, watch)
@@ -85,7 +83,7 @@ async def _status(cluster: Cluster, wait: float, options: argparse.Namespace) ->
         output.say_object({"cluster": cluster.name, "nodes": shapes, "switches": switches})
     else:
         output.say_table(("NODE", "LEVEL", "HEARD", *map(str.upper, SHOWN), "WHY"), rows)
-    return of_level(worst)
+    return _STATUS[worst]
 
 
 @asynccontextmanager
@@ -173,7 +171,7 @@ def nodes(options: argparse.Namespace, _open_console: object) -> int:
     # If the file names no nodes, only those that Kubernetes knows can be listed.
     if cluster.nodes and not options.live:
         return _list(cluster, [node_shape(node) for node in cluster.nodes], options)
-    return until_done(_live(cluster, wait_of(options), options))
+    return until_done(_live(cluster, seconds_of_option(options, "wait"), options))
 
 
 async def _live(cluster: Cluster, wait: float, options: argparse.Namespace) -> int:
@@ -228,18 +226,12 @@ def _kubernetes_lines(shape: Shape) -> list[str]:
     return [*said, *taints, *cordoned, *devices, *(f"job {job}" for job in shape["jobs"])]
 
 
-def wait_of(options: argparse.Namespace) -> float:
-    """The seconds of `--wait`; raises UsageError."""
-    if not 0 <= options.wait <= WAIT_LIMIT:
-        raise output.UsageError(f"--wait: seconds, at most {WAIT_LIMIT:.0f}")
-    return float(options.wait)
-
-
-def watch_of(options: argparse.Namespace) -> float:
-    """The seconds of `--watch`; raises UsageError."""
-    if not 0 <= options.watch <= WAIT_LIMIT:
-        raise output.UsageError(f"--watch: seconds, at most {WAIT_LIMIT:.0f}")
-    return float(options.watch)
+def seconds_of_option(options: argparse.Namespace, name: str) -> float:
+    """The seconds of `--wait` or `--watch`; raises UsageError."""
+    seconds: float = getattr(options, name)
+    if not 0 <= seconds <= WAIT_LIMIT:
+        raise output.UsageError(f"--{name}: seconds, at most {WAIT_LIMIT:.0f}")
+    return seconds
 
 
 def health(options: argparse.Namespace, _open_console: object) -> int:
@@ -255,7 +247,7 @@ def health(options: argparse.Namespace, _open_console: object) -> int:
 
 
 async def _health(cluster: Cluster, names: Sequence[str], options: argparse.Namespace) -> int:
-    wait, watch = wait_of(options), watch_of(options)
+    wait, watch = seconds_of_option(options, "wait"), seconds_of_option(options, "watch")
     async with heard(cluster, wait) as session:
         fleet = session.fleet
         states = [fleet.node(name) for name in names] if names else list(fleet.nodes())
@@ -372,7 +364,7 @@ def span(text: str) -> float:
 def expect(options: argparse.Namespace, _open_console: object) -> int:
     """Print what most nodes have in common, or write it into the cluster file."""
     cluster = choose.cluster(options.cluster)
-    return until_done(_expect(cluster, wait_of(options), options))
+    return until_done(_expect(cluster, seconds_of_option(options, "wait"), options))
 
 
 async def _expect(cluster: Cluster, wait: float, options: argparse.Namespace) -> int:
@@ -401,12 +393,9 @@ def _say_learnt(learnt: LearntExpectations, options: argparse.Namespace) -> None
         write_block(path, learnt.values, learnt.notes)
         file = str(path)
         output.progress(f"written to {path}")
-    if options.json:
-        output.say_object(
-            {"expect": dict(learnt.values), "notes": dict(learnt.notes), "file": file}
-        )
-    else:
-        output.say(block(learnt.values, learnt.notes).rstrip("\n"))
+    shape = {"expect": dict(learnt.values), "notes": dict(learnt.notes), "file": file}
+    text = block(learnt.values, learnt.notes).rstrip("\n")
+    output.say_result(shape, text, as_json=options.json)
 
 
 LOOK_PERIOD = 0.25

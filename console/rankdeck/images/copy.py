@@ -13,9 +13,10 @@ from typing import Any, BinaryIO, Protocol
 
 from rankdeck.errors import AgentError, NodeError, UnreachableError, leaves
 from rankdeck.model.nodeset import fold
-from rankdeck.model.text import clean, duration, size, speed, table
+from rankdeck.model.text import clean, table
 from rankdeck.remote.agent import Agents, Dialogue
 from rankdeck.remote.shell import Channel, OnData, Shell, on_each, within
+from rankdeck_agent.rules.units import duration, size, speed
 
 PIECE = 256 << 10
 READY_LIMIT = 600.0

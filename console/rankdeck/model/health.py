@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
 from rankdeck_agent.rules.levels import (
@@ -11,23 +11,9 @@ from rankdeck_agent.rules.levels import (
     Level,
     Reason,
     Sentence,
-    by_cause,
     same_device,
     worst_of,
 )
-
-__all__ = [
-    "REMEMBERED",
-    "UNHEARD",
-    "Health",
-    "Level",
-    "Reason",
-    "Sentence",
-    "by_cause",
-    "leading",
-    "worst_first",
-    "worst_of",
-]
 
 EVENT_LEVELS = {"ok": Level.OK, "info": Level.OK, "warn": Level.WARN, "bad": Level.BAD}
 """Level in an event of a node -> level here."""
@@ -51,6 +37,12 @@ REMEMBERED = Reason(
 def worst_first(reasons: Iterable[Reason]) -> tuple[Reason, ...]:
     """These reasons by level, worst first; reasons of the same level keep their order."""
     return tuple(sorted(reasons, key=lambda reason: -reason.level))
+
+
+def of_reasons(health: Health, reasons: Iterable[Reason]) -> Health:
+    """The health with these reasons instead of its own, the worst first."""
+    ordered = worst_first(reasons)
+    return replace(health, level=worst_of(ordered), reasons=ordered)
 
 
 @dataclass(frozen=True, slots=True)

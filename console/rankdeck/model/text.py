@@ -6,19 +6,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, NoReturn, TypeGuard, cast
 
-from rankdeck_agent.rules.units import (
-    MISSING,
-    bits,
-    celsius,
-    count,
-    duration,
-    hertz,
-    percent,
-    size,
-    speed,
-    written,
-)
-
 _ESCAPE = (
     r"(?P<colour>\x1b\[[0-9;:]*m)"
     r"|\x1b\[[0-?]*[ -/]*[@-~]?"
@@ -77,20 +64,6 @@ def printable(text: str, limit: int = LIMIT) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else "?" for c in text)
-
-
-__all__ = [
-    "MISSING",
-    "bits",
-    "celsius",
-    "count",
-    "duration",
-    "hertz",
-    "percent",
-    "size",
-    "speed",
-    "written",
-]
 
 
 LONGEST = 8 << 20

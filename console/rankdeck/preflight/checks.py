@@ -9,7 +9,6 @@ from rankdeck.model.cluster import Node
 from rankdeck.model.health import Level
 from rankdeck.model.job import Container, JobSpec, Launch
 from rankdeck.model.nodeset import fold
-from rankdeck.model.text import duration, size
 from rankdeck.preflight.check_network import overridden
 from rankdeck.preflight.facts import (
     Change,
@@ -26,6 +25,7 @@ from rankdeck.preflight.facts import (
     programs_of,
 )
 from rankdeck.runtimes import find_runtime
+from rankdeck_agent.rules.units import duration, size
 
 _PLACING = {
     "-np": 1, "-n": 1, "--np": 1, "-c": 1, "-N": 1, "--hostfile": 1, "-hostfile": 1, "--machinefile": 1,

@@ -18,7 +18,6 @@ from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.health import Level
 from rankdeck.model.job import JobSpec, Launch
 from rankdeck.model.nodeset import fold
-from rankdeck.model.text import size
 from rankdeck.preflight import checks
 from rankdeck.preflight.facts import (
     Finding,
@@ -34,6 +33,7 @@ from rankdeck.preflight.facts import (
 from rankdeck.preflight.run import FACTS_LIMIT, LIVES, Check, Tools, unreachable
 from rankdeck.remote.agent import Agents
 from rankdeck.remote.shell import asks_here, on_each
+from rankdeck_agent.rules.units import size
 
 LEAST_FILES = 1024
 """File descriptors that the console needs: its own, and for each node."""

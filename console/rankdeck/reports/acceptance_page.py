@@ -23,11 +23,12 @@ from rankdeck.acceptance.run import AcceptanceRun, next_step
 from rankdeck.acceptance.view import unit_of
 from rankdeck.model.acceptance import FEWEST, Outcome, Result, Stage
 from rankdeck.model.nodeset import fold
-from rankdeck.model.text import duration, figures, size
+from rankdeck.model.text import figures
 from rankdeck.reports import html
 from rankdeck.reports.html import Html, Part, join, tag
 from rankdeck.reports.job import moment
 from rankdeck.rules.secrets import Secrets
+from rankdeck_agent.rules.units import duration, size
 
 MOST_CELLS = 128
 """With up to this many nodes, every pair has a cell; with more, every pair of leaves, and each suspect has a row."""

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from html import escape
 from statistics import median
 
-from rankdeck.model.text import duration, printable
+from rankdeck.model.text import printable
+from rankdeck_agent.rules.units import duration
 
 LONGEST = 4000
 """Most characters of one text; the rest is cut, with `…`."""

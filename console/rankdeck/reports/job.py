@@ -32,7 +32,6 @@ from rankdeck.model.job import (
 )
 from rankdeck.model.nodeset import fold, fold_ranks
 from rankdeck.model.rank import how_it_ended
-from rankdeck.model.text import bits, celsius, duration, percent
 from rankdeck.prometheus.site_past import JobNumbers, SitePast
 from rankdeck.reports import html
 from rankdeck.reports.html import Html, Part, join, tag
@@ -43,6 +42,7 @@ from rankdeck.state.fleet import Fleet
 from rankdeck.state.history import History, read
 from rankdeck.state.job_recorder import chosen, node_health, troubled_nodes
 from rankdeck.state.lines import RankLog
+from rankdeck_agent.rules.units import bits, celsius, duration, percent
 from rankdeck_agent.wire import LAUNCHER
 
 MOST_ROWS = 64

@@ -295,10 +295,8 @@ def _peer_code(end: End, ending: LauncherEnding, _first: float) -> Found:
     return None
 
 
-@lru_cache(maxsize=4096)
-def _kinds_of(words: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
-    """`kinds_of`, cached: each new end causes the whole job to be judged again."""
-    return kinds_of(words)
+_kinds_of = lru_cache(maxsize=4096)(kinds_of)
+"""Cached: each new end causes the whole job to be judged again."""
 
 
 def _said(end: End, _ending: LauncherEnding, _first: float) -> Found:

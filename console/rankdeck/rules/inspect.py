@@ -229,10 +229,7 @@ def _silent_first(groups: Sequence[StackGroup]) -> str:
 
 def _part(one: StackGroup, *, named: bool) -> str:
     place = one.place if one.place.startswith(("wait", "comp", "state")) else f"in {one.place}"
-    text = f"{len(one.looks)} {place}"
-    if not named:
-        return text
-    return f"{text}: {_who(one.looks)}"
+    return f"{len(one.looks)} {place}" + (f": {_who(one.looks)}" if named else "")
 
 
 def _who(looks: Sequence[Look]) -> str:

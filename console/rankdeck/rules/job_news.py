@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 
-from rankdeck.model import text
 from rankdeck.model.health import Ack, Level, Occurrence
 from rankdeck.model.job import Job, NodeNote, Stall, State
 from rankdeck.model.nodeset import fold, fold_ranks
 from rankdeck.model.text import clean
+from rankdeck_agent.rules.units import duration
 
 Tell = Callable[[Job, Job, float], Iterator[str]]
 _EARLY = 1.0
@@ -297,7 +297,7 @@ def when(note: NodeNote, job: Job) -> str:
     side = "before" if apart < 0 else "after"
     if abs(apart) < 0.5:
         return f"at the {what}"
-    return f"{text.duration(abs(apart))} {side} the {what}"
+    return f"{duration(abs(apart))} {side} the {what}"
 
 
 def with_reasons(job: Job) -> Job:

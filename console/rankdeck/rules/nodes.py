@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from rankdeck.model.health import Health, Level, Reason, worst_of
+from rankdeck.model.health import Health, Level, Reason, of_reasons
 from rankdeck.model.nodeset import fold
 
 if TYPE_CHECKING:
@@ -226,8 +226,7 @@ def with_slurm(health: Health, view: "SlurmNode | None", *, heard: bool) -> Heal
     told = told or tuple(filter(None, (_still_used(view, health),)))
     if not told:
         return health
-    ordered = tuple(sorted((*health.reasons, *told), key=lambda one: -one.level))
-    return Health(worst_of(ordered), ordered, health.evaluated, health.checks, health.limits)
+    return of_reasons(health, (*health.reasons, *told))
 
 
 def _state(view: "SlurmNode", health: Health, *, heard: bool) -> Reason | None:
@@ -315,8 +314,7 @@ def merged(health: Health, view: "KubernetesNode | None", *, heard: bool, tried:
         kept = (*health.reasons, *still, *told)
     else:
         kept = (*(one for one in health.reasons if one.check != SILENT), *told)
-    ordered = tuple(sorted(kept, key=lambda one: -one.level))
-    return Health(worst_of(ordered), ordered, health.evaluated, health.checks, health.limits)
+    return of_reasons(health, kept)
 
 
 def kubernetes_reasons(view: "KubernetesNode", *, heard: bool) -> tuple[Reason, ...]:

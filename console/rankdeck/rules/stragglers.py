@@ -1,7 +1,7 @@
 """Signs of each running rank (silence, what its process did), and the rank that is slower than the others. No I/O."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median, median_high, median_low
@@ -9,7 +9,7 @@ from statistics import median, median_high, median_low
 from rankdeck.model.job import Job, RankState, Stall, State
 from rankdeck.model.nodeset import fold, fold_ranks
 from rankdeck.model.rank import Activity
-from rankdeck.model.text import duration
+from rankdeck_agent.rules.units import duration
 
 QUIET = 30.0
 """Silence of up to this many seconds is never a stall."""
@@ -163,6 +163,8 @@ _OWN_WAIT = re.compile(
 
 Looks = Mapping[int, Sequence[Activity]]
 """Rank -> its newest looks, the same number for all ranks."""
+Counts = Mapping[int, tuple[int, int]]
+"""Rank -> in how many looks it works or rests, and in how many of those most others wait."""
 Moment = tuple[float, bool, float]
 """All ranks at one look: (median of the work, whether most ranks sleep, median share of system time)."""
 
@@ -175,30 +177,19 @@ def slow(signs: Sequence[RankSigns], known: KnownOfJob, before: Sequence[Stall])
     looks = {sign.rank.rank: sign.looks[-count:] for sign in signs}
     if not all(map(_is_whole, looks.values())):
         return None
-    return _resting(signs, before, looks) or _working(signs, known, before, looks)
-
-
-def _resting(signs: Sequence[RankSigns], before: Sequence[Stall], looks: Looks) -> Stall | None:
-    """Stragglers that sleep, read or write in nearly all looks while the others wait for their peers."""
     held = {rank for stall in before if stall.kind == "slow" for rank in stall.ranks}
+    return _resting(signs, held, looks) or _working(signs, known, held, looks)
+
+
+def _resting(signs: Sequence[RankSigns], held: Set[int], looks: Looks) -> Stall | None:
+    """Stragglers that sleep, read or write in nearly all looks while the others wait for their peers."""
     waiting = [sum(_waits_for_peers(some[at]) for some in looks.values()) for at in _LAST]
     rests = {rank: _rests(some, waiting, len(looks)) for rank, some in looks.items()}
-    found = [
-        sign
-        for sign in signs
-        if _is_straggler(rests[sign.rank.rank], LEAST, sign.rank.rank in held)
-    ]
-    if not found or 2 * len(found) > max(len(signs) - 1, 2):
+    found = _stragglers(signs, rests, LEAST, held)
+    if not found:
         return None
-    rested, waited = min(rests[sign.rank.rank] for sign in found)
     where = found[0].looks[-1].wchan or f"state {found[0].looks[-1].state}"
-    verb = "is" if len(found) == 1 else "are"
-    text = (
-        f"{named([sign.rank for sign in found])} {verb} in {where} in {rested} of {LEAST} looks"
-        f" while the others wait in {waited} of {LEAST}"
-    )
-    since = found[0].looks[-LEAST].at
-    return Stall(kind="slow", ranks=numbers(found), since=since, text=text)
+    return _told(found, f"{'is' if len(found) == 1 else 'are'} in {where}", rests, LEAST)
 
 
 def _rests(mine: Sequence[Activity], waiting: Sequence[int], ranks: int) -> tuple[int, int]:
@@ -223,22 +214,20 @@ def _waits_for_peers(look: Activity) -> bool:
 
 
 def _working(
-    signs: Sequence[RankSigns], known: KnownOfJob, before: Sequence[Stall], looks: Looks
+    signs: Sequence[RankSigns], known: KnownOfJob, held: Set[int], looks: Looks
 ) -> Stall | None:
     """Stragglers that compute in nearly all looks while the others wait."""
-    count = min(map(len, looks.values()))
-    moments = [_moment([some[at] for some in looks.values()]) for at in range(count)]
-    held = {rank for stall in before if stall.kind == "slow" for rank in stall.ranks}
-    counts = {rank: _counts(some, moments) for rank, some in looks.items()}
-    found = [
-        sign
-        for sign in signs
-        if sign.looks[-1].state not in STOPPED
-        and _is_straggler(counts[sign.rank.rank], count, sign.rank.rank in held)
-    ]
-    if not found or 2 * len(found) > max(len(signs) - 1, 2):
+    moments = [_moment(some) for some in zip(*looks.values(), strict=True)]
+    counts = {
+        rank: _counts(some, moments)
+        for rank, some in looks.items()
+        if some[-1].state not in STOPPED
+    }
+    found = _stragglers(signs, counts, len(moments), held)
+    if not found:
         return None
-    return _told(found, signs, known, [counts[v.rank.rank] for v in found], count)
+    does = "computes" if len(found) == 1 else "compute"
+    return _told(found, does, counts, len(moments), _clock(found, signs, known))
 
 
 def _is_whole(looks: Sequence[Activity]) -> bool:
@@ -269,25 +258,31 @@ def _others_wait(look: Activity, moment: Moment) -> bool:
     return work < _HALF * look.work or polls or (look.state == "R" and asleep)
 
 
+def _stragglers(
+    signs: Sequence[RankSigns], counts: Counts, looks: int, held: Set[int]
+) -> list[RankSigns]:
+    """The ranks that are stragglers by their counts; [] if they are too many."""
+    found = [
+        sign
+        for sign in signs
+        if (rank := sign.rank.rank) in counts and _is_straggler(counts[rank], looks, rank in held)
+    ]
+    return found if 2 * len(found) <= max(len(signs) - 1, 2) else []
+
+
 def _is_straggler(counts: tuple[int, int], looks: int, held: bool) -> bool:
     slips, most = _HELD if held else (_SLIPS, _MOST)
-    computes, waited = counts
-    return computes >= looks - slips and waited >= most * looks
+    done, waited = counts
+    return done >= looks - slips and waited >= most * looks
 
 
 def _told(
-    found: Sequence[RankSigns],
-    signs: Sequence[RankSigns],
-    known: KnownOfJob,
-    counts: Sequence[tuple[int, int]],
-    looks: int,
+    found: Sequence[RankSigns], does: str, counts: Counts, looks: int, why: str = ""
 ) -> Stall:
-    computes, waited = min(counts)
-    ranks = [sign.rank for sign in found]
-    verb = "computes" if len(ranks) == 1 else "compute"
+    done, waited = min(counts[sign.rank.rank] for sign in found)
     text = (
-        f"{named(ranks)} {verb} in {computes} of {looks} looks while the others wait"
-        f" in {waited} of {looks}{_clock(found, signs, known)}"
+        f"{named([sign.rank for sign in found])} {does} in {done} of {looks} looks"
+        f" while the others wait in {waited} of {looks}{why}"
     )
     since = found[0].looks[-looks].at
     return Stall(kind="slow", ranks=numbers(found), since=since, text=text)

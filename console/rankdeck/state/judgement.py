@@ -6,16 +6,7 @@ from operator import attrgetter
 from sys import intern
 from typing import TYPE_CHECKING
 
-from rankdeck.model.health import (
-    REMEMBERED,
-    UNHEARD,
-    Ack,
-    Health,
-    Level,
-    Reason,
-    worst_first,
-    worst_of,
-)
+from rankdeck.model.health import REMEMBERED, UNHEARD, Ack, Health, Level, Reason, of_reasons
 from rankdeck.rules.nodes import merged, with_slurm
 from rankdeck_agent.rules.facts import Facts, Memory, derive
 from rankdeck_agent.rules.judge import (
@@ -28,7 +19,7 @@ from rankdeck_agent.rules.judge import (
     explain,
     is_event,
 )
-from rankdeck_agent.rules.levels import Expected
+from rankdeck_agent.rules.levels import Expected, worst_of
 from rankdeck_agent.rules.report import covered_by, fingerprint, health_of, memory_of
 from rankdeck_agent.rules.table import MINUTE, RULES
 from rankdeck_agent.wire import Event, HealthReport
@@ -238,8 +229,7 @@ def _with_remembered(said: Sequence[Reason], mark: Reason, now: Health) -> Healt
     """`now` with the remembered reasons `said` and the reason `mark`; a remembered OK is not trusted."""
     theirs = {(reason.check, reason.device) for reason in said}
     ours = (r for r in now.reasons if (r.check, r.device) not in theirs)
-    ordered = worst_first((*said, mark, *ours))
-    return replace(now, level=ordered[0].level, reasons=ordered)
+    return of_reasons(now, (*said, mark, *ours))
 
 
 def _other_expectations() -> Reason:

@@ -25,11 +25,12 @@ from rankdeck.errors import RankdeckError
 from rankdeck.model.acceptance import Answer, Outcome, Result, Stage
 from rankdeck.model.health import seconds_of
 from rankdeck.model.nodeset import fold
-from rankdeck.model.text import duration, printable, size
+from rankdeck.model.text import printable
 from rankdeck.ui import actions, formatting
 from rankdeck.ui.screens.base import BaseScreen
 from rankdeck.ui.screens.modals import WIDE, Question
 from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, cut, fit, length, merge
+from rankdeck_agent.rules.units import duration, size
 
 ROLES = {
     "good": "ok", "fair": "accent", "slow": "warn", "bad": "bad", "unknown": "unknown", "run": "key",

@@ -4,11 +4,12 @@ import time
 from collections.abc import Sequence
 from datetime import datetime
 
-from rankdeck.model.health import REMEMBERED, Reason, Sentence, by_cause
+from rankdeck.model.health import REMEMBERED, Reason, Sentence
 from rankdeck.model.rank import Activity, signal_name, signal_of
 from rankdeck.model.text import day_time, printable
 from rankdeck.state.fleet import NodeState
 from rankdeck.ui.query import Subject
+from rankdeck_agent.rules.levels import by_cause
 
 NOTHING = "–"
 BYTES = ("B", "K", "M", "G", "T", "P")

@@ -4,16 +4,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from rankdeck.model.health import (
-    Level,
-    PastNumbers,
-    PastSeries,
-    PastView,
-    Reason,
-    Sentence,
-    Times,
-    by_cause,
-)
+from rankdeck.model.health import Level, PastNumbers, PastSeries, PastView, Reason, Sentence, Times
 from rankdeck.model.text import printable
 from rankdeck.state.fleet import SwitchPort
 from rankdeck.state.node import NodeState
@@ -22,6 +13,7 @@ from rankdeck.ui.fleet_views import NUMBERS
 from rankdeck.ui.themes import Glyphs, Mark
 from rankdeck.ui.widgets.canvas import Run, Runs, bar, cut, fit, sparkline
 from rankdeck_agent.rules.judge import CheckResult, coverage_words
+from rankdeck_agent.rules.levels import by_cause
 
 LEVELS = {level.word: level for level in Level}
 FINDING = 42

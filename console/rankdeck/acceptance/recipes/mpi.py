@@ -31,7 +31,7 @@ from rankdeck.acceptance.recipe import (
 from rankdeck.model.acceptance import Outcome
 from rankdeck.model.job import Launch
 from rankdeck.model.nodeset import fold_ranks
-from rankdeck.model.text import size as bytes_text
+from rankdeck_agent.rules.units import size as bytes_text
 from rankdeck_agent.wire import RUN_TOKEN
 
 _BEGINS = r"^# +(?:Intel ?\(R\) MPI Benchmarks|MPI \w+ Test|OSU MPI)"

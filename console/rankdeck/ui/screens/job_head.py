@@ -8,7 +8,6 @@ from rich.cells import cell_len
 from textual.geometry import Size
 
 from rankdeck.backends.base import plan_lines
-from rankdeck.model import text
 from rankdeck.model.health import leading
 from rankdeck.model.job import Countdown, Explained, FirstFailure, Job, Phase, Progress, Stall
 from rankdeck.model.nodeset import fold, fold_ranks
@@ -20,6 +19,7 @@ from rankdeck.ui import actions, formatting
 from rankdeck.ui.formatting import since
 from rankdeck.ui.themes import Mark
 from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, length, optional, pressed
+from rankdeck_agent.rules import units
 
 if TYPE_CHECKING:
     from rankdeck.ui.protocols import Console
@@ -185,9 +185,9 @@ def _phase_line(job: Job, before: Job | None) -> list[Run]:
             continue
         usual = last.get(phase.name)
         slow = usual is not None and took > SLOWER * usual + 1 and phase.name != "running"
-        runs.append((text.duration(took), "warn" if slow else "text"))
+        runs.append((units.duration(took), "warn" if slow else "text"))
         if usual is not None:
-            runs.append((f" (last {text.duration(usual)})", "dim"))
+            runs.append((f" (last {units.duration(usual)})", "dim"))
     return runs
 
 
