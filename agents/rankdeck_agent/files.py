@@ -11,7 +11,9 @@ import time
 from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
-from typing import Optional
+from typing import Any, Optional
+
+from rankdeck_agent.text import table
 
 CHUNK = 65536
 FILE_LIMIT = 1 << 20
@@ -206,6 +208,28 @@ def write_private(path: Path, data: bytes, *, program: bool = False) -> None:
     with os.fdopen(handle, "wb") as file:
         os.fchmod(handle, 0o700 if program else 0o600)
         file.write(data)
+
+
+def replace_private(path: Path, data: bytes) -> None:
+    """Write a private file under another name and rename it: readers see the old or the new file. Raises OSError."""
+    fresh = path.with_name(f"{path.name}.new")
+    write_private(fresh, data)
+    fresh.replace(path)
+
+
+def write_all(handle: int, data: bytes) -> None:
+    """Write all of `data` to a descriptor, however little it takes at once; raises OSError."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(handle, view) :]
+
+
+def table_in(path: Path) -> dict[str, Any]:
+    """The JSON object in a file; empty if the file cannot be read or has none."""
+    try:
+        return table(path.read_text("utf-8", "replace")) or {}
+    except OSError:
+        return {}
 
 
 _DAY = 86400.0

@@ -24,6 +24,7 @@ from rankdeck_agent.kubernetes.api import (
     ApiError,
     Proxy,
     ProxyError,
+    Watch,
     each,
     in_words,
     refusal,
@@ -126,7 +127,7 @@ def test_a_command_that_is_ended_leaves_neither_kubectl_nor_its_folder(
 def test_a_watch_lists_goes_on_and_says_what_is_wrong(double) -> None:
     seen: list[tuple[str, str]] = []
     with Proxy() as proxy:
-        watch = proxy.api.watch("/api/v1/namespaces/default/configmaps", {})
+        watch = Watch(proxy.api, "/api/v1/namespaces/default/configmaps", {})
 
         def read() -> None:
             for kind, found in watch:
@@ -153,7 +154,7 @@ def watched(path: str) -> Iterator[list[tuple[str, str]]]:
     """What a watch of these objects tells: kinds of events, and names."""
     seen: list[tuple[str, str]] = []
     with Proxy() as proxy:
-        watch = proxy.api.watch(path, {})
+        watch = Watch(proxy.api, path, {})
         thread = each(
             watch,
             lambda kind, found: seen.append((kind, found.get("metadata", {}).get("name", ""))),

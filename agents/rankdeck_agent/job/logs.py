@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any, BinaryIO, Optional
 
-from rankdeck_agent.files import readable
+from rankdeck_agent.files import readable, write_all
 from rankdeck_agent.job.folder import FULL, Journal
 from rankdeck_agent.text import plain
 
@@ -468,10 +468,8 @@ class Input:
 
 def send(data: bytes) -> bool:
     """Write all of it to stdout; False if nobody reads any more."""
-    view = memoryview(data)
     try:
-        while view:
-            view = view[os.write(1, view) :]
+        write_all(1, data)
     except BrokenPipeError:
         return False
     return True

@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Callable, Optional, cast
+from typing import Any, Callable, Optional, Union, cast
 from urllib.parse import urlencode
 
 from rankdeck_agent.text import plain, table
@@ -205,10 +205,6 @@ class Api:
             more, size = str(meta.get("continue") or ""), size + 1
             if not more or size > 100:
                 return found, str(meta.get("resourceVersion") or "")
-
-    def watch(self, path: str, params: Params) -> "Watch":
-        """The objects of a list and their changes, until closed; see `Watch`."""
-        return Watch(self, path, params)
 
     def _ask(
         self,
@@ -473,8 +469,10 @@ def in_words(said: str, context: str = "") -> str:
     return said
 
 
-def refusal(error: ApiError) -> str:
-    """Why a request failed, in a sentence; what the server says about objects and rights is not changed."""
+def refusal(error: Union[ApiError, ProxyError]) -> str:
+    """Why a request or kubectl failed, in a sentence; what the server says about objects and rights is not changed."""
+    if isinstance(error, ProxyError):
+        return str(error)
     if error.status in (0, 401, 500, 502, 503, 504) or error.reason == UNREACHABLE:
         return in_words(error.message or error.reason)
     return error.message or error.reason

@@ -4,7 +4,6 @@ The configuration is one line on stdin: {"context": …, "namespace": …}. `wat
 """
 
 import queue
-import subprocess
 import sys
 import threading
 import time
@@ -12,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Callable, Optional, Union
 
+from rankdeck_agent.job.cancel import ask as ask_program
 from rankdeck_agent.kubernetes.api import (
     LISTED,
     TROUBLE,
@@ -275,9 +275,7 @@ def check(context: str, namespace: str) -> int:
         with Proxy(context) as proxy:
             found["namespace"] = namespace = namespace or proxy.namespace()
             found |= about(proxy.api, namespace)
-    except ProxyError as error:
-        found["trouble"] = str(error)
-    except ApiError as error:
+    except (ProxyError, ApiError) as error:
         found["trouble"] = refusal(error)
     say(found)
     return 0
@@ -302,21 +300,12 @@ def kubectl_version() -> str:
 
 
 def _current_context() -> str:
-    return plain(_kubectl("config", "current-context").strip(), 253)
+    return plain(_kubectl("config", "current-context"), 253)
 
 
 def _kubectl(*words: str) -> str:
-    try:
-        done = subprocess.run(
-            ("kubectl", *words),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_VERSION_LIMIT,
-            check=False,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    return done.stdout.decode("utf-8", "replace") if done.returncode == 0 else ""
+    why, wrote = ask_program(("kubectl", *words), _VERSION_LIMIT)
+    return "" if why else wrote
 
 
 # ---- list -------------------------------------------------------------------------------
@@ -335,9 +324,7 @@ def list_jobs(context: str, namespace: str) -> int:
                     view.take(what, LISTED, {"items": proxy.api.items(path, params)[0]})
             for row in view.take_changes():
                 say(row)
-    except ProxyError as error:
-        say({"trouble": str(error)})
-    except ApiError as error:
+    except (ProxyError, ApiError) as error:
         say({"trouble": refusal(error)})
     return 0
 
@@ -376,9 +363,7 @@ def _watch_once(context: str, namespace: str, over: threading.Event) -> str:
             told = about(proxy.api, namespace)
             say({"about": {**told, "namespace": namespace}})
             return _follow(proxy, namespace, told, over)
-    except ProxyError as error:
-        return str(error)
-    except ApiError as error:
+    except (ProxyError, ApiError) as error:
         return refusal(error)
 
 

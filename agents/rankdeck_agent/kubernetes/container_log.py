@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable, Optional
 
-from rankdeck_agent.files import private_folder, write_private
+from rankdeck_agent.files import private_folder, table_in, write_all, write_private
 from rankdeck_agent.job.folder import RunFolder
 from rankdeck_agent.kubernetes.api import Api, ApiError, HttpStream
 from rankdeck_agent.kubernetes.objects import (
@@ -25,7 +25,6 @@ from rankdeck_agent.kubernetes.objects import (
     pod_of,
     stamped,
 )
-from rankdeck_agent.text import table
 
 POSITIONS = "kubernetes"
 """Folder in the run folder, with two files for each container, written in turn: one is always intact."""
@@ -121,9 +120,7 @@ class ContainerLog:
         if skip:
             self._skip[key] = max(0, skip - len(data))
             data = data[skip:]
-        view = memoryview(data)
-        while view:
-            view = view[os.write(self._files[key], view) :]
+        write_all(self._files[key], data)
 
     def _open(self, key: Key) -> None:
         rank, what = key
@@ -174,14 +171,7 @@ def _write_over(file: Path, data: bytes) -> None:
 
 def _kept(slots: Iterable[Path]) -> Mapping[str, Any]:
     """The newest intact row; empty if there is none."""
-    return max(map(_row, slots), key=lambda row: row.get("turn", 0))
-
-
-def _row(file: Path) -> Mapping[str, Any]:
-    try:
-        return table(file.read_text(encoding="utf-8")) or {}
-    except (OSError, UnicodeDecodeError):
-        return {}
+    return max(map(table_in, slots), key=lambda row: row.get("turn", 0))
 
 
 def record(folder: RunFolder, rank: int, what: str, text: str, at: Optional[float]) -> bool:

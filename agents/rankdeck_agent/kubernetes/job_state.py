@@ -316,11 +316,7 @@ def _code(status: int) -> int:
 def _taken(view: JobSnapshot) -> int:
     """How many pods Kubernetes deleted because another one failed."""
     pods = [*view.left, *(pod for pod in view.pods if pod.leaving)]
-    return sum(1 for pod in pods if pod.role != LAUNCHER and not _own_failure(pod))
-
-
-def _own_failure(pod: Pod) -> bool:
-    return pod.phase in ("Failed", "Succeeded") and not pod.leaving
+    return sum(pod.role != LAUNCHER and (pod.leaving or not pod.is_over) for pod in pods)
 
 
 _CLOCKS = 10.0

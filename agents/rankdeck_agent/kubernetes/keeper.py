@@ -12,7 +12,6 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Any, Callable, Optional
 
@@ -65,6 +64,7 @@ from rankdeck_agent.kubernetes.target import (
     UnsureError,
     create,
     may_be_there,
+    placed,
     read_objects,
     read_target,
 )
@@ -214,7 +214,7 @@ class JobKeeper:
             self._watch("workload", kind.path(self._target.namespace), selector)
 
     def _watch(self, what: str, path: str, params: dict[str, str]) -> None:
-        watch = self._api.watch(path, params)
+        watch = Watch(self._api, path, params)
         self._watches.append(watch)
 
         def heard(kind: str, found: Object) -> None:
@@ -539,9 +539,7 @@ def keep(folder: RunFolder) -> int:
     proxy = Proxy(target.context)
     try:
         proxy.start()
-        if not target.namespace:
-            target = replace(target, namespace=proxy.namespace())
-        return JobKeeper(folder, target, proxy).run()
+        return JobKeeper(folder, placed(target, proxy), proxy).run()
     except ProxyError as error:
         print(error, file=sys.stderr)
         tell(folder / "control", f"trouble {error}")
@@ -577,14 +575,10 @@ def _refused(row: Mapping[str, Any]) -> str:
     try:
         target = Target(**row["target"])
         with Proxy(target.context) as proxy:
-            if not target.namespace:
-                target = replace(target, namespace=proxy.namespace())
-            create(proxy.api, target, row["objects"], dry=True)
+            create(proxy.api, placed(target, proxy), row["objects"], dry=True)
     except (KeyError, TypeError, ValueError) as error:
         return f"bad request: {error}"
-    except ProxyError as error:
-        return str(error)
-    except ApiError as error:
+    except (ProxyError, ApiError) as error:
         return refusal(error)
     return ""
 

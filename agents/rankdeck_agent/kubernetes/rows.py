@@ -221,7 +221,10 @@ def owner(found: Object) -> str:
 
 def pods(kind: JobKind, found: Object) -> int:
     """How many pods with ranks the job has when all run; the launcher of an MPIJob has none."""
-    return max(1, _PODS[kind.name](part(found, "spec")))
+    spec = part(found, "spec")
+    if kind.name in _PARTS:
+        return max(1, sum(jobs * each for _, jobs, each in _PARTS[kind.name](spec)))
+    return max(1, _of_workers(spec) if kind == MPIJOB else _of_job(spec))
 
 
 def ranks(kind: JobKind, found: Object) -> int:
@@ -236,21 +239,9 @@ def _of_job(spec: Object) -> int:
     return min(given) if given else 1
 
 
-def _of_replicas(spec: Object) -> int:
-    return sum(jobs * each for _, jobs, each in _replicas(spec))
-
-
 def _of_workers(spec: Object) -> int:
     workers = whole(part(spec, "mpiReplicaSpecs", "Worker").get("replicas", 0))
     return workers + (spec.get("runLauncherAsWorker") is True)
-
-
-def _of_jobset(spec: Object) -> int:
-    return sum(jobs * each for _, jobs, each in _replicated(spec))
-
-
-def _of_trainjob(spec: Object) -> int:
-    return whole(part(spec, "trainer").get("numNodes", 1))
 
 
 Part = tuple[str, int, int]
@@ -277,7 +268,7 @@ def _replicated(spec: Object) -> "list[Part]":
 
 def _nodes(spec: Object) -> "list[Part]":
     """Parts of a TrainJob with ranks; not those that prepare data and model, nor an MPI launcher."""
-    return [("node", 1, _of_trainjob(spec))]
+    return [("node", 1, whole(part(spec, "trainer").get("numNodes", 1)))]
 
 
 _PARTS = {"PyTorchJob": _replicas, "JobSet": _replicated, "TrainJob": _nodes}
@@ -292,15 +283,6 @@ def parts(kind: JobKind, spec: Object) -> "dict[str, list[int]]":
         found[name] = [min(first, _MOST_PODS), min(each, _MOST_PODS)]
         first += jobs * each
     return found
-
-
-_PODS = {
-    "Job": _of_job,
-    "MPIJob": _of_workers,
-    "PyTorchJob": _of_replicas,
-    "JobSet": _of_jobset,
-    "TrainJob": _of_trainjob,
-}
 
 
 def _note(given: object) -> Optional[Object]:

@@ -14,6 +14,7 @@ from rankdeck_agent.kubernetes.api import (
     Api,
     ApiError,
     Object,
+    Params,
     Proxy,
     ProxyError,
     refusal,
@@ -123,6 +124,11 @@ def read_target(folder: RunFolder) -> Target:
         raise FolderError(f"{file} cannot be read: {error}") from error
 
 
+def placed(target: Target, proxy: Proxy) -> Target:
+    """The target in its namespace, which is that of the context if it names none; raises ProxyError."""
+    return replace(target, namespace=target.namespace or proxy.namespace())
+
+
 def read_objects(file: Path) -> Sequence[Object]:
     """The objects to create, in order, from the file MANIFEST; raises FolderError."""
     try:
@@ -180,10 +186,10 @@ def _create(api: Api, target: Target, one: Object, *, dry: bool) -> Object:
     params = {"fieldValidation": "Strict", "dryRun": "All" if dry else ""}
     path = _path(target, one)
     for attempt in range(_TRIES):
-        made, refused = _try(api, path, params, one)
-        if made is not None:
-            return made
-        assert refused is not None
+        try:
+            return api.request("POST", path, params, one)
+        except ApiError as error:
+            refused = error
         if refused.reason == "AlreadyExists" and attempt:
             # An earlier attempt created it and its answer was lost. Listing needs no further right.
             there, _ = api.items(path, {"fieldSelector": f"metadata.name={_name(one)}"})
@@ -197,15 +203,6 @@ def _create(api: Api, target: Target, one: Object, *, dry: bool) -> Object:
 def _passes(error: ApiError) -> bool:
     """Whether the same request may succeed a moment later. (Two requests may collide in a quota: Conflict.)"""
     return error.status in (*_UNSURE, 429) or error.reason == "Conflict"
-
-
-def _try(
-    api: Api, path: str, params: Mapping[str, str], one: Object
-) -> tuple[Optional[Object], Optional[ApiError]]:
-    try:
-        return api.request("POST", path, params, one), None
-    except ApiError as error:
-        return None, error
 
 
 def _name(one: Object) -> str:
@@ -252,8 +249,12 @@ def delete(api: Api, path: str, name: str) -> None:
     """Delete one object, after the objects that it owns; no error if it is gone. Raises ApiError."""
     # Without a policy, deleting a Job would leave its pods running, with nothing to cancel.
     body = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Foreground"}
+    _delete(api, f"{path}/{name}", None, body)
+
+
+def _delete(api: Api, path: str, params: Optional[Params], body: Optional[Object] = None) -> None:
     try:
-        api.request("DELETE", f"{path}/{name}", None, body)
+        api.request("DELETE", path, params, body)
     except ApiError as error:
         if error.status != 404:
             raise
@@ -271,12 +272,7 @@ def hurry(api: Api, target: Target) -> None:
     path = target.collection("Pod")
     pods, _ = api.items(path, {"labelSelector": target.selector})
     for pod in pods:
-        name = _name(pod)
-        try:
-            api.request("DELETE", f"{path}/{name}", {"gracePeriodSeconds": _HURRY})
-        except ApiError as error:
-            if error.status != 404:
-                raise
+        _delete(api, f"{path}/{_name(pod)}", {"gracePeriodSeconds": _HURRY})
 
 
 def _aside(api: Api, target: Target) -> Iterator[tuple[str, Object]]:
@@ -363,9 +359,7 @@ def end_without_keeper(folder: RunFolder, grace: float) -> list[dict[str, Any]]:
     target = read_target(folder)
     try:
         with Proxy(target.context) as proxy:
-            if not target.namespace:
-                target = replace(target, namespace=proxy.namespace())
-            ending = Ending(proxy.api, target)
+            ending = Ending(proxy.api, placed(target, proxy))
             while not ending.step(grace, quiet=True):
                 time.sleep(_PAUSE)
     except ProxyError as error:

@@ -12,8 +12,9 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Any, Callable, Optional
 
+from rankdeck_agent.files import write_all
 from rankdeck_agent.job.folder import RunFolder
-from rankdeck_agent.kubernetes.api import Api, ApiError, HttpStream, Object, rows_of, table_of
+from rankdeck_agent.kubernetes.api import Api, ApiError, HttpStream, Object, rows_of
 from rankdeck_agent.kubernetes.job_state import hopeless, waits_for
 from rankdeck_agent.kubernetes.objects import (
     BY_NAME,
@@ -29,6 +30,7 @@ from rankdeck_agent.kubernetes.objects import (
     Key,
     LogPiece,
     Splitter,
+    part,
     pod_of,
     text_of,
 )
@@ -74,7 +76,7 @@ def reader_pod(spec: Object, files: Iterable[str]) -> Optional[dict[str, Any]]:
 
     `files` look like `3/out:101`: rank, file, and the byte to begin at (counted from 1).
     """
-    pod = next((found for keys in _TEMPLATES if (found := _below(spec, keys))), _NOTHING)
+    pod = next((found for keys in _TEMPLATES if (found := part(spec, *keys))), _NOTHING)
     volumes = [one for one in rows_of(pod.get("volumes")) if one.get("name") == VOLUME]
     box = next(iter(rows_of(pod.get("containers"))), _NOTHING)
     mounts = [one for one in rows_of(box.get("volumeMounts")) if one.get("name") == VOLUME]
@@ -101,14 +103,7 @@ def claim_name(spec: Object) -> str:
     """The name of the claim in a job's spec; "" if it has none."""
     pod = reader_pod(spec, ())
     volumes = rows_of(pod["volumes"]) if pod else []
-    return text_of(table_of(volumes[0].get("persistentVolumeClaim")), "claimName") if pod else ""
-
-
-def _below(spec: Object, keys: Iterable[str]) -> Object:
-    found = spec
-    for key in keys:
-        found = table_of(found.get(key))
-    return found
+    return text_of(part(volumes[0], "persistentVolumeClaim"), "claimName") if volumes else ""
 
 
 class _Copy:
@@ -351,9 +346,7 @@ class ClaimReader:
         if key not in files:
             path = self._folder.place(piece.rank) / piece.what
             files[key] = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-        view = memoryview(data)
-        while view:
-            view = view[os.write(files[key], view) :]
+        write_all(files[key], data)
 
     def _delete(self, path: str) -> None:
         """Delete the pod and wait until it is gone; raises ClaimError with its name if it is not."""

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankdeck_agent.kubernetes.api import Api, Chunks, complaint
+from rankdeck_agent.kubernetes.api import Api, Chunks, Watch, complaint
 
 
 def encoded(parts: list[bytes]) -> bytes:
@@ -74,7 +74,7 @@ def test_a_watch_that_is_cut_in_the_middle_of_an_event_goes_on_after_the_last_wh
     first = head + chunk(listed) + b"0\r\n\r\n"
     second = head + chunk(event("a", "8")) + cut
     thread = answers(tmp_path / "s", [first, second, head + chunk(event("b", "9"))], asked)
-    watch = Api(str(tmp_path / "s")).watch("/api/v1/pods", {})
+    watch = Watch(Api(str(tmp_path / "s")), "/api/v1/pods", {})
     seen: list[tuple[str, str]] = []
 
     for kind, found in watch:
