@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Callable, NamedTuple, Optional
 
 from rankdeck_agent import JOB_VARIABLE, NODE_VARIABLE
+from rankdeck_agent.files import replace_private
 from rankdeck_agent.job.folder import RunFolder
 from rankdeck_agent.text import plain, table
 
@@ -464,10 +465,8 @@ class ActivityWatch:
 
     def _write(self, look: dict[str, Any]) -> None:
         self._lines.append(json.dumps(look, separators=(",", ":")).encode() + b"\n")
-        fresh = self._place.with_name(PLACE + ".new")
         try:
-            fresh.write_bytes(b"".join(self._lines))
-            fresh.replace(self._place)
+            replace_private(self._place, b"".join(self._lines))
         except OSError:
             # The disk is full: the console gets no activity, the job is not disturbed.
             return

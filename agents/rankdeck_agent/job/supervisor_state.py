@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 from rankdeck_agent import LAUNCHER
+from rankdeck_agent.files import replace_private
 from rankdeck_agent.job import processes
 from rankdeck_agent.job.evidence import RANK, last_words
 from rankdeck_agent.job.folder import (
@@ -56,9 +57,8 @@ def is_starting(folder: RunFolder) -> bool:
 
 def _note(folder: RunFolder, name: str) -> None:
     row = processes.process(os.getpid())
-    fresh = folder / f"{name}.new"
-    fresh.write_text(f"{os.getpid()} {row.start if row else 0}\n")
-    fresh.replace(folder / name)
+    text = f"{os.getpid()} {row.start if row else 0}\n"
+    replace_private(folder / name, text.encode())
 
 
 def _alive(folder: RunFolder, name: str) -> int:

@@ -270,12 +270,12 @@ class ArrayRun(Run):
     def __init__(self, folder: RunFolder, array: str) -> None:
         super().__init__(folder)
         self._array = array
-        self._tasks = Tasks(folder.ranks()[1:], all_events(folder / "events"))
+        self.tasks = Tasks(folder.ranks()[1:], all_events(folder / "events"))
         if self.track.ours:
-            self._tasks.cancelled(self.track.ours)
+            self.tasks.cancelled(self.track.ours)
 
     def _take_mark(self, mark: RunMark) -> None:
-        fresh = self._tasks.take_mark(mark)
+        fresh = self.tasks.take_mark(mark)
         self._add(fresh)
         # For the array as a whole only this matters: something ran, something ended.
         if fresh and mark.began:
@@ -286,45 +286,37 @@ class ArrayRun(Run):
 
     def _take_order(self, words: list[str], at: float) -> None:
         if len(words) > 3 and words[3].isdecimal():
-            self._tasks.cancelled(words[1], int(words[3]))
+            self.tasks.cancelled(words[1], int(words[3]))
             return
         super()._take_order(words, at)
-        self._tasks.cancelled(words[1])
+        self.tasks.cancelled(words[1])
 
     def _take_answer(self, text: str) -> None:
         self.take_rows([seen for seen in shown_jobs(text) if seen.job == self.id])
 
     def take_rows(self, rows: Collection[SlurmJobRow]) -> None:
         """Handle what Slurm reports about the tasks; no rows if Slurm no longer knows them."""
-        self._add(self._tasks.take_rows(rows))
-        if rows and not self._tasks.over:
+        self._add(self.tasks.take_rows(rows))
+        if rows and not self.tasks.over:
             self.take(whole(rows, self.id))
 
-    def cancelled_by_others(self, rows: Iterable[SlurmJobRow]) -> bool:
-        """Whether one of these rows ends a task that was cancelled, but not through Rankdeck."""
-        return self._tasks.cancelled_by_others(rows)
-
-    def unsure(self) -> bool:
-        """Whether accounting must be asked for tasks that are missing."""
-        return self._tasks.unsure()
-
     def _missing(self, rows: Iterable[SlurmJobRow]) -> Iterable[SlurmJobRow]:
-        return (row for _, _, row in self._tasks.missing(rows) if row is not None)
+        return (row for _, _, row in self.tasks.missing(rows) if row is not None)
 
     def settle(self, rows: Iterable[SlurmJobRow], *, patient: bool) -> None:
         """Handle what accounting reports about missing tasks; `patient`: it may know more later."""
-        self._add(self._tasks.settle(rows, patient=patient))
+        self._add(self.tasks.settle(rows, patient=patient))
 
     @property
     def over(self) -> bool:
         """Whether all its tasks have ended."""
-        return self._tasks.over
+        return self.tasks.over
 
     def close(self, found: Optional[SlurmVerdict] = None) -> None:
         """Record how the array ended, and that nothing more will come."""
         # The end of each task has been recorded already.
         self.track.ended.update(self.track.hosts)
-        super().close(found or self._tasks.verdict())
+        super().close(found or self.tasks.verdict())
 
     def _about(self) -> Event:
         return {"array": self._array}

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from rankdeck_agent import LAUNCHER
-from rankdeck_agent.files import write_private
+from rankdeck_agent.files import replace_private
 from rankdeck_agent.job.folder import RunFolder
 from rankdeck_agent.slurm.cluster import QUEUE_FIELDS, job_rows
 from rankdeck_agent.slurm.commands import Slurm, output_files, shown_job
@@ -161,8 +161,7 @@ class OutputCopy:
             self._sizes[key] = self._sizes.get(key, 0) + len(part)
         self._offsets[name] += len(data)
         note = json.dumps({"at": self._offsets, "sizes": self._sizes}).encode()
-        write_private(self._folder / f"{_COPIED}.new", note)
-        (self._folder / f"{_COPIED}.new").replace(self._folder / _COPIED)
+        replace_private(self._folder / _COPIED, note)
 
     def _parts(self, data: bytes) -> dict[int, bytes]:
         """Rank -> its part of `data`; without labels the single rank gets all."""

@@ -6,16 +6,16 @@ Their settings are one line on stdin: {"path": …, "rpcs_per_minute": …}; `wa
 sacct, which asks slurmdbd and not the controller; its answer is used by all consoles for a minute.
 """
 
+import contextlib
 import json
 import os
 import re
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple, Optional
 
-from rankdeck_agent.files import private_folder, readable
+from rankdeck_agent.files import private_folder, readable, replace_private
 from rankdeck_agent.slurm.commands import (
     LIMIT,
     QUEUE_CALLS,
@@ -341,19 +341,15 @@ def answer_to(name: str, slurm: Slurm) -> SlurmAnswer:
 
 def leave(name: str, answer: SlurmAnswer) -> None:
     """Write an answer to the file where consoles read it; errors are ignored, since Slurm is asked again later."""
-    fresh = keeper_folder() / f"{name}.new"
     head = json.dumps({"at": answer.at, "error": answer.error})
-    try:
-        fresh.write_text(f"{head}\n{answer.text}", errors="replace")
-        fresh.replace(keeper_folder() / name)
-    except OSError:
-        return
+    with contextlib.suppress(OSError):
+        replace_private(keeper_folder() / name, f"{head}\n{answer.text}".encode("utf-8", "replace"))
 
 
 def read(name: str) -> Optional[SlurmAnswer]:
     """The newest answer in the file; None if there is none."""
     try:
-        head, _, text = (keeper_folder() / name).read_text(errors="replace").partition("\n")
+        head, _, text = (keeper_folder() / name).read_text("utf-8", "replace").partition("\n")
     except OSError:
         return None
     row = table(head) or {}
@@ -366,9 +362,7 @@ def read(name: str) -> Optional[SlurmAnswer]:
 def want(settings: Mapping[str, object]) -> None:
     """Tell the keeper that the answers are wanted; raises OSError."""
     private_folder(keeper_folder())
-    fresh: Path = keeper_folder() / f"{WANTED}.new"
-    fresh.write_text(json.dumps(dict(settings)))
-    fresh.replace(keeper_folder() / WANTED)
+    replace_private(keeper_folder() / WANTED, json.dumps(dict(settings)).encode())
 
 
 def named(by: str) -> str:
@@ -514,11 +508,10 @@ NO_HISTORY = (
 
 def ended() -> int:
     """Print the jobs that ended in the last day as lines of JSON; returns the exit code. Settings on stdin: {"path": …}."""
-    row = table(sys.stdin.readline(_LONGEST)) or {}
-    path = row.get("path")
+    settings = _settings()
     answer = read(ENDED)
     if answer is None or not 0 <= time.time() - answer.at < _ENDED_FRESH:
-        answer = _ask(Slurm(path if isinstance(path, str) else ""))
+        answer = _ask(Slurm(settings["path"]))
     for found in ended_rows(answer.text):
         say({"ended": found})
     say({"trouble": _sentence(answer.error)})

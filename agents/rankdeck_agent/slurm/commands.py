@@ -180,8 +180,11 @@ class QueueTimer:
 
     def __init__(self) -> None:
         self.period = PERIOD
-        self._asked, self._wanted = float("-inf"), float("inf")
-        self._failures = 0
+        self.last = float("-inf")
+        """When Slurm was asked last."""
+        self.failures = 0
+        """How many times in a row Slurm did not answer."""
+        self._wanted = float("inf")
 
     def want(self, at: float) -> None:
         """Ask no later than at this time, if Slurm answers and the budget allows it."""
@@ -189,24 +192,14 @@ class QueueTimer:
 
     def due(self, now: float) -> bool:
         """Whether to ask now (monotonic seconds)."""
-        if self._failures:
-            return now - self._asked >= min(self.period * 2 ** (self._failures - 1), _LONGEST_BREAK)
-        return now >= self._wanted or now - self._asked >= self.period
+        if self.failures:
+            return now - self.last >= min(self.period * 2 ** (self.failures - 1), _LONGEST_BREAK)
+        return now >= self._wanted or now - self.last >= self.period
 
     def asked(self, now: float, *, well: bool) -> None:
         """Note that Slurm was asked, and whether it answered."""
-        self._asked, self._wanted = now, float("inf")
-        self._failures = 0 if well else self._failures + 1
-
-    @property
-    def last(self) -> float:
-        """When Slurm was asked last."""
-        return self._asked
-
-    @property
-    def failures(self) -> int:
-        """How many times in a row Slurm did not answer."""
-        return self._failures
+        self.last, self._wanted = now, float("inf")
+        self.failures = 0 if well else self.failures + 1
 
 
 def period(most: int) -> float:

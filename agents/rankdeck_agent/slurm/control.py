@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, Optional, cast
 from rankdeck_agent import DRAIN_PREFIX as OURS
 from rankdeck_agent import REFUSED
 from rankdeck_agent.config import AgentConfigError, Config, from_mapping
-from rankdeck_agent.files import leave_no_core, private_folder, readable, write_private
+from rankdeck_agent.files import leave_no_core, private_folder, readable, replace_private
 from rankdeck_agent.job import inspect as looking
 from rankdeck_agent.job import processes
 from rankdeck_agent.job.folder import (
@@ -36,7 +36,6 @@ from rankdeck_agent.job.folder import (
 )
 from rankdeck_agent.job.ranks import environment, make, unlink_links
 from rankdeck_agent.machine import local_addresses
-from rankdeck_agent.slurm import commands
 from rankdeck_agent.slurm.array import covers, numbers
 from rankdeck_agent.slurm.cluster import SINFO, Row, node_rows
 from rankdeck_agent.slurm.commands import (
@@ -335,7 +334,7 @@ def inspect(folder: RunFolder) -> dict[str, Any]:
     private_folder(place)
     try:
         argv = _step(folder, hosts, *_SILENT, command=("beside", str(place)))
-        reply = run(argv, login_environment(os.environ, read_id(folder)[1]), limit=_STEP_LIMIT)
+        reply = Slurm(read_id(folder)[1]).ask(*argv, limit=_STEP_LIMIT)
         found = {host: _answer(place / f"{host}.json") for host in hosts}
     finally:
         shutil.rmtree(place, ignore_errors=True)
@@ -392,8 +391,7 @@ def beside(folder_of_answers: str) -> int:
     path = place.parent
     folder = RunFolder(path, path.parent.name, path.name)
     answer = json.dumps(looking.inspect(folder, host)).encode()
-    write_private(place / f"{host}.new", answer)
-    (place / f"{host}.new").replace(place / f"{host}.json")
+    replace_private(place / f"{host}.json", answer)
     return 0
 
 
@@ -527,11 +525,10 @@ def _apart(plan: NodePlan, folder: RunFolder) -> dict[str, Any]:
 
 def _submit(plan: NodePlan, folder: RunFolder) -> dict[str, Any]:
     env = environment(plan, folder, {})
-    reply = commands.run(
-        ("sbatch", "--parsable", "--export=ALL", SCRIPT), env, limit=_LIMIT, cwd=str(folder.path)
-    )
+    argv = ("sbatch", "--parsable", "--export=ALL", SCRIPT)
+    reply = run(argv, env, limit=_LIMIT, cwd=str(folder.path))
     number, cluster = job_number(reply.out)
-    slurm = commands.Slurm(env.get("PATH", os.defpath))
+    slurm = Slurm(env.get("PATH", os.defpath))
     if number and cluster and not _is_here(folder, ask_for_job(slurm, number)):
         return _not_submitted(folder, _taken_back(slurm, number, cluster))
     if number:
@@ -554,13 +551,13 @@ def _not_submitted(folder: RunFolder, why: str) -> dict[str, Any]:
     return {"ok": False, "error": why}
 
 
-def _is_here(folder: RunFolder, reply: commands.SlurmReply) -> bool:
+def _is_here(folder: RunFolder, reply: SlurmReply) -> bool:
     """Whether the cluster of this login node has the job."""
     seen = shown_job(reply.out) if reply.well else None
     return seen is not None and not later_job(folder, seen)
 
 
-def _taken_back(slurm: commands.Slurm, number: str, cluster: str) -> str:
+def _taken_back(slurm: Slurm, number: str, cluster: str) -> str:
     """End a job that sbatch sent to another cluster, where we cannot follow it; returns a sentence about it."""
     ended = slurm.ask("scancel", f"--clusters={cluster}", number)
     what = f"sbatch gave the job to the cluster {cluster}, which is not that of this login node"

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, Optional
 
-from rankdeck_agent.files import Names, private_folder
+from rankdeck_agent.files import Names, private_folder, replace_private, table_in
 from rankdeck_agent.job import processes
 from rankdeck_agent.job.folder import (
     SLURM_SETTINGS,
@@ -27,7 +27,7 @@ from rankdeck_agent.job.folder import (
     state_folder,
 )
 from rankdeck_agent.slurm.commands import SlurmJobRow, is_later
-from rankdeck_agent.text import plain, table
+from rankdeck_agent.text import plain
 
 ID = "slurm.id"
 """File in the run folder with two lines: Slurm's id of the job, and the PATH for Slurm's commands."""
@@ -124,9 +124,7 @@ def later_job(folder: RunFolder, seen: SlurmJobRow) -> bool:
 
 def write_id(folder: RunFolder, number: str, path: str) -> None:
     """Record the id; from now on the keeper writes the job's events."""
-    fresh = folder / f"{ID}.new"
-    fresh.write_text(f"{number}\n{path}\n")
-    fresh.replace(folder / ID)
+    replace_private(folder / ID, f"{number}\n{path}\n".encode())
 
 
 def not_taken(folder: RunFolder) -> None:
@@ -137,10 +135,7 @@ def not_taken(folder: RunFolder) -> None:
 
 def settings(folder: RunFolder) -> dict[str, Any]:
     """The console's settings for this job; empty if they cannot be read."""
-    try:
-        return table((folder / SLURM_SETTINGS).read_text()) or {}
-    except OSError:
-        return {}
+    return table_in(folder / SLURM_SETTINGS)
 
 
 def log_starts(folder: RunFolder) -> list[dict[str, int]]:
@@ -270,7 +265,7 @@ class Lease:
         """Whether this process is still the keeper; touches the file if due."""
         if time.monotonic() - self._beat < BEAT:
             return True
-        if _read(self._file).get("token") != self._token:
+        if table_in(self._file).get("token") != self._token:
             return False
         os.utime(self._file)
         self._beat = time.monotonic()
@@ -278,7 +273,7 @@ class Lease:
 
     def leave(self) -> None:
         """Give up the lease, so that another keeper can start at once."""
-        if _read(self._file).get("token") == self._token:
+        if table_in(self._file).get("token") == self._token:
             self._file.unlink(missing_ok=True)
         if self._lock >= 0:
             os.close(self._lock)
@@ -292,13 +287,6 @@ def _who() -> dict[str, Any]:
         "pid": os.getpid(),
         "start": row.start if row else 0,
     }
-
-
-def _read(file: Path) -> dict[str, Any]:
-    try:
-        return table(file.read_text()) or {}
-    except OSError:
-        return {}
 
 
 def _is_here(known: dict[str, Any]) -> bool:
@@ -319,7 +307,7 @@ def _lives_here(known: dict[str, Any]) -> bool:
 
 def _is_gone(file: Path) -> bool:
     """Whether no keeper is alive; if the last one was on another host, waits up to SILENT seconds for a touch."""
-    known = _read(file)
+    known = table_in(file)
     if not known:
         return True
     if _is_here(known):
@@ -352,7 +340,7 @@ class KeeperWatch:
     def ensure(self) -> None:
         """Start a keeper on this host if none is alive on any host."""
         file, now = keeper_folder() / "keeper", time.monotonic()
-        known = _read(file)
+        known = table_in(file)
         last = touched(file)
         if last != self._touched or not self._since:
             self._touched, self._since = last, now

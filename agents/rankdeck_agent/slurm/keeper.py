@@ -204,22 +204,17 @@ class Keeper:
     def _ask_for_one(self, run: Run, now: float) -> None:
         self._budget.spend(JOB_CALLS, now)
         reply = ask_for_job(self._slurm(), run.id)
-        unknown = is_unknown(reply)
-        self._rhythm.asked(now, well=reply.well or unknown)
-        self._note_silence(reply, well=reply.well or unknown)
-        found = list(shown_jobs(reply.out)) if reply.well else []
-        if found or unknown:
-            self._take(found, now)
+        if self._note_answer(reply, now):
+            found = list(shown_jobs(reply.out)) if reply.well else []
+            if found or is_unknown(reply):
+                self._take(found, now)
 
     def _ask_for_all(self, now: float) -> None:
         found: list[SlurmJobRow] = []
         for question in self._questions():
             self._budget.spend(QUEUE_CALLS, now)
             reply = self._slurm().ask(*question)
-            unknown = is_unknown(reply)
-            self._rhythm.asked(now, well=reply.well or unknown)
-            self._note_silence(reply, well=reply.well or unknown)
-            if not reply.well and not unknown:
+            if not self._note_answer(reply, now):
                 return
             found += queue_rows(reply.out)
         self._take(found, now)
@@ -231,7 +226,10 @@ class Keeper:
         asked = [SQUEUE] if own else []
         return [*asked, these_jobs(others)] if others else asked
 
-    def _note_silence(self, reply: SlurmReply, *, well: bool) -> None:
+    def _note_answer(self, reply: SlurmReply, now: float) -> bool:
+        """Whether Slurm has answered, be it that it does not know a job; the jobs report its silence, and its return."""
+        well = reply.well or is_unknown(reply)
+        self._rhythm.asked(now, well=well)
         if well and self._told_silence:
             self._told_silence = False
             for run in self._runs.values():
@@ -242,6 +240,7 @@ class Keeper:
                 run.trouble(
                     f"Slurm does not answer: {reply.error}; what is shown of it is from before"
                 )
+        return well
 
     def _take(self, found: Sequence[SlurmJobRow], now: float) -> None:
         self._find_unsubmitted(found)
@@ -279,11 +278,11 @@ class Keeper:
 
     def _take_array(self, run: ArrayRun, rows: Sequence[SlurmJobRow], now: float) -> None:
         with _apart(run):
-            if run.cancelled_by_others(rows):
+            if run.tasks.cancelled_by_others(rows):
                 by = {row.array: row.by for row in self._accounting([run.id])[0]}
                 rows = [row._replace(by=by.get(row.array, "")) for row in rows]
             run.take_rows(rows)
-            if run.unsure():
+            if run.tasks.unsure():
                 known, silent = self._accounting([run.id])
                 run.settle(known, patient=run.waits_for_accounting(silent or run.is_behind(known)))
             if run.over:
