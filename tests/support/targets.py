@@ -55,8 +55,8 @@ from rankdeck.state.history import History
 from rankdeck.state.jobs import Jobs
 from rankdeck.state.node import NodeState
 from rankdeck.telemetry import gnmi
+from rankdeck.telemetry import kubernetes as kubernetes_rows
 from rankdeck.telemetry import slurm as slurm_rows
-from rankdeck.telemetry.kubernetes import RowReader
 from rankdeck.telemetry.link import Intake
 from rankdeck.telemetry.private_broker import (
     Framer,
@@ -405,7 +405,7 @@ def shown_fleet(*, kubernetes: bool) -> Callable[[bytes], None]:
     fleet = Fleet(Cluster(name="c", nodes=(Node(name="n1"), Node(name="n2"))), wall=lambda: 1.7e9)
     state = KubernetesState() if kubernetes else SlurmCluster()
     takes = (
-        RowReader(fleet, state).takes
+        kubernetes_rows.takes(fleet, state)
         if isinstance(state, KubernetesState)
         else slurm_rows.takes(fleet, state)
     )

@@ -118,18 +118,15 @@ class SshBackend:
     async def cancel(self, plan: Plan, grace: float, *, by: str = "user") -> CancelReport:
         """SIGTERM, wait, SIGKILL, then search every node for remaining processes; see `base.Backend.cancel`."""
         plans = {node.node: node for node in plan.nodes}
-        answers = await on_each(plans, lambda name: self._cancel_node(plans[name], grace, by))
-        left: list[RemainingProcess] = []
-        unverified: dict[str, str] = {}
-        for name, answer in answers.items():
-            if isinstance(answer, NodeError):
-                unverified[name] = answer.why
-            else:
-                left += answer
+        answers, failed = await on_each(
+            plans, lambda name: self._cancel_node(plans[name], grace, by)
+        )
+        left = tuple(one for rows in answers.values() for one in rows)
+        unverified = {name: error.why for name, error in failed.items()}
         state = State.RUNNING if left else State.LOST if unverified else State.CANCELLED
         for follower in self._followers.get(plan.job, ()):
             follower.give_up_lost()
-        return CancelReport(plan.job, state, tuple(left), unverified)
+        return CancelReport(plan.job, state, left, unverified)
 
     async def _cancel_node(self, plan: NodePlan, grace: float, by: str) -> list[RemainingProcess]:
         """Cancel on one node, trying again while it cannot be reached, until the time is over."""
@@ -193,8 +190,8 @@ async def inspect_job(agents: Agents, job: Job) -> Inspection:
         else:
             raise AgentError(node, answer.complaint)
 
-    failed = await on_each(plans, ask, _TOGETHER)
-    missing |= {node: clean(e.why, 300) for node, e in failed.items() if isinstance(e, NodeError)}
+    _, failed = await on_each(plans, ask, _TOGETHER)
+    missing |= {node: clean(error.why, 300) for node, error in failed.items()}
     return _concluded(job, answers, missing)
 
 
@@ -240,9 +237,8 @@ async def ask_what_runs(
             raise AgentError(node, f"`job list` ended with exit code {answer.code}")
         return answer.rows
 
-    answers = await on_each(nodes, ask)
-    silent = {n: a.why for n, a in answers.items() if isinstance(a, NodeError)}
-    told = {n: a for n, a in answers.items() if not isinstance(a, NodeError)}
+    told, failed = await on_each(nodes, ask)
+    silent = {node: error.why for node, error in failed.items()}
     return found_jobs(cluster, told, time.time()), silent
 
 

@@ -105,7 +105,8 @@ async def look(
             raise AgentError(node, "no answer")
         return rows[0]
 
-    return await on_each(nodes, one)
+    found, failed = await on_each(nodes, one)
+    return {**found, **failed}
 
 
 async def _rows(node: str, talk: Dialogue) -> object:

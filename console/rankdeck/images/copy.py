@@ -491,9 +491,9 @@ async def fetch(
 
     async with asyncio.TaskGroup() as tasks:
         ticker = tasks.create_task(tick())
-        answers = await on_each(by_node, one, AT_ONCE)
+        _, failed = await on_each(by_node, one, AT_ONCE)
         ticker.cancel()
-    return {node: error for node, error in answers.items() if isinstance(error, NodeError)}
+    return failed
 
 
 def _fetch_state(files: Iterable[FetchedFile]) -> FetchState:

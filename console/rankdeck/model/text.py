@@ -229,6 +229,17 @@ def fitting(found: Mapping[str, Any], shape: Mapping[str, Check]) -> Table:
     return {key: found[key] for key, check in shape.items() if key in found and check(found[key])}
 
 
+def cleaned(found: Mapping[str, Any], shape: Mapping[str, Check]) -> Table:
+    """The fields of `fitting`, with texts made printable and lists made tuples; `shape` must limit their length."""
+    return {key: _cleaned(value) for key, value in fitting(found, shape).items()}
+
+
+def _cleaned(value: object) -> object:
+    if isinstance(value, str):
+        return clean(value, LIMIT)
+    return tuple(map(_cleaned, value)) if is_list(value) else value
+
+
 LONGEST_PATTERN = 500
 """Most characters of a pattern."""
 _MEMORY = 1 << 16

@@ -271,9 +271,7 @@ async def examine(cluster: Cluster, agents: Agents, tell: TellFinding) -> tuple[
             raw = await talk.ask(_request(cluster, node), FACTS_LIMIT)
             return node_facts(raw, asked, time.time())
 
-    answers = await on_each([node.name for node in cluster.hosts], ask)
-    facts = {name: one for name, one in answers.items() if isinstance(one, NodeFacts)}
-    deaf = {name: one for name, one in answers.items() if isinstance(one, NodeError)}
+    facts, deaf = await on_each([node.name for node in cluster.hosts], ask)
     take(_unreachable(cluster, name, one) for name, one in deaf.items())
     if facts:
         take([found(Level.OK, "reach", fold(facts), "answered")])
@@ -325,8 +323,7 @@ async def lacking(tools: Tools, specs: Sequence[JobSpec]) -> dict[str, str]:
         async with tools.agents.dialogue(name, ("preflight",)) as talk:
             return node_facts(await talk.ask(asked, FACTS_LIMIT), 0.0, 0.0)
 
-    answers = await on_each({name for some in nodes.values() for name in some}, ask)
-    facts = {name: one for name, one in answers.items() if isinstance(one, NodeFacts)}
+    facts, _ = await on_each({name for some in nodes.values() for name in some}, ask)
     return {
         spec.file: lack_of(spec, [facts[name] for name in nodes[spec.file] if name in facts])
         for spec in placed

@@ -252,8 +252,7 @@ class _Run:
         self._did(0)
         began = time.monotonic()
         names = [place.node.name for place in self._layout.places]
-        answers = await on_each(names, self._facts)
-        facts = {n: a for n, a in answers.items() if isinstance(a, NodeFacts)}
+        facts, _ = await on_each(names, self._facts)
         self._learn_mpi(facts.get(names[0]))
         if len(facts) == len(names):
             text = f"{len(names)} node{'s' * (len(names) != 1)} answered in {time.monotonic() - began:.1f} s"
@@ -334,10 +333,8 @@ class _Run:
             raw = await self._talks[node].ask(question, CONNECT_LIMIT)
             return check_network.attempts(raw.get("connected"))
 
-        answers = await on_each(orders, one)
-        failed = {n: a for n, a in answers.items() if isinstance(a, NodeError)}
+        reached, failed = await on_each(orders, one)
         self._take([unreachable(node, error) for node, error in failed.items()])
-        reached = {n: a for n, a in answers.items() if not isinstance(a, NodeError)}
         self._take(check_network.judge_pairs(case, reached))
         self._did()
 

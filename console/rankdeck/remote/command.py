@@ -285,12 +285,11 @@ async def find_processes(agents: Agents, nodes: Iterable[str]) -> FoundProcesses
         notes = [f"{node}: who is on the GPUs is not known: {why}"] if why else []
         return [one for one in found if one is not None], notes
 
-    answers = await on_each(nodes, ask, _TOGETHER)
-    told = [answer for answer in answers.values() if not isinstance(answer, NodeError)]
+    told, failed = await on_each(nodes, ask, _TOGETHER)
     return FoundProcesses(
-        tuple(one for rows, _ in told for one in rows),
-        {n: clean(a.why, 300) for n, a in answers.items() if isinstance(a, NodeError)},
-        tuple(note for _, notes in told for note in notes),
+        tuple(one for rows, _ in told.values() for one in rows),
+        {node: clean(error.why, 300) for node, error in failed.items()},
+        tuple(note for _, notes in told.values() for note in notes),
     )
 
 
@@ -309,11 +308,11 @@ async def send_signal(agents: Agents, name: str, some: Sequence[NodeProcess]) ->
         told = as_tables(rows)
         return {f"{node} {clean(row.get('pid'))}": clean(row.get("why")) for row in told}
 
-    answers = await on_each(by_node, send)
-    failed: dict[str, str] = {}
-    for node, answer in answers.items():
-        failed |= {node: answer.why} if isinstance(answer, NodeError) else answer
-    return failed
+    answers, failed = await on_each(by_node, send)
+    unsent = {node: error.why for node, error in failed.items()}
+    for answer in answers.values():
+        unsent |= answer
+    return unsent
 
 
 _LONGEST_ROW = 4 << 20

@@ -194,11 +194,6 @@ class Receiver:
         self.writable = asyncio.Event()
         self.writable.set()
 
-    @property
-    def complaint(self) -> str:
-        """The last line of stderr."""
-        return last_line(self.complaints)
-
     def pause_writing(self) -> None:
         self.writable.clear()
 
@@ -226,9 +221,10 @@ T = TypeVar("T")
 
 async def on_each(
     names: Iterable[str], ask: Callable[[str], Awaitable[T]], at_once: int | None = None
-) -> dict[str, T | NodeError]:
-    """Await `ask` for every node; returns node -> answer or NodeError. `at_once` limits how many run at a time."""
-    answers: dict[str, T | NodeError] = {}
+) -> tuple[dict[str, T], dict[str, NodeError]]:
+    """Await `ask` for every node; returns (node -> answer, node -> why it failed). `at_once`: most at a time."""
+    answers: dict[str, T] = {}
+    failed: dict[str, NodeError] = {}
     turn = asyncio.Semaphore(at_once) if at_once else nullcontext()
 
     async def one(name: str) -> None:
@@ -236,12 +232,12 @@ async def on_each(
             async with turn:
                 answers[name] = await ask(name)
         except NodeError as error:
-            answers[name] = error
+            failed[name] = error
 
     async with asyncio.TaskGroup() as tasks:
         for name in names:
             tasks.create_task(one(name))
-    return answers
+    return answers, failed
 
 
 class Questions:
@@ -288,20 +284,48 @@ class _Program(Receiver, asyncio.SubprocessProtocol):
         self.data_received(data, None if fd == 1 else fd)
 
 
-class LocalChannel:
+class ReceivingChannel:
+    """What the channels to nodes and on this machine have in common: all that their Receiver knows."""
+
+    def __init__(self, receiver: Receiver) -> None:
+        self._receiver = receiver
+
+    async def drain(self) -> None:
+        await self._receiver.writable.wait()
+
+    @property
+    def complaints(self) -> bytes:
+        return self._receiver.complaints
+
+    @property
+    def complaint(self) -> str:
+        return last_line(self._receiver.complaints)
+
+    async def _end(self) -> Exception | None:
+        """Wait for the end; returns the error with which the connection ended. Raises the NodeError of `on_data`."""
+        error = await asyncio.shield(self._receiver.ended)
+        if isinstance(error, NodeError):
+            raise error
+        return error
+
+
+def exit_code(code: int) -> int:
+    """The exit status as in a shell: 128 + signal for a negative code."""
+    return 128 - code if code < 0 else code
+
+
+class LocalChannel(ReceivingChannel):
     """One running program; see `shell.Channel`."""
 
     def __init__(self, transport: asyncio.SubprocessTransport, program: _Program) -> None:
-        self._transport, self._program = transport, program
+        super().__init__(program)
+        self._transport = transport
         self._stdin = cast("asyncio.WriteTransport", transport.get_pipe_transport(0))
         self._stdout = cast("asyncio.ReadTransport", transport.get_pipe_transport(1))
 
     def write(self, data: bytes) -> None:
         if not self._stdin.is_closing():
             self._stdin.write(data)
-
-    async def drain(self) -> None:
-        await self._program.writable.wait()
 
     def end(self) -> None:
         if not self._stdin.is_closing():
@@ -315,20 +339,9 @@ class LocalChannel:
         if not self._stdout.is_closing():
             self._stdout.resume_reading()
 
-    @property
-    def complaints(self) -> bytes:
-        return self._program.complaints
-
-    @property
-    def complaint(self) -> str:
-        return self._program.complaint
-
     async def wait(self) -> int:
-        error = await asyncio.shield(self._program.ended)
-        if isinstance(error, NodeError):
-            raise error
-        code = self._transport.get_returncode() or 0
-        return 128 - code if code < 0 else code
+        await self._end()
+        return exit_code(self._transport.get_returncode() or 0)
 
     async def close(self) -> None:
         """End the program and all processes that it started, except detached ones: SIGTERM, then SIGKILL."""
@@ -336,7 +349,7 @@ class LocalChannel:
             self._signal(signal.SIGTERM)
             try:
                 async with asyncio.timeout(_CLOSE_LIMIT):
-                    await asyncio.shield(self._program.ended)
+                    await asyncio.shield(self._receiver.ended)
             except TimeoutError:
                 self._signal(signal.SIGKILL)
         self._transport.close()

@@ -15,16 +15,18 @@ from typing import Any, cast
 
 import asyncssh
 
-from rankdeck.errors import HostKeyError, NodeError, UnreachableError
+from rankdeck.errors import HostKeyError, UnreachableError
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.remote.shell import (
     ClockOffset,
     Confirm,
     OnData,
     Receiver,
+    ReceivingChannel,
     Shell,
     WithThisMachine,
     asks_here,
+    exit_code,
     login_line,
     text_file,
 )
@@ -351,20 +353,18 @@ class _Session(Receiver, asyncssh.SSHClientSession[bytes]):
     """Receives the calls of asyncssh."""
 
 
-class SshChannel:
+class SshChannel(ReceivingChannel):
     """One running program; see `shell.Channel`."""
 
     def __init__(
         self, node: Node, channel: "asyncssh.SSHClientChannel[bytes]", session: _Session
     ) -> None:
-        self._node, self._channel, self._session = node, channel, session
+        super().__init__(session)
+        self._node, self._channel = node, channel
 
     def write(self, data: bytes) -> None:
         if not self._channel.is_closing():
             self._channel.write(data)  # pyright: ignore[reportUnknownMemberType]
-
-    async def drain(self) -> None:
-        await self._session.writable.wait()
 
     def end(self) -> None:
         if not self._channel.is_closing() and self._channel.can_write_eof():
@@ -376,23 +376,13 @@ class SshChannel:
     def resume(self) -> None:
         self._channel.resume_reading()
 
-    @property
-    def complaints(self) -> bytes:
-        return self._session.complaints
-
-    @property
-    def complaint(self) -> str:
-        return self._session.complaint
-
     async def wait(self) -> int:
-        error = await asyncio.shield(self._session.ended)
-        if isinstance(error, NodeError):
-            raise error
+        error = await self._end()
         code = self._channel.get_returncode()
         if code is None:
             why = explain(error, self._node) if error else "the connection was lost"
             raise UnreachableError(self._node.name, why) from error
-        return 128 - code if code < 0 else code
+        return exit_code(code)
 
     async def close(self) -> None:
         self._channel.close()

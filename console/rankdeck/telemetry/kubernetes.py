@@ -22,6 +22,7 @@ from rankdeck.model.text import (
     as_table,
     as_tables,
     clean,
+    cleaned,
     fitting,
     flag,
     integer,
@@ -78,7 +79,7 @@ class KubernetesClient:
             answer = await self._ask("list")
         except NodeError as error:
             return {self._host: error.why}
-        AgentRows(RowReader(None, state).takes).take(answer.out)
+        AgentRows(takes(None, state)).take(answer.out)
         trouble = state.trouble or state.refused("see")
         return {self._host: trouble} if trouble else {}
 
@@ -109,57 +110,41 @@ class KubernetesClient:
         """
         if not self.asked:
             return
-
-        def trouble(why: str) -> None:
-            state.trouble = why
-            fleet.await_nodes(awaited=False)
-            log.warning("%s", why, extra={"source": "kubernetes"})
-
         source = RowSource(self._agents, self._host, ("cluster", "watch"), self._config)
-        await command.watch(source, lambda: RowReader(fleet, state).takes, trouble)
+        taken = takes(fleet, state)
+        await command.watch(source, lambda: taken, taken["trouble"])
 
 
-class RowReader:
-    """Applies the agent's rows to fleet and state; `takes` is key of a row -> function."""
+def takes(fleet: Fleet | None, state: KubernetesState) -> Takes:
+    """Key of a row -> function that applies its value to fleet (None: only jobs are wanted) and state."""
 
-    def __init__(self, fleet: Fleet | None, state: KubernetesState) -> None:
-        self._fleet, self._state = fleet, state
-        self.takes: Takes = {
-            "about": self._take_about,
-            "job": self._take_job,
-            "job_gone": self._take_job_gone,
-            "node": self._take_node,
-            "node_gone": self._take_node_gone,
-            "ready": self._take_ready,
-            "trouble": self._take_trouble,
-        }
+    def about(found: object) -> None:
+        state.about = about_of(as_table(found))
 
-    def _take_about(self, found: object) -> None:
-        self._state.about = about_of(as_table(found))
-
-    def _take_job(self, found: object) -> None:
-        self._state.put(job_of(as_table(found)))
-
-    def _take_job_gone(self, found: object) -> None:
-        self._state.drop(*_words(found)[:2])
-
-    def _take_node(self, found: object) -> None:
+    def node(found: object) -> None:
         name, view = node_of(as_table(found))
-        if name and self._fleet is not None:
-            self._fleet.kubernetes_says(name, view)
+        if name and fleet is not None:
+            fleet.kubernetes_says(name, view)
 
-    def _take_node_gone(self, found: object) -> None:
-        self._take_node({"name": found, "gone": True})
+    def ready(_found: object) -> None:
+        if fleet is not None:
+            fleet.await_nodes(awaited=False)
 
-    def _take_ready(self, _found: object) -> None:
-        if self._fleet is not None:
-            self._fleet.await_nodes(awaited=False)
-
-    def _take_trouble(self, found: object) -> None:
-        self._state.trouble = why = clean(found, _SENTENCE)
+    def trouble(found: object) -> None:
+        state.trouble = why = clean(found, _SENTENCE)
         if why:
-            self._take_ready(why)
+            ready(why)
             log.warning("%s", why, extra={"source": "kubernetes"})
+
+    return {
+        "about": about,
+        "job": lambda found: state.put(job_of(as_table(found))),
+        "job_gone": lambda found: state.drop(*_words(found)[:2]),
+        "node": node,
+        "node_gone": lambda found: node({"name": found, "gone": True}),
+        "ready": ready,
+        "trouble": trouble,
+    }
 
 
 # ---- rows -------------------------------------------------------------------------------
@@ -176,9 +161,7 @@ _CONDITION = {"type": text(_WORD), "status": text(20), "reason": text(_WORD),
 def node_of(row: Mapping[str, Any]) -> tuple[str, KubernetesNode]:
     """(name, state) of a node; the name is "" if the row is invalid."""
     view = KubernetesNode(
-        conditions=tuple(
-            _condition(fitting(one, _CONDITION)) for one in as_tables(row.get("conditions"), _MOST)
-        ),
+        conditions=tuple(map(_condition, as_tables(row.get("conditions"), _MOST))),
         unschedulable=row.get("unschedulable") is True,
         taints=_words(row.get("taints")),
         devices=dict(filter(None, map(_device, _items(row.get("devices"))))),
@@ -190,17 +173,8 @@ def node_of(row: Mapping[str, Any]) -> tuple[str, KubernetesNode]:
 
 
 def _condition(row: Mapping[str, Any]) -> Condition:
-    return Condition(
-        type=clean(row.get("type"), _WORD),
-        status=clean(row.get("status"), 20),
-        reason=clean(row.get("reason"), _WORD),
-        message=clean(row.get("message"), _SENTENCE),
-        since=row.get("since"),
-    )
-
-
-def _cleaned(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {k: clean(v, _SENTENCE) if isinstance(v, str) else v for k, v in row.items()}
+    known: dict[str, Any] = {"type": "", "status": "", **cleaned(row, _CONDITION)}
+    return Condition(**known)
 
 
 def _items(found: object) -> Iterable[tuple[str, object]]:
@@ -260,14 +234,14 @@ _NEEDED = 3
 
 def about_of(row: Mapping[str, Any]) -> ClusterAbout:
     """The agent's report about an API server."""
-    told = (fitting(one, _RIGHT) for one in as_tables(row.get("rights"), _MOST))
+    told = (cleaned(one, _RIGHT) for one in as_tables(row.get("rights"), _MOST))
     return ClusterAbout(
         **{
             key: clean(row.get(key), _WORD) for key in ("kubectl", "context", "namespace", "server")
         },
         kinds=_words(row.get("kinds")),
         kueue=row.get("kueue") is True,
-        rights=tuple(Permission(**_cleaned(one)) for one in told if len(one) >= _NEEDED),
+        rights=tuple(Permission(**one) for one in told if len(one) >= _NEEDED),
         trouble=clean(row.get("trouble"), _SENTENCE),
     )
 

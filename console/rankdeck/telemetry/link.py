@@ -311,14 +311,7 @@ def password_of(broker: Broker) -> str:
                 f"the environment has no {broker.password_env}, which holds the broker's password"
             )
         return found
-    if not broker.password_file:
-        return ""
-    try:
-        return _text(broker.password_file).strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise BrokerError(
-            f"cannot read the broker's password from {broker.password_file}: {error}"
-        ) from error
+    return _text(broker.password_file, "password from").strip() if broker.password_file else ""
 
 
 def agent_config(cluster: Cluster, broker: Broker, node: str) -> dict[str, object]:
@@ -334,7 +327,7 @@ def agent_config(cluster: Cluster, broker: Broker, node: str) -> dict[str, objec
         "port": broker.port,
         "tls": broker.tls,
         # The text of the file, which is here and not on the node.
-        "ca": _ca(broker) if broker.tls and broker.ca_file else "",
+        "ca": _ca(broker) if broker.tls else "",
         **login,
     }
 
@@ -345,17 +338,17 @@ def installed_config(cluster: Cluster, broker: Broker, node: str) -> dict[str, o
     return {**agent_config(cluster, broker, node), "sample_period": broker.sample_period or usual}
 
 
-def _text(file: str) -> str:
-    return read_regular(Path(file).expanduser()).decode()
+def _text(file: str, what: str) -> str:
+    """The text of a file; raises BrokerError, which says `what` of the broker it has."""
+    try:
+        return read_regular(Path(file).expanduser()).decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BrokerError(f"cannot read the broker's {what} {file}: {error}") from error
 
 
 def _ca(broker: Broker) -> str:
-    try:
-        return _text(broker.ca_file)
-    except (OSError, UnicodeDecodeError) as error:
-        raise BrokerError(
-            f"cannot read the broker's certificates in {broker.ca_file}: {error}"
-        ) from error
+    """The certificates that the cluster file names; "" for those of this machine. Raises BrokerError."""
+    return _text(broker.ca_file, "certificates in") if broker.ca_file else ""
 
 
 def _address(broker: Broker) -> Address:
@@ -370,7 +363,7 @@ def _address(broker: Broker) -> Address:
 
 def _tls(broker: Broker) -> ssl.SSLContext:
     try:
-        return ssl.create_default_context(cadata=_ca(broker) if broker.ca_file else None)
+        return ssl.create_default_context(cadata=_ca(broker) or None)
     except ssl.SSLError as error:
         raise BrokerError(
             f"cannot read the broker's certificates in {broker.ca_file}: {error}"

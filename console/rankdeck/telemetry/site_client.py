@@ -130,40 +130,26 @@ class SiteClient:
         `on_ready` is called once connected and subscribed to the permanent topics.
         """
         try:
-            await self._listen(deliver, on_ready, too_long)
+            await self._session(deliver, on_ready, too_long)
         except BrokerError as error:
             raise BrokerError(f"the broker at {self._address} {error}") from error
         except MqttError as error:
-            raise BrokerError(f"the broker at {self._address} {_why(error)}") from error
-
-    async def _listen(
-        self, deliver: Deliver, on_ready: Callable[[], None], too_long: TooLong
-    ) -> None:
-        try:
-            await self._session(self._version, deliver, on_ready, too_long)
-        except MqttError as error:
-            if not _speaks_no_5(error) or self._version is not ProtocolVersion.V5:
-                raise
+            if self._version is not ProtocolVersion.V5 or not _speaks_no_5(error):
+                raise BrokerError(f"the broker at {self._address} {_why(error)}") from error
             self._version = ProtocolVersion.V311
-            await self._session(self._version, deliver, on_ready, too_long)
+            await self.listen(deliver, on_ready, too_long)
 
     async def _session(
-        self,
-        version: ProtocolVersion,
-        deliver: Deliver,
-        on_ready: Callable[[], None],
-        too_long: TooLong,
+        self, deliver: Deliver, on_ready: Callable[[], None], too_long: TooLong
     ) -> None:
-        async with self._client(version, partial(_Straight, deliver, too_long)) as client:
+        async with self._client(partial(_Straight, deliver, too_long)) as client:
             await self._topics.first(client)
             on_ready()
             await _either(self._topics.follow(client), _until_lost(client))
 
-    def _client(
-        self, version: ProtocolVersion, queue: Callable[..., asyncio.Queue[aiomqtt.Message]]
-    ) -> aiomqtt.Client:
+    def _client(self, queue: Callable[..., asyncio.Queue[aiomqtt.Message]]) -> aiomqtt.Client:
         at = self._address
-        new = version is ProtocolVersion.V5
+        new = self._version is ProtocolVersion.V5
         return aiomqtt.Client(
             at.host,
             at.port,
@@ -171,7 +157,7 @@ class SiteClient:
             password=at.password or None,
             identifier=f"rankdeck-{token_hex(6)}",
             queue_type=queue,  # pyright: ignore[reportArgumentType] - it is only called
-            protocol=version,
+            protocol=self._version,
             clean_session=None if new else True,
             properties=_limits() if new else None,
             timeout=CONNECT_LIMIT,

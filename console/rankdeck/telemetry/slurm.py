@@ -25,10 +25,9 @@ from rankdeck.model.text import (
     as_table,
     as_tables,
     clean,
-    fitting,
+    cleaned,
     flag,
     integer,
-    is_list,
     or_null,
     rows,
     stamp,
@@ -37,6 +36,7 @@ from rankdeck.model.text import (
 from rankdeck.remote import command
 from rankdeck.remote.agent import Agents
 from rankdeck.remote.command import AgentRows, RowSource, Takes
+from rankdeck.remote.shell import ProgramResult, Row
 from rankdeck.state.fleet import Fleet, SlurmCluster
 from rankdeck.state.jobs import Jobs
 from rankdeck.telemetry.link import Telemetry, shared_config
@@ -78,13 +78,9 @@ class SlurmClient:
         if not self.asked:
             return {}
         try:
-            answer = await self._agents.call(
-                self._host, ("slurm", "list"), self._config, limit=ASK_LIMIT
-            )
+            answer = await self._ask("list", self._config)
         except NodeError as error:
             return {self._host: error.why}
-        if answer.code != 0:
-            return {self._host: answer.complaint}
         AgentRows(takes(self._fleet, self.state)).take(answer.out)
         return {self._host: self.state.trouble} if self.state.trouble else {}
 
@@ -92,9 +88,7 @@ class SlurmClient:
         """Node -> its present state in Slurm; {} if Slurm cannot be asked. Raises NodeError."""
         if not self.asked:
             return {}
-        answer = await self._agents.call(
-            self._host, ("slurm", "list"), self._config_now, limit=ASK_LIMIT
-        )
+        answer = await self._ask("list", self._config_now)
         found: list[tuple[str, SlurmNode]] = []
         told: list[str] = []
         taken: Takes = {
@@ -102,8 +96,8 @@ class SlurmClient:
             "trouble": lambda why: told.append(clean(why, _SENTENCE)),
         }
         AgentRows(taken).take(answer.out)
-        if answer.code != 0 or told:
-            raise NodeError(self._host, "".join(told[-1:]) or answer.complaint)
+        if told:
+            raise NodeError(self._host, told[-1])
         return dict(found)
 
     async def list_ended(self) -> str:
@@ -112,11 +106,7 @@ class SlurmClient:
             return (
                 "ended jobs of others are not known: the cluster file names no login node of Slurm"
             )
-        answer = await self._agents.call(
-            self._host, ("slurm", "ended"), self._config, limit=SERVICE_LIMIT
-        )
-        if answer.code != 0:
-            raise NodeError(self._host, answer.complaint)
+        answer = await self._ask("ended", self._config, SERVICE_LIMIT)
         told: list[str] = []
         ended: Takes = {
             "ended": lambda found: self.state.put_ended(ended_of(as_table(found))),
@@ -134,31 +124,34 @@ class SlurmClient:
             raise RankdeckError(
                 "nodes can be drained and resumed on Slurm only: the cluster file names no login node (`slurm: {login: HOST}`)"
             )
-        asked = {**asdict(order), "agreed": agreed, "path": self._path or None}
-        answer = await self._agents.call(
-            self._host,
-            ("slurm", "service"),
-            json.dumps(asked).encode() + b"\n",
-            limit=SERVICE_LIMIT,
-        )
-        if answer.code != 0 or not answer.row:
-            raise NodeError(self._host, answer.complaint or "no answer")
-        change = change_of(answer.row)
-        self._take_now(as_tables(answer.row.get("now"), _MOST_CHANGED))
+        row = await self._answer("service", {**asdict(order), "agreed": agreed}, SERVICE_LIMIT)
+        change = change_of(row)
+        self._take_now(as_tables(row.get("now"), _MOST_CHANGED))
         return change
 
     async def look(self, number: str) -> SlurmLook:
         """What Slurm knows about this job now, and where its output goes; raises NodeError, UnknownJobError."""
-        asked = json.dumps({"id": number, "path": self._path or None}).encode() + b"\n"
-        answer = await self._agents.call(self._host, ("slurm", "look"), asked, limit=ASK_LIMIT)
-        if answer.code != 0 or not answer.row:
-            raise NodeError(self._host, answer.complaint or "no answer")
-        row = answer.row
-        known = _cleaned(row, _LOOK)
+        row = await self._answer("look", {"id": number}, ASK_LIMIT)
+        known = cleaned(row, _LOOK)
         known |= {key: path for key in ("out", "err") if _shown_whole(path := row.get(key))}
         if error := known.pop("error", ""):
             raise UnknownJobError(error)
         return SlurmLook(**known)
+
+    async def _answer(self, verb: str, question: Mapping[str, Any], limit: float) -> Row:
+        """The one row with which the login node answers this question; raises NodeError."""
+        asked = json.dumps({**question, "path": self._path or None}).encode() + b"\n"
+        answer = await self._ask(verb, asked, limit)
+        if not answer.row:
+            raise NodeError(self._host, answer.complaint)
+        return answer.row
+
+    async def _ask(self, verb: str, asked: bytes, limit: float = ASK_LIMIT) -> ProgramResult:
+        """The answer of a command of the agent on the login node; raises NodeError, also if it fails there."""
+        answer = await self._agents.call(self._host, ("slurm", verb), asked, limit=limit)
+        if answer.code != 0:
+            raise NodeError(self._host, answer.complaint)
+        return answer
 
     def _take_now(self, found: Iterable[Mapping[str, Any]]) -> None:
         """Apply the states that Slurm reported after a change; `watch` would read them up to a minute later."""
@@ -176,13 +169,9 @@ class SlurmClient:
         """
         if not self.asked:
             return
-
-        def trouble(why: str) -> None:
-            self.state.trouble = why
-            log.warning("%s", why, extra={"source": "slurm"})
-
         source = RowSource(self._agents, self._host, ("slurm", "watch"), self._config)
-        await command.watch(source, lambda: takes(self._fleet, self.state), trouble)
+        taken = takes(self._fleet, self.state)
+        await command.watch(source, lambda: taken, taken["trouble"])
 
     async def hear(self, telemetry: Telemetry, jobs: Jobs) -> None:
         """Receive telemetry of nodes without login through one Slurm step in each of the user's jobs, until cancelled.
@@ -309,19 +298,6 @@ def takes(fleet: Fleet, state: SlurmCluster) -> Takes:
 # ---- rows -------------------------------------------------------------------------------
 
 
-def _cleaned(row: Mapping[str, Any], shape: Mapping[str, Any]) -> dict[str, Any]:
-    """The valid fields, with texts made printable and lists made tuples."""
-    return {key: _printable(value) for key, value in fitting(row, shape).items()}
-
-
-def _printable(value: object) -> object:
-    if isinstance(value, str):
-        return clean(value, _SENTENCE)
-    if is_list(value):
-        return tuple(clean(word, _WORD) for word in value)
-    return value
-
-
 _WORDS = rows(text(_WORD), _MOST)
 _NODE = {
     "state": text(40), "also": _WORDS, "reason": text(_SENTENCE), "by": text(_WORD), "since": or_null(stamp),
@@ -332,7 +308,7 @@ _NODE = {
 
 def node_of(row: Mapping[str, Any]) -> tuple[str, SlurmNode]:
     """(name, state) of a node; the name is "" if the row is invalid, `state.state` "" if Slurm has no such node."""
-    known: dict[str, Any] = {"state": "", **_cleaned(row, _NODE)}
+    known: dict[str, Any] = {"state": "", **cleaned(row, _NODE)}
     used: dict[str, Any] = {key: _counts(row.get(key)) for key in ("gres", "gres_used")}
     return clean(row.get("name"), 253), SlurmNode(**known, **used)
 
@@ -354,7 +330,7 @@ def _shown_whole(line: object) -> TypeGuard[str]:
 def change_of(row: Mapping[str, Any]) -> ServiceChange:
     """The agent's answer to a `ServiceOrder`."""
     line = row.get("line")
-    known: dict[str, Any] = {**_cleaned(row, _CHANGE), "line": line if _shown_whole(line) else ""}
+    known: dict[str, Any] = {**cleaned(row, _CHANGE), "line": line if _shown_whole(line) else ""}
     left = list(as_table(row.get("left")).items())[:_MOST_CHANGED]
     now = (node_of(one) for one in as_tables(row.get("now"), _MOST_CHANGED))
     return ServiceChange(
@@ -372,7 +348,7 @@ _PARTITION = {
 
 def partition_of(row: Mapping[str, Any]) -> SlurmPartition:
     """A partition; its name is "" if the row is invalid."""
-    known: dict[str, Any] = {"name": "", **_cleaned(row, _PARTITION)}
+    known: dict[str, Any] = {"name": "", **cleaned(row, _PARTITION)}
     return SlurmPartition(**known)
 
 
@@ -406,9 +382,9 @@ def ended_of(row: Mapping[str, Any]) -> SlurmJob:
 
 def job_of(row: Mapping[str, Any]) -> SlurmJob:
     """A job in the queue; its id is "" if the row is invalid."""
-    known: dict[str, Any] = {"id": "", **_cleaned(row, _JOB)}
+    known: dict[str, Any] = {"id": "", **cleaned(row, _JOB)}
     submitted, end = row.get("submitted"), row.get("end")
-    status = SlurmStatus(id=clean(row.get("shown"), 100), **_cleaned(row, _STATUS))
+    status = SlurmStatus(id=clean(row.get("shown"), 100), **cleaned(row, _STATUS))
     if not status.waits and stamp(end):
         status = replace(status, ends=float(end))
     return SlurmJob(
