@@ -29,7 +29,7 @@ from rankdeck_agent.job.folder import (
     run_folder,
 )
 from rankdeck_agent.job.supervisor_state import note_starter
-from rankdeck_agent.rules.mpi_daemon import daemon_of, daemons_of, in_place
+from rankdeck_agent.rules.mpi_daemon import SKIP_SSH_OPTIONS, daemon_of, daemons_of, in_place
 from rankdeck_agent.text import plain, table
 from rankdeck_agent.wire import (
     JOB_VARIABLE,
@@ -198,19 +198,14 @@ printf '%s\n' "$status" >"$place/exit"
 exit "$status"
 """
 
-LAUNCH_AGENT = r"""#!/bin/sh
+LAUNCH_AGENT = (
+    r"""#!/bin/sh
 # launch-agent [SSH OPTIONS] HOST COMMAND...: have Rankdeck start an MPI daemon on HOST.
 # mpirun takes our exit status 0 for "the daemon runs". The supervisor keeps the time.
 run=${RANKDECK_RUN:-${0%/*}}
-while [ $# -gt 0 ]; do
-    case $1 in
-    --) shift; break ;;
-    -[BbcDEeFIiJLlmOopQRSWw]) shift; [ $# -eq 0 ] || shift ;;
-    -*) shift ;;
-    *) break ;;
-    esac
-done
-if [ $# -lt 2 ]; then
+"""
+    + SKIP_SSH_OPTIONS
+    + r"""if [ $# -lt 2 ]; then
     echo "rankdeck: launch-agent needs a host and a command" >&2
     exit 1
 fi
@@ -238,6 +233,7 @@ rm -f "$run/spawn/$id.reply" "$run/spawn/$id.ask"
 echo "rankdeck: $host: $answer" >&2
 exit 1
 """
+)
 
 
 def make(plan: NodePlan) -> RunFolder:

@@ -8,6 +8,16 @@ import re
 from collections.abc import Iterable
 from typing import Optional
 
+SKIP_SSH_OPTIONS = r"""while [ $# -gt 0 ]; do
+    case $1 in
+    --) shift; break ;;
+    -[BbcDEeFIiJLlmOopQRSWw]) shift; [ $# -eq 0 ] || shift ;;
+    -*) shift ;;
+    *) break ;;
+    esac
+done
+"""
+"""Lines of sh: of the words `[SSH OPTIONS] HOST COMMAND...` with which a launcher calls our launch agent, drop the options."""
 LONGEST = 1 << 16
 """Longest command in characters; many times what the addresses of a thousand nodes need."""
 _DAEMONS = {

@@ -389,14 +389,12 @@ def options(cluster: Cluster, spec: JobSpec, backend: str) -> dict[str, str]:
     return {**cluster.options, **own}
 
 
-def document_plan(
-    cluster: Cluster, spec: JobSpec, job: str, names: Sequence[str], text: str
-) -> Plan:
+def document_plan(cluster: Cluster, spec: JobSpec, job: str, text: str) -> Plan:
     """A plan whose content is one document (`text`); its nodes only state how many ranks each has."""
     each = ranks_per_node(cluster, spec)
     nodes = tuple(
-        NodePlan(job=job, node=name, ranks=tuple(range(i * each, (i + 1) * each)))
-        for i, name in enumerate(names)
+        NodePlan(job=job, node=f"{job}-node{i}", ranks=tuple(range(i * each, (i + 1) * each)))
+        for i in range(spec.nodes)
     )
     return Plan(
         job=job,

@@ -7,6 +7,7 @@ from rankdeck.errors import LaunchError
 from rankdeck.model.cluster import Access, Cluster, Node
 from rankdeck.model.job import Plan
 from rankdeck.model.nodeset import fold
+from rankdeck_agent.rules.mpi_daemon import SKIP_SSH_OPTIONS
 from rankdeck_agent.wire import JOB_VARIABLE, NODE_VARIABLE, RUN_VARIABLE, NodeFile, NodePlan
 
 _RANK = """#!/bin/sh
@@ -19,21 +20,17 @@ RANKDECK_JOB=%(job)s RANKDECK_NODE=${RANKDECK_RUN##*/}
 export RANKDECK_RUN RANKDECK_JOB RANKDECK_NODE
 exec "$@"
 """
-_AGENT = """#!/bin/sh
+_AGENT = (
+    """#!/bin/sh
 # mpirun's ssh: hand host and command of a daemon to the script that started the job.
-while [ $# -gt 0 ]; do
-    case $1 in
-    --) shift; break ;;
-    -[BbcDEeFIiJLlmOopQRSWw]) shift; [ $# -eq 0 ] || shift ;;
-    -*) shift ;;
-    *) break ;;
-    esac
-done
-host=${1##*@}
+"""
+    + SKIP_SSH_OPTIONS
+    + """host=${1##*@}
 shift
 # Waits until the script has it open: what is written into a pipe that nobody reads is lost.
 printf '%%s %%s\\n' "$host" "$*" >%(folder)s/spawn
 """
+)
 _UNMADE = "the folder %s could not be made: can it be reached by ssh, and has /tmp room there?"
 _PORT = 'import socket; s = socket.socket(); s.bind(("", 0)); print(s.getsockname()[1])'
 _HEAD = """#!/bin/sh
@@ -195,18 +192,20 @@ def _environment(plan: Plan, node: NodePlan) -> str:
     return "\n".join(lines) + "\n"
 
 
+_WAIT = (
+    "for pid in $pids; do",
+    '    wait "$pid" || { code=$?; [ "$status" != 0 ] || status=$code; }',
+    "done",
+)
+"""Shell lines that wait for all of $pids; $status becomes the first exit status that is not 0."""
+
+
 def _start_file(node: NodePlan) -> str:
     """A script that starts this node's processes side by side; its exit status is the first that is not 0."""
     lines = ['. "${0%/*}/env"', "export RANKDECK_PORT", "cd", "status=0 pids="]
     for process in node.processes:
         lines += [f"{{ {process_line(process)}; }} &", 'pids="$pids $!"']
-    lines += [
-        "for pid in $pids; do",
-        '    wait "$pid" || { code=$?; [ "$status" != 0 ] || status=$code; }',
-        "done",
-        "exit $status",
-    ]
-    return "\n".join(["#!/bin/sh", *lines]) + "\n"
+    return "\n".join(["#!/bin/sh", *lines, *_WAIT, "exit $status"]) + "\n"
 
 
 def _start(plan: Plan) -> str:
@@ -230,9 +229,4 @@ def _start(plan: Plan) -> str:
         if node.processes:
             run = f"RANKDECK_PORT=${{RANKDECK_PORT:-0}} {folder}/{node.node}/start </dev/null"
             lines += [f'sh_on {node.node} "{run}" &', 'pids="$pids $!"']
-    lines += [
-        "for pid in $pids; do",
-        '    wait "$pid" || { code=$?; [ "$status" != 0 ] || status=$code; }',
-        "done",
-    ]
-    return "\n".join([*lines, "stop", "tidy", "exit $status"]) + "\n"
+    return "\n".join([*lines, *_WAIT, "stop", "tidy", "exit $status"]) + "\n"

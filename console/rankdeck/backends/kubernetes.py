@@ -12,8 +12,9 @@ from dataclasses import asdict, replace
 from typing import ClassVar
 
 from rankdeck.backends.base import Tell, document_plan, options, ranks_per_node, say_nothing
-from rankdeck.backends.kubernetes_manifest import job_name, manifest, objects
+from rankdeck.backends.kubernetes_manifest import job_name, objects
 from rankdeck.backends.ssh import START_LIMIT, SshBackend
+from rankdeck.config.document import documents
 from rankdeck.errors import LaunchError, NodeError, UnknownJobError
 from rankdeck.model.cluster import Capabilities, Cluster, capabilities
 from rankdeck.model.job import Abort, JobSpec, Launch, Plan
@@ -38,9 +39,8 @@ class KubernetesBackend(SshBackend):
 
     def plan(self, cluster: Cluster, spec: JobSpec, job: str) -> Plan:
         """One node, the control host, with all ranks; `text` is the manifest to apply by hand."""
-        names = [f"{job}-node{number}" for number in range(spec.nodes)]
         made = objects(cluster, spec, job)
-        plan = document_plan(cluster, spec, job, names, manifest(made))
+        plan = document_plan(cluster, spec, job, documents(made))
         settings = _settings(cluster, spec, job, plan.world_size)
         asked = json.dumps(made, ensure_ascii=False)
         files = (NodeFile(SETTINGS, settings), NodeFile(MANIFEST, asked))

@@ -25,7 +25,6 @@ from typing import Any
 
 from rankdeck.backends.base import gpus_per_node, options, ranks_per_node, shell_line
 from rankdeck.backends.launchers import TORCHRUN_ENDS, script_command
-from rankdeck.config.document import documents
 from rankdeck.errors import LaunchError
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import CLAIM, JobSpec, Launch
@@ -214,11 +213,6 @@ def job_name(job: str) -> str:
     return name
 
 
-def manifest(made: Sequence[Object]) -> str:
-    """The objects as YAML documents."""
-    return documents(made)
-
-
 def objects(cluster: Cluster, spec: JobSpec, job: str) -> list[Object]:
     """All objects of the job in the order in which they are created, the Job or MPIJob last; raises LaunchError."""
     if spec.container is None:
@@ -226,7 +220,8 @@ def objects(cluster: Cluster, spec: JobSpec, job: str) -> list[Object]:
             "plan", f"job `{spec.name}` needs `container: {{image: …}}` on Kubernetes"
         )
     wanted = _Wanted(cluster, spec, job, options(cluster, spec, "kubernetes"))
-    return _config_map(wanted) + _OBJECTS[spec.launch](wanted)
+    make = _mpijob if spec.launch is Launch.MPI else _indexed_job
+    return _config_map(wanted) + make(wanted)
 
 
 # ---- names ------------------------------------------------------------------------------
@@ -597,10 +592,4 @@ _LINES: Mapping[Launch, Callable[[_Wanted, str], str]] = {
     Launch.TORCHRUN: _torchrun,
     Launch.TENSORFLOW: _tensorflow,
     Launch.PLAIN: _plain,
-}
-_OBJECTS: Mapping[Launch, Callable[[_Wanted], list[Object]]] = {
-    Launch.MPI: _mpijob,
-    Launch.TORCHRUN: _indexed_job,
-    Launch.TENSORFLOW: _indexed_job,
-    Launch.PLAIN: _indexed_job,
 }

@@ -187,11 +187,6 @@ def _count(node: Node, spec: JobSpec) -> int:
     return spec.ranks_per_node or node.slots
 
 
-def with_files(plan: NodePlan, *files: NodeFile) -> NodePlan:
-    """The plan with more files in the run folder."""
-    return replace(plan, files=(*plan.files, *files))
-
-
 def interface_env(node: Node) -> dict[str, str]:
     """Variables that choose the network interface of NCCL and Gloo; `=` makes NCCL match the whole name."""
     if not node.interface:
@@ -199,14 +194,20 @@ def interface_env(node: Node) -> dict[str, str]:
     return {"NCCL_SOCKET_IFNAME": f"={node.interface}", "GLOO_SOCKET_IFNAME": node.interface}
 
 
-def plan_plain(layout: Placement) -> tuple[NodePlan, ...]:
-    """The node plans of a plain job: one process per rank."""
-    return tuple(_plain_node(layout, place) for place in layout.places)
+def _on_each_node(layout: Placement) -> tuple[NodePlan, ...]:
+    """The node plans of a job that starts its own processes on every node."""
+    started = _PROCESSES[layout.spec.launch]
+    return tuple(
+        replace(
+            layout.node_plan(place, interface_env(place.node)), processes=started(layout, place)
+        )
+        for place in layout.places
+    )
 
 
-def _plain_node(layout: Placement, place: RankPlace) -> NodePlan:
-    processes = tuple(rank_process(layout, place, i, {}) for i in range(len(place.ranks)))
-    return replace(layout.node_plan(place, interface_env(place.node)), processes=processes)
+def _plain(layout: Placement, place: RankPlace) -> tuple[ProcessPlan, ...]:
+    """One process per rank."""
+    return tuple(rank_process(layout, place, local, {}) for local in range(len(place.ranks)))
 
 
 def rank_process(
@@ -226,19 +227,15 @@ def rank_process(
     return ProcessPlan(f"rank {rank}", argv, env, layout.spec.workdir, rank)
 
 
-def plan_torch(layout: Placement) -> tuple[NodePlan, ...]:
-    """The node plans of a torchrun job: one torchrun on every node."""
-    return tuple(_torch_node(layout, place) for place in layout.places)
-
-
-def _torch_node(layout: Placement, place: RankPlace) -> NodePlan:
+def _torchrun(layout: Placement, place: RankPlace) -> tuple[ProcessPlan, ...]:
+    """One torchrun on every node."""
     process = ProcessPlan(
         name="torchrun",
         argv=layout.wrapped(torchrun_argv(layout, place)),
         env={"TORCHELASTIC_ERROR_FILE": f"{RUN_TOKEN}/torch-error.json"},
         cwd=layout.spec.workdir,
     )
-    return replace(layout.node_plan(place, interface_env(place.node)), processes=(process,))
+    return (process,)
 
 
 TORCHRUN_ENDS = ("--no-python", "--")
@@ -270,10 +267,11 @@ def script_command(command: tuple[str, ...]) -> tuple[str, ...]:
     return ("python3", "-u", *command) if command[0].endswith(".py") else command
 
 
-def plan_tensorflow(layout: Placement) -> tuple[NodePlan, ...]:
-    """The node plans of a TensorFlow job: one worker per node, each with the list of all workers and its index."""
-    workers = worker_addresses(layout)
-    return tuple(_tensorflow_node(layout, place, workers) for place in layout.places)
+def _tensorflow(layout: Placement, place: RankPlace) -> tuple[ProcessPlan, ...]:
+    """One worker per node, with the list of all workers and its index."""
+    task = {"type": "worker", "index": place.index}
+    config = json.dumps({"cluster": {"worker": worker_addresses(layout)}, "task": task})
+    return (rank_process(layout, place, 0, {"TF_CONFIG": config}),)
 
 
 def worker_addresses(layout: Placement) -> list[str]:
@@ -286,13 +284,6 @@ def worker_addresses(layout: Placement) -> list[str]:
         workers.append(f"{shown}:{port_token(taken.get(host, 0))}")
         taken[host] = taken.get(host, 0) + 1
     return workers
-
-
-def _tensorflow_node(layout: Placement, place: RankPlace, workers: list[str]) -> NodePlan:
-    task = {"type": "worker", "index": place.index}
-    config = json.dumps({"cluster": {"worker": workers}, "task": task})
-    process = rank_process(layout, place, 0, {"TF_CONFIG": config})
-    return replace(layout.node_plan(place, interface_env(place.node)), processes=(process,))
 
 
 HOSTFILE = "hostfile"
@@ -316,7 +307,6 @@ class Flavour:
     network: tuple[str, ...]
     loopback: tuple[str, ...]
     """Instead of `network` if that is loopback: virtual nodes on one machine."""
-    workdir: tuple[str, ...] = ("-wdir", "{workdir}")
 
 
 def _mca(*pairs: str, option: str = "--mca") -> tuple[str, ...]:
@@ -382,8 +372,8 @@ def plan_mpi(layout: Placement) -> tuple[NodePlan, ...]:
         argv=launcher_argv(layout),
         cwd="" if RUN_TOKEN in layout.spec.workdir else layout.spec.workdir,
     )
-    first = with_files(nodes[0], NodeFile(HOSTFILE, hostfile(layout)))
-    return (replace(first, processes=(launcher,)), *nodes[1:])
+    files = (*nodes[0].files, NodeFile(HOSTFILE, hostfile(layout)))
+    return (replace(nodes[0], processes=(launcher,), files=files), *nodes[1:])
 
 
 def hostfile(layout: Placement) -> str:
@@ -410,7 +400,7 @@ def launcher_argv(layout: Placement) -> tuple[str, ...]:
         *_forwarded(layout),
         *container,
         *spec.mpi.args,
-        *_workdir(layout, flavour),
+        *_workdir(layout.spec.workdir),
         *rank_argv(layout),
     )
 
@@ -472,11 +462,8 @@ def _forwarded(layout: Placement) -> tuple[str, ...]:
     return tuple(word for name in names for word in ("-x", name))
 
 
-def _workdir(layout: Placement, flavour: Flavour) -> tuple[str, ...]:
-    workdir = layout.spec.workdir
-    if not workdir or _moves(workdir):
-        return ()
-    return _fill(flavour.workdir, workdir=workdir)
+def _workdir(workdir: str) -> tuple[str, ...]:
+    return ("-wdir", workdir) if workdir and not _moves(workdir) else ()
 
 
 def _moves(workdir: str) -> bool:
@@ -502,17 +489,18 @@ def _check_addresses(layout: Placement) -> None:
             )
 
 
-_PLANNERS: Mapping[Launch, Callable[[Placement], tuple[NodePlan, ...]]] = {
-    Launch.MPI: plan_mpi,
-    Launch.TORCHRUN: plan_torch,
-    Launch.TENSORFLOW: plan_tensorflow,
-    Launch.PLAIN: plan_plain,
+_PROCESSES: Mapping[Launch, Callable[[Placement, RankPlace], tuple[ProcessPlan, ...]]] = {
+    Launch.TORCHRUN: _torchrun,
+    Launch.TENSORFLOW: _tensorflow,
+    Launch.PLAIN: _plain,
 }
+"""What a node starts itself; mpirun, on the first node, starts the ranks of an MPI job."""
 
 
 def plan_job(cluster: Cluster, spec: JobSpec, job: str) -> Plan:
     """The plan of the ssh backend: what the supervisor of each node will do; raises LaunchError("plan", …)."""
-    nodes = _PLANNERS[spec.launch](lay_out(cluster, spec, job))
+    layout = lay_out(cluster, spec, job)
+    nodes = plan_mpi(layout) if spec.launch is Launch.MPI else _on_each_node(layout)
     return Plan(
         job=job,
         name=spec.name,

@@ -130,7 +130,8 @@ class Ranges:
 
     async def read(self, place: LogPlace, size: int) -> LogPart:
         """Whole lines, about `size` bytes, from about that offset on; a negative offset counts from the end."""
-        clock = await self._agents.shell.clock(self._browsing.node)
+        job, node = self._browsing.job, self._browsing.node
+        clock = await self._agents.shell.clock(node)
         where = [place.rank, place.stream, place.offset, size]
         chunks: list[Chunk] = []
         async with aclosing(self._browsing.ask(read=where)) as frames:
@@ -142,12 +143,8 @@ class Ranges:
                     return LogPart(place.stream, tuple(chunks), start)
                 if head["kind"] == "data" and stamp(at):
                     at = float(at) - clock.offset
-                    chunks.append(self._chunk(place, start, at, data))
-        raise AgentError(self._browsing.node, "reading gave no answer")
-
-    def _chunk(self, place: LogPlace, offset: int, at: float, data: bytes) -> Chunk:
-        one = self._browsing
-        return Chunk(one.job, one.node, place.rank, place.stream, offset, at, data)
+                    chunks.append(Chunk(job, node, place.rank, place.stream, start, at, data))
+        raise AgentError(node, "reading gave no answer")
 
     async def find(self, place: LogPlace, text: str, *, back: bool) -> AsyncGenerator[FoundLine]:
         """Search for the next line with `text`, or with `back` the previous one; yields results until all is counted.

@@ -29,7 +29,7 @@ from rankdeck.backends.base import (
 from rankdeck.backends.launchers import TORCHRUN_ENDS, refuse_claims, script_command
 from rankdeck.backends.node_stream import STREAMS
 from rankdeck.backends.ssh import CANCEL_LIMIT, START_LIMIT, SshBackend, left_there
-from rankdeck.config.schedulers import OFF
+from rankdeck.config.schedulers import OFF, calls_allowed
 from rankdeck.errors import AgentError, LaunchError, NodeError, RankdeckError, suggest_or_list
 from rankdeck.model.cluster import Capabilities, Cluster, capabilities
 from rankdeck.model.job import Abort, CancelReport, Job, JobSpec, Launch, Plan, State
@@ -102,13 +102,10 @@ class SlurmBackend(SshBackend):
         login = cluster.options.get("login", "")
         chosen = options(cluster, spec, "slurm")
         array, checks = chosen.get("array", ""), _checks(chosen)
-        names = [f"{job}-node{number}" for number in range(spec.nodes)]
-        plan = document_plan(cluster, spec, job, names, script(cluster, spec, job))
+        plan = document_plan(cluster, spec, job, script(cluster, spec, job))
         if not login:
             return plan
-        asked: dict[str, int | str] = {
-            key: int(cluster.options[key]) for key in ("rpcs_per_minute",) if key in cluster.options
-        }
+        asked: dict[str, int | str] = {**calls_allowed(cluster.options)}
         ranks = tuple(range(plan.world_size))
         if array:
             asked["array"], ranks = array, _tasks(array)
@@ -259,8 +256,12 @@ def attach_plan(cluster: Cluster, found: SlurmLook) -> Plan:
     made = time.strftime("%m%d-%H%M%S", time.gmtime(found.submitted or 0.0))
     name = re.sub(r"[^A-Za-z0-9._-]", "-", found.name).lstrip("._-")[:60] or "job"
     job = f"{name}-{made}-{found.id}"
-    settings = {ATTACHED: found.id, "out": found.out, "err": found.err}
-    settings |= {key: int(cluster.options[key]) for key in ("rpcs_per_minute",) if key in cluster.options}  # fmt: skip
+    settings = {
+        ATTACHED: found.id,
+        "out": found.out,
+        "err": found.err,
+        **calls_allowed(cluster.options),
+    }
     reader = NodePlan(
         job=job,
         node=cluster.options.get("login", ""),

@@ -280,5 +280,10 @@ _KUBERNETES: Mapping[str, Callable[[Entry], str]] = {
 """Every option, in the order in which they are listed to the user."""
 
 
+def calls_allowed(options: Mapping[str, str]) -> dict[str, int]:
+    """The setting `rpcs_per_minute` for the keeper, from a cluster's options; empty if the cluster file does not have it."""
+    return {key: int(options[key]) for key in ("rpcs_per_minute",) if key in options}
+
+
 SECTIONS = {"slurm": slurm_options, "kubernetes": kubernetes_options}
 """Section of a cluster or job file -> function that reads it."""

@@ -28,7 +28,7 @@ from rankdeck.images.copy import (
 )
 from rankdeck.model.job import JobSpec
 from rankdeck.model.nodeset import fold
-from rankdeck.model.text import as_tables, clean
+from rankdeck.model.text import as_tables, clean, natural
 from rankdeck.remote.agent import Agents, Dialogue
 from rankdeck.remote.shell import Channel, OnData, on_each
 from rankdeck.runtimes import has_store
@@ -132,15 +132,11 @@ def _lying(row: Mapping[str, Any]) -> ImageAt:
         kind=kind if isinstance(kind, str) and kind in KINDS else "failed",
         path=clean(row.get("path"), 400),
         digest=clean(row.get("digest"), 80),
-        size=_count(row.get("size")),
-        free=_count(free) if isinstance(free, int) else None,
+        size=natural(row.get("size")),
+        free=natural(free) if isinstance(free, int) else None,
         mount=clean(row.get("mount")),
         error=clean(row.get("error")),
     )
-
-
-def _count(value: object) -> int:
-    return value if type(value) is int and 0 <= value < 1 << 62 else 0
 
 
 def difference(found: Mapping[str, ImageAt]) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, replace
 from typing import Any, TypeGuard
 
+from rankdeck.config.schedulers import calls_allowed
 from rankdeck.errors import NodeError, RankdeckError, UnknownJobError
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import Job, State
@@ -66,10 +67,8 @@ class SlurmClient:
         self.state = SlurmCluster()
         self.asked = cluster.can.queue and bool(self._host)
         """Whether Slurm can be asked: the backend is Slurm and the cluster file names a login node."""
-        asked = cluster.options.get("rpcs_per_minute", "")
         self._path = cluster.environment.get("PATH", "")
-        settings: dict[str, Any] = {"path": self._path}
-        settings |= {"rpcs_per_minute": int(asked)} if asked else {}
+        settings = {"path": self._path, **calls_allowed(cluster.options)}
         self._config = json.dumps(settings).encode() + b"\n"
         self._config_now = json.dumps({**settings, "now": True}).encode() + b"\n"
 
