@@ -16,7 +16,7 @@ import yaml
 from rankdeck import plugins
 from rankdeck.config import document
 from rankdeck.config.document import Entry, finish, load, take
-from rankdeck.config.files import read_regular
+from rankdeck.config.files import read_regular, write_new
 from rankdeck.config.schedulers import SECTIONS
 from rankdeck.config.user import asks_for, no_secrets, require, runs
 from rankdeck.errors import BrokerError, ConfigError, Problem
@@ -476,13 +476,10 @@ def write_accounts(path: str, accounts: Mapping[str, str]) -> None:
     """Replace the file atomically, readable only by its owner; raises BrokerError."""
     target = Path(path).expanduser()
     part = target.with_name(f".{target.name}.{os.getpid()}")
-    text = "".join(f"{name}:{password}\n" for name, password in accounts.items())
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         part.unlink(missing_ok=True)
-        handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(handle, "w") as out:
-            out.write(text)
+        write_new(part, (f"{name}:{password}" for name, password in accounts.items()))
         part.replace(target)
     except OSError as error:
         raise BrokerError(

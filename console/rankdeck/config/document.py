@@ -6,7 +6,7 @@ Names, addresses and paths are checked here, because they become parts of comman
 import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -210,14 +210,14 @@ class Entry:
             return table
         for key_node, value in self.node.value:
             if not isinstance(key_node, yaml.ScalarNode):
-                Entry(self.file, key_node, self.path, self.problems).report("a key must be a word")
+                replace(self, node=key_node).report("a key must be a word")
                 continue
             key = str(key_node.value)
             path = f"{self.path}.{key}" if self.path else key
             if key in table:
-                again = Entry(self.file, key_node, self.path, self.problems)
                 first = table[key].node.start_mark.line + 1
-                again.report(f"`{key[:60]}` is given twice; first on line {first}")
+                again = f"`{key[:60]}` is given twice; first on line {first}"
+                replace(self, node=key_node).report(again)
                 continue
             table[key] = Entry(self.file, value, path, self.problems)
         return table
@@ -243,7 +243,7 @@ class Entry:
     def _key(self, name: str) -> "Entry":
         for key_node, _ in self.node.value:
             if str(key_node.value) == name:
-                return Entry(self.file, key_node, self.path, self.problems)
+                return replace(self, node=key_node)
         return self
 
     def table(self) -> dict[str, str]:
