@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -164,10 +164,8 @@ def end_all(records: Sequence[ProcessRecord], mark: tuple[str, str], limit: floa
 
 def kill(pid: int) -> None:
     """End the process now; one that is gone already is fine."""
-    try:
+    with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return
 
 
 _ADDRESS = "127.0.0.1"

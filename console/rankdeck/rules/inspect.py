@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 from rankdeck.model.nodeset import fold, fold_ranks
@@ -38,7 +38,7 @@ class Look:
     kernel: tuple[str, ...] = ()
     cpu: float | None = None
     """Cores in use; None if not known."""
-    threads: Mapping[str, int]
+    threads: Mapping[str, int] = field(default_factory=dict[str, int])
     stacks: tuple[tuple[Frame, ...], ...] = ()
     """Python stacks of its main thread, innermost frame first, one per sample."""
     last: str = ""

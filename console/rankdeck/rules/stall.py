@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from statistics import median
 
@@ -479,14 +479,8 @@ def _groups(signs: Sequence[RankSigns]) -> tuple[StackGroup, ...]:
 
 
 def _look(rank: RankState, usual: Activity) -> Look:
-    threads: Mapping[str, int] = {}
     return Look(
-        rank=rank.rank,
-        node=rank.node,
-        state=usual.state,
-        wchan=usual.wchan,
-        cpu=usual.cores,
-        threads=threads,
+        rank=rank.rank, node=rank.node, state=usual.state, wchan=usual.wchan, cpu=usual.cores
     )
 
 

@@ -14,6 +14,7 @@ from rankdeck.state.node import NodeState
 from rankdeck_agent.wire import Event
 
 MOST = 5000
+MOST_MESSAGES = 2000
 BURST = 500
 """Most events that wait to be saved; if there are more, the oldest are kept in memory only."""
 UNTOLD = frozenset({"node.coverage", "node.remembered"})
@@ -255,9 +256,9 @@ class LogMessage:
 class Messages(logging.Handler):
     """A log handler that keeps the last messages of the `rankdeck` loggers."""
 
-    def __init__(self, keep: int = 2000) -> None:
+    def __init__(self) -> None:
         super().__init__(logging.INFO)
-        self.records: deque[LogMessage] = deque(maxlen=keep)
+        self.records: deque[LogMessage] = deque(maxlen=MOST_MESSAGES)
         self.total = 0
         """Number of messages so far: changes exactly when there is a new one."""
 

@@ -4,7 +4,7 @@ import json
 import logging
 import sqlite3
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from enum import Enum
 from functools import cache
@@ -128,7 +128,6 @@ _PUT = (
     "INSERT INTO job VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET"
     " state = excluded.state, record = excluded.record"
 )
-_PLAN = "UPDATE job SET plan = ? WHERE id = ?"
 _COLUMNS = "job.id, job.plan, job.record, job.created"
 _APART = frozenset({"id", "cluster", "plan", "created", "countdown", "clock", "output_coming"})
 """Fields of a job that are not in its JSON: they have columns, or are valid only in one console at the moment."""
@@ -174,11 +173,6 @@ def _fields_of(value: Any) -> dict[str, Any]:  # noqa: ANN401 - any of our datac
     return {name: getattr(value, name) for name in value.__dataclass_fields__}
 
 
-def put_plan(database: sqlite3.Connection, plan: Plan) -> None:
-    """Write only the plan, once the launch has filled in its port."""
-    database.execute(_PLAN, (_written(plan), plan.job))
-
-
 def turn_of(database: sqlite3.Connection, job: str) -> int | None:
     """The turn (a number that only grows) in which the job's row was last written; None if it never was."""
     found = database.execute("SELECT max(number) FROM turn WHERE job = ?", (job,))
@@ -195,16 +189,6 @@ def one(database: sqlite3.Connection, job: str, complain: Complain) -> Job | Non
     query = f"SELECT {_COLUMNS} FROM job WHERE id = ?"
     row = database.execute(query, (job,)).fetchone()
     return _job(row, complain) if row else None
-
-
-def newest(
-    database: sqlite3.Connection, cluster: str, most: int, complain: Complain
-) -> Iterator[Job]:
-    """The newest `most` jobs of a cluster, newest first, without invalid rows."""
-    query = f"SELECT {_COLUMNS} FROM job WHERE cluster = ? ORDER BY created DESC LIMIT ?"
-    for row in database.execute(query, (cluster, most)).fetchall():
-        if (job := _job(row, complain)) is not None:
-            yield job
 
 
 def since(database: sqlite3.Connection, number: int, complain: Complain) -> tuple[WrittenJob, ...]:
@@ -405,8 +389,8 @@ class History:
             self._turns[job.id] = turn_of(database, job.id) or 0
 
     def plan(self, plan: Plan) -> None:
-        """Save the plan as it was carried out; if writing fails, set `trouble` and go on."""
-        self._store.write(lambda database: put_plan(database, plan))
+        """Save the plan as it was carried out, with its port; if writing fails, set `trouble` and go on."""
+        self._store.put("UPDATE job SET plan = ? WHERE id = ?", [(_written(plan), plan.job)])
 
     def knows(self, job: str) -> bool:
         """Whether there is a row for this job id, in any cluster."""
@@ -487,9 +471,9 @@ class History:
 
     def load(self, cluster: str) -> tuple[Job, ...]:
         """The newest jobs of this cluster, newest first, without invalid rows."""
-        return self._store.read(
-            lambda database: tuple(newest(database, cluster, KEEP, self._complain)), ()
-        )
+        query = f"SELECT {_COLUMNS} FROM job WHERE cluster = ? ORDER BY created DESC LIMIT ?"
+        found = (_job(row, self._complain) for row in self._store.rows(query, cluster, KEEP))
+        return tuple(job for job in found if job is not None)
 
     def names(self, cluster: str, most: int) -> tuple[str, ...]:
         """The ids of the newest jobs of this cluster, newest first."""

@@ -345,7 +345,7 @@ class Jobs:
         """
         record = self._record(job_id)
         if rank == LAUNCHER:
-            logs = list(record.logs_of(LAUNCHER))
+            logs = list(record.launcher_logs())
             return record.log(node, rank) if node or not logs else logs[0]
         if rank not in record.ranks:
             raise UnknownJobError(f"job {job_id} has no rank {rank}")

@@ -131,11 +131,8 @@ class JobRecord:
             self.logs[key] = RankLog(rank, keep_bytes=share(len(self.ranks)))
         return self.logs[key]
 
-    def logs_of(self, rank: int) -> Iterator[RankLog]:
-        """The log of a rank; for LAUNCHER, the log of each node that has a launcher."""
-        if rank != LAUNCHER:
-            yield self.log("", rank)
-            return
+    def launcher_logs(self) -> Iterator[RankLog]:
+        """The log of each node that has a launcher."""
         for node in self.plan.nodes:
             if (node.node, LAUNCHER) in self.logs or any(p.rank is None for p in node.processes):
                 yield self.log(node.node, LAUNCHER)
