@@ -308,7 +308,7 @@ def answers() -> Take:
 def facts() -> Take:
     def take(raw: bytes) -> None:
         assert node_facts(table(raw) or {}, 1.0, 2.0).listen >= 0
-        _told_by_ranks(MARK + text_of(raw))
+        _told_by_ranks({(0, "out"): MARK + text_of(raw)})
 
     return take
 

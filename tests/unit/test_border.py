@@ -183,7 +183,7 @@ def test_whatever_preflight_hears_of_a_node_is_facts(facts):
 @LAX
 @given(hostile.anything)
 def test_whatever_a_probe_prints_is_a_row_or_none(value):
-    rows = _told_by_ranks(MARK + hostile.line(value).decode())
+    rows = _told_by_ranks({(0, "out"): MARK + hostile.line(value).decode()})
 
     assert all(abs(row.rank) < 1 << 53 for row in rows)
 

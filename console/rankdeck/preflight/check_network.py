@@ -65,17 +65,11 @@ def targets(case: JobContext) -> dict[str, list[Target]]:
 
 def attempts(raw: object) -> dict[str, ConnectAttempt]:
     """Parse the attempts that a node reports; invalid ones are left out."""
-    rows = list(as_table(raw).items())[:4096]
-    found_rows = {clean(name): _attempt(row) for name, row in rows}
-    return {name: row for name, row in found_rows.items() if row is not None}
-
-
-def _attempt(raw: object) -> ConnectAttempt | None:
-    return (
-        ConnectAttempt(clean(raw.get("error")), clean(raw.get("stage"), 10))
-        if is_table(raw)
-        else None
-    )
+    return {
+        clean(name): ConnectAttempt(clean(row.get("error")), clean(row.get("stage"), 10))
+        for name, row in list(as_table(raw).items())[:4096]
+        if is_table(row)
+    }
 
 
 # ---- what it means ---------------------------------------------------------------------
@@ -113,31 +107,16 @@ def _refused(
         if len(tried) > 1 and len(failed) == len(tried):
             alone.add(name)
             why = pairs[failed[0], name].error
-            yield found(
-                Level.BAD,
-                "connect",
-                name,
-                f"no other node reaches it at {address_of(case, name)}: {why}",
-                fix,
-            )
+            text = f"no other node reaches it at {address_of(case, name)}: {why}"
+            yield found(Level.BAD, "connect", name, text, fix)
     rest = {pair: a for pair, a in pairs.items() if not alone & set(pair)}
     for (a, b), attempt in list(rest.items())[:_SHOWN]:
-        yield found(
-            Level.BAD,
-            "connect",
-            fold((a, b)),
-            f"{a} cannot reach {b} at {address_of(case, b)}: {attempt.error}",
-            fix,
-        )
+        text = f"{a} cannot reach {b} at {address_of(case, b)}: {attempt.error}"
+        yield found(Level.BAD, "connect", fold((a, b)), text, fix)
     if len(rest) > _SHOWN:
         nodes = fold({name for pair in rest for name in pair})
-        yield found(
-            Level.BAD,
-            "connect",
-            nodes,
-            f"{len(rest) - _SHOWN} more pairs of nodes cannot reach each other",
-            fix,
-        )
+        text = f"{len(rest) - _SHOWN} more pairs of nodes cannot reach each other"
+        yield found(Level.BAD, "connect", nodes, text, fix)
 
 
 def _swallowed(

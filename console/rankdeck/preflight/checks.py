@@ -3,8 +3,9 @@
 import re
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 
-from rankdeck.images.bring import ImageAt, difference, enroot_create, push_command
+from rankdeck.images.bring import difference, enroot_create, push_command
 from rankdeck.model.cluster import Node
 from rankdeck.model.health import Level
 from rankdeck.model.job import Container, JobSpec, Launch
@@ -113,7 +114,7 @@ _SERIES = re.compile(r"\d+\.\d+")
 def programs(case: JobContext) -> Iterable[Finding]:
     """Report a launcher, runtime or program that is missing on some node."""
     for name in programs_of(case.spec):
-        without = [p.node.name for p, f in case.answered if not _has(f, name)]
+        without = [p.node.name for p, f in case.answered if f.has(name) is False]
         if not without:
             continue
         everywhere = len(without) == len(case.answered)
@@ -139,10 +140,6 @@ def modules(case: JobContext) -> Iterable[Finding]:
             )  # fmt: skip
 
 
-def _has(facts: NodeFacts, name: str) -> bool:
-    return bool(facts.programs[name].path) if name in facts.programs else True
-
-
 def _how_to_get(case: JobContext, name: str) -> str:
     spec = case.spec
     key = {spec.mpi.path: "mpi.path", spec.torch.path: "torch.path"}.get(name)
@@ -157,13 +154,9 @@ def _how_to_get(case: JobContext, name: str) -> str:
 def _other_runtime(case: JobContext, name: str) -> tuple[Change, ...]:
     twins = {"apptainer": "singularity", "singularity": "apptainer"}
     other = twins.get(name, "")
-    if other and all(_has_for_sure(f, other) for _, f in case.answered):
+    if other and all(f.has(other) for _, f in case.answered):
         return (Change("container.runtime", other),)
     return ()
-
-
-def _has_for_sure(facts: NodeFacts, name: str) -> bool:
-    return name in facts.programs and bool(facts.programs[name].path)
 
 
 def same_program(case: JobContext) -> Iterable[Finding]:
@@ -243,6 +236,9 @@ def found_mpi(spec: JobSpec, version: str) -> JobSpec:
     return replace(spec, mpi=replace(spec.mpi, flavour=flavour))
 
 
+_bad_image = partial(found, Level.BAD, "image")
+
+
 def image(case: JobContext) -> Iterable[Finding]:
     """Report different versions of the image, a missing image, or nodes to which it will be copied."""
     box = case.spec.container
@@ -250,26 +246,15 @@ def image(case: JobContext) -> Iterable[Finding]:
     if box is None or not lying:
         return
     if text := difference(lying):
-        yield found(
-            Level.BAD,
-            "image",
-            "",
-            f"`{box.image}`: {text}",
-            f"bring the right one to all nodes: {push_command(box.runtime, box.image, lying, lying.values(), replace=True)}",
-        )
-    for error, nodes in group(
-        (n, row.error or None) for n, row in lying.items() if row.kind == "failed"
-    ).items():
-        yield found(Level.BAD, "image", nodes, f"`{box.image}` cannot be looked at: {error}")
-    remote = [n for n, row in lying.items() if row.kind == "remote"]
-    if remote:
-        yield found(
-            Level.WARN,
-            "image",
-            fold(remote),
-            f"`{box.image}` is fetched by every rank when it starts",
-            _pull(box),
-        )
+        push = push_command(box.runtime, box.image, lying, lying.values(), replace=True)
+        fix = f"bring the right one to all nodes: {push}"
+        yield _bad_image("", f"`{box.image}`: {text}", fix)
+    errors = group((n, row.error or None) for n, row in lying.items() if row.kind == "failed")
+    for error, nodes in errors.items():
+        yield _bad_image(nodes, f"`{box.image}` cannot be looked at: {error}")
+    if remote := [n for n, row in lying.items() if row.kind == "remote"]:
+        text = f"`{box.image}` is fetched by every rank when it starts"
+        yield found(Level.WARN, "image", fold(remote), text, _pull(box))
     yield from _missing(case, [n for n, row in lying.items() if row.kind == "missing"])
 
 
@@ -281,32 +266,20 @@ def _missing(case: JobContext, nodes: list[str]) -> Iterable[Finding]:
         return
     total = rows[0].size if rows else case.image_here
     if how := enroot_create(box.runtime, box.image):
-        yield found(Level.BAD, "image", fold(nodes), f"no container `{box.image}`", how)
+        yield _bad_image(fold(nodes), f"no container `{box.image}`", how)
     elif any(row.kind == "folder" for row in rows):
-        yield found(
-            Level.BAD,
-            "image",
-            fold(nodes),
-            f"no `{box.image}`: elsewhere it is a folder, and folders are not copied",
-            f"make it a file: `{box.runtime} build {box.image.rstrip('/')}.sif {box.image}`, and name that",
-        )
+        build = f"{box.runtime} build {box.image.rstrip('/')}.sif {box.image}"
+        text = f"no `{box.image}`: elsewhere it is a folder, and folders are not copied"
+        yield _bad_image(fold(nodes), text, f"make it a file: `{build}`, and name that")
     elif total is None:
-        yield found(
-            Level.BAD,
-            "image",
-            fold(nodes),
-            f"no image `{box.image}`, nor here or on another node to copy it from",
-            f"build or pull it here, then {push_command(box.runtime, box.image, nodes, _rows(case, nodes))}",
-        )
+        missing = [row for node in nodes if (row := case.facts[node].image) is not None]
+        push = push_command(box.runtime, box.image, nodes, missing)
+        text = f"no image `{box.image}`, nor here or on another node to copy it from"
+        yield _bad_image(fold(nodes), text, f"build or pull it here, then {push}")
     else:
         text = f"no `{box.image}` yet: the launch will copy {size(total)}"
         yield found(Level.OK, "image", fold(nodes), text)
         yield from _no_room(case, nodes, total)
-
-
-def _rows(case: JobContext, nodes: Iterable[str]) -> list[ImageAt]:
-    rows = (case.facts[node].image for node in nodes)
-    return [row for row in rows if row is not None]
 
 
 def _pull(box: Container) -> str:
@@ -321,13 +294,9 @@ def _no_room(case: JobContext, nodes: list[str], total: int) -> Iterable[Finding
     for node in nodes:
         row = case.facts[node].image
         if row is not None and row.free is not None and row.free < total:
-            yield found(
-                Level.BAD,
-                "image",
-                node,
-                f"no room for the image: {size(row.free)} left, {size(total)} needed",
-                "make room there, or name another path in `container.image`",
-            )
+            text = f"no room for the image: {size(row.free)} left, {size(total)} needed"
+            fix = "make room there, or name another path in `container.image`"
+            yield _bad_image(node, text, fix)
 
 
 def runtime(case: JobContext) -> Iterable[Finding]:

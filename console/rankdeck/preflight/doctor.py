@@ -4,7 +4,6 @@ import os
 import resource
 import shutil
 import sys
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
@@ -27,10 +26,9 @@ from rankdeck.preflight.facts import (
     found,
     group,
     modules_of,
-    node_facts,
     programs_of,
 )
-from rankdeck.preflight.run import FACTS_LIMIT, LIVES, Check, Tools, unreachable
+from rankdeck.preflight.run import LIVES, Check, Tools, ask_facts, unreachable
 from rankdeck.remote.agent import Agents
 from rankdeck.remote.shell import asks_here, on_each
 from rankdeck_agent.rules.units import size
@@ -266,10 +264,7 @@ async def examine(cluster: Cluster, agents: Agents, tell: TellFinding) -> tuple[
 
     async def ask(name: str) -> NodeFacts:
         node = next((one for one in cluster.nodes if one.name == name), None)
-        async with agents.dialogue(name, ("preflight",)) as talk:
-            asked = time.time()
-            raw = await talk.ask(_request(cluster, node), FACTS_LIMIT)
-            return node_facts(raw, asked, time.time())
+        return await ask_facts(agents, name, _request(cluster, node))
 
     facts, deaf = await on_each([node.name for node in cluster.hosts], ask)
     take(_unreachable(cluster, name, one) for name, one in deaf.items())
@@ -320,8 +315,7 @@ async def lacking(tools: Tools, specs: Sequence[JobSpec]) -> dict[str, str]:
     }
 
     async def ask(name: str) -> NodeFacts:
-        async with tools.agents.dialogue(name, ("preflight",)) as talk:
-            return node_facts(await talk.ask(asked, FACTS_LIMIT), 0.0, 0.0)
+        return await ask_facts(tools.agents, name, asked)
 
     facts, _ = await on_each({name for some in nodes.values() for name in some}, ask)
     return {
@@ -345,7 +339,7 @@ def _nodes_of(tools: Tools, spec: JobSpec) -> frozenset[str]:
 def lack_of(spec: JobSpec, facts: Sequence[NodeFacts]) -> str:
     """The first thing that one of these nodes lacks for this job, such as `no torchrun` or `no numpy`; "" for nothing."""
     for name in programs_of(spec):
-        if any(name in one.programs and not one.programs[name].path for one in facts):
+        if any(one.has(name) is False for one in facts):
             return f"no {name}"
     for word in modules_of(spec):
         if any(one.modules.get(word) is False for one in facts):

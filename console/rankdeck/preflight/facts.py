@@ -226,6 +226,10 @@ class NodeFacts:
     """Seconds by which the clock is certainly off; 0 if the difference may be due to the time of asking."""
     listen: int
 
+    def has(self, program: str) -> bool | None:
+        """Whether the node has this command; None if it was not asked."""
+        return bool(self.programs[program].path) if program in self.programs else None
+
 
 def node_facts(raw: Raw, asked: float, heard: float) -> NodeFacts:
     """The facts in an answer; `asked` and `heard` are when it was requested and received, in epoch seconds."""

@@ -16,25 +16,8 @@ from rankdeck.model.cluster import Cluster
 from rankdeck.model.health import Health, Level
 from rankdeck.model.job import JobSpec, Launch, Plan
 from rankdeck.preflight import check_network, checks
-from rankdeck.preflight.check_network import foreign_host, host, listens_on, meeting, port
-from rankdeck.preflight.checks import (
-    clock,
-    folder,
-    found_mpi,
-    gpus,
-    health,
-    image,
-    memlock,
-    modules,
-    mpi,
-    names,
-    programs,
-    runtime,
-    same_program,
-    shared_memory,
-    slots,
-    space,
-)
+from rankdeck.preflight.check_network import foreign_host, listens_on, meeting
+from rankdeck.preflight.checks import found_mpi
 from rankdeck.preflight.facts import (
     Finding,
     JobContext,
@@ -72,23 +55,23 @@ class Check(NamedTuple):
 
 
 CHECKS = (
-    Check("clock", "the clocks agree", clock),
-    Check("slots", "a core for every rank", slots),
-    Check("workdir", "the working directory is there", folder),
-    Check("program", "launcher and program are there", programs),
-    Check("modules", "what the program imports is there", modules),
-    Check("program", "the program is the same file everywhere", same_program),
-    Check("mpi", "mpirun is what the job says", mpi),
-    Check("image", "the image is the same everywhere", image),
-    Check("runtime", "containers may be started", runtime),
-    Check("port", "the port is free", port),
-    Check("names", "the names resolve", names),
-    Check("meeting", "the ranks can find rank 0", host),
-    Check("gpu", "the GPUs are there and free", gpus),
-    Check("memlock", "enough memory may be locked", memlock),
-    Check("shm", "enough shared memory", shared_memory),
-    Check("space", "enough disk space", space),
-    Check("health", "telemetry reports no problem of the nodes", health),
+    Check("clock", "the clocks agree", checks.clock),
+    Check("slots", "a core for every rank", checks.slots),
+    Check("workdir", "the working directory is there", checks.folder),
+    Check("program", "launcher and program are there", checks.programs),
+    Check("modules", "what the program imports is there", checks.modules),
+    Check("program", "the program is the same file everywhere", checks.same_program),
+    Check("mpi", "mpirun is what the job says", checks.mpi),
+    Check("image", "the image is the same everywhere", checks.image),
+    Check("runtime", "containers may be started", checks.runtime),
+    Check("port", "the port is free", check_network.port),
+    Check("names", "the names resolve", checks.names),
+    Check("meeting", "the ranks can find rank 0", check_network.host),
+    Check("gpu", "the GPUs are there and free", checks.gpus),
+    Check("memlock", "enough memory may be locked", checks.memlock),
+    Check("shm", "enough shared memory", checks.shared_memory),
+    Check("space", "enough disk space", checks.space),
+    Check("health", "telemetry reports no problem of the nodes", checks.health),
 )
 
 
@@ -192,6 +175,13 @@ async def preflight(
     return tuple(findings)
 
 
+async def ask_facts(agents: Agents, node: str, question: Mapping[str, object]) -> NodeFacts:
+    """Ask one node and end the dialogue; raises NodeError."""
+    async with agents.dialogue(node, ("preflight",)) as talk:
+        asked = time.time()
+        return node_facts(await talk.ask(question, FACTS_LIMIT), asked, time.time())
+
+
 async def find_mpi(means: Tools, spec: JobSpec) -> None:
     """Ask which MPI is on the first node of the job, if the job names none and it is not known yet; raises LaunchError."""
     if spec.launch is not Launch.MPI or not spec.mpi.detect or means.backend.can.chooses_nodes:
@@ -203,9 +193,7 @@ async def find_mpi(means: Tools, spec: JobSpec) -> None:
     search = {**means.cluster.environment, **spec.env}.get("PATH", "")
     question = {"seconds": LIVES, "path": search, "versions": [path]}
     try:
-        async with means.agents.dialogue(node, ("preflight",)) as talk:
-            asked = time.time()
-            facts = node_facts(await talk.ask(question, FACTS_LIMIT), asked, time.time())
+        facts = await ask_facts(means.agents, node, question)
     except NodeError:
         return  # the launch will report the error
     means.versions[node, path] = facts.versions.get(path, "")
@@ -372,7 +360,7 @@ class _Run:
 def _can_launch(case: JobContext, node: str) -> bool:
     facts = case.facts[node]
     return facts.base_there and all(
-        facts.programs[name].path for name in programs_of(case.spec)[:2] if name in facts.programs
+        facts.has(name) is not False for name in programs_of(case.spec)[:2]
     )
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from secrets import token_hex
-from typing import Any, cast
+from typing import Any
 
 from rankdeck.backends.base import Backend
 from rankdeck.errors import RankdeckError
@@ -45,10 +45,6 @@ class TrialOutput:
     """Why the job could not be started; "" if it was."""
     late: bool = False
 
-    def words_of(self, rank: int) -> Texts:
-        """What one rank wrote."""
-        return {key: text for key, text in self.texts.items() if key[0] == rank}
-
 
 async def collect_output(backend: Backend, cluster: Cluster, spec: JobSpec) -> TrialOutput:
     """Launch the job, collect its output and end it; leaves no process behind."""
@@ -86,6 +82,12 @@ def first_words(texts: Texts, without: str) -> str:
         if lines:
             return clean(" ".join(lines[:3]), 300)
     return "it said nothing"
+
+
+def _marked(texts: Texts, mark: str) -> list[str]:
+    """What follows `mark` in each line that has it."""
+    lines = (line for text in texts.values() for line in text.splitlines())
+    return [line.partition(mark)[2].strip() for line in lines if mark in line]
 
 
 _MARK = "rankdeck-inside"
@@ -130,9 +132,8 @@ def needed_inside(spec: JobSpec) -> list[str]:
 
 def _can_start(case: JobContext, facts: NodeFacts, box: Container) -> bool:
     """Whether the node has all that the container needs; if not, another check has reported that."""
-    runtime = facts.programs.get(box.runtime)
     there = facts.image is None or facts.image.kind not in ("missing", "failed")
-    outside = runtime is None or bool(runtime.path)
+    outside = facts.has(box.runtime) is not False
     return there and outside and facts.base_there and box.runtime in programs_of(case.spec)
 
 
@@ -173,13 +174,8 @@ def _by_hand(box: Container) -> str:
 
 def _said(heard: TrialOutput, rank: int) -> tuple[Sequence[str], str]:
     """(what is missing in the image on one node, why the image did not start or "")."""
-    words = heard.words_of(rank)
-    lines = [
-        line.partition(_MARK)[2].strip()
-        for text in words.values()
-        for line in text.splitlines()
-        if _MARK in line
-    ]
+    words = {key: text for key, text in heard.texts.items() if key[0] == rank}
+    lines = _marked(words, _MARK)
     if "end" in lines:
         return [line.removeprefix("without ") for line in lines], ""
     if heard.late:
@@ -296,23 +292,17 @@ def probe_spec(case: JobContext) -> JobSpec | None:
 async def run_probe(backend: Backend, cluster: Cluster, spec: JobSpec) -> ProbeOutcome:
     """Run the probe and parse what its ranks answer; leaves no process behind."""
     heard = await collect_output(backend, cluster, spec)
-    rows = [row for text in heard.texts.values() for row in _told_by_ranks(text)]
+    rows = _told_by_ranks(heard.texts)
     complaint, wanted = heard.complaint, heard.plan.world_size
     if len(rows) < wanted and not complaint:
         complaint = first_words(heard.texts, MARK)
     return ProbeOutcome(heard.plan.job, tuple(rows), wanted, complaint, heard.late)
 
 
-def _told_by_ranks(text: str) -> list[RankAnswer]:
+def _told_by_ranks(texts: Texts) -> list[RankAnswer]:
     """The answers of ranks among all other output."""
-    rows: list[RankAnswer] = []
-    for line in text.splitlines():
-        if MARK not in line:
-            continue
-        raw = table(line.partition(MARK)[2].encode("utf-8", "replace"))
-        if raw is not None:
-            rows.append(_row(raw))
-    return rows
+    told = (table(text.encode("utf-8", "replace")) for text in _marked(texts, MARK))
+    return [_row(raw) for raw in told if raw is not None]
 
 
 def _row(raw: Mapping[str, Any]) -> RankAnswer:
@@ -359,7 +349,7 @@ def _compared(case: JobContext, nodes: str, outcome: ProbeOutcome) -> list[Findi
             f"every rank is rank 0 of 1: the launcher is {outside}, the program's MPI is {inside}"
         )
         fix, *patch = _other_launcher(case, inside)
-        return [found(Level.BAD, "probe", nodes, text, str(fix), *cast("Sequence[Change]", patch))]
+        return [found(Level.BAD, "probe", nodes, text, fix, *patch)]
     text = f"{outcome.wanted} ranks found each other: {inside}"
     if case.spec.container is not None and _number(outside) not in inside:
         text = f"the launcher is {outside}, the image has {inside}; they work together here"
@@ -378,7 +368,7 @@ def _number(version: str) -> str:
     return next((word for word in words if word[:1].isdigit()), version)
 
 
-def _other_launcher(case: JobContext, inside: str) -> tuple[str | Change, ...]:
+def _other_launcher(case: JobContext, inside: str) -> tuple[str, *tuple[Change, ...]]:
     """What to do about an MPI that does not fit the image: another mpirun on all nodes, with the change of the job file."""
     flavour = flavour_of(inside.replace("Open MPI v", "(Open MPI) "))
     named = {path for _, f in case.answered for path in f.versions}
@@ -386,8 +376,8 @@ def _other_launcher(case: JobContext, inside: str) -> tuple[str | Change, ...]:
     for path in sorted(paths):
         told = [f.versions.get(path, "") for _, f in case.answered]
         if flavour and all(flavour_of(version) == flavour for version in told):
-            change = Change("mpi.path", path), Change("mpi.flavour", flavour)
-            return f"start it with {path} ({told[0]})", *change
+            fix = f"start it with {path} ({told[0]})"
+            return fix, Change("mpi.path", path), Change("mpi.flavour", flavour)
     return (
         "use an mpirun of the program's own MPI (`mpi.path`), or rebuild the program with the launcher's",
     )
