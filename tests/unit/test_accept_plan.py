@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from rankdeck.acceptance.gate import (
+    PROGRAM,
     Admitted,
     Around,
     Identity,
@@ -17,11 +18,11 @@ from rankdeck.acceptance.gate import (
     gate,
     job_address,
     kept_by_slurm,
-    program,
     read_identity,
 )
 from rankdeck.acceptance.planning import LEAF, Participants, choose, fabric_of, plan_run, rails_of
 from rankdeck.acceptance.recipe import Known
+from rankdeck.acceptance.recipes import program
 from rankdeck.acceptance.recipes.facts import cpu_heat, nccl
 from rankdeck.acceptance.run import Request, RunPlan, plan_text, read_plan
 from rankdeck.acceptance.schedule import next_groups
@@ -82,7 +83,10 @@ def test_what_a_node_says_of_itself_is_read() -> None:
         {"programs": ["sh", "no-such-program"], "modules": ["json"], "mpirun": "no-mpirun"}
     )
     done = subprocess.run(
-        [sys.executable, "-c", program(), question], capture_output=True, timeout=30, check=True
+        [sys.executable, "-c", program(PROGRAM), question],
+        capture_output=True,
+        timeout=30,
+        check=True,
     )
 
     one = read_identity(b"welcome\n" + done.stdout)
@@ -619,7 +623,7 @@ def test_gpus_that_are_held_down_are_named_before_anything_runs(tmp_path: Path) 
     smi = tmp_path / "nvidia-smi"
     smi.write_text(SMI)
     smi.chmod(0o755)
-    (tmp_path / "facts.py").write_text(program())
+    (tmp_path / "facts.py").write_text(program(PROGRAM))
     done = subprocess.run(
         [sys.executable, tmp_path / "facts.py", '{"programs": [], "modules": [], "mpirun": "mpirun"}'],
         env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}, capture_output=True, timeout=30, check=True,

@@ -78,7 +78,7 @@ def subjects(results: Iterable[Result], recipe: str) -> dict[str, list[float]]:
 def baselines_of(run: AcceptanceRun, by: str, at: float) -> tuple[Baseline, ...]:
     """The baseline to declare from this run: a row for each recipe and subject."""
     rows: list[Baseline] = []
-    for recipe in _recipes(run.plan):
+    for recipe in run.plan.recipes_of(Stage.SINGLE, Stage.PAIRS):
         params = params_hash(find(recipe), ceil(run.plan.seconds))
         for subject, values in subjects(run.results, recipe).items():
             middle = median(values)
@@ -96,16 +96,6 @@ def _node(subject: str) -> str:
     return subject.partition(" ")[0]
 
 
-def _recipes(plan: RunPlan) -> tuple[str, ...]:
-    return tuple(
-        dict.fromkeys(
-            one.recipe
-            for one in plan.stages
-            if one.recipe and one.stage in (Stage.SINGLE, Stage.PAIRS)
-        )
-    )
-
-
 def compare(
     plan: RunPlan,
     results: Sequence[Result],
@@ -119,7 +109,7 @@ def compare(
     changed = changed_since(now, then)
     found: list[Drift] = []
     why: list[str] = []
-    for recipe in _recipes(plan):
+    for recipe in plan.recipes_of(Stage.SINGLE, Stage.PAIRS):
         normal, not_so = _normal(recipe, plan, now, rows)
         why += not_so
         values = {name: median(some) for name, some in subjects(results, recipe).items()}

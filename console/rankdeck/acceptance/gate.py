@@ -4,8 +4,6 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
-from importlib.resources import files
 from ipaddress import ip_address, ip_network
 from typing import cast
 
@@ -19,12 +17,6 @@ _MARK = b"#rankdeck-facts "
 _LONGEST = 1 << 18
 _SAID = 8
 _MOST = 64
-
-
-@cache
-def program() -> str:
-    """The text of the file that runs on the nodes."""
-    return files("rankdeck.acceptance.recipes").joinpath(PROGRAM).read_text("utf-8")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,28 +18,19 @@ from rankdeck.model.text import figures
 
 MOST_CELLWISE = 64
 """Up to this many nodes, every pair has a cell on the screen; with more, each node has a cell, and suspects have a row."""
-_KINDS: Mapping[Answer, str] = {
-    Answer.GOOD: "good",
-    Answer.FAIR: "fair",
-    Answer.SLOW: "slow",
-    Answer.UNSTEADY: "slow",
-    Answer.WRONG_VALUES: "bad",
-    Answer.FAILED: "bad",
-    Answer.NOT_MEASURED: "unknown",
-    Answer.REFUSED: "unknown",
-    Answer.LEFT_OUT: "none",
+_SIGNS: Mapping[Answer | None, tuple[str, str]] = {
+    Answer.GOOD: ("good", "."),
+    Answer.FAIR: ("fair", "+"),
+    Answer.SLOW: ("slow", "S"),
+    Answer.UNSTEADY: ("slow", "U"),
+    Answer.WRONG_VALUES: ("bad", "W"),
+    Answer.FAILED: ("bad", "F"),
+    Answer.NOT_MEASURED: ("unknown", "?"),
+    Answer.REFUSED: ("unknown", "R"),
+    Answer.LEFT_OUT: ("none", "x"),
+    None: ("none", " "),
 }
-_LETTERS: Mapping[Answer, str] = {
-    Answer.GOOD: ".",
-    Answer.FAIR: "+",
-    Answer.SLOW: "S",
-    Answer.UNSTEADY: "U",
-    Answer.WRONG_VALUES: "W",
-    Answer.FAILED: "F",
-    Answer.NOT_MEASURED: "?",
-    Answer.REFUSED: "R",
-    Answer.LEFT_OUT: "x",
-}
+"""Answer (None: nothing is known yet) -> kind, letter."""
 _OUTCOMES: Mapping[Outcome, tuple[str, str]] = {
     Outcome.PENDING: ("none", " "),
     Outcome.RUNNING: ("run", "*"),
@@ -61,37 +52,36 @@ _ORDER = (
 
 def kind_of(answer: Answer | None) -> str:
     """`good`, `fair`, `slow`, `bad`, `unknown`, or `none` if nothing is known yet."""
-    return "none" if answer is None else _KINDS[answer]
+    return _SIGNS[answer][0]
 
 
 def letter_of(answer: Answer | None) -> str:
     """One ASCII character, see `LEGEND`; a blank if nothing is known yet."""
-    return " " if answer is None else _LETTERS[answer]
+    return _SIGNS[answer][1]
 
 
-LEGEND = tuple((letter, answer.value) for answer, letter in _LETTERS.items())
+LEGEND = tuple((letter_of(answer), answer.value) for answer in _SIGNS if answer is not None)
 """(letter, what it means)."""
+
+
+def _sign(cell: Cell | None) -> tuple[str, str]:
+    """Kind and letter of a cell."""
+    if cell is not None and (cell.outcome is Outcome.RUNNING or cell.answer is None):
+        return _OUTCOMES.get(cell.outcome, ("alt", "o"))
+    return _SIGNS[cell.answer if cell else None]
 
 
 def kind(cell: Cell | None) -> str:
     """The kind of a cell, which decides its colour."""
-    if cell is None:
-        return "none"
-    if cell.outcome is Outcome.RUNNING or cell.answer is None:
-        return _OUTCOMES.get(cell.outcome, ("alt", ""))[0]
-    return kind_of(cell.answer)
+    return _sign(cell)[0]
 
 
 def mark(cell: Cell | None, width: int = 2) -> str:
     """A cell in `width` (1 or 2) ASCII characters: a letter, or for a slow cell its share of the median in percent."""
-    if cell is None:
-        return " " * width
-    if cell.outcome is Outcome.RUNNING or cell.answer is None:
-        return _OUTCOMES.get(cell.outcome, ("", "o"))[1].rjust(width)
-    share = cell.share
-    if cell.answer is Answer.SLOW and share is not None and share < 1.0:
+    sign, share = _sign(cell), cell.share if cell else None
+    if sign == _SIGNS[Answer.SLOW] and share is not None and share < 1.0:
         return f"{min(int(share * 100), 99):02}"[:width]
-    return _LETTERS[cell.answer].rjust(width)
+    return sign[1].rjust(width)
 
 
 def said(cell: Cell) -> str:
@@ -252,10 +242,8 @@ def headline(run: AcceptanceRun) -> str:
         # Saved runs in a list have no results.
         return f"stopped: {len(run.plan.nodes)} nodes, it can go on"
     if run.progress is not RunState.DONE:
-        done = sum(
-            1 for one in run.results if one.outcome not in (Outcome.PENDING, Outcome.RUNNING)
-        )
-        return f"{run.progress.value}: {done} measurements done"  # fmt: skip
+        done = sum(1 for one in run.results if one.outcome.final)
+        return f"{run.progress.value}: {done} measurements done"
     if not run.answers:
         return f"done: {len(run.plan.nodes)} nodes"
     if run.accepted:

@@ -101,9 +101,9 @@ def erratic(facts: SortedPairs, explained: Set[Path], blamed: Set[str]) -> Errat
         elif told:
             verdicts.append(_erratic_node(facts, node, mine))
         else:
-            met, times = _partners(node, mine), sum(len(runs) for runs in mine.values())
+            times = sum(len(runs) for runs in mine.values())
             notes.append(
-                f"{node} was slow in {times} runs, with {len(_partners(node, mine, dropping=True))} of {len(met)} partners, "
+                f"{node} was slow in {times} runs, with {_of_partners(node, mine)} partners, "
                 "and not when measured again: a disturbance that has passed, or a fault that comes and goes"
             )
     nodes = {one.subject for one in verdicts} | {end.node for end, _ in doubt}
@@ -167,14 +167,15 @@ def _strikes_twice(node: str, mine: Dropped, facts: SortedPairs) -> bool | None:
     return all(drops_with[one] for one in asked) and drops_with.total() >= least
 
 
-def _partners(node: str, mine: Dropped, *, dropping: bool = False) -> set[str]:
-    return {
-        other
-        for path, runs in mine.items()
-        if runs or not dropping
-        for other in nodes_of(path)
-        if other != node
-    }
+def _partners(node: str, paths: Iterable[Path]) -> set[str]:
+    """The other nodes of these paths."""
+    return {name for path in paths for name in nodes_of(path)} - {node}
+
+
+def _of_partners(node: str, mine: Dropped) -> str:
+    """`3 of 5`: with how many partners runs dropped."""
+    bad = [path for path, runs in mine.items() if runs]
+    return f"{len(_partners(node, bad))} of {len(_partners(node, mine))}"
 
 
 def _sides(node: str, mine: Dropped) -> dict[Side, Evidence]:
@@ -204,7 +205,7 @@ def _erratic_node(facts: SortedPairs, node: str, mine: Dropped) -> Verdict:
     values = [one.value for path in way for one in facts.runs[path] if one.value is not None]
     text = (
         f"{node} {_DOES.get(kind, 'reaches')} between {facts.shown(min(values))} and {facts.shown(max(values))}, now and then slow with "
-        f"{len(_partners(node, way, dropping=True))} of {len(_partners(node, way))} partners, in {times.get(kind, sum(times.values()))} of "
+        f"{_of_partners(node, way)} partners, in {times.get(kind, sum(times.values()))} of "
         f"{len(values)} runs: {_UNSTEADY}{facts.note(node)}"
     )
     return Verdict(kind=kind, subject=node, answer=Answer.UNSTEADY, sentence=text, nodes=(node,))
@@ -284,8 +285,9 @@ def _blamed(
     for path in failures:
         found[next((name for name in names if name in nodes_of(path)), "")].append(path)
     for node, paths in list(found.items()):
-        partners = {name for path in paths for name in nodes_of(path)} - {node}
-        if node and (len(partners) < _TWICE or not any(facts.speeds[path] for path in paths)):
+        if node and (
+            len(_partners(node, paths)) < _TWICE or not any(facts.speeds[path] for path in paths)
+        ):
             found[""] += found.pop(node)
     return found
 
@@ -302,13 +304,10 @@ def _broken_node(
     failures: Mapping[Path, Sequence[Measurement]],
 ) -> Verdict:
     failed = [one for path in paths for one in failures[path]]
-    others = {end.node for path in paths for end in path} - {node}
-    met = {
-        end.node for path in facts.speeds for end in path if node in (path[0].node, path[1].node)
-    }
+    met = _partners(node, (path for path in facts.speeds if node in nodes_of(path)))
     return Verdict(
         kind=Kind.NODE, subject=node, answer=failure(failed), nodes=(node,),
-        sentence=f"{node} {FAILS[failure(failed)]} now and then with {len(others)} of {len(met - {node})} partners "
+        sentence=f"{node} {FAILS[failure(failed)]} now and then with {len(_partners(node, paths))} of {len(met)} partners "
         f"({failed[0].text}): its NIC, cable, memory or power{facts.note(node)}",
     )  # fmt: skip
 
@@ -378,13 +377,11 @@ def _losing_node(facts: SortedPairs, node: str, shares: Mapping[Path, float]) ->
     does, kind = ("sends", Kind.SENDS) if sends == {True} else ("receives", Kind.RECEIVES)
     if len(sends) > 1:
         does, kind = "sends and receives", Kind.NODE
-    with_ = {end.node for path in shares for end in path} - {node}
     mine = [path for path in facts.speeds if any(path[int(not way)].node == node for way in sends)]
-    met = {end.node for path in mine for end in path} - {node}
     usual = median(one.resent for runs in facts.runs.values() for one in runs)
     text = (
         f"{node} {does} at full speed, but {_percent(median(shares.values()))} of the packets are lost and sent again "
-        f"(others {_percent(usual)}) with {len(with_)} of {len(met)} partners: its cable, optic or switch port; "
+        f"(others {_percent(usual)}) with {len(_partners(node, shares))} of {len(_partners(node, mine))} partners: its cable, optic or switch port; "
         f"compare their error counters{facts.note(node)}"
     )
     return Verdict(kind=kind, subject=node, answer=Answer.UNSTEADY, sentence=text, nodes=(node,))

@@ -10,11 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from rankdeck.acceptance.intermittent import broken, erratic, flaws, losing, unsteady
-from rankdeck.acceptance.leaves import (
-    Leaves,
-    crosses,
-    find_leaves,
-)
+from rankdeck.acceptance.leaves import Leaves, crosses, find_leaves
 from rankdeck.acceptance.suspects import (
     BLATANT,
     Context,
@@ -38,7 +34,6 @@ from rankdeck.acceptance.suspects import (
     shared,
     sides_of,
     slower,
-    some,
     usual,
 )
 from rankdeck.model.acceptance import (
@@ -55,9 +50,7 @@ from rankdeck.model.acceptance import (
     by_gap,
     failure,
 )
-from rankdeck.model.text import figures
-
-_TWICE = 2
+from rankdeck.model.text import figures, listed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -437,7 +430,7 @@ def _fast_pair(facts: SortedPairs) -> tuple[Verdict, ...]:
         Verdict(
             kind=Kind.CONFIGURATION, subject="all", answer=Answer.SLOW,
             sentence=f"{two[0]} and {two[1]} reach {facts.shown(facts.speeds[min(fast)])} with each other, all others at most "
-            f"{facts.shown(others)}: either {some(rest)} are slow, or these two share a machine or a switch; compare with the rate of the links",
+            f"{facts.shown(others)}: either {listed(rest)} are slow, or these two share a machine or a switch; compare with the rate of the links",
         ),
     )  # fmt: skip
 

@@ -138,11 +138,6 @@ def _decoded(raw: bytes) -> str:
     return raw.decode("utf-8", "replace")
 
 
-def is_binary(text: str) -> bool:
-    """Whether this is binary data."""
-    return "\0" in text
-
-
 def _logged(text: str) -> str:
     """The lines inside a log with one JSON object per line; unchanged if it is not such a log."""
     first = text.lstrip().partition("\n")[0]
@@ -442,7 +437,7 @@ def read_output(
     text = text_of(raw[:LARGEST])
     if not text.strip():
         return (not_measured("the output is empty"),)
-    if is_binary(text):
+    if "\0" in text:
         packed = raw.startswith(_PACKED)
         return (not_measured("it is packed: unpack it first" if packed else "this is no text"),)
     readings = list(islice(_readings(recipe, text, alone=asked != NOBODY), MOST))

@@ -20,6 +20,7 @@ from rankdeck.acceptance.work import (
     find,
     gpu_ranks,
     known_of,
+    one_run,
     seconds_of,
 )
 from rankdeck.errors import RankdeckError
@@ -59,7 +60,7 @@ _FAST = 40.0
 """Gb/s from which one TCP stream is limited by a core, not by the link."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Chosen:
     """The recipe that was chosen for a stage."""
 
@@ -105,43 +106,32 @@ def _first(names: Sequence[str], lacking: Lacking) -> str:
 
 
 def _choose_single(lacking: Lacking, *, virtual: bool, gpus: int) -> list[Chosen]:
-    names = (_first(("dcgmi",), lacking), _first(_GPU, lacking) if gpus > 1 and not virtual else "")
-    whys = ("NVIDIA GPUs and dcgmi are there", f"over the {gpus} GPUs of each node")
-    found = [
-        Chosen(stage=Stage.SINGLE, recipe=name, why=why)
-        for name, why in zip(names, whys, strict=True)
-        if name
-    ]
+    found: list[Chosen] = []
+    if test := _first(("dcgmi",), lacking):
+        found.append(Chosen(Stage.SINGLE, test, "NVIDIA GPUs and dcgmi are there"))
     if virtual:
-        return [
-            *found,
-            Chosen(
-                stage=Stage.SINGLE,
-                recipe="",
-                why="the nodes share one machine: each would measure the others",
-            ),
-        ]
+        why = "the nodes share one machine: each would measure the others"
+        return [*found, Chosen(Stage.SINGLE, "", why)]
+    if gpus > 1 and (test := _first(_GPU, lacking)):
+        found.append(Chosen(Stage.SINGLE, test, f"over the {gpus} GPUs of each node"))
     cpu = _first(("stress-ng", "sysbench"), lacking)
     why = f"every node has {cpu}" if cpu else _why_not(("stress-ng", "sysbench"), lacking)
-    found.append(Chosen(stage=Stage.SINGLE, recipe=cpu, why=why))
+    found.append(Chosen(Stage.SINGLE, cpu, why))
     if memory := _first(("stream",), lacking):
-        found.append(Chosen(stage=Stage.SINGLE, recipe=memory, why="its memory: every node has it"))
+        found.append(Chosen(Stage.SINGLE, memory, "its memory: every node has it"))
     return found
 
 
 def _choose_pairs(lacking: Lacking, *, virtual: bool, gbps: float) -> list[Chosen]:
-    gpu = _first(_GPU, lacking)
     below = _first(("ib_write_bw",), lacking)
     why = "every node has RDMA ports and ib_write_bw" if below else ""
     if not below:
         below, why = _tcp(lacking, virtual=virtual, gbps=gbps)
-    found = [Chosen(stage=Stage.PAIRS, recipe=below, why=why)] if below else []
-    if gpu:
-        found.append(Chosen(stage=Stage.PAIRS, recipe=gpu, why=f"every node has GPUs and {gpu}"))
-    if not found:
-        names = ("iperf3", *_MPI, "torch-gloo")
-        found = [Chosen(stage=Stage.PAIRS, recipe="", why=_why_not(names, lacking))]
-    return found
+    found = [Chosen(Stage.PAIRS, below, why)] if below else []
+    if gpu := _first(_GPU, lacking):
+        found.append(Chosen(Stage.PAIRS, gpu, f"every node has GPUs and {gpu}"))
+    names = ("iperf3", *_MPI, "torch-gloo")
+    return found or [Chosen(Stage.PAIRS, "", _why_not(names, lacking))]
 
 
 def _tcp(lacking: Lacking, *, virtual: bool, gbps: float) -> tuple[str, str]:
@@ -162,7 +152,7 @@ def _choose_groups(lacking: Lacking) -> list[Chosen]:
     names = (*_GPU, *_MPI, "torch-gloo")
     name = _first(names, lacking)
     why = f"every node has {name}" if name else _why_not(names, lacking)
-    return [Chosen(stage=Stage.GROUPS, recipe=name, why=why)]
+    return [Chosen(Stage.GROUPS, name, why)]
 
 
 Rails = Mapping[str, tuple[str, ...]]
@@ -262,8 +252,7 @@ class Participants:
 
 def plan_run(request: Request, participants: Participants) -> RunPlan:
     """The whole plan; a stage that does not apply says why in its note."""
-    gbps = participants.setup.known.link_gbps
-    chosen = _chosen(request, participants, gbps)
+    chosen = _chosen(request, participants)
     wanted = stages_of(request)
     stages = [
         StagePlan(stage=Stage.GATE, note=_left(participants)),
@@ -279,7 +268,7 @@ def plan_run(request: Request, participants: Participants) -> RunPlan:
         cluster=participants.setup.cluster.name, nodes=participants.nodes, left_out=participants.admitted.left_out, leaves=participants.leaves, virtual=participants.admitted.virtual,
         stages=tuple(one for one in stages if one.stage in wanted or one.stage in (Stage.GATE, Stage.IDENTITY)),
         seed=participants.seed, repeats=request.repeats, seconds=request.seconds, exhaustive=request.exhaustive, max_crossing=request.max_crossing,
-        link_gbps=gbps, rdma_gbps=participants.setup.rdma_gbps, node_gbps=participants.node_gbps, gpu=participants.gpu, gpus=participants.gpus, rails=participants.setup.rails, soak=request.soak, include_busy=tuple(request.include_busy),
+        link_gbps=participants.setup.known.link_gbps, rdma_gbps=participants.setup.rdma_gbps, node_gbps=participants.node_gbps, gpu=participants.gpu, gpus=participants.gpus, rails=participants.setup.rails, soak=request.soak, include_busy=tuple(request.include_busy),
         notes=(*participants.admitted.notes, *_not_there(request, participants), *_few_slots(participants), *_limits(request, participants), _said(participants, stages)),
     )  # fmt: skip
 
@@ -315,13 +304,13 @@ def stages_of(request: Request) -> tuple[Stage, ...]:
     return tuple(one for one in asked if one is not Stage.SOAK or request.soak)
 
 
-def _chosen(request: Request, participants: Participants, gbps: float) -> Sequence[Chosen]:
+def _chosen(request: Request, participants: Participants) -> Sequence[Chosen]:
     if not request.recipes:
         return choose(
             participants.nodes,
             participants.said,
             virtual=bool(participants.admitted.virtual),
-            gbps=gbps,
+            gbps=participants.setup.known.link_gbps,
             gpus=participants.gpus,
         )
     return tuple(chain.from_iterable(_named(name) for name in request.recipes))
@@ -331,31 +320,26 @@ def _named(name: str) -> Iterable[Chosen]:
     """The stages of a recipe that was asked for by name."""
     recipe = find(name)
     if name in SINGLE:
-        return (Chosen(stage=Stage.SINGLE, recipe=name, why="asked for"),)
-    pairs = Chosen(stage=Stage.PAIRS, recipe=name, why="asked for")
+        return (Chosen(Stage.SINGLE, name, "asked for"),)
+    pairs = Chosen(Stage.PAIRS, name, "asked for")
     if recipe.traits.directed:
         return (pairs,)
-    return (pairs, Chosen(stage=Stage.GROUPS, recipe=name, why="asked for"))
+    return (pairs, Chosen(Stage.GROUPS, name, "asked for"))
 
 
 def _planned(one: Chosen, request: Request, participants: Participants) -> Iterable[StagePlan]:
     if not one.recipe:
         return (StagePlan(stage=one.stage, note=one.why),)
-    return {Stage.SINGLE: _single, Stage.PAIRS: _pairs, Stage.GROUPS: _groups}[one.stage](
-        one, request, participants
-    )
+    if one.stage is Stage.PAIRS:
+        return _pairs(one, request, participants)
+    plan = _single if one.stage is Stage.SINGLE else _groups
+    return (plan(one, participants),)
 
 
-def _single(one: Chosen, request: Request, participants: Participants) -> Iterable[StagePlan]:
-    del request
+def _single(one: Chosen, participants: Participants) -> StagePlan:
     seconds = seconds_of(find(one.recipe), participants.setup)
-    work = Work(
-        stage=Stage.SINGLE,
-        recipe=one.recipe,
-        nodes=participants.nodes[:1],
-        runs=((participants.nodes[0], "", 0, 0),),
-    )
-    yield StagePlan(
+    work = one_run(Stage.SINGLE, one.recipe, participants.nodes[:1])
+    return StagePlan(
         stage=Stage.SINGLE, recipe=one.recipe, rounds=1, tests=len(participants.nodes), minutes=(seconds + _START[False]) / 60,
         commands=command_lines(work, participants.setup), note=one.why,
     )  # fmt: skip
@@ -366,9 +350,9 @@ def repeats_of(recipe: str, repeats: int) -> int:
     return repeats if find(recipe).traits.directed else max(1, repeats // 2)
 
 
-def rail_count(plan: RunPlan, recipe: str) -> int:
+def rail_count(rails: Mapping[str, Rails], recipe: str) -> int:
     """How many rails a recipe measures separately."""
-    return len(next(iter(plan.rails.get(recipe, {}).values()), ("",)))
+    return len(next(iter(rails.get(recipe, {}).values()), ("",)))
 
 
 def options_of(plan: RunPlan, recipe: str, nodes: Sequence[str]) -> Options:
@@ -378,7 +362,7 @@ def options_of(plan: RunPlan, recipe: str, nodes: Sequence[str]) -> Options:
     return Options(
         nodes=tuple(nodes), leaves=plan.leaves, seed=plan.seed, exhaustive=plan.exhaustive,
         stages=stages, repeats=repeats_of(recipe, plan.repeats), directed=find(recipe).traits.directed,
-        max_crossing=plan.max_crossing, rails=rail_count(plan, recipe),
+        max_crossing=plan.max_crossing, rails=rail_count(plan.rails, recipe),
     )  # fmt: skip
 
 
@@ -462,20 +446,14 @@ def _round_plan(
     )  # fmt: skip
 
 
-def _groups(one: Chosen, request: Request, participants: Participants) -> Iterable[StagePlan]:
-    del request
+def _groups(one: Chosen, participants: Participants) -> StagePlan:
     steps = sizes(len(participants.nodes))
     if not steps:
-        yield StagePlan(
-            stage=Stage.GROUPS,
-            recipe=one.recipe,
-            note="fewer than four nodes: the pairs are all there is",
-        )
-        return
-    nodes = participants.nodes[: steps[0]]
-    work = Work(stage=Stage.GROUPS, recipe=one.recipe, nodes=nodes, runs=((nodes[0], "", 0, 0),))
+        note = "fewer than four nodes: the pairs are all there is"
+        return StagePlan(stage=Stage.GROUPS, recipe=one.recipe, note=note)
+    work = one_run(Stage.GROUPS, one.recipe, participants.nodes[: steps[0]])
     seconds = seconds_of(find(one.recipe), participants.setup) + _START[False]
-    yield StagePlan(
+    return StagePlan(
         stage=Stage.GROUPS, recipe=one.recipe, rounds=len(steps), tests=sum(len(groups_of(participants.nodes, size)) for size in steps),
         minutes=len(steps) * seconds / 60, commands=command_lines(work, participants.setup),
         note=f"{one.why}; groups of {', '.join(map(str, steps))}",

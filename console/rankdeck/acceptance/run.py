@@ -179,6 +179,11 @@ class RunPlan:
     notes: tuple[str, ...] = ()
     """Sentences on what the run will do to the cluster."""
 
+    def recipes_of(self, *stages: Stage) -> tuple[str, ...]:
+        """The recipes of these stages, each once, in the order of the plan."""
+        found = (one.recipe for one in self.stages if one.recipe and one.stage in stages)
+        return tuple(dict.fromkeys(found))
+
     @property
     def parts(self) -> list[tuple[Stage, str]]:
         """(stage, recipe) to run, in order. Stages that follow from the pairs stage run as part of it."""
@@ -292,8 +297,7 @@ class AcceptanceRun:
     @property
     def recipes(self) -> tuple[str, ...]:
         """Recipes that measure pairs, in the order of the plan."""
-        planned = (one.recipe for one in self.plan.stages if one.stage is Stage.PAIRS)
-        return tuple(dict.fromkeys(name for name in planned if name))
+        return self.plan.recipes_of(Stage.PAIRS)
 
 
 _CABLE = "swap the cable of {first} with that of {other}"
@@ -352,11 +356,10 @@ def once_more(
     if len(nodes) > 1:
         return ((recipe, tuple(nodes)),)
     (node,) = nodes
-    alone = [one.recipe for one in run.plan.stages if one.stage is Stage.SINGLE and one.recipe]
     others = [one for one in (*run.good, *run.plan.nodes) if one != node and one not in run.bad]
     partners = list(dict.fromkeys(others))[:_PARTNERS] if recipe else []
     return (
-        *((name, (node,)) for name in dict.fromkeys(alone)),
+        *((name, (node,)) for name in run.plan.recipes_of(Stage.SINGLE)),
         *((recipe, (node, partner)) for partner in partners),
     )
 
@@ -449,7 +452,19 @@ class Request:
     """For how many seconds to measure the largest group repeatedly; 0: not at all."""
 
 
-class AcceptanceProtocol(Protocol):
+class MeasurementSource(Protocol):
+    """Gives commands and outputs of measurements."""
+
+    def commands(self, run: AcceptanceRun, result: Result) -> tuple[str, ...]:
+        """The commands of one measurement, quoted for a shell."""
+        ...
+
+    def raw(self, result: Result, most: int = 1 << 20) -> str:
+        """The output of a measurement, made safe to show, at most `most` characters; "" if it is gone."""
+        ...
+
+
+class AcceptanceProtocol(MeasurementSource, Protocol):
     """Acceptance of one open cluster. All methods are called on the event loop."""
 
     @property
@@ -507,14 +522,6 @@ class AcceptanceProtocol(Protocol):
 
     def resume(self, run: str) -> AcceptanceRun:
         """Make a stopped run `current`, so that `start` continues it. Raises RankdeckError."""
-        ...
-
-    def commands(self, run: AcceptanceRun, result: Result) -> tuple[str, ...]:
-        """The commands of one measurement, quoted for a shell."""
-        ...
-
-    def raw(self, result: Result, most: int = 1 << 20) -> str:
-        """The output of a measurement, made safe to show, at most `most` characters; "" if it is gone."""
         ...
 
 

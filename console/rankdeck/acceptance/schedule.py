@@ -434,22 +434,15 @@ class Schedule:
 
     def _planned(self, stage: Stage) -> list[Round]:
         first = len(self._rounds)
-        plan = {
-            Stage.PAIRS: lambda: [(pairs, 0) for pairs in pair_rounds(self.options)],
-            Stage.CONFIRM: lambda: self._confirmations(first),
-            Stage.INSIDE: lambda: self._leaf(stage, first),
-            Stage.CROSSING: lambda: self._leaf(stage, first),
-            Stage.ALONE: lambda: self._leaf(stage, first),
-        }[stage]
+        if stage is Stage.PAIRS:
+            plan = [(pairs, 0) for pairs in pair_rounds(self.options)]
+        elif stage is Stage.CONFIRM:
+            plan = self._confirmations(first)
+        else:
+            plan = self._leaf(stage, first)
         return [
-            Round(
-                number=first + place,
-                stage=stage,
-                pairs=pairs,
-                runs=self._runs(stage, pairs),
-                port=port,
-            )
-            for place, (pairs, port) in enumerate(plan())
+            Round(number=number, stage=stage, pairs=pairs, runs=self._runs(stage, pairs), port=port)
+            for number, (pairs, port) in enumerate(plan, first)
         ]
 
     def _runs(self, stage: Stage, pairs: Iterable[Pair]) -> tuple[Run, ...]:

@@ -35,7 +35,7 @@ from rankdeck.model.acceptance import (
     failure,
     population,
 )
-from rankdeck.model.text import figures
+from rankdeck.model.text import figures, listed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,10 +224,6 @@ class Evidence:
     def total(self) -> int:
         return len(self.slow) + len(self.full)
 
-    @property
-    def share(self) -> float:
-        return len(self.slow) / self.total if self.total else 0.0
-
 
 def path_of(side: Side, other: PathEnd) -> Path:
     """The path from this end to the other one, or back if the end receives."""
@@ -242,11 +238,6 @@ def nodes_of(path: Path) -> tuple[str, str]:
 def sides_of(path: Path) -> tuple[Side, Side]:
     """The sending and the receiving side of a path."""
     return (path[0], EndRole.SENDS), (path[1], EndRole.RECEIVES)
-
-
-def some(names: Sequence[str]) -> str:
-    """At most six names."""
-    return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,9 +263,7 @@ class Suspects:
     def names(self, most: int) -> str:
         """`n3 sends, n5→n9 and 4 more`; "" where nothing is suspected."""
         sides = (f"{end.node} {role.value}" for end, role in self.sides)
-        found = list(dict.fromkeys((*sides, *self.pair_names())))
-        more = len(found) - most
-        return ", ".join(found[:most]) + (f" and {more} more" if more > 0 else "")
+        return listed(list(dict.fromkeys((*sides, *self.pair_names()))), most)
 
 
 def find_suspects(slow: Iterable[Path], full: Iterable[Path]) -> Suspects:
@@ -474,7 +463,7 @@ def _leaf_verdict(
 ) -> Verdict:
     names = ", ".join(fault.leaves)
     subject = f"leaf {names}" if len(fault.leaves) == 1 else f"leaves {names}"
-    who = "; ".join(f"{name} = {some(members[name])}" for name in fault.leaves)
+    who = "; ".join(f"{name} = {listed(members[name])}" for name in fault.leaves)
     way = {"sends": " from it", "receives": " to it"}.get(fault.way, "")
     seen = f"{subject}: pairs across{way} reach {facts.shown(fault.crossing)}, inside {facts.shown(fault.inside) if fault.inside else 'nothing'} ({who})"
     if fault.carried and fault.wanted:
@@ -543,9 +532,9 @@ def shared(facts: SortedPairs, paths: Sequence[Path], proven: Set[Side]) -> tupl
     nodes = Counter(node for pair in pairs for node in pair)
     if len(pairs) <= max(_MANY, len({end.node for path in facts.speeds for end in path}) // _PART):
         return ()
-    names = some([f"{first}–{last}" for first, last in pairs])
+    names = listed([f"{first}–{last}" for first, last in pairs])
     most = max(nodes.values())
-    often = some([node for node, count in nodes.most_common() if 2 * count >= most])
+    often = listed([node for node, count in nodes.most_common() if 2 * count >= most])
     to_do = "compare their uplinks" if facts.context.leaves else "write `leaf:` into the cluster file and measure again"  # fmt: skip
     return (
         Verdict(
@@ -585,7 +574,7 @@ def _rail_verdict(facts: SortedPairs, fault: RailFault) -> Verdict:
     of = f" of leaf {fault.leaf}" if fault.leaf else ""
     slow = max(facts.speeds[path] for path in fault.paths)
     normal = facts.population_of(next(iter(fault.paths))).median
-    seen = f"rail {facts.rail(fault.rail)} reaches {facts.shown(slow)} (others {facts.shown(normal)}) on {len(fault.nodes)} nodes{of} ({some(fault.nodes)}), their other rails are full"
+    seen = f"rail {facts.rail(fault.rail)} reaches {facts.shown(slow)} (others {facts.shown(normal)}) on {len(fault.nodes)} nodes{of} ({listed(fault.nodes)}), their other rails are full"
     return Verdict(
         kind=Kind.RAIL, subject=f"rail {fault.rail}{of}", answer=Answer.SLOW,
         sentence=f"{seen}: the switch of this rail, or its configuration",

@@ -26,9 +26,8 @@ from rankdeck.model.acceptance import (
     population,
 )
 from rankdeck.model.nodeset import fold
-from rankdeck.model.text import figures
+from rankdeck.model.text import figures, listed
 
-_DONE = (Outcome.MEASURED, Outcome.FAILED, Outcome.NOT_MEASURED, Outcome.REFUSED, Outcome.EXCLUDED)
 _LEARNED = {Outcome.MEASURED, Outcome.FAILED}
 _GRAVEST = (
     Answer.LEFT_OUT, Answer.WRONG_VALUES, Answer.FAILED, Answer.SLOW, Answer.UNSTEADY, Answer.REFUSED, Answer.NOT_MEASURED,
@@ -67,7 +66,7 @@ def schedule_of(
     )  # fmt: skip
     schedule = Schedule(options_of(plan, recipe, able(plan, all_of)), context)
     for one in all_of:
-        if one.recipe == recipe and one.receiver and one.outcome in _DONE:
+        if one.recipe == recipe and one.receiver and one.outcome.final:
             schedule.take(measurement_of(one, lower_is_better=traits.lower_is_better))
     schedule.expect(expected(plan, recipe, all_of))
     return schedule
@@ -115,11 +114,9 @@ def judged(
     plan: RunPlan, results: Sequence[Result], odd: Mapping[str, str], kinds: Mapping[str, str]
 ) -> Judged:
     """Judge all results; `odd`: node -> how it differs from others, or what its telemetry showed during the run, `kinds`: node -> its hardware."""
-    recipes = dict.fromkeys(
-        one.recipe for one in plan.stages if one.stage is Stage.PAIRS and one.recipe
-    )
     judgements = {
-        name: schedule_of(plan, name, results, odd, kinds).judgement() for name in recipes
+        name: schedule_of(plan, name, results, odd, kinds).judgement()
+        for name in plan.recipes_of(Stage.PAIRS)
     }
     single, alone, notes = _single(plan, results, odd, kinds)
     groups = _groups(plan, results)
@@ -164,7 +161,7 @@ def _single(
     notes: list[str] = []
     alike: defaultdict[tuple[str, str], list[Result]] = defaultdict(list)
     for one in results:
-        if one.stage is Stage.SINGLE and one.outcome in _DONE:
+        if one.stage is Stage.SINGLE and one.outcome.final:
             alike[one.recipe, kinds.get(one.sender, "")].append(one)
     for (recipe, _), repeats in alike.items():
         some = _of_repeats(repeats)
@@ -254,14 +251,10 @@ def _alone(one: Result, answer: Answer, text: str) -> Verdict:
 # ---- groups and soak
 
 
-def group_recipe(plan: RunPlan) -> str:
-    """The recipe of the groups; "" if there are none."""
-    return next((one.recipe for one in plan.stages if one.stage is Stage.GROUPS and one.rounds), "")
-
-
 def _groups(plan: RunPlan, results: Sequence[Result]) -> tuple[Verdict, ...]:
-    recipe = group_recipe(plan)
-    some = [one for one in results if one.stage is Stage.GROUPS and one.outcome in _DONE]
+    planned = (one for one in plan.stages if one.stage is Stage.GROUPS and one.rounds)
+    recipe = next((one.recipe for one in planned), "")
+    some = [one for one in results if one.stage is Stage.GROUPS and one.outcome.final]
     if not recipe or not some:
         return ()
     nodes = tuple(node for node in plan.nodes if any(node in one.group for one in some))
@@ -292,7 +285,7 @@ def _soak(results: Iterable[Result]) -> tuple[Verdict, ...]:
 
 def _out(results: Iterable[Result]) -> tuple[Verdict, ...]:
     """Nodes whose last result says that something may still run there."""
-    last = {node: one for one in results if one.outcome in _DONE for node in one.nodes}
+    last = {node: one for one in results if one.outcome.final for node in one.nodes}
     return tuple(
         Verdict(
             kind=Kind.NODE, subject=node, answer=Answer.NOT_MEASURED, nodes=(node,), recipe=one.recipe,
@@ -381,7 +374,7 @@ def _subject(one: Result) -> str:
 
 def _lost(recipe: str, lost: Mapping[str, Result], *, apart: bool) -> Verdict:
     """The verdict about paths or groups that were not measured; `apart`: their nodes reached others."""
-    names = f"{', '.join(list(lost)[:4])}" + (f" and {len(lost) - 4} more" if len(lost) > 4 else "")
+    names = listed(list(lost), 4)
     first = _why(tuple(lost.values())[::-1])
     answer = Answer.REFUSED if first.outcome is Outcome.REFUSED else Answer.NOT_MEASURED
     kind = Kind.SCALE if first.group else Kind.PAIR
@@ -426,7 +419,7 @@ def _answers(
     named = [(node, verdict.answer) for verdict in verdicts for node in verdict.nodes]
     for node, answer in chain(named, *(each.nodes.items() for each in judgements)):
         said[node].append(answer)
-    groups = [one for one in results if one.stage is Stage.GROUPS and one.outcome in _DONE]
+    groups = [one for one in results if one.stage is Stage.GROUPS and one.outcome.final]
     well = {node for one in groups if one.value is not None for node in one.group}
     for node in {node for one in groups for node in one.group}:
         lost = [] if said[node] else [Answer.NOT_MEASURED]
@@ -450,7 +443,7 @@ def stage_views(
             for result in results
             if result.stage is one.stage and result.recipe == one.recipe
         ]
-        done = [result for result in some if result.outcome in _DONE]
+        done = [result for result in some if result.outcome.final]
         views.append(
             StageView(
                 plan=one, progress=_progress(one.stage, bool(some), now, over, order), done=len(done),

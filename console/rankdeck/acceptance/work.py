@@ -208,6 +208,14 @@ class Work:
             )  # fmt: skip
 
 
+def one_run(
+    stage: Stage, recipe: str, nodes: tuple[str, ...], repeat: int = 0, place: int = 0
+) -> Work:
+    """The work of one run on a single node or a group."""
+    runs = ((nodes[0], "", repeat, 0),)
+    return Work(stage=stage, recipe=recipe, nodes=nodes, runs=runs, place=place)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
     """What all jobs of a run have in common."""
@@ -355,15 +363,11 @@ def _steps(work: Work, recipe: Recipe, setup: Setup) -> list[Step]:
     return steps
 
 
-def usual_seconds(work: Work, setup: Setup) -> float:
-    """Seconds that the work takes on healthy nodes, without the start of the job."""
-    return len(work.runs) * seconds_of(find(work.recipe), setup)
-
-
 def limit_of(work: Work, setup: Setup, ended: Sequence[float]) -> float:
     """Seconds after which the work counts as hung; `ended`: how long jobs of its round took, [] until half have ended."""
     # The median of half a round shows what is usual on this cluster. Never less than a start takes.
-    usual = sorted(ended)[len(ended) // 2] if ended else usual_seconds(work, setup)
+    healthy = len(work.runs) * seconds_of(find(work.recipe), setup)
+    usual = sorted(ended)[len(ended) // 2] if ended else healthy
     return max(SHORTEST, PATIENCE * usual) + (_POD_START if setup.pods else 0.0)
 
 
@@ -379,7 +383,8 @@ def results_of(
         yield from _of_steps(work, recipe, setup, output, hung)
         return
     raw = b"".join(output[rank] for rank in sorted(output))
-    asked = Asked(hosts=_hosts(work, setup), ranks=_ranks(work, recipe, setup), exit_code=exit_code)
+    ranks = len(work.nodes) * ranks_per_node(recipe, work, setup)
+    asked = Asked(hosts=_hosts(work, setup), ranks=ranks, exit_code=exit_code)
     reading = (
         failed(hung) if hung else _worst(read_output(recipe, raw, asked, _known(recipe, setup)))
     )
@@ -440,10 +445,6 @@ def _worst(readings: Sequence[OutputReading]) -> OutputReading:
 def _hosts(work: Work, setup: Setup) -> tuple[str, ...]:
     names = [setup.hostnames.get(node, "") for node in work.nodes]
     return tuple(dict.fromkeys(names)) if all(names) else ()
-
-
-def _ranks(work: Work, recipe: Recipe, setup: Setup) -> int:
-    return len(work.nodes) * ranks_per_node(recipe, work, setup)
 
 
 def _with(one: Result, reading: OutputReading, seconds: float) -> Result:

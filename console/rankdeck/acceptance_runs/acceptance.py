@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from secrets import randbelow, token_hex
 from statistics import median
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 from rankdeck import plugins
 from rankdeck.acceptance import view
-from rankdeck.acceptance.baseline import Compared, compare, kinds_of_hardware
+from rankdeck.acceptance.baseline import compare, kinds_of_hardware
 from rankdeck.acceptance.gate import (
     PROGRAM,
     Around,
@@ -25,7 +25,6 @@ from rankdeck.acceptance.gate import (
     kept_by_slurm,
     link_gbps,
     of_network,
-    program,
     read_identity,
 )
 from rankdeck.acceptance.planning import (
@@ -39,6 +38,7 @@ from rankdeck.acceptance.planning import (
     repeats_of,
 )
 from rankdeck.acceptance.recipe import Commands, Known
+from rankdeck.acceptance.recipes import program
 from rankdeck.acceptance.run import (
     AcceptanceRun,
     Request,
@@ -54,6 +54,7 @@ from rankdeck.acceptance_runs.measure import MeasureSession, RawOutputs, measure
 from rankdeck.acceptance_runs.runner import Runner
 from rankdeck.config.files import command_of
 from rankdeck.errors import RankdeckError, UnknownRunError
+from rankdeck.errors import leaves as errors_in
 from rankdeck.model.acceptance import Result, differing
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import JobSpec, Launch
@@ -217,7 +218,7 @@ class Acceptance:
         commands = Commands(
             launch=Launch.PLAIN,
             argv=("python3", f"{RUN_TOKEN}/{PROGRAM}", question),
-            files={PROGRAM: program()},
+            files={PROGRAM: program(PROGRAM)},
         )
         limit = _QUEUE_LIMIT if self._session.chooses_nodes else _LOOK_LIMIT
         # Runs beside the jobs of others: it takes a second, and waiting for whole nodes may take hours.
@@ -299,7 +300,7 @@ class Acceptance:
                 task = self._task = tasks.create_task(work)
             return not task.cancelled()
         except BaseExceptionGroup as group:
-            raise _first(group) from group
+            raise next(errors_in(group)) from group
         finally:
             self._task = None
 
@@ -415,7 +416,9 @@ class Acceptance:
         progress = self._progress if head is self._head else _progress(head)
         known = runner.identity if runner else self._identity if head is self._head else {}
         identity = known or self.store.identity(head.id)
-        compared = self._compared(head, plan, results, identity)
+        rows = self.store.baselines(head.cluster)
+        then = self.store.identity(rows[0].run) if rows else {}
+        compared = compare(plan, results, identity, rows, then)
         return AcceptanceRun(
             id=head.id, cluster=head.cluster, operator=head.operator, started=head.started, ended=head.ended,
             progress=progress, plan=plan, results=tuple(results), judgements=said.judgements, verdicts=said.verdicts,
@@ -424,17 +427,6 @@ class Acceptance:
             drift=compared.drift, baseline=compared.sentence, changed=compared.changed,
             excluded=dict(runner.excluded) if runner else {}, verb=self._verb,
         )  # fmt: skip
-
-    def _compared(
-        self,
-        head: KeptRun,
-        plan: RunPlan,
-        results: Sequence[Result],
-        identity: Mapping[str, Mapping[str, str]],
-    ) -> Compared:
-        rows = self.store.baselines(head.cluster)
-        then = self.store.identity(rows[0].run) if rows else {}
-        return compare(plan, results, identity, rows, then)
 
     @property
     def _verb(self) -> str:
@@ -465,12 +457,8 @@ class Acceptance:
         """Make a stopped run `current`, so that `start` continues it."""
         self._refuse_while_running()
         head, plan = self._find(run)
-        self._head, self._plan, self._setup, self._identity = (
-            head,
-            plan,
-            None,
-            self.store.identity(head.id),
-        )
+        self._head, self._plan, self._setup = head, plan, None
+        self._identity = self.store.identity(head.id)
         self._begin_anew(RunState.DONE if head.state == "done" else RunState.STOPPED)
         return self._shown()
 
@@ -487,19 +475,13 @@ class Acceptance:
 
     def commands(self, run: AcceptanceRun, result: Result) -> tuple[str, ...]:
         """The commands of one measurement, quoted for a shell."""
-        nodes = result.group or tuple(filter(None, (result.sender, result.receiver)))
-        addresses = {
-            node: job_address(self._session.cluster, self._session.cluster.node(node), None)
-            for node in nodes
-        }
+        cluster = self._session.cluster
+        addresses = {node: job_address(cluster, cluster.node(node), None) for node in result.nodes}
         setup = self._setup or Setup(
-            cluster=self._session.cluster,
-            addresses=addresses,
-            rails=run.plan.rails,
-            seconds=run.plan.seconds,
+            cluster=cluster, addresses=addresses, rails=run.plan.rails, seconds=run.plan.seconds
         )
         work = Work(
-            stage=result.stage, recipe=result.recipe, nodes=nodes, runs=((result.sender, result.receiver, result.repeat, result.rail),),
+            stage=result.stage, recipe=result.recipe, nodes=result.nodes, runs=((result.sender, result.receiver, result.repeat, result.rail),),
             port=result.port,
         )  # fmt: skip
         return command_lines(work, setup)
@@ -555,16 +537,6 @@ def _rails(
 def _asked_again(plan: RunPlan, include_busy: tuple[str, ...]) -> Request:
     """The request that checks the nodes again before a stopped run continues; the nodes were chosen when it began."""
     return Request(like=plan.like, seconds=plan.seconds, include_busy=include_busy)
-
-
-def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The error that ended a run; errors of parallel parts come as nested groups."""
-    error = group.exceptions[0]
-    return (
-        _first(cast("BaseExceptionGroup[BaseException]", error))
-        if isinstance(error, BaseExceptionGroup)
-        else error
-    )
 
 
 def _plan_of(head: KeptRun) -> RunPlan | None:

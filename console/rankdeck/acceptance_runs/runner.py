@@ -9,6 +9,7 @@ from itertools import groupby, product
 from math import ceil
 
 from rankdeck.acceptance.baseline import hardware, kinds_of_hardware, params_hash
+from rankdeck.acceptance.planning import rail_count
 from rankdeck.acceptance.recipe import NEVER_BEGAN
 from rankdeck.acceptance.run import RunPlan
 from rankdeck.acceptance.schedule import Round, Run, next_groups, runs_of
@@ -19,6 +20,7 @@ from rankdeck.acceptance.work import (
     find,
     limit_of,
     never_began,
+    one_run,
     perhaps_slow,
     resting,
     results_of,
@@ -76,13 +78,8 @@ class Runner:
         setup: Setup,
         changed: Callable[[], None],
     ) -> None:
-        self._session, self._store, self._raw, self._setup, self._changed = (
-            session,
-            store,
-            raw,
-            setup,
-            changed,
-        )
+        self._session, self._store, self._raw = session, store, raw
+        self._setup, self._changed = setup, changed
         self.results: dict[Key, Result] = {}
         self.stage: Stage | None = None
         self.excluded: dict[str, str] = {}
@@ -126,8 +123,7 @@ class Runner:
     @property
     def done(self) -> list[Result]:
         """The results that have an outcome."""
-        unfinished = (Outcome.PENDING, Outcome.RUNNING)
-        return [one for one in self.results.values() if one.outcome not in unfinished]
+        return [one for one in self.results.values() if one.outcome.final]
 
     async def go(self, run: str, plan: RunPlan) -> None:
         """Run all stages; raises HistoryError if measurements cannot be saved."""
@@ -164,8 +160,7 @@ class Runner:
         number = (
             1 + max((one.round for one in self.results.values()), default=0) + len(self._wanted)
         )
-        rails = len(next(iter(self._setup.rails.get(recipe, {}).values()), ("",)))
-        runs = runs_of(pair, repeats, rails, directed=directed)
+        runs = runs_of(pair, repeats, rail_count(self._setup.rails, recipe), directed=directed)
         one = Round(number=number, stage=Stage.CONFIRM, pairs=(pair,), runs=tuple(runs))
         self._wanted += _works(one, recipe)
 
@@ -175,8 +170,7 @@ class Runner:
             for one in self.results.values()
             if (one.stage, one.recipe, one.sender) == (Stage.SINGLE, recipe, node)
         ]
-        run = (node, "", 1 + max(before, default=-1), 0)
-        return Work(stage=Stage.SINGLE, recipe=recipe, nodes=(node,), runs=(run,))
+        return one_run(Stage.SINGLE, recipe, (node,), 1 + max(before, default=-1))
 
     async def asked(self, run: str, plan: RunPlan) -> None:
         """Measure what was passed to `again`, if no round is running."""
@@ -187,17 +181,10 @@ class Runner:
 
     async def _single(self, recipe: str) -> None:
         """Measure all nodes at once; for a recipe without a launcher, all nodes are one job."""
-        work = [
-            Work(
-                stage=Stage.SINGLE,
-                recipe=recipe,
-                nodes=(node,),
-                runs=((node, "", 0, 0),),
-                place=place,
-            )
-            for place, node in enumerate(self._plan.nodes)
-        ]
-        await self._round([[one] for one in work])
+        nodes = enumerate(self._plan.nodes)
+        await self._round(
+            [[one_run(Stage.SINGLE, recipe, (node,), place=place)] for place, node in nodes]
+        )
 
     async def _pairs(self, recipe: str) -> None:
         """Run rounds until the schedule has no more: pairs, confirmation, leaves."""
@@ -218,22 +205,12 @@ class Runner:
         tolerance = find(recipe).traits.tolerance
         number = 0
         # Only from what was done before this round, so that a resumed run is planned in the same way.
-        while groups := next_groups(nodes, self._groups_before(number), tolerance).groups:
-            works = [
-                Work(
-                    stage=Stage.GROUPS,
-                    recipe=recipe,
-                    nodes=group,
-                    runs=((group[0], "", 0, 0),),
-                    round=number,
-                    place=place,
-                )
-                for place, group in enumerate(groups)
-            ]
-            await self._round([[one] for one in works])
+        while groups := next_groups(nodes, self._before(number), tolerance).groups:
+            works = (one_run(Stage.GROUPS, recipe, group, 0, n) for n, group in enumerate(groups))
+            await self._round([[replace(one, round=number)] for one in works])
             number += 1
 
-    def _groups_before(self, number: int) -> list[Result]:
+    def _before(self, number: int) -> list[Result]:
         return [one for one in self.done if one.stage is Stage.GROUPS and one.round < number]
 
     async def _soak(self, recipe: str) -> None:
@@ -245,13 +222,7 @@ class Runner:
             nodes = self._fit()  # without those taken out meanwhile
             if time.monotonic() >= until or len(nodes) < 2:
                 return
-            work = Work(
-                stage=Stage.SOAK,
-                recipe=recipe,
-                nodes=nodes,
-                runs=((nodes[0], "", repeat, 0),),
-                round=repeat,
-            )
+            work = replace(one_run(Stage.SOAK, recipe, nodes, repeat), round=repeat)
             await self._round([[work]])
             if any(self.results[one.key].outcome is Outcome.NOT_MEASURED for one in work.pending()):
                 return
@@ -263,10 +234,9 @@ class Runner:
 
     def _verdicts(self) -> list[Verdict]:
         """The verdicts on the pairs of all recipes."""
-        stages = [one for one in self._plan.stages if one.stage is Stage.PAIRS and one.recipe]
         schedules = (
             schedule_of(self._plan, recipe, self.done, self.odd, self.kinds)
-            for recipe in dict.fromkeys(one.recipe for one in stages)
+            for recipe in self._plan.recipes_of(Stage.PAIRS)
         )
         return [verdict for one in schedules for verdict in one.judgement().verdicts]
 

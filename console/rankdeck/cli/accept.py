@@ -165,8 +165,7 @@ class Followed:
         for one in run.results:
             rounds.setdefault((one.stage, one.recipe, one.round), []).append(one)
         for key, results in rounds.items():
-            open_ = any(one.outcome in (Outcome.PENDING, Outcome.RUNNING) for one in results)
-            if key not in self._said and not open_:
+            if key not in self._said and all(one.outcome.final for one in results):
                 self._said.add(key)
                 yield _round_line(run, *key, results)
 

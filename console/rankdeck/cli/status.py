@@ -382,8 +382,7 @@ async def _expect(cluster: Cluster, wait: float, options: argparse.Namespace) ->
 
 
 def _seen(node: NodeState) -> NodeSight:
-    inventory = node.hello.inventory if node.hello else dict[str, str]()
-    return NodeSight(node.name, inventory, dict(node.values), node.simulated)
+    return NodeSight(node.name, node.inventory, dict(node.values), node.simulated)
 
 
 def _say_learnt(learnt: LearntExpectations, options: argparse.Namespace) -> None:

@@ -146,13 +146,23 @@ def _unlike(place: int, ranks: tuple[int, ...], column: list[bytes]) -> list[tup
     ]
 
 
+class _Masks(dict[bytes, tuple[bytes, Numbers]]):
+    """Line -> its mask, made at first use; all are forgotten if there are too many."""
+
+    def __missing__(self, raw: bytes) -> tuple[bytes, Numbers]:
+        if len(self) >= MOST_KNOWN:
+            self.clear()
+        found = self[raw] = mask(raw)
+        return found
+
+
 class Collapse:
     """Groups of lines of many ranks, kept up to date."""
 
     def __init__(self, logs: Mapping[int, RankLog]) -> None:
         self._logs = dict(logs)
         self._restart()
-        self._known: dict[bytes, tuple[bytes, Numbers]] = {}
+        self._masks = _Masks()
         self._met = 0
         self.forgotten = 0
         """Groups dropped because there were too many."""
@@ -212,12 +222,7 @@ class Collapse:
     def add(self, rank: int, at: float, stream: str, raw: bytes) -> None:
         """Process one line."""
         self.total += 1
-        known = self._known.get(raw)
-        if known is None:
-            if len(self._known) >= MOST_KNOWN:
-                self._known.clear()
-            known = self._known[raw] = mask(raw)
-        template, numbers = known
+        template, numbers = self._masks[raw]
         group = self._groups.get((stream, template))
         if group is None:
             group = self._begin(stream, template, at)
@@ -357,7 +362,7 @@ class Comparison:
         self._ranks, self._logs = tuple(ranks), dict(logs or {})
         self.most = MOST_ALL // max(len(ranks), 1)
         """Most lines of each rank; later lines are not compared."""
-        self._known: dict[bytes, bytes] = {}
+        self._masks = _Masks()
         self._restart()
 
     def _restart(self) -> None:
@@ -413,20 +418,12 @@ class Comparison:
         self.total += 1
         kept = self.sides[rank][STREAMS.index(entry[1])]
         kept.entries.append(entry)
-        kept.masks.append(self._mask(entry[3]))
+        kept.masks.append(self._masks[entry[3]][0])
 
     def _fill(self, rank: int) -> None:
         self._room[rank] = 0
         for kept in self.sides[rank]:
             kept.cut = True
-
-    def _mask(self, raw: bytes) -> bytes:
-        known = self._known.get(raw)
-        if known is None:
-            if len(self._known) >= MOST_KNOWN:
-                self._known.clear()
-            known = self._known[raw] = mask(raw)[0]
-        return known
 
 
 def answer(steps: Steps[Found]) -> Found:

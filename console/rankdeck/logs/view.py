@@ -468,7 +468,7 @@ class Search(TextMatch, Picked):
         return self.within(printable(line.text))
 
 
-def troubles(pattern: re.Pattern[str] = TROUBLE) -> Picked:
+def troubles() -> Picked:
     """The lines that look like errors; lines that differ from an earlier one only in numbers are left out."""
 
     def begin() -> Fits:
@@ -476,7 +476,7 @@ def troubles(pattern: re.Pattern[str] = TROUBLE) -> Picked:
 
         def fits(line: Line) -> bool:
             shown = printable(line.text)
-            if pattern.search(shown) is None:
+            if TROUBLE.search(shown) is None:
                 return False
             known = len(seen)
             seen.add(mask(shown.encode("utf-8", "replace"))[0])

@@ -8,6 +8,8 @@ from enum import StrEnum
 from statistics import NormalDist, median, median_low
 from typing import NamedTuple, TypeVar
 
+from rankdeck.model.text import listed
+
 
 class Stage(StrEnum):
     """What a measurement was made for, in the order of a run."""
@@ -49,6 +51,10 @@ class Outcome(StrEnum):
     """There is a number, but not for the hosts and ranks that were asked for."""
     EXCLUDED = "excluded"
     """The operator took one of its nodes out; this does not count against it."""
+
+    @property
+    def final(self) -> bool:
+        return self not in (Outcome.PENDING, Outcome.RUNNING)
 
 
 READ = (Outcome.MEASURED, Outcome.FAILED, Outcome.NOT_MEASURED, Outcome.REFUSED)
@@ -345,9 +351,8 @@ def _by_hardware(told: Mapping[str, _T], alike: Mapping[str, str]) -> Iterable[M
 
 def _low(devices: Mapping[str, float], usual: float, word: str) -> str:
     low = {device: clock for device, clock in devices.items() if clock < LOW_CLOCK * usual}
-    words = [f"{word.format(name)}{clock:.0f}" for name, clock in sorted(low.items())[:_NAMED]]
-    more = f" and {len(low) - _NAMED} more" if len(low) > _NAMED else ""
-    return f"{', '.join(words)}{more} of {usual:.0f} MHz" if low else "full"
+    words = [f"{word.format(name)}{clock:.0f}" for name, clock in sorted(low.items())]
+    return f"{listed(words, _NAMED)} of {usual:.0f} MHz" if low else "full"
 
 
 BUSY_CORES = "busy cores"

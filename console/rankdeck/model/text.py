@@ -3,7 +3,7 @@
 import json
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn, TypeGuard, cast
 
 _ESCAPE = (
@@ -170,6 +170,12 @@ def _deep(line: bytes) -> bool:
 def figures(value: float, digits: int = 4) -> str:
     """A number with `digits` significant digits, or rounded to an integer: `9.573`, `12346`, not `1.235e+04`."""
     return f"{value:.0f}" if abs(value) >= 10**digits - 0.5 else f"{value:.{digits}g}"
+
+
+def listed(names: Sequence[str], most: int = 6) -> str:
+    """`n1, n2 and 4 more`: at most `most` of these names."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def day_time(at: float) -> str:

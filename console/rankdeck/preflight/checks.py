@@ -447,34 +447,23 @@ def gpus(case: JobContext) -> Iterable[Finding]:
     """Report GPUs that are missing, faulty or in use."""
     for place, facts in case.answered:
         node, told = place.node, facts.gpus
+        warn = partial(found, Level.WARN, "gpu", node.name)
         if told is None or (not node.gpus and told.error):
             continue
         if told.error or len(told.names) < node.gpus:
             have = told.error or f"the driver shows {len(told.names)}"
-            yield found(
-                Level.BAD,
-                "gpu",
-                node.name,
-                f"the cluster file says {node.gpus} GPUs: {have}",
-                "look at `nvidia-smi` and `dmesg` there, or correct `gpus`",
-            )
+            text = f"the cluster file says {node.gpus} GPUs: {have}"
+            fix = "look at `nvidia-smi` and `dmesg` there, or correct `gpus`"
+            yield found(Level.BAD, "gpu", node.name, text, fix)
         for index, errors in enumerate(told.uncorrected):
             if errors:
-                yield found(
-                    Level.WARN,
-                    "gpu",
-                    node.name,
+                yield warn(
                     f"GPU {index} has {errors} uncorrected memory errors since boot",
                     f"`nvidia-smi --gpu-reset -i {index}` there when nobody uses it, or leave the node out with `on`",
                 )
         if told.users:
-            yield found(
-                Level.WARN,
-                "gpu",
-                node.name,
-                f"GPUs are in use: {', '.join(told.users[:3])}",
-                "wait, end it, or choose other nodes with `on`",
-            )
+            users = ", ".join(told.users[:3])
+            yield warn(f"GPUs are in use: {users}", "wait, end it, or choose other nodes with `on`")
 
 
 def health(case: JobContext) -> Iterable[Finding]:

@@ -22,6 +22,8 @@ from rankdeck.prometheus.names import (
     THEIRS,
     Integral,
     Series,
+    escaped,
+    labels_text,
     of_counter,
 )
 from rankdeck.state.fleet import Fleet, Switches, SwitchPort
@@ -55,10 +57,7 @@ class Families:
         """Add one series; `family` is name, kind (gauge, counter, untyped) and help."""
         name, kind, text = family
         kept = self._families.setdefault(name, Family(name, kind, text))
-        kept.series.setdefault(_written(labels), value)
-
-    def names(self) -> frozenset[str]:
-        return frozenset(self._families)
+        kept.series.setdefault(labels_text(labels), value)
 
     def text(self) -> str:
         """The classic text format, which every Prometheus reads."""
@@ -74,7 +73,7 @@ class Families:
 
 
 def _as_text(family: Family) -> Iterator[str]:
-    yield f"# HELP {family.name} {_escaped(family.help)}\n"
+    yield f"# HELP {family.name} {escaped(family.help)}\n"
     yield f"# TYPE {family.name} {family.kind}\n"
     yield from _samples(family)
 
@@ -86,7 +85,7 @@ def _as_openmetrics(family: Family) -> Iterator[str]:
     elif kind != "gauge":
         # A counter of another exporter whose name OpenMetrics does not allow for counters.
         kind = "unknown"
-    yield f"# HELP {name} {_escaped(family.help, quotes=True)}\n"
+    yield f"# HELP {name} {escaped(family.help, quotes=True)}\n"
     yield f"# TYPE {name} {kind}\n"
     yield from _samples(family)
 
@@ -94,16 +93,6 @@ def _as_openmetrics(family: Family) -> Iterator[str]:
 def _samples(family: Family) -> Iterator[str]:
     for labels, value in family.series.items():
         yield f"{family.name}{labels} {value!r}\n"
-
-
-def _written(labels: Labels) -> str:
-    pairs = ",".join(f'{key}="{_escaped(value, quotes=True)}"' for key, value in labels.items())
-    return f"{{{pairs}}}" if pairs else ""
-
-
-def _escaped(text: str, *, quotes: bool = False) -> str:
-    safe = text.replace("\\", "\\\\").replace("\n", "\\n")
-    return safe.replace('"', '\\"') if quotes else safe
 
 
 LONGEST_STEP = 600.0
@@ -307,9 +296,10 @@ def _inventory(families: Families, node: NodeState, at: Labels) -> None:
         "sysname": "Linux",
     }
     families.put(_NODE["uname"], {**at, **uname}, 1)
-    for device in _hcas(node) if "rdma" not in node.simulated else ():
+    ports = {} if "rdma" in node.simulated else _first_ports(node)
+    for name, device in ports.items():
         labels = {
-            "device": device.partition("/")[0],
+            "device": name,
             "board_id": have.get(f"rdma.{device}.board", ""),
             "firmware_version": have.get(f"rdma.{device}.fw", ""),
             "hca_type": have.get(f"rdma.{device}.type", ""),
@@ -328,7 +318,7 @@ def _not_read(families: Families, node: NodeState, at: Labels) -> None:
 
 
 def _drives_and_chips(families: Families, node: NodeState, at: Labels) -> None:
-    have: Mapping[str, str] = node.hello.inventory if node.hello else {}
+    have = node.inventory
     for device in node.devices("nvme.live"):
         row = {
             "device": device,
@@ -344,13 +334,12 @@ def _drives_and_chips(families: Families, node: NodeState, at: Labels) -> None:
             families.put(_NODE["chip"], {**at, "chip": chip, "chip_name": name}, 1)
 
 
-def _hcas(node: NodeState) -> Iterator[str]:
-    seen: set[str] = set()
+def _first_ports(node: NodeState) -> dict[str, str]:
+    """RDMA device -> its first port, under which the inventory describes it."""
+    found: dict[str, str] = {}
     for port in node.devices("rdma.up"):
-        device = port.partition("/")[0]
-        if device not in seen:
-            seen.add(device)
-            yield port
+        found.setdefault(port.partition("/")[0], port)
+    return found
 
 
 def _failures(families: Families, node: NodeState, at: Labels) -> None:
@@ -401,7 +390,7 @@ def _edac_labels(device: str) -> Labels:
 
 
 def _gpu_labels(node: NodeState, device: str) -> Labels:
-    have: Mapping[str, str] = node.hello.inventory if node.hello else {}
+    have = node.inventory
     instance = ""
     if _INSTANCE.fullmatch(device):
         # A MIG instance has the labels of its GPU, as in DCGM.
@@ -421,7 +410,7 @@ def _gpu_labels(node: NodeState, device: str) -> Labels:
 
 def _is_other(node: NodeState, device: str) -> bool:
     """Whether this GPU is not NVIDIA's: its series have Rankdeck's names, not DCGM's."""
-    model = node.hello.inventory.get(f"gpu.{device}.model", "") if node.hello else ""
+    model = node.inventory.get(f"gpu.{device}.model", "")
     return _OTHERS.search(f"{device} {model}") is not None
 
 

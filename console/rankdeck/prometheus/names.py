@@ -21,13 +21,21 @@ class Series:
     convert: Convert = lambda value: value
 
 
+def escaped(text: str, *, quotes: bool = False) -> str:
+    """A text for an exposition format or PromQL; `quotes`: between double quotes."""
+    safe = text.replace("\\", "\\\\").replace("\n", "\\n")
+    return safe.replace('"', '\\"') if quotes else safe
+
+
+def labels_text(labels: Mapping[str, str]) -> str:
+    """`{key="value"}`; "" without labels."""
+    pairs = ",".join(f'{key}="{escaped(value, quotes=True)}"' for key, value in labels.items())
+    return f"{{{pairs}}}" if pairs else ""
+
+
 def times(factor: float) -> Convert:
     """A conversion by a factor; integers stay integers if the factor is one."""
     return lambda value: value * factor
-
-
-def _mib(value: Number) -> Number:
-    return value / MIB
 
 
 def _state_id(up: Number) -> Number:
@@ -84,9 +92,9 @@ _KNOWN: Mapping[str, tuple[str, Convert] | str] = {
     "gpu.pcie_rx": "DCGM_FI_PROF_PCIE_RX_BYTES",
     "gpu.nvlink_tx": "DCGM_FI_PROF_NVLINK_TX_BYTES",
     "gpu.nvlink_rx": "DCGM_FI_PROF_NVLINK_RX_BYTES",
-    "gpu.mem_used": ("DCGM_FI_DEV_FB_USED", _mib),
-    "gpu.mem_total": ("DCGM_FI_DEV_FB_TOTAL", _mib),
-    "gpu.mem_reserved": ("DCGM_FI_DEV_FB_RESERVED", _mib),
+    "gpu.mem_used": ("DCGM_FI_DEV_FB_USED", times(1 / MIB)),
+    "gpu.mem_total": ("DCGM_FI_DEV_FB_TOTAL", times(1 / MIB)),
+    "gpu.mem_reserved": ("DCGM_FI_DEV_FB_RESERVED", times(1 / MIB)),
     "gpu.temp": "DCGM_FI_DEV_GPU_TEMP",
     "gpu.mem_temp": "DCGM_FI_DEV_MEMORY_TEMP",
     "gpu.power": "DCGM_FI_DEV_POWER_USAGE",

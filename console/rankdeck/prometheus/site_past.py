@@ -31,6 +31,7 @@ from rankdeck.errors import MetricsError
 from rankdeck.model.cluster import Cluster, Metrics, Node
 from rankdeck.model.health import POINTS, PastNumbers, PastSeries, PastView, Times, times
 from rankdeck.model.text import as_list, as_table, clean, is_list, table
+from rankdeck.prometheus.names import escaped
 
 LIMIT = 10.0
 """Seconds for one query, from resolving the server's name to the last byte of its answer."""
@@ -343,7 +344,7 @@ def expression(server: Metrics, nodes: Sequence[Node], times: Times) -> str:
 def _filled(row: _Row, server: Metrics, nodes: Sequence[Node], window: str, growth: str) -> str:
     label = server.gpu_label if row.gpu else server.label
     chosen = [f'{label}=~"{_pattern(nodes)}"']
-    chosen += [f"{key}={_quoted(value)}" for key, value in server.labels.items()]
+    chosen += [f'{key}="{escaped(value, quotes=True)}"' for key, value in server.labels.items()]
     text = row.expression.replace("{by}", f"{label}, job, simulated")
     pieces = text.split("{")
     filled = [pieces[0]]
@@ -367,11 +368,6 @@ def _pattern(nodes: Iterable[Node]) -> str:
 def _plain(word: str) -> str:
     """A pattern that matches exactly this word; without backslashes, which would need escaping in PromQL strings."""
     return "".join(c if c.isalnum() or c in "_-:%" else f"[{c}]" for c in word)
-
-
-def _quoted(text: str) -> str:
-    safe = text.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{safe}"'
 
 
 # ---- the answer

@@ -20,6 +20,7 @@ from rankdeck.acceptance.run import (
     PAIRWISE,
     AcceptanceRun,
     Cell,
+    MeasurementSource,
     RunPlan,
     RunState,
     StageView,
@@ -31,7 +32,8 @@ from rankdeck.errors import RankdeckError
 from rankdeck.model.acceptance import Answer, Outcome, Result
 from rankdeck.model.nodeset import fold
 from rankdeck.model.text import clean
-from rankdeck.reports.acceptance_page import MeasurementSource, acceptance_page, excerpts
+from rankdeck.prometheus.names import labels_text
+from rankdeck.reports.acceptance_page import acceptance_page, excerpts
 from rankdeck.rules.secrets import Secrets
 from rankdeck.state.history import read
 
@@ -154,11 +156,7 @@ def _stage_shape(one: StageView) -> dict[str, Any]:
 def _result_shape(one: Result) -> dict[str, Any]:
     """A result as JSON; of the output file only the name, because its path is valid only on this machine."""
     table = asdict(one)
-    return {**table, "raw": Path(one.raw).name, "nodes": [*_nodes_of(one)]}
-
-
-def _nodes_of(one: Result) -> tuple[str, ...]:
-    return one.group or tuple(filter(None, (one.sender, one.receiver)))
+    return {**table, "raw": Path(one.raw).name, "nodes": [*one.nodes]}
 
 
 # ---- node lists
@@ -208,7 +206,7 @@ def junit_text(run: AcceptanceRun) -> str:
     root = ET.Element("testsuites", name=_xml(f"acceptance of {run.cluster}"))
     suites: dict[str, list[Result]] = {}
     for one in run.results:
-        if one.outcome not in (Outcome.PENDING, Outcome.RUNNING):
+        if one.outcome.final:
             suites.setdefault(f"{one.stage.value}.{one.recipe}", []).append(one)
     for name, results in suites.items():
         _suite(root, name, run, results)
@@ -248,7 +246,7 @@ def _slow(one: Result, found: Mapping[tuple[str, str], Cell], about: Mapping[str
 def _subject(one: Result) -> str:
     rail = f" rail {one.rail}" if one.rail else ""
     port = f" port {one.port}" if one.port else ""
-    return (fold(one.group) if one.group else " → ".join(_nodes_of(one))) + rail + port
+    return (fold(one.group) if one.group else " → ".join(one.nodes)) + rail + port
 
 
 _TROUBLES: Mapping[Outcome, str] = {
@@ -262,9 +260,7 @@ _TROUBLES: Mapping[Outcome, str] = {
 
 def _case(suite: str, subject: str, several: list[Result], slow: str) -> ET.Element:
     took = sum(one.seconds for one in several)
-    case = ET.Element(
-        "testcase", classname=_xml(suite), name=_xml(subject), time=f"{max(took, 0.0):.3f}"
-    )
+    case = _new_case(suite, subject, max(took, 0.0))
     if not any(one.outcome is Outcome.MEASURED for one in several):
         worst = min(several, key=lambda one: [*_TROUBLES].index(one.outcome))
         _trouble(case, _TROUBLES[worst.outcome], worst.outcome.value, worst.text)
@@ -275,19 +271,24 @@ def _case(suite: str, subject: str, several: list[Result], slow: str) -> ET.Elem
     return case
 
 
+def _new_case(suite: str, subject: str, seconds: float = 0.0) -> ET.Element:
+    attributes = {"classname": _xml(suite), "name": _xml(subject), "time": f"{seconds:.3f}"}
+    return ET.Element("testcase", attributes)
+
+
 def _verdict_suite(root: ET.Element, run: AcceptanceRun) -> None:
     """Add a suite with one case per node, with its answer and verdict, and one per faulty path, leaf or rail."""
     about = _about(run)
     cases: list[ET.Element] = []
     for node, answer in run.answers.items():
-        case = ET.Element("testcase", classname="verdict", name=_xml(node), time="0.000")
+        case = _new_case("verdict", node)
         why = about.get(node) or run.left_out.get(node, answer.value)
         if not answer.accepted:
             _trouble(case, _kind_of(answer), answer.value, why)
         cases.append(case)
     for one in run.verdicts:
         if not one.nodes:
-            case = ET.Element("testcase", classname="verdict", name=_xml(one.subject), time="0.000")
+            case = _new_case("verdict", one.subject)
             if not one.answer.accepted:
                 _trouble(case, _kind_of(one.answer), one.kind.value, one.sentence)
             cases.append(case)
@@ -409,8 +410,4 @@ def _answers(run: AcceptanceRun) -> Samples:
 
 def _labels(run: AcceptanceRun, labels: Mapping[str, str]) -> str:
     both = {"cluster": run.cluster, **labels}
-    return "{" + ",".join(f'{name}="{_label(value)}"' for name, value in both.items()) + "}"
-
-
-def _label(value: str) -> str:
-    return clean(value).replace("\\", "\\\\").replace('"', '\\"')
+    return labels_text({name: clean(value) for name, value in both.items()})

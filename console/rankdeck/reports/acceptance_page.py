@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import rankdeck_agent
 from rankdeck.acceptance.heatmap import (
@@ -19,7 +18,7 @@ from rankdeck.acceptance.heatmap import (
     said,
     traits_of,
 )
-from rankdeck.acceptance.run import AcceptanceRun, next_step
+from rankdeck.acceptance.run import AcceptanceRun, MeasurementSource, next_step
 from rankdeck.acceptance.view import unit_of
 from rankdeck.model.acceptance import FEWEST, Outcome, Result, Stage
 from rankdeck.model.nodeset import fold
@@ -37,18 +36,6 @@ MOST_RAW = 40
 _MOST_SINGLES = 64
 _RAW = 12 << 10
 _RAW_LINES = 120
-
-
-class MeasurementSource(Protocol):
-    """Gives outputs and commands of measurements; `Session.acceptance` is one."""
-
-    def raw(self, result: Result, most: int = 1 << 20) -> str:
-        """The output of a measurement, at most `most` characters; "" if it is gone."""
-        ...
-
-    def commands(self, run: AcceptanceRun, result: Result) -> tuple[str, ...]:
-        """The commands of one measurement."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -256,6 +256,11 @@ class NodeState:
     # ---- to read
 
     @property
+    def inventory(self) -> Mapping[str, str]:
+        """What its agent said of it when it began; {} before that."""
+        return self.hello.inventory if self.hello else {}
+
+    @property
     def health(self) -> Health:
         """Health according to the last judgement."""
         return self._kept_judgement.health if self._kept_judgement else UNHEARD
@@ -330,7 +335,7 @@ class NodeState:
     @property
     def uptime(self) -> float | None:
         """Seconds since the node was booted, by its own clock."""
-        booted = self.hello.inventory.get("boot.at", "") if self.hello else ""
+        booted = self.inventory.get("boot.at", "")
         number = sanitize.number_in(booted)
         return self.at - number if number and self.at > EPOCH else None
 
@@ -655,7 +660,7 @@ class NodeState:
             values=self.values,
             absent=self.absent,
             failed=self.failed,
-            inventory=hello.inventory if hello else {},
+            inventory=self.inventory,
             boot=hello.boot if hello else "",
             uptime=self.uptime,
             events=known.events,

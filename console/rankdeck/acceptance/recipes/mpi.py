@@ -1,7 +1,7 @@
 """Programs of MPI: messages between ranks (mpi4py.bench, OSU micro-benchmarks, Intel MPI Benchmarks), and solvers that check their solution (HPCG, the NAS Parallel Benchmarks)."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import chain, islice
 from typing import ClassVar
@@ -51,12 +51,6 @@ _ABORTED = (
 _NO_ROW = not_measured("no result row")
 
 
-class _Mpi(WithoutCeiling):
-    """Base of recipes without a ceiling, which are compared with other pairs and earlier runs."""
-
-    traits: ClassVar[Traits] = _MB
-
-
 def _aborted(text: str) -> OutputReading | None:
     """A reading that says that the run broke or was stopped after some rows; None if it did not."""
     if stopped := STOPPED.search(text):
@@ -93,7 +87,7 @@ getattr(bench, sys.argv[1])(MPI.COMM_WORLD, sys.argv[2:])
 _FILE = "mpi_bench.py"
 
 
-class Mpi4py(_Mpi):
+class Mpi4py(WithoutCeiling):
     """mpi4py.bench: helloworld, which names the ranks that take part, then pingpong."""
 
     name: ClassVar[str] = "mpi4py.bench"
@@ -220,16 +214,19 @@ _OSU_BARRIER = re.compile(
 """It has no sizes; with `-f`, least and most follow the average, with `-z` percentiles."""
 _OSU_OF_PAIR = re.compile(r"OSU MPI\S{0,20} (?:Multi\S{0,20} |Persistent ){0,2}Latency Test")
 """With `-z` its column has the same name as that of a collective."""
+_OSU_WHOLE = re.compile(r"(?i:pass)|\d{1,20}\.\d\d")
+"""A last word that is complete even without a line end: that of `-c`, or a number with two decimals."""
 _OSU_PAIRS = re.compile(r"\[ pairs: (\d{1,6}) \]")
 _OSU_LEAST = 1 << 14
 _OSU_GROWS = re.compile(r"OSU .{0,60}(?:All-?to-?all|gather|scatter)", re.IGNORECASE)
 """Their buffers grow with the ranks, so the memory limit (`-M`, 512 MiB) ends their tables earlier: at 16 KiB on 32,768 ranks."""
 
 
-class Osu(_Mpi):
+class Osu(WithoutCeiling):
     """osu_bw between two nodes, osu_allreduce over more; reads every table of bandwidth or latency."""
 
     name: ClassVar[str] = "osu"
+    traits: ClassVar[Traits] = _MB
 
     def commands(self, where: Where) -> Commands:
         program = "osu_bw" if len(where.nodes) == 2 else "osu_allreduce"
@@ -246,12 +243,13 @@ class Osu(_Mpi):
             return (failed(f"wrong values at {wrong[-1]} bytes"),)
         if broken := _aborted(text):
             return (broken,)
-        if text.rstrip(" \t").endswith(table[-1].cells[-1]) and not _osu_ended(table[-1]):
+        last = table[-1]
+        ends = text.rstrip(" \t").endswith(last.cells[-1])
+        if ends and not _OSU_WHOLE.fullmatch(last.cells[-1]):
             return (not_measured("the last line has no end: it may have been cut"),)
-        said = _said(table[-1])
         for column, unit, usual in _OSU_VALUES:
-            if (value := number(said.get(column, ""))) is not None:
-                size = whole(said["Size"]) or 0
+            if (value := last.number(column)) is not None:
+                size = whole(last.cell("Size")) or 0
                 if _is_part(text, [row.cell("Size") for row in table], usual):
                     why = f"the table ends at {bytes_text(size)}: cut off, or asked for with -m, which nothing in it tells"
                     return (not_measured(why, size=size, unit=unit),)
@@ -302,18 +300,6 @@ def _barrier(text: str) -> OutputReading | None:
     return OutputReading(status=Outcome.MEASURED, text="barrier", value=value, unit="us")
 
 
-def _osu_ended(row: Row) -> bool:
-    """Whether the last word of the row is complete even without a line end: that of `-c`, or a number with two decimals."""
-    return bool(_OSU_WHOLE.fullmatch(row.cells[-1]))
-
-
-_OSU_WHOLE = re.compile(r"(?i:pass)|\d{1,20}\.\d\d")
-
-
-def _said(row: Row) -> dict[str, str]:
-    return dict(zip(row.header, row.cells, strict=False))
-
-
 # ---- Intel MPI Benchmarks
 
 _IMB = Layout("#bytes", "#repetitions", re.compile(r"\S+"))
@@ -327,10 +313,11 @@ _BENCHMARK = r"^# Benchmarking "
 _BENCHMARK_NAME = re.compile(_BENCHMARK + r"(?:Multi-)?(\w{1,40})", re.MULTILINE)
 
 
-class Imb(_Mpi):
+class Imb(WithoutCeiling):
     """IMB-MPI1 PingPong between two ranks, Allreduce over more; `-multi` has a row per group."""
 
     name: ClassVar[str] = "imb"
+    traits: ClassVar[Traits] = _MB
 
     def commands(self, where: Where) -> Commands:
         test = "PingPong" if len(where.nodes) == 2 else "Allreduce"
@@ -361,7 +348,9 @@ def _imb_table(text: str, until: int, *, ended: bool, alone: bool) -> Iterator[O
     table = _imb_rows(text)
     wrong = [row for row in table if (row.number("defects") or 0.0) > 0]
     together = len(groups) > 1 and "Group" not in table[-1].header
-    for group, row in sorted(_last_of_groups(wrong or table).items()):
+    # Without groups all rows count as those of group 0.
+    last = {whole(row.cell("Group")) or 0: row for row in wrong or table}
+    for group, row in sorted(last.items()):
         members = [*chain(*groups.values())] if together else groups.get(group, ())
         many = len(members) or (int(ranks[-1]) if ranks else None)
         of = "" if alone or name is None else f"{name[1]} of {many or '?'} ranks"
@@ -373,11 +362,6 @@ def _imb_table(text: str, until: int, *, ended: bool, alone: bool) -> Iterator[O
 
 def _imb_rows(text: str) -> list[Row]:
     return list(rows(text, _IMB)) or list(rows(text, _IMB_BARRIER))
-
-
-def _last_of_groups(table: Iterable[Row]) -> dict[int, Row]:
-    """Group -> its last row; group 0 if there are no groups."""
-    return {whole(row.cell("Group")) or 0: row for row in table}
 
 
 def _imb(row: Row, until: int | None, ranks: int | None, group: str) -> OutputReading:

@@ -10,8 +10,6 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
-from importlib.resources import files
 from io import StringIO
 from itertools import chain, islice
 from statistics import median
@@ -43,6 +41,7 @@ from rankdeck.acceptance.recipe import (
     not_measured,
     refused,
 )
+from rankdeck.acceptance.recipes import program
 from rankdeck.model.acceptance import Outcome
 from rankdeck.model.job import Launch
 from rankdeck.model.nodeset import fold_ranks
@@ -573,12 +572,6 @@ class RcclTests(_NcclTests):
 _TORCH_PROGRAM = "torch_all_reduce.py"
 
 
-@cache
-def program() -> str:
-    """The text of the file that runs on the nodes."""
-    return files(__package__ or "").joinpath(_TORCH_PROGRAM).read_text("utf-8")
-
-
 class _Torch:
     """What both torch recipes share; their table is that of nccl-tests, in place only."""
 
@@ -588,7 +581,9 @@ class _Torch:
 
     def commands(self, where: Where) -> Commands:
         argv = ("python3", f"${{RANKDECK_RUN}}/{_TORCH_PROGRAM}", self.library)
-        return Commands(launch=Launch.TORCHRUN, argv=argv, files={_TORCH_PROGRAM: program()})
+        return Commands(
+            launch=Launch.TORCHRUN, argv=argv, files={_TORCH_PROGRAM: program(_TORCH_PROGRAM)}
+        )
 
     def read(self, text: str) -> tuple[OutputReading, ...]:
         return read(text)

@@ -366,7 +366,7 @@ _TWO_PORTS = re.compile(r"Dual-port\s*:\s*ON")
 class _Perftest:
     """What all programs of perftest share."""
 
-    program: ClassVar[str]
+    name: ClassVar[str]
     traits: ClassVar[Traits]
     options: ClassVar[tuple[str, ...]]
 
@@ -374,7 +374,7 @@ class _Perftest:
         """Both ends must run the same program: write against read breaks both."""
         seconds = str(where.seconds or 3)
         options = [seconds if word == _SECOND else word for word in self.options]
-        argv = (self.program, *options, "-F", "-p", str(where.port))
+        argv = (self.name, *options, "-F", "-p", str(where.port))
         return Commands(
             launch=Launch.PLAIN,
             argv=(*argv, *_device(where, where.nodes[0]), where.receiver),
@@ -385,8 +385,8 @@ class _Perftest:
     def read(self, text: str) -> tuple[OutputReading, ...]:
         """The results of each run; runs of other programs only if there is none of this one."""
         runs = list(runs_of(text, _BANNER, _TABLE))
-        mine = [run for run in runs if _program(run) in ("", self.program)]
-        return tuple(_read(run, self.program, self.traits.unit) for run in mine or runs)
+        mine = [run for run in runs if _program(run) in ("", self.name)]
+        return tuple(_read(run, self.name, self.traits.unit) for run in mine or runs)
 
     def expect(self, reading: OutputReading, known: Known) -> ExpectedResult | None:
         return None if self.traits.lower_is_better else rdma_write(reading, known)
@@ -515,6 +515,7 @@ def _message(line: str) -> str:
 
 _SECOND = "{seconds}"
 _SECONDS = ("-D", _SECOND, "--report_gbits")
+_FIVE_THOUSAND = ("-n", "5000")
 _BANNER = r"^-{20,}\s{1,30}(?:RDMA_|Send|Raw|Atomic).{0,80}Test *$"
 _TABLE = r"^ *#bytes"
 _MARK = r"(?<![ \t])[ \t]*#bytes[ \t]+#iterations|-{60}|(?<![ \t])[ \t]+(?:RDMA_|Send|Raw|Atomic).{0,80}Test"
@@ -536,42 +537,42 @@ class WriteBandwidth(_Perftest):
     """ib_write_bw."""
 
     name: ClassVar[str] = "ib_write_bw"
-    program, options, traits = "ib_write_bw", _SECONDS, _GBPS
+    options, traits = _SECONDS, _GBPS
 
 
 class ReadBandwidth(_Perftest):
     """ib_read_bw."""
 
     name: ClassVar[str] = "ib_read_bw"
-    program, options, traits = "ib_read_bw", _SECONDS, _GBPS
+    options, traits = _SECONDS, _GBPS
 
 
 class SendBandwidth(_Perftest):
     """ib_send_bw."""
 
     name: ClassVar[str] = "ib_send_bw"
-    program, options, traits = "ib_send_bw", _SECONDS, _GBPS
+    options, traits = _SECONDS, _GBPS
 
 
 class WriteLatency(_Perftest):
     """ib_write_lat."""
 
     name: ClassVar[str] = "ib_write_lat"
-    program, options, traits = "ib_write_lat", ("-n", "5000"), _USEC
+    options, traits = _FIVE_THOUSAND, _USEC
 
 
 class ReadLatency(_Perftest):
     """ib_read_lat."""
 
     name: ClassVar[str] = "ib_read_lat"
-    program, options, traits = "ib_read_lat", ("-n", "5000"), _USEC
+    options, traits = _FIVE_THOUSAND, _USEC
 
 
 class SendLatency(_Perftest):
     """ib_send_lat."""
 
     name: ClassVar[str] = "ib_send_lat"
-    program, options, traits = "ib_send_lat", ("-n", "5000"), _USEC
+    options, traits = _FIVE_THOUSAND, _USEC
 
 
 PINGS = 10
@@ -621,8 +622,6 @@ class Rping:
         seen = {int(number) for number in _PING.findall(text)}
         asked = _ASKED.search(text)
         wanted = int(asked[1] or asked[2]) if asked else len(seen)
-        unknown = "" if asked else "how many were asked for is not in it"
-        base = OutputReading(status=Outcome.MEASURED, text=unknown, unit="pings", ranks=2)
         if "data mismatch" in text:
             return (failed("wrong values: a ping came back changed", unit="pings"),)
         if not seen and ("server received sink adv" in text or "server ping data" in text):
@@ -654,7 +653,9 @@ class Rping:
             return (
                 failed(f"{len(seen)} of {wanted} pings came back, then it broke", unit="pings"),
             )
-        return (replace(base, value=float(len(seen))),)
+        unknown = "" if asked else "how many were asked for is not in it"
+        count = float(len(seen))
+        return (OutputReading(status=Outcome.MEASURED, text=unknown, value=count, unit="pings", ranks=2),)  # fmt: skip
 
     def expect(self, reading: OutputReading, known: Known) -> ExpectedResult | None:
         of = "came back" if reading.text else "were asked for"
