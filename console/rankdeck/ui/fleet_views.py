@@ -13,7 +13,7 @@ from rankdeck.config.files import private_folder, write_private
 from rankdeck.model.health import Level, Occurrence, leading
 from rankdeck.model.nodeset import fold
 from rankdeck.model.rank import State
-from rankdeck.model.text import printable
+from rankdeck.model.text import is_table, printable
 from rankdeck.state.fleet import Fleet, NodeState
 from rankdeck.state.fleet_history import FleetPicture, Past
 from rankdeck.ui import formatting, query
@@ -195,10 +195,9 @@ class Views:
             return {}
         except (OSError, ValueError) as error:
             raise ViewError(f"{self._file}: {error}") from error
-        if not isinstance(raw, dict):
+        if not is_table(raw):
             raise ViewError(f"{self._file}: a table of views by name is wanted")
-        table: dict[str, Any] = raw  # pyright: ignore[reportUnknownVariableType]
-        return {name: self._view(name, table[name]) for name in sorted(table)[:MOST]}
+        return {name: self._view(name, raw[name]) for name in sorted(raw)[:MOST]}
 
     def save(self, name: str, view: FleetView) -> None:
         """Save a view under a name, in place of an older one."""
@@ -209,31 +208,29 @@ class Views:
         self._write({**self.all(), name: view})
 
     def delete(self, name: str) -> None:
-        """Delete a saved view."""
-        kept = self.all()
-        if name not in kept:
-            raise ViewError(_unknown(name, kept))
-        self._write({key: view for key, view in kept.items() if key != name})
+        """Delete the view of that name; raises ViewError."""
+        self.find(name)
+        self._write({key: view for key, view in self.all().items() if key != name})
 
     def find(self, name: str) -> FleetView:
         """The view of that name; raises ViewError."""
         kept = self.all()
         if name not in kept:
-            raise ViewError(_unknown(name, kept))
+            there = f"there are {', '.join(kept)}" if kept else ":view save NAME keeps this one"
+            raise ViewError(f"no view `{name}`; {there}")
         return kept[name]
 
     def _view(self, name: str, raw: object) -> FleetView:
         where = f"{self._file}: {name}"
-        if not isinstance(raw, dict):
+        if not is_table(raw):
             raise ViewError(f"{where}: a table is wanted")
-        table: dict[str, Any] = raw  # pyright: ignore[reportUnknownVariableType]
         try:
             view = FleetView(
-                filter=str(table.get("filter", "")),
-                sort=tuple(map(str, table.get("sort", ("STATE",)))),
-                reversed=table.get("reversed") is True,
-                columns=tuple(map(str, table.get("columns", ()))),
-                map=str(table.get("map", "STATE")),
+                filter=str(raw.get("filter", "")),
+                sort=tuple(map(str, raw.get("sort", ("STATE",)))),
+                reversed=raw.get("reversed") is True,
+                columns=tuple(map(str, raw.get("columns", ()))),
+                map=str(raw.get("map", "STATE")),
             )
             return checked(view)
         except (TypeError, ViewError) as error:
@@ -269,11 +266,6 @@ def column(name: str) -> NodeColumn:
     if found is None:
         raise ViewError(f"no column or metric `{name}`; tab completes")
     return found
-
-
-def _unknown(name: str, kept: Mapping[str, FleetView]) -> str:
-    there = f"there are {', '.join(kept)}" if kept else ":view save NAME keeps this one"
-    return f"no view `{name}`; {there}"
 
 
 _NAME, _MOST_NAME = 10, 20

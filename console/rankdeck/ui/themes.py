@@ -15,7 +15,7 @@ from textual.theme import Theme
 from rankdeck.config import document
 from rankdeck.model.health import Level
 from rankdeck.model.rank import RankStatus, State
-from rankdeck.model.text import LIMIT, TAB, printable
+from rankdeck.model.text import LIMIT, TAB, as_table, is_table, printable
 
 PREFIX = "sgr/"
 _CODE = re.compile(r"\x1b\[([0-9;:]*)m")
@@ -252,32 +252,31 @@ def read(path: Path) -> Palette:
         raise ThemeError(f"{path}:{line}: {error.problem}") from error
     except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
         raise ThemeError(f"{path}: {error}") from error
-    if not isinstance(raw, dict):
+    if not is_table(raw):
         raise ThemeError(f"{path}:1: a theme is a table with name, surfaces and roles")
-    return _palette(path, raw)  # pyright: ignore[reportUnknownArgumentType]
+    return _palette(path, raw)
 
 
 def _palette(path: Path, raw: dict[str, Any]) -> Palette:
     mono = bool(raw.get("mono", False))
     surfaces = {} if mono else {name: _colour(path, raw, name) for name in SURFACES}
-    table: Any = raw.get("roles")
-    if not isinstance(table, dict):
+    table = raw.get("roles")
+    if not is_table(table):
         raise ThemeError(f"{path}: roles: missing, or not a table")
     roles: dict[str, Style] = {}
     for role in ROLES:
         if role not in table:
             raise ThemeError(f"{path}: roles.{role}: missing")
-        roles[role] = _style(path, role, table[role])  # pyright: ignore[reportUnknownArgumentType]
+        roles[role] = _style(path, role, table[role])
     return Palette(
         str(raw.get("name") or path.stem), bool(raw.get("dark", True)), mono, surfaces, roles
     )
 
 
 def _colour(path: Path, raw: dict[str, Any], name: str) -> str:
-    table: Any = raw.get("surfaces")
-    text: Any = table.get(name) if isinstance(table, dict) else None  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
+    text = as_table(raw.get("surfaces")).get(name)
     try:
-        return Color.parse(str(text)).get_truecolor().hex  # pyright: ignore[reportUnknownArgumentType]
+        return Color.parse(str(text)).get_truecolor().hex
     except ColorParseError as error:
         raise ThemeError(
             f"{path}: surfaces.{name}: not a colour: {text!r}; write #rrggbb"
