@@ -2,7 +2,7 @@
 
 import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
 
@@ -84,13 +84,13 @@ class _Reader:
         parts = [self._both(depth)]
         while self._take("|"):
             parts.append(self._both(depth))
-        return parts[0] if len(parts) == 1 else _any(parts)
+        return parts[0] if len(parts) == 1 else _joined(any, parts)
 
     def _both(self, depth: int) -> Query:
         parts = [self._one(depth)]
         while self._take("&"):
             parts.append(self._one(depth))
-        return parts[0] if len(parts) == 1 else _all(parts)
+        return parts[0] if len(parts) == 1 else _joined(all, parts)
 
     def _one(self, depth: int) -> Query:
         if self._take("!"):
@@ -129,12 +129,8 @@ class _Reader:
         return len(self.text[at:]) - len(self.text[at:].lstrip())
 
 
-def _all(parts: list[Query]) -> Query:
-    return lambda subject: all(part(subject) for part in parts)
-
-
-def _any(parts: list[Query]) -> Query:
-    return lambda subject: any(part(subject) for part in parts)
+def _joined(by: Callable[[Iterable[bool]], bool], parts: list[Query]) -> Query:
+    return lambda subject: by(part(subject) for part in parts)
 
 
 def _atom(text: str, column: int) -> Query:

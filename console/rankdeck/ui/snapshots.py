@@ -174,9 +174,8 @@ class Arrangement:
 
 
 EVENTS = 30
-LIVE = next(one.shown_key for one in actions.ACTIONS if one.id == "pause")
-TITLES: Mapping[str, str] = {column.metric: column.title for column in NUMBERS}
-SAY = {column.metric: column.say for column in NUMBERS}
+LIVE = actions.key("pause")
+COLUMNS = {column.metric: column for column in NUMBERS}
 
 
 def step(fleet: Fleet, moment: float | None, frames: int) -> float | None:
@@ -225,11 +224,9 @@ def _numbers(
         series = fleet.past.series(place, metric, frame.at)
         if all(number is None for number in series):
             continue
-        said = SAY[metric](value) or formatting.NOTHING
+        title, said = COLUMNS[metric].title, COLUMNS[metric].say(value) or formatting.NOTHING
         spark = sparkline(series, wide, glyphs)
-        lines.append(
-            [(f"   {TITLES[metric]:<8}", "dim"), (f"{said:>9}  ", "text"), (spark, "accent")]
-        )
+        lines.append([(f"   {title:<8}", "dim"), (f"{said:>9}  ", "text"), (spark, "accent")])
     return lines
 
 

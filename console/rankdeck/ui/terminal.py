@@ -199,9 +199,6 @@ def silence(descriptor: int) -> None:
     os.close(nowhere)
 
 
-# pyright: reportPrivateUsage=false
-
-
 STALLED = 4
 """Frames waiting for the terminal before further ones are dropped."""
 JOIN = 4
@@ -372,12 +369,8 @@ class FrameDiff(App[int]):
     """Frames were dropped: everything must be painted again."""
     _shown_cursor: tuple[int, int] | None = None
 
-    _lent = False
+    lent = False
     """Another program has the terminal: nothing of ours is painted."""
-
-    @property
-    def lent(self) -> bool:
-        return self._lent
 
     async def lend_terminal(self, argv: Sequence[str], note: str) -> int:
         """Let another program have the terminal until it ends; returns its exit status.
@@ -388,14 +381,14 @@ class FrameDiff(App[int]):
         """
         if self._driver is None or not self._driver.can_suspend:
             return 126
-        self._lent = True
+        self.lent = True
         try:
             with self.suspend():
                 sys.stdout.write(f"{note}\n")
                 sys.stdout.flush()
                 return await _run(argv)
         finally:
-            self._lent = False
+            self.lent = False
             self.forget_frame()
 
     def forget_frame(self) -> None:
@@ -405,7 +398,7 @@ class FrameDiff(App[int]):
         self.refresh()
 
     def _display(self, screen: object, renderable: object) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        if self._lent:
+        if self.lent:
             self._owed = True
             return
         if (

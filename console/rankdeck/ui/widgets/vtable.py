@@ -444,10 +444,8 @@ class FoldList(Scroller, can_focus=True):
         if at >= len(self._rows):
             return []
         place, row = self._rows[at]
-        if place != self.at:
-            return fitted(shifted(row, self.left), width, self.glyphs.more)
-        here = fitted(shifted(row, self.left), width, self.glyphs.more)
-        return [(t, _on(r)) for t, r in here]
+        runs = fitted(shifted(row, self.left), width, self.glyphs.more)
+        return [(t, _on(r)) for t, r in runs] if place == self.at else runs
 
     def _position(self) -> str:
         """Which rows are in view, of how many; "" if all are in view."""
