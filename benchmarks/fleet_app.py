@@ -115,7 +115,7 @@ class Table(App[None]):
             self.table.update_cell(name, "STATE", node.health.level.word)
             for title, column in fleet_views.BY_TITLE.items():
                 self.table.update_cell(name, title, column.say(column.number(node)))
-            self.table.update_cell(name, "SEEN", formatting.seen(node))
+            self.table.update_cell(name, "SEEN", formatting.age(node.heard_s()))
             self.table.update_cell(name, "WHY", formatting.why(node))
 
 

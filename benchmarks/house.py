@@ -106,7 +106,6 @@ CANCEL: Walk = (
     (
         "console/ui/screens/job.py:JobScreen.action_cancel",
         "console/ui/operations.py:ask_cancel",
-        "console/ui/operations.py:_cancel",
         "console/session.py:Session.cancel",
         "console/state/jobs.py:Jobs.cancelling",
         "console/backends/ssh.py:SshBackend.cancel",

@@ -177,6 +177,14 @@ async def test_marked_nodes_are_acknowledged_and_silenced(stage: Stage) -> None:
     }
 
 
+async def test_silence_of_no_node_says_so(stage: Stage) -> None:
+    async with console(stage) as (app, pilot):
+        await pilot.press("2", "colon")
+        await type_in(pilot, "silence 2h new fans")
+        await pilot.press("enter")
+        await shows(app, pilot, "no node is marked")
+
+
 @pytest.mark.long
 async def test_a_bad_node_is_acknowledged_from_the_fleet() -> None:
     stage = mixed()

@@ -27,6 +27,7 @@ from rankdeck.model.health import seconds_of
 from rankdeck.model.nodeset import fold
 from rankdeck.model.text import printable
 from rankdeck.ui import actions, formatting
+from rankdeck.ui.operations import errors_said
 from rankdeck.ui.screens.base import BaseScreen
 from rankdeck.ui.screens.modals import WIDE, Question
 from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, cut, fit, length, merge
@@ -62,11 +63,9 @@ class PairMap(Canvas, can_focus=True):
         """The cursor, as indices into the senders and receivers of the map."""
         self._top = self._left = 0
 
-    def show(self, heat: HeatMap | None) -> None:
+    def show(self, heat: HeatMap) -> None:
         """Show this map; the cursor stays on its pair if the map still has it."""
         before, self._map = self._map, heat
-        if heat is None:
-            return
         if before is None or (before.senders, before.receivers) != (heat.senders, heat.receivers):
             self.row, self.column = self._first(heat)
             self._follow()
@@ -415,16 +414,15 @@ def _again_question(
         else "if nobody is busy there"
     )
     lines += [[], [(f"Measured {when}; kept with the run and judged with it.", "text")]]
-    keys: Runs = [("enter", "key"), (" measure     ", "text"), ("esc", "key"), (" not now", "text")]
-    return Question("Measure this again?", lines, keys)
+    return Question("Measure this again?", lines, "measure", "not now")
 
 
 def _readmit_question(node: str, why: str) -> Question:
     """The question whether jobs may run on a node again."""
     lines: list[Runs] = [[("node  ", "dim"), (printable(node), "title")], []]
     lines += [[(row, "text")] for row in textwrap.wrap(printable(why), WIDE)]
-    keys: Runs = [("enter", "key"), (" let jobs run there     ", "text"), ("esc", "key"), (" keep them away", "text")]  # fmt: skip
-    return Question("Let jobs run on this node again?", lines, keys)
+    title = "Let jobs run on this node again?"
+    return Question(title, lines, "let jobs run there", "keep them away")
 
 
 def _reason_of(run: AcceptanceRun, node: str) -> str:
@@ -563,12 +561,8 @@ class RunActions:
         """Run `work` in the background; `done` is called with the result, an error is shown."""
 
         async def worker() -> None:
-            try:
-                result = await work
-            except RankdeckError as error:
-                self._screen.say(str(error), "bad")
-                return
-            done(result)
+            with errors_said(self._screen, "bad"):
+                done(await work)
 
         self._screen.console.run_worker(worker(), name="acceptance", group="acceptance")
 
@@ -587,24 +581,19 @@ class RunActions:
             )
         else:
             question = _again_question(now.run, port, now.nodes, now.test)
-            self._screen.console.push_screen(
-                question, lambda yes: self._again(port, now) if yes else None
-            )
+            self._screen.console.ask(question, lambda: self._again(port, now))
 
     def _again(self, port: AcceptanceProtocol, what: RunChoice) -> None:
         going, who = self.is_going, " – ".join(what.nodes)
-        if what.run is not None and self._is_kept(what.run):
-            try:
+        with errors_said(self._screen, "bad"):
+            if what.run is not None and self._is_kept(what.run):
                 port.resume(what.run.id)
-            except RankdeckError as error:
-                self._screen.say(str(error), "bad")
-                return
-        if going:
-            self._screen.say(f"{who}: measured when this round has ended", "dim")
-            self.work(port.again(what.nodes, what.test), lambda _: None)
-        else:
-            self._screen.say(f"{who}: asking who is busy, then measuring …", "dim")
-            self.work(port.again(what.nodes, what.test), lambda _: self._measured_again(who))
+            if going:
+                self._screen.say(f"{who}: measured when this round has ended", "dim")
+                self.work(port.again(what.nodes, what.test), lambda _: None)
+            else:
+                self._screen.say(f"{who}: asking who is busy, then measuring …", "dim")
+                self.work(port.again(what.nodes, what.test), lambda _: self._measured_again(who))
 
     def _measured_again(self, who: str) -> None:
         run = self._choice().run
@@ -620,9 +609,8 @@ class RunActions:
             return
         node = now.nodes[0]
         if why := self.excluded.get(node):
-            self._screen.console.push_screen(
-                _readmit_question(node, why), lambda yes: self._readmit(port, node) if yes else None
-            )
+            question = _readmit_question(node, why)
+            self._screen.console.ask(question, lambda: self._readmit(port, node))
             return
         self._to_exclude = node
         self._screen.prompt.ask(
@@ -656,10 +644,7 @@ class RunActions:
         self._changed()
 
     def _readmit(self, port: AcceptanceProtocol, node: str) -> None:
-        try:
+        with errors_said(self._screen, "bad"):
             port.readmit(node)
-        except RankdeckError as error:
-            self._screen.say(str(error), "bad")
-            return
-        self._screen.say(f"{node}: jobs may run there again", "ok")
-        self._changed()
+            self._screen.say(f"{node}: jobs may run there again", "ok")
+            self._changed()

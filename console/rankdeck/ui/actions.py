@@ -6,9 +6,11 @@ A letter means the same on every screen; `tests/ui/test_keys.py` checks that.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from typing import TypeVar
 
 from textual.binding import Binding
 
+T = TypeVar("T")
 LISTS = ("fleet", "jobs", "launch", "messages", "events", "processes")
 EVERYWHERE = (
     "fleet",
@@ -75,6 +77,7 @@ OF_THE_APP = frozenset(
         "replay",
         "goto_events",
         "goto_acceptance",
+        "shell",
     }
 )
 KEY_NAMES = {
@@ -260,6 +263,12 @@ def beside(key: str) -> tuple[int, int] | None:
     return {
         "left": (-1, 0), "right": (1, 0), "down": (0, 1), "j": (0, 1), "up": (0, -1), "k": (0, -1),
     }.get(key)  # fmt: skip
+
+
+def next_of(choices: Sequence[T], now: T) -> T:
+    """The choice after `now`, for a key that goes through all: after the last, and for an unknown one, the first."""
+    at = choices.index(now) if now in choices else -1
+    return choices[(at + 1) % len(choices)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,8 @@
 import asyncio
 import os
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial, partialmethod
 from typing import ClassVar
 
 from textual import events
@@ -23,7 +23,7 @@ from rankdeck.ui import actions, command_actions, terminal, themes
 from rankdeck.ui.actions import Tour
 from rankdeck.ui.fleet_views import ViewError
 from rankdeck.ui.garbage_collection import IdleTime, free_painted_lines, stop_full_collections
-from rankdeck.ui.operations import replay, show_first
+from rankdeck.ui.operations import replay, shell, show_first
 from rankdeck.ui.protocols import Opening, OpenSession, SessionProtocol
 from rankdeck.ui.screens import base
 from rankdeck.ui.screens.base import PAINT, BaseScreen
@@ -193,12 +193,13 @@ class RankdeckApp(FrameDiff):
         question = self.session.pending_host_key
         if question is not None and question is not self._asked:
             self._asked = question
-            self._ask(question)
+            self._ask_for_trust(question)
 
-    def _ask(self, question: HostKeyError) -> None:
-        from rankdeck.ui.screens.modals import HostKeyQuestion
+    def _ask_for_trust(self, key: HostKeyError) -> None:
+        from rankdeck.ui.screens.modals import host_key_question
 
-        self.push_screen(HostKeyQuestion(question), self._answer_host_key)
+        answer = self.session.answer_host_key
+        self.push_screen(host_key_question(key), lambda accept: answer(bool(accept)))
 
     def catch_up(self) -> None:
         """Count the levels of nodes that changed since the last call, and tell the session which nodes are on screen."""
@@ -217,9 +218,6 @@ class RankdeckApp(FrameDiff):
         screen = self.top_screen
         self.session.want(screen.wanted_nodes() if screen else frozenset())
 
-    def _answer_host_key(self, accept: bool | None) -> None:
-        self.session.answer_host_key(bool(accept))
-
     # ---- messages
 
     @property
@@ -231,6 +229,10 @@ class RankdeckApp(FrameDiff):
         """Show a sentence in the last line."""
         if screen := self.top_screen:
             screen.say(text, role)
+
+    def ask(self, question: Screen[bool], act: Callable[[], None]) -> None:
+        """Ask a question, and call `act` if the answer is yes."""
+        self.push_screen(question, lambda yes: act() if yes else None)
 
     def copy(self, text: str, what: str) -> None:
         """Copy to the clipboard of the user's own terminal."""
@@ -305,42 +307,23 @@ class RankdeckApp(FrameDiff):
     def _shows(self, kind: str) -> bool:
         return isinstance(self.screen, BaseScreen) and self.screen.screen_name == kind
 
-    def action_inspect(self) -> None:
-        command_actions.inspect(self)
-
-    def action_clone(self) -> None:
-        command_actions.clone(self)
-
-    def action_logs(self) -> None:
-        command_actions.logs(self)
-
-    def action_processes(self) -> None:
-        command_actions.processes(self)
-
-    def action_launch_on(self) -> None:
-        command_actions.launch_on(self)
+    action_inspect = command_actions.inspect
+    action_clone = command_actions.clone
+    action_logs = command_actions.logs
+    action_processes = command_actions.processes
+    action_launch_on = command_actions.launch_on
+    action_shell = shell
 
     def action_replay(self) -> None:
         if job_id := command_actions.shown(self):
             replay(self, job_id)
 
-    def action_goto_fleet(self) -> None:
-        self.goto("fleet")
-
-    def action_goto_jobs(self) -> None:
-        self.goto("jobs")
-
-    def action_goto_launch(self) -> None:
-        self.goto("launch")
-
-    def action_goto_messages(self) -> None:
-        self.goto("messages")
-
-    def action_goto_events(self) -> None:
-        self.goto("events")
-
-    def action_goto_acceptance(self) -> None:
-        self.goto("acceptance")
+    action_goto_fleet = partialmethod(goto, "fleet")
+    action_goto_jobs = partialmethod(goto, "jobs")
+    action_goto_launch = partialmethod(goto, "launch")
+    action_goto_messages = partialmethod(goto, "messages")
+    action_goto_events = partialmethod(goto, "events")
+    action_goto_acceptance = partialmethod(goto, "acceptance")
 
     def action_help(self) -> None:
         screen = self.top_screen

@@ -119,14 +119,21 @@ def _rank(console: "Console", text: str) -> None:
     screen.zoom(int(text))
 
 
+def _nodes(console: "Console") -> tuple[str, ...]:
+    """The nodes of `targets`; raises CommandError if there are none."""
+    nodes = targets(console)
+    if not nodes:
+        raise actions.CommandError("no node is marked")
+    return nodes
+
+
 def _launch(console: "Console", text: str) -> None:
     screen = launch_screen(console)
     if text:
         console.call_after_refresh(screen.select, Path(text).expanduser())
 
 
-def _pager(console: "Console", text: str) -> None:
-    del text
+def _pager(console: "Console", _: str) -> None:
     screen = job_screen(console)
     if screen is None:
         raise actions.CommandError("open a job first, then a rank of it")
@@ -150,11 +157,6 @@ def _report(console: "Console", text: str) -> None:
         why = "is there already" if path.exists() else "cannot be written: no such folder"
         raise actions.CommandError(f"{printable(str(path))} {why}")
     report(console, job_id, path)
-
-
-def _edit(console: "Console", text: str) -> None:
-    del text
-    launch_screen(console).edit()
 
 
 def _script(console: "Console", text: str) -> None:
@@ -218,44 +220,34 @@ def _mark(console: "Console", text: str) -> None:
 def _resume(console: "Console", text: str) -> None:
     if text not in ("", ANYWAY):
         raise actions.CommandError(f"write `resume`, or `resume {ANYWAY}`")
-    nodes = targets(console)
-    ask_service(console, "resume", nodes, anyway=text == ANYWAY)
+    ask_service(console, "resume", _nodes(console), anyway=text == ANYWAY)
 
 
 def _drain(console: "Console", text: str) -> None:
-    nodes = targets(console)
-    cluster = console.session.cluster
-    if nodes and cluster.can.queue and cluster.options.get("login"):
+    nodes, cluster = _nodes(console), console.session.cluster
+    if cluster.can.queue and cluster.options.get("login"):
         ask_service(console, "drain", nodes, text)
         return
     lines = drain_lines(cluster.can, nodes, text)
-    if not lines or not nodes:
-        why = "no node is marked" if not nodes else "no scheduler here takes nodes out of service"
-        raise actions.CommandError(why)
+    if not lines:
+        raise actions.CommandError("no scheduler here takes nodes out of service")
     from rankdeck.ui.screens.modals import lines_to_copy
 
-    console.push_screen(
-        lines_to_copy("Take these nodes out of service", lines), _copied(console, lines)
-    )
-
-
-def _copied(console: "Console", lines: list[str]) -> Callable[[bool | None], None]:
-    def answer(yes: bool | None) -> None:
-        if yes:
-            console.copy("\n".join(lines), formatting.many(len(lines), "line"))
-
-    return answer
+    question = lines_to_copy("Take these nodes out of service", lines)
+    copied = formatting.many(len(lines), "line")
+    console.ask(question, lambda: console.copy("\n".join(lines), copied))
 
 
 def _cp(console: "Console", text: str) -> None:
     words = shlex.split(text)
     if not 1 <= len(words) <= 2:
         raise actions.CommandError("write `cp FILE [PATH]`, or `cp :FILE [FOLDER]` from nodes")
+    nodes = _nodes(console)
     if words[0].startswith(":"):
         folder = Path(words[1] if len(words) > 1 else ".").expanduser().absolute()
-        fetch_file(console, words[0][1:], folder)
-        return
-    copy_file(console, Path(words[0]).expanduser(), *words[1:])
+        fetch_file(console, nodes, words[0][1:], folder)
+    else:
+        copy_file(console, nodes, Path(words[0]).expanduser(), *words[1:])
 
 
 def _theme(console: "Console", name: str) -> None:
@@ -265,8 +257,7 @@ def _theme(console: "Console", name: str) -> None:
     console.choose_theme(name)
 
 
-def _ascii(console: "Console", text: str) -> None:
-    del text
+def _ascii(console: "Console", _: str) -> None:
     console.set_alphabet(ascii_only=not console.ascii)
     console.paint_anew()
 
@@ -299,11 +290,11 @@ VERBS: dict[str, Callable[["Console", str], None]] = {
     "pager": _pager,
     "goto": _goto,
     "report": _report,
-    "edit": _edit,
+    "edit": lambda console, _: launch_screen(console).edit(),
     "script": _script,
     "sh": _sh,
     "mark": _mark,
-    "silence": silence,
+    "silence": lambda console, text: silence(console, _nodes(console), text),
     "drain": _drain,
     "resume": _resume,
     "cp": _cp,

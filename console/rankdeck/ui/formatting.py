@@ -158,11 +158,6 @@ def told(device: str, text: str) -> str:
     return text if device in Sentence.of(text).seen else f"{device}: {text}"
 
 
-def seen(node: NodeState) -> str:
-    """How long ago the node was heard."""
-    return age(node.heard_s())
-
-
 def subject(node: NodeState) -> Subject:
     """The node as filters see it."""
     text = f"{node.name} {node.health.level.word} {why(node)} {_slurm_words(node)}"

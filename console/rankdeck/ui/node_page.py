@@ -240,10 +240,6 @@ def _clock(node: NodeState, device: str) -> str:
     return "" if hertz is None else f"{hertz / 1e6:.0f}MHz"
 
 
-def _power(node: NodeState, device: str) -> str:
-    return formatting.watts(node.value("gpu.power", device))
-
-
 def _of(metric: str, most: str) -> Callable[[NodeState, str], str]:
     def say(node: NodeState, device: str) -> str:
         value, limit = node.value(metric, device), node.value(most, device)
@@ -252,23 +248,19 @@ def _of(metric: str, most: str) -> Callable[[NodeState, str], str]:
     return say
 
 
-def _plain(metric: str) -> Callable[[NodeState, str], str]:
-    return lambda node, device: formatting.plain(node.value(metric, device))
-
-
-def _celsius(metric: str) -> Callable[[NodeState, str], str]:
-    return lambda node, device: formatting.celsius(node.value(metric, device))
+def _said_as(say: Callable[[float | None], str], metric: str) -> Callable[[NodeState, str], str]:
+    return lambda node, device: say(node.value(metric, device))
 
 
 GPU_COLUMNS: tuple[GpuColumn, ...] = (
-    GpuColumn("temp", 5, "gpu.temp", _celsius("gpu.temp")),
-    GpuColumn("power", 7, "gpu.power", _power),
-    GpuColumn("ECC", 5, "gpu.ecc_uncorrected", _plain("gpu.ecc_uncorrected")),
-    GpuColumn("mem temp", 10, "gpu.mem_temp", _celsius("gpu.mem_temp")),
+    GpuColumn("temp", 5, "gpu.temp", _said_as(formatting.celsius, "gpu.temp")),
+    GpuColumn("power", 7, "gpu.power", _said_as(formatting.watts, "gpu.power")),
+    GpuColumn("ECC", 5, "gpu.ecc_uncorrected", _said_as(formatting.plain, "gpu.ecc_uncorrected")),
+    GpuColumn("mem temp", 10, "gpu.mem_temp", _said_as(formatting.celsius, "gpu.mem_temp")),
     GpuColumn("NVLink", 8, "gpu.nvlinks", _of("gpu.nvlinks_active", "gpu.nvlinks")),
     GpuColumn("PCIe", 7, "gpu.pcie_width", _of("gpu.pcie_width", "gpu.pcie_width_max")),
     GpuColumn("clock", 9, "gpu.clock", _clock),
-    GpuColumn("processes", 11, "gpu.processes", _plain("gpu.processes")),
+    GpuColumn("processes", 11, "gpu.processes", _said_as(formatting.plain, "gpu.processes")),
 )
 """Columns in the order in which they are added while there is room."""
 
@@ -488,12 +480,6 @@ HOURS: Mapping[float, str] = {1: "hour", 6: "6 hours", 24: "24 hours", 168: "7 d
 _WIDEST = 121
 _FULL = 100.0
 """Upper end of the chart for percentages; charts of other numbers end at the highest number."""
-
-
-def next_hours(hours: float) -> float:
-    """The next time span; after the last comes the first."""
-    known = [*HOURS]
-    return known[(known.index(hours) + 1) % len(known)]
 
 
 def lines(view: PastView | None, node: str, width: int, glyphs: Glyphs) -> list[Runs]:

@@ -2,7 +2,8 @@
 
 import shutil
 import time
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Generator, Mapping, Sequence, Sized
+from contextlib import contextmanager
 from dataclasses import replace
 from getpass import getuser
 from pathlib import Path
@@ -14,6 +15,7 @@ from rankdeck.model.cluster import Capabilities
 from rankdeck.model.health import Ack, seconds_of
 from rankdeck.model.nodeset import fold, fold_ranks
 from rankdeck.model.text import printable
+from rankdeck.ui.actions import CommandError
 from rankdeck.ui.formatting import many
 from rankdeck.ui.screens import base
 from rankdeck_agent.wire import LAUNCHER
@@ -32,6 +34,35 @@ SPEED = 4.0
 """A replay runs this many times as fast as the job did."""
 
 
+@contextmanager
+def errors_said(screen: "Console | base.BaseScreen", role: str = "warn") -> Generator[None]:
+    """A block that ends at an error, which is said in the colour of `role` and not raised."""
+    try:
+        yield
+    except (RankdeckError, OSError) as error:
+        screen.say(str(error), role)
+
+
+def in_background(
+    screen: "Console | base.BaseScreen",
+    name: str,
+    work: Awaitable[None],
+    role: str = "bad",
+    *,
+    exclusive: bool = True,
+) -> None:
+    """Do this work until `screen` is closed, and say its error in the colour of `role`.
+
+    With `exclusive`, earlier work of the same name is stopped.
+    """
+
+    async def careful() -> None:
+        with errors_said(screen, role):
+            await work
+
+    screen.run_worker(careful(), name=name, group=name, exclusive=exclusive)
+
+
 def is_off(console: "Console", need: str, what: "JobSpec | str") -> bool:
     """Whether this user has no right to do this (see `SessionProtocol.why_not`); if so, say why."""
     why = console.session.why_not(need, what)
@@ -42,14 +73,10 @@ def is_off(console: "Console", need: str, what: "JobSpec | str") -> bool:
 
 def launch(console: "Console", spec: "JobSpec") -> None:
     """Start a job and show it."""
+    from rankdeck.images.copy import progress_words
+
     if is_off(console, "launch", spec):
         return
-    console.say(f"starting {spec.name}…")
-    console.run_worker(_launch(console, spec), name="launch", group="launch", exclusive=True)
-
-
-async def _launch(console: "Console", spec: "JobSpec") -> None:
-    from rankdeck.images.copy import progress_words
 
     def tell(progress: "CopyState | str") -> None:
         if isinstance(progress, str):
@@ -58,16 +85,13 @@ async def _launch(console: "Console", spec: "JobSpec") -> None:
         copied = printable(progress_words(progress))
         console.say(f"{spec.name}: image {copied}")
 
-    await _open(console, console.session.launch(spec, tell))
+    console.say(f"starting {spec.name}…")
+    in_background(console, "launch", _open(console, console.session.launch(spec, tell)))
 
 
 async def _open(console: "Console", made: Awaitable[str]) -> None:
-    """Show the job once it has started, or say why it has not."""
-    try:
-        job_id = await made
-    except RankdeckError as error:
-        console.say(str(error), "bad")
-        return
+    """Show the job once it has started."""
+    job_id = await made
     console.say("")
     console.open_job(job_id)
 
@@ -77,77 +101,54 @@ def attach(console: "Console", name: str) -> None:
     if is_off(console, "follow", name):
         return
     console.say(f"reading {name} …", "dim")
-    work = _open(console, console.session.attach(name))
-    console.run_worker(work, name="attach", group="attach", exclusive=True)
+    in_background(console, "attach", _open(console, console.session.attach(name)))
 
 
 def list_ended(console: "Console") -> None:
     """Also list jobs that ended in the last day; Slurm's accounting is asked once."""
+
+    async def ask() -> None:
+        console.say(await console.session.list_ended(), "warn")
+
     console.goto("jobs")
     console.say("asking Slurm's accounting …", "dim")
-    console.run_worker(_list_ended(console), name="ended", group="ended", exclusive=True)
-
-
-async def _list_ended(console: "Console") -> None:
-    try:
-        why = await console.session.list_ended()
-    except RankdeckError as error:
-        why = str(error)
-    console.say(why, "warn")
+    in_background(console, "ended", ask(), "warn")
 
 
 def ask_cancel(console: "Console", job_id: str, tasks: Sequence[int] = ()) -> None:
     """Ask, then end every process of the job, or of these tasks of an array."""
-    from rankdeck.ui.screens.modals import cancel_question
+    from rankdeck.ui.screens.modals import cancel_question, report_note
 
-    try:
-        job = console.session.jobs.job(job_id)
-    except RankdeckError as error:
-        console.say(str(error), "warn")
-        return
-    if job.state.final and not job.unproven:
-        console.say(f"{job.id} has ended already", "warn")
-        return
-    if is_off(console, "cancel", job.id):
-        return
+    session = console.session
 
-    def answer(yes: bool | None) -> None:
-        if yes:
-            console.say(f"ending {job_id}…", "warn")
-            console.run_worker(_cancel(console, job_id, tasks), name=f"cancel {job_id}")
-
-    console.push_screen(cancel_question(job, tasks), answer)
-
-
-async def _cancel(console: "Console", job_id: str, tasks: Sequence[int]) -> None:
-    from rankdeck.ui.screens.modals import report_note
-
-    try:
-        session = console.session
+    async def end() -> None:
         report = await (session.cancel_tasks(job_id, tasks) if tasks else session.cancel(job_id))
-    except RankdeckError as error:
-        console.say(str(error), "bad")
-        return
-    console.say("")
-    console.push_screen(report_note(report))
+        console.say("")
+        console.push_screen(report_note(report))
+
+    def begin() -> None:
+        console.say(f"ending {job_id}…", "warn")
+        in_background(console, "cancel", end(), exclusive=False)
+
+    with errors_said(console):
+        job = session.jobs.job(job_id)
+        if job.state.final and not job.unproven:
+            console.say(f"{job.id} has ended already", "warn")
+        elif not is_off(console, "cancel", job.id):
+            console.ask(cancel_question(job, tasks), begin)
 
 
 def show_attempt(console: "Console", job_id: str, view: "LogView", number: int) -> None:
     """Show only what was written in this run (from 0) of the job, and where and how that run ended."""
-    work = _show_attempt(console, job_id, view, number)
-    console.run_worker(work, name="attempt", group="attempt", exclusive=True)
 
-
-async def _show_attempt(console: "Console", job_id: str, view: "LogView", number: int) -> None:
-    try:
+    async def show() -> None:
         run = await console.session.log_run(job_id, number)
-    except RankdeckError as error:
-        console.say(str(error), "warn")
-        return
-    view.want(replace(view.wanted, run=(number, run)))
-    slurm = console.session.jobs.job(job_id).slurm
-    earlier = [one for one in slurm.attempts if one.number == number] if slurm else []
-    console.say(attempt_words(earlier[0]) if earlier else f"attempt {number}, the newest")
+        view.want(replace(view.wanted, run=(number, run)))
+        slurm = console.session.jobs.job(job_id).slurm
+        earlier = [one for one in slurm.attempts if one.number == number] if slurm else []
+        console.say(attempt_words(earlier[0]) if earlier else f"attempt {number}, the newest")
+
+    in_background(console, "attempt", show(), "warn")
 
 
 def attempt_words(attempt: "Attempt") -> str:
@@ -162,51 +163,44 @@ def attempt_words(attempt: "Attempt") -> str:
 def replay(console: "Console", job_id: str, speed: float = SPEED) -> None:
     """Read what a job's nodes kept and show it as it happened, `speed` times as fast."""
     console.say(f"reading {job_id} back from its nodes …", "dim")
-    work = _open(console, console.session.replay(job_id, speed))
-    console.run_worker(work, name="replay", group="replay", exclusive=True)
+    in_background(console, "replay", _open(console, console.session.replay(job_id, speed)))
 
 
 def forget(console: "Console", job_id: str) -> None:
     """Remove a replay from the list; the job itself stays."""
-    try:
+    with errors_said(console):
         console.session.forget(job_id)
-    except RankdeckError as error:
-        console.say(str(error), "warn")
-        return
-    console.say("the replay is forgotten, the job itself is not", "ok")
+        console.say("the replay is forgotten, the job itself is not", "ok")
 
 
 def report(console: "Console", job_id: str, path: "Path") -> None:
     """Write everything about a job to this new file."""
-    console.say(f"collecting all about {job_id} …", "dim")
-    console.run_worker(_report(console, job_id, path), name="report", group="report")
 
-
-async def _report(console: "Console", job_id: str, path: "Path") -> None:
-    try:
+    async def write() -> None:
         missing = await console.session.report(job_id, path, page=path.suffix == ".html")
-    except RankdeckError as error:
-        console.say(str(error), "bad")
-        return
-    console.say(f"written: {path}", "ok")
-    for node, why in list(missing.items())[:1]:
-        more = f"; and {len(missing) - 1} more" if len(missing) > 1 else ""
-        console.say(f"not in it: {node}: {why}{more}", "warn")
+        console.say(f"written: {path}", "ok")
+        for node, why in list(missing.items())[:1]:
+            console.say(f"not in it: {node}: {why}{_and_more(missing)}", "warn")
+
+    console.say(f"collecting all about {job_id} …", "dim")
+    in_background(console, "report", write(), exclusive=False)
+
+
+def _and_more(nodes: Sized) -> str:
+    """`; and 3 more`, after the first of these nodes; "" if it is the only one."""
+    return f"; and {len(nodes) - 1} more" if len(nodes) > 1 else ""
 
 
 def show_first(console: "Console") -> None:
     """Show the job that the console was opened for, or its replay."""
     if not console.first_job:
         return
-    try:
+    with errors_said(console):
         job_id = console.session.jobs.find(console.first_job).id
-    except RankdeckError as error:
-        console.say(str(error), "warn")
-        return
-    if console.first_replay:
-        replay(console, job_id, console.first_replay)
-    else:
-        console.call_after_refresh(console.open_job, job_id)
+        if console.first_replay:
+            replay(console, job_id, console.first_replay)
+        else:
+            console.call_after_refresh(console.open_job, job_id)
 
 
 RUN = "!"
@@ -248,12 +242,8 @@ def run_on_nodes(console: "Console", command: str) -> None:
     if not nodes:
         console.say("no node is marked", "warn")
         return
-    try:
-        begun = console.session.command(nodes, command)
-    except RankdeckError as error:
-        console.say(str(error), "warn")
-        return
-    console.push_screen(base.make("sh", begun))
+    with errors_said(console):
+        console.push_screen(base.make("sh", console.session.command(nodes, command)))
 
 
 def show_last(console: "Console") -> None:
@@ -284,13 +274,9 @@ def on_terminal(console: "Console", node: str, words: Sequence[str], what: str) 
     if shutil.which("ssh") is None:
         console.say("no `ssh` on this machine: install OpenSSH's client", "warn")
         return
-    try:
+    with errors_said(console):
         argv = console.session.shell_command(node, words)
-    except RankdeckError as error:
-        console.say(str(error), "warn")
-        return
-    work = _lend(console, node, argv, what)
-    console.run_worker(work, name="shell", group="shell", exclusive=True)
+        in_background(console, "shell", _lend(console, node, argv, what))
 
 
 def rank_shell(console: "Console", job: "Job | None", rank: int | None) -> None:
@@ -337,56 +323,42 @@ async def _lend(console: "Console", node: str, argv: Sequence[str], what: str) -
 # ---- files
 
 
-def copy_file(console: "Console", file: Path, path: str = "") -> None:
-    """Copy a file from this machine to the nodes of `targets`; `path` as in `SessionProtocol.copy_file`."""
-    nodes = targets(console)
-    if not nodes or not file.is_file():
-        said = "no node is marked" if not nodes else f"{file}: no such file; folders are not copied"
-        console.say(said, "warn")
-        return
-    console.say(f"copying {file.name} to {named(nodes)} …")
-    console.run_worker(_copy_file(console, file, path, nodes), name="cp", group="cp")
-
-
-async def _copy_file(console: "Console", file: Path, path: str, nodes: Sequence[str]) -> None:
+def copy_file(console: "Console", nodes: Sequence[str], file: Path, path: str = "") -> None:
+    """Copy a file from this machine to nodes; `path` as in `SessionProtocol.copy_file`. Raises CommandError."""
     from rankdeck.images.copy import CopyState, progress_words
+
+    if not file.is_file():
+        raise CommandError(f"{file}: no such file; folders are not copied")
 
     def tell(state: CopyState) -> None:
         if state.done:
             console.say(f"{file.name}: {progress_words(state)}")
 
+    console.say(f"copying {file.name} to {named(nodes)} …")
     work = console.session.copy_file(file, path, nodes, tell)
-    await _copied(console, work, nodes, f"{file.name} is on {{}}")
+    copied = _copied(console, work, nodes, f"{file.name} is on {{}}")
+    in_background(console, "cp", copied, exclusive=False)
 
 
-def fetch_file(console: "Console", path: str, folder: Path) -> None:
-    """Copy this file from the nodes of `targets` into a folder here."""
-    nodes = targets(console)
-    if not nodes:
-        console.say("no node is marked", "warn")
-        return
+def fetch_file(console: "Console", nodes: Sequence[str], path: str, folder: Path) -> None:
+    """Copy this file from nodes into a folder here."""
     console.say(f"copying {path} from {named(nodes)} …")
     work = console.session.fetch(
         path, nodes, folder, lambda state: console.say(f"{path}: {state.words}")
     )
     well = f"{path} of {{}} is in {folder}, as NAME.NODE"
-    console.run_worker(_copied(console, work, nodes, well), name="cp", group="cp")
+    in_background(console, "cp", _copied(console, work, nodes, well), exclusive=False)
 
 
 async def _copied(
     console: "Console", work: Awaitable[Mapping[str, "NodeError"]], nodes: Sequence[str], well: str
 ) -> None:
     """Say which nodes were copied, and why the others failed."""
-    try:
-        failed = await work
-    except (RankdeckError, OSError) as error:
-        console.say(str(error), "bad")
-        return
+    failed = await work
     there = [node for node in nodes if node not in failed]
     console.say(well.format(named(there)) if there else "", "ok")
     for error in list(failed.values())[:1]:
-        more = f"; and {len(failed) - 1} more" if len(failed) > 1 else ""
-        console.say(f"not copied: {error}{more}", "bad")
+        console.say(f"not copied: {error}{_and_more(failed)}", "bad")
 
 
 # ---- acknowledge, silence, launch
@@ -402,10 +374,29 @@ def unknown_reasons(console: "Console", nodes: Sequence[str]) -> list[tuple[str,
     ]
 
 
-def silence(console: "Console", text: str) -> None:
-    """Acknowledge all reasons of the nodes of `targets` for a time; `text` is that time and why: `4h maintenance`."""
+def ask_to_acknowledge(screen: base.BaseScreen) -> None:
+    """Ask how long and why to acknowledge all reasons of the nodes of this screen."""
+    from rankdeck.ui.screens import modals
+
+    if unknown_reasons(screen.console, screen.targets):
+        modals.ask(screen)
+    else:
+        screen.refuse("there is nothing to acknowledge")
+
+
+def answered(screen: base.BaseScreen, text: str | None) -> None:
+    """Run the command that was typed, or acknowledge, on the nodes of this screen."""
+    from rankdeck.ui.screens import modals
+
+    if text and screen.prompt.mode == RUN:
+        run_on_nodes(screen.console, text)
+    elif text:
+        modals.answer(screen, text, unknown_reasons(screen.console, screen.targets))
+
+
+def silence(console: "Console", nodes: Sequence[str], text: str) -> None:
+    """Acknowledge all reasons of these nodes for a time; `text` is that time and why: `4h maintenance`."""
     span, _, why = text.strip().partition(" ")
-    nodes = targets(console)
     try:
         until = time.time() + seconds_of(span or "4h")
         for node in nodes:
@@ -422,49 +413,36 @@ def ask_service(
     """Find the command line that would `drain` or `resume` these nodes in Slurm, ask, then run it."""
     from rankdeck.model.schedulers import ServiceOrder
 
-    if not nodes:
-        console.say("no node is marked", "warn")
-        return
     order = ServiceOrder(do=do, nodes=nodes, why=why, anyway=anyway)
     console.say(f"asking Slurm about {named(nodes)} …", "dim")
-    console.run_worker(_propose(console, order), name="service", group="service", exclusive=True)
+    in_background(console, "service", _propose(console, order))
 
 
 async def _propose(console: "Console", order: "ServiceOrder") -> None:
     from rankdeck.ui.screens.modals import service_question
 
-    try:
-        change = await console.session.service(order)
-    except RankdeckError as error:
-        console.say(str(error), "bad")
-        return
+    change = await console.session.service(order)
     if change.error or not change.line:
         console.say(_why_nothing(change), "warn")
         return
     console.say("")
 
-    def answer(yes: bool | None) -> None:
-        if yes:
-            console.say(f"{change.line} …", "dim")
-            console.run_worker(_serve(console, order, change.line), name="service", group="service")
+    def begin() -> None:
+        console.say(f"{change.line} …", "dim")
+        in_background(console, "service", _serve(console, order, change.line), exclusive=False)
 
-    console.push_screen(service_question(order.do, change), answer)
+    console.ask(service_question(order.do, change), begin)
 
 
 def _why_nothing(change: "ServiceChange") -> str:
     """Why the command does not run: the reason for the first node, and how many more nodes there are."""
     node, why = next(iter(change.left_alone.items()), ("", "nothing to do"))
     said = change.error or f"{node}: {why}"
-    more = f"; and {len(change.left_alone) - 1} more" if len(change.left_alone) > 1 else ""
-    return printable(f"not run: {said}{'' if change.error else more}")
+    return printable(f"not run: {said}{'' if change.error else _and_more(change.left_alone)}")
 
 
 async def _serve(console: "Console", order: "ServiceOrder", line: str) -> None:
-    try:
-        change = await console.session.service(order, line)
-    except RankdeckError as error:
-        console.say(str(error), "bad")
-        return
+    change = await console.session.service(order, line)
     if not change.done:
         console.say(_why_nothing(change), "bad")
         return

@@ -428,6 +428,10 @@ class Console(Theme, Protocol):
         """Show a sentence in the last line, in the colour of `role`."""
         ...
 
+    def ask(self, question: Screen[bool], act: Callable[[], None]) -> None:
+        """Ask a question, and call `act` if the answer is yes."""
+        ...
+
     def copy(self, text: str, what: str) -> None:
         """Copy `text` to the clipboard and say that `what` was copied."""
         ...

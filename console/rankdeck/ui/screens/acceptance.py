@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import ClassVar, TypeVar
+from typing import ClassVar
 
 from textual.containers import Container, Vertical
 from textual.events import DescendantFocus
@@ -21,7 +21,6 @@ from rankdeck.acceptance.heatmap import (
     strip,
 )
 from rankdeck.acceptance.run import AcceptanceProtocol, AcceptanceRun, Cell, Request, RunState
-from rankdeck.errors import RankdeckError
 from rankdeck.model.acceptance import Outcome, Result
 from rankdeck.model.nodeset import expand
 from rankdeck.model.text import figures, printable
@@ -40,13 +39,13 @@ from rankdeck.ui.acceptance_page import (
     start_lines,
     told_lines,
 )
+from rankdeck.ui.operations import errors_said
 from rankdeck.ui.screens import base
 from rankdeck.ui.screens.modals import Question, row_lines
 from rankdeck.ui.themes import Mark
 from rankdeck.ui.widgets.canvas import Run, Runs, TextPage
 from rankdeck.ui.widgets.vtable import CellMap, Column, VTable
 
-T = TypeVar("T")
 LEAST_BESIDE = 34
 """Sentences are beside the map, not below it, if they get at least this many columns."""
 LEAST_BELOW, MOST_STRIP = 5, 6
@@ -117,13 +116,8 @@ class AcceptanceScreen(base.BaseScreen):
         test = self._recipe_of(run) if run else ""
         return RunChoice(run, test, tuple(dict.fromkeys(pair)) if pair else ())
 
-    @property
-    def port(self) -> AcceptanceProtocol | None:
-        """The acceptance runs of the session; None while the cluster is being opened."""
-        return self._run_actions.port
-
     def tick(self) -> None:
-        port, run = self.port, self.run_shown
+        port, run = self._run_actions.port, self.run_shown
         self.head.show(self._head_lines(run))
         if port is None:
             return
@@ -238,7 +232,7 @@ class AcceptanceScreen(base.BaseScreen):
             "at_node": on_map and bool(self._sender),
             "save": run is not None,
             "cancel": going,
-            "plan": self.port is not None and not going,
+            "plan": self._run_actions.port is not None and not going,
             "again": chosen and run is not None and run.started > 0,
             "exclude": chosen,
             "resume": not going and self._stopped_run() is not None,
@@ -289,18 +283,17 @@ class AcceptanceScreen(base.BaseScreen):
             self.say("the keys scroll the sentences now; tab goes on", "dim")
             return
         views = ("map", "plan", "runs") if self.run_shown is not None else ("runs",)
-        at = views.index(self._view) if self._view in views else -1
-        self._show_view(views[(at + 1) % len(views)])
+        self._show_view(actions.next_of(views, self._view))
 
     def action_metric(self) -> None:
         run = self.run_shown
-        recipes = run.recipes if run else ()
-        if len(recipes) < 2:
-            self.refuse("only one test measured pairs" if recipes else "no pairs are measured")
-            return
-        at = recipes.index(self._recipe) if self._recipe in recipes else 0
-        self._recipe = recipes[(at + 1) % len(recipes)]
-        self._show_view("map")
+        if run is None or not run.recipes:
+            self.refuse("no pairs are measured")
+        elif len(run.recipes) == 1:
+            self.refuse("only one test measured pairs")
+        else:
+            self._recipe = actions.next_of(run.recipes, self._recipe_of(run))
+            self._show_view("map")
 
     def action_failure(self) -> None:
         if self._view != "map" or not self.map.next_bad():
@@ -326,16 +319,14 @@ class AcceptanceScreen(base.BaseScreen):
         {"runs": self._open_run, "plan": self._ask_start}.get(self._view, self._open_cell)()
 
     def _open_run(self) -> None:
-        port, row = self.port, self.runs.cursor
+        port, row = self._run_actions.port, self.runs.cursor
         if port is None or row not in self._kept:
             return
         if port.current is not None and port.current.id == row:
             self._look_at(None, "map")
             return
-        try:
+        with errors_said(self, "bad"):
             self._look_at(port.open(row), "map")
-        except RankdeckError as error:
-            self.say(str(error), "bad")
 
     def _open_cell(self) -> None:
         run, pair = self.run_shown, self.map.pair
@@ -376,7 +367,7 @@ class AcceptanceScreen(base.BaseScreen):
 
     def answered(self, text: str | None) -> None:
         asked, self._asked = self._asked, ""
-        if self._run_actions.answered_why(text) or text is None or self.port is None:
+        if self._run_actions.answered_why(text) or text is None or self._run_actions.port is None:
             return
         if asked == "plan":
             self._make_plan(text)
@@ -384,7 +375,7 @@ class AcceptanceScreen(base.BaseScreen):
             self._save(Path(text.strip()).expanduser())
 
     def _make_plan(self, text: str) -> None:
-        port = self.port
+        port = self._run_actions.port
         try:
             nodes = expand(text) if text.strip() else ()
         except ValueError as error:
@@ -403,21 +394,21 @@ class AcceptanceScreen(base.BaseScreen):
         if run is None or self._opened is not None or run.progress is not RunState.PENDING:
             self.refuse("this run has begun already; A plans another one")
             return
-        keys: Runs = [("enter", "key"), (" start     ", "text"), ("esc", "key"), (" not yet", "text")]  # fmt: skip
-        self.console.push_screen(
-            Question("Start this acceptance run?", start_lines(run), keys),
-            lambda yes: self._start() if yes else None,
-        )
+        lines = start_lines(run)
+        question = Question("Start this acceptance run?", lines, "start", "not yet")
+        self.console.ask(question, self._start)
 
     def _start(self) -> None:
-        if self.port is not None:
+        if self._run_actions.port is not None:
             self._look_at(None, "map")
             self.say("running; x stops it, after you confirm", "dim")
-            self._run_actions.work(self.port.start(), lambda run: self.say(headline(run), "ok"))
+            self._run_actions.work(
+                self._run_actions.port.start(), lambda run: self.say(headline(run), "ok")
+            )
 
     def action_cancel(self) -> None:
         run = self._run_actions.current
-        if run is None or run.progress is not RunState.RUNNING:
+        if run is None or not self._run_actions.is_going:
             self.refuse("no acceptance run is in progress")
             return
         running = sum(one.outcome is Outcome.RUNNING for one in run.results)
@@ -428,16 +419,13 @@ class AcceptanceScreen(base.BaseScreen):
             [("Each is cancelled with proof. What was measured is kept,", "text")],
             [(f"and {actions.key('resume')} goes on from there.", "text")],
         ]
-        keys: Runs = [("enter", "key"), (" stop     ", "text"), ("esc", "key"), (" go on", "text")]
-        self.console.push_screen(
-            Question("Stop this acceptance run?", lines, keys),
-            lambda yes: self._stop() if yes else None,
-        )
+        question = Question("Stop this acceptance run?", lines, "stop", "go on")
+        self.console.ask(question, self._stop)
 
     def _stop(self) -> None:
-        if self.port is not None:
+        if self._run_actions.port is not None:
             self.say("stopping …", "warn")
-            self._run_actions.work(self.port.stop(), self._stopped)
+            self._run_actions.work(self._run_actions.port.stop(), self._stopped)
 
     def _stopped(self, left: Sequence[str]) -> None:
         words = "; ".join(map(printable, left)) or "stopped; nothing is left on any node"
@@ -445,22 +433,19 @@ class AcceptanceScreen(base.BaseScreen):
 
     def action_resume(self) -> None:
         run = self._stopped_run()
-        if run is None or self.port is None:
+        if run is None or self._run_actions.port is None:
             self.refuse("only a stopped run can be continued")
             return
         if not self._is_free():
             return
-        try:
-            self.port.resume(run.id)
-        except RankdeckError as error:
-            self.say(str(error), "bad")
-            return
-        self._start()
+        with errors_said(self, "bad"):
+            self._run_actions.port.resume(run.id)
+            self._start()
 
     def _is_free(self) -> bool:
-        run = self._run_actions.current
-        if self.port is None or (run is not None and run.progress is RunState.RUNNING):
-            self.say("a run is in progress: x stops it" if run else "the cluster is still being opened", "warn")  # fmt: skip
+        going = self._run_actions.is_going
+        if self._run_actions.port is None or going:
+            self.say("a run is in progress: x stops it" if going else "the cluster is still being opened", "warn")  # fmt: skip
             return False
         return True
 
@@ -468,16 +453,13 @@ class AcceptanceScreen(base.BaseScreen):
         from rankdeck.reports.acceptance_files import write_reports
         from rankdeck.rules.secrets import Secrets
 
-        run, port = self.run_shown, self.port
+        run, port = self.run_shown, self._run_actions.port
         if run is None or port is None:
             return
         secrets = Secrets([self.console.session.cluster.environment])
-        try:
+        with errors_said(self, "bad"):
             made = write_reports(run, port, folder, secrets)
-        except RankdeckError as error:
-            self.say(str(error), "bad")
-            return
-        self.say(f"{len(made)} files in {folder}: open report.html", "ok")
+            self.say(f"{len(made)} files in {folder}: open report.html", "ok")
 
 
 def _first_view(run: AcceptanceRun | None) -> str:

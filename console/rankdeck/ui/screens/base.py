@@ -203,8 +203,7 @@ class BaseScreen(Screen[None], inherit_bindings=False):
             self.top_bar.tick()
             self.tick()
             self._tell_details()
-            self.key_bar.turn_off(self.turned_off())
-            self.key_bar.leave_out(self.without_effect())
+            self.key_bar.offer(off=self.turned_off(), idle=self.without_effect())
             asked = self._prompt and self._prompt.display and self._prompt.mode == "/"
             self.filter_bar.show("" if asked else self.list_filter.text)
             if self.console.tour.look(self.sight()):
@@ -359,6 +358,34 @@ class BaseScreen(Screen[None], inherit_bindings=False):
         home = self.screen_name == "fleet"
         self.console.goto("fleet")
         return not home
+
+
+class SortedScreen(BaseScreen):
+    """A list that is sorted by one column. Subclasses set `orders` and `order`, and define `rearrange`."""
+
+    orders: Sequence[str]
+    """Titles of the columns to sort by."""
+    order: str
+    turned = False
+    """Whether the order is reversed."""
+
+    def rearrange(self) -> None:
+        """Filter, sort and paint the rows again."""
+
+    def on_vtable_heading(self, message: VTable.Heading) -> None:
+        if message.title == self.order:
+            self.action_reverse()
+        elif message.title in self.orders:
+            self.order, self.turned = message.title, False
+            self.rearrange()
+
+    def action_sort(self) -> None:
+        self.order = actions.next_of(self.orders, self.order)
+        self.rearrange()
+
+    def action_reverse(self) -> None:
+        self.turned = not self.turned
+        self.rearrange()
 
 
 SCREENS = {

@@ -14,8 +14,9 @@ from rankdeck.model.text import printable
 from rankdeck.state.fleet import Changes, NodeState
 from rankdeck.state.fleet_history import FleetPicture
 from rankdeck.ui import fleet_views, formatting, query, snapshots
+from rankdeck.ui.actions import next_of
 from rankdeck.ui.fleet_views import FleetView
-from rankdeck.ui.operations import RUN, ask_command, named, run_on_nodes, shell, unknown_reasons
+from rankdeck.ui.operations import answered, ask_command, ask_to_acknowledge, named, unknown_reasons
 from rankdeck.ui.screens.base import BaseScreen, ListFilter, no_match
 from rankdeck.ui.snapshots import Arrangement, Now, Snapshot, Then, order
 from rankdeck.ui.themes import UNICODE, Mark
@@ -169,7 +170,7 @@ class FleetScreen(BaseScreen):
 
     def _seen(self, row: str) -> str:
         past = isinstance(self._instant, Then)
-        return formatting.NOTHING if past else formatting.seen(self._states[row])
+        return formatting.NOTHING if past else formatting.age(self._states[row].heard_s())
 
     def _why(self, row: str) -> Runs:
         wrong = self._instant.level(row) >= Level.WARN
@@ -410,13 +411,13 @@ class FleetScreen(BaseScreen):
         self._show_map()
 
     def action_sort(self) -> None:
-        self.look(replace(self.view, sort=(_next(fleet_views.SORTS, self.view.sort[0]),)))
+        self.look(replace(self.view, sort=(next_of(fleet_views.SORTS, self.view.sort[0]),)))
 
     def action_reverse(self) -> None:
         self.look(replace(self.view, reversed=not self.view.reversed))
 
     def action_metric(self) -> None:
-        self.look(replace(self.view, map=_next(fleet_views.MAPS, self.view.map)))
+        self.look(replace(self.view, map=next_of(fleet_views.MAPS, self.view.map)))
 
     def action_copy(self) -> None:
         nodes = self.targets
@@ -467,9 +468,6 @@ class FleetScreen(BaseScreen):
     def action_run(self) -> None:
         ask_command(self)
 
-    def action_shell(self) -> None:
-        shell(self.console)
-
     def without_effect(self) -> Iterable[str]:
         if not self.targets:
             yield from ("open", "describe", "logs", "run", "shell", "processes", "mark", "copy")
@@ -478,20 +476,10 @@ class FleetScreen(BaseScreen):
         yield from self.idle_steps()
 
     def action_acknowledge(self) -> None:
-        if unknown_reasons(self.console, self.targets):
-            from rankdeck.ui.screens import modals
-
-            modals.ask(self)
-        else:
-            self.refuse("there is nothing to acknowledge")
+        ask_to_acknowledge(self)
 
     def answered(self, text: str | None) -> None:
-        if text and self.prompt.mode == RUN:
-            run_on_nodes(self.console, text)
-        elif text:
-            from rankdeck.ui.screens import modals
-
-            modals.answer(self, text, unknown_reasons(self.console, self.targets))
+        answered(self, text)
 
     def _narrowed(self) -> None:
         self.look(replace(self.view, filter=self.list_filter.text))
@@ -500,8 +488,3 @@ class FleetScreen(BaseScreen):
         self._arrange()
         self.table.refresh()
         self._show_info()
-
-
-def _next(choices: Sequence[str], now: str) -> str:
-    at = choices.index(now) if now in choices else -1
-    return choices[(at + 1) % len(choices)]

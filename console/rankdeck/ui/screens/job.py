@@ -1,6 +1,6 @@
 """The job screen: a strip of ranks, and the job's output in five views to search, filter, mark and save."""
 
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
@@ -8,14 +8,21 @@ from typing import ClassVar
 
 from textual.widget import Widget
 
-from rankdeck.errors import RankdeckError, UnknownJobError
+from rankdeck.errors import UnknownJobError
 from rankdeck.logs.view import EVENT, GOALS, Goal, choose, goal_of, troubles
 from rankdeck.model.job import Job
 from rankdeck.model.text import printable
 from rankdeck.rules.progress import last_run
 from rankdeck.ui import actions, formatting
-from rankdeck.ui.actions import OnScreen
-from rankdeck.ui.operations import ask_cancel, log_folder, page, rank_shell, shell
+from rankdeck.ui.actions import OnScreen, next_of
+from rankdeck.ui.operations import (
+    ask_cancel,
+    errors_said,
+    in_background,
+    log_folder,
+    page,
+    rank_shell,
+)
 from rankdeck.ui.screens.base import BaseScreen
 from rankdeck.ui.screens.job_head import JobHead, description, head_lines
 from rankdeck.ui.themes import worst
@@ -163,13 +170,10 @@ class JobScreen(BaseScreen):
 
     def zoom(self, rank: int) -> None:
         """Show this rank's log on the whole screen."""
-        try:
+        with errors_said(self):
             self.scene.log(rank)
-        except UnknownJobError as error:
-            self.say(str(error), "warn")
-            return
-        self.one.rank = rank
-        self.bring(self.one)
+            self.one.rank = rank
+            self.bring(self.one)
 
     def action_wall(self) -> None:
         self.scene.choice.limit(())
@@ -417,7 +421,7 @@ class JobScreen(BaseScreen):
             self.say(str(error), "warn")
             return
         if self.now is self.one:
-            self._on_node(self._reach(goal))
+            in_background(self, "deep", self._reach(goal), "warn")
         elif not self._has_log() or not self.view.reach(goal):
             self.refuse("no line")
 
@@ -462,7 +466,7 @@ class JobScreen(BaseScreen):
         if search and self.now is self.one and not self.one.whole:
             if not self.view.jump(back=back, around=False):
                 self.say("searching on the node…", "dim")
-                self._on_node(self._find(search.text, back=back))
+                in_background(self, "deep", self._find(search.text, back=back), "warn")
             return
         if not self.view.jump(back=back):
             nothing = (
@@ -475,16 +479,8 @@ class JobScreen(BaseScreen):
     def on_log_view_edge(self, message: LogView.Edge) -> None:
         """Fetch the part of the log before or after the lines that are on this machine."""
         if self.now is self.one and self.job is not None:
-            self._on_node(self.one.read_on(self.job, back=message.back, far=message.far))
-
-    def _on_node(self, work: Coroutine[None, None, None]) -> None:
-        self.run_worker(self._careful(work), group="deep", exclusive=True)
-
-    async def _careful(self, work: Coroutine[None, None, None]) -> None:
-        try:
-            await work
-        except RankdeckError as error:
-            self.say(str(error), "warn")
+            part = self.one.read_on(self.job, back=message.back, far=message.far)
+            in_background(self, "deep", part, "warn")
 
     async def _find(self, text: str, *, back: bool) -> None:
         async with aclosing(self.one.find(text, back=back)) as found:
@@ -567,8 +563,7 @@ class JobScreen(BaseScreen):
         self.view.repaint()
 
     def action_stamps(self) -> None:
-        kinds = STAMPS
-        self.scene.stamps = kinds[(kinds.index(self.scene.stamps) + 1) % len(kinds)]
+        self.scene.stamps = next_of(STAMPS, self.scene.stamps)
         start = self.job.created if self.job else 0.0
         self.view.stamp = self.wall.wall.stamp = stamp(self.scene.stamps, start)
         self.say(f"time stamps: {self.scene.stamps}", "dim")
@@ -600,9 +595,6 @@ class JobScreen(BaseScreen):
         """The node of the rank under the cursor."""
         node = self._node_of(self.now.rank)
         return (node,) if node else ()
-
-    def action_shell(self) -> None:
-        shell(self.console)
 
     def action_rank_shell(self) -> None:
         rank_shell(self.console, self.job, self.now.rank)

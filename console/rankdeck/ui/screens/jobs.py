@@ -13,7 +13,7 @@ from rankdeck.model.text import printable
 from rankdeck.ui import formatting, query
 from rankdeck.ui.formatting import since
 from rankdeck.ui.operations import ask_cancel, attach, forget
-from rankdeck.ui.screens.base import BaseScreen, Details, ListFilter, no_match
+from rankdeck.ui.screens.base import Details, ListFilter, SortedScreen, no_match
 from rankdeck.ui.screens.job_head import description, duration, failure_text, head_lines
 from rankdeck.ui.screens.modals import row_lines
 from rankdeck.ui.widgets.canvas import Run, Runs, TextPage, length
@@ -32,10 +32,12 @@ ORDER = {
 }
 
 
-class JobsScreen(BaseScreen):
+class JobsScreen(SortedScreen):
     """The table of jobs, newest first."""
 
     screen_name: ClassVar[str] = "jobs"
+    orders = SORTS
+    order = "AGE"
 
     def __init__(self) -> None:
         super().__init__()
@@ -46,7 +48,6 @@ class JobsScreen(BaseScreen):
         """Keys of `_others` whose jobs belong to other users; listed after our own."""
         self.partitions = TextPage(id="partitions", can_focus=False)
         self.list_filter = ListFilter(self, "words, or state=failed", self._narrowed)
-        self._sort, self._reversed = "AGE", False
         self.main = self.table = VTable(self._columns(), empty=NO_JOBS)
         self.below = Details(self.table)
 
@@ -150,8 +151,8 @@ class JobsScreen(BaseScreen):
             for job in self._jobs.values()
             if self.list_filter.matches(_subject(job)) and not self._is_left_out(job)
         ]
-        shown.sort(key=lambda job: self._key(job), reverse=self._reversed)
-        self.table.sorted_by, self.table.turned = (self._sort,), self._reversed
+        shown.sort(key=self._key, reverse=self.turned)
+        self.table.sorted_by, self.table.turned = (self.order,), self.turned
         self.table.show([job.id for job in shown])
 
     def _is_left_out(self, job: Job) -> bool:
@@ -164,7 +165,7 @@ class JobsScreen(BaseScreen):
             "JOB": (job.id,),
             "STATE": (float(ORDER[job.state]), -job.created),
             "RANKS": (float(-len(job.ranks)), -job.created),
-        }[self._sort]
+        }[self.order]
 
     def turned_off(self) -> Iterable[str]:
         row, why_not = self.table.cursor, self.console.session.why_not
@@ -227,21 +228,7 @@ class JobsScreen(BaseScreen):
     def _is_replay(self, row: str) -> bool:
         return row in self._jobs and bool(self._jobs[row].plan.replay_of)
 
-    def on_vtable_heading(self, message: VTable.Heading) -> None:
-        if message.title == self._sort:
-            self.action_reverse()
-        elif message.title in SORTS:
-            self._sort, self._reversed = message.title, False
-            self._arrange()
-            self.table.refresh()
-
-    def action_sort(self) -> None:
-        self._sort = SORTS[(SORTS.index(self._sort) + 1) % len(SORTS)]
-        self._arrange()
-        self.table.refresh()
-
-    def action_reverse(self) -> None:
-        self._reversed = not self._reversed
+    def rearrange(self) -> None:
         self._arrange()
         self.table.refresh()
 

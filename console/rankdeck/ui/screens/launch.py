@@ -25,10 +25,10 @@ from rankdeck.preflight.facts import Finding
 from rankdeck.state.node import NodeState
 from rankdeck.ui import actions, formatting
 from rankdeck.ui.actions import CommandError
-from rankdeck.ui.operations import NOT_LENT, is_off, launch
+from rankdeck.ui.operations import NOT_LENT, errors_said, is_off, launch
 from rankdeck.ui.screens.base import BaseScreen, ListFilter, no_match
 from rankdeck.ui.screens.job_head import plan_runs
-from rankdeck.ui.screens.modals import TrustQuestion
+from rankdeck.ui.screens.modals import file_question
 from rankdeck.ui.widgets.bars import Form
 from rankdeck.ui.widgets.canvas import Run, Runs, TextPage
 from rankdeck.ui.widgets.vtable import Column, VTable
@@ -166,7 +166,7 @@ class LaunchScreen(BaseScreen):
             self.plan.show(said, restart=restart)
             return
         self._findings = []
-        self.form.fill({**form_of(self._base), **self._wanted_nodes()})
+        self._fill(self._base)
         self._show_plan(restart=restart)
 
     def use_only(self, nodes: Sequence[str]) -> None:
@@ -175,18 +175,19 @@ class LaunchScreen(BaseScreen):
         self._cloned, self._read = "", None
         self.tick()
 
-    def _wanted_nodes(self) -> dict[str, str]:
-        return {"on": fold(self._only), "nodes": str(len(self._only))} if self._only else {}
+    def _fill(self, spec: JobSpec) -> None:
+        """Fill the form with the values of a file, and with the marked nodes if there are any."""
+        only = {"on": fold(self._only), "nodes": str(len(self._only))} if self._only else {}
+        self.form.fill({**form_of(spec), **only})
 
     def _ask_to_trust(self, error: UntrustedError) -> None:
         """Ask whether to trust the file: once for each content, as commands do on the terminal."""
 
-        def answered(agreed: bool | None) -> None:
-            if agreed:
-                allow(error.problems)
-                self._read = None
+        def agree() -> None:
+            allow(error.problems)
+            self._read = None
 
-        self.console.push_screen(TrustQuestion(error), answered)
+        self.console.ask(file_question(error), agree)
 
     def _nothing(self) -> list[Runs]:
         """Why there is no plan, and where to put job files."""
@@ -223,22 +224,10 @@ class LaunchScreen(BaseScreen):
 
     def _origin(self) -> list[Runs]:
         if self._only:
-            return [
-                [
-                    ("on     ", "key"),
-                    (printable(fold(self._only)), "title"),
-                    ("  as marked; esc lets the file choose", "dim"),
-                ]
-            ]
-        if not self._cloned:
-            return []
-        return [
-            [
-                ("again  ", "key"),
-                (printable(self._cloned), "title"),
-                ("  esc goes back to the files", "dim"),
-            ]
-        ]
+            return [_headed("on", fold(self._only), "as marked; esc lets the file choose")]
+        if self._cloned:
+            return [_headed("again", self._cloned, "esc goes back to the files")]
+        return []
 
     def _node_lines(self, plan: Plan) -> list[Runs]:
         """One line for each node of the plan that is not well, and for each node that was left out for that reason."""
@@ -275,11 +264,7 @@ class LaunchScreen(BaseScreen):
             return [[("no earlier run of this name to compare with", "dim")]]
         old = session.render(before.plan)
         lines = plan_difference(old, before.id, text, plan.job)
-        head: Runs = [
-            ("against  ", "key"),
-            (printable(before.id), "title"),
-            (f"  {before.state}", "dim"),
-        ]
+        head = _headed("against", before.id, str(before.state))
         if not lines:
             return [head, [("identical", "ok")]]
         roles = {"+": "ok", "-": "bad", "@": "accent"}
@@ -317,7 +302,7 @@ class LaunchScreen(BaseScreen):
     def on_screen_resume(self) -> None:
         """If the values in the form could not be planned, replace them by those of the file."""
         if self._base is not None and self._spec is None:
-            self.form.fill({**form_of(self._base), **self._wanted_nodes()})
+            self._fill(self._base)
             self._show_plan()
         super().on_screen_resume()
 
@@ -389,12 +374,9 @@ class LaunchScreen(BaseScreen):
             back = f"; {actions.key('back')} does not start it" if starts else ""
             self.say(f"{spec.name}: preflight {done} of {of}, {doing}{back}", "dim")
 
-        try:
+        with errors_said(self, "bad"):
             await self.console.session.preflight(spec, tell, step)
-        except RankdeckError as error:
-            self.say(str(error), "bad")
-            return
-        self._looked(spec, starts=starts)
+            self._looked(spec, starts=starts)
 
     def _looked(self, spec: JobSpec, *, starts: bool) -> None:
         """Called when all findings are there: start the job, or say why not."""
@@ -444,8 +426,13 @@ class LaunchScreen(BaseScreen):
     def action_part(self) -> None:
         """Move the focus to the next of files, form and plan."""
         places = (self.files, self.form, self.plan)
-        at = next((i for i, one in enumerate(places) if one.has_focus), 2)
-        places[(at + 1) % len(places)].focus()
+        here = next((one for one in places if one.has_focus), self.plan)
+        actions.next_of(places, here).focus()
+
+
+def _headed(word: str, name: str, note: str) -> Runs:
+    """A line before a plan: `again  mpi-hello-1  esc goes back to the files`."""
+    return [(f"{word:<5}  ", "key"), (printable(name), "title"), (f"  {note}", "dim")]
 
 
 def _complaint(text: str) -> list[Runs]:

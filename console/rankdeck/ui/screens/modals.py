@@ -17,9 +17,10 @@ from rankdeck.model.health import Ack, Level, seconds_of
 from rankdeck.model.nodeset import fold, fold_ranks
 from rankdeck.model.text import printable
 from rankdeck.ui import formatting
+from rankdeck.ui.actions import shown
 from rankdeck.ui.formatting import many, since
 from rankdeck.ui.screens.base import BaseScreen
-from rankdeck.ui.widgets.canvas import Runs, TextPage, broken
+from rankdeck.ui.widgets.canvas import Run, Runs, TextPage, broken
 
 if TYPE_CHECKING:
     from rankdeck.model.job import CancelReport, Job
@@ -38,12 +39,17 @@ class Question(ModalScreen[bool], inherit_bindings=False):
     """Some lines and two answers; escape is the safe answer."""
 
     yes: ClassVar[tuple[str, ...]] = ("enter", "y")
+    """The keys for yes, and for no; the first is shown."""
     no: ClassVar[tuple[str, ...]] = ("escape", "n", "q")
 
-    def __init__(self, title: str, lines: Sequence[Runs], answers: Runs) -> None:
+    def __init__(self, title: str, lines: Sequence[Runs], yes: str, no: str = "") -> None:
+        """`yes` and `no` say what these answers do."""
         super().__init__()
         self.title = title
         self.page = TextPage()
+        answers: list[Run] = [(shown(self.yes[0]), "key"), (f" {yes}", "text")]
+        if no:
+            answers += [("     ", "text"), (shown(self.no[0]), "key"), (f" {no}", "text")]
         self._lines: list[Runs] = [*lines, [], answers]
 
     @property
@@ -75,8 +81,7 @@ class Whole(Question):
     no: ClassVar[tuple[str, ...]] = ("escape", "enter", "q", "d")
 
     def __init__(self, title: str, lines: Sequence[Runs]) -> None:
-        answers: Runs = [("y", "key"), (" copy     ", "text"), ("esc", "key"), (" back", "text")]
-        super().__init__(title, lines, answers)
+        super().__init__(title, lines, "copy", "back")
         self._told = lines
 
     def on_mount(self) -> None:
@@ -122,23 +127,15 @@ def cancel_question(job: "Job", tasks: Sequence[int] = ()) -> Question:
         [(f"TERM now, KILL after {job.plan.grace:g} s, then {how}", "text")],
         [(proof, "text")],
     ]
-    return Question(
-        "Cancel these tasks?" if tasks else "Cancel this job?",
-        lines,
-        [
-            ("enter", "key"),
-            (" cancel the job     ", "text"),
-            ("esc", "key"),
-            (" keep it running", "text"),
-        ],
-    )
+    title = "Cancel these tasks?" if tasks else "Cancel this job?"
+    return Question(title, lines, "cancel the job", "keep it running")
 
 
 class TypedQuestion(Question):
     """A question about something that is hard to undo: a word must be typed, enter alone does nothing."""
 
     def __init__(self, title: str, lines: Sequence[Runs], word: str) -> None:
-        super().__init__(title, lines, [])
+        super().__init__(title, lines, "do it")
         self._lines.append([])
         self._word, self._typed = word, ""
         self.page.can_focus = False
@@ -196,12 +193,9 @@ def service_question(do: str, change: "ServiceChange") -> TypedQuestion:
 
 def lines_to_copy(title: str, lines: Sequence[str]) -> Question:
     """Commands for the user to run elsewhere; yes copies them."""
-    shown: list[Runs] = [[(printable(line), "text")] for line in lines]
-    return Question(
-        title,
-        [*shown, [], [("Rankdeck runs none of these.", "dim")]],
-        [("enter", "key"), (" copy them     ", "text"), ("esc", "key"), (" close", "text")],
-    )
+    told: list[Runs] = [[(printable(line), "text")] for line in lines]
+    told += [[], [("Rankdeck runs none of these.", "dim")]]
+    return Question(title, told, "copy them", "close")
 
 
 def report_note(report: "CancelReport") -> Question:
@@ -222,58 +216,41 @@ def report_note(report: "CancelReport") -> Question:
         for node, why in report.unverified.items()
     ]
     title = "Cancelled" if not report.left else "Cancelled, but not everything is gone"
-    return Question(title, lines, [("enter", "key"), (" close", "text")])
+    return Question(title, lines, "close")
 
 
 class TrustQuestion(Question):
-    """The question whether a file may read other files outside its folder: enter alone does not say yes."""
+    """A question whether to trust something: enter alone does not say yes."""
 
     yes: ClassVar[tuple[str, ...]] = ("y",)
-    no: ClassVar[tuple[str, ...]] = ("escape", "n", "q")
-
-    def __init__(self, error: UntrustedError) -> None:
-        lines: list[Runs] = [[(printable(error.file), "title")], []]
-        lines += [
-            [(f"line {p.line}  ", "dim"), (printable(f"{p.path}: {p.text}"), "text")]
-            for p in error.problems[:_MOST_USES]
-        ]
-        if more := error.problems[_MOST_USES:]:
-            lines.append([(f"and {len(more)} more", "warn")])
-        keys: Runs = [
-            ("y", "key"),
-            (" agree and remember     ", "text"),
-            ("n", "key"),
-            (" refuse", "text"),
-        ]
-        super().__init__("This file would run or read", lines, keys)
+    no: ClassVar[tuple[str, ...]] = ("n", "escape", "q")
 
 
-class HostKeyQuestion(Question):
-    """The question whether to trust a node's host key: enter alone does not say yes."""
+def file_question(error: UntrustedError) -> TrustQuestion:
+    """The question whether a file may read other files outside its folder."""
+    lines: list[Runs] = [[(printable(error.file), "title")], []]
+    lines += [
+        [(f"line {p.line}  ", "dim"), (printable(f"{p.path}: {p.text}"), "text")]
+        for p in error.problems[:_MOST_USES]
+    ]
+    if more := error.problems[_MOST_USES:]:
+        lines.append([(f"and {len(more)} more", "warn")])
+    return TrustQuestion("This file would run or read", lines, "agree and remember", "refuse")
 
-    yes: ClassVar[tuple[str, ...]] = ("y",)
-    no: ClassVar[tuple[str, ...]] = ("escape", "n", "q")
 
-    def __init__(self, error: HostKeyError) -> None:
-        lines: list[Runs] = [
-            [("node         ", "dim"), (printable(error.node), "title")],
-            [("fingerprint  ", "dim"), (printable(error.fingerprint) or "not told", "accent")],
-            [],
-            [(printable(error.why), "text")],
-        ]
-        changed = not error.line
-        if changed:
-            lines.append([("Not the known key: possible man-in-the-middle attack.", "bad")])
-        super().__init__(
-            "The key of this node has changed" if changed else "Unknown host key",
-            lines,
-            [
-                ("y", "key"),
-                (" trust it and remember     ", "text"),
-                ("n", "key"),
-                (" refuse", "text"),
-            ],
-        )
+def host_key_question(error: HostKeyError) -> TrustQuestion:
+    """The question whether to trust a node's host key."""
+    lines: list[Runs] = [
+        [("node         ", "dim"), (printable(error.node), "title")],
+        [("fingerprint  ", "dim"), (printable(error.fingerprint) or "not told", "accent")],
+        [],
+        [(printable(error.why), "text")],
+    ]
+    changed = not error.line
+    if changed:
+        lines.append([("Not the known key: possible man-in-the-middle attack.", "bad")])
+    title = "The key of this node has changed" if changed else "Unknown host key"
+    return TrustQuestion(title, lines, "trust it and remember", "refuse")
 
 
 MODE = "acknowledge"

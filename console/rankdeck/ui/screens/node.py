@@ -10,9 +10,9 @@ from rankdeck.model.text import printable
 from rankdeck.state.fleet import NodeState, SwitchPort
 from rankdeck.state.sanitize import number_in
 from rankdeck.ui import formatting, node_page, snapshots
+from rankdeck.ui.actions import next_of
 from rankdeck.ui.node_page import names, number, switch_lines, title, values
-from rankdeck.ui.operations import RUN, ask_command, run_on_nodes, shell, unknown_reasons
-from rankdeck.ui.screens import modals
+from rankdeck.ui.operations import answered, ask_command, ask_to_acknowledge, unknown_reasons
 from rankdeck.ui.screens.base import BaseScreen
 from rankdeck.ui.themes import Glyphs
 from rankdeck.ui.widgets.canvas import Run, Runs, TextPage, bar, cut, fit, fitted, sparkline
@@ -75,7 +75,7 @@ class NodeScreen(BaseScreen):
                 "dim",
             )
             return
-        self.hours = node_page.next_hours(self.hours)
+        self.hours = next_of([*node_page.HOURS], self.hours)
         self.refresh_now()
 
     def _moment(self, at: float) -> list[Runs]:
@@ -103,31 +103,19 @@ class NodeScreen(BaseScreen):
     def action_run(self) -> None:
         ask_command(self)
 
-    def action_shell(self) -> None:
-        shell(self.console)
-
     def action_acknowledge(self) -> None:
-        if self._unknown():
-            modals.ask(self)
-        else:
-            self.refuse("there is nothing to acknowledge")
+        ask_to_acknowledge(self)
 
     def without_effect(self) -> Iterable[str]:
         fleet = self.console.session.fleet
         known = fleet.knows(self.node_name)
         if not known:
             return ("acknowledge", "run", "shell", "processes", "logs")
-        return (*(() if self._unknown() else ("acknowledge",)), *self.idle_steps())
+        unknown = unknown_reasons(self.console, self.targets)
+        return (*(() if unknown else ("acknowledge",)), *self.idle_steps())
 
     def answered(self, text: str | None) -> None:
-        if text and self.prompt.mode == RUN:
-            run_on_nodes(self.console, text)
-        elif text:
-            modals.answer(self, text, self._unknown())
-
-    def _unknown(self) -> list[tuple[str, str, str]]:
-        """Node, check and device of the reasons that are not acknowledged."""
-        return unknown_reasons(self.console, (self.node_name,))
+        answered(self, text)
 
 
 def page(
@@ -197,14 +185,8 @@ def _head(node: NodeState, glyphs: Glyphs) -> list[Runs]:
     if node.failed_to_attach:
         lines.append([(f" agent: {printable(str(node.attach))}", "dim")])
     if node.simulated:
-        lines.append(
-            [
-                (
-                    f" SIMULATED: {', '.join(map(printable, node.simulated))}: these numbers are made up",
-                    "simulated",
-                )
-            ]
-        )
+        names_of = ", ".join(map(printable, node.simulated))
+        lines.append([(f" SIMULATED: {names_of}: these numbers are made up", "simulated")])
     return lines
 
 

@@ -21,8 +21,8 @@ from rankdeck.remote.command import CommandRun, FoundProcesses
 from rankdeck.rules.inspect import Frame, Inspection, Look, StackGroup
 from rankdeck.rules.progress import odd_ones, pace
 from rankdeck.ui import formatting
-from rankdeck.ui.operations import named
-from rankdeck.ui.screens.base import BaseScreen, Details, ListFilter, no_match
+from rankdeck.ui.operations import in_background, named
+from rankdeck.ui.screens.base import BaseScreen, Details, ListFilter, SortedScreen, no_match
 from rankdeck.ui.screens.modals import Question, row_lines
 from rankdeck.ui.themes import Mark, painted
 from rankdeck.ui.widgets.canvas import Run, Runs, TextPage, fitted
@@ -192,7 +192,7 @@ def lines_per_second(looks: Sequence[Counts], rank: int) -> float | None:
     return max(after[rank] - before[rank], 0) / (ended - began)
 
 
-class ProcessesScreen(BaseScreen):
+class ProcessesScreen(SortedScreen):
     """The processes on some nodes, or the ranks of a job."""
 
     screen_name: ClassVar[str] = "processes"
@@ -207,13 +207,14 @@ class ProcessesScreen(BaseScreen):
         self._counts: deque[Counts] = deque(maxlen=COUNTED)
         self._next = 0.0
         self._asking = False
-        self._kinds = RANK_COLUMNS if job_id else PROCESS_COLUMNS
-        self._order, self._reversed = ("RANK", False) if job_id else ("CPU", False)
-        self.list_filter = ListFilter(self, "words", self._arrange, language=False)
+        kinds = RANK_COLUMNS if job_id else PROCESS_COLUMNS
+        self.orders = [title for title, *_ in kinds]
+        self.order = "RANK" if job_id else "CPU"
+        self.list_filter = ListFilter(self, "words", self.rearrange, language=False)
         self.info = TextPage(id="info", can_focus=False)
         self.info.styles.height = 1
         self.main = self.table = VTable(
-            tuple(self._column(*kind) for kind in self._kinds), empty="looking …"
+            tuple(self._column(*kind) for kind in kinds), empty="looking …"
         )
         self.below = Details(self.table)
 
@@ -276,7 +277,7 @@ class ProcessesScreen(BaseScreen):
         self._lines = {line.name: line for line in lines}
         self._unlike = _odd_cells(lines) if job is not None else {}
         self.table.empty = no_match("process")
-        self._arrange()
+        self.rearrange()
 
     def _rank_line(self, rank: RankState, use: RankUse) -> ProcessLine:
         silent = None
@@ -323,36 +324,31 @@ class ProcessesScreen(BaseScreen):
 
     # ---- showing
 
-    def _arrange(self) -> None:
+    def rearrange(self) -> None:
         words = self.list_filter.text.lower().split()
         shown = [line for line in self._lines.values() if _matches(line, words)]
-        up = self._order in ASCENDING
-        if self._order in TEXTS:
-            shown.sort(key=lambda line: line.cells.get(self._order, ""), reverse=self._reversed)
+        up = self.order in ASCENDING
+        if self.order in TEXTS:
+            shown.sort(key=lambda line: line.cells.get(self.order, ""), reverse=self.turned)
         else:
             nothing = float("inf") if up else float("-inf")
             shown.sort(
-                key=lambda line: line.numbers.get(self._order, nothing),
-                reverse=up is self._reversed,
+                key=lambda line: line.numbers.get(self.order, nothing),
+                reverse=up is self.turned,
             )
-        self.table.sorted_by, self.table.turned = (self._order,), self._reversed
+        self.table.sorted_by, self.table.turned = (self.order,), self.turned
         self.table.show([line.name for line in shown])
         self.table.refresh()
         self._show_info()
 
     def _show_info(self) -> None:
-        what = "rank" if self._job_id else "process"
         number = len(self.table.rows)
-        noun = (
-            formatting.many(number, what)
-            if what == "rank" or number == 1
-            else f"{number:,} processes"
-        )
+        noun = formatting.many(number, "rank") if self._job_id else _number(number)
         runs: list[Run] = [(f" {noun}", "text"), (" on ", "dim"), (named(self._looked_at), "text")]
         if self._job_id:
             runs.append((f"   {printable(self._job_id)}", "title"))
-        turned = " reversed" if self._reversed else ""
-        runs += [("   by ", "dim"), (f"{self._order}{turned}", "text")]
+        turned = " reversed" if self.turned else ""
+        runs += [("   by ", "dim"), (f"{self.order}{turned}", "text")]
         found = self._found
         if found is not None and found.missing:
             runs.append((f"   not asked: {named(tuple(found.missing))}", "warn"))
@@ -380,22 +376,6 @@ class ProcessesScreen(BaseScreen):
             cells = (text for _, text in self.table.whole(row))
             self.console.copy("  ".join(filter(None, cells)), "this row")
 
-    def on_vtable_heading(self, message: VTable.Heading) -> None:
-        if message.title == self._order:
-            self.action_reverse()
-        elif message.title in [title for title, *_ in self._kinds]:
-            self._order, self._reversed = message.title, False
-            self._arrange()
-
-    def action_sort(self) -> None:
-        titles = [title for title, *_ in self._kinds]
-        self._order = titles[(titles.index(self._order) + 1) % len(titles)]
-        self._arrange()
-
-    def action_reverse(self) -> None:
-        self._reversed = not self._reversed
-        self._arrange()
-
     def action_signal(self) -> None:
         line = self._lines.get(self.table.cursor)
         if line is None or not line.processes:
@@ -412,11 +392,10 @@ class ProcessesScreen(BaseScreen):
             self.say(f"no signal `{name}`; there are {' '.join(SIGNALS)}", "warn")
             return
 
-        def answer(yes: bool | None) -> None:
-            if yes:
-                self.run_worker(self._signal(name, line.processes), name="signal", group="signal")
+        def send() -> None:
+            self.run_worker(self._signal(name, line.processes), name="signal", group="signal")
 
-        self.console.push_screen(_signal_question(name, line.processes), answer)
+        self.console.ask(_signal_question(name, line.processes), send)
 
     async def _signal(self, name: str, some: Sequence[NodeProcess]) -> None:
         failed = await self.console.session.signal(name, some)
@@ -438,13 +417,8 @@ def _signal_question(name: str, some: Sequence[NodeProcess]) -> Question:
         lines += [[(f"and {more} more", "warn")]] if more > 0 else []
     if jobs := dict.fromkeys(one.job for one in some if one.job):
         lines += [[], [("of job ", "warn"), (printable(", ".join(jobs)), "text")]]
-    answers: Runs = [
-        ("enter", "key"),
-        (f" send {name}     ", "text"),
-        ("esc", "key"),
-        (" send nothing", "text"),
-    ]
-    return Question(f"Send {name} to {_number(len(some))}?", lines, answers)
+    title = f"Send {name} to {_number(len(some))}?"
+    return Question(title, lines, f"send {name}", "send nothing")
 
 
 MOST_ASKED = 8
@@ -553,15 +527,10 @@ class InspectScreen(BaseScreen):
     def look(self) -> None:
         """Ask the nodes again."""
         self.say("looking …", "dim")
-        self.run_worker(self._look(), name="inspect", exclusive=True)
+        in_background(self, "inspect", self._look())
 
     async def _look(self) -> None:
-        try:
-            found = await self.console.session.inspect(self.job_id)
-        except RankdeckError as error:
-            self.say(str(error), "bad")
-            return
-        self._found = found
+        self._found = await self.console.session.inspect(self.job_id)
         self.say("")
         self.refresh_now()
 

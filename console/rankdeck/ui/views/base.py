@@ -15,6 +15,7 @@ from rankdeck.rules.stragglers import QUIET, quiet_for
 from rankdeck.state.jobs import Jobs
 from rankdeck.state.lines import RankLog
 from rankdeck.ui import formatting
+from rankdeck.ui.actions import next_of
 from rankdeck.ui.themes import Glyphs, Mark
 from rankdeck.ui.widgets.canvas import Run, optional
 from rankdeck.ui.widgets.vtable import FoldList
@@ -48,7 +49,7 @@ class RankChoice:
 
     def next_order(self) -> str:
         """Change to the next order; returns its name."""
-        self.order = ORDERS[(ORDERS.index(self.order) + 1) % len(ORDERS)]
+        self.order = next_of(ORDERS, self.order)
         self.page, self._key = 0, None
         return self.order
 
@@ -109,6 +110,8 @@ class RankChoice:
 BACKLOG = 1 << 20
 ALL_BACKLOG = 16 << 20
 """Bytes of earlier output to fetch: at most for one rank, and for all ranks of a view together."""
+TURN = 0.01
+"""Seconds of work at a time, between which keys and painting are handled."""
 BEHIND = 10.0
 """A title says how long a rank has been silent if that is so many seconds longer than the others; see also QUIET."""
 

@@ -23,7 +23,7 @@ from rankdeck.model.text import printable
 from rankdeck.state.lines import Line
 from rankdeck.ui import formatting
 from rankdeck.ui.themes import painted
-from rankdeck.ui.views.base import Rows, Scene
+from rankdeck.ui.views.base import TURN, Rows, Scene
 from rankdeck.ui.widgets.canvas import Run, Runs, optional
 from rankdeck.ui.widgets.vtable import FoldList, ListEntry, column
 
@@ -177,8 +177,6 @@ def _decoded(raw: bytes) -> str:
     return printable(raw.decode("utf-8", "replace"))
 
 
-TURN = 0.012
-"""Seconds of work at a time, between which keys and painting are handled."""
 SLICE = 500
 """Lines read between two looks at the clock."""
 Answer = Difference | tuple[int, tuple[Branch, ...]]
@@ -315,20 +313,9 @@ class DiffView(Rows):
             (right, found.only_right, found.right),
         ):
             rows = tuple(_side(who, line) for line in lines[:SHOWN])
+            said = f" only {who}: {formatting.many(len(lines), 'kind')} of lines"
             if rows:
-                entries.append(
-                    ListEntry(
-                        who,
-                        [
-                            (
-                                f" only {who}: {formatting.many(len(lines), 'kind')} of lines",
-                                "accent",
-                            )
-                        ],
-                        rows,
-                        (rank,),
-                    )
-                )
+                entries.append(ListEntry(who, [(said, "accent")], rows, (rank,)))
         self._table.show(title, entries)
 
     def open(self, entry: ListEntry, job: Job) -> None:

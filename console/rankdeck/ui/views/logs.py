@@ -18,7 +18,7 @@ from rankdeck.model.text import printable
 from rankdeck.state.lines import Line, RankLog
 from rankdeck.ui import formatting
 from rankdeck.ui.protocols import OutputProtocol
-from rankdeck.ui.views.base import Scene
+from rankdeck.ui.views.base import TURN, Scene
 from rankdeck.ui.widgets.canvas import Run, optional
 from rankdeck.ui.widgets.logview import LogView
 from rankdeck_agent.wire import LAUNCHER
@@ -60,8 +60,6 @@ def before(rank: int, stream: str, offset: int) -> tuple[LogPlace, int]:
 NODE_ROLES = ("text", "accent", "ok", "key", "simulated")
 """Colours of the prefixes in the merged view: ranks of one node have the same."""
 PREFIX = 18
-TURN = 0.01
-"""Seconds of work at a time, between which keys and painting are handled."""
 
 
 class OneView:

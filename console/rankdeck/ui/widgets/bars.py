@@ -1,7 +1,6 @@
 """The lines around a screen: the top bar (cluster, screens, counts of nodes), the key bar below, and lines for typing: prompt, filter, form."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from rich.cells import cell_len
@@ -47,14 +46,8 @@ LEAST_NAME, MOST_NAME = 12, 24
 TAB_OF = {"node": "fleet", "job": "jobs", "pair": "acceptance"}
 
 
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """The pieces of the top bar in one shape, and the cells that are left for the cluster's name."""
-
-    own: Sequence[Run]
-    tabs: Sequence[Run]
-    counts: Sequence[Run]
-    room: int
+Parts = tuple[Runs, Runs, Runs, int]
+"""The own name, the tabs and the counts of the top bar in one shape, and the cells that are left for the cluster's name."""
 
 
 class TopBar(Canvas):
@@ -86,17 +79,16 @@ class TopBar(Canvas):
         del y
         name = printable(self.console.session.cluster.name)
         parts = (self._parts(shape, width) for shape in SHAPES)
-        fits = (one for one in parts if one.room >= min(cell_len(name), LEAST_NAME))
-        chosen = next(fits, None) or self._parts(SHAPES[-1], width)
-        named = f" {cut(name, max(min(chosen.room, MOST_NAME), 0))} "
-        left = [*chosen.own, (named, "accent@bar"), *chosen.tabs]
-        return ends(left, chosen.counts, width)
+        fits = (one for one in parts if one[-1] >= min(cell_len(name), LEAST_NAME))
+        own, tabs, counts, room = next(fits, None) or self._parts(SHAPES[-1], width)
+        named = f" {cut(name, max(min(room, MOST_NAME), 0))} "
+        return ends([*own, (named, "accent@bar"), *tabs], counts, width)
 
     def _parts(self, shape: Shape, width: int) -> Parts:
         own: list[Run] = [(" rankdeck", "title@bar")] if shape[0] else []
         tabs, counts = self._tabs(shape), self._counts(shape)
         room = width - length(own) - length(tabs) - length(counts) - 3
-        return Parts(own, tabs, counts, room)
+        return own, tabs, counts, room
 
     def _tabs(self, shape: Shape) -> list[Run]:
         tabs: list[Run] = []
@@ -108,8 +100,8 @@ class TopBar(Canvas):
 
     def _counts(self, shape: Shape) -> list[Run]:
         own, titles, said, summed = shape
+        bad = self.glyphs.level(Level.BAD).glyph
         if self.console.trouble:
-            bad = self.glyphs.level(Level.BAD).glyph
             room = 50 if own else 24 if titles else 12
             return [(f"{bad} {cut(self.console.trouble, room)} ", "bad@bar")]
         if not self.console.opened:
@@ -117,10 +109,8 @@ class TopBar(Canvas):
         everything = formatting.many(sum(self.console.summary.values()), "node")
         runs: list[Run] = [(f"{everything}  ", "text@bar")] if summed else []
         if self.console.session.fleet.trouble:
-            bad = self.glyphs.level(Level.BAD).glyph
             runs.insert(0, (f"{bad} no broker  ", "bad@bar"))
         if self.console.session.history_trouble:
-            bad = self.glyphs.level(Level.BAD).glyph
             runs.insert(0, (f"{bad} history not written  ", "bad@bar"))
         done, of = self.console.session.connecting
         if done < of:
@@ -182,16 +172,11 @@ class KeyBar(Canvas):
         """The actions of this bar that would do something now, or say why they cannot."""
         return [one for one in self._actions if one.id not in self._idle - self._off]
 
-    def leave_out(self, ids: Iterable[str]) -> None:
-        """Leave out these actions, which would do nothing now."""
-        if (idle := frozenset(ids)) != self._idle:
-            self._idle = idle
-            self.refresh()
-
-    def turn_off(self, ids: Iterable[str]) -> None:
-        """Show these actions as not possible now; when pressed, they say why."""
-        if (off := frozenset(ids)) != self._off:
-            self._off = off
+    def offer(self, *, off: Iterable[str], idle: Iterable[str]) -> None:
+        """Show the actions `off` as not possible now, which say why when pressed; leave out `idle`, which would do nothing."""
+        before = self._off, self._idle
+        self._off, self._idle = frozenset(off), frozenset(idle)
+        if (self._off, self._idle) != before:
             self.refresh()
 
     def say(self, text: str, role: str = "text") -> None:
