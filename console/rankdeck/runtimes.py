@@ -149,8 +149,7 @@ class Apptainer:
             options.append(f"--pwd={container.workdir}")
         # Without --quiet, every rank prints which optional programs the node lacks.
         command = (self.name, "--quiet", "exec", *options, *container.args)
-        prefix = without_host_mpi(launch)
-        return (*prefix, *command, container.image, *argv)
+        return (*without_host_mpi(launch), *command, container.image, *argv)
 
     def variables(self, env: Mapping[str, str]) -> dict[str, str]:
         """Each variable under its prefixed name, which overrides the image's; `--env` would show the values."""
@@ -223,8 +222,8 @@ class _Engine:
         if container.workdir:
             options.append(f"--workdir={container.workdir}")
         command = (*options, *container.args, container.image, *argv)
-        prefix = without_host_mpi(launch)
-        return (*prefix, "sh", "-c", self._start, f"{self.name}-run", *command)
+        start = ("sh", "-c", self._start, f"{self.name}-run")
+        return (*without_host_mpi(launch), *start, *command)
 
     def variables(self, env: Mapping[str, str]) -> dict[str, str]:
         """Nothing: it gets the names, and reads the values from its environment."""
@@ -316,8 +315,8 @@ class Enroot:
         if container.workdir:
             inside = ("sh", "-c", 'cd "$0" && exec "$@"', container.workdir, *argv)
         command = (*options, *container.args, container.image, *inside)
-        prefix = without_host_mpi(launch)
-        return (*prefix, "sh", "-c", _ENROOT_START, "enroot-start", *command)
+        start = ("sh", "-c", _ENROOT_START, "enroot-start")
+        return (*without_host_mpi(launch), *start, *command)
 
     def variables(self, env: Mapping[str, str]) -> dict[str, str]:
         """Nothing: it gets the names, and reads the values from its environment."""

@@ -52,8 +52,8 @@ class ApiError(Exception):
 class _Connection(http.client.HTTPConnection):
     """One connection to kubectl's Unix socket; kubectl accepts only the host name localhost."""
 
-    def __init__(self, path: str, limit: float) -> None:
-        super().__init__("localhost", timeout=limit)
+    def __init__(self, path: str) -> None:
+        super().__init__("localhost", timeout=LIMIT)
         self._path = path
 
     def connect(self) -> None:
@@ -165,11 +165,10 @@ class Api:
         method: str,
         path: str,
         params: Optional[Params] = None,
-        body: Optional[Mapping[str, Any]] = None,
-        limit: float = LIMIT,
+        body: Optional[Object] = None,
     ) -> Object:
-        """The JSON object of the answer; raises ApiError. PATCH sends `body` as a merge patch; `limit` in seconds."""
-        connection, answer = self._ask(method, path, params, body, limit)
+        """The JSON object of the answer; raises ApiError. PATCH sends `body` as a merge patch."""
+        connection, answer = self._ask(method, path, params, body)
         try:
             data = answer.read(LONGEST_ANSWER + 1)
         except (OSError, http.client.HTTPException) as error:
@@ -190,7 +189,7 @@ class Api:
 
         `pause`: see `HttpStream`. `idle`: seconds without data after which it breaks; None: never, the caller closes it.
         """
-        connection, answer = self._ask("GET", path, params, None, LIMIT)
+        connection, answer = self._ask("GET", path, params, None)
         connection.sock.settimeout(idle)
         return HttpStream(connection, answer, pause)
 
@@ -207,14 +206,9 @@ class Api:
                 return found, str(meta.get("resourceVersion") or "")
 
     def _ask(
-        self,
-        method: str,
-        path: str,
-        params: Optional[Params],
-        body: Optional[Mapping[str, Any]],
-        limit: float,
+        self, method: str, path: str, params: Optional[Params], body: Optional[Object]
     ) -> tuple[_Connection, http.client.HTTPResponse]:
-        connection = _Connection(self._path, limit)
+        connection = _Connection(self._path)
         given = {key: value for key, value in (params or {}).items() if value}
         url = f"{path}?{urlencode(given)}" if given else path
         kind = "merge-patch+json" if method == "PATCH" else "json"

@@ -416,10 +416,9 @@ class JobKind:
         """The API path of the group and version."""
         return f"/apis/{self.api_version}"
 
-    def path(self, namespace: str, name: str = "") -> str:
-        """The API path of the jobs of a namespace, or of one of them."""
-        path = f"{self.place}/namespaces/{namespace}/{self.plural}"
-        return f"{path}/{name}" if name else path
+    def path(self, namespace: str) -> str:
+        """The API path of the jobs of a namespace."""
+        return f"{self.place}/namespaces/{namespace}/{self.plural}"
 
 
 OPERATOR_LABEL = "training.kubeflow.org/operator-name"

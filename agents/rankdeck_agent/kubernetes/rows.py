@@ -1,6 +1,7 @@
 """Nodes and jobs of Kubernetes as rows for the console. Pure."""
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Optional
@@ -48,10 +49,9 @@ def pod_use(pod: Object) -> Optional[PodUse]:
 
 def requested(spec: Object) -> "dict[str, int]":
     """Device -> number that the scheduler counts for a pod: the sum of its containers, or more if an init container needs more."""
-    total: dict[str, int] = {}
+    total: Counter[str] = Counter()
     for container in rows_of(spec.get("containers")):
-        for name, count in _asked(container).items():
-            total[name] = total.get(name, 0) + count
+        total.update(_asked(container))
     for container in rows_of(spec.get("initContainers")):
         for name, count in _asked(container).items():
             total[name] = max(total.get(name, 0), count)
@@ -112,14 +112,12 @@ def node_row(node: Object, uses: Iterable[PodUse], *, all_pods: bool) -> Object:
 
 def _taken(uses: Iterable[PodUse]) -> "tuple[dict[str, int], list[str]]":
     """(device -> number that pods have requested, names of their jobs)."""
-    total: dict[str, int] = {}
-    jobs: dict[str, None] = {}
+    total: Counter[str] = Counter()
+    jobs: set[str] = set()
     for use in uses:
-        for name, count in use.devices.items():
-            total[name] = total.get(name, 0) + count
-        if use.job:
-            jobs[use.job] = None
-    return total, sorted(jobs)[:MOST]
+        total.update(use.devices)
+        jobs.add(use.job)
+    return total, sorted(jobs - {""})[:MOST]
 
 
 def _condition(found: Object) -> Object:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, Optional
 
-from rankdeck_agent.files import private_folder, readable, replace_private
+from rankdeck_agent.files import private_folder, readable, replace_private, user_name
 from rankdeck_agent.slurm.commands import (
     LIMIT,
     QUEUE_CALLS,
@@ -369,12 +369,8 @@ def named(by: str) -> str:
     """The user's name for a user id; other text is returned as it is."""
     if not by.isdecimal():
         return by
-    import pwd
-
-    try:
-        return pwd.getpwuid(int(by)).pw_name
-    except KeyError:
-        return f"user {by}"
+    name = user_name(int(by))
+    return f"user {by}" if name == by else name
 
 
 _TURN = 1.0

@@ -382,14 +382,13 @@ class Agents:
     def _check_python(self, node: str, version: str) -> None:
         if not version:
             why = f"no `{self._python}` there: install Python 3.9 or newer, or name it with `ssh: {{python: …}}`"
-            raise AgentError(node, why)
-        if not _VERSION.match(version):
+        elif not _VERSION.match(version):
             why = f"`{self._python}` gives no version: name a Python 3.9 or newer with `ssh: {{python: …}}`"
-            raise AgentError(node, why)
-        major, _, minor = version.partition(".")
-        if (int(major), int(minor)) < OLDEST_PYTHON:
+        elif tuple(map(int, version.split("."))) < OLDEST_PYTHON:
             why = f"`{self._python}` is {version}, too old: name a Python 3.9 or newer with `ssh: {{python: …}}`"
-            raise AgentError(node, why)
+        else:
+            return
+        raise AgentError(node, why)
 
     async def _upload(self, node: str, path: str, data: bytes) -> None:
         put = ("sh", "-c", _PUT, "sh", path, str(len(data)), self._python, _COMPILE)
