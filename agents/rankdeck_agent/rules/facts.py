@@ -16,10 +16,6 @@ Number = Union[int, float]
 Table = Mapping[str, Mapping[str, Number]]
 
 
-def _nothing() -> dict[str, dict[str, Number]]:
-    return {}
-
-
 @dataclass(frozen=True)
 class Facts:
     """Everything that a node is judged by."""
@@ -35,7 +31,7 @@ class Facts:
     """Seconds of silence after which the node counts as silent."""
     attach: str = ""
     """What is wrong with the SSH connection or the agent's start; "" if nothing."""
-    values: Table = field(default_factory=_nothing)
+    values: Table = field(default_factory=dict[str, dict[str, Number]])
     """Metric -> device -> number, as in wire.Sample."""
     absent: frozenset[str] = frozenset()
     failed: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -93,11 +89,11 @@ class Memory:
 
     boot: str = ""
     marks: Mapping[Key, RuleMark] = field(default_factory=dict[Key, RuleMark])
-    last: Table = field(default_factory=_nothing)
+    last: Table = field(default_factory=dict[str, dict[str, Number]])
     """The newest readings of counters."""
     grown: Mapping[Key, Growth] = field(default_factory=dict[Key, Growth])
     happened: Mapping[EventKey, ActiveEvent] = field(default_factory=dict[EventKey, ActiveEvent])
-    calm: Table = field(default_factory=_nothing)
+    calm: Table = field(default_factory=dict[str, dict[str, Number]])
     """Readings for which no rule can hold; not checked again while they are the same objects."""
     settled: bool = False
     """A sample was judged before, so the growth of counters is known."""
@@ -169,7 +165,7 @@ def limits(beside: Mapping[str, str]) -> str:
         if name := kernel_name(metric):
             alike.setdefault((name, why), []).append(device)
     said += [
-        f"{name} of {_first(devices)}: {why}"
+        f"{name} of {first_of(devices)}: {why}"
         for (name, why), devices in list(alike.items())[:MOST_UNREAD]
     ]
     more = len(alike) - MOST_UNREAD
@@ -185,12 +181,13 @@ def blind(failed: Mapping[str, str], number: int) -> str:
         rows = (row for m in COUNTED.get(name, ()) for row in BY_METRIC.get(m, ()))
         if why.startswith(_BLIND) and any(rule.part_of == number for _, rule in rows):
             names.setdefault(name, []).append(device)
-    said = ", ".join(f"{name} of {_first(devices)}" for name, devices in names.items())
+    said = ", ".join(f"{name} of {first_of(devices)}" for name, devices in names.items())
     return f"blind: {said}" if said else ""
 
 
-def _first(devices: list[str]) -> str:
-    return devices[0] + (f" and {len(devices) - 1} more" if devices[1:] else "")
+def first_of(names: list[str]) -> str:
+    """`mlx5_0/1 and 8 more`."""
+    return names[0] + (f" and {len(names) - 1} more" if names[1:] else "")
 
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0

@@ -21,6 +21,7 @@ from rankdeck_agent.rules.facts import (
     Table,
     blind,
     derive,
+    first_of,
     kind_of,
     limits,
     remember,
@@ -206,6 +207,7 @@ def _worst(
 
 
 def _share(rule: Rule, facts: Facts, device: str, number: float) -> Optional[float]:
+    """The number, or its share of another metric if the rule compares that."""
     if not rule.over:
         return number
     by = facts.values.get(rule.over, {}).get(device)
@@ -258,7 +260,9 @@ def combine(told: Health, facts: Facts, memory: Memory) -> tuple[Health, Memory]
     happened = remember(facts, memory)
     events = tuple(one.reason for one in happened.values())
     if silence := _silence(facts):
-        kept = sorted((*events, *filter(_is_event, told.reasons)), key=_worst_first)
+        # Events stay true while the node is silent.
+        theirs = [reason for reason in told.reasons if is_event(reason.check)]
+        kept = sorted((*events, *theirs), key=_worst_first)
         reasons = (silence, *kept[: REASONS - 1])
         health = Health(Level.UNKNOWN, reasons, 0, told.checks)
         return health, replace(memory, happened=happened, boot=facts.boot or memory.boot)
@@ -270,11 +274,6 @@ def combine(told: Health, facts: Facts, memory: Memory) -> tuple[Health, Memory]
     kept = Memory(facts.boot or memory.boot, marks=new.marks, happened=happened, settled=True)
     level = reasons[0].level if reasons else Level.OK
     return replace(told, level=level, reasons=reasons), kept
-
-
-def _is_event(reason: Reason) -> bool:
-    """Whether the reason is an event: it stays true while the node is silent."""
-    return is_event(reason.check)
 
 
 def as_lasting(memory: Memory) -> Memory:
@@ -323,10 +322,7 @@ def _unread(failed: Mapping[str, str]) -> Reason:
     alike: dict[str, list[str]] = {}
     for key, why in failed.items():
         alike.setdefault(why, []).append(key)
-    named = [
-        keys[0] + (f" and {len(keys) - 1} more" if keys[1:] else "") + f": {why}"
-        for why, keys in list(alike.items())[:AT_MOST_SHOWN]
-    ]
+    named = [f"{first_of(keys)}: {why}" for why, keys in list(alike.items())[:AT_MOST_SHOWN]]
     more = len(alike) - len(named)
     text = "cannot read " + "; ".join(named)
     text += f"; and {more} other errors" if more > 0 else ""
@@ -540,10 +536,7 @@ def _shown(rule: Rule, facts: Facts, device: str, number: Number) -> Optional[fl
         other = facts.values.get(metric, {}).get(device)
         if other is None or not least <= other <= most or (facts.busy and not least):
             return None
-    if not rule.over:
-        return number
-    by = facts.values.get(rule.over, {}).get(device)
-    return number / by if by else None
+    return _share(rule, facts, device, number)
 
 
 def _tell(rule: Rule, facts: Facts, derived: Derived, device: str, shown: Number) -> str:

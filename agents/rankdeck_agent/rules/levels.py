@@ -220,41 +220,34 @@ def _hottest(current: Current) -> Optional[float]:
     return max(found.values(), default=None)
 
 
-SUMMARY: Mapping[str, Summed] = {
-    "cpu.used": highest("cpu.used"),
-    "mem.used": highest("mem.used"),
-    "gpu.used": mean("gpu.used"),
-    "gpu.mem_used": _gpu_memory,
-    "gpu.temp": _hottest,
-    "gpu.power": total("gpu.power"),
-    "rdma.rx": total("rdma.rx"),
-    "rdma.tx": total("rdma.tx"),
-    "net.rx": total("net.rx", "net.tx"),
-    "cpu.load1": highest("cpu.load1"),
-    "disk.used": highest("disk.used"),
-    "cpu.cores": highest("cpu.cores"),
-}
-"""Metric -> how its one number for the node is computed; `net.rx` is received and sent together."""
+class SummaryNumber(NamedTuple):
+    """The one number of a node for a metric, and the band around the number sent last in which changes are not sent.
+
+    The band is the larger of `wide`, in the metric's unit, and `share` of that number. Levels do not depend on it: they are
+    judged from every reading.
+    """
+
+    of: Summed
+    wide: float = 0.0
+    share: float = 0.0
+
 
 _MEGABYTE = 1e6
-BANDS: Mapping[str, tuple[float, float]] = {
-    "cpu.used": (5.0, 0.0),
-    "mem.used": (1.0, 0.0),
-    "gpu.used": (5.0, 0.0),
-    "gpu.mem_used": (1.0, 0.0),
-    "gpu.temp": (2.0, 0.0),
-    "gpu.power": (50.0, 0.1),
-    "rdma.rx": (_MEGABYTE, 0.2),
-    "rdma.tx": (_MEGABYTE, 0.2),
-    "net.rx": (_MEGABYTE, 0.2),
-    "cpu.load1": (0.5, 0.1),
-    "disk.used": (0.5, 0.0),
-    "cpu.cores": (0.0, 0.0),
+SUMMARY: Mapping[str, SummaryNumber] = {
+    "cpu.used": SummaryNumber(highest("cpu.used"), 5.0),
+    "mem.used": SummaryNumber(highest("mem.used"), 1.0),
+    "gpu.used": SummaryNumber(mean("gpu.used"), 5.0),
+    "gpu.mem_used": SummaryNumber(_gpu_memory, 1.0),
+    "gpu.temp": SummaryNumber(_hottest, 2.0),
+    "gpu.power": SummaryNumber(total("gpu.power"), 50.0, 0.1),
+    "rdma.rx": SummaryNumber(total("rdma.rx"), _MEGABYTE, 0.2),
+    "rdma.tx": SummaryNumber(total("rdma.tx"), _MEGABYTE, 0.2),
+    "net.rx": SummaryNumber(total("net.rx", "net.tx"), _MEGABYTE, 0.2),
+    "cpu.load1": SummaryNumber(highest("cpu.load1"), 0.5, 0.1),
+    "disk.used": SummaryNumber(highest("disk.used"), 0.5),
+    "cpu.cores": SummaryNumber(highest("cpu.cores")),
 }
-"""Metric -> (in its unit, as a share of the number sent last): changes below the larger of the two are not sent.
-
-Levels do not depend on this: they are judged from every reading.
-"""
+"""Metric -> its one number for the node; `net.rx` is received and sent together."""
 
 
 def rates(
@@ -274,16 +267,16 @@ def rates(
 def summarize(current: Current) -> dict[str, float]:
     """Metric -> its number for the node, to four digits; without those that are not known."""
     found: dict[str, float] = {}
-    for metric, of in SUMMARY.items():
-        number = of(current)
+    for metric, row in SUMMARY.items():
+        number = row.of(current)
         if number is not None:
             found[metric] = float(f"{number:.4g}")
     return found
 
 
 def differs(metric: str, before: Optional[float], now: Optional[float]) -> bool:
-    """Whether `now` is outside the band (BANDS) around `before`, the number sent last."""
+    """Whether `now` is outside the band of this metric of SUMMARY around `before`, the number sent last."""
     if before is None or now is None:
         return before is not now
-    wide, share = BANDS.get(metric, (0.0, 0.0))
-    return abs(now - before) > max(wide, share * abs(before))
+    row = SUMMARY[metric]
+    return abs(now - before) > max(row.wide, row.share * abs(before))

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Optional
 
 from rankdeck_agent.rules.facts import KINDS, Facts, Growth, Key, Memory, kind_of
 from rankdeck_agent.rules.judge import RULE_OF, Covered
@@ -116,13 +115,11 @@ def _size(row: ReasonRow) -> int:
     return len(json.dumps(row, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")) + 1  # fmt: skip
 
 
-def is_news(before: Optional[HealthReport], now: HealthReport) -> bool:
+def is_news(before: HealthReport, now: HealthReport) -> bool:
     """Whether `now` differs from `before`, the last message, in what is shown about the node.
 
     Texts of reasons are not compared: the numbers in them change with every reading.
     """
-    if before is None:
-        return True
     same = ("level", "applies", "judged", "failed", "expect")
     if any(getattr(before, name) != getattr(now, name) for name in same):
         return True

@@ -308,7 +308,7 @@ class NodeState:
         told = self._told
         known = told.report.numbers.get(metric) if told and not told.remembered else None
         # An agent of another version may not send this number.
-        return SUMMARY[metric](self.current) if known is None else known
+        return SUMMARY[metric].of(self.current) if known is None else known
 
     def lacks(self, metric: str) -> bool:
         """Whether a metric, or a device of it, could not be read."""
