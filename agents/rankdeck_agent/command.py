@@ -15,7 +15,7 @@ from rankdeck_agent import JOB_VARIABLE, NODE_VARIABLE, SIGNALS
 from rankdeck_agent.files import user_name
 from rankdeck_agent.job import processes
 from rankdeck_agent.job.processes import Process, adopt_orphans, end_below
-from rankdeck_agent.text import say, table
+from rankdeck_agent.text import complain, say, table
 
 _BLOCK = 65_536
 _LONGEST = 16_384
@@ -90,8 +90,7 @@ def sh() -> int:
     """
     asked = _question()
     if asked is None:
-        print('rankdeck: sh needs {"command": …, "limit": …, "most": …} on stdin', file=sys.stderr)
-        return 2
+        return complain('rankdeck: sh needs {"command": …, "limit": …, "most": …} on stdin', 2)
     command, limit, most = asked
     began = time.monotonic()
     mark = f"sh-{os.getpid()}-{time.time_ns()}"
@@ -324,8 +323,7 @@ def _signal() -> int:
     raw = table(sys.stdin.buffer.read(_QUESTION).decode("utf-8", "replace")) or {}
     name, pids = raw.get("signal"), raw.get("pids")
     if name not in SIGNALS or not isinstance(pids, list):
-        print('rankdeck: ps signal needs {"signal": …, "pids": …} on stdin', file=sys.stderr)
-        return 2
+        return complain('rankdeck: ps signal needs {"signal": …, "pids": …} on stdin', 2)
     number = signal.Signals[f"SIG{name}"]
     told = [_send(pair, number) for pair in cast("list[Any]", pids)]
     say({"not": [row for row in told if row["why"]]})

@@ -1,5 +1,6 @@
 """Reads /proc and /sys below a root folder that tests can choose; writes private files; watches shared folders; names users."""
 
+import contextlib
 import errno
 import math
 import os
@@ -241,11 +242,9 @@ def mark_agent_used() -> None:
     For processes that run as long as a job. The home folder may be shared with other nodes.
     """
     path = Path(sys.argv[0])
-    try:
+    with contextlib.suppress(OSError):
         if path.suffix == ".pyz" and time.time() - path.stat().st_mtime > _DAY:
             os.utime(path)
-    except OSError:
-        return
 
 
 class Names:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Optional, cast
 
 from rankdeck_agent.files import private_folder, write_private
-from rankdeck_agent.text import plain, say, table
+from rankdeck_agent.text import complain, plain, say, table
 
 if TYPE_CHECKING:
     from hashlib import (
@@ -473,8 +473,7 @@ def main(argv: list[str]) -> int:
     except (OSError, ValueError) as error:
         where = f"{error.filename}: " if isinstance(error, OSError) and error.filename else ""
         why = error.strerror if isinstance(error, OSError) else ""
-        print(f"rankdeck: {where}{why or error}", file=sys.stderr)
-        return 1
+        return complain(f"rankdeck: {where}{why or error}", 1)
 
 
 _BUSY_PERIOD = 5.0

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import BinaryIO, Callable, Optional
 
 from rankdeck_agent.files import clean, reason
+from rankdeck_agent.text import complain
 
 OFF_THE_BUS = 79
 _RECOVERY_CHANGED = 154
@@ -598,8 +599,7 @@ def kernel_log(path: str, *, as_json: bool) -> int:
         # The reader has closed the pipe. Redirect stdout, or Python would complain when it flushes.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
-        print(f"rankdeck-agent: {clean(path or RING, 200)}: {reason(error)}", file=sys.stderr)
-        return 2
+        return complain(f"rankdeck-agent: {clean(path or RING, 200)}: {reason(error)}", 2)
     return 0
 
 

@@ -21,7 +21,7 @@ from typing import Any, Callable, Optional, TypeVar, cast
 
 from rankdeck_agent.image import FAR_SETTLED, TooSlowError, file_digest, request_rows
 from rankdeck_agent.job.folder import state_folder
-from rankdeck_agent.text import plain, say, table
+from rankdeck_agent.text import complain, plain, say, table
 
 PAYLOAD = 32 << 10
 """Bytes sent after the token: several packets of the largest usual size."""
@@ -400,8 +400,7 @@ def main() -> int:
     """Read the request, print the facts, then on a second request connect to the other nodes; returns the exit code."""
     request = _hear()
     if request is None:
-        print("rankdeck: preflight needs a request as JSON on stdin", file=sys.stderr)
-        return 2
+        return complain("rankdeck: preflight needs a request as JSON on stdin", 2)
     # End soon if the console is gone, so that nobody has to clean up.
     signal.alarm(max(1, min(int(request.get("seconds") or 20), _MOST_SECONDS)))
     token = str(request.get("token") or "")

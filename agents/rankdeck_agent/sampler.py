@@ -1,7 +1,6 @@
 """Joins the readings of the collectors into samples, without those that hang, and judges them; `sample` and `health`."""
 
 import json
-import sys
 import threading
 import time
 from collections import Counter
@@ -26,6 +25,7 @@ from rankdeck_agent.rules.judge import (
 )
 from rankdeck_agent.rules.levels import NAGIOS, Expected, Health, Level, Reason, rates, summarize
 from rankdeck_agent.rules.report import JudgedSample, is_news, report, short
+from rankdeck_agent.text import complain
 from rankdeck_agent.wire import METRICS, Event, HealthReport, Number, Sample
 
 PATIENCE = 10.0
@@ -250,8 +250,7 @@ def _hanging(current: Optional[Collector], waited: float) -> str:
 
 def _silent(collector: Collector, why: str) -> Reading:
     reading = Reading()
-    for metric in collector.metrics:
-        reading.failed[metric] = why
+    reading.failed = dict.fromkeys(collector.metrics, why)
     return reading
 
 
@@ -426,8 +425,7 @@ def take(root: str) -> NodeReading:
 def sample(root: str, *, as_json: bool) -> int:
     """Print one sample of the machine under `root`; 0, or 2 if there is no such folder."""
     if not Tree(root).exists(""):
-        print(f"rankdeck-agent: {clean(root, 200)}: no such folder", file=sys.stderr)
-        return 2
+        return complain(f"rankdeck-agent: {clean(root, 200)}: no such folder", 2)
     reading = take(root)
     print(json.dumps(_object(reading)) if as_json else "\n".join(_table(reading)))
     return 0

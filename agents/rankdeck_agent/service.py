@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Callable, Optional
 
 from rankdeck_agent.config import SIZE_LIMIT, AgentConfigError, from_mapping
+from rankdeck_agent.text import complain, say
 
 UNIT = "rankdeck-agent.service"
 USER = "rankdeck-agent"
@@ -244,8 +245,7 @@ def main(given: Sequence[str]) -> int:
     words = set(given[1:])
     scope = words & {"--system", "--user"}
     if not given or given[0] not in _NAMES or len(scope) != 1:
-        print(_USAGE, file=sys.stderr)
-        return 2
+        return complain(_USAGE, 2)
     system, dry = "--system" in words, "--dry-run" in words
     if system and os.geteuid() != 0 and given[0] != "status":
         return _as_root(given)
@@ -255,8 +255,7 @@ def main(given: Sequence[str]) -> int:
         answer = {"ok": False, "why": str(error)}
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         answer = {"ok": False, "why": f"{type(error).__name__}: {error}"}
-    print(json.dumps(answer), flush=True)
-    return 0 if answer["ok"] else 1
+    return say(answer)
 
 
 def _as_root(given: Sequence[str]) -> int:
@@ -264,8 +263,7 @@ def _as_root(given: Sequence[str]) -> int:
     sudo = shutil.which("sudo")
     if sudo is None:
         why = "a system service needs root, and there is no sudo; log in as root or use --user"
-        print(json.dumps({"ok": False, "why": why}), flush=True)
-        return 1
+        return say({"ok": False, "why": why})
     again = ("-n", sys.executable, "-I", str(_archive_path()), "service", *given)
     os.execv(sudo, (sudo, *again))
     return 1

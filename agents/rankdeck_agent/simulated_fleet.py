@@ -14,7 +14,6 @@ import json
 import os
 import random
 import socket
-import sys
 import time
 import zlib
 from dataclasses import dataclass, fields, replace
@@ -28,6 +27,7 @@ from rankdeck_agent.config import SIZE_LIMIT, AgentConfigError, Config, from_lin
 from rankdeck_agent.files import clean
 from rankdeck_agent.sampler import HASTE, NodeJudge, Reporter
 from rankdeck_agent.telemetry import wanted
+from rankdeck_agent.text import complain
 from rankdeck_agent.wire import Hello, Message, Sample, encode, topic
 
 SILENT = "silent"
@@ -209,8 +209,6 @@ class BrokerLine:
         will: Optional[tuple[str, bytes]] = None,
     ) -> None:
         """`will`: (topic, payload) that the broker publishes, retained, if we disappear. `keepalive` in seconds."""
-        self.dropped = 0
-        self.keepalive = keepalive
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         self._socket.setblocking(False)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -228,11 +226,10 @@ class BrokerLine:
         """Whether something is still to be written."""
         return bool(self._waiting)
 
-    def publish(self, topic: str, payload: bytes, *, qos: int = 0, retain: bool = False) -> bool:
-        """Send a message, or keep it until it can be sent; False if it was dropped."""
+    def publish(self, topic: str, payload: bytes, *, qos: int = 0, retain: bool = False) -> None:
+        """Send a message, or keep it until it can be sent; drops it if too much waits."""
         if len(self._waiting) > MOST_WAITING:
-            self.dropped += 1
-            return False
+            return
         number = b""
         if qos:
             self._number = self._number % 0xFFFF + 1
@@ -241,7 +238,6 @@ class BrokerLine:
         self._waiting += bytes((0x30 | qos << 1 | retain,)) + _length(len(body)) + body
         if self._open:
             self.flush()
-        return True
 
     def ping(self) -> None:
         """Send a ping; call it if nothing was sent for `keepalive` seconds."""
@@ -647,5 +643,4 @@ def main() -> int:
     try:
         return SimulatedFleet().run()
     except (AgentConfigError, ValueError) as error:
-        print(f"rankdeck-agent: {clean(str(error), 500)}", file=sys.stderr)
-        return 2
+        return complain(f"rankdeck-agent: {clean(str(error), 500)}", 2)

@@ -22,6 +22,7 @@ from rankdeck_agent.config import SIZE_LIMIT, AgentConfigError, Config, from_fil
 from rankdeck_agent.files import Tree, clean, leave_no_core, readable, reason
 from rankdeck_agent.machine import machine
 from rankdeck_agent.sampler import LATE_SHARE, NodeJudge, Reporter, Sampler
+from rankdeck_agent.text import complain
 from rankdeck_agent.wire import Event, HealthReport, Hello, Message, Sample, encode, topic
 
 if TYPE_CHECKING:
@@ -280,8 +281,7 @@ def read_line(handle: int) -> bytes:
 
 
 def _refuse(why: str) -> int:
-    print(f"rankdeck-agent: {clean(why, 500)}", file=sys.stderr)
-    return 2
+    return complain(f"rankdeck-agent: {clean(why, 500)}", 2)
 
 
 CONNECT_LIMIT = 5.0
@@ -321,8 +321,6 @@ class Publisher(Destination):
         """How many connections there have been."""
         self._heard_on = 0
         """The number of the connection on which health was sent last."""
-        self.dropped = 0
-        """Samples that were not sent."""
         self.client_id = f"rankdeck-{config.cluster}-{config.node}-{hello.boot[:8]}"
         self._client = self._make()
 
@@ -362,10 +360,8 @@ class Publisher(Destination):
 
     def sample(self, sample: Sample) -> None:
         """Send a sample; without a connection, or behind a slow one, it is dropped."""
-        if not self._client.is_connected() or self._client.want_write():
-            self.dropped += 1
-            return
-        self._client.publish(self._topic("sample"), encode(sample), qos=0)
+        if self._client.is_connected() and not self._client.want_write():
+            self._client.publish(self._topic("sample"), encode(sample), qos=0)
 
     def event(self, event: Event) -> None:
         """Send an event; without a connection it waits for one."""

@@ -1,7 +1,8 @@
-"""Makes text and JSON from other programs safe to keep and to show; prints the answer of a command as a line of JSON."""
+"""Makes text and JSON from other programs safe to keep and to show; prints the answer of a command."""
 
 import json
 import re
+import sys
 from collections.abc import Mapping
 from typing import Any, Optional, cast
 
@@ -40,6 +41,12 @@ def say(row: Mapping[str, Any]) -> int:
     """Print `row` as a line of JSON at once; returns the exit code: 1 if its `ok` is false, otherwise 0."""
     print(json.dumps(row), flush=True)
     return 0 if row.get("ok", True) else 1
+
+
+def complain(why: str, code: int) -> int:
+    """Print a sentence on stderr; returns `code`, the exit code of the command that failed."""
+    print(why, file=sys.stderr)
+    return code
 
 
 def shown(text: str, limit: int) -> str:

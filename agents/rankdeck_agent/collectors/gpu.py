@@ -10,7 +10,6 @@ Jetson (Tegra), for which NVML reports little or nothing: paths differ by board 
 import contextlib
 import json
 import re
-import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,27 +18,16 @@ from typing import Any, Optional
 
 from rankdeck_agent.collectors import nvidia
 from rankdeck_agent.collectors.base import SHARED_MEMORY, Reading, memory_in_use, signed, whole
-from rankdeck_agent.collectors.nvidia import present, running
 from rankdeck_agent.files import Tree, clean, reason, user_name
+from rankdeck_agent.text import complain
 
 _CARDS = "sys/class/drm"
 _AMD = "0x1002"
 _LOOK_AGAIN = 60.0
 _LIMIT = 64
 _LOAD, _CARE = 2.0, 30.0
-_GENERATIONS = {
-    "2.5": 1,
-    "5.0": 2,
-    "5": 2,
-    "8.0": 3,
-    "8": 3,
-    "16.0": 4,
-    "16": 4,
-    "32.0": 5,
-    "32": 5,
-    "64.0": 6,
-    "64": 6,
-}
+_GENERATIONS = {"2.5": 1, "5": 2, "8": 3, "16": 4, "32": 5, "64": 6}
+"""Gigatransfers per second -> PCIe generation."""
 _COUNT = re.compile(r"^(ue|ce):\s*(\d{1,20})\s*$", re.MULTILINE)
 
 # (metric, files of which the first that exists is read, factor, seconds between two readings).
@@ -189,7 +177,7 @@ class Amd:
 
 def generation(speed: str) -> int:
     """The PCIe generation in "16.0 GT/s PCIe"; raises ValueError."""
-    found = _GENERATIONS.get(speed.partition(" ")[0])
+    found = _GENERATIONS.get(speed.partition(" ")[0].removesuffix(".0"))
     if found is None:
         raise ValueError(f"not a PCIe speed: {clean(speed, 40)!r}")
     return found
@@ -552,14 +540,12 @@ def main() -> int:
 
     Returns the exit code.
     """
-    if not present("/"):
-        print("rankdeck-agent: no NVIDIA driver on this machine", file=sys.stderr)
-        return 2
+    if not nvidia.present("/"):
+        return complain("rankdeck-agent: no NVIDIA driver on this machine", 2)
     try:
-        found = running()
+        found = nvidia.running()
     except (OSError, ValueError) as error:
-        print(f"rankdeck-agent: {reason(error)}", file=sys.stderr)
-        return 1
+        return complain(f"rankdeck-agent: {reason(error)}", 1)
     for row in found:
         print(json.dumps({**row, **_who(int(row["pid"]))}))
     return 0

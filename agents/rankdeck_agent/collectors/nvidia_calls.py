@@ -199,10 +199,6 @@ def _pcie(nvml: Library, handle: Handle) -> Sequence[Number]:
     )
 
 
-def _replays(nvml: Library, handle: Handle) -> Sequence[Number]:
-    return (nvml.nvmlDeviceGetPcieReplayCounter(handle),)
-
-
 def processes(nvml: Library, handle: Handle) -> list[tuple[int, int, Optional[int]]]:
     """`(pid, bytes, MIG instance)` of each process that computes on the GPU; -1 bytes if the driver does not know."""
     names = ("nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetComputeRunningProcesses_v2")
@@ -300,7 +296,7 @@ CALLS: tuple[Call, ...] = (
     Call(("gpu.fabric", "gpu.fabric_status", "gpu.fabric_health"), CARE, _fabric),
     Call(("gpu.pcie_gen", "gpu.pcie_gen_max", "gpu.pcie_width", "gpu.pcie_width_max"),
          CARE, _pcie),
-    Call(("gpu.pcie_replays",), CARE, _replays),
+    Call(("gpu.pcie_replays",), CARE, lambda n, h: (n.nvmlDeviceGetPcieReplayCounter(h),)),
     Call(("gpu.processes",), CARE, lambda n, h: (len({p[0] for p in processes(n, h)}),)),
 )  # fmt: skip
 

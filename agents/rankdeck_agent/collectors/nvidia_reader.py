@@ -34,6 +34,7 @@ from rankdeck_agent.collectors.nvidia_calls import (
     processes,
 )
 from rankdeck_agent.files import clean, readable
+from rankdeck_agent.text import complain
 
 GPU_LIMIT = 64
 _INSTANCES = 64
@@ -380,8 +381,7 @@ def main(argv: Sequence[str]) -> int:
     {"known": UUID -> number} or {"once": true} (print the processes instead).
     """
     if len(argv) != 2 or not argv[0].isdecimal():
-        print("nvml is started by the agent itself", file=sys.stderr)
-        return 2
+        return complain("nvml is started by the agent itself", 2)
     board = StatusPage(int(argv[0]))
     request = json.loads(sys.stdin.buffer.readline() or b"{}")
     try:

@@ -16,6 +16,7 @@ from rankdeck_agent import SATURATED
 from rankdeck_agent.collectors.base import Reading, whole
 from rankdeck_agent.files import Tree, clean, reason
 from rankdeck_agent.rdma_counters import BYTES, SUMS, TOPS, TWINS, WRAPS
+from rankdeck_agent.text import complain
 
 # linux include/uapi/rdma/rdma_netlink.h, include/uapi/linux/netlink.h
 _NETLINK_RDMA, _NLDEV = 20, 5
@@ -196,11 +197,8 @@ def main(device: str) -> int:
             if device in ("", name):
                 _print_all(name, kernel.queue_pairs(index))
     except OSError as error:
-        print(f"rankdeck-agent: {_why(error)}", file=sys.stderr)
-        return 1
-    if not known:
-        print("rankdeck-agent: no RDMA device on this machine", file=sys.stderr)
-    return 0
+        return complain(f"rankdeck-agent: {_why(error)}", 1)
+    return 0 if known else complain("rankdeck-agent: no RDMA device on this machine", 0)
 
 
 def _why(error: OSError) -> str:
