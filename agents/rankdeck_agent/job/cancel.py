@@ -94,10 +94,6 @@ _KEEPER_SLACK = 6.0
 """Seconds beyond the grace period for a keeper to verify that no pod is left."""
 
 
-def _keeper_slack(folder: RunFolder) -> float:
-    return _KEEPER_SLACK if is_kubernetes(folder) else 0.0
-
-
 def _end_kubernetes_job(folder: RunFolder, grace: float) -> list[dict[str, Any]]:
     """End what a killed keeper left in Kubernetes; returns what could not be ended, as rows of `left`."""
     if not is_kubernetes(folder):
@@ -184,7 +180,8 @@ def cancel(folder: RunFolder, grace: float, by: str = ASKERS[0], tasks: str = ""
     `grace`: seconds from SIGTERM to SIGKILL. `by`, one of ASKERS, is recorded in the events. `tasks` (`3,5-7`) are the
     tasks of a Slurm array job to end; "" for all.
     """
-    _let_begin(folder)
+    # While the supervisor is being started it cannot be reached, and its ranks cannot be found.
+    wait_until(lambda: not is_starting(folder), _BEGIN)
     if is_slurm(folder):
         from rankdeck_agent.slurm.control import cancel as cancel_slurm_job
 
@@ -193,7 +190,8 @@ def cancel(folder: RunFolder, grace: float, by: str = ASKERS[0], tasks: str = ""
     search = _Search(folder, supervisor_pid(folder))
     if search.supervisor:
         tell(folder / "control", f"cancel {grace} {by}")
-    left = _end(search, *_recorded(folder), grace + _keeper_slack(folder))
+    slack = _KEEPER_SLACK if is_kubernetes(folder) else 0.0
+    left = _end(search, *_recorded(folder), grace + slack)
     kept = [*remove_containers(folder), *_end_kubernetes_job(folder, grace)]
     _let_close(search, bool(left))
     return search.answer(left, kept)
@@ -218,11 +216,6 @@ def _end(search: _Search, launchers: set[int], ranks: set[int], grace: float) ->
     stay = search.wait(_PROOF, search.kill)
     told = {row["pid"] for row in chains_left}
     return chains_left + [processes.named(stay[pid]) for pid in stay.keys() - told]
-
-
-def _let_begin(folder: RunFolder) -> None:
-    """Wait while the supervisor is being started: it cannot be reached yet, and its ranks cannot be found."""
-    wait_until(lambda: not is_starting(folder), _BEGIN)
 
 
 def _recorded(folder: RunFolder) -> tuple[set[int], set[int]]:

@@ -9,7 +9,6 @@ import shutil
 import signal
 import socket
 import sys
-import time
 from pathlib import Path
 from typing import Any, Callable, Optional
 
@@ -26,13 +25,14 @@ from rankdeck_agent.job.folder import (
     is_slurm,
     post_mortem,
     run_folder,
+    wait_until,
 )
 from rankdeck_agent.job.inspect import inspect
 from rankdeck_agent.job.processes import adopt_orphans
 from rankdeck_agent.job.ranks import make, unlink_links
 from rankdeck_agent.job.supervisor import Supervisor
 from rankdeck_agent.job.supervisor_state import note_supervisor, resuming, supervisor_pid, tell
-from rankdeck_agent.text import say, table
+from rankdeck_agent.text import complain, say, table
 from rankdeck_agent.wire import RUN_VARIABLE, NodePlan, WireError, is_request_id, node_plan
 
 _PR_SET_DUMPABLE = 4
@@ -159,11 +159,9 @@ def _live(plan: NodePlan, folder: RunFolder, ready: int) -> None:
 
 
 def _announce(ready: int, text: str) -> None:
-    try:
+    with contextlib.suppress(OSError):  # already announced, or nobody waits any more
         os.write(ready, text.encode())
         os.close(ready)
-    except OSError:
-        return  # already announced, or nobody waits any more
 
 
 def _let_go(folder: RunFolder, keep: int) -> None:
@@ -174,7 +172,8 @@ def _let_go(folder: RunFolder, keep: int) -> None:
         os.dup2(source, target)
     for fd in [int(path.name) for path in Path("/proc/self/fd").iterdir()]:
         if fd > 2 and fd != keep:
-            _close_quietly(fd)
+            with contextlib.suppress(OSError):  # the one that listed the folder is closed already
+                os.close(fd)
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGPIPE, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
@@ -183,13 +182,6 @@ def _let_go(folder: RunFolder, keep: int) -> None:
     adopt_orphans()
     # No core dump: our memory has the job's variables. The ranks keep the limit of their login.
     ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
-
-
-def _close_quietly(fd: int) -> None:
-    try:
-        os.close(fd)
-    except OSError:
-        return  # the descriptor that listed the folder, closed already
 
 
 _LONGEST = 1 << 18
@@ -219,11 +211,9 @@ def spawn(folder: RunFolder) -> dict[str, Any]:
 
 
 def _await(path: Path) -> str:
-    deadline = time.monotonic() + _START_LIMIT
-    while time.monotonic() < deadline:
-        if path.exists():
-            return path.read_text()
-        time.sleep(_POLL)
+    wait_until(path.exists, _START_LIMIT, _POLL)
+    if path.exists():
+        return path.read_text()
     return f"the supervisor did not answer within {_START_LIMIT:.0f} s"
 
 
@@ -325,8 +315,7 @@ def main(argv: list[str]) -> int:
     try:
         return _VERBS[asked.verb](asked)
     except (FolderError, OSError) as error:
-        print(f"rankdeck: {error}", file=sys.stderr)
-        return 1
+        return complain(f"rankdeck: {error}", 1)
 
 
 def _list(asked: argparse.Namespace) -> int:

@@ -70,11 +70,11 @@ class RunFolder(NamedTuple):
         return text.replace(RUN_TOKEN, str(self.path))
 
 
-def wait_until(condition: Callable[[], object], limit: float) -> None:
-    """Wait until `condition` returns something true, at most `limit` seconds."""
+def wait_until(condition: Callable[[], object], limit: float, pause: float = 0.05) -> None:
+    """Wait until `condition` returns something true, at most `limit` seconds; asks every `pause` seconds."""
     deadline = time.monotonic() + limit
     while not condition() and time.monotonic() < deadline:
-        time.sleep(0.05)
+        time.sleep(pause)
 
 
 def is_slurm(folder: RunFolder) -> bool:
@@ -138,10 +138,7 @@ class Journal:
 
     def spend_reserve(self) -> None:
         """Free the reserved space, so that events can be written."""
-        try:
-            self._reserve.unlink()
-        except FileNotFoundError:
-            return
+        self._reserve.unlink(missing_ok=True)
 
     def add(self, kind: str, **fields: object) -> None:
         """Write one event with the next `seq` and the time now (unless `fields` has `at`)."""

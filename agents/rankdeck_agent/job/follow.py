@@ -3,7 +3,6 @@
 Imports nothing that starts or ends jobs, so that the first line comes soon.
 """
 
-import sys
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Callable, Optional, cast
@@ -28,7 +27,7 @@ from rankdeck_agent.job.supervisor_state import (
     is_starting,
     supervisor_pid,
 )
-from rankdeck_agent.text import table
+from rankdeck_agent.text import complain, table
 
 if TYPE_CHECKING:
     from rankdeck_agent.slurm.folder import KeeperWatch
@@ -166,11 +165,9 @@ class NodeFollower:
         return frames
 
     def _now_frame(self) -> Mapping[str, Any]:
-        if self._closed is None:
-            return {"kind": "now", "at": time.time(), "closing": False}
-        # The job is over on this node, even if output is still to be sent.
-        ended = self._closed["at"]
-        return {"kind": "now", "at": time.time(), "closing": True, "ended": ended}
+        row = {"kind": "now", "at": time.time(), "closing": self._closed is not None}
+        # With `closed` the job is over on this node, even if output is still to be sent.
+        return row if self._closed is None else {**row, "ended": self._closed["at"]}
 
     @property
     def behind(self) -> bool:
@@ -282,15 +279,8 @@ def _resume(folder: RunFolder) -> bool:
 
 
 def _tail_frame(rank: int, stream: str, tail: TailReader) -> bytes:
-    row = {
-        "kind": "tail",
-        "r": rank,
-        "s": stream,
-        "o": tail.end,
-        "lines": tail.lines,
-        "last": tail.last,
-    }
-    return line({**row, "at": tail.at})
+    head = {"kind": "tail", "r": rank, "s": stream}
+    return line({**head, "o": tail.end, "lines": tail.lines, "last": tail.last, "at": tail.at})
 
 
 def follow(folder: RunFolder, after: int) -> int:
@@ -322,8 +312,7 @@ def main(argv: list[str]) -> int:
     try:
         return _VERBS[verb](words)
     except (FolderError, OSError) as error:
-        print(f"rankdeck: {error}", file=sys.stderr)
-        return 1
+        return complain(f"rankdeck: {error}", 1)
 
 
 def _follow(words: list[str]) -> int:

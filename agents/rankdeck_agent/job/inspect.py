@@ -225,7 +225,7 @@ def _why_no_stacks(spy: str, rows: list[Row]) -> str:
         return ""
     if not spy:
         return "py-spy is not on the PATH of this node"
-    if rows and not any(row["stacks"] for row in rows):
+    if not any(row["stacks"] for row in rows):
         return "py-spy may not look into these processes (ptrace), or they are not Python"
     return ""
 

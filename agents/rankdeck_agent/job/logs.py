@@ -19,7 +19,7 @@ from rankdeck_agent.files import readable, write_all
 from rankdeck_agent.job.folder import FULL, Journal
 from rankdeck_agent.text import plain
 
-_CHUNK = 1 << 16
+CHUNK = 1 << 16
 _INDEX_PERIOD = 0.02
 _ROWS, _COLUMNS = 80, 200
 
@@ -69,7 +69,7 @@ class Stream:
         if self._waiting:
             raise DiskFullError
         try:
-            data = os.read(self.fd, _CHUNK)
+            data = os.read(self.fd, CHUNK)
         except BlockingIOError:
             return 0
         except OSError as error:
@@ -173,11 +173,9 @@ def rank_streams(place: Path, with_terminal: bool) -> tuple[Stream, Stream]:
     """The streams of stdout and stderr of one rank, in its folder `place`."""
     out: Optional[Stream] = None
     if with_terminal:
-        try:
+        # No terminal may be available (no devpts, kernel.pty.max): with a FIFO only line buffering is lost.
+        with contextlib.suppress(OSError):
             out = terminal_stream(place / "tty", place / "out")
-        except OSError:
-            # No terminal available (no devpts, kernel.pty.max): with a FIFO only line buffering is lost.
-            out = None
     out = out or fifo_stream(place / "tty", place / "out")
     return out, fifo_stream(place / "fifo", place / "err")
 
@@ -240,7 +238,6 @@ class Space:
             self._journal.spend_reserve()
 
 
-CHUNK = 1 << 16
 _TAIL = 4096
 _LONGEST = 1 << 16
 """Most bytes that are searched for the end of a line."""

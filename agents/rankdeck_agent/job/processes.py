@@ -75,8 +75,7 @@ def process(pid: int) -> Optional[Process]:
 def everything() -> dict[int, Process]:
     """pid -> process, without zombies; reads the highest pids first, because new processes may end soonest."""
     pids = sorted((int(path.name) for path in _PROC.iterdir() if path.name.isdigit()), reverse=True)
-    rows = (process(pid) for pid in pids)
-    return {row.pid: row for row in rows if row is not None and not row.gone}
+    return _alive(pids)
 
 
 def is_alive(pid: int, start: Optional[int] = None) -> bool:
@@ -465,11 +464,9 @@ class ActivityWatch:
 
     def _write(self, look: dict[str, Any]) -> None:
         self._lines.append(json.dumps(look, separators=(",", ":")).encode() + b"\n")
-        try:
+        # If the disk is full, the console gets no activity; the job is not disturbed.
+        with contextlib.suppress(OSError):
             replace_private(self._place, b"".join(self._lines))
-        except OSError:
-            # The disk is full: the console gets no activity, the job is not disturbed.
-            return
 
 
 def _used(seconds: float, user: int, system: int) -> tuple[float, Optional[float]]:
@@ -498,18 +495,14 @@ class LookReader:
         except OSError:
             return []
         self._stamp = stamp
-        found = [look for look in map(table, text.splitlines()[-KEPT:]) if _is_look(look)]
-        fresh = [look for look in found if look is not None and look["at"] > self._told]
+        found = map(table, text.splitlines()[-KEPT:])
+        fresh = [row for row in found if row and _is_look(row) and row["at"] > self._told]
         self._told = max([self._told, *(look["at"] for look in fresh)])
         return fresh
 
 
-def _is_look(look: Optional[Mapping[str, Any]]) -> bool:
-    return (
-        look is not None
-        and look.get("kind") == "activity"
-        and isinstance(look.get("at"), (int, float))
-    )
+def _is_look(row: Mapping[str, Any]) -> bool:
+    return row.get("kind") == "activity" and isinstance(row.get("at"), (int, float))
 
 
 _PR_SET_CHILD_SUBREAPER = 36

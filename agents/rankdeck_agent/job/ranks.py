@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Callable, Optional
 
 from rankdeck_agent import AGENT_TOKEN
-from rankdeck_agent.files import private_folder, unwritable, write_private
+from rankdeck_agent.files import private_folder, replace_private, unwritable, write_private
 from rankdeck_agent.job import processes
 from rankdeck_agent.job.folder import (
     End,
@@ -599,9 +599,7 @@ class Daemons:
         return ""
 
     def _say(self, request: str, text: str) -> None:
-        fresh = self._place(request, "new")
-        fresh.write_text(text)
-        fresh.replace(self._place(request, "started"))
+        replace_private(self._place(request, "started"), text.encode())
 
     def ended(self, pid: int, end: End) -> None:
         """Handle the end of a child that was not planned: record it if it was a daemon."""

@@ -205,7 +205,7 @@ class Supervisor:
             self._space.retry()
             self._look_at_logs()
             self._start_again()
-            self._find_lost_ranks()
+            self._give_up(self._orphans.lost())
             self._activity.look(self._table.running(), now)
             self._hear_from_elsewhere(now)
             mark_agent_used()
@@ -283,9 +283,6 @@ class Supervisor:
                 self._space.block(stream)
             except OSError:
                 continue
-
-    def _find_lost_ranks(self) -> None:
-        self._give_up(self._orphans.lost())
 
     def _give_up(self, ranks: list[int]) -> None:
         """Record that ranks ended and nobody saw how."""
