@@ -443,7 +443,7 @@ def test_a_node_that_was_rebooted_between_two_measurements_is_named(site: Site) 
     means.after = boot
     asyncio.run(runner.go("r1", PLAN))
 
-    seen = "its reboots are 1 or more in this run, 7 of 8 have none"
+    seen = "it rebooted during this run, 7 of 8 did not"
     assert differing(site.store.identity("r1")) == differing(runner.identity) == {"n3": seen}
 
 

@@ -450,16 +450,20 @@ def differing(identity: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
             count = list(values.values()).count(common)
         elif 2 * count <= len(values):
             continue
-        have = f", {count} of {len(values)} have {common}" if count else ""
+        have = "did not" if fact == REBOOTS else f"have {common}"
+        most = f", {count} of {len(values)} {have}" if count else ""
         for node, value in values.items():
             if value != common:
-                said[node].append(f"its {fact} {_are(fact)} {value}{have}")
+                said[node].append(f"{_has(fact, value)}{most}")
     return {node: "; ".join(words) for node, words in said.items()}
 
 
-def _are(fact: str) -> str:
-    """`are` or `is`, as in `its link errors are …`, `its mtu is …`."""
-    return "are" if fact.partition(" under ")[0].endswith(("clocks", "errors", "limits", "cores", "reboots")) else "is"  # fmt: skip
+def _has(fact: str, value: str) -> str:
+    """`its link errors are …`, `its mtu is …`, `it rebooted during this run`."""
+    if fact == REBOOTS:
+        return "it rebooted during this run"
+    many = fact.partition(" under ")[0].endswith(("clocks", "errors", "limits", "cores"))
+    return f"its {fact} {'are' if many else 'is'} {value}"
 
 
 def _majority(values: Iterable[str]) -> tuple[str, int]:
