@@ -15,7 +15,7 @@ from rankdeck.ui.operations import drain_lines
 from tests.ui.support import sample
 from tests.ui.support.stage import Stage, cluster_of
 from tests.ui.test_narrow import mixed
-from tests.ui.test_screens import console, lacks, shows, text_of, type_in, until
+from tests.ui.test_screens import command, console, lacks, shows, text_of, type_in, until
 
 SIZES = [(200, 50), (120, 40), (80, 24)]
 
@@ -79,7 +79,7 @@ async def test_the_name_under_the_cursor_is_copied_not_all_of_them(stage: Stage)
 
 
 PICTURE = """
- $ uname -r   3 of 4 nodes done   1 not well   TIME
+ $ uname -r   3 of 4 nodes done   1 failed   TIME
 
  ✗ node03  exit 3
    what?
@@ -93,7 +93,7 @@ PICTURE = """
 
 
 def steady(text: str) -> str:
-    return re.sub(r"(not well   ).*", r"\1TIME", text)
+    return re.sub(r"(1 failed   ).*", r"\1TIME", text)
 
 
 @pytest.mark.long
@@ -169,7 +169,7 @@ async def test_marked_nodes_are_acknowledged_and_silenced(stage: Stage) -> None:
         await pilot.press("o", "g", "space", "space", "colon")
         await type_in(pilot, "silence 2h new fans")
         await pilot.press("enter")
-        await shows(app, pilot, "node[01-02]: silent for 2h")
+        await shows(app, pilot, "node[01-02]: silenced for 2h")
 
     assert {(ack.node, ack.check, ack.why) for ack in stage.acks} == {
         ("node01", "", "new fans"),
@@ -183,6 +183,17 @@ async def test_silence_of_no_node_says_so(stage: Stage) -> None:
         await type_in(pilot, "silence 2h new fans")
         await pilot.press("enter")
         await shows(app, pilot, "no node is marked")
+
+
+async def test_a_silenced_node_says_so_and_off_ends_it(stage: Stage) -> None:
+    async with console(stage) as (app, pilot):
+        await command(pilot, "silence 2h new fans")
+        await pilot.press("enter")
+        await shows(app, pilot, "silenced until")
+        await shows(app, pilot, "new fans")
+        await command(pilot, "silence off")
+        await shows(app, pilot, "no longer silenced")
+        await lacks(app, pilot, "new fans")
 
 
 @pytest.mark.long

@@ -266,6 +266,12 @@ class NodeState:
         return self._kept_judgement.health if self._kept_judgement else UNHEARD
 
     @property
+    def silenced(self) -> Ack | None:
+        """The acknowledgement that silences the whole node; None if it is not silenced."""
+        acks = self._kept_judgement.acks if self._kept_judgement else ()
+        return next((one for one in acks if not one.check), None)
+
+    @property
     def _judgement(self) -> "NodeJudgement":
         """Made at first use, so that the first screen does not wait for the rules."""
         if self._kept_judgement is None:

@@ -295,7 +295,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("cancel", "JOB", "End every process of a job; of a Slurm array: only tasks 3,5-7"),
     Command("sh", "", "Run a command on the marked nodes, else on this one; alone: output of the last one", many=True),
     Command("mark", "FILTER", "Fleet: mark the nodes that match this filter", many=True),
-    Command("silence", "", "Silence the marked nodes for a while (maintenance): 4h WHY"),
+    Command("silence", "", "Silence the marked nodes for a while (maintenance), else this one: 4h WHY; `off` ends it"),
     Command("drain", "", "Slurm: drain the marked nodes, else this one: WHY; on other clusters: the commands, to copy"),
     Command("resume", "", "Slurm: resume nodes that were drained from here; `resume anyway`: also those that others drained"),
     Command("cp", "", "Copy a file to the marked nodes: FILE [PATH]; or from them, as NAME.NODE: `:FILE [FOLDER]`"),

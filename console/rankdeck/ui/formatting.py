@@ -136,9 +136,11 @@ def number(node: NodeState, metric: str) -> float | None:
 
 
 def why(node: NodeState) -> str:
-    """The worst reason and how many more there are; without reasons, whether only Kubernetes says that all is well."""
+    """The worst reason and how many more there are; without reasons, whether it is silenced, or only Kubernetes says that all is well."""
     if node.health.reasons:
         return worst_of(node.health.reasons)
+    if silenced := node.silenced:
+        return f"silenced until {day(silenced.until)}"
     unheard = node.kubernetes is not None and not node.was_heard
     return "by Kubernetes alone: no agent is heard" if unheard else ""
 

@@ -395,16 +395,17 @@ def answered(screen: base.BaseScreen, text: str | None) -> None:
 
 
 def silence(console: "Console", nodes: Sequence[str], text: str) -> None:
-    """Acknowledge all reasons of these nodes for a time; `text` is that time and why: `4h maintenance`."""
+    """Acknowledge all reasons of these nodes for a time; `text` is that time and why (`4h maintenance`), or `off`."""
     span, _, why = text.strip().partition(" ")
     try:
-        until = time.time() + seconds_of(span or "4h")
+        until = 0.0 if span == "off" else time.time() + seconds_of(span or "4h")
         for node in nodes:
             console.session.acknowledge(Ack(node, "", until, getuser(), printable(why.strip())))
     except (ValueError, RankdeckError) as error:
         console.say(str(error), "warn")
         return
-    console.say(f"{named(nodes)}: silent for {span or '4h'}", "ok")
+    done = f"silenced for {span or '4h'}" if until else "no longer silenced"
+    console.say(f"{named(nodes)}: {done}", "ok")
 
 
 def ask_service(

@@ -308,7 +308,8 @@ class Stage:
 
     def acknowledge(self, ack: Ack) -> None:
         self.acks = [*self.acks, ack]
-        self.fleet.set_acks(self.acks)
+        newest = {(one.node, one.check, one.device): one for one in self.acks}
+        self.fleet.set_acks(one for one in newest.values() if one.until > time.time())
 
     def past(self, node: str, hours: float, until: float | None = None) -> PastView | None:
         self.looked_back.append((node, hours, until))

@@ -184,6 +184,9 @@ def _head(node: NodeState, glyphs: Glyphs) -> list[Runs]:
         lines.append([(f" {judge}", "dim")])
     if node.failed_to_attach:
         lines.append([(f" agent: {printable(str(node.attach))}", "dim")])
+    if silenced := node.silenced:
+        said = f"silenced until {formatting.day(silenced.until)} by {printable(silenced.words)}"
+        lines.append([(f" {said}; `:silence off` ends it", "accent")])
     if node.simulated:
         names_of = ", ".join(map(printable, node.simulated))
         lines.append([(f" SIMULATED: {names_of}: these numbers are made up", "simulated")])

@@ -77,7 +77,7 @@ class CommandScreen(BaseScreen):
             (f"   {done:,} of {formatting.many(of, 'node')} done", "text" if done < of else "ok"),
         ]
         if failed:
-            runs.append((f"   {failed:,} not well", "bad"))
+            runs.append((f"   {failed:,} failed", "bad"))
         runs.append((f"   {formatting.lasted(self._seconds)}", "dim"))
         return fitted(runs, self.size.width, self.console.glyphs.more)
 
