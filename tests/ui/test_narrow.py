@@ -5,11 +5,13 @@ import re
 
 import pytest
 
+from rankdeck.model.job import State
+from rankdeck.model.rank import RankStatus
 from rankdeck.ui import actions
 from rankdeck_agent.wire import Event, Hello, Sample
 from tests.ui.support import sample
 from tests.ui.support.stage import Stage, cluster_of
-from tests.ui.test_screens import console, lacks, shows, text_of, type_in
+from tests.ui.test_screens import console, lacks, shows, text_of, type_in, until
 
 WIDTHS = [(200, 50), (100, 30), (80, 24), (60, 15)]
 LONG = "the supply cannot keep up with what the board takes"
@@ -129,12 +131,14 @@ async def test_long_lines_of_help_go_on_below() -> None:
     async with console(mixed(), (60, 15)) as (app, pilot):
         await pilot.press("question_mark")
         seen = ""
-        for _ in range(36):
+        for _ in range(40):
             seen += text_of(app)
             await pilot.press("pagedown")
 
     words = " ".join(seen.split())
     assert "alone: the default view" in words
+    for state in (*State, RankStatus.STALLED, RankStatus.VICTIM):
+        assert f" {state} " in words, state
     assert "shift-drag selects text" in words
 
 
@@ -169,6 +173,21 @@ async def test_a_long_message_is_all_there() -> None:
         await pilot.press("4")
         await shows(app, pilot, "Message")
         assert text in " ".join(re.sub("[│┃|]", " ", text_of(app)).split())
+
+
+async def test_a_long_sentence_in_the_last_line_is_all_there_and_the_keys_come_back() -> None:
+    text = "nodes can be drained and resumed on Slurm only: the cluster file names no login node"
+    async with console(Stage(cluster_of(3)), (60, 15)) as (app, pilot):
+        app.screen.say(text)
+        await shows(app, pilot, "login node")
+        assert text in " ".join(text_of(app).split())
+        assert len(text_of(app).splitlines()) <= 15
+        app.screen.say("x" * 500)
+        await shows(app, pilot, "x…")
+        assert app.screen.key_bar.size.height == 3
+        app.screen.say("")
+        await until(pilot, lambda: app.screen.key_bar.size.height == 1, "not one line again")
+        await shows(app, pilot, "? help")
 
 
 async def test_the_past_names_the_key_that_leads_back() -> None:

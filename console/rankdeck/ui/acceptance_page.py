@@ -30,7 +30,7 @@ from rankdeck.ui import actions, formatting
 from rankdeck.ui.operations import errors_said
 from rankdeck.ui.screens.base import BaseScreen
 from rankdeck.ui.screens.modals import WIDE, Question
-from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, cut, fit, length, merge
+from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, broken, cut, fit, length, merge
 from rankdeck_agent.rules.units import duration, size
 
 ROLES = {
@@ -371,8 +371,8 @@ def start_lines(run: AcceptanceRun) -> list[Runs]:
     return lines
 
 
-def plan_lines(run: AcceptanceRun) -> list[Runs]:
-    """The plan: what each stage does, how long it takes, how much it sends, every command."""
+def plan_lines(run: AcceptanceRun, width: int) -> list[Runs]:
+    """The plan: what each stage does, how long it takes, how much it sends, every command, which alone may be wider."""
     lines: list[Runs] = [[(" ", "text"), *line] for line in start_lines(run)]
     for node, why in list(run.plan.left_out.items())[:MOST_TOLD]:
         lines.append([(f" {printable(node)}: ", "warn"), (printable(why), "text")])
@@ -384,6 +384,7 @@ def plan_lines(run: AcceptanceRun) -> list[Runs]:
         stage: Run = (f" {one.stage.value:10}", "title")
         test: Run = (f"{printable(one.recipe):16}{numbers}", "text")
         lines.append([stage, test, (f"  {printable(one.note)}", "dim")])
+    lines = [piece for line in lines for piece in broken(line, width)]
     for one in run.plan.stages:
         if one.commands:
             lines += [[], [(f" {one.stage.value} {printable(one.recipe)}", "title")]]

@@ -41,9 +41,9 @@ from rankdeck.ui.acceptance_page import (
 )
 from rankdeck.ui.operations import errors_said
 from rankdeck.ui.screens import base
-from rankdeck.ui.screens.modals import Question, row_lines
+from rankdeck.ui.screens.modals import WIDE, Question, row_lines
 from rankdeck.ui.themes import Mark
-from rankdeck.ui.widgets.canvas import Run, Runs, TextPage
+from rankdeck.ui.widgets.canvas import Run, Runs, TextPage, broken
 from rankdeck.ui.widgets.vtable import CellMap, Column, VTable
 
 LEAST_BESIDE = 34
@@ -138,7 +138,7 @@ class AcceptanceScreen(base.BaseScreen):
 
     def _show_run(self, run: AcceptanceRun) -> None:
         if self._view == "plan":
-            self.plan.show(plan_lines(run))
+            self.plan.show(plan_lines(run, self.size.width - 1))
         elif self._view == "map":
             self._show_map(run)
 
@@ -394,7 +394,7 @@ class AcceptanceScreen(base.BaseScreen):
         if run is None or self._opened is not None or run.progress is not RunState.PENDING:
             self.refuse("this run has begun already; A plans another one")
             return
-        lines = start_lines(run)
+        lines = [piece for line in start_lines(run) for piece in broken(line, WIDE)]
         question = Question("Start this acceptance run?", lines, "start", "not yet")
         self.console.ask(question, self._start)
 

@@ -10,7 +10,7 @@ from rankdeck.model.rank import RankStatus
 from rankdeck.ui import actions, command_actions
 from rankdeck.ui.screens.base import BaseScreen
 from rankdeck.ui.themes import Glyphs
-from rankdeck.ui.widgets.canvas import Run, Runs, TextPage
+from rankdeck.ui.widgets.canvas import Run, Runs, TextPage, broken
 
 KEYS = 20
 """Width of the column of keys in cells; longer keys have a line of their own."""
@@ -55,7 +55,7 @@ def help_lines(about: str, glyphs: Glyphs, width: int = 200) -> list[Runs]:
     typed = [(f":{c.name} {c.argument}", c.help) for c in actions.COMMANDS]
     lines += _section("Commands", typed, width)
     lines += _section("Filters", actions.FILTERS, width)
-    return lines + _signs(glyphs)
+    return lines + _signs(glyphs, width)
 
 
 def _section(title: str, rows: Sequence[tuple[str, str]], width: int) -> list[Runs]:
@@ -71,7 +71,7 @@ def _section(title: str, rows: Sequence[tuple[str, str]], width: int) -> list[Ru
     return lines
 
 
-def _signs(glyphs: Glyphs) -> list[Runs]:
+def _signs(glyphs: Glyphs, width: int) -> list[Runs]:
     levels: list[Run] = [("   nodes  ", "dim")]
     for level in Level:
         mark = glyphs.level(level)
@@ -83,4 +83,5 @@ def _signs(glyphs: Glyphs) -> list[Runs]:
     for status in (RankStatus.STALLED, RankStatus.VICTIM):
         mark = glyphs.status(status)
         states.append((f"{mark.glyph} {status}   ", mark.role))
-    return [[], [(" Signs", "title")], levels, states, []]
+    rows = [piece for line in (levels, states) for piece in broken(line, width)]
+    return [[], [(" Signs", "title")], *rows, []]

@@ -16,7 +16,7 @@ from rankdeck.model.health import Level
 from rankdeck.model.text import printable
 from rankdeck.ui import actions, formatting
 from rankdeck.ui.actions import STEPS
-from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, cut, ends, fitted, length
+from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, broken, cut, ends, fitted, length
 
 if TYPE_CHECKING:
     from rankdeck.ui.protocols import Console
@@ -153,8 +153,12 @@ class FilterBar(Canvas):
         return [*fitted(said, max(width - length(ways), 0), self.glyphs.more), *ways]
 
 
+MOST_SAID = 3
+"""Most lines that a sentence takes in the place of the keys."""
+
+
 class KeyBar(Canvas):
-    """The keys of this screen, or a sentence that was said."""
+    """The keys of this screen, or a sentence that was said, on as many lines as it needs."""
 
     surface = "bar"
 
@@ -163,6 +167,8 @@ class KeyBar(Canvas):
         self._all = tuple(action for action in actions.for_screen(screen_name) if action.footer)
         self._actions = self._all
         self._note = ""
+        self._said = [""]
+        """The sentence, by lines of the bar."""
         self._role = "text"
         self._off: frozenset[str] = frozenset()
         self._idle: frozenset[str] = frozenset()
@@ -184,7 +190,15 @@ class KeyBar(Canvas):
         text = printable(text.replace("\r", " ").replace("\n", "  "))
         if (text, role) != (self._note, self._role):
             self._note, self._role = text, role
-            self.refresh()
+            self.on_resize()
+
+    def on_resize(self) -> None:
+        pieces = broken([(self._note, "")], max(self.size.width - 2, 20))
+        lines = ["".join(text for text, _ in piece) for piece in pieces]
+        rest = "".join(lines[MOST_SAID - 1 :])  # cut where it is painted
+        self._said = [*lines[: MOST_SAID - 1], *([rest] if rest else [])]
+        self.styles.height = len(self._said)
+        self.refresh()
 
     def about(self, view: str) -> None:
         """Show the keys for this view of the job screen."""
@@ -194,9 +208,9 @@ class KeyBar(Canvas):
             self.refresh()
 
     def line(self, y: int, width: int) -> Runs:
-        del y
         if self._note:
-            return [(" " + cut(self._note, width - 2), f"{self._role}@bar")]
+            said = self._said[y] if y < len(self._said) else ""
+            return [(" " + cut(said.rstrip(), width - 2), f"{self._role}@bar")]
         return [
             run
             for action in self._fitting(width)
