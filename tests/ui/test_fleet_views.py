@@ -56,7 +56,7 @@ async def test_a_view_is_kept_and_comes_back(tmp_path: Path) -> None:
         await shows(app, pilot, " filter node01")
         await shows(app, pilot, "mem.available")
         await command(pilot, "view delete one")
-        await shows(app, pilot, "one is forgotten")
+        await shows(app, pilot, "view one deleted")
         await command(pilot, "view one")
         await shows(app, pilot, "no view `one`")
 

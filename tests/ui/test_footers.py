@@ -13,13 +13,14 @@ from rankdeck.model.job import JobSpec, Launch, State
 from rankdeck.model.process import CommandEnd
 from rankdeck.ui.app import RankdeckApp
 from rankdeck.ui.screens.base import BaseScreen
+from rankdeck.ui.screens.job_head import duration
 from rankdeck.ui.widgets.canvas import in_ascii
 from rankdeck_agent.wire import Event
 from tests.support.acceptance_run import Port, judged, made_run
 from tests.ui.support import sample, scenes
 from tests.ui.support.stage import Stage, cluster_of, plan_of
 from tests.ui.test_processes import with_processes
-from tests.ui.test_screens import console, lacks, shows, text_of, until
+from tests.ui.test_screens import console, lacks, shows, text_of, type_in, until
 
 Pressed = Sequence[str]
 
@@ -253,6 +254,39 @@ async def test_a_replay_in_the_list_of_jobs_says_so_and_of_what_moment() -> None
     async with console(stage) as (app, pilot):
         await pilot.press("2")
         await shows(app, pilot, f"REPLAY {clock}")
+
+
+def test_a_replay_beyond_the_end_of_its_job_lasts_no_longer_than_the_job() -> None:
+    job = replayed().jobs.job(scenes.JOB)
+    over = replace(job, ended=job.created + 8, clock=job.created + 600)
+    assert duration(over) == 8
+    assert duration(replace(over, clock=job.created + 2)) == 2
+
+
+async def test_an_ended_job_has_no_ranks_to_inspect() -> None:
+    async with console(ended(), (80, 24)) as (app, pilot):
+        for keys in (("2", "i"), ("enter", "i")):
+            await pilot.press(*keys)
+            await shows(app, pilot, "has ended: none of its ranks runs now")
+            assert app.screen.screen_name != "inspect"
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("goto", "write a line (1200), a time"),
+        ("goto abc", "not understood: abc; write a line (1200)"),
+        ("cancel", "write `cancel JOB`, or choose a job on Jobs"),
+        ("silence off", "no longer silenced"),
+    ],
+)
+async def test_a_command_without_what_it_needs_says_what_to_write(typed: str, said: str) -> None:
+    async with console(sample.fleet(3)[0]) as (app, pilot):
+        await pilot.press("colon")
+        await type_in(pilot, typed)
+        await pilot.press("enter")
+        await shows(app, pilot, said)
+        assert app.screen.screen_name == "fleet"
 
 
 async def test_a_replay_of_an_earlier_session_is_read_again_when_it_is_opened_and_x_forgets_it() -> (

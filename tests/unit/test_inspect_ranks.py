@@ -83,7 +83,7 @@ def test_where_all_are_together_nobody_stands_out() -> None:
 
 
 def test_no_rank_at_all_is_said() -> None:
-    assert conclude("j", 0.0, [], {}).answer == "no rank runs that could be looked at"
+    assert conclude("j", 0.0, [], {}).answer == "no running rank could be looked at"
 
 
 @given(

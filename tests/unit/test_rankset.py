@@ -36,9 +36,9 @@ def test_a_set_is_what_its_parts_name(text: str, ranks: object) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("12", "there is no rank 12"),
+        ("12", "there is no rank 12; there are 0-"),
         ("x", "not a set of ranks"),
-        ("0-", "not a set of ranks"),
+        ("0-", "not a set of ranks: `0-`; write 0-7,96 or node=NODES"),
         ("3-1", "the smaller one stands first"),
         ("gpu=1", "not a set of ranks"),
         ("state=odd", "no state `odd`"),

@@ -13,7 +13,7 @@ from typing import Protocol
 from rankdeck.logs.compare import mask
 from rankdeck.model.health import Occurrence, seconds_of
 from rankdeck.model.job import Job, RankState, State
-from rankdeck.model.nodeset import expand, expand_ranks
+from rankdeck.model.nodeset import expand, expand_ranks, fold_ranks
 from rankdeck.model.rank import WORST, RankStatus
 from rankdeck.model.schedulers import LogRun
 from rankdeck.model.text import compiled, printable, searched
@@ -241,7 +241,7 @@ TROUBLE = re.compile(
 )
 
 
-GOALS = "a line (1200), a time (14:30:05), so long ago (-5m), a place (50%)"
+GOALS = "a line (1200), a time (14:30:05), five minutes ago (-5m), half way (50%)"
 """What `goal_of` understands, for messages."""
 
 
@@ -262,6 +262,8 @@ class Goal:
 def goal_of(text: str, now: float) -> Goal:
     """The goal that a text means; a time of day is the last one before `now` (epoch seconds). Raises ValueError."""
     text = text.strip()
+    if not text:
+        raise ValueError(f"write {GOALS}")
     try:
         if text.startswith("-"):
             return Goal(at=now - seconds_of(text[1:]))
@@ -527,7 +529,7 @@ def _part(part: str, ranks: Iterable[RankState]) -> list[int]:
         raise ValueError(f"{error}; {HINT}") from error
     for rank in found:
         if rank not in known:
-            raise ValueError(f"there is no rank {rank}: there are {len(known)}")
+            raise ValueError(f"there is no rank {rank}; there are {fold_ranks(sorted(known))}")
     return list(found)
 
 

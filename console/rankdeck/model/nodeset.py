@@ -82,10 +82,10 @@ def expand_ranks(text: str) -> tuple[int, ...]:
     for part in text.split(","):
         low, dash, high = part.strip().partition("-")
         if not low.isdigit() or (dash and not high.isdigit()):
-            raise ValueError(f"not a set of ranks: {text!r}; write 0-3,7")
+            raise ValueError(f"not a set of ranks: `{text}`")
         last = int(high) if dash else int(low)
         if last < int(low):
-            raise ValueError(f"not a set of ranks: {text!r}; the smaller one stands first")
+            raise ValueError(f"not a set of ranks: `{text}`; the smaller one stands first")
         if last - int(low) > 1_000_000:
             raise ValueError(f"too many ranks: {text!r}")
         ranks.update(dict.fromkeys(range(int(low), last + 1)))

@@ -207,7 +207,7 @@ def odd_groups(groups: Sequence[StackGroup]) -> list[StackGroup]:
 def _sentence(groups: Sequence[StackGroup], odd: Sequence[StackGroup]) -> str:
     """`15 in all_reduce (train.py:8), 1 in load_batch (train.py:3): rank 2 on n1`."""
     if not groups:
-        return "no rank runs that could be looked at"
+        return "no running rank could be looked at"
     ordered = [one for one in groups if one not in odd] + list(odd)
     parts = [_part(one, named=one in odd) for one in ordered[:6]]
     more = f", {len(ordered) - 6} more places" if len(ordered) > 6 else ""

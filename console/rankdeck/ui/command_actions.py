@@ -1,6 +1,7 @@
 """What each command after `:` does: one function per row of `actions.COMMANDS`."""
 
 import shlex
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -85,8 +86,9 @@ def _cancel(console: "Console", text: str) -> None:
     if job and job.unit == "task" and text.replace("-", "").replace(",", "").isdigit():
         ask_cancel(console, job.id, _tasks(job, text))
         return
-    if not text and screen:
-        text = screen.job_id
+    text = text or shown(console)
+    if not text:
+        raise actions.CommandError("write `cancel JOB`, or choose a job on Jobs")
     ask_cancel(console, console.session.jobs.find(text).id)
 
 
@@ -141,6 +143,12 @@ def _pager(console: "Console", _: str) -> None:
 
 
 def _goto(console: "Console", text: str) -> None:
+    from rankdeck.logs.view import goal_of
+
+    try:
+        goal_of(text, time.time())
+    except ValueError as error:
+        raise actions.CommandError(str(error)) from error
     if screen := job_screen(console):
         screen.go_to(text)
     else:
@@ -176,12 +184,12 @@ def _view(console: "Console", text: str) -> None:
     if word == "save":
         views.save(name.strip() or screen.view_name, screen.view)
         screen.look(screen.view, name.strip() or screen.view_name)
-        screen.say(f"kept as {screen.view_name}", "ok")
+        screen.say(f"view {screen.view_name} saved", "ok")
     elif word == "delete":
         views.delete(name.strip())
         if screen.view_name == name.strip():
             screen.look(screen.view, "")
-        screen.say(f"{name} is forgotten", "ok")
+        screen.say(f"view {name} deleted", "ok")
     else:
         screen.look(views.find(text) if text else FleetView(), text)
 
@@ -341,6 +349,11 @@ def inspect(console: "Console") -> None:
     if screen is not None and screen.screen_name == "inspect":
         cast("InspectScreen", screen).look()
     elif job_id := shown(console):
+        jobs = console.session.jobs
+        job = jobs.job(job_id) if jobs.knows(job_id) else None
+        if job and job.state.final and not job.unproven:
+            console.say(f"{job_id} has ended: none of its ranks runs now", "warn")
+            return
         console.push_screen(base.make("inspect", job_id))
 
 

@@ -266,6 +266,7 @@ class JobScreen(BaseScreen):
             return ()
         able = {
             "cancel": not job.state.final and job.clock is None,
+            "inspect": not job.state.final or bool(job.unproven),
             "clone": job.state.final and job.plan.spec is not None,
             "replay": job.state.final and job.clock is None,
             "pause": job.clock is not None,

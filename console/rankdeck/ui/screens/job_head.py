@@ -51,10 +51,10 @@ def blamed(failure: FirstFailure) -> str:
 
 
 def duration(job: Job) -> float:
-    """Seconds from the launch to the end, or until now."""
-    if job.clock is not None:
-        return max(job.clock - job.created, 0.0)
-    return (job.ended - job.created) if job.ended is not None else since(job.created)
+    """Seconds from the launch to the end, or until now; of a replay, until the moment it shows."""
+    if job.ended is not None and (job.clock is None or job.clock >= job.ended):
+        return job.ended - job.created
+    return since(job.created) if job.clock is None else max(job.clock - job.created, 0.0)
 
 
 class JobHead(Canvas):
@@ -154,7 +154,7 @@ def _state_line(job: Job, mark: Mark) -> list[Run]:
         *shown,
         (f" {printable(job.plan.replay_of or job.id)} ", "title"),
         (f" {mark.glyph} {job.state}", mark.role),
-        (" ended; output still coming" if coming else "", "dim"),
+        (" output still coming" if coming else "", "dim"),
         optional(formatting.lasted(duration(job)), "text"),
         optional(f"{formatting.many(len(job.ranks), job.unit)}{counts}", "dim"),
         optional(printable(fold(job.nodes)), "dim"),

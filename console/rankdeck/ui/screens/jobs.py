@@ -183,7 +183,7 @@ class JobsScreen(SortedScreen):
             return ("logs", "clone", "replay", "cancel", "inspect")
         if job.plan.replay_of:
             return ("clone",)
-        return ("cancel",) if job.state.final else ("replay", "clone")
+        return ("cancel", "inspect") if job.state.final else ("replay", "clone")
 
     def whole(self) -> tuple[str, Sequence[Runs]]:
         row = self.table.cursor
