@@ -113,6 +113,16 @@ async def test_a_drain_of_others_is_lifted_only_by_the_word_anyway() -> None:
             assert made.ordered[-1][0].anyway is anyway
 
 
+async def test_a_service_without_a_command_says_that_there_is_nothing_to_do() -> None:
+    made = stage()
+    made.changes.append(ServiceChange())
+    async with console(made) as (app, pilot):
+        await pilot.press("colon")
+        await type_in(pilot, "resume")
+        await pilot.press("enter")
+        await shows(app, pilot, "not run: nothing to do")
+
+
 async def test_the_filter_finds_nodes_by_what_slurm_says_of_them() -> None:
     async with console(stage()) as (app, pilot):
         await type_in(pilot, "/a100,ib")

@@ -437,9 +437,10 @@ async def _propose(console: "Console", order: "ServiceOrder") -> None:
 
 def _why_nothing(change: "ServiceChange") -> str:
     """Why the command does not run: the reason for the first node, and how many more nodes there are."""
-    node, why = next(iter(change.left_alone.items()), ("", "nothing to do"))
-    said = change.error or f"{node}: {why}"
-    return printable(f"not run: {said}{'' if change.error else _and_more(change.left_alone)}")
+    if change.error or not change.left_alone:
+        return printable(f"not run: {change.error or 'nothing to do'}")
+    node, why = next(iter(change.left_alone.items()))
+    return printable(f"not run: {node}: {why}{_and_more(change.left_alone)}")
 
 
 async def _serve(console: "Console", order: "ServiceOrder", line: str) -> None:
