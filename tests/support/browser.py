@@ -1,4 +1,4 @@
-"""A real browser without a screen, to open pages that Rankdeck wrote; skips by name where there is none."""
+"""A real headless browser that opens the pages of Rankdeck; tests are skipped, and say so, without one."""
 
 import shutil
 import subprocess
@@ -12,11 +12,11 @@ _NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 
 
 def rendered(page: Path) -> str:
-    """The document as the browser has it once the page is loaded, as HTML."""
+    """The HTML of the document after the browser has loaded the page."""
     program = next((found for name in _NAMES if (found := shutil.which(name))), None)
     if program is None:
         pytest.skip(f"no browser: none of {', '.join(_NAMES)} on PATH")
-    # The folder is taken away however long the browser's helpers still write into it.
+    # The browser's helper processes may still write into the folder: ignore errors when it is removed.
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         options = (
             *("--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder}"),
@@ -30,13 +30,13 @@ def rendered(page: Path) -> str:
 
 
 def parsed(page: str) -> ET.Element:
-    """The page as a strict parser reads it: raises ParseError for anything that is not well formed."""
+    """The page, read by a strict XML parser; raises ParseError if it is not well formed."""
     assert page.startswith("<!DOCTYPE html>\n")
     return ET.fromstring(page.partition("\n")[2])
 
 
 def assert_self_contained(page: str) -> None:
-    """Nothing of the page runs, and nothing is loaded from anywhere."""
+    """The page has no scripts and loads nothing."""
     for one in parsed(page).iter():
         assert one.tag not in ("script", "iframe", "link", "img", "object", "embed", "base", "form")
         names = {name.lower() for name in one.attrib}

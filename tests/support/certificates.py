@@ -41,7 +41,7 @@ class Authority:
         self.file.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
 
     def server(self, name: str = "server", days: int = 30) -> Server:
-        """For 127.0.0.1 and localhost; expired where `days` is negative."""
+        """A certificate for 127.0.0.1 and localhost; expired if `days` is negative."""
         key = ec.generate_private_key(ec.SECP256R1())
         who = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
         hosts = x509.SubjectAlternativeName(

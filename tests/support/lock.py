@@ -1,7 +1,7 @@
 """`requirements.txt` with hashes, for `pip install --require-hashes`: the default dependencies, exactly.
 
-`python -m tests.support.lock` (`make lock`) asks pip which versions go together, and for
-their wheels for Linux on x86_64 and aarch64 and every Python that we run on; nothing is installed.
+`python -m tests.support.lock` (`make lock`) asks pip for compatible versions, and for their
+wheels for Linux on x86_64 and aarch64 and each supported Python; it installs nothing.
 """
 
 import hashlib
@@ -35,7 +35,7 @@ def wanted() -> Sequence[str]:
 
 
 def pip(*words: str) -> str:
-    """What pip prints; it takes from its index and from nowhere else. Raises CalledProcessError."""
+    """The output of pip, which uses its index only. Raises CalledProcessError."""
     done = subprocess.run(
         [sys.executable, "-m", "pip", *words],
         env={**os.environ, "PIP_FIND_LINKS": ""},
@@ -48,14 +48,14 @@ def pip(*words: str) -> str:
 
 
 def resolved() -> Mapping[str, str]:
-    """Project -> version, of all that has to be installed for them."""
+    """Project -> version, of these projects and all their dependencies."""
     said = pip("install", "--dry-run", "--ignore-installed", "-q", "--report", "-", *wanted())
     rows = [row["metadata"] for row in json.loads(said)["install"]]
     return {canonical(row["name"]): row["version"] for row in rows}
 
 
 def fetched(versions: Mapping[str, str], folder: Path) -> Mapping[str, set[str]]:
-    """Project -> SHA-256 of the wheels that pip chooses on one of our machines."""
+    """Project -> SHA-256 of the wheels that pip chooses for one kind of machine."""
     exact = [f"{name}=={version}" for name, version in versions.items()]
     for python, machine in itertools.product(_PYTHONS, _MACHINES):
         tags = [f"--platform={one}_{machine}" for one in _PLATFORMS]

@@ -20,7 +20,7 @@ def free_port():
 
 
 class Mosquitto:
-    """Started and ended by the test; the port stays the same over a restart."""
+    """Started and ended by the test; a restart keeps the port."""
 
     def __init__(self, folder, authority, accounts, server=None):
         self.program = shutil.which("mosquitto")
@@ -75,7 +75,7 @@ class Mosquitto:
             self.process = None
 
     def heard(self, user, password, topic="rankdeck/#", count=1, limit=10):
-        """Messages as `topic payload` lines, read by mosquitto's own client."""
+        """Messages that mosquitto's own client received, as lines `topic payload`."""
         done = subprocess.run(
             ["mosquitto_sub", "-h", "127.0.0.1", "-p", str(self.port), "--cafile", self.ca,
              "-u", user, "-P", password, "-t", topic, "-C", str(count), "-W", str(limit), "-F", "%t %p"],

@@ -1,4 +1,4 @@
-"""Where the programs are that tests run: on PATH, in the system's folders, or unpacked by packages.sh."""
+"""Finds the programs that tests run: on PATH, in the folders of the system, or unpacked by packages.sh."""
 
 import os
 import shutil
@@ -7,11 +7,11 @@ from pathlib import Path
 
 _CACHE = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
 UNPACKED = Path(_CACHE, "rankdeck-tests/servers")
-"""A folder per package; found before any test gets folders of its own."""
+"""Folders of unpacked packages; read here because tests change the environment later."""
 
 
 def search_path() -> str:
-    """A PATH with all of them: this interpreter first, whose name may be a shell script of pyenv else, then what the user has."""
+    """A PATH with all of them: first the folder of this interpreter, because `python3` may be a script of pyenv, then the PATH of the user."""
     interpreter = str(Path(sys.executable).resolve().parent)
     unpacked = map(str, sorted(UNPACKED.glob("*/usr/*bin")))
     mine = os.environ.get("PATH", os.defpath).split(os.pathsep)
@@ -19,5 +19,5 @@ def search_path() -> str:
 
 
 def sshd() -> Path:
-    """The machine's sshd, installed or unpacked by packages.sh; where it would be, if it is not here."""
+    """The path of sshd, installed or unpacked by packages.sh; if there is none, the usual path."""
     return Path(shutil.which("sshd", path=search_path()) or "/usr/sbin/sshd").resolve()

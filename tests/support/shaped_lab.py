@@ -1,4 +1,4 @@
-"""Eight namespace nodes whose links are shaped with tc, so that the machine's CPU does not matter: faults are planted there."""
+"""Eight namespace nodes with links limited by tc to rates that do not depend on the CPU; tests plant faults in them."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -11,43 +11,43 @@ _TO = ("filter", "add", "parent", "1:", "protocol", "ip", "u32", "match", "ip", 
 
 
 class ShapedLab(Lab):
-    """A lab whose every port carries 100 Mbit/s in each direction."""
+    """A lab in which every port has 100 Mbit/s in each direction."""
 
     def up(self) -> None:
         super().up()
         self.heal()
 
     def heal(self) -> None:
-        """Every port as it should be."""
+        """Remove all faults."""
         for node in self.nodes:
             self.shape(node, FULL, sending=True)
             self.shape(node, FULL, sending=False)
 
     def shape(self, node: str, rate: str, *, sending: bool) -> None:
-        """Let a node send, or receive, so much."""
+        """Limit the rate at which a node sends or receives."""
         queue = ("tbf", "rate", rate, "burst", "64kb", "latency", "60ms")
         self.as_root([*self._queue("replace", node, towards_head=sending), *queue])
 
     def as_roots(self, script: str) -> list[str]:
-        """A shell script on the head that may enter the nodes' networks; for Popen."""
+        """The command, for Popen, of a shell script on the head that may enter the networks of the nodes."""
         return self._on_head(["sh", "-c", script])
 
     def narrow(self, node: str, other: str, rate: str) -> None:
-        """Let a node send so much to one other node, and everything else at full speed."""
+        """Limit the rate at which a node sends to one other node; all else has full speed."""
         run = self._aside(node, rate, towards_head=True)
         run(*_TO, f"{self.address(other)}/32", "flowid", "1:2")
 
     def block(self, node: str, other: str) -> None:
-        """Let nothing that a node sends to one other node arrive; everything else at full speed."""
+        """Drop all that a node sends to one other node; all else has full speed."""
         run = self._aside(node, FULL, towards_head=True)
         run("qdisc", "add", "parent", "1:2", "blackhole")
         run(*_TO, f"{self.address(other)}/32", "flowid", "1:2")
 
     def lose(self, node: str, share: float) -> None:
-        """Lose this share of the packets on their way to a node, by chance."""
+        """Drop this share of the packets to a node, at random."""
         run = self._aside(node, FULL, towards_head=False)
         run("qdisc", "add", "parent", "1:2", "blackhole")
-        # Classic BPF: a random number above the limit matches nothing, another goes to the class that drops.
+        # Classic BPF: a packet goes to the class that drops if its random number is not above the limit.
         most = int(share * (1 << 32))
         program = f"4,32 0 0 4294963256,37 1 0 {most},6 0 0 4294967295,6 0 0 0"
         run(
@@ -65,7 +65,7 @@ class ShapedLab(Lab):
         )
 
     def _aside(self, node: str, rate: str, *, towards_head: bool) -> Callable[..., None]:
-        """A class 1:2 of that rate beside all else; returns what runs tc on that end of the link of a node."""
+        """Add a class 1:2 of this rate; returns the function that runs tc on this end of the link of a node."""
         self.as_root(self._queue("delete", node, towards_head=towards_head))
         space = ["nsenter", f"--net=/run/netns/{node}"] if towards_head else []
         device = "eth0" if towards_head else f"v{self._number(node)}"
@@ -80,7 +80,7 @@ class ShapedLab(Lab):
         return run
 
     def second(self) -> None:
-        """Give every node a second interface, eth1, on a switch of its own, as wide as the first."""
+        """Give every node a second interface, eth1, with the same rate, on another switch."""
         self.as_root(["ip", "link", "add", "br2", "type", "bridge"])
         self.as_root(["ip", "link", "set", "br2", "up"])
         for node in self.nodes:
@@ -92,14 +92,14 @@ class ShapedLab(Lab):
             self.shape_second(node, FULL)
 
     def shape_second(self, node: str, rate: str) -> None:
-        """What eth1 of a node carries, in each direction."""
+        """Limit the rate of eth1 of a node, in each direction."""
         queue = ("root", "tbf", "rate", rate, "burst", "64kb", "latency", "60ms")
         inside = ["nsenter", f"--net=/run/netns/{node}", "tc", "qdisc", "replace", "dev", "eth1"]
         self.as_root([*inside, *queue])
         self.as_root(["tc", "qdisc", "replace", "dev", f"w{self._number(node)}", *queue])
 
     def part(self, nodes: Iterable[str], rate: str) -> None:
-        """Put these nodes on a switch of their own; so much goes to and from the others, of all together."""
+        """Put these nodes on another switch; `rate` limits the sum of what goes to the other nodes, and from them."""
         bridge = ["ip", "link", "set"]
         self.as_root(["ip", "link", "add", "br1", "type", "bridge"])
         self.as_root(["ip", "link", "add", "up0", "type", "veth", "peer", "name", "up1"])
@@ -117,7 +117,7 @@ class ShapedLab(Lab):
             )  # fmt: skip
 
     def join(self, nodes: Iterable[str]) -> None:
-        """All on one switch again."""
+        """Put all nodes on one switch again."""
         for node in nodes:
             self.as_root(["ip", "link", "set", f"v{self._number(node)}", "master", "br0"])
         for device in ("up0", "br1"):
@@ -126,7 +126,7 @@ class ShapedLab(Lab):
 
 @contextmanager
 def parted(lab: ShapedLab, rate: str, *nodes: str) -> Iterator[None]:
-    """These nodes behind an uplink of that rate, until the end of the block."""
+    """Put these nodes behind an uplink of this rate until the end of the block."""
     lab.part(nodes, rate)
     try:
         yield

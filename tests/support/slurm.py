@@ -1,4 +1,4 @@
-"""A Slurm of scripts that answer with controls, with megabytes, or with what is no answer."""
+"""Scripts in place of Slurm's commands, whose answers have control characters or megabytes, or are none."""
 
 import sys
 from collections.abc import Sequence
@@ -41,11 +41,11 @@ except BrokenPipeError:
 sys.stderr.buffer.write(error)
 sys.exit(1 if error else 0)
 """
-"""The job has left the queue when scontrol was asked four times."""
+"""After the fourth call of scontrol the job has left the queue."""
 
 
 def lying_slurm(here: Path, kind: str, texts: Sequence[str]) -> str:
-    """Make the commands in a new folder; the PATH with which they are found."""
+    """Write the commands into a new folder; returns a PATH that begins with it."""
     here.mkdir()
     (here / "texts").write_text("\n".join(texts))
     for name in COMMANDS:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A stand-in for systemctl where no systemd can run: it reads the unit that was written, runs it and ends it."""
+"""A stand-in for systemctl, for machines without systemd: reads the unit that was written, starts its command and stops it."""
 
 import configparser
 import contextlib

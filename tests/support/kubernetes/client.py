@@ -1,4 +1,4 @@
-"""A plain HTTP client of the double, for tests that look at the wire itself."""
+"""A plain HTTP client of the double, for tests of its requests and answers."""
 
 import http.client
 import json
@@ -14,7 +14,7 @@ LIMIT = 60
 
 
 class Client:
-    """Requests as a user of the double."""
+    """Sends requests as one user."""
 
     def __init__(self, double: Double, token: str = TOKEN) -> None:
         self._address = double.address.removeprefix("https://")
@@ -24,7 +24,7 @@ class Client:
     def open(
         self, method: str, path: str, query: Mapping[str, str] | None = None, body: object = None
     ) -> http.client.HTTPResponse:
-        """Send a request; the answer is still to be read."""
+        """Send a request; returns the answer, not read yet."""
         connection = http.client.HTTPSConnection(
             self._address, timeout=LIMIT, context=self._context
         )
@@ -38,7 +38,7 @@ class Client:
     def ask(
         self, method: str, path: str, query: Mapping[str, str] | None = None, body: object = None
     ) -> tuple[int, object]:
-        """(status code, decoded answer or text)."""
+        """Send a request; returns (status code, decoded JSON or text)."""
         with self.open(method, path, query, body) as answer:
             text = answer.read().decode()
         try:
@@ -48,7 +48,7 @@ class Client:
 
 
 class Watching:
-    """Collects a watch in a thread: `events` are (type, object) as they came."""
+    """Reads a watch in a thread; `events` has (type, object) in order of arrival."""
 
     def __init__(self, client: Client, path: str) -> None:
         self.events: list[tuple[str, Json]] = []

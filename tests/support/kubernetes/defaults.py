@@ -1,4 +1,4 @@
-"""What the API server adds to and refuses in new objects, as far as the tests need it.
+"""Validation and defaults of new objects in the API server, as far as the tests need them.
 
 The lists of fields are of Kubernetes 1.36 and of the MPIJob of mpi-operator 0.8.
 """
@@ -37,7 +37,7 @@ _SUBDOMAIN_WORDS = (
 )
 _MIB = 1 << 20
 
-# ---- known fields: a word ends there, `name: {...}` goes on, `name[]` is a list of such ---------
+# ---- known fields: a word is a leaf, `name: {...}` has fields, `name[]` is a list -----------
 
 _META = (
     "name generateName namespace labels annotations ownerReferences finalizers uid resourceVersion "
@@ -136,7 +136,7 @@ _TOP = {
 
 
 def unknown(found: object, known: object, path: str = "") -> list[str]:
-    """Paths of fields that are not known, as the server writes them."""
+    """Paths of unknown fields, in the form of the server."""
     if not isinstance(found, dict) or not isinstance(known, dict):
         return []
     told = []
@@ -156,7 +156,7 @@ def unknown(found: object, known: object, path: str = "") -> list[str]:
 
 
 def check(kind: Kind, made: Json, validation: str) -> str:
-    """Refuse what the server refuses; gives the text of a warning about unknown fields, or ""."""
+    """Refuse invalid objects as the server does; returns the warning about unknown fields, or ""."""
     if made.get("kind", kind.name) != kind.name:
         raise status.RefusedError(400, "BadRequest", f"the object provided is no {kind.name}")
     strange: list[str] = []
@@ -265,7 +265,7 @@ _CHECKS = {
 
 
 def check_quota(kind: Kind, made: Json, store: Store) -> None:
-    """Refuse a pod that would go over a ResourceQuota of its namespace."""
+    """Refuse a pod that would exceed a ResourceQuota of its namespace."""
     if kind is not POD:
         return
     namespace = made["metadata"]["namespace"]
@@ -287,7 +287,7 @@ def check_quota(kind: Kind, made: Json, store: Store) -> None:
 
 
 def requested(pod: Json, resource: str) -> int:
-    """How many of a device the containers of a pod ask for."""
+    """How many of a device the containers of a pod request."""
     found = 0
     for container in pod["spec"]["containers"]:
         wanted = container.get("resources", {})
@@ -300,7 +300,7 @@ def requested(pod: Json, resource: str) -> int:
 
 
 def completed(kind: Kind, made: Json, namespace: str) -> Json:
-    """The object as the server keeps it: a name, a namespace and the defaults of its kind."""
+    """The object as the server stores it: with a name, a namespace and the defaults of its kind."""
     made = copy.deepcopy(made)
     meta = made["metadata"]
     if kind.namespaced:
@@ -313,7 +313,7 @@ def completed(kind: Kind, made: Json, namespace: str) -> Json:
 
 
 def suffix() -> str:
-    """Five characters, as generated names end."""
+    """Five random characters for the end of a generated name."""
     return "".join(secrets.choice("bcdfghjklmnpqrstvwxz2456789") for _ in range(5))
 
 
@@ -359,7 +359,7 @@ def _pod_spec(spec: Json) -> Json:
 
 
 def _limits(container: Json) -> Json:
-    """Quantities as text; what has a limit requests the same."""
+    """Write quantities as text; where there is a limit and no request, the request is the limit."""
     told = container["resources"]
     limits = {k: str(v) for k, v in told.get("limits", {}).items()}
     requests = {**limits, **{k: str(v) for k, v in told.get("requests", {}).items()}}

@@ -1,4 +1,4 @@
-"""What a Kubernetes server says of itself: versions, groups, resources, and what kubectl asks of OpenAPI."""
+"""Discovery: versions, groups and resources of the server, and the part of OpenAPI that kubectl reads."""
 
 from collections.abc import Iterable
 
@@ -23,7 +23,7 @@ VERSION: Json = {
 
 
 def answer(path: str, kinds: Iterable[Kind]) -> Json | str | None:
-    """The answer to a discovery path, or None where it is none."""
+    """The answer to a discovery path; None for other paths."""
     known = list(kinds)
     groups = sorted({(k.group, k.version) for k in known if k.group} | {_REVIEWS})
     fixed = {
@@ -96,7 +96,7 @@ def _resources(kinds: list[Kind], place: str) -> Json:
 
 
 def _openapi(kinds: list[Kind]) -> Json:
-    """Enough for kubectl to see that the server checks fields itself."""
+    """The part of OpenAPI that tells kubectl that the server validates fields."""
     paths = {}
     for kind in kinds:
         meant = {"group": kind.group, "version": kind.version, "kind": kind.name}

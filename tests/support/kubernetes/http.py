@@ -1,4 +1,4 @@
-"""A small HTTP/1.1 server over asyncio: JSON answers, and streams that end when the client goes."""
+"""A small HTTP/1.1 server over asyncio: JSON answers, and streams that end when the client disconnects."""
 
 import asyncio
 import contextlib
@@ -20,7 +20,7 @@ class Request:
     body: bytes
 
     def one(self, name: str, default: str = "") -> str:
-        """A parameter of the query."""
+        """The value of a query parameter."""
         return self.query.get(name, [default])[-1]
 
     def flag(self, name: str) -> bool:
@@ -29,15 +29,15 @@ class Request:
 
 @dataclass
 class Reply:
-    """One answer: either `send`, or `begin` and then `part` as often as wanted."""
+    """One answer: either `send`, or `begin` and then any number of `part`."""
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
     begun: asyncio.Event = field(default_factory=asyncio.Event, init=False)
-    """A stream has begun."""
+    """Whether a stream has begun."""
 
     async def send(self, code: int, body: object, after: str = "", warning: str = "") -> None:
-        """The whole answer: bytes as they are, text as text, other values as JSON; ask again `after` seconds."""
+        """Send the whole answer: bytes and text unchanged, other values as JSON. `after` becomes Retry-After, in seconds."""
         if isinstance(body, bytes | str):
             content = body.encode() if isinstance(body, str) else body
             kind = "text/plain; charset=utf-8"
@@ -57,7 +57,7 @@ class Reply:
         await self.writer.drain()
 
     async def part(self, content: bytes) -> None:
-        """Send a piece of a stream."""
+        """Send a part of a stream."""
         if content:
             self.writer.write(b"%x\r\n%s\r\n" % (len(content), content))
             await self.writer.drain()
@@ -67,7 +67,7 @@ Handler = Callable[[Request, Reply], Awaitable[None]]
 
 
 class Server:
-    """Listens on a loopback port, which it keeps over `stop` and `start`."""
+    """Listens on a loopback port; `start` after `stop` uses the same port."""
 
     def __init__(self, handler: Handler, context: ssl.SSLContext) -> None:
         self.port = 0
@@ -83,7 +83,7 @@ class Server:
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
-        """Listen no more and break every connection."""
+        """Stop listening and close every connection."""
         if self._server is not None:
             self._server.close()
         tasks = list(self._open)
@@ -107,7 +107,7 @@ class Server:
             writer.close()
 
     async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """One request and its answer; whether the connection goes on."""
+        """Answer one request; returns whether the connection stays open."""
         head = await reader.readuntil(b"\r\n\r\n")
         request = await _request(head, reader)
         reply = Reply(reader, writer)
@@ -129,11 +129,11 @@ class Server:
 
 
 class CutError(OSError):
-    """A handler raises this to break the connection without an end."""
+    """Raised by a handler to close the connection in the middle of an answer."""
 
 
 async def _until_gone(reply: Reply) -> None:
-    """Until the client of a stream closes; a client that only waits for its answer is left alone."""
+    """Wait until the client of a stream disconnects. Not for other requests, whose clients only wait for the answer."""
     await reply.begun.wait()
     await reply.reader.read(1)
 

@@ -1,4 +1,4 @@
-"""Kinds of objects that the Kubernetes double serves, and how they are named on the wire."""
+"""Kinds of objects that the Kubernetes double serves, and their names in URLs, manifests and messages."""
 
 from dataclasses import dataclass
 
@@ -19,17 +19,17 @@ class Kind:
 
     @property
     def group_version(self) -> str:
-        """`batch/v1`, or `v1` for the core group: what `apiVersion` says."""
+        """The `apiVersion`: `batch/v1`, or `v1` for the core group."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
     def resource(self) -> str:
-        """`jobs.batch`, or `pods`: what messages of the server say."""
+        """The name in messages of the server: `jobs.batch`, `pods`."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @property
     def title(self) -> str:
-        """`Job.batch`, or `Pod`: what messages about invalid objects say."""
+        """The name in messages about invalid objects: `Job.batch`, `Pod`."""
         return f"{self.name}.{self.group}" if self.group else self.name
 
 
@@ -76,4 +76,4 @@ ADDED = {
         Kind("kueue.x-k8s.io", "v1beta1", "localqueues", "LocalQueue"),
     )
 }
-"""Kinds that an operator or a queue brings; a double has those that its test names."""
+"""Kinds of operators and queues; a double serves those that its test names."""

@@ -1,4 +1,4 @@
-"""Small manifests for tests of the double itself."""
+"""Small manifests for tests of the Kubernetes double."""
 
 Json = dict
 

@@ -45,7 +45,7 @@ _SLOTS = {
 
 
 class MpiJobs:
-    """Brings MPIJobs a step on, each time it is asked."""
+    """Advances every MPIJob by one step at each call of `reconcile`."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -82,7 +82,7 @@ class MpiJobs:
         self._store.change(MPIJOB, job, lambda old: old.update(new))
 
     def _say(self, job: Json, name: str, value: str, reason: str, words: str) -> None:
-        """Set a condition whose message names the job; a new one that is true is an event too."""
+        """Set a condition whose message names the job; if it is new and true, also write an event."""
         meta = job["metadata"]
         message = f"MPIJob {meta['namespace']}/{meta['name']} {words}"
         if not is_true(job, name) and value == "True":
@@ -91,7 +91,7 @@ class MpiJobs:
         _condition(job, name, value, reason, message)
 
     def _note(self, job: Json, name: str, value: str, reason: str, message: str) -> None:
-        """Set a condition and tell it as an event."""
+        """Set a condition and write an event."""
         self._store.event(MPIJOB, job, reason, message, by=BY)
         _condition(job, name, value, reason, message)
 
@@ -107,7 +107,7 @@ class MpiJobs:
             self._store.create(kind, made)
 
     def _workers(self, job: Json) -> list[Json]:
-        """The worker pods; those that are missing are made."""
+        """The worker pods; creates those that are missing."""
         meta = job["metadata"]
         found = []
         for index in range(_replicas(job, "Worker")):
@@ -118,7 +118,7 @@ class MpiJobs:
         return found
 
     def _worker(self, job: Json, name: str, index: int) -> Json | None:
-        # As the operator has it, wherever this machine keeps that program.
+        # The path that the operator writes, which may not be that of this machine.
         template = _template(job, "Worker", [str(sshd()), "-De"])
         inner = template["metadata"]
         inner["name"], inner["ownerReferences"] = name, [owner(MPIJOB, job)]
@@ -138,7 +138,7 @@ class MpiJobs:
             return None
 
     def _launcher(self, job: Json, workers: list[Json], suspended: bool) -> Json | None:
-        """The launcher Job, made as soon as the policy allows."""
+        """The launcher Job; created as soon as the policy allows."""
         meta = job["metadata"]
         name = f"{meta['name']}-launcher"
         found = self._store.get(JOB, meta["namespace"], name)
@@ -162,7 +162,7 @@ class MpiJobs:
             self._say(job, "Running", "False", "MPIJobSuspended", "is suspended.")
 
     def _clean(self, job: Json, *, everything: bool) -> None:
-        """Delete worker pods: all of them, or those that still run."""
+        """Delete all worker pods, or only those that still run."""
         for pod in self._store.all(POD, job["metadata"]["namespace"]):
             is_worker = labels(pod).get(f"{_LABEL}/job-role") == "worker" and owned(pod, job)
             if is_worker and (everything or pod["status"]["phase"] in ("Pending", "Running")):
@@ -171,7 +171,7 @@ class MpiJobs:
     def _report(
         self, new: Json, workers: list[Json], launcher: Json | None, suspended: bool
     ) -> None:
-        """Conditions and counts from launcher and workers."""
+        """Derive conditions and counts from the launcher and the workers."""
         pods = self._store.all(POD, new["metadata"]["namespace"])
         mine = [pod for pod in pods if launcher and owned(pod, launcher)]
         active = sum(pod["status"]["phase"] == "Running" for pod in mine)
@@ -204,7 +204,7 @@ class MpiJobs:
         _condition(new, "Failed", "True", reason, message)
 
     def _over(self, new: Json) -> None:
-        """What both ends have in common; whatever the policy, workers count as none from here on."""
+        """What success and failure have in common; under every policy the number of active workers is now 0."""
         new["status"]["completionTime"] = now()
         new["status"]["replicaStatuses"]["Worker"] = {}
         for known in new["status"]["conditions"]:
@@ -220,7 +220,7 @@ def _counted(active: int) -> Json:
 
 
 def _condition(job: Json, name: str, value: str, reason: str, message: str) -> None:
-    """Set a condition; one that changes goes to the end."""
+    """Set a condition; a changed one moves to the end of the list."""
     known = job["status"].setdefault("conditions", [])
     same = [c for c in known if c["type"] == name]
     if same and (same[0]["status"], same[0]["reason"]) == (value, reason):
@@ -236,7 +236,7 @@ def _replicas(job: Json, role: str) -> int:
 
 
 def _wrong(job: Json) -> str:
-    """What the operator's own validation finds, or ""."""
+    """The error of the operator's own validation, or ""."""
     specs = job["spec"].get("mpiReplicaSpecs") or {}
     if "Launcher" not in specs:
         return "spec.mpiReplicaSpecs[Launcher]: Required value: must have Launcher replica spec"

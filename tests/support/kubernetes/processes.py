@@ -25,7 +25,7 @@ Json = dict
 REPOSITORY = Path(__file__).resolve().parents[3]
 _SCRIPTS = Path(__file__).parent / "sandbox"
 _UID = 3000
-"""Who root is in a container: an ordinary user, as the labs have it."""
+"""The user outside that is root in a container: an ordinary one, as in the labs."""
 _KEPT = ((CONFIG_MAP, "configMap", "name"), (SECRET, "secret", "secretName"))
 _WITH_US = ("setpriv", "--pdeathsig", "KILL")
 _UP_LIMIT = 60.0
@@ -43,7 +43,7 @@ class Processes:
         self._hosts: dict[str, str] = {}
 
     def up(self) -> None:
-        """Make the network; raises RuntimeError."""
+        """Create the network; raises RuntimeError."""
         self._folder.mkdir(parents=True, exist_ok=True)
         _lay_image(self._folder / "image")
         mark = self._folder / "net-is-up"
@@ -63,7 +63,7 @@ class Processes:
             time.sleep(0.01)
 
     def down(self) -> None:
-        """End the network; containers are ended by the kubelet before."""
+        """Remove the network; the kubelet has ended the containers before."""
         if self._net is not None:
             self._net.kill()
             self._net.wait(60)
@@ -71,7 +71,7 @@ class Processes:
     # ---- volumes and names ------------------------------------------------------------
 
     def missing(self, pod: Json) -> str:
-        """Which ConfigMap or Secret a pod waits for."""
+        """The ConfigMap or Secret that a pod waits for."""
         namespace = pod["metadata"]["namespace"]
         for volume in pod["spec"].get("volumes", []):
             for kind, part, key in _KEPT:
@@ -115,7 +115,7 @@ class Processes:
     async def start(
         self, pod: Json, container: Json, address: str, log: ContainerLog
     ) -> "_Process | _NotStarted":
-        """Start a container; its lines go to `log` as they come."""
+        """Start a container; `log` gets its lines as they arrive."""
         variables = _variables(pod, container, address)
         words = (*container.get("command", []), *container.get("args", []))
         command = [expanded(word, variables) for word in words]
@@ -184,7 +184,7 @@ class Processes:
             yield source, mount["mountPath"], "ro" if mount.get("readOnly") else "rw"
 
     def _source(self, pod: Json, volume: Json) -> str | None:
-        """The folder or file that a volume is here."""
+        """The folder or file of a volume on this machine."""
         home = self._folder / pod["metadata"]["uid"] / volume["name"]
         namespace = pod["metadata"]["namespace"]
         if "hostPath" in volume:
@@ -224,7 +224,7 @@ class Processes:
 
 
 def claim_folder(folder: Path, namespace: str, name: str) -> Path:
-    """Where the files of a volume claim are on this machine."""
+    """The folder of a volume claim on this machine."""
     return folder / "claims" / namespace / name
 
 
@@ -251,7 +251,7 @@ def expanded(text: str, variables: Mapping[str, str]) -> str:
 
 
 def _variables(pod: Json, container: Json, address: str) -> dict[str, str]:
-    """Variables of a container: the image's own, then the pod's, each filled in from those before it."""
+    """Variables of a container: those of the image, then those of the pod; each may use earlier ones."""
     found = {
         "PATH": IMAGE_PATH,
         "HOME": "/root",
@@ -267,7 +267,7 @@ def _variables(pod: Json, container: Json, address: str) -> dict[str, str]:
 
 
 def _field(pod: Json, path: str, address: str) -> str:
-    """What the downward API gives for a field path."""
+    """The value of a field path in the downward API."""
     meta = pod["metadata"]
     for part in ("labels", "annotations"):
         if path.startswith(f"metadata.{part}['"):
@@ -284,7 +284,7 @@ def _field(pod: Json, path: str, address: str) -> str:
 
 
 def _lay_image(image: Path) -> None:
-    """What an image for MPI brings in /etc: users, and ssh both ways without questions."""
+    """Write what an image for MPI has in /etc: users, and configuration for ssh without questions in both directions."""
     (image / "ssh").mkdir(parents=True, exist_ok=True)
     key = asyncssh.generate_private_key("ssh-ed25519")
     (image / "ssh/host_key").touch(mode=0o600)
@@ -302,7 +302,7 @@ def _lay_image(image: Path) -> None:
 
 
 class _NotStarted:
-    """A container that the runtime refuses."""
+    """A container that the runtime refused to start."""
 
     def __init__(self, how: Exit) -> None:
         self._how = how
@@ -351,7 +351,7 @@ class _Process:
                 self._process.kill()
 
     def _signal(self, number: int) -> None:
-        """Process 1 is the child of `unshare`; what it leaves is killed with it."""
+        """Signal process 1, which is the child of `unshare`; when it ends, the kernel kills the rest."""
         for pid in children(self._process.pid):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)

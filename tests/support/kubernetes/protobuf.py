@@ -8,7 +8,7 @@ _ATTRIBUTES = ("namespace", "verb", "group", "version", "resource", "subresource
 
 
 def review(body: bytes) -> dict:
-    """The review as JSON would have it; raises ValueError for what is no message."""
+    """The review as the same object in JSON; raises ValueError if `body` is not such a message."""
     raw = _fields(body[len(MAGIC) :]).get(2, b"")
     asked = _fields(_fields(_fields(raw).get(2, b"")).get(1, b""))
     known = {name: asked.get(at, b"").decode() for at, name in enumerate(_ATTRIBUTES, 1)}
@@ -18,7 +18,7 @@ def review(body: bytes) -> dict:
 
 
 def _fields(message: bytes) -> dict[int, bytes]:
-    """Fields that have a length, by number."""
+    """Fields with a length (wire type 2), by number."""
     found, at = {}, 0
     while at < len(message):
         tag, at = _number(message, at)

@@ -18,7 +18,7 @@ def documented(heading: str) -> list[Json]:
 
 
 def smallest_role(namespace: str = "default", without: str = "", more: str = "") -> Json:
-    """The smallest Role, in this namespace; `without` and `more` are like `delete jobs` and take or give one right."""
+    """The smallest Role, in this namespace; `without` removes and `more` adds one right, written as `delete jobs`."""
     (role,) = copy.deepcopy(documented("The smallest Role"))
     role["metadata"]["namespace"] = namespace
     verb, _, resource = without.partition(" ")
@@ -33,7 +33,7 @@ def smallest_role(namespace: str = "default", without: str = "", more: str = "")
 
 
 def _single(rule: Json) -> list[Json]:
-    """The same with one verb and one resource each."""
+    """The same rights, split into rules of one verb and one resource."""
     return [
         {**rule, "resources": [resource], "verbs": [verb]}
         for resource in rule["resources"]

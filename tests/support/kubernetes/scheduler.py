@@ -1,4 +1,4 @@
-"""The scheduler of the double: nodes with devices, and why a pod fits none of them."""
+"""The scheduler of the double: nodes with devices, and messages for pods that fit on no node."""
 
 from collections import Counter
 from typing import Any
@@ -12,7 +12,7 @@ BY = "default-scheduler"
 
 
 def node(name: str, gpus: int = 8, healthy: int | None = None, **resources: int) -> Json:
-    """A node object; `healthy` is what the device plugin still offers."""
+    """A node object; `healthy` is the number of devices that the device plugin offers."""
     own = {"cpu": "64", "memory": "512Gi", "pods": "110"}
     devices = {"nvidia.com/gpu": gpus, **{k.replace("__", "/"): v for k, v in resources.items()}}
     capacity = {**own, **{k: str(v) for k, v in devices.items()}}
@@ -42,7 +42,7 @@ def ready(value: str) -> Json:
 
 
 def reconcile(store: Store) -> None:
-    """Give each pod that waits a node, or say why there is none."""
+    """Assign a node to each waiting pod, or write its event FailedScheduling."""
     for pod in store.all(POD):
         if not pod["spec"].get("nodeName") and not deleting(pod):
             _place(store, pod)
@@ -87,7 +87,7 @@ _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def _by_name(pod: Json, name: str) -> bool:
-    """Whether a required term takes a node of this name; of node affinity only `matchFields` is known here."""
+    """Whether a required term of node affinity allows a node of this name; only `matchFields` is read."""
     wanted = pod["spec"].get("affinity", {}).get("nodeAffinity", {}).get(_REQUIRED)
     if wanted is None:
         return True
@@ -102,7 +102,7 @@ def _by_name(pod: Json, name: str) -> bool:
 
 
 def _has_one_like(store: Store, pod: Json, node: Json) -> bool:
-    """Whether a pod that this one must not meet runs there; the only topology known here is the node."""
+    """Whether a pod runs there that the anti-affinity of this one excludes; the only topology is the node."""
     rules = pod["spec"].get("affinity", {}).get("podAntiAffinity", {}).get(_REQUIRED, [])
     wanted = [rule["labelSelector"]["matchLabels"].items() for rule in rules]
     there = [labels(other).items() for other in store.all(POD) if _on(other, node)]
@@ -113,7 +113,7 @@ _UNREACHABLE: Json = {"key": "node.kubernetes.io/unreachable", "effect": "NoSche
 
 
 def _lacking(store: Store, pod: Json, node: Json) -> str:
-    """Which device of the node does not suffice."""
+    """`Insufficient NAME` for the first device of which the node has too few free; "" if there are enough."""
     offered = node["status"]["allocatable"]
     for name in _devices(pod):
         used = sum(requested(p, name) for p in store.all(POD) if _on(p, node))

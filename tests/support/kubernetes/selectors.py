@@ -8,7 +8,7 @@ _SET = re.compile(r"\s*(!?)([\w./-]+)\s*(?:\s(in|notin)\s*\(([^)]*)\)|(==|=|!=)\
 
 
 def chosen(labels: str, fields: str) -> Callable[[Json], bool]:
-    """Whether an object is meant by both selectors; empty ones mean all."""
+    """Whether an object matches both selectors; an empty selector matches all."""
     tests = [_label_test(part) for part in _parts(labels)]
     tests += [_field_test(part) for part in _parts(fields)]
     return lambda found: all(test(found) for test in tests)

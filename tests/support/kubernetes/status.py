@@ -1,4 +1,4 @@
-"""What the API server says when it refuses: `Status` bodies, worded as recorded from 1.36."""
+"""`Status` bodies, with which the API server refuses a request; the words were recorded from Kubernetes 1.36."""
 
 from tests.support.kubernetes.kinds import Kind
 
@@ -14,14 +14,14 @@ class RefusedError(Exception):
 
 
 def status(code: int, reason: str, message: str, details: Json | None = None) -> Json:
-    """A `Status` that reports a failure."""
+    """A `Status` of a failure."""
     head = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
     more = {"details": details} if details else {}
     return {**head, "message": message, "reason": reason, **more, "code": code}
 
 
 def success(kind: Kind, name: str, uid: str) -> Json:
-    """The answer to a deletion that is over at once."""
+    """The answer to a deletion that took effect at once."""
     head = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
     return {**head, "details": {**_details(kind, name), "uid": uid}}
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import asyncssh
 
 _ROOTS_OWN = 3000
-"""Who root is inside the lab: an ordinary user, as sshd and mpirun want it."""
+"""The user outside that is root inside the lab: an ordinary one, as sshd and mpirun require."""
 
 
 def uid() -> int:
@@ -25,7 +25,7 @@ def user_name() -> str:
 
 
 def lay(folder: Path, nodes: Mapping[str, str], helpers: Path) -> None:
-    """Write everything the scripts expect in the lab's folder; `helpers` are programs of sshd."""
+    """Write all files that the scripts expect in the folder of the lab; `helpers` are programs of sshd."""
     for name in ("shared", "console", *nodes):
         (folder / name).mkdir(parents=True, exist_ok=True)
     for name in ("hostkey", "id"):
@@ -55,7 +55,7 @@ def _passwd() -> str:
 
 
 def _helpers(folder: Path) -> str:
-    """Where sshd from 9.8 on, which is several programs, finds the others."""
+    """Lines for the configuration of sshd with the paths of its helper programs, which it has since 9.8."""
     programs = {"SshdSessionPath": "sshd-session", "SshdAuthPath": "sshd-auth"}
     there = {key: folder / name for key, name in programs.items() if (folder / name).exists()}
     return "".join(f"{key} {path}\n" for key, path in there.items())

@@ -1,4 +1,4 @@
-"""Processes of a lab, seen from outside of it."""
+"""Processes of a lab, found from outside the lab."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,14 +14,14 @@ def children(pid: int) -> list[int]:
 
 
 def descendants(pid: int) -> Iterator[int]:
-    """A process and all that came from it."""
+    """A process and all its descendants."""
     yield pid
     for child in children(pid):
         yield from descendants(child)
 
 
 def exists(pid: int) -> bool:
-    """Not gone, and not a zombie."""
+    """Whether the process exists and is not a zombie."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
@@ -30,7 +30,7 @@ def exists(pid: int) -> bool:
 
 
 def read(pid: int, name: str) -> bytes:
-    """`environ` or `cmdline` of a process; empty where it is gone or not ours to read."""
+    """`environ` or `cmdline` of a process; empty if it is gone or may not be read."""
     try:
         return Path(f"/proc/{pid}/{name}").read_bytes()
     except OSError:
@@ -38,7 +38,7 @@ def read(pid: int, name: str) -> bytes:
 
 
 def marked(first: int, marker: bytes) -> list[int]:
-    """Descendants of `first` with the marker in environment or command line."""
+    """Descendants of `first` that have the marker in their environment or command line."""
     return [
         pid
         for pid in descendants(first)
@@ -47,6 +47,6 @@ def marked(first: int, marker: bytes) -> list[int]:
 
 
 def described(pid: int) -> str:
-    """Its pid, its command line and what the kernel has it wait in."""
+    """Its pid, its command line and the kernel function in which it waits."""
     command = read(pid, "cmdline").replace(b"\0", b" ").decode(errors="replace").strip()
     return f"{pid} {command} ({read(pid, 'wchan').decode() or 'running'})"
