@@ -276,7 +276,7 @@ async def test_a_stopped_run_goes_on_and_a_finished_one_does_not() -> None:
 async def test_a_kept_run_in_the_list_is_not_judged_without_its_results() -> None:
     stage, _ = stage_of(replace(sick(), answers={}, verdicts=(), results=()))
     async with console(stage, (120, 40)) as (app, pilot):
-        await opened(app, pilot, "done: 8 nodes")
+        await opened(app, pilot, "8 nodes; enter shows the outcome")
         assert "not accepted" not in text_of(app)
 
 

@@ -52,6 +52,13 @@ LEAST_BELOW, MOST_STRIP = 5, 6
 NOTHING = "no acceptance run yet: A asks the nodes and shows what would be done"
 
 
+def _outcome(run: AcceptanceRun) -> str:
+    """The outcome of a run in the list; saved runs come without their results until they are opened."""
+    if run.progress is RunState.DONE and not run.answers:
+        return f"{formatting.many(len(run.plan.nodes), 'node')}; enter shows the outcome"
+    return headline(run)
+
+
 class AcceptanceScreen(base.BaseScreen):
     """Saved runs, the plan of a run, and its map; tab goes from one to the next."""
 
@@ -91,7 +98,7 @@ class AcceptanceScreen(base.BaseScreen):
             Column("RUN", 24, lambda row, _: [(printable(row), "title")], keep=9),
             Column("STARTED", 16, lambda row, _: [(formatting.day(self._kept[row].started), "dim")], keep=7),
             Column("STATE", 8, lambda row, _: [self._state(self._kept[row])], keep=8),
-            Column("OUTCOME", 20, lambda row, _: [(headline(self._kept[row]), "text")], grow=True, least=20),
+            Column("OUTCOME", 20, lambda row, _: [(_outcome(self._kept[row]), "text")], grow=True, least=20),
         )  # fmt: skip
 
     def _state(self, run: AcceptanceRun) -> Run:
