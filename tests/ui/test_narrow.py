@@ -8,6 +8,8 @@ import pytest
 from rankdeck.model.job import State
 from rankdeck.model.rank import RankStatus
 from rankdeck.ui import actions
+from rankdeck.ui.screens.help import help_lines
+from rankdeck.ui.themes import UNICODE
 from rankdeck_agent.wire import Event, Hello, Sample
 from tests.ui.support import sample
 from tests.ui.support.stage import Stage, cluster_of
@@ -140,6 +142,12 @@ async def test_long_lines_of_help_go_on_below() -> None:
     for state in (*State, RankStatus.STALLED, RankStatus.VICTIM):
         assert f" {state} " in words, state
     assert "shift-drag selects text" in words
+
+
+def test_at_80_columns_each_sign_stands_beside_its_word() -> None:
+    told = "\n".join("".join(text for text, _ in line) for line in help_lines("fleet", UNICODE, 80))
+    for status in (RankStatus.STALLED, RankStatus.VICTIM):
+        assert f"{UNICODE.status(status).glyph} {status}" in told
 
 
 async def test_a_broker_that_is_gone_is_said_and_so_is_its_return() -> None:

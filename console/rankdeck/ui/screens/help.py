@@ -80,8 +80,9 @@ def _signs(glyphs: Glyphs, width: int) -> list[Runs]:
     for state in State:
         mark = glyphs.state(state)
         states.append((f"{mark.glyph} {state}   ", mark.role))
+    judged: list[Run] = [("          ", "dim")]
     for status in (RankStatus.STALLED, RankStatus.VICTIM):
         mark = glyphs.status(status)
-        states.append((f"{mark.glyph} {status}   ", mark.role))
-    rows = [piece for line in (levels, states) for piece in broken(line, width)]
+        judged.append((f"{mark.glyph} {status}   ", mark.role))
+    rows = [piece for line in (levels, states, judged) for piece in broken(line, width)]
     return [[], [(" Signs", "title")], *rows, []]
