@@ -83,7 +83,7 @@ SAMPLE: Walk = (
         "console/telemetry/private_broker.py:Connection._on_publish",
     ),
     (
-        "console/telemetry/link.py:Intake.take",
+        "console/telemetry/link.py:FleetUpdater.take",
         "agent/wire.py:decode",
         "console/state/fleet.py:Fleet.apply",
         "console/state/node.py:NodeState.take_sample",
@@ -100,7 +100,7 @@ SAMPLE: Walk = (
     ),
     ("console/ui/screens/fleet.py:FleetScreen.tick", "console/ui/widgets/vtable.py:VTable.touch"),
     ("console/ui/widgets/vtable.py:VTable.line",),
-    ("console/ui/snapshots.py:Now.cell",),
+    ("console/ui/snapshots.py:PresentFleet.cell",),
 )
 CANCEL: Walk = (
     (

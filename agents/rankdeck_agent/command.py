@@ -42,7 +42,7 @@ class _Output:
     """Prints the command's output as lines of JSON, up to `most` bytes."""
 
     most: int
-    told: int = 0
+    printed: int = 0
     """Bytes printed so far."""
     cut: int = 0
     """Bytes left out."""
@@ -60,22 +60,22 @@ class _Output:
         if not data:
             self.flush(descriptor)
             return False
-        self._tell(stream.name, lines)
+        self._print(stream.name, lines)
         return True
 
     def flush(self, descriptor: int) -> None:
         """Print the incomplete last line."""
         stream = self.open.pop(descriptor)
         if stream.rest:
-            self._tell(stream.name, [stream.rest])
+            self._print(stream.name, [stream.rest])
 
-    def _tell(self, name: str, lines: list[bytes]) -> None:
+    def _print(self, name: str, lines: list[bytes]) -> None:
         kept: list[str] = []
         for line in lines:
-            if self.cut or self.told + len(line) > self.most:
+            if self.cut or self.printed + len(line) > self.most:
                 self.cut += len(line) + 1
                 continue
-            self.told += len(line) + 1
+            self.printed += len(line) + 1
             kept.append(line.decode("utf-8", "replace"))
         if kept:
             say({name: kept})
@@ -178,18 +178,18 @@ def _end(process: "subprocess.Popen[bytes]", mark: str) -> list[dict[str, Any]]:
     """Send SIGTERM, after the grace period SIGKILL; returns what did not end, as rows of `left`."""
     found = _running(mark)
     for number, patience in ((signal.SIGTERM, _GRACE), (signal.SIGKILL, _PROOF)):
-        told: set[int] = set()
+        signalled: set[int] = set()
         deadline = time.monotonic() + patience
         while found and time.monotonic() < deadline:
             # Also signal processes that were started meanwhile.
-            processes.send(found, found.keys() - told, number)
-            told |= found.keys()
+            processes.send(found, found.keys() - signalled, number)
+            signalled |= found.keys()
             time.sleep(_POLL)
             process.poll()
             found = _running(mark)
     left = end_below(os.getpid(), (), _PROOF)
-    told = {row["pid"] for row in left}
-    return left + [processes.named(found[pid]) for pid in found.keys() - told]
+    named = {row["pid"] for row in left}
+    return left + [processes.named(found[pid]) for pid in found.keys() - named]
 
 
 _PROC = Path("/proc")
@@ -325,8 +325,8 @@ def _signal() -> int:
     if name not in SIGNALS or not isinstance(pids, list):
         return complain('rankdeck: ps signal needs {"signal": …, "pids": …} on stdin', 2)
     number = signal.Signals[f"SIG{name}"]
-    told = [_send(pair, number) for pair in cast("list[Any]", pids)]
-    say({"not": [row for row in told if row["why"]]})
+    results = [_send(pair, number) for pair in cast("list[Any]", pids)]
+    say({"not": [row for row in results if row["why"]]})
     return 0
 
 

@@ -261,9 +261,11 @@ def _store_row(image: str, code: int, out: str, err: str) -> Row:
     if code == 0 and len(words) == 2 and words[1].isdecimal():
         digest = words[0] if ":" in words[0] else f"sha256:{words[0]}"
         return {"kind": "store", "path": image, "digest": plain(digest, 80), "size": int(words[1])}
-    said = plain(err.strip().splitlines()[-1] if err.strip() else f"exit status {code}")
-    unknown = any(word in said.lower() for word in ("no such image", "not known", "no such object"))
-    return {"kind": "missing" if unknown else "failed", "path": image, "error": said}
+    error = plain(err.strip().splitlines()[-1] if err.strip() else f"exit status {code}")
+    unknown = any(
+        word in error.lower() for word in ("no such image", "not known", "no such object")
+    )
+    return {"kind": "missing" if unknown else "failed", "path": image, "error": error}
 
 
 def request_rows(request: Mapping[str, Any]) -> list[Row]:
@@ -480,7 +482,7 @@ _BUSY_PERIOD = 5.0
 
 
 @contextmanager
-def _heard() -> Generator[None, None, None]:
+def _busy_sign() -> Generator[None, None, None]:
     """Print `{"kind": "busy"}` from time to time: reading a large image takes minutes."""
     over = threading.Event()
 
@@ -501,6 +503,6 @@ def _look() -> int:
     request = table(sys.stdin.buffer.read(_LONGEST).decode("utf-8", "replace"))
     if request is None:
         raise ValueError("look needs a request as JSON on stdin")
-    with _heard():
+    with _busy_sign():
         rows = request_rows(request)
     return say({"rows": rows})

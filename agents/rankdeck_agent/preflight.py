@@ -105,8 +105,8 @@ class Listener:
         try:
             with peer:
                 peer.settimeout(2 * CONNECT_LIMIT)
-                said = _exactly(peer, len(self._token))
-                if hmac.compare_digest(said, self._token):
+                received = _exactly(peer, len(self._token))
+                if hmac.compare_digest(received, self._token):
                     _exactly(peer, PAYLOAD)
                     peer.sendall(_DONE)
         except OSError:
@@ -204,7 +204,7 @@ def gather(request: Mapping[str, Any]) -> Facts:
     """
     base = Path.home() / Path(str(request.get("base") or "~")).expanduser()
     path = str(request.get("path") or "") or None
-    asked = _Asked(request, base, path)
+    asked = _RequestedFacts(request, base, path)
     jobs = (
         *(asked.programs, asked.modules, asked.versions),
         *(asked.images, asked.names, asked.gpus, machine),
@@ -221,7 +221,7 @@ def gather(request: Mapping[str, Any]) -> Facts:
     }
 
 
-class _Asked:
+class _RequestedFacts:
     """The parts of the facts that the request names."""
 
     def __init__(self, request: Mapping[str, Any], base: Path, path: Optional[str]) -> None:
@@ -368,11 +368,11 @@ def _gpus() -> Facts:
     except FileNotFoundError:
         return {"error": "no nvidia-smi here"}
     except (OSError, subprocess.SubprocessError) as error:
-        return {"error": plain(_said(error))}
+        return {"error": plain(_error_text(error))}
     return {"rows": rows, "users": users}
 
 
-def _said(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     output = getattr(error, "stdout", None) or b""
     return output.decode("utf-8", "replace").strip() or str(error)
 
@@ -398,7 +398,7 @@ _ROUND_LIMIT = 8.0
 
 def main() -> int:
     """Read the request, print the facts, then on a second request connect to the other nodes; returns the exit code."""
-    request = _hear()
+    request = _read_request()
     if request is None:
         return complain("rankdeck: preflight needs a request as JSON on stdin", 2)
     # End soon if the console is gone, so that nobody has to clean up.
@@ -406,14 +406,14 @@ def main() -> int:
     token = str(request.get("token") or "")
     listen = Listener(token).port if len(token) >= 16 else 0
     say({**gather(request), "listen": listen})
-    order = _hear()
+    order = _read_request()
     if order is not None:
         say({"connected": _connect(token, order.get("connect"))})
         sys.stdin.buffer.read(1)
     return 0
 
 
-def _hear() -> Any:  # noqa: ANN401 - decoded JSON
+def _read_request() -> Any:  # noqa: ANN401 - decoded JSON
     line = sys.stdin.buffer.readline(_LONGEST)
     return table(line.decode("utf-8", "replace")) if line else None
 

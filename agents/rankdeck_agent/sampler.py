@@ -121,16 +121,16 @@ class Worker:
                 except FAILURES as error:
                     reading = _silent(collector, reason(error))
                 if collector.name in results:
-                    _keep_untold(reading, results[collector.name])
+                    _keep_unsampled(reading, results[collector.name])
                 results[collector.name] = reading
             self.results, self.busy, self.current = results, False, None
             self._batch.end()
 
 
-def _keep_untold(reading: Reading, before: Reading) -> None:
+def _keep_unsampled(reading: Reading, before: Reading) -> None:
     """Add to `reading` what no sample has included of the reading before it: its events, and numbers that are missing now."""
     reading.events[:0] = before.events
-    if before.told:
+    if before.sampled:
         return
     failed = {key.partition("/")[0] for key in reading.failed}
     for metric, by_device in before.values.items():
@@ -216,7 +216,7 @@ class Sampler:
         joined.failed.update(reading.failed)
         joined.pending |= reading.pending
         joined.events += reading.events
-        reading.events, reading.told = [], True
+        reading.events, reading.sampled = [], True
         if reading.inventory:
             self._inventories[name] = reading.inventory
 
@@ -339,8 +339,8 @@ class NodeJudge:
 
 def _since_boot(inventory: Mapping[str, str], at: float) -> Optional[float]:
     """Seconds from `boot.at` of the inventory to `at`, by the node's own clock; None if not known."""
-    told = inventory.get("boot.at", "")
-    booted = float(told) if told.replace(".", "", 1).isdecimal() else 0.0
+    text = inventory.get("boot.at", "")
+    booted = float(text) if text.replace(".", "", 1).isdecimal() else 0.0
     return at - booted if booted and at > EPOCH else None
 
 
@@ -349,7 +349,7 @@ class Reporter:
 
     def __init__(self, heartbeat: float) -> None:
         self._heartbeat = heartbeat
-        self._said: Optional[HealthReport] = None
+        self._sent: Optional[HealthReport] = None
         self._at = float("-inf")
 
     def due(self, whole: HealthReport, now: float) -> Optional[HealthReport]:
@@ -358,22 +358,22 @@ class Reporter:
         A heartbeat without reasons differs from the message before only in its time, so that consoles need not decode it.
         """
         passed = now - self._at
-        if self._said is not None and passed < SOONEST:
+        if self._sent is not None and passed < SOONEST:
             return None
         cut = short(whole)
-        if self._said is None or is_news(self._said, cut):
+        if self._sent is None or is_news(self._sent, cut):
             return cut
         if passed < self._heartbeat - HASTE:
             return None
-        return cut if cut.reasons else replace(self._said, at=cut.at)
+        return cut if cut.reasons else replace(self._sent, at=cut.at)
 
-    def said(self, one: HealthReport, now: float) -> None:
+    def sent(self, one: HealthReport, now: float) -> None:
         """Note that this report was sent."""
-        self._said, self._at = one, now
+        self._sent, self._at = one, now
 
     def forget(self) -> None:
         """Send the next report in any case, because the connection is new."""
-        self._said = None
+        self._sent = None
 
 
 SOONEST = 0.95

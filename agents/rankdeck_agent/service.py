@@ -295,7 +295,7 @@ def _install(site: Site, dry: bool) -> dict[str, Any]:
     steps = _steps(at, changed)
     if dry:
         steps = _steps(at, list(wanted))
-        return {"ok": True, "did": "dry run", "old": old, "new": new, **_told(steps)}
+        return {"ok": True, "did": "dry run", "old": old, "new": new, **_steps_row(steps)}
     if changed or _state(at)["ActiveState"] != "active":
         do(steps, {str(file.path): file for file in changed})
     did = "installed" if not old else "upgraded" if old != new else "changed"
@@ -338,7 +338,7 @@ def _readable(file: File) -> str:
     return re.sub(r'("password": )"[^\n]*"', r'\1"…"', text)
 
 
-def _told(steps: Sequence[InstallStep]) -> dict[str, Any]:
+def _steps_row(steps: Sequence[InstallStep]) -> dict[str, Any]:
     shown = ("what", "text", "detail")
     return {"steps": [{key: getattr(step, key) for key in shown} for step in steps]}
 
@@ -348,8 +348,8 @@ def _notes(at: InstallPlace) -> list[str]:
     if at.system:
         return []
     name = pwd.getpwuid(os.getuid()).pw_name
-    said = ask(("loginctl", "show-user", name, "--property=Linger"))
-    if "Linger=yes" in said:
+    answer = ask(("loginctl", "show-user", name, "--property=Linger"))
+    if "Linger=yes" in answer:
         return []
     return [
         f"it runs only while {name} is logged in; `sudo loginctl enable-linger {name}` lets it stay"
@@ -373,7 +373,7 @@ def _uninstall(site: Site, dry: bool) -> dict[str, Any]:
     if at.system and _has_user():
         steps.append(command("userdel", USER, needed=False))
     if dry:
-        return {"ok": True, "did": "dry run", "old": old, **_told(steps)}
+        return {"ok": True, "did": "dry run", "old": old, **_steps_row(steps)}
     if not there:
         return {"ok": True, "did": "was not there", "old": old, "notes": []}
     _need_systemd(site)

@@ -67,7 +67,7 @@ class SimulatedNode:
         self._reporter = Reporter(config.heartbeat)
         self._seq = 0
         self._fault = ""
-        self._until = self._said = float("-inf")
+        self._until = self._sent = float("-inf")
         self._watched = now + FIRST
         self._hello = self._first_word(installed=installed)
         self._read(now)
@@ -94,7 +94,7 @@ class SimulatedNode:
         """Send the hello now and the health at the next beat, because the connection is new."""
         self._publish("hello", replace(self._hello, at=time.time()))
         self._reporter.forget()
-        self._said = float("-inf")
+        self._sent = float("-inf")
 
     def work_on(self, seconds: float) -> None:
         """Change the load, as if `seconds` had passed."""
@@ -126,7 +126,7 @@ class SimulatedNode:
             self._speak(now)
         busy = self.wanted or now < self._watched
         self.due = (
-            now + 1.0 if busy else max(self._said + self._config.heartbeat - HASTE, now + 1.0)
+            now + 1.0 if busy else max(self._sent + self._config.heartbeat - HASTE, now + 1.0)
         )
 
     def _speak(self, now: float) -> None:
@@ -134,11 +134,11 @@ class SimulatedNode:
         for event in reading.events:
             self._publish("event", event)
         report = self._judge.judge(sample, tuple(reading.events), self._hello.inventory)
-        told = self._reporter.due(report, now)
-        if told is not None:
-            self._publish("health", told)
-            self._reporter.said(told, now)
-            self.level, self._said = told.level, now
+        due = self._reporter.due(report, now)
+        if due is not None:
+            self._publish("health", due)
+            self._reporter.sent(due, now)
+            self.level, self._sent = due.level, now
         if self.wanted:
             self._publish("sample", replace(sample, report=report))
 
@@ -396,7 +396,7 @@ class SimulatedFleet:
         while True:
             for key, mask in self._selector.select(self._pause()):
                 if key.data is None:
-                    if not self._hear():
+                    if not self._read_input():
                         return 0
                 else:
                     self._serve(key.data, mask)
@@ -414,40 +414,40 @@ class SimulatedFleet:
 
     # ---- standard input
 
-    def _hear(self) -> bool:
+    def _read_input(self) -> bool:
         """Handle what is available on standard input; False at its end."""
         data = os.read(0, 1 << 16)
         *lines, rest = (self._text + data).split(b"\n")
         self._text = rest[-SIZE_LIMIT:]
         for line in lines:
-            name, _, told = line.partition(b" ")
+            name, _, payload = line.partition(b" ")
             if name:
-                self._tell(name.decode("utf-8", "replace"), told)
-            elif told:
-                self._command(json.loads(told))
+                self._agent_line(name.decode("utf-8", "replace"), payload)
+            elif payload:
+                self._command(json.loads(payload))
         return bool(data)
 
-    def _tell(self, name: str, told: bytes) -> None:
+    def _agent_line(self, name: str, payload: bytes) -> None:
         """Handle a line for the agent of one node."""
         now = time.monotonic()
         node = self._nodes.get(name)
-        if not told:
+        if not payload:
             self._end(name)
         elif node is None:
-            self._begin(name, from_line(told), now)
+            self._begin(name, from_line(payload), now)
         else:
-            node.wanted = wanted(told, node.wanted)
+            node.wanted = wanted(payload, node.wanted)
             self._expect(node, now)
 
-    def _command(self, told: dict[str, Any]) -> None:
+    def _command(self, request: dict[str, Any]) -> None:
         """Handle a line for the fleet: change the plan, start a wave of faults, or answer."""
         known = {field.name for field in fields(FleetPlan)}
-        self.plan = replace(self.plan, **{k: v for k, v in told.items() if k in known})
-        if "seed" in told:
+        self.plan = replace(self.plan, **{k: v for k, v in request.items() if k in known})
+        if "seed" in request:
             self._random = random.Random(self.plan.seed)
-        if "ill" in told:
-            self._make_wave(told["ill"], told["seconds"])
-        if "ask" in told:
+        if "ill" in request:
+            self._make_wave(request["ill"], request["seconds"])
+        if "ask" in request:
             print(json.dumps(self._answer()), flush=True)
 
     def _answer(self) -> dict[str, Any]:

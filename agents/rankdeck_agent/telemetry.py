@@ -72,8 +72,8 @@ class Lease:
 def wanted(line: bytes, before: bool) -> bool:
     """Whether full samples are wanted after this line; `before` if the line does not say."""
     try:
-        told: Any = json.loads(line)
-        found = told.get("samples")
+        request: Any = json.loads(line)
+        found = request.get("samples")
     except (ValueError, AttributeError, RecursionError):
         return before
     return found if isinstance(found, bool) else before
@@ -311,7 +311,7 @@ class Publisher(Destination):
     def __init__(self, config: Config, hello: Hello) -> None:
         super().__init__(hello)
         self._config = config
-        self._said: set[str] = set()
+        self._complaints: set[str] = set()
         self._waits = 0
         self._short = 0
         """Connections in a row that ended at once."""
@@ -353,10 +353,10 @@ class Publisher(Destination):
             reporter.forget()
         if not self._client.is_connected() or self._client.want_write():
             return
-        told = reporter.due(report, now)
-        if told is not None:
-            self._client.publish(self._topic("health"), encode(told), qos=1, retain=True)
-            reporter.said(told, now)
+        due = reporter.due(report, now)
+        if due is not None:
+            self._client.publish(self._topic("health"), encode(due), qos=1, retain=True)
+            reporter.sent(due, now)
 
     def sample(self, sample: Sample) -> None:
         """Send a sample; without a connection, or behind a slow one, it is dropped."""
@@ -371,8 +371,8 @@ class Publisher(Destination):
         """Send the goodbye, wait at most GOODBYE_LIMIT seconds for the broker to take it, and disconnect."""
         if not self._client.is_connected():
             return
-        said = self._client.publish(self._topic("hello"), self._goodbye(), qos=1, retain=True)
-        _wait(said, GOODBYE_LIMIT)
+        message = self._client.publish(self._topic("hello"), self._goodbye(), qos=1, retain=True)
+        _wait(message, GOODBYE_LIMIT)
         self._client.disconnect()
         self._client.loop_stop()
 
@@ -400,7 +400,7 @@ class Publisher(Destination):
         self._since = time.monotonic()
         self._connections += 1
         self._refusal = ""
-        if self._said:
+        if self._complaints:
             self._complain("connected")
         self._send_hello()
 
@@ -424,7 +424,7 @@ class Publisher(Destination):
         self._short += 1
         if held > STEADY:
             self._waits = self._short = 0
-            self._said.clear()
+            self._complaints.clear()
         if self._refusal:
             self._complain(self._refusal)
         elif code.is_failure:
@@ -439,9 +439,9 @@ class Publisher(Destination):
         self._client.reconnect_delay_set(wait, LONGEST_WAIT)  # pyright: ignore[reportArgumentType]
 
     def _complain(self, what: str) -> None:
-        if what in self._said:
+        if what in self._complaints:
             return
-        self._said.add(what)
+        self._complaints.add(what)
         where = f"broker {self._config.host}:{self._config.port}"
         print(f"rankdeck-agent: {clean(f'{where} {what}', 400)}", file=sys.stderr, flush=True)
 
@@ -464,10 +464,10 @@ class StdoutPublisher(Destination):
         self._say("hello", self._farewell())
 
     def health(self, reporter: Reporter, report: HealthReport, now: float) -> None:
-        told = reporter.due(report, now)
-        if told is not None:
-            self._say("health", told)
-            reporter.said(told, now)
+        due = reporter.due(report, now)
+        if due is not None:
+            self._say("health", due)
+            reporter.sent(due, now)
 
     def sample(self, sample: Sample) -> None:
         self._say("sample", sample)
@@ -493,12 +493,14 @@ def forget(config: Config) -> str:
         return f"broker {config.host}:{config.port} {_unreached(error)}"
     client.loop_start()
     kept = (topic(config.cluster, config.node, kind) for kind in ("health", "hello"))
-    said = [client.publish(name, b"", qos=1, retain=True) for name in kept]
-    for one in said:
+    messages = [client.publish(name, b"", qos=1, retain=True) for name in kept]
+    for one in messages:
         one.wait_for_publish(GOODBYE_LIMIT)
     client.disconnect()
     client.loop_stop()
-    return "" if all(one.is_published() for one in said) else "the broker did not take the message"
+    return (
+        "" if all(one.is_published() for one in messages) else "the broker did not take the message"
+    )
 
 
 def _unreached(error: Optional[BaseException]) -> str:

@@ -46,14 +46,14 @@ def _known(jobs: Jobs, fleet: Fleet, job: Job) -> KnownOfJob:
         idle=lambda node: _idle(fleet, job, node),
         gpus=lambda node: gpus_busy(_gpus(fleet, node)),
         clock=lambda node: _clock(fleet, node),
-        launcher=_said(jobs, job, LAUNCHER),
-        words=lambda rank: _said(jobs, job, rank),
+        launcher=_last_lines_of(jobs, job, LAUNCHER),
+        words=lambda rank: _last_lines_of(jobs, job, rank),
         looks=jobs.looks(job.id),
-        told=jobs.told(job.id),
+        reported=jobs.reported(job.id),
     )
 
 
-def _said(jobs: Jobs, job: Job, rank: int) -> list[str]:
+def _last_lines_of(jobs: Jobs, job: Job, rank: int) -> list[str]:
     kept = jobs.log(job.id, rank)
     lines = [strip_controls(line.text) for line in kept.lines[-_LAST_LINES:]]
     return [*lines, strip_controls(kept.partial.text)] if kept.partial else lines
@@ -150,7 +150,7 @@ class Following:
         self._players: dict[str, Player] = {}
         self._listeners: dict[str, Callable[[Followed], None]] = {}
         self._held: set[str] = set()
-        self._told: dict[str, float] = {}
+        self._ended_elsewhere: dict[str, float] = {}
         """Job -> epoch seconds since when its end is known only from another console."""
         self._pause = PauseWatch()
 
@@ -239,10 +239,10 @@ class Following:
     def _has_started(self, job_id: str) -> bool:
         job = self.jobs.job(job_id)
         pending = any(rank.state is State.PENDING for rank in job.ranks)
-        said = (
+        reported = (
             bool(job.troubles) or job.slurm is not None or self.jobs.log(job_id, LAUNCHER).total > 0
         )
-        queued = said and all(node.elsewhere for node in job.plan.nodes)
+        queued = reported and all(node.elsewhere for node in job.plan.nodes)
         return not pending or queued or job_id not in self._followers
 
     async def caught_up(self, limit: float = CATCH_UP_LIMIT, silent: Collection[str] = ()) -> None:
@@ -302,7 +302,7 @@ class Following:
         """
         if not isinstance(event, NodeEvent) or event.kind != "lost":
             return False
-        return self.jobs.job(event.job).state.final and not self.jobs.only_told(event.job)
+        return self.jobs.job(event.job).state.final and not self.jobs.only_recorded(event.job)
 
     async def _judge(self, cancel: Cancel) -> None:
         """Begin, correct and carry out the countdowns of gang aborts."""
@@ -354,9 +354,11 @@ class Following:
             self._recorder.save(self.jobs.job(job_id), now)
         self._hear_consoles()
         for job_id, follower in tuple(self._followers.items()):
-            if not self.jobs.only_told(job_id):
-                self._told.pop(job_id, None)
-            elif now - self._told.setdefault(job_id, now) > LINGER and not follower.behind:
+            if not self.jobs.only_recorded(job_id):
+                self._ended_elsewhere.pop(job_id, None)
+            elif (
+                now - self._ended_elsewhere.setdefault(job_id, now) > LINGER and not follower.behind
+            ):
                 # Another console has given up its lost nodes; do not wait for them forever.
                 self._start(follower.close())
 

@@ -214,14 +214,14 @@ class Session:
         return plan.job
 
     async def _start_on_nodes(self, plan: Plan, tell: TellLaunch = lambda _: None) -> None:
-        def told(failed: str) -> None:
+        def failed_on(failed: str) -> None:
             self.jobs.note(plan.job, failed)
             self._keep(self.jobs.job(plan.job))
             tell(f"{failed} · ending what was started …")
 
         why = "its launch was interrupted"
         try:
-            launched = await self._backend.launch(plan, told)
+            launched = await self._backend.launch(plan, failed_on)
             why = ""
         except RankdeckError as error:
             why = str(error)
@@ -444,8 +444,8 @@ class Session:
         Returns the id of the replay. With `keep`, a finished job's replay is also saved in the history.
         """
         shown = as_replay(self.jobs.job(job_id))
-        said = self._history.events(shown.plan.replay_of)
-        player = Player(self.jobs, await read_replay(self._backend, shown, said), speed)
+        events = self._history.events(shown.plan.replay_of)
+        player = Player(self.jobs, await read_replay(self._backend, shown, events), speed)
         if keep and shown.state.final:
             self._history.save(shown)
         return self.following.play(shown.id, player)

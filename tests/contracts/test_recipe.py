@@ -4,13 +4,13 @@ import pytest
 
 from rankdeck import plugins
 from rankdeck.acceptance.output_text import Asked, read_output
-from rankdeck.acceptance.recipe import Known, Recipe, Where
+from rankdeck.acceptance.recipe import Endpoints, HardwareFacts, Recipe
 from rankdeck.errors import UnknownPluginError
 from rankdeck.model.acceptance import Outcome
 from rankdeck.model.job import Launch
 
 NAMES = plugins.names("recipes")
-PAIR = Where(nodes=("n1", "n2"), addresses={"n2": "10.0.0.2"}, ranks_per_node=2, port=18520)
+PAIR = Endpoints(nodes=("n1", "n2"), addresses={"n2": "10.0.0.2"}, ranks_per_node=2, port=18520)
 JUNK = ("x", "{", "{}", "[]", "#", "# size busbw\n1", "#bytes #iterations\n-1 2", "1 2 3 4\n" * 50)
 
 
@@ -32,14 +32,14 @@ def test_it_says_its_unit_and_how_long_it_takes(recipe: Recipe) -> None:
 
 @pytest.mark.parametrize("nodes", [("n1",), ("n1", "n2"), ("n1", "n2", "n3", "n4")])
 def test_its_commands_are_words_that_need_no_shell(recipe: Recipe, nodes: tuple[str, ...]) -> None:
-    commands = recipe.commands(Where(nodes=nodes, ranks_per_node=2))
+    commands = recipe.commands(Endpoints(nodes=nodes, ranks_per_node=2))
 
     assert commands.launch in Launch
     assert commands.argv
     assert all(
         type(word) is str and "\0" not in word for word in (*commands.argv, *commands.server)
     )
-    assert recipe.commands(Where(nodes=nodes, ranks_per_node=2)) == commands
+    assert recipe.commands(Endpoints(nodes=nodes, ranks_per_node=2)) == commands
 
 
 def test_who_sends_in_one_direction_names_the_receiver_and_its_port(recipe: Recipe) -> None:
@@ -64,7 +64,7 @@ def test_what_is_no_output_of_it_gives_one_reason_and_no_value(recipe: Recipe) -
 def test_nothing_is_expected_of_what_is_not_known(recipe: Recipe) -> None:
     (one,) = read_output(recipe, b"x")
 
-    expected = recipe.expect(one, Known())
+    expected = recipe.expect(one, HardwareFacts())
 
     assert expected is None or expected.ceiling > 0
 

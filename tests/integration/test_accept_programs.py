@@ -14,7 +14,7 @@ from tests.support.polling import wait_until
 
 from rankdeck import plugins
 from rankdeck.acceptance.output_text import Asked, read_output
-from rankdeck.acceptance.recipe import Commands, OutputReading, Recipe, Where
+from rankdeck.acceptance.recipe import Commands, Endpoints, OutputReading, Recipe
 from rankdeck.model.acceptance import Outcome
 
 pytestmark = pytest.mark.slow
@@ -68,7 +68,7 @@ def run_quietly(
     return done
 
 
-def planned(name: str, where: Where, folder: Path) -> tuple[Recipe, Commands]:
+def planned(name: str, where: Endpoints, folder: Path) -> tuple[Recipe, Commands]:
     recipe: Recipe = plugins.find("recipes", name)()
     commands = recipe.commands(where)
     for file, text in commands.files.items():
@@ -82,7 +82,7 @@ def test_mpi4py_says_who_takes_part_and_how_fast_it_is(
 ) -> None:
     mpirun = program("mpirun")
     module("mpi4py")
-    recipe, commands = planned("mpi4py.bench", Where(nodes=nodes), tmp_path)
+    recipe, commands = planned("mpi4py.bench", Endpoints(nodes=nodes), tmp_path)
 
     argv = (mpirun, "--oversubscribe", "-np", str(len(nodes)), *commands.argv)
     done = run_quietly(recipe, argv, tmp_path, len(nodes))
@@ -94,7 +94,7 @@ def test_mpi4py_says_who_takes_part_and_how_fast_it_is(
 def test_torch_all_reduces_over_gloo(tmp_path: Path) -> None:
     torchrun = program("torchrun")
     module("torch")
-    recipe, commands = planned("torch-gloo", Where(nodes=("n1", "n2")), tmp_path)
+    recipe, commands = planned("torch-gloo", Endpoints(nodes=("n1", "n2")), tmp_path)
     head = (
         torchrun,
         "--nnodes",
@@ -115,7 +115,7 @@ def test_torch_all_reduces_over_gloo(tmp_path: Path) -> None:
 
 def test_iperf3_measures_from_the_first_node_to_the_last(tmp_path: Path) -> None:
     program("iperf3")
-    where = Where(nodes=("n1", "n2"), addresses={"n2": "127.0.0.1"}, port=free_port())
+    where = Endpoints(nodes=("n1", "n2"), addresses={"n2": "127.0.0.1"}, port=free_port())
     recipe, commands = planned("iperf3", where, tmp_path)
 
     with (
@@ -148,7 +148,7 @@ def test_a_test_of_one_node_is_read_or_says_that_the_node_was_busy(
     name: str, tmp_path: Path
 ) -> None:
     program(name)
-    recipe, commands = planned(name, Where(nodes=("n1",)), tmp_path)
+    recipe, commands = planned(name, Endpoints(nodes=("n1",)), tmp_path)
 
     done = run(commands.argv, tmp_path)
 
@@ -167,6 +167,6 @@ def test_osu_is_asked_to_check_values_where_its_version_can(
     there.write_text(f'#!/bin/sh\n# {says}\necho "$*"\n')
     there.chmod(0o700)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    _, commands = planned("osu", Where(nodes=("n1", "n2")), tmp_path)
+    _, commands = planned("osu", Endpoints(nodes=("n1", "n2")), tmp_path)
 
     assert run(commands.argv, tmp_path).stdout.decode().split() == given

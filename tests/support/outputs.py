@@ -2,7 +2,7 @@
 
 from rankdeck import plugins
 from rankdeck.acceptance.output_text import read_output
-from rankdeck.acceptance.recipe import Known, OutputReading
+from rankdeck.acceptance.recipe import HardwareFacts, OutputReading
 from tests.support.targets import TARGETS
 
 SEEDS = TARGETS["accept"].seeds()
@@ -13,7 +13,9 @@ def recorded(file: str) -> str:
     return SEEDS[file].partition(b"\n")[2].decode()
 
 
-def read(recipe: str, output: str | bytes, known: Known | None = None) -> tuple[OutputReading, ...]:
+def read(
+    recipe: str, output: str | bytes, known: HardwareFacts | None = None
+) -> tuple[OutputReading, ...]:
     raw = output if isinstance(output, bytes) else output.encode()
     return read_output(plugins.find("recipes", recipe)(), raw, known=known)
 

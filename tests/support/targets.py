@@ -43,7 +43,7 @@ from rankdeck.model.text import (
     table,
 )
 from rankdeck.preflight.facts import node_facts
-from rankdeck.preflight.trial_run import MARK, _told_by_ranks
+from rankdeck.preflight.trial_run import MARK, _rank_answers
 from rankdeck.prometheus.exporter import Families, HttpServer, _read
 from rankdeck.prometheus.names import of_counter
 from rankdeck.prometheus.site_past import Response, data_of, read_head, read_matrix
@@ -57,7 +57,7 @@ from rankdeck.state.node import NodeState
 from rankdeck.telemetry import gnmi
 from rankdeck.telemetry import kubernetes as kubernetes_rows
 from rankdeck.telemetry import slurm as slurm_rows
-from rankdeck.telemetry.link import Intake
+from rankdeck.telemetry.link import FleetUpdater
 from rankdeck.telemetry.private_broker import (
     Framer,
     MalformedError,
@@ -221,7 +221,7 @@ PAINTED = 20
 
 def pages_of(fleet: Fleet, node: NodeState):
     """What the screens show about this node, now and in the past."""
-    now = snapshots.Now({node.name: node})
+    now = snapshots.PresentFleet({node.name: node})
     yield [now.cell(column, node.name, 20, UNICODE) for column in fleet_views.NUMBERS]
     yield node_page.reasons(node, 100, UNICODE)
     yield node_page.findings(node, 100, UNICODE)
@@ -236,7 +236,7 @@ def telemetry() -> Take:
         clock=lambda: now,
         wall=lambda: 1.7e9 + now,
     )
-    intake = Intake("c", fleet)
+    intake = FleetUpdater("c", fleet)
 
     def take(raw: bytes) -> None:
         nonlocal now
@@ -308,7 +308,7 @@ def answers() -> Take:
 def facts() -> Take:
     def take(raw: bytes) -> None:
         assert node_facts(table(raw) or {}, 1.0, 2.0).listen >= 0
-        _told_by_ranks({(0, "out"): MARK + text_of(raw)})
+        _rank_answers({(0, "out"): MARK + text_of(raw)})
 
     return take
 

@@ -8,18 +8,18 @@ import pytest
 
 from rankdeck.acceptance import view
 from rankdeck.acceptance.run import RunPlan, StagePlan
-from rankdeck.acceptance.schedule import Blamed, Group, bisect, groups_of, next_groups, sizes
+from rankdeck.acceptance.schedule import Group, GroupBlame, bisect, groups_of, next_groups, sizes
 from rankdeck.model.acceptance import Answer, Outcome, Result, Stage
 
 NODES = tuple(f"n{number}" for number in range(64))
 SLOW, GOOD = NODES[:32], NODES[32:]
 
 
-def blamed(good: Callable[[Group], bool]) -> Blamed:
+def blamed(good: Callable[[Group], bool]) -> GroupBlame:
     results: dict[Group, bool] = {}
     for _ in range(20):
         answer = bisect(SLOW, GOOD, results)
-        if isinstance(answer, Blamed):
+        if isinstance(answer, GroupBlame):
             return answer
         for group in answer:
             assert len(set(group)) == len(group) > 1

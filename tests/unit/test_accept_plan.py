@@ -12,16 +12,16 @@ import pytest
 from rankdeck.acceptance.gate import (
     PROGRAM,
     Admitted,
-    Around,
     Identity,
     Network,
+    OutsideFacts,
     gate,
     job_address,
     kept_by_slurm,
     read_identity,
 )
 from rankdeck.acceptance.planning import LEAF, Participants, choose, fabric_of, plan_run, rails_of
-from rankdeck.acceptance.recipe import Known
+from rankdeck.acceptance.recipe import HardwareFacts
 from rankdeck.acceptance.recipes import program
 from rankdeck.acceptance.recipes.facts import cpu_heat, nccl
 from rankdeck.acceptance.run import Request, RunPlan, plan_text, read_plan
@@ -38,9 +38,9 @@ from rankdeck.acceptance.work import (
     known_of,
     never_began,
     results_of,
-    said,
     script,
     spec_of,
+    step_outputs,
 )
 from rankdeck.backends.launchers import choose_nodes, placed, without
 from rankdeck.errors import LaunchError, RankdeckError
@@ -73,9 +73,9 @@ SAID = {name: node(name) for name in NODES}
 
 
 def admitted(
-    said: dict[str, Identity], around: Around | None = None, include: tuple[str, ...] = ()
+    said: dict[str, Identity], around: OutsideFacts | None = None, include: tuple[str, ...] = ()
 ) -> Admitted:
-    return gate(CLUSTER, NODES, said, around or Around(), include)
+    return gate(CLUSTER, NODES, said, around or OutsideFacts(), include)
 
 
 def test_what_a_node_says_of_itself_is_read() -> None:
@@ -102,12 +102,12 @@ def test_what_a_node_says_of_itself_is_read() -> None:
 @pytest.mark.parametrize(
     ("changed", "around", "why"),
     [
-        ({"busy": 0.9}, Around(), "busy: 90 % of its cores are in use"),
-        ({"gpu_pids": ("12", "13")}, Around(), "busy: 2 processes on its GPUs (pid 12, 13)"),
-        ({}, Around(jobs={"n2": "himeno-1"}), "busy: himeno-1 runs there"),
-        ({}, Around(away={"n2": "no answer: timed out"}), "no answer: timed out"),
-        ({"heat": ("GPU 3 at 91 °C",)}, Around(), "too hot: GPU 3 at 91 °C; it would be slow now: let it cool, look at fans and inlet air"),
-        ({"machine": "m-n1"}, Around(), "it is the same machine as n1 (it says it is n2): one of the two names leads to the wrong address"),
+        ({"busy": 0.9}, OutsideFacts(), "busy: 90 % of its cores are in use"),
+        ({"gpu_pids": ("12", "13")}, OutsideFacts(), "busy: 2 processes on its GPUs (pid 12, 13)"),
+        ({}, OutsideFacts(jobs={"n2": "himeno-1"}), "busy: himeno-1 runs there"),
+        ({}, OutsideFacts(away={"n2": "no answer: timed out"}), "no answer: timed out"),
+        ({"heat": ("GPU 3 at 91 °C",)}, OutsideFacts(), "too hot: GPU 3 at 91 °C; it would be slow now: let it cool, look at fans and inlet air"),
+        ({"machine": "m-n1"}, OutsideFacts(), "it is the same machine as n1 (it says it is n2): one of the two names leads to the wrong address"),
     ],
 )  # fmt: skip
 def test_who_takes_no_part_is_named_with_the_reason(changed, around, why) -> None:
@@ -121,7 +121,7 @@ def test_a_busy_node_takes_part_if_it_is_named_and_load_of_a_scheduler_is_ours()
     busy = {**SAID, "n2": node("n2", busy=0.9)}
 
     assert admitted(busy, include=("n2",)).nodes == NODES
-    assert admitted(busy, Around(scheduled=True)).nodes == NODES
+    assert admitted(busy, OutsideFacts(scheduled=True)).nodes == NODES
 
 
 def test_a_hot_node_takes_part_if_it_is_named_and_is_left_out_also_where_a_scheduler_gives_it() -> (
@@ -130,7 +130,7 @@ def test_a_hot_node_takes_part_if_it_is_named_and_is_left_out_also_where_a_sched
     hot = {**SAID, "n2": node("n2", heat=("CPU at 97 °C",))}
 
     assert admitted(hot, include=("n2",)).nodes == NODES
-    assert list(admitted(hot, Around(scheduled=True)).left_out) == ["n2"]
+    assert list(admitted(hot, OutsideFacts(scheduled=True)).left_out) == ["n2"]
 
 
 SLURM = {
@@ -162,7 +162,7 @@ def test_nodes_that_slurm_would_not_give_us_are_left_out_by_name() -> None:
 
 
 def test_an_excluded_node_is_measured_and_that_is_said() -> None:
-    found = admitted(SAID, Around(excluded={"n3": "excluded until tomorrow: its cable"}))
+    found = admitted(SAID, OutsideFacts(excluded={"n3": "excluded until tomorrow: its cable"}))
 
     assert found.nodes == NODES
     assert found.notes == ("n3 is excluded until tomorrow: its cable",)
@@ -209,7 +209,7 @@ EIGHT_GPUS = {
 def gpu_plan(slots: int) -> RunPlan:
     nodes = tuple(replace(one, slots=slots) for one in CLUSTER.nodes)
     setup = Setup(cluster=replace(CLUSTER, nodes=nodes), gpus=dict.fromkeys(NODES, 8), rdma_gbps=200.0)  # fmt: skip
-    parts = Participants(admitted=admitted(EIGHT_GPUS), said=EIGHT_GPUS, setup=setup, leaves={}, seed=5)  # fmt: skip
+    parts = Participants(admitted=admitted(EIGHT_GPUS), identities=EIGHT_GPUS, setup=setup, leaves={}, seed=5)  # fmt: skip
     return plan_run(Request(), parts)
 
 
@@ -295,7 +295,7 @@ def test_rdma_that_is_slow_everywhere_is_configuration(count: int, value: float,
     kinds = TCP | {"rdma", "ib_write_bw", "gpu:nvidia"}
     nodes = {name: node(name, has=kinds, gpus=1, rdma={"mlx5_0": 100.0}) for name in names}
     setup = Setup(cluster=CLUSTER, gpus=dict.fromkeys(names, 1), rdma_gbps=100.0)
-    parts = Participants(admitted=admitted(nodes), said=nodes, setup=setup, leaves={}, seed=5)
+    parts = Participants(admitted=admitted(nodes), identities=nodes, setup=setup, leaves={}, seed=5)
     results = [
         replace(of_gpus(Stage.PAIRS, value, a, b), recipe="ib_write_bw", unit="Gb/s")
         for a in names for b in names if a != b
@@ -322,7 +322,7 @@ def test_a_recipe_that_was_asked_for_and_is_not_everywhere_is_said_by_node() -> 
     said = {name: node(name, has=frozenset({"mpirun", "hpcc"})) for name in NODES}
     said |= {name: node(name, has=frozenset({"mpirun"})) for name in ("n2", "n3")}
     parts = Participants(
-        admitted=admitted(said), said=said, setup=Setup(cluster=CLUSTER), leaves={}, seed=5
+        admitted=admitted(said), identities=said, setup=Setup(cluster=CLUSTER), leaves={}, seed=5
     )
 
     plan = plan_run(Request(recipes=("hpcc", "imb")), parts)
@@ -340,9 +340,10 @@ def test_a_measurement_takes_the_mpi_that_is_there() -> None:
 
 
 def test_the_plan_says_rounds_minutes_bytes_and_commands_and_comes_back_from_disk() -> None:
-    setup = Setup(cluster=CLUSTER, known=Known(link_gbps=1.0), addresses={"n2": "10.9.0.2"})
+    setup = Setup(cluster=CLUSTER, known=HardwareFacts(link_gbps=1.0), addresses={"n2": "10.9.0.2"})
     plan = plan_run(
-        Request(), Participants(admitted=admitted(SAID), said=SAID, setup=setup, leaves={}, seed=5)
+        Request(),
+        Participants(admitted=admitted(SAID), identities=SAID, setup=setup, leaves={}, seed=5),
     )
 
     pairs = next(one for one in plan.stages if one.stage is Stage.PAIRS)
@@ -360,7 +361,7 @@ def test_the_plan_says_rounds_minutes_bytes_and_commands_and_comes_back_from_dis
 
 def test_only_and_from_leave_stages_out() -> None:
     participants = Participants(
-        admitted=admitted(SAID), said=SAID, setup=Setup(cluster=CLUSTER), leaves={}, seed=5
+        admitted=admitted(SAID), identities=SAID, setup=Setup(cluster=CLUSTER), leaves={}, seed=5
     )
 
     def stages(request: Request) -> list[Stage]:
@@ -376,8 +377,8 @@ def test_a_run_that_measures_nothing_says_why() -> None:
     nodes, cluster = NODES[:3], replace(CLUSTER, nodes=CLUSTER.nodes[:3])
     said = {name: SAID[name] for name in nodes}
     parts = Participants(
-        admitted=gate(cluster, nodes, said, Around(), ()),
-        said=said, setup=Setup(cluster=cluster), leaves={}, seed=5,
+        admitted=gate(cluster, nodes, said, OutsideFacts(), ()),
+        identities=said, setup=Setup(cluster=cluster), leaves={}, seed=5,
     )  # fmt: skip
 
     def notes(request: Request) -> tuple[str, ...]:
@@ -409,8 +410,8 @@ def test_a_plan_says_of_leaves_that_it_cannot_measure_why(request_, count, leaf)
     nodes, cluster = NODES[:count], replace(CLUSTER, nodes=CLUSTER.nodes[:count])
     said = {name: SAID[name] for name in nodes}
     parts = Participants(
-        admitted=gate(cluster, nodes, said, Around(), ()),
-        said=said, setup=Setup(cluster=cluster), leaves={}, seed=5,
+        admitted=gate(cluster, nodes, said, OutsideFacts(), ()),
+        identities=said, setup=Setup(cluster=cluster), leaves={}, seed=5,
     )  # fmt: skip
 
     found = [one.note for one in plan_run(request_, parts).stages if one.stage is Stage.INSIDE]
@@ -445,12 +446,12 @@ def test_both_ranks_of_a_pair_run_one_script_and_take_turns(tmp_path) -> None:
         for rank in (0, 1)
     ]  # fmt: skip
 
-    assert [(one.number, one.output.strip(), one.exit_code) for one in said(outputs[0])] == [
-        (0, b"a b", 0)
-    ]
-    assert [(one.number, one.output.strip(), one.exit_code) for one in said(outputs[1])] == [
-        (1, b"", 3)
-    ]
+    assert [
+        (one.number, one.output.strip(), one.exit_code) for one in step_outputs(outputs[0])
+    ] == [(0, b"a b", 0)]
+    assert [
+        (one.number, one.output.strip(), one.exit_code) for one in step_outputs(outputs[1])
+    ] == [(1, b"", 3)]
 
 
 def test_each_rank_takes_the_side_of_its_node_whatever_its_number(tmp_path) -> None:
@@ -467,8 +468,8 @@ def test_each_rank_takes_the_side_of_its_node_whatever_its_number(tmp_path) -> N
     sender, receiver = output("n10", "1"), output("n2", "0")
 
     assert by_side({0: receiver, 1: sender}) == {0: sender, 1: receiver}
-    assert [one.output.strip() for one in said(sender)] == [b"to job-7-0.job-7"]
-    assert list(said(receiver)) == []
+    assert [one.output.strip() for one in step_outputs(sender)] == [b"to job-7-0.job-7"]
+    assert list(step_outputs(receiver)) == []
 
 
 def test_what_a_rank_sent_counts_for_its_node() -> None:
@@ -524,7 +525,7 @@ def test_of_a_server_that_did_not_start_its_own_words_are_told() -> None:
     ],
 )
 def test_what_is_no_whole_step_has_no_end(text: str) -> None:
-    assert [one.exit_code for one in said(text.encode())] in ([], [None])
+    assert [one.exit_code for one in step_outputs(text.encode())] in ([], [None])
 
 
 def grouped(slow: str) -> list[str]:
@@ -631,7 +632,7 @@ def test_gpus_that_are_held_down_are_named_before_anything_runs(tmp_path: Path) 
     one = read_identity(done.stdout)
     assert one is not None
     cluster = Cluster(name="c", nodes=(Node(name="n1"),))
-    admitted = gate(cluster, ("n1",), {"n1": one}, Around(), ("n1",))
+    admitted = gate(cluster, ("n1",), {"n1": one}, OutsideFacts(), ("n1",))
 
     held = "held by the power brake: GPU 0; limited to 300 of 400 W: GPU 1"
     assert one.facts["gpu limits"] == held
@@ -703,7 +704,7 @@ def test_active_ports_are_read_from_what_a_node_says() -> None:
 def test_each_rail_has_its_own_devices_ports_and_rate() -> None:
     rails = {"n1": ("mlx5_0", "mlx5_1:2"), "n2": ("mlx5_0", "mlx5_4")}
     setup = Setup(
-        cluster=CLUSTER, addresses={"n1": "10.0.0.1", "n2": "10.0.0.2"}, known=Known(link_gbps=1.0), rdma_gbps=400.0,
+        cluster=CLUSTER, addresses={"n1": "10.0.0.1", "n2": "10.0.0.2"}, known=HardwareFacts(link_gbps=1.0), rdma_gbps=400.0,
         rails={"ib_write_bw": rails},
     )  # fmt: skip
     work = Work(

@@ -9,7 +9,7 @@ import pytest
 
 from rankdeck import plugins
 from rankdeck.acceptance.output_text import Asked, read_output
-from rankdeck.acceptance.recipe import Known, OutputReading
+from rankdeck.acceptance.recipe import HardwareFacts, OutputReading
 from rankdeck.acceptance.recipes.node import expected_gosa
 from rankdeck.model.acceptance import Outcome
 from tests.support.targets import TARGETS
@@ -467,7 +467,7 @@ def test_a_link_rate_that_nobody_gave_is_called_a_guess() -> None:
 
 def test_a_number_that_cannot_be_is_not_measured() -> None:
     output = RECORDED["write-bw"].partition(b"\n")[2]
-    link = Known(link_gbps=25)
+    link = HardwareFacts(link_gbps=25)
     recipe = plugins.find("recipes", "ib_write_bw")()
 
     (absurd,) = read_output(recipe, output.replace(b"23.14 ", b"2314.0 "), known=link)

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from rankdeck.acceptance.recipe import Known
+from rankdeck.acceptance.recipe import HardwareFacts
 from rankdeck.model.acceptance import Outcome
 from tests.support.outputs import read, recorded, values
 
@@ -136,7 +136,7 @@ def separate(which: str, value: float) -> str:
 
 def test_both_directions_together_are_compared_with_twice_the_link() -> None:
     (one,) = read("ib_write_bw", BOTH.replace("23.14 ", "46.20 "))
-    (slow,) = read("ib_write_bw", BOTH.replace("23.14 ", "23.14 "), Known(link_gbps=25))
+    (slow,) = read("ib_write_bw", BOTH.replace("23.14 ", "23.14 "), HardwareFacts(link_gbps=25))
 
     assert "46.28 that 2 × 25 Gb/s (a guess from the value) carry at MTU 1024" in one.text
     assert (one.grade, slow.grade) == ("good", "slow")
@@ -174,7 +174,7 @@ def test_a_link_of_infiniband_has_smaller_headers_than_ethernet() -> None:
     )
 
     assert "Link type       : IB" in text
-    (one,) = read("ib_write_bw", text, Known(link_gbps=200))
+    (one,) = read("ib_write_bw", text, HardwareFacts(link_gbps=200))
     assert (one.grade, "99.3 % of the 198.7 that a 200 Gb/s link" in one.text) == ("good", True)
     assert "MTU 9000" not in read("ib_write_bw", text.replace("4096", "2048"))[0].text
 

@@ -107,4 +107,4 @@ def test_that_a_node_is_heard_makes_no_new_state_of_the_job() -> None:
     feed.made("n1", "now", 7.0)
 
     assert feed.jobs.take_changes() == frozenset()
-    assert feed.jobs.told("t-1") == {"n1": 7.0}
+    assert feed.jobs.reported("t-1") == {"n1": 7.0}

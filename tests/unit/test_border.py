@@ -18,7 +18,7 @@ from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.job import Plan, State
 from rankdeck.model.text import DEEPEST, table
 from rankdeck.preflight.facts import node_facts
-from rankdeck.preflight.trial_run import MARK, _told_by_ranks
+from rankdeck.preflight.trial_run import MARK, _rank_answers
 from rankdeck.remote.agent import Agents, _parse
 from rankdeck.remote.shell import ProgramResult
 from rankdeck.state.fleet import Fleet
@@ -183,7 +183,7 @@ def test_whatever_preflight_hears_of_a_node_is_facts(facts):
 @LAX
 @given(hostile.anything)
 def test_whatever_a_probe_prints_is_a_row_or_none(value):
-    rows = _told_by_ranks({(0, "out"): MARK + hostile.line(value).decode()})
+    rows = _rank_answers({(0, "out"): MARK + hostile.line(value).decode()})
 
     assert all(abs(row.rank) < 1 << 53 for row in rows)
 

@@ -15,7 +15,7 @@ from rankdeck.model.deadlines import Deadlines
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.node import HEARTBEATS, LATE, NodeState
 from rankdeck.telemetry import link
-from rankdeck.telemetry.link import Intake
+from rankdeck.telemetry.link import FleetUpdater
 from rankdeck.telemetry.private_broker import Connection, PrivateBroker
 from rankdeck.ui.snapshots import Arrangement
 from rankdeck.ui.themes import Mark
@@ -101,7 +101,7 @@ def test_a_node_whose_samples_stopped_is_heard_by_its_next_word_once_they_are_no
 
 def test_a_heartbeat_that_says_the_same_is_not_read_and_keeps_the_node_alive(monkeypatch) -> None:
     lab = Fleeting(monkeypatch)
-    intake, read = Intake("lab", lab.fleet), []
+    intake, read = FleetUpdater("lab", lab.fleet), []
     monkeypatch.setattr(link, "decode", lambda *told: read.append(told) or decode(*told))
     for turn in range(3):
         told = encode(replace(WELL, at=START + turn / 100))
@@ -117,7 +117,7 @@ def test_a_heartbeat_that_says_the_same_is_not_read_and_keeps_the_node_alive(mon
 
 def test_a_heartbeat_that_says_something_else_is_read(monkeypatch) -> None:
     lab = Fleeting(monkeypatch)
-    intake = Intake("lab", lab.fleet)
+    intake = FleetUpdater("lab", lab.fleet)
     topic, levels = "rankdeck/1/lab/n0005/health", []
     ill = replace(WELL, level=3, reasons=(FULL,))
     for told in (WELL, ill, ill, WELL, WELL):
@@ -159,7 +159,7 @@ def test_a_clock_that_is_right_may_move_without_being_judged_again(monkeypatch) 
 
 def test_a_clock_that_moves_is_seen_though_heartbeats_say_the_same(monkeypatch) -> None:
     lab = Fleeting(monkeypatch)
-    intake = Intake("lab", lab.fleet)
+    intake = FleetUpdater("lab", lab.fleet)
     for _ in range(3):
         intake.take("rankdeck/1/lab/n0005/health", encode(WELL))
         lab.wait(10)
@@ -176,7 +176,7 @@ def test_a_clock_that_moves_is_seen_though_heartbeats_say_the_same(monkeypatch) 
 @pytest.mark.parametrize("at", [b"NaN", b"1e300", b'"2"', b"[2]", b"-1", b"9" * 30])
 def test_a_heartbeat_with_an_odd_time_is_read_whole_and_judged_by_that(monkeypatch, at) -> None:
     lab = Fleeting(monkeypatch)
-    intake = Intake("lab", lab.fleet)
+    intake = FleetUpdater("lab", lab.fleet)
     intake.take("rankdeck/1/lab/n0005/health", encode(WELL))
     said = encode(WELL).partition(b",")[2]
     intake.take("rankdeck/1/lab/n0005/health", b'{"at":' + at + b"," + said)
@@ -187,7 +187,7 @@ def test_a_heartbeat_with_an_odd_time_is_read_whole_and_judged_by_that(monkeypat
 
 def test_a_node_that_fell_silent_is_judged_again_at_the_same_words(monkeypatch) -> None:
     lab = Fleeting(monkeypatch)
-    intake = Intake("lab", lab.fleet)
+    intake = FleetUpdater("lab", lab.fleet)
     intake.take("rankdeck/1/lab/n0005/health", encode(WELL))
     lab.wait(90)
     assert lab.fleet.node("n0005").health.level.word == "unknown"

@@ -200,7 +200,7 @@ def test_another_consoles_word_ends_a_job_whose_node_is_lost_here() -> None:
     feed.jobs.tell(other)
 
     assert feed.job.state is State.CANCELLED
-    assert feed.jobs.only_told("t-1")
+    assert feed.jobs.only_recorded("t-1")
 
 
 def test_the_nodes_that_did_not_tell_the_end_here_are_known() -> None:

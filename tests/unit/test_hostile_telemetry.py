@@ -15,7 +15,7 @@ from rankdeck.state import fleet_history, sanitize
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.node import NodeState
 from rankdeck.telemetry import gnmi
-from rankdeck.telemetry.link import Intake
+from rankdeck.telemetry.link import FleetUpdater
 from rankdeck_agent.rules.table import CHECKS
 from rankdeck_agent.wire import METRICS, decode
 from tests.support import hostile
@@ -78,7 +78,7 @@ class Console:
             Cluster(name="c", nodes=(Node(name="n"),), expect={"gpu_model": "H100", "gpu_count": 8}),
             clock=lambda: self.now, wall=lambda: 1.7e9 + self.now,
         )  # fmt: skip
-        self.intake = Intake("c", self.fleet)
+        self.intake = FleetUpdater("c", self.fleet)
 
     def hear(self, kind: str, raw: object) -> None:
         self.intake.take(TOPIC + kind, raw if isinstance(raw, bytes) else sent(raw))
@@ -232,7 +232,7 @@ def test_what_counters_grew_by_fills_no_memory() -> None:
 def test_a_node_that_lies_about_its_health_changes_no_other_node() -> None:
     nodes = (Node(name="n"), Node(name="m"))
     fleet = Fleet(Cluster(name="c", nodes=nodes), clock=lambda: 1000.0, wall=lambda: 1.7e9)
-    hear = Intake("c", fleet).take
+    hear = FleetUpdater("c", fleet).take
     full = [["disk.full", 3, "/", 5.0, "/ is full"]]
     hear("rankdeck/1/c/m/health", sent({**REPORT, "reasons": full}))
     fleet.take_changes()
@@ -250,7 +250,7 @@ def test_a_node_that_lies_about_its_health_changes_no_other_node() -> None:
 async def test_nothing_of_it_steers_the_screens() -> None:
     stage = Stage(Cluster(name="c", nodes=(Node(name="n"),)))
     evil = "\x1b[2J\x9b31m\u202e\x07[bold]x\r\n"
-    hear = Intake("c", stage.fleet).take
+    hear = FleetUpdater("c", stage.fleet).take
     hear(
         TOPIC + "hello",
         sent(

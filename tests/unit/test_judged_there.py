@@ -5,7 +5,7 @@ from dataclasses import replace
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.health import UNHEARD, Ack, Level, Occurrence
 from rankdeck.state.fleet import Fleet
-from rankdeck.telemetry.link import Intake, Telemetry
+from rankdeck.telemetry.link import FleetUpdater, Telemetry
 from rankdeck.ui.formatting import worst_of
 from rankdeck_agent.rules.levels import Expected
 from rankdeck_agent.rules.report import fingerprint
@@ -232,7 +232,7 @@ def test_without_any_hello_an_older_agent_is_known_by_its_samples() -> None:
 def test_a_console_of_before_goes_on_by_the_samples_of_a_newer_agent() -> None:
     # It refuses the kind of message that it does not know, and ignores the key that it does not know.
     lab = Lab()
-    intake = Intake("lab", lab.fleet)
+    intake = FleetUpdater("lab", lab.fleet)
     sample = Sample(1, START, {"disk.used": {"/": 99.0}}, report=HealthReport(START, 3, 10.0))
     plain = encode(sample).replace(b'"report"', b'"unknown"')
     intake.take("rankdeck/1/lab/n1/sample", plain)

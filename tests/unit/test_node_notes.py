@@ -13,7 +13,7 @@ from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.health import Ack, Level, Occurrence
 from rankdeck.model.job import FirstFailure, NodeNote, RankState, State
 from rankdeck.reports.job import ReportSource, _texts, secrets_of
-from rankdeck.rules.job_news import MOST, NodeHistory, node_notes, told, when, with_reasons
+from rankdeck.rules.job_news import MOST, NodeHistory, node_notes, note_words, when, with_reasons
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.history import History
 from rankdeck.state.job_recorder import NodeNotes
@@ -65,7 +65,7 @@ def silence(at, lasts, node="n1", check="node.silent"):
 
 
 def noted(*occurrences, job=RAN, **heard):
-    return node_notes(job, NodeHistory(told=occurrences, **heard))
+    return node_notes(job, NodeHistory(events=occurrences, **heard))
 
 
 def test_an_agent_that_was_gone_for_a_moment_is_not_noted_one_that_was_longer_is() -> None:
@@ -96,7 +96,7 @@ def test_a_short_silence_that_two_consoles_wrote_down_is_not_noted() -> None:
 def test_an_xid_shortly_before_the_failure_is_told_with_its_distance():
     (note,) = noted(event(FAILED - 3))
 
-    assert told(note) == "n1: 0000:3b:00.0: Xid 79, GPU has fallen off the bus"
+    assert note_words(note) == "n1: 0000:3b:00.0: Xid 79, GPU has fallen off the bus"
     assert when(note, RAN) == "3 s before the failure"
 
 
@@ -178,12 +178,12 @@ def test_an_event_has_its_own_time_also_when_it_is_heard_at_the_first_look():
 
 
 def test_what_is_bad_since_long_before_is_told_as_such_once():
-    standing = NodeNote(
+    present = NodeNote(
         at=START - 5000, node="n2", level=Level.BAD, check="disk.nvme", text="x", before=True
     )
-    (note,) = noted(job=RUNS, standing=[standing])
+    (note,) = noted(job=RUNS, present=[present])
     again = noted(
-        job=replace(RUNS, node_notes=(note,)), standing=[replace(standing, at=START - 4999.7)]
+        job=replace(RUNS, node_notes=(note,)), present=[replace(present, at=START - 4999.7)]
     )
 
     assert when(note, RUNS) == "since before the job"

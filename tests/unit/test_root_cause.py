@@ -284,7 +284,9 @@ def test_where_all_lost_their_peers_the_node_that_they_name_is_the_cause() -> No
 
 
 def test_ranks_that_ended_after_a_cancel_are_nobodys_fault() -> None:
-    assert blamed(case(rank(0, 10.0, signal=15, told=True), rank(1, 10.0, 1, told=True))) is None
+    assert (
+        blamed(case(rank(0, 10.0, signal=15, stopped=True), rank(1, 10.0, 1, stopped=True))) is None
+    )
 
 
 def kept(*pods: Pod, reason: str = "") -> End:

@@ -41,7 +41,7 @@ class Reading:
         """Facts that seldom change, such as model and driver version."""
         self.events: list[Event] = []
         """What happened since the last reading; each event is sent once."""
-        self.told = False
+        self.sampled = False
         """Whether a sample has included this reading."""
 
     def put(self, metric: str, value: Union[int, float], device: str = "") -> None:

@@ -23,7 +23,7 @@ _EVERY = 15.0
 _DEADLINE = 5.0
 """Seconds of waiting after which the last answer is too old to be shown."""
 _MOUNTS = 32
-_SAID = 4096
+_LONGEST = 4096
 SPACE = ("disk.used", "disk.size", "disk.free", "disk.inodes_used")
 
 
@@ -70,12 +70,12 @@ class Probe:
         pid, status = os.waitpid(self._pid, os.WNOHANG)
         if pid == 0:
             return None
-        said = os.read(self._out, _SAID)
+        output = os.read(self._out, _LONGEST)
         os.close(self._out)
         if status:
-            return ValueError(_last_words(said))
+            return ValueError(_last_words(output))
         try:
-            return MountSpace(*map(whole, said.split()))
+            return MountSpace(*map(whole, output.split()))
         except (ValueError, TypeError) as error:
             return ValueError(reason(error))
 
@@ -108,12 +108,12 @@ class NetworkMounts:
         """Store what is known about the mounts, and ask those that are due; `now` in monotonic seconds."""
         for path in paths[:_MOUNTS]:
             reading.put("disk.mounted", 1, path)
-            self._hear(path)
+            self._take_answer(path)
             self._ask(path, now)
             self._put(reading, path, now)
         self._forget(paths)
 
-    def _hear(self, path: str) -> None:
+    def _take_answer(self, path: str) -> None:
         probe = self._probes.get(path)
         answer = probe and probe.answer()
         if answer is not None:

@@ -227,7 +227,7 @@ Pattern = re.Pattern[str]
 
 
 @dataclass(frozen=True)
-class Sum:
+class CounterSum:
     """A metric and the counters that add up to it: those of the first group that matches any, plus all of `beside`."""
 
     metric: str
@@ -312,12 +312,12 @@ _DROPS = (
 )  # fmt: skip
 _OVER_LIMIT = re.compile("(?:bw_in|bw_out|pps|conntrack|linklocal)_allowance_exceeded")
 """ena: amazon/ena/ena_ethtool.c; packets that were held back or dropped because of the cloud's limits for this machine."""
-SUMS: tuple[Sum, ...] = (
-    Sum("net.paused", 1e-6, (_DURATION,), _LINK_DURATION),
-    Sum("net.pause_frames", 1, *_frames("rx")),
-    Sum("net.pause_sent", 1, *_frames("tx")),
-    Sum("net.card_drops", 1, _DROPS),
-    Sum("net.over_limit", 1, (_OVER_LIMIT,)),
+SUMS: tuple[CounterSum, ...] = (
+    CounterSum("net.paused", 1e-6, (_DURATION,), _LINK_DURATION),
+    CounterSum("net.pause_frames", 1, *_frames("rx")),
+    CounterSum("net.pause_sent", 1, *_frames("tx")),
+    CounterSum("net.card_drops", 1, _DROPS),
+    CounterSum("net.over_limit", 1, (_OVER_LIMIT,)),
 )
 """Names of counters: linux drivers/net/ethernet, in the file beside each.
 

@@ -140,7 +140,7 @@ class Nvidia:
             self._begin(now)
         reading = Reading()
         if self._process is not None:
-            self._hear(reading, self._process, now)
+            self._take_lines(reading, self._process, now)
         reading.inventory = self._last.inventory
         reading.failed.update(self._last.failed)
         reading.pending |= self._last.pending - set(reading.values)
@@ -170,7 +170,7 @@ class Nvidia:
             return
         self._process.wait(FIRST_ANSWER)
 
-    def _hear(self, reading: Reading, process: NvmlProcess, now: float) -> None:
+    def _take_lines(self, reading: Reading, process: NvmlProcess, now: float) -> None:
         ended = process.ended()
         for line in process.lines():
             self._take(reading, line)

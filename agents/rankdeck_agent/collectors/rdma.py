@@ -514,8 +514,8 @@ class RdmaCollector:
             reading.put("rdma.lanes", int(found.group(2)), port.key)
 
     def _counters(self, reading: Reading, port: Port, now: float) -> None:
-        told = self._optional.read(port, now) if self._optional else _NOTHING
-        _adopt(port, told)
+        optional = self._optional.read(port, now) if self._optional else _NOTHING
+        _adopt(port, optional)
         for counter in port.counters:
             if counter.path:
                 self._ask(counter, now)
@@ -577,12 +577,12 @@ class Optionals:
             device, names = self._on.get(port.key, (0, frozenset()))
             if not names or self._kernel is None:
                 return {}
-            told = self._kernel.counters(device, int(port.number))
+            counters = self._kernel.counters(device, int(port.number))
         except OSError:
             # An old kernel, or one without RDMA: as if there were no such counters.
             self._on.pop(port.key, None)
             return {}
-        return {name: told[name] for name in names if name in told}
+        return {name: counters[name] for name in names if name in counters}
 
     def _look(self, port: Port) -> tuple[int, frozenset[str]]:
         self._kernel = self._kernel or self._connect()
@@ -593,11 +593,11 @@ class Optionals:
         return device, frozenset(name for name, on in states.items() if on)
 
 
-def _adopt(port: Port, told: Mapping[str, int]) -> None:
+def _adopt(port: Port, counters: Mapping[str, int]) -> None:
     """Add the optional counters to the port's counters; remove those that were switched off."""
     kept = {c.kernel_name: c for c in port.counters if not c.path}
     port.counters = [c for c in port.counters if c.path]
-    for name, number in told.items():
+    for name, number in counters.items():
         metric = f"rdma.hw_counters.{name.replace('/', '?')}"
         counter = kept.get(name) or RdmaCounter("", metric, name)
         counter.value = counter.held = number

@@ -156,20 +156,20 @@ class LogSearch:
             yield from self._looked(file, begin, back)
 
     def _looked(self, file: IO[bytes], begin: int, back: bool) -> Iterator[Optional[SearchReport]]:
-        told, at, fd = time.monotonic(), None, file.fileno()
+        reported, at, fd = time.monotonic(), None, file.fileno()
         for hit in self._before(fd, begin) if back else self._after(fd, begin):
             if hit is not None:
                 at = start_of_line(file, hit)
                 break
-            told, report = self._report(told, at, looking=True)
+            reported, report = self._report(reported, at, looking=True)
             yield report
-        yield self._told(at, looking=False)
+        yield self._search_report(at, looking=False)
         for block in range(self._blocks):
             if block not in self._tallies:
                 self._look(fd, block)
-                told, report = self._report(told, at, looking=False)
+                reported, report = self._report(reported, at, looking=False)
                 yield report
-        yield self._told(at, looking=False)
+        yield self._search_report(at, looking=False)
 
     def _grow(self, fd: int) -> None:
         """Note the size of the log; if it changed, drop the counts of blocks that were incomplete."""
@@ -221,14 +221,14 @@ class LogSearch:
     # ---- telling
 
     def _report(
-        self, told: float, at: Optional[int], looking: bool
+        self, reported: float, at: Optional[int], looking: bool
     ) -> tuple[float, Optional[SearchReport]]:
         now = time.monotonic()
-        if now - told < _TELL:
-            return told, None
-        return now, self._told(at, looking)
+        if now - reported < _TELL:
+            return reported, None
+        return now, self._search_report(at, looking)
 
-    def _told(self, at: Optional[int], looking: bool) -> SearchReport:
+    def _search_report(self, at: Optional[int], looking: bool) -> SearchReport:
         counted = min(len(self._tallies) * BLOCK, self._end)
         count, _ = _sum(self._tallies[block] for block in sorted(self._tallies))
         return SearchReport(at, self._lines_before(at), count, counted, self._end, looking)
@@ -314,9 +314,9 @@ class Browser:
         self._id: Any = None
         self.busy = False
 
-    def take(self, said: bytes) -> list[bytes]:
+    def take(self, text: bytes) -> list[bytes]:
         """Handle a line of stdin; returns the frames to send at once. A search goes on in `turn`."""
-        asked = table(said.decode("utf-8", "replace")) or {}
+        asked = table(text.decode("utf-8", "replace")) or {}
         try:
             return self._take(asked)
         except (FolderError, OSError) as error:
@@ -382,11 +382,11 @@ def browse(folder: RunFolder) -> int:
     """Answer requests until stdin ends or none has come for IDLE seconds; returns the exit code."""
     signal.signal(signal.SIGALRM, too_slow)
     browser, source = Browser(folder), Input(0)
-    heard = time.monotonic()
-    while not source.ended and time.monotonic() - heard < IDLE:
+    active = time.monotonic()
+    while not source.ended and time.monotonic() - active < IDLE:
         asked = source.lines(0 if browser.busy else IDLE)
-        heard = time.monotonic() if asked or browser.busy else heard
-        frames = [frame for said in asked for frame in browser.take(said)]
+        active = time.monotonic() if asked or browser.busy else active
+        frames = [frame for line in asked for frame in browser.take(line)]
         frames += browser.turn() if browser.busy else []
         if frames and not send(b"".join(frames)):
             break

@@ -41,8 +41,8 @@ def ask(
     except (OSError, subprocess.SubprocessError) as error:
         return plain(str(error), 200), ""
     wrote = done.stdout.decode("utf-8", "replace").strip()
-    said = plain(done.stderr.decode("utf-8", "replace").strip(), 200)
-    return (said or f"exit {done.returncode}") if done.returncode else "", wrote
+    stderr = plain(done.stderr.decode("utf-8", "replace").strip(), 200)
+    return (stderr or f"exit {done.returncode}") if done.returncode else "", wrote
 
 
 _LIMIT = 20.0
@@ -86,8 +86,8 @@ def _clear(runtime: str, folder: RunFolder) -> str:
 
 def _run(argv: tuple[str, ...], deadline: float) -> tuple[str, list[str]]:
     """Run a command until `deadline` at most: (why it failed or "", the words of its output if it did not)."""
-    why, said = ask(argv, max(1.0, deadline - time.monotonic()))
-    return why, [] if why else said.split()
+    why, wrote = ask(argv, max(1.0, deadline - time.monotonic()))
+    return why, [] if why else wrote.split()
 
 
 _KEEPER_SLACK = 6.0
@@ -214,8 +214,8 @@ def _end(search: _Search, launchers: set[int], ranks: set[int], grace: float) ->
     _force(search, launchers, ranks)
     chains_left = search.end_chains()
     stay = search.wait(_PROOF, search.kill)
-    told = {row["pid"] for row in chains_left}
-    return chains_left + [processes.named(stay[pid]) for pid in stay.keys() - told]
+    named = {row["pid"] for row in chains_left}
+    return chains_left + [processes.named(stay[pid]) for pid in stay.keys() - named]
 
 
 def _recorded(folder: RunFolder) -> tuple[set[int], set[int]]:

@@ -71,11 +71,11 @@ def _run(text: bytes) -> int:
         return say({"ok": False, "error": str(error), "there": True})
     except (WireError, FolderError, OSError) as error:
         return say({"ok": False, "error": str(error)})
-    said = _start_apart(plan, folder)
-    if not said.isdigit():
-        _write_off(folder, said)
-        return say({"ok": False, "error": said or "the supervisor did not start"})
-    return say({"ok": True, "pid": int(said)})
+    answer = _start_apart(plan, folder)
+    if not answer.isdigit():
+        _write_off(folder, answer)
+        return say({"ok": False, "error": answer or "the supervisor did not start"})
+    return say({"ok": True, "pid": int(answer)})
 
 
 def resume(folder: RunFolder) -> bool:
@@ -133,13 +133,13 @@ def _start_apart(plan: NodePlan, folder: RunFolder) -> str:
     os.close(writing)
     os.waitpid(child, 0)
     ready = readable([reading], _READY_LIMIT)
-    said = (
+    answer = (
         os.read(reading, 4096).decode("utf-8", "replace")
         if ready
         else "no answer from the supervisor"
     )
     os.close(reading)
-    return said
+    return answer
 
 
 def _live(plan: NodePlan, folder: RunFolder, ready: int) -> None:
@@ -206,8 +206,8 @@ def spawn(folder: RunFolder) -> dict[str, Any]:
     place.write_text(json.dumps(raw), encoding="utf-8")
     if not tell(folder / "control", f"daemon {request}"):
         raise FolderError(f"the supervisor of job {folder.job} on {folder.node} is gone")
-    said = _await(folder / "spawn" / f"{request}.started")
-    return {"ok": True} if said == "ok" else {"ok": False, "error": said}
+    answer = _await(folder / "spawn" / f"{request}.started")
+    return {"ok": True} if answer == "ok" else {"ok": False, "error": answer}
 
 
 def _await(path: Path) -> str:
@@ -221,8 +221,8 @@ def answer(folder: RunFolder, request: str, text: str) -> dict[str, Any]:
     """Pass the console's answer to the launch agent that waits for it. Raises FolderError, but not if the job is over."""
     if not is_request_id(request):
         raise FolderError(f"{request[:60]!r} is not the id of a request")
-    told = tell(folder / "control", f"answer {request} {' '.join(text.split())}")
-    if not told and not is_closed(folder / "events"):
+    delivered = tell(folder / "control", f"answer {request} {' '.join(text.split())}")
+    if not delivered and not is_closed(folder / "events"):
         raise FolderError(f"the supervisor of job {folder.job} on {folder.node} is gone")
     return {"ok": True}
 
@@ -262,12 +262,12 @@ def _planned(folder: RunFolder) -> Optional[dict[str, Any]]:
     raw = table((folder / "plan.json").read_text(encoding="utf-8"))
     if raw is None:
         return None
-    told = {name: raw.get(name) for name in ("ranks", "grace", "elsewhere")}
+    fields = {name: raw.get(name) for name in ("ranks", "grace", "elsewhere")}
     processes = [
         {name: process.get(name) for name in ("name", "argv", "rank")}
         for process in raw.get("processes", ())
     ]
-    return {**told, "processes": processes}
+    return {**fields, "processes": processes}
 
 
 def free_port() -> int:

@@ -51,7 +51,7 @@ class Bound(NamedTuple):
 
 
 RANK = Bound(40, 6000, 4)
-TOLD = Bound(3, 900, 1, 1 << 12)
+STOPPED = Bound(3, 900, 1, 1 << 12)
 """For a rank that was told to end: then hundreds may end at once."""
 LAUNCHER_BOUND = Bound(60, 8000, 4)
 
@@ -69,8 +69,8 @@ def last_words(place: Path, bound: Bound) -> list[str]:
     Messages of Python exceptions take precedence over newer lines.
     """
     tails = [_Tail(place / name, i, bound.tail) for i, name in enumerate(STREAMS)]
-    told = (line for tail in tails for line in tail.exceptions(bound.exceptions))
-    kept = sorted(told, reverse=True)[: bound.exceptions]
+    exceptions = (line for tail in tails for line in tail.exceptions(bound.exceptions))
+    kept = sorted(exceptions, reverse=True)[: bound.exceptions]
     newest = heapq.merge(*(tail.backwards() for tail in tails), reverse=True)
     rest = (line for line in islice(newest, _LINES_LOOKED_AT) if line not in kept)
     lines = _within([*kept, *_filled(kept, rest, bound)], bound)
@@ -196,7 +196,7 @@ _PIDS = re.compile(
 """How kernel lines name the process that they are about."""
 
 
-class _Told(NamedTuple):
+class _KernelLine(NamedTuple):
     number: int
     pids: frozenset[int]
     killed: int
@@ -224,7 +224,7 @@ class KernelLog:
     def __init__(self, handle: Optional[int]) -> None:
         self._handle = handle
         self._number = 0
-        self._told: deque[_Told] = deque(maxlen=_KEPT)
+        self._lines: deque[_KernelLine] = deque(maxlen=_KEPT)
 
     def mark(self) -> int:
         """Read new lines; returns the number of the last one, for `about` and `killed`."""
@@ -235,15 +235,15 @@ class KernelLog:
     def about(self, pids: Container[int], mark: int) -> list[str]:
         """The last lines after `mark` that name one of these processes, oldest first."""
         self.mark()
-        lines = [told.text for told in self._since(mark) if _names(told, pids)]
+        lines = [line.text for line in self._since(mark) if _names(line, pids)]
         return list(dict.fromkeys(lines))[-_MOST:]
 
     def killed(self, mark: int) -> set[int]:
         """The pids killed for lack of memory after `mark`, in the lines read so far."""
-        return {told.killed for told in self._since(mark)} - {0}
+        return {line.killed for line in self._since(mark)} - {0}
 
-    def _since(self, mark: int) -> list[_Told]:
-        return [told for told in self._told if told.number > mark]
+    def _since(self, mark: int) -> list[_KernelLine]:
+        return [line for line in self._lines if line.number > mark]
 
     def _read(self, handle: int) -> None:
         from rankdeck_agent.kernel_log import (  # here: Slurm's keeper does not need it
@@ -267,7 +267,9 @@ class KernelLog:
         if line and pids:
             killed = _KILLED.search(line.message)
             text = clean(line.message.strip(), _LONGEST)
-            self._told.append(_Told(self._number, pids, int(killed["pid"]) if killed else 0, text))
+            self._lines.append(
+                _KernelLine(self._number, pids, int(killed["pid"]) if killed else 0, text)
+            )
 
 
 def _pids(message: str) -> frozenset[int]:
@@ -275,8 +277,8 @@ def _pids(message: str) -> frozenset[int]:
     return frozenset(found)
 
 
-def _names(told: _Told, pids: Container[int]) -> bool:
-    return any(pid in pids for pid in told.pids)
+def _names(line: _KernelLine, pids: Container[int]) -> bool:
+    return any(pid in pids for pid in line.pids)
 
 
 _COUNT = re.compile(rb"^oom_kill (\d{1,18})$", re.MULTILINE)
@@ -289,7 +291,7 @@ class KillCounter(NamedTuple):
     """A file with an `oom_kill` count, and the sentence that reports it."""
 
     path: Path
-    says: str
+    sentence: str
 
 
 Counts = tuple[int, ...]
@@ -314,7 +316,7 @@ class Kills:
         """
         for counter, then, before, now in zip(self._counters, began, first, self.count()):
             if now > then and now - before > explained:
-                return counter.says.format(now - then)
+                return counter.sentence.format(now - then)
         return ""
 
 
@@ -355,7 +357,7 @@ class EndEvidence:
     def __init__(self, folder: RunFolder, kernel: KernelLog, kills: Kills) -> None:
         self._folder, self._kernel, self._kills = folder, kernel, kills
         self._first = self._kills.count()
-        self._told = 0
+        self._explained = 0
         """Out-of-memory kills that already explain the end of a rank."""
         self._ranks: dict[int, _Began] = {}
 
@@ -377,10 +379,10 @@ class EndEvidence:
 
     def of_rank(self, rank: int, end: End, *, asked: bool) -> Evidence:
         """The evidence for a rank that failed; less if it was `asked` to end (the job is being cancelled)."""
-        told = asked and end["signal"] in _ASKED
-        said = last_words(self._folder.place(rank), TOLD if told else RANK)
-        kernel = [] if told else self._of_kernel(rank, end)
-        return _without_empty({"said": said, "kernel": kernel})
+        ended_by_us = asked and end["signal"] in _ASKED
+        lines = last_words(self._folder.place(rank), STOPPED if ended_by_us else RANK)
+        kernel = [] if ended_by_us else self._of_kernel(rank, end)
+        return _without_empty({"said": lines, "kernel": kernel})
 
     def of_launcher(self) -> Evidence:
         """The evidence for a launcher or daemon that failed."""
@@ -392,15 +394,15 @@ class EndEvidence:
         if began is None:
             return []
         lines = self._kernel.about(began.pids, began.mark)
-        self._told += len(self._kernel.killed(began.mark) & set(began.pids))
+        self._explained += len(self._kernel.killed(began.mark) & set(began.pids))
         if lines or end["signal"] != signal.SIGKILL:
             return lines
         return self._counted(began)
 
     def _counted(self, began: _Began) -> list[str]:
         """A sentence from the counters, if there are kills that do not explain another end already."""
-        sentence = self._kills.since(began.kills, self._first, self._told)
-        self._told += bool(sentence)
+        sentence = self._kills.since(began.kills, self._first, self._explained)
+        self._explained += bool(sentence)
         return [sentence] if sentence else []
 
 

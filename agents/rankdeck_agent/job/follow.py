@@ -120,11 +120,11 @@ class NodeFollower:
         self._first_watch_by = time.monotonic() + _FIRST_WATCH
         """Until then a console may ask for output before `closed` is sent, even if the job closed long ago."""
 
-    def take(self, said: bytes) -> None:
+    def take(self, line: bytes) -> None:
         """Handle one line of stdin; invalid lines are ignored."""
-        told = table(said.decode("utf-8", "replace")) or {}
-        self._window.take(told.get("taken"), time.monotonic())
-        asked = told.get("watch")
+        request = table(line.decode("utf-8", "replace")) or {}
+        self._window.take(request.get("taken"), time.monotonic())
+        asked = request.get("watch")
         if not isinstance(asked, dict):
             return
         fresh: dict[Key, LogReader] = {}
@@ -288,15 +288,15 @@ def follow(folder: RunFolder, after: int) -> int:
     follower = NodeFollower(folder, after)
     source = Input(0)
     # Read the first request before the first round: a console has sent it already.
-    for said in source.lines(_FLUSH):
-        follower.take(said)
+    for request in source.lines(_FLUSH):
+        follower.take(request)
     while not source.ended:
         began = time.monotonic()
         frames = follower.round(began)
         if not send(b"".join(frames)) or follower.done:
             return 0
-        for said in source.lines(0 if follower.hurries else _FLUSH):
-            follower.take(said)
+        for request in source.lines(0 if follower.hurries else _FLUSH):
+            follower.take(request)
         spent = time.monotonic() - began
         if not follower.behind and spent < _FLUSH:
             time.sleep(_FLUSH - spent)

@@ -237,8 +237,8 @@ def _ras(pids: Sequence[int]) -> Row:
     """What NCCL's RAS reports about all ranks: {"lines": […]}, or {"why": …} if it does not answer."""
     address = _RAS
     for pid in pids[:1]:
-        said = processes.environment(pid, ("NCCL_RAS_ADDR",)).get("NCCL_RAS_ADDR", "")
-        host, _, port = said.rpartition(":")
+        ras = processes.environment(pid, ("NCCL_RAS_ADDR",)).get("NCCL_RAS_ADDR", "")
+        host, _, port = ras.rpartition(":")
         if port.isdigit():
             address = (host or _RAS[0], int(port))
     try:

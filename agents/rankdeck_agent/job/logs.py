@@ -186,7 +186,7 @@ class Space:
     def __init__(self, folder: Path, journal: Journal, selector: selectors.BaseSelector) -> None:
         self._folder, self._journal, self._selector = folder, journal, selector
         self._blocked: list[Stream] = []
-        self._told = False
+        self._reported = False
         """Whether the last report was that there is no space."""
 
     @property
@@ -203,8 +203,8 @@ class Space:
         self._selector.unregister(stream.fd)
         if not self._blocked:
             self._journal.spend_reserve()
-        if not self._told:
-            self._told = True
+        if not self._reported:
+            self._reported = True
             text = f"no space left for {self._folder} ({stream.refusal}): the ranks wait until there is some"
             self._journal.add("trouble", text=text)
         self._blocked.append(stream)
@@ -216,12 +216,12 @@ class Space:
         if self._blocked:
             self._write_waiting()
         else:
-            self.tell()
+            self.report_space()
 
-    def tell(self) -> None:
+    def report_space(self) -> None:
         """Report that there is space again, if a full disk was reported and no stream waits."""
-        if self._told and not self._blocked:
-            self._told = False
+        if self._reported and not self._blocked:
+            self._reported = False
             text = "there is space again: nothing was lost, the ranks go on"
             self._journal.add("trouble", text=text)
 

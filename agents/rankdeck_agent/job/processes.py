@@ -403,10 +403,10 @@ class ActivityWatch:
             for rank, root in some.items()
             if root in of_root
         ]
-        told = [row for row in found if row is not None]
-        if told:
-            self._last.update({row[0]: row for row in told})
-            self._write({"kind": "activity", "at": round(time.time(), 3), "rows": told})
+        looks = [row for row in found if row is not None]
+        if looks:
+            self._last.update({row[0]: row for row in looks})
+            self._write({"kind": "activity", "at": round(time.time(), 3), "rows": looks})
 
     def of_failed(self, rank: int) -> dict[str, Any]:
         """What a failed rank did at the last look, as the field `activity` of its `exited` event."""
@@ -483,7 +483,7 @@ class LookReader:
     def __init__(self, place: Path) -> None:
         self._place = place
         self._stamp = 0
-        self._told = 0.0
+        self._newest = 0.0
 
     def read(self) -> list[dict[str, Any]]:
         """The looks since the last call, oldest first; at the first call all in the file."""
@@ -496,8 +496,8 @@ class LookReader:
             return []
         self._stamp = stamp
         found = map(table, text.splitlines()[-KEPT:])
-        fresh = [row for row in found if row and _is_look(row) and row["at"] > self._told]
-        self._told = max([self._told, *(look["at"] for look in fresh)])
+        fresh = [row for row in found if row and _is_look(row) and row["at"] > self._newest]
+        self._newest = max([self._newest, *(look["at"] for look in fresh)])
         return fresh
 
 

@@ -536,9 +536,9 @@ class Daemons:
         """Pass the console's answer to the waiting launch agent."""
         if self._deadlines.pop(request, None) is None:
             return
-        said = "ok" if text == "ok" else plain(text) or "no reason given"
-        self._reply(request, said)
-        self._journal.add("answered", id=request, ok=said == "ok", text=said)
+        text_of_answer = "ok" if text == "ok" else plain(text) or "no reason given"
+        self._reply(request, text_of_answer)
+        self._journal.add("answered", id=request, ok=text_of_answer == "ok", text=text_of_answer)
 
     def expire(self, now: float) -> None:
         """Refuse requests that were not answered in time; `now` in seconds of the monotonic clock."""

@@ -44,7 +44,7 @@ from rankdeck_agent.wire import LAUNCHER, NodePlan, ProcessPlan
 
 _TICK = 0.25
 _DRAIN = _RETRY = 1.0
-_MOST_TOLD = 200
+_MOST_TROUBLES = 200
 """Most sentences of launchers that are recorded: any process of the job may write to the FIFO."""
 _TAKEN_UP = (
     "what kept the job here was gone (it was killed, or this machine was restarted); it goes on"
@@ -85,7 +85,7 @@ class Supervisor:
         self._failed = False
         """Whether a rank has failed (ended with a code other than 0, or by a signal)."""
         self._launched = 0.0
-        self._told = 0
+        self._troubles = 0
 
     def run(self, ready: Callable[[], None]) -> None:
         """Run the job to its end. Calls `ready` once, when the run folder is prepared and before the first process starts."""
@@ -398,8 +398,8 @@ class Supervisor:
 
     def _troubled(self, text: str) -> None:
         """Record a sentence of a launcher for the operator."""
-        if self._told < _MOST_TOLD:
-            self._told += 1
+        if self._troubles < _MOST_TROUBLES:
+            self._troubles += 1
             self._journal.add("trouble", text=plain(text))
 
     # ---- the end -----------------------------------------------------------------------
@@ -446,7 +446,7 @@ class Supervisor:
         while self._space.short:
             time.sleep(_RETRY)
             self._space.retry()
-        self._space.tell()
+        self._space.report_space()
         self._activity.end()
         self._journal.spend_reserve()
         self._journal.add("closed")

@@ -161,8 +161,8 @@ def _exit(place: Path, rank: int, events: Events) -> Optional[dict[str, Any]]:
     # If the rank was started again, the file may be of its earlier run.
     if len(began) > 1 and at < began[-1] - _COARSE:
         return None
-    said = {"said": last_words(place, RANK)} if status else {}
-    return {"kind": "exited", "at": at, "rank": rank, **outcome(status), **said}
+    lines = {"said": last_words(place, RANK)} if status else {}
+    return {"kind": "exited", "at": at, "rank": rank, **outcome(status), **lines}
 
 
 _LONGEST_ORDER = 1 << 16

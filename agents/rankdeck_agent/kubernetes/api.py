@@ -218,12 +218,12 @@ class Api:
             headers["Content-Type"] = f"application/{kind}"
         patience = _PATIENCE
         while True:
-            answer, said = _exchange(connection, method, url, data, headers)
+            answer, text = _exchange(connection, method, url, data, headers)
             if answer.status < 300:
                 return connection, answer
             pause = _pause_asked(answer)
             if not pause or pause > patience:
-                raise _refusal(answer.status, said)
+                raise _refusal(answer.status, text)
             patience -= pause
             time.sleep(pause)
 
@@ -365,12 +365,12 @@ def _exchange(
         answer = connection.getresponse()
         if answer.status < 300:
             return answer, b""
-        said = answer.read(_CHUNK)
+        body = answer.read(_CHUNK)
     except (OSError, ValueError, http.client.HTTPException) as error:
         connection.close()
         raise ApiError(0, UNREACHABLE, f"no answer from kubectl: {_words(error)}") from error
     connection.close()
-    return answer, said
+    return answer, body
 
 
 def _pause_asked(answer: http.client.HTTPResponse) -> float:
@@ -384,12 +384,12 @@ _NO_API = frozenset({400, 404, 405, 426, 501})
 """HTTP statuses that a Kubernetes server never sends without an object that says why."""
 
 
-def _no_api(said: str) -> str:
+def _no_api(answer: str) -> str:
     """The sentence if something other than Kubernetes answers: kubectl without a configuration asks port 8080 of this machine."""
     files = os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
     if not any(Path(file).is_file() for file in files.split(os.pathsep) if file):
         return "no configuration has been provided"
-    return f"what answers is no Kubernetes server: compare the address in `kubectl config view` ({said})"
+    return f"what answers is no Kubernetes server: compare the address in `kubectl config view` ({answer})"
 
 
 def _refusal(status: int, answer: bytes) -> ApiError:
@@ -397,8 +397,8 @@ def _refusal(status: int, answer: bytes) -> ApiError:
     text = answer.decode("utf-8", "replace")
     row = table(text)
     if row is None:
-        said = plain(text, 400) or f"HTTP status {status}"
-        return ApiError(status, UNREACHABLE, _no_api(said) if status in _NO_API else said)
+        message = plain(text, 400) or f"HTTP status {status}"
+        return ApiError(status, UNREACHABLE, _no_api(message) if status in _NO_API else message)
     reason = plain(str(row.get("reason") or ""), 60)
     return ApiError(status, reason, plain(str(row.get("message") or reason), 1000))
 
@@ -443,24 +443,24 @@ _WARNING = re.compile(r"Warning:|[WI]\d{4} ")
 _ERROR = re.compile(r"(?i)error\b|unable to |[EF]\d{4} ")
 
 
-def complaint(said: str) -> str:
+def complaint(stderr: str) -> str:
     """The error in kubectl's stderr: the last line that is an error, else the last one that is no warning.
 
     Some versions write more after the error, such as that an option is deprecated.
     """
-    lines = [line for line in said.splitlines() if line.strip()]
-    told = [line for line in lines if not _WARNING.match(line)] or lines
-    errors = [line for line in told if _ERROR.match(line)]
-    return (errors or told or [""])[-1]
+    lines = [line for line in stderr.splitlines() if line.strip()]
+    relevant = [line for line in lines if not _WARNING.match(line)] or lines
+    errors = [line for line in relevant if _ERROR.match(line)]
+    return (errors or relevant or [""])[-1]
 
 
-def in_words(said: str, context: str = "") -> str:
+def in_words(message: str, context: str = "") -> str:
     """The sentence that says what to do about an error text of kubectl or the server; the text itself if none fits."""
-    said = plain(said.removeprefix("error: "), 300)
+    message = plain(message.removeprefix("error: "), 300)
     for pattern, sentence in _COMPLAINTS:
-        if re.search(pattern, said, re.IGNORECASE):
-            return sentence.format(said=said, context=plain(context, 60))
-    return said
+        if re.search(pattern, message, re.IGNORECASE):
+            return sentence.format(said=message, context=plain(context, 60))
+    return message
 
 
 def refusal(error: Union[ApiError, ProxyError]) -> str:
@@ -540,9 +540,9 @@ class Proxy:
 
     def _complaint(self) -> str:
         assert self._folder is not None
-        said = (self._folder / "err").read_bytes()[-4096:].decode("utf-8", "replace").strip()
+        stderr = (self._folder / "err").read_bytes()[-4096:].decode("utf-8", "replace").strip()
         return in_words(
-            complaint(said) or "kubectl proxy ended without an error message", self._context
+            complaint(stderr) or "kubectl proxy ended without an error message", self._context
         )
 
     def stop(self) -> None:
@@ -578,12 +578,12 @@ class Proxy:
             )
         except (OSError, subprocess.SubprocessError) as error:
             raise ProxyError(f"kubectl does not answer: {plain(str(error), 200)}") from error
-        said = done.stderr.decode("utf-8", "replace").strip()
+        stderr = done.stderr.decode("utf-8", "replace").strip()
         if done.returncode:
             # In a pod kubectl needs no configuration: it uses the pod's service account.
             if "KUBERNETES_SERVICE_HOST" in os.environ and not self._context:
                 return _pod_namespace()
-            raise ProxyError(in_words(complaint(said), self._context))
+            raise ProxyError(in_words(complaint(stderr), self._context))
         return plain(done.stdout.decode("utf-8", "replace"), 63) or "default"
 
 

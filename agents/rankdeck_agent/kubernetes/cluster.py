@@ -56,7 +56,7 @@ class KubernetesView:
         """(kind, `namespace/name`) -> row."""
         self._changed: set[str] = set()
         self._changed_jobs: set[tuple[str, str]] = set()
-        self._told: dict[object, Object] = {}
+        self._printed: dict[object, Object] = {}
 
     def take(self, what: "str | JobKind", event: str, found: Object) -> None:
         """Handle an event of a watch; `what`: NODES, PODS or a kind of jobs. LISTED has all objects."""
@@ -117,9 +117,9 @@ class KubernetesView:
 
     def take_changes(self) -> "list[Object]":
         """Rows {"node": …}, {"job": …} of what changed since the last call, and {"node_gone": …}, {"job_gone": …}."""
-        told = [*self._node_changes(self._changed), *self._job_changes(self._changed_jobs)]
+        changes = [*self._node_changes(self._changed), *self._job_changes(self._changed_jobs)]
         self._changed, self._changed_jobs = set(), set()
-        return told
+        return changes
 
     def _node_changes(self, names: Iterable[str]) -> Iterable[Object]:
         for name in sorted(names):
@@ -135,14 +135,14 @@ class KubernetesView:
 
     def _news(self, key: object, row: Object) -> Iterable[Object]:
         """The row, if it differs from the one sent before."""
-        before = self._told.get(key)
+        before = self._printed.get(key)
         gone = "node_gone" in row or "job_gone" in row
         if row == before or (gone and before is None):
             return
         if gone:
-            del self._told[key]
+            del self._printed[key]
         else:
-            self._told[key] = row
+            self._printed[key] = row
         yield row
 
 
@@ -316,10 +316,12 @@ def list_jobs(context: str, namespace: str) -> int:
     try:
         with Proxy(context) as proxy:
             namespace = namespace or proxy.namespace()
-            told = about(proxy.api, namespace)
-            say({"about": {**told, "namespace": namespace}})
+            cluster = about(proxy.api, namespace)
+            say({"about": {**cluster, "namespace": namespace}})
             view = KubernetesView(all_pods=False)
-            for what, path, params in places(namespace, told["kinds"], _allowed(told["rights"])):
+            for what, path, params in places(
+                namespace, cluster["kinds"], _allowed(cluster["rights"])
+            ):
                 if isinstance(what, JobKind):
                     view.take(what, LISTED, {"items": proxy.api.items(path, params)[0]})
             for row in view.take_changes():
@@ -360,20 +362,20 @@ def _watch_once(context: str, namespace: str, over: threading.Event) -> str:
     try:
         with Proxy(context) as proxy:
             namespace = namespace or proxy.namespace()
-            told = about(proxy.api, namespace)
-            say({"about": {**told, "namespace": namespace}})
-            return _follow(proxy, namespace, told, over)
+            cluster = about(proxy.api, namespace)
+            say({"about": {**cluster, "namespace": namespace}})
+            return _follow(proxy, namespace, cluster, over)
     except (ProxyError, ApiError) as error:
         return refusal(error)
 
 
-def _follow(proxy: Proxy, namespace: str, told: Object, over: threading.Event) -> str:
+def _follow(proxy: Proxy, namespace: str, cluster: Object, over: threading.Event) -> str:
     news: queue.Queue[tuple[Union[str, JobKind], str, Object]] = queue.Queue()
-    may_see = _allowed(told["rights"])
+    may_see = _allowed(cluster["rights"])
     view = KubernetesView(all_pods=may_see("devices"))
     watches = [
         (what, Watch(proxy.api, path, params))
-        for what, path, params in places(namespace, told["kinds"], may_see)
+        for what, path, params in places(namespace, cluster["kinds"], may_see)
     ]
     for what, one in watches:
         each(one, _to(news, what))

@@ -105,12 +105,12 @@ def progress(view: JobSnapshot) -> str:
     if not reasons and len(running) >= total:
         return "; ".join((f"running: {total} of {total} pods", *_notes(view.pods)))
     waiting = total - len(running)
-    told = [
+    parts = [
         f"{count} × {why}" if count > 1 else why for why, count in reasons.most_common(_TOO_LONG)
     ]
     if len(view.pods) < total and view.refused:
-        told.append(view.refused)
-    return f"pending: {waiting} of {total} pods: {'; '.join(told) or 'starting'}"
+        parts.append(view.refused)
+    return f"pending: {waiting} of {total} pods: {'; '.join(parts) or 'starting'}"
 
 
 def _silent(pod: Pod) -> bool:
@@ -330,7 +330,7 @@ class Clocks:
         self.late = False
         """Old lines are being read: then only a clock that is ahead can be recognised."""
         self._off: dict[str, float] = {}
-        self._told: set[str] = set()
+        self._named: set[str] = set()
 
     def ours(self, node: str, at: float, now: float) -> tuple[float, str]:
         """(the time `at` of this node by our clock, a sentence the first time that its clock is off, else ""); epoch seconds."""
@@ -339,8 +339,8 @@ class Clocks:
             return at, ""
         side = "behind" if off > 0 else "ahead of"
         text = f"the clock of node {node} is {abs(off):.0f} s {side} the one here: the times of its ranks are corrected"
-        fresh = node not in self._told
-        self._told.add(node)
+        fresh = node not in self._named
+        self._named.add(node)
         return at + off, text if fresh else ""
 
 
@@ -476,16 +476,16 @@ class JobState:
             self._ended.add(pod.uid)
         if pod.node:
             self.nodes[pod.host] = pod.node
-        told: list[Notice] = []
+        notices: list[Notice] = []
         why = waits_for(pod)
         if why and (before is None or waits_for(before) != why):
             # Without the pod's name, so that what all pods wait for is said only once.
-            told.append(Notice(f"a pod waits: {why}"))
+            notices.append(Notice(f"a pod waits: {why}"))
         if (lost := taken_away(pod)) and (before is None or taken_away(before) != lost):
-            told.append(Notice(lost))
+            notices.append(Notice(lost))
         if _silent(pod) and (before is None or not _silent(before)):
-            told.append(Notice(f"{_hears_nothing(pod.node)}: its ranks may run on, unseen"))
-        return told
+            notices.append(Notice(f"{_hears_nothing(pod.node)}: its ranks may run on, unseen"))
+        return notices
 
     def _note_deletion(self, pod: Pod) -> None:
         """Remember the first pod that is deleted, unless something had failed: then its job may have deleted it."""
@@ -505,7 +505,7 @@ class JobState:
 
     def take_event(self, kind: str, found: Object) -> list[Notice]:
         """A warning about the job or one of its objects; others are ignored."""
-        told: list[Notice] = []
+        notices: list[Notice] = []
         for row in rows_of(found.get("items")) if kind == LISTED else [found]:
             name = text_of(table_of(row.get("involvedObject")), "name")
             reason, message = text_of(row, "reason", 63), text_of(row, "message", 400)
@@ -513,10 +513,10 @@ class JobState:
                 continue
             if name == self._target.name:
                 self._refused = message
-                told.append(Notice(f"{reason}: {message}"))
+                notices.append(Notice(f"{reason}: {message}"))
             elif name.startswith(f"{self._target.name}-"):
-                told.append(Notice(f"{name}: {reason}: {message}", alarm=False))
-        return told
+                notices.append(Notice(f"{name}: {reason}: {message}", alarm=False))
+        return notices
 
     def take_piece(self, piece: LogPiece, at: float, node: str, pod: str = "") -> list[Notice]:
         """A rank reported its start, or how it ended (at epoch seconds `at`); `pod` is the uid of its pod."""

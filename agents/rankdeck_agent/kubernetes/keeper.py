@@ -71,7 +71,7 @@ from rankdeck_agent.kubernetes.target import (
 from rankdeck_agent.kubernetes.volume_claim import (
     ClaimError,
     ClaimReader,
-    Told,
+    MissingPiece,
     missing_of,
     seen_spec,
 )
@@ -92,7 +92,7 @@ _MARK_LIMIT = 3.0
 """Seconds to wait for the shim in a pod to report its ranks; pods of others have no shim."""
 _MANY, _SLOW = 50, 1.0
 """With more pods than the first, their logs are read in pieces this many seconds apart: with 200 pods that takes 9 % of a core."""
-_MOST_SAID = 200
+_MOST_NOTICES = 200
 ENDED_BY_TERM = 128 + signal.SIGTERM
 
 Note = tuple[Any, ...]
@@ -130,7 +130,7 @@ class JobKeeper:
         self._clocks = Clocks()
         self._over_at = self._restarted = self._shown_at = 0.0
         self._shown: str = ""
-        self._said: set[str] = set()
+        self._written: set[str] = set()
 
     # ---- beginning
 
@@ -258,7 +258,7 @@ class JobKeeper:
         what, *rest = note
         for notice in self._takes[what](*rest):
             # Limited, since a server may send them without end; how the job ended is always written.
-            if len(self._said) < _MOST_SAID:
+            if len(self._written) < _MOST_NOTICES:
                 self._say(notice)
 
     def _take_trouble(self, what: str, found: Object, watch: Watch) -> list[Notice]:
@@ -428,14 +428,14 @@ class JobKeeper:
         self._tell(f"reading what the ranks wrote from volume claim {reader.claim}")
         missing = missing_of(self._folder, target.ranks, [*state.began], [*state.ends])
         try:
-            reader.read(missing, self._take_told)
+            reader.read(missing, self._take_missing)
         except (ClaimError, OSError) as error:
             text = f"volume claim {reader.claim} cannot be read, lines may be missing here: {error}"
             self._say(Notice(text))
 
-    def _take_told(self, told: Told) -> None:
+    def _take_missing(self, report: MissingPiece) -> None:
         """Handle what the claim says: that a rank began, or how it ended."""
-        rank, what, text, at = told
+        rank, what, text, at = report
         piece = LogPiece(rank, what, text)
         pod = Pod("", "", node=self._folder_host(rank))
         self._heard(pod, piece, time.time() if at is None else at)
@@ -509,9 +509,9 @@ class JobKeeper:
     def _say(self, notice: Notice) -> None:
         """Write a notice to the launcher's output, each only once; an alarm goes to its stderr and becomes a `trouble` event."""
         text = plain(notice.text, 1000)
-        if text in self._said:
+        if text in self._written:
             return
-        self._said.add(text)
+        self._written.add(text)
         self._write(2 if notice.alarm else 1, f"{text}\n".encode())
         if notice.alarm:
             tell(self._folder / "control", f"trouble {text[:400]}")

@@ -188,8 +188,8 @@ def job_state(found: Object) -> "tuple[str, str]":
     """(`done`, `failed`, `running` or `pending`; why, in the server's words)."""
     outcome = outcome_of(found)
     if outcome.state in _STATES:
-        said = outcome.message or outcome.reason
-        return _STATES[outcome.state], "" if outcome.state == "succeeded" else said
+        message = outcome.message or outcome.reason
+        return _STATES[outcome.state], "" if outcome.state == "succeeded" else message
     status = part(found, "status")
     parts = rows_of(status.get("jobsStatus") or status.get("replicatedJobsStatus"))
     begun = any(
@@ -204,9 +204,9 @@ def job_state(found: Object) -> "tuple[str, str]":
 def owner(found: Object) -> str:
     """Who created the job, as far as the object says: a person (label), a controller, or the program that sent it."""
     meta = part(found, "metadata")
-    said = {**part(meta, "annotations"), **part(meta, "labels")}
+    labels = {**part(meta, "annotations"), **part(meta, "labels")}
     for key in _PEOPLE:
-        if name := text_of(said, key, 100):
+        if name := text_of(labels, key, 100):
             return name
     for row in rows_of(meta.get("ownerReferences")):
         if row.get("controller") is True:

@@ -298,8 +298,8 @@ def _named(target: Target, kind: str, one: Mapping[str, Any]) -> str:
     phase = text_of(status, "phase", 20)
     node = text_of(table_of(one.get("spec")), "nodeName", 63)
     more = [phase, f"on node {node}" if node else "", "has finalizers" if finalizers else ""]
-    told = ", ".join(filter(None, more))
-    return f"{kind} {target.namespace}/{text_of(meta, 'name')}{f' ({told})' if told else ''}"
+    details = ", ".join(filter(None, more))
+    return f"{kind} {target.namespace}/{text_of(meta, 'name')}{f' ({details})' if details else ''}"
 
 
 SLACK = 4.0

@@ -225,7 +225,7 @@ _GONE_LIMIT = 30.0
 _POLL = 0.3
 _MOST_PASSES = 500
 _TRIES = 3
-Told = tuple[int, str, bytes, Optional[float]]
+MissingPiece = tuple[int, str, bytes, Optional[float]]
 """(rank, START or EXIT, text, epoch seconds or None)."""
 
 
@@ -251,7 +251,7 @@ class ClaimReader:
         if self._stream is not None:
             self._stream.close()
 
-    def read(self, missing: Missing, tell: Callable[[Told], None]) -> None:
+    def read(self, missing: Missing, tell: Callable[[MissingPiece], None]) -> None:
         """Read all that is missing; calls `tell` for each start or end of a rank. Raises ClaimError, OSError."""
         tries = 0
         for _ in range(_MOST_PASSES):
@@ -260,8 +260,8 @@ class ClaimReader:
                 return
             if self._pass(missing, files):
                 tries = 0
-                for told in missing.passed():
-                    tell(told)
+                for piece in missing.passed():
+                    tell(piece)
                 continue
             tries += 1
             if tries >= _TRIES and not self._stopped:

@@ -158,18 +158,18 @@ def limits(beside: Mapping[str, str]) -> str:
     """A sentence about what cannot be seen, and what to do; "" for nothing."""
     if not beside:
         return ""
-    said = [beside[_LOG]] if _LOG in beside else []
+    parts = [beside[_LOG]] if _LOG in beside else []
     alike: dict[tuple[str, str], list[str]] = {}
     for key, why in beside.items():
         metric, _, device = key.partition("/")
         if name := kernel_name(metric):
             alike.setdefault((name, why), []).append(device)
-    said += [
+    parts += [
         f"{name} of {first_of(devices)}: {why}"
         for (name, why), devices in list(alike.items())[:MOST_UNREAD]
     ]
     more = len(alike) - MOST_UNREAD
-    return "; ".join((*said, f"{more} other counters") if more > 0 else said)
+    return "; ".join((*parts, f"{more} other counters") if more > 0 else parts)
 
 
 def blind(failed: Mapping[str, str], number: int) -> str:
@@ -181,8 +181,8 @@ def blind(failed: Mapping[str, str], number: int) -> str:
         rows = (row for m in COUNTED.get(name, ()) for row in BY_METRIC.get(m, ()))
         if why.startswith(_BLIND) and any(rule.part_of == number for _, rule in rows):
             names.setdefault(name, []).append(device)
-    said = ", ".join(f"{name} of {first_of(devices)}" for name, devices in names.items())
-    return f"blind: {said}" if said else ""
+    unread = ", ".join(f"{name} of {first_of(devices)}" for name, devices in names.items())
+    return f"blind: {unread}" if unread else ""
 
 
 def first_of(names: list[str]) -> str:
@@ -322,10 +322,10 @@ def _room(kept: Mapping[EventKey, ActiveEvent]) -> list[tuple[EventKey, ActiveEv
 
 def sentence(event: Event, kind: EventKind) -> str:
     """seen · means · do; the first comes from the event, and the last if the event has it."""
-    said = Sentence.of(event.text)
-    if said.action:
+    parts = Sentence.of(event.text)
+    if parts.action:
         return event.text
-    return str(Sentence(said.seen, kind.means, said.means or kind.do))
+    return str(Sentence(parts.seen, kind.means, parts.means or kind.do))
 
 
 RECOVERY = {
@@ -402,9 +402,9 @@ def derive(facts: Facts) -> Derived:
 
 def wanted(facts: Facts, key: str) -> int:
     """How many GPUs ("gpu_count") or RDMA ports ("rdma_count") the node should have."""
-    told = facts.expected.gpus if key == "gpu_count" else facts.expected.rdma
+    expected = facts.expected.gpus if key == "gpu_count" else facts.expected.rdma
     other = facts.expected.other.get(key, 0)
-    return told or (other if isinstance(other, int) else 0)
+    return expected or (other if isinstance(other, int) else 0)
 
 
 def _recovery(facts: Facts, found: Derived) -> None:

@@ -164,14 +164,14 @@ def _state(why: Sequence[Reason], applies: bool, judged: bool) -> str:
 
 def _evidence(number: int, facts: Facts, derived: Derived, memory: Memory) -> Iterator[str]:
     """For each metric that the check reads: the worst value, its device and the threshold."""
-    said: set[str] = set()
+    metrics: set[str] = set()
     for row, rule in enumerate(RULES):
-        if rule.part_of != number or rule.metric in said:
+        if rule.part_of != number or rule.metric in metrics:
             continue
         worst = _worst(row, rule, facts, derived, memory)
         if worst is None:
             continue
-        said.add(rule.metric)
+        metrics.add(rule.metric)
         device, value = worst
         where = f"[{device}]" if device else ""
         sign = "≤" if rule.below else "≥"
@@ -252,7 +252,7 @@ def assess(facts: Facts, memory: Memory = FRESH) -> tuple[Health, Memory]:
     return Health(level, reasons, *counted, limits(unread.beside)), kept
 
 
-def combine(told: Health, facts: Facts, memory: Memory) -> tuple[Health, Memory]:
+def combine(reported: Health, facts: Facts, memory: Memory) -> tuple[Health, Memory]:
     """The health that an agent reported, plus what only the reader can judge; and the memory for the next judgement.
 
     Uses from `facts` only what the reader knows: silence, clock, peers, SSH, whether a job runs, and events that it saw itself.
@@ -261,19 +261,19 @@ def combine(told: Health, facts: Facts, memory: Memory) -> tuple[Health, Memory]
     events = tuple(one.reason for one in happened.values())
     if silence := _silence(facts):
         # Events stay true while the node is silent.
-        theirs = [reason for reason in told.reasons if is_event(reason.check)]
+        theirs = [reason for reason in reported.reasons if is_event(reason.check)]
         kept = sorted((*events, *theirs), key=_worst_first)
         reasons = (silence, *kept[: REASONS - 1])
-        health = Health(Level.UNKNOWN, reasons, 0, told.checks)
+        health = Health(Level.UNKNOWN, reasons, 0, reported.checks)
         return health, replace(memory, happened=happened, boot=facts.boot or memory.boot)
     clock = Facts(now=facts.now, skew=facts.skew)
     new = step(clock, derive(clock), memory)
     ssh = [Reason("node.ssh", Level.WARN, facts.attach)] if facts.attach else []
-    theirs = [r for r in told.reasons if not (facts.busy and r.check in IDLE_CHECKS)]
+    theirs = [r for r in reported.reasons if not (facts.busy and r.check in IDLE_CHECKS)]
     reasons = _worst_each([*theirs, *new.reasons, *events, *(facts.drift or ()), *ssh])
     kept = Memory(facts.boot or memory.boot, marks=new.marks, happened=happened, settled=True)
     level = reasons[0].level if reasons else Level.OK
-    return replace(told, level=level, reasons=reasons), kept
+    return replace(reported, level=level, reasons=reasons), kept
 
 
 def as_lasting(memory: Memory) -> Memory:
@@ -396,7 +396,7 @@ _GAUGES: Mapping[str, _Gauge] = {
 
 
 @dataclass(frozen=True)
-class Stepped:
+class StepResult:
     """The result of `step`: the reasons of the rules, and what to remember."""
 
     reasons: Sequence[Reason]
@@ -406,7 +406,7 @@ class Stepped:
     calm: Table
 
 
-def step(facts: Facts, derived: Derived, memory: Memory) -> Stepped:
+def step(facts: Facts, derived: Derived, memory: Memory) -> StepResult:
     """Apply all rules: the reasons, and the marks, newest readings and growth to remember."""
     last, grown = _grown(facts, memory)
     marks, calm = _gauged(facts, derived, memory)
@@ -414,7 +414,7 @@ def step(facts: Facts, derived: Derived, memory: Memory) -> Stepped:
         totals = {key: sum(n for _, n in growth) for key, growth in grown.items()}
         marks.update(_counted(totals, memory.marks, facts.now))
     reasons = [_reason(key, mark) for key, mark in marks.items() if mark.fired]
-    return Stepped(reasons, marks, last, grown, calm)
+    return StepResult(reasons, marks, last, grown, calm)
 
 
 def _gauged(facts: Facts, derived: Derived, memory: Memory) -> tuple[dict[Key, RuleMark], Table]:

@@ -24,10 +24,10 @@ _ACTIONS = {(rule.check, rule.level): Sentence.of(rule.text)[1:] for rule in rev
 
 def fingerprint(expected: Expected) -> str:
     """Eight hex digits, a checksum of the expectations; "" if nothing is expected."""
-    told = [expected.gpus, expected.rdma, expected.interface, sorted(expected.other.items())]
-    if not any(told):
+    values = [expected.gpus, expected.rdma, expected.interface, sorted(expected.other.items())]
+    if not any(values):
         return ""
-    return f"{zlib.crc32(json.dumps(told).encode()):08x}"
+    return f"{zlib.crc32(json.dumps(values).encode()):08x}"
 
 
 @dataclass(frozen=True)
@@ -135,17 +135,17 @@ def is_news(before: HealthReport, now: HealthReport) -> bool:
 _NO_ROOM = "the message of its agent has no room for them · open the node to see them"
 
 
-def health_of(told: HealthReport, arrived: float) -> Health:
+def health_of(report: HealthReport, arrived: float) -> Health:
     """The health that a report describes; `arrived` is when it came in, on the reader's clock."""
-    level = Level(told.level)
-    reasons = [_reason(row, arrived) for row in told.reasons]
+    level = Level(report.level)
+    reasons = [_reason(row, arrived) for row in report.reasons]
     worst = max((reason.level for reason in reasons), default=Level.OK)
-    if told.more or worst is not level:
+    if report.more or worst is not level:
         of = level if worst is not level else reasons[-1].level
-        reasons.append(Reason(MORE, of, f"{told.more} more reasons · {_NO_ROOM}"))
+        reasons.append(Reason(MORE, of, f"{report.more} more reasons · {_NO_ROOM}"))
     reasons.sort(key=lambda reason: -reason.level)
-    counted = len(numbers_in(told.judged)), len(numbers_in(told.applies))
-    return Health(level, tuple(reasons), *counted, told.limits)
+    counted = len(numbers_in(report.judged)), len(numbers_in(report.applies))
+    return Health(level, tuple(reasons), *counted, report.limits)
 
 
 @lru_cache(maxsize=512)
@@ -154,19 +154,19 @@ def numbers_in(bits: int) -> frozenset[int]:
     return frozenset(check.number for check in CHECKS if bits >> check.number & 1)
 
 
-def covered_by(told: HealthReport, facts: Facts) -> Covered:
+def covered_by(report: HealthReport, facts: Facts) -> Covered:
     """Which checks apply and were judged: by the agent, and by the reader those that need the fleet (clock, peers)."""
     ours = {_CLOCK} if facts.skew is not None else set[int]()
     ours |= {_DRIFT} if facts.drift is not None else set()
-    applies = numbers_in(told.applies)
-    return Covered(applies, (numbers_in(told.judged) | ours) & applies)
+    applies = numbers_in(report.applies)
+    return Covered(applies, (numbers_in(report.judged) | ours) & applies)
 
 
-def memory_of(told: HealthReport, now: float) -> Memory:
+def memory_of(report: HealthReport, now: float) -> Memory:
     """The part of the agent's memory that is needed for evidence: the growth of counters."""
     grown: dict[Key, Growth] = {}
     for row, rule in RULE_OF.items():
-        for device, total in told.grown.get(_window(rule), {}).items():
+        for device, total in report.grown.get(_window(rule), {}).items():
             grown[row, device] = ((now, total),)
     return Memory(grown=grown)
 
@@ -193,10 +193,10 @@ def _reason(row: ReasonRow, arrived: float) -> Reason:
 
 def _completed(check: str, level: Level, device: str, text: str) -> str:
     """The whole sentence; parts that did not fit into the message are taken from this version's tables."""
-    said = Sentence.of(text)
-    if said.means or said.action:
+    parts = Sentence.of(text)
+    if parts.means or parts.action:
         return text
-    seen = said.seen or (f"{check} of {device}" if device else check)
+    seen = parts.seen or (f"{check} of {device}" if device else check)
     kind = kind_of(check)
     known = (kind.means, kind.do) if check in KINDS else ("", "")
     return str(Sentence(seen, *_ACTIONS.get((check, level), known)))

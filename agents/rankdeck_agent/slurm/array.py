@@ -76,10 +76,10 @@ class Tasks:
         task.track.last = row
         if row.state in FINAL:
             return [*events, self._end(number, task, row)]
-        told = _told(row, task)
-        if told != task.track.told:
-            task.track.told = told
-            events.append({"kind": "task", "rank": number, **told})
+        status = _status(row, task)
+        if status != task.track.status:
+            task.track.status = status
+            events.append({"kind": "task", "rank": number, **status})
         return events
 
     def _end(self, number: int, task: Task, row: SlurmJobRow) -> Event:
@@ -94,9 +94,9 @@ class Tasks:
         times = (
             {"start": row.start, "end": row.end, "id": row.id, "nodes": row.nodes} if row else {}
         )
-        told = {**found._asdict(), **times, "attempt": task.track.attempt, "over": True}
-        del told["rank"]
-        kept = {key: value for key, value in told.items() if value not in (None, "")}
+        status = {**found._asdict(), **times, "attempt": task.track.attempt, "over": True}
+        del status["rank"]
+        kept = {key: value for key, value in status.items() if value not in (None, "")}
         return {"kind": "task", "rank": number, **kept}
 
     # ---- tasks that Slurm's queue no longer has
@@ -143,17 +143,17 @@ class Tasks:
         return [(number, task) for number, task in self._tasks.items() if task.end is None]
 
 
-def _told(row: SlurmJobRow, task: Task) -> Event:
+def _status(row: SlurmJobRow, task: Task) -> Event:
     """The fields of a `task` event for a task that is not over."""
-    told = status_row(row, task.track.attempt)
+    status = status_row(row, task.track.attempt)
     return {
-        key: told[key] for key in ("state", "reason", "attempt", "text", "do") if key in told
+        key: status[key] for key in ("state", "reason", "attempt", "text", "do") if key in status
     } | {"id": row.id}
 
 
 def _queued_again(number: int, task: Task, row: Optional[SlurmJobRow] = None) -> list[Event]:
     why = again(row or task.track.last or SlurmJobRow("", ""), EndWords(), "")
-    task.track.told = {}
+    task.track.status = {}
     return [{"kind": "task", "rank": number, "attempt": task.track.attempt, "text": why}]
 
 

@@ -97,7 +97,7 @@ class OutputCopy:
             self._files.pop("err", None)
         self._offsets = dict.fromkeys(self._files, 0)
         self._sizes: dict[str, int] = {}
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._restore()
 
     def _restore(self) -> None:
@@ -120,16 +120,16 @@ class OutputCopy:
 
         Raises OSError if our own files cannot be written.
         """
-        return [said for name in self._files if (said := self._copy(name, runs=runs))]
+        return [trouble for name in self._files if (trouble := self._copy(name, runs=runs))]
 
     def finish(self) -> list[str]:
         """Copy all that is left, even a last line without end; returns sentences as `look` does."""
-        said: list[str] = []
+        troubles: list[str] = []
         before = None
         while before != self._offsets:
             before = dict(self._offsets)
-            said += self.look(runs=True)
-        return said + [text for name in self._files if (text := self._copy(name, whole=True))]
+            troubles += self.look(runs=True)
+        return troubles + [text for name in self._files if (text := self._copy(name, whole=True))]
 
     def _copy(self, name: str, *, runs: bool = True, whole: bool = False) -> str:
         """Copy complete lines (with `whole` also a last one without end); returns a sentence if that is not possible."""
@@ -149,8 +149,8 @@ class OutputCopy:
         return ""
 
     def _once(self, text: str) -> str:
-        fresh = text not in self._told
-        self._told.add(text)
+        fresh = text not in self._reported
+        self._reported.add(text)
         return text if fresh else ""
 
     def _write(self, name: str, data: bytes) -> None:

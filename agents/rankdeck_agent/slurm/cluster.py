@@ -390,7 +390,7 @@ class SlurmView:
         self._partitions: list[Row] = []
         self._jobs: list[Row] = []
         self._errors: dict[str, str] = {}
-        self._told: dict[tuple[str, str], str] = {}
+        self._printed: dict[tuple[str, str], str] = {}
         self._trouble = ""
 
     @property
@@ -419,13 +419,13 @@ class SlurmView:
         now: dict[tuple[str, str], Row] = {}
         for kind, rows in (("partition", self._partitions), ("node", self._nodes), ("job", self._jobs)):  # fmt: skip
             now.update({(kind, row[_KEYS[kind]]): row for row in rows})
-        for kind, name in self._told.keys() - now.keys():
-            del self._told[kind, name]
+        for kind, name in self._printed.keys() - now.keys():
+            del self._printed[kind, name]
             yield {f"{kind}_gone": name}
         for key, row in now.items():
             text = json.dumps(row)
-            if self._told.get(key) != text:
-                self._told[key] = text
+            if self._printed.get(key) != text:
+                self._printed[key] = text
                 yield {key[0]: row}
         trouble = next(filter(None, self._errors.values()), "")
         if trouble != self._trouble:
@@ -545,7 +545,7 @@ def _row(line: str) -> "Row | None":
     if seen is None or len(words) < len(SACCT_FIELDS) + len(_MORE) or seen.state not in FINAL:
         return None
     user, nodes, cpus, name = words[len(SACCT_FIELDS) :]
-    told = verdict(seen, EndWords())
+    state = verdict(seen, EndWords())
     return {
         "id": seen.id,
         "shown": seen.array or seen.id,
@@ -559,6 +559,6 @@ def _row(line: str) -> "Row | None":
         "start": seen.start,
         "end": seen.end,
         "submitted": seen.submitted,
-        "text": told.text,
+        "text": state.text,
         "code": status(seen),
     }

@@ -81,10 +81,10 @@ def run(
         os.close(out_end)
         os.close(err_end)
     deadline = time.monotonic() + limit
-    said = _read({out: bytearray(), err: bytearray()}, deadline)
+    output = _read({out: bytearray(), err: bytearray()}, deadline)
     late = time.monotonic() >= deadline
     status = _reap(pid, kill=late)
-    text, complaints = (bytes(said[fd]).decode("utf-8", "replace") for fd in (out, err))
+    text, complaints = (bytes(output[fd]).decode("utf-8", "replace") for fd in (out, err))
     if late:
         return SlurmReply("", f"{argv[0]} did not answer within {limit:.0f} s")
     if status == 0:
@@ -112,19 +112,19 @@ def _start(argv: tuple[str, ...], env: Mapping[str, str], cwd: str, out: int, er
         os._exit(127)
 
 
-def _read(said: dict[int, bytearray], deadline: float) -> dict[int, bytearray]:
+def _read(output: dict[int, bytearray], deadline: float) -> dict[int, bytearray]:
     """Read both streams to their end or the deadline, and close them; drops what exceeds _MOST bytes."""
-    waiting = set(said)
+    waiting = set(output)
     while waiting and (left := deadline - time.monotonic()) > 0:
         for fd in readable(waiting, left):
             data = os.read(fd, 1 << 16)
             if not data:
                 waiting.discard(fd)
-            elif len(said[fd]) < _MOST:
-                said[fd] += data
-    for fd in said:
+            elif len(output[fd]) < _MOST:
+                output[fd] += data
+    for fd in output:
         os.close(fd)
-    return said
+    return output
 
 
 def _reap(pid: int, *, kill: bool) -> int:

@@ -74,7 +74,7 @@ _SLACK = 20.0
 _PAUSES = (0.7, 1.0, 1.5, 2.0, 3.0, 4.0)
 """Seconds between two questions to Slurm: short at first, because most jobs end at once."""
 _ID_LIMIT, _ASK = 10.0, 5.0
-_TOLD = 3.0
+_RECORDED = 3.0
 """Seconds for the keeper to record that the job is over."""
 
 
@@ -101,7 +101,7 @@ def cancel(folder: RunFolder, grace: float, by: str, tasks: str = "") -> dict[st
     number = f"{number}_[{tasks}]" if tasks else number
     why = _end(folder, Slurm(path), number, grace)
     if not why and not tasks:
-        wait_until(lambda: is_closed(folder / "events"), _TOLD)
+        wait_until(lambda: is_closed(folder / "events"), _RECORDED)
     return {"left": [_left(f"Slurm job {number}: {why}")] if why else [], "ended": _count(folder)}
 
 
@@ -298,11 +298,11 @@ def _serve(asked: Order, slurm: Slurm) -> Row:
 
 
 def _carry_out(asked: Order, slurm: Slurm, argv: tuple[str, ...]) -> Row:
-    said = slurm.ask(*argv)
-    if not said.well:
-        return {"error": complaint(asked, said.error)}
+    result = slurm.ask(*argv)
+    if not result.well:
+        return {"error": complaint(asked, result.error)}
     rows, _ = _look(asked, slurm)
-    return {"done": True, "said": plain(said.out.strip(), 400), "now": list(rows.values())}
+    return {"done": True, "said": plain(result.out.strip(), 400), "now": list(rows.values())}
 
 
 def _look(asked: Order, slurm: Slurm) -> tuple[dict[str, Row], str]:
@@ -508,16 +508,16 @@ def _apart(plan: NodePlan, folder: RunFolder) -> dict[str, Any]:
             os.dup2(null, fd)
         status = 1
         try:
-            told = json.dumps(_submit(plan, folder)).encode()
-            os.write(writing, told)
+            answer = json.dumps(_submit(plan, folder)).encode()
+            os.write(writing, answer)
             status = 0
         finally:
             os._exit(status)
     os.close(writing)
     ready = readable([reading], _LIMIT + _SBATCH_SLACK)
-    said = os.read(reading, 65536) if ready else b""
+    answer = os.read(reading, 65536) if ready else b""
     os.close(reading)
-    return table(said.decode("utf-8", "replace")) or {
+    return table(answer.decode("utf-8", "replace")) or {
         "ok": False,
         "error": "sbatch did not answer; the job may be in the queue all the same: `squeue --me`",
     }

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 from rankdeck_agent import LAUNCHER
-from rankdeck_agent.job.evidence import LAUNCHER_BOUND, RANK, TOLD, last_words
+from rankdeck_agent.job.evidence import LAUNCHER_BOUND, RANK, STOPPED, last_words
 from rankdeck_agent.job.folder import (
     STREAMS,
     UNKNOWN,
@@ -65,9 +65,9 @@ class Track:
         """Who asked Rankdeck to cancel it: one of job.cancel.ASKERS; "" if nobody did."""
         self.last: Optional[SlurmJobRow] = None
         """What Slurm reported last."""
-        self.told: Event = {}
+        self.status: Event = {}
         """The newest `slurm` event."""
-        self.told_at = 0.0
+        self.status_at = 0.0
         """When that event was made (epoch seconds)."""
         self.place: Mapping[str, int] = {}
         """For a job that waits: its `position` among the `waiting` jobs of its partition."""
@@ -131,12 +131,16 @@ class Track:
         row = status_row(seen, self.attempt, self.place if seen.state == "PENDING" else {})
         small = {key: row.get(key) for key in _ESTIMATED}
         same = all(
-            self.told.get(key) == value for key, value in row.items() if key not in _ESTIMATED
+            self.status.get(key) == value for key, value in row.items() if key not in _ESTIMATED
         )
-        known = small == {key: self.told.get(key) for key in _ESTIMATED}
-        if same and row.keys() <= self.told.keys() and (known or now - self.told_at < ESTIMATES):
+        known = small == {key: self.status.get(key) for key in _ESTIMATED}
+        if (
+            same
+            and row.keys() <= self.status.keys()
+            and (known or now - self.status_at < ESTIMATES)
+        ):
             return []
-        self.told, self.told_at = row, now
+        self.status, self.status_at = row, now
         return [{"kind": "slurm", **row}]
 
     @property
@@ -210,8 +214,8 @@ def restored(events: Iterable[Mapping[str, Any]]) -> Track:
         elif kind == "cancel":
             track.ours = str(event.get("by", "user"))
         elif kind == "slurm":
-            track.told = {k: v for k, v in event.items() if k not in ("seq", "at", "kind")}
-            track.told_at = float(event.get("at", 0.0))
+            track.status = {k: v for k, v in event.items() if k not in ("seq", "at", "kind")}
+            track.status_at = float(event.get("at", 0.0))
     return track
 
 
@@ -251,7 +255,7 @@ class _Log:
         self.pace = LookTimer(_LOG_SELDOM)
 
 
-class Growth:
+class LogGrowth:
     """Writes the time index (`out.idx`) of these logs."""
 
     def __init__(self, logs: Iterable[Path]) -> None:
@@ -297,7 +301,7 @@ def _indexed(path: Path) -> int:
 
 SBATCH = "sbatch"
 """Name of the job as a whole in its `ended` event."""
-_MOST_TOLD = 20
+_MOST_LONG = 20
 """Number of failed ranks whose last lines are recorded in full."""
 _PATIENCE = 600.0
 """Seconds for accounting to answer again about a job that the controller no longer knows."""
@@ -324,7 +328,7 @@ class Run:
         self._marks = Marks(folder.path)
         found = attached(folder)
         self._output = None if found is None else OutputCopy(folder, found)
-        self._growth = Growth(self._logs())
+        self._growth = LogGrowth(self._logs())
         self._failures = 0
         self._read: set[str] = set()
         """Names left by a cancel that have been handled."""
@@ -452,12 +456,12 @@ class Run:
         """The fields of an `exited` event: how the rank ended, and its last lines if it failed."""
         status: Any = row.pop("status")
         end = outcome(UNKNOWN if status is None else status)
-        said: list[str] = []
+        lines: list[str] = []
         if failed(end):
             self._failures += 1
-            bound = RANK if self._failures <= _MOST_TOLD and not self.track.ours else TOLD
-            said = last_words(self.folder.place(row["rank"]), bound)
-        return {**row, **end, **({"said": said} if said else {})}
+            bound = RANK if self._failures <= _MOST_LONG and not self.track.ours else STOPPED
+            lines = last_words(self.folder.place(row["rank"]), bound)
+        return {**row, **end, **({"said": lines} if lines else {})}
 
     def _left_by_cancel(self, kind: str) -> list[str]:
         """The new names that a cancel left: ASKED (it was requested) or SEEN (what Slurm answered it)."""
@@ -536,13 +540,13 @@ class Run:
 
     def _tell_end(self, found: SlurmVerdict) -> None:
         end = outcome(UNKNOWN if found.code is None else min(max(found.code, 0), 255))
-        said = last_words(self.folder.place(LAUNCHER), LAUNCHER_BOUND) if failed(end) else []
-        if failed(end) and found.state in OWN and not self.track.hosts and not said:
-            said = [UNSHARED.format(place=self.folder.path)]
-            self._journal.add("trouble", text=said[0])
+        lines = last_words(self.folder.place(LAUNCHER), LAUNCHER_BOUND) if failed(end) else []
+        if failed(end) and found.state in OWN and not self.track.hosts and not lines:
+            lines = [UNSHARED.format(place=self.folder.path)]
+            self._journal.add("trouble", text=lines[0])
         elif found.text and not self.track.ours and found.state in ("CANCELLED", "UNKNOWN"):
             self._journal.add("trouble", text=found.text)
-        self._journal.add("ended", name=SBATCH, **end, **({"said": said} if said else {}))
+        self._journal.add("ended", name=SBATCH, **end, **({"said": lines} if lines else {}))
 
     def lose(self, why: str = "") -> None:
         """Close a job that Slurm no longer knows; `why`: why accounting does not know its end either."""

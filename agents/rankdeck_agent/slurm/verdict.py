@@ -65,7 +65,7 @@ _OOM = re.compile(
     r"oom[-_ ]kill event|exceeded (?:job |step )?memory limit \(\d+ > \d+\)|OOM Killed",
     re.IGNORECASE,
 )
-_OOM_TOLD = re.compile(r"exceeded (?:job |step )?memory limit", re.IGNORECASE)
+_OOM_REPORT = re.compile(r"exceeded (?:job |step )?memory limit", re.IGNORECASE)
 """Written on every node of the step that is ended: its node counts only if no other line names one."""
 _OOM_HOST = re.compile(r"slurmstepd-(\S+): error")
 _OOM_TASK = re.compile(r"srun: error: (\S+): tasks? ([\d,-]+): Out Of Memory")
@@ -77,7 +77,7 @@ def read_words(lines: Iterable[str]) -> EndWords:
     """What Slurm's own programs wrote, in these lines of the launcher's output."""
     own = [line for line in lines if _OURS.match(line)]
     causes, failed, starved = list[str](), list[str](), list[int]()
-    memory, told = list[str](), list[str]()
+    memory, victims = list[str](), list[str]()
     for line in own:
         if found := _DUE.search(line):
             causes.append(found[1].strip())
@@ -88,11 +88,11 @@ def read_words(lines: Iterable[str]) -> EndWords:
             starved += _ranks(found[2])
         elif found := _OOM_HOST.match(line):
             memory += [found[1]] if _OOM.search(line) else []
-            told += [found[1]] if _OOM_TOLD.search(line) else []
+            victims += [found[1]] if _OOM_REPORT.search(line) else []
     return EndWords(
         cause=causes[0] if causes else "",
         failed=tuple(dict.fromkeys(failed))[:_MOST_NAMES],
-        memory=tuple(dict.fromkeys(memory or told))[:_MOST_NAMES],
+        memory=tuple(dict.fromkeys(memory or victims))[:_MOST_NAMES],
         starved=tuple(dict.fromkeys(starved))[:_MOST_NAMES],
         lines=tuple(own[-_MOST_LINES:]),
     )
@@ -223,7 +223,7 @@ def _boot_fail(seen: SlurmJobRow, words: EndWords, ours: str) -> SlurmVerdict:
 
 def _launch_failed(seen: SlurmJobRow, words: EndWords, ours: str) -> SlurmVerdict:
     where = f" on {seen.nodes}" if seen.nodes else ""
-    text = f"Slurm could not launch the job{where}{_said(words)}"
+    text = f"Slurm could not launch the job{where}{_first_error(words)}"
     return SlurmVerdict(
         seen.state,
         text,
@@ -232,7 +232,7 @@ def _launch_failed(seen: SlurmJobRow, words: EndWords, ours: str) -> SlurmVerdic
     )
 
 
-def _said(words: EndWords) -> str:
+def _first_error(words: EndWords) -> str:
     errors = [line.partition("error: ")[2] for line in words.lines if "error: " in line]
     return f": {errors[0][:200]}" if errors else ""
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import ceil
 from statistics import median
 
-from rankdeck.acceptance.recipe import Recipe, Where
+from rankdeck.acceptance.recipe import Endpoints, Recipe
 from rankdeck.acceptance.run import (
     AcceptanceRun,
     BaselineValue,
@@ -23,7 +23,7 @@ from rankdeck.state.acceptance import Baseline
 
 def params_hash(recipe: Recipe, seconds: int) -> str:
     """A hash of how a recipe measures, eight characters; it does not depend on the nodes."""
-    commands = recipe.commands(Where(nodes=("a", "b"), seconds=seconds))
+    commands = recipe.commands(Endpoints(nodes=("a", "b"), seconds=seconds))
     return hashlib.sha256("\0".join((*commands.argv, *commands.server)).encode()).hexdigest()[:8]
 
 

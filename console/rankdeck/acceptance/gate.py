@@ -15,7 +15,7 @@ from rankdeck.model.text import Table, as_table, clean, number, table
 PROGRAM = "facts.py"
 _MARK = b"#rankdeck-facts "
 _LONGEST = 1 << 18
-_SAID = 8
+_MOST_SHOWN = 8
 _MOST = 64
 
 
@@ -61,27 +61,27 @@ class Identity:
 def read_identity(output: bytes) -> Identity | None:
     """Parse what the program wrote on a node; None if it wrote nothing valid."""
     _, found, rest = output.partition(_MARK)
-    said = table(rest.split(b"\n")[0].strip(), _LONGEST) if found else None
-    return _identity(said) if said is not None else None
+    facts = table(rest.split(b"\n")[0].strip(), _LONGEST) if found else None
+    return _identity(facts) if facts is not None else None
 
 
-def _identity(said: Table) -> Identity:
-    gpu, rdma = as_table(said.get("gpu")), as_table(said.get("rdma"))
+def _identity(facts: Table) -> Identity:
+    gpu, rdma = as_table(facts.get("gpu")), as_table(facts.get("rdma"))
     kind = _text(gpu, "kind") if _text(gpu, "kind") in ("nvidia", "amd") else ""
     networks = {
         clean(name, 32): _network(as_table(one))
-        for name, one in list(as_table(said.get("networks")).items())[: 4 * _MOST]
+        for name, one in list(as_table(facts.get("networks")).items())[: 4 * _MOST]
     }
-    has = {*_words(said, "programs"), *(f"module:{name}" for name in _words(said, "modules"))}
+    has = {*_words(facts, "programs"), *(f"module:{name}" for name in _words(facts, "modules"))}
     has |= {"rdma"} if rdma else set()
     has |= {f"gpu:{kind}"} if kind else set()
-    busy, at, count = said.get("busy"), said.get("at"), gpu.get("count")
+    busy, at, count = facts.get("busy"), facts.get("at"), gpu.get("count")
     return Identity(
-        hostname=_text(said, "hostname"), machine=_text(said, "machine", 1000), boot=_text(said, "boot"),
-        busy=float(busy) if number(busy) else None, users=_words(said, "users"), heat=_words(said, "heat")[:_SAID],
-        gpu=kind, gpus=int(count) if number(count) and 0 <= count <= _MOST else 0, gpu_pids=_words(said, "gpu_pids"),
+        hostname=_text(facts, "hostname"), machine=_text(facts, "machine", 1000), boot=_text(facts, "boot"),
+        busy=float(busy) if number(busy) else None, users=_words(facts, "users"), heat=_words(facts, "heat")[:_MOST_SHOWN],
+        gpu=kind, gpus=int(count) if number(count) and 0 <= count <= _MOST else 0, gpu_pids=_words(facts, "gpu_pids"),
         has=frozenset(has), networks=networks, rdma=_active(rdma), at=float(at) if number(at) else 0.0,
-        facts=_facts(said, gpu, rdma, kind),
+        facts=_facts(facts, gpu, rdma, kind),
     )  # fmt: skip
 
 
@@ -104,11 +104,11 @@ _GIB = 1 << 20
 """KiB of a GiB."""
 
 
-def _facts(said: Table, gpu: Table, rdma: Table, kind: str) -> dict[str, str]:
+def _facts(row: Table, gpu: Table, rdma: Table, kind: str) -> dict[str, str]:
     """The facts that have a value; without those that change with each boot (addresses, free memory)."""
-    facts = {name: _text(said, name) for name in _PLAIN}
-    facts["cores"] = _text(said, "cores")
-    memory = _text(said, "memory")
+    facts = {name: _text(row, name) for name in _PLAIN}
+    facts["cores"] = _text(row, "cores")
+    memory = _text(row, "memory")
     facts["memory"] = f"{int(memory) / _GIB:.0f} GiB" if memory.isdecimal() else ""
     if kind:
         facts |= {f"gpu {name}": _text(gpu, name) for name in _GPU}
@@ -168,13 +168,13 @@ def _network(one: Table) -> Network:
     )
 
 
-def _text(said: Table, key: str, most: int = 120) -> str:
-    value = said.get(key)
+def _text(row: Table, key: str, most: int = 120) -> str:
+    value = row.get(key)
     return clean(str(value), most) if isinstance(value, str | int | float) else ""
 
 
-def _words(said: Table, key: str) -> tuple[str, ...]:
-    found = said.get(key)
+def _words(row: Table, key: str) -> tuple[str, ...]:
+    found = row.get(key)
     words = cast("list[object]", found) if isinstance(found, list) else []
     return tuple(clean(one, 80) for one in words[:_MOST] if isinstance(one, str))
 
@@ -186,7 +186,7 @@ CLOCK = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Around:
+class OutsideFacts:
     """What the console knows about the nodes beyond their own reports."""
 
     jobs: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -214,27 +214,29 @@ class Admitted:
 def gate(
     cluster: Cluster,
     wanted: Sequence[str],
-    said: Mapping[str, Identity],
-    around: Around,
+    identities: Mapping[str, Identity],
+    around: OutsideFacts,
     include: Sequence[str] = (),
 ) -> Admitted:
     """Decide for each node whether it takes part; `include` names busy nodes that take part nevertheless."""
-    doubled = _doubled(cluster, wanted, said)
-    kernels = _together({name: said[name].boot for name in wanted if name in said})
+    doubled = _doubled(cluster, wanted, identities)
+    kernels = _together({name: identities[name].boot for name in wanted if name in identities})
     left_out: dict[str, str] = {}
     taken: list[str] = []
     for name in wanted:
         never = around.away.get(name, "") or doubled.get(name, "")
-        if name not in said and not never:
+        if name not in identities and not never:
             never = "it did not say what it is"
-        why = never or ("" if name in include else _busy(name, said[name], around, name in kernels))
+        why = never or (
+            "" if name in include else _busy(name, identities[name], around, name in kernels)
+        )
         if why:
             left_out[name] = why
         else:
             taken.append(name)
     return Admitted(
-        nodes=tuple(taken), left_out=left_out, virtual=_virtual(taken, said),
-        notes=_notes(taken, said, kernels, around),
+        nodes=tuple(taken), left_out=left_out, virtual=_virtual(taken, identities),
+        notes=_notes(taken, identities, kernels, around),
     )  # fmt: skip
 
 
@@ -293,7 +295,7 @@ def _reason(view: SlurmNode) -> str:
     return f": {view.reason}{by}" if view.reason else ""
 
 
-def _busy(name: str, one: Identity, around: Around, shared: bool) -> str:
+def _busy(name: str, one: Identity, around: OutsideFacts, shared: bool) -> str:
     """Why the node counts as in use or too hot, "" if it does not; load and heat are ignored if nodes share a kernel."""
     if job := around.jobs.get(name):
         return f"busy: {job} runs there"
@@ -311,19 +313,19 @@ def _busy(name: str, one: Identity, around: Around, shared: bool) -> str:
 
 
 def _doubled(
-    cluster: Cluster, wanted: Sequence[str], said: Mapping[str, Identity]
+    cluster: Cluster, wanted: Sequence[str], identities: Mapping[str, Identity]
 ) -> dict[str, str]:
     """Node -> why it is left out: its machine already takes part under another name."""
     first: dict[str, str] = {}
     found: dict[str, str] = {}
     for name in wanted:
-        machine = said[name].machine if name in said else ""
+        machine = identities[name].machine if name in identities else ""
         if not machine:
             continue
         other = first.setdefault(machine, name)
         if other != name and not _meant(cluster.node(other), cluster.node(name)):
             found[name] = (
-                f"it is the same machine as {other} (it says it is {said[name].hostname}): "
+                f"it is the same machine as {other} (it says it is {identities[name].hostname}): "
                 "one of the two names leads to the wrong address"
             )
     return found
@@ -344,32 +346,37 @@ def _together(keys: Mapping[str, str]) -> frozenset[str]:
     )
 
 
-def _virtual(taken: Sequence[str], said: Mapping[str, Identity]) -> tuple[str, ...]:
-    together = _together({name: said[name].machine for name in taken})
+def _virtual(taken: Sequence[str], identities: Mapping[str, Identity]) -> tuple[str, ...]:
+    together = _together({name: identities[name].machine for name in taken})
     return tuple(name for name in taken if name in together)
 
 
 def _notes(
-    taken: Sequence[str], said: Mapping[str, Identity], kernels: frozenset[str], around: Around
+    taken: Sequence[str],
+    identities: Mapping[str, Identity],
+    kernels: frozenset[str],
+    around: OutsideFacts,
 ) -> tuple[str, ...]:
     notes: list[str] = []
-    virtual = _virtual(taken, said)
+    virtual = _virtual(taken, identities)
     if virtual:
         notes.append(f"{fold(virtual)} are one machine: what is between them is no network")
     shared = [name for name in taken if name in kernels]
     if shared:
-        loads = [share for name in shared if (share := said[name].busy) is not None]
+        loads = [share for name in shared if (share := identities[name].busy) is not None]
         much = f" ({max(loads):.0%} of its cores are in use)".replace("%", " %") if loads else ""
         notes.append(f"{fold(shared)} share one kernel{much}: whose load that is cannot be told")
     notes += [f"{name} is {around.excluded[name]}" for name in taken if name in around.excluded]
-    held = {name: said[name].facts.get("gpu limits", "none") for name in taken}
+    held = {name: identities[name].facts.get("gpu limits", "none") for name in taken}
     notes += [f"{name}: its GPUs are {why}" for name, why in held.items() if why != "none"]
-    users = {name: ", ".join(said[name].users[:3]) for name in taken if said[name].users}
+    users = {
+        name: ", ".join(identities[name].users[:3]) for name in taken if identities[name].users
+    }
     if users and not around.scheduled:
         notes.append(
             "logged in: " + "; ".join(f"{who} on {name}" for name, who in list(users.items())[:6])
         )
-    clocks = sorted((said[name].at, name) for name in taken if said[name].at)
+    clocks = sorted((identities[name].at, name) for name in taken if identities[name].at)
     if clocks and clocks[-1][0] - clocks[0][0] > CLOCK:
         apart = clocks[-1][0] - clocks[0][0]
         notes.append(

@@ -84,7 +84,7 @@ def mark(cell: Cell | None, width: int = 2) -> str:
     return sign[1].rjust(width)
 
 
-def said(cell: Cell) -> str:
+def cell_words(cell: Cell) -> str:
     """The cell in one line: `n1 → n2: 62.1 Gb/s, 65 % of the median: slow`."""
     parts = [f"{cell.sender} → {cell.receiver}: "]
     if cell.value is not None:

@@ -95,10 +95,10 @@ def erratic(facts: SortedPairs, explained: Set[Path], blamed: Set[str]) -> Errat
     doubt: dict[Side, Evidence] = {}
     for node in () if facts.few else _stand_out(dropped):
         mine = {path: runs for path, runs in dropped.items() if node in nodes_of(path)}
-        told = _strikes_twice(node, mine, facts)
-        if told is None:
+        twice = _strikes_twice(node, mine, facts)
+        if twice is None:
             doubt |= _sides(node, mine)
-        elif told:
+        elif twice:
             verdicts.append(_erratic_node(facts, node, mine))
         else:
             times = sum(len(runs) for runs in mine.values())

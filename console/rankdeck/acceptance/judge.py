@@ -197,15 +197,15 @@ Sides = Mapping[Side, Evidence]
 
 def _steadily_slow(facts: SortedPairs, suspects: Suspects) -> set[str]:
     """Nodes with a direction that is slow in all runs, unlike a node that flaps."""
-    told = _told(facts, suspects)
+    explained = _confirmed(facts, suspects)
     return {
         side[0].node
         for side in suspects.sides
-        if told[side] is not False and not scatters(facts, side)
+        if explained[side] is not False and not scatters(facts, side)
     }
 
 
-def _told(facts: SortedPairs, suspects: Suspects) -> Mapping[Side, bool | None]:
+def _confirmed(facts: SortedPairs, suspects: Suspects) -> Mapping[Side, bool | None]:
     """Suspect -> whether the confirmation found it slow again; None if it was not measured again yet."""
     return {
         side: confirmed(
@@ -231,7 +231,7 @@ def _ends(
     sure: dict[Side, Evidence] = {}
     doubt: dict[Side, Evidence] = {}
     cleared: list[Path] = []
-    for side, answer in _told(facts, suspects).items():
+    for side, answer in _confirmed(facts, suspects).items():
         evidence = suspects.sides[side]
         if side[0].node in erratic:
             continue

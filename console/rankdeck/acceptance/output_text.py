@@ -13,7 +13,14 @@ from io import StringIO
 from itertools import islice
 
 from rankdeck import plugins
-from rankdeck.acceptance.recipe import Known, OutputReading, Recipe, Where, explained, not_measured
+from rankdeck.acceptance.recipe import (
+    Endpoints,
+    HardwareFacts,
+    OutputReading,
+    Recipe,
+    explained,
+    not_measured,
+)
 from rankdeck.model.acceptance import Outcome
 from rankdeck.model.job import Launch
 from rankdeck.model.nodeset import fold
@@ -141,16 +148,18 @@ def _decoded(raw: bytes) -> str:
 def _logged(text: str) -> str:
     """The lines inside a log with one JSON object per line; unchanged if it is not such a log."""
     first = text.lstrip().partition("\n")[0]
-    if _said(first) is None:
+    if _logged_message(first) is None:
         return text
-    return "".join(line if (said := _said(line)) is None else said for line in StringIO(text))
+    return "".join(
+        line if (message := _logged_message(line)) is None else message for line in StringIO(text)
+    )
 
 
-def _said(line: str) -> str | None:
+def _logged_message(line: str) -> str | None:
     found = table(line.encode("utf-8", "replace")) if line.lstrip().startswith("{") else None
-    said = next((found[key] for key in _LOGGED if isinstance(found.get(key), str)), None) if found else None  # fmt: skip
+    message = next((found[key] for key in _LOGGED if isinstance(found.get(key), str)), None) if found else None  # fmt: skip
     # Docker keeps the line end, others remove it.
-    return said if said is None or (found and said is found.get("log")) else f"{said}\n"
+    return message if message is None or (found and message is found.get("log")) else f"{message}\n"
 
 
 def prefix_of(text: str, mark: str) -> re.Pattern[str] | None:
@@ -217,15 +226,18 @@ def parts_of(text: str, prefix: re.Pattern[str] | None) -> list[tuple[str, str]]
         ]
     if prefix is None:
         return [("", text)]
-    said: defaultdict[str, list[str]] = defaultdict(list)
+    by_name: defaultdict[str, list[str]] = defaultdict(list)
     rest: list[str] = []
     for line in StringIO(text):
         found = prefix.match(line)
-        lines = said[" ".join(_CLOCK.sub("", found[0]).split())] if found else rest
+        lines = by_name[" ".join(_CLOCK.sub("", found[0]).split())] if found else rest
         lines.append(line[found.end() :] or "\n" if found else line)
-    if len(said) < 2 or max(map(len, said.values())) < _FEWEST_LINES:
+    if len(by_name) < 2 or max(map(len, by_name.values())) < _FEWEST_LINES:
         return [("", bare(text, prefix))]
-    return [*zip(_names(list(said)), map("".join, said.values()), strict=True), ("", "".join(rest))]
+    return [
+        *zip(_names(list(by_name)), map("".join, by_name.values()), strict=True),
+        ("", "".join(rest)),
+    ]
 
 
 def bare(text: str, prefix: re.Pattern[str] | None) -> str:
@@ -387,7 +399,7 @@ _ABSURD = 10.0
 _BOUND = 1e12
 _PACKED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ", b"PK\x03\x04", b"BZh")
 """The first bytes of files of gzip, zstd, xz, zip and bzip2."""
-_TWO = Where(nodes=("a", "b"))
+_TWO = Endpoints(nodes=("a", "b"))
 _CITED = ": `"
 NOT_STARTED = re.compile(
     r"command not found|rank \d{1,9} cannot start: |No such file or directory|error while loading shared libraries|cannot execute|not found \(required by"
@@ -431,7 +443,7 @@ NOBODY = Asked()
 
 
 def read_output(
-    recipe: Recipe, raw: bytes, asked: Asked = NOBODY, known: Known | None = None
+    recipe: Recipe, raw: bytes, asked: Asked = NOBODY, known: HardwareFacts | None = None
 ) -> tuple[OutputReading, ...]:
     """Each result with its sentence, at least one. A result that is incomplete, invalid or not of `asked` says why."""
     text = text_of(raw[:LARGEST])
@@ -446,7 +458,7 @@ def read_output(
         hint = f"; `--read {other}` finds a result in it" if other else ""
         readings = [(who, replace(one, text=one.text + hint)) for who, one in readings]
     return tuple(
-        _named(_checked(recipe, one, asked, known or Known()), who) for who, one in readings
+        _named(_checked(recipe, one, asked, known or HardwareFacts()), who) for who, one in readings
     )
 
 
@@ -494,8 +506,8 @@ def _readings(recipe: Recipe, text: str, *, alone: bool) -> Iterator[tuple[str, 
 
 def _of_parts(recipe: Recipe, parts: list[tuple[str, str]]) -> Iterator[tuple[str, OutputReading]]:
     traits = recipe.traits
-    for who, said in parts:
-        lines = said.replace("\t", " ")
+    for who, part in parts:
+        lines = part.replace("\t", " ")
         for run in runs_of(lines, traits.begins, traits.done) if traits.begins else (lines,):
             cause = cache(partial(_cause, run))
             for one in recipe.read(run):
@@ -540,13 +552,15 @@ def _complaint_of(text: str) -> str:
 def _with_cause(reading: OutputReading, cause: Callable[[bool], _Cause]) -> OutputReading:
     """The reading of a run without a result, with the cause added."""
     ran = bool(reading.hosts or reading.ranks or reading.size is not None)
-    status, said = cause(ran)
+    status, why = cause(ran)
     if status is None:
-        return replace(reading, text=reading.text + said)
-    return replace(reading, status=status, text=said)
+        return replace(reading, text=reading.text + why)
+    return replace(reading, status=status, text=why)
 
 
-def _checked(recipe: Recipe, reading: OutputReading, asked: Asked, known: Known) -> OutputReading:
+def _checked(
+    recipe: Recipe, reading: OutputReading, asked: Asked, known: HardwareFacts
+) -> OutputReading:
     reading = _sane(reading)
     if reading.status is Outcome.MEASURED:
         expected = recipe.expect(reading, known)

@@ -71,13 +71,18 @@ class Chosen:
 
 
 def choose(
-    nodes: Sequence[str], said: Mapping[str, Identity], *, virtual: bool, gbps: float, gpus: int = 0
+    nodes: Sequence[str],
+    identities: Mapping[str, Identity],
+    *,
+    virtual: bool,
+    gbps: float,
+    gpus: int = 0,
 ) -> tuple[Chosen, ...]:
     """The recipes for single nodes, pairs and groups.
 
     `virtual`: the nodes share one machine. `gbps`: rate of the network, 0 if unknown. `gpus`: measured GPUs per node.
     """
-    lacking = _lacking(nodes, said)
+    lacking = _lacking(nodes, identities)
     return (
         *_choose_single(lacking, virtual=virtual, gpus=gpus),
         *_choose_pairs(lacking, virtual=virtual, gbps=gbps),
@@ -89,8 +94,8 @@ Lacking = Mapping[str, Mapping[str, Sequence[str]]]
 """Recipe -> node that cannot run it -> what it lacks."""
 
 
-def _lacking(nodes: Sequence[str], said: Mapping[str, Identity]) -> Lacking:
-    known = {node: said[node].has for node in nodes if node in said}
+def _lacking(nodes: Sequence[str], identities: Mapping[str, Identity]) -> Lacking:
+    known = {node: identities[node].has for node in nodes if node in identities}
     return {
         recipe: {
             node: [word for word in words if word not in has]
@@ -159,19 +164,21 @@ Rails = Mapping[str, tuple[str, ...]]
 """Node -> its devices, one per rail; every node has the same number."""
 
 
-def rails_of(nodes: Sequence[str], said: Mapping[str, Identity], asked: Sequence[str]) -> Rails:
+def rails_of(
+    nodes: Sequence[str], identities: Mapping[str, Identity], asked: Sequence[str]
+) -> Rails:
     """The devices in `asked`, or else the fastest RDMA ports of each node; empty if a node has fewer than two.
 
     Raises RankdeckError if a node lacks a device in `asked`.
     """
     if asked:
         for node in nodes:
-            has = {*said[node].rdma, *said[node].networks}
+            has = {*identities[node].rdma, *identities[node].networks}
             if lacks := [name for name in asked if name not in has]:
                 known = ", ".join(sorted(has)[:12])
                 raise RankdeckError(f"{node} has no active {', '.join(lacks)}; it has {known}")
         return dict.fromkeys(nodes, tuple(asked))
-    fastest = {node: _fastest(said[node].rdma) for node in nodes if node in said}
+    fastest = {node: _fastest(identities[node].rdma) for node in nodes if node in identities}
     count = min(map(len, fastest.values()), default=0)
     return {node: ports[:count] for node, ports in fastest.items()} if count > 1 else {}
 
@@ -187,10 +194,10 @@ def _by_number(name: str) -> tuple[str | int, ...]:
     return tuple(int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name))
 
 
-def fabric_of(rails: Rails, said: Mapping[str, Identity]) -> str:
+def fabric_of(rails: Rails, identities: Mapping[str, Identity]) -> str:
     """Whether rails are `rdma` devices or `network` interfaces."""
     node, ports = next(iter(rails.items()), ("", ()))
-    return "rdma" if ports and all(one in said[node].rdma for one in ports) else "network"
+    return "rdma" if ports and all(one in identities[node].rdma for one in ports) else "network"
 
 
 def _why_not(names: Sequence[str], lacking: Lacking) -> str:
@@ -220,7 +227,7 @@ class Participants:
     """The nodes that take part, and what they have."""
 
     admitted: Admitted
-    said: Mapping[str, Identity]
+    identities: Mapping[str, Identity]
     setup: Setup
     leaves: Leaves
     seed: int
@@ -238,14 +245,16 @@ class Participants:
     def gpu(self) -> str:
         """The GPU model of all nodes; "" if they differ."""
         names = {
-            self.said[node].facts.get("gpu name", "") for node in self.nodes if node in self.said
+            self.identities[node].facts.get("gpu name", "")
+            for node in self.nodes
+            if node in self.identities
         }
         return names.pop() if len(names) == 1 else ""
 
     @property
     def node_gbps(self) -> float:
         """Gb/s of a node's fastest RDMA ports together, as the lower median of the nodes; that of the link if there are none."""
-        ports = [self.said[node].rdma for node in self.nodes if node in self.said]
+        ports = [self.identities[node].rdma for node in self.nodes if node in self.identities]
         sums = [max(some.values()) * len(_fastest(some)) for some in ports if some]
         return median_low(sums) if sums else self.setup.known.link_gbps
 
@@ -269,13 +278,13 @@ def plan_run(request: Request, participants: Participants) -> RunPlan:
         stages=tuple(one for one in stages if one.stage in wanted or one.stage in (Stage.GATE, Stage.IDENTITY)),
         seed=participants.seed, repeats=request.repeats, seconds=request.seconds, exhaustive=request.exhaustive, max_crossing=request.max_crossing,
         link_gbps=participants.setup.known.link_gbps, rdma_gbps=participants.setup.rdma_gbps, node_gbps=participants.node_gbps, gpu=participants.gpu, gpus=participants.gpus, rails=participants.setup.rails, soak=request.soak, include_busy=tuple(request.include_busy),
-        notes=(*participants.admitted.notes, *_not_there(request, participants), *_few_slots(participants), *_limits(request, participants), _said(participants, stages)),
+        notes=(*participants.admitted.notes, *_not_there(request, participants), *_few_slots(participants), *_limits(request, participants), _plan_sentence(participants, stages)),
     )  # fmt: skip
 
 
 def _not_there(request: Request, participants: Participants) -> Iterable[str]:
     """Nodes on which a recipe that was asked for by name cannot run."""
-    lacking = _lacking(participants.nodes, participants.said)
+    lacking = _lacking(participants.nodes, participants.identities)
     return (
         f"{_lacks(name, who)}: not measured there"
         for name in request.recipes
@@ -308,7 +317,7 @@ def _chosen(request: Request, participants: Participants) -> Sequence[Chosen]:
     if not request.recipes:
         return choose(
             participants.nodes,
-            participants.said,
+            participants.identities,
             virtual=bool(participants.admitted.virtual),
             gbps=participants.setup.known.link_gbps,
             gpus=participants.gpus,
@@ -487,7 +496,7 @@ def _left(participants: Participants) -> str:
     return f"{len(participants.nodes)} nodes take part" + (f", {out} are left out" if out else "")
 
 
-def _said(participants: Participants, stages: Sequence[StagePlan]) -> str:
+def _plan_sentence(participants: Participants, stages: Sequence[StagePlan]) -> str:
     """What will happen to the cluster, in one sentence."""
     nodes, out = len(participants.nodes), len(participants.admitted.left_out)
     rounds, minutes = sum(one.rounds for one in stages), sum(one.minutes for one in stages)

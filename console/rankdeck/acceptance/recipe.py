@@ -89,7 +89,7 @@ class Traits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Where:
+class Endpoints:
     """Where a measurement runs: nodes, addresses, devices."""
 
     nodes: tuple[str, ...]
@@ -130,7 +130,7 @@ class Commands:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
+class HardwareFacts:
     """Facts about the hardware that the output does not say; 0 and "" mean "not known"."""
 
     link_gbps: float = 0.0
@@ -166,7 +166,7 @@ class Recipe(Protocol):
     name: ClassVar[str]
     traits: ClassVar[Traits]
 
-    def commands(self, where: Where) -> Commands:
+    def commands(self, where: Endpoints) -> Commands:
         """The commands of one measurement there."""
         ...
 
@@ -177,7 +177,7 @@ class Recipe(Protocol):
         """
         ...
 
-    def expect(self, reading: OutputReading, known: Known) -> ExpectedResult | None:
+    def expect(self, reading: OutputReading, known: HardwareFacts) -> ExpectedResult | None:
         """The result to expect on healthy hardware; None if only other nodes and earlier runs can tell."""
         ...
 
@@ -187,7 +187,7 @@ class WithoutCeiling:
 
     traits: ClassVar[Traits]
 
-    def expect(self, reading: OutputReading, known: Known) -> ExpectedResult | None:
+    def expect(self, reading: OutputReading, known: HardwareFacts) -> ExpectedResult | None:
         """Always None."""
         del reading, known
         return None
@@ -247,7 +247,7 @@ def _efficiency(mtu: int, message: int = 65536, overhead: int = _ROCE) -> float:
 
 
 def _link_ceiling(
-    value: float, known: Known, mtu: int, message: int, overhead: int = _ROCE
+    value: float, known: HardwareFacts, mtu: int, message: int, overhead: int = _ROCE
 ) -> tuple[float, float] | None:
     """(rate of the link, the most payload that it carries), in Gb/s; if the rate is not known, it is guessed from `value`.
 
@@ -262,7 +262,7 @@ def _link_ceiling(
     return rate, rate * share
 
 
-def _link(rate: float, known: Known, links: int = 1) -> str:
+def _link(rate: float, known: HardwareFacts, links: int = 1) -> str:
     """Words for the links (or directions of one link) that set the ceiling, and whether their rate is a guess."""
     guess = "" if known.link_gbps else " (a guess from the value)"
     return (
@@ -272,12 +272,12 @@ def _link(rate: float, known: Known, links: int = 1) -> str:
     )
 
 
-def rdma_write(reading: OutputReading, known: Known) -> ExpectedResult | None:
+def rdma_write(reading: OutputReading, known: HardwareFacts) -> ExpectedResult | None:
     """Expected from RDMA ports, by rate and MTU. If only the rate is known, the least MTU of RoCE is assumed."""
-    told = known.mtu or int(reading.facts.get("mtu", "0"))
-    if reading.value is None or not (told or known.link_gbps):
+    reported = known.mtu or int(reading.facts.get("mtu", "0"))
+    if reading.value is None or not (reported or known.link_gbps):
         return None
-    mtu = told or _LEAST_MTU
+    mtu = reported or _LEAST_MTU
     links = int(reading.facts.get("links", "1"))
     infiniband = reading.facts.get("link") == "InfiniBand"
     overhead = _INFINIBAND if infiniband else _ROCE
@@ -286,11 +286,11 @@ def rdma_write(reading: OutputReading, known: Known) -> ExpectedResult | None:
         return None
     rate, most = found
     more = ""
-    if told and mtu < _JUMBO and not infiniband:
+    if reported and mtu < _JUMBO and not infiniband:
         more = f"; MTU 9000 would give {links * rate * _efficiency(_JUMBO):.1f}"
     return ExpectedResult(
         ceiling=links * most,
-        of=f"{_link(rate, known, links)} {'at' if told else 'even at'} MTU {mtu}",
+        of=f"{_link(rate, known, links)} {'at' if reported else 'even at'} MTU {mtu}",
         factor=RDMA_GOOD,
         good=f"at the limit of MTU {mtu}{more}",
         advice="look at the PCIe width, the NUMA node of the port and pause frames",
@@ -305,7 +305,7 @@ def _gpu_class(name: str) -> GpuClass | None:
     return next((one for one in GPUS if one.word in words), None)
 
 
-def gpu_network(reading: OutputReading, known: Known) -> ExpectedResult | None:
+def gpu_network(reading: OutputReading, known: HardwareFacts) -> ExpectedResult | None:
     """Expected from all_reduce: NVLink inside a node, the published limit across nodes, or one network link."""
     hosts, ranks = len(reading.hosts), reading.ranks or 0
     name = known.gpu or reading.facts.get("gpu", "")
@@ -341,7 +341,7 @@ def gpu_network(reading: OutputReading, known: Known) -> ExpectedResult | None:
     )
 
 
-def _one_link(reading: OutputReading, known: Known) -> ExpectedResult | None:
+def _one_link(reading: OutputReading, known: HardwareFacts) -> ExpectedResult | None:
     """Expected with one GPU per node: the link between the nodes is the limit."""
     mtu = known.mtu or 1024
     found = _link_ceiling((reading.value or 0.0) * 8, known, mtu, 1 << 20)
@@ -357,7 +357,7 @@ def _one_link(reading: OutputReading, known: Known) -> ExpectedResult | None:
     )
 
 
-def tcp_link(reading: OutputReading, known: Known) -> ExpectedResult | None:
+def tcp_link(reading: OutputReading, known: HardwareFacts) -> ExpectedResult | None:
     """Expected from TCP over Ethernet with MTU 1500: 94.9 % of the link's rate is payload (1448 of 1538 bytes)."""
     if not known.link_gbps:
         return None

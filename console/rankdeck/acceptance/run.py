@@ -92,10 +92,10 @@ def changed_since(
             before, after = then[node][fact], now[node][fact]
             if before != after:
                 moved[fact, before, after].append(node)
-    return ", ".join(_said(key, nodes) for key, nodes in sorted(moved.items()))
+    return ", ".join(_drift_words(key, nodes) for key, nodes in sorted(moved.items()))
 
 
-def _said(key: tuple[str, str, str], nodes: Sequence[str]) -> str:
+def _drift_words(key: tuple[str, str, str], nodes: Sequence[str]) -> str:
     fact, before, after = key
     return f"{fact} {before} → {after} on {fold(nodes)}"
 

@@ -58,7 +58,7 @@ def groups_of(nodes: Sequence[str], size: int) -> tuple[Group, ...]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Blamed:
+class GroupBlame:
     """Why a group is slow."""
 
     nodes: Group
@@ -69,7 +69,9 @@ class Blamed:
     sentence: str
 
 
-def bisect(slow: Group, good: Group, results: Mapping[Group, bool]) -> tuple[Group, ...] | Blamed:
+def bisect(
+    slow: Group, good: Group, results: Mapping[Group, bool]
+) -> tuple[Group, ...] | GroupBlame:
     """The groups to run next, or who is to blame.
 
     `good` is a group that is not slow and shares no node with `slow`; `results` says for each group that was
@@ -86,22 +88,22 @@ def bisect(slow: Group, good: Group, results: Mapping[Group, bool]) -> tuple[Gro
         if len(bad) != 1:
             return _together(left, len(bad), asked)
         left = bad[0]
-    return Blamed(
+    return GroupBlame(
         nodes=left, scale=False, runs=asked,
         sentence=f"{fold(left)} makes every group slow that it is in, found in {asked} runs: measure its pairs and its GPUs alone",
     )  # fmt: skip
 
 
-def _together(left: Group, bad: int, asked: int) -> Blamed:
+def _together(left: Group, bad: int, asked: int) -> GroupBlame:
     """The result if both halves are slow or neither is: halving further tells no more."""
     if bad:
         text = f"both halves of {fold(left)} are slow with good nodes, found in {asked} runs: more than one node, or their leaf"
-        return Blamed(nodes=left, scale=False, runs=asked, sentence=text)
+        return GroupBlame(nodes=left, scale=False, runs=asked, sentence=text)
     text = (
         f"{fold(left)} are slow together and good in halves: it is the scale; look at routing, credits, "
         "adaptive routing and ports that many share"
     )
-    return Blamed(nodes=left, scale=True, runs=asked, sentence=text)
+    return GroupBlame(nodes=left, scale=True, runs=asked, sentence=text)
 
 
 def _halves(group: Group) -> tuple[Group, Group]:
@@ -119,14 +121,14 @@ def _tries(group: Group, good: Group) -> tuple[Group, Group]:
 
 
 @dataclass(frozen=True, slots=True)
-class Next:
+class NextGroups:
     """Groups to run at once; (): the stage is over. `verdicts` are those known so far."""
 
     groups: tuple[Group, ...]
     verdicts: tuple[Verdict, ...]
 
 
-def next_groups(nodes: Sequence[str], results: Iterable[Result], tolerance: float) -> Next:
+def next_groups(nodes: Sequence[str], results: Iterable[Result], tolerance: float) -> NextGroups:
     """The next step of the stage. It depends only on the results, so that a killed run can be resumed."""
     done = {one.group: one for one in results if one.stage is Stage.GROUPS}
     left, verdicts = list(nodes), list[Verdict]()
@@ -134,7 +136,7 @@ def next_groups(nodes: Sequence[str], results: Iterable[Result], tolerance: floa
     for size in sizes(len(nodes)):
         groups = groups_of(left, min(size, len(left)))
         if missing := tuple(one for one in groups if one not in done):
-            return Next(missing, tuple(verdicts))
+            return NextGroups(missing, tuple(verdicts))
         values = [speed for one in groups if (speed := _speed(done[one])) is not None]
         if not values:
             continue
@@ -148,17 +150,17 @@ def next_groups(nodes: Sequence[str], results: Iterable[Result], tolerance: floa
         )
         asked, found = _blame(groups, done, limit)
         if asked:
-            return Next(asked, tuple(verdicts))
+            return NextGroups(asked, tuple(verdicts))
         probe = _with_the_odd_one(left, groups, done, limit) if size == sizes(len(nodes))[0] else ()
         if probe and probe not in done:
-            return Next((probe,), tuple(verdicts))
+            return NextGroups((probe,), tuple(verdicts))
         verdicts += found
         verdicts += _odd_one(probe, done[probe], limit) if probe else []
         left = [node for node in left if not any(node in one.nodes for one in verdicts)]
         if len(groups) == 1 and before and values[0] < _SCALE * median(before):
             verdicts.append(_scale(groups[0], values[0], median(before), done[groups[0]].unit))
         before += values
-    return Next((), tuple(verdicts))
+    return NextGroups((), tuple(verdicts))
 
 
 def _with_the_odd_one(
@@ -179,7 +181,7 @@ def _odd_one(probe: Group, one: Result, limit: float) -> list[Verdict]:
     if speed is None or speed >= limit:
         return []
     text = f"{probe[-1]} makes a group slow that is good without it: measure its pairs and its GPUs alone"
-    found = Blamed(nodes=probe[-1:], scale=False, runs=1, sentence=text)
+    found = GroupBlame(nodes=probe[-1:], scale=False, runs=1, sentence=text)
     return [_verdict(found, speed, one.unit)]
 
 
@@ -196,7 +198,7 @@ def _blame(
     good = next(
         (group for group, speed in speeds.items() if speed is not None and speed >= limit), None
     )
-    told = {
+    values = {
         group: (_speed(one) or 0.0) >= limit
         for group, one in done.items()
         if _speed(one) is not None
@@ -204,8 +206,8 @@ def _blame(
     asked: list[Group] = []
     found: list[Verdict] = []
     for group in slow if good else ():
-        answer = bisect(group, good or (), told)
-        if isinstance(answer, Blamed):
+        answer = bisect(group, good or (), values)
+        if isinstance(answer, GroupBlame):
             found.append(_verdict(answer, speeds[group] or 0.0, done[group].unit))
         else:
             # Groups that could not be measured are not run again.
@@ -219,7 +221,7 @@ def _free(group: Group, others: Iterable[Group]) -> bool:
     return not any(set(group) & set(one) for one in others)
 
 
-def _verdict(blamed: Blamed, speed: float, unit: str) -> Verdict:
+def _verdict(blamed: GroupBlame, speed: float, unit: str) -> Verdict:
     nodes = () if blamed.scale or len(blamed.nodes) > 1 else blamed.nodes
     return Verdict(
         kind=Kind.SCALE if blamed.scale else Kind.NODE, subject=fold(blamed.nodes), answer=Answer.SLOW,

@@ -8,7 +8,7 @@ from statistics import median
 
 from rankdeck.acceptance.judge import Judgement
 from rankdeck.acceptance.planning import MEASURED, options_of
-from rankdeck.acceptance.recipe import ExpectedResult, Known, OutputReading, graded
+from rankdeck.acceptance.recipe import ExpectedResult, HardwareFacts, OutputReading, graded
 from rankdeck.acceptance.run import PAIRWISE, RunPlan, RunState, StageView
 from rankdeck.acceptance.schedule import Schedule, next_groups
 from rankdeck.acceptance.suspects import Context
@@ -198,7 +198,7 @@ def _expected_alone(plan: RunPlan, one: Result) -> ExpectedResult | None:
     reading = OutputReading(
         status=Outcome.MEASURED, text="", value=one.value, hosts=(one.sender,), ranks=plan.gpus
     )
-    return recipe.expect(reading, Known(gpu=plan.gpu))
+    return recipe.expect(reading, HardwareFacts(gpu=plan.gpu))
 
 
 def _single_answer(
@@ -302,7 +302,7 @@ def _unmeasured(results: Sequence[Result], out: Set[str]) -> tuple[Verdict, ...]
     Leaves out paths of nodes in `out`, and both directions of a pair that failed: nothing was started after it.
     """
     broken = {frozenset((one.sender, one.receiver)) for one in results if one.outcome is Outcome.FAILED}  # fmt: skip
-    heard = {node for one in results if one.outcome in _LEARNED for node in (one.sender, one.receiver)}  # fmt: skip
+    reached = {node for one in results if one.outcome in _LEARNED for node in (one.sender, one.receiver)}  # fmt: skip
     parts: defaultdict[tuple[str, str], dict[str, list[Result]]] = defaultdict(dict)
     for one in results:
         ends = frozenset((one.sender, one.receiver))
@@ -315,10 +315,10 @@ def _unmeasured(results: Sequence[Result], out: Set[str]) -> tuple[Verdict, ...]
     found: list[Verdict] = []
     for (_, recipe), subjects in parts.items():
         lost = {name: _why(some) for name, some in subjects.items() if _is_lost(some)}
-        nodes = _unreached(lost.values(), len(heard))
+        nodes = _unreached(lost.values(), len(reached))
         found += [_unreached_node(recipe, node, lost.values(), results) for node in nodes]
         known = {
-            name: one for name, one in lost.items() if one.group or heard.issuperset(one.nodes)
+            name: one for name, one in lost.items() if one.group or reached.issuperset(one.nodes)
         }
         found += [_lost(recipe, known or lost, apart=bool(known))] if lost and not nodes else []
     return tuple(found)
@@ -413,18 +413,18 @@ def _answers(
     verdicts: Iterable[Verdict],
 ) -> dict[str, Answer]:
     """Node -> the gravest answer of all stages; nodes without any answer yet are missing."""
-    said: defaultdict[str, list[Answer]] = defaultdict(list)
+    by_node: defaultdict[str, list[Answer]] = defaultdict(list)
     for node, some in alone.items():
-        said[node] += some
+        by_node[node] += some
     named = [(node, verdict.answer) for verdict in verdicts for node in verdict.nodes]
     for node, answer in chain(named, *(each.nodes.items() for each in judgements)):
-        said[node].append(answer)
+        by_node[node].append(answer)
     groups = [one for one in results if one.stage is Stage.GROUPS and one.outcome.final]
     well = {node for one in groups if one.value is not None for node in one.group}
     for node in {node for one in groups for node in one.group}:
-        lost = [] if said[node] else [Answer.NOT_MEASURED]
-        said[node] += [Answer.GOOD] if node in well else lost
-    found = {node: min(said[node], key=_GRAVEST.index) for node in plan.nodes if said[node]}
+        lost = [] if by_node[node] else [Answer.NOT_MEASURED]
+        by_node[node] += [Answer.GOOD] if node in well else lost
+    found = {node: min(by_node[node], key=_GRAVEST.index) for node in plan.nodes if by_node[node]}
     return {**found, **dict.fromkeys(plan.left_out, Answer.LEFT_OUT)}
 
 

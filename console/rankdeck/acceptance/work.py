@@ -16,10 +16,10 @@ from rankdeck.acceptance.output_text import Asked, read_output
 from rankdeck.acceptance.recipe import (
     NEVER_BEGAN,
     Commands,
-    Known,
+    Endpoints,
+    HardwareFacts,
     OutputReading,
     Recipe,
-    Where,
     failed,
     not_measured,
 )
@@ -116,7 +116,7 @@ def _line(step: Step, rank: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class StepOutput:
     """The output of one rank in one step."""
 
     number: int
@@ -136,7 +136,7 @@ _END = re.compile(
 )
 
 
-def said(output: bytes) -> Iterator[Said]:
+def step_outputs(output: bytes) -> Iterator[StepOutput]:
     """Each step in the output of a rank, in order; the last one may have no end."""
     begins = list(_BEGIN.finditer(output))
     ends = [one.start() for one in begins[1:]] + [len(output)]
@@ -144,21 +144,23 @@ def said(output: bytes) -> Iterator[Said]:
         part = output[begin.end() : until]
         end = next((one for one in _END.finditer(part) if one[1] == begin[1]), None)
         if end is None:
-            yield Said(int(begin[1]), part, None, 0.0)
+            yield StepOutput(int(begin[1]), part, None, 0.0)
         else:
             seconds = max(0.0, float(end[4]) - float(end[3]))
-            yield Said(int(begin[1]), part[: end.start()], int(end[2]), seconds)
+            yield StepOutput(int(begin[1]), part[: end.start()], int(end[2]), seconds)
 
 
 def by_side(output: Mapping[int, bytes]) -> dict[int, bytes]:
     """0 (first node) and 1 -> the output there; a rank whose output does not name its side counts by its number."""
-    told = {rank: int(found[1]) for rank, text in output.items() if (found := _SIDE.search(text))}
-    sides = {one: output[rank] for rank, one in told.items()}
-    silent = {rank: output[rank] for rank in output if rank not in told and rank not in sides}
+    sides_of = {
+        rank: int(found[1]) for rank, text in output.items() if (found := _SIDE.search(text))
+    }
+    sides = {one: output[rank] for rank, one in sides_of.items()}
+    silent = {rank: output[rank] for rank in output if rank not in sides_of and rank not in sides}
     return silent | sides
 
 
-def first_of(parts: Iterable[Said], number: int) -> Said | None:
+def first_of(parts: Iterable[StepOutput], number: int) -> StepOutput | None:
     """The step of that number, None if it is missing; of several with the same number the first."""
     return next((one for one in parts if one.number == number), None)
 
@@ -224,7 +226,7 @@ class Setup:
     addresses: Mapping[str, str] = field(default_factory=dict[str, str])
     hostnames: Mapping[str, str] = field(default_factory=dict[str, str])
     """Node -> its own host name; empty if host names change from job to job."""
-    known: Known = field(default_factory=Known)
+    known: HardwareFacts = field(default_factory=HardwareFacts)
     rdma_gbps: float = 0.0
     """Gb/s of the RDMA ports; 0 if there are none or the rate is unknown."""
     rails: Mapping[str, Mapping[str, tuple[str, ...]]] = field(
@@ -257,13 +259,13 @@ def find(recipe: str) -> Recipe:
 
 def takes_turns(recipe: str) -> bool:
     """Whether the recipe has a client and a server; one job then measures a pair several times, in both directions."""
-    return bool(find(recipe).commands(Where(nodes=("a", "b"))).server)
+    return bool(find(recipe).commands(Endpoints(nodes=("a", "b"))).server)
 
 
-def known_of(recipe: Recipe, link_gbps: float, rdma_gbps: float) -> Known:
+def known_of(recipe: Recipe, link_gbps: float, rdma_gbps: float) -> HardwareFacts:
     """The link that a recipe measures: TCP recipes the network, all others RDMA where there is any."""
     tcp = recipe.traits.fabric == "network"
-    return Known(link_gbps=link_gbps if tcp else rdma_gbps or link_gbps)
+    return HardwareFacts(link_gbps=link_gbps if tcp else rdma_gbps or link_gbps)
 
 
 def seconds_of(recipe: Recipe, setup: Setup) -> float:
@@ -334,7 +336,7 @@ def command_lines(work: Work, setup: Setup) -> tuple[str, ...]:
     return tuple(dict.fromkeys(lines))
 
 
-def _where(work: Work, setup: Setup, number: int) -> Where:
+def _where(work: Work, setup: Setup, number: int) -> Endpoints:
     """Nodes, addresses, devices and port of one of the runs."""
     sender, receiver, _, rail = work.runs[number]
     nodes = (sender, receiver) if receiver else work.nodes
@@ -348,7 +350,7 @@ def _where(work: Work, setup: Setup, number: int) -> Where:
     # Each step has a port of its own: a client never meets the server of another step.
     other = work.attempt + work.port
     port = PORTS + other * _OTHER + (work.place % 64) * 32 + number % 32
-    return Where(
+    return Endpoints(
         nodes=nodes, addresses={**setup.addresses, **own}, devices=devices, port=port, seconds=ceil(setup.seconds),
         ranks_per_node=ranks_per_node(find(work.recipe), work, setup),
     )  # fmt: skip
@@ -392,14 +394,14 @@ def results_of(
         yield _with(one, reading, 0.0), raw
 
 
-def _known(recipe: Recipe, setup: Setup) -> Known:
+def _known(recipe: Recipe, setup: Setup) -> HardwareFacts:
     return known_of(recipe, setup.known.link_gbps, setup.rdma_gbps)
 
 
 def _of_steps(
     work: Work, recipe: Recipe, setup: Setup, output: Output, hung: str
 ) -> Iterator[tuple[Result, bytes]]:
-    parts = {place: tuple(said(text)) for place, text in by_side(output).items()}
+    parts = {place: tuple(step_outputs(text)) for place, text in by_side(output).items()}
     begun = True
     for number, one in enumerate(work.pending()):
         rank = work.nodes.index(one.sender)
@@ -417,7 +419,7 @@ def _of_steps(
         yield _with(one, reading, part.seconds), part.output
 
 
-def _last_words(parts: Iterable[Said], number: int) -> str:
+def _last_words(parts: Iterable[StepOutput], number: int) -> str:
     """The first error line of a failed server, or else its last line; "" if it was ended by `timeout` or printed nothing."""
     server = first_of(parts, number)
     lines = [] if server is None or server.exit_code in _ENDED else server.output.split(b"\n")
@@ -425,7 +427,7 @@ def _last_words(parts: Iterable[Said], number: int) -> str:
     return next((one for one in words if "error" in one), words[-1] if words else "")
 
 
-def _of_step(recipe: Recipe, part: Said, setup: Setup, hung: str) -> OutputReading:
+def _of_step(recipe: Recipe, part: StepOutput, setup: Setup, hung: str) -> OutputReading:
     if part.exit_code is None:
         return failed(f"it hung: {hung}") if hung else not_measured("its job ended before it did")
     if part.exit_code in _ENDED:

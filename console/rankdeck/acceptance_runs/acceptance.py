@@ -17,8 +17,8 @@ from rankdeck.acceptance import view
 from rankdeck.acceptance.baseline import compare, kinds_of_hardware
 from rankdeck.acceptance.gate import (
     PROGRAM,
-    Around,
     Identity,
+    OutsideFacts,
     gate,
     job_address,
     kept_by_kubernetes,
@@ -37,7 +37,7 @@ from rankdeck.acceptance.planning import (
     rails_of,
     repeats_of,
 )
-from rankdeck.acceptance.recipe import Commands, Known
+from rankdeck.acceptance.recipe import Commands, HardwareFacts
 from rankdeck.acceptance.recipes import program
 from rankdeck.acceptance.run import (
     AcceptanceRun,
@@ -99,12 +99,12 @@ class AcceptanceSession(MeasureSession, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class NodeSurvey:
     """What the nodes report now."""
 
     setup: Setup
-    said: Mapping[str, Identity]
-    around: Around
+    identities: Mapping[str, Identity]
+    around: OutsideFacts
     facts: Mapping[str, Mapping[str, str]]
     """Node -> fact -> value."""
 
@@ -137,8 +137,8 @@ class Acceptance:
             _refuse_pods(cluster, request)
         wanted = request.nodes or tuple(node.name for node in cluster.nodes)
         looked = await self._look(wanted, request)
-        said, self._identity = looked.said, looked.facts
-        admitted = gate(cluster, wanted, said, looked.around, request.include_busy)
+        identities, self._identity = looked.identities, looked.facts
+        admitted = gate(cluster, wanted, identities, looked.around, request.include_busy)
         if not admitted.nodes:
             why = "; ".join(f"{node}: {why}" for node, why in list(admitted.left_out.items())[:5])
             raise RankdeckError(f"no node can be measured: {why}")
@@ -152,10 +152,14 @@ class Acceptance:
                 "a share of crossing pairs needs to know which nodes share a switch: "
                 "write `leaf: NAME` at the nodes of the cluster file"
             )
-        rails = _rails(request, admitted.nodes, said, pods=looked.setup.pods)
+        rails = _rails(request, admitted.nodes, identities, pods=looked.setup.pods)
         setup = replace(looked.setup, rails=rails)
         participants = Participants(
-            admitted=admitted, said=said, setup=setup, leaves=leaves, seed=randbelow(1 << 30)
+            admitted=admitted,
+            identities=identities,
+            setup=setup,
+            leaves=leaves,
+            seed=randbelow(1 << 30),
         )
         self._plan = replace(plan_run(request, participants), like=request.like)
         self._setup = setup
@@ -170,15 +174,19 @@ class Acceptance:
         self._progress, self._runner, self._judged = progress, None, (-1, view.Judged())
         self._touch()
 
-    async def _look(self, wanted: Sequence[str], request: Request) -> Looked:
+    async def _look(self, wanted: Sequence[str], request: Request) -> NodeSurvey:
         session, cluster = self._session, self._session.cluster
         silent = await session.find_running(_LOOK_LIMIT)
         # Jobs that ended while no console was open do not keep a node busy.
         await session.following.caught_up(silent=silent)
         away = {node: f"no answer: {why}" for node, why in silent.items() if node in wanted}
         # The fleet's copy may be a minute old; others may have got a node since then.
-        told = await session.slurm_nodes()
-        slurm = {node: told.get(node, SlurmNode(state="")) for node in wanted} if told else {}
+        slurm_states = await session.slurm_nodes()
+        slurm = (
+            {node: slurm_states.get(node, SlurmNode(state="")) for node in wanted}
+            if slurm_states
+            else {}
+        )
         states = {node: session.fleet.node(node) for node in wanted}
         kubernetes = {node: one.kubernetes for node, one in states.items() if one.kubernetes}
         away |= kept_by_slurm(slurm, request.include_busy)
@@ -189,21 +197,24 @@ class Acceptance:
         base = session.read_job(Path(request.like)) if request.like else None
         setup = Setup(cluster=cluster, like=base, seconds=request.seconds, exclusive=True)
         asked = [node for node in wanted if node not in away]
-        said, failed = await self._identities(asked, setup)
-        around = Around(
+        identities, failed = await self._identities(asked, setup)
+        around = OutsideFacts(
             jobs=jobs,
             away={**away, **failed},
             excluded=session.excluded(),
             scheduled=session.chooses_nodes,
         )
         addresses = {
-            node: PEER if setup.pods else job_address(cluster, cluster.node(node), said.get(node))
+            node: PEER
+            if setup.pods
+            else job_address(cluster, cluster.node(node), identities.get(node))
             for node in asked
         }
         facts = {
-            node: {**one.facts, **of_network(one, addresses[node])} for node, one in said.items()
+            node: {**one.facts, **of_network(one, addresses[node])}
+            for node, one in identities.items()
         }
-        return Looked(_surveyed(setup, said, addresses), said, around, facts)
+        return NodeSurvey(_surveyed(setup, identities, addresses), identities, around, facts)
 
     async def _identities(
         self, nodes: Sequence[str], setup: Setup
@@ -366,7 +377,7 @@ class Acceptance:
         looked = await self._look(asked, _asked_again(plan, plan.include_busy))
         self._setup = self._setup or looked.setup
         cluster = self._session.cluster
-        admitted = gate(cluster, wanted, looked.said, looked.around, plan.include_busy)
+        admitted = gate(cluster, wanted, looked.identities, looked.around, plan.include_busy)
         if admitted.left_out:
             why = "; ".join(f"{node}: {text}" for node, text in admitted.left_out.items())
             raise RankdeckError(f"nothing was measured: {why}")
@@ -410,7 +421,7 @@ class Acceptance:
         return self._view
 
     def _value(
-        self, head: KeptRun, plan: RunPlan, results: Sequence[Result], said: view.Judged
+        self, head: KeptRun, plan: RunPlan, results: Sequence[Result], judged: view.Judged
     ) -> AcceptanceRun:
         runner = self._runner if head is self._head else None
         progress = self._progress if head is self._head else _progress(head)
@@ -421,9 +432,9 @@ class Acceptance:
         compared = compare(plan, results, identity, rows, then)
         return AcceptanceRun(
             id=head.id, cluster=head.cluster, operator=head.operator, started=head.started, ended=head.ended,
-            progress=progress, plan=plan, results=tuple(results), judgements=said.judgements, verdicts=said.verdicts,
+            progress=progress, plan=plan, results=tuple(results), judgements=judged.judgements, verdicts=judged.verdicts,
             stages=view.stage_views(plan, results, runner.stage if runner else None, progress),
-            answers=said.answers, notes=said.notes, identity=identity, differing=differing(identity),
+            answers=judged.answers, notes=judged.notes, identity=identity, differing=differing(identity),
             drift=compared.drift, baseline=compared.sentence, changed=compared.changed,
             excluded=dict(runner.excluded) if runner else {}, verb=self._verb,
         )  # fmt: skip
@@ -450,8 +461,8 @@ class Acceptance:
         head, plan = self._find(run)
         results = self.store.measurements(head.id)
         identity = self.store.identity(head.id)
-        said = view.judged(plan, results, differing(identity), kinds_of_hardware(identity))
-        return self._value(head, plan, results, said)
+        judged = view.judged(plan, results, differing(identity), kinds_of_hardware(identity))
+        return self._value(head, plan, results, judged)
 
     def resume(self, run: str) -> AcceptanceRun:
         """Make a stopped run `current`, so that `start` continues it."""
@@ -504,28 +515,30 @@ def _refuse_pods(cluster: Cluster, request: Request) -> None:
         )
 
 
-def _surveyed(setup: Setup, said: Mapping[str, Identity], addresses: Mapping[str, str]) -> Setup:
+def _surveyed(
+    setup: Setup, identities: Mapping[str, Identity], addresses: Mapping[str, str]
+) -> Setup:
     """The setup, with what the nodes reported."""
-    rates = [rate for node, one in said.items() if (rate := link_gbps(one, addresses[node]))]
-    ports = [max(one.rdma.values()) for one in said.values() if one.rdma]
+    rates = [rate for node, one in identities.items() if (rate := link_gbps(one, addresses[node]))]
+    ports = [max(one.rdma.values()) for one in identities.values() if one.rdma]
     interfaces = {
         node: {name: net.addresses[0] for name, net in one.networks.items() if net.addresses}
-        for node, one in said.items()
+        for node, one in identities.items()
     }
     return replace(
         setup, addresses=addresses, interfaces={} if setup.pods else interfaces,
-        hostnames={} if setup.pods else {node: one.hostname for node, one in said.items()},
-        gpus={node: one.gpus for node, one in said.items() if one.gpus},
-        known=Known(link_gbps=median(rates) if rates else 0.0), rdma_gbps=median(ports) if ports else 0.0,
+        hostnames={} if setup.pods else {node: one.hostname for node, one in identities.items()},
+        gpus={node: one.gpus for node, one in identities.items() if one.gpus},
+        known=HardwareFacts(link_gbps=median(rates) if rates else 0.0), rdma_gbps=median(ports) if ports else 0.0,
     )  # fmt: skip
 
 
 def _rails(
-    request: Request, nodes: Sequence[str], said: Mapping[str, Identity], *, pods: bool
+    request: Request, nodes: Sequence[str], identities: Mapping[str, Identity], *, pods: bool
 ) -> dict[str, Rails]:
     """Recipe -> rails, for those that measure one rail at a time; raises RankdeckError."""
-    rails = rails_of(nodes, said, request.rails)
-    fabric = fabric_of(rails, said)
+    rails = rails_of(nodes, identities, request.rails)
+    fabric = fabric_of(rails, identities)
     if pods and rails and fabric == "network":
         raise RankdeckError(
             "`--rails` of interfaces: each pod has others; name RDMA devices, or none"

@@ -165,9 +165,9 @@ async def measured(
     job = session.jobs.job(job_id)
     mask = Secrets([environment, spec.env]).in_bytes
     # A program that could not start has written nothing; its supervisor says why.
-    said = output.of_ranks(mask) or {0: mask("\n".join(job.troubles).encode())}
+    texts = output.of_ranks(mask) or {0: mask("\n".join(job.troubles).encode())}
     return Ended(
-        job=job_id, output=said, exit_code=job.exit_code, seconds=clock.seconds,
+        job=job_id, output=texts, exit_code=job.exit_code, seconds=clock.seconds,
         hung=why, left=left, refused=why if clock.waits else "",
     )  # fmt: skip
 

@@ -100,7 +100,7 @@ class Runner:
         """(metric, node) -> device -> the counter before anything was measured."""
         self._boots: dict[str, str] = {}
         """Node -> the boot id of its kernel before anything was measured there."""
-        self._told: dict[str, str] = {}
+        self._differing: dict[str, str] = {}
         """Node -> the part of `odd` about its clocks and links."""
         self.identity: dict[str, Mapping[str, str]] = {}
         """Node -> fact -> value: the identity of the nodes, and facts from telemetry during this run."""
@@ -118,7 +118,7 @@ class Runner:
             node: {fact: facts[fact] for fact in HEARD if fact in facts}
             for node, facts in identity.items()
         }
-        self._told = differing(self._earlier)
+        self._differing = differing(self._earlier)
 
     @property
     def done(self) -> list[Result]:
@@ -387,9 +387,9 @@ class Runner:
             reasons = (
                 self._session.fleet.reasons_of(node) if self._session.fleet.knows(node) else ()
             )
-            said = "; ".join(reason.sentence.seen for reason in reasons[:2])
-            if said and said not in self.odd.get(node, ""):
-                self.odd[node] = "; ".join(filter(None, (self.odd.get(node, ""), said)))
+            seen = "; ".join(reason.sentence.seen for reason in reasons[:2])
+            if seen and seen not in self.odd.get(node, ""):
+                self.odd[node] = "; ".join(filter(None, (self.odd.get(node, ""), seen)))
 
     async def _watch_load(self, nodes: Iterable[str]) -> None:
         """Note cores in use, and the highest clock of each busy GPU and CPU: slow with low clocks is another fault than slow with full clocks."""
@@ -451,22 +451,22 @@ class Runner:
 
     def _keep_telemetry(self) -> None:
         """Save clocks, cores, links and reboots with the identity of the nodes, so that saved runs have them and later runs show changes."""
-        told = defaultdict[str, dict[str, str]](dict)
-        told.update({node: dict(facts) for node, facts in self._earlier.items()})
+        kept = defaultdict[str, dict[str, str]](dict)
+        kept.update({node: dict(facts) for node, facts in self._earlier.items()})
         for fact, texts in self._telemetry():
             for node, text in texts.items():
                 was = self._earlier.get(node, {}).get(fact, text)
-                told[node][fact] = was if text == WELL[fact] else text
-        self._store.identify(self._run, told)
-        self.identity.update({node: {**self.identity.get(node, {}), **told[node]} for node in told})
-        slow = differing(told)
-        for node in {*told, *self._told}:
-            was, now = self._told.pop(node, "").split("; "), slow.get(node, "")
+                kept[node][fact] = was if text == WELL[fact] else text
+        self._store.identify(self._run, kept)
+        self.identity.update({node: {**self.identity.get(node, {}), **kept[node]} for node in kept})
+        slow = differing(kept)
+        for node in {*kept, *self._differing}:
+            was, now = self._differing.pop(node, "").split("; "), slow.get(node, "")
             left = [part for part in self.odd.pop(node, "").split("; ") if part and part not in was]
             if now:
-                self._told[node] = now
-            if said := "; ".join((*left, *([now] if now else []))):
-                self.odd[node] = said
+                self._differing[node] = now
+            if words := "; ".join((*left, *([now] if now else []))):
+                self.odd[node] = words
 
     # ---- results
 

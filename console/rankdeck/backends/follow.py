@@ -302,7 +302,7 @@ class SshFollower:
             if stream.node in self._linked:
                 self._linked.discard(stream.node)
                 heard, failures = self._heard_at[stream.node], 0
-                self._made(stream, "disconnected", text=why, **_heard(stream))
+                self._made(stream, "disconnected", text=why, **_last_heard(stream))
             elif (
                 # It did not answer a new attempt, and its silence has lasted long enough.
                 time.monotonic() - heard >= self._lost_after and stream.node not in self._lost
@@ -342,7 +342,7 @@ class SshFollower:
     def _lose(self, stream: NodeStream, why: str) -> None:
         self._lost.add(stream.node)
         self._linked.discard(stream.node)
-        self._made(stream, "lost", text=f"{MUTE}: {why}", **_heard(stream))
+        self._made(stream, "lost", text=f"{MUTE}: {why}", **_last_heard(stream))
 
     async def _look_once(self, stream: NodeStream) -> str:
         """Open one channel and use it until it ends; returns why it ended."""
@@ -410,8 +410,8 @@ class SshFollower:
             stream.broken = f"the agent sends invalid data: {error}"
             self._nonsense.add(stream.node)
             self._linked.discard(stream.node)
-            if told := stream.doubt(str(error)):
-                self._waiting.extend((told,))
+            if doubt := stream.doubt(str(error)):
+                self._waiting.extend((doubt,))
             self._news.set()
             return
         if stream.frames:
@@ -459,12 +459,12 @@ class SshFollower:
         why = self._spawns.refusal(origin.plan, request)
         if why:
             self._made(origin, "trouble", text=f"asked to start {why}")
-            said = f"the console does not start {why}"
+            reply = f"the console does not start {why}"
         else:
-            said = await self._start_daemon(host, asked, str(request["command"]))
-            if said != "ok":
+            reply = await self._start_daemon(host, asked, str(request["command"]))
+            if reply != "ok":
                 self._spawns.failed(origin.node, host)
-        answer = ("job", "answer", self._plan.job, origin.node, "--", asked, said)
+        answer = ("job", "answer", self._plan.job, origin.node, "--", asked, reply)
         try:
             await self._agents.call(origin.node, answer, limit=SPAWN_LIMIT)
         except NodeError as error:
@@ -511,6 +511,6 @@ async def _ended(stream: NodeStream, channel: Channel) -> int:
     return -1
 
 
-def _heard(stream: NodeStream) -> dict[str, float]:
+def _last_heard(stream: NodeStream) -> dict[str, float]:
     """The event field `heard`: when the node last sent anything, if it ever did. A loss is noticed only later."""
     return {} if stream.heard is None else {"heard": stream.heard}

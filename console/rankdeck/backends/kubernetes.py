@@ -133,8 +133,8 @@ def attach_plan(cluster: Cluster, found: KubernetesJob) -> Plan:
     if found.ours and integer(note.get("ranks_per_node")):
         each = min(max(note["ranks_per_node"], 1), _MOST_EACH)
     count = found.pods * each
-    told = note.get("grace")
-    grace = min(float(told), _LONGEST_GRACE) if number(told) and told >= 0 else _GRACE
+    seconds = note.get("grace")
+    grace = min(float(seconds), _LONGEST_GRACE) if number(seconds) and seconds >= 0 else _GRACE
     settings = {
         "name": found.name,
         "kind": found.kind,

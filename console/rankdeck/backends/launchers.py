@@ -390,7 +390,7 @@ def launcher_argv(layout: Placement) -> tuple[str, ...]:
     """The whole mpirun command line."""
     spec, flavour = layout.spec, FLAVOURS[layout.spec.mpi.flavour]
     each = len(layout.places[0].ranks)
-    container = _unless_said(layout.runtime.launcher_args(spec.mpi.flavour), spec.mpi.args)
+    container = _unless_given(layout.runtime.launcher_args(spec.mpi.flavour), spec.mpi.args)
     return (
         spec.mpi.path,
         *_fill(flavour.start, hostfile=f"{RUN_TOKEN}/{HOSTFILE}", size=str(layout.world_size)),
@@ -405,10 +405,10 @@ def launcher_argv(layout: Placement) -> tuple[str, ...]:
     )
 
 
-def _unless_said(words: Sequence[str], said: Sequence[str]) -> tuple[str, ...]:
+def _unless_given(words: Sequence[str], given: Sequence[str]) -> tuple[str, ...]:
     """`--mca NAME VALUE …` without names that the job sets itself (`said`): mpirun refuses a name given twice."""
     triples = [words[i : i + 3] for i in range(0, len(words), 3)]
-    return tuple(word for three in triples if three[1] not in said for word in three)
+    return tuple(word for three in triples if three[1] not in given for word in three)
 
 
 def rank_argv(layout: Placement) -> tuple[str, ...]:

@@ -179,8 +179,8 @@ def _look(raw: object, known: frozenset[int], at: float) -> tuple[int, Activity]
         return None
     if not _within(cores, _MOST_CORES) or not (share is None or _within(share, 1.0)):
         return None
-    told = None if share is None else float(share)
-    return rank, Activity(state, wchan, float(cores), told, at)
+    share_of_core = None if share is None else float(share)
+    return rank, Activity(state, wchan, float(cores), share_of_core, at)
 
 
 def _within(number: object, most: float) -> bool:
@@ -341,8 +341,8 @@ class NodeStream:
                 )
             if item is not None:
                 found.append(item)
-        if self._parser.strange and (told := self.doubt("a line that is no frame")):
-            found.append(told)
+        if self._parser.strange and (doubt := self.doubt("a line that is no frame")):
+            found.append(doubt)
         return found
 
     @property
@@ -431,8 +431,8 @@ class NodeStream:
         if self._odd:
             return None
         self._odd = True
-        told = {"text": f"sent {what}: left out"}
-        return NodeEvent(self.plan.job, self.node, "trouble", time.time(), told)
+        fields = {"text": f"sent {what}: left out"}
+        return NodeEvent(self.plan.job, self.node, "trouble", time.time(), fields)
 
     def note_spawn(self, head: Mapping[str, Any]) -> None:
         """Keep a launcher's request for an MPI daemon."""

@@ -187,7 +187,7 @@ Take = Callable[[Followed], None]
 
 
 @dataclass(slots=True)
-class _Seen:
+class _ReadSoFar:
     """What has been read from the nodes so far; for output only the positions."""
 
     events: list[NodeEvent] = field(default_factory=list[NodeEvent])
@@ -218,7 +218,7 @@ class Recording:
 
 async def record(backend: Backend, job: Job, take: Take, backlog: int | None) -> Recording:
     """Read a job back from its nodes. `take` gets the output: the last `backlog` bytes of each log, None: all."""
-    seen = _Seen()
+    seen = _ReadSoFar()
     first = backend.follow(job.plan, {}, seen.output.of)
     await _consume(first, seen.take, lambda: not first.behind, LIMIT, SETTLE)
     wanted, output = seen.output.ends(), JobPositions()
@@ -298,8 +298,8 @@ async def read_replay(backend: Backend, shown: Job, kept: Iterable[NodeEvent] = 
     output: list[Followed] = []
     each = min(MOST_PER_LOG, MOST_BYTES // max(2 * len(job.ranks), 1))
     recording = await record(backend, job, output.append, each)
-    told = {event.node for event in recording.events}
-    events = [*recording.events, *(e for e in kept if e.node not in told)]
+    recorded = {event.node for event in recording.events}
+    events = [*recording.events, *(e for e in kept if e.node not in recorded)]
     # At the same time, events come before output: a rank starts before it writes.
     items = sorted([*events, *output], key=lambda item: item.at)
     return Replay(shown.plan, job.created, tuple(replace(i, job=shown.id) for i in items))

@@ -157,8 +157,8 @@ class SlurmBackend(SshBackend):
     async def cancel(self, plan: Plan, grace: float, *, by: str = "user") -> CancelReport:
         """See `base.Backend.cancel`; Slurm may refuse to cancel a job that somebody else submitted (`refused`)."""
         report = await super().cancel(plan, grace, by=by)
-        said = (one.command for one in report.left if one.command.startswith(REFUSED))
-        return replace(report, refused=next(said, "").removeprefix(REFUSED))
+        refusals = (one.command for one in report.left if one.command.startswith(REFUSED))
+        return replace(report, refused=next(refusals, "").removeprefix(REFUSED))
 
     async def _prepare(self, node: NodePlan) -> None:
         await self._hand_over(node, ("slurm", "submit"), SUBMIT_LIMIT)

@@ -237,9 +237,9 @@ async def ask_what_runs(
             raise AgentError(node, f"`job list` ended with exit code {answer.code}")
         return answer.rows
 
-    told, failed = await on_each(nodes, ask)
+    answered, failed = await on_each(nodes, ask)
     silent = {node: error.why for node, error in failed.items()}
-    return found_jobs(cluster, told, time.time()), silent
+    return found_jobs(cluster, answered, time.time()), silent
 
 
 _ID = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.-]{0,100})-\d{4}-\d{6}-[0-9a-f]{4}\Z")
@@ -250,11 +250,13 @@ _LAST_RANK = 1 << 20
 _LONGEST_GRACE = 86400.0
 
 
-def found_jobs(cluster: str, told: Mapping[str, Sequence[Mapping[str, Any]]], now: float) -> Found:
+def found_jobs(
+    cluster: str, answers: Mapping[str, Sequence[Mapping[str, Any]]], now: float
+) -> Found:
     """The running jobs, from the rows of `job list --plans` of each node; invalid rows are left out."""
     parts: dict[str, list[NodePlan]] = {}
     created: dict[str, float] = {}
-    for node, rows in told.items():
+    for node, rows in answers.items():
         for row in rows[:_MOST_ROWS]:
             plan = _node_plan(node, row)
             if plan is None or not _free(plan, parts.get(plan.job, [])):

@@ -58,9 +58,9 @@ def read(options: argparse.Namespace) -> int:
     codes: set[int] = set()
     for name, raw in outputs:
         for reading in read_output(recipe, raw):
-            said = f"{name}: {recipe.name}: {reading.status}: {reading.text}"
+            text = f"{name}: {recipe.name}: {reading.status}: {reading.text}"
             shape = reading_shape(recipe.name, reading)
-            output.say_result(shape, said, as_json=options.json)
+            output.say_result(shape, text, as_json=options.json)
             codes.add(_code(reading))
     return next(code for code in _GRAVEST if code in codes)
 
@@ -157,7 +157,7 @@ class Followed:
     """Remembers which lines of a run were printed already."""
 
     def __init__(self) -> None:
-        self._said: set[tuple[Stage, str, int]] = set()
+        self._printed: set[tuple[Stage, str, int]] = set()
 
     def news(self, run: AcceptanceRun) -> Iterator[str]:
         """A line for each round that has ended since."""
@@ -165,8 +165,8 @@ class Followed:
         for one in run.results:
             rounds.setdefault((one.stage, one.recipe, one.round), []).append(one)
         for key, results in rounds.items():
-            if key not in self._said and all(one.outcome.final for one in results):
-                self._said.add(key)
+            if key not in self._printed and all(one.outcome.final for one in results):
+                self._printed.add(key)
                 yield _round_line(run, *key, results)
 
 
@@ -184,8 +184,8 @@ def _round_line(
         else ""
     )
     wrong = [one for one in results if one.outcome is not Outcome.MEASURED]
-    said = f"{stage} {recipe}{of}: {len(values)} of {len(results)} measured{span}"
-    return "\n".join([said, *(f"  {_who(one)}: {one.outcome}: {one.text}" for one in wrong[:3])])
+    line = f"{stage} {recipe}{of}: {len(values)} of {len(results)} measured{span}"
+    return "\n".join([line, *(f"  {_who(one)}: {one.outcome}: {one.text}" for one in wrong[:3])])
 
 
 def _who(one: Result) -> str:
@@ -354,14 +354,14 @@ async def _carried_out(session: Session, port: AcceptanceProtocol) -> int | None
         async with asyncio.TaskGroup() as tasks:
             runs = tasks.create_task(port.start())
             asks = tasks.create_task(interrupts.next())
-            tells = tasks.create_task(_tell(port))
+            progress = tasks.create_task(_print_progress(port))
             await asyncio.wait((runs, asks), return_when=asyncio.FIRST_COMPLETED)
             asks.cancel()
             if not runs.done():
                 output.progress("^C: cancelling what runs …")
                 left = await port.stop()
                 output.progress("\n".join(left) or "cancelled: nothing is left on any node")
-            tells.cancel()
+            progress.cancel()
     run = port.current
     if run is not None and run.progress is not RunState.DONE:
         output.progress(f"stopped; go on with `{run.verb} --resume {run.id}`")
@@ -369,7 +369,7 @@ async def _carried_out(session: Session, port: AcceptanceProtocol) -> int | None
     return None
 
 
-async def _tell(port: AcceptanceProtocol) -> None:
+async def _print_progress(port: AcceptanceProtocol) -> None:
     """Print a line for each stage and round until cancelled."""
     followed = Followed()
     try:
@@ -398,8 +398,8 @@ def _finished(session: Session, options: argparse.Namespace) -> int:
 
 def _say_outcome(session: Session, run: AcceptanceRun, options: argparse.Namespace) -> None:
     """Print the result, and write the files of `--report`."""
-    said = outcome(run, session.cluster)
-    output.say_result(acceptance_shape(run), said, as_json=options.json)
+    text = outcome(run, session.cluster)
+    output.say_result(acceptance_shape(run), text, as_json=options.json)
     if not options.report:
         return
     from rankdeck.reports.acceptance_files import write_reports

@@ -60,8 +60,8 @@ def _daemon_set(cluster: Cluster, options: argparse.Namespace) -> int:
 
 async def _apply(cluster: Cluster, text: str) -> int:
     async with opened(cluster) as session:
-        said = await session.kubectl_apply(text)
-    output.say(said.rstrip())
+        answer = await session.kubectl_apply(text)
+    output.say(answer.rstrip())
     return output.OK
 
 
@@ -142,7 +142,7 @@ async def _status(cluster: Cluster, nodes: Sequence[str], options: argparse.Name
         outcomes = await installer.run("status", nodes, {})
         if link is not None:
             there = [o.node for o in outcomes if o.answer.get("installed")]
-            await _heard(fleet, there)
+            await _wait_until_heard(fleet, there)
     if fleet.trouble:
         output.progress(fleet.trouble)
     ages = {node: fleet.node(node).heard_s() for node in nodes}
@@ -155,7 +155,7 @@ async def _status(cluster: Cluster, nodes: Sequence[str], options: argparse.Name
     return output.OK if all(o.ok and _runs(o) for o in outcomes) else output.TROUBLE
 
 
-async def _heard(fleet: Fleet, nodes: Sequence[str]) -> None:
+async def _wait_until_heard(fleet: Fleet, nodes: Sequence[str]) -> None:
     """Wait until each of these nodes was heard, or the time is over."""
     deadline = time.monotonic() + LISTEN
     # State is plain data without listeners, so this must poll.

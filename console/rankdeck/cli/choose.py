@@ -35,8 +35,8 @@ def agreed(read: Callable[[], Read]) -> Read:
 def _yes(error: UntrustedError) -> bool:
     if not output.can_ask():
         return False
-    told = "\n".join(str(problem) for problem in error.problems)
-    output.progress(f"{told}\nAgree to this and remember it? [y/N] ")
+    problems = "\n".join(str(problem) for problem in error.problems)
+    output.progress(f"{problems}\nAgree to this and remember it? [y/N] ")
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 

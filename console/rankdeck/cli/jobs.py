@@ -25,7 +25,7 @@ from rankdeck.model.process import uses_of
 from rankdeck.model.rank import how_it_ended
 from rankdeck.model.schedulers import KubernetesJob, SlurmJob, queue_words
 from rankdeck.rules.inspect import Inspection, Look, StackGroup
-from rankdeck.rules.job_news import told, when
+from rankdeck.rules.job_news import note_words, when
 from rankdeck.session import Session
 
 COMING = "output still coming"
@@ -34,7 +34,7 @@ COMING = "output still coming"
 def sentence(job: Job) -> str:
     """The state of a job in one line."""
     coming = f"; {COMING}" if job.output_coming and job.state.final else ""
-    queue = f"; {said}" if job.slurm and (said := queue_words(job.slurm, time.time())) else ""
+    queue = f"; {waits}" if job.slurm and (waits := queue_words(job.slurm, time.time())) else ""
     number = f" (Slurm {job.slurm.id})" if job.slurm and job.slurm.id else ""
     return f"{job.id}: {job.state}{coming}{number} on {fold(job.nodes)}; {job.unit}s: {job.rank_counts or 'none yet'}{queue}"
 
@@ -45,7 +45,7 @@ def summary(job: Job) -> str:
     if job.first_failure is not None:
         lines += _failure_lines(job.first_failure)
     lines += _meaning(job.explained)
-    lines += [f"on its nodes: {told(one)} · {when(one, job)}" for one in job.node_notes]
+    lines += [f"on its nodes: {note_words(one)} · {when(one, job)}" for one in job.node_notes]
     return "\n".join(lines)
 
 
@@ -177,9 +177,9 @@ def _task_rows(job: Job) -> Iterable[tuple[str, ...]]:
         task = tasks.get(rank.rank)
         again = f"run {task.attempt + 1}" if task and task.attempt else ""
         end = how_it_ended(rank.exit_code, rank.signal) if rank.state.final else ""
-        said = task.text if task and task.text else end
+        text = task.text if task and task.text else end
         started = _clock(rank.started) if rank.started else "-"
-        why = "; ".join(filter(None, (again, said)))
+        why = "; ".join(filter(None, (again, text)))
         yield f"  task {rank.rank}", rank.state.value, "1", rank.node, started, why
 
 
@@ -190,27 +190,27 @@ def _other_row(job: KubernetesJob | SlurmJob) -> tuple[str, ...]:
         queued = job.end_words or queue_words(job.status, time.time())
         text = "; ".join(filter(None, (job.whose, job.name, queued)))
         return job.place, job.state, "-", job.status.nodes or "-", started, text
-    said = "; ".join(filter(None, (job.whose, job.why)))
-    return job.ours or job.place, job.state, str(job.ranks), "-", started, said
+    why = "; ".join(filter(None, (job.whose, job.why)))
+    return job.ours or job.place, job.state, str(job.ranks), "-", started, why
 
 
 def _why(job: Job) -> str:
     """What went wrong: the first line of the summary of `run`."""
     first = job.first_failure
     explained = job.explained if first is None else first.explained
-    said = [first.sentence] if first else [stall.text for stall in job.stalled]
-    said += [job.not_started] if job.not_started else []
-    said = [job.plan.owner, *said] if job.plan.owner else said
+    parts = [first.sentence] if first else [stall.text for stall in job.stalled]
+    parts += [job.not_started] if job.not_started else []
+    parts = [job.plan.owner, *parts] if job.plan.owner else parts
     if job.slurm and not job.state.final:
-        said += filter(None, (queue_words(job.slurm, time.time()),))
+        parts += filter(None, (queue_words(job.slurm, time.time()),))
     if job.slurm and job.state is State.CANCELLED and job.slurm.text:
-        said.append(job.slurm.text)
+        parts.append(job.slurm.text)
     if job.unproven:
         nodes = fold(job.unproven)
-        said.append(f"not proven that nothing is left on {nodes}: `rankdeck cancel` asks again")
+        parts.append(f"not proven that nothing is left on {nodes}: `rankdeck cancel` asks again")
     # If Slurm ended the job, the sentence is printed already.
     means = (one.means for one in explained[:1])
-    return "; ".join((*said, *(one for one in means if one not in "; ".join(said))))
+    return "; ".join((*parts, *(one for one in means if one not in "; ".join(parts))))
 
 
 def cancel(options: argparse.Namespace, _open_console: object) -> int:

@@ -200,7 +200,7 @@ class News:
         self._session, self._job = session, job_id
         self._hint = STOPS if may_cancel else ""
         job = session.jobs.job(job_id)
-        self._told = replace(job, first_failure=None, countdown=None, stalled=(), troubles=())
+        self._before = replace(job, first_failure=None, countdown=None, stalled=(), troubles=())
         self._due = 0.0
 
     def finish(self) -> None:
@@ -215,15 +215,15 @@ class News:
             return
         self._due = now + NEWS_PERIOD
         job = self._session.jobs.job(self._job)
-        if job is self._told:
+        if job is self._before:
             return
         over = job.state.final and not job.output_coming
         news = countdown if over else news_between
-        for line in news(self._told, job, time.time()):
-            begins = job.countdown and not self._told.countdown
+        for line in news(self._before, job, time.time()):
+            begins = job.countdown and not self._before.countdown
             hint = self._hint if begins and line.startswith("stopping") else ""
             output.progress(line + hint)
-        self._told = job
+        self._before = job
 
 
 MOST = 1_000_000

@@ -203,7 +203,7 @@ async def _fetch(
             )
     name = folder / file_name(path)
     shape = {"file": path, "files": {n: f"{name}.{n}" for n in nodes if n not in failed}}
-    return told(shape, nodes, failed, options, f"{name}.NODE: {path}")
+    return print_copied(shape, nodes, failed, options, f"{name}.NODE: {path}")
 
 
 class _Fetching:
@@ -225,7 +225,7 @@ async def _cp(
         target = f"{path}{file.name}" if path.endswith("/") else path
         place, failed = await _pushed(session, file, target, nodes, options)
     shape = {"file": place.path, "size": place.size}
-    return told(shape, nodes, failed, options, place.path)
+    return print_copied(shape, nodes, failed, options, place.path)
 
 
 async def _pushed(
@@ -414,9 +414,9 @@ async def _show(cluster: Cluster, nodes: Sequence[str], options: argparse.Namesp
         for one in wanted:
             output.progress(f"{one.image}: asking {len(nodes)} nodes …")
             found = await session.images.look(nodes, one)
-            told = {n: row for n, row in found.items() if isinstance(row, ImageAt)}
-            differs = difference(told)
-            well = well and not differs and len(told) == len(found)
+            answered = {n: row for n, row in found.items() if isinstance(row, ImageAt)}
+            differs = difference(answered)
+            well = well and not differs and len(answered) == len(found)
             shapes.append(_shape(one, found, differs))
             rows += _rows(one, found, differs)
     if options.json:
@@ -478,7 +478,7 @@ async def _push(
         output.progress(f"{file}: reading its digest …")
         place, failed = await _pushed(session, file, options.to, nodes, options)
     shape: Shape = {"image": place.path, "digest": place.sha256, "size": place.size}
-    return told(shape, nodes, failed, options, f"{place.path}: sha256 {place.sha256}")
+    return print_copied(shape, nodes, failed, options, f"{place.path}: sha256 {place.sha256}")
 
 
 async def _load(
@@ -488,7 +488,7 @@ async def _load(
     shape = {"image": str(file), "digest": "", "size": file.stat().st_size}  # noqa: ASYNC240
     async with opened(cluster) as session:
         failed = await session.images.load(file, options.runtime, nodes, CopyProgress(file.name))
-    return told(shape, nodes, failed, options, f"{file}: in {options.runtime}'s store")
+    return print_copied(shape, nodes, failed, options, f"{file}: in {options.runtime}'s store")
 
 
 @contextmanager
@@ -507,7 +507,7 @@ KEPT_THERE = (
 """What Ctrl-C leaves of a copy to nodes."""
 
 
-def told(
+def print_copied(
     shape: Shape,
     nodes: Sequence[str],
     failed: Mapping[str, NodeError],

@@ -57,7 +57,7 @@ def doctor(options: argparse.Namespace, _open_console: object) -> int:
             raise
         output.progress(f"rankdeck: only this machine is looked at: {error}")
         nothing = Cluster(name="", nodes=())
-        return _told(nothing, _look_here(nothing, options), options)
+        return _print_findings(nothing, _look_here(nothing, options), options)
     return until_done(_doctor(cluster, options))
 
 
@@ -72,10 +72,12 @@ async def _doctor(cluster: Cluster, options: argparse.Namespace) -> int:
     here = _look_here(cluster, options)
     async with opened(cluster) as session:
         found = await session.doctor(tell_nobody if options.json else _say)
-    return _told(cluster, (*here, *found), options)
+    return _print_findings(cluster, (*here, *found), options)
 
 
-def _told(cluster: Cluster, findings: Sequence[Finding], options: argparse.Namespace) -> int:
+def _print_findings(
+    cluster: Cluster, findings: Sequence[Finding], options: argparse.Namespace
+) -> int:
     if options.json:
         shapes = [finding_shape(finding) for finding in findings]
         output.say_object({"cluster": cluster.name, "findings": shapes})

@@ -61,7 +61,7 @@ def status(options: argparse.Namespace, _open_console: object) -> int:
 
 async def _status(cluster: Cluster, wait: float, options: argparse.Namespace) -> int:
     watch = seconds_of_option(options, "watch")
-    async with heard(cluster, wait) as session:
+    async with listening(cluster, wait) as session:
         fleet = session.fleet
         await judged(fleet, watch)
         # Inside the session: nodes count as silent when it is closed.
@@ -87,7 +87,7 @@ async def _status(cluster: Cluster, wait: float, options: argparse.Namespace) ->
 
 
 @asynccontextmanager
-async def heard(cluster: Cluster, wait: float) -> AsyncGenerator[Session]:
+async def listening(cluster: Cluster, wait: float) -> AsyncGenerator[Session]:
     """Open the session, and wait until each node was heard or failed, at most `wait` seconds."""
     known = f"{len(cluster.nodes)} nodes" if cluster.nodes else "Kubernetes for its nodes"
     output.progress(f"{cluster.name}: asking {known} …")
@@ -156,8 +156,8 @@ def _row(state: NodeState) -> tuple[str, ...]:
     why = "; ".join(cause.text for cause, _ in by_cause(state.health.reasons))
     made_up = f"SIMULATED: {', '.join(state.simulated)}" if state.simulated else ""
     words = " · ".join(filter(None, (why, made_up)))
-    said = "never" if heard is None else f"{heard:.0f} s"
-    return state.name, state.health.level.word, said, *numbers, words
+    age = "never" if heard is None else f"{heard:.0f} s"
+    return state.name, state.health.level.word, age, *numbers, words
 
 
 def _highest(state: NodeState, metric: str) -> str:
@@ -175,7 +175,7 @@ def nodes(options: argparse.Namespace, _open_console: object) -> int:
 
 
 async def _live(cluster: Cluster, wait: float, options: argparse.Namespace) -> int:
-    async with heard(cluster, wait) as session:
+    async with listening(cluster, wait) as session:
         states = {state.name: state for state in session.fleet.nodes()}
         found = cluster.nodes or tuple(Node(name=name) for name in states)
         shapes = [_live_shape(node, states) for node in found]
@@ -216,14 +216,14 @@ def _kubernetes_lines(shape: Shape) -> list[str]:
     """What Kubernetes says about a node: conditions verbatim, taints, devices, jobs."""
     if not shape:
         return []
-    said = [
+    lines = [
         f"condition {row['type']} = {row['status']} {row['reason']} {row['message']}".rstrip()
         for row in shape["conditions"]
     ]
     taints = [f"taint {taint}" for taint in shape["taints"]]
     cordoned = ["unschedulable"] if shape["unschedulable"] else []
     devices = [f"{name}: {DeviceCount(**row).words}" for name, row in shape["devices"].items()]
-    return [*said, *taints, *cordoned, *devices, *(f"job {job}" for job in shape["jobs"])]
+    return [*lines, *taints, *cordoned, *devices, *(f"job {job}" for job in shape["jobs"])]
 
 
 def seconds_of_option(options: argparse.Namespace, name: str) -> float:
@@ -248,7 +248,7 @@ def health(options: argparse.Namespace, _open_console: object) -> int:
 
 async def _health(cluster: Cluster, names: Sequence[str], options: argparse.Namespace) -> int:
     wait, watch = seconds_of_option(options, "wait"), seconds_of_option(options, "watch")
-    async with heard(cluster, wait) as session:
+    async with listening(cluster, wait) as session:
         fleet = session.fleet
         states = [fleet.node(name) for name in names] if names else list(fleet.nodes())
         await judged(fleet, watch)
@@ -297,11 +297,11 @@ def _say(cluster: Cluster, states: Sequence[NodeState], level: Level) -> None:
 
 def _line(reason: Reason) -> str:
     device = f" {reason.device}" if reason.device else ""
-    said = f"{reason.level.word:<7} {reason.check}{device}: {reason.text}"
+    text = f"{reason.level.word:<7} {reason.check}{device}: {reason.text}"
     if reason.acknowledged_until is None:
-        return said
+        return text
     until = day_time(reason.acknowledged_until)
-    return f"{said} [acknowledged until {until} by {reason.acknowledged_by}]"
+    return f"{text} [acknowledged until {until} by {reason.acknowledged_by}]"
 
 
 WORDS = 200
@@ -368,15 +368,15 @@ def expect(options: argparse.Namespace, _open_console: object) -> int:
 
 
 async def _expect(cluster: Cluster, wait: float, options: argparse.Namespace) -> int:
-    async with heard(cluster, wait) as session:
+    async with listening(cluster, wait) as session:
         fleet = session.fleet
-        told = [_seen(node) for node in fleet.nodes() if node.heard_s() is not None]
-    learnt = learn(told)
-    if not told:
+        seen = [_seen(node) for node in fleet.nodes() if node.heard_s() is not None]
+    learnt = learn(seen)
+    if not seen:
         output.progress("no node was heard: there is nothing to learn from")
         return output.TROUBLE
-    if len(told) < len(cluster.nodes):
-        output.progress(f"only {len(told)} of {len(cluster.nodes)} nodes were heard")
+    if len(seen) < len(cluster.nodes):
+        output.progress(f"only {len(seen)} of {len(cluster.nodes)} nodes were heard")
     _say_learnt(learnt, options)
     return output.OK
 

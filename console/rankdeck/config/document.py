@@ -287,8 +287,8 @@ def finish(entry: Entry) -> None:
     """Raise one ConfigError with all reported mistakes, in the order of the file; no effect if there are none."""
     if entry.problems:
         # A part that is read twice reports its mistakes twice.
-        told = dict.fromkeys(entry.problems)
-        raise ConfigError(sorted(told, key=lambda p: (p.line, p.column)))
+        problems = dict.fromkeys(entry.problems)
+        raise ConfigError(sorted(problems, key=lambda p: (p.line, p.column)))
 
 
 def read_text(path: Path, limit: int = SIZE_LIMIT) -> str:

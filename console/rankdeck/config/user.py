@@ -30,7 +30,7 @@ _VARIABLES = {"password_env": "a password", "token_env": "a token"}
 _OURS = "RANKDECK_"
 """Prefix of variables that are meant for Rankdeck: they may be sent without consent."""
 _SSHS_OWN = ("identity", "known_hosts")
-_MOST_TOLD = 20
+_MOST_SHOWN = 20
 _STORE_LIMIT = 4 << 20
 
 
@@ -76,8 +76,8 @@ def runs(entry: Entry, named: str) -> str:
     except (OSError, ValueError) as error:
         entry.report(f"{named}: {getattr(error, 'strerror', '') or error}")
         return ""
-    told = _directives(content)
-    more = ("; it has " + "; ".join(told)) if told else ""
+    directives = _directives(content)
+    more = ("; it has " + "; ".join(directives)) if directives else ""
     may(entry, f"follows {path}, which may run commands here{more}", content)
     return content.decode("utf-8", "replace")
 
@@ -155,15 +155,15 @@ def _digest(entry: Entry, what: str, content: bytes) -> str:
     import hashlib  # loads OpenSSL, which few files need
 
     file = str(Path(entry.file).resolve())
-    told = json.dumps([file, entry.path, what, hashlib.sha256(content).hexdigest()])
-    return hashlib.sha256(told.encode()).hexdigest()
+    asked = json.dumps([file, entry.path, what, hashlib.sha256(content).hexdigest()])
+    return hashlib.sha256(asked.encode()).hexdigest()
 
 
 def _directives(content: bytes) -> Sequence[str]:
     rows = (line.strip() for line in content.decode("utf-8", "replace").splitlines())
     found = [row[:120] for row in rows if _runs_or_reads(row)]
-    more = [f"{len(found) - _MOST_TOLD} more"] if len(found) > _MOST_TOLD else []
-    return [f"`{row}`" for row in found[:_MOST_TOLD]] + more
+    more = [f"{len(found) - _MOST_SHOWN} more"] if len(found) > _MOST_SHOWN else []
+    return [f"`{row}`" for row in found[:_MOST_SHOWN]] + more
 
 
 def _runs_or_reads(row: str) -> bool:

@@ -85,9 +85,9 @@ class FleetProcess:
         """Send a line to the agent of that node; an empty line ends the agent."""
         self._write(node.encode() + b" " + line.strip() + b"\n")
 
-    def command(self, told: object) -> None:
+    def command(self, request: object) -> None:
         """Send a command to the fleet; see the agent's `simulated_fleet`."""
-        self._write(b" " + json.dumps(told).encode() + b"\n")
+        self._write(b" " + json.dumps(request).encode() + b"\n")
 
     async def ask(self) -> dict[str, object]:
         """The state of the fleet; raises AgentError if its process has ended."""

@@ -126,8 +126,8 @@ def _attempt(layout: DemoFolders, name: str, port: str, way: str) -> tuple[int, 
         os.close(reading)
         _separate(layout, name, port, way, writing)
     os.close(writing)
-    with open(reading, encoding="utf-8") as said:  # noqa: PTH123 - a descriptor, not a path
-        lines = said.read().splitlines()
+    with open(reading, encoding="utf-8") as pipe:  # noqa: PTH123 - a descriptor, not a path
+        lines = pipe.read().splitlines()
     os.waitpid(child, 0)
     answer: dict[str, str] = {}
     for line in lines:

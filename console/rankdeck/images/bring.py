@@ -142,19 +142,19 @@ def _lying(row: Mapping[str, Any]) -> ImageAt:
 def difference(found: Mapping[str, ImageAt]) -> str:
     """A sentence that lists the nodes of each version if there is more than one, else ""."""
     groups: dict[tuple[str, str], list[str]] = {}
-    for node, lying in found.items():
-        if lying.there:
+    for node, image in found.items():
+        if image.there:
             # If a digest is missing, files of the same size count as the same version.
-            groups.setdefault((lying.kind, _identity(lying, found)), []).append(node)
+            groups.setdefault((image.kind, _identity(image, found)), []).append(node)
     if len(groups) < 2:
         return ""
     parts = (f"{what} on {fold(nodes)}" for (_, what), nodes in groups.items())
     return "different versions: " + ", ".join(parts)
 
 
-def _identity(lying: ImageAt, found: Mapping[str, ImageAt]) -> str:
+def _identity(image: ImageAt, found: Mapping[str, ImageAt]) -> str:
     complete = all(other.digest for other in found.values() if other.there)
-    return short(lying.digest) if complete else f"{lying.size} bytes"
+    return short(image.digest) if complete else f"{image.size} bytes"
 
 
 def enroot_create(runtime: str, name: str) -> str:

@@ -442,9 +442,9 @@ class FetchedFile:
         before, self._lines = self._lines + data, b""
         while not self._begun and b"\n" in before:
             line, _, before = before.partition(b"\n")
-            told = (table(line) or {}).get("size")
-            if type(told) is int and 0 <= told < 1 << 62:
-                self._begun, self.size = True, told
+            announced = (table(line) or {}).get("size")
+            if type(announced) is int and 0 <= announced < 1 << 62:
+                self._begun, self.size = True, announced
         if not self._begun:
             self._lines = before
             return b""
@@ -456,10 +456,10 @@ class FetchedFile:
 
     def _check(self) -> None:
         rows = [table(line) or {} for line in self._lines.splitlines()]
-        told = next((row["sha256"] for row in rows if "sha256" in row), None)
-        if not self._begun or self.done < self.size or told is None:
+        digest = next((row["sha256"] for row in rows if "sha256" in row), None)
+        if not self._begun or self.done < self.size or digest is None:
             raise AgentError(self.node, "the file broke off")
-        if told != self._digest.hexdigest():
+        if digest != self._digest.hexdigest():
             raise AgentError(self.node, "what arrived is not what was sent: nothing was kept")
 
 

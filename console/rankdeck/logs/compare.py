@@ -301,7 +301,7 @@ BEHIND = 5.0
 
 
 @dataclass(slots=True)
-class Kept:
+class RankLines:
     """What one rank wrote to one stream: lines, and the template of each line (`masks`)."""
 
     rank: int
@@ -327,7 +327,7 @@ class Kept:
         return line_of(self.rank, self.entries[place]) if place < len(self.entries) else None
 
 
-Side = tuple[Kept, ...]
+Side = tuple[RankLines, ...]
 """What one rank wrote, one `Kept` for each of STREAMS."""
 
 
@@ -370,7 +370,7 @@ class Comparison:
         self._rewinds = {rank: log.rewinds for rank, log in self._logs.items()}
         self._room = dict.fromkeys(self._ranks, self.most)
         self.sides: dict[int, Side] = {
-            rank: tuple(Kept(rank, stream) for stream in STREAMS) for rank in self._ranks
+            rank: tuple(RankLines(rank, stream) for stream in STREAMS) for rank in self._ranks
         }
         self.total = 0
         """Number of lines processed."""
@@ -471,7 +471,7 @@ def _only(these: Side, others: Side) -> Steps[tuple[Line, ...]]:
 Places = dict[bytes, int]
 
 
-def _places(kept: Kept) -> Steps[Places]:
+def _places(kept: RankLines) -> Steps[Places]:
     """Line -> index of its first occurrence."""
     found: Places = {}
     for place, entry in enumerate(kept.entries):
@@ -481,7 +481,7 @@ def _places(kept: Kept) -> Steps[Places]:
     return found
 
 
-def _divergence(a: Kept, b: Kept, there: Places) -> Steps[Divergence | None]:
+def _divergence(a: RankLines, b: RankLines, there: Places) -> Steps[Divergence | None]:
     """The first different line; None if there is none, or if one of them may still write the same line."""
     start_a, start_b = yield from _begin(a, b, there)
     length = min(len(a.masks) - start_a, len(b.masks) - start_b)
@@ -504,7 +504,7 @@ def _equal(a: list[bytes], i: int, b: list[bytes], j: int, most: int) -> Steps[i
     return most
 
 
-def _begin(a: Kept, b: Kept, there: Places) -> Steps[tuple[int, int]]:
+def _begin(a: RankLines, b: RankLines, there: Places) -> Steps[tuple[int, int]]:
     """The indices at which a comparison can start: the beginning, else the first line that both have."""
     if a.whole and b.whole:
         return 0, 0

@@ -113,7 +113,7 @@ class MergedLog:
         """Rank -> time of its newest line here; its later lines get at least this time."""
         self.late = any(self._seen.values())
         """Whether there are earlier lines that were left out at the start."""
-        self._told: frozenset[Occurrence] = frozenset()
+        self._events_shown: frozenset[Occurrence] = frozenset()
         self._events_waiting: list[tuple[float, Line]] = []
         self.lines: list[Line] = []
         self.total = 0
@@ -194,13 +194,13 @@ class MergedLog:
 
     def _told_now(self) -> None:
         now = frozenset(self._events())
-        if now == self._told:
+        if now == self._events_shown:
             return
-        for one in now - self._told:
+        for one in now - self._events_shown:
             text = f"{one.node}: {one.device + ': ' if one.device else ''}{one.text}"
             self._events_waiting.append((one.at, Line(one.at, EVENT, NODE, 0, text)))
         self._events_waiting.sort(key=itemgetter(0))
-        self._told = now
+        self._events_shown = now
 
     def _add(self, line: Line) -> None:
         self.changes += 1
@@ -288,7 +288,7 @@ def _moment(text: str, now: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class LineFilter:
     """A filter: lines with every text of `within` and none of `without`, with `around` lines of context."""
 
     within: tuple[str, ...] = ()
@@ -314,7 +314,7 @@ class Filtered:
 
     gaps: tuple[Gap, ...] = ()
 
-    def __init__(self, source: Source, wanted: Wanted) -> None:
+    def __init__(self, source: Source, wanted: LineFilter) -> None:
         self.source, self.wanted = source, wanted
         self._within = [TextMatch(text) for text in wanted.within]
         self._without = [TextMatch(text) for text in wanted.without]

@@ -342,9 +342,9 @@ def clocks_under_load(highest: Highest, alike: Mapping[str, str], word: str) -> 
     return found
 
 
-def _by_hardware(told: Mapping[str, _T], alike: Mapping[str, str]) -> Iterable[Mapping[str, _T]]:
+def _by_hardware(values: Mapping[str, _T], alike: Mapping[str, str]) -> Iterable[Mapping[str, _T]]:
     groups: defaultdict[str, dict[str, _T]] = defaultdict(dict)
-    for node, one in told.items():
+    for node, one in values.items():
         groups[alike.get(node, "")][node] = one
     return groups.values()
 
@@ -416,11 +416,11 @@ def link_errors(grown: Grown) -> dict[str, str]:
         sums = [sum(devices.values()) for devices in nodes.values()]
         usual = _FAR_MORE * median_low(sums) if one.usual and sums else 0.0
         for node, devices in nodes.items():
-            said = found[node]
+            words = found[node]
             most = max(devices, key=lambda device: devices[device], default="")
             if devices and devices[most] >= max(one.least, usual):
-                said.append(f"{most}: {devices[most]:,.0f} {one.word}")
-    return {node: ", ".join(said) or "none" for node, said in found.items()}
+                words.append(f"{most}: {devices[most]:,.0f} {one.word}")
+    return {node: ", ".join(words) or "none" for node, words in found.items()}
 
 
 HEARD = (LINK_ERRORS, REBOOTS, BUSY_CORES, *(one.fact for one in CLOCKS))
@@ -441,7 +441,7 @@ def differing(identity: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
 
     `identity` is node -> fact (kernel, driver, mtu, …) -> value. Facts in WELL are compared with that value instead.
     """
-    said: defaultdict[str, list[str]] = defaultdict(list)
+    sentences: defaultdict[str, list[str]] = defaultdict(list)
     for fact in sorted({fact for facts in identity.values() for fact in facts}):
         values = {node: facts[fact] for node, facts in identity.items() if fact in facts}
         common, count = _majority(values.values())
@@ -454,8 +454,8 @@ def differing(identity: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
         most = f", {count} of {len(values)} {have}" if count else ""
         for node, value in values.items():
             if value != common:
-                said[node].append(f"{_has(fact, value)}{most}")
-    return {node: "; ".join(words) for node, words in said.items()}
+                sentences[node].append(f"{_has(fact, value)}{most}")
+    return {node: "; ".join(words) for node, words in sentences.items()}
 
 
 def _has(fact: str, value: str) -> str:

@@ -64,7 +64,7 @@ class Occurrence:
         return Sentence.of(self.text).seen
 
 
-class Told(Protocol):
+class NodeMessage(Protocol):
     """Any message about a node: an event, or a note on a job."""
 
     @property
@@ -77,12 +77,12 @@ class Told(Protocol):
     def device(self) -> str: ...
 
 
-T = TypeVar("T", bound=Told)
+T = TypeVar("T", bound=NodeMessage)
 TOGETHER = 120.0
 """Most seconds between a cause and the messages that follow from it."""
 
 
-def leading(told: Sequence[T], kind: Callable[[T], str] = lambda _: "") -> list[T]:
+def leading(events: Sequence[T], kind: Callable[[T], str] = lambda _: "") -> list[T]:
     """The messages without those caused by another one of the same node, device and `kind` at about the same time."""
 
     def follows(one: T, other: T) -> bool:
@@ -90,7 +90,7 @@ def leading(told: Sequence[T], kind: Callable[[T], str] = lambda _: "") -> list[
         same = same_device(one.device, other.device) and kind(one) == kind(other)
         return other.check in CAUSES.get(one.check, ()) and near and same
 
-    return [one for one in told if not any(follows(one, other) for other in told)]
+    return [one for one in events if not any(follows(one, other) for other in events)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -402,9 +402,9 @@ class Job:
         """Nodes on which processes may be left, according to the last cancel of each."""
         found: dict[str, bool] = {}
         for text in self.troubles:
-            node, _, said = text.partition(": ")
-            if said.startswith((UNVERIFIED, REMAINS, FOUND_GONE)):
-                found[node] = said != FOUND_GONE
+            node, _, what = text.partition(": ")
+            if what.startswith((UNVERIFIED, REMAINS, FOUND_GONE)):
+                found[node] = what != FOUND_GONE
         return tuple(node for node, unclear in found.items() if unclear)
 
 

@@ -53,7 +53,7 @@ def process_of(node: str, row: Mapping[str, Any]) -> NodeProcess | None:
     pid, start, rank, gpus = row.get("pid"), row.get("start"), row.get("rank"), row.get("gpus")
     if not integer(pid) or not integer(start) or pid <= 0:
         return None
-    told = list(as_table(gpus).items())[:_MOST_GPUS]
+    sizes = list(as_table(gpus).items())[:_MOST_GPUS]
     return NodeProcess(
         node=node,
         pid=pid,
@@ -66,7 +66,7 @@ def process_of(node: str, row: Mapping[str, Any]) -> NodeProcess | None:
         rss=natural(row.get("rss")),
         read=_amount(row.get("read")),
         write=_amount(row.get("write")),
-        gpus={clean(gpu, 40): natural(size) for gpu, size in told},
+        gpus={clean(gpu, 40): natural(size) for gpu, size in sizes},
         job=clean(row.get("job"), 120),
         rank=rank if integer(rank) and rank >= 0 else None,
     )
@@ -111,8 +111,8 @@ class RankUse:
 
     @property
     def traffic(self) -> float | None:
-        told = [one.traffic for one in self.processes if one.traffic is not None]
-        return sum(told) if told else None
+        rates = [one.traffic for one in self.processes if one.traffic is not None]
+        return sum(rates) if rates else None
 
 
 def uses_of(job: Job, found: Iterable[NodeProcess]) -> dict[int, RankUse]:
@@ -169,7 +169,7 @@ class CommandEnd:
     seconds: float = 0.0
 
     @property
-    def told(self) -> bool:
+    def known(self) -> bool:
         """Whether the agent on the node saw its end; if not, it is not known whether processes remain."""
         return self.code is not None or self.why in (LIMIT, CANCELLED)
 
@@ -183,7 +183,7 @@ class CommandEnd:
         """This node's value for the exit status of `rankdeck sh`: 124 at the time limit, 255 if its end is unknown."""
         if self.why == LIMIT:
             return 124
-        if not self.told:
+        if not self.known:
             return 255
         return self.code or 0
 

@@ -346,8 +346,8 @@ def _re2() -> Any:  # noqa: ANN401 - its binding has no types
 
 
 def _in_words(why: bytes | str) -> str:
-    said = why.decode("utf-8", "replace") if isinstance(why, bytes) else why
+    text = why.decode("utf-8", "replace") if isinstance(why, bytes) else why
     for begin, advice in _ADVICE:
-        if said.startswith(begin):
+        if text.startswith(begin):
             return advice
-    return f"is not a regular expression: {said}"
+    return f"is not a regular expression: {text}"

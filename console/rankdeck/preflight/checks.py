@@ -189,9 +189,9 @@ def mpi(case: JobContext) -> Iterable[Finding]:
     spec = case.spec
     if spec.launch is not Launch.MPI:
         return
-    told = group((p.node.name, f.versions.get(spec.mpi.path) or None) for p, f in case.answered)
-    if len({_series(version) for version in told}) > 1:
-        parts = ", ".join(f"{version} on {nodes}" for version, nodes in told.items())
+    versions = group((p.node.name, f.versions.get(spec.mpi.path) or None) for p, f in case.answered)
+    if len({_series(version) for version in versions}) > 1:
+        parts = ", ".join(f"{version} on {nodes}" for version, nodes in versions.items())
         yield found(
             Level.BAD,
             "mpi",
@@ -199,7 +199,7 @@ def mpi(case: JobContext) -> Iterable[Finding]:
             f"`{spec.mpi.path}` differs: {parts}",
             "install one version everywhere, or name a common one by `mpi.path`",
         )
-    for version, nodes in told.items():
+    for version, nodes in versions.items():
         flavour = flavour_of(version)
         if spec.mpi.detect:
             yield found(
@@ -242,20 +242,20 @@ _bad_image = partial(found, Level.BAD, "image")
 def image(case: JobContext) -> Iterable[Finding]:
     """Report different versions of the image, a missing image, or nodes to which it will be copied."""
     box = case.spec.container
-    lying = {p.node.name: f.image for p, f in case.answered if f.image is not None}
-    if box is None or not lying:
+    images = {p.node.name: f.image for p, f in case.answered if f.image is not None}
+    if box is None or not images:
         return
-    if text := difference(lying):
-        push = push_command(box.runtime, box.image, lying, lying.values(), replace=True)
+    if text := difference(images):
+        push = push_command(box.runtime, box.image, images, images.values(), replace=True)
         fix = f"bring the right one to all nodes: {push}"
         yield _bad_image("", f"`{box.image}`: {text}", fix)
-    errors = group((n, row.error or None) for n, row in lying.items() if row.kind == "failed")
+    errors = group((n, row.error or None) for n, row in images.items() if row.kind == "failed")
     for error, nodes in errors.items():
         yield _bad_image(nodes, f"`{box.image}` cannot be looked at: {error}")
-    if remote := [n for n, row in lying.items() if row.kind == "remote"]:
+    if remote := [n for n, row in images.items() if row.kind == "remote"]:
         text = f"`{box.image}` is fetched by every rank when it starts"
         yield found(Level.WARN, "image", fold(remote), text, _pull(box))
-    yield from _missing(case, [n for n, row in lying.items() if row.kind == "missing"])
+    yield from _missing(case, [n for n, row in images.items() if row.kind == "missing"])
 
 
 def _missing(case: JobContext, nodes: list[str]) -> Iterable[Finding]:
@@ -446,23 +446,23 @@ def own_name(case: JobContext) -> Iterable[Finding]:
 def gpus(case: JobContext) -> Iterable[Finding]:
     """Report GPUs that are missing, faulty or in use."""
     for place, facts in case.answered:
-        node, told = place.node, facts.gpus
+        node, reported = place.node, facts.gpus
         warn = partial(found, Level.WARN, "gpu", node.name)
-        if told is None or (not node.gpus and told.error):
+        if reported is None or (not node.gpus and reported.error):
             continue
-        if told.error or len(told.names) < node.gpus:
-            have = told.error or f"the driver shows {len(told.names)}"
+        if reported.error or len(reported.names) < node.gpus:
+            have = reported.error or f"the driver shows {len(reported.names)}"
             text = f"the cluster file says {node.gpus} GPUs: {have}"
             fix = "look at `nvidia-smi` and `dmesg` there, or correct `gpus`"
             yield found(Level.BAD, "gpu", node.name, text, fix)
-        for index, errors in enumerate(told.uncorrected):
+        for index, errors in enumerate(reported.uncorrected):
             if errors:
                 yield warn(
                     f"GPU {index} has {errors} uncorrected memory errors since boot",
                     f"`nvidia-smi --gpu-reset -i {index}` there when nobody uses it, or leave the node out with `on`",
                 )
-        if told.users:
-            users = ", ".join(told.users[:3])
+        if reported.users:
+            users = ", ".join(reported.users[:3])
             yield warn(f"GPUs are in use: {users}", "wait, end it, or choose other nodes with `on`")
 
 

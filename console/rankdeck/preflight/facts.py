@@ -231,7 +231,7 @@ class NodeFacts:
         return bool(self.programs[program].path) if program in self.programs else None
 
 
-def node_facts(raw: Raw, asked: float, heard: float) -> NodeFacts:
+def node_facts(raw: Raw, asked: float, answered: float) -> NodeFacts:
     """The facts in an answer; `asked` and `heard` are when it was requested and received, in epoch seconds."""
     images = image_rows(raw.get("images"))
     own, base = _table(raw, "own"), _table(raw, "base")
@@ -254,7 +254,7 @@ def node_facts(raw: Raw, asked: float, heard: float) -> NodeFacts:
         userns=raw.get("userns") == "yes",
         fuse=raw.get("fuse") is True,
         port_trouble=clean(raw.get("port")),
-        skew=_skew(raw.get("at"), asked, heard),
+        skew=_skew(raw.get("at"), asked, answered),
         listen=_count(raw.get("listen")) or 0,
     )
 
@@ -317,11 +317,11 @@ def _gpus(raw: Raw) -> Gpus:
     )
 
 
-def _skew(at: object, asked: float, heard: float) -> float:
+def _skew(at: object, asked: float, answered: float) -> float:
     """How many seconds the node's time is outside of the interval in which it was asked."""
     if not isinstance(at, int | float) or not 0 <= at < 1e12:
         return 0.0
-    return max(0.0, float(at) - heard) + min(0.0, float(at) - asked)
+    return max(0.0, float(at) - answered) + min(0.0, float(at) - asked)
 
 
 K = TypeVar("K")

@@ -347,10 +347,10 @@ class _Run:
         spec = inside_spec(case, tried)
         if spec is None:
             return
-        heard = await collect_output(self._means.backend, self._means.cluster, spec)
+        trial = await collect_output(self._means.backend, self._means.cluster, spec)
         self._did()
-        self._take(judge_inside(case, heard))
-        await on_each(spec.on, lambda node: self._forget(node, heard.plan.job))
+        self._take(judge_inside(case, trial))
+        await on_each(spec.on, lambda node: self._forget(node, trial.plan.job))
 
     async def _forget(self, node: str, job: str) -> None:
         """Remove the run folder of the probe."""

@@ -137,23 +137,23 @@ def _can_start(case: JobContext, facts: NodeFacts, box: Container) -> bool:
     return there and outside and facts.base_there and box.runtime in programs_of(case.spec)
 
 
-def judge_inside(case: JobContext, heard: TrialOutput) -> list[Finding]:
+def judge_inside(case: JobContext, output: TrialOutput) -> list[Finding]:
     """Findings for nodes where the image does not start, and for what is missing in it."""
     box = case.spec.container
     if box is None:
         return []
-    if heard.complaint:
+    if output.complaint:
         return [
-            found(Level.BAD, "container", "", f"the image could not be tried: {heard.complaint}")
+            found(Level.BAD, "container", "", f"the image could not be tried: {output.complaint}")
         ]
-    nodes = {rank: node.node for node in heard.plan.nodes for rank in node.ranks}
-    said = [(nodes[rank], _said(heard, rank)) for rank in nodes]
+    nodes = {rank: node.node for node in output.plan.nodes for rank in node.ranks}
+    answers = [(nodes[rank], _answer_of(output, rank)) for rank in nodes]
     findings = [
         found(Level.BAD, "container", where, f"`{box.image}` does not start: {why}", f"start it by hand there: `{_by_hand(box)}`")
-        for why, where in group((node, why or None) for node, (_, why) in said).items()
+        for why, where in group((node, why or None) for node, (_, why) in answers).items()
     ]  # fmt: skip
     for name in needed_inside(case.spec):
-        lacking = group((n, name if name in without else None) for n, (without, _) in said)
+        lacking = group((n, name if name in without else None) for n, (without, _) in answers)
         findings += [
             found(Level.BAD, "program", where, f"no `{name}` in the image `{box.image}`",
                   "correct `command`, mount it with `container.mounts`, or rebuild the image")
@@ -172,13 +172,13 @@ def _by_hand(box: Container) -> str:
     return f"{box.runtime} {verb.get(box.runtime, 'exec')} {box.image} true"
 
 
-def _said(heard: TrialOutput, rank: int) -> tuple[Sequence[str], str]:
+def _answer_of(output: TrialOutput, rank: int) -> tuple[Sequence[str], str]:
     """(what is missing in the image on one node, why the image did not start or "")."""
-    words = {key: text for key, text in heard.texts.items() if key[0] == rank}
+    words = {key: text for key, text in output.texts.items() if key[0] == rank}
     lines = _marked(words, _MARK)
     if "end" in lines:
         return [line.removeprefix("without ") for line in lines], ""
-    if heard.late:
+    if output.late:
         return (), f"it was not up within {LIMIT:.0f} s"
     return (), first_words(words, _MARK)
 
@@ -257,7 +257,7 @@ class ProbeOutcome:
     """The result of the probe."""
 
     job: str
-    said: tuple[RankAnswer, ...]
+    answers: tuple[RankAnswer, ...]
     wanted: int
     complaint: str = ""
     """The last lines of the launcher if it failed, or what went wrong earlier."""
@@ -291,18 +291,18 @@ def probe_spec(case: JobContext) -> JobSpec | None:
 
 async def run_probe(backend: Backend, cluster: Cluster, spec: JobSpec) -> ProbeOutcome:
     """Run the probe and parse what its ranks answer; leaves no process behind."""
-    heard = await collect_output(backend, cluster, spec)
-    rows = _told_by_ranks(heard.texts)
-    complaint, wanted = heard.complaint, heard.plan.world_size
+    output = await collect_output(backend, cluster, spec)
+    rows = _rank_answers(output.texts)
+    complaint, wanted = output.complaint, output.plan.world_size
     if len(rows) < wanted and not complaint:
-        complaint = first_words(heard.texts, MARK)
-    return ProbeOutcome(heard.plan.job, tuple(rows), wanted, complaint, heard.late)
+        complaint = first_words(output.texts, MARK)
+    return ProbeOutcome(output.plan.job, tuple(rows), wanted, complaint, output.late)
 
 
-def _told_by_ranks(texts: Texts) -> list[RankAnswer]:
+def _rank_answers(texts: Texts) -> list[RankAnswer]:
     """The answers of ranks among all other output."""
-    told = (table(text.encode("utf-8", "replace")) for text in _marked(texts, MARK))
-    return [_row(raw) for raw in told if raw is not None]
+    rows = (table(text.encode("utf-8", "replace")) for text in _marked(texts, MARK))
+    return [_row(raw) for raw in rows if raw is not None]
 
 
 def _row(raw: Mapping[str, Any]) -> RankAnswer:
@@ -316,19 +316,19 @@ def _row(raw: Mapping[str, Any]) -> RankAnswer:
 
 def judge_probe(case: JobContext, spec: JobSpec, outcome: ProbeOutcome) -> list[Finding]:
     """Findings from the probe: whether two ranks have found each other, and what that means for the job."""
-    nodes, said = fold(spec.on), outcome.said
+    nodes, answers = fold(spec.on), outcome.answers
     box = case.spec.container
-    if any(not row.program for row in said):
+    if any(not row.program for row in answers):
         where = f"in the image `{box.image}`" if box else "there"
         text = f"no `{case.spec.command[0]}` {where}"
         return [found(Level.BAD, "program", nodes, text, "correct `command`, or rebuild the image")]
     if outcome.late:
         text = f"two ranks did not find each other within {LIMIT:.0f} s"
         return [found(Level.BAD, "probe", nodes, text, _try_next(case.spec))]
-    if len(said) < outcome.wanted:
+    if len(answers) < outcome.wanted:
         text = f"the launcher could not start two ranks: {outcome.complaint}"
         return [found(Level.BAD, "probe", nodes, text)]
-    if why := next((row.none for row in said if row.none), ""):
+    if why := next((row.none for row in answers if row.none), ""):
         level = Level.UNKNOWN if box else Level.OK
         return [found(level, "probe", nodes, f"MPI was not tried: {why}")]
     return _compared(case, nodes, outcome)
@@ -343,8 +343,8 @@ def _try_next(spec: JobSpec) -> str:
 
 def _compared(case: JobContext, nodes: str, outcome: ProbeOutcome) -> list[Finding]:
     outside = outside_version(case)
-    inside = ", ".join(sorted({row.version for row in outcome.said}))
-    if sorted(row.rank for row in outcome.said) != list(range(outcome.wanted)):
+    inside = ", ".join(sorted({row.version for row in outcome.answers}))
+    if sorted(row.rank for row in outcome.answers) != list(range(outcome.wanted)):
         text = (
             f"every rank is rank 0 of 1: the launcher is {outside}, the program's MPI is {inside}"
         )
@@ -374,9 +374,9 @@ def _other_launcher(case: JobContext, inside: str) -> tuple[str, *tuple[Change, 
     named = {path for _, f in case.answered for path in f.versions}
     paths = {path for path in named if any(fnmatchcase(path, at) for at in ELSEWHERE)}
     for path in sorted(paths):
-        told = [f.versions.get(path, "") for _, f in case.answered]
-        if flavour and all(flavour_of(version) == flavour for version in told):
-            fix = f"start it with {path} ({told[0]})"
+        versions = [f.versions.get(path, "") for _, f in case.answered]
+        if flavour and all(flavour_of(version) == flavour for version in versions):
+            fix = f"start it with {path} ({versions[0]})"
             return fix, Change("mpi.path", path), Change("mpi.flavour", flavour)
     return (
         "use an mpirun of the program's own MPI (`mpi.path`), or rebuild the program with the launcher's",

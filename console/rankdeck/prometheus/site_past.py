@@ -211,9 +211,9 @@ def data_of(answer: Response) -> dict[str, Any]:
         raise MetricsError(
             f"sends us on to {host}: name the right address in `metrics: {{url: …}}`"
         )
-    said = body.get("error")
-    if body.get("status") == "error" and isinstance(said, str):
-        raise MetricsError(f"refuses the question: {clean(said, _WORDS)}")
+    error = body.get("error")
+    if body.get("status") == "error" and isinstance(error, str):
+        raise MetricsError(f"refuses the question: {clean(error, _WORDS)}")
     if answer.status != http.HTTPStatus.OK:
         raise MetricsError(_STATUS.get(answer.status, f"answers with HTTP status {answer.status}"))
     data = body.get("data")

@@ -176,8 +176,8 @@ class Dialogue:
     def _why(self) -> str:
         if self._taken > _LONGEST:
             return f"sent more than {_LONGEST >> 20} MB as an answer"
-        said = clean(self.channel.complaint.removeprefix("rankdeck: "))
-        return said or "the agent ended without an answer"
+        complaint = clean(self.channel.complaint.removeprefix("rankdeck: "))
+        return complaint or "the agent ended without an answer"
 
 
 async def next_of(
@@ -522,9 +522,9 @@ class Installer:
         try:
             stdin = json.dumps(dict(config)).encode()
             command = ("service", verb, *self._words)
-            said = await self._agents.call(node, command, stdin, limit=INSTALL_LIMIT)
+            result = await self._agents.call(node, command, stdin, limit=INSTALL_LIMIT)
         except NodeError as error:
             return NodeOutcome(node, ok=False, why=clean(error.why, 400))
-        answer = said.row or {"why": said.complaint}
+        answer = result.row or {"why": result.complaint}
         ok = answer.get("ok") is True
         return NodeOutcome(node, ok, "" if ok else clean(answer.get("why"), 400), answer)

@@ -127,7 +127,7 @@ class CommandState:
 
     def not_proven(self) -> Mapping[str, CommandEnd]:
         """Node -> end, for nodes on which processes of the command are left, or may be."""
-        return {n: e for n, e in self.ends.items() if e.left or not e.told}
+        return {n: e for n, e in self.ends.items() if e.left or not e.known}
 
 
 FAN_OUT = 64
@@ -180,7 +180,7 @@ class CommandRun:
             self.state.ended(node, end)
 
     async def _started(self, node: str) -> CommandEnd:
-        hearing = _Hearing(node, self.state, self._most)
+        hearing = _AnswerReader(node, self.state, self._most)
         async with within(node, _START):
             channel = await self._agents.open(node, ("sh",), hearing.take)
         self._channels.add(channel)
@@ -189,22 +189,22 @@ class CommandRun:
             channel.write(json.dumps(asked).encode() + b"\n")
             if self.cancelled:
                 channel.end()
-            return await self._heard(node, channel, hearing)
+            return await self._await_end(node, channel, hearing)
         finally:
             self._channels.remove(channel)
             await channel.close()
 
-    async def _heard(self, node: str, channel: Channel, hearing: "_Hearing") -> CommandEnd:
+    async def _await_end(self, node: str, channel: Channel, hearing: "_AnswerReader") -> CommandEnd:
         why = "did not say how the command ended: it may still run there"
         async with within(node, self._limit + _PROOF, why):
             await channel.wait()
         if hearing.end is None:
-            said = clean(channel.complaint.removeprefix("rankdeck: "))
-            raise AgentError(node, said or "the agent ended without an answer")
+            complaint = clean(channel.complaint.removeprefix("rankdeck: "))
+            raise AgentError(node, complaint or "the agent ended without an answer")
         return hearing.end
 
 
-class _Hearing:
+class _AnswerReader:
     """Checks the answers of one node; other lines come from its login shell and are ignored."""
 
     def __init__(self, node: str, state: CommandState, most: int) -> None:
@@ -285,11 +285,11 @@ async def find_processes(agents: Agents, nodes: Iterable[str]) -> FoundProcesses
         notes = [f"{node}: who is on the GPUs is not known: {why}"] if why else []
         return [one for one in found if one is not None], notes
 
-    told, failed = await on_each(nodes, ask, _TOGETHER)
+    answered, failed = await on_each(nodes, ask, _TOGETHER)
     return FoundProcesses(
-        tuple(one for rows, _ in told.values() for one in rows),
+        tuple(one for rows, _ in answered.values() for one in rows),
         {node: clean(error.why, 300) for node, error in failed.items()},
-        tuple(note for _, notes in told.values() for note in notes),
+        tuple(note for _, notes in answered.values() for note in notes),
     )
 
 
@@ -305,8 +305,8 @@ async def send_signal(agents: Agents, name: str, some: Sequence[NodeProcess]) ->
         rows = answer.row.get("not")
         if not is_list(rows):
             raise AgentError(node, answer.complaint)
-        told = as_tables(rows)
-        return {f"{node} {clean(row.get('pid'))}": clean(row.get("why")) for row in told}
+        results = as_tables(rows)
+        return {f"{node} {clean(row.get('pid'))}": clean(row.get("why")) for row in results}
 
     answers, failed = await on_each(by_node, send)
     unsent = {node: error.why for node, error in failed.items()}

@@ -36,7 +36,7 @@ Place = tuple[str, str, int | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Offered:
+class OfferedKey:
     """The host key of a server that is not in known_hosts."""
 
     place: Place
@@ -62,7 +62,7 @@ class HostKeys:
             self._stamps = stamps
         return self._known
 
-    def judge(self, node: str, offered: Offered) -> HostKeyError:
+    def judge(self, node: str, offered: OfferedKey) -> HostKeyError:
         """The error for a key that is not known; `line` would accept it, "" if it contradicts a known key."""
         fingerprint = offered.key.get_fingerprint()
         if place := self._contradiction(offered.place):
@@ -94,7 +94,7 @@ class HostKeys:
         return ""
 
 
-def _line(offered: Offered) -> str:
+def _line(offered: OfferedKey) -> str:
     host, _, port = offered.place
     name = f"[{host}]:{port}" if port else host
     words = offered.key.export_public_key().decode().split()
@@ -146,7 +146,7 @@ class _Client(asyncssh.SSHClient):
     """Keeps a host key that is not in known_hosts, and whether the server has sent its version."""
 
     def __init__(self) -> None:
-        self.offered: Offered | None = None
+        self.offered: OfferedKey | None = None
         self._connection: asyncssh.SSHClientConnection | None = None
 
     def connection_made(self, conn: asyncssh.SSHClientConnection) -> None:
@@ -160,7 +160,7 @@ class _Client(asyncssh.SSHClient):
     def validate_host_public_key(
         self, host: str, addr: str, port: int, key: asyncssh.SSHKey
     ) -> bool:
-        self.offered = Offered((host, addr, port if port != 22 else None), key)
+        self.offered = OfferedKey((host, addr, port if port != 22 else None), key)
         return False
 
 
@@ -523,11 +523,11 @@ def _width(clock: ClockOffset) -> float:
 
 def _reading(answer: bytes, asked: float) -> ClockOffset:
     """The clock offset by one answer: the node read its clock in the middle of the round trip, ± half of it."""
-    heard = time.time()
+    answered = time.time()
     match = _STAMP.search(answer)
     if match is None:
         return ClockOffset(0.0, 60.0)
-    half = (heard - asked) / 2
+    half = (answered - asked) / 2
     if match[2] is None:
         return ClockOffset(int(match[1]) + 0.5 - asked - half, half + 0.5)
     return ClockOffset(float(match[0]) - asked - half, half)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import rankdeck_agent
-from rankdeck.acceptance.heatmap import headline, said, traits_of
+from rankdeck.acceptance.heatmap import cell_words, headline, traits_of
 from rankdeck.acceptance.run import (
     PAIRWISE,
     AcceptanceRun,
@@ -240,7 +240,7 @@ def _slow(one: Result, found: Mapping[tuple[str, str], Cell], about: Mapping[str
     if cell is None or cell.answer is None or cell.answer.accepted:
         return ""
     because = dict.fromkeys(about[node] for node in (one.sender, one.receiver) if node in about)
-    return "; ".join((said(cell), *because))
+    return "; ".join((cell_words(cell), *because))
 
 
 def _subject(one: Result) -> str:
@@ -266,8 +266,8 @@ def _case(suite: str, subject: str, several: list[Result], slow: str) -> ET.Elem
         _trouble(case, _TROUBLES[worst.outcome], worst.outcome.value, worst.text)
     elif slow:
         _trouble(case, "failure", Answer.SLOW.value, slow)
-    told = "\n".join(filter(None, (one.text for one in several)))
-    ET.SubElement(case, "system-out").text = _xml(told)
+    texts = "\n".join(filter(None, (one.text for one in several)))
+    ET.SubElement(case, "system-out").text = _xml(texts)
     return case
 
 
@@ -302,10 +302,10 @@ def _kind_of(answer: Answer) -> str:
 
 
 def _trouble(case: ET.Element, kind: str, name: str, why: str) -> None:
-    told = ET.SubElement(case, kind, message=_xml(why))
+    element = ET.SubElement(case, kind, message=_xml(why))
     if kind != "skipped":
-        told.set("type", _xml(name))
-        told.text = _xml(why)
+        element.set("type", _xml(name))
+        element.text = _xml(why)
 
 
 def _add_suite(root: ET.Element, name: str, run: AcceptanceRun, cases: list[ET.Element]) -> None:

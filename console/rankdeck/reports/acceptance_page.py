@@ -9,13 +9,13 @@ from rankdeck.acceptance.heatmap import (
     LEGEND,
     HeatMap,
     blocks,
+    cell_words,
     close_up,
     headline,
     heat_map,
     kind,
     kind_of,
     mark,
-    said,
     traits_of,
 )
 from rankdeck.acceptance.run import AcceptanceRun, MeasurementSource, next_step
@@ -96,7 +96,7 @@ def acceptance_page(run: AcceptanceRun, now: float, some: Sequence[Excerpt] = ()
 
 def _verdicts(run: AcceptanceRun) -> Iterator[Html]:
     for one in run.verdicts:
-        step = [tag("br"), tag("small", said)] if (said := next_step(run, one)) else []
+        step = [tag("br"), tag("small", advice)] if (advice := next_step(run, one)) else []
         yield tag("p", one.sentence, *step, class_=f"verdict {kind_of(one.answer)}")
     doubts = [
         f"{recipe}: suspected and not confirmed: {suspects}."
@@ -174,7 +174,7 @@ def _matrix(heat: HeatMap) -> Html:
     if not heat.senders:
         return tag("p", "Nobody is suspected.")
     found = {
-        (row, column): html.MatrixCell(kind(cell), _letter(mark(cell)), said(cell))
+        (row, column): html.MatrixCell(kind(cell), _letter(mark(cell)), cell_words(cell))
         for row in range(len(heat.senders))
         for column in range(len(heat.receivers))
         if (cell := heat.cell(row, column)) is not None

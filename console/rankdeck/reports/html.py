@@ -53,14 +53,14 @@ def tag(name: str, /, *parts: Part, **attributes: object) -> Html:
 
     An attribute that is None is left out; floats have at most two decimals.
     """
-    said = "".join(
+    text = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{_attribute(value)}"'
         for key, value in attributes.items()
         if value is not None
     )
     if name in _VOID and not parts:
-        return Html(f"<{name}{said}/>")
-    return Html(f"<{name}{said}>{join(parts)}</{name}>")
+        return Html(f"<{name}{text}/>")
+    return Html(f"<{name}{text}>{join(parts)}</{name}>")
 
 
 def _attribute(value: object) -> str:
@@ -258,9 +258,9 @@ def svg(height: float, *parts: Html, label: str) -> Html:
     return tag("svg", *parts, viewBox=f"0 0 {WIDTH:.0f} {height:.0f}", role="img", aria_label=label)
 
 
-def words(x: float, y: float, said: str, class_: str = "") -> Html:
+def words(x: float, y: float, text: str, class_: str = "") -> Html:
     """A text in a picture; `class_` is its CSS class."""
-    return tag("text", said, x=x, y=y, class_=class_ or None)
+    return tag("text", text, x=x, y=y, class_=class_ or None)
 
 
 def _grid(axis: Axis, top: float, bottom: float) -> Html:
@@ -392,7 +392,7 @@ class Span:
     end: float
     kind: str
     """Its colour: `run`, `good`, `bad`, `slow`, `unknown`, `alt`, `none`."""
-    said: str
+    text: str
     """Text in the bar if it fits, and in its tooltip."""
 
 
@@ -426,13 +426,13 @@ def _bars(row: TimelineRow, axis: Axis, y: float) -> Html:
     parts = [words(_LEFT - 6, y + 12, _short(row.name), "ink end")]
     for span in row.spans:
         x, width = axis.x(span.start), max(axis.x(span.end) - axis.x(span.start), 2.0)
-        title = tag("title", f"{row.name}: {span.said}")
+        title = tag("title", f"{row.name}: {span.text}")
         parts.append(
             tag("rect", title, x=x, y=y + 2, width=width, height=_ROW - 4, class_=span.kind)
         )
-        if width > 6.5 * len(span.said) + 8:
+        if width > 6.5 * len(span.text) + 8:
             on = "ink" if span.kind in _LIGHT else "on"
-            parts.append(words(x + 4, y + 12.5, span.said, on))
+            parts.append(words(x + 4, y + 12.5, span.text, on))
     return join(parts)
 
 
@@ -447,7 +447,7 @@ class MatrixCell:
     """Its colour, see `Span`; `none`: empty."""
     letter: str
     """Shows its meaning without colour; "" for none."""
-    said: str
+    text: str
     """Text of its tooltip."""
 
 
@@ -498,7 +498,7 @@ def _cell(at: tuple[int, int], cell: MatrixCell, size: float, head: float) -> Ht
     x, y = _LEFT + size * at[1], head + size * at[0]
     gap = 1.0 if size >= 6 else 0.2
     box = tag(
-        "rect", tag("title", cell.said), x=x, y=y, width=size - gap, height=size - gap,
+        "rect", tag("title", cell.text), x=x, y=y, width=size - gap, height=size - gap,
         class_=cell.kind,
     )  # fmt: skip
     if not cell.letter or size < 9:

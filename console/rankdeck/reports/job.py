@@ -35,7 +35,7 @@ from rankdeck.model.rank import how_it_ended
 from rankdeck.prometheus.site_past import JobNumbers, SitePast
 from rankdeck.reports import html
 from rankdeck.reports.html import Html, Part, join, tag
-from rankdeck.rules.job_news import reference_time, told, when
+from rankdeck.rules.job_news import note_words, reference_time, when
 from rankdeck.rules.progress import phases
 from rankdeck.rules.secrets import KEY_BEGINS, KEY_ENDS, Secrets
 from rankdeck.state.fleet import Fleet
@@ -136,20 +136,22 @@ def _what_happened(one: JobPage) -> Iterator[Html]:
     if job.first_failure is not None:
         yield from _failure(job.first_failure)
     elif job.state is State.DONE:
-        yield _said("good", "Every rank ended well.")
+        yield _verdict("good", "Every rank ended well.")
     elif job.state.final:
-        yield _said("bad", f"The job is {job.state.value}; no rank is known to have failed first.")
-    yield from (_said("slow", stall.text) for stall in job.stalled)
+        yield _verdict(
+            "bad", f"The job is {job.state.value}; no rank is known to have failed first."
+        )
+    yield from (_verdict("slow", stall.text) for stall in job.stalled)
     yield from _meaning(job.explained)
     yield from (tag("p", trouble) for trouble in job.troubles)
 
 
-def _said(kind: str, sentence: Part) -> Html:
+def _verdict(kind: str, sentence: Part) -> Html:
     return tag("p", sentence, class_=f"verdict {kind}")
 
 
 def _failure(first: FirstFailure) -> Iterator[Html]:
-    yield _said("bad", f"First failure: {first.sentence}")
+    yield _verdict("bad", f"First failure: {first.sentence}")
     if first.evidence:
         yield tag("ul", *(tag("li", sentence) for sentence in first.evidence))
     yield from _meaning(first.explained)
@@ -218,10 +220,10 @@ def _rank_row(rank: RankState, end: float, *, victim: bool) -> html.TimelineRow:
         return html.TimelineRow(name, ())
     ended = how_it_ended(rank.exit_code, rank.signal) if rank.ended is not None else ""
     state = "pulled down" if victim else rank.state.value
-    said = ", ".join(filter(None, (rank.node, state, ended)))
+    text = ", ".join(filter(None, (rank.node, state, ended)))
     until = max(_until(rank.ended, end), rank.started)
     return html.TimelineRow(
-        name, (html.Span(rank.started, until, _VICTIM if victim else _KINDS[rank.state], said),)
+        name, (html.Span(rank.started, until, _VICTIM if victim else _KINDS[rank.state], text),)
     )
 
 
@@ -250,9 +252,9 @@ def _node_row(node: str, ranks: Sequence[RankState], end: float) -> html.Timelin
     until = max(_until(rank.ended, end) for rank in ranks if rank.started is not None)
     worst = next(state for state in _WORST if any(rank.state is state for rank in ranks))
     count = sum(1 for rank in ranks if rank.state is worst)
-    said = f"{count} of {len(ranks)} ranks {worst.value}"
+    text = f"{count} of {len(ranks)} ranks {worst.value}"
     return html.TimelineRow(
-        node, (html.Span(min(began), max(until, min(began)), _KINDS[worst], said),)
+        node, (html.Span(min(began), max(until, min(began)), _KINDS[worst], text),)
     )
 
 
@@ -354,7 +356,7 @@ def _column(row: Mapping[str, Any], metric: str) -> Iterator[tuple[str, float]]:
 def _events(one: JobPage) -> Html:
     job = one.job
     rows = (
-        (number, moment(note.at), note.level.word, told(note), when(note, job))
+        (number, moment(note.at), note.level.word, note_words(note), when(note, job))
         for number, note in enumerate(job.node_notes[:MOST_EVENTS], 1)
     )
     what = "the failure" if job.first_failure else f"+{duration(reference_time(job) - job.created)}"
@@ -657,8 +659,8 @@ def _texts(source: ReportSource, recording: Recording, secrets: Secrets) -> dict
 
 def _events_in_order(source: ReportSource, recording: Recording) -> list[NodeEvent]:
     """Events read from the nodes, or from the history for nodes that do not answer; by time."""
-    told = {event.node for event in recording.events}
-    kept = [event for event in source.events if event.node not in told]
+    recorded = {event.node for event in recording.events}
+    kept = [event for event in source.events if event.node not in recorded]
     return sorted((*recording.events, *kept), key=lambda event: event.at)
 
 

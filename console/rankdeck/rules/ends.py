@@ -24,7 +24,7 @@ class Role(IntEnum):
     """Its last lines or exit code say that another process went away."""
     TIMEOUT = 5
     """It waited for others that never came."""
-    TOLD = 6
+    TERMINATED = 6
     """A signal asked it to end."""
     WELL = 7
     """Exit 0."""
@@ -48,7 +48,7 @@ class End:
     """When it ended, epoch seconds on the console's clock; None if it has not."""
     slack: float = 0.0
     """Uncertainty of `at`, in ± seconds."""
-    told: bool = False
+    stopped: bool = False
     """Whether it ended after the job was told to end."""
     lines: tuple[str, ...] = ()
     """Its last lines, oldest first."""
@@ -150,7 +150,7 @@ _LAST = 12
 _BY_KIND = {
     "timeout": Role.TIMEOUT,
     "peer": Role.PEER,
-    "told": Role.TOLD,
+    "terminated": Role.TERMINATED,
     "own": Role.CAUSE,
     "host": Role.CAUSE,
     "start": Role.CAUSE,
@@ -232,7 +232,7 @@ def _going(end: End, _ending: LauncherEnding, _first: float) -> Found:
 
 
 def _after_stop(end: End, _ending: LauncherEnding, _first: float) -> Found:
-    return (Role.TOLD, "it ended after the job was stopped") if end.told else None
+    return (Role.TERMINATED, "it ended after the job was stopped") if end.stopped else None
 
 
 def _well(end: End, _ending: LauncherEnding, _first: float) -> Found:
@@ -268,7 +268,7 @@ def _aborted(end: End, _ending: LauncherEnding, _first: float) -> Found:
 def _asked(end: End, _ending: LauncherEnding, _first: float) -> Found:
     number = _signal(end)
     if number in ASKED:
-        return Role.TOLD, f"it was told to end ({signal_name(number or 0)})"
+        return Role.TERMINATED, f"it was told to end ({signal_name(number or 0)})"
     return None
 
 
@@ -284,7 +284,7 @@ def _killed(end: End, ending: LauncherEnding, first: float) -> Found:
     if end.what == "launcher":
         return Role.CAUSE, f"{end.name} was killed by SIGKILL"
     if end.at is not None and end.at - first >= ending.kill_after > 0:
-        return Role.TOLD, f"{ending.name} killed it after it had been told to end"
+        return Role.TERMINATED, f"{ending.name} killed it after it had been told to end"
     why = "SIGKILL: the out-of-memory killer, or somebody outside the job"
     return (Role.LIKELY if ending.kill_after > 0 else Role.KILLED), why
 
@@ -299,15 +299,15 @@ _kinds_of = lru_cache(maxsize=4096)(kinds_of)
 """Cached: each new end causes the whole job to be judged again."""
 
 
-def _said(end: End, _ending: LauncherEnding, _first: float) -> Found:
+def _by_last_lines(end: End, _ending: LauncherEnding, _first: float) -> Found:
     words = last_words(end.lines)
     name = exception_of(words)
-    said = dict(reversed(_kinds_of(words)))
+    lines = dict(reversed(_kinds_of(words)))
     for kind, role in _BY_KIND.items():
-        if kind in said and not (name and role is Role.CAUSE):
-            return role, f"{_how(end)}, and it said: {said[kind].strip()[:200]}"
+        if kind in lines and not (name and role is Role.CAUSE):
+            return role, f"{_how(end)}, and it said: {lines[kind].strip()[:200]}"
     if name:
-        known = name in _OWN_ERRORS or not said.keys().isdisjoint(_BY_KIND)
+        known = name in _OWN_ERRORS or not lines.keys().isdisjoint(_BY_KIND)
         raised = f"it raised {words[0][words[0].find(name) :].strip()[:200]}"
         return (Role.CAUSE if known else Role.LIKELY), raised
     return None
@@ -325,6 +325,6 @@ _RULES = (
     _broken_pipe,
     _killed,
     _peer_code,
-    _said,
+    _by_last_lines,
 )
 """Tried in this order; the first that returns a result decides."""

@@ -116,8 +116,8 @@ def _counts(raw: object) -> dict[str, int]:
 
 
 def _stacks(raw: object) -> tuple[tuple[Frame, ...], ...]:
-    told = (as_list(one.get("frames"), _MOST_FRAMES) for one in as_tables(raw, _MOST_STACKS))
-    return tuple(tuple(map(_frame, frames)) for frames in told if frames)
+    stacks = (as_list(one.get("frames"), _MOST_FRAMES) for one in as_tables(raw, _MOST_STACKS))
+    return tuple(tuple(map(_frame, frames)) for frames in stacks if frames)
 
 
 def _frame(raw: object) -> Frame:

@@ -115,8 +115,8 @@ class NodeHistory:
 
     now: float = inf
     """Epoch seconds."""
-    told: Sequence[Occurrence] = ()
-    standing: Sequence[NodeNote] = ()
+    events: Sequence[Occurrence] = ()
+    present: Sequence[NodeNote] = ()
     """The present problems of the job's nodes."""
     acks: Sequence[Ack] = ()
     first_heard: Mapping[str, float] = field(default_factory=dict[str, float])
@@ -142,25 +142,25 @@ def is_telling(check: str, level: Level) -> bool:
     return bad and not check.startswith(_QUIET)
 
 
-def node_notes(job: Job, heard: NodeHistory) -> tuple[NodeNote, ...]:
+def node_notes(job: Job, history: NodeHistory) -> tuple[NodeNote, ...]:
     """The notes for a job, most important first; notes that it already has are kept."""
-    about = [one for one in heard.told if concerns(job, one)]
-    blinks = _blinks(about, inf if job.first_failure else heard.now)
-    told = [one for one in about if one.kind in _TELLS and (one.node, one.at) not in blinks]
-    fresh = [_note(one, heard) for one in _each_once(told)]
+    about = [one for one in history.events if concerns(job, one)]
+    blinks = _blinks(about, inf if job.first_failure else history.now)
+    events = [one for one in about if one.kind in _TELLS and (one.node, one.at) not in blinks]
+    fresh = [_note(one, history) for one in _each_once(events)]
     # Of old problems only BAD ones count: an old warning tells nothing about this job.
     fresh = [n for n in fresh if not n.before or n.level is Level.BAD]
     # For a node that this console has not heard, it does not know what is simulated and what is old.
     noted = {(n.node, n.check) for n in job.node_notes}
-    fresh = [n for n in fresh if n.node in heard.first_heard or (n.node, n.check) not in noted]
+    fresh = [n for n in fresh if n.node in history.first_heard or (n.node, n.check) not in noted]
     known = {(n.node, n.check) for n in fresh}
     old = [n for n in job.node_notes if (n.node, n.check) not in known]
     old = [n for n in old if n.check not in _SILENT or (n.node, n.at) not in blinks]
     known |= {(n.node, n.check) for n in old}
-    standing = [n for n in heard.standing if (n.node, n.check) not in known]
-    kept = (n for n in (*fresh, *old, *standing) if _counts(job, n))
+    present = [n for n in history.present if (n.node, n.check) not in known]
+    kept = (n for n in (*fresh, *old, *present) if _counts(job, n))
     at = reference_time(job)
-    shown = (n for n in kept if not _is_known(n, heard.acks))
+    shown = (n for n in kept if not _is_known(n, history.acks))
     return tuple(sorted(_fold(shown, at), key=lambda n: _rank(n, at))[:MOST])
 
 
@@ -182,8 +182,8 @@ def _blinks(about: Sequence[Occurrence], now: float) -> set[tuple[str, float]]:
     return {(one.node, one.at) for one in silences if one.kind == "began" and is_short(one)}
 
 
-def _note(one: Occurrence, heard: NodeHistory) -> NodeNote:
-    looked = heard.first_heard.get(one.node)
+def _note(one: Occurrence, history: NodeHistory) -> NodeNote:
+    looked = history.first_heard.get(one.node)
     new = looked is not None and 0 <= one.at - looked < SETTLING
     return NodeNote(
         at=one.at,
@@ -193,7 +193,7 @@ def _note(one: Occurrence, heard: NodeHistory) -> NodeNote:
         device=one.device,
         text=clean(one.seen, SENTENCE),
         before=new and one.kind == "began",
-        simulated=is_made_up(one.check, heard.simulated.get(one.node, ())),
+        simulated=is_made_up(one.check, history.simulated.get(one.node, ())),
     )
 
 
@@ -202,12 +202,12 @@ def is_made_up(check: str, simulated: Iterable[str]) -> bool:
     return any(check.startswith(_MADE_UP.get(what, ())) for what in simulated)
 
 
-def _each_once(told: Sequence[Occurrence]) -> list[Occurrence]:
+def _each_once(occurrences: Sequence[Occurrence]) -> list[Occurrence]:
     """Drops reasons that an event caused: the event has the more exact time."""
-    events = {(o.node, o.check, o.device) for o in told if o.kind == "event"}
+    events = {(o.node, o.check, o.device) for o in occurrences if o.kind == "event"}
     return [
         one
-        for one in told
+        for one in occurrences
         if one.kind == "event" or (one.node, one.check, one.device) not in events
     ]
 
@@ -274,7 +274,7 @@ def reference_time(job: Job) -> float:
     return job.created if job.ended is None else job.ended
 
 
-def told(note: NodeNote) -> str:
+def note_words(note: NodeNote) -> str:
     """`n2: GPU 3: Xid 79, … (8 times)`: what was seen, and where."""
     named = note.device and note.device.lower() not in note.text.lower()
     device = f"{note.device}: " if named else ""
@@ -306,7 +306,7 @@ def with_reasons(job: Job) -> Job:
     if first is None:
         return job
     near = [n for n in job.node_notes if n.node == first.node and _is_near(n, first.at)]
-    reasons = tuple(f"{told(n)}, {when(n, job)}" for n in near)
+    reasons = tuple(f"{note_words(n)}, {when(n, job)}" for n in near)
     evidence = tuple(dict.fromkeys((*first.evidence, *reasons)))
     return replace(job, first_failure=replace(first, evidence=evidence))
 

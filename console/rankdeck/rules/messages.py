@@ -143,7 +143,7 @@ class MessageKind(StrEnum):
     """Another process went away or did not answer."""
     TIMEOUT = "timeout"
     """It waited for others and timed out."""
-    TOLD = "told"
+    TERMINATED = "terminated"
     """It was told to end."""
     HOST = "host"
     """The node: disk, memory, device."""
@@ -160,8 +160,8 @@ class Message(NamedTuple):
     remedy: str
 
 
-OWN, PEER, TIMEOUT, TOLD, HOST, START = MessageKind
-OF_OTHERS = frozenset({PEER, TOLD})
+OWN, PEER, TIMEOUT, TERMINATED, HOST, START = MessageKind
+OF_OTHERS = frozenset({PEER, TERMINATED})
 """Kinds that are left out when the same end has another explanation."""
 _OTHERS_FIRST = "look at the other ranks: theirs is the first failure"
 _LET_US_START = "let Rankdeck start the daemons: take `launcher: ssh` out of `mpi`"
@@ -247,17 +247,17 @@ _TORCH = (
     Message(r"unexpected pos \d+ vs \d+|PytorchStreamWriter failed writing file|basic_ios::clear: iostream error", HOST, "a checkpoint could not be written, usually a full disk", "`df` on that node at the place of the checkpoint"),
     Message(r"Collective ops is aborted by|UNAVAILABLE: .*(?:Connection|Socket|failed to connect)", PEER, "another TensorFlow worker went away or is not up", "look at the other workers: theirs is the first failure"),
     Message(r"Signal (?:15|2) \(SIG\w+\) received by PID|Sending process \d+ closing signal SIG", PEER, "torchrun ended the other ranks after the first failure", "look at the rank that it names under `Root Cause`"),
-    Message(r"got signal: (?:15|2)\b|Received (?:15|2|SIGTERM|SIGINT) death signal|^Terminated\s*$", TOLD, "it was told to end", "somebody cancelled it, or another rank had failed"),
-    Message(r"^(?:\[rank\d+\]: ?)?KeyboardInterrupt\b", TOLD, "it was interrupted (SIGINT)", "somebody pressed Ctrl-C, or cancelled it"),
+    Message(r"got signal: (?:15|2)\b|Received (?:15|2|SIGTERM|SIGINT) death signal|^Terminated\s*$", TERMINATED, "it was told to end", "somebody cancelled it, or another rank had failed"),
+    Message(r"^(?:\[rank\d+\]: ?)?KeyboardInterrupt\b", TERMINATED, "it was interrupted (SIGINT)", "somebody pressed Ctrl-C, or cancelled it"),
     Message(r"\b[Ll]oss(?: is| =|:|=)? *[Nn]a[Nn](?![\w-])|[Nn]on-finite loss", OWN, "the loss is not a number", "a lower learning rate, or the data of that step; not a fault of the machine"),
 )  # fmt: skip
 
 _BOXES = (
     Message(r"Detected \d+ oom[_-]kill event|task \d+: Out Of Memory|(?:Out of memory|out of memory): Killed process|oom-kill:", HOST, "the kernel killed a process: out of memory", "more memory for the job, or less per rank; see who else is on the node"),
-    Message(r"DUE TO TIME LIMIT", TOLD, "Slurm ended the job: its time was up", "ask for more time, or go on from a checkpoint"),
-    Message(r"DUE TO PREEMPTION", TOLD, "Slurm ended the job for one of higher priority", "start it again, or ask for a partition that is not preempted"),
+    Message(r"DUE TO TIME LIMIT", TERMINATED, "Slurm ended the job: its time was up", "ask for more time, or go on from a checkpoint"),
+    Message(r"DUE TO PREEMPTION", TERMINATED, "Slurm ended the job for one of higher priority", "start it again, or ask for a partition that is not preempted"),
     Message(r"DUE TO NODE FAILURE|DUE TO NODE_FAIL", HOST, "a node failed under the job", "leave that node out and look at its health"),
-    Message(r"slurmstepd(?:-[\w.-]+)?: error: \*\*\* (?:JOB|STEP) \S+ ON \S+ CANCELLED", TOLD, "Slurm cancelled the job", "somebody called scancel, or another task had failed"),
+    Message(r"slurmstepd(?:-[\w.-]+)?: error: \*\*\* (?:JOB|STEP) \S+ ON \S+ CANCELLED", TERMINATED, "Slurm cancelled the job", "somebody called scancel, or another task had failed"),
     Message(r"pyxis: --container-mounts: source path does not exist", START, "a folder of `container.mounts` is not on that node", "correct `container.mounts`, or make the folder on every node"),
     Message(r"pyxis: .*Invalid image format", START, "the file of `container.image` is not an image that Enroot can read", "make it with `enroot import` or `mksquashfs`; was it copied whole?"),
     Message(r"pyxis: couldn't chdir to ", START, "the working folder is not in the image", "correct `container.workdir`, or mount that folder"),

@@ -44,15 +44,15 @@ def learn(nodes: Sequence[NodeSight]) -> LearntExpectations:
     values: dict[str, Value] = {}
     notes: dict[str, str] = {}
     for key, of in _LEARNT.items():
-        told = {node.name: value for node in nodes if (value := _of(key, of, node))}
-        if not told:
+        reported = {node.name: value for node in nodes if (value := _of(key, of, node))}
+        if not reported:
             continue
-        (value, number), *_ = Counter(told.values()).most_common(1)
-        if number < SHARE * len(told):
-            notes[key] = f"nodes differ: {_spread(told)}"
+        (value, number), *_ = Counter(reported.values()).most_common(1)
+        if number < SHARE * len(reported):
+            notes[key] = f"nodes differ: {_spread(reported)}"
             continue
         values[key] = value
-        odd = [name for name, other in told.items() if other != value]
+        odd = [name for name, other in reported.items() if other != value]
         if odd:
             notes[key] = f"not so on {fold(odd)}"
     return LearntExpectations(values, notes)
@@ -63,9 +63,9 @@ def _of(key: str, of: Callable[[NodeSight], Value], node: NodeSight) -> Value:
     return 0 if key.partition("_")[0] in node.simulated else of(node)
 
 
-def _spread(told: Mapping[str, Value]) -> str:
+def _spread(values: Mapping[str, Value]) -> str:
     by_value: dict[Value, list[str]] = {}
-    for name, value in told.items():
+    for name, value in values.items():
         by_value.setdefault(value, []).append(name)
     return "; ".join(f"{value} on {fold(names)}" for value, names in by_value.items())
 
@@ -222,11 +222,11 @@ def with_slurm(health: Health, view: "SlurmNode | None", *, heard: bool) -> Heal
     """The agent's health merged with the node's state in Slurm; `heard`: whether the agent is heard now."""
     if view is None:
         return health
-    told = tuple(filter(None, (_state(view, health, heard=heard), _touch(view, heard=heard))))
-    told = told or tuple(filter(None, (_still_used(view, health),)))
-    if not told:
+    reasons = tuple(filter(None, (_state(view, health, heard=heard), _touch(view, heard=heard))))
+    reasons = reasons or tuple(filter(None, (_still_used(view, health),)))
+    if not reasons:
         return health
-    return of_reasons(health, (*health.reasons, *told))
+    return of_reasons(health, (*health.reasons, *reasons))
 
 
 def _state(view: "SlurmNode", health: Health, *, heard: bool) -> Reason | None:
@@ -308,12 +308,12 @@ def merged(health: Health, view: "KubernetesNode | None", *, heard: bool, tried:
     """
     if view is None:
         return health
-    told = kubernetes_reasons(view, heard=heard)
+    reasons = kubernetes_reasons(view, heard=heard)
     if heard or tried:
         still = () if heard or not _is_ready(view) else (_still_ready(),)
-        kept = (*health.reasons, *still, *told)
+        kept = (*health.reasons, *still, *reasons)
     else:
-        kept = (*(one for one in health.reasons if one.check != SILENT), *told)
+        kept = (*(one for one in health.reasons if one.check != SILENT), *reasons)
     return of_reasons(health, kept)
 
 
@@ -360,12 +360,12 @@ def _condition(one: "Condition", *, heard: bool) -> Reason | None:
 
 
 def _not_ready(one: "Condition", *, heard: bool) -> Reason:
-    said = (
+    sentence = (
         "Kubernetes calls it not ready"
         if one.status == "False"
         else "Kubernetes lost touch with it"
     )
-    text = f"{said} ({_words(one)})"
+    text = f"{sentence} ({_words(one)})"
     if heard:
         text += " but our agent is heard · its kubelet or the way to the server may be down · look at the kubelet there"
         return Reason("kubernetes.ready", Level.WARN, text)

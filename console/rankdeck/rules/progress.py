@@ -112,10 +112,10 @@ def pace(lines: Iterable[tuple[float, str]]) -> tuple[float | None, float | None
     The step is None if no line has one; the seconds are None if fewer than two different steps are found.
     """
     steps = {"step": _DEFAULTS["step"]}
-    told = [(at, found["step"]) for at, line in lines if (found := numbers_in(line, steps))]
-    if not told:
+    steps_seen = [(at, found["step"]) for at, line in lines if (found := numbers_in(line, steps))]
+    if not steps_seen:
         return None, None
-    (began, first), (ended, last) = told[0], told[-1]
+    (began, first), (ended, last) = steps_seen[0], steps_seen[-1]
     took = (ended - began) / (last - first) if last > first and ended > began else None
     return last, took
 

@@ -88,7 +88,7 @@ def view_of(job: FailedJob) -> View:
     named = {rank for e in (*job.launchers, *job.ends) for rank in aborted_ranks(e.lines)}
     ranks = tuple(
         Meaning(m.end, Role.CAUSE, "it called MPI_Abort")
-        if m.end.rank in named and m.end.failed and not m.end.told
+        if m.end.rank in named and m.end.failed and not m.end.stopped
         else m
         for m in read(job.ends)
     )
@@ -132,8 +132,8 @@ def never_came(view: View) -> CauseChoice | None:
         return None
     chosen, *tied = (m for m in view.ranks if weights[id(m)] == most)
     who = f"{ranks_in_words(len(waited))} timed out waiting, first {name_of(waited[0].end)}"
-    said = [sentence for _, sentence in sorted(signs[id(chosen)], reverse=True)]
-    return CauseChoice(chosen, (*said, f"{who}: {waited[0].why}"), tuple(tied))
+    sentences = [sentence for _, sentence in sorted(signs[id(chosen)], reverse=True)]
+    return CauseChoice(chosen, (*sentences, f"{who}: {waited[0].why}"), tuple(tied))
 
 
 def _signs_of_absence(meaning: Meaning, waited: Sequence[Meaning]) -> list[Sign]:
@@ -225,9 +225,9 @@ _BY_KUBERNETES = re.compile(
 
 def _ended_by_kubernetes(view: View) -> CauseChoice | None:
     """The cause if Kubernetes ended the job: its reason, not the signals that it sent."""
-    told = ((m, found) for m in view.launchers for line in m.end.lines if (found := _BY_KUBERNETES.match(line)))  # fmt: skip
-    for launcher, found in told:
-        ended = [m for m in view.ranks if m.end.failed and not m.end.told]
+    endings = ((m, found) for m in view.launchers for line in m.end.lines if (found := _BY_KUBERNETES.match(line)))  # fmt: skip
+    for launcher, found in endings:
+        ended = [m for m in view.ranks if m.end.failed and not m.end.stopped]
         there = [m for m in ended if f" on node {m.end.node}:" in found[1]]
         return CauseChoice(min(there, key=end_time, default=launcher), (found[1],))
     return None
@@ -290,7 +290,7 @@ def _tied(one: Meaning, other: Meaning) -> bool:
 
 def _left_early(view: View) -> CauseChoice | None:
     """A rank that ended with exit code 0 while others still needed it."""
-    pulled = view.of(Role.PEER, Role.TOLD)
+    pulled = view.of(Role.PEER, Role.TERMINATED)
     left = [m for m in view.of(Role.WELL) if pulled and end_time(m) <= end_time(pulled[-1])]
     unhappy = [m for m in view.ranks if m.role is not Role.WELL]
     if not left or len(left) > len(unhappy):
@@ -303,9 +303,9 @@ def _left_early(view: View) -> CauseChoice | None:
 
 def _launcher(view: View) -> CauseChoice | None:
     """A launcher that failed although no rank did; its own faults count first."""
-    if any(m.end.failed and not m.end.told for m in view.ranks):
+    if any(m.end.failed and not m.end.stopped for m in view.ranks):
         return None
-    failed = [m for m in view.launchers if m.end.failed and not m.end.told]
+    failed = [m for m in view.launchers if m.end.failed and not m.end.stopped]
     if not failed:
         return None
     chosen = min(failed, key=lambda m: (m.role, end_time(m)))
@@ -338,18 +338,18 @@ def _named_node(pulled: Sequence[Meaning], node: str, count: int) -> CauseChoice
     return CauseChoice(Meaning(gone, Role.CAUSE, why), (why, *_earliest(pulled)))
 
 
-def _told(view: View) -> CauseChoice | None:
+def _terminated(view: View) -> CauseChoice | None:
     """Ranks that were told to end, by an unknown sender."""
-    told = [m for m in view.of(Role.TOLD) if not m.end.told]
-    if not told:
+    members = [m for m in view.of(Role.TERMINATED) if not m.end.stopped]
+    if not members:
         return None
-    chosen = told[0]
-    tied = tuple(m for m in told[1:] if _tied(chosen, m))
+    chosen = members[0]
+    tied = tuple(m for m in members[1:] if _tied(chosen, m))
     return CauseChoice(chosen, (f"{chosen.why}, not by Rankdeck",), tied)
 
 
 _FINDERS: tuple[Callable[[View], CauseChoice | None], ...] = (
-    _ended_by_kubernetes, _own_cause, never_came, _left_early, _launcher, _lost_peers, _told,
+    _ended_by_kubernetes, _own_cause, never_came, _left_early, _launcher, _lost_peers, _terminated,
 )  # fmt: skip
 """Tried in this order; the first that finds a cause decides."""
 
@@ -362,7 +362,7 @@ def _beside(view: View, chosen: Meaning) -> tuple[str, ...]:
     reasons = [chosen.why]
     if chosen.end.kernel and chosen.end.kernel[0] not in chosen.why:
         reasons.append(f"the kernel says: {chosen.end.kernel[0]}")
-    before = [m for m in view.of(Role.PEER, Role.TOLD) if end_time(m) < end_time(chosen)]
+    before = [m for m in view.of(Role.PEER, Role.TERMINATED) if end_time(m) < end_time(chosen)]
     if chosen.end.what == "node":
         # Only the time when the node was last heard is known, not when it went away.
         before = view.of(Role.PEER, Role.TIMEOUT)[:1]
@@ -391,11 +391,11 @@ def _named(view: View, chosen: Meaning) -> list[str]:
     peers = [m for m in view.of(Role.PEER) if m is not chosen]
     naming = sum(chosen.end.rank in view.ranks_of(m) for m in peers)
     if naming:
-        said = [f"{ranks_name(naming, OF_PEERS)} rank {chosen.end.rank}"]
-        return said + _launcher_says(view, chosen.end)
+        sentences = [f"{ranks_name(naming, OF_PEERS)} rank {chosen.end.rank}"]
+        return sentences + _launcher_says(view, chosen.end)
     naming = sum(m.end.node != node and node in view.peers_of(m) for m in peers)
-    said = [f"{ranks_name(naming, ELSEWHERE)} {node}"] if naming else []
-    return said + _launcher_says(view, chosen.end)
+    sentences = [f"{ranks_name(naming, ELSEWHERE)} {node}"] if naming else []
+    return sentences + _launcher_says(view, chosen.end)
 
 
 def _launcher_says(view: View, end: End) -> list[str]:
@@ -426,13 +426,13 @@ def _verdict(view: View, choice: CauseChoice) -> Cause:
 
 
 def _is_victim(meaning: Meaning) -> bool:
-    pulled = (Role.KILLED, Role.PEER, Role.TIMEOUT, Role.TOLD)
-    return meaning.role in pulled and meaning.end.failed and not meaning.end.told
+    pulled = (Role.KILLED, Role.PEER, Role.TIMEOUT, Role.TERMINATED)
+    return meaning.role in pulled and meaning.end.failed and not meaning.end.stopped
 
 
 def _others(chosen: Meaning, rest: Sequence[Meaning]) -> tuple[Suspect, ...]:
     """Other possible causes, most likely first; without those that ended later because of the chosen one."""
-    failed = (m for m in rest if (m.end.what == "node" or m.end.failed) and not m.end.told)
+    failed = (m for m in rest if (m.end.what == "node" or m.end.failed) and not m.end.stopped)
     able = (m for m in failed if m.role <= Role.KILLED or end_time(m) < end_time(chosen))
     ranked = sorted(able, key=lambda m: (m.role, end_time(m)))
     return tuple(

@@ -115,9 +115,9 @@ _TRACEBACK = "Traceback (most recent call last):"
 def raised(signs: Sequence[RankSigns], known: KnownOfJob) -> Stall | None:
     """Ranks that raised an exception and have not ended, while no rank writes anything."""
     found = {
-        sign.rank.rank: said
+        sign.rank.rank: exception
         for sign in signs
-        if sign.silent >= PATIENCE and (said := exception_at_end(sign, known))
+        if sign.silent >= PATIENCE and (exception := exception_at_end(sign, known))
     }
     if not found or not _all_wait(signs, found):
         return None
@@ -126,14 +126,14 @@ def raised(signs: Sequence[RankSigns], known: KnownOfJob) -> Stall | None:
     also = [sign.rank for sign in these if sign is not first]
     verb = "has" if len(also) == 1 else "have"
     more = f"; {named(also)} {verb} raised as well" if also else ""
-    said = found[first.rank.rank]
+    exception = found[first.rank.rank]
     return Stall(
         kind="raised",
         ranks=numbers(these),
         since=first.since,
-        text=f"{named([first.rank])} {_verb(said)} {said} and has not ended{more}",
+        text=f"{named([first.rank])} {_verb(exception)} {exception} and has not ended{more}",
         first=(first.rank.rank,),
-        explained=explain((said,)),
+        explained=explain((exception,)),
     )
 
 
@@ -160,8 +160,8 @@ def _bare(line: str) -> str:
     return _PREFIX.sub("", line, count=1).rstrip()
 
 
-def _verb(said: str) -> str:
-    return "says" if _ABORTED.match(said) else "raised"
+def _verb(exception: str) -> str:
+    return "says" if _ABORTED.match(exception) else "raised"
 
 
 def _all_wait(signs: Sequence[RankSigns], found: dict[int, str]) -> bool:
@@ -221,17 +221,17 @@ def stalls(job: Job, now: float, known: KnownOfJob) -> tuple[Stall, ...]:
     """
     if job.state.final or job.first_failure is not None or job.clock is not None:
         return ()
-    heard = signs_of(job, now, known)
+    signs = signs_of(job, now, known)
     if job.unit == "task":  # tasks of an array do not wait for each other
-        found = (stopped(heard), in_device(heard))
+        found = (stopped(signs), in_device(signs))
         return tuple(one for one in found if one is not None)
-    halted = [raised(heard, known), stopped(heard), in_device(heard)]
+    halted = [raised(signs, known), stopped(signs), in_device(signs)]
     found = [_not_begun(job, now, known.launcher), *halted]
     if not any(halted):
         found.append(
-            _all_silent(heard, known, job.stalled)
-            or _some_silent(heard, job.stalled)
-            or slow(heard, known, job.stalled)
+            _all_silent(signs, known, job.stalled)
+            or _some_silent(signs, job.stalled)
+            or slow(signs, known, job.stalled)
         )
     return tuple(_with_those_that_left(one, job) for one in found if one is not None)
 
@@ -262,12 +262,12 @@ def _not_begun(job: Job, now: float, launcher: Sequence[str]) -> Stall | None:
     has = "has" if len(pending) == 1 else "have"
     who = "no rank has" if everybody else f"{named(pending)} {has} not"
     last = next((line for line in reversed(launcher) if line.strip()), "")
-    said = f"; the launcher's last line: {last.strip()}" if last else ""
+    hint = f"; the launcher's last line: {last.strip()}" if last else ""
     return Stall(
         kind="start",
         ranks=tuple(rank.rank for rank in pending),
         since=since,
-        text=f"{who} begun after {lasting(now - since)}{said}",
+        text=f"{who} begun after {lasting(now - since)}{hint}",
         explained=explain(launcher),
     )
 

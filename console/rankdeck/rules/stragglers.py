@@ -51,7 +51,7 @@ class KnownOfJob:
     """The last lines of a rank, as far as they were fetched."""
     looks: Mapping[int, Sequence[Activity]] = field(default_factory=dict[int, Sequence[Activity]])
     """Rank -> what it did in the last minute, oldest first."""
-    told: Mapping[str, float] | None = None
+    reported: Mapping[str, float] | None = None
     """Node -> epoch seconds up to which it has reported everything; None: all nodes up to now."""
 
 
@@ -85,33 +85,35 @@ def _released(looks: Iterable[Sequence[Activity]]) -> float:
 
 def _signs(job: Job, rank: RankState, now: float, known: KnownOfJob, released: float) -> RankSigns:
     begun = rank.started or 0.0
-    heard = max(rank.heard or begun, begun)
-    until = _until(job, rank, now, known.told)
-    since = max(heard, released)
+    latest = max(rank.heard or begun, begun)
+    until = _until(job, rank, now, known.reported)
+    since = max(latest, released)
     looks = tuple(known.looks.get(rank.rank, ()))
     fresh = bool(looks) and (until is None or until - looks[-1].at < STALE)
-    says = rank.lines >= _FEW and rank.started is not None
+    talks = rank.lines >= _FEW and rank.started is not None
     return RankSigns(
         rank=rank,
         since=since,
         silent=0.0 if until is None else max(until - since, 0.0),
-        pace=(heard - begun) / rank.lines if says else None,
+        pace=(latest - begun) / rank.lines if talks else None,
         looks=looks if fresh else (),
     )
 
 
-def _until(job: Job, rank: RankState, now: float, told: Mapping[str, float] | None) -> float | None:
+def _until(
+    job: Job, rank: RankState, now: float, reported: Mapping[str, float] | None
+) -> float | None:
     """Epoch seconds up to which its output has arrived; None: unknown. A broken link is not silence."""
-    if told is None:
+    if reported is None:
         return now
-    heard = told.get(job.plan.supervising_node(rank.node))
-    return now if heard is not None and now - heard <= FRESH else heard
+    latest = reported.get(job.plan.supervising_node(rank.node))
+    return now if latest is not None and now - latest <= FRESH else latest
 
 
-def quiet_for(job: Job, rank: RankState, now: float, told: Mapping[str, float] | None) -> float:
+def quiet_for(job: Job, rank: RankState, now: float, reported: Mapping[str, float] | None) -> float:
     """Seconds since the last output of a running rank, up to its node's last report; `told` as in `KnownOfJob`."""
     since = rank.heard if rank.heard is not None else rank.started
-    until = _until(job, rank, now, told)
+    until = _until(job, rank, now, reported)
     return 0.0 if since is None or until is None else max(until - since, 0.0)
 
 
@@ -189,7 +191,7 @@ def _resting(signs: Sequence[RankSigns], held: Set[int], looks: Looks) -> Stall 
     if not found:
         return None
     where = found[0].looks[-1].wchan or f"state {found[0].looks[-1].state}"
-    return _told(found, f"{'is' if len(found) == 1 else 'are'} in {where}", rests, LEAST)
+    return _slow_ranks(found, f"{'is' if len(found) == 1 else 'are'} in {where}", rests, LEAST)
 
 
 def _rests(mine: Sequence[Activity], waiting: Sequence[int], ranks: int) -> tuple[int, int]:
@@ -227,7 +229,7 @@ def _working(
     if not found:
         return None
     does = "computes" if len(found) == 1 else "compute"
-    return _told(found, does, counts, len(moments), _clock(found, signs, known))
+    return _slow_ranks(found, does, counts, len(moments), _clock(found, signs, known))
 
 
 def _is_whole(looks: Sequence[Activity]) -> bool:
@@ -276,7 +278,7 @@ def _is_straggler(counts: tuple[int, int], looks: int, held: bool) -> bool:
     return done >= looks - slips and waited >= most * looks
 
 
-def _told(
+def _slow_ranks(
     found: Sequence[RankSigns], does: str, counts: Counts, looks: int, why: str = ""
 ) -> Stall:
     done, waited = min(counts[sign.rank.rank] for sign in found)

@@ -11,7 +11,14 @@ from rankdeck.rules.ends import LAUNCHER_ENDINGS, End, LauncherEnding, Role
 from rankdeck.rules.messages import EVERY_RANK_ALONE, believes_alone, explain, kinds_of, lone_line
 from rankdeck.rules.root_cause import Cause, FailedJob, judge
 from rankdeck.state.job_events import SCHEDULER, decided_failure, is_cancelled
-from rankdeck.state.record import LAST_LINES, LOST_SLACK, EndTold, JobRecord, NodeRecord, last_lines
+from rankdeck.state.record import (
+    LAST_LINES,
+    LOST_SLACK,
+    EndReport,
+    JobRecord,
+    NodeRecord,
+    last_lines,
+)
 from rankdeck_agent.wire import LAUNCHER
 
 UNSEEN_SLACK = 3.0
@@ -58,7 +65,7 @@ def _failed_task(record: JobRecord) -> FirstFailure | None:
     decided = task if task is not None and task.decided else None
     lines = _lines(record, end)
     others = fold_ranks(rank.rank for rank in failed)
-    said = explain(lines, exit_status(first.exit_code, first.signal))
+    explained = explain(lines, exit_status(first.exit_code, first.signal))
     return FirstFailure(
         what=SCHEDULER if decided else "rank",
         rank=first.rank,
@@ -68,7 +75,7 @@ def _failed_task(record: JobRecord) -> FirstFailure | None:
         signal=None if decided else first.signal,
         at=first.ended or record.latest,
         lines=lines,
-        explained=(Explained(decided.text, decided.do),) if decided and decided.do else said,
+        explained=(Explained(decided.text, decided.do),) if decided and decided.do else explained,
         evidence=(f"{len(failed)} of {len(record.ranks)} tasks failed: {others}",),
         settled=record.ended,
     )
@@ -79,10 +86,10 @@ def _nothing_done(record: JobRecord) -> FirstFailure | None:
     spec = record.plan.spec
     if spec is None or spec.launch is not Launch.MPI or len(record.ranks) < 2:
         return None
-    said = {rank: _log_tail(record, state) for rank, state in record.ranks.items()}
-    if not believes_alone(said):
+    tails = {rank: _log_tail(record, state) for rank, state in record.ranks.items()}
+    if not believes_alone(tails):
         return None
-    line = lone_line(said)
+    line = lone_line(tails)
     return FirstFailure(
         what="job",
         rank=None,
@@ -125,22 +132,22 @@ def _ending(record: JobRecord) -> LauncherEnding:
 
 
 def _rank_end(record: JobRecord, rank: RankState) -> End:
-    told = record.told.get(rank.rank)
+    ended = record.end_reports.get(rank.rank)
     node = record.nodes[record.plan.supervising_node(rank.node)]
-    said, looks = told.said if told else (), record.looks.get(rank.rank)
+    last_lines, looks = ended.lines if ended else (), record.looks.get(rank.rank)
     failed = rank.state in (State.FAILED, State.CANCELLED)
-    lines = said or (_log_tail(record, rank) if failed else ())
+    lines = last_lines or (_log_tail(record, rank) if failed else ())
     look = looks[-1] if looks else None
-    made_of = (rank, told, look, node.uncertainty, lines)
+    made_of = (rank, ended, look, node.uncertainty, lines)
     kept = record.ends.get(rank.rank)
     if kept is None or kept[0] != made_of:
-        kept = record.ends[rank.rank] = (made_of, _new_end(rank, told, look, node, lines))
+        kept = record.ends[rank.rank] = (made_of, _new_end(rank, ended, look, node, lines))
     return kept[1]
 
 
 def _new_end(
     rank: RankState,
-    told: EndTold | None,
+    ended: EndReport | None,
     look: Activity | None,
     node: NodeRecord,
     lines: tuple[str, ...],
@@ -150,12 +157,12 @@ def _new_end(
         node=rank.node,
         code=rank.exit_code,
         signal=rank.signal,
-        at=rank.ended if rank.state.final and (told or _known(rank)) else None,
+        at=rank.ended if rank.state.final and (ended or _known(rank)) else None,
         slack=node.uncertainty if _known(rank) else UNSEEN_SLACK,
-        told=rank.state is State.CANCELLED,
+        stopped=rank.state is State.CANCELLED,
         lines=lines,
-        kernel=told.kernel if told else (),
-        doing=(told.doing if told else "") or (look.place if look else ""),
+        kernel=ended.kernel if ended else (),
+        doing=(ended.doing if ended else "") or (look.place if look else ""),
     )
 
 
@@ -220,9 +227,9 @@ def _explained(record: JobRecord, verdict: Cause) -> tuple[Explained, ...]:
     killed = tuple(line for line in end.kernel if "memory" in line.lower())
     if killed:
         return (replace(_OUT_OF_MEMORY, line=killed[0]),)
-    said = launcher_lines(record) if end.rank is not None else []
+    of_launcher = launcher_lines(record) if end.rank is not None else []
     # The rank's own lines are newest: they are explained first.
-    lines = [*said, *map(strip_controls, end.lines or _lines(record, end))]
+    lines = [*of_launcher, *map(strip_controls, end.lines or _lines(record, end))]
     if verdict.role <= Role.KILLED:
         lines = [line for line in lines if _may_be_a_cause(line)]
     return explain(lines, exit_status(end.code, end.signal))
@@ -230,11 +237,13 @@ def _explained(record: JobRecord, verdict: Cause) -> tuple[Explained, ...]:
 
 def _may_be_a_cause(line: str) -> bool:
     """Whether a line says more than that something else failed."""
-    return not any(kind in ("peer", "told", "timeout") for kind, _ in kinds_of((line,)))
+    return not any(kind in ("peer", "terminated", "timeout") for kind, _ in kinds_of((line,)))
 
 
 def launcher_lines(record: JobRecord) -> list[str]:
     """The last lines of the launchers of all nodes."""
     seen = [log for log in record.launcher_logs() if log.lines]
-    told = [line for end in record.launchers.values() for line in end.lines]
-    return told or [strip_controls(line.text) for log in seen for line in log.lines[-LAST_LINES:]]
+    last_lines = [line for end in record.launchers.values() for line in end.lines]
+    return last_lines or [
+        strip_controls(line.text) for log in seen for line in log.lines[-LAST_LINES:]
+    ]

@@ -131,9 +131,9 @@ class Fleet:
 
     def settled(self) -> bool:
         """Whether every node has sent telemetry, has failed, or is not expected to send any."""
-        return not self._awaited and all(map(self._is_told, self._nodes.values()))
+        return not self._awaited and all(map(self._has_answered, self._nodes.values()))
 
-    def _is_told(self, node: NodeState) -> bool:
+    def _has_answered(self, node: NodeState) -> bool:
         # If full samples are wanted, a health message alone is not enough.
         heard = node.samples > 0 if self.is_wanted(node.name) else node.was_heard
         if heard or node.failed_to_attach:
@@ -181,7 +181,7 @@ class Fleet:
         self._followers = (*(one for one in self._followers if one()), ref(changes))
         return changes
 
-    def _tell(self, names: Iterable[str]) -> None:
+    def _notify(self, names: Iterable[str]) -> None:
         """Tell all followers that these nodes changed."""
         for one in self._followers:
             if changes := one():
@@ -253,7 +253,7 @@ class Fleet:
         if news:
             self._changed[state.name] = None
         else:
-            self._tell((state.name,))
+            self._notify((state.name,))
         self._expect(state)
 
     def _expect(self, state: NodeState) -> None:
@@ -371,7 +371,7 @@ class Fleet:
             self._note_reasons(state, wall)
             judged.add(name)
         self._go_round(until)
-        self._tell(judged)
+        self._notify(judged)
         return frozenset(judged)
 
     @property

@@ -17,7 +17,7 @@ MOST = 5000
 MOST_MESSAGES = 2000
 BURST = 500
 """Most events that wait to be saved; if there are more, the oldest are kept in memory only."""
-UNTOLD = frozenset({"node.coverage", "node.remembered"})
+UNRECORDED = frozenset({"node.coverage", "node.remembered"})
 MOST_AN_HOUR = 120
 """Most events of one node in an hour; further ones are dropped and the node is reported as flooding."""
 HOUR = 3600.0
@@ -40,7 +40,7 @@ class EventLog:
         self._open: dict[Key, Reason] = {}
         """(node, check, device) -> reason that began and has not ended."""
         self._stood: dict[str, tuple[Reason, ...]] = {}
-        self._told: dict[tuple[str, str, str, int], None] = {}
+        self._seen: dict[tuple[str, str, str, int], None] = {}
         self._hours: dict[str, tuple[float, int]] = {}
         """Node -> when its hour began, and how many events it has had since."""
 
@@ -51,7 +51,7 @@ class EventLog:
             self.total += 1
             key = (one.node, one.check, one.device)
             if one.kind == "event":
-                self._told[*key, round(one.at)] = None
+                self._seen[*key, round(one.at)] = None
             elif one.kind == "began":
                 self._open[key] = Reason(one.check, one.level, one.text, one.device)
             else:
@@ -72,11 +72,11 @@ class EventLog:
     def event(self, node: str, event: Event, at: float) -> None:
         """Add an event of a node; an event that the node sends again is ignored."""
         key = (node, event.check, event.device, round(at))
-        if key in self._told:
+        if key in self._seen:
             return
-        self._told[key] = None
-        while len(self._told) > MOST:
-            del self._told[next(iter(self._told))]
+        self._seen[key] = None
+        while len(self._seen) > MOST:
+            del self._seen[next(iter(self._seen))]
         level = EVENT_LEVELS.get(event.level, Level.WARN)
         self._add(Occurrence(at, node, "event", level, event.check, event.device, event.text))
 
@@ -89,7 +89,7 @@ class EventLog:
             gone.pop((reason.check, reason.device), None)
             key = (node, reason.check, reason.device)
             known = self._open.get(key)
-            if reason.check in UNTOLD or (known and known.level == reason.level):
+            if reason.check in UNRECORDED or (known and known.level == reason.level):
                 continue
             self._open[key] = reason
             self._add(_line(at, node, "began", reason.level, reason))
@@ -114,13 +114,13 @@ class EventLog:
         return taken
 
     def _add(self, one: Occurrence) -> None:
-        begun, told = self._hours.get(one.node, (one.at, 0))
+        begun, count = self._hours.get(one.node, (one.at, 0))
         if not 0 <= one.at - begun < HOUR:
-            begun, told = one.at, 0
-        self._hours[one.node] = begun, told + 1
-        if told < MOST_AN_HOUR:
+            begun, count = one.at, 0
+        self._hours[one.node] = begun, count + 1
+        if count < MOST_AN_HOUR:
             self._append(one)
-        elif told == MOST_AN_HOUR:
+        elif count == MOST_AN_HOUR:
             self._append(Occurrence(one.at, one.node, "event", Level.WARN, FLOOD, "", FLOOD_TEXT))
 
     def _append(self, one: Occurrence) -> None:

@@ -250,11 +250,11 @@ def last_word(mine: Job, kept: Job) -> Job:
     return next((one for one in (mine, kept) if one == word), word)
 
 
-def _troubles(told: Sequence[str], ranks: Sequence[RankState]) -> tuple[str, ...]:
+def _troubles(texts: Sequence[str], ranks: Sequence[RankState]) -> tuple[str, ...]:
     """Each sentence once, without those about nodes that did not answer and have come back."""
     lost = {f"{rank.node}: {MUTE}" for rank in ranks if rank.state is State.LOST}
     found: dict[str, str] = {}
-    for text in told:
+    for text in texts:
         node, mute, _ = text.partition(f": {MUTE}")
         if not mute:
             found[text] = text
@@ -270,8 +270,8 @@ def _weight(job: Job) -> tuple[bool, bool, bool, int, int]:
     known = -sum(rank.state is State.LOST for rank in job.ranks)
     if failure is None:
         return job.state.final, False, False, len(job.explained), known
-    said = len(failure.evidence) + len(failure.lines) + len(failure.explained)
-    return job.state.final, True, failure.settled, said, known
+    details = len(failure.evidence) + len(failure.lines) + len(failure.explained)
+    return job.state.final, True, failure.settled, details, known
 
 
 def _explained(first: Job, other: Job) -> tuple[Explained, ...]:

@@ -9,7 +9,7 @@ from rankdeck.model.rank import computes, exit_status, place
 from rankdeck.model.schedulers import Attempt, SlurmStatus, SlurmTask
 from rankdeck.model.text import as_list, clean, number, stamp, strip_controls
 from rankdeck.rules.ends import End, read_words
-from rankdeck.state.record import EndTold, JobRecord, NodeRecord, last_lines, looked
+from rankdeck.state.record import EndReport, JobRecord, NodeRecord, last_lines, looked
 from rankdeck_agent.wire import LAUNCHER
 
 SCHEDULER = "scheduler"
@@ -98,7 +98,7 @@ def _begin_anew(record: JobRecord, node: NodeRecord) -> None:
         rank: RankState(rank=rank, node=node.name, last_line=state.last_line)
         for rank, state in record.ranks.items()
     }
-    for kept in (record.told, record.looks, record.launchers):
+    for kept in (record.end_reports, record.looks, record.launchers):
         kept.clear()
     record.first_failure = record.verdict = None
     record.stalled = ()
@@ -157,7 +157,7 @@ def _begin_again(
     record.ranks[state.rank] = RankState(
         rank=state.rank, node=event.node, last_line=state.last_line
     )
-    record.told.pop(state.rank, None)
+    record.end_reports.pop(state.rank, None)
     record.looks.pop(state.rank, None)
 
 
@@ -218,7 +218,7 @@ def decided_failure(record: JobRecord) -> FirstFailure | None:
     )
 
 
-_MOST_SAID, _MOST_KERNEL, _MOST_ADDRESSES = 80, 8, 64
+_MOST_LINES, _MOST_KERNEL, _MOST_ADDRESSES = 80, 8, 64
 SUPERVISOR = "supervisor"
 """Launcher name in the failure of a supervisor that was gone before its ranks had ended."""
 
@@ -263,7 +263,7 @@ def forget(record: JobRecord, node: NodeRecord) -> None:
     for rank, state in record.ranks.items():
         if reports_rank(record, node, state):
             record.ranks[rank] = RankState(rank=rank, node=node.name, last_line=state.last_line)
-            record.told.pop(rank, None)
+            record.end_reports.pop(rank, None)
     for key in [key for key in record.launchers if key[0] == node.name]:
         del record.launchers[key]
 
@@ -282,7 +282,7 @@ def _started(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
     host = _text(event.fields, "host", 64)
     if record.plan.supervising_node(host) != node.name:
         host = ""  # `host` may name another machine only if the run folder is shared (Slurm)
-    record.told.pop(state.rank, None)
+    record.end_reports.pop(state.rank, None)
     record.looks.pop(state.rank, None)
     record.ranks[state.rank] = RankState(
         rank=state.rank, node=host or state.node, state=State.RUNNING, pid=pid,
@@ -295,13 +295,13 @@ def _exited(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
     if state is None:
         return
     code, signal = _integer(event.fields, "code"), _integer(event.fields, "signal")
-    record.told[state.rank] = EndTold(
-        said=_texts(event.fields, "said", _MOST_SAID),
+    record.end_reports[state.rank] = EndReport(
+        lines=_texts(event.fields, "said", _MOST_LINES),
         kernel=_texts(event.fields, "kernel", _MOST_KERNEL),
         doing=_doing(event.fields.get("activity")),
     )
     if exit_status(code, signal) != 0:
-        read_words(record.told[state.rank].said)
+        read_words(record.end_reports[state.rank].lines)
     _end_rank(record, state, event.at, code, signal)
 
 
@@ -326,8 +326,8 @@ def _end_rank(
 ) -> None:
     node = record.nodes[record.plan.supervising_node(state.node)]
     failed = exit_status(code, signal) != 0
-    told = failed and record.is_stopped(at, node)
-    end = State.CANCELLED if told else State.FAILED if failed else State.DONE
+    stopped = failed and record.is_stopped(at, node)
+    end = State.CANCELLED if stopped else State.FAILED if failed else State.DONE
     record.ranks[state.rank] = replace(state, state=end, exit_code=code, signal=signal, ended=at)
 
 
@@ -343,8 +343,8 @@ def _launcher_ended(record: JobRecord, node: NodeRecord, event: NodeEvent) -> No
     elif exit_status(code, signal) != 0:
         record.launchers[node.name, name] = End(
             what="launcher", name=name, node=node.name, code=code, signal=signal,
-            at=event.at, slack=node.uncertainty, told=record.is_stopped(event.at, node),
-            lines=_texts(event.fields, "said", _MOST_SAID) or _launcher_tail(record, node),
+            at=event.at, slack=node.uncertainty, stopped=record.is_stopped(event.at, node),
+            lines=_texts(event.fields, "said", _MOST_LINES) or _launcher_tail(record, node),
         )  # fmt: skip
     elif process is not None:
         record.launchers_ok.add((node.name, name))
@@ -399,13 +399,13 @@ def _closed(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
             for rank, state in record.ranks.items()
         }
         return
-    told = record.is_stopped(event.at, node) or _ended_by_slurm(record)
-    well = bool(record.launchers_ok) and not told
+    stopped = record.is_stopped(event.at, node) or _ended_by_slurm(record)
+    well = bool(record.launchers_ok) and not stopped
     for rank, state in record.ranks.items():
         if not reports_rank(record, node, state) or state.state.final:
             continue
         # Ranks without a record ended well if their launcher did.
-        end = State.CANCELLED if told else State.DONE if well else State.FAILED
+        end = State.CANCELLED if stopped else State.DONE if well else State.FAILED
         record.ranks[rank] = replace(state, state=end, ended=event.at)
 
 

@@ -120,8 +120,8 @@ def _numbers(node: NodeState) -> dict[str, dict[str, float]]:
     """Numbers per device from a full sample, or else those of the health message."""
     if node.detailed:
         return {m: dict(node.current(m)) for m in _VALUES if node.current(m)}
-    told = {m: node.summary(m) for m in _VALUES if m in SUMMARY}
-    return {metric: {"": number} for metric, number in told.items() if number is not None}
+    numbers = {m: node.summary(m) for m in _VALUES if m in SUMMARY}
+    return {metric: {"": number} for metric, number in numbers.items() if number is not None}
 
 
 def node_numbers(fleet: Fleet, job: Job) -> dict[str, Any]:
@@ -151,10 +151,10 @@ def chosen(names: Sequence[str], odd: Sequence[str]) -> list[str]:
 
 def troubled_nodes(job: Job) -> list[str]:
     """The nodes with notes and the node that failed first, in the order of the job."""
-    told = {note.node for note in job.node_notes}
+    names = {note.node for note in job.node_notes}
     if job.first_failure is not None:
-        told.add(job.first_failure.node)
-    return [name for name in job.nodes if name in told]
+        names.add(job.first_failure.node)
+    return [name for name in job.nodes if name in names]
 
 
 def _short(value: float | None) -> float | None:
@@ -204,26 +204,26 @@ class NodeNotes:
         self._row = newest
 
     def _judge(self, job: Job, acks: tuple[Ack, ...], now: float) -> Job | None:
-        standing = self._standing(job, now)
-        told = self._told.get(job.id, [])
-        if not (told or standing or job.node_notes):
+        present = self._present(job, now)
+        events = self._told.get(job.id, [])
+        if not (events or present or job.node_notes):
             return None
         nodes = [self._fleet.node(n) for n in job.nodes if self._fleet.knows(n)]
-        heard = NodeHistory(
+        history = NodeHistory(
             now=now,
-            told=told,
-            standing=standing,
+            events=events,
+            present=present,
             acks=acks,
             first_heard={n.name: n.first_heard for n in nodes if n.first_heard},
             simulated={n.name: n.simulated for n in nodes},
         )
-        notes = node_notes(job, heard)
+        notes = node_notes(job, history)
         if notes == job.node_notes:
             return None
         self._jobs.set_node_notes(job.id, notes)
         return self._jobs.job(job.id)
 
-    def _standing(self, job: Job, now: float) -> list[NodeNote]:
+    def _present(self, job: Job, now: float) -> list[NodeNote]:
         """The present problems of the job's nodes, according to the last judgement; [] once it has ended."""
         if job.ended is not None:
             return []

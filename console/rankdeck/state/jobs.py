@@ -76,7 +76,7 @@ class Additions:
     """What the history and the notes about nodes add to the snapshots of jobs."""
 
     def __init__(self) -> None:
-        self._told: dict[str, Job] = {}
+        self._ended: dict[str, Job] = {}
         """Jobs that have ended according to the history."""
         self._notes: dict[str, tuple[NodeNote, ...]] = {}
         self._shown: dict[str, tuple[Job, Job]] = {}
@@ -84,7 +84,7 @@ class Additions:
 
     def shown(self, job: Job) -> Job:
         """The snapshot with the additions; the same object if nothing changed."""
-        if job.id not in self._told and job.id not in self._notes:
+        if job.id not in self._ended and job.id not in self._notes:
             return job
         known = self._shown.get(job.id)
         if known is None or known[0] is not job:
@@ -92,16 +92,16 @@ class Additions:
         return known[1]
 
     def _joined(self, job: Job) -> Job:
-        told = self._told.get(job.id)
-        whole = job if told is None else last_word(job, told)
+        before = self._ended.get(job.id)
+        whole = job if before is None else last_word(job, before)
         notes = self._notes.get(job.id, ())
         return with_reasons(replace(whole, node_notes=notes)) if notes else whole
 
     def tell(self, job: Job) -> bool:
         """Take the end of a job from the history; returns whether it is new. A job that still runs there is ignored."""
-        if not job.state.final or self._told.get(job.id) == job:
+        if not job.state.final or self._ended.get(job.id) == job:
             return False
-        self._told[job.id] = job
+        self._ended[job.id] = job
         self._notes[job.id] = best_notes(self._notes.get(job.id, ()), job.node_notes)
         self._shown.pop(job.id, None)
         return True
@@ -116,12 +116,12 @@ class Additions:
 
     def doubt(self, job_id: str) -> None:
         """Drop the end that the history has, because the nodes report that the job runs."""
-        if self._told.pop(job_id, None):
+        if self._ended.pop(job_id, None):
             self._shown.pop(job_id, None)
 
     def forget(self, job_id: str) -> None:
         """Drop all additions for this job."""
-        for table in (self._told, self._notes, self._shown):
+        for table in (self._ended, self._notes, self._shown):
             table.pop(job_id, None)
 
 
@@ -278,14 +278,14 @@ class Jobs:
         if self._added.tell(job):
             self._touch(job.id)
 
-    def only_told(self, job_id: str) -> bool:
+    def only_recorded(self, job_id: str) -> bool:
         """Whether the end of this job is known only from another console."""
         final = self.job(job_id).state.final
         return final and not snapshot(self._record(job_id)).state.final
 
     def unreported(self, job_id: str) -> frozenset[str]:
-        """If `only_told`: the nodes that have not yet reported the end to this console."""
-        nodes = self._record(job_id).nodes.values() if self.only_told(job_id) else ()
+        """If `only_recorded`: the nodes that have not yet reported the end to this console."""
+        nodes = self._record(job_id).nodes.values() if self.only_recorded(job_id) else ()
         return frozenset(node.name for node in nodes if not node.closed)
 
     def forget(self, job_id: str) -> None:
@@ -356,10 +356,10 @@ class Jobs:
         kept = self._record(job_id).looks.items()
         return {rank: tuple(looks) for rank, looks in kept}
 
-    def told(self, job_id: str) -> dict[str, float]:
+    def reported(self, job_id: str) -> dict[str, float]:
         """Node -> epoch seconds up to which it has reported everything; without nodes that were never heard."""
         nodes = self._record(job_id).nodes.values()
-        return {node.name: node.told for node in nodes if node.told is not None}
+        return {node.name: node.reported for node in nodes if node.reported is not None}
 
     def take_changes(self) -> frozenset[str]:
         """Ids of the jobs that changed since the last call."""
@@ -387,7 +387,7 @@ class Jobs:
             return None
         if isinstance(event, NodeEvent) and event.kind == "now":
             # Comes every two seconds and changes nothing on screen: no new snapshot.
-            node.told = event.at
+            node.reported = event.at
             return event
         if isinstance(event, NodeEvent):
             self._apply_event(record, node, event)
@@ -461,8 +461,8 @@ class Jobs:
         record = self._record(job_id)
         _found_gone(record, report)
         for left in report.left:
-            said = f"{REMAINS}: {left.pid} {strip_controls(left.command)[:200]}"
-            _not_proven(record, left.node, said)
+            text = f"{REMAINS}: {left.pid} {strip_controls(left.command)[:200]}"
+            _not_proven(record, left.node, text)
         for name, why in report.unverified.items():
             _not_proven(record, name, f"{UNVERIFIED}: {strip_controls(why)[:300]}")
         # A lost node cannot close, and a cancelled job must not wait for it forever.
@@ -483,8 +483,8 @@ class Jobs:
         before = node.restored
         for one in self._repeated.due(record, node, event):
             self._take_event(record, node, one)
-        told = before and not any(n.restored for n in record.nodes.values())
-        if told and not record.ended:
+        complete = before and not any(n.restored for n in record.nodes.values())
+        if complete and not record.ended:
             self._added.doubt(record.plan.job)
 
     def _take_event(self, record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
@@ -524,10 +524,10 @@ def _found_gone(record: JobRecord, report: CancelReport) -> None:
                 record.ranks[rank.rank] = replace(rank, state=State.CANCELLED)
 
 
-def _not_proven(record: JobRecord, node: str, said: str) -> None:
+def _not_proven(record: JobRecord, node: str, text: str) -> None:
     """Note that something may be left on a node; replaces what an earlier cancel found there."""
     again = f"{node}: {FOUND_GONE}" in record.troubles
-    record.trouble(f"{node}: {said}{' (asked once more)' if again else ''}")
+    record.trouble(f"{node}: {text}{' (asked once more)' if again else ''}")
 
 
 def _fits(record: JobRecord, node: NodeRecord, rank: int) -> bool:

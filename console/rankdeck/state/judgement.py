@@ -80,7 +80,7 @@ class NewestReport:
     """The report as the console shows it."""
 
 
-_SAID = attrgetter("level", "applies", "judged", "reasons", "more", "expect", "limits")
+_JUDGED = attrgetter("level", "applies", "judged", "reasons", "more", "expect", "limits")
 """The fields of a report that make up the judgement, without time and numbers."""
 
 
@@ -98,7 +98,7 @@ class NodeJudgement:
         "drift",
         "expected",
         "health",
-        "told",
+        "newest",
     )
 
     def __init__(self, expected: Expected) -> None:
@@ -106,7 +106,7 @@ class NodeJudgement:
         self.acks: tuple[Ack, ...] = ()
         self.drift: tuple[Reason, ...] | None = None
         self.busy = False
-        self.told: NewestReport | None = None
+        self.newest: NewestReport | None = None
         """The agent's newest report; None if the agent does not judge."""
         self.expected = expected
         self._expects = intern(fingerprint(expected))
@@ -126,12 +126,12 @@ class NodeJudgement:
 
         A report with reasons always counts as new, because their durations count from its arrival.
         """
-        before = self.told
+        before = self.newest
         same = before is not None and not (before.remembered or remembered or report.reasons)
-        if before is not None and same and _SAID(report) == _SAID(before.report):
-            self.told = NewestReport(report, health=before.health)
+        if before is not None and same and _JUDGED(report) == _JUDGED(before.report):
+            self.newest = NewestReport(report, health=before.health)
             return False
-        self.told = NewestReport(report, remembered, health_of(report, now))
+        self.newest = NewestReport(report, remembered, health_of(report, now))
         return True
 
     def hear(self, event: Event) -> None:
@@ -144,7 +144,7 @@ class NodeJudgement:
         A `silent` node has no measurements that could change it.
         """
         known = self._memory
-        by_time = self.told is not None and ((known.marks and not silent) or known.happened)
+        by_time = self.newest is not None and ((known.marks and not silent) or known.happened)
         return bool(by_time or self._recalled or (self.acks and self.health.reasons))
 
     def judge(
@@ -157,13 +157,13 @@ class NodeJudgement:
         tried: bool,
     ) -> None:
         """Judge again, with schedulers' reports; `wall` (epoch seconds): for acknowledgements; `tried`: see `merged`."""
-        if self.told is None:
+        if self.newest is None:
             health, self._memory = assess(facts, self._memory)
         else:
-            said = self._health_told(self.told, facts)
-            health, self._memory = combine(said, facts, self._memory)
-            if self.told.remembered and facts.up:
-                health = _with_remembered(said.reasons, REMEMBERED, health)
+            reported = self._reported_health(self.newest, facts)
+            health, self._memory = combine(reported, facts, self._memory)
+            if self.newest.remembered and facts.up:
+                health = _with_remembered(reported.reasons, REMEMBERED, health)
         self._events = ()
         heard = facts.up and facts.heard_s is not None and facts.heard_s <= facts.patience
         if self._recalled:
@@ -190,17 +190,19 @@ class NodeJudgement:
             return health
         return _with_remembered(self._recalled, JUDGED_AGAIN, health)
 
-    def _health_told(self, told: NewestReport, facts: Facts) -> Health:
+    def _reported_health(self, newest: NewestReport, facts: Facts) -> Health:
         """The agent's judgement, with its coverage, and a reason if its `expect:` differs from the cluster file's."""
-        counted = covered_by(told.report, facts)
-        health = replace(told.health, evaluated=len(counted.judged), checks=len(counted.applicable))
+        counted = covered_by(newest.report, facts)
+        health = replace(
+            newest.health, evaluated=len(counted.judged), checks=len(counted.applicable)
+        )
         if self.older_expectations() and self._expects:
             health = replace(health, reasons=(*health.reasons, _other_expectations()))
         return health
 
     def older_expectations(self) -> bool:
         """Whether the agent judges by a different `expect:` than that of the cluster file."""
-        return self.told is not None and self.told.report.expect != self._expects
+        return self.newest is not None and self.newest.report.expect != self._expects
 
     def take_as_lasting(self) -> None:
         """Judge a problem seen in two samples as if it had lasted a minute."""
@@ -214,10 +216,10 @@ class NodeJudgement:
     def findings(self, facts: Facts, *, silent: bool) -> tuple[CheckResult, ...]:
         """The results of the 25 checks, each with its evidence."""
         memory = self._memory
-        if self.told is not None:
-            covered = covered_by(self.told.report, facts)
+        if self.newest is not None:
+            covered = covered_by(self.newest.report, facts)
             covered = Covered(covered.applicable, frozenset()) if silent else covered
-            memory = memory_of(self.told.report, facts.now)
+            memory = memory_of(self.newest.report, facts.now)
         elif silent:
             covered = cover(Facts(now=facts.now, absent=facts.absent), settled=False)
         else:
@@ -225,11 +227,11 @@ class NodeJudgement:
         return explain(facts, derive(facts), memory, covered, self.health.reasons)
 
 
-def _with_remembered(said: Sequence[Reason], mark: Reason, now: Health) -> Health:
+def _with_remembered(remembered: Sequence[Reason], mark: Reason, now: Health) -> Health:
     """`now` with the remembered reasons `said` and the reason `mark`; a remembered OK is not trusted."""
-    theirs = {(reason.check, reason.device) for reason in said}
+    theirs = {(reason.check, reason.device) for reason in remembered}
     ours = (r for r in now.reasons if (r.check, r.device) not in theirs)
-    return of_reasons(now, (*said, mark, *ours))
+    return of_reasons(now, (*remembered, mark, *ours))
 
 
 def _other_expectations() -> Reason:

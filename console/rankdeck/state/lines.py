@@ -200,7 +200,7 @@ class _Stream:
     open_offset: int = 0
     after_cr: bool = False
     lines: int = 0
-    told: int = 0
+    counted: int = 0
     """Number of lines on the node, as the node counted them."""
 
 
@@ -266,7 +266,7 @@ class RankLog:
     @property
     def counts(self) -> dict[str, int]:
         """Stream -> number of lines on the node, as far as known."""
-        return {s.name: max(s.lines, s.told) for s in self._streams.values()}
+        return {s.name: max(s.lines, s.counted) for s in self._streams.values()}
 
     @property
     def gaps(self) -> tuple[Gap, ...]:
@@ -301,7 +301,7 @@ class RankLog:
         if tail.end > self.read.ends()[tail.stream]:
             self.heard = max(self.heard or tail.at, tail.at)
         self.read.saw(tail.stream, tail.end)
-        stream.told = max(stream.told, tail.lines)
+        stream.counted = max(stream.counted, tail.lines)
         if tail.last and self.read.ends()[tail.stream] > self.read.at()[tail.stream]:
             self._last_told = strip_controls(tail.last)[:SHOWN]
 
@@ -310,7 +310,9 @@ class RankLog:
         self._entries.clear()
         self._gaps.clear()
         self._bytes = self.total = 0
-        self._streams = {name: _Stream(name, told=old.told) for name, old in self._streams.items()}
+        self._streams = {
+            name: _Stream(name, counted=old.counted) for name, old in self._streams.items()
+        }
 
     def _skip(self, stream: _Stream, before: int, offset: int) -> None:
         if stream.open:

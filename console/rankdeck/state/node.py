@@ -281,9 +281,9 @@ class NodeState:
         return self._kept_judgement
 
     @property
-    def _told(self) -> "NewestReport | None":
+    def _newest_report(self) -> "NewestReport | None":
         """The newest health report of the agent; None if this agent does not judge."""
-        return self._kept_judgement.told if self._kept_judgement else None
+        return self._kept_judgement.newest if self._kept_judgement else None
 
     def findings(self) -> "tuple[CheckResult, ...]":
         """The results of the 25 checks, each with its evidence."""
@@ -292,7 +292,7 @@ class NodeState:
     @property
     def judged_there(self) -> bool:
         """Whether its agent judges it; otherwise this console does, from its samples."""
-        return self._told is not None
+        return self._newest_report is not None
 
     @property
     def older_expectations(self) -> bool:
@@ -311,8 +311,8 @@ class NodeState:
 
     def summary(self, metric: str) -> float | None:
         """The one number that lists show for a metric; see `SUMMARY` in `rules/levels.py`. None if there is none."""
-        told = self._told
-        known = told.report.numbers.get(metric) if told and not told.remembered else None
+        newest = self._newest_report
+        known = newest.report.numbers.get(metric) if newest and not newest.remembered else None
         # An agent of another version may not send this number.
         return SUMMARY[metric].of(self.current) if known is None else known
 
@@ -320,8 +320,8 @@ class NodeState:
         """Whether a metric, or a device of it, could not be read."""
         if any(name.partition("/")[0] == metric for name in self.failed):
             return True
-        told = self._told
-        return not self.values and told is not None and metric in told.report.failed
+        newest = self._newest_report
+        return not self.values and newest is not None and metric in newest.report.failed
 
     def has(self, metric: str) -> bool:
         """Whether the metric has a summary number, or could not be read."""
@@ -353,10 +353,10 @@ class NodeState:
     @property
     def patience(self) -> float:
         """Seconds of silence after which the node is unknown."""
-        told = self._told
-        if told is None or self._wanted_since is not None:
+        newest = self._newest_report
+        if newest is None or self._wanted_since is not None:
             return max(3.0, 3.0 * (self.hello.period if self.hello else 1.0))
-        return HEARTBEATS * told.report.heartbeat + LATE
+        return HEARTBEATS * newest.report.heartbeat + LATE
 
     @property
     def silent(self) -> bool:
@@ -427,7 +427,7 @@ class NodeState:
         self.hello, self.up = fresh, fresh.up
         if fresh.up and not fresh.heartbeat:
             # An agent of an older version does not judge: the console judges its samples.
-            self._judgement.told = None
+            self._judgement.newest = None
         self._await_next()
         # Two agents of one name may take turns: the hello of a temporary one does not remove the installed one.
         self.installed = self.installed or fresh.installed
@@ -479,8 +479,8 @@ class NodeState:
 
     def take_heartbeat(self, stamp: float) -> bool:
         """Note that the node's health is unchanged; False if the message must be decoded and applied anyway."""
-        told = self._told
-        if told is None or told.remembered or told.report.reasons or self._was_missed:
+        newest = self._newest_report
+        if newest is None or newest.remembered or newest.report.reasons or self._was_missed:
             return False
         self._note_heard(stamp)
         return True
@@ -496,12 +496,12 @@ class NodeState:
     def take_sample(self, sample: Sample) -> bool:
         """Take a full sample, with the agent's health report if any; returns whether the node must be judged again."""
         at, news = sanitize.number(sample.at), self._was_missed or sample.report is None
-        told = self._told
+        newest = self._newest_report
         if sample.report is not None:
             report = sanitize.report(sample.report)
             news |= self._judgement.take_report(report, self._clock())
-        elif told and told.remembered:
-            self._judgement.told = None
+        elif newest and newest.remembered:
+            self._judgement.newest = None
         self._sampled = self._clock()
         self._note_heard(at)
         self.samples += 1

@@ -54,17 +54,17 @@ class NodeRecord:
     cancelled_at: float | None = None
     uncertainty: float = 0.005
     """Error of its times in ± seconds: how well its clock is known."""
-    told: float | None = None
+    reported: float | None = None
     """Epoch seconds up to which everything has arrived; later silence may be due to the link."""
     restored: bool = False
     """Its reports are from an earlier session; they are dropped when it sends its events again."""
 
 
 @dataclass(frozen=True, slots=True)
-class EndTold:
+class EndReport:
     """What a node reported about the end of one rank."""
 
-    said: tuple[str, ...] = ()
+    lines: tuple[str, ...] = ()
     """The rank's last lines, oldest first."""
     kernel: tuple[str, ...] = ()
     """Lines of the kernel log about its processes."""
@@ -84,7 +84,7 @@ class JobRecord:
     logs: dict[tuple[str, int], RankLog] = field(default_factory=dict[tuple[str, int], RankLog])
     looks: dict[int, deque[Activity]] = field(default_factory=dict[int, deque[Activity]])
     """Running rank -> what it did at the newest looks, oldest first."""
-    told: dict[int, EndTold] = field(default_factory=dict[int, EndTold])
+    end_reports: dict[int, EndReport] = field(default_factory=dict[int, EndReport])
     ends: dict[int, tuple[object, End]] = field(default_factory=dict[int, tuple[object, End]])
     """Rank -> input and result of its `End`, so that only new ends are computed."""
     launchers: dict[tuple[str, str], End] = field(default_factory=dict[tuple[str, str], End])

@@ -234,14 +234,14 @@ _NEEDED = 3
 
 def about_of(row: Mapping[str, Any]) -> ClusterAbout:
     """The agent's report about an API server."""
-    told = (cleaned(one, _RIGHT) for one in as_tables(row.get("rights"), _MOST))
+    rights = (cleaned(one, _RIGHT) for one in as_tables(row.get("rights"), _MOST))
     return ClusterAbout(
         **{
             key: clean(row.get(key), _WORD) for key in ("kubectl", "context", "namespace", "server")
         },
         kinds=_words(row.get("kinds")),
         kueue=row.get("kueue") is True,
-        rights=tuple(Permission(**one) for one in told if len(one) >= _NEEDED),
+        rights=tuple(Permission(**one) for one in rights if len(one) >= _NEEDED),
         trouble=clean(row.get("trouble"), _SENTENCE),
     )
 

@@ -55,7 +55,7 @@ class Link(Protocol):
 
     private: bool
     """The broker is inside this console: agents need a tunnel to it."""
-    intake: "Intake"
+    intake: "FleetUpdater"
     """Receives each message."""
 
     @property
@@ -86,7 +86,7 @@ class Link(Protocol):
         ...
 
 
-class Intake:
+class FleetUpdater:
     """Decodes messages and applies them to the fleet; invalid ones are counted, and reported once per node."""
 
     def __init__(self, cluster: str, fleet: Fleet) -> None:
@@ -124,10 +124,10 @@ class Intake:
 
     def _is_heartbeat(self, node: str, payload: bytes, *, retained: bool) -> bool:
         """Whether the fleet took a health message as a heartbeat, because the node's health is the same as before."""
-        stamp, said = split_time(payload)
+        stamp, rest = split_time(payload)
         if retained or stamp is None:
             return False
-        before, self._health[node] = self._health.get(node), hash(said)
+        before, self._health[node] = self._health.get(node), hash(rest)
         return before == self._health[node] and self._fleet.heartbeat(node, stamp)
 
     def _found(self, node: str) -> bool:
@@ -154,7 +154,7 @@ class PrivateLink:
     private = True
 
     def __init__(self, cluster: Cluster, fleet: Fleet) -> None:
-        self.intake = Intake(cluster.name, fleet)
+        self.intake = FleetUpdater(cluster.name, fleet)
         self._cluster = cluster
         self._fleet = fleet
         self.broker = PrivateBroker(self.intake.take, cluster.name)
@@ -198,14 +198,14 @@ class SiteLink:
     private = False
 
     def __init__(self, cluster: Cluster, fleet: Fleet, broker: Broker) -> None:
-        self.intake = Intake(cluster.name, fleet)
+        self.intake = FleetUpdater(cluster.name, fleet)
         self._cluster = cluster
         self._fleet = fleet
         self._broker = broker
         self.closed = False
         """Set before `run` is cancelled: if the connection is lost just then, `run` might miss the cancellation."""
         self._wait = FIRST_WAIT
-        self._told = asyncio.Event()
+        self._answered = asyncio.Event()
         always = {make_topic(cluster.name, "+", kind): qos for kind, qos in HEARD_ALWAYS.items()}
         self._topics = Topics(always)
 
@@ -229,7 +229,7 @@ class SiteLink:
         """Wait until the broker has sent its retained messages, or has failed."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(limit):
-                await self._told.wait()
+                await self._answered.wait()
                 await asyncio.sleep(RETAINED)
 
     def want(self, names: frozenset[str] | None) -> None:
@@ -262,13 +262,13 @@ class SiteLink:
     def _ready(self) -> None:
         self.want(self._fleet.wanted)
         self._fleet.trouble = ""
-        self._told.set()
+        self._answered.set()
 
     def _note(self, why: str) -> None:
         if why != self._fleet.trouble:
             log.error("%s", why, extra={"source": "broker"})
         self._fleet.trouble = why
-        self._told.set()
+        self._answered.set()
 
 
 @asynccontextmanager
@@ -448,9 +448,9 @@ class Telemetry:
         known = self._leases.keys()
         now = known if names is None else known & names
         for node in now ^ self._wanted:
-            self._tell(node, wanted=node in now)
+            self._send_wish(node, wanted=node in now)
 
-    def _tell(self, node: str, *, wanted: bool) -> None:
+    def _send_wish(self, node: str, *, wanted: bool) -> None:
         (self._wanted.add if wanted else self._wanted.discard)(node)
         self._leases[node](json.dumps({"samples": wanted}).encode() + b"\n")
 
@@ -459,7 +459,7 @@ class Telemetry:
         self._leases[node] = write
         self._wanted.discard(node)
         if self._fleet.is_wanted(node):
-            self._tell(node, wanted=True)
+            self._send_wish(node, wanted=True)
 
     def ended(self, node: str) -> None:
         """Note that the agent no longer runs."""

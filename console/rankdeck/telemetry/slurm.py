@@ -89,14 +89,14 @@ class SlurmClient:
             return {}
         answer = await self._ask("list", self._config_now)
         found: list[tuple[str, SlurmNode]] = []
-        told: list[str] = []
+        troubles: list[str] = []
         taken: Takes = {
             "node": lambda row: found.append(node_of(as_table(row))),
-            "trouble": lambda why: told.append(clean(why, _SENTENCE)),
+            "trouble": lambda why: troubles.append(clean(why, _SENTENCE)),
         }
         AgentRows(taken).take(answer.out)
-        if told:
-            raise NodeError(self._host, told[-1])
+        if troubles:
+            raise NodeError(self._host, troubles[-1])
         return dict(found)
 
     async def list_ended(self) -> str:
@@ -106,13 +106,13 @@ class SlurmClient:
                 "ended jobs of others are not known: the cluster file names no login node of Slurm"
             )
         answer = await self._ask("ended", self._config, SERVICE_LIMIT)
-        told: list[str] = []
+        troubles: list[str] = []
         ended: Takes = {
             "ended": lambda found: self.state.put_ended(ended_of(as_table(found))),
-            "trouble": lambda found: told.append(clean(found, _SENTENCE)),
+            "trouble": lambda found: troubles.append(clean(found, _SENTENCE)),
         }
         AgentRows(ended).take(answer.out)
-        return "".join(told[-1:])
+        return "".join(troubles[-1:])
 
     async def service(self, order: ServiceOrder, agreed: str = "") -> ServiceChange:
         """The command line for an order, given the nodes' present states; run only if it equals `agreed`.
@@ -179,15 +179,15 @@ class SlurmClient:
         """
         if not self.asked:
             return
-        heard: dict[str, asyncio.Task[None]] = {}
+        listening: dict[str, asyncio.Task[None]] = {}
         async with asyncio.TaskGroup() as tasks:
             while True:
                 running = {job.id: job for job in jobs.all() if _is_inside(job)}
-                for gone in heard.keys() - running.keys():
-                    heard.pop(gone).cancel()
-                fresh = [job for job in running.values() if job.id not in heard]
-                for job in filter(self._is_mute, fresh[: MOST_HEARD - len(heard)]):
-                    heard[job.id] = tasks.create_task(self._hear_job(job, telemetry))
+                for gone in listening.keys() - running.keys():
+                    listening.pop(gone).cancel()
+                fresh = [job for job in running.values() if job.id not in listening]
+                for job in filter(self._is_mute, fresh[: MOST_HEARD - len(listening)]):
+                    listening[job.id] = tasks.create_task(self._hear_job(job, telemetry))
                 await asyncio.sleep(_HEAR_PERIOD)
 
     def _is_mute(self, job: Job) -> bool:

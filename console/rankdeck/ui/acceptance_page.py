@@ -27,7 +27,7 @@ from rankdeck.model.health import seconds_of
 from rankdeck.model.nodeset import fold
 from rankdeck.model.text import printable
 from rankdeck.ui import actions, formatting
-from rankdeck.ui.operations import errors_said
+from rankdeck.ui.operations import errors_shown
 from rankdeck.ui.screens.base import BaseScreen
 from rankdeck.ui.screens.modals import WIDE, Question
 from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, broken, cut, fit, length, merge
@@ -302,8 +302,8 @@ def legend(dot: str, seen: Collection[str], wide: bool) -> list[Runs]:
     for letter, kind_, words in LEGEND:
         if words.partition(",")[0] in seen:
             tenths = letter == "62" and not wide
-            shown, said = ("6", "slow, tenths of the median") if tenths else (letter, words)
-            parts.append([(f" {shown.replace('.', dot)} ", ROLES[kind_]), (f"{said} ", "dim")])
+            shown, meaning = ("6", "slow, tenths of the median") if tenths else (letter, words)
+            parts.append([(f" {shown.replace('.', dot)} ", ROLES[kind_]), (f"{meaning} ", "dim")])
     return parts
 
 
@@ -321,7 +321,7 @@ _SIGNS = {
     RunState.SKIPPED: " -",
     RunState.STOPPED: " stopped",
 }
-MOST_TOLD = 100
+MOST_SHOWN = 100
 """Most lines for nodes that were left out or that differ."""
 
 
@@ -374,7 +374,7 @@ def start_lines(run: AcceptanceRun) -> list[Runs]:
 def plan_lines(run: AcceptanceRun, width: int) -> list[Runs]:
     """The plan: what each stage does, how long it takes, how much it sends, every command, which alone may be wider."""
     lines: list[Runs] = [[(" ", "text"), *line] for line in start_lines(run)]
-    for node, why in list(run.plan.left_out.items())[:MOST_TOLD]:
+    for node, why in list(run.plan.left_out.items())[:MOST_SHOWN]:
         lines.append([(f" {printable(node)}: ", "warn"), (printable(why), "text")])
     head = f" {'stage':10}{'test':16}{'rounds':>7}{'tests':>8}{'minutes':>9}  {'moved':>9}  why"
     lines += [[], [(head, "dim")]]
@@ -428,11 +428,11 @@ def _readmit_question(node: str, why: str) -> Question:
 
 def _reason_of(run: AcceptanceRun, node: str) -> str:
     """What the run says about a node, cut to one line; "" if nothing."""
-    said = next((one.sentence for one in run.verdicts if node in one.nodes), "")
-    return cut(printable(said.partition(": ")[0]), WIDE)
+    sentence = next((one.sentence for one in run.verdicts if node in one.nodes), "")
+    return cut(printable(sentence.partition(": ")[0]), WIDE)
 
 
-def told_lines(
+def sentence_lines(
     run: AcceptanceRun, heat: HeatMap, width: int, signs: Sequence[Runs], out: Mapping[str, str]
 ) -> list[Runs]:
     """What the letters of the map mean (`signs`, see `legend`), then the sentences, the most serious first.
@@ -469,7 +469,7 @@ def _sentences(run: AcceptanceRun, out: Mapping[str, str]) -> Iterator[tuple[str
         yield f"changed since the baseline: {run.changed}", "accent"
     yield from ((one.sentence, "accent") for one in run.drift)
     kept_away = {node: why for node, why in out.items() if node in run.plan.nodes}
-    odd = [*run.differing.items(), *{**run.left_out, **kept_away}.items()][:MOST_TOLD]
+    odd = [*run.differing.items(), *{**run.left_out, **kept_away}.items()][:MOST_SHOWN]
     yield from ((f"{node}: {why}", "dim") for node, why in odd)
     yield from ((note, "dim") for note in run.notes)
 
@@ -562,7 +562,7 @@ class RunActions:
         """Run `work` in the background; `done` is called with the result, an error is shown."""
 
         async def worker() -> None:
-            with errors_said(self._screen, "bad"):
+            with errors_shown(self._screen, "bad"):
                 done(await work)
 
         self._screen.console.run_worker(worker(), name="acceptance", group="acceptance")
@@ -586,7 +586,7 @@ class RunActions:
 
     def _again(self, port: AcceptanceProtocol, what: RunChoice) -> None:
         going, who = self.is_going, " – ".join(what.nodes)
-        with errors_said(self._screen, "bad"):
+        with errors_shown(self._screen, "bad"):
             if what.run is not None and self._is_kept(what.run):
                 port.resume(what.run.id)
             if going:
@@ -645,7 +645,7 @@ class RunActions:
         self._changed()
 
     def _readmit(self, port: AcceptanceProtocol, node: str) -> None:
-        with errors_said(self._screen, "bad"):
+        with errors_shown(self._screen, "bad"):
             port.readmit(node)
             self._screen.say(f"{node}: jobs may run there again", "ok")
             self._changed()

@@ -324,8 +324,8 @@ class Overview:
     def events(self, most: int) -> list[Occurrence]:
         """The newest events of these nodes, without those that are consequences of others; at most `most`."""
         names = {node.name for node in self.nodes}
-        told = (one for one in reversed(self.fleet.event_log.newest) if one.node in names)
-        newest = islice((one for one in told if one.at <= self._until), 2 * most)
+        of_nodes = (one for one in reversed(self.fleet.event_log.newest) if one.node in names)
+        newest = islice((one for one in of_nodes if one.at <= self._until), 2 * most)
         return leading(list(newest), lambda one: one.kind)[:most]
 
     def series(self, node: NodeState, metric: str, most: int) -> Series:
@@ -402,13 +402,13 @@ def trends(scene: Overview, room: Room, glyphs: Glyphs) -> list[Runs]:
     width, height = room
     names = [printable(node.name) for node in scene.nodes]
     name_width = min(max([_NAME, *map(len, names)]), _MOST_NAME)
-    told = [trend for trend in TRENDS if _is_told(scene, trend)]
-    if not told:
+    trends_shown = [trend for trend in TRENDS if _is_reported(scene, trend)]
+    if not trends_shown:
         return []
-    grid = _grid(len(told), len(names), (width - name_width - 2, height))
+    grid = _grid(len(trends_shown), len(names), (width - name_width - 2, height))
     lines: list[Runs] = []
     for place in range(0, grid.rows * grid.columns, grid.columns):
-        some = told[place : place + grid.columns]
+        some = trends_shown[place : place + grid.columns]
         drawn = [_drawn(scene, trend, grid, glyphs) for trend in some]
         together = [*[""] * (grid.high - 1), f"all {len(names)}"] if len(names) > 1 else []
         heads = ["" if place else scene.span_words(), *together, *names]
@@ -420,7 +420,7 @@ def trends(scene: Overview, room: Room, glyphs: Glyphs) -> list[Runs]:
     return lines
 
 
-def _is_told(scene: Overview, trend: Trend) -> bool:
+def _is_reported(scene: Overview, trend: Trend) -> bool:
     return any(scene.now(node, m) is not None for node in scene.nodes for m in trend.metrics)
 
 
@@ -446,13 +446,13 @@ def _title(trend: Trend, whole: Series, wide: int) -> Runs:
     most = max((number for number in whole if number is not None), default=None)
     top = f"up to {trend.say(most)}" if most and not trend.top else ""
     gap = wide - len(trend.title) - len(top)
-    said = f"{trend.title}{top:>{len(top) + gap}}" if gap > 0 else trend.title
-    return [(fit(said, wide + _NUMBER + 3), "dim")]
+    title = f"{trend.title}{top:>{len(top) + gap}}" if gap > 0 else trend.title
+    return [(fit(title, wide + _NUMBER + 3), "dim")]
 
 
 def _numbered(plot: Runs, trend: Trend, row: Series, role: str) -> Runs:
-    said = trend.say(row[-1] if row else None) or formatting.NOTHING
-    return [*plot, (f" {said:>{_NUMBER}}  ", role)]
+    number = trend.say(row[-1] if row else None) or formatting.NOTHING
+    return [*plot, (f" {number:>{_NUMBER}}  ", role)]
 
 
 def _series(scene: Overview, node: NodeState, trend: Trend, most: int) -> Series:
@@ -481,14 +481,14 @@ def _together(numbers: Sequence[float | None], trend: Trend) -> float | None:
 def totals(past: Past, glyphs: Glyphs) -> list[Runs]:
     """All nodes of a large fleet together: each trend as a short plot with its newest number; empty at the start."""
     frames = past.newest(_SHORT)
-    told: list[Runs] = []
+    lines: list[Runs] = []
     for trend in TRENDS:
         row = [_total(frame, trend) for frame in frames]
         if row and row[-1] is not None:
             plot = sparkline(row, len(row), glyphs, trend.top)
-            said = f" {'mean' if trend.mean else 'sum'} {trend.say(row[-1])}"
-            told.append([(f"   {trend.title} ", "dim"), (plot, "accent"), (said, "text")])
-    return told
+            value = f" {'mean' if trend.mean else 'sum'} {trend.say(row[-1])}"
+            lines.append([(f"   {trend.title} ", "dim"), (plot, "accent"), (value, "text")])
+    return lines
 
 
 @lru_cache(maxsize=_SHORT * len(TRENDS))
@@ -511,12 +511,12 @@ def _job_lines(scene: Overview, width: int, glyphs: Glyphs) -> list[Runs]:
     active = [job for job in newest if not job.state.final]
     parts = sum(1 for job in scene.jobs if job.plan.part_of and not job.state.final)
     shown = active[:_JOBS] or newest[:1]
-    said = formatting.many(len(active), "job") if active else "no job"
+    count = formatting.many(len(active), "job") if active else "no job"
     beside = f", {formatting.many(scene.others, 'job')} not followed here" if scene.others else ""
     beside += (
         f", {formatting.many(parts, 'job')} of an acceptance run (6 shows it)" if parts else ""
     )
-    head: Runs = [(" Jobs", "title"), (f"  {said} running or waiting{beside}", "dim")]
+    head: Runs = [(" Jobs", "title"), (f"  {count} running or waiting{beside}", "dim")]
     if not shown:
         return [head, [("   3 starts one", "dim")]]
     return [head, *(_job_line(job, width, glyphs) for job in shown)]
@@ -558,6 +558,6 @@ def _event_line(one: Occurrence, width: int, glyphs: Glyphs) -> Runs:
         (f"   {formatting.clock(one.at)}  ", "dim"),
         (f"{glyphs.dot if quiet else mark.glyph} ", "dim" if quiet else mark.role),
         (f"{printable(one.node)}  ", "title"),
-        (f"{over}{formatting.told(one.device, one.seen)}", "dim" if quiet else "text"),
+        (f"{over}{formatting.with_device(one.device, one.seen)}", "dim" if quiet else "text"),
     ]
     return fitted(runs, width, glyphs.more)

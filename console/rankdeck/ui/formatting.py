@@ -154,7 +154,7 @@ def worst_of(reasons: Sequence[Reason]) -> str:
     return f"{before}{printable(causes[0].sentence.seen)}{more}"
 
 
-def told(device: str, text: str) -> str:
+def with_device(device: str, text: str) -> str:
     """What happened, with the device in front if the text does not name it."""
     device, text = printable(device), printable(text, 600)
     return text if device in Sentence.of(text).seen else f"{device}: {text}"

@@ -67,7 +67,7 @@ def kubernetes(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
     after = ", ".join(
         filter(None, ("cordoned" if view.unschedulable else "", printable(view.kubelet)))
     )
-    return [*title(node, "Kubernetes", "-", after), *_said(rows, width, glyphs)]
+    return [*title(node, "Kubernetes", "-", after), *_fields(rows, width, glyphs)]
 
 
 def slurm(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
@@ -87,11 +87,11 @@ def slurm(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
         ("memory given out", f"{view.memory_used:,} of {view.memory:,} MB"),
         *(("job", job) for job in view.jobs),
     ]
-    told = [(name, text) for name, text in rows if text]
-    return [*title(node, "Slurm", "-"), *_said(told, width, glyphs)]
+    filled = [(name, text) for name, text in rows if text]
+    return [*title(node, "Slurm", "-"), *_fields(filled, width, glyphs)]
 
 
-def _said(rows: Sequence[tuple[str, str]], width: int, glyphs: Glyphs) -> list[Runs]:
+def _fields(rows: Sequence[tuple[str, str]], width: int, glyphs: Glyphs) -> list[Runs]:
     """Rows of a name and what the scheduler says, side by side."""
     return [
         [
@@ -105,14 +105,14 @@ def _said(rows: Sequence[tuple[str, str]], width: int, glyphs: Glyphs) -> list[R
 def _reason(node: NodeState, reason: Reason, width: int, glyphs: Glyphs) -> list[Runs]:
     mark = glyphs.level(reason.level)
     known = reason.acknowledged_until is not None
-    said = Sentence.of(printable(reason.text, 600))
+    sentence = Sentence.of(printable(reason.text, 600))
     since = _since(node, reason)
-    seen = cut(said.seen, width - 12 - len(since), glyphs.more)
+    seen = cut(sentence.seen, width - 12 - len(since), glyphs.more)
     role = "dim" if known else mark.role
     lines: list[Runs] = [
         [(f" {mark.glyph} {reason.level.word:<8}", role), (seen, "dim" if known else "text"), (since, "dim")]
     ]  # fmt: skip
-    for label, piece in (("means", said.means), ("do", said.action)):
+    for label, piece in (("means", sentence.means), ("do", sentence.action)):
         lines += [
             [
                 (f"           {label if not at else '':<6}", "dim"),
@@ -122,8 +122,8 @@ def _reason(node: NodeState, reason: Reason, width: int, glyphs: Glyphs) -> list
         ]
     if reason.acknowledged_until is not None:
         left = formatting.age(reason.acknowledged_until - time.time())
-        said = cut(printable(reason.acknowledged_by), width - 34, glyphs.more)
-        lines.append([("           known  ", "dim"), (f"for {left} more, {said}", "accent")])
+        sentence = cut(printable(reason.acknowledged_by), width - 34, glyphs.more)
+        lines.append([("           known  ", "dim"), (f"for {left} more, {sentence}", "accent")])
     return lines
 
 
@@ -369,9 +369,9 @@ def traffic(node: NodeState, prefix: str, text: str, width: int, glyphs: Glyphs)
             runs += [(f" {way} ", "dim"), (spark, "accent"), rate]
         runs.append((f"  {_speed(node, prefix, device):<8}", "dim"))
         room = width - sum(len(piece) for piece, _ in runs) - 2
-        said = cut(_troubles(node, prefix, device), room, glyphs.more)
+        troubles = cut(_troubles(node, prefix, device), room, glyphs.more)
         ill = reason_for(node, device, prefix) or not node.value(f"{prefix}.up", device)
-        lines.append([*runs, (f"  {said}" if room > 4 else "", "warn" if ill else "dim")])
+        lines.append([*runs, (f"  {troubles}" if room > 4 else "", "warn" if ill else "dim")])
     return [*title(node, text, prefix), *lines]
 
 
@@ -399,8 +399,8 @@ def _link_speed(node: NodeState, prefix: str, device: str) -> float:
 
 
 def _troubles(node: NodeState, prefix: str, device: str) -> str:
-    counts = [(node.value(f"{prefix}.{key}", device), said) for key, said in TROUBLES]
-    return ", ".join(f"{said} {formatting.count(n)}" for n, said in counts if n)
+    counts = [(node.value(f"{prefix}.{key}", device), word) for key, word in TROUBLES]
+    return ", ".join(f"{word} {formatting.count(n)}" for n, word in counts if n)
 
 
 def values(series: Sequence[tuple[float, float]]) -> list[float | None]:

@@ -35,7 +35,7 @@ SPEED = 4.0
 
 
 @contextmanager
-def errors_said(screen: "Console | base.BaseScreen", role: str = "warn") -> Generator[None]:
+def errors_shown(screen: "Console | base.BaseScreen", role: str = "warn") -> Generator[None]:
     """A block that ends at an error, which is said in the colour of `role` and not raised."""
     try:
         yield
@@ -57,7 +57,7 @@ def in_background(
     """
 
     async def careful() -> None:
-        with errors_said(screen, role):
+        with errors_shown(screen, role):
             await work
 
     screen.run_worker(careful(), name=name, group=name, exclusive=exclusive)
@@ -130,7 +130,7 @@ def ask_cancel(console: "Console", job_id: str, tasks: Sequence[int] = ()) -> No
         console.say(f"ending {job_id}…", "warn")
         in_background(console, "cancel", end(), exclusive=False)
 
-    with errors_said(console):
+    with errors_shown(console):
         job = session.jobs.job(job_id)
         if job.state.final and not job.unproven:
             console.say(f"{job.id} has ended already", "warn")
@@ -168,7 +168,7 @@ def replay(console: "Console", job_id: str, speed: float = SPEED) -> None:
 
 def forget(console: "Console", job_id: str) -> None:
     """Remove a replay from the list; the job itself stays."""
-    with errors_said(console):
+    with errors_shown(console):
         console.session.forget(job_id)
         console.say("the replay is forgotten, the job itself is not", "ok")
 
@@ -195,7 +195,7 @@ def show_first(console: "Console") -> None:
     """Show the job that the console was opened for, or its replay."""
     if not console.first_job:
         return
-    with errors_said(console):
+    with errors_shown(console):
         job_id = console.session.jobs.find(console.first_job).id
         if console.first_replay:
             replay(console, job_id, console.first_replay)
@@ -242,7 +242,7 @@ def run_on_nodes(console: "Console", command: str) -> None:
     if not nodes:
         console.say("no node is marked", "warn")
         return
-    with errors_said(console):
+    with errors_shown(console):
         console.push_screen(base.make("sh", console.session.command(nodes, command)))
 
 
@@ -274,7 +274,7 @@ def on_terminal(console: "Console", node: str, words: Sequence[str], what: str) 
     if shutil.which("ssh") is None:
         console.say("no `ssh` on this machine: install OpenSSH's client", "warn")
         return
-    with errors_said(console):
+    with errors_shown(console):
         argv = console.session.shell_command(node, words)
         in_background(console, "shell", _lend(console, node, argv, what))
 
@@ -449,8 +449,8 @@ async def _serve(console: "Console", order: "ServiceOrder", line: str) -> None:
         console.say(_why_nothing(change), "bad")
         return
     states = dict.fromkeys(change.now.get(node, "unknown") for node in change.nodes)
-    said = f"; Slurm: {change.said}" if change.said else ""
-    console.say(f"{named(change.nodes)}: {', '.join(states)}{said}", "ok")
+    answer = f"; Slurm: {change.said}" if change.said else ""
+    console.say(f"{named(change.nodes)}: {', '.join(states)}{answer}", "ok")
 
 
 def drain_lines(can: Capabilities, nodes: Sequence[str], why: str) -> list[str]:

@@ -33,7 +33,7 @@ class Snapshot(Protocol):
     def subject(self, name: str) -> Subject: ...
 
 
-class Now:
+class PresentFleet:
     """The nodes as they are now."""
 
     def __init__(self, nodes: Mapping[str, NodeState]) -> None:
@@ -66,7 +66,7 @@ class Now:
         return formatting.subject(self._nodes[name])
 
 
-class Then:
+class PastFleet:
     """The nodes as they were in one picture of the past."""
 
     def __init__(self, places: Mapping[str, int], frame: FleetPicture) -> None:
@@ -224,9 +224,9 @@ def _numbers(
         series = fleet.past.series(place, metric, frame.at)
         if all(number is None for number in series):
             continue
-        title, said = COLUMNS[metric].title, COLUMNS[metric].say(value) or formatting.NOTHING
+        title, text = COLUMNS[metric].title, COLUMNS[metric].say(value) or formatting.NOTHING
         spark = sparkline(series, wide, glyphs)
-        lines.append([(f"   {title:<8}", "dim"), (f"{said:>9}  ", "text"), (spark, "accent")])
+        lines.append([(f"   {title:<8}", "dim"), (f"{text:>9}  ", "text"), (spark, "accent")])
     return lines
 
 

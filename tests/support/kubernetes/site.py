@@ -31,7 +31,7 @@ _KINDS = "jobs,pods,services,configmaps,secrets"
 
 
 @dataclass(frozen=True)
-class Where:
+class Endpoints:
     """Which cluster; `double` is None for a real one."""
 
     kubeconfig: Path
@@ -46,15 +46,15 @@ class Where:
     """Configuration of the user who checks the cluster and acts as other users; None: the same."""
 
 
-def doubled(double: Double, *, pretends: bool = False) -> Where:
+def doubled(double: Double, *, pretends: bool = False) -> Endpoints:
     """A double, on which Rankdeck has the smallest Role of docs/kubernetes.md."""
     images = dict.fromkeys(("plain", "mpi", "torchrun"), "double/image")
     op = double.user("operator", [smallest_role()])
     admin = double.kubeconfig()
-    return Where(op, "double", images=images, double=double, pretends=pretends, admin=admin)
+    return Endpoints(op, "double", images=images, double=double, pretends=pretends, admin=admin)
 
 
-def real() -> Where | None:
+def real() -> Endpoints | None:
     """The real cluster that the environment names."""
     told = os.environ
     if not told.get("RANKDECK_TEST_KUBECONFIG"):
@@ -64,7 +64,7 @@ def real() -> Where | None:
         "mpi": told.get("RANKDECK_TEST_MPI_IMAGE", ""),
         "torchrun": told.get("RANKDECK_TEST_TORCH_IMAGE", ""),
     }
-    return Where(
+    return Endpoints(
         Path(told["RANKDECK_TEST_KUBECONFIG"]).resolve(),
         told.get("RANKDECK_TEST_KUBECONTEXT", ""),
         told.get("RANKDECK_TEST_NAMESPACE", "default"),
@@ -80,7 +80,7 @@ def pretended() -> bool:
 class Site:
     """Rankdeck's own command line with folders of its own, and kubectl, on one cluster."""
 
-    def __init__(self, folder: Path, where: Where, kubectl: Path) -> None:
+    def __init__(self, folder: Path, where: Endpoints, kubectl: Path) -> None:
         self.folder, self.where, self.kubectl_program = folder, where, kubectl
         folder.mkdir(exist_ok=True)
         self.job_number = 0

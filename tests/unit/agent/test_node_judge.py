@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.health import Level
 from rankdeck.state.fleet import Fleet
-from rankdeck.telemetry.link import Intake
+from rankdeck.telemetry.link import FleetUpdater
 from rankdeck_agent.rules.levels import SUMMARY, Expected
 from rankdeck_agent.rules.report import MORE, fingerprint, health_of, short
 from rankdeck_agent.sampler import NodeJudge, Reporter
@@ -47,7 +47,7 @@ class Pair:
         cluster = Cluster(name="lab", nodes=(Node(name="n", **node),), expect=expect)
         self.full = Fleet(cluster, self.clock, self.wall)
         self.told = Fleet(cluster, self.clock, self.wall)
-        self.intake = Intake("lab", self.told)
+        self.intake = FleetUpdater("lab", self.told)
         wanted = Expected(node.get("gpus", 0), node.get("rdma", 0), "", expect)
         self.judge = NodeJudge(wanted, "b", HEARTBEAT, clock=self.clock)
         self.reporter = Reporter(HEARTBEAT)
@@ -69,7 +69,7 @@ class Pair:
         whole = self.judge.judge(sample, tuple(events), {})
         said = self.reporter.due(whole, self.clock.now)
         if said is not None:
-            self.reporter.said(said, self.clock.now)
+            self.reporter.sent(said, self.clock.now)
             self.sent.append(encode(said))
             self.intake.take("rankdeck/1/lab/n/health", self.sent[-1])
         self.full.take_changes()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rankdeck_agent.job.evidence import LAUNCHER_BOUND, RANK, TOLD, last_words
+from rankdeck_agent.job.evidence import LAUNCHER_BOUND, RANK, STOPPED, last_words
 
 TRACEBACK = b"""Traceback (most recent call last):
   File "train.py", line 9, in <module>
@@ -87,7 +87,7 @@ def test_a_trace_of_functions_does_not_push_out_the_message_above_it(
     assert last_words(tmp_path, RANK) == [message.decode().strip(), "aborting"]
 
 
-@pytest.mark.parametrize("bound", [RANK, LAUNCHER_BOUND, TOLD])
+@pytest.mark.parametrize("bound", [RANK, LAUNCHER_BOUND, STOPPED])
 def test_no_more_is_told_than_may_be(tmp_path: Path, bound: object) -> None:
     write(tmp_path, "out", (1, ("é" * 3000 + "\n").encode() * 200))
     write(tmp_path, "err", (2, TRACEBACK + b"y" * 90_000 + b"\n"), (3, b"line\n" * 500))

@@ -141,8 +141,8 @@ def degrees(word: str) -> float:
 def gpu_heat() -> "list[str]":
     """GPUs that are too hot or throttled by heat."""
     asked = "index,temperature.gpu,clocks_throttle_reasons.active"
-    said = output_of("nvidia-smi", "--query-gpu=" + asked, "--format=csv,noheader,nounits")
-    rows = [[word.strip() for word in line.split(",")] for line in said.splitlines()]
+    output = output_of("nvidia-smi", "--query-gpu=" + asked, "--format=csv,noheader,nounits")
+    rows = [[word.strip() for word in line.split(",")] for line in output.splitlines()]
     return [
         f"GPU {row[0]} at {row[1]} °C"
         for row in rows
@@ -174,17 +174,17 @@ HELD = (
 def limits() -> str:
     """What slows which GPUs, even while they are idle: `held by the power brake: GPU 3`, or `none`."""
     asked = "index,power.limit,power.default_limit,clocks_throttle_reasons.active"
-    said = output_of("nvidia-smi", "--query-gpu=" + asked, "--format=csv,noheader,nounits")
+    output = output_of("nvidia-smi", "--query-gpu=" + asked, "--format=csv,noheader,nounits")
     found = {}
-    rows = [[word.strip() for word in line.split(",")] for line in said.splitlines()]
+    rows = [[word.strip() for word in line.split(",")] for line in output.splitlines()]
     for index, limit, usual, reasons in (row for row in rows if len(row) == 4):
         words = [text for bit, text in HELD if reasons_in(reasons) & bit][:1]
         if watts(limit) < 0.99 * watts(usual):
             words.append(f"limited to {watts(limit):.0f} of {watts(usual):.0f} W")
         for word in words:
             found.setdefault(word, []).append(index)
-    told = ["{}: GPU {}".format(word, ", ".join(gpus)) for word, gpus in sorted(found.items())]
-    return "; ".join(told) or ("none" if rows else "")
+    parts = ["{}: GPU {}".format(word, ", ".join(gpus)) for word, gpus in sorted(found.items())]
+    return "; ".join(parts) or ("none" if rows else "")
 
 
 def watts(word: str) -> float:
@@ -195,11 +195,11 @@ def watts(word: str) -> float:
 def gpus() -> "tuple[dict, list]":
     """(facts about the GPUs, pids of processes that use them)."""
     asked = "name,driver_version,pcie.link.gen.current,pcie.link.width.current,power.limit"
-    said = output_of("nvidia-smi", "--query-gpu=" + asked, "--format=csv,noheader")
+    output = output_of("nvidia-smi", "--query-gpu=" + asked, "--format=csv,noheader")
     used = output_of("nvidia-smi", "--query-compute-apps=pid", "--format=csv,noheader")
     rows = [
         [word.strip() for word in line.split(",")]
-        for line in said.splitlines()
+        for line in output.splitlines()
         if line.count(",") >= 4
     ]
     kind = "nvidia" if rows else "amd" if Path("/dev/kfd").exists() else ""

@@ -16,9 +16,9 @@ from rankdeck.acceptance.output_text import (
 )
 from rankdeck.acceptance.recipe import (
     Commands,
+    Endpoints,
     OutputReading,
     Traits,
-    Where,
     WithoutCeiling,
     failed,
     not_measured,
@@ -44,7 +44,7 @@ class Fio(WithoutCeiling):
         mark=r"(?:\d;)?fio-\d|2;[^;\n]{1,80};\d{1,4};\d{1,3};|Run status group|(?<![ \t])[ \t]*\"fio version\"",
     )
 
-    def commands(self, where: Where) -> Commands:
+    def commands(self, where: Endpoints) -> Commands:
         """Read a file of 512 MiB in the run folder, which is removed afterwards."""
         argv = (
             *("fio", "--name=seqread", "--rw=read", "--bs=1M", "--size=512M", "--runtime=10"),
@@ -101,15 +101,15 @@ def _reports(text: str) -> list[list[_Report]]:
     found = object_in(text)
     jobs = tables(found, "jobs")
     if jobs:
-        said = [one for place, job in enumerate(jobs) for one in _of_job(job, place)]
+        reports = [one for place, job in enumerate(jobs) for one in _of_job(job, place)]
     elif "Run status group" in text:
         cut = not_measured("no rate behind `Run status group`: the run was cut off")
-        said = list(_of_text(text)) or [_Report(cut)]
+        reports = list(_of_text(text)) or [_Report(cut)]
     else:
         line = first_line(text, "fio:")
         why = f"it did not run: `{line[:120]}`" if line else "no result of fio"
         return list(_of_terse(text)) or [[_Report(not_measured(why))]]
-    return [said or [_Report(not_measured("nothing was read and nothing written"))]]
+    return [reports or [_Report(not_measured("nothing was read and nothing written"))]]
 
 
 def _measured(rate: float, what: str, way: str) -> OutputReading:
@@ -144,8 +144,8 @@ def _of_text(text: str) -> Iterator[_Report]:
     heads = list(_GROUP.finditer(text))
     ends = [*(head.start() for head in heads), len(text)][1:]
     groups = {head[1]: text[head.end() : end] for head, end in zip(heads, ends, strict=True)}
-    for said in groups.values():
-        for way, *rate in _RATE.findall(said):
+    for group in groups.values():
+        for way, *rate in _RATE.findall(group):
             name = way.casefold()
             yield _Report(_measured(_megabytes(*rate), f"all jobs, {name}", name))
 
@@ -160,14 +160,14 @@ _PERCENTILES, _MOST = 12, 100
 
 def _of_terse(text: str) -> Iterator[list[_Report]]:
     """Reports up to the next line of a job that was there already."""
-    said: list[_Report] = []
+    reports: list[_Report] = []
     for one in chain.from_iterable(map(_of_line, lines_of(text))):
-        if one.of in [other.of for other in said[-_MOST:]]:
-            yield said
-            said = []
-        said.append(one)
-    if said:
-        yield said
+        if one.of in [other.of for other in reports[-_MOST:]]:
+            yield reports
+            reports = []
+        reports.append(one)
+    if reports:
+        yield reports
 
 
 def _of_line(line: str) -> Iterator[_Report]:
@@ -182,8 +182,8 @@ def _of_line(line: str) -> Iterator[_Report]:
     for way, begin in zip(("read", "write"), sides, strict=True):
         moved, rate, operations, ms = (whole(cell) or 0 for cell in cells[begin : begin + 4])
         if rate:
-            said = _measured(rate * 1024 / 1e6, f"{name}, {way}, {operations} IO/s", way)
-            yield _Report(said, (name, group, way), moved, ms)
+            reading = _measured(rate * 1024 / 1e6, f"{name}, {way}, {operations} IO/s", way)
+            yield _Report(reading, (name, group, way), moved, ms)
 
 
 # ---- JSON

@@ -21,9 +21,9 @@ from rankdeck.acceptance.output_text import (
 )
 from rankdeck.acceptance.recipe import (
     Commands,
+    Endpoints,
     OutputReading,
     Traits,
-    Where,
     WithoutCeiling,
     failed,
     not_measured,
@@ -99,7 +99,7 @@ class Mpi4py(WithoutCeiling):
         done=rf"{_ROW}|^time for \d+ loops",
     )
 
-    def commands(self, where: Where) -> Commands:
+    def commands(self, where: Endpoints) -> Commands:
         words = _PINGPONG if len(where.nodes) < 3 else ("ringtest", "-n", "1048576", "-l", "20")
         argv = ("python3", f"${{RANKDECK_RUN}}/{_FILE}", *words)
         return Commands(launch=Launch.MPI, argv=argv, files={_FILE: _BOTH})
@@ -126,14 +126,14 @@ class Mpi4py(WithoutCeiling):
 
 def _hello(text: str) -> OutputReading:
     """The ranks that take part; each must be there once, all of them, and more than one."""
-    said = [(int(m[1]), int(m[2]), m[3]) for m in _HELLO.finditer(text)]
-    ranks = sorted(rank for rank, _, _ in said)
-    worlds = {world for _, world, _ in said}
-    hosts = unique([host for _, _, host in sorted(said)])
+    hellos = [(int(m[1]), int(m[2]), m[3]) for m in _HELLO.finditer(text)]
+    ranks = sorted(rank for rank, _, _ in hellos)
+    worlds = {world for _, world, _ in hellos}
+    hosts = unique([host for _, _, host in sorted(hellos)])
     base = OutputReading(
         status=Outcome.MEASURED, text="", unit="MB/s", ranks=len(ranks) or None, hosts=hosts
     )
-    if not said:
+    if not hellos:
         return base
     if len(set(ranks)) < len(ranks) or worlds == {1}:
         text = (
@@ -228,7 +228,7 @@ class Osu(WithoutCeiling):
     name: ClassVar[str] = "osu"
     traits: ClassVar[Traits] = _MB
 
-    def commands(self, where: Where) -> Commands:
+    def commands(self, where: Endpoints) -> Commands:
         program = "osu_bw" if len(where.nodes) == 2 else "osu_allreduce"
         # Values are checked if the program can do so; before 6.0 it could not, and `-c` ended it.
         shell = f'grep -qs validation "$(command -v {program})" && set -- -c; exec {program} "$@"'
@@ -290,13 +290,13 @@ def _barrier(text: str) -> OutputReading | None:
     if found is None or _aborted(text):
         return None
     names, cells = _OSU.names.findall(found[1]), found[2].split()
-    said = dict(zip(names, cells, strict=False))
+    row = dict(zip(names, cells, strict=False))
     if len(names) != len(cells):
         return not_measured("the last row is not complete")
     column = next(
-        one for one in ("Max Latency(us)", "Avg Latency(us)", "Overall(us)") if one in said
+        one for one in ("Max Latency(us)", "Avg Latency(us)", "Overall(us)") if one in row
     )
-    value = number(said[column])
+    value = number(row[column])
     return OutputReading(status=Outcome.MEASURED, text="barrier", value=value, unit="us")
 
 
@@ -319,7 +319,7 @@ class Imb(WithoutCeiling):
     name: ClassVar[str] = "imb"
     traits: ClassVar[Traits] = _MB
 
-    def commands(self, where: Where) -> Commands:
+    def commands(self, where: Endpoints) -> Commands:
         test = "PingPong" if len(where.nodes) == 2 else "Allreduce"
         argv = ("IMB-MPI1", test, "-npmin", str(where.ranks), "-msglog", "20:22", "-time", "10")
         return Commands(launch=Launch.MPI, argv=argv)
@@ -356,8 +356,8 @@ def _imb_table(text: str, until: int, *, ended: bool, alone: bool) -> Iterator[O
         of = "" if alone or name is None else f"{name[1]} of {many or '?'} ranks"
         who = f"group {group}: ranks {fold_ranks(members)}" if members else ""
         who = f"the slowest of {len(groups)} groups at once" if together else who
-        said = ", ".join(filter(None, (of, who)))
-        yield _imb(row, until if ended else None, many, said)
+        what = ", ".join(filter(None, (of, who)))
+        yield _imb(row, until if ended else None, many, what)
 
 
 def _imb_rows(text: str) -> list[Row]:
@@ -415,7 +415,7 @@ class Hpcg(WithoutCeiling):
         begins=r"^HPCG-Benchmark",
     )
 
-    def commands(self, where: Where) -> Commands:
+    def commands(self, where: Endpoints) -> Commands:
         """64^3 points per rank are larger than any cache; half a minute is enough to compare nodes."""
         shell = f"cd {RUN_TOKEN} && xhpcg --nx=64 --rt=30 && for file in HPCG-Benchmark*.txt; do if [ -f $file ]; then cat $file; fi; done"
         return Commands(launch=Launch.MPI, argv=("sh", "-c", shell))
@@ -452,15 +452,15 @@ class Npb(WithoutCeiling):
         done=r"Verification\s+=",
     )
 
-    def commands(self, where: Where) -> Commands:
+    def commands(self, where: Endpoints) -> Commands:
         """Run CG, which stresses memory and network with little computing."""
         return Commands(launch=Launch.MPI, argv=("cg.C.x",))
 
     def read(self, text: str) -> tuple[OutputReading, ...]:
         if (name := _NPB.search(text)) is None:
             return (not_measured("no line `Benchmark Completed`: the run was cut off"),)
-        said = {key: value.strip() for key, value in _NPB_ROW.findall(text[name.start() :])}
-        check = said.get("Verification", "")
+        rows = {key: value.strip() for key, value in _NPB_ROW.findall(text[name.start() :])}
+        check = rows.get("Verification", "")
         if check == "UNSUCCESSFUL":
             return (failed(f"wrong values: {name[1]} says that its verification was UNSUCCESSFUL"),)
         if check != "SUCCESSFUL":
@@ -470,6 +470,6 @@ class Npb(WithoutCeiling):
                 else "no line `Verification`: the run was cut off"
             )
             return (not_measured(why),)
-        what = f"{name[1]}, class {said.get('Class', '?')}"
-        ranks = said.get("Total processes", "")
-        return (_measured(said.get("Mop/s total", ""), "Mop/s", what, ranks),)
+        what = f"{name[1]}, class {rows.get('Class', '?')}"
+        ranks = rows.get("Total processes", "")
+        return (_measured(rows.get("Mop/s total", ""), "Mop/s", what, ranks),)

@@ -32,11 +32,11 @@ from rankdeck.acceptance.output_text import (
 )
 from rankdeck.acceptance.recipe import (
     Commands,
+    Endpoints,
     ExpectedResult,
-    Known,
+    HardwareFacts,
     OutputReading,
     Traits,
-    Where,
     gpu_network,
     not_measured,
     refused,
@@ -413,10 +413,10 @@ def _of_group(
     mine = [device for device in devices if device.group == group]
     speeds: list[float] = []
     for side in _SIDES:
-        said = as_table(row.get(side))
+        values = as_table(row.get(side))
         took = median(map(max, zip(*(times[side][one.rank] for one in mine), strict=True)))
         speeds.append(
-            (_float(said.get("bus_bw")) or 0.0) * (_float(said.get("time")) or 0.0) / took
+            (_float(values.get("bus_bw")) or 0.0) * (_float(values.get("time")) or 0.0) / took
         )
     return replace(
         whole, value=min(speeds), out_of_place=speeds[0], in_place=speeds[1], ranks=len(mine),
@@ -444,10 +444,14 @@ def _float(value: object) -> float | None:
 
 def _records(text: str) -> list[dict[str, str]]:
     """Each row as column -> cell; names of columns are in lower case, without blanks."""
-    told = text.strip()
-    found = parsed(f'{{"rows": {told}}}'.encode("utf-8", "replace")) if told[:1] == "[" else None
-    head = told.partition("\n")[0].casefold()
-    lines = csv.DictReader(StringIO(told), skipinitialspace=True) if "busbw" in head and "," in head else ()  # fmt: skip
+    stripped = text.strip()
+    found = (
+        parsed(f'{{"rows": {stripped}}}'.encode("utf-8", "replace"))
+        if stripped[:1] == "["
+        else None
+    )
+    head = stripped.partition("\n")[0].casefold()
+    lines = csv.DictReader(StringIO(stripped), skipinitialspace=True) if "busbw" in head and "," in head else ()  # fmt: skip
     return [
         {str(key).casefold().strip(): str(cell).strip() for key, cell in row.items()}
         for row in (tables(found, "rows") or islice(lines, _MOST_RUNS))
@@ -490,7 +494,7 @@ class _NcclTests:
         unit="GB/s", tolerance=0.07, seconds=41.0, names_hosts=True, gpus=True, mark=MARK
     )
 
-    def commands(self, where: Where) -> Commands:
+    def commands(self, where: Endpoints) -> Commands:
         """One process per GPU, 1 and 8 GiB, three repeats in one launch. JSON is not requested, because it contains the environment."""
         argv = (
             self.program,
@@ -514,10 +518,10 @@ class _NcclTests:
     def read(self, text: str) -> tuple[OutputReading, ...]:
         return read(text, "" if self.name in ("nccl-tests", "rccl-tests") else self.program)
 
-    def expect(self, reading: OutputReading, known: Known) -> ExpectedResult | None:
+    def expect(self, reading: OutputReading, known: HardwareFacts) -> ExpectedResult | None:
         """The expected result; only all_reduce has published limits."""
-        said = reading.facts.get("program", self.program)
-        return gpu_network(reading, known) if said.startswith("all_reduce") else None
+        program = reading.facts.get("program", self.program)
+        return gpu_network(reading, known) if program.startswith("all_reduce") else None
 
 
 class AllReduce(_NcclTests):
@@ -579,7 +583,7 @@ class _Torch:
     traits: ClassVar[Traits]
     library: ClassVar[str]
 
-    def commands(self, where: Where) -> Commands:
+    def commands(self, where: Endpoints) -> Commands:
         argv = ("python3", f"${{RANKDECK_RUN}}/{_TORCH_PROGRAM}", self.library)
         return Commands(
             launch=Launch.TORCHRUN, argv=argv, files={_TORCH_PROGRAM: program(_TORCH_PROGRAM)}
@@ -588,7 +592,7 @@ class _Torch:
     def read(self, text: str) -> tuple[OutputReading, ...]:
         return read(text)
 
-    def expect(self, reading: OutputReading, known: Known) -> ExpectedResult | None:
+    def expect(self, reading: OutputReading, known: HardwareFacts) -> ExpectedResult | None:
         return gpu_network(reading, known) if self.library == "nccl" else None
 
 

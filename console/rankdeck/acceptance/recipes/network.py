@@ -23,11 +23,11 @@ from rankdeck.acceptance.output_text import (
 from rankdeck.acceptance.recipe import (
     NEVER_BEGAN,
     Commands,
+    Endpoints,
     ExpectedResult,
-    Known,
+    HardwareFacts,
     OutputReading,
     Traits,
-    Where,
     all_of,
     failed,
     not_measured,
@@ -74,7 +74,7 @@ class Iperf3:
         begins=_BEGINS,
     )
 
-    def commands(self, where: Where) -> Commands:
+    def commands(self, where: Endpoints) -> Commands:
         port = ("-p", str(where.port))
         time = ("-t", str(where.seconds)) if where.seconds else ("-t", "3", "-O", "1")
         return Commands(
@@ -96,7 +96,7 @@ class Iperf3:
             return (_error(str(error), began=bool(found.get("intervals"))),)
         return _results(found)
 
-    def expect(self, reading: OutputReading, known: Known) -> ExpectedResult | None:
+    def expect(self, reading: OutputReading, known: HardwareFacts) -> ExpectedResult | None:
         return tcp_link(reading, known)
 
 
@@ -186,12 +186,12 @@ def _of_line(
 
 
 def _error(why: str, *, began: bool = False) -> OutputReading:
-    said = f"`{clean(why, 120)}`"
+    quoted = f"`{clean(why, 120)}`"
     if why.startswith(_INTERRUPTED):
-        return not_measured(f"it was stopped: {said}", unit="Gb/s")
+        return not_measured(f"it was stopped: {quoted}", unit="Gb/s")
     if began and not any(part in why for part in _NEVER_BEGAN):
-        return failed(f"it broke after traffic began: {said}", unit="Gb/s")
-    return not_measured(f"{NEVER_BEGAN}: {said}", unit="Gb/s")
+        return failed(f"it broke after traffic began: {quoted}", unit="Gb/s")
+    return not_measured(f"{NEVER_BEGAN}: {quoted}", unit="Gb/s")
 
 
 def _results(found: Table) -> tuple[OutputReading, ...]:
@@ -370,7 +370,7 @@ class _Perftest:
     traits: ClassVar[Traits]
     options: ClassVar[tuple[str, ...]]
 
-    def commands(self, where: Where) -> Commands:
+    def commands(self, where: Endpoints) -> Commands:
         """Both ends must run the same program: write against read breaks both."""
         seconds = str(where.seconds or 3)
         options = [seconds if word == _SECOND else word for word in self.options]
@@ -388,11 +388,11 @@ class _Perftest:
         mine = [run for run in runs if _program(run) in ("", self.name)]
         return tuple(_read(run, self.name, self.traits.unit) for run in mine or runs)
 
-    def expect(self, reading: OutputReading, known: Known) -> ExpectedResult | None:
+    def expect(self, reading: OutputReading, known: HardwareFacts) -> ExpectedResult | None:
         return None if self.traits.lower_is_better else rdma_write(reading, known)
 
 
-def _device(where: Where, node: str) -> tuple[str, ...]:
+def _device(where: Endpoints, node: str) -> tuple[str, ...]:
     """The options for the device of one end."""
     device, _, port = where.devices.get(node, "").partition(":")
     return (*(("-d", device) if device else ()), *(("-i", port) if port else ()))
@@ -607,7 +607,7 @@ class Rping:
         mark=r"(?:server )?ping data: |cma_event type |rdma_resolve_addr",
     )
 
-    def commands(self, where: Where) -> Commands:
+    def commands(self, where: Endpoints) -> Commands:
         port = ("-p", str(where.port), "-C", str(PINGS))
         address = ("-a", where.receiver)
         return Commands(
@@ -657,6 +657,6 @@ class Rping:
         count = float(len(seen))
         return (OutputReading(status=Outcome.MEASURED, text=unknown, value=count, unit="pings", ranks=2),)  # fmt: skip
 
-    def expect(self, reading: OutputReading, known: Known) -> ExpectedResult | None:
+    def expect(self, reading: OutputReading, known: HardwareFacts) -> ExpectedResult | None:
         of = "came back" if reading.text else "were asked for"
         return all_of(reading, of, "RDMA works between the two")

@@ -18,9 +18,9 @@ from rankdeck.acceptance.output_text import (
 )
 from rankdeck.acceptance.recipe import (
     Commands,
+    Endpoints,
     OutputReading,
     Traits,
-    Where,
     WithoutCeiling,
     failed,
     not_measured,
@@ -69,7 +69,7 @@ class Himeno(WithoutCeiling):
         begins=r"^Sequential version array size",
     )
 
-    def commands(self, where: Where) -> Commands:
+    def commands(self, where: Endpoints) -> Commands:
         """`bmt` from PATH, or else from the working folder; it is built for a fixed number of ranks."""
         shell = "command -v bmt >/dev/null && exec bmt; exec ./bmt"
         return Commands(launch=Launch.MPI, argv=("sh", "-c", shell))
@@ -181,7 +181,7 @@ class Hpcc(WithoutCeiling):
         done="End of (?:Summary section|Tests)",
     )
 
-    def commands(self, where: Where) -> Commands:
+    def commands(self, where: Endpoints) -> Commands:
         """A small problem, to compare nodes, not to set records."""
         height = next(n for n in range(math.isqrt(where.ranks), 0, -1) if where.ranks % n == 0)
         order = int(_HPCC_ORDER * math.sqrt(where.ranks))
@@ -191,25 +191,25 @@ class Hpcc(WithoutCeiling):
 
     def read(self, text: str) -> tuple[OutputReading, ...]:
         """A result each for network, latency, memory and HPL."""
-        said = dict(re.findall(r"^(\w{1,60})=(\S{1,40})\s*$", text, re.MULTILINE))
+        summary = dict(re.findall(r"^(\w{1,60})=(\S{1,40})\s*$", text, re.MULTILINE))
         if "DARPA/DOE HPC" not in text and (row := _HPL_ROW.search(text)):
             return (_hpl(text[row.start() :]),)
-        if "End of Summary section." not in text or not said:
+        if "End of Summary section." not in text or not summary:
             return (not_measured("no summary (hpccoutf.txt): the run was cut off"),)
-        if said.get("Success") != "1" or "FAILED" in text:
+        if summary.get("Success") != "1" or "FAILED" in text:
             line = first_line(text, "FAILED")
-            line = line or f"Success={said.get('Success', '')}"
+            line = line or f"Success={summary.get('Success', '')}"
             return (failed(f"hpcc says that a result is wrong: `{line[:120]}`"),)
         host = re.search(r"^Hostname: '([^'\s]{1,255})'", text, re.MULTILINE)
         base = OutputReading(
             status=Outcome.MEASURED,
             text="",
-            ranks=whole(said.get("CommWorldProcs", "")),
+            ranks=whole(summary.get("CommWorldProcs", "")),
             hosts=(host[1],) if host else (),
         )
         alone = base.ranks == 1
         rows = (row for row in _HPCC if not (alone and "PingPong" in row[0]))
-        return tuple(_metric(base, said.get(row[0], ""), *row) for row in rows)
+        return tuple(_metric(base, summary.get(row[0], ""), *row) for row in rows)
 
 
 def _hpl(text: str) -> OutputReading:
@@ -256,7 +256,7 @@ class StreamTriad(WithoutCeiling):
         done="Solution Validates|Failed Validation",
     )
 
-    def commands(self, where: Where) -> Commands:
+    def commands(self, where: Endpoints) -> Commands:
         return Commands(launch=Launch.PLAIN, argv=("stream_c.exe",))
 
     def read(self, text: str) -> tuple[OutputReading, ...]:
@@ -303,7 +303,7 @@ class Sysbench(WithoutCeiling):
         done="execution time",
     )
 
-    def commands(self, where: Where) -> Commands:
+    def commands(self, where: Endpoints) -> Commands:
         """As many threads as the node has cores."""
         shell = 'exec sysbench cpu --time=10 --threads="$(nproc)" run'
         return Commands(launch=Launch.PLAIN, argv=("sh", "-c", shell))
@@ -389,7 +389,7 @@ class StressNg(WithoutCeiling):
         done="run completed",
     )
 
-    def commands(self, where: Where) -> Commands:
+    def commands(self, where: Endpoints) -> Commands:
         argv = ("stress-ng", "--cpu", "0", "-t", "10s", "--metrics-brief", "--verify")
         return Commands(launch=Launch.PLAIN, argv=argv)
 
@@ -407,9 +407,9 @@ class StressNg(WithoutCeiling):
         return tuple(_stressor(one, hogs[1] if hogs else "", alone) for one in found.values())
 
 
-def _stressor(said: re.Match[str], hogs: str, alone: bool) -> OutputReading:
+def _stressor(row: re.Match[str], hogs: str, alone: bool) -> OutputReading:
     """The result of one stressor; `hogs` is the number of workers of each stressor."""
-    name, wall, user, system, rate, _ = said.groups()
+    name, wall, user, system, rate, _ = row.groups()
     count = re.search(rf"(\d{{1,5}}) {re.escape(name)}\b", hogs)
     workers = int(count[1]) if count else 1
     if not float(wall):
@@ -452,17 +452,17 @@ class Dcgm(WithoutCeiling):
         done=r"^\+-+",
     )
 
-    def commands(self, where: Where) -> Commands:
+    def commands(self, where: Endpoints) -> Commands:
         return Commands(launch=Launch.PLAIN, argv=("dcgmi", "diag", "-r", "1", "-j"))
 
     def read(self, text: str) -> tuple[OutputReading, ...]:
         """`value` is the number of tests that passed, each on all GPUs that it ran on."""
         found = object_in(text)
-        said = list(_of_json(found)) if found is not None else _of_text(text)
-        tests = _worst(said)
+        outcomes = list(_of_json(found)) if found is not None else _of_text(text)
+        tests = _worst(outcomes)
         count = Counter(tests.values())
         if count["fail"]:
-            bad = ", ".join(_with_gpus(name, said) for name, outcome in tests.items() if outcome == "fail")  # fmt: skip
+            bad = ", ".join(_with_gpus(name, outcomes) for name, outcome in tests.items() if outcome == "fail")  # fmt: skip
             return (failed(f"failed: {bad[:200]}", unit="tests"),)
         if not count["pass"]:
             line = _runtime_error(found) or first_line(text, *_NOT_RUN)
@@ -490,8 +490,8 @@ class Dcgm(WithoutCeiling):
 def _runtime_error(found: Table | None) -> str:
     """Why no test ran, in JSON."""
     tops = (as_table(one) for key, one in (found or {}).items() if "Diagnostic" in key)
-    said = (one.get(key) for one in tops for key in ("runtime_error", "Error Message"))
-    return next((clean(one, 200) for one in said if isinstance(one, str)), "")
+    errors = (one.get(key) for one in tops for key in ("runtime_error", "Error Message"))
+    return next((clean(one, 200) for one in errors if isinstance(one, str)), "")
 
 
 _ENDED = re.compile(r"^\+-+\+-+\+$|^(\|[^|\n]{0,80}\| *(?i:pass|fail|skip|warn)\b)", re.MULTILINE)
@@ -508,17 +508,17 @@ _Said = tuple[str, str, str]
 """Test, outcome, GPUs."""
 
 
-def _worst(said: Iterable[_Said]) -> dict[str, str]:
+def _worst(outcomes: Iterable[_Said]) -> dict[str, str]:
     """Test -> its worst outcome on any GPU."""
     found: dict[str, str] = {}
-    for name, outcome, _ in said:
+    for name, outcome, _ in outcomes:
         found[name] = min(found.get(name, "skip"), outcome, key=_FROM_WORST.index)
     return found
 
 
-def _with_gpus(name: str, said: Iterable[_Said]) -> str:
+def _with_gpus(name: str, outcomes: Iterable[_Said]) -> str:
     """The test, and on which GPUs it failed if that is known."""
-    gpus = dict.fromkeys(of for test, outcome, of in said if (test, outcome) == (name, "fail") and of)  # fmt: skip
+    gpus = dict.fromkeys(of for test, outcome, of in outcomes if (test, outcome) == (name, "fail") and of)  # fmt: skip
     return f"{name} (GPU {', '.join(gpus)})" if gpus else name
 
 

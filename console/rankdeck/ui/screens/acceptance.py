@@ -11,13 +11,13 @@ from textual.widget import Widget
 from rankdeck.acceptance.heatmap import (
     MOST_CELLWISE,
     HeatMap,
+    cell_words,
     close_up,
     headline,
     heat_map,
     kind,
     kind_of,
     letter_of,
-    said,
     strip,
 )
 from rankdeck.acceptance.run import AcceptanceProtocol, AcceptanceRun, Cell, Request, RunState
@@ -35,11 +35,11 @@ from rankdeck.ui.acceptance_page import (
     plan_lines,
     run_line,
     seen_in,
+    sentence_lines,
     stage_line,
     start_lines,
-    told_lines,
 )
-from rankdeck.ui.operations import errors_said
+from rankdeck.ui.operations import errors_shown
 from rankdeck.ui.screens import base
 from rankdeck.ui.screens.modals import WIDE, Question, row_lines
 from rankdeck.ui.themes import Mark
@@ -85,9 +85,9 @@ class AcceptanceScreen(base.BaseScreen):
         self.plan = TextPage(id="accept-plan")
         self.strip = CellMap(lambda group: max(group, key=lambda one: one.role != "ok"))
         self.main = self.map = PairMap(id="pairs")
-        self.told = TextPage(id="sentences")
+        self.sentences = TextPage(id="sentences")
         self._picture = Container(
-            Vertical(self.strip, self.map, id="accept-map"), self.told, id="accept"
+            Vertical(self.strip, self.map, id="accept-map"), self.sentences, id="accept"
         )
 
     def body(self) -> Iterable[Widget]:
@@ -181,7 +181,7 @@ class AcceptanceScreen(base.BaseScreen):
             return [(f" {printable(words)}", "dim")]
         tried = f"  {formatting.many(len(cell.results), 'measurement')}"
         text = next((one.text for one in reversed(cell.results) if one.text), "")
-        return [(f" {printable(said(cell))}", "text"), (tried, "dim"), (f"  {printable(text)}", "dim")]  # fmt: skip
+        return [(f" {printable(cell_words(cell))}", "text"), (tried, "dim"), (f"  {printable(text)}", "dim")]  # fmt: skip
 
     def _recipe_of(self, run: AcceptanceRun) -> str:
         """The recipe whose map is shown."""
@@ -197,7 +197,7 @@ class AcceptanceScreen(base.BaseScreen):
         self.map.show(shown)
         width = self._place(self.size.width, self.size.height - 6)
         signs = legend(self._dot, seen_in(shown), self.map.is_wide)
-        self.told.show(told_lines(run, shown, width, signs, self._run_actions.excluded))
+        self.sentences.show(sentence_lines(run, shown, width, signs, self._run_actions.excluded))
         self.head.show(self._head_lines(run))
 
     def _show_strip(self, run: AcceptanceRun, whole: HeatMap) -> None:
@@ -268,7 +268,7 @@ class AcceptanceScreen(base.BaseScreen):
         if cell is None:
             return "", ()
         texts = [("", one.text) for one in cell.results if one.text]
-        return said(cell), [[(printable(said(cell)), "text")], [], *row_lines(texts)]
+        return cell_words(cell), [[(printable(cell_words(cell)), "text")], [], *row_lines(texts)]
 
     # ---- keys: changing the view
 
@@ -281,12 +281,12 @@ class AcceptanceScreen(base.BaseScreen):
             text = "\n".join("".join(text for text, _ in runs).strip() for runs in lines)
             self.console.copy(text, "this cell")
         else:
-            self.copy_page(self.plan if self._view == "plan" else self.told)
+            self.copy_page(self.plan if self._view == "plan" else self.sentences)
 
     def action_part(self) -> None:
         """Move the focus to the next of map, sentences, plan and runs."""
         if self._view == "map" and self.map.has_focus:
-            self.told.focus()
+            self.sentences.focus()
             self.say("the keys scroll the sentences now; tab goes on", "dim")
             return
         views = ("map", "plan", "runs") if self.run_shown is not None else ("runs",)
@@ -332,7 +332,7 @@ class AcceptanceScreen(base.BaseScreen):
         if port.current is not None and port.current.id == row:
             self._look_at(None, "map")
             return
-        with errors_said(self, "bad"):
+        with errors_shown(self, "bad"):
             self._look_at(port.open(row), "map")
 
     def _open_cell(self) -> None:
@@ -445,7 +445,7 @@ class AcceptanceScreen(base.BaseScreen):
             return
         if not self._is_free():
             return
-        with errors_said(self, "bad"):
+        with errors_shown(self, "bad"):
             self._run_actions.port.resume(run.id)
             self._start()
 
@@ -464,7 +464,7 @@ class AcceptanceScreen(base.BaseScreen):
         if run is None or port is None:
             return
         secrets = Secrets([self.console.session.cluster.environment])
-        with errors_said(self, "bad"):
+        with errors_shown(self, "bad"):
             made = write_reports(run, port, folder, secrets)
             self.say(f"{len(made)} files in {folder}: open report.html", "ok")
 
@@ -491,7 +491,7 @@ class PairScreen(base.BaseScreen):
         self._run, self._recipe = run, recipe
         self._pair = (sender, receiver)
         self._shown: object = None
-        self._told: list[list[Runs]] = []
+        self._pages: list[list[Runs]] = []
         """The page of each direction."""
         self.there = TextPage(id="pair-there")
         self.back = TextPage(id="pair-back")
@@ -526,9 +526,9 @@ class PairScreen(base.BaseScreen):
         there, back = found.get((sender, receiver)), found.get((receiver, sender))
         # A test without direction is one measurement, so there is no second page.
         self.back.display = back is not None and back is not there
-        self._told = [pair_lines(run, port, one) for one in (there, back)]
-        self.there.show(self._told[0])
-        self.back.show(self._told[1])
+        self._pages = [pair_lines(run, port, one) for one in (there, back)]
+        self.there.show(self._pages[0])
+        self.back.show(self._pages[1])
 
     def without_effect(self) -> Iterable[str]:
         part = () if self.back.display else ("part",)
@@ -543,8 +543,8 @@ class PairScreen(base.BaseScreen):
 
     def answered(self, text: str | None) -> None:
         if not self._run_actions.answered_why(text) and text:
-            told = self._told if self.back.display else self._told[:1]
-            lines = ["".join(run[0] for run in line).rstrip() for page in told for line in page]
+            pages = self._pages if self.back.display else self._pages[:1]
+            lines = ["".join(run[0] for run in line).rstrip() for page in pages for line in page]
             self.save_lines(Path(text).expanduser(), lines, f"{len(lines):,} lines")
 
     def action_again(self) -> None:
@@ -567,7 +567,7 @@ def pair_lines(run: AcceptanceRun, port: AcceptanceProtocol, cell: Cell | None) 
     """One direction: the sentence, each repeat, the commands and the output of the last repeat."""
     if cell is None:
         return [[(" not measured in this direction", "dim")]]
-    lines: list[Runs] = [[(f" {printable(said(cell))}", ROLES[kind(cell)])], []]
+    lines: list[Runs] = [[(f" {printable(cell_words(cell))}", ROLES[kind(cell)])], []]
     lines += [_result_line(one) for one in cell.results]
     last = next((one for one in reversed(cell.results) if one.raw), cell.results[-1])
     lines += [[], [(" Commands", "title")]]

@@ -18,7 +18,7 @@ from rankdeck.ui.actions import next_of
 from rankdeck.ui.fleet_views import FleetView
 from rankdeck.ui.operations import answered, ask_command, ask_to_acknowledge, named, unknown_reasons
 from rankdeck.ui.screens.base import BaseScreen, ListFilter, no_match
-from rankdeck.ui.snapshots import Arrangement, Now, Snapshot, Then, order
+from rankdeck.ui.snapshots import Arrangement, PastFleet, PresentFleet, Snapshot, order
 from rankdeck.ui.themes import UNICODE, Mark
 from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, TextPage, fitted, length
 from rankdeck.ui.widgets.vtable import CellMap, Column, VTable
@@ -81,7 +81,7 @@ class FleetScreen(BaseScreen):
         self.list_filter = ListFilter(self, hint, self._narrowed)
         self._ticks = 0
         self._changes = Changes(())
-        self._instant: Snapshot = Now({})
+        self._instant: Snapshot = PresentFleet({})
         self._arrangement = Arrangement((), lambda _: True, lambda name: (name,))
         self._moved: set[str] = set()
         """Nodes that changed since the rows were sorted."""
@@ -92,7 +92,7 @@ class FleetScreen(BaseScreen):
         self._marks: frozenset[str] = frozenset()
         self._has_slurm = False
         """Whether Slurm knows some node."""
-        self._told: dict[str, str] = {}
+        self._witnesses: dict[str, str] = {}
         """Metric of a usual column -> a node that has the metric, or should have it."""
         self._map_seen: tuple[object, ...] = ()
         self.map = CellMap(worst, id="map")
@@ -148,7 +148,7 @@ class FleetScreen(BaseScreen):
 
     def _slurm_cell(self, column: fleet_views.SlurmColumn, row: str) -> Runs:
         view = self._states[row].slurm
-        if view is None or isinstance(self._instant, Then):
+        if view is None or isinstance(self._instant, PastFleet):
             return [(formatting.NOTHING, "dim")]
         return [(printable(column.say(view)), "warn" if view.out else "text")]
 
@@ -159,9 +159,9 @@ class FleetScreen(BaseScreen):
     def _numbers(self) -> Sequence[fleet_views.NodeColumn]:
         """The columns of the view; if it has none, the usual ones that some node has."""
         chosen = [fleet_views.find(name) for name in self.view.columns]
-        known = self._told.keys() | fleet_views.ALWAYS if self._told else frozenset[str]()
-        told = [c for c in fleet_views.NUMBERS if c.metric in known]
-        return [c for c in chosen if c] or told or fleet_views.NUMBERS
+        known = self._witnesses.keys() | fleet_views.ALWAYS if self._witnesses else frozenset[str]()
+        reported = [c for c in fleet_views.NUMBERS if c.metric in known]
+        return [c for c in chosen if c] or reported or fleet_views.NUMBERS
 
     def _state(self, row: str) -> Runs:
         level = self._instant.level(row)
@@ -169,7 +169,7 @@ class FleetScreen(BaseScreen):
         return [(f"{mark.glyph} {level.word}", mark.role)]
 
     def _seen(self, row: str) -> str:
-        past = isinstance(self._instant, Then)
+        past = isinstance(self._instant, PastFleet)
         return formatting.NOTHING if past else formatting.age(self._states[row].heard_s())
 
     def _why(self, row: str) -> Runs:
@@ -209,8 +209,8 @@ class FleetScreen(BaseScreen):
             self._states = {node.name: node for node in fleet.nodes()}
             self._places = {name: place for place, name in enumerate(self._states)}
             self._map_seen = ()
-            self._made_up, self._simulated, self._told = {}, Counter(), {}
-            self._instant = Now(self._states)
+            self._made_up, self._simulated, self._witnesses = {}, Counter(), {}
+            self._instant = PresentFleet(self._states)
             self._arrange()
         if len(self._states) != known:
             self.on_resize()
@@ -243,10 +243,10 @@ class FleetScreen(BaseScreen):
         """Load the picture for the time that is shown; returns whether the picture is another one now."""
         fleet, moment = self.console.session.fleet, self.console.moment
         frame = None if moment is None else fleet.past.frame(moment)
-        shown = self._instant.frame if isinstance(self._instant, Then) else None
+        shown = self._instant.frame if isinstance(self._instant, PastFleet) else None
         if frame is shown:
             return False
-        self._instant = Then(self._places, frame) if frame else Now(self._states)
+        self._instant = PastFleet(self._places, frame) if frame else PresentFleet(self._states)
         self._map_seen = ()
         self.table.refresh()
         return True
@@ -254,11 +254,11 @@ class FleetScreen(BaseScreen):
     def _follow(self) -> None:
         """Move rows that changed since the last sorting; the others keep their places."""
         moved, self._moved = self._moved, set()
-        if isinstance(self._instant, Now):
+        if isinstance(self._instant, PresentFleet):
             self._arrangement.again(moved)
             self._show_rows()
         self._note_simulated(moved)
-        self._note_told(moved)
+        self._note_reported(moved)
         self._note_slurm(moved)
 
     def _note_simulated(self, moved: Iterable[str]) -> None:
@@ -274,19 +274,19 @@ class FleetScreen(BaseScreen):
             self._has_slurm = True
             self.on_resize()
 
-    def _note_told(self, moved: Iterable[str]) -> None:
-        told: dict[str, str] = {}
+    def _note_reported(self, moved: Iterable[str]) -> None:
+        witnesses: dict[str, str] = {}
         for metric in (column.metric for column in fleet_views.NUMBERS):
-            witness = self._told.get(metric)
+            witness = self._witnesses.get(metric)
             if witness is None or not self._states[witness].has(metric):
                 among = moved if witness is None else self._states
                 witness = next((name for name in among if self._states[name].has(metric)), None)
             if witness is not None:
-                told[metric] = witness
-        if told.keys() != self._told.keys():
-            self._told = told
+                witnesses[metric] = witness
+        if witnesses.keys() != self._witnesses.keys():
+            self._witnesses = witnesses
             self.on_resize()
-        self._told = told
+        self._witnesses = witnesses
 
     def _arrange(self) -> None:
         """Filter and sort all rows again."""
@@ -307,7 +307,7 @@ class FleetScreen(BaseScreen):
         seen = (self.view.map, self.console.glyphs is UNICODE)
         chosen = self._places.get(self.table.cursor, -1)
         if seen == self._map_seen:
-            if isinstance(self._instant, Now):
+            if isinstance(self._instant, PresentFleet):
                 self.map.change({self._places[name]: self._mark(name) for name in changed})
             self.map.choose(chosen)
             return

@@ -17,7 +17,7 @@ from rankdeck.ui import actions, formatting
 from rankdeck.ui.actions import OnScreen, next_of
 from rankdeck.ui.operations import (
     ask_cancel,
-    errors_said,
+    errors_shown,
     in_background,
     log_folder,
     page,
@@ -170,7 +170,7 @@ class JobScreen(BaseScreen):
 
     def zoom(self, rank: int) -> None:
         """Show this rank's log on the whole screen."""
-        with errors_said(self):
+        with errors_shown(self):
             self.scene.log(rank)
             self.one.rank = rank
             self.bring(self.one)
@@ -485,8 +485,8 @@ class JobScreen(BaseScreen):
 
     async def _find(self, text: str, *, back: bool) -> None:
         async with aclosing(self.one.find(text, back=back)) as found:
-            async for said in found:
-                self.say(said, "dim")
+            async for sentence in found:
+                self.say(sentence, "dim")
 
     def action_previous_error(self) -> None:
         if self._has_log():
@@ -500,12 +500,12 @@ class JobScreen(BaseScreen):
     def action_mark(self) -> None:
         if self._has_log():
             marked = self.view.mark()
-            said = {
+            sentences = {
                 True: f"marked; {actions.key('next_mark')} goes to it",
                 False: "no longer marked",
                 None: "no line",
             }
-            self.say(said[marked], "dim")
+            self.say(sentences[marked], "dim")
 
     def action_next_mark(self) -> None:
         if self._has_log():
@@ -551,8 +551,8 @@ class JobScreen(BaseScreen):
         self.merged.events = not self.merged.events
         self._again("with what nodes said" if self.merged.events else "without node events")
 
-    def _again(self, said: str) -> None:
-        self.say(said, "dim")
+    def _again(self, sentence: str) -> None:
+        self.say(sentence, "dim")
         if self.now is self.merged:
             self.bring(self.merged)
 

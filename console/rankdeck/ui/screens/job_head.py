@@ -13,7 +13,7 @@ from rankdeck.model.job import Countdown, Explained, FirstFailure, Job, Phase, P
 from rankdeck.model.nodeset import fold, fold_ranks
 from rankdeck.model.schedulers import SlurmStatus, queue_words
 from rankdeck.model.text import printable
-from rankdeck.rules.job_news import told, when
+from rankdeck.rules.job_news import note_words, when
 from rankdeck.rules.progress import phases
 from rankdeck.ui import actions, formatting
 from rankdeck.ui.formatting import since
@@ -46,8 +46,8 @@ def failure_text(job: Job) -> str:
 def blamed(failure: FirstFailure) -> str:
     """`rank 2 on n2, exit 3`: who failed first and how."""
     ending = formatting.ending(failure.exit_code, failure.signal)
-    told = failure.what in ("rank", "launcher") and ending
-    return f"{printable(failure.who)}, {told or failure.how}"
+    own_words = failure.what in ("rank", "launcher") and ending
+    return f"{printable(failure.who)}, {own_words or failure.how}"
 
 
 def duration(job: Job) -> float:
@@ -121,12 +121,12 @@ def _slurm_lines(status: SlurmStatus | None) -> list[Runs]:
     if status is None:
         return []
     ill = status.stuck or (status.over and status.text)
-    said = queue_words(status, time.time()) or status.text
+    words = queue_words(status, time.time()) or status.text
     again = f"run {status.attempt + 1}, {status.attempts[-1].text}" if status.attempts else ""
-    if not said and not again and status.over:
+    if not words and not again and status.over:
         return []
     title = f" Slurm {printable(status.id)} {status.state}"
-    line: list[Run] = [(title, "title"), (f"  {printable(said)}", "warn" if ill else "text")]
+    line: list[Run] = [(title, "title"), (f"  {printable(words)}", "warn" if ill else "text")]
     if status.stuck or (status.over and status.do):
         line.append(optional(printable(status.do), "dim"))
     return [line, *([[(f" {printable(again)}", "warn")]] if again else [])]
@@ -139,7 +139,7 @@ def _node_lines(job: Job, room: int) -> list[Runs]:
     lines: list[Runs] = []
     for note in notes:
         role = "simulated" if note.simulated else note.level.word
-        lines.append([(f" {printable(told(note))}", role), optional(when(note, job), "dim")])
+        lines.append([(f" {printable(note_words(note))}", role), optional(when(note, job), "dim")])
     if lines and more > 0:
         lines[-1] = [*lines[-1], optional(f"and {more} more", "dim")]
     return lines
@@ -260,16 +260,21 @@ def _failure_lines(failure: FirstFailure, size: Size) -> list[Runs]:
     if not roomy:
         return [head]
     lines = _evidence(failure, 2 if large else 1)
-    said: list[Runs] = [[("   ", "dim"), (printable(line), "stderr")] for line in lines]
-    return [head, *_because(failure, large=large), *said, *_meaning(failure.explained, size.width)]
+    last_lines: list[Runs] = [[("   ", "dim"), (printable(line), "stderr")] for line in lines]
+    return [
+        head,
+        *_because(failure, large=large),
+        *last_lines,
+        *_meaning(failure.explained, size.width),
+    ]
 
 
 def _because(failure: FirstFailure, *, large: bool) -> list[Runs]:
     """Why this rank is blamed, if there is more to say than that it failed."""
     if len(failure.evidence) < 2 and failure.what == "rank" and failure.exit_code:
         return []
-    said = "; ".join(map(printable, failure.evidence[: 3 if large else 2]))
-    return [[("   because ", "dim"), (said, "text")]] if said else []
+    evidence = "; ".join(map(printable, failure.evidence[: 3 if large else 2]))
+    return [[("   because ", "dim"), (evidence, "text")]] if evidence else []
 
 
 def _evidence(failure: FirstFailure, room: int) -> list[str]:

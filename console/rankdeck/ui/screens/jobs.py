@@ -100,7 +100,7 @@ class JobsScreen(SortedScreen):
         job = self._jobs[row]
         runs = _whose(job)
         if row in self._others:
-            return [*runs, *_told(job)]
+            return [*runs, *_listed_words(job)]
         if job.countdown:
             runs.append((f"stops in {max(-since(job.countdown.deadline), 0):.0f} s ", "warn"))
         if failure := failure_text(job):
@@ -111,8 +111,8 @@ class JobsScreen(SortedScreen):
             stall = job.stalled[0]
             what = "slow" if stall.kind == "slow" else "stalled"
             return [*runs, (f"{what}: {printable(stall.text)}", "warn")]
-        if job.slurm and (said := queue_words(job.slurm, time.time())):
-            runs.append((f"{printable(said)} ", "warn" if job.slurm.stuck else "text"))
+        if job.slurm and (waits := queue_words(job.slurm, time.time())):
+            runs.append((f"{printable(waits)} ", "warn" if job.slurm.stuck else "text"))
         if job.progress and job.progress.share is not None and not job.state.final:
             runs.append((f"{job.progress.share:.0%} ", "ok"))
         return [*runs, (job.rank_counts, "dim")]
@@ -259,14 +259,14 @@ def _count(job: Job) -> str:
     return str(len(job.ranks)) if job.ranks else formatting.NOTHING
 
 
-def _told(job: Job) -> Runs:
+def _listed_words(job: Job) -> Runs:
     """What is known about a job that is listed but not followed."""
     if job.slurm is None:
         return [("not followed: enter reads it", "dim")]
     if job.slurm.over:
         return [(f"{printable(job.name)} ", "dim"), (printable(job.plan.text), "text")]
-    said = printable(queue_words(job.slurm, time.time()))
-    return [(f"{printable(job.name)} ", "dim"), (said, "warn" if job.slurm.stuck else "text")]
+    waits = printable(queue_words(job.slurm, time.time()))
+    return [(f"{printable(job.name)} ", "dim"), (waits, "warn" if job.slurm.stuck else "text")]
 
 
 def packed(pieces: Iterable[Runs], width: int) -> list[Runs]:
@@ -284,14 +284,14 @@ def partition_runs(one: SlurmPartition) -> Runs:
     """`debug 2 idle of 4, at most 4:00:00`: the partition, its free nodes and its time limit."""
     free = one.idle and one.up
     out = one.nodes - one.usable
-    said = [f"{one.idle} idle of {one.nodes}", f"{out} out of service" if out else ""]
-    said += [
+    parts = [f"{one.idle} idle of {one.nodes}", f"{out} out of service" if out else ""]
+    parts += [
         "" if one.limit is None else f"at most {formatting.lasted(one.limit)}",
         "" if one.up else "down",
     ]
     return [
         (printable(one.name), "title" if one.usual else "text"),
-        (f" {', '.join(filter(None, said))}", "ok" if free else "dim" if one.up else "warn"),
+        (f" {', '.join(filter(None, parts))}", "ok" if free else "dim" if one.up else "warn"),
     ]
 
 

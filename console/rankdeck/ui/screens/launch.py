@@ -25,7 +25,7 @@ from rankdeck.preflight.facts import Finding
 from rankdeck.state.node import NodeState
 from rankdeck.ui import actions, formatting
 from rankdeck.ui.actions import CommandError
-from rankdeck.ui.operations import NOT_LENT, errors_said, is_off, launch
+from rankdeck.ui.operations import NOT_LENT, errors_shown, is_off, launch
 from rankdeck.ui.screens.base import BaseScreen, ListFilter, no_match
 from rankdeck.ui.screens.job_head import plan_runs
 from rankdeck.ui.screens.modals import file_question
@@ -162,8 +162,8 @@ class LaunchScreen(BaseScreen):
             self._base = self._spec = None
             self.form.fill({})
             # The file is under the cursor, so its folder can be left out.
-            said = _complaint(str(error).replace(f"{path.parent}/", ""))
-            self.plan.show(said, restart=restart)
+            complaint = _complaint(str(error).replace(f"{path.parent}/", ""))
+            self.plan.show(complaint, restart=restart)
             return
         self._findings = []
         self._fill(self._base)
@@ -249,12 +249,12 @@ class LaunchScreen(BaseScreen):
         first = [node.name for node in session.cluster.nodes[: len(chosen)]]
         return [name for name in first if name not in chosen and name in session.fleet.bad]
 
-    def _node_line(self, node: NodeState, said: str) -> Runs:
+    def _node_line(self, node: NodeState, state: str) -> Runs:
         level = node.health.level
         mark = self.console.glyphs.level(level)
         why = formatting.why(node) or "not heard yet"
         head = f"{mark.glyph} {printable(node.name)} {level.word}  "
-        return [(head, mark.role), (said, "warn"), (why, "text")]
+        return [(head, mark.role), (state, "warn"), (why, "text")]
 
     def _difference(self, plan: Plan, text: str) -> list[Runs]:
         """The difference between this plan and that of the last run of the same name."""
@@ -284,8 +284,8 @@ class LaunchScreen(BaseScreen):
         code = await self.console.lend_terminal(argv, f"rankdeck: {printable(argv[-1])}")
         why = {126: NOT_LENT, 127: f"{argv[0]}: no such editor; set $EDITOR"}
         if code:
-            said = why.get(code, f"{argv[0]} ended with exit {code}")
-            self.say(said, "warn")
+            outcome = why.get(code, f"{argv[0]} ended with exit {code}")
+            self.say(outcome, "warn")
 
     def script(self, file: Path) -> None:
         """Write the job that is shown as a shell script; raises CommandError or RankdeckError."""
@@ -374,7 +374,7 @@ class LaunchScreen(BaseScreen):
             back = f"; {actions.key('back')} does not start it" if starts else ""
             self.say(f"{spec.name}: preflight {done} of {of}, {doing}{back}", "dim")
 
-        with errors_said(self, "bad"):
+        with errors_shown(self, "bad"):
             await self.console.session.preflight(spec, tell, step)
             self._looked(spec, starts=starts)
 

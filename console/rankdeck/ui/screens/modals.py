@@ -82,12 +82,12 @@ class Whole(Question):
 
     def __init__(self, title: str, lines: Sequence[Runs]) -> None:
         super().__init__(title, lines, "copy", "back")
-        self._told = lines
+        self._whole = lines
 
     def on_mount(self) -> None:
         room = self.size
         width = max(min(room.width - 8, 140), 40)
-        self._lines[:-2] = [piece for line in self._told for piece in broken(line, width - 4)]
+        self._lines[:-2] = [piece for line in self._whole for piece in broken(line, width - 4)]
         super().on_mount()
         box = self.query_one("#question")
         box.styles.width = width
@@ -95,8 +95,10 @@ class Whole(Question):
 
     def on_key(self, event: events.Key) -> None:
         if event.key in self.yes:
-            told = "\n".join("".join(text for text, _ in line).rstrip() for line in self._told)
-            self.console.copy(told, "all of it")
+            text_of_all = "\n".join(
+                "".join(text for text, _ in line).rstrip() for line in self._whole
+            )
+            self.console.copy(text_of_all, "all of it")
         super().on_key(event)
 
 
@@ -193,9 +195,9 @@ def service_question(do: str, change: "ServiceChange") -> TypedQuestion:
 
 def lines_to_copy(title: str, lines: Sequence[str]) -> Question:
     """Commands for the user to run elsewhere; yes copies them."""
-    told: list[Runs] = [[(printable(line), "text")] for line in lines]
-    told += [[], [("Rankdeck runs none of these.", "dim")]]
-    return Question(title, told, "copy them", "close")
+    shown: list[Runs] = [[(printable(line), "text")] for line in lines]
+    shown += [[], [("Rankdeck runs none of these.", "dim")]]
+    return Question(title, shown, "copy them", "close")
 
 
 def report_note(report: "CancelReport") -> Question:

@@ -93,7 +93,7 @@ class NodeScreen(BaseScreen):
             head.append((text, "dim"))
         lines: list[Runs] = [head]
         for one in near:
-            text = formatting.told(one.device, one.text)
+            text = formatting.with_device(one.device, one.text)
             lines.append([(f"   {one.at - at:+8.1f} s  ", "dim"), (text, "text")])
         return lines
 
@@ -171,11 +171,11 @@ def _head(node: NodeState, glyphs: Glyphs) -> list[Runs]:
     health = node.health
     mark = glyphs.level(health.level)
     heard = node.heard_s()
-    said = "nothing heard yet" if heard is None else f"heard {formatting.age(heard)} ago"
+    last_heard = "nothing heard yet" if heard is None else f"heard {formatting.age(heard)} ago"
     first: list[Run] = [
         (f" {printable(node.name)}  ", "title"),
         (f"{mark.glyph} {health.level.word}", mark.role),
-        (f"   {said}", "dim"),
+        (f"   {last_heard}", "dim"),
         (f"   up {formatting.age(node.uptime)}" if node.uptime else "", "dim"),
         (f"   {coverage_words(replace(health, limits=''))}", "dim"),
     ]
@@ -185,8 +185,10 @@ def _head(node: NodeState, glyphs: Glyphs) -> list[Runs]:
     if node.failed_to_attach:
         lines.append([(f" agent: {printable(str(node.attach))}", "dim")])
     if silenced := node.silenced:
-        said = f"silenced until {formatting.day(silenced.until)} by {printable(silenced.words)}"
-        lines.append([(f" {said}; `:silence off` ends it", "accent")])
+        last_heard = (
+            f"silenced until {formatting.day(silenced.until)} by {printable(silenced.words)}"
+        )
+        lines.append([(f" {last_heard}; `:silence off` ends it", "accent")])
     if node.simulated:
         names_of = ", ".join(map(printable, node.simulated))
         lines.append([(f" SIMULATED: {names_of}: these numbers are made up", "simulated")])
@@ -255,10 +257,10 @@ def _failed(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
     rows: list[Runs] = []
     for (why, device, beside), metrics in alike.items():
         of = f"{printable(device)}: " if device else ""
-        said = cut(f"{of}{printable(' '.join(metrics))}", width - 7, glyphs.more)
+        names = cut(f"{of}{printable(' '.join(metrics))}", width - 7, glyphs.more)
         rows += [
             [("   ", "text"), (printable(why), "dim" if beside else "warn")],
-            [("     ", "text"), (said, "dim")],
+            [("     ", "text"), (names, "dim")],
         ]
     return [*title(node, "Could not be read", "-"), *rows] if rows else []
 
@@ -287,7 +289,7 @@ def _events(node: NodeState, glyphs: Glyphs) -> list[Runs]:
     lines: list[Runs] = []
     for event in list(node.events)[-EVENTS:][::-1]:
         mark = glyphs.level(EVENT_LEVELS.get(event.level, Level.UNKNOWN))
-        text = formatting.told(event.device, event.text)
+        text = formatting.with_device(event.device, event.text)
         lines.append(
             [
                 (f"   {formatting.clock(event.at)}  ", "dim"),

@@ -297,20 +297,20 @@ class ProcessesScreen(SortedScreen):
             "STEP": "" if step is None else f"{step:,.0f}", "S/STEP": "" if took is None else f"{took:.3g}",
             "SILENT": "" if silent is None else formatting.age(silent), "LAST LINE": printable(rank.last_line),
         }  # fmt: skip
-        told = {
+        values = {
             "RANK": float(rank.rank), "CPU": percent, "RSS": use.rss, "USE": busy, "GMEM": use.gpu_memory,
             "POWER": power, "I/O": use.traffic, "LINES": float(rank.lines), "LINES/S": lines, "STEP": step, "S/STEP": took, "SILENT": silent,
         }  # fmt: skip
-        return ProcessLine(str(rank.rank), rank.node, use.processes, cells, _known(told))
+        return ProcessLine(str(rank.rank), rank.node, use.processes, cells, _known(values))
 
     def _pace(self, rank: int) -> tuple[float | None, float | None]:
         """The newest step of this rank and the seconds per step, from the lines on this machine; None: not known."""
         newest = self.console.session.jobs.log(self._job_id, rank).lines[-PACED:]
-        told = pace((line.at, line.text) for line in newest)
-        if told[0] is None:
+        found = pace((line.at, line.text) for line in newest)
+        if found[0] is None:
             state = self.console.session.jobs.job(self._job_id).ranks
-            told = pace((0.0, one.last_line) for one in state if one.rank == rank)
-        return told
+            found = pace((0.0, one.last_line) for one in state if one.rank == rank)
+        return found
 
     def _of_gpus(
         self, use: RankUse, metric: str, join: Callable[[list[float]], float]
@@ -458,15 +458,15 @@ def _process_line(one: NodeProcess) -> ProcessLine:
         "GMEM": formatting.size(one.gpu_memory) if one.gpus else "", "I/O": formatting.rate(one.traffic),
         "RANK": "" if one.rank is None else str(one.rank), "JOB": one.job, "COMMAND": one.command,
     }  # fmt: skip
-    told = {
+    values = {
         "PID": float(one.pid), "CPU": one.cpu, "RSS": one.rss, "GMEM": one.gpu_memory if one.gpus else None,
         "I/O": one.traffic, "RANK": one.rank,
     }  # fmt: skip
-    return ProcessLine(f"{one.node} {one.pid} {one.start}", one.node, (one,), cells, _known(told))
+    return ProcessLine(f"{one.node} {one.pid} {one.start}", one.node, (one,), cells, _known(values))
 
 
-def _known(told: Mapping[str, float | None]) -> dict[str, float]:
-    return {title: float(value) for title, value in told.items() if value is not None}
+def _known(values: Mapping[str, float | None]) -> dict[str, float]:
+    return {title: float(value) for title, value in values.items() if value is not None}
 
 
 def _odd_cells(lines: Sequence[ProcessLine]) -> dict[str, frozenset[str]]:
@@ -521,8 +521,8 @@ class InspectScreen(BaseScreen):
             self.refuse("nothing was found yet")
             return
         lines = _inspect_lines(self._found, self.size.width)
-        told = "\n".join("".join(text for text, _ in line).rstrip() for line in lines)
-        self.console.copy(told, "where every rank is")
+        copied = "\n".join("".join(text for text, _ in line).rstrip() for line in lines)
+        self.console.copy(copied, "where every rank is")
 
     def look(self) -> None:
         """Ask the nodes again."""
@@ -558,11 +558,11 @@ def _inspect_lines(found: Inspection, width: int) -> list[Runs]:
 
 def _together(notes: Sequence[str]) -> list[str]:
     """Notes of the form `node: text`, joined to one line for all nodes with the same text."""
-    told: dict[str, list[str]] = {}
+    by_text: dict[str, list[str]] = {}
     for note in notes:
         node, _, text = note.partition(": ")
-        told.setdefault(text, []).append(node)
-    return [f"{fold(nodes)}: {text}" for text, nodes in told.items()]
+        by_text.setdefault(text, []).append(node)
+    return [f"{fold(nodes)}: {text}" for text, nodes in by_text.items()]
 
 
 def _answer_lines(found: Inspection, width: int) -> list[Runs]:

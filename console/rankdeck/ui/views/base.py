@@ -99,7 +99,7 @@ class RankChoice:
         return others.index(rank) // free if rank in others else None
 
     @property
-    def said(self) -> str:
+    def words(self) -> str:
         """What is chosen, in words; "" for all ranks in their order."""
         parts = [f"ranks {fold_ranks(self.only)}"] if self.only else []
         parts += [self.text] if self.text else []
@@ -194,14 +194,14 @@ class Scene:
             (f"{mark.glyph} ", mark.role),
             (f"{one.rank}", "title"),
             (f" {printable(one.node)} ", "text"),
-            *self._said(job, one, mark.role),
+            *self._status_words(job, one, mark.role),
         ]
         if one.rank in self.choice.pins:
             title.append(optional("pinned", "key"))
         more = bool(self.log(one.rank).gaps)
         return [*title, optional(formatting.many(self.lines(one.rank), "line", more), "dim")]
 
-    def _said(self, job: Job, one: RankState, role: str) -> list[Run]:
+    def _status_words(self, job: Job, one: RankState, role: str) -> list[Run]:
         """How the rank ended, how long it has been silent, or else its state."""
         status = self.statuses(job).get(one.rank)
         ending = formatting.ending(one.exit_code, one.signal)
@@ -211,10 +211,10 @@ class Scene:
         if one.state is not State.RUNNING:
             return [(str(one.state), role)]
         stuck = status is RankStatus.STALLED
-        told = self.jobs.told(job.id) if job.clock is None else None
+        reported = self.jobs.reported(job.id) if job.clock is None else None
         latest = max((other.heard or 0.0 for other in job.ranks), default=0.0)
         behind = silence(one, latest)
-        quiet = max(quiet_for(job, one, self.now(job), told), behind)
+        quiet = max(quiet_for(job, one, self.now(job), reported), behind)
         if quiet >= QUIET or behind >= BEHIND:
             word = [optional("stalled", "warn")] if stuck else []
             return [(f"silent {formatting.age(quiet)}", "warn"), *word, *_doing(one)]
@@ -292,7 +292,7 @@ class Rows:
 
     def note(self, job: Job) -> str:
         del job
-        return self._scene.choice.said
+        return self._scene.choice.words
 
     def texts(self) -> tuple[list[str], str]:
         return self._table.texts(), "rows"

@@ -93,13 +93,13 @@ class CollapsedView(Rows):
         ]  # fmt: skip
 
     def _entries(self, rows: list[Folded]) -> list[ListEntry]:
-        told = self._settled and self._collapse.total
-        silent = self._collapse.silent() if told else ()
+        complete = self._settled and self._collapse.total
+        silent = self._collapse.silent() if complete else ()
         width = min(max((len(_who(row)) for row in rows[:SHOWN]), default=0), WIDEST)
         entries: list[ListEntry] = []
         if silent:
-            said: Runs = [(f" nothing yet from {fold_ranks(silent)}", "warn")]
-            entries.append(ListEntry("silent", said, (), silent))
+            sentence: Runs = [(f" nothing yet from {fold_ranks(silent)}", "warn")]
+            entries.append(ListEntry("silent", sentence, (), silent))
         headed = False
         for row in rows[:SHOWN]:
             if not row.unusual and not headed and entries and not self.by_time:
@@ -151,9 +151,9 @@ def _outliers(found: Sequence[Outlier]) -> list[str]:
     texts: list[str] = []
     for rank, mine in sorted(numbers.items())[:OUTLIERS]:
         first, *others = sorted(mine, key=lambda one: one.place)
-        told = [f"rank {rank}: {first.value:g} (median {first.median:g})"]
-        told += [f"{one.value:g} ({one.median:g})" for one in others]
-        texts.append(", ".join(told))
+        parts = [f"rank {rank}: {first.value:g} (median {first.median:g})"]
+        parts += [f"{one.value:g} ({one.median:g})" for one in others]
+        texts.append(", ".join(parts))
     if (rest := len(numbers) - OUTLIERS) > 0:
         texts.append(f"and {formatting.many(rest, 'further rank')}")
     return texts
@@ -169,8 +169,8 @@ def _times(times: int) -> str:
 def _who(row: Folded) -> str:
     if len(row.group.counts) == row.of and row.of > 1:
         return f"all {row.of}"
-    told = fold_ranks(row.group.counts)
-    return told if len(told) <= WIDEST else f"{len(row.group.counts)} of {row.of} ranks"
+    ranks = fold_ranks(row.group.counts)
+    return ranks if len(ranks) <= WIDEST else f"{len(row.group.counts)} of {row.of} ranks"
 
 
 def _decoded(raw: bytes) -> str:
@@ -283,11 +283,11 @@ class DiffView(Rows):
     def _branch(self, branch: Branch, of: int) -> ListEntry:
         ranks = fold_ranks(branch.ranks)
         if branch.first is None:
-            said: list[Run] = [
+            line: list[Run] = [
                 (f" {ranks} ", "ok"),
                 (f" {len(branch.ranks)} of {of} like the majority", "dim"),
             ]
-            return ListEntry(branch.ranks, said, (), branch.ranks)
+            return ListEntry(branch.ranks, line, (), branch.ranks)
         first = branch.first
         head: list[Run] = [
             (f" {ranks} ", "warn"),
@@ -313,9 +313,9 @@ class DiffView(Rows):
             (right, found.only_right, found.right),
         ):
             rows = tuple(_side(who, line) for line in lines[:SHOWN])
-            said = f" only {who}: {formatting.many(len(lines), 'kind')} of lines"
+            heading = f" only {who}: {formatting.many(len(lines), 'kind')} of lines"
             if rows:
-                entries.append(ListEntry(who, [(said, "accent")], rows, (rank,)))
+                entries.append(ListEntry(who, [(heading, "accent")], rows, (rank,)))
         self._table.show(title, entries)
 
     def open(self, entry: ListEntry, job: Job) -> None:

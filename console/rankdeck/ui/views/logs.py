@@ -36,7 +36,7 @@ class FetchedLog:
     part: LogPart
 
     @property
-    def said(self) -> str:
+    def words(self) -> str:
         """Where in the stream the part is: `out, 12% of 1.0G`."""
         share = 100 * self.part.start / max(self.part.end, 1)
         return f"{self.part.stream}, {share:.0f}% of {formatting.size(self.part.end)}"
@@ -70,7 +70,7 @@ class OneView:
     def __init__(self, scene: Scene, view: LogView) -> None:
         self._scene, self.view = scene, view
         self.rank: int | None = None
-        self.deep: FetchedLog | None = None
+        self.fetched: FetchedLog | None = None
         """The part of the log fetched from the node, if that is shown instead of the newest lines."""
         self._opened = False
 
@@ -85,7 +85,7 @@ class OneView:
     def enter(self, job: Job) -> None:
         del job
         assert self.rank is not None
-        self.deep = None
+        self.fetched = None
         self._opened = False
         self._scene.watch((self.rank,))
         self.view.open(self._scene.log(self.rank))
@@ -102,7 +102,7 @@ class OneView:
             return [("launcher", "title"), optional(node, "dim")]
         found = next((one for one in job.ranks if one.rank == self.rank), None)
         title = self._scene.title(job, found) if found else []
-        return [*title[:-1], optional(self.deep.said, "accent")] if self.deep else title
+        return [*title[:-1], optional(self.fetched.words, "accent")] if self.fetched else title
 
     def note(self, job: Job) -> str:
         del job
@@ -116,8 +116,8 @@ class OneView:
 
     def _here(self, *, back: bool) -> tuple[str, int] | None:
         """Stream and offset of the upper end of what is shown (`back`), or of the lower end; None if there is no line."""
-        if self.deep is not None:
-            part = self.deep.part
+        if self.fetched is not None:
+            part = self.fetched.part
             return part.stream, part.start if back else part.stop
         source = self.view.log_source
         if source is None or not source.lines:
@@ -139,7 +139,7 @@ class OneView:
     def whole(self) -> bool:
         """Whether the whole log is on this machine."""
         here = self._here(back=True)
-        return self.deep is None and (here is None or here[1] == 0)
+        return self.fetched is None and (here is None or here[1] == 0)
 
     async def read_on(self, job: Job, *, back: bool, far: bool) -> None:
         """Show the part before what is shown (`back`), or after it; with `far`, go to that end. Raises NodeError."""
@@ -147,7 +147,7 @@ class OneView:
         if here is None or self.rank is None or (back and here[1] == 0):
             return
         if not back:
-            if self.deep is None or far or self.deep.part.stop >= self.deep.part.end:
+            if self.fetched is None or far or self.fetched.part.stop >= self.fetched.part.end:
                 self.enter(job)
                 return
             place, size = LogPlace(self.rank, *here), PART
@@ -162,8 +162,8 @@ class OneView:
         return self._scene.console.session.output(self._scene.job_id, rank)
 
     async def _fetch(self, place: LogPlace, size: int = PART) -> None:
-        self.deep = await fetch(self._output(place.rank), place, size)
-        self.view.open(self.deep.log, live=False)
+        self.fetched = await fetch(self._output(place.rank), place, size)
+        self.view.open(self.fetched.log, live=False)
 
     async def find(self, text: str, *, back: bool) -> AsyncGenerator[str]:
         """Go to the next line with `text` in the whole log; yields sentences on the progress and the match.
@@ -181,7 +181,7 @@ class OneView:
                 if one.at is not None and not there:
                     there = True
                     await self._go(LogPlace(rank, line.stream, one.at))
-                yield said(one, line.stream, back=back)
+                yield match_words(one, line.stream, back=back)
 
     async def _go(self, place: LogPlace) -> None:
         """Put the line that begins there on the screen."""
@@ -194,7 +194,7 @@ class OneView:
     async def reach(self, goal: Goal) -> str:
         """Go to this line, time or place of the whole log; returns what to tell the user. Raises NodeError."""
         here = self._here(back=True)
-        near = self.deep is None and goal.at is not None and self._since() <= goal.at
+        near = self.fetched is None and goal.at is not None and self._since() <= goal.at
         if here is None or self.rank is None or self.whole or near:
             return "" if self.view.reach(goal) else "no line"
         seeker = Seeker(self._output(self.rank), LogPlace(self.rank, here[0], 0))
@@ -275,7 +275,7 @@ class Seeker:
         return None
 
 
-def said(found: FoundLine, stream: str, *, back: bool) -> str:
+def match_words(found: FoundLine, stream: str, *, back: bool) -> str:
     """Which match of how many this is, as far as known, as a sentence."""
     share = f"{100 * found.share:.0f}%"
     if found.looking:
@@ -333,10 +333,10 @@ class MergedView:
         def prefix(number: int, line: Line) -> Run:
             counts = self._merged.counts(number)
             if len(counts) > 1:
-                told = f"{fold_ranks(counts)} [x{sum(counts.values())}]"
-                if len(told) > PREFIX:
-                    told = f"{len(counts)} ranks [x{sum(counts.values())}]"
-                return told + " ", "title"
+                ranks = f"{fold_ranks(counts)} [x{sum(counts.values())}]"
+                if len(ranks) > PREFIX:
+                    ranks = f"{len(counts)} ranks [x{sum(counts.values())}]"
+                return ranks + " ", "title"
             if line.rank == EVENT:
                 return "node ", "accent"
             times = f" [x{counts[line.rank]}]" if line.rank in counts else ""
@@ -366,7 +366,7 @@ class MergedView:
 
     def note(self, job: Job) -> str:
         del job
-        return self._scene.choice.said
+        return self._scene.choice.words
 
     def texts(self) -> tuple[list[str], str]:
         return self.view.texts(), f"merged lines of ranks {fold_ranks(self._ranks)}"
@@ -385,8 +385,8 @@ class LauncherLog:
         seen = (journal.total, self._until())
         if self._nodes and seen != self._seen:
             self._seen = seen
-            told = journal.between(self._nodes, self._since, seen[1])
-            self._found = frozenset(map(_cleaned, told))
+            events = journal.between(self._nodes, self._since, seen[1])
+            self._found = frozenset(map(_cleaned, events))
         return self._found
 
     def _until(self) -> float:

@@ -267,7 +267,7 @@ class WallView:
             if pages > 1
             else ""
         )
-        return "  ".join(part for part in (self._scene.choice.said, page) if part)
+        return "  ".join(part for part in (self._scene.choice.words, page) if part)
 
     def texts(self) -> tuple[list[str], str]:
         if self.rank is None:

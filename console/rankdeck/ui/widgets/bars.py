@@ -99,7 +99,7 @@ class TopBar(Canvas):
         return tabs
 
     def _counts(self, shape: Shape) -> list[Run]:
-        own, titles, said, summed = shape
+        own, titles, words, summed = shape
         bad = self.glyphs.level(Level.BAD).glyph
         if self.console.trouble:
             room = 50 if own else 24 if titles else 12
@@ -114,12 +114,14 @@ class TopBar(Canvas):
             runs.insert(0, (f"{bad} history not written  ", "bad@bar"))
         done, of = self.console.session.connecting
         if done < of:
-            text = f"connecting {done:,} of {of:,}  " if said else f"connecting {done:,}/{of:,}  "
+            text = f"connecting {done:,} of {of:,}  " if words else f"connecting {done:,}/{of:,}  "
             runs.insert(0, (text, "dim@bar"))
         for level in sorted(Level, reverse=True):
             if number := self.console.summary.get(level, 0):
                 mark = self.glyphs.level(level)
-                text = f"{mark.glyph} {number} {level.word}  " if said else f"{mark.glyph}{number} "
+                text = (
+                    f"{mark.glyph} {number} {level.word}  " if words else f"{mark.glyph}{number} "
+                )
                 runs.append((text, f"{mark.role}@bar"))
         return runs
 
@@ -149,11 +151,11 @@ class FilterBar(Canvas):
     def line(self, y: int, width: int) -> Runs:
         del y
         ways: Runs = [("/", "key@bar"), (" another  ", "dim@bar"), ("esc", "key@bar"), (" all ", "dim@bar")]  # fmt: skip
-        said: Runs = [(" filter ", "dim@bar"), (printable(self.text), "key@bar")]
-        return [*fitted(said, max(width - length(ways), 0), self.glyphs.more), *ways]
+        runs: Runs = [(" filter ", "dim@bar"), (printable(self.text), "key@bar")]
+        return [*fitted(runs, max(width - length(ways), 0), self.glyphs.more), *ways]
 
 
-MOST_SAID = 3
+MOST_LINES = 3
 """Most lines that a sentence takes in the place of the keys."""
 
 
@@ -167,7 +169,7 @@ class KeyBar(Canvas):
         self._all = tuple(action for action in actions.for_screen(screen_name) if action.footer)
         self._actions = self._all
         self._note = ""
-        self._said = [""]
+        self._note_lines = [""]
         """The sentence, by lines of the bar."""
         self._role = "text"
         self._off: frozenset[str] = frozenset()
@@ -195,9 +197,9 @@ class KeyBar(Canvas):
     def on_resize(self) -> None:
         pieces = broken([(self._note, "")], max(self.size.width - 2, 20))
         lines = ["".join(text for text, _ in piece) for piece in pieces]
-        rest = "".join(lines[MOST_SAID - 1 :])  # cut where it is painted
-        self._said = [*lines[: MOST_SAID - 1], *([rest] if rest else [])]
-        self.styles.height = len(self._said)
+        rest = "".join(lines[MOST_LINES - 1 :])  # cut where it is painted
+        self._note_lines = [*lines[: MOST_LINES - 1], *([rest] if rest else [])]
+        self.styles.height = len(self._note_lines)
         self.refresh()
 
     def about(self, view: str) -> None:
@@ -209,8 +211,8 @@ class KeyBar(Canvas):
 
     def line(self, y: int, width: int) -> Runs:
         if self._note:
-            said = self._said[y] if y < len(self._said) else ""
-            return [(" " + cut(said.rstrip(), width - 2), f"{self._role}@bar")]
+            text = self._note_lines[y] if y < len(self._note_lines) else ""
+            return [(" " + cut(text.rstrip(), width - 2), f"{self._role}@bar")]
         return [
             run
             for action in self._fitting(width)
@@ -403,7 +405,7 @@ class Prompt(Input):
         self.mode = ":"
         self._complete = complete
         self._choices: list[str] = []
-        self._said: dict[str, list[str]] = {}
+        self._typed: dict[str, list[str]] = {}
         self._back = 0
         self._before: Widget | None = None
         """The widget that had the focus before."""
@@ -473,16 +475,16 @@ class Prompt(Input):
             self._recall(1 if event.key == "up" else -1)
 
     def _remember(self) -> None:
-        said = self._said.setdefault(self.mode, [])
-        if self.value.strip() and self.value not in said[-1:]:
-            said.append(self.value)
-            del said[:-REMEMBERED]
+        typed = self._typed.setdefault(self.mode, [])
+        if self.value.strip() and self.value not in typed[-1:]:
+            typed.append(self.value)
+            del typed[:-REMEMBERED]
 
     def _recall(self, steps: int) -> None:
         """Show an earlier text of this mode, `steps` further back."""
-        said = self._said.get(self.mode, [])
-        self._back = min(max(self._back + steps, 0), len(said))
-        self.value = said[-self._back] if self._back else ""
+        typed = self._typed.get(self.mode, [])
+        self._back = min(max(self._back + steps, 0), len(typed))
+        self.value = typed[-self._back] if self._back else ""
         self.cursor_position = len(self.value)
 
     def _next_choice(self) -> None:

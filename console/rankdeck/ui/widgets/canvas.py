@@ -333,10 +333,10 @@ def broken(runs: Runs, width: int) -> list[Runs]:
         return [runs]
     first, *others = runs
     indent = cell_len(first[0]) if others and cell_len(first[0]) <= width // 3 else 0
-    head, said = ([first], others) if indent else ([], list(runs))
+    head, rest = ([first], others) if indent else ([], list(runs))
     pieces: list[Runs] = []
-    while said:
-        piece, said = _split(said, max(width - indent, 1))
+    while rest:
+        piece, rest = _split(rest, max(width - indent, 1))
         pieces.append([*(head if not pieces else [(" " * indent, "text")]), *piece])
     return pieces
 
@@ -392,14 +392,14 @@ def _parts(runs: Runs) -> list[list[tuple[str, str]]]:
     return parts
 
 
-def _said(runs: Runs) -> Runs:
+def _without_end_blanks(runs: Runs) -> Runs:
     """The runs without blanks at their end."""
-    said = list(runs)
-    while said and not said[-1][0].strip():
-        said.pop()
-    if said:
-        said[-1] = (said[-1][0].rstrip(), said[-1][1])
-    return said
+    rest = list(runs)
+    while rest and not rest[-1][0].strip():
+        rest.pop()
+    if rest:
+        rest[-1] = (rest[-1][0].rstrip(), rest[-1][1])
+    return rest
 
 
 def titled(title: Runs, width: int, glyphs: Glyphs, *, chosen: bool, edge: str = "") -> list[Run]:
@@ -421,7 +421,7 @@ def titled(title: Runs, width: int, glyphs: Glyphs, *, chosen: bool, edge: str =
 def fitted(runs: Runs, width: int, more: str) -> list[tuple[str, str]]:
     """The runs in exactly `width` cells; if they are cut, they end with `more`."""
     kept: list[tuple[str, str]] = []
-    for text, role in _said(runs):
+    for text, role in _without_end_blanks(runs):
         cells = cell_len(text)
         if cells > width:
             return [*kept, (fit(text, width, more), role)]

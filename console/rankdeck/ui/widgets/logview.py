@@ -10,7 +10,7 @@ from rich.cells import cell_len, chop_cells
 from textual import events
 from textual.message import Message
 
-from rankdeck.logs.view import Filtered, Goal, Picked, Search, Source, TextMatch, Wanted
+from rankdeck.logs.view import Filtered, Goal, LineFilter, Picked, Search, Source, TextMatch
 from rankdeck.model.text import printable
 from rankdeck.state.lines import Gap, Line
 from rankdeck.ui import actions, formatting
@@ -162,7 +162,7 @@ class LogRows:
                 marked=bool(self._marks) and _key_of(line) in self._marks,
             )
             if number in self._gaps:
-                rows.insert(0, [(said(self._gaps[number]), "warn")])
+                rows.insert(0, [(gap_words(self._gaps[number]), "warn")])
             yield [(number, row) for row in rows]
 
     def _backwards(self, height: int) -> Iterator[tuple[int, Line, Line | None]]:
@@ -196,7 +196,7 @@ def marked(marks: Set[Key]) -> Picked:
     return Picked(lambda: lambda line: _key_of(line) in marks)
 
 
-def said(gap: Gap) -> str:
+def gap_words(gap: Gap) -> str:
     """The sentence to show in place of missing lines."""
     much = formatting.size(gap.end - gap.start)
     return f"  {much} of {gap.stream} not fetched; the node has it"
@@ -206,7 +206,7 @@ LEAST_TITLE = 14
 """Columns that the title gets, however long the status is."""
 
 
-def filtered(wanted: Wanted, left: int, of: int) -> list[Run]:
+def filtered(wanted: LineFilter, left: int, of: int) -> list[Run]:
     """`&loss !nan  12 of 300 lines`."""
     if not wanted:
         return []
@@ -264,7 +264,7 @@ class LogView(Scroller, can_focus=True):
         """Show nothing but the text of the lines, to copy them with the terminal's own selection."""
         self.left = 0
         self.search: Search | None = None
-        self.wanted = Wanted()
+        self.wanted = LineFilter()
         self.marks: set[Key] = set()
         self.stamp: Stamp = stamp("off", 0.0)
         self.prefix: Callable[[int, Line], Run] | None = None
@@ -303,7 +303,7 @@ class LogView(Scroller, can_focus=True):
         """The log after the filter; None if no log is open."""
         return self._filtered or self.log_source
 
-    def want(self, wanted: Wanted) -> None:
+    def want(self, wanted: LineFilter) -> None:
         """Show only the lines that `wanted` keeps; an empty Wanted keeps all."""
         number = self._in_source(self.current)
         self.wanted = wanted
