@@ -176,7 +176,7 @@ def test_a_node_that_never_repeats_itself_does_not_fill_the_memory() -> None:
     assert len(node.health.reasons) <= 64
     assert len(fleet.event_log.newest) <= fleet_history.MOST
     assert len(fleet.event_log._open) <= 4096
-    assert len(fleet.event_log._told) <= fleet_history.MOST
+    assert len(fleet.event_log._seen) <= fleet_history.MOST
 
 
 @pytest.mark.parametrize("at", [0, 9e15, -5, 1.7e9 + 1e9])

@@ -406,7 +406,7 @@ def launcher_argv(layout: Placement) -> tuple[str, ...]:
 
 
 def _unless_given(words: Sequence[str], given: Sequence[str]) -> tuple[str, ...]:
-    """`--mca NAME VALUE …` without names that the job sets itself (`said`): mpirun refuses a name given twice."""
+    """`--mca NAME VALUE …` without names that the job sets itself (`given`): mpirun refuses a name given twice."""
     triples = [words[i : i + 3] for i in range(0, len(words), 3)]
     return tuple(word for three in triples if three[1] not in given for word in three)
 

@@ -111,7 +111,7 @@ def _until(
 
 
 def quiet_for(job: Job, rank: RankState, now: float, reported: Mapping[str, float] | None) -> float:
-    """Seconds since the last output of a running rank, up to its node's last report; `told` as in `KnownOfJob`."""
+    """Seconds since the last output of a running rank, up to its node's last report; `reported` as in `KnownOfJob`."""
     since = rank.heard if rank.heard is not None else rank.started
     until = _until(job, rank, now, reported)
     return 0.0 if since is None or until is None else max(until - since, 0.0)

@@ -228,7 +228,7 @@ class NodeJudgement:
 
 
 def _with_remembered(remembered: Sequence[Reason], mark: Reason, now: Health) -> Health:
-    """`now` with the remembered reasons `said` and the reason `mark`; a remembered OK is not trusted."""
+    """`now` with the reasons `remembered` and the reason `mark`; a remembered OK is not trusted."""
     theirs = {(reason.check, reason.device) for reason in remembered}
     ours = (r for r in now.reasons if (r.check, r.device) not in theirs)
     return of_reasons(now, (*remembered, mark, *ours))

@@ -36,7 +36,7 @@ SPEED = 4.0
 
 @contextmanager
 def errors_shown(screen: "Console | base.BaseScreen", role: str = "warn") -> Generator[None]:
-    """A block that ends at an error, which is said in the colour of `role` and not raised."""
+    """A block that ends at an error, which is shown in the colour of `role` and not raised."""
     try:
         yield
     except (RankdeckError, OSError) as error:
