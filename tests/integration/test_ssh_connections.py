@@ -338,7 +338,7 @@ async def test_telemetry_is_started_again_when_the_link_breaks(tmp_path, monkeyp
     monkeypatch.setattr("rankdeck.remote.agent.BACKOFF", (0.1,))
     said = []
 
-    class LineFilter:
+    class Wanted:
         async def configure(self, _):
             return {"cluster": "c", "node": "n1", "host": "127.0.0.1", "port": 9, "period": 1.0}
 
@@ -360,7 +360,7 @@ async def test_telemetry_is_started_again_when_the_link_breaks(tmp_path, monkeyp
         asyncio.TaskGroup() as tasks,
     ):
         agents = Agents(c, sys.executable)
-        task = agents.attach_telemetry("n1", LineFilter(), tasks)
+        task = agents.attach_telemetry("n1", Wanted(), tasks)
         await until(lambda: any(ok for _, _, ok in said))
         found.sshd["n1"].cut()
         await until(lambda: sum(ok for _, _, ok in said) >= 2)
