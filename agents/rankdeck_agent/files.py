@@ -135,13 +135,18 @@ def _take(handle: int, name: str) -> bytes:
     return b"".join(parts)
 
 
-@lru_cache(256)
 def user_name(number: int) -> str:
     """The name of the user with this id, or the id as text if there is no such user."""
     try:
-        return pwd.getpwuid(number).pw_name
+        return _known_name(number)
     except KeyError:
         return str(number)
+
+
+@lru_cache(256)
+def _known_name(number: int) -> str:
+    # A KeyError is not cached: a process that lives for weeks must not keep the answer of a directory that was down.
+    return pwd.getpwuid(number).pw_name
 
 
 def clean(text: str, limit: int = NAME_LIMIT) -> str:
@@ -226,10 +231,10 @@ def write_all(handle: int, data: bytes) -> None:
 
 
 def table_in(path: Path) -> dict[str, Any]:
-    """The JSON object in a file; empty if the file cannot be read or has none."""
+    """The JSON object in a file; empty if the file cannot be read, is torn, or has none."""
     try:
-        return table(path.read_text("utf-8", "replace")) or {}
-    except OSError:
+        return table(path.read_text("utf-8")) or {}
+    except (OSError, UnicodeDecodeError):
         return {}
 
 

@@ -209,16 +209,13 @@ class Views:
 
     def delete(self, name: str) -> None:
         """Delete the view of that name; raises ViewError."""
-        self.find(name)
-        self._write({key: view for key, view in self.all().items() if key != name})
+        kept = self.all()
+        _named(name, kept)
+        self._write({key: view for key, view in kept.items() if key != name})
 
     def find(self, name: str) -> FleetView:
         """The view of that name; raises ViewError."""
-        kept = self.all()
-        if name not in kept:
-            there = f"there are {', '.join(kept)}" if kept else ":view save NAME keeps this one"
-            raise ViewError(f"no view `{name}`; {there}")
-        return kept[name]
+        return _named(name, self.all())
 
     def _view(self, name: str, raw: object) -> FleetView:
         where = f"{self._file}: {name}"
@@ -266,6 +263,13 @@ def column(name: str) -> NodeColumn:
     if found is None:
         raise ViewError(f"no column or metric `{name}`; tab completes")
     return found
+
+
+def _named(name: str, kept: Mapping[str, FleetView]) -> FleetView:
+    if name not in kept:
+        there = f"there are {', '.join(kept)}" if kept else ":view save NAME keeps this one"
+        raise ViewError(f"no view `{name}`; {there}")
+    return kept[name]
 
 
 _NAME, _MOST_NAME = 10, 20

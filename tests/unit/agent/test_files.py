@@ -5,10 +5,12 @@ import resource
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from rankdeck_agent.files import mark_agent_used, readable
+from rankdeck_agent.files import mark_agent_used, readable, table_in, user_name
 
 
 @pytest.fixture
@@ -59,3 +61,20 @@ def test_the_file_of_an_agent_that_runs_for_long_counts_as_used_once_a_day(tmp_p
     assert agent.stat().st_mtime == pytest.approx(hour)
     agent.unlink()
     mark_agent_used()
+
+
+def test_a_name_that_was_not_known_once_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    known: dict[int, SimpleNamespace] = {}
+    monkeypatch.setattr("pwd.getpwuid", known.__getitem__)
+    assert user_name(4_242_424) == "4242424"
+    known[4_242_424] = SimpleNamespace(pw_name="ann")
+    assert user_name(4_242_424) == "ann"
+
+
+def test_a_torn_file_has_no_table(tmp_path: Path) -> None:
+    file = tmp_path / "slot"
+    file.write_bytes(b'{"turn": 3, "name": "caf\xc3"}')
+    assert table_in(file) == {}
+    assert table_in(tmp_path / "none") == {}
+    file.write_text('{"turn": 3}')
+    assert table_in(file) == {"turn": 3}
