@@ -100,6 +100,7 @@ THOROUGH: Mapping[str, Sequence[str]] = {
         "test_what_is_said_of_a_job_is_the_same_in_every_console_and_after_reopening[traceback]",
         "test_what_is_said_of_a_job_is_the_same_in_every_console_and_after_reopening[lines]",
     ),
+    "integration/test_setup": ("test_setup_takes_all_from_a_folder_without_network",),
     "integration/test_secret_arguments": (
         "test_the_ranks_see_a_variable_and_no_argument_list_does[torchrun-none]",
         "test_the_ranks_see_a_variable_and_no_argument_list_does[torchrun-apptainer]",
