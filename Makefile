@@ -35,12 +35,12 @@ $(BIN)/python:
 # Everything is installed from the lock (requirements/), without network if WHEELS names a folder that has it.
 $(VENV)/.setup: pyproject.toml $(wildcard requirements/*.txt) | $(BIN)/python
 	@echo "installing Rankdeck, what it needs and Open MPI into $(VENV) (some 100 MB; a minute or two) ..."
-	@WHEELS="$(WHEELS)" $(BIN)/python tests/support/install.py default mpi
+	@WHEELS="$(WHEELS)" $(BIN)/python tests/support/install.py default mpi .
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.setup
 	@echo "installing what the tests need into $(VENV) ..."
-	@WHEELS="$(WHEELS)" $(BIN)/python tests/support/install.py default mpi gnmi dev
+	@WHEELS="$(WHEELS)" $(BIN)/python tests/support/install.py default mpi gnmi dev .
 	@touch $@
 
 demo: setup

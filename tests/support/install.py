@@ -1,4 +1,4 @@
-"""`PYTHON tests/support/install.py LAYER...`: installs Rankdeck in place, and layers of the lock, into that Python.
+"""`PYTHON tests/support/install.py LAYER... [.]`: installs layers of the lock, and with `.` Rankdeck in place, into that Python.
 
 Installs exactly what `requirements/LAYER.txt` names, with `build` first, and checks hashes. `WHEELS=FOLDER`: takes the files from a folder,
 without network. If it fails, it says why in one sentence. Standard library only: it runs before anything is installed.
@@ -8,7 +8,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -63,16 +63,15 @@ def _circumstances(env: Mapping[str, str]) -> Mapping[str, str]:
     }
 
 
-def commands(layers: Sequence[str], env: Mapping[str, str]) -> Sequence[Sequence[str]]:
+def commands(names: Sequence[str], env: Mapping[str, str]) -> Iterator[Sequence[str]]:
     """The arguments of pip: what builds, what the layers name, and Rankdeck itself."""
     where = ("--no-index", f"--find-links={env['WHEELS']}") if env.get("WHEELS") else ()
     binary = ("--only-binary=:all:", *(f"--no-binary={one}" for one in FROM_SOURCE))
     exact = ("--require-hashes", "--no-build-isolation", *binary, *where)
-    return (
-        (*exact, f"--requirement={LOCK / 'build.txt'}"),
-        (*exact, *(f"--requirement={LOCK / name}.txt" for name in layers)),
-        ("--no-build-isolation", "--no-deps", "--no-index", f"--editable={ROOT}"),
-    )
+    yield (*exact, f"--requirement={LOCK / 'build.txt'}")
+    yield (*exact, *(f"--requirement={LOCK / name}.txt" for name in names if name != "."))
+    if "." in names:
+        yield ("--no-build-isolation", "--no-deps", "--no-index", f"--editable={ROOT}")
 
 
 def install(words: Sequence[str]) -> str:
@@ -90,14 +89,14 @@ def install(words: Sequence[str]) -> str:
     return done.stdout if done.returncode else ""
 
 
-def main(layers: Sequence[str]) -> int:
+def main(names: Sequence[str]) -> int:
     """Install; returns the exit code."""
     wheels = os.environ.get("WHEELS")
     if wheels and not Path(wheels).is_dir():
         print(f"make: WHEELS={wheels} is no folder", file=sys.stderr)
         return 1
     LOG.unlink(missing_ok=True)
-    for words in commands(layers, os.environ):
+    for words in commands(names, os.environ):
         if printed := install(words):
             LOG.write_text(printed)
             print(

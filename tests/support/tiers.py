@@ -260,6 +260,17 @@ KEPT: Mapping[str, Sequence[str]] = {
         "test_accounting_that_*",
         "test_a_job_of_this_cluster_*",
     ),
+    "integration/test_spine": tuple(
+        f"{test}[{python}]"
+        for python in ("this one", "Debian's")
+        for test in (
+            "test_every_node_of_the_demo_is_heard",
+            "test_an_mpi_job_greets_from_every_rank",
+            "test_a_job_that_fails_names_the_rank_and_its_exit_code",
+            "test_a_cancel_leaves_nothing",
+            "test_the_console_stays_and_ends_by_its_key",
+        )
+    ),
     "integration/test_stalls": ("test_a_stopped_rank_*",),
 }
 """File below `tests` -> the tests that `make test` runs; all others of that file are thorough."""
