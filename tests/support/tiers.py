@@ -173,6 +173,7 @@ KEPT: Mapping[str, Sequence[str]] = {
         "test_mpi_crosses_the_nodes_in_apptainer[/srv/images/mpi5.sif]",
         "test_cancel_leaves_nothing_of_containers_that_ignore_it[sif]",
     ),
+    "integration/test_dependencies": (),
     "integration/test_faults": (
         "test_the_culprit_is_named_and_explained[openmpi.raise]",
         "test_a_cluster_ends_*",
