@@ -69,7 +69,8 @@ def commands(names: Sequence[str], env: Mapping[str, str]) -> Iterator[Sequence[
     binary = ("--only-binary=:all:", *(f"--no-binary={one}" for one in FROM_SOURCE))
     exact = ("--require-hashes", "--no-build-isolation", *binary, *where)
     yield (*exact, f"--requirement={LOCK / 'build.txt'}")
-    yield (*exact, *(f"--requirement={LOCK / name}.txt" for name in names if name != "."))
+    if layers := [f"--requirement={LOCK / name}.txt" for name in names if name != "."]:
+        yield (*exact, *layers)
     if "." in names:
         yield ("--no-build-isolation", "--no-deps", "--no-index", f"--editable={ROOT}")
 
