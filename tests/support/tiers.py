@@ -240,6 +240,7 @@ KEPT: Mapping[str, Sequence[str]] = {
     "integration/test_matrix_processes": (),
     "integration/test_matrix_space": (),
     "integration/test_matrix_wires": (),
+    "integration/test_minimal_debian": (),
     "integration/test_preflight": (
         "test_a_good_mpi_job_*",
         "test_every_rank_zero_*",
