@@ -26,7 +26,7 @@ class Leaned:
 
 
 TEXTUAL = ("8.2.8",)
-CPYTHON = ("3.11", "3.12", "3.13")
+CPYTHON = ("3.11", "3.12", "3.13", "3.14")
 LEANED = (
     Leaned(
         "agents/rankdeck_agent/image.py", ("hashlib._Hash",), "CPython",

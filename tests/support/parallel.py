@@ -24,12 +24,13 @@ TOGETHER: Mapping[str, str] = {
     "test_root_slurm_ends": "other slurm lab",
 }
 """File -> its group, for files that share a group."""
-APART = frozenset({"test_demo", "test_demo_faults", "test_footers"})
+APART = frozenset({"test_demo", "test_demo_faults", "test_footers", "test_minimal_debian"})
 """Files whose tests share nothing."""
 FIRST = (
     "other slurm lab",
     "root lab",
     "slurm lab",
+    "test_minimal_debian",
     "test_accept_lab",
     "test_matrix_processes",
     "test_kubernetes",
