@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
+from typing import TextIO
 
 from tests.support.install import LOCK, ROOT
 from tests.support.programs import UNPACKED
@@ -35,16 +36,35 @@ def missing(suite: str) -> str:
         return f"needs {', '.join(lacking)}"
     image = _image(suite)
     image.parent.mkdir(parents=True, exist_ok=True)
-    with image.with_name(f"{image.name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        return "" if image.exists() else _make(image, suite)
+    with _lock(image) as lock:
+        for way in (fcntl.LOCK_SH, fcntl.LOCK_EX):  # who only uses it need not wait for others
+            fcntl.flock(lock, way)
+            if image.exists():
+                return ""
+        return _make(image, suite)
+
+
+def _lock(image: Path) -> TextIO:
+    """The file whose lock those share who use the image, and which is exclusive for who makes or removes it."""
+    return image.with_name(f"{image.name}.lock").open("w")
+
+
+def _prune(suite: str, image: Path) -> None:
+    """Remove the images of other recipes and locks, but for those in use."""
+    for old in image.parent.glob(f"{suite}-*/"):
+        with _lock(old.with_name(old.name.removesuffix(".part"))) as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                continue
+            shutil.rmtree(old, ignore_errors=True)
 
 
 def _make(image: Path, suite: str) -> str:
     """Make the image, whole or not at all; returns why that failed, or ""."""
-    for old in image.parent.glob(f"{suite}-*/"):
-        shutil.rmtree(old, ignore_errors=True)
+    _prune(suite, image)
     part, log = image.with_name(f"{image.name}.part"), image.with_name(f"{image.name}.log")
+    shutil.rmtree(part, ignore_errors=True)
     with log.open("wb") as output:
         try:
             subprocess.run(
@@ -72,7 +92,8 @@ def run_inside(suite: str, folder: Path, *command: str, limit: float) -> str:
         cwd=ROOT, input=b"\0".join(there), timeout=60, check=True,
     )  # fmt: skip
     output = folder / "output"
-    with output.open("wb") as file:
+    with output.open("wb") as file, _lock(_image(suite)) as lock:
+        fcntl.flock(lock, fcntl.LOCK_SH)
         done = subprocess.run(
             [*_ALONE, _SCRIPTS / "inside.sh", _image(suite), files, *command],
             stdin=subprocess.DEVNULL, stdout=file, stderr=file, timeout=limit, check=False,
