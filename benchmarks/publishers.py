@@ -10,7 +10,7 @@ import time
 
 from tests.support import mqtt
 
-from rankdeck.telemetry.private_broker import Publish
+from rankdeck.telemetry.mqtt_packets import Publish
 from rankdeck_agent.wire import Sample, Values, encode, topic
 
 CLUSTER = "bench"

@@ -58,7 +58,7 @@ from rankdeck.telemetry import gnmi
 from rankdeck.telemetry import kubernetes as kubernetes_rows
 from rankdeck.telemetry import slurm as slurm_rows
 from rankdeck.telemetry.link import FleetUpdater
-from rankdeck.telemetry.private_broker import (
+from rankdeck.telemetry.mqtt_packets import (
     Framer,
     MalformedError,
     PacketKind,
