@@ -34,7 +34,7 @@ class Feed:
 
     def __init__(self, stage: Stage) -> None:
         node = stage.jobs.job(JOB).plan.nodes[0]
-        self._stream = NodeStream(node, -1, stage.jobs.positions_of(JOB))
+        self._stream = NodeStream(node, -1, stage.jobs.positions_of(JOB), "ssh")
         self._stream.watch(range(RANKS), None)
         self._offsets = [0] * RANKS
         each = int(RATE * BEAT / RANKS)

@@ -365,7 +365,7 @@ class Session:
             raise RankdeckError(f"{job_id} cannot be cancelled from here: {report.refused}")
         if job.state.final and not report.left and not report.unverified:
             report = replace(report, state=job.state)
-        self.jobs.cancelled(job_id, report)
+        self.jobs.cancelled(job_id, report, time.time())
         self._recorder.save(self.jobs.job(job_id), time.time())
         # A node that could not be asked does not change how a job that is over ended.
         known = self.jobs.job(job_id).state
@@ -444,7 +444,7 @@ class Session:
         Returns the id of the replay. With `keep`, a finished job's replay is also saved in the history.
         """
         shown = as_replay(self.jobs.job(job_id))
-        events = self._history.events(shown.plan.replay_of)
+        events = self._history.events(shown.plan.replay_of, shown.plan)
         player = Player(self.jobs, await read_replay(self._backend, shown, events), speed)
         if keep and shown.state.final:
             self._history.save(shown)

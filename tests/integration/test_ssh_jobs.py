@@ -168,8 +168,8 @@ async def test_a_node_that_stops_answering_is_lost_and_found_again(tmp_path):
             await c.nodes.sshd["n2"].start()
 
         (broken, lost) = (c.events("n2", kind)[0] for kind in ("disconnected", "lost"))
-        assert before - 2.5 < broken.fields["heard"] <= broken.at
-        assert lost.fields["heard"] == broken.fields["heard"] < lost.at - 0.4
+        assert before - 2.5 < broken.body.heard <= broken.at
+        assert lost.body.heard == broken.body.heard < lost.at - 0.4
         assert plan.nodes[1].node == "n2"
         assert c.state(job) is State.DONE
         assert c.jobs.job(job).troubles == ()
@@ -217,7 +217,7 @@ async def test_a_job_whose_run_folder_is_gone_for_a_while_is_named_and_goes_on(t
             said = c.jobs.job(job).first_failure
             folder.with_name("away").rename(folder)
 
-        assert "is gone" in c.events("n2", "lost")[0].fields["text"]
+        assert "is gone" in c.events("n2", "lost")[0].body.why
         assert said is not None
         assert "removed, or its file system is not mounted" in said.explained[0].means
         assert c.state(job) is State.DONE
@@ -257,7 +257,7 @@ async def test_a_cancelled_job_with_a_dead_node_comes_to_an_end(tmp_path, monkey
             await c.nodes.sshd["n2"].stop()
             await until(lambda: c.jobs.job(job).ranks[2].state is State.LOST)
             report = await c.backend.cancel(c.jobs.job(job).plan, 0.2)
-            c.jobs.cancelled(job, report)
+            c.jobs.cancelled(job, report, time.time())
         await c.nodes.sshd["n2"].start()
 
         assert list(report.unverified) == ["n2"]
@@ -279,7 +279,7 @@ async def test_a_rank_of_a_plain_job_cannot_start_a_command_on_another_node(tmp_
 
         told = "n1: asked to start a command on n2, but has no launcher of MPI: refused"
         assert told in c.jobs.job(job).troubles
-        assert [e.fields["ok"] for e in c.events("n1", "answered")] == [False]
+        assert [e.body.ok for e in c.events("n1", "answered")] == [False]
         assert not mark.exists()
 
 

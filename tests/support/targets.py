@@ -20,8 +20,9 @@ from hypothesis import strategies as st
 
 from rankdeck import plugins
 from rankdeck.acceptance.output_text import read_output
+from rankdeck.backends.frames import FrameError
 from rankdeck.backends.launchers import plan_job
-from rankdeck.backends.node_stream import FrameError, NodeStream
+from rankdeck.backends.node_stream import NodeStream
 from rankdeck.backends.ssh import _concluded, found_jobs, left_there
 from rankdeck.cli.check import look_at
 from rankdeck.cli.shapes import reading_shape
@@ -190,7 +191,7 @@ def frames() -> Take:
     def take(raw: bytes) -> None:
         jobs = Jobs()
         jobs.add(PLAN, 1000.0)
-        stream = NodeStream(PLAN.nodes[0], -1, jobs.positions_of("j"))
+        stream = NodeStream(PLAN.nodes[0], -1, jobs.positions_of("j"), "ssh")
         stream.watch(range(2), None)
         for event in stream.feed(raw):
             jobs.apply(event)
@@ -866,7 +867,7 @@ def history() -> Take:
             database.execute(f"INSERT OR REPLACE INTO {table_name} VALUES ({places})", row)
         for one in kept.load("c"):
             Jobs().add(one.plan, one.created)
-        kept.events("j")
+        kept.events("j", PLAN)
         kept.health("j")
         database.execute("DELETE FROM health")
 

@@ -474,13 +474,13 @@ async def test_a_cancelled_job_of_which_something_may_be_left_can_be_cancelled_a
     for rank in (0, 1):
         stage.tell(JOB, "node01", "exited", rank=rank, signal=15)
     stage.tell(JOB, "node01", "closed")
-    stage.jobs.cancelled(JOB, lost)
+    stage.jobs.cancelled(JOB, lost, 9.0)
     async with console(stage) as (app, pilot):
         await pilot.press("2")
         await shows(app, pilot, "cancelled")
         await pilot.press("x")
         await shows(app, pilot, "not proven that nothing is left on node02")
-        stage.jobs.cancelled(JOB, CancelReport(JOB, State.CANCELLED))
+        stage.jobs.cancelled(JOB, CancelReport(JOB, State.CANCELLED), 9.0)
         await pilot.press("escape", "x")
         await shows(app, pilot, "has ended already")
 

@@ -31,7 +31,6 @@ RAN = replace(
     ranks=(*JOB.ranks, RankState(rank=1, node="n2", state=State.CANCELLED)),
     created=START,
     ended=END,
-    troubles=(),
     first_failure=FirstFailure(
         rank=0, node="n1", exit_code=3, signal=None, at=FAILED
     ),
@@ -199,9 +198,7 @@ def test_what_an_operator_has_acknowledged_is_not_told():
 
 def test_a_full_disk_that_the_job_speaks_of_itself_is_not_told_twice():
     full = event(FAILED, check="disk.full", text="/home is full", kind="began")
-    said = replace(
-        RAN, troubles=("n1: no space left for /home: the ranks wait until there is some",)
-    )
+    said = replace(RAN, full_disks=("n1",))
 
     assert len(noted(full)) == 1
     assert noted(full, job=said) == ()

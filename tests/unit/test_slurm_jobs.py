@@ -10,10 +10,12 @@ from rankdeck.backends.slurm import SlurmBackend, script
 from rankdeck.config.jobs import read_job
 from rankdeck.errors import ConfigError, LaunchError
 from rankdeck.model.cluster import Cluster, Node
-from rankdeck.model.job import Abort, Container, JobSpec, Launch, NodeEvent, Plan
+from rankdeck.model.job import Abort, Container, JobSpec, Launch, Plan
 from rankdeck.model.schedulers import SlurmStatus, queue_words
 from rankdeck.state.jobs import Jobs
 from rankdeck_agent.wire import NodePlan
+from rankdeck_agent.wire.job_events import EventError
+from tests.support.node_events import node_event, planned_event
 
 CLUSTER = Cluster(
     name="c", backend="slurm", nodes=(Node(name="n[1-2]", slots=2, gpus=2),), options={"login": "login"},
@@ -231,8 +233,9 @@ def told(state: Jobs, *events: dict[str, object]) -> None:
     """Have the keeper say these, a second apart."""
     for number, event in enumerate(events):
         at = 101.0 + number
-        fields = {"seq": number, "at": at, **event}
-        state.apply(NodeEvent("x-1", "login", str(event["kind"]), at, fields))
+        fields = {"seq": number, **event}
+        kind = str(fields.pop("kind"))
+        state.apply(node_event("x-1", "login", kind, at, **fields))
 
 
 BEGAN = [
@@ -444,18 +447,11 @@ def test_a_node_that_no_slurm_runs_ends_no_rank_of_another_by_such_a_word() -> N
     state = Jobs()
     state.add(Plan(job="x-1", name="x", cluster="c", backend="ssh", nodes=nodes), 100.0)
     for rank in (1, 2):
-        word = {
-            "seq": rank,
-            "at": 101.0,
-            "kind": "task",
-            "rank": rank,
-            "state": "FAILED",
-            "over": True,
-            "nodes": "elsewhere",
-        }
-        state.apply(NodeEvent("x-1", "n1", "task", 101.0, word))
+        word = {"rank": rank, "state": "FAILED", "over": True, "nodes": "elsewhere"}
+        with pytest.raises(EventError, match="`task`, which the supervisor"):
+            planned_event(state.job("x-1").plan, "n1", "task", 101.0, seq=rank, **word)
 
     assert [(rank.node, rank.state) for rank in state.job("x-1").ranks] == [
-        ("n1", "failed"),
+        ("n1", "pending"),
         ("n2", "pending"),
     ]

@@ -17,7 +17,8 @@ from typing import Any, Callable, Optional
 
 from rankdeck_agent.files import keep_private, mark_agent_used
 from rankdeck_agent.job.folder import FolderError, RunFolder, all_events, existing
-from rankdeck_agent.job.supervisor_state import COMPLETE, NOT_KNOWN, tell
+from rankdeck_agent.job.orders import give_order
+from rankdeck_agent.job.supervisor_state import COMPLETE, NOT_KNOWN
 from rankdeck_agent.kubernetes.api import (
     TROUBLE,
     ApiError,
@@ -88,6 +89,8 @@ _SETTLE_SLACK = 30.0
 _MUTE_LIMIT = 2.0
 """Seconds to wait for the log of a pod that is gone: the stream from a dead node does not end."""
 _LAST_WORDS = 0.5
+_ORDER_LIMIT = 5.0
+"""Seconds that the supervisor has to take a message."""
 _MARK_LIMIT = 3.0
 """Seconds to wait for the shim in a pod to report its ranks; pods of others have no shim."""
 _MANY, _SLOW = 50, 1.0
@@ -245,7 +248,7 @@ class JobKeeper:
                 forget(self._folder, rank)
         text = f"run {self._state.runs_before} was put aside by its queue: the ranks begin anew"
         self._say(Notice(f"Kubernetes job {self._state.name}: {text}", alarm=False))
-        tell(self._folder / "control", f"again {text}")
+        give_order(self._folder, f"again {text}", _ORDER_LIMIT)
 
     def _next(self, limit: float) -> Optional[Note]:
         """The next note; None if none comes within `limit` seconds."""
@@ -514,7 +517,7 @@ class JobKeeper:
         self._written.add(text)
         self._write(2 if notice.alarm else 1, f"{text}\n".encode())
         if notice.alarm:
-            tell(self._folder / "control", f"trouble {text[:400]}")
+            give_order(self._folder, f"trouble {text[:400]}", _ORDER_LIMIT)
 
     def _name_in_log(self, pod: Pod) -> bytes:
         """The prefix for lines of this pod that no rank wrote; empty for the launcher and pods with ranks."""
@@ -542,7 +545,7 @@ def keep(folder: RunFolder) -> int:
         return JobKeeper(folder, placed(target, proxy), proxy).run()
     except ProxyError as error:
         print(error, file=sys.stderr)
-        tell(folder / "control", f"trouble {error}")
+        give_order(folder, f"trouble {error}", _ORDER_LIMIT)
         (folder / COMPLETE).touch(mode=0o600)
         return 1
     finally:

@@ -68,6 +68,7 @@ from rankdeck_agent.slurm.run import restored
 from rankdeck_agent.slurm.verdict import FINAL
 from rankdeck_agent.text import plain, say, table
 from rankdeck_agent.wire import NO_JOBS, NodePlan, WireError, node_plan
+from rankdeck_agent.wire.job_events import JobEvent, SupervisorReady, Trouble
 
 _SLACK = 20.0
 """Seconds after the grace period in which the job must end."""
@@ -81,7 +82,7 @@ _RECORDED = 3.0
 def cancel(folder: RunFolder, grace: float, by: str, tasks: str = "") -> dict[str, Any]:
     """End the job, or only these tasks of an array (`3,5-7`); returns `left`, what did not end, and `ended`.
 
-    `grace`: seconds until SIGKILL. `by`: one of job.cancel.ASKERS.
+    `grace`: seconds until SIGKILL. `by`: one of wire.job_events.ASKERS.
     """
     if is_closed(folder / "events"):
         return {"left": [], "ended": 0}
@@ -492,7 +493,7 @@ def _prepare(folder: RunFolder) -> None:
     unlink_links(folder)
     private_folder(folder / MARKS)
     journal = Journal(folder / "events")
-    journal.add("ready", pid=os.getpid(), boot=processes.boot(), addresses=local_addresses())
+    journal.add(SupervisorReady(os.getpid(), processes.boot(), tuple(local_addresses())))
     journal.close()
     register_job(folder)
 
@@ -546,7 +547,7 @@ def _submit(plan: NodePlan, folder: RunFolder) -> dict[str, Any]:
 
 def _not_submitted(folder: RunFolder, why: str) -> dict[str, Any]:
     """Close the run folder of a job that Slurm does not have; returns the answer."""
-    post_mortem(folder / "events", [{"kind": "trouble", "text": why}])
+    post_mortem(folder / "events", [JobEvent(time.time(), Trouble(why))])
     unregister_job(folder)
     return {"ok": False, "error": why}
 

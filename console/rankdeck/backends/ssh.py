@@ -21,7 +21,7 @@ from rankdeck.remote.command import remaining
 from rankdeck.remote.shell import ProgramResult, on_each
 from rankdeck.rules.inspect import Inspection, Look, conclude, look_of
 from rankdeck.state.lines import ReadPositionsOf
-from rankdeck_agent.wire import NO_FOLDER, NodePlan, ProcessPlan
+from rankdeck_agent.wire import NodePlan, ProcessPlan
 
 START_LIMIT = 30.0
 CANCEL_SLACK = 10.0
@@ -138,7 +138,7 @@ class SshBackend:
                 answer = await self._agents.call(node, command, limit=grace + CANCEL_LIMIT)
                 if plan.elsewhere and answer.row.get("there") is False:
                     raise AgentError(
-                        node, f"the job {NO_FOLDER} there: whether it runs is not known"
+                        node, "the job has no run folder there: whether it runs is not known"
                     )
                 return left_there(node, answer)
             except UnreachableError as error:

@@ -441,7 +441,7 @@ async def report_source(
     turn = {"at": now, "turn": "now", "nodes": node_health(fleet, job)}
     return ReportSource(
         job,
-        history.events(job.id),
+        history.events(job.id, job.plan),
         [*history.health(job.id), turn],
         environment,
         numbers if numbers.rows else replace(numbers, rows=history.numbers(job.id)),
@@ -665,7 +665,7 @@ def _events_in_order(source: ReportSource, recording: Recording) -> list[NodeEve
 
 
 def _event(event: NodeEvent) -> dict[str, Any]:
-    return {**event.fields, "node": event.node, "kind": event.kind, "at": event.at}
+    return {**event.row(), "node": event.node, "at": event.at}
 
 
 def _versions(job: Job) -> dict[str, str]:

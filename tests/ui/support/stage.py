@@ -28,7 +28,6 @@ from rankdeck.model.job import (
     Launch,
     LogPart,
     LogPlace,
-    NodeEvent,
     Plan,
     State,
 )
@@ -52,6 +51,7 @@ from rankdeck.state.fleet_history import Messages
 from rankdeck.state.jobs import Jobs
 from rankdeck_agent.job.browse import LogSearch, RegexQuery, TextQuery, read
 from rankdeck_agent.wire import NodePlan
+from tests.support.node_events import node_event
 
 
 def cluster_of(count: int, name: str = "lab") -> Cluster:
@@ -215,7 +215,7 @@ class Stage:
         del grace
         self.cancelled.append(job_id)
         report = self.cancel_report or CancelReport(job_id, State.CANCELLED)
-        self.jobs.cancelled(job_id, report)
+        self.jobs.cancelled(job_id, report, time.time())
         return report
 
     def why_not(self, need: str, what: JobSpec | str) -> str:
@@ -357,7 +357,7 @@ class Stage:
         """An event of a node's supervisor."""
         seq = self._seq.get((job_id, node), -1) + 1
         self._seq[job_id, node] = seq
-        self.jobs.apply(NodeEvent(job_id, node, kind, at or time.time(), {"seq": seq, **fields}))
+        self.jobs.apply(node_event(job_id, node, kind, at or time.time(), seq=seq, **fields))
 
     def write(
         self,

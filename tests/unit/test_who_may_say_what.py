@@ -1,0 +1,239 @@
+"""Who may say what of a job: every kind of event from every origin, and sequences that a hostile node sends."""
+
+import json
+from dataclasses import MISSING, fields, replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rankdeck.backends.frames import FrameError
+from rankdeck.backends.node_stream import NodeStream
+from rankdeck.model.job import CancelReport, Job, Plan, State
+from rankdeck.state.jobs import Jobs
+from rankdeck_agent.wire import NodePlan, ProcessPlan
+from rankdeck_agent.wire.job_events import (
+    CLASS_OF,
+    MAY_SAY,
+    EventError,
+    Origin,
+    Part,
+    as_row,
+    may_say,
+    origin_of,
+    parse_event,
+)
+
+NODES = ("n0", "n1", "n2")
+PLAN = Plan(
+    job="j-1",
+    name="j",
+    cluster="c",
+    backend="ssh",
+    nodes=tuple(
+        NodePlan(
+            "j-1",
+            node,
+            (2 * at, 2 * at + 1),
+            tuple(ProcessPlan(f"rank {rank}", ("a",), rank=rank) for rank in (2 * at, 2 * at + 1)),
+        )
+        for at, node in enumerate(NODES)
+    ),
+)
+RANKS = tuple(rank for node in PLAN.nodes for rank in node.ranks)
+
+SUPERVISOR = {"ready", "started", "exited", "process", "ended", "trouble", "space", "gone", "refused", "cancel", "closed",
+              "activity", "now", "unknown", "data", "tail"}  # fmt: skip
+ORIGINS = {
+    (Part.SUPERVISOR, "ssh"): SUPERVISOR | {"spawn", "answered"},
+    (Part.SUPERVISOR, "slurm"): SUPERVISOR | {"spawn", "answered"},
+    (Part.KEEPER, "slurm"): SUPERVISOR | {"slurm", "attempt", "task"},
+    (Part.KEEPER, "kubernetes"): SUPERVISOR | {"again"},
+    (Part.KEEPER, "ssh"): SUPERVISOR,
+    (Part.KEEPER, "a-plugin"): SUPERVISOR,
+    (Part.RANK, "ssh"): {"started", "exited", "spawn"},
+    (Part.RANK, "slurm"): {"started", "exited", "spawn"},
+    (Part.BROWSE, "ssh"): {"data"},
+    (Part.BROWSE, "kubernetes"): {"data"},
+}
+"""(part, backend) -> what it may say: written here by hand, not read from the code."""
+NEEDED = {"rank": 1, "id": "7", "number": 1}
+"""Fields without which there is no event of a kind."""
+
+
+def row(kind, **more):
+    made = CLASS_OF[kind]
+    needed = {one.name: NEEDED[one.name] for one in fields(made) if one.default is MISSING}
+    return {"seq": 3, "at": 5.0, "kind": kind, **needed, **more}
+
+
+@pytest.mark.parametrize(("part", "backend"), ORIGINS)
+@pytest.mark.parametrize("kind", sorted(CLASS_OF))
+def test_each_kind_is_taken_from_those_who_may_say_it_and_from_nobody_else(kind, part, backend):
+    origin = Origin("n0", part, backend, (0, 1))
+
+    assert may_say(part, backend, kind) is (kind in ORIGINS[part, backend])
+    if kind in ORIGINS[part, backend]:
+        event = parse_event(row(kind), origin)
+        assert kind == event.body.KIND
+        assert parse_event({"seq": 3, "at": 5.0, **as_row(event.body)}, origin) == event
+    else:
+        with pytest.raises(EventError, match=f"`{kind}`, which the {part.value} of a job on"):
+            parse_event(row(kind), origin)
+
+
+def test_every_kind_has_somebody_who_may_say_it():
+    said = frozenset[str]().union(*MAY_SAY.values())
+
+    assert CLASS_OF.keys() <= said
+
+
+@pytest.mark.parametrize(
+    "kind", [kind for kind in CLASS_OF if "rank" in str(fields(CLASS_OF[kind]))]
+)
+def test_nobody_speaks_of_ranks_that_are_not_his(kind):
+    origins = [Origin("n0", part, backend, (0, 1)) for part, backend in ORIGINS]
+    for origin in origins:
+        if not may_say(origin.part, origin.backend, kind):
+            continue
+        if kind == "activity":
+            rows = [[rank, "R", "", 1.0, None] for rank in (1, 2)]
+            assert [one.rank for one in parse_event(row(kind, rows=rows), origin).body.rows] == [1]
+            continue
+        foreign = {"running": [1, 2]} if kind == "gone" else {"rank": 2}
+        with pytest.raises(EventError, match=f"`{kind}` of rank 2, which does not run there"):
+            parse_event(row(kind, **foreign), origin)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [{"kind": "x"}, {"kind": None}, {"kind": ["ready"]}, {"at": "1"}, {"at": True}, {"at": -1}, {"at": 1e12},
+     {"at": float("nan")}, {"seq": None}, {"seq": -1}, {"seq": 1.0}, {"seq": True}, {"seq": 1 << 60}],
+)  # fmt: skip
+def test_a_row_that_is_no_event_is_refused(odd):
+    with pytest.raises(EventError):
+        parse_event({**row("ready"), **odd}, origin_of(PLAN.nodes[0], "ssh"))
+
+
+def test_a_field_that_cannot_be_has_its_default_and_long_text_is_cut():
+    odd = row("exited", code="7", signal=1 << 40, said=["x" * 5000, 5, "a\x1b[2Jb"], activity=[1])
+
+    body = parse_event(odd, origin_of(PLAN.nodes[0], "ssh")).body
+
+    assert (body.code, body.signal, body.activity) == (None, None, None)
+    assert body.said == ("x" * 500, "ab")
+
+
+# ---- a hostile node ------------------------------------------------------------------------
+
+NUMBERS = st.one_of(st.integers(-1, 7), st.none(), st.booleans(), st.floats(0, 9), st.integers())
+TEXTS = st.sampled_from(
+    ["", "n1", "n2", "user", "TIMEOUT", "CANCELLED", "FAILED", "rank 2", "was asked again: nothing of the job is left there",
+     "n2: was asked again: nothing of the job is left there", "sakura: not verified: x", "no space left for /home"]
+)  # fmt: skip
+NAMES = sorted({one.name for made in CLASS_OF.values() for one in fields(made)} | {"gone"})
+VALUES = st.one_of(NUMBERS, TEXTS, st.lists(st.one_of(NUMBERS, TEXTS), max_size=4))
+ROWS = st.builds(
+    lambda kind, seq, at, more: {**more, "kind": kind, "seq": seq, "at": at},
+    st.sampled_from([*CLASS_OF, "data", "tail", "lost", "connected", "closing", "x"]),
+    st.integers(-1, 40),
+    st.floats(0, 100),
+    st.dictionaries(
+        st.sampled_from([*NAMES, "r", "s", "o", "n", "lines", "last"]), VALUES, max_size=6
+    ),
+)
+
+
+def running() -> tuple[Jobs, list[NodeStream]]:
+    """A job whose six ranks run, after a cancel that did not reach n1."""
+    jobs = Jobs()
+    jobs.add(PLAN, 1.0)
+    streams = [NodeStream(node, -1, jobs.positions_of("j-1"), "ssh") for node in PLAN.nodes]
+    for stream, node in zip(streams, PLAN.nodes, strict=True):
+        for seq, rank in enumerate(node.ranks):
+            feed(jobs, stream, {"kind": "started", "seq": seq, "at": 2.0, "rank": rank, "pid": 9})
+    return jobs, streams
+
+
+def feed(jobs, stream, one):
+    data = json.dumps(one).encode() + b"\n"
+    if one["kind"] == "data" and type(one.get("n")) is int and 0 < one["n"] < 10:
+        data += b"x" * one["n"]
+    try:
+        found = stream.feed(data)
+    except FrameError:
+        return
+    for event in found:
+        jobs.apply(event)
+
+
+def of_others(job: Job) -> tuple[object, ...]:
+    """What is known of the ranks and nodes other than n0."""
+    first = job.first_failure
+    return (
+        job.ranks[2:],
+        {node: proof for node, proof in job.proofs.items() if node != "n0"},
+        {node: why for node, why in job.mute.items() if node != "n0"},
+        job.slurm,
+        first.rank if first is not None and first.node != "n0" else None,
+        first.node if first is not None and first.what == "scheduler" else None,
+    )
+
+
+@pytest.mark.long
+@settings(max_examples=400, deadline=None)
+@given(st.lists(ROWS, max_size=25))
+def test_a_node_changes_nothing_of_what_is_known_of_others(rows):
+    jobs, streams = running()
+    jobs.cancelling("j-1", 3.0, abort=False)
+    jobs.cancelled("j-1", CancelReport("j-1", State.LOST, (), {"n1": "no answer"}), 4.0)
+    before = of_others(jobs.job("j-1"))
+    assert jobs.job("j-1").unproven == ("n1",)
+
+    for one in rows:
+        feed(jobs, streams[0], one)
+
+    job = jobs.job("j-1")
+    after = of_others(job)
+    assert [replace(rank, lines=0) for rank in after[0]] == [
+        replace(rank, lines=0) for rank in before[0]
+    ]
+    assert after[1:] == before[1:]
+    assert job.unproven == ("n1",)
+    assert {rank.rank for rank in job.ranks} == set(RANKS)
+
+
+def test_one_frame_again_or_slurm_of_a_node_of_an_ssh_job_is_refused_counted_and_named_once():
+    jobs, streams = running()
+    feed(jobs, streams[2], {"kind": "exited", "seq": 2, "at": 3.0, "rank": 4, "code": 7})
+    told = jobs.job("j-1").first_failure
+    for number in range(12):
+        feed(jobs, streams[0], {"kind": "again", "seq": 3 + number, "at": 4.0, "text": "x"})
+    over = {"kind": "slurm", "seq": 90, "at": 5.0, "state": "TIMEOUT", "over": True, "text": "x"}
+    feed(jobs, streams[0], over)
+
+    job = jobs.job("j-1")
+
+    assert job.first_failure == told
+    assert (told.rank, told.node, told.exit_code) == (4, "n2", 7)
+    assert [rank.state for rank in job.ranks] == [*[State.RUNNING] * 4, State.FAILED, State.RUNNING]
+    named = "n0: sent `again`, which the supervisor of a job on ssh may not say: left out"
+    assert job.troubles == (named,)
+    assert job.refused == {"n0": 10}
+
+
+def test_a_thousand_nodes_that_were_not_verified_are_all_named():
+    nodes = tuple(NodePlan("j-1", f"n{at}", (at,)) for at in range(1000))
+    jobs = Jobs()
+    jobs.add(replace(PLAN, nodes=nodes), 1.0)
+    for number in range(300):
+        jobs.note("j-1", f"sentence {number}")
+    jobs.cancelling("j-1", 2.0, abort=False)
+    silent = {f"n{at}": "no answer" for at in range(1000)}
+
+    jobs.cancelled("j-1", CancelReport("j-1", State.LOST, (), silent), 3.0)
+
+    job = jobs.job("j-1")
+    assert job.unproven == tuple(silent)
+    assert sum("not verified" in text for text in job.troubles) == 1000
+    assert "there were more sentences: left out" in job.troubles
