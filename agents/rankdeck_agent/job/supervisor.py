@@ -258,7 +258,7 @@ class Supervisor:
                 who = (
                     "the keeper" if message.sender == Part.KEEPER.value else "a process of the job"
                 )
-                self._refuse(f"{who} sent `{message.verb}`, which it may not: left out")
+                self._refuse(f"{who} sent `{message.verb}`, which it may not send: left out")
 
     def _serve(self, obey: Callable[[list[str]], None], message: Message) -> None:
         """Handle a message of somebody who may send it."""
@@ -278,10 +278,9 @@ class Supervisor:
     # ---- ranks -------------------------------------------------------------------------
 
     def _rank_started(self, rank: int, pid: int, shim: int) -> None:
-        if rank not in self._streams or rank == LAUNCHER:
-            return
-        if self._is_running(rank):
-            self._refuse(f"a process of the job said that rank {rank} began, which runs: left out")
+        """Handle what the shim of a rank wrote when it began."""
+        if why := self._contradiction(rank):
+            self._refuse(f"a process of the job said that rank {rank} began, {why}: left out")
             return
         # A pid of another pid namespace is useless here: then only the shim's messages count.
         ours = shim in self._children or pid == self._reaping or processes.exist(shim, pid)
@@ -289,15 +288,18 @@ class Supervisor:
         self._evidence.began(rank, pid if ours else 0)
         self._journal.add(RankStarted(rank, pid))
 
-    def _is_running(self, rank: int) -> bool:
-        """Whether program and shim of this rank run, as far as they can be seen here."""
+    def _contradiction(self, rank: int) -> str:
+        """Why nothing that somebody says of the start or end of this rank is true, in words; "" if it may be."""
+        if rank not in self._streams or rank == LAUNCHER:
+            return "which is none of this node"
         record = self._table.visible().get(rank)
-        return record is not None and all(map(processes.is_alive, (record.pid, record.shim)))
+        runs = record is not None and all(map(processes.is_alive, (record.pid, record.shim)))
+        return "which runs" if runs else ""
 
     def _said_exited(self, rank: int, status: int) -> None:
         """Handle what somebody wrote about the end of a rank; its shim does so when the program is gone."""
-        if self._is_running(rank):
-            self._refuse(f"a process of the job said that rank {rank} ended, which runs: left out")
+        if why := self._contradiction(rank):
+            self._refuse(f"a process of the job said that rank {rank} ended, {why}: left out")
         else:
             self._rank_exited(rank, status)
 
