@@ -12,7 +12,7 @@ from rankdeck.config.user import lacks_unicode
 from rankdeck.logs.view import MergedLog, Search
 from rankdeck.model.job import Chunk
 from rankdeck.model.rank import Activity
-from rankdeck.model.text import clean, printable, strip_controls
+from rankdeck.model.safe_text import clean, printable, strip_controls
 from rankdeck.state.lines import RankLog
 from rankdeck.ui import actions, command_actions, formatting, query
 from rankdeck.ui.themes import ASCII, UNICODE

@@ -1,6 +1,6 @@
 import pytest
 
-from rankdeck.model.text import clean
+from rankdeck.model.safe_text import clean
 from rankdeck_agent.rules import units
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from rankdeck.backends.node_stream import FrameError, NodeStream
 from rankdeck.errors import NodeError
 from rankdeck.model.job import MUTE, Chunk, Followed, NodeEvent, Plan
-from rankdeck.model.text import clean
+from rankdeck.model.safe_text import clean
 from rankdeck.remote.agent import Agents
 from rankdeck.remote.shell import Channel
 from rankdeck.state.lines import ReadPositionsOf

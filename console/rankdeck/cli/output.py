@@ -16,7 +16,7 @@ from rankdeck.errors import (
     UnknownPluginError,
     UnknownRunError,
 )
-from rankdeck.model.text import strip_controls
+from rankdeck.model.safe_text import strip_controls
 
 OK = 0
 TROUBLE = 1

@@ -19,17 +19,8 @@ from rankdeck.model.process import (
     OutputGroup,
     process_of,
 )
-from rankdeck.model.text import (
-    as_tables,
-    clean,
-    integer,
-    is_list,
-    is_table,
-    natural,
-    number,
-    strip_controls,
-    table,
-)
+from rankdeck.model.safe_text import clean, strip_controls
+from rankdeck.model.text import as_tables, integer, is_list, is_table, natural, number, table
 from rankdeck.remote.agent import BACKOFF, Agents, keep_running
 from rankdeck.remote.shell import Channel, on_each, within
 

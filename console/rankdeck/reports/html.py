@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from html import escape
 from statistics import median
 
-from rankdeck.model.text import printable
+from rankdeck.model.safe_text import printable
 from rankdeck_agent.rules.units import duration
 
 LONGEST = 4000

@@ -6,7 +6,7 @@ from rankdeck.model.cluster import capabilities
 from rankdeck.model.job import Explained, FirstFailure, Launch, RankState, State
 from rankdeck.model.nodeset import fold_ranks
 from rankdeck.model.rank import Activity, exit_status
-from rankdeck.model.text import strip_controls
+from rankdeck.model.safe_text import strip_controls
 from rankdeck.rules.ends import LAUNCHER_ENDINGS, End, LauncherEnding, Role
 from rankdeck.rules.messages import EVERY_RANK_ALONE, believes_alone, explain, kinds_of, lone_line
 from rankdeck.rules.root_cause import Cause, FailedJob, judge

@@ -6,8 +6,9 @@ from typing import Any
 
 from rankdeck.model.job import MUTE, Explained, FirstFailure, NodeEvent, RankState, State
 from rankdeck.model.rank import computes, exit_status, place
+from rankdeck.model.safe_text import clean, strip_controls
 from rankdeck.model.schedulers import Attempt, SlurmStatus, SlurmTask
-from rankdeck.model.text import as_list, clean, number, stamp, strip_controls
+from rankdeck.model.text import as_list, number, stamp
 from rankdeck.rules.ends import End, read_words
 from rankdeck.state.record import EndReport, JobRecord, NodeRecord, last_lines, looked
 from rankdeck_agent.wire import LAUNCHER

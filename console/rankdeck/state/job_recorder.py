@@ -6,7 +6,7 @@ from typing import Any
 
 from rankdeck.model.health import Ack, Level, Occurrence
 from rankdeck.model.job import Followed, Job, NodeEvent, NodeNote
-from rankdeck.model.text import clean
+from rankdeck.model.safe_text import clean
 from rankdeck.rules.job_news import (
     MARGIN,
     SENTENCE,

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import overload
 
 from rankdeck.model.job import Chunk, Followed, Tail
-from rankdeck.model.text import strip_controls
+from rankdeck.model.safe_text import strip_controls
 
 KEEP_LINES = 10_000
 KEEP_BYTES = 4 << 20

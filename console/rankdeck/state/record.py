@@ -16,8 +16,8 @@ from rankdeck.model.job import (
     State,
 )
 from rankdeck.model.rank import Activity
+from rankdeck.model.safe_text import strip_controls
 from rankdeck.model.schedulers import SlurmStatus, SlurmTask
-from rankdeck.model.text import strip_controls
 from rankdeck.rules.ends import End
 from rankdeck.rules.progress import ProgressReader
 from rankdeck.state.lines import RankLog, share

@@ -15,7 +15,8 @@ from textual.theme import Theme
 from rankdeck.config import document
 from rankdeck.model.health import Level
 from rankdeck.model.rank import RankStatus, State
-from rankdeck.model.text import LIMIT, TAB, as_table, is_table, printable
+from rankdeck.model.safe_text import LIMIT, TAB, printable
+from rankdeck.model.text import as_table, is_table
 
 PREFIX = "sgr/"
 _CODE = re.compile(r"\x1b\[([0-9;:]*)m")

@@ -32,6 +32,7 @@ from rankdeck.model.job import (
     Plan,
     State,
 )
+from rankdeck.model.patterns import searched
 from rankdeck.model.process import NodeProcess
 from rankdeck.model.schedulers import (
     KubernetesJob,
@@ -41,7 +42,6 @@ from rankdeck.model.schedulers import (
     SlurmJob,
     SlurmPartition,
 )
-from rankdeck.model.text import searched
 from rankdeck.preflight.facts import Finding
 from rankdeck.remote.agent import Agents
 from rankdeck.remote.command import CommandRun, CommandState, FoundProcesses
