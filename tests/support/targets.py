@@ -34,15 +34,9 @@ from rankdeck.model.cluster import Cluster, Metrics, Node, Switch
 from rankdeck.model.health import Times
 from rankdeck.model.job import JobSpec, Plan
 from rankdeck.model.nodeset import expand, expand_ranks
-from rankdeck.model.text import (
-    DEEPEST,
-    BadPatternError,
-    clean,
-    compiled,
-    printable,
-    strip_controls,
-    table,
-)
+from rankdeck.model.patterns import BadPatternError, compiled
+from rankdeck.model.safe_text import clean, printable, strip_controls
+from rankdeck.model.text import DEEPEST, table
 from rankdeck.preflight.facts import node_facts
 from rankdeck.preflight.trial_run import MARK, _rank_answers
 from rankdeck.prometheus.exporter import Families, HttpServer, _read

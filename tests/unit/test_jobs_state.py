@@ -294,6 +294,7 @@ def test_a_rank_that_ends_a_moment_before_the_record_of_the_cancel_was_cancelled
     feed.start_all()
     feed.tell("n1", "cancel", 2.0, grace=1)
     feed.exit(2, None, 15, at=1.99)
+    feed.tell("n2", "cancel", 2.01, grace=1)
     feed.close()
 
     assert feed.job.state is State.CANCELLED

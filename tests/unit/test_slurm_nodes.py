@@ -168,7 +168,7 @@ def test_rows_of_the_login_node_are_taken_and_nonsense_is_left_out() -> None:
     assert (view.state, view.jobs, view.gres) == ("drained", ("7 x",), {"gpu": 4})
     (job,) = state.jobs()
     assert (job.place, job.mine, job.count, job.status.ends) == ("5_2", True, 0, 2e9)
-    assert [one.name for one in state.partitions()] == ["debug·"]
+    assert [one.name for one in state.partitions()] == ["debug<U+001B>"]
     rows.take(b'{"job_gone": "7"}\n{"node_gone": "n1"}\n{"trouble": "gone"}\n')
     assert (state.jobs(), state.trouble) == ((), "gone")
     gone = fleet.node("n1").slurm

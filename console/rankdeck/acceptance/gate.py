@@ -9,8 +9,9 @@ from typing import cast
 
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.nodeset import fold
+from rankdeck.model.safe_text import clean
 from rankdeck.model.schedulers import KubernetesNode, SlurmNode
-from rankdeck.model.text import Table, as_table, clean, number, table
+from rankdeck.model.text import Table, as_table, number, table
 
 PROGRAM = "facts.py"
 _MARK = b"#rankdeck-facts "

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from rankdeck.model.text import clean
+from rankdeck.model.safe_text import clean
 from rankdeck_agent.rules.mpi_daemon import daemon_of, daemons_of
 from rankdeck_agent.wire import NodePlan
 from rankdeck_agent.wire.job_events import DaemonAsked

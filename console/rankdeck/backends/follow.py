@@ -14,7 +14,7 @@ from rankdeck.backends.node_stream import NodeStream
 from rankdeck.errors import NodeError
 from rankdeck.model.job import Chunk, Followed, Plan
 from rankdeck.model.job_events import Body, Connected, Disconnected, Lost, NodeEvent, NotStarted
-from rankdeck.model.text import clean
+from rankdeck.model.safe_text import clean
 from rankdeck.remote.agent import Agents
 from rankdeck.remote.shell import Channel
 from rankdeck.state.lines import ReadPositionsOf

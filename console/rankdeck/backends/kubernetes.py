@@ -18,8 +18,9 @@ from rankdeck.config.document import documents
 from rankdeck.errors import LaunchError, NodeError, UnknownJobError
 from rankdeck.model.cluster import Capabilities, Cluster, capabilities
 from rankdeck.model.job import Abort, JobSpec, Launch, Plan
+from rankdeck.model.safe_text import clean
 from rankdeck.model.schedulers import KubernetesJob, SlurmJob
-from rankdeck.model.text import clean, integer, number
+from rankdeck.model.text import integer, number
 from rankdeck.remote.shell import control_host
 from rankdeck_agent.wire import AGENT_TOKEN, NodeFile, NodePlan, ProcessPlan
 

@@ -15,7 +15,9 @@ from rankdeck.backends.frames import Frame, FrameError, FrameParser
 from rankdeck.errors import AgentError
 from rankdeck.model.job import Chunk, Followed, FoundLine, Job, LogPart, LogPlace, Plan
 from rankdeck.model.job_events import Lost, NodeEvent
-from rankdeck.model.text import clean, integer, searched, stamp
+from rankdeck.model.patterns import searched
+from rankdeck.model.safe_text import clean
+from rankdeck.model.text import integer, stamp
 from rankdeck.remote.agent import Agents, next_of
 from rankdeck.remote.shell import Channel
 from rankdeck.state.jobs import Jobs
@@ -153,7 +155,7 @@ class Ranges:
     async def find(self, place: LogPlace, text: str, *, back: bool) -> AsyncGenerator[FoundLine]:
         """Search for the next line with `text`, or with `back` the previous one; yields results until all is counted.
 
-        The text may be a regular expression, see `model.text.searched`.
+        The text may be a regular expression, see `model.patterns.searched`.
         """
         pattern = searched(text)
         where = [place.rank, place.stream, place.offset, back, pattern or text]

@@ -15,7 +15,8 @@ from rankdeck.backends.launchers import plan_job
 from rankdeck.errors import AgentError, LaunchError, NodeError, UnreachableError
 from rankdeck.model.cluster import Capabilities, Cluster, capabilities
 from rankdeck.model.job import Abort, CancelReport, Job, JobSpec, Plan, RemainingProcess, State
-from rankdeck.model.text import as_list, as_table, as_tables, clean, is_list, number
+from rankdeck.model.safe_text import clean
+from rankdeck.model.text import as_list, as_table, as_tables, is_list, number
 from rankdeck.remote.agent import JOB_RUN, Agents
 from rankdeck.remote.command import remaining
 from rankdeck.remote.shell import ProgramResult, on_each

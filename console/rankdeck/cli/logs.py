@@ -29,7 +29,7 @@ from rankdeck.model.cluster import Cluster, capabilities
 from rankdeck.model.job import Chunk, Followed, Job, State
 from rankdeck.model.job_events import Lost, NodeEvent
 from rankdeck.model.nodeset import fold, fold_ranks
-from rankdeck.model.text import strip_controls
+from rankdeck.model.safe_text import strip_controls
 from rankdeck.rules.job_news import countdown, news_between
 from rankdeck.session import Session
 from rankdeck.state.lines import Line, RankLog

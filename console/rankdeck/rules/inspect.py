@@ -7,7 +7,8 @@ from itertools import pairwise
 
 from rankdeck.model.nodeset import fold, fold_ranks
 from rankdeck.model.rank import computes
-from rankdeck.model.text import as_list, as_table, as_tables, clean
+from rankdeck.model.safe_text import clean
+from rankdeck.model.text import as_list, as_table, as_tables
 
 Frame = tuple[str, str, int]
 """(function, file, line number)."""

@@ -9,7 +9,7 @@ from math import inf
 from rankdeck.model.health import Ack, Level, Occurrence
 from rankdeck.model.job import Job, NodeNote, Stall, State
 from rankdeck.model.nodeset import fold, fold_ranks
-from rankdeck.model.text import clean
+from rankdeck.model.safe_text import clean
 from rankdeck_agent.rules.units import duration
 
 Tell = Callable[[Job, Job, float], Iterator[str]]

@@ -8,7 +8,7 @@ from statistics import median
 
 from rankdeck.model.job import Job, RankState, Stall, State
 from rankdeck.model.rank import Activity
-from rankdeck.model.text import clean
+from rankdeck.model.safe_text import clean
 from rankdeck.rules.inspect import Look, StackGroup, group, odd_groups
 from rankdeck.rules.messages import explain
 from rankdeck.rules.stragglers import (

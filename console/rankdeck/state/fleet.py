@@ -12,8 +12,8 @@ from weakref import ref
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.deadlines import Deadlines
 from rankdeck.model.health import Ack, Health, Level, Reason
+from rankdeck.model.safe_text import clean
 from rankdeck.model.schedulers import JOB, ClusterAbout, KubernetesJob, SlurmJob, SlurmPartition
-from rankdeck.model.text import clean
 from rankdeck.state.fleet_history import EventLog, Past, Picture
 from rankdeck.state.node import EPOCH, NodeState
 from rankdeck_agent.rules.levels import Expected, rates

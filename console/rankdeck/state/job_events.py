@@ -10,8 +10,8 @@ from typing import Any
 from rankdeck.model.job import Explained, FirstFailure, RankState, State
 from rankdeck.model.job_events import ClockSet, Closing, Connected, Lost, NodeEvent, NotStarted
 from rankdeck.model.rank import computes, exit_status, place
+from rankdeck.model.safe_text import strip_controls
 from rankdeck.model.schedulers import Attempt, SlurmStatus, SlurmTask
-from rankdeck.model.text import strip_controls
 from rankdeck.rules.ends import End, read_words
 from rankdeck.state.record import EndReport, JobRecord, NodeRecord, last_lines, looked
 from rankdeck_agent.wire import LAUNCHER
@@ -391,8 +391,15 @@ def _lose_supervisor(
 def _begin_cancel(record: JobRecord, node: NodeRecord, event: NodeEvent, said: CancelBegan) -> None:
     record.cancelled = True
     record.aborted = record.aborted or said.by == "abort"
-    if node.cancelled_at is None:
-        node.cancelled_at = event.at
+    if node.cancelled_at is not None:
+        return
+    node.cancelled_at = event.at
+    for rank in reported_ranks(record, node):
+        state = record.ranks[rank]
+        # The launcher on another node may have ended it before the cancel came here.
+        early = state.state is State.FAILED and state.ended is not None
+        if early and record.is_stopped(state.ended or event.at, node):
+            record.ranks[rank] = replace(state, state=State.CANCELLED)
 
 
 def _close_soon(record: JobRecord, node: NodeRecord, event: NodeEvent, _: Closing) -> None:

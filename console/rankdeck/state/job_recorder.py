@@ -7,7 +7,7 @@ from typing import Any
 from rankdeck.model.health import Ack, Level, Occurrence
 from rankdeck.model.job import Followed, Job, NodeNote
 from rankdeck.model.job_events import NodeEvent
-from rankdeck.model.text import clean
+from rankdeck.model.safe_text import clean
 from rankdeck.rules.job_news import (
     MARGIN,
     SENTENCE,

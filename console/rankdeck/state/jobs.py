@@ -23,7 +23,7 @@ from rankdeck.model.job import (
 )
 from rankdeck.model.job_events import NodeEvent
 from rankdeck.model.rank import Activity, exit_status
-from rankdeck.model.text import strip_controls
+from rankdeck.model.safe_text import strip_controls
 from rankdeck.rules.job_news import best_notes, with_reasons
 from rankdeck.rules.messages import explain
 from rankdeck.state.first_failure import first_failure, launcher_lines

@@ -7,7 +7,7 @@ from math import inf, isnan, nan
 from typing import TYPE_CHECKING
 
 from rankdeck.model.health import UNHEARD, Ack, Health, Reason
-from rankdeck.model.text import clean
+from rankdeck.model.safe_text import clean
 from rankdeck.state import sanitize
 from rankdeck_agent.rules.levels import SUMMARY, Expected, rates
 from rankdeck_agent.wire import METRICS, Event, HealthReport, Hello, Sample

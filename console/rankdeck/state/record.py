@@ -17,8 +17,8 @@ from rankdeck.model.job import (
 )
 from rankdeck.model.job_events import NodeEvent
 from rankdeck.model.rank import Activity
+from rankdeck.model.safe_text import strip_controls
 from rankdeck.model.schedulers import SlurmStatus, SlurmTask
-from rankdeck.model.text import strip_controls
 from rankdeck.rules.ends import End
 from rankdeck.rules.progress import ProgressReader
 from rankdeck.state.lines import RankLog, share
@@ -174,7 +174,10 @@ class JobRecord:
 
     def is_stopped(self, at: float, node: NodeRecord) -> bool:
         """Whether a part that ended `at` this time on this node did so because the job was stopped."""
-        asked = [self.asked_at, *(n.cancelled_at for n in self.nodes.values())]
+        asked = [self.asked_at]
+        if node.cancelled_at is not None:
+            # Its own word first: no node can say that those of others were stopped.
+            asked += [other.cancelled_at for other in self.nodes.values()]
         known = [when for when in asked if when is not None]
         # Clocks of nodes differ: the order is certain only beyond their uncertainty.
         # Schedulers report the ends of their pods and steps in whole seconds.

@@ -8,7 +8,7 @@ from sys import intern
 from typing import Any, cast
 
 from rankdeck.model.health import EVENT_LEVELS
-from rankdeck.model.text import clean
+from rankdeck.model.safe_text import clean
 from rankdeck_agent.rules.levels import SUMMARY
 from rankdeck_agent.wire import Event, HealthReport, Hello, ReasonRow
 

@@ -25,7 +25,7 @@ from rankdeck.errors import RankdeckError
 from rankdeck.model.acceptance import Answer, Outcome, Result, Stage
 from rankdeck.model.health import seconds_of
 from rankdeck.model.nodeset import fold
-from rankdeck.model.text import printable
+from rankdeck.model.safe_text import printable
 from rankdeck.ui import actions, formatting
 from rankdeck.ui.operations import errors_shown
 from rankdeck.ui.screens.base import BaseScreen

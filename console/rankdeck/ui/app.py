@@ -18,7 +18,7 @@ from rankdeck.config.user import UiSettings
 from rankdeck.errors import HostKeyError, RankdeckError, leaves
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.health import Level
-from rankdeck.model.text import printable
+from rankdeck.model.safe_text import printable
 from rankdeck.ui import actions, command_actions, terminal, themes
 from rankdeck.ui.actions import Tour
 from rankdeck.ui.fleet_views import ViewError

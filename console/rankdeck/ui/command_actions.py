@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from rankdeck.model.nodeset import fold
-from rankdeck.model.text import printable
+from rankdeck.model.safe_text import printable
 from rankdeck.ui import actions, fleet_views, formatting, query
 from rankdeck.ui.actions import DEMO, ELSEWHERE, ENDED, FILE
 from rankdeck.ui.fleet_views import FleetView

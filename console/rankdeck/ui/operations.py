@@ -14,7 +14,7 @@ from rankdeck.errors import RankdeckError
 from rankdeck.model.cluster import Capabilities
 from rankdeck.model.health import Ack, seconds_of
 from rankdeck.model.nodeset import fold, fold_ranks
-from rankdeck.model.text import printable
+from rankdeck.model.safe_text import printable
 from rankdeck.ui.actions import CommandError
 from rankdeck.ui.formatting import many
 from rankdeck.ui.screens import base

@@ -4,8 +4,8 @@ import sys
 import uuid
 
 import pytest
-from tests.integration.job.test_job import _rank
 from tests.integration.job.conftest import until
+from tests.integration.job.test_job import _rank
 
 pytestmark = pytest.mark.slow
 

@@ -31,6 +31,7 @@ from rankdeck.model.job import (
     Plan,
     State,
 )
+from rankdeck.model.patterns import searched
 from rankdeck.model.process import NodeProcess
 from rankdeck.model.schedulers import (
     KubernetesJob,
@@ -40,7 +41,6 @@ from rankdeck.model.schedulers import (
     SlurmJob,
     SlurmPartition,
 )
-from rankdeck.model.text import searched
 from rankdeck.preflight.facts import Finding
 from rankdeck.remote.agent import Agents
 from rankdeck.remote.command import CommandRun, CommandState, FoundProcesses

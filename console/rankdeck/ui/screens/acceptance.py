@@ -23,7 +23,8 @@ from rankdeck.acceptance.heatmap import (
 from rankdeck.acceptance.run import AcceptanceProtocol, AcceptanceRun, Cell, Request, RunState
 from rankdeck.model.acceptance import Outcome, Result
 from rankdeck.model.nodeset import expand
-from rankdeck.model.text import figures, printable
+from rankdeck.model.safe_text import printable
+from rankdeck.model.text import figures
 from rankdeck.ui import actions, formatting
 from rankdeck.ui.acceptance_page import (
     PROGRESS_ROLES,

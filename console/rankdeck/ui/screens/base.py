@@ -11,7 +11,7 @@ from textual.screen import Screen
 from textual.widget import Widget
 
 from rankdeck.config.files import write_new
-from rankdeck.model.text import printable
+from rankdeck.model.safe_text import printable
 from rankdeck.ui import actions, formatting, query
 from rankdeck.ui.actions import OVER, OnScreen
 from rankdeck.ui.snapshots import step

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from rankdeck.logs.view import GOALS, goal_of
 from rankdeck.model.health import Level, Occurrence
-from rankdeck.model.text import printable
+from rankdeck.model.safe_text import printable
 from rankdeck.state.fleet_history import LogMessage
 from rankdeck.ui import formatting, query, snapshots
 from rankdeck.ui.operations import unknown_reasons

@@ -10,7 +10,7 @@ from textual.widget import Widget
 
 from rankdeck.model.health import Level
 from rankdeck.model.nodeset import fold
-from rankdeck.model.text import printable
+from rankdeck.model.safe_text import printable
 from rankdeck.state.fleet import Changes, NodeState
 from rankdeck.state.fleet_history import FleetPicture
 from rankdeck.ui import fleet_views, formatting, query, snapshots

@@ -11,7 +11,7 @@ from textual.widget import Widget
 from rankdeck.errors import UnknownJobError
 from rankdeck.logs.view import EVENT, GOALS, Goal, choose, goal_of, troubles
 from rankdeck.model.job import Job
-from rankdeck.model.text import printable
+from rankdeck.model.safe_text import printable
 from rankdeck.rules.progress import last_run
 from rankdeck.ui import actions, formatting
 from rankdeck.ui.actions import OnScreen, next_of

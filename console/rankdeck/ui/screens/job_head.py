@@ -11,8 +11,8 @@ from rankdeck.backends.base import plan_lines
 from rankdeck.model.health import leading
 from rankdeck.model.job import Countdown, Explained, FirstFailure, Job, Phase, Progress, Stall
 from rankdeck.model.nodeset import fold, fold_ranks
+from rankdeck.model.safe_text import printable
 from rankdeck.model.schedulers import SlurmStatus, queue_words
-from rankdeck.model.text import printable
 from rankdeck.rules.job_news import note_words, when
 from rankdeck.rules.progress import phases
 from rankdeck.ui import actions, formatting

@@ -8,8 +8,8 @@ from textual.widget import Widget
 
 from rankdeck.model.job import Job, Plan, State
 from rankdeck.model.nodeset import fold
+from rankdeck.model.safe_text import printable
 from rankdeck.model.schedulers import KubernetesJob, SlurmJob, SlurmPartition, queue_words
-from rankdeck.model.text import printable
 from rankdeck.ui import formatting, query
 from rankdeck.ui.formatting import since
 from rankdeck.ui.operations import ask_cancel, attach, forget

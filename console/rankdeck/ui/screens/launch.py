@@ -20,7 +20,7 @@ from rankdeck.errors import RankdeckError, UntrustedError
 from rankdeck.model.health import Level
 from rankdeck.model.job import Job, JobSpec, Plan
 from rankdeck.model.nodeset import fold
-from rankdeck.model.text import printable
+from rankdeck.model.safe_text import printable
 from rankdeck.preflight.facts import Finding
 from rankdeck.state.node import NodeState
 from rankdeck.ui import actions, formatting

@@ -6,7 +6,7 @@ from itertools import zip_longest
 from typing import ClassVar
 
 from rankdeck.model.health import EVENT_LEVELS, Level
-from rankdeck.model.text import printable
+from rankdeck.model.safe_text import printable
 from rankdeck.state.fleet import NodeState, SwitchPort
 from rankdeck.state.sanitize import number_in
 from rankdeck.ui import formatting, node_page, snapshots

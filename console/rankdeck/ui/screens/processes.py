@@ -16,7 +16,7 @@ from rankdeck.model.job import RankState
 from rankdeck.model.nodeset import fold, fold_ranks
 from rankdeck.model.process import NodeProcess, OutputGroup, RankUse, uses_of
 from rankdeck.model.rank import State
-from rankdeck.model.text import printable
+from rankdeck.model.safe_text import printable
 from rankdeck.remote.command import CommandRun, FoundProcesses
 from rankdeck.rules.inspect import Frame, Inspection, Look, StackGroup
 from rankdeck.rules.progress import odd_ones, pace

@@ -10,7 +10,7 @@ from rankdeck.logs.view import ORDERS, choose, ordered, rank_statuses, silence
 from rankdeck.model.job import Job, RankState, State
 from rankdeck.model.nodeset import fold_ranks
 from rankdeck.model.rank import RankStatus
-from rankdeck.model.text import printable
+from rankdeck.model.safe_text import printable
 from rankdeck.rules.stragglers import QUIET, quiet_for
 from rankdeck.state.jobs import Jobs
 from rankdeck.state.lines import RankLog

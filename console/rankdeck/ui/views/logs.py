@@ -14,7 +14,7 @@ from rankdeck.logs.view import EVENT, Goal, MergedLog
 from rankdeck.model.health import Occurrence
 from rankdeck.model.job import FoundLine, Job, LogPart, LogPlace
 from rankdeck.model.nodeset import fold_ranks
-from rankdeck.model.text import printable
+from rankdeck.model.safe_text import printable
 from rankdeck.state.lines import Line, RankLog
 from rankdeck.ui import formatting
 from rankdeck.ui.protocols import OutputProtocol

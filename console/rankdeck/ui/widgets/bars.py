@@ -13,7 +13,7 @@ from textual.widget import Widget
 from textual.widgets import Input
 
 from rankdeck.model.health import Level
-from rankdeck.model.text import printable
+from rankdeck.model.safe_text import printable
 from rankdeck.ui import actions, formatting
 from rankdeck.ui.actions import STEPS
 from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, broken, cut, ends, fitted, length
