@@ -31,7 +31,7 @@ from rankdeck.model.schedulers import LogRun, SlurmLook
 from rankdeck.model.text import as_table, integer, is_list
 from rankdeck.remote.agent import Agents
 from rankdeck.runtimes import Runtime, find_runtime
-from rankdeck_agent.wire import LAUNCHER, REFUSED, RUN_TOKEN, NodeFile, NodePlan, ProcessPlan
+from rankdeck_agent.wire import LAUNCHER, RUN_TOKEN, NodeFile, NodePlan, ProcessPlan
 
 RUN = '"$RANKDECK_RUN"'
 PLAIN = (
@@ -153,8 +153,7 @@ class SlurmBackend(SshBackend):
     async def cancel(self, plan: Plan, grace: float, *, by: str = "user") -> CancelReport:
         """See `base.Backend.cancel`; Slurm may refuse to cancel a job that somebody else submitted (`refused`)."""
         report = await super().cancel(plan, grace, by=by)
-        refusals = (one.command for one in report.left if one.command.startswith(REFUSED))
-        return replace(report, refused=next(refusals, "").removeprefix(REFUSED))
+        return replace(report, refused=next((o.command for o in report.left if o.refused), ""))
 
     async def _prepare(self, node: NodePlan) -> None:
         await self._hand_over(node, ("slurm", "submit"), SUBMIT_LIMIT)

@@ -418,6 +418,8 @@ class RemainingProcess:
     node: str
     pid: int
     command: str
+    refused: bool = False
+    """Whether nothing was done, because the user may not end it: `command` is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
