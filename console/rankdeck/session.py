@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from rankdeck import plugins
 from rankdeck.backends import slurm
-from rankdeck.backends.base import Backend, new_job_id, render
+from rankdeck.backends.base import Backend
 from rankdeck.backends.export import export
 from rankdeck.backends.kubernetes import OtherJob, attach_id, attach_plan, find_listed
 from rankdeck.backends.launchers import placed
+from rankdeck.backends.plan_options import new_job_id
 from rankdeck.backends.remote_log import Player, Ranges, RemoteLogs, as_replay, read_replay
 from rankdeck.backends.ssh import ask_what_runs, inspect_job
 from rankdeck.config.files import job_folders, state_folder
@@ -164,10 +165,6 @@ class Session:
         spec = self._tools.with_mpi(spec)
         plan = self._backend.plan(self.cluster, spec, job or new_job_id(spec.name))
         return replace(plan, spec=spec)
-
-    def render(self, plan: Plan) -> str:
-        """The plan as text, as `rankdeck run --dry-run` shows it."""
-        return render(plan)
 
     async def preflight(
         self, spec: JobSpec, tell: TellFinding = tell_nobody, step: Step = no_step

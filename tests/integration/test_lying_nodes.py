@@ -68,7 +68,7 @@ async def test_an_agent_that_says_nothing_does_not_answer(tmp_path, monkeypatch)
 async def test_an_agent_that_never_sends_a_whole_frame_does_not_answer(tmp_path, program) -> None:
     heard = await told_of(tmp_path, program, ("lost",))
 
-    assert "does not answer" in heard[-1].body.why
+    assert "does not answer" in heard[-1].body.sentence
     assert not [event for event in heard if event.kind == "connected"]
 
 

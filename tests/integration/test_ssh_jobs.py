@@ -15,6 +15,7 @@ from benchmarks.fault_plants import processes
 from tests.support.jobs import console
 from tests.support.polling import until
 
+from rankdeck.backends.node_link import LinkState
 from rankdeck.errors import LaunchError
 from rankdeck.model.job import Launch, MpiOptions, State
 from rankdeck.remote.agent import Agents
@@ -312,7 +313,12 @@ async def test_what_a_node_wrote_is_read_after_its_part_of_the_job_is_over(tmp_p
         async with asyncio.TaskGroup() as tasks:
             following = tasks.create_task(c.follow(job))
             # Nobody looked at its output while it ran.
-            await until(lambda: job in c.followers and "n1" in c.followers[job]._done, 60)
+            await until(
+                lambda: (
+                    job in c.followers and c.followers[job]._links["n1"].state is LinkState.ENDED
+                ),
+                60,
+            )
             c.watch(job, (0, 1))
             try:
                 await until(lambda: c.texts(job, 0) == ["here is 0"], 60)

@@ -537,7 +537,7 @@ async def test_the_job_on_launch_becomes_a_script_for_its_owner_alone(
     script = tmp_path / "a.sh"
     async with console(stage) as (app, pilot):
         await pilot.press("3")
-        await shows(app, pilot, "$ mpirun")
+        await shows(app, pilot, "mpirun --hostfile")
         app.say("")
         await pilot.press("escape")
         await command(pilot, "script a.sh")
@@ -560,7 +560,7 @@ async def test_the_plan_is_shown_before_enter_launches_it(
     stage.files = (tmp_path / "hello.yaml",)
     async with console(stage, size) as (app, pilot):
         await pilot.press("3")
-        await shows(app, pilot, "$ mpirun")
+        await shows(app, pilot, "mpirun --hostfile")
         assert stage.launched == []
         await pilot.press("enter")
         await until(pilot, lambda: isinstance(app.screen, JobScreen), "no job screen")
@@ -608,7 +608,7 @@ async def test_a_refused_launch_is_one_sentence(stage: Stage, tmp_path: Path) ->
     stage.files = (tmp_path / "refused.yaml",)
     async with console(stage) as (app, pilot):
         await pilot.press("3")
-        await shows(app, pilot, "$ mpirun")
+        await shows(app, pilot, "mpirun --hostfile")
         await pilot.press("enter")
         await shows(app, pilot, "node02: no Python 3.9 there")
 

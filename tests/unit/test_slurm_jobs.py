@@ -3,6 +3,7 @@
 import json
 import subprocess
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -12,6 +13,8 @@ from rankdeck.errors import ConfigError, LaunchError
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.job import Abort, Container, JobSpec, Launch, Plan
 from rankdeck.model.schedulers import SlurmStatus, queue_words
+from rankdeck.remote.agent import Agents
+from rankdeck.remote.shell import ProgramResult
 from rankdeck.state.jobs import Jobs
 from rankdeck_agent.wire import NodePlan
 from rankdeck_agent.wire.job_events import EventError
@@ -455,3 +458,31 @@ def test_a_node_that_no_slurm_runs_ends_no_rank_of_another_by_such_a_word() -> N
         ("n1", "pending"),
         ("n2", "pending"),
     ]
+
+
+class RefusingAgents:
+    """A login node whose Slurm does not end the job: its agent answers with this row."""
+
+    def __init__(self, left: dict[str, object]) -> None:
+        self.answer = json.dumps({"left": [left], "ended": 0}).encode()
+
+    async def call(
+        self, node: str, command: tuple[str, ...], stdin: bytes = b"", *, limit: float
+    ) -> ProgramResult:
+        return ProgramResult(0, self.answer, b"")
+
+
+@pytest.mark.parametrize(
+    ("left", "refused"),
+    [
+        ({"pid": 0, "command": "Slurm ends it for its owner only", "refused": True}, "Slurm ends it for its owner only"),
+        ({"pid": 0, "command": "refused: is only the name of a program"}, ""),
+    ],
+)  # fmt: skip
+async def test_a_cancel_is_refused_by_a_field_of_the_answer_and_by_no_text(left, refused) -> None:
+    backend = SlurmBackend(cast("Agents", RefusingAgents(left)))
+    plan = backend.plan(CLUSTER, array("0"), "t-1")
+
+    report = await backend.cancel(plan, 0.0)
+    assert report.refused == refused
+    assert [one.command for one in report.left] == [left["command"]]

@@ -40,7 +40,9 @@ from rankdeck_agent.job.ranks import (
     unlink_links,
 )
 from rankdeck_agent.job.supervisor_state import Report, SharedRunFolder
+from rankdeck_agent.job.verdict import read_verdict
 from rankdeck_agent.machine import local_addresses
+from rankdeck_agent.rules.scheduler_verdict import SchedulerVerdict
 from rankdeck_agent.text import plain
 from rankdeck_agent.wire import LAUNCHER, NodePlan, ProcessPlan
 from rankdeck_agent.wire.job_events import (
@@ -186,7 +188,8 @@ class Supervisor:
         self._journal.add(Trouble(text))
         end = outcome(error.code)
         if process.rank is None:
-            self._journal.add(LauncherEnded(process.name, end["code"], end["signal"], (text,)))
+            ended = LauncherEnded(process.name, end["code"], end["signal"], (text,))
+            self._journal.add(replace(ended, verdict=self._verdict()))
         elif self._table.exited(process.rank):
             self._failed = True
             self._journal.add(RankExited(process.rank, end["code"], end["signal"], (text,)))
@@ -196,7 +199,12 @@ class Supervisor:
         self._drain(LAUNCHER)
         at = round(time.time(), 6)
         said = self._evidence.of_launcher() if failed(end) else ()
-        self._journal.add(LauncherEnded(name, end["code"], end["signal"], said), at)
+        ended = LauncherEnded(name, end["code"], end["signal"], said, self._verdict())
+        self._journal.add(ended, at)
+
+    def _verdict(self) -> Optional[SchedulerVerdict]:
+        """What the keeper of a scheduler's job has written about its end; None for other jobs."""
+        return read_verdict(self._folder) if self._plan.elsewhere else None
 
     # ---- one turn ----------------------------------------------------------------------
 

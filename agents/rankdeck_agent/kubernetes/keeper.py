@@ -15,10 +15,11 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, Callable, Optional
 
-from rankdeck_agent.files import keep_private, mark_agent_used
+from rankdeck_agent.files import keep_private, mark_agent_used, reason
 from rankdeck_agent.job.folder import FolderError, RunFolder, all_events, existing
 from rankdeck_agent.job.orders import give_order
 from rankdeck_agent.job.supervisor_state import COMPLETE, NOT_KNOWN
+from rankdeck_agent.job.verdict import write_verdict
 from rankdeck_agent.kubernetes.api import (
     TROUBLE,
     ApiError,
@@ -76,6 +77,7 @@ from rankdeck_agent.kubernetes.volume_claim import (
     missing_of,
     seen_spec,
 )
+from rankdeck_agent.rules.scheduler_verdict import SchedulerVerdict, VerdictKind
 from rankdeck_agent.text import plain, say, table
 
 _LONGEST = 64 << 20
@@ -146,6 +148,7 @@ class JobKeeper:
             self._say(Notice(f"Kubernetes does not take the job: {refusal(error)}"))
             if isinstance(error, UnsureError):
                 self._say(Notice(may_be_there(self._target)))
+            self._judge(VerdictKind.REFUSED, refusal(error))
             self._stop()
             return 1
         self._look()
@@ -408,6 +411,7 @@ class JobKeeper:
             return self._end()
         self._record_silent()
         made = verdict(self._state.view())
+        self._keep(made.found)
         self._say(Notice(made.text, alarm=False))
         still = holding(self._state.pods.values())
         more = (f"{self._state.outcome.state or 'over'}, {still}",) if still else ()
@@ -455,6 +459,7 @@ class JobKeeper:
     def _end(self) -> int:
         """Delete the job, and wait until nothing of it is left or the time is over; returns the exit code."""
         self._tell("being deleted")
+        self._judge(VerdictKind.CANCELLED, "it was deleted, as Rankdeck was asked to end it")
         self._state.ending = True
         ending = Ending(self._api, self._target)
         while not ending.step(self._grace(), quiet=not self._state.pods):
@@ -493,6 +498,16 @@ class JobKeeper:
         for follower in self._followers.values():
             follower.over.wait(_LAST_WORDS)
         (self._folder / COMPLETE).touch(mode=0o600)
+
+    def _judge(self, kind: VerdictKind, text: str) -> None:
+        self._keep(SchedulerVerdict(kind, plain(text, 1000), ours=self._target.ours))
+
+    def _keep(self, found: SchedulerVerdict) -> None:
+        """Leave the verdict for the supervisor, which reads it when this process has ended."""
+        try:
+            write_verdict(self._folder, found)
+        except OSError as error:
+            self._say(Notice(f"how the job ended could not be noted: {reason(error)}"))
 
     # ---- saying
 

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, Optional, cast
 
 from rankdeck_agent import DRAIN_PREFIX as OURS
-from rankdeck_agent import REFUSED
 from rankdeck_agent.config import AgentConfigError, Config, from_mapping
 from rankdeck_agent.files import leave_no_core, private_folder, readable, replace_private
 from rankdeck_agent.job import inspect as looking
@@ -82,14 +81,15 @@ _RECORDED = 3.0
 def cancel(folder: RunFolder, grace: float, by: str, tasks: str = "") -> dict[str, Any]:
     """End the job, or only these tasks of an array (`3,5-7`); returns `left`, what did not end, and `ended`.
 
-    `grace`: seconds until SIGKILL. `by`: one of wire.job_events.ASKERS.
+    An entry of `left` has `refused` if nothing was done, because this user is not allowed to cancel the job. `grace`:
+    seconds until SIGKILL. `by`: one of wire.job_events.ASKERS.
     """
     if is_closed(folder / "events"):
         return {"left": [], "ended": 0}
     if attached(folder):
         refused = _refused(folder, by)
         if refused:
-            return {"left": [_left(f"{REFUSED}{refused}")], "ended": 0}
+            return {"left": [{**_left(refused), "refused": True}], "ended": 0}
     for end in [f".{task}" for task in numbers(tasks)] or [""]:
         _note(folder, f"{ASKED}.{by}.{round(grace)}{end}")
     wait_until(lambda: read_id(folder)[0] or is_closed(folder / "events"), _ID_LIMIT)
@@ -448,6 +448,8 @@ _LIMIT = 80.0
 """Seconds for sbatch, which tries again by itself while the controller is busy."""
 _SBATCH_SLACK = 5.0
 _LONGEST_PLAN = 64 << 20
+_TIMED_OUT = "timed out"
+"""Part of an error of sbatch: the controller may have the job all the same."""
 _NOBODY = "Unable to contact slurm controller"
 _CLUSTER = re.compile(r"[^A-Za-z0-9_.-]")
 
@@ -536,7 +538,7 @@ def _submit(plan: NodePlan, folder: RunFolder) -> dict[str, Any]:
         write_id(folder, number, env.get("PATH", os.defpath))
         start_keeper()
         return {"ok": True, "id": number}
-    if "did not answer" in reply.error or "timed out" in reply.error:
+    if reply.late or _TIMED_OUT in reply.error:
         start_keeper()  # which looks for the job in the queue
         return {"ok": True, "id": ""}
     if _NOBODY in reply.error:

@@ -18,6 +18,7 @@ from enum import Enum
 from functools import cache
 from typing import Any, Callable, ClassVar, Optional, Union, cast, get_args
 
+from rankdeck_agent.rules.scheduler_verdict import SchedulerVerdict, verdict_of, verdict_row
 from rankdeck_agent.text import shown
 from rankdeck_agent.wire import NodePlan
 
@@ -239,6 +240,13 @@ class LauncherStarted:
     pid: Optional[int] = _has(_or_none(_COUNT), None)
 
 
+def _verdict(raw: object) -> SchedulerVerdict:
+    found = verdict_of(cast("dict[str, Any]", raw)) if isinstance(raw, dict) else None
+    if found is None:
+        raise _FieldError("is no verdict")
+    return found
+
+
 @dataclass(frozen=True)
 class LauncherEnded:
     """A launcher or an MPI daemon ended, or a rank whose shim could not be started."""
@@ -249,6 +257,8 @@ class LauncherEnded:
     signal: Optional[int] = _has(_or_none(_whole()), None, always=True)
     said: tuple[str, ...] = _has(_LINES, ())
     """The last lines of all launchers here, if it failed."""
+    verdict: Optional[SchedulerVerdict] = _has(_or_none(_verdict), None)  # noqa: RUF009 - a field
+    """Of the keeper of a Kubernetes job: what ended the job, in the scheduler's view."""
 
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\Z")
@@ -565,6 +575,8 @@ def _own(body: EventBody, origin: Origin) -> EventBody:
     """The event without looks at ranks of others; raises EventError if it speaks of one in any other way."""
     if isinstance(body, Looks):
         return Looks(tuple(look for look in body.rows if look.rank in origin.ranks))
+    if isinstance(body, LauncherEnded) and body.verdict and origin.part is not Part.KEEPER:
+        raise EventError(f"a verdict of a scheduler, which {_named(origin)} may not say")
     foreign = set(_ranks_in(body)).difference(origin.ranks)
     if foreign:
         raise EventError(f"`{body.KIND}` of rank {min(foreign)}, which does not run there")
@@ -617,6 +629,8 @@ def as_row(body: EventBody) -> dict[str, Any]:
 def _plain(value: object) -> object:
     if isinstance(value, tuple):
         return [_plain(one) for one in cast("tuple[object, ...]", value)]
+    if isinstance(value, SchedulerVerdict):
+        return verdict_row(value)
     if isinstance(value, (LastLook, Look)):
         return list(vars(value).values())
     return value

@@ -9,8 +9,9 @@ from dataclasses import asdict, replace
 from typing import Any, ClassVar
 from weakref import WeakSet
 
-from rankdeck.backends.base import Tell, say_nothing, with_port
+from rankdeck.backends.base import Tell, say_nothing
 from rankdeck.backends.follow import SshFollower
+from rankdeck.backends.free_port import with_port
 from rankdeck.backends.launchers import plan_job
 from rankdeck.errors import AgentError, LaunchError, NodeError, UnreachableError
 from rankdeck.model.cluster import Capabilities, Cluster, capabilities

@@ -222,11 +222,12 @@ class News:
         if job is self._before:
             return
         over = job.state.final and not job.output_coming
-        news = countdown if over else news_between
-        for line in news(self._before, job, time.time()):
-            begins = job.countdown and not self._before.countdown
-            hint = self._hint if begins and line.startswith("stopping") else ""
-            output.progress(line + hint)
+        now = time.time()
+        of_the_abort = tuple(countdown(self._before, job, now))
+        lines = of_the_abort if over else news_between(self._before, job, now)
+        begins = job.countdown and not self._before.countdown
+        for line in lines:
+            output.progress(line + (self._hint if begins and line in of_the_abort else ""))
         self._before = job
 
 

@@ -237,7 +237,7 @@ def report_shape(report: CancelReport) -> Shape:
     return {
         "job": report.job,
         "state": report.state.value,
-        "left": [asdict(left) for left in report.left],
+        "left": [{"node": o.node, "pid": o.pid, "command": o.command} for o in report.left],
         "unverified": dict(report.unverified),
     }
 

@@ -7,6 +7,7 @@ from enum import StrEnum
 from rankdeck.model.health import Level
 from rankdeck.model.job_events import MUTE, NodeEvent
 from rankdeck.model.nodeset import fold_ranks
+from rankdeck.model.plan_part import PlanPart
 from rankdeck.model.rank import Activity, State, how_it_ended
 from rankdeck.model.schedulers import SlurmStatus
 from rankdeck_agent.wire import NodePlan
@@ -198,6 +199,8 @@ class Plan:
     """In rank order; the launcher of an MPI job runs on the first."""
     text: str = ""
     """The document that the backend submits (sbatch script, Kubernetes manifest); "" for ssh."""
+    parts: tuple[PlanPart, ...] = ()
+    """The same document in parts, as it is shown; () for ssh, and in a history older than this field."""
     grace: float = 10.0
     abort: Abort = field(default_factory=Abort)
     port_on: str = ""
@@ -341,6 +344,8 @@ class RemainingProcess:
     node: str
     pid: int
     command: str
+    refused: bool = False
+    """Whether nothing was done, because the user may not end it: `command` is the reason."""
 
 
 class ProofState(StrEnum):

@@ -244,7 +244,8 @@ def remaining(node: str, row: Mapping[str, Any], longest: int = 200) -> Remainin
     An invalid field becomes 0 or "", but the process is always listed.
     """
     pid = natural(row.get("pid"))
-    return RemainingProcess(node, pid if pid < 1 << 31 else 0, clean(row.get("command"), longest))
+    command, refused = clean(row.get("command"), longest), row.get("refused") is True
+    return RemainingProcess(node, pid if pid < 1 << 31 else 0, command, refused)
 
 
 PS_LIMIT = 45.0

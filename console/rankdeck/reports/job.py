@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any, cast
 
 import rankdeck_agent
-from rankdeck.backends.base import Backend, render
+from rankdeck.backends.base import Backend
+from rankdeck.backends.plan_text import plan_text
 from rankdeck.backends.remote_log import Recording, record
 from rankdeck.config.files import write_private
 from rankdeck.errors import RankdeckError
@@ -391,7 +392,7 @@ def _commands(job: Job) -> Iterator[Html]:
         yield html.block([shlex.join(job.plan.spec.command)])
     yield html.details(
         "Every file and every command, per node (secrets masked)",
-        html.block(render(job.plan).splitlines()),
+        html.block(plan_text(job.plan).splitlines()),
     )
 
 
@@ -650,7 +651,7 @@ def _texts(source: ReportSource, recording: Recording, secrets: Secrets) -> dict
         ),
         "job.json": _json(secrets.in_tree(state)),
         "plan.json": _json(secrets.in_tree(asdict(job.plan))),
-        "plan.txt": secrets.in_text(render(job.plan)),
+        "plan.txt": secrets.in_text(plan_text(job.plan)),
         "events.jsonl": "".join(json.dumps(event) + "\n" for event in events),
         "health.json": _json(secrets.in_tree(list(source.health))),
         "versions.json": _json(_versions(job)),

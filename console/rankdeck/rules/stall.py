@@ -463,9 +463,9 @@ def _parts(groups: Sequence[StackGroup], signs: Sequence[RankSigns]) -> list[str
 
 def _place(one: StackGroup, ranks: int) -> str:
     """`in ep_poll`, `computes`."""
-    if one.place == "computing":
+    if not one.where:
         return "computes" if ranks == 1 else "compute"
-    return f"in {one.place.removeprefix('waiting in ')}"
+    return f"in {one.where}"
 
 
 def _no_cpu(signs: Sequence[RankSigns]) -> str:

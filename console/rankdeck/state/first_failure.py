@@ -124,6 +124,7 @@ def _failed_job(record: JobRecord) -> FailedJob:
         ),
         names=names,
         ending=_ending(record),
+        scheduler=record.scheduler,
     )
 
 

@@ -132,7 +132,7 @@ def _reset_ranks(record: JobRecord, node: NodeRecord) -> None:
     }
     for kept in (record.end_reports, record.looks, record.launchers):
         kept.clear()
-    record.first_failure = record.verdict = None
+    record.first_failure = record.verdict = record.scheduler = None
     record.stalled = ()
 
 
@@ -326,6 +326,7 @@ def _end_rank(
 def _end_launcher(
     record: JobRecord, node: NodeRecord, event: NodeEvent, said: LauncherEnded
 ) -> None:
+    record.scheduler = said.verdict or record.scheduler
     plan = next(plan for plan in record.plan.nodes if plan.node == node.name)
     process = next((p for p in plan.processes if p.name == said.name), None)
     if process is not None and process.rank is not None:

@@ -22,6 +22,7 @@ from rankdeck.model.schedulers import SlurmStatus, SlurmTask
 from rankdeck.rules.ends import End
 from rankdeck.rules.progress import ProgressReader
 from rankdeck.state.lines import RankLog, share
+from rankdeck_agent.rules.scheduler_verdict import SchedulerVerdict
 from rankdeck_agent.wire import LAUNCHER
 from rankdeck_agent.wire.job_events import Looks
 
@@ -96,6 +97,8 @@ class JobRecord:
     """Rank -> input and result of its `End`, so that only new ends are computed."""
     launchers: dict[tuple[str, str], End] = field(default_factory=dict[tuple[str, str], End])
     """(node, name) -> launcher or daemon that failed."""
+    scheduler: SchedulerVerdict | None = None
+    """What ended the job, as the keeper of a Kubernetes job says."""
     launchers_ok: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
     notes: dict[str, None] = field(default_factory=dict[str, None])
     """Sentences for the operator, each once, oldest first."""

@@ -130,10 +130,6 @@ class SessionProtocol(Protocol):
         """What `launch` would do, without asking a node; raises LaunchError."""
         raise _not_yet(spec.name)
 
-    def render(self, plan: Plan) -> str:
-        """The plan as text: every file and every command."""
-        return plan.text
-
     def export(self, spec: JobSpec) -> str:
         """The job as a shell script that runs without Rankdeck; raises LaunchError."""
         raise _not_yet(spec.name)

@@ -50,7 +50,7 @@ from rankdeck.state.fleet import Fleet, Switches
 from rankdeck.state.fleet_history import Messages
 from rankdeck.state.jobs import Jobs
 from rankdeck_agent.job.browse import LogSearch, RegexQuery, TextQuery, read
-from rankdeck_agent.wire import NodePlan
+from rankdeck_agent.wire import NodePlan, ProcessPlan
 from tests.support.node_events import node_event
 
 
@@ -64,12 +64,16 @@ def cluster_of(count: int, name: str = "lab") -> Cluster:
     )
 
 
+MPIRUN = ProcessPlan("mpirun", ("mpirun", "--hostfile", "hosts", "-n", "4", "./hello"))
+
+
 def plan_of(job: str, nodes: int, per_node: int) -> Plan:
     plans = tuple(
         NodePlan(
             job=job,
             node=f"node{n + 1:02}",
             ranks=tuple(range(n * per_node, (n + 1) * per_node)),
+            processes=() if n else (MPIRUN,),
         )
         for n in range(nodes)
     )
@@ -177,19 +181,6 @@ class Stage:
         if spec.name == "impossible":
             raise LaunchError("plan", "3 nodes asked for, 2 there")
         return plan_of(f"{spec.name}-1", 2, 2)
-
-    def render(self, plan: Plan) -> str:
-        lines = [
-            f"job {plan.job}: {plan.world_size} ranks on {len(plan.nodes)} nodes",
-            "",
-        ]
-        for node in plan.nodes:
-            lines += [
-                f"{node.node}",
-                f"  ranks {node.ranks}",
-                "  $ mpirun --hostfile hosts -n 4 ./hello",
-            ]
-        return "\n".join(lines)
 
     async def launch(self, spec: JobSpec, tell=lambda _: None) -> str:
         for progress in self.copies:

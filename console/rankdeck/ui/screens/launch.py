@@ -12,7 +12,7 @@ from textual.containers import Horizontal, Vertical
 from textual.widget import Widget
 from textual.worker import Worker
 
-from rankdeck.backends.base import plan_difference
+from rankdeck.backends.plan_text import DiffKind, plan_difference
 from rankdeck.config.files import config_folder, write_new
 from rankdeck.config.jobs import filled, form_of
 from rankdeck.config.user import allow
@@ -40,6 +40,12 @@ FIELDS = (
     ("command", "command"),
     ("env", "env"),
 )
+_DIFF_ROLES = {
+    DiffKind.OLD: "bad",
+    DiffKind.NEW: "ok",
+    DiffKind.SAME: "dim",
+    DiffKind.PLACE: "accent",
+}
 _MOST_WARNED = 4
 LACKS_PERIOD = 60.0
 """Seconds between two checks of what the nodes lack for the jobs in the list."""
@@ -212,15 +218,14 @@ class LaunchScreen(BaseScreen):
         try:
             spec = filled(self._base, self.form.values)
             plan = session.plan(spec)
-            text = session.render(plan)
         except (RankdeckError, ValueError) as error:
             return _complaint(str(error))
         # The job as planned, with the nodes that were chosen for it.
         self._spec = plan.spec or spec
         head = [*self._origin(), *self._finding_lines(), *self._node_lines(plan)]
         if self._compares:
-            return [*head, *self._difference(plan, text)]
-        return [*head, *plan_runs(text, folded=self._folds)]
+            return [*head, *self._difference(plan)]
+        return [*head, *plan_runs(plan, folded=self._folds)]
 
     def _origin(self) -> list[Runs]:
         if self._only:
@@ -256,19 +261,17 @@ class LaunchScreen(BaseScreen):
         head = f"{mark.glyph} {printable(node.name)} {level.word}  "
         return [(head, mark.role), (state, "warn"), (why, "text")]
 
-    def _difference(self, plan: Plan, text: str) -> list[Runs]:
+    def _difference(self, plan: Plan) -> list[Runs]:
         """The difference between this plan and that of the last run of the same name."""
         session = self.console.session
         before = next((job for job in session.jobs.all() if job.name == plan.name), None)
         if before is None:
             return [[("no earlier run of this name to compare with", "dim")]]
-        old = session.render(before.plan)
-        lines = plan_difference(old, before.id, text, plan.job)
+        lines = plan_difference(before.plan, plan)
         head = _headed("against", before.id, str(before.state))
         if not lines:
             return [head, [("identical", "ok")]]
-        roles = {"+": "ok", "-": "bad", "@": "accent"}
-        return [head, *([(printable(line), roles.get(line[:1], "dim"))] for line in lines)]
+        return [head, *([(printable(line.text), _DIFF_ROLES[line.kind])] for line in lines)]
 
     def edit(self) -> None:
         """Open the chosen file in the user's editor; `tick` reads it again afterwards."""
