@@ -10,17 +10,18 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
 EXTRA_PYTEST ?=
+WHEELS ?=
 # Slow tests and screens wait more than they compute: three processes a core, up to six.
 CORES := $(shell getconf _NPROCESSORS_ONLN)
 WORKERS ?= $(shell n=$$((3 * $(CORES))); echo $$((n < 6 ? n : 6)))
 # Compiled modules are a third of what short commands and each worker cost.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup dev demo test thorough fast check bench house sbom lock man pictures clean
+.PHONY: help setup dev demo test thorough fast check bench house sbom update man pictures clean
 
 help:
 	@sed -n 's/^# //p' $(firstword $(MAKEFILE_LIST)); \
-	echo "also: setup dev bench house sbom lock man pictures clean"
+	echo "also: setup dev bench house sbom update man pictures clean"
 
 setup: $(VENV)/.setup
 dev: $(VENV)/.dev
@@ -31,14 +32,15 @@ $(BIN)/python:
 	"$$python" -m venv $(VENV) || { rm -rf $(VENV); \
 	  echo "make: this Python cannot make virtual environments; install its venv package (Debian: python3-venv)" >&2; exit 1; }
 
-$(VENV)/.setup: pyproject.toml | $(BIN)/python
+# Everything is installed from the lock (requirements/), without network if WHEELS names a folder that has it.
+$(VENV)/.setup: pyproject.toml $(wildcard requirements/*.txt) | $(BIN)/python
 	@echo "installing Rankdeck, what it needs and Open MPI into $(VENV) (some 100 MB; a minute or two) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[mpi]'
+	@WHEELS="$(WHEELS)" $(BIN)/python tests/support/install.py default mpi .
 	@touch $@
 
-$(VENV)/.dev: pyproject.toml $(VENV)/.setup
+$(VENV)/.dev: $(VENV)/.setup
 	@echo "installing what the tests need into $(VENV) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[mpi,dev]'
+	@WHEELS="$(WHEELS)" $(BIN)/python tests/support/install.py default mpi gnmi dev .
 	@touch $@
 
 demo: setup
@@ -75,12 +77,14 @@ bench: dev
 house: dev
 	$(BIN)/python -m benchmarks house
 
-# What an installation is made of (CycloneDX), and the dependencies with their hashes.
+# What an installation is made of (CycloneDX).
 sbom: dev
 	$(BIN)/python -m tests.support.sbom dist/sbom.json
 
-lock: dev
+# Renews the lock (requirements/): the newest versions of everything, then the checks with them.
+update: dev
 	$(BIN)/python -m tests.support.lock
+	$(MAKE) check fast
 
 # The screens that tests/ui/test_pictures.py compares, as they look now: see what `git diff` says before a commit.
 pictures: dev

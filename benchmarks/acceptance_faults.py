@@ -20,6 +20,8 @@ import yaml
 from tests.support.lab import missing, processes, running
 from tests.support.shaped_lab import FULL, NODES, ShapedLab, parted, planted
 
+from rankdeck.config.document import documents
+
 _LIMIT = 900
 """Most seconds of one run."""
 _LOOK = 0.02
@@ -295,7 +297,7 @@ def cluster_file(lab: ShapedLab, fault: Fault, at: At) -> Path:
             node["leaf"] = "B" if node["name"] in at.far else "A"
     if fault.twice:
         content["nodes"].append({**content["nodes"][0], "name": _SECOND})
-    file.write_text(yaml.safe_dump(content))
+    file.write_text(documents([content]))
     return file
 
 

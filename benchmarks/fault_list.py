@@ -8,12 +8,12 @@ import signal
 import sys
 from pathlib import Path
 
-import yaml
 from tests.support import mpich
 
 from benchmarks import fault_plants as plants
 from benchmarks import fault_programs as programs
 from benchmarks.fault_model import Answer, Fault, Kind
+from rankdeck.config.document import documents
 
 BIN = Path(sys.executable).parent
 PLACE = "@PLACE@"
@@ -32,7 +32,7 @@ def _job(launch: str, text: str, **more: object) -> str:
         "abort": {"countdown": 2}, "files": {"prog.py": text},
         "command": ["python3", "${RANKDECK_RUN}/prog.py"],
     }  # fmt: skip
-    return yaml.safe_dump({**job, **more}, sort_keys=False)
+    return documents([{**job, **more}])
 
 
 def _mpi(text: str, **more: object) -> str:

@@ -17,6 +17,7 @@ from tests.support.lab.root import RootLab, missing, slurm
 from tests.support.lab.root.people import Operator, eventually
 
 from benchmarks.result import MissingError, Result
+from rankdeck.config.document import documents
 
 JOBS = 50
 MEASURED = 60.0
@@ -87,7 +88,7 @@ def politely(user: Operator) -> Operator:
     file = Path(user.file)
     cluster = yaml.safe_load(file.read_text())
     del cluster["slurm"]["rpcs_per_minute"]
-    file.write_text(yaml.safe_dump(cluster))
+    file.write_text(documents([cluster]))
     return user
 
 

@@ -22,6 +22,7 @@ from benchmarks.matrix.model import Group, Row, Tally
 from benchmarks.matrix.sites import Sites
 from benchmarks.measure import ROOT
 from benchmarks.result import MissingError
+from rankdeck.config.document import documents
 
 SECONDS = 3.0
 """CPU seconds that reading one file may cost, the start of the console included."""
@@ -296,7 +297,7 @@ def _job(place: Path, launcher: str) -> Path:
         "workdir": str(place / FOLDER),
     }
     path = place / "job.yaml"
-    path.write_text(yaml.safe_dump(spec, allow_unicode=False))
+    path.write_text(documents([spec]))
     return path
 
 
@@ -315,7 +316,7 @@ def _cluster(site: LabSite, place: Path) -> Path:
     content["ssh"]["python"] = str(python)
     content["environment"] = {**content.get("environment", {}), "OTHER": VALUE}
     path = place / "cluster.yaml"
-    path.write_text(yaml.safe_dump(content, allow_unicode=False))
+    path.write_text(documents([content]))
     return path
 
 

@@ -27,6 +27,7 @@ from benchmarks.matrix.model import Group, Row, Tally
 from benchmarks.matrix.scene import END_LIMIT, START_LIMIT, elapsed
 from benchmarks.matrix.sites import Sites
 from benchmarks.matrix.steering import SHOWN, planted, reached
+from rankdeck.config.document import documents
 
 LOGIN = "sakuya"
 LIMIT = 90.0
@@ -81,7 +82,7 @@ def _cluster(site: DemoSite, kind: str) -> str:
     content["slurm"] = {"login": LOGIN, "rpcs_per_minute": 600}
     content["environment"] = {"PATH": path}
     file = Path(site.cluster).with_name(f"slurm-{kind}.yaml")
-    file.write_text(yaml.safe_dump(content))
+    file.write_text(documents([content]))
     return str(file)
 
 

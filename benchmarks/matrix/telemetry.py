@@ -22,6 +22,7 @@ from benchmarks.matrix.processes import FIRST_LINES, NODE, began, counted, misst
 from benchmarks.matrix.scene import START_LIMIT, ended, playing, untold
 from benchmarks.matrix.sites import Sites
 from rankdeck.config.clusters import read_cluster
+from rankdeck.config.document import documents
 from rankdeck.following import until
 from rankdeck.session import Session, open_session
 
@@ -154,7 +155,7 @@ def _cluster(site: DemoSite, folder: Path, block: dict[str, str], nodes: dict[st
     }
     # In the folder of the keys: a cluster file that reads elsewhere is asked about first.
     file = Path(site.cluster).with_name("broker.yaml")
-    file.write_text(yaml.safe_dump(content))
+    file.write_text(documents([content]))
     return str(file)
 
 

@@ -28,6 +28,7 @@ from benchmarks.matrix.scene import (
     writing,
 )
 from benchmarks.matrix.sites import Sites
+from rankdeck.config.document import documents
 
 VICTIM = "n2"
 PAUSE = 0.01
@@ -240,7 +241,7 @@ def know_names(site: LabSite) -> None:
 
 def _clustered(site: LabSite, name: str, content: object) -> LabSite:
     file = site.lab.folder / name
-    file.write_text(yaml.safe_dump(content, sort_keys=False))
+    file.write_text(documents([content]))
     return replace(site, cluster=str(file))
 
 

@@ -1,8 +1,14 @@
 """The `rankdeck` command: runs a verb of the command line, or without one opens the console."""
 
+import sys
+
+from rankdeck.python_releases import refusal
+
+if (sentence := refusal(sys.version_info, sys.executable)) and "doctor" not in sys.argv:
+    sys.exit(f"rankdeck: {sentence}")  # `doctor` lists it, with what else is missing
+
 import os
 import resource
-import sys
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING

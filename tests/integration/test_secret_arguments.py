@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.jobs import console
+from tests.support.programs import python_script
 
 from rankdeck.model.job import Container, Launch, MpiOptions, TorchOptions
 
@@ -16,7 +17,7 @@ MPIRUN = Path(sys.prefix) / "bin/mpirun"
 TORCHRUN = Path(sys.prefix) / "bin/torchrun"
 WORD = "saw"
 SCRIPT = f"""echo {WORD} "$MARKER"; while [ ! -e "$GO" ]; do sleep 0.1; done"""
-RUNTIME = """#!{python}
+RUNTIME = """\
 # Takes words and environment as the runtime of its name does, and runs the command right here.
 import os, sys
 words = sys.argv[1:]
@@ -46,7 +47,7 @@ def install(folder: Path) -> None:
     folder.mkdir()
     for name, (verb, prefix) in VERBS.items():
         program = folder / name
-        program.write_text(RUNTIME.format(python=sys.executable, verb=verb, prefix=prefix))
+        program.write_text(python_script(RUNTIME.format(verb=verb, prefix=prefix)))
         program.chmod(0o755)
 
 

@@ -1,44 +1,56 @@
-"""`requirements.txt` with hashes, for `pip install --require-hashes`: the default dependencies, exactly.
+"""The lock: every project that Rankdeck and its tests are installed from, exactly, with the SHA-256 of its files.
 
-`python -m tests.support.lock` (`make lock`) asks pip for compatible versions, and for their
-wheels for Linux on x86_64 and aarch64 and each supported Python; it installs nothing.
+`python -m tests.support.lock` (first step of `make update`) has uv find the newest versions that fit together for every
+supported Python, and writes them in layers, `requirements/LAYER.txt`. Each project is in the first layer that needs it.
+It installs nothing. torch is apart: tests/support/torch.sh.
 """
 
-import hashlib
 import itertools
-import json
-import os
+import re
 import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
 
+from tests.support.install import FROM_SOURCE, LOCK, ROOT
 from tests.support.sbom import canonical
 
-ROOT = Path(__file__).resolve().parents[2]
-TARGET = ROOT / "requirements.txt"
-HEAD = """\
-# The default dependencies of Rankdeck with the SHA-256 of their wheels (Linux, x86_64 and aarch64); made by `make lock`.
-#   pip install --require-hashes --only-binary :all: -r requirements.txt && pip install --no-deps rankdeck
-"""
-_PYTHONS = ("3.11", "3.12", "3.13", "3.14")
-_MACHINES = ("x86_64", "aarch64")
-_PLATFORMS = ("manylinux_2_17", "manylinux2014", "manylinux_2_28", "manylinux_2_34")
-_LIMIT = 600
+LAYERS: Mapping[str, str] = {
+    "default": "What an installed Rankdeck needs",
+    "mpi": "Open MPI and mpi4py (the extra `mpi`)",
+    "gnmi": "Switch ports over gNMI (the extra `gnmi`)",
+    "build": "What builds Rankdeck from its sources, and the tests' packages that have no wheel",
+    "dev": "What checks and tests Rankdeck (the extra `dev`)",
+}
+"""Name of each layer -> what is in it. A layer needs those before it."""
+BUILD = ("editables", "setuptools")
+"""What hatchling asks for beside itself to install a folder in place, and what builds FROM_SOURCE."""
+PYTHONS = ("3.11", "3.12", "3.13", "3.14")
+MACHINES = ("x86_64-manylinux_2_28", "aarch64-manylinux_2_28")
+_LIMIT = 300
+_BLOCK = re.compile(r"^(?=\S+==)", re.MULTILINE)
 
 
-def wanted() -> Sequence[str]:
-    """The dependencies that pyproject.toml names."""
-    return tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+def project() -> Mapping[str, Sequence[str]]:
+    """What pyproject.toml names for each layer."""
+    table = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    build = [*table["build-system"]["requires"], *BUILD]
+    default = table["project"]["dependencies"]
+    return {"default": default, "build": build, **table["project"]["optional-dependencies"]}
 
 
-def pip(*words: str) -> str:
-    """The output of pip, which uses its index only. Raises CalledProcessError."""
+def resolve(wanted: Sequence[str], *options: str) -> str:
+    """The lines of a requirements file with hashes for these projects and all that they need."""
+    exact = ("--universal", f"--python-version={PYTHONS[0]}", "--generate-hashes")
+    return uv("compile", "-", *exact, "--no-header", "--no-annotate", "-q", *options, given=wanted)
+
+
+def uv(verb: str, *words: str, given: Sequence[str] = ()) -> str:
+    """The output of `uv pip VERB`, with `given` as the lines of its input. Raises CalledProcessError."""
     done = subprocess.run(
-        [sys.executable, "-m", "pip", *words],
-        env={**os.environ, "PIP_FIND_LINKS": ""},
+        [sys.executable, "-m", "uv", "pip", verb, *words],
+        input="\n".join(given),
         stdout=subprocess.PIPE,
         text=True,
         timeout=_LIMIT,
@@ -47,43 +59,50 @@ def pip(*words: str) -> str:
     return done.stdout
 
 
-def resolved() -> Mapping[str, str]:
-    """Project -> version, of these projects and all their dependencies."""
-    said = pip("install", "--dry-run", "--ignore-installed", "-q", "--report", "-", *wanted())
-    rows = [row["metadata"] for row in json.loads(said)["install"]]
-    return {canonical(row["name"]): row["version"] for row in rows}
+def blocks(text: str) -> dict[str, str]:
+    """Project -> its lines of a requirements file: version, condition and hashes."""
+    rows = _BLOCK.split(text)[1:]
+    return {canonical(row.partition("==")[0]): row.rstrip() + "\n" for row in rows}
 
 
-def fetched(versions: Mapping[str, str], folder: Path) -> Mapping[str, set[str]]:
-    """Project -> SHA-256 of the wheels that pip chooses for one kind of machine."""
-    exact = [f"{name}=={version}" for name, version in versions.items()]
-    for python, machine in itertools.product(_PYTHONS, _MACHINES):
-        tags = [f"--platform={one}_{machine}" for one in _PLATFORMS]
-        only = ("--no-deps", "--only-binary=:all:", f"--python-version={python}")
-        pip("download", "-q", *only, *tags, "-d", str(folder), *exact)
-    found: dict[str, set[str]] = {}
-    for path in folder.iterdir():
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
-        found.setdefault(canonical(path.name.partition("-")[0]), set()).add(digest)
-    return found
+def layers() -> Iterator[tuple[str, dict[str, str]]]:
+    """The name of each layer and its projects: one resolution, divided."""
+    wanted, done = project(), dict[str, str]()
+    every = resolve([line for name in LAYERS for line in wanted[name]], "--upgrade")
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
+        file.write(every)
+        file.flush()
+        for name in LAYERS:
+            needed = blocks(resolve(wanted[name], "--constraints", file.name))
+            yield name, {one: row for one, row in needed.items() if one not in done}
+            done |= needed
 
 
-def locked(versions: Mapping[str, str], digests: Mapping[str, set[str]]) -> str:
-    """The text of the file."""
-    lines = [HEAD]
-    for name, version in sorted(versions.items()):
-        rows = " \\\n".join(f"    --hash=sha256:{one}" for one in sorted(digests[name]))
-        lines.append(f"{name}=={version} \\\n{rows}\n")
-    return "".join(lines)
+def write() -> int:
+    """Write the layers; returns the number of projects."""
+    LOCK.mkdir(exist_ok=True)
+    count = 0
+    for name, rows in layers():
+        head = f"# {LAYERS[name]}. Written by `make update`.\n"
+        (LOCK / f"{name}.txt").write_text(head + "".join(rows[one] for one in sorted(rows)))
+        count += len(rows)
+    return count
 
 
-def main() -> None:
-    """Write the file."""
-    versions = resolved()
+def verify() -> None:
+    """Raise CalledProcessError if a file is missing for a Python or a machine, or has another hash."""
+    files = [f"--requirements={LOCK / name}.txt" for name in LAYERS]
+    only = (
+        "--require-hashes",
+        "--only-binary=:all:",
+        *(f"--no-binary={one}" for one in FROM_SOURCE),
+    )
     with tempfile.TemporaryDirectory() as folder:
-        TARGET.write_text(locked(versions, fetched(versions, Path(folder))))
-    print(f"{TARGET.name}: {len(versions)} projects")
+        for python, machine in itertools.product(PYTHONS, MACHINES):
+            there = (f"--python-version={python}", f"--python-platform={machine}")
+            uv("install", "--dry-run", "-q", f"--target={folder}", *only, *there, *files)
 
 
 if __name__ == "__main__":
-    main()
+    print(f"{LOCK.name}: {write()} projects")
+    verify()

@@ -18,6 +18,11 @@ def search_path() -> str:
     return os.pathsep.join(dict.fromkeys([interpreter, *mine, "/usr/sbin", "/sbin", *unpacked]))
 
 
+def python_script(text: str) -> str:
+    """A script of this Python, to be written to a file that is started: the path of the Python may have blanks."""
+    return f"#!/bin/sh\n'''exec' '{sys.executable}' \"$0\" \"$@\"\n' '''\n{text}"
+
+
 def sshd() -> Path:
     """The path of sshd, installed or unpacked by packages.sh; if there is none, the usual path."""
     return Path(shutil.which("sshd", path=search_path()) or "/usr/sbin/sshd").resolve()

@@ -1,15 +1,15 @@
 """Scripts in place of Slurm's commands, whose answers have control characters or megabytes, or are none."""
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
+
+from tests.support.programs import python_script
 
 MUCH = 10 << 20
 COMMANDS = ("sbatch", "squeue", "scontrol", "scancel", "srun", "sacct")
 KINDS = ("refused", "refused-10m", "id", "id-10m", "queue", "queue-10m")
 """Which command lies (`queue`: squeue, scontrol and sacct), and whether with one text or with 10 MB."""
 PROGRAM = """\
-#!{python}
 import pathlib, sys
 name, kind, here = {name!r}, {kind!r}, pathlib.Path({here!r})
 texts = (here / "texts").read_text()
@@ -51,7 +51,7 @@ def lying_slurm(here: Path, kind: str, texts: Sequence[str]) -> str:
     for name in COMMANDS:
         program = here / name
         program.write_text(
-            PROGRAM.format(python=sys.executable, name=name, kind=kind, here=str(here), much=MUCH)
+            python_script(PROGRAM.format(name=name, kind=kind, here=str(here), much=MUCH))
         )
         program.chmod(0o755)
     return f"{here}:/usr/bin:/bin"

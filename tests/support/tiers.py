@@ -100,6 +100,7 @@ THOROUGH: Mapping[str, Sequence[str]] = {
         "test_what_is_said_of_a_job_is_the_same_in_every_console_and_after_reopening[traceback]",
         "test_what_is_said_of_a_job_is_the_same_in_every_console_and_after_reopening[lines]",
     ),
+    "integration/test_setup": ("test_setup_takes_all_from_a_folder_without_network",),
     "integration/test_secret_arguments": (
         "test_the_ranks_see_a_variable_and_no_argument_list_does[torchrun-none]",
         "test_the_ranks_see_a_variable_and_no_argument_list_does[torchrun-apptainer]",
@@ -172,6 +173,7 @@ KEPT: Mapping[str, Sequence[str]] = {
         "test_mpi_crosses_the_nodes_in_apptainer[/srv/images/mpi5.sif]",
         "test_cancel_leaves_nothing_of_containers_that_ignore_it[sif]",
     ),
+    "integration/test_dependencies": (),
     "integration/test_faults": (
         "test_the_culprit_is_named_and_explained[openmpi.raise]",
         "test_a_cluster_ends_*",
@@ -238,6 +240,7 @@ KEPT: Mapping[str, Sequence[str]] = {
     "integration/test_matrix_processes": (),
     "integration/test_matrix_space": (),
     "integration/test_matrix_wires": (),
+    "integration/test_minimal_debian": (),
     "integration/test_preflight": (
         "test_a_good_mpi_job_*",
         "test_every_rank_zero_*",
@@ -258,6 +261,17 @@ KEPT: Mapping[str, Sequence[str]] = {
     "integration/test_slurm_answers": (
         "test_accounting_that_*",
         "test_a_job_of_this_cluster_*",
+    ),
+    "integration/test_spine": tuple(
+        f"{test}[{python}]"
+        for python in ("this one", "Debian's")
+        for test in (
+            "test_every_node_of_the_demo_is_heard",
+            "test_an_mpi_job_greets_from_every_rank",
+            "test_a_job_that_fails_names_the_rank_and_its_exit_code",
+            "test_a_cancel_leaves_nothing",
+            "test_the_console_stays_and_ends_by_its_key",
+        )
     ),
     "integration/test_stalls": ("test_a_stopped_rank_*",),
 }

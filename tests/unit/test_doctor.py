@@ -43,6 +43,7 @@ def test_a_machine_that_has_all_is_said_to_have_it() -> None:
 @pytest.mark.parametrize(
     ("lacks", "cluster", "level", "text"),
     [
+        ({"refused": "Python 3.14.1 crashes: install"}, CLUSTER, Level.BAD, "3.14.1 crashes"),
         ({"term": "dumb"}, CLUSTER, Level.WARN, "TERM is `dumb`"),
         ({"term": ""}, CLUSTER, Level.WARN, "TERM is not set"),
         ({"unicode": False}, CLUSTER, Level.WARN, "ASCII only"),

@@ -30,6 +30,7 @@ _VARIABLES = "PATH LD_LIBRARY_PATH DYLD_LIBRARY_PATH OPAL_PREFIX PRTE_PREFIX PMI
 _FOLDER = r"/[\w./+@%,-]*"
 _FOLDERS = rf"{_FOLDER}(?::{_FOLDER})*"
 _NAME = rf"(?P<name>{'|'.join(_VARIABLES.split())})"
+_SPACED = r"/[\w ./+@%,-]*"
 _END = " ?; ?"
 _FLAG = r"(?:OMPI|PRTE)_have_d?llp"
 _SETTINGS = tuple(
@@ -39,6 +40,11 @@ _SETTINGS = tuple(
         (
             rf"{_NAME}={_FOLDERS}(?::\$(?P=name)|:\$\{{(?P=name):-\}})?{_END}export (?P=name)",
             r"\g<0>",
+        ),
+        # Open MPI quotes no folder with a blank: that is done here.
+        (
+            rf"{_NAME}=(?P<value>{_SPACED}(?::{_SPACED})*)(?P<rest>:\$(?P=name)|:\$\{{(?P=name):-\}})?{_END}export (?P=name)",
+            r'\g<name>="\g<value>"\g<rest>; export \g<name>; ',
         ),
         # For users of csh; rewritten, because the agent starts daemons with sh.
         (rf"set path = \( (?P<value>{_FOLDER}) \$path \)", r"PATH=\g<value>:$PATH; export PATH; "),
@@ -52,6 +58,8 @@ _SETTINGS = tuple(
     )
 )
 """Settings that a launcher writes before the daemon, in the syntax of the user's login shell -> the same for sh."""
+_PREFIX = re.compile(rf'_PREFIX="({_SPACED})"', re.ASCII)
+"""Where Open MPI is, if there is a blank in it: after `_SETTINGS`."""
 _PROFILE = "( test ! -r ./.profile || . ./.profile;"
 """What Open MPI writes before everything else, with a `)` at the end, for users of sh and ksh. It is removed:
 the environment of a job comes from its plan."""
@@ -98,7 +106,17 @@ def _parts(command: str) -> "tuple[str, str]":
     settings, at = "", 0
     while found := _setting(text, at):
         settings, at = settings + found[0], found[1]
-    return settings, text[at:].strip(" ")
+    return settings, _quoted(text[at:].strip(" "), _PREFIX.findall(settings))
+
+
+def _quoted(text: str, prefixes: Iterable[str]) -> str:
+    """The command, with a program below one of these folders in quotes: the folders have blanks."""
+    for prefix in prefixes:
+        program = f"{prefix}/bin/"
+        if text.startswith(program):
+            name = text[len(program) :].partition(" ")[0]
+            return f'"{program}{name}"{text[len(program) + len(name) :]}'
+    return text
 
 
 def _setting(text: str, at: int) -> "Optional[tuple[str, int]]":

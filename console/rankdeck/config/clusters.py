@@ -15,7 +15,7 @@ import yaml
 
 from rankdeck import plugins
 from rankdeck.config import document
-from rankdeck.config.document import Entry, finish, load, take
+from rankdeck.config.document import Entry, finish, load, take, write_on_one_line
 from rankdeck.config.files import read_regular, write_new
 from rankdeck.config.schedulers import SECTIONS
 from rankdeck.config.user import asks_for, no_secrets, require, runs
@@ -360,10 +360,8 @@ def block(values: Mapping[str, Value], notes: Mapping[str, str]) -> str:
         return "expect: {}\n"
     lines = ["expect:" if values else "expect: {}"]
     for key, value in values.items():
-        text = yaml.safe_dump(value, default_flow_style=True, width=10_000)
-        word = text.removesuffix("...\n").strip()
         note = f"   # {notes[key]}" if key in notes else ""
-        lines.append(f"  {key}: {word}{note}")
+        lines.append(f"  {key}: {write_on_one_line(value)}{note}")
     lines += [f"  # {key}: {note}" for key, note in notes.items() if key not in values]
     return "\n".join(lines) + "\n"
 

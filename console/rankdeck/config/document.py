@@ -5,7 +5,7 @@ Names, addresses and paths are checked here, because they become parts of comman
 
 import math
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -347,6 +347,7 @@ def take(table: Mapping[str, Entry], key: str, default: str = "") -> str:
 
 
 _WIDTH = 100
+_UNFOLDED = 10_000
 
 
 class _Dumper(yaml.SafeDumper):
@@ -366,9 +367,20 @@ def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
 _Dumper.add_representer(str, _text)
 
 
+_untyped: Any = yaml
+"""Without its stubs: their releases differ in what they know of `dump_all`."""
+_dump_all: Callable[..., str] = _untyped.dump_all
+
+
 def documents(objects: Iterable[object]) -> str:
     """One YAML document for each object; keys keep their order."""
-    return yaml.dump_all(objects, Dumper=_Dumper, sort_keys=False, width=_WIDTH, allow_unicode=True)
+    return _dump_all(objects, Dumper=_Dumper, sort_keys=False, width=_WIDTH, allow_unicode=True)
+
+
+def write_on_one_line(value: object) -> str:
+    """A value as it stands behind `key: ` in a YAML file."""
+    text = _dump_all([value], Dumper=yaml.SafeDumper, default_flow_style=True, width=_UNFOLDED)
+    return text.removesuffix("...\n").strip()
 
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")

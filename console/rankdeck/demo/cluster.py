@@ -13,8 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import yaml
-
+from rankdeck.config.document import documents
 from rankdeck.config.files import demo_folder, private_folder, write_private
 from rankdeck.errors import RankdeckError
 
@@ -213,7 +212,7 @@ def write_cluster(layout: DemoFolders, ports: Mapping[str, int], faults: Sequenc
         "expect": EXPECTED,
         "environment": {"PATH": search_path()},
     }
-    _write(layout.cluster_file, yaml.safe_dump(content, sort_keys=False))
+    _write(layout.cluster_file, documents([content]))
 
 
 def _interface() -> str:

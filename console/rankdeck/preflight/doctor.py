@@ -29,6 +29,7 @@ from rankdeck.preflight.facts import (
     programs_of,
 )
 from rankdeck.preflight.run import LIVES, Check, Tools, ask_facts, unreachable
+from rankdeck.python_releases import refusal
 from rankdeck.remote.agent import Agents
 from rankdeck.remote.shell import asks_here, on_each
 from rankdeck_agent.rules.units import size
@@ -56,6 +57,8 @@ class Machine:
     """Commands of HERE that were found."""
     modules: frozenset[str]
     """Python packages of EXTRAS that were found."""
+    refused: str = ""
+    """Why the commands do not start with this Python; "" if they do."""
 
 
 HERE = ("ssh", "kubectl")
@@ -75,6 +78,7 @@ def this_machine(env: Mapping[str, str]) -> Machine:
         keys=keys,
         programs=frozenset(name for name in HERE if shutil.which(name)),
         modules=frozenset(name for name in EXTRAS if find_spec(name)),
+        refused=refusal(sys.version_info, sys.executable),
     )
 
 
@@ -94,6 +98,13 @@ def judge_here(machine: Machine, cluster: Cluster) -> list[Finding]:
 
 
 Lacks = Callable[[Machine, Cluster], Finding | None]
+
+
+def _python(machine: Machine, _: Cluster) -> Finding | None:
+    if not machine.refused:
+        return None
+    text, fix = machine.refused.rsplit(": ", 1)
+    return found(Level.BAD, "here", "", text, fix)
 
 
 def _terminal(machine: Machine, _: Cluster) -> Finding | None:
@@ -164,7 +175,16 @@ def _switches(machine: Machine, cluster: Cluster) -> Finding | None:
     )  # fmt: skip
 
 
-_HERE: Sequence[Lacks] = (_terminal, _glyphs, _descriptors, _history, _ssh, _kubectl, _switches)
+_HERE: Sequence[Lacks] = (
+    _python,
+    _terminal,
+    _glyphs,
+    _descriptors,
+    _history,
+    _ssh,
+    _kubectl,
+    _switches,
+)
 
 
 # ---- nodes

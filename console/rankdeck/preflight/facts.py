@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import yaml
 
 from rankdeck.backends.launchers import Placement, RankPlace
+from rankdeck.config.document import write_on_one_line
 from rankdeck.images.bring import ImageAt, image_rows
 from rankdeck.model.health import Health, Level
 from rankdeck.model.job import JobSpec, Launch
@@ -96,21 +97,13 @@ def _entry(table: yaml.MappingNode, key: str) -> tuple[yaml.Node, yaml.Node] | t
     return None, None
 
 
-def _written(change: Change) -> str:
-    return (
-        yaml.safe_dump(change.value, default_flow_style=True, width=10_000)
-        .split("\n...")[0]
-        .strip()
-    )
-
-
 def _built(
     text: str, table: yaml.MappingNode, keys: list[str], change: Change, value: yaml.Node | None
 ) -> str:
     """The text with the value in place of the old one, or as a new entry at the end of the table."""
     if change.value is None:
         return text
-    written = _written(change)
+    written = write_on_one_line(change.value)
     for key in reversed(keys[1:]):
         written = f"{{{key}: {written}}}"
     if value is not None:

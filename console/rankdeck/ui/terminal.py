@@ -125,7 +125,7 @@ class TerminalDriver(LinuxDriver):
         super().__init__(app, **options)  # pyright: ignore[reportUnknownMemberType]
         self._outlet = TerminalOutput(self._file)  # pyright: ignore[reportArgumentType]
         self._file = self._outlet
-        self._parent = os.getppid()
+        self._parent_pid = os.getppid()
         self._asked = 0
         self._watch: threading.Thread | None = None
 
@@ -159,7 +159,7 @@ class TerminalDriver(LinuxDriver):
 
     def _left_behind(self) -> bool:
         """Whether our parent is gone and the shell has taken the terminal back."""
-        if os.getppid() == self._parent:
+        if os.getppid() == self._parent_pid:
             return False
         with suppress(OSError):
             return os.tcgetpgrp(self.fileno) != os.getpgrp()

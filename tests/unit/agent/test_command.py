@@ -1,7 +1,9 @@
 """The agent's `sh`: what a command writes, how it ends, and that nothing of it is left."""
 
 import json
+import os
 import shlex
+import signal
 import subprocess
 import sys
 import time
@@ -108,7 +110,8 @@ def test_what_stays_in_the_background_is_counted_and_left() -> None:
         assert ended(found)["behind"] == 1
         assert len(running(mark)) == 1
     finally:
-        subprocess.run(["kill", *running(mark)], check=True)
+        for pid in running(mark):
+            os.kill(int(pid), signal.SIGTERM)
 
 
 def test_output_beyond_the_limit_is_counted_and_left_out() -> None:

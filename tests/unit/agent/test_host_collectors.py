@@ -2,7 +2,6 @@
 
 import os
 import stat as modes
-import sys
 from pathlib import Path
 
 import pytest
@@ -28,6 +27,7 @@ from rankdeck_agent.collectors.host import (
 )
 from rankdeck_agent.collectors.net import _STATISTICS, NetCollector
 from rankdeck_agent.collectors.sensors import HeatCollector, PiCollector, SensorCollector
+from tests.support.programs import python_script
 from tests.unit.agent.machines import (
     CGROUP,
     CPU0,
@@ -455,7 +455,7 @@ def select_a_little():
 
 def program(folder: Path, text: str) -> tuple[str, ...]:
     path = folder / "ask"
-    path.write_text(f"#!{sys.executable}\n{text}\n")
+    path.write_text(python_script(f"{text}\n"))
     path.chmod(path.stat().st_mode | modes.S_IXUSR)
     return (str(path),)
 

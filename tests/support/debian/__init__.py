@@ -1,0 +1,82 @@
+"""A minimal Debian of another suite, without procps, where an ordinary user has a checkout in a folder with a space.
+
+Its image is made once, in the cache folder, keyed by the recipe and the lock; each run gets a copy of it in memory.
+"""
+
+import fcntl
+import functools
+import hashlib
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from tests.support.install import LOCK, ROOT
+from tests.support.programs import UNPACKED
+
+_SCRIPTS = Path(__file__).parent
+_PROGRAMS = ("mmdebstrap", "apt-get", "chroot", "unshare", "pivot_root", "setpriv", "git")
+_ALONE = ("unshare", "-m", "-p", "-f", "--kill-child=KILL")
+_BUILD_LIMIT = 1200
+
+
+def _image(suite: str) -> Path:
+    recipe = [_SCRIPTS / "image.sh", *sorted(LOCK.iterdir())]
+    digest = hashlib.sha256(b"\0".join(file.read_bytes() for file in recipe)).hexdigest()[:12]
+    return UNPACKED.parent / "debian" / f"{suite}-{digest}"
+
+
+@functools.cache
+def missing(suite: str) -> str:
+    """Make the image if needed; why that cannot be done here, "" if it is there."""
+    if os.geteuid() != 0:
+        return "needs root, to make a Debian of its own"
+    if lacking := [program for program in _PROGRAMS if not shutil.which(program)]:
+        return f"needs {', '.join(lacking)}"
+    image = _image(suite)
+    image.parent.mkdir(parents=True, exist_ok=True)
+    with image.with_name(f"{image.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return "" if image.exists() else _make(image, suite)
+
+
+def _make(image: Path, suite: str) -> str:
+    """Make the image, whole or not at all; returns why that failed, or ""."""
+    for old in image.parent.glob(f"{suite}-*/"):
+        shutil.rmtree(old, ignore_errors=True)
+    part, log = image.with_name(f"{image.name}.part"), image.with_name(f"{image.name}.log")
+    with log.open("wb") as output:
+        try:
+            subprocess.run(
+                [*_ALONE, _SCRIPTS / "image.sh", part, suite],
+                stdout=output, stderr=output, timeout=_BUILD_LIMIT, check=True,
+            )  # fmt: skip
+        except subprocess.SubprocessError as error:
+            return f"no Debian {suite} can be made here: {error}; see {log}"
+    part.rename(image)
+    return ""
+
+
+def run_inside(suite: str, folder: Path, *command: str, limit: float) -> str:
+    """What a command prints in a fresh copy of that Debian, with this checkout; fails if its exit code is not 0."""
+    files = folder / "files.tar"
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT, capture_output=True, timeout=60, check=True,
+    )  # fmt: skip
+    there = [
+        name for name in listed.stdout.split(b"\0") if name and (ROOT / os.fsdecode(name)).exists()
+    ]
+    subprocess.run(
+        ["tar", "-c", "--null", "-T", "-", "-f", files],
+        cwd=ROOT, input=b"\0".join(there), timeout=60, check=True,
+    )  # fmt: skip
+    output = folder / "output"
+    with output.open("wb") as file:
+        done = subprocess.run(
+            [*_ALONE, _SCRIPTS / "inside.sh", _image(suite), files, *command],
+            stdin=subprocess.DEVNULL, stdout=file, stderr=file, timeout=limit, check=False,
+        )  # fmt: skip
+    said = output.read_text(errors="replace")
+    assert done.returncode == 0, said[-20_000:]
+    return said
