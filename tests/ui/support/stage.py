@@ -52,6 +52,7 @@ from rankdeck.state.fleet_history import Messages
 from rankdeck.state.jobs import Jobs
 from rankdeck_agent.job.browse import LogSearch, RegexQuery, TextQuery, read
 from rankdeck_agent.wire import NodePlan
+from tests.support.judged_fleet import JudgedFleet
 
 
 def cluster_of(count: int, name: str = "lab") -> Cluster:
@@ -91,7 +92,7 @@ class Stage:
 
     def __init__(self, cluster: Cluster, clock=None) -> None:
         self.cluster = cluster
-        self.fleet = Fleet(cluster, clock or self.clock, lambda: time.time())
+        self.fleet: Fleet = JudgedFleet(cluster, clock or self.clock, lambda: time.time())
         self.switches = Switches(cluster)
         self.jobs = Jobs()
         self.messages = Messages()

@@ -180,8 +180,8 @@ def _head(node: NodeState, glyphs: Glyphs) -> list[Runs]:
         (f"   {coverage_words(replace(health, limits=''))}", "dim"),
     ]
     lines: list[Runs] = [first]
-    if judge := _judge(node):
-        lines.append([(f" {judge}", "dim")])
+    if node.was_heard and node.older_expectations:
+        lines.append([(f" {_OTHER_EXPECTATIONS}", "dim")])
     if node.failed_to_attach:
         lines.append([(f" agent: {printable(str(node.attach))}", "dim")])
     if silenced := node.silenced:
@@ -195,19 +195,10 @@ def _head(node: NodeState, glyphs: Glyphs) -> list[Runs]:
     return lines
 
 
-def _judge(node: NodeState) -> str:
-    """Who judges this node, unless that is its agent with our own cluster file."""
-    if node.hello is None or not node.was_heard:
-        return ""
-    if not node.judged_there:
-        version = printable(node.hello.agent) or "unknown"
-        return f"judged here: its agent (version {version}) is older than this console and sends only numbers"
-    if node.older_expectations:
-        return (
-            "its agent judges by another `expect:` than this cluster file: an older one, or that of "
-            "another console; `rankdeck agent install` again"
-        )
-    return ""
+_OTHER_EXPECTATIONS = (
+    "its agent judges by another `expect:` than this cluster file: an older one, or that of "
+    "another console; `rankdeck agent install` again"
+)
 
 
 def _cpu(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
