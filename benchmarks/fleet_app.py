@@ -10,7 +10,7 @@ import time
 from collections.abc import AsyncGenerator
 from math import inf
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar, cast
 
 from tests.ui.support import sample
 from tests.ui.support.stage import Stage, cluster_of
@@ -132,7 +132,7 @@ def deck(feed: Feed) -> None:
             yield feed.stage
             task.cancel()
 
-    run(open_session, UiSettings(theme_folders=()), cluster=feed.stage.cluster)
+    run(cast("Any", open_session), UiSettings(theme_folders=()), cluster=feed.stage.cluster)
 
 
 def main() -> None:

@@ -67,7 +67,7 @@ def test_verbs_of_the_command_line_load_no_screen(tmp_path: Path, verb: str) -> 
 
 BEHIND = """
 import json, sys
-from rankdeck.ui.protocols import _loaded
+from rankdeck.ui.opening import _loaded
 _loaded("rankdeck.session")
 before = set(sys.modules)
 from rankdeck.model.cluster import Cluster, Node

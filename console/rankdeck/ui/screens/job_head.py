@@ -292,7 +292,7 @@ def description(console: "Console", job: Job, width: int) -> list[Runs]:
     times: Runs = [(" started ", "dim"), (formatting.day(job.created), "text")]
     if job.ended:
         times = [*times, ("  ended ", "dim"), (formatting.day(job.ended), "text")]
-    plan = "" if job.plan.owner else console.session.render(job.plan)
+    plan = "" if job.plan.owner else console.need_session().render(job.plan)
     return [*lines, times, [], *plan_runs(plan, folded=True)]
 
 
