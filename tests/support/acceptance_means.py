@@ -22,8 +22,8 @@ from rankdeck.model.job import (
     State,
 )
 from rankdeck.model.schedulers import SlurmNode
-from rankdeck.state.fleet import Fleet
 from rankdeck.state.jobs import Jobs
+from tests.support.judged_fleet import JudgedFleet
 from tests.support.node_events import node_event
 
 _STEP = re.compile(r"^    (ask|serve) (\d+) \d+ (.*)$", re.MULTILINE)
@@ -54,7 +54,7 @@ class SimulatedMeans:
     """Called at each launch with the number of jobs launched so far."""
 
     def __post_init__(self) -> None:
-        self.fleet = Fleet(self.cluster)
+        self.fleet = JudgedFleet(self.cluster)
         self._hung: set[str] = set()
         self._hear: dict[str, Callable[[Followed], None]] = {}
 

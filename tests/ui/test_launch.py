@@ -16,7 +16,6 @@ from rankdeck.model.job import JobSpec, Launch, Stall
 from rankdeck.preflight.facts import Finding
 from rankdeck.rules.inspect import Look
 from rankdeck.ui.app import RankdeckApp
-from rankdeck.ui.protocols import Opening
 from rankdeck.ui.screens.job import JobScreen
 from rankdeck_agent.wire import HealthReport, ProcessPlan
 from tests.ui.support import sample
@@ -359,7 +358,7 @@ async def test_the_console_opens_on_the_job_it_is_asked_for(
     async def opened():
         yield stage
 
-    app = RankdeckApp(Opening(stage.cluster), UiSettings(theme_folders=()))
+    app = RankdeckApp(stage.cluster, UiSettings(theme_folders=()))
     app.first_job = asked
     app.open_with(opened)
     async with app.run_test(size=(120, 40)) as pilot:

@@ -15,12 +15,11 @@ from rankdeck.config.user import UiSettings
 from rankdeck.errors import HostKeyError
 from rankdeck.model.job import CancelReport, Countdown, RemainingProcess, State
 from rankdeck.ui.app import RankdeckApp
-from rankdeck.ui.protocols import Opening
 from rankdeck.ui.screens.job import JobScreen
 from rankdeck.ui.screens.node import NodeScreen
 from rankdeck_agent.wire import Sample
 from tests.ui.support import sample
-from tests.ui.support.stage import Stage, cluster_of
+from tests.ui.support.stage import Stage
 
 SIZES = [(200, 50), (80, 24), (60, 15)]
 LIMIT = 30.0
@@ -38,7 +37,7 @@ def text_of(app: RankdeckApp) -> str:
 
 @contextlib.asynccontextmanager
 async def console(stage, size=(120, 40), **settings) -> AsyncGenerator[tuple[RankdeckApp, Pilot]]:
-    app = RankdeckApp(stage, UiSettings(theme_folders=(), **settings))
+    app = RankdeckApp(stage.cluster, UiSettings(theme_folders=(), **settings), stage)
     stage.fleet.take_changes()
     async with app.run_test(size=size) as pilot, keeping_time(stage):
         await shows(app, pilot, stage.cluster.name)
@@ -651,39 +650,6 @@ async def test_ascii_mode_paints_nothing_else_on_any_screen(stage: Stage) -> Non
             await pilot.press(*keys)
             await pilot.pause(0.3)
             assert text_of(app).isascii(), text_of(app)
-
-
-@pytest.mark.long
-async def test_the_first_picture_does_not_wait_for_the_session() -> None:
-    cluster = cluster_of(3)
-    app = RankdeckApp(Opening(cluster), UiSettings())
-    stage = Stage(cluster)
-
-    @contextlib.asynccontextmanager
-    async def opener() -> AsyncGenerator[Stage]:
-        assert "node03" in text_of(app)
-        yield stage
-
-    app.open_with(opener)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await until(pilot, lambda: app.session is stage, "never opened")
-        await lacks(app, pilot, "opening")
-        await pilot.press("q")
-        await until(pilot, lambda: app.return_code == 0, "never left")
-
-
-async def test_a_screen_that_looks_first_shows_what_is_judged_later() -> None:
-    cluster = cluster_of(3)
-    app = RankdeckApp(Opening(cluster), UiSettings())
-    async with app.run_test(size=(80, 24)) as pilot:
-        await shows(app, pilot, "◌ unknown")
-        app.session, _ = sample.fleet(3, cluster=cluster)
-        app.session.fleet.take_changes()
-        app.opened = True
-        assert app.top_screen
-        app.top_screen.refresh_now()
-        await shows(app, pilot, "● 3 ok")
-        await lacks(app, pilot, "◌")
 
 
 async def test_what_is_hidden_by_another_screen_is_not_painted(stage: Stage) -> None:

@@ -12,12 +12,13 @@ from rankdeck.state.history import History
 from rankdeck.state.job_recorder import JobRecorder
 from rankdeck.state.jobs import Jobs
 from rankdeck_agent.wire import Hello, Sample
+from tests.support.judged_fleet import JudgedFleet
 from tests.support.node_events import node_event
 from tests.ui.support.stage import cluster_of, plan_of
 
 
 def fleet(used: float) -> Fleet:
-    made = Fleet(cluster_of(2))
+    made = JudgedFleet(cluster_of(2))
     for name in ("node01", "node02"):
         made.apply(name, Hello(name, True, 1.0))
         made.apply(name, Sample(1, 1.0, {"cpu.used": {"": used}, "cpu.cores": {"": 16}}))

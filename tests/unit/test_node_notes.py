@@ -14,13 +14,13 @@ from rankdeck.model.health import Ack, Level, Occurrence
 from rankdeck.model.job import FirstFailure, NodeNote, RankState, State
 from rankdeck.reports.job import ReportSource, _texts, secrets_of
 from rankdeck.rules.job_news import MOST, NodeHistory, node_notes, note_words, when, with_reasons
-from rankdeck.state.fleet import Fleet
 from rankdeck.state.history import History
 from rankdeck.state.job_recorder import NodeNotes
 from rankdeck.state.jobs import Jobs
 from rankdeck.ui.screens.job_head import head_lines
 from rankdeck.ui.themes import Mark
 from rankdeck_agent.wire import Event, Sample
+from tests.support.judged_fleet import JudgedFleet
 from tests.unit.test_history import JOB, NODE, PLAN
 
 START, FAILED, END = 1.8e9, 1.8e9 + 100, 1.8e9 + 110
@@ -263,7 +263,7 @@ class Watch:
     def __init__(self, history: History, now: float = START) -> None:
         self.now = now
         nodes = tuple(Node(name=name, address="x") for name in ("n1", "n2"))
-        self.fleet = Fleet(Cluster(name="c", nodes=nodes), wall=lambda: self.now)
+        self.fleet = JudgedFleet(Cluster(name="c", nodes=nodes), wall=lambda: self.now)
         self.log = history.nodes_of("c")
         self.jobs = Jobs()
         self.jobs.restore(RUNS)

@@ -14,6 +14,7 @@ from rankdeck.rules.nodes import with_slurm
 from rankdeck.state.fleet import Fleet, SlurmCluster
 from rankdeck.telemetry.slurm import ended_of, takes
 from rankdeck_agent.wire import Hello, Sample
+from tests.support.judged_fleet import JudgedFleet
 
 CLUSTER = Cluster(name="c", nodes=(Node(name="n1"),), backend="slurm", options={"login": "login"})
 IDLE = SlurmNode(state="idle", partitions=("debug",))
@@ -30,7 +31,7 @@ class Time:
 
 
 def fleet_of(view: SlurmNode, *, heard: bool = True) -> Fleet:
-    fleet = Fleet(CLUSTER, Time())
+    fleet = JudgedFleet(CLUSTER, Time())
     if heard:
         fleet.apply("n1", Hello("n1", True, 0.0, "boot", "1", 1.0, {}, (), True))
         values = {"mem.used": {"": 10.0}, "mem.available": {"": 90.0}, "mem.total": {"": 100.0}}

@@ -300,7 +300,7 @@ class Hello:
     installed: bool = False
     """The agent runs as a service on the node: a console starts no second one there."""
     heartbeat: float = 0.0
-    """Health is sent at least once in this many seconds; 0: this agent does not judge."""
+    """Health is sent at least once in this many seconds."""
 
 
 ReasonRow = tuple[str, int, str, Optional[float], str]
@@ -359,7 +359,7 @@ class Sample:
     failed: Mapping[str, str] = field(default_factory=dict[str, str])
     """METRIC or METRIC/DEVICE -> why it could not be read; never shown as 0."""
     report: Optional[HealthReport] = None
-    """The agent's judgement of this sample; None if this agent does not judge."""
+    """The agent's judgement of this sample; None only before it is judged, never in a message."""
 
 
 @dataclass(frozen=True)

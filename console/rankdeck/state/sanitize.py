@@ -99,7 +99,7 @@ def hello(raw: Hello, name: str) -> Hello:
         inventory=texts(raw.inventory),
         simulated=tuple(sorted(names(raw.simulated))),
         installed=raw.installed is True,
-        heartbeat=min(max(number(raw.heartbeat), 0.0), HEARTBEAT[1]),
+        heartbeat=min(max(number(raw.heartbeat), HEARTBEAT[0]), HEARTBEAT[1]),
     )
 
 

@@ -51,6 +51,8 @@ from rankdeck.state.fleet_history import Messages
 from rankdeck.state.jobs import Jobs
 from rankdeck_agent.job.browse import LogSearch, RegexQuery, TextQuery, read
 from rankdeck_agent.wire import NodePlan, ProcessPlan
+from tests.support.acceptance_run import Port
+from tests.support.judged_fleet import JudgedFleet
 from tests.support.node_events import node_event
 
 
@@ -87,15 +89,15 @@ def plan_of(job: str, nodes: int, per_node: int) -> Plan:
     )
 
 
-class Stage:
-    """Implements SessionProtocol and records the calls."""
+class SessionDouble:
+    """The session's methods, which record the calls. tests/ui/test_opening.py compares them with those of the real one."""
 
     clock = staticmethod(time.monotonic)
     """The clock of the fleet."""
 
     def __init__(self, cluster: Cluster, clock=None) -> None:
         self.cluster = cluster
-        self.fleet = Fleet(cluster, clock or self.clock, lambda: time.time())
+        self.fleet: Fleet = JudgedFleet(cluster, clock or self.clock, lambda: time.time())
         self.switches = Switches(cluster)
         self.jobs = Jobs()
         self.messages = Messages()
@@ -131,7 +133,7 @@ class Stage:
         self.findings: list[Finding] = []
         self.replayed: list[tuple[str, float]] = []
         self.wound: list[tuple[str, float]] = []
-        self.acceptance: AcceptanceProtocol | None = None
+        self.acceptance: AcceptanceProtocol = Port()
         self.listed: list[KubernetesJob | SlurmJob] = []
         """Jobs of others that the scheduler lists."""
         self.ended: list[SlurmJob] = []
@@ -319,12 +321,14 @@ class Stage:
             raise AgentError("node01", f"rank {rank} has no output")
         return OnNode(job_id, self.on_node[rank])
 
-    # ---- filled by tests
-
     def _place(self, plan: Plan) -> None:
         """Note which node each rank writes from."""
         for node in plan.nodes:
             self._node_of |= {(plan.job, rank): node.node for rank in node.ranks}
+
+
+class Stage(SessionDouble):
+    """A session whose jobs a test fills by hand."""
 
     def start(self, job_id: str, nodes: int = 2, per_node: int = 4) -> str:
         """A job with all its ranks running."""

@@ -273,7 +273,7 @@ def answer(screen: BaseScreen, text: str, reasons: Sequence[tuple[str, str, str]
     except ValueError as error:
         screen.say(str(error), "warn")
         return
-    session = screen.console.session
+    session = screen.console.need_session()
     for node, check, device in reasons:
         found = [
             r.level
