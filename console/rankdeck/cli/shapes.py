@@ -68,7 +68,7 @@ def job_shape(job: Job) -> Shape:
 def _proof_shape(proof: NodeProof) -> Shape:
     """What a cancel found on one node."""
     left = [{"pid": one.pid, "command": one.command} for one in proof.left]
-    return {"state": proof.state.value, "at": proof.at, "left": left, "why": proof.why}
+    return {"state": proof.state.value, "left": left, "why": proof.why}
 
 
 def slurm_shape(status: SlurmStatus | None) -> Shape | None:

@@ -431,6 +431,11 @@ def _close_unknown(record: JobRecord, node: NodeRecord, event: NodeEvent, said: 
     node.unstarted = True
     record.note(f"{node.name}: {said.why}")
     if not all(other.unstarted for other in record.nodes.values()) or record.begun:
+        # It cannot say itself that the job was cancelled there: the record of that is gone.
+        cancels = [
+            one.cancelled_at for one in record.nodes.values() if one.cancelled_at is not None
+        ]
+        node.cancelled_at = min(cancels, default=None)
         _close_node(record, node, event, NodeClosed())
         return
     # One sentence for all nodes; no rank has failed.
