@@ -46,7 +46,7 @@ async def _measure(folder: Path, lab: Cluster) -> list[Result]:
         job = await session.launch(read_job(file))
         await asyncio.wait_for(session.following.finished(job), LIMIT)
         out = await asyncio.to_thread(_grow, folder, job)
-        app = RankdeckApp(session, UiSettings(theme_folders=()))
+        app = RankdeckApp(lab, UiSettings(theme_folders=()), session)
         async with app.run_test(size=(200, 50)) as pilot:
             stalls = Stalls()
             watcher = asyncio.create_task(stalls.watch())

@@ -10,7 +10,7 @@ import time
 from collections.abc import AsyncGenerator
 from math import inf
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar, cast
 
 from tests.ui.support import sample
 from tests.ui.support.stage import Stage, cluster_of
@@ -18,11 +18,12 @@ from textual.app import App, ComposeResult
 from textual.widgets import DataTable
 
 import rankdeck.session
+from benchmarks.publishers import CHECKS
 from rankdeck.config.user import UiSettings
 from rankdeck.state.fleet import Fleet
 from rankdeck.ui import fleet_views, formatting
 from rankdeck.ui.app import run
-from rankdeck_agent.wire import Sample
+from rankdeck_agent.wire import HealthReport, Sample
 
 assert rankdeck.session, "held in memory as in the real console"
 WORK = rankdeck.session.WORK
@@ -50,7 +51,8 @@ class Feed:
 
     def __init__(self, count: int, file: Path) -> None:
         self.stage, self._simulation = sample.fleet(count, cluster=cluster_of(count))
-        self.fleet = self.stage.fleet = Metered(self.stage.cluster)
+        self.fleet = Metered(self.stage.cluster)
+        self.stage.fleet = self.fleet
         self._file = file
         self._seq = self._taken = 0
         self._taking = 0.0
@@ -80,9 +82,10 @@ class Feed:
 
     def _send(self, names: list[str], share: int, made: list[sample.Values]) -> None:
         begin = time.thread_time()
+        report = HealthReport(1e3 + self._seq, 0, 10.0, CHECKS, CHECKS)
         for place in range(share, len(names), SHARES):
             values = made[place % DIFFERENT]
-            self.fleet.apply(names[place], Sample(self._seq, 1e3 + self._seq, values))
+            self.fleet.apply(names[place], Sample(self._seq, report.at, values, report=report))
             self._taken += 1
         self._taking += time.thread_time() - begin
 
@@ -129,7 +132,7 @@ def deck(feed: Feed) -> None:
             yield feed.stage
             task.cancel()
 
-    run(open_session, UiSettings(theme_folders=()), cluster=feed.stage.cluster)
+    run(cast("Any", open_session), UiSettings(theme_folders=()), cluster=feed.stage.cluster)
 
 
 def main() -> None:

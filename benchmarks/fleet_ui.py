@@ -50,7 +50,7 @@ def _compare(nodes: int) -> list[Result]:
             peer_value=table.painting, budget=BUDGETS[nodes], on_ratio=False, note=heard,
         ),
         Result(name=f"fleet_ui.{nodes}.take", value=deck.taking, unit="% core", note="decoded samples into the model"),
-        Result(name=f"fleet_ui.{nodes}.judge", value=deck.judging, unit="% core", note="25 checks per node and second"),
+        Result(name=f"fleet_ui.{nodes}.judge", value=deck.judging, unit="% core", note="health of the nodes that changed, and silence"),
         Result(
             name=f"fleet_ui.{nodes}.bytes", value=deck.sent, unit="B/s", peer="DataTable", peer_value=table.sent,
             budget=BYTES, on_ratio=False,

@@ -76,7 +76,7 @@ SAMPLE: Walk = (
         "agent/telemetry.py:Publisher.sample",
         "agent/wire.py:encode",
     ),
-    ("console/telemetry/private_broker.py:SocketReader._read",),
+    ("console/telemetry/client_sockets.py:SocketReader._read",),
     (
         "console/telemetry/private_broker.py:Connection.read",
         "console/telemetry/private_broker.py:Connection._handle",

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any, cast
 
 from rich.text import Text
 from tests.ui.support.stage import Stage, cluster_of
@@ -34,7 +35,7 @@ class Feed:
 
     def __init__(self, stage: Stage) -> None:
         node = stage.jobs.job(JOB).plan.nodes[0]
-        self._stream = NodeStream(node, -1, stage.jobs.positions_of(JOB))
+        self._stream = NodeStream(node, -1, stage.jobs.positions_of(JOB), "ssh")
         self._stream.watch(range(RANKS), None)
         self._offsets = [0] * RANKS
         each = int(RATE * BEAT / RANKS)
@@ -93,7 +94,7 @@ async def decode(stage: Stage, file: Path) -> None:
 
 
 async def deck(stage: Stage, file: Path) -> None:
-    app = RankdeckApp(stage, UiSettings(theme_folders=()))
+    app = RankdeckApp(stage.cluster, UiSettings(theme_folders=()), cast("Any", stage))
 
     async def work() -> None:
         await asyncio.sleep(1.0)

@@ -10,11 +10,14 @@ import time
 
 from tests.support import mqtt
 
-from rankdeck.telemetry.private_broker import Publish
-from rankdeck_agent.wire import Sample, Values, encode, topic
+from rankdeck.telemetry.mqtt_packets import Publish
+from rankdeck_agent.wire import HealthReport, Sample, Values, encode, topic
 
 CLUSTER = "bench"
 KEEPALIVE = 120
+HEARTBEAT = 10.0
+CHECKS = (1 << 26) - 2
+"""Bits of all 25 checks."""
 DEVICES = [str(number) for number in range(8)]
 PER_DEVICE = ("gpu.used", "gpu.mem_used", "gpu.mem_total", "gpu.temp", "gpu.power", "gpu.clock",
               "rdma.rx", "rdma.tx", "rdma.errors", "rdma.retx", "rdma.up", "net.rx", "net.tx")  # fmt: skip
@@ -40,8 +43,10 @@ def _sample(beat: int) -> Sample:
     values: Values = {
         m: {d: 1_000_000 + beat + 7 * i for i, d in enumerate(DEVICES)} for m in PER_DEVICE
     }
+    numbers = {"cpu.used": float(beat % 100), "mem.used": 40.5}
+    report = HealthReport(time.time(), 0, HEARTBEAT, CHECKS, CHECKS, numbers=numbers)
     return Sample(
-        beat, time.time(), {**values, "cpu.used": {"": beat % 100}, "mem.used": {"": 40.5}}
+        beat, report.at, {**values, **{m: {"": n} for m, n in numbers.items()}}, report=report
     )
 
 

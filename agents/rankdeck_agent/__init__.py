@@ -29,10 +29,6 @@ AGENT_TOKEN = "${RANKDECK_AGENT}"
 """As the first word of a command in a plan: run the agent itself, wherever its file is on that node."""
 DRAIN_PREFIX = "rankdeck: "
 """How a drain reason that Rankdeck set in Slurm begins."""
-REFUSED = "refused: "
-"""How an entry in `left` of a cancel begins if nothing was done, because this user is not allowed to cancel the job."""
-NO_FOLDER = "has no run folder"
-"""Part of the agent's error about a job that it does not know: never started there, or its run folder was removed."""
 LAUNCHER = -1
 """The rank number under which the launcher's own output is sent."""
 SIGNALS = ("TERM", "KILL", "INT", "HUP", "STOP", "CONT", "USR1", "USR2", "QUIT")

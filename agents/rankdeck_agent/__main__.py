@@ -154,8 +154,9 @@ def _help(_: list[str]) -> int:
 
 
 def _wrong(why: str) -> int:
-    printable = "".join(c if c.isprintable() else "?" for c in why)
-    print(f"rankdeck-agent: {printable}\n{USAGE}", file=sys.stderr)
+    from rankdeck_agent.rules.visible import make_visible
+
+    print(f"rankdeck-agent: {make_visible(why, 400)}\n{USAGE}", file=sys.stderr)
     return 2
 
 

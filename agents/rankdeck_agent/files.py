@@ -14,6 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Optional
 
+from rankdeck_agent.rules.visible import make_visible
 from rankdeck_agent.text import table
 
 CHUNK = 65536
@@ -150,10 +151,8 @@ def _known_name(number: int) -> str:
 
 
 def clean(text: str, limit: int = NAME_LIMIT) -> str:
-    """`text` cut to `limit` characters, with `?` instead of unprintable ones."""
-    if text.isprintable() and len(text) <= limit:
-        return text
-    return "".join(c if c.isprintable() else "?" for c in text[:limit])
+    """`text` cut to `limit` characters, with code points of invisible ones."""
+    return make_visible(text, limit)
 
 
 def reason(error: BaseException) -> str:

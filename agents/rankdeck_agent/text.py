@@ -6,16 +6,19 @@ import sys
 from collections.abc import Mapping
 from typing import Any, Optional, cast
 
+from rankdeck_agent.rules.visible import make_visible
+
 _ESCAPES = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]?|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|[ -/]*[0-~]?)"
 )
 """Terminal escape sequences."""
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+"""Control characters and line ends."""
 
 
 def plain(text: str, limit: int = 400) -> str:
-    """`text` on one line: control characters become blanks; at most `limit` characters."""
-    line = "".join(c if c.isprintable() else " " for c in text[: limit * 2])
-    return line.strip()[:limit]
+    """`text` on one line: control characters become blanks, other invisible ones their code points; at most `limit` characters."""
+    return make_visible(_CONTROLS.sub(" ", text[: limit * 2]).strip(), limit)
 
 
 def table(text: str) -> Optional[dict[str, Any]]:
@@ -53,5 +56,5 @@ def shown(text: str, limit: int) -> str:
     """One line of `text` as a terminal would show it: without escape sequences, with its indentation."""
     if not text.isprintable():
         text = _ESCAPES.sub("", text[: limit * 4]).expandtabs(4)
-        text = "".join(c if c.isprintable() else " " for c in text)
-    return text[:limit].rstrip()
+        text = _CONTROLS.sub(" ", text)
+    return make_visible(text, limit).rstrip()

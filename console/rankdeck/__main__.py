@@ -37,7 +37,7 @@ def open_console(
     stop_full_collections()  # Importing the modules below would cause three full garbage collections.
     from rankdeck.config.user import read_settings
     from rankdeck.ui.app import run as show
-    from rankdeck.ui.protocols import open_session, open_simulated
+    from rankdeck.ui.opening import open_session, open_simulated
 
     return show(
         partial(open_simulated if simulated else open_session, cluster),

@@ -10,8 +10,9 @@ from typing import Any, Protocol
 from rankdeck.backends.base import Backend, Follower
 from rankdeck.backends.remote_log import Player
 from rankdeck.errors import RankdeckError
-from rankdeck.model.job import Countdown, Followed, Job, NodeEvent, Stall, State
-from rankdeck.model.text import strip_controls
+from rankdeck.model.job import Countdown, Followed, Job, Stall, State
+from rankdeck.model.job_events import Lost, NodeEvent
+from rankdeck.model.safe_text import strip_controls
 from rankdeck.rules.root_cause import countdown_for, reason
 from rankdeck.rules.stall import gpus_busy, is_idle, stalls
 from rankdeck.rules.stragglers import KnownOfJob
@@ -300,7 +301,7 @@ class Following:
 
         If the end is known only from another console, the nodes have LINGER seconds to report it here.
         """
-        if not isinstance(event, NodeEvent) or event.kind != "lost":
+        if not isinstance(event, NodeEvent) or not isinstance(event.body, Lost):
             return False
         return self.jobs.job(event.job).state.final and not self.jobs.only_recorded(event.job)
 

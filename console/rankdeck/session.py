@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from rankdeck import plugins
 from rankdeck.backends import slurm
-from rankdeck.backends.base import Backend, new_job_id, render
+from rankdeck.backends.base import Backend
 from rankdeck.backends.export import export
 from rankdeck.backends.kubernetes import OtherJob, attach_id, attach_plan, find_listed
 from rankdeck.backends.launchers import placed
+from rankdeck.backends.plan_options import new_job_id
 from rankdeck.backends.remote_log import Player, Ranges, RemoteLogs, as_replay, read_replay
 from rankdeck.backends.ssh import ask_what_runs, inspect_job
 from rankdeck.config.files import job_folders, state_folder
@@ -164,10 +165,6 @@ class Session:
         spec = self._tools.with_mpi(spec)
         plan = self._backend.plan(self.cluster, spec, job or new_job_id(spec.name))
         return replace(plan, spec=spec)
-
-    def render(self, plan: Plan) -> str:
-        """The plan as text, as `rankdeck run --dry-run` shows it."""
-        return render(plan)
 
     async def preflight(
         self, spec: JobSpec, tell: TellFinding = tell_nobody, step: Step = no_step
@@ -365,7 +362,7 @@ class Session:
             raise RankdeckError(f"{job_id} cannot be cancelled from here: {report.refused}")
         if job.state.final and not report.left and not report.unverified:
             report = replace(report, state=job.state)
-        self.jobs.cancelled(job_id, report)
+        self.jobs.cancelled(job_id, report, time.time())
         self._recorder.save(self.jobs.job(job_id), time.time())
         # A node that could not be asked does not change how a job that is over ended.
         known = self.jobs.job(job_id).state
@@ -444,7 +441,7 @@ class Session:
         Returns the id of the replay. With `keep`, a finished job's replay is also saved in the history.
         """
         shown = as_replay(self.jobs.job(job_id))
-        events = self._history.events(shown.plan.replay_of)
+        events = self._history.events(shown.plan.replay_of, shown.plan)
         player = Player(self.jobs, await read_replay(self._backend, shown, events), speed)
         if keep and shown.state.final:
             self._history.save(shown)

@@ -98,7 +98,7 @@ async def test_cancel_leaves_nothing_even_of_ranks_that_ignore_it(place, tmp_pat
             await until(lambda: {r.state for r in c.jobs.job(job).ranks} == {State.RUNNING})
             began = time.monotonic()
             report = await c.backend.cancel(c.jobs.job(job).plan, 0.5, by=by)
-            c.jobs.cancelled(job, report)
+            c.jobs.cancelled(job, report, time.time())
 
         assert (report.state, report.left, dict(report.unverified)) == (
             State.CANCELLED,
@@ -107,6 +107,6 @@ async def test_cancel_leaves_nothing_even_of_ranks_that_ignore_it(place, tmp_pat
         )
         assert time.monotonic() - began < 8
         for node in c.jobs.job(job).nodes:
-            assert [e.fields["by"] for e in c.events(node, "cancel")] == [by]
+            assert [e.body.by for e in c.events(node, "cancel")] == [by]
         assert c.state(job) is state
         assert c.jobs.job(job).first_failure is None

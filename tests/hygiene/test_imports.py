@@ -67,15 +67,16 @@ def test_verbs_of_the_command_line_load_no_screen(tmp_path: Path, verb: str) -> 
 
 BEHIND = """
 import json, sys
-from rankdeck.ui.protocols import _loaded
+from rankdeck.ui.opening import _loaded
 _loaded("rankdeck.session")
 before = set(sys.modules)
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.state.fleet import Fleet
-from rankdeck_agent.wire import Hello, Sample
+from rankdeck_agent.wire import HealthReport, Hello, Sample
 fleet = Fleet(Cluster(name="c", nodes=(Node(name="n1"),)))
 fleet.apply("n1", Hello("n1", True, 1.0, "b", "0", 1.0, {"cpu.model": "x"}))
-fleet.apply("n1", Sample(1, 1.0, {"mem.used": {"": 1.0}}, (), {}))
+report = HealthReport(1.0, 0, 10.0, applies=6, judged=6)
+fleet.apply("n1", Sample(1, 1.0, {"mem.used": {"": 1.0}}, (), {}, report))
 fleet.compare_peers()
 fleet.take_changes()
 assert fleet.node("n1").health.evaluated, "not judged"

@@ -2,12 +2,15 @@
 
 import subprocess
 import sys
+import tomllib
 from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+AGENT = ROOT / "agents" / "rankdeck_agent"
+OPEN_TO_THE_CONSOLE = {"rankdeck_agent.wire", "rankdeck_agent.rules"}
 
 
 @pytest.mark.long
@@ -38,3 +41,16 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     )
 
     order.prepare()  # raises CycleError, which names the circle
+
+
+def test_every_module_of_the_agent_is_open_or_closed_to_the_console() -> None:
+    """A new module or package of the agent must be in one of the two lists."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    (contract,) = [
+        one for one in settings["contracts"] if one["name"].startswith("The console takes nothing")
+    ]
+    modules = {path.stem for path in AGENT.glob("*.py")} - {"__init__"}
+    packages = {path.parent.name for path in AGENT.glob("*/__init__.py")}
+
+    there = {f"rankdeck_agent.{name}" for name in modules | packages}
+    assert there == OPEN_TO_THE_CONSOLE | set(contract["forbidden_modules"])

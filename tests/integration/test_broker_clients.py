@@ -13,15 +13,8 @@ from tests.support import mqtt
 from tests.support.polling import until
 
 from rankdeck.errors import BrokerError
-from rankdeck.telemetry.private_broker import (
-    CONNECTIONS,
-    PacketKind,
-    PrivateBroker,
-    Publish,
-    Refusal,
-    most_connections,
-    packet,
-)
+from rankdeck.telemetry.mqtt_packets import PacketKind, Publish, Refusal, packet
+from rankdeck.telemetry.private_broker import CONNECTIONS, PrivateBroker, most_connections
 
 
 @asynccontextmanager
@@ -266,13 +259,13 @@ async def test_a_port_in_use_is_one_sentence() -> None:
 
 
 async def test_who_does_not_read_its_acknowledgements_is_cut_off(monkeypatch) -> None:
-    monkeypatch.setattr("rankdeck.telemetry.private_broker.SEND_BUFFER", 0)
+    monkeypatch.setattr("rankdeck.telemetry.private_broker.MOST_UNSENT", 0)
     monkeypatch.setattr("rankdeck.telemetry.private_broker.NO_HURRY", 0.2)
     monkeypatch.setattr("rankdeck.telemetry.private_broker.BURST", 1 << 30)
     messages = 1000 * mqtt.publish(Publish("rankdeck/1/lab/n1/event", b"", 1, packet_id=7))
     async with running() as broker:
         # So that the kernel takes little of what nobody reads.
-        broker._server.sockets[0].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        broker._listener._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
         _, slow, _ = await raw_login(broker, broker.credential("n1"), client_id="slow")
         slow.transport.pause_reading()
 
@@ -323,7 +316,7 @@ async def test_two_hundred_agents_at_once_are_all_heard() -> None:
 HELD = """
 import asyncio, resource, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
-from rankdeck.telemetry.private_broker import PrivateBroker
+from rankdeck.telemetry.private_broker import (PrivateBroker)
 async def main():
     got, wrong = [], []
     asyncio.get_running_loop().set_exception_handler(lambda _, what: wrong.append(what["message"]))

@@ -15,6 +15,10 @@ from tests.support.kubernetes.kinds import ADDED, BUILT_IN
 from tests.support.kubernetes.kinds import JOB as JOBS
 from tests.support.polling import wait_until
 
+from rankdeck_agent.job.folder import RunFolder
+from rankdeck_agent.job.verdict import read_verdict
+from rankdeck_agent.rules.scheduler_verdict import VerdictKind
+
 pytestmark = pytest.mark.slow
 
 
@@ -38,6 +42,12 @@ def keeper(kubernetes, kubectl, tmp_path):
 def everything(kept: Kept) -> list[str]:
     kinds = ("pods", "jobs", "services", "configmaps")
     return [f"{kind}/{o['metadata']['name']}" for kind in kinds for o in kept.double.all(kind)]
+
+
+def verdict_kind(kept) -> VerdictKind | None:
+    """What the keeper left for the supervisor about the end of the job."""
+    found = read_verdict(RunFolder(kept.folder, "t", "localhost"))
+    return found.kind if found else None
 
 
 def test_all_is_kept_and_the_exit_status_is_the_jobs(keeper) -> None:
@@ -137,6 +147,7 @@ def test_a_cancel_leaves_nothing_and_names_nobody_else(keeper) -> None:
     assert kept.term() == 128 + signal.SIGTERM
     assert everything(kept) == []
     assert "nothing of it is left" in kept.said()
+    assert verdict_kind(kept) is VerdictKind.CANCELLED
     assert "somebody" not in kept.said()
     assert kept.kubectls() == []
 
@@ -195,18 +206,20 @@ def time_is_over(double) -> None:
 
 
 @pytest.mark.parametrize(
-    ("act", "words"),
+    ("act", "words", "kind"),
     [
-        (lambda d: d.delete("jobs", JOB), "somebody deleted it"),
-        (lambda d: d.delete("namespaces", "default"), "somebody deleted it"),
-        (lambda d: d.evict(d.all("pods")[0]["metadata"]["name"]), "low on resource: memory"),
-        (lambda d: d.oom(d.all("pods")[0]["metadata"]["name"]), "OOMKilled"),
-        (lambda d: d.delete("pods", d.all("pods")[0]["metadata"]["name"]), "was deleted on node"),
-        (time_is_over, "its time limit (activeDeadlineSeconds) was over"),
+        (lambda d: d.delete("jobs", JOB), "somebody deleted it", VerdictKind.GONE),
+        (lambda d: d.delete("namespaces", "default"), "somebody deleted it", VerdictKind.GONE),
+        (lambda d: d.evict(d.all("pods")[0]["metadata"]["name"]), "low on resource: memory", VerdictKind.TAKEN_AWAY),
+        (lambda d: d.oom(d.all("pods")[0]["metadata"]["name"]), "OOMKilled", VerdictKind.NO_MEMORY),
+        (lambda d: d.delete("pods", d.all("pods")[0]["metadata"]["name"]), "was deleted on node", VerdictKind.TAKEN_AWAY),
+        (time_is_over, "its time limit (activeDeadlineSeconds) was over", VerdictKind.TIME_LIMIT),
     ],
     ids=["job", "namespace", "evicted", "oom", "pod", "limit"],
-)
-def test_a_job_that_is_ended_from_outside_fails_with_the_reason(keeper, act, words: str) -> None:
+)  # fmt: skip
+def test_a_job_that_is_ended_from_outside_fails_with_the_reason(
+    keeper, act, words: str, kind: VerdictKind
+) -> None:
     kept = keeper()
     kept.speak(lasting=60.0)
     kept.start()
@@ -215,6 +228,7 @@ def test_a_job_that_is_ended_from_outside_fails_with_the_reason(keeper, act, wor
 
     assert kept.wait() not in (0, None)
     assert words in kept.said()
+    assert verdict_kind(kept) is kind
     assert kept.lines(1) == kept.written(1)
 
 
@@ -269,6 +283,7 @@ def test_a_refused_object_takes_back_those_before_it(keeper) -> None:
 
     assert kept.start().wait() == 1
     assert "complexions" in kept.said()
+    assert verdict_kind(kept) is VerdictKind.REFUSED
     wait_until(lambda: everything(kept) == [], what="the deletion")
 
 

@@ -20,11 +20,12 @@ from rankdeck.model.health import Level
 from rankdeck.state.fleet import Fleet
 from rankdeck.telemetry.link import installed_config, open_link
 from rankdeck.telemetry.private_broker import PrivateBroker
-from rankdeck.ui.screens.node import _judge
+from rankdeck.ui.screens.node import page
+from rankdeck.ui.themes import UNICODE
 from rankdeck_agent.config import from_mapping
-from rankdeck_agent.wire import Hello, Sample, encode, topic
+from rankdeck_agent.wire import HealthReport, Hello, Sample, encode, topic
 
-SAMPLE = Sample(1, 1.0, {"cpu.used": {"": 12.5}})
+SAMPLE = Sample(1, 1.0, {"cpu.used": {"": 12.5}}, report=HealthReport(1.0, 0, 10.0))
 
 
 def cluster(broker=None):
@@ -129,6 +130,7 @@ async def test_an_unreachable_broker_is_a_sentence_and_is_tried_again() -> None:
         port = free.getsockname()[1]
     site = cluster(Broker(host="127.0.0.1", port=port))
     fleet = Fleet(site)
+    fleet.want(None)
     async with open_link(site, fleet) as link:
         await until(lambda: link.trouble)
         trouble = link.trouble
@@ -218,6 +220,7 @@ async def test_a_site_broker_with_tls_and_a_password_feeds_the_fleet(mosquitto, 
     )
     site = cluster(broker)
     fleet = Fleet(site)
+    fleet.want(None)
     sends = [
         "mosquitto_pub",
         "-h",
@@ -285,6 +288,7 @@ async def test_a_huge_retained_message_is_said_of_its_node_and_the_others_are_he
     async with open_mosquitto(tmp_path) as port:
         site = cluster(Broker(host="127.0.0.1", port=port))
         fleet = Fleet(site)
+        fleet.want(None)
         client = aiomqtt.Client("127.0.0.1", port, timeout=60)
         async with client:
             await client.publish(topic("lab", "n2", "hello"), bytes(5 << 20), retain=True, qos=1)
@@ -384,7 +388,7 @@ async def test_of_two_consoles_the_one_that_installed_the_agent_last_is_judged_b
             async with installed_agent(tmp_path, ours):
                 await until(lambda: all(map(is_heard, (a, b, c))), 30)
                 seen = [
-                    ("agent.expect" in checks(each), _judge(each.node("n1")) != "")
+                    ("agent.expect" in checks(each), each.node("n1").older_expectations)
                     for each in (a, b, c)
                 ]
                 assert seen == [(False, False), (True, True), (False, True)]
@@ -393,7 +397,8 @@ async def test_of_two_consoles_the_one_that_installed_the_agent_last_is_judged_b
                 await until(
                     lambda: "agent.expect" in checks(a) and "agent.expect" not in checks(b), 30
                 )
-                assert "another `expect:`" in _judge(a.node("n1"))
+                shown = str(page(a.node("n1"), 100, UNICODE))
+                assert "its agent judges by another `expect:` than this cluster file" in shown
 
 
 @pytest.mark.slow

@@ -14,7 +14,6 @@ from rankdeck.config.user import UiSettings
 from rankdeck.demo.cluster import status
 from rankdeck.session import open_session
 from rankdeck.ui.app import RankdeckApp
-from rankdeck.ui.protocols import Opening
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -108,11 +107,11 @@ async def test_the_screen_reads_and_searches_the_whole_log_on_its_node(
         monkeypatch.setenv(name, console.env[name])
     monkeypatch.delenv("RANKDECK_STATE", raising=False)
     cluster = read_cluster(status().file)
-    app = RankdeckApp(Opening(cluster), UiSettings(theme_folders=()))
+    app = RankdeckApp(cluster, UiSettings(theme_folders=()))
     app.open_with(partial(open_session, cluster))
     async with app.run_test(size=(120, 40)) as pilot:
         deadline = time.monotonic() + 60
-        while all(known.id != job for known in app.session.jobs.all()):
+        while app.session is None or not app.session.jobs.knows(job):
             assert time.monotonic() < deadline
             await pilot.pause(0.1)
         app.open_job(job)

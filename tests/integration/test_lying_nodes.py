@@ -12,7 +12,7 @@ from rankdeck.backends import follow
 from rankdeck.backends.follow import SshFollower
 from rankdeck.backends.remote_log import record
 from rankdeck.backends.ssh import SshBackend
-from rankdeck.model.job import NodeEvent
+from rankdeck.model.job_events import NodeEvent
 from rankdeck.remote.agent import Agents
 from rankdeck.state.lines import JobPositions
 
@@ -60,7 +60,7 @@ async def test_an_agent_that_says_nothing_does_not_answer(tmp_path, monkeypatch)
 
     heard = await told_of(tmp_path, SILENT, ("lost",))
 
-    assert "said nothing for 3 s" in heard[-1].fields["text"]
+    assert "said nothing for 3 s" in heard[-1].body.why
     assert not [event for event in heard if event.kind == "connected"]
 
 
@@ -68,14 +68,14 @@ async def test_an_agent_that_says_nothing_does_not_answer(tmp_path, monkeypatch)
 async def test_an_agent_that_never_sends_a_whole_frame_does_not_answer(tmp_path, program) -> None:
     heard = await told_of(tmp_path, program, ("lost",))
 
-    assert "does not answer" in heard[-1].fields["text"]
+    assert "does not answer" in heard[-1].body.sentence
     assert not [event for event in heard if event.kind == "connected"]
 
 
 async def test_a_line_between_frames_that_is_none_is_said_once(tmp_path) -> None:
-    heard = await told_of(tmp_path, MIXED, ("trouble",))
+    heard = await told_of(tmp_path, MIXED, ("refused",))
 
-    assert heard[-1].fields["text"] == "sent a line that is no frame: left out"
+    assert heard[-1].body.text == "sent a line that is no frame: left out"
 
 
 @pytest.mark.parametrize("program", [ENDLESS, HALF])

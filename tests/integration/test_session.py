@@ -4,6 +4,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.support.node_events import node_event
 
 from rankdeck.backends import remote_log
 from rankdeck.config.clusters import read_cluster
@@ -11,7 +12,8 @@ from rankdeck.config.files import state_folder
 from rankdeck.config.jobs import read_job
 from rankdeck.errors import UnknownJobError
 from rankdeck.model.cluster import Cluster
-from rankdeck.model.job import Job, NodeEvent, Plan, State
+from rankdeck.model.job import Job, Plan, State
+from rankdeck.model.job_events import NodeEvent
 from rankdeck.session import open_session
 from rankdeck.state.history import History
 from rankdeck.state.jobs import Jobs
@@ -54,7 +56,7 @@ def ended(plan: Plan) -> tuple[Job, list[NodeEvent]]:
         ("closed", {}),
     ]
     events = [
-        NodeEvent(plan.job, "n1", kind, now + seq, {"seq": seq, **fields})
+        node_event(plan.job, "n1", kind, now + seq, seq=seq, **fields)
         for seq, (kind, fields) in enumerate(said)
     ]
     for event in events:

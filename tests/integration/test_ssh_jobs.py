@@ -15,6 +15,7 @@ from benchmarks.fault_plants import processes
 from tests.support.jobs import console
 from tests.support.polling import until
 
+from rankdeck.backends.node_link import LinkState
 from rankdeck.errors import LaunchError
 from rankdeck.model.job import Launch, MpiOptions, State
 from rankdeck.remote.agent import Agents
@@ -168,8 +169,8 @@ async def test_a_node_that_stops_answering_is_lost_and_found_again(tmp_path):
             await c.nodes.sshd["n2"].start()
 
         (broken, lost) = (c.events("n2", kind)[0] for kind in ("disconnected", "lost"))
-        assert before - 2.5 < broken.fields["heard"] <= broken.at
-        assert lost.fields["heard"] == broken.fields["heard"] < lost.at - 0.4
+        assert before - 2.5 < broken.body.heard <= broken.at
+        assert lost.body.heard == broken.body.heard < lost.at - 0.4
         assert plan.nodes[1].node == "n2"
         assert c.state(job) is State.DONE
         assert c.jobs.job(job).troubles == ()
@@ -217,7 +218,7 @@ async def test_a_job_whose_run_folder_is_gone_for_a_while_is_named_and_goes_on(t
             said = c.jobs.job(job).first_failure
             folder.with_name("away").rename(folder)
 
-        assert "is gone" in c.events("n2", "lost")[0].fields["text"]
+        assert "is gone" in c.events("n2", "lost")[0].body.why
         assert said is not None
         assert "removed, or its file system is not mounted" in said.explained[0].means
         assert c.state(job) is State.DONE
@@ -257,7 +258,7 @@ async def test_a_cancelled_job_with_a_dead_node_comes_to_an_end(tmp_path, monkey
             await c.nodes.sshd["n2"].stop()
             await until(lambda: c.jobs.job(job).ranks[2].state is State.LOST)
             report = await c.backend.cancel(c.jobs.job(job).plan, 0.2)
-            c.jobs.cancelled(job, report)
+            c.jobs.cancelled(job, report, time.time())
         await c.nodes.sshd["n2"].start()
 
         assert list(report.unverified) == ["n2"]
@@ -279,7 +280,7 @@ async def test_a_rank_of_a_plain_job_cannot_start_a_command_on_another_node(tmp_
 
         told = "n1: asked to start a command on n2, but has no launcher of MPI: refused"
         assert told in c.jobs.job(job).troubles
-        assert [e.fields["ok"] for e in c.events("n1", "answered")] == [False]
+        assert [e.body.ok for e in c.events("n1", "answered")] == [False]
         assert not mark.exists()
 
 
@@ -312,7 +313,12 @@ async def test_what_a_node_wrote_is_read_after_its_part_of_the_job_is_over(tmp_p
         async with asyncio.TaskGroup() as tasks:
             following = tasks.create_task(c.follow(job))
             # Nobody looked at its output while it ran.
-            await until(lambda: job in c.followers and "n1" in c.followers[job]._done, 60)
+            await until(
+                lambda: (
+                    job in c.followers and c.followers[job]._links["n1"].state is LinkState.ENDED
+                ),
+                60,
+            )
             c.watch(job, (0, 1))
             try:
                 await until(lambda: c.texts(job, 0) == ["here is 0"], 60)

@@ -18,13 +18,13 @@ from rankdeck.model.job import (
     Followed,
     Job,
     JobSpec,
-    NodeEvent,
     RemainingProcess,
     State,
 )
 from rankdeck.model.schedulers import SlurmNode
-from rankdeck.state.fleet import Fleet
 from rankdeck.state.jobs import Jobs
+from tests.support.judged_fleet import JudgedFleet
+from tests.support.node_events import node_event
 
 _STEP = re.compile(r"^    (ask|serve) (\d+) \d+ (.*)$", re.MULTILINE)
 Speed = Callable[[str, str], float | None]
@@ -54,7 +54,7 @@ class SimulatedMeans:
     """Called at each launch with the number of jobs launched so far."""
 
     def __post_init__(self) -> None:
-        self.fleet = Fleet(self.cluster)
+        self.fleet = JudgedFleet(self.cluster)
         self._hung: set[str] = set()
         self._hear: dict[str, Callable[[Followed], None]] = {}
 
@@ -102,7 +102,7 @@ class SimulatedMeans:
         for rank in self.jobs.job(job_id).ranks:
             for seq, kind in enumerate(("exited", "closed")):
                 more = {"seq": seq, "rank": rank.rank, "code": 0}
-                self.jobs.apply(NodeEvent(job_id, rank.node, kind, 2.0, more))
+                self.jobs.apply(node_event(job_id, rank.node, kind, 2.0, **more))
         return self.jobs.job(job_id)
 
     async def cancel(self, job_id: str, grace: float | None = None) -> CancelReport:

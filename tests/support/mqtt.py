@@ -2,7 +2,7 @@
 
 import struct
 
-from rankdeck.telemetry.private_broker import PacketKind, Publish, packet
+from rankdeck.telemetry.mqtt_packets import PacketKind, Publish, packet
 
 
 def string(text: str | bytes) -> bytes:

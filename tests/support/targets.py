@@ -20,8 +20,9 @@ from hypothesis import strategies as st
 
 from rankdeck import plugins
 from rankdeck.acceptance.output_text import read_output
+from rankdeck.backends.frames import FrameError
 from rankdeck.backends.launchers import plan_job
-from rankdeck.backends.node_stream import FrameError, NodeStream
+from rankdeck.backends.node_stream import NodeStream
 from rankdeck.backends.ssh import _concluded, found_jobs, left_there
 from rankdeck.cli.check import look_at
 from rankdeck.cli.shapes import reading_shape
@@ -33,15 +34,9 @@ from rankdeck.model.cluster import Cluster, Metrics, Node, Switch
 from rankdeck.model.health import Times
 from rankdeck.model.job import JobSpec, Plan
 from rankdeck.model.nodeset import expand, expand_ranks
-from rankdeck.model.text import (
-    DEEPEST,
-    BadPatternError,
-    clean,
-    compiled,
-    printable,
-    strip_controls,
-    table,
-)
+from rankdeck.model.patterns import BadPatternError, compiled
+from rankdeck.model.safe_text import clean, printable, strip_controls
+from rankdeck.model.text import DEEPEST, table
 from rankdeck.preflight.facts import node_facts
 from rankdeck.preflight.trial_run import MARK, _rank_answers
 from rankdeck.prometheus.exporter import Families, HttpServer, _read
@@ -58,7 +53,7 @@ from rankdeck.telemetry import gnmi
 from rankdeck.telemetry import kubernetes as kubernetes_rows
 from rankdeck.telemetry import slurm as slurm_rows
 from rankdeck.telemetry.link import FleetUpdater
-from rankdeck.telemetry.private_broker import (
+from rankdeck.telemetry.mqtt_packets import (
     Framer,
     MalformedError,
     PacketKind,
@@ -190,7 +185,7 @@ def frames() -> Take:
     def take(raw: bytes) -> None:
         jobs = Jobs()
         jobs.add(PLAN, 1000.0)
-        stream = NodeStream(PLAN.nodes[0], -1, jobs.positions_of("j"))
+        stream = NodeStream(PLAN.nodes[0], -1, jobs.positions_of("j"), "ssh")
         stream.watch(range(2), None)
         for event in stream.feed(raw):
             jobs.apply(event)
@@ -866,7 +861,7 @@ def history() -> Take:
             database.execute(f"INSERT OR REPLACE INTO {table_name} VALUES ({places})", row)
         for one in kept.load("c"):
             Jobs().add(one.plan, one.created)
-        kept.events("j")
+        kept.events("j", PLAN)
         kept.health("j")
         database.execute("DELETE FROM health")
 

@@ -19,7 +19,6 @@ from rankdeck.demo.cluster import status
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.session import open_session
 from rankdeck.ui.app import RankdeckApp
-from rankdeck.ui.protocols import Opening
 from rankdeck.ui.screens.job import JobScreen
 from tests.support.acceptance_run import Port, judged, made_run, result
 from tests.ui.support.stage import Stage
@@ -29,7 +28,7 @@ LIMIT = 40.0
 
 async def draw() -> str:
     cluster = read_cluster(status().file)
-    app = RankdeckApp(Opening(cluster), UiSettings())
+    app = RankdeckApp(cluster, UiSettings())
     app.open_with(partial(open_session, cluster))
     async with app.run_test(size=(120, 32)) as pilot:
         await pilot.pause(4)
@@ -71,7 +70,7 @@ async def draw_heat_map(recorded: str) -> str:
     )  # fmt: skip
     stage = Stage(Cluster(name="lab", nodes=tuple(Node(name=node) for node in run.plan.nodes)))
     stage.acceptance = Port(current=judged(run))
-    app = RankdeckApp(stage, UiSettings())
+    app = RankdeckApp(stage.cluster, UiSettings(), stage)
     async with app.run_test(size=(100, 18)) as pilot:
         await pilot.pause(0.5)
         await pilot.press("6", "e")

@@ -39,7 +39,7 @@ async def main() -> None:
     stage, _ = sample.fleet(4)
     stage.start(JOB, 4, 4)
     stage.files = (Path(sys.argv[1]).with_name("job.yaml"),)
-    app = RankdeckApp(stage, UiSettings(theme_folders=()))
+    app = RankdeckApp(stage.cluster, UiSettings(theme_folders=()), stage)
     talking = asyncio.create_task(chat(stage, app, Path(sys.argv[1])))
     await app.run_async()
     talking.cancel()

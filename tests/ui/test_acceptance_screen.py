@@ -206,13 +206,6 @@ async def test_without_a_run_the_screen_says_how_to_begin() -> None:
         await opened(app, pilot, "no acceptance run yet: A asks the nodes")
 
 
-async def test_while_the_cluster_is_being_opened_nothing_is_asked() -> None:
-    async with console(Stage(cluster_of(4)), (80, 24)) as (app, pilot):
-        await opened(app, pilot, "which node or link is not good?")
-        await pilot.press("A")
-        await shows(app, pilot, "still being opened")
-
-
 @pytest.mark.long
 async def test_a_plan_is_shown_whole_and_starts_only_after_a_question() -> None:
     stage, port = stage_of()

@@ -370,4 +370,4 @@ async def test_describe_on_jobs_has_the_failure_and_the_plan() -> None:
 async def test_whatever_is_said_in_the_last_line_steers_no_terminal() -> None:
     async with console(scenes.training(1, 4), (100, 24)) as (app, pilot):
         app.say("n1: \x1b[2J\u202ebad\rnode\nsays more", "warn")
-        await shows(app, pilot, "n1: ?bad node  says more")
+        await shows(app, pilot, "n1: <U+202E>bad node  says more")

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from rankdeck.model.health import Level, Occurrence
-from rankdeck.model.job import Chunk, NodeEvent
+from rankdeck.model.job import Chunk
 from rankdeck_agent.wire import Event
+from tests.support.node_events import node_event
 from tests.ui.support import sample
 from tests.ui.support.stage import Stage
 from tests.ui.test_screens import JOB, console, lacks, shows, text_of, type_in, until
@@ -352,7 +353,7 @@ async def test_a_tile_says_how_long_its_rank_is_silent_also_where_all_are() -> N
     for rank in range(4):
         stage.write("quiet-1", rank, "step 1\n", at=now - 48)
     for node in ("node01", "node02"):
-        stage.jobs.apply(NodeEvent("quiet-1", node, "now", now, {}))
+        stage.jobs.apply(node_event("quiet-1", node, "now", now))
     async with console(stage, (120, 40)) as (app, pilot):
         app.open_job("quiet-1")
         for rank, node in enumerate(("node01", "node01", "node02", "node02")):

@@ -16,9 +16,8 @@ from rankdeck.model.job import JobSpec, Launch, Stall
 from rankdeck.preflight.facts import Finding
 from rankdeck.rules.inspect import Look
 from rankdeck.ui.app import RankdeckApp
-from rankdeck.ui.protocols import Opening
 from rankdeck.ui.screens.job import JobScreen
-from rankdeck_agent.wire import HealthReport
+from rankdeck_agent.wire import HealthReport, ProcessPlan
 from tests.ui.support import sample
 from tests.ui.support.stage import Stage, plan_of
 from tests.ui.test_screens import JOB, console, lacks, shows, text_of, type_in
@@ -33,11 +32,10 @@ class Planning(Stage):
 
     def plan(self, spec: JobSpec):
         self.wanted_spec = spec
-        return super().plan(spec)
-
-    def render(self, plan) -> str:
-        spec = self.wanted_spec
-        return f"job {plan.job}\nmpirun -np {spec.nodes * spec.ranks_per_node} {' '.join(spec.command)}"
+        plan = super().plan(spec)
+        words = ("mpirun", "-np", f"{spec.nodes * spec.ranks_per_node}", *spec.command)
+        first = replace(plan.nodes[0], processes=(ProcessPlan("mpirun", words),))
+        return replace(plan, nodes=(first, *plan.nodes[1:]))
 
 
 @pytest.fixture
@@ -103,7 +101,13 @@ async def test_the_plan_is_compared_with_the_last_run(stage: Stage) -> None:
         await shows(app, pilot, "mpirun")
         await pilot.press("D")
         await shows(app, pilot, "no earlier run of this name")
-        stage.start("hello-7")
+        before = stage.plan(replace(stage.wanted_spec, name="hello"))
+        stage.jobs.add(
+            replace(
+                before, job="hello-7", nodes=tuple(replace(n, job="hello-7") for n in before.nodes)
+            ),
+            time.time(),
+        )
         await pilot.press("D", "D")
         await shows(app, pilot, "identical")
 
@@ -285,7 +289,6 @@ async def test_the_place_of_a_bad_node_is_told_with_why(stage: Stage) -> None:
     full = (("disk.full", 3, "/", 5.0, "/ is 99% full · jobs fail · free space"),)
     stage.fleet.apply("node01", HealthReport(2e9, 3, 60.0, 7, 7, full))
     stage.plan = lambda spec: replace(plan_of("hello-1", 3, 1), nodes=plan_of("h", 3, 1).nodes[1:])
-    stage.render = lambda plan: "mpirun"
     async with console(stage, (160, 40)) as (app, pilot):
         await pilot.press("3")
         await shows(app, pilot, "node01 bad  left out: / is 99% full")
@@ -355,7 +358,7 @@ async def test_the_console_opens_on_the_job_it_is_asked_for(
     async def opened():
         yield stage
 
-    app = RankdeckApp(Opening(stage.cluster), UiSettings(theme_folders=()))
+    app = RankdeckApp(stage.cluster, UiSettings(theme_folders=()))
     app.first_job = asked
     app.open_with(opened)
     async with app.run_test(size=(120, 40)) as pilot:

@@ -57,12 +57,6 @@ async def test_a_lost_gpu_keeps_its_line_and_the_errors_are_one() -> None:
 
 
 @pytest.mark.long
-async def test_an_agent_that_sends_only_numbers_is_told_with_its_version() -> None:
-    async with console(machine(), (120, 60)) as (app, pilot):
-        await pilot.press("enter")
-        await shows(app, pilot, "judged here: its agent (version 0) is older than this console")
-
-
 async def test_a_gpu_says_what_is_wrong_beside_its_numbers() -> None:
     async with console(machine(gpu="ecc"), (160, 50)) as (app, pilot):
         await pilot.press("enter")

@@ -63,14 +63,15 @@ def fleet(clock: Clock, count: int, seconds: int = 60) -> Stage:
     """Nodes that were watched for a while: one silent, one hot; a job that failed and one that runs."""
     stage = Stage(cluster_of(count))
     simulation = Simulation(stage)
-    for _ in range(seconds):
-        simulation.step()
-        clock.now += 1
-        stage.fleet.take_changes()
     event = Event(
         NOW, "bad", "kernel.xid", "Xid 79, GPU has fallen off the bus · reboot", "0000:18:00"
     )
-    stage.fleet.apply(stage.cluster.nodes[0].name, event)
+    for second in range(seconds):
+        if second == seconds - 1:
+            stage.fleet.apply(stage.cluster.nodes[0].name, event)
+        simulation.step()
+        clock.now += 1
+        stage.fleet.take_changes()
     return stage
 
 

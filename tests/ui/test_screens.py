@@ -15,12 +15,11 @@ from rankdeck.config.user import UiSettings
 from rankdeck.errors import HostKeyError
 from rankdeck.model.job import CancelReport, Countdown, RemainingProcess, State
 from rankdeck.ui.app import RankdeckApp
-from rankdeck.ui.protocols import Opening
 from rankdeck.ui.screens.job import JobScreen
 from rankdeck.ui.screens.node import NodeScreen
 from rankdeck_agent.wire import Sample
 from tests.ui.support import sample
-from tests.ui.support.stage import Stage, cluster_of
+from tests.ui.support.stage import Stage
 
 SIZES = [(200, 50), (80, 24), (60, 15)]
 LIMIT = 30.0
@@ -38,7 +37,7 @@ def text_of(app: RankdeckApp) -> str:
 
 @contextlib.asynccontextmanager
 async def console(stage, size=(120, 40), **settings) -> AsyncGenerator[tuple[RankdeckApp, Pilot]]:
-    app = RankdeckApp(stage, UiSettings(theme_folders=(), **settings))
+    app = RankdeckApp(stage.cluster, UiSettings(theme_folders=(), **settings), stage)
     stage.fleet.take_changes()
     async with app.run_test(size=size) as pilot, keeping_time(stage):
         await shows(app, pilot, stage.cluster.name)
@@ -474,13 +473,13 @@ async def test_a_cancelled_job_of_which_something_may_be_left_can_be_cancelled_a
     for rank in (0, 1):
         stage.tell(JOB, "node01", "exited", rank=rank, signal=15)
     stage.tell(JOB, "node01", "closed")
-    stage.jobs.cancelled(JOB, lost)
+    stage.jobs.cancelled(JOB, lost, 9.0)
     async with console(stage) as (app, pilot):
         await pilot.press("2")
         await shows(app, pilot, "cancelled")
         await pilot.press("x")
         await shows(app, pilot, "not proven that nothing is left on node02")
-        stage.jobs.cancelled(JOB, CancelReport(JOB, State.CANCELLED))
+        stage.jobs.cancelled(JOB, CancelReport(JOB, State.CANCELLED), 9.0)
         await pilot.press("escape", "x")
         await shows(app, pilot, "has ended already")
 
@@ -537,7 +536,7 @@ async def test_the_job_on_launch_becomes_a_script_for_its_owner_alone(
     script = tmp_path / "a.sh"
     async with console(stage) as (app, pilot):
         await pilot.press("3")
-        await shows(app, pilot, "$ mpirun")
+        await shows(app, pilot, "mpirun --hostfile")
         app.say("")
         await pilot.press("escape")
         await command(pilot, "script a.sh")
@@ -560,7 +559,7 @@ async def test_the_plan_is_shown_before_enter_launches_it(
     stage.files = (tmp_path / "hello.yaml",)
     async with console(stage, size) as (app, pilot):
         await pilot.press("3")
-        await shows(app, pilot, "$ mpirun")
+        await shows(app, pilot, "mpirun --hostfile")
         assert stage.launched == []
         await pilot.press("enter")
         await until(pilot, lambda: isinstance(app.screen, JobScreen), "no job screen")
@@ -608,7 +607,7 @@ async def test_a_refused_launch_is_one_sentence(stage: Stage, tmp_path: Path) ->
     stage.files = (tmp_path / "refused.yaml",)
     async with console(stage) as (app, pilot):
         await pilot.press("3")
-        await shows(app, pilot, "$ mpirun")
+        await shows(app, pilot, "mpirun --hostfile")
         await pilot.press("enter")
         await shows(app, pilot, "node02: no Python 3.9 there")
 
@@ -651,39 +650,6 @@ async def test_ascii_mode_paints_nothing_else_on_any_screen(stage: Stage) -> Non
             await pilot.press(*keys)
             await pilot.pause(0.3)
             assert text_of(app).isascii(), text_of(app)
-
-
-@pytest.mark.long
-async def test_the_first_picture_does_not_wait_for_the_session() -> None:
-    cluster = cluster_of(3)
-    app = RankdeckApp(Opening(cluster), UiSettings())
-    stage = Stage(cluster)
-
-    @contextlib.asynccontextmanager
-    async def opener() -> AsyncGenerator[Stage]:
-        assert "node03" in text_of(app)
-        yield stage
-
-    app.open_with(opener)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await until(pilot, lambda: app.session is stage, "never opened")
-        await lacks(app, pilot, "opening")
-        await pilot.press("q")
-        await until(pilot, lambda: app.return_code == 0, "never left")
-
-
-async def test_a_screen_that_looks_first_shows_what_is_judged_later() -> None:
-    cluster = cluster_of(3)
-    app = RankdeckApp(Opening(cluster), UiSettings())
-    async with app.run_test(size=(80, 24)) as pilot:
-        await shows(app, pilot, "◌ unknown")
-        app.session, _ = sample.fleet(3, cluster=cluster)
-        app.session.fleet.take_changes()
-        app.opened = True
-        assert app.top_screen
-        app.top_screen.refresh_now()
-        await shows(app, pilot, "● 3 ok")
-        await lacks(app, pilot, "◌")
 
 
 async def test_what_is_hidden_by_another_screen_is_not_painted(stage: Stage) -> None:

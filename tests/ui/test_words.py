@@ -1,4 +1,4 @@
-"""Filters, commands, cleaning, search and layout: what needs no screen."""
+"""Filters, commands, search and layout: what needs no screen."""
 
 import ast
 from pathlib import Path
@@ -12,7 +12,7 @@ from rankdeck.config.user import lacks_unicode
 from rankdeck.logs.view import MergedLog, Search
 from rankdeck.model.job import Chunk
 from rankdeck.model.rank import Activity
-from rankdeck.model.text import clean, printable, strip_controls
+from rankdeck.model.safe_text import printable
 from rankdeck.state.lines import RankLog
 from rankdeck.ui import actions, command_actions, formatting, query
 from rankdeck.ui.themes import ASCII, UNICODE
@@ -48,35 +48,6 @@ def test_a_filter_says_which_nodes_are_shown(text: str, matches: bool) -> None:
 def test_a_filter_that_cannot_be_read_says_what_to_write(text: str, complaint: str) -> None:
     with pytest.raises(query.QueryError, match=complaint):
         query.parse(text)
-
-
-@given(st.text())
-def test_no_control_character_survives_cleaning(text: str) -> None:
-    shown = printable(text)
-
-    assert shown.isprintable()
-
-
-@pytest.mark.parametrize(
-    ("raw", "shown"),
-    [
-        ("\x1b[31mred\x1b[0m", "red"),
-        ("\x1b]0;title\x07text", "text"),
-        ("\x1bP+q544e\x1b\\after", "after"),
-        ("10%\r50%\r100%", "100%"),
-        ("a\tb", "a       b"),
-        ("bell\x07", "bell?"),
-        ("\x9b2J", "?2J"),
-    ],
-)
-def test_escapes_are_taken_out_and_other_controls_shown(raw: str, shown: str) -> None:
-    assert printable(raw) == shown
-
-
-@pytest.mark.parametrize("mark", "\u061c\u200e\u200f\u2028\u202e\u2067")
-def test_marks_of_direction_are_taken_out(mark: str) -> None:
-    assert strip_controls(f"a{mark}b", colour=True) == "ab"
-    assert clean(f"a{mark}b") == "a·b"
 
 
 def test_the_start_of_a_command_is_enough() -> None:

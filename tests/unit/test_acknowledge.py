@@ -9,6 +9,7 @@ from rankdeck.state.fleet_history import FLOOD, HOUR, MOST_AN_HOUR
 from rankdeck.state.history import History
 from rankdeck.state.judgement import acknowledged
 from rankdeck_agent.wire import Event, Hello, Sample
+from tests.support.judged_fleet import JudgedFleet
 
 FULL = Reason("disk.full", Level.BAD, "/ is 99% full · a · b", "/")
 HOT = Reason("cpu.temp", Level.WARN, "CPU at 88 °C · a · b")
@@ -110,7 +111,7 @@ class Clock:
 
 def fleet() -> tuple[Fleet, Clock]:
     clock = Clock()
-    return Fleet(Cluster(name="lab", nodes=(Node(name="n1"),)), clock, clock), clock
+    return JudgedFleet(Cluster(name="lab", nodes=(Node(name="n1"),)), clock, clock), clock
 
 
 def use(fleet: Fleet, clock: Clock, percent: float) -> None:

@@ -4,13 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankdeck.backends.node_stream import looks_of
-from rankdeck.model.job import NodeEvent
 from rankdeck.model.rank import Activity
+from rankdeck_agent.wire.job_events import Look, Origin, Part, parse_event
+from tests.support.node_events import node_event
 from tests.unit.test_jobs_state import Feed
 from tests.unit.test_node_stream import head, stream
 
 GOOD = [0, "S", "ep_poll", 0.25, 0.5]
+FIELDS = ("state", "wchan", "cores", "system")
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9),
     lambda some: st.lists(some, max_size=6) | st.dictionaries(st.text(max_size=3), some),
@@ -22,8 +23,15 @@ def look(at=1.0, state="S"):
     return Activity(state, "ep_poll", 0.25, 0.5, at)
 
 
+def looks_of(rows, ranks=(0, 1)):
+    """The looks in these rows, from a node that has these ranks."""
+    origin = Origin("n1", Part.SUPERVISOR, "ssh", ranks)
+    found = parse_event({"kind": "activity", "at": 1.0, "rows": rows}, origin).body.rows
+    return {one.rank: one for one in found}
+
+
 def test_a_row_is_read() -> None:
-    assert looks_of([GOOD], (0, 1), 1.0) == {0: look()}
+    assert looks_of([GOOD]) == {0: Look(*GOOD)}
 
 
 @pytest.mark.parametrize(
@@ -35,12 +43,12 @@ def test_a_row_is_read() -> None:
 def test_a_row_that_cannot_be_costs_only_itself(place, junk) -> None:
     bad = [*GOOD[:place], junk, *GOOD[place + 1 :]]
 
-    assert looks_of([bad, [1, *GOOD[1:]]], (0, 1), 1.0) == {1: look()}
+    assert looks_of([bad, [1, *GOOD[1:]]]) == {1: Look(1, *GOOD[1:])}
 
 
 @given(JSON)
 def test_any_rows_give_looks_or_nothing(rows) -> None:
-    found = looks_of(rows, (0, 1), 1.0)
+    found = looks_of(rows)
 
     assert found.keys() <= {0, 1}
     assert all(0 <= one.cores < 1e6 for one in found.values())
@@ -51,16 +59,14 @@ def test_a_frame_becomes_looks_without_a_place_in_the_record() -> None:
 
     (event,) = one.feed(head(kind="activity", at=5, rows=[GOOD], seq=99))
 
-    assert (event.kind, event.at, dict(event.fields)) == (
-        "activity",
-        5,
-        {"looks": {0: look(5)}},
-    )
+    assert (event.kind, event.at, event.body.rows) == ("activity", 5, (Look(*GOOD),))
     assert one.seen == -1
 
 
 def tell(feed, node, looks, at=1.0):
-    feed.jobs.apply(NodeEvent("t-1", node, "activity", at, {"looks": looks}))
+    rows = [[rank, *(getattr(one, name) for name in FIELDS)] for rank, one in looks.items()]
+    for when in {one.at for one in looks.values()} or {at}:
+        feed.jobs.apply(node_event("t-1", node, "activity", when, rows=rows))
 
 
 def test_the_newest_look_is_shown_of_a_rank_that_runs() -> None:
@@ -78,7 +84,9 @@ def test_the_newest_look_is_shown_of_a_rank_that_runs() -> None:
 def test_a_node_says_nothing_of_the_ranks_of_others() -> None:
     feed = Feed()
     feed.start_all()
-    tell(feed, "n1", {3: look()})
+    foreign = Origin("n1", Part.SUPERVISOR, "ssh", (0, 1))
+    row = [3, "S", "ep_poll", 0.25, 0.5]
+    feed.jobs.apply(node_event("t-1", "n1", "activity", 1.0, origin=foreign, rows=[row]))
 
     assert feed.job.ranks[3].activity is None
 

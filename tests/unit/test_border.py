@@ -9,7 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rankdeck.backends.node_stream import FrameError, NodeStream
+from rankdeck.backends.frames import FrameError
+from rankdeck.backends.node_stream import NodeStream
 from rankdeck.backends.remote_log import _found
 from rankdeck.backends.ssh import _concluded, _port, _take_those_inside, left_there
 from rankdeck.errors import AgentError, UnreachableError
@@ -42,7 +43,7 @@ def heard(*lines):
     """The record and the history of a job whose first node sent these lines, at once written down."""
     jobs = Jobs()
     jobs.add(PLAN, 1000.0)
-    stream = NodeStream(PLAN.nodes[0], -1, jobs.positions_of("j"))
+    stream = NodeStream(PLAN.nodes[0], -1, jobs.positions_of("j"), "ssh")
     stream.watch(range(2), None)
     with History(Path(":memory:")) as history:
         chronicle = JobRecorder(history, Fleet(CLUSTER), "c")
@@ -56,7 +57,7 @@ def heard(*lines):
                 jobs.apply(event)
                 chronicle.take(event)
             chronicle.save(jobs.job("j"), 1000.0)
-        kept = history.events("j")
+        kept = history.events("j", PLAN)
         stored = history.load("c")
     return jobs.job("j"), kept, stored
 
@@ -69,7 +70,7 @@ def test_whatever_frames_a_node_sends_the_job_is_shown_and_written_down(frames):
 
     assert [one.id for one in stored] == ["j"]
     assert {rank.node for rank in job.ranks[2:]} == {"n2"}
-    assert all(0 <= event.fields["seq"] < 1 << 53 for event in kept)
+    assert all(event.seq is not None and 0 <= event.seq < 1 << 53 for event in kept)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +99,7 @@ def test_a_node_that_sends_nonsense_is_named_once():
     odd = hostile.line({"kind": "started", "seq": "x", "rank": 0, "at": 1.0})
     job, *_ = heard(odd, odd, odd)
 
-    assert job.troubles == ("n1: sent an event that makes no sense: left out",)
+    assert job.troubles == ("n1: sent an event without a number: left out",)
 
 
 def depth(value):

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankdeck.telemetry.private_broker import (
+from rankdeck.telemetry.mqtt_packets import (
     CONNECT_BYTE,
     Connect,
     Framer,

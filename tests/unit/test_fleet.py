@@ -8,8 +8,10 @@ from hypothesis import strategies as st
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.health import Level
 from rankdeck.state.fleet import LEAST, Fleet
+from rankdeck.state.node import ASKED
 from rankdeck_agent.rules.levels import highest, mean, total
 from rankdeck_agent.wire import Event, Hello, Sample, WireError, decode, encode
+from tests.support.judged_fleet import JudgedFleet
 
 
 class Clock:
@@ -22,7 +24,15 @@ class Clock:
 def made(*names, expect=None, **node):
     clock = Clock()
     nodes = tuple(Node(name=name, **node) for name in names or ("n1",))
-    return Fleet(Cluster(name="lab", nodes=nodes, expect=expect or {}), clock), clock
+    fleet = JudgedFleet(Cluster(name="lab", nodes=nodes, expect=expect or {}), clock)
+    fleet.want(None)
+    clock.now += ASKED
+    return fleet, clock
+
+
+def hostile() -> Fleet:
+    """A fleet whose node sends what no agent sends."""
+    return Fleet(Cluster(name="lab", nodes=(Node(name="n1"),)), Clock())
 
 
 def health(fleet, name="n1"):
@@ -172,7 +182,7 @@ def test_what_comes_every_half_minute_stays_in_between_and_has_a_rate() -> None:
 
 @pytest.mark.long
 def test_a_hostile_node_cannot_fill_the_memory() -> None:
-    fleet, _ = made()
+    fleet = hostile()
     devices = {f"d{number}" * 100: number for number in range(3000)}
     for start in range(6):
         flood = {f"m{start}.{number}": devices for number in range(200)}
@@ -198,7 +208,7 @@ def test_a_hostile_node_cannot_fill_the_memory() -> None:
 
 
 def test_control_characters_of_a_node_reach_no_one() -> None:
-    fleet, _ = made()
+    fleet = hostile()
     evil = "\x1b]0;owned\x07\x9b31m\u202e"
     fleet.apply("n1", Hello("n1", True, inventory={evil: evil}))
     fleet.apply("n1", Event(1.0, "bad", evil, evil, evil))
@@ -210,7 +220,7 @@ def test_control_characters_of_a_node_reach_no_one() -> None:
 
 
 def test_numbers_that_are_none_are_left_out() -> None:
-    fleet, _ = made()
+    fleet = hostile()
     for at in (1.0, 2.0):
         fleet.apply(
             "n1",
@@ -246,7 +256,7 @@ FIELDS = [
     st.booleans(),
 )
 def test_no_message_of_a_node_raises(kind, fields, known) -> None:
-    fleet, _ = made()
+    fleet = hostile()
     required = {
         "hello": ["node", "up"],
         "sample": ["seq", "at", "values"],

@@ -20,7 +20,6 @@ from rankdeck.model.job import (
     JobSpec,
     Launch,
     MpiOptions,
-    NodeEvent,
     Plan,
     Progress,
     RankState,
@@ -28,6 +27,7 @@ from rankdeck.model.job import (
 )
 from rankdeck.state.history import History
 from rankdeck_agent.wire import NodeFile, NodePlan, ProcessPlan
+from tests.support.node_events import node_event
 
 NODE = NodePlan(
     "j-1",
@@ -62,7 +62,7 @@ JOB = Job(
         at=2.0,
         lines=("last", "words"),
     ),
-    troubles=("n1: a sentence",),
+    notes=("n1: a sentence",),
 )
 
 
@@ -182,21 +182,22 @@ def test_what_was_concluded_and_the_job_file_come_back(tmp_path: Path) -> None:
 
 
 def test_events_and_health_are_kept_each_once_and_by_time(tmp_path: Path) -> None:
-    late = NodeEvent("j-1", "n1", "exited", 5.0, {"seq": 1, "rank": 0})
-    early = NodeEvent("j-1", "n2", "ready", 4.0, {"seq": 0})
+    two = replace(PLAN, nodes=(NODE, replace(NODE, node="n2", ranks=(1,))))
+    late = node_event("j-1", "n1", "exited", 5.0, seq=1, rank=0)
+    early = node_event("j-1", "n2", "ready", 4.0, seq=0)
     with History(tmp_path / "history.db") as history:
         history.add_events([late, early])
         history.add_events([late])
         history.add_health("j-1", 6.0, {"nodes": {"n1": {"level": "ok"}}})
     with History(tmp_path / "history.db") as history:
-        assert history.events("j-1") == (early, late)
+        assert history.events("j-1", two) == (early, late)
         assert history.health("j-1") == ({"at": 6.0, "nodes": {"n1": {"level": "ok"}}},)
-        assert history.events("j-2") == ()
+        assert history.events("j-2", two) == ()
 
 
 def test_jobs_that_ended_long_ago_are_forgotten_with_all_of_theirs(tmp_path, monkeypatch):
     monkeypatch.setattr("rankdeck.state.history.KEEP", 3)
-    event = NodeEvent("", "n1", "ready", 1.0, {"seq": 0, "at": 1.0, "kind": "ready"})
+    event = node_event("", "n1", "ready", 1.0, seq=0)
     with History(tmp_path / "h") as history:
         for number in range(6):
             state = State.RUNNING if number == 0 else State.DONE
@@ -208,7 +209,7 @@ def test_jobs_that_ended_long_ago_are_forgotten_with_all_of_theirs(tmp_path, mon
 
         history.prune("c")
 
-        left = [name for name in map("j-{}".format, range(6)) if history.events(name)]
+        left = [name for name in map("j-{}".format, range(6)) if history.events(name, PLAN)]
         health = [name for name in map("j-{}".format, range(6)) if history.health(name)]
     assert left == health == ["j-0", "j-3", "j-4", "j-5"]
 
@@ -218,13 +219,13 @@ def test_the_oldest_jobs_lose_their_events_first_but_never_the_newest(tmp_path, 
     with History(tmp_path / "h") as history:
         for number in range(3):
             name = f"j-{number}"
-            rows = [NodeEvent(name, "n1", "ready", 1.0, {"seq": i}) for i in range(4)]
+            rows = [node_event(name, "n1", "ready", 1.0, seq=i) for i in range(4)]
             history.add_events(rows)
             history.save(replace(JOB, id=name, plan=replace(PLAN, job=name), created=float(number)))
 
         history.prune("c")
 
-        assert [len(history.events(f"j-{n}")) for n in range(3)] == [0, 0, 4]
+        assert [len(history.events(f"j-{n}", PLAN)) for n in range(3)] == [0, 0, 4]
 
 
 def test_pictures_of_health_are_bounded_the_newest_stay(tmp_path, monkeypatch):

@@ -4,8 +4,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from rankdeck.model.health import Level
-from rankdeck.model.job import CancelReport, Explained, Job, NodeEvent, NodeNote, State
+from rankdeck.model.job import CancelReport, Explained, Job, NodeNote, State
 from rankdeck.state.history import History, last_word
+from tests.support.node_events import node_event
 from tests.unit.test_history import JOB, PLAN
 from tests.unit.test_jobs_state import Feed
 
@@ -59,7 +60,7 @@ def test_a_console_may_change_its_own_word(tmp_path: Path) -> None:
 
 
 def test_notes_and_troubles_of_both_are_kept() -> None:
-    mine = replace(JOB, node_notes=(NOTE,), troubles=("n2: b",))
+    mine = replace(JOB, node_notes=(NOTE,), notes=("n2: b",))
     word = last_word(mine, JOB)
 
     assert (word.node_notes, word.troubles) == ((NOTE,), ("n1: a sentence", "n2: b"))
@@ -86,12 +87,12 @@ def test_of_two_notes_alike_that_of_the_console_that_saw_more_is_kept_whoever_wr
 
 
 def test_a_node_that_is_back_is_not_said_to_be_mute_because_it_once_was() -> None:
-    mute = "n1: does not answer: no route"
+    mute, said = {"n1": "no route"}, "n1: does not answer: no route"
     lost = tuple(replace(rank, state=State.LOST, node="n1") for rank in RUNNING.ranks)
 
-    assert mute not in last_word(JOB, replace(RUNNING, troubles=(mute,))).troubles
-    gone = replace(RUNNING, ranks=lost, troubles=(mute,))
-    assert mute in last_word(gone, replace(gone, troubles=())).troubles
+    assert said not in last_word(JOB, replace(RUNNING, mute=mute)).troubles
+    gone = replace(RUNNING, ranks=lost, mute=mute)
+    assert said in last_word(gone, replace(gone, mute={})).troubles
 
 
 def test_what_another_console_wrote_is_news_once_and_ones_own_is_not(
@@ -185,8 +186,8 @@ def test_a_job_that_has_ended_keeps_its_verdict_while_it_is_read_again() -> None
 
 def test_that_a_node_does_not_answer_is_said_once_though_two_consoles_word_it() -> None:
     lost = tuple(replace(rank, state=State.LOST, node="n1") for rank in RUNNING.ranks)
-    mine = replace(RUNNING, ranks=lost, troubles=("n1: does not answer: nothing for 15 s",))
-    kept = replace(RUNNING, ranks=lost, troubles=("n1: does not answer: port 22",))
+    mine = replace(RUNNING, ranks=lost, mute={"n1": "nothing for 15 s"})
+    kept = replace(RUNNING, ranks=lost, mute={"n1": "port 22"})
 
     assert last_word(mine, kept).troubles == kept.troubles
 
@@ -194,7 +195,7 @@ def test_that_a_node_does_not_answer_is_said_once_though_two_consoles_word_it() 
 def test_another_consoles_word_ends_a_job_whose_node_is_lost_here() -> None:
     feed = Feed()
     feed.start_all()
-    feed.made("n2", "lost", text="gone")
+    feed.made("n2", "lost", why="gone")
     other = replace(feed.job, state=State.CANCELLED, ended=5.0)
 
     feed.jobs.tell(other)
@@ -207,7 +208,7 @@ def test_the_nodes_that_did_not_tell_the_end_here_are_known() -> None:
     feed = Feed()
     feed.start_all()
     feed.tell("n1", "closed", 3.0)
-    feed.made("n2", "lost", text="gone")
+    feed.made("n2", "lost", why="gone")
     assert feed.jobs.unreported("t-1") == frozenset()
 
     feed.jobs.tell(replace(feed.job, state=State.DONE, ended=5.0))
@@ -218,9 +219,9 @@ def test_the_nodes_that_did_not_tell_the_end_here_are_known() -> None:
 def test_a_job_thought_dead_runs_again_when_all_its_nodes_say_so() -> None:
     feed = Feed()
     feed.start_all()
-    feed.made("n2", "lost", text="gone")
+    feed.made("n2", "lost", why="gone")
     feed.tell("n1", "closed", 3.0)
-    feed.jobs.cancelled("t-1", CancelReport("t-1", State.LOST, (), {"n2": "no answer"}))
+    feed.jobs.cancelled("t-1", CancelReport("t-1", State.LOST, (), {"n2": "no answer"}), 9.0)
     seen = {node: seq - 1 for node, seq in feed.seq.items()}
     assert feed.job.state.final
 
@@ -228,7 +229,7 @@ def test_a_job_thought_dead_runs_again_when_all_its_nodes_say_so() -> None:
     again.jobs.restore(feed.job, seen=seen)
     again.start_all()
     again.tell("n1", "closed", 3.0)
-    again.jobs.apply(NodeEvent("t-1", "n2", "connected", 4.0, {}))
+    again.jobs.apply(node_event("t-1", "n2", "connected", 4.0))
 
     assert again.job.state is State.RUNNING
 

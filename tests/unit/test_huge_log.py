@@ -14,7 +14,8 @@ from rankdeck.backends.remote_log import RemoteLogs
 from rankdeck.backends.ssh import SshBackend
 from rankdeck.following import Following, until
 from rankdeck.model.cluster import Cluster, Node
-from rankdeck.model.job import Abort, LogPlace, NodeEvent, Plan, State
+from rankdeck.model.job import Abort, LogPlace, Plan, State
+from rankdeck.model.job_events import NodeEvent
 from rankdeck.remote.agent import Agents
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.history import History
@@ -25,6 +26,7 @@ from rankdeck_agent.job import processes
 from rankdeck_agent.job.ranks import make, unlink_links
 from rankdeck_agent.wire import NodePlan
 from tests.support.local import local_shell
+from tests.support.node_events import node_event
 from tests.unit.test_history import PLAN
 
 SIZE = 128 << 20
@@ -222,7 +224,7 @@ async def test_who_tells_a_thousand_things_at_once_leaves_turns_to_keys(
     async with local_shell(tmp_path) as shell, asyncio.TaskGroup() as tasks:
         follower = SshFollower(Agents(shell), PLAN, {}, JobPositions().of)
         follower._waiting.extend(
-            NodeEvent(PLAN.job, "n1", "trouble", 1.0, {"text": "t"}) for _ in range(1000)
+            node_event(PLAN.job, "n1", "trouble", 1.0, text="t") for _ in range(1000)
         )
 
         async def take() -> None:
@@ -245,10 +247,10 @@ async def test_who_stops_taking_events_midway_leaves_no_error(tmp_path: Path) ->
     async with local_shell(tmp_path) as shell:
         follower = SshFollower(Agents(shell), PLAN, {}, JobPositions().of)
         follower._waiting.extend(
-            NodeEvent(PLAN.job, "n1", "trouble", 1.0, {"text": "t"}) for _ in range(2)
+            node_event(PLAN.job, "n1", "trouble", 1.0, text="t") for _ in range(2)
         )
         async with aclosing(aiter(follower)) as events:
-            assert (await anext(events)).fields == {"text": "t"}
+            assert (await anext(events)).body.text == "t"
 
 
 @pytest.mark.long

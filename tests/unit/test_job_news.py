@@ -68,7 +68,7 @@ def test_a_stall_is_told_when_it_begins_and_when_it_ends() -> None:
 
 def test_a_node_that_is_lost_and_comes_back_is_told() -> None:
     lost = tuple(replace(r, state=State.LOST) if r.rank > 1 else r for r in RANKS)
-    gone = replace(RUNS, ranks=lost, troubles=("n2: does not answer: no route",))
+    gone = replace(RUNS, ranks=lost, mute={"n2": "no route"})
     back = RUNS
 
     assert news_between(RUNS, gone, 100.0) == ("n2: does not answer: no route",)
@@ -77,7 +77,7 @@ def test_a_node_that_is_lost_and_comes_back_is_told() -> None:
 
 def test_a_node_that_does_not_answer_is_no_failure_while_the_job_goes_on() -> None:
     gone = FirstFailure(what="node", rank=None, node="n2", exit_code=None, signal=None, at=90.0)
-    silent = replace(RUNS, first_failure=gone, troubles=("n2: does not answer: no route",))
+    silent = replace(RUNS, first_failure=gone, mute={"n2": "no route"})
 
     assert news_between(RUNS, silent, 100.0) == ("n2: does not answer: no route",)
     assert news_between(silent, RUNS, 100.0) == ()

@@ -20,6 +20,7 @@ from rankdeck.state.job_recorder import MOST_NODES, JobRecorder, node_numbers
 from rankdeck.state.jobs import Jobs
 from rankdeck_agent.wire import Event, Hello, Sample
 from tests.support.browser import assert_self_contained, parsed, rendered
+from tests.support.judged_fleet import JudgedFleet
 from tests.ui.support.stage import cluster_of, plan_of
 from tests.unit.test_history import JOB
 from tests.unit.test_report_secrets import FORMS, SECRETS, planted
@@ -210,7 +211,7 @@ def test_a_page_of_many_ranks_and_much_output_stays_small() -> None:
 
 
 def heard(count: int, bad: str = "") -> Fleet:
-    made = Fleet(cluster_of(count))
+    made = JudgedFleet(cluster_of(count))
     for node in made.nodes():
         made.apply(node.name, Hello(node.name, True, 1.0))
         made.apply(node.name, Sample(1, 1.0, {"cpu.used": {"": 12.3456}, "mem.used": {"": 40}}))

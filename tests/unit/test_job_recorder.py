@@ -6,17 +6,19 @@ from pathlib import Path
 import pytest
 
 from rankdeck.following import notice_stalls
-from rankdeck.model.job import Chunk, NodeEvent
+from rankdeck.model.job import Chunk
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.history import History
 from rankdeck.state.job_recorder import JobRecorder
 from rankdeck.state.jobs import Jobs
 from rankdeck_agent.wire import Hello, Sample
+from tests.support.judged_fleet import JudgedFleet
+from tests.support.node_events import node_event
 from tests.ui.support.stage import cluster_of, plan_of
 
 
 def fleet(used: float) -> Fleet:
-    made = Fleet(cluster_of(2))
+    made = JudgedFleet(cluster_of(2))
     for name in ("node01", "node02"):
         made.apply(name, Hello(name, True, 1.0))
         made.apply(name, Sample(1, 1.0, {"cpu.used": {"": used}, "cpu.cores": {"": 16}}))
@@ -30,7 +32,7 @@ def running(jobs: Jobs, begin: float = 1000.0) -> str:
     for node in plan.nodes:
         for seq, rank in enumerate(node.ranks):
             fields = {"seq": seq, "rank": rank, "pid": 9}
-            jobs.apply(NodeEvent("train-1", node.node, "started", begin, fields))
+            jobs.apply(node_event("train-1", node.node, "started", begin, **fields))
             for second in range(10):
                 at, offset = begin + 1 + second, 7 * second
                 jobs.apply(Chunk("train-1", node.node, rank, "out", offset, at, b"step 1\n"))
@@ -40,7 +42,7 @@ def running(jobs: Jobs, begin: float = 1000.0) -> str:
 def told(jobs: Jobs, now: float) -> None:
     """Both nodes have told everything until now."""
     for node in ("node01", "node02"):
-        jobs.apply(NodeEvent("train-1", node, "now", now, {}))
+        jobs.apply(node_event("train-1", node, "now", now))
 
 
 def test_a_node_that_is_cut_off_from_the_console_is_not_silent() -> None:
@@ -91,23 +93,17 @@ def test_a_stall_is_told_once_and_taken_back_when_ranks_write_again(caplog) -> N
 def test_events_and_the_health_at_every_turn_are_written(tmp_path: Path) -> None:
     jobs = Jobs()
     job_id = running(jobs)
-    event = NodeEvent(
-        job_id,
-        "node01",
-        "exited",
-        1011.0,
-        {"seq": 9, "rank": 0, "code": 3, "signal": None},
-    )
+    event = node_event(job_id, "node01", "exited", 1011.0, seq=9, rank=0, code=3)
     with History(tmp_path / "h.db") as history:
         chronicle = JobRecorder(history, fleet(50.0), "c")
         chronicle.save(jobs.job(job_id), 1.0)
         chronicle.save(jobs.job(job_id), 2.0)
         jobs.apply(event)
         chronicle.take(event)
-        chronicle.take(NodeEvent(job_id, "node01", "connected", 1.0, {"offset": 0.0}))
+        chronicle.take(node_event(job_id, "node01", "connected", 1.0, offset=0.0))
         chronicle.save(jobs.job(job_id), 3.0)
 
-        assert history.events(job_id) == (event,)
+        assert history.events(job_id, plan_of(job_id, 2, 4)) == (event,)
         turns = history.health(job_id)
     assert [turn["at"] for turn in turns] == [1.0, 3.0]
     assert turns[0]["nodes"].keys() == {"node01", "node02"}

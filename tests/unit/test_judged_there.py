@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.health import UNHEARD, Ack, Level, Occurrence
 from rankdeck.state.fleet import Fleet
@@ -204,38 +206,47 @@ def test_a_lost_message_is_made_good_by_the_next_heartbeat() -> None:
     assert lab.health().level is Level.BAD
 
 
-def test_an_older_agent_is_judged_here_and_a_newer_one_takes_over() -> None:
-    lab = Lab()
-    values = {"disk.used": {"/": 99.0}}
-    lab.fleet.apply("n1", Hello("n1", True, START, "b", "0.1", 1.0))
-    lab.fleet.apply("n1", Sample(1, START, values))
-    assert (lab.checks(), lab.fleet.node("n1").judged_there) == (["disk.full"], False)
-    assert lab.fleet.not_judged_there == {"n1"}
+FULL_DISK = {"disk.used": {"/": 99.0}}
 
-    lab.fleet.apply("n1", Hello("n1", True, START, "b", "0.2", 1.0, heartbeat=10.0))
+
+def test_numbers_without_a_health_report_leave_a_node_unknown_and_it_says_why() -> None:
+    lab = Lab()
+    lab.fleet.apply("n1", Sample(1, START, FULL_DISK))
+
+    assert (lab.health().level, lab.checks()) == (Level.UNKNOWN, ["node.coverage"])
+    assert "no health report" in lab.health().reasons[0].text
+    assert lab.fleet.node("n1").value("disk.used", "/") == 99.0
+    assert {one.state for one in lab.fleet.node("n1").findings()} == {"unknown"}
+    lab.wait(4)
+    assert lab.checks() == ["node.silent"]
+
+
+def test_a_sample_without_a_report_takes_back_what_was_reported_before_it() -> None:
+    lab = Lab()
+    for retained in (True, False):
+        lab.hear(retained=retained)
+        lab.fleet.apply("n1", Sample(1, START, FULL_DISK))
+        assert lab.checks() == ["node.coverage"]
     lab.hear()
-    assert (lab.checks(), lab.fleet.node("n1").judged_there) == ([], True)
 
-    lab.fleet.apply("n1", Hello("n1", True, START, "b", "0.1", 1.0))
-    lab.fleet.apply("n1", Sample(1, START, values))
-    assert (lab.checks(), lab.fleet.node("n1").judged_there) == (["disk.full"], False)
+    assert lab.health().level is Level.OK
 
 
-def test_without_any_hello_an_older_agent_is_known_by_its_samples() -> None:
+@pytest.mark.parametrize("heartbeat", [0, -1, None, "x", 1e300])
+def test_whatever_heartbeat_a_hello_names_only_the_health_counts(heartbeat) -> None:
     lab = Lab()
-    lab.hear(retained=True)
-    lab.fleet.apply("n1", Sample(1, START, {"disk.used": {"/": 99.0}}))
-
+    lab.hear(FULL)
+    lab.fleet.apply("n1", Hello("n1", True, START, "b", "1", 1.0, heartbeat=heartbeat))
     assert lab.checks() == ["disk.full"]
+    lab.wait(20)
+
+    assert lab.checks() == ["node.silent"]
 
 
-def test_a_console_of_before_goes_on_by_the_samples_of_a_newer_agent() -> None:
-    # It refuses the kind of message that it does not know, and ignores the key that it does not know.
+def test_a_kind_of_message_that_is_not_known_is_refused_and_the_node_stays_as_it_is() -> None:
     lab = Lab()
     intake = FleetUpdater("lab", lab.fleet)
-    sample = Sample(1, START, {"disk.used": {"/": 99.0}}, report=HealthReport(START, 3, 10.0))
-    plain = encode(sample).replace(b'"report"', b'"unknown"')
-    intake.take("rankdeck/1/lab/n1/sample", plain)
+    lab.hear(FULL)
     intake.take("rankdeck/1/lab/n1/later", encode(HealthReport(START, 0, 10.0)))
 
     assert (lab.checks(), intake.refused) == (["disk.full"], {"n1": 1})
@@ -268,6 +279,17 @@ def test_a_clock_that_is_an_hour_wrong_is_found_here() -> None:
 
     assert lab.checks() == ["node.clock"]
     assert "1 h 00 min ahead" in lab.health().reasons[0].text
+
+
+def test_whoever_looks_only_twice_finds_a_wrong_clock_too() -> None:
+    lab = Lab()
+    for _ in range(2):
+        lab.hear(ahead=3600.0)
+        lab.health()
+        lab.wait(1)
+    lab.fleet.take_as_lasting()
+
+    assert lab.checks() == ["node.clock"]
 
 
 def test_drift_and_coverage_are_added_here() -> None:

@@ -9,6 +9,7 @@ from rankdeck.model.health import Level
 from rankdeck.model.schedulers import Condition, DeviceCount, KubernetesNode
 from rankdeck.state.fleet import Fleet
 from rankdeck_agent.wire import Hello, Sample
+from tests.support.judged_fleet import JudgedFleet
 
 READY = Condition("Ready", "True", "KubeletReady", "ok")
 WELL = KubernetesNode(conditions=(READY, Condition("MemoryPressure", "False")))
@@ -30,7 +31,7 @@ class Time:
 
 
 def fleet_of(*views: KubernetesNode, cluster: Cluster = CLUSTER) -> Fleet:
-    fleet = Fleet(cluster, Time())
+    fleet = JudgedFleet(cluster, Time())
     for number, view in enumerate(views):
         fleet.kubernetes_says(f"w{number}", view)
     return fleet

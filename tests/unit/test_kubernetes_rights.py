@@ -69,8 +69,8 @@ def test_jobs_come_and_go_by_the_rows_of_the_agent_and_nonsense_is_left_out() ->
         b'{"node": {"name": "w0", "devices": {"g/u": {"capacity": -1}}, "conditions": [3]}}\n{"trou'
     )
 
-    assert [job.name for job in state.jobs()] == ["b·[31m"]
-    reader.take(b'ble": "gone"}\n{"job_gone": ["Job", "t/b\xc2\xb7[31m"]}\n')
+    assert [job.name for job in state.jobs()] == ["b<U+001B>[31m"]
+    reader.take(b'ble": "gone"}\n{"job_gone": ["Job", "t/b<U+001B>[31m"]}\n')
     assert (state.jobs(), state.trouble) == ((), "gone")
 
 

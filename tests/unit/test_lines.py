@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankdeck.model.job import Chunk, Tail
-from rankdeck.model.text import strip_controls
+from rankdeck.model.safe_text import strip_controls
 from rankdeck.state.lines import SHOWN, RankLog, share
 
 

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankdeck.backends.follow import Spawns
+from rankdeck.backends.daemon_requests import DaemonRequests
 from rankdeck_agent.rules.mpi_daemon import LONGEST, daemon_of, daemons_of, in_place
 from rankdeck_agent.wire import NodePlan, ProcessPlan
+from rankdeck_agent.wire.job_events import DaemonAsked
 
 COMMANDS = {
     path.name: path.read_text().removesuffix("\n")
@@ -147,8 +148,8 @@ def test_only_a_launcher_that_was_told_of_our_agent_may_ask():
         (FIRST, {"host": "n2", "command": "id"}, "a command on n2 that is no MPI daemon: refused"),
         (FIRST, {"host": "n2", "command": COMMANDS["mpich-4.0"]}, "a command on n2 that is no MPI daemon: refused"),
         (FIRST, {"host": "n9", "command": GOOD}, "a command on n9, which is no node of this job: refused"),
-        (FIRST, {"host": ["n2"], "command": GOOD}, "a command on , which is no node of this job: refused"),
-        (FIRST, {"host": "n2", "command": {}}, "a command on n2 that is no MPI daemon: refused"),
+        (FIRST, {"command": GOOD}, "a command on , which is no node of this job: refused"),
+        (FIRST, {"host": "n2"}, "a command on n2 that is no MPI daemon: refused"),
         (NodePlan("j", "n2", (1,)), {"host": "n1", "command": GOOD}, "a command on n1, but has no launcher of MPI: refused"),
         (
             NodePlan("j", "n1", (0,), (ProcessPlan("rank 0", ("sleep", "9"), rank=0),)),
@@ -158,11 +159,11 @@ def test_only_a_launcher_that_was_told_of_our_agent_may_ask():
     ],
 )  # fmt: skip
 def test_a_request_is_refused_for_what_is_wrong_with_it(plan, request_, why):
-    assert Spawns(["n1", "n2"]).refusal(plan, request_) == why
+    assert DaemonRequests(["n1", "n2"]).refusal(plan, DaemonAsked("1", **request_)) == why
 
 
 def test_a_node_gets_one_daemon_and_another_only_when_that_failed():
-    one, request = Spawns(["n1", "n2"]), {"host": "n2", "command": GOOD}
+    one, request = DaemonRequests(["n1", "n2"]), DaemonAsked("1", "n2", GOOD)
     assert one.refusal(FIRST, request) == ""
     assert one.refusal(FIRST, request) == "a second MPI daemon on n2: refused"
     one.failed("n1", "n2")
@@ -171,7 +172,7 @@ def test_a_node_gets_one_daemon_and_another_only_when_that_failed():
 
 
 def test_a_node_that_asks_without_end_is_told_of_once():
-    one = Spawns(["n1", "n2"])
+    one = DaemonRequests(["n1", "n2"])
     told = [one.flooded("n1") for _ in range(200)]
 
     assert told.count(True) == 1

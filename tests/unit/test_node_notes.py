@@ -14,13 +14,13 @@ from rankdeck.model.health import Ack, Level, Occurrence
 from rankdeck.model.job import FirstFailure, NodeNote, RankState, State
 from rankdeck.reports.job import ReportSource, _texts, secrets_of
 from rankdeck.rules.job_news import MOST, NodeHistory, node_notes, note_words, when, with_reasons
-from rankdeck.state.fleet import Fleet
 from rankdeck.state.history import History
 from rankdeck.state.job_recorder import NodeNotes
 from rankdeck.state.jobs import Jobs
 from rankdeck.ui.screens.job_head import head_lines
 from rankdeck.ui.themes import Mark
 from rankdeck_agent.wire import Event, Sample
+from tests.support.judged_fleet import JudgedFleet
 from tests.unit.test_history import JOB, NODE, PLAN
 
 START, FAILED, END = 1.8e9, 1.8e9 + 100, 1.8e9 + 110
@@ -31,7 +31,6 @@ RAN = replace(
     ranks=(*JOB.ranks, RankState(rank=1, node="n2", state=State.CANCELLED)),
     created=START,
     ended=END,
-    troubles=(),
     first_failure=FirstFailure(
         rank=0, node="n1", exit_code=3, signal=None, at=FAILED
     ),
@@ -199,9 +198,7 @@ def test_what_an_operator_has_acknowledged_is_not_told():
 
 def test_a_full_disk_that_the_job_speaks_of_itself_is_not_told_twice():
     full = event(FAILED, check="disk.full", text="/home is full", kind="began")
-    said = replace(
-        RAN, troubles=("n1: no space left for /home: the ranks wait until there is some",)
-    )
+    said = replace(RAN, full_disks=("n1",))
 
     assert len(noted(full)) == 1
     assert noted(full, job=said) == ()
@@ -266,7 +263,7 @@ class Watch:
     def __init__(self, history: History, now: float = START) -> None:
         self.now = now
         nodes = tuple(Node(name=name, address="x") for name in ("n1", "n2"))
-        self.fleet = Fleet(Cluster(name="c", nodes=nodes), wall=lambda: self.now)
+        self.fleet = JudgedFleet(Cluster(name="c", nodes=nodes), wall=lambda: self.now)
         self.log = history.nodes_of("c")
         self.jobs = Jobs()
         self.jobs.restore(RUNS)

@@ -6,14 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankdeck.backends.follow import Silence
-from rankdeck.backends.node_stream import (
-    LONGEST_DATA,
-    LONGEST_HEAD,
-    FrameError,
-    FrameParser,
-    NodeStream,
-)
+from rankdeck.backends.frames import LONGEST_DATA, LONGEST_HEAD, FrameError, FrameParser
+from rankdeck.backends.node_link import NodeLink
+from rankdeck.backends.node_stream import NodeStream
 from rankdeck.state.lines import JobPositions
 from rankdeck_agent.wire import NodePlan, ProcessPlan
 
@@ -29,7 +24,7 @@ def data(offset, text, rank=0):
 def stream(launcher=False):
     process = ProcessPlan("mpirun", ("mpirun",))
     plan = NodePlan("j", "n1", (0, 1), (process,) if launcher else ())
-    return NodeStream(plan, -1, JobPositions().of)
+    return NodeStream(plan, -1, JobPositions().of, "ssh")
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=50))
@@ -75,7 +70,7 @@ class Reader:
 
     def __init__(self):
         self.read = JobPositions()
-        self.stream = NodeStream(NodePlan("j", "n1", (0, 1)), -1, self.read.of)
+        self.stream = NodeStream(NodePlan("j", "n1", (0, 1)), -1, self.read.of, "ssh")
 
     def feed(self, data):
         new = [self.read.take(item) for item in self.stream.feed(data)]
@@ -161,7 +156,7 @@ def test_a_request_answered_long_ago_is_not_carried_out_again():
     one.feed(head(kind="now", at=1))
 
     assert before == []
-    assert [request["id"] for request in one.take_spawns()] == ["b"]
+    assert [request.id for request in one.take_spawns()] == ["b"]
     assert one.take_spawns() == []
 
 
@@ -170,18 +165,18 @@ def test_a_stamp_that_no_clock_gives_is_left_out(at):
     one = stream()
     found = one.feed(head(kind="ready", seq=0, at=at) * 2)
 
-    assert [(event.kind, one.seen) for event in found] in ([], [("trouble", -1)])
+    assert [(event.kind, one.seen) for event in found] in ([], [("refused", -1)])
 
 
 def test_a_new_channel_does_not_end_the_silence_of_its_node():
-    silence = Silence()
-    silence.opened("n1")
-    silence.look()
-    never = silence.of_node("n1"), silence.of_channel("n1")
-    silence.heard("n1")
-    silence.look()
-    silence.opened("n1")
-    silence.look()
+    link = NodeLink(stream())
+    link.opened(None)
+    link.look()
+    never = link.silence, link.channel_silence
+    link.heard()
+    link.look()
+    link.opened(None)
+    link.look()
 
     assert never == (0.0, 1.0)
-    assert (silence.of_node("n1"), silence.of_channel("n1")) == (2.0, 1.0)
+    assert (link.silence, link.channel_silence) == (2.0, 1.0)

@@ -8,8 +8,8 @@ from typing import cast
 import pytest
 
 from rankdeck import plugins
-from rankdeck.backends.base import render
 from rankdeck.backends.launchers import plan_job
+from rankdeck.backends.plan_text import plan_text
 from rankdeck.backends.slurm import SlurmBackend
 from rankdeck.config.clusters import read_cluster
 from rankdeck.config.files import shipped
@@ -51,7 +51,7 @@ def test_a_sample_job_is_planned_to_the_letter(cluster: str, job: str) -> None:
 
     compare(
         f"{cluster}.{job}",
-        render(planned(read_cluster(SAMPLES / f"{cluster}.yaml"), spec)),
+        plan_text(planned(read_cluster(SAMPLES / f"{cluster}.yaml"), spec)),
     )
 
 
@@ -62,7 +62,7 @@ def test_every_mpi_is_spoken_to_in_its_own_words(flavour: str, launcher: str) ->
     spec = replace(spec, mpi=MpiOptions(flavour=flavour, launcher=launcher))
     cluster = read_cluster(SAMPLES / "two-pis.yaml")
 
-    compare(f"mpi.{flavour}.{launcher}", render(plan_job(cluster, spec, "hello-1")))
+    compare(f"mpi.{flavour}.{launcher}", plan_text(plan_job(cluster, spec, "hello-1")))
 
 
 @pytest.mark.parametrize("launch", Launch)
@@ -89,7 +89,7 @@ def test_every_launcher_in_every_runtime_is_planned_to_the_letter(
     )
     cluster = read_cluster(SAMPLES / "roce-pair.yaml")
 
-    compare(f"container.{launch}.{runtime}", render(plan_job(cluster, spec, "cell-1")))
+    compare(f"container.{launch}.{runtime}", plan_text(plan_job(cluster, spec, "cell-1")))
 
 
 def test_nccl_tests_of_16_gpus_through_pyxis_are_planned_to_the_letter() -> None:
@@ -112,7 +112,7 @@ def test_nccl_tests_of_16_gpus_through_pyxis_are_planned_to_the_letter() -> None
     )  # fmt: skip
     plan = SlurmBackend(cast("Agents", None)).plan(read_cluster(SAMPLES / "slurm-a100.yaml"), spec, "nccl-1")  # fmt: skip
 
-    compare("slurm-a100.pyxis-nccl", render(plan))
+    compare("slurm-a100.pyxis-nccl", plan_text(plan))
 
 
 EVERY_OPTION = (

@@ -57,6 +57,6 @@ def test_what_a_node_sends_is_made_safe() -> None:
     )  # fmt: skip
 
     assert told is not None
-    assert told.user == "·[31mroot"
+    assert told.user == "<U+001B>[31mroot"
     assert (told.cpu, told.rss, told.read, told.rank) == (0.0, 0, None, None)
-    assert dict(told.gpus) == {"0": 0, "·": 2}
+    assert dict(told.gpus) == {"0": 0, "<U+0007>": 2}

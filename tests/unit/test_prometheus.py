@@ -12,8 +12,9 @@ import pytest
 
 from rankdeck.model.cluster import Cluster, Node, Switch
 from rankdeck.prometheus.exporter import AT_ONCE, HEAD_LIMIT, Exporter, Families, ListenError, serve
-from rankdeck.state.fleet import COUNTERS, Fleet, Switches
+from rankdeck.state.fleet import COUNTERS, Switches
 from rankdeck_agent.wire import METRICS, Hello, Sample
+from tests.support.judged_fleet import JudgedFleet
 
 parser = pytest.importorskip(
     "prometheus_client.parser", reason="prometheus-client is not installed"
@@ -51,7 +52,7 @@ class Lab:
         cluster = Cluster(name="lab", nodes=nodes, switches=(switch,))
         self.switches = Switches(cluster)
         self.clock = Clock()
-        self.fleet = Fleet(cluster, self.clock)
+        self.fleet = JudgedFleet(cluster, self.clock)
         self.exporter = Exporter(cluster, self.fleet, switches=self.switches, simulated=show)
         hello = Hello("n1", True, 1.0, "b", "0.1.0", 1.0, INVENTORY, simulated)
         self.fleet.apply("n1", hello)

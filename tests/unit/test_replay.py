@@ -5,8 +5,9 @@ import time
 
 from rankdeck.backends import remote_log
 from rankdeck.backends.remote_log import Player, Replay
-from rankdeck.model.job import Chunk, Job, NodeEvent, State
+from rankdeck.model.job import Chunk, Job, State
 from rankdeck.state.jobs import Jobs
+from tests.support.node_events import node_event
 from tests.unit.test_jobs_state import PLAN, Feed
 
 
@@ -60,7 +61,7 @@ async def test_an_hour_of_nothing_does_not_take_an_hour(monkeypatch) -> None:
 
 async def test_in_between_the_moment_of_the_past_is_shown() -> None:
     plan, now = PLAN, time.time()
-    event = NodeEvent("t-1", "n1", "started", now + 1000, {"seq": 0, "rank": 0, "pid": 5})
+    event = node_event("t-1", "n1", "started", now + 1000, seq=0, rank=0, pid=5)
     jobs = Jobs()
     jobs.add(plan, now)
 

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from rankdeck.backends.remote_log import Recording
 from rankdeck.model.health import Level
-from rankdeck.model.job import Chunk, JobSpec, Launch, NodeEvent, NodeNote
+from rankdeck.model.job import Chunk, JobSpec, Launch, NodeNote
 from rankdeck.reports.job import Logs, ReportSource, pack
 from rankdeck.rules.secrets import Secrets
 from rankdeck_agent.wire import NodeFile, ProcessPlan
+from tests.support.node_events import node_event
 from tests.unit.test_history import JOB, NODE
 
 KEY = (
@@ -41,7 +42,7 @@ SECRETS = st.text(
 
 def planted(text: str, value: str) -> tuple[ReportSource, Recording, list[Chunk]]:
     """A job with the text in its fields and output; `value` is that of a variable with a telling name."""
-    said = NodeEvent("j-1", "n1", "trouble", 1.0, {"seq": 1, "text": text, "kind": "x"})
+    said = node_event("j-1", "n1", "trouble", 1.0, seq=1, text=text)
     argv = ("sh", "-c", f"run {text}", text)
     node = replace(
         NODE,
@@ -64,7 +65,7 @@ def planted(text: str, value: str) -> tuple[ReportSource, Recording, list[Chunk]
         JOB,
         plan=replace(JOB.plan, nodes=(node,), spec=spec),
         first_failure=replace(JOB.first_failure, lines=(text,)),
-        troubles=(text,),
+        notes=(text,),
         node_notes=(note,),
     )
     source = ReportSource(job, (said,), [{"at": 1.0, "nodes": {"n1": {"why": text}}}], {"B": text})

@@ -6,6 +6,7 @@ from rankdeck.rules.ends import LAUNCHER_ENDINGS, End
 from rankdeck.rules.root_cause import FailedJob, judge
 from rankdeck_agent.kubernetes import job_state as kubernetes
 from rankdeck_agent.kubernetes.objects import JobOutcome, Pod, RankContainer
+from rankdeck_agent.rules.scheduler_verdict import OUTSIDE, SchedulerVerdict, VerdictKind
 
 OPENMPI, MPICH, TORCHRUN = (LAUNCHER_ENDINGS[name] for name in ("openmpi5", "mpich", "torchrun"))
 LOST_PEER = "[rank1]: RuntimeError: [gloo/transport/tcp/pair.cc:542] Connection closed by peer [10.0.0.2]:4567"
@@ -289,11 +290,13 @@ def test_ranks_that_ended_after_a_cancel_are_nobodys_fault() -> None:
     )
 
 
-def kept(*pods: Pod, reason: str = "") -> End:
-    """The keeper of a Kubernetes job that failed, with its last words."""
+KEEPER = launcher("localhost", 11.0, name="the job", code=143)
+
+
+def kept(*pods: Pod, reason: str = "") -> SchedulerVerdict:
+    """What the keeper of a Kubernetes job that failed notes about its end."""
     view = kubernetes.JobSnapshot("ns/t", 2, pods=pods, outcome=JobOutcome("failed", reason, "why"))
-    said = ("Kubernetes job ns/t: running: 2 of 2 pods", kubernetes.verdict(view).text)
-    return launcher("localhost", 11.0, said, name="the job", code=143)
+    return kubernetes.verdict(view).found
 
 
 @pytest.mark.parametrize(
@@ -307,16 +310,41 @@ def kept(*pods: Pod, reason: str = "") -> End:
     ids=str,
 )
 def test_what_kubernetes_did_to_a_pod_is_the_cause_and_no_rank_that_ended_by_it(why: dict) -> None:
-    keeper = kept(Pod("t-1-y", "uid", node="n2", **why))
-    one = case(rank(0, 10.0, 1), rank(4, 10.5, signal=9), launchers=(keeper,))
+    found = kept(Pod("t-1-y", "uid", node="n2", **why))
+    one = case(rank(0, 10.0, 1), rank(4, 10.5, signal=9), launchers=(KEEPER,), scheduler=found)
 
     assert blamed(one) == 4
     assert judge(one).evidence[0].startswith("pod t-1-y ")
 
 
+def test_a_verdict_about_a_node_without_an_ended_rank_blames_the_launcher() -> None:
+    found = kept(Pod("t-1-y", "uid", node="n9", reason="Evicted"))
+    one = case(rank(0, 10.0, 1), launchers=(KEEPER,), scheduler=found)
+
+    assert blamed(one) == "launcher localhost"
+
+
+def test_a_line_that_only_reads_like_a_verdict_of_kubernetes_decides_nothing() -> None:
+    said = (
+        "Kubernetes job ns/t failed: pod t-1-y was evicted on node n2: by whoever printed this",
+    )
+    keeper = launcher("localhost", 11.0, said, name="the job", code=143)
+    one = case(rank(0, 10.0, 1), rank(4, 10.5, signal=9), launchers=(keeper,))
+
+    assert blamed(one) == 0
+
+
+@pytest.mark.parametrize("kind", [k for k in VerdictKind if k not in OUTSIDE])
+def test_a_verdict_on_what_the_ranks_know_better_leaves_the_word_to_them(kind: VerdictKind) -> None:
+    found = SchedulerVerdict(kind, "why", node="n2")
+    one = case(rank(0, 10.0, 1), rank(4, 10.5, signal=9), launchers=(KEEPER,), scheduler=found)
+
+    assert blamed(one) == 0
+
+
 def test_a_time_limit_of_a_kubernetes_job_is_the_cause_and_no_rank_that_it_killed() -> None:
-    keeper = kept(reason="DeadlineExceeded")
-    one = case(rank(0, 10.0, signal=9), rank(4, 10.0, 1), launchers=(keeper,))
+    found = kept(reason="DeadlineExceeded")
+    one = case(rank(0, 10.0, signal=9), rank(4, 10.0, 1), launchers=(KEEPER,), scheduler=found)
 
     assert blamed(one) == "launcher localhost"
     assert judge(one).evidence[0].startswith("its time limit (activeDeadlineSeconds) was over")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rankdeck_agent import LOG_CLOSED, SATURATED
 from rankdeck_agent.rules.facts import Facts, Memory, derive
 from rankdeck_agent.rules.judge import assess, cover, coverage_words, explain
-from rankdeck_agent.rules.levels import Expected, Level, Reason
+from rankdeck_agent.rules.levels import Expected, Level
 from rankdeck_agent.rules.table import CHECKS, RULES
 from rankdeck_agent.wire import METRICS, Event
 from tests.support.cases import each
@@ -37,14 +37,7 @@ def told(health, check):
     return [reason for reason in health.reasons if reason.check == check]
 
 
-# ---- silence and coverage
-
-
-def test_a_silent_node_is_unknown() -> None:
-    health = judged(values={"mem.used": {"": 5}}, heard_s=9.0)
-
-    assert health.level is Level.UNKNOWN
-    assert health.evaluated == 0
+# ---- coverage
 
 
 def test_a_node_without_any_known_number_is_unknown_not_ok() -> None:
@@ -201,13 +194,13 @@ def test_pcie_is_judged_only_under_load() -> None:
     assert told(held(61, values={**lanes, "gpu.used": {"0": 90}}), "gpu.pcie")
 
 
-def test_held_gpu_memory_is_no_leftover_while_our_job_runs() -> None:
+def test_memory_of_an_idle_gpu_is_a_leftover_after_half_an_hour() -> None:
     values = {
         "gpu.mem_used": {"0": 50}, "gpu.mem_total": {"0": 80}, "gpu.used": {"0": 0},
     }  # fmt: skip
 
+    assert not told(held(1799, values=values), "gpu.held")
     assert told(held(1801, values=values), "gpu.held")
-    assert not told(held(1801, values=values, busy=True), "gpu.held")
 
 
 # ---- growth
@@ -548,12 +541,6 @@ def test_one_function_judges_one_sample() -> None:
 
     assert (health.level, health.reasons[0].check) == (Level.BAD, "disk.full")
     assert memory.boot == "x"
-
-
-def test_drift_is_listed_beside_the_rest() -> None:
-    odd = Reason("drift", Level.WARN, "a · b · c", "gpu.driver")
-
-    assert judged(values={"mem.used": {"": 1}}, drift=(odd,)).reasons == (odd,)
 
 
 def test_the_rules_run_on_the_oldest_python() -> None:

@@ -5,9 +5,9 @@ import pytest
 from rankdeck.demo.cluster import EXPECTED
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.health import Level
-from rankdeck.state.fleet import Fleet
 from rankdeck_agent.collectors.simulated import FAULTS, SimulatedGpus, SimulatedRdma
 from rankdeck_agent.wire import Hello, Sample, decode, encode
+from tests.support.judged_fleet import JudgedFleet
 
 EPOCH = 1.7e9
 OK, WARN, BAD = Level.OK, Level.WARN, Level.BAD
@@ -30,13 +30,16 @@ SEEN = {
 class Watch:
     """A console that hears one node with made-up devices, second by second."""
 
-    def __init__(self, *, gpu: tuple[str, ...] = (), rdma: tuple[str, ...] = ()):
+    def __init__(
+        self, *, gpu: tuple[str, ...] = (), rdma: tuple[str, ...] = (), brief: bool = False
+    ):
         self.now = 1000.0
         self._made = (SimulatedGpus("n", gpu), SimulatedRdma("n", rdma))
-        self.fleet = Fleet(
+        self.fleet = JudgedFleet(
             Cluster(name="c", nodes=(Node(name="n"),), expect=EXPECTED),
             clock=lambda: self.now,
             wall=lambda: EPOCH + self.now,
+            brief=brief,
         )
         self.node = self.fleet.node("n")
         self.fleet.apply("n", Hello("n", True, EPOCH, "b", "1", 1.0, {}, ("gpu",)))
@@ -45,10 +48,10 @@ class Watch:
         readings = [made.collect(self.now) for made in self._made]
         values = {m: d for r in readings for m, d in r.values.items()}
         failed = {key: why for r in readings for key, why in r.failed.items()}
-        sample = Sample(1, EPOCH + self.now, values, (), failed)
-        self.fleet.apply("n", decode("sample", encode(sample)))
         for event in (e for reading in readings for e in reading.events):
             self.fleet.apply("n", decode("event", encode(event)))
+        sample = Sample(1, EPOCH + self.now, values, (), failed)
+        self.fleet.apply("n", decode("sample", encode(sample)))
         self.fleet.take_changes()
         self.now += 1
 
@@ -98,21 +101,15 @@ AT_TWO_LOOKS = [key for key in SEEN if key[1] not in ("flap", "retx", "hang")]
 
 @pytest.mark.parametrize(("what", "fault"), AT_TWO_LOOKS)
 def test_whoever_looks_only_twice_sees_the_fault_too(what, fault):
-    watch = Watch(**{what: (fault,)})
+    watch = Watch(**{what: (fault,)}, brief=True)
     watch.beat()
     watch.beat()
-
-    watch.fleet.take_as_lasting()
-    watch.fleet.take_changes()
 
     assert watch.node.health.level >= WARN, watch.node.health.reasons
 
 
 def test_what_was_wrong_at_one_look_only_is_not_called_lasting():
-    watch = Watch(gpu=("nvlink",))
+    watch = Watch(gpu=("nvlink",), brief=True)
     watch.beat()
-
-    watch.fleet.take_as_lasting()
-    watch.fleet.take_changes()
 
     assert watch.node.health.level is OK

@@ -3,6 +3,7 @@
 import json
 import subprocess
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -10,10 +11,14 @@ from rankdeck.backends.slurm import SlurmBackend, script
 from rankdeck.config.jobs import read_job
 from rankdeck.errors import ConfigError, LaunchError
 from rankdeck.model.cluster import Cluster, Node
-from rankdeck.model.job import Abort, Container, JobSpec, Launch, NodeEvent, Plan
+from rankdeck.model.job import Abort, Container, JobSpec, Launch, Plan
 from rankdeck.model.schedulers import SlurmStatus, queue_words
+from rankdeck.remote.agent import Agents
+from rankdeck.remote.shell import ProgramResult
 from rankdeck.state.jobs import Jobs
 from rankdeck_agent.wire import NodePlan
+from rankdeck_agent.wire.job_events import EventError
+from tests.support.node_events import node_event, planned_event
 
 CLUSTER = Cluster(
     name="c", backend="slurm", nodes=(Node(name="n[1-2]", slots=2, gpus=2),), options={"login": "login"},
@@ -231,8 +236,9 @@ def told(state: Jobs, *events: dict[str, object]) -> None:
     """Have the keeper say these, a second apart."""
     for number, event in enumerate(events):
         at = 101.0 + number
-        fields = {"seq": number, "at": at, **event}
-        state.apply(NodeEvent("x-1", "login", str(event["kind"]), at, fields))
+        fields = {"seq": number, **event}
+        kind = str(fields.pop("kind"))
+        state.apply(node_event("x-1", "login", kind, at, **fields))
 
 
 BEGAN = [
@@ -444,18 +450,39 @@ def test_a_node_that_no_slurm_runs_ends_no_rank_of_another_by_such_a_word() -> N
     state = Jobs()
     state.add(Plan(job="x-1", name="x", cluster="c", backend="ssh", nodes=nodes), 100.0)
     for rank in (1, 2):
-        word = {
-            "seq": rank,
-            "at": 101.0,
-            "kind": "task",
-            "rank": rank,
-            "state": "FAILED",
-            "over": True,
-            "nodes": "elsewhere",
-        }
-        state.apply(NodeEvent("x-1", "n1", "task", 101.0, word))
+        word = {"rank": rank, "state": "FAILED", "over": True, "nodes": "elsewhere"}
+        with pytest.raises(EventError, match="`task`, which the supervisor"):
+            planned_event(state.job("x-1").plan, "n1", "task", 101.0, seq=rank, **word)
 
     assert [(rank.node, rank.state) for rank in state.job("x-1").ranks] == [
-        ("n1", "failed"),
+        ("n1", "pending"),
         ("n2", "pending"),
     ]
+
+
+class RefusingAgents:
+    """A login node whose Slurm does not end the job: its agent answers with this row."""
+
+    def __init__(self, left: dict[str, object]) -> None:
+        self.answer = json.dumps({"left": [left], "ended": 0}).encode()
+
+    async def call(
+        self, node: str, command: tuple[str, ...], stdin: bytes = b"", *, limit: float
+    ) -> ProgramResult:
+        return ProgramResult(0, self.answer, b"")
+
+
+@pytest.mark.parametrize(
+    ("left", "refused"),
+    [
+        ({"pid": 0, "command": "Slurm ends it for its owner only", "refused": True}, "Slurm ends it for its owner only"),
+        ({"pid": 0, "command": "refused: is only the name of a program"}, ""),
+    ],
+)  # fmt: skip
+async def test_a_cancel_is_refused_by_a_field_of_the_answer_and_by_no_text(left, refused) -> None:
+    backend = SlurmBackend(cast("Agents", RefusingAgents(left)))
+    plan = backend.plan(CLUSTER, array("0"), "t-1")
+
+    report = await backend.cancel(plan, 0.0)
+    assert report.refused == refused
+    assert [one.command for one in report.left] == [left["command"]]

@@ -14,6 +14,7 @@ from rankdeck.rules.nodes import with_slurm
 from rankdeck.state.fleet import Fleet, SlurmCluster
 from rankdeck.telemetry.slurm import ended_of, takes
 from rankdeck_agent.wire import Hello, Sample
+from tests.support.judged_fleet import JudgedFleet
 
 CLUSTER = Cluster(name="c", nodes=(Node(name="n1"),), backend="slurm", options={"login": "login"})
 IDLE = SlurmNode(state="idle", partitions=("debug",))
@@ -30,7 +31,7 @@ class Time:
 
 
 def fleet_of(view: SlurmNode, *, heard: bool = True) -> Fleet:
-    fleet = Fleet(CLUSTER, Time())
+    fleet = JudgedFleet(CLUSTER, Time())
     if heard:
         fleet.apply("n1", Hello("n1", True, 0.0, "boot", "1", 1.0, {}, (), True))
         values = {"mem.used": {"": 10.0}, "mem.available": {"": 90.0}, "mem.total": {"": 100.0}}
@@ -168,7 +169,7 @@ def test_rows_of_the_login_node_are_taken_and_nonsense_is_left_out() -> None:
     assert (view.state, view.jobs, view.gres) == ("drained", ("7 x",), {"gpu": 4})
     (job,) = state.jobs()
     assert (job.place, job.mine, job.count, job.status.ends) == ("5_2", True, 0, 2e9)
-    assert [one.name for one in state.partitions()] == ["debug·"]
+    assert [one.name for one in state.partitions()] == ["debug<U+001B>"]
     rows.take(b'{"job_gone": "7"}\n{"node_gone": "n1"}\n{"trouble": "gone"}\n')
     assert (state.jobs(), state.trouble) == ((), "gone")
     gone = fleet.node("n1").slurm

@@ -1,6 +1,5 @@
 import pytest
 
-from rankdeck.model.text import clean
 from rankdeck_agent.rules import units
 
 
@@ -25,9 +24,3 @@ def test_a_number_is_written_with_the_unit_of_its_metric() -> None:
         "2",
         "50%",
     ]
-
-
-def test_cleaning_leaves_letters_and_cuts_length() -> None:
-    assert clean("Tesla \x1b[31mT4\x00\nµ é 雪") == "Tesla ·[31mT4··µ é 雪"
-    assert clean("x" * 500, 10) == "x" * 9 + "…"
-    assert (clean(None), clean(7), clean({"a": 1})) == ("", "7", "")

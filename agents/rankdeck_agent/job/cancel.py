@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Callable, Optional
 
-from rankdeck_agent.job import processes
+from rankdeck_agent.job import orders, processes
 from rankdeck_agent.job.folder import (
     RunFolder,
     all_events,
@@ -25,9 +25,9 @@ from rankdeck_agent.job.supervisor_state import (
     is_starting,
     stop_resuming,
     supervisor_pid,
-    tell,
 )
 from rankdeck_agent.text import plain
+from rankdeck_agent.wire.job_events import ASKERS
 
 
 def ask(
@@ -103,8 +103,6 @@ def _end_kubernetes_job(folder: RunFolder, grace: float) -> list[dict[str, Any]]
     return end_without_keeper(folder, grace)
 
 
-ASKERS = ("user", "abort", "system")
-"""Who cancels: a person; the console because a part of the job has failed (gang abort); neither of the two."""
 _POLL = 0.05
 _PROOF = 2.0
 _GLANCE, _CHAINS = 0.5, 5.0
@@ -189,7 +187,7 @@ def cancel(folder: RunFolder, grace: float, by: str = ASKERS[0], tasks: str = ""
     stop_resuming(folder)
     search = _Search(folder, supervisor_pid(folder))
     if search.supervisor:
-        tell(folder / "control", f"cancel {grace} {by}")
+        orders.tell_of_cancel(folder, grace, by)
     slack = _KEEPER_SLACK if is_kubernetes(folder) else 0.0
     left = _end(search, *_recorded(folder), grace + slack)
     kept = [*remove_containers(folder), *_end_kubernetes_job(folder, grace)]

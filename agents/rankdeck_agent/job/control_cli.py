@@ -9,12 +9,13 @@ import shutil
 import signal
 import socket
 import sys
+import time
 from pathlib import Path
 from typing import Any, Callable, Optional
 
 from rankdeck_agent.files import keep_private, readable
 from rankdeck_agent.job import processes
-from rankdeck_agent.job.cancel import ASKERS, cancel, cancel_without_folder
+from rankdeck_agent.job.cancel import cancel, cancel_without_folder
 from rankdeck_agent.job.folder import (
     FolderError,
     FolderThereError,
@@ -28,12 +29,14 @@ from rankdeck_agent.job.folder import (
     wait_until,
 )
 from rankdeck_agent.job.inspect import inspect
+from rankdeck_agent.job.orders import give_order
 from rankdeck_agent.job.processes import adopt_orphans
 from rankdeck_agent.job.ranks import make, unlink_links
 from rankdeck_agent.job.supervisor import Supervisor
-from rankdeck_agent.job.supervisor_state import note_supervisor, resuming, supervisor_pid, tell
+from rankdeck_agent.job.supervisor_state import note_supervisor, resuming, supervisor_pid
 from rankdeck_agent.text import complain, say, table
-from rankdeck_agent.wire import RUN_VARIABLE, NodePlan, WireError, is_request_id, node_plan
+from rankdeck_agent.wire import RUN_VARIABLE, NodePlan, WireError, node_plan
+from rankdeck_agent.wire.job_events import ASKERS, JobEvent, Trouble, is_request_id
 
 _PR_SET_DUMPABLE = 4
 _READY_LIMIT = 30.0
@@ -116,7 +119,7 @@ def _plan(data: bytes) -> NodePlan:
 
 
 def _write_off(folder: RunFolder, why: str) -> None:
-    trouble = [{"kind": "trouble", "text": why}] if why else []
+    trouble = [JobEvent(round(time.time(), 6), Trouble(why))] if why else []
     post_mortem(folder / "events", trouble)
     unlink_links(folder)
 
@@ -204,7 +207,7 @@ def spawn(folder: RunFolder) -> dict[str, Any]:
     request = str(raw["id"])
     place = folder / "spawn" / f"{request}.json"
     place.write_text(json.dumps(raw), encoding="utf-8")
-    if not tell(folder / "control", f"daemon {request}"):
+    if not give_order(folder, f"daemon {request}"):
         raise FolderError(f"the supervisor of job {folder.job} on {folder.node} is gone")
     answer = _await(folder / "spawn" / f"{request}.started")
     return {"ok": True} if answer == "ok" else {"ok": False, "error": answer}
@@ -221,7 +224,7 @@ def answer(folder: RunFolder, request: str, text: str) -> dict[str, Any]:
     """Pass the console's answer to the launch agent that waits for it. Raises FolderError, but not if the job is over."""
     if not is_request_id(request):
         raise FolderError(f"{request[:60]!r} is not the id of a request")
-    delivered = tell(folder / "control", f"answer {request} {' '.join(text.split())}")
+    delivered = give_order(folder, f"answer {request} {' '.join(text.split())}")
     if not delivered and not is_closed(folder / "events"):
         raise FolderError(f"the supervisor of job {folder.job} on {folder.node} is gone")
     return {"ok": True}

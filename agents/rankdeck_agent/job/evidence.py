@@ -336,7 +336,6 @@ def _value(path: Path) -> Optional[int]:
     return int(found[1]) if found else None
 
 
-Evidence = dict[str, list[str]]
 _MOST_PIDS = 200
 """Most pids that are remembered for one rank: some ranks start a process every second."""
 _ASKED = (signal.SIGTERM, signal.SIGKILL)
@@ -349,6 +348,15 @@ class _Began:
         self.mark, self.kills = mark, kills
         self.pids: dict[int, None] = {}
         """Pids of its processes seen so far, newest last."""
+
+
+class RankEvidence(NamedTuple):
+    """Why a rank failed."""
+
+    said: tuple[str, ...]
+    """Its last lines, oldest first."""
+    kernel: tuple[str, ...]
+    """Lines of the kernel log about its processes."""
 
 
 class EndEvidence:
@@ -377,17 +385,16 @@ class EndEvidence:
                 if len(pids) > _MOST_PIDS:
                     del pids[next(iter(pids))]
 
-    def of_rank(self, rank: int, end: End, *, asked: bool) -> Evidence:
+    def of_rank(self, rank: int, end: End, *, asked: bool) -> RankEvidence:
         """The evidence for a rank that failed; less if it was `asked` to end (the job is being cancelled)."""
         ended_by_us = asked and end["signal"] in _ASKED
         lines = last_words(self._folder.place(rank), STOPPED if ended_by_us else RANK)
         kernel = [] if ended_by_us else self._of_kernel(rank, end)
-        return _without_empty({"said": lines, "kernel": kernel})
+        return RankEvidence(tuple(lines), tuple(kernel))
 
-    def of_launcher(self) -> Evidence:
-        """The evidence for a launcher or daemon that failed."""
-        place = self._folder.place(LAUNCHER)
-        return _without_empty({"said": last_words(place, LAUNCHER_BOUND)})
+    def of_launcher(self) -> tuple[str, ...]:
+        """The last lines of the launchers here: the evidence for one that failed."""
+        return tuple(last_words(self._folder.place(LAUNCHER), LAUNCHER_BOUND))
 
     def _of_kernel(self, rank: int, end: End) -> list[str]:
         began = self._ranks.get(rank)
@@ -417,7 +424,3 @@ def _owners(rows: Mapping[int, Process], roots: Mapping[int, int]) -> dict[int, 
             pid = rows[pid].ppid
         known.update(dict.fromkeys(line, known.get(pid)))
     return {pid: rank for pid, rank in known.items() if rank is not None}
-
-
-def _without_empty(evidence: Evidence) -> Evidence:
-    return {name: lines for name, lines in evidence.items() if lines}

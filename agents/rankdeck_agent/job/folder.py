@@ -10,8 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Callable, NamedTuple, Optional
 
-from rankdeck_agent import LAUNCHER, NO_FOLDER, RUN_TOKEN
+from rankdeck_agent import LAUNCHER, RUN_TOKEN
 from rankdeck_agent.text import table
+from rankdeck_agent.wire.job_events import EventBody, JobEvent, NodeClosed, as_row
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}\Z")
 STREAMS = ("out", "err")
@@ -21,6 +22,10 @@ SLURM_SETTINGS, KUBERNETES_SETTINGS = "slurm.json", "kubernetes.json"
 
 class FolderError(Exception):
     """A run folder that cannot be made or found; the text is a sentence."""
+
+
+class NoFolderError(FolderError):
+    """This node does not know the job: it was never started here, or its run folder was removed."""
 
 
 class FolderThereError(FolderError):
@@ -96,10 +101,12 @@ def run_folder(job: str, node: str) -> RunFolder:
 
 
 def existing(job: str, node: str) -> RunFolder:
-    """The run folder of that job on that node; raises FolderError if it has none."""
+    """The run folder of that job on that node; raises NoFolderError if it has none."""
     folder = run_folder(job, node)
     if not (folder / "events").is_file():
-        raise FolderError(f"job {job} {NO_FOLDER} on node {node}: never started there, or removed")
+        raise NoFolderError(
+            f"job {job} has no run folder on node {node}: never started there, or removed"
+        )
     return folder
 
 
@@ -140,16 +147,12 @@ class Journal:
         """Free the reserved space, so that events can be written."""
         self._reserve.unlink(missing_ok=True)
 
-    def add(self, kind: str, **fields: object) -> None:
-        """Write one event with the next `seq` and the time now (unless `fields` has `at`)."""
-        event: dict[str, Any] = {
-            "seq": self._seq,
-            "at": round(time.time(), 6),
-            "kind": kind,
-            **fields,
-        }
+    def add(self, event: EventBody, at: Optional[float] = None) -> None:
+        """Write one event with the next `seq`; `at`: when it happened in epoch seconds, None for now."""
+        when = round(time.time(), 6) if at is None else at
+        row = {"seq": self._seq, "at": when, **as_row(event)}
         self._seq += 1
-        self._waiting += json.dumps(event, separators=(",", ":")).encode() + b"\n"
+        self._waiting += json.dumps(row, separators=(",", ":")).encode() + b"\n"
         self.flush()
 
     def flush(self) -> bool:
@@ -215,7 +218,7 @@ def is_closed(path: Path) -> bool:
         return b'"kind":"closed"' in file.read()
 
 
-def post_mortem(path: Path, events: Iterable[Mapping[str, Any]]) -> None:
+def post_mortem(path: Path, events: Iterable[JobEvent]) -> None:
     """Append `events` and `closed` to the file of a supervisor that is gone; does nothing if it is closed already."""
     with path.open("ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -223,8 +226,8 @@ def post_mortem(path: Path, events: Iterable[Mapping[str, Any]]) -> None:
             return
         journal = Journal(path)
         for event in events:
-            journal.add(**event)
-        journal.add("closed")
+            journal.add(event.body, event.at)
+        journal.add(NodeClosed())
         journal.close()
 
 

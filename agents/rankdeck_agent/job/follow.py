@@ -12,6 +12,7 @@ from rankdeck_agent.job.folder import (
     STREAMS,
     EventReader,
     FolderError,
+    NoFolderError,
     RunFolder,
     all_events,
     existing,
@@ -28,6 +29,7 @@ from rankdeck_agent.job.supervisor_state import (
     supervisor_pid,
 )
 from rankdeck_agent.text import complain, table
+from rankdeck_agent.wire.job_events import JobUnknown, NodeClosed, Now, as_row
 
 if TYPE_CHECKING:
     from rankdeck_agent.slurm.folder import KeeperWatch
@@ -165,9 +167,10 @@ class NodeFollower:
         return frames
 
     def _now_frame(self) -> Mapping[str, Any]:
-        row = {"kind": "now", "at": time.time(), "closing": self._closed is not None}
         # With `closed` the job is over on this node, even if output is still to be sent.
-        return row if self._closed is None else {**row, "ended": self._closed["at"]}
+        over = self._closed is not None
+        now = Now(over, self._closed["at"] if self._closed is not None else None)
+        return {"at": time.time(), **as_row(now)}
 
     @property
     def behind(self) -> bool:
@@ -196,7 +199,7 @@ class NodeFollower:
         fresh: list[Mapping[str, Any]] = []
         for event in self._events.read():
             self._last_seq = event["seq"]
-            if event["kind"] == "closed":
+            if event["kind"] == NodeClosed.KIND:
                 self._closed = event
             elif event["seq"] > self._after:
                 fresh.append(event)
@@ -255,11 +258,9 @@ class NodeFollower:
         try:
             close_for(self._folder, why)
         except OSError:
-            stamp = {"seq": self._last_seq + 1, "at": time.time()}
-            facts = gone(self._folder, all_events(self._folder / "events"))
-            trouble = {**stamp, "kind": "trouble", "text": why, **facts}
-            frames.append(line(trouble))
-            self._closed = {**stamp, "seq": self._last_seq + 2, "kind": "closed"}
+            now, end = time.time(), gone(self._folder, all_events(self._folder / "events"), why)
+            frames.append(line({"seq": self._last_seq + 1, "at": now, **as_row(end)}))
+            self._closed = {"seq": self._last_seq + 2, "at": now, **as_row(NodeClosed())}
         return frames
 
 
@@ -311,6 +312,9 @@ def main(argv: list[str]) -> int:
     verb, *words = argv
     try:
         return _VERBS[verb](words)
+    except NoFolderError as error:
+        send(line({"at": time.time(), **as_row(JobUnknown(str(error)))}))
+        return complain(f"rankdeck: {error}", 1)
     except (FolderError, OSError) as error:
         return complain(f"rankdeck: {error}", 1)
 

@@ -18,6 +18,7 @@ from typing import IO, Any, BinaryIO, Optional
 from rankdeck_agent.files import readable, write_all
 from rankdeck_agent.job.folder import FULL, Journal
 from rankdeck_agent.text import plain
+from rankdeck_agent.wire.job_events import DiskSpace
 
 CHUNK = 1 << 16
 _INDEX_PERIOD = 0.02
@@ -206,7 +207,7 @@ class Space:
         if not self._reported:
             self._reported = True
             text = f"no space left for {self._folder} ({stream.refusal}): the ranks wait until there is some"
-            self._journal.add("trouble", text=text)
+            self._journal.add(DiskSpace(True, text))
         self._blocked.append(stream)
 
     def retry(self) -> None:
@@ -223,7 +224,7 @@ class Space:
         if self._reported and not self._blocked:
             self._reported = False
             text = "there is space again: nothing was lost, the ranks go on"
-            self._journal.add("trouble", text=text)
+            self._journal.add(DiskSpace(False, text))
 
     def _write_waiting(self) -> None:
         # The reserve first: the space that it gave back is for our own events.

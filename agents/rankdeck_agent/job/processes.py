@@ -23,6 +23,7 @@ from rankdeck_agent import JOB_VARIABLE, NODE_VARIABLE
 from rankdeck_agent.files import replace_private
 from rankdeck_agent.job.folder import RunFolder
 from rankdeck_agent.text import plain, table
+from rankdeck_agent.wire.job_events import LastLook
 
 _PROC = Path("/proc")
 
@@ -408,10 +409,10 @@ class ActivityWatch:
             self._last.update({row[0]: row for row in looks})
             self._write({"kind": "activity", "at": round(time.time(), 3), "rows": looks})
 
-    def of_failed(self, rank: int) -> dict[str, Any]:
-        """What a failed rank did at the last look, as the field `activity` of its `exited` event."""
+    def of_failed(self, rank: int) -> Optional[LastLook]:
+        """What a failed rank did at the last look; None if it was not looked at."""
         row = self._last.pop(rank, None)
-        return {"activity": row[1:4]} if row else {}
+        return LastLook(*row[1:4]) if row else None
 
     def end(self) -> None:
         """Remove the file: nothing runs any more."""

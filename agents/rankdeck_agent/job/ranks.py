@@ -38,6 +38,11 @@ from rankdeck_agent.wire import (
     NodeFile,
     NodePlan,
     ProcessPlan,
+)
+from rankdeck_agent.wire.job_events import (
+    DaemonAnswered,
+    DaemonAsked,
+    LauncherStarted,
     is_request_id,
 )
 
@@ -530,7 +535,7 @@ class Daemons:
         text = (self._place(request, "ask")).read_bytes()[:_LONGEST].decode("utf-8", "replace")
         host, _, command = text.partition("\n")
         self._deadlines[request] = time.monotonic() + ANSWER_LIMIT
-        self._journal.add("spawn", id=request, host=plain(host, 255), command=command)
+        self._journal.add(DaemonAsked(request, plain(host, 255), command))
 
     def answer(self, request: str, text: str) -> None:
         """Pass the console's answer to the waiting launch agent."""
@@ -538,7 +543,7 @@ class Daemons:
             return
         text_of_answer = "ok" if text == "ok" else plain(text) or "no reason given"
         self._reply(request, text_of_answer)
-        self._journal.add("answered", id=request, ok=text_of_answer == "ok", text=text_of_answer)
+        self._journal.add(DaemonAnswered(request, text_of_answer == "ok", text_of_answer))
 
     def expire(self, now: float) -> None:
         """Refuse requests that were not answered in time; `now` in seconds of the monotonic clock."""
@@ -584,7 +589,7 @@ class Daemons:
         self._table.daemons[child.pid] = f"daemon {request}"
         self._table.had_daemons = True
         self._before = self._strays
-        self._journal.add("process", name=f"daemon {request}", pid=child.pid)
+        self._journal.add(LauncherStarted(f"daemon {request}", child.pid))
         self._say(request, "ok")
 
     def _refusal(self, command: str) -> str:

@@ -6,13 +6,14 @@ import selectors
 import signal
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, Callable, Optional
 
 from rankdeck_agent.files import mark_agent_used
 from rankdeck_agent.job import processes
-from rankdeck_agent.job.cancel import ASKERS, cancel, remove_containers
+from rankdeck_agent.job.cancel import cancel, remove_containers
 from rankdeck_agent.job.evidence import EndEvidence, KernelLog, Kills, counters, own_ring
 from rankdeck_agent.job.folder import (
     UNKNOWN,
@@ -26,6 +27,7 @@ from rankdeck_agent.job.folder import (
     shell_status,
 )
 from rankdeck_agent.job.logs import DiskFullError, Space, Stream, pipe_stream, rank_streams
+from rankdeck_agent.job.orders import Message, Orders, RankMessages, is_allowed
 from rankdeck_agent.job.processes import ActivityWatch, children
 from rankdeck_agent.job.ranks import (
     Daemons,
@@ -37,15 +39,31 @@ from rankdeck_agent.job.ranks import (
     start,
     unlink_links,
 )
-from rankdeck_agent.job.supervisor_state import Control, Report, SharedRunFolder
+from rankdeck_agent.job.supervisor_state import Report, SharedRunFolder
+from rankdeck_agent.job.verdict import read_verdict
 from rankdeck_agent.machine import local_addresses
+from rankdeck_agent.rules.scheduler_verdict import SchedulerVerdict
 from rankdeck_agent.text import plain
 from rankdeck_agent.wire import LAUNCHER, NodePlan, ProcessPlan
+from rankdeck_agent.wire.job_events import (
+    ASKERS,
+    CancelBegan,
+    LauncherEnded,
+    LauncherStarted,
+    MessagesRefused,
+    NodeClosed,
+    Part,
+    RankExited,
+    RanksReset,
+    RankStarted,
+    SupervisorReady,
+    Trouble,
+)
 
 _TICK = 0.25
 _DRAIN = _RETRY = 1.0
 _MOST_TROUBLES = 200
-"""Most sentences of launchers that are recorded: any process of the job may write to the FIFO."""
+"""Most sentences of the keeper that are recorded."""
 _TAKEN_UP = (
     "what kept the job here was gone (it was killed, or this machine was restarted); it goes on"
 )
@@ -73,6 +91,8 @@ class Supervisor:
         self._space = Space(folder.path, self._journal, self._selector)
         self._orphans = Orphans(self._table)
         self._children: dict[int, ProcessPlan] = {}
+        self._keepers: set[int] = set()
+        """Pids of those children that keep a job of a scheduler: agents of our own, no processes of the user."""
         self._group: Optional[Path] = None
         self._outputs = (-1, -1)
         self._looked = self._retried = 0.0
@@ -86,13 +106,14 @@ class Supervisor:
         """Whether a rank has failed (ended with a code other than 0, or by a signal)."""
         self._launched = 0.0
         self._troubles = 0
+        self._refused = 0
+        """Messages that their senders may not send, or that were not true."""
 
     def run(self, ready: Callable[[], None]) -> None:
         """Run the job to its end. Calls `ready` once, when the run folder is prepared and before the first process starts."""
         earlier = all_events(self._folder / "events")
         self._prepare()
-        where = {"boot": processes.boot(), "addresses": local_addresses()}
-        self._journal.add("ready", pid=os.getpid(), **where)
+        self._journal.add(SupervisorReady(os.getpid(), processes.boot(), tuple(local_addresses())))
         if earlier:
             self._resume(earlier)
         ready()
@@ -105,7 +126,7 @@ class Supervisor:
 
     def _resume(self, events: Iterable[Mapping[str, Any]]) -> None:
         """Take over from a supervisor that is gone (its machine may have been restarted): restore the state from its events."""
-        self._journal.add("trouble", text=_TAKEN_UP)
+        self._journal.add(Trouble(_TAKEN_UP))
         self._elsewhere.resume(events)
         for event in events:
             if event["kind"] == "started":
@@ -122,7 +143,8 @@ class Supervisor:
         self._group = processes.make(self._folder)
         kills = Kills(counters(self._group))
         self._evidence = EndEvidence(self._folder, KernelLog(own_ring()), kills)
-        self._control = Control(self._folder / "control")
+        self._messages = RankMessages(self._folder)
+        self._orders = Orders(self._folder, self._keepers, self._selector)
         out, out_end = pipe_stream(self._folder.place(LAUNCHER) / "out")
         err, err_end = pipe_stream(self._folder.place(LAUNCHER) / "err")
         self._outputs = (out_end, err_end)
@@ -132,7 +154,7 @@ class Supervisor:
         self._daemons = Daemons(self._plan, self._folder, self._journal, self._table, self._ended)
         for stream in self._all_streams():
             self._selector.register(stream.fd, selectors.EVENT_READ, stream)
-        self._selector.register(self._control.fd, selectors.EVENT_READ)
+        self._selector.register(self._messages.fd, selectors.EVENT_READ)
         self._catch_signals()
 
     def _catch_signals(self) -> None:
@@ -156,25 +178,33 @@ class Supervisor:
         child.returncode = 0  # waitpid(-1) reaps all children, so Popen must not try to
         self._table.processes[child.pid] = process.name
         self._children[child.pid] = process
+        if self._plan.elsewhere and process.rank is None:
+            self._keepers.add(child.pid)
         if process.rank is None:
-            self._journal.add("process", name=process.name, pid=child.pid)
+            self._journal.add(LauncherStarted(process.name, child.pid))
 
     def _not_started(self, process: ProcessPlan, error: StartError) -> None:
         text = plain(str(error))
-        self._journal.add("trouble", text=text)
-        end = {**outcome(error.code), "said": [text]}
+        self._journal.add(Trouble(text))
+        end = outcome(error.code)
         if process.rank is None:
-            self._journal.add("ended", name=process.name, **end)
+            ended = LauncherEnded(process.name, end["code"], end["signal"], (text,))
+            self._journal.add(replace(ended, verdict=self._verdict()))
         elif self._table.exited(process.rank):
             self._failed = True
-            self._journal.add("exited", rank=process.rank, **end)
+            self._journal.add(RankExited(process.rank, end["code"], end["signal"], (text,)))
 
     def _ended(self, name: str, end: End) -> None:
         """Record the end of a launcher or daemon."""
         self._drain(LAUNCHER)
         at = round(time.time(), 6)
-        evidence = self._evidence.of_launcher() if failed(end) else {}
-        self._journal.add("ended", at=at, name=name, **end, **evidence)
+        said = self._evidence.of_launcher() if failed(end) else ()
+        ended = LauncherEnded(name, end["code"], end["signal"], said, self._verdict())
+        self._journal.add(ended, at)
+
+    def _verdict(self) -> Optional[SchedulerVerdict]:
+        """What the keeper of a scheduler's job has written about its end; None for other jobs."""
+        return read_verdict(self._folder) if self._plan.elsewhere else None
 
     # ---- one turn ----------------------------------------------------------------------
 
@@ -192,7 +222,7 @@ class Supervisor:
             except OSError as error:
                 self._selector.unregister(key.fd)
                 text = f"the output of a rank can no longer be read: {error}"
-                self._journal.add("trouble", text=text)
+                self._journal.add(Trouble(text))
 
     def _look_around(self) -> None:
         """Handle messages, reap children and, every _RETRY seconds, check everything else."""
@@ -215,15 +245,13 @@ class Supervisor:
         for stream in self._all_streams():
             stream.look()
             if stream.gone:
-                self._journal.add(
-                    "trouble", text=f"{stream.name}: {_TAKEN_OUT.format(stream.gone)}"
-                )
+                self._journal.add(Trouble(f"{stream.name}: {_TAKEN_OUT.format(stream.gone)}"))
                 stream.gone = 0
 
     def _obey(self) -> None:
         verbs: dict[str, Callable[[list[str]], None]] = {
             "started": lambda words: self._rank_started(*(int(word) for word in words[:3])),
-            "exited": lambda words: self._rank_exited(int(words[0]), int(words[1])),
+            "exited": lambda words: self._said_exited(int(words[0]), int(words[1])),
             "spawn": lambda words: self._daemons.ask(words[0]),
             "daemon": lambda words: self._daemons.start(words[0], self._outputs, self._group),
             "answer": lambda words: self._daemons.answer(words[0], " ".join(words[1:])),
@@ -231,30 +259,57 @@ class Supervisor:
             "trouble": lambda words: self._troubled(" ".join(words)),
             "again": lambda words: self._begin_again(" ".join(words)),
         }
-        for verb, words in self._control.read():
-            self._serve(verbs.get(verb), words)
+        for message in [*self._messages.read(), *self._orders.read()]:
+            if is_allowed(message):
+                self._serve(verbs[message.verb], message)
+            else:
+                who = (
+                    "the keeper" if message.sender == Part.KEEPER.value else "a process of the job"
+                )
+                self._refuse(f"{who} sent `{message.verb}`, which it may not send: left out")
 
-    def _serve(self, obey: Optional[Callable[[list[str]], None]], words: list[str]) -> None:
-        """Handle a message. Malformed ones are ignored: any process of the job may write to the FIFO."""
-        if obey is None:
-            return
+    def _serve(self, obey: Callable[[list[str]], None], message: Message) -> None:
+        """Handle a message of somebody who may send it."""
         try:
-            obey(words)
+            obey(message.words)
         except (ValueError, IndexError, TypeError):
-            return
+            self._refuse(f"sent `{message.verb}` without what belongs to it: left out")
         except OSError as error:
-            self._journal.add("trouble", text=f"a request of the job could not be served: {error}")
+            self._journal.add(Trouble(f"a request of the job could not be served: {error}"))
+
+    def _refuse(self, why: str) -> None:
+        """Count a message that changes nothing; the first is recorded at once, the number of all at the end."""
+        self._refused += 1
+        if self._refused == 1:
+            self._journal.add(MessagesRefused(why))
 
     # ---- ranks -------------------------------------------------------------------------
 
     def _rank_started(self, rank: int, pid: int, shim: int) -> None:
-        if rank not in self._streams or rank == LAUNCHER:
+        """Handle what the shim of a rank wrote when it began."""
+        if why := self._contradiction(rank):
+            self._refuse(f"a process of the job said that rank {rank} began, {why}: left out")
             return
         # A pid of another pid namespace is useless here: then only the shim's messages count.
         ours = shim in self._children or pid == self._reaping or processes.exist(shim, pid)
         self._table.started(rank, pid, shim if ours else 0)
         self._evidence.began(rank, pid if ours else 0)
-        self._journal.add("started", rank=rank, pid=pid)
+        self._journal.add(RankStarted(rank, pid))
+
+    def _contradiction(self, rank: int) -> str:
+        """Why nothing that somebody says of the start or end of this rank is true, in words; "" if it may be."""
+        if rank not in self._streams or rank == LAUNCHER:
+            return "which is none of this node"
+        record = self._table.visible().get(rank)
+        runs = record is not None and all(map(processes.is_alive, (record.pid, record.shim)))
+        return "which runs" if runs else ""
+
+    def _said_exited(self, rank: int, status: int) -> None:
+        """Handle what somebody wrote about the end of a rank; its shim does so when the program is gone."""
+        if why := self._contradiction(rank):
+            self._refuse(f"a process of the job said that rank {rank} ended, {why}: left out")
+        else:
+            self._rank_exited(rank, status)
 
     def _rank_exited(self, rank: int, status: int) -> None:
         if rank not in self._streams or rank == LAUNCHER:
@@ -266,12 +321,15 @@ class Supervisor:
     def _record_exit(self, rank: int, status: int, at: float) -> None:
         """Record the end of a rank with the time `at` when it was noticed: collecting evidence takes time."""
         end, asked = outcome(status), self._table.cancelled
-        evidence: dict[str, object] = {}
+        event = RankExited(rank, end["code"], end["signal"])
         if failed(end):
             self._failed = True
-            evidence.update(self._evidence.of_rank(rank, end, asked=asked))
-            evidence.update(self._activity.of_failed(rank))
-        self._journal.add("exited", at=round(at, 6), rank=rank, **end, **evidence)
+            seen, activity = (
+                self._evidence.of_rank(rank, end, asked=asked),
+                self._activity.of_failed(rank),
+            )
+            event = replace(event, said=seen.said, kernel=seen.kernel, activity=activity)
+        self._journal.add(event, round(at, 6))
 
     def _drain(self, rank: int) -> None:
         for stream in self._streams[rank]:
@@ -287,7 +345,7 @@ class Supervisor:
     def _give_up(self, ranks: list[int]) -> None:
         """Record that ranks ended and nobody saw how."""
         if ranks and not self._are_being_ended():
-            self._journal.add("trouble", text=not_known(ranks))
+            self._journal.add(Trouble(not_known(ranks)))
         for rank in ranks:
             self._rank_exited(rank, UNKNOWN)
 
@@ -312,13 +370,13 @@ class Supervisor:
         """Start over: the ranks on other machines were suspended, and their earlier starts and exits no longer count."""
         self._elsewhere.begin_again()
         self._table.ranks.clear()
-        self._journal.add("again", text=plain(why))
+        self._journal.add(RanksReset(plain(why)))
 
     def _note_elsewhere(self, report: Report) -> None:
         rank, at = report.rank, round(report.at, 6)
         if report.status is None:
             self._table.started(rank, 0, 0)
-            self._journal.add("started", host=report.host, rank=rank, at=at)
+            self._journal.add(RankStarted(rank, host=report.host), at)
         elif self._table.exited(rank):
             self._record_exit(rank, report.status, at)
 
@@ -343,6 +401,7 @@ class Supervisor:
         if pid in self._children or pid in self._table.daemons:
             self._looked = 0.0
         process = self._children.pop(pid, None)
+        self._keepers.discard(pid)
         self._table.processes.pop(pid, None)
         orphan = self._orphans.rank_of(pid)
         if orphan is not None:
@@ -358,7 +417,7 @@ class Supervisor:
         if self._plan.elsewhere and self._is_needed_again(status):
             self._restarts += 1
             self._killed.append(process)
-            self._journal.add("trouble", text=_KEEPER_KILLED)
+            self._journal.add(Trouble(_KEEPER_KILLED))
         else:
             self._ended(process.name, exact_outcome(status))
 
@@ -400,7 +459,7 @@ class Supervisor:
         """Record a sentence of a launcher for the operator."""
         if self._troubles < _MOST_TROUBLES:
             self._troubles += 1
-            self._journal.add("trouble", text=plain(text))
+            self._journal.add(Trouble(plain(text)))
 
     # ---- the end -----------------------------------------------------------------------
 
@@ -408,7 +467,7 @@ class Supervisor:
         self._table.cancelled = True
         self._table.linger = grace + _CANCEL_TAKES
         by = rest[0] if rest and rest[0] in ASKERS else ASKERS[0]
-        self._journal.add("cancel", grace=grace, by=by)
+        self._journal.add(CancelBegan(grace, by))
 
     def _cancel_self(self, _number: int, _frame: object) -> None:
         """On SIGTERM to the supervisor: cancel the job in a child process, with the plan's grace period."""
@@ -423,6 +482,7 @@ class Supervisor:
             finally:
                 os._exit(0)
         self._canceller = pid
+        self._orders.cancellers.add(pid)
 
     def _done(self) -> bool:
         if self._space.short or self._elsewhere.waiting or self._killed:
@@ -438,9 +498,8 @@ class Supervisor:
         strays = filter(processes.is_alive, self._strays() if self._others else ())
         left = [f"{pid} {processes.command(pid)}" for pid in islice(strays, 5)]
         if left:
-            self._journal.add(
-                "trouble", text="still running after the ranks have ended: " + "; ".join(left)
-            )
+            text = "still running after the ranks have ended: " + "; ".join(left)
+            self._journal.add(Trouble(text))
         for rank in self._streams:
             self._drain(rank)
         while self._space.short:
@@ -448,8 +507,11 @@ class Supervisor:
             self._space.retry()
         self._space.report_space()
         self._activity.end()
+        if self._refused > 1:
+            text = f"{self._refused} messages of processes of the job were left out"
+            self._journal.add(MessagesRefused(text, self._refused))
         self._journal.spend_reserve()
-        self._journal.add("closed")
+        self._journal.add(NodeClosed())
         while not self._journal.flush():
             time.sleep(_RETRY)
         remove_containers(self._folder)

@@ -1,6 +1,5 @@
-"""The supervisor of a run folder as other processes see it: is it alive, how to send it messages, what is known if it is gone."""
+"""The supervisor of a run folder as other processes see it: is it alive, and what is known if it is gone."""
 
-import errno
 import fcntl
 import os
 import time
@@ -26,6 +25,7 @@ from rankdeck_agent.job.folder import (
     post_mortem,
 )
 from rankdeck_agent.text import plain
+from rankdeck_agent.wire.job_events import JobEvent, RankExited, SupervisorGone
 
 Events = list[dict[str, Any]]
 _COARSE = 0.02
@@ -110,18 +110,16 @@ def stop_resuming(folder: RunFolder) -> None:
 def close_for(folder: RunFolder, why: str) -> None:
     """Close the events on behalf of a supervisor that is gone: with `why`, and the exits that shims recorded."""
     events = all_events(folder / "events")
-    trouble = {"kind": "trouble", "text": why, **gone(folder, events)}
-    post_mortem(folder / "events", [trouble, *_exits(folder, events)])
+    end = JobEvent(round(time.time(), 6), gone(folder, events, why))
+    post_mortem(folder / "events", [end, *_exits(folder, events)])
 
 
-def gone(folder: RunFolder, events: Events) -> dict[str, Any]:
-    """`gone`, when the supervisor last wrote anything here (epoch seconds), and `running`, the ranks that still run."""
+def gone(folder: RunFolder, events: Events, why: str) -> SupervisorGone:
+    """The event that says, with `why`, that the supervisor is gone: when it last wrote here, and which ranks still run."""
     places = (folder.place(rank) for rank in folder.ranks())
     files = [folder / "events", *(place / name for place in places for name in STREAMS)]
-    return {
-        "gone": round(max(map(_written, files)), 3),
-        "running": sorted(_running(folder, events)),
-    }
+    running = tuple(sorted(_running(folder, events)))
+    return SupervisorGone(why, round(max(map(_written, files)), 3), running)
 
 
 def _running(folder: RunFolder, events: Events) -> Iterator[int]:
@@ -144,14 +142,14 @@ def _written(path: Path) -> float:
         return 0.0
 
 
-def _exits(folder: RunFolder, events: Events) -> list[dict[str, Any]]:
+def _exits(folder: RunFolder, events: Events) -> list[JobEvent]:
     """Events for exits that shims recorded and the supervisor did not report, in order of time."""
     ranks = set(folder.ranks()) - {LAUNCHER} - exits(events)
     found = [end for rank in ranks if (end := _exit(folder.place(rank), rank, events))]
-    return sorted(found, key=lambda end: end["at"])
+    return sorted(found, key=lambda end: end.at)
 
 
-def _exit(place: Path, rank: int, events: Events) -> Optional[dict[str, Any]]:
+def _exit(place: Path, rank: int, events: Events) -> Optional[JobEvent]:
     try:
         status = int((place / "exit").read_text())
     except (OSError, ValueError):
@@ -161,48 +159,8 @@ def _exit(place: Path, rank: int, events: Events) -> Optional[dict[str, Any]]:
     # If the rank was started again, the file may be of its earlier run.
     if len(began) > 1 and at < began[-1] - _COARSE:
         return None
-    lines = {"said": last_words(place, RANK)} if status else {}
-    return {"kind": "exited", "at": at, "rank": rank, **outcome(status), **lines}
-
-
-_LONGEST_ORDER = 1 << 16
-
-
-class Control:
-    """The supervisor's end of its control FIFO."""
-
-    def __init__(self, path: Path) -> None:
-        # Opened for reading and writing: then there is no end of file when the last writer closes it.
-        self.fd = os.open(path, os.O_RDWR | os.O_NONBLOCK)
-        self._rest = b""
-
-    def read(self) -> list[tuple[str, list[str]]]:
-        """The messages that have arrived: (verb, words) of each."""
-        try:
-            data = os.read(self.fd, _LONGEST_ORDER)
-        except BlockingIOError:
-            return []
-        *lines, rest = (self._rest + data).split(b"\n")
-        self._rest = rest[:_LONGEST_ORDER]
-        texts = (line.decode("utf-8", "replace").split() for line in lines)
-        return [(words[0], words[1:]) for words in texts if words]
-
-
-def tell(path: Path, message: str) -> bool:
-    """Send one line to the supervisor's FIFO `path`; False if nobody reads it."""
-    try:
-        fd = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
-    except OSError as error:
-        if error.errno in (errno.ENXIO, errno.ENOENT):
-            return False
-        raise
-    try:
-        os.write(fd, message.encode()[:2000] + b"\n")
-    except (BrokenPipeError, BlockingIOError):
-        return False
-    finally:
-        os.close(fd)
-    return True
+    lines, end = tuple(last_words(place, RANK)) if status else (), outcome(status)
+    return JobEvent(at, RankExited(rank, end["code"], end["signal"], lines))
 
 
 NOT_KNOWN = "unknown"

@@ -28,6 +28,7 @@ from rankdeck_agent.kubernetes.objects import (
     text_of,
 )
 from rankdeck_agent.kubernetes.target import Target
+from rankdeck_agent.rules.scheduler_verdict import SchedulerVerdict, VerdictKind
 
 _NO_SHELL = re.compile(
     r'"(?:/bin/)?sh": (?:executable file not found|stat|no such file)|sh: not found'
@@ -87,6 +88,8 @@ class JobVerdict:
 
     code: int
     text: str
+    """`found` in a sentence that names the job."""
+    found: SchedulerVerdict
     doubts: tuple[str, ...] = ()
 
 
@@ -171,17 +174,23 @@ def hopeless(pod: Pod) -> str:
 
 
 def verdict(view: JobSnapshot) -> JobVerdict:
-    """How a job that is over has ended. The console parses the sentence (rules/root_cause.py): change both together."""
+    """How a job that is over has ended."""
+    ours = view.shim
     if view.outcome.state == "succeeded":
-        return JobVerdict(0, f"Kubernetes job {view.name} succeeded", tuple(doubts(view)))
+        return _well(view, SchedulerVerdict(VerdictKind.WELL, "succeeded", ours=ours))
     if view.ended_well:
-        text = f"Kubernetes job {view.name} is gone; all its ranks had ended with 0"
-        return JobVerdict(0, text, tuple(doubts(view)))
-    why, code = _failure(view)
+        text = "is gone; all its ranks had ended with 0"
+        return _well(view, SchedulerVerdict(VerdictKind.WELL, text, ours=ours))
+    found, code = _failure(view)
     others = _taken(view)
     more = f", {others} others deleted by Kubernetes" if others else ""
-    how = "is gone" if view.outcome.state == GONE and why == view.outcome.message else "failed"
-    return JobVerdict(code, f"Kubernetes job {view.name} {how}: {why}{more}")
+    found = replace(found, text=f"{found.text}{more}", ours=ours)
+    how = "is gone" if found.kind is VerdictKind.GONE else "failed"
+    return JobVerdict(code, f"Kubernetes job {view.name} {how}: {found.text}", found)
+
+
+def _well(view: JobSnapshot, found: SchedulerVerdict) -> JobVerdict:
+    return JobVerdict(0, f"Kubernetes job {view.name} {found.text}", found, tuple(doubts(view)))
 
 
 def doubts(view: JobSnapshot) -> Iterable[str]:
@@ -220,33 +229,56 @@ def _few(rows: Sequence[object]) -> str:
     return f"{shown}, …" if len(rows) > 8 else shown
 
 
-def _failure(view: JobSnapshot) -> tuple[str, int]:
+def _failure(view: JobSnapshot) -> tuple[SchedulerVerdict, int]:
     """What failed first, and the exit code for it."""
     if view.outcome.reason.startswith(_TIME_LIMIT):
-        return (
-            f"its time limit (activeDeadlineSeconds) was over: {view.outcome.message}",
-            128 + signal.SIGTERM,
-        )
+        text = f"its time limit (activeDeadlineSeconds) was over: {view.outcome.message}"
+        return SchedulerVerdict(VerdictKind.TIME_LIMIT, text), 128 + signal.SIGTERM
     everyone = [*view.pods, *view.left]
-    deleted = (_deleted(pod) for pod in everyone if pod.uid == view.deleted_first)
-    lost = next((why for pod in everyone if (why := hopeless(pod) or taken_away(pod))), "")
-    lost = lost or ("" if view.outcome.state == GONE else next(deleted, ""))
+    lost = _lost(view, everyone)
     # A rank that got SIGTERM was probably ended by Kubernetes, because something else failed.
     failed = [(end.at, rank) for rank, end in view.ends.items() if end.status not in _NO_CAUSE]
     if failed and not lost:
-        rank = min(failed)[1]
-        end = view.ends[rank]
-        where = f" on node {end.node}" if end.node else ""
-        return f"rank {rank} {_status(end.status)}{where}", _code(end.status)
+        return _failed_rank(view, min(failed)[1])
     if lost:
-        return lost, _code(min((p.container.code or 1 for p in everyone if hopeless(p)), default=1))
+        code = min((p.container.code or 1 for p in everyone if hopeless(p)), default=1)
+        return lost, _code(code)
     pod = _first_failed(everyone)
     if pod is None:
-        reason = ": ".join(filter(None, (view.outcome.reason.rstrip("/"), view.outcome.message)))
-        return reason or "Kubernetes does not say why", 1
+        return _untold(view.outcome), 1
     box = pod.container
     how = f"{_status(box.code or 1)}{f' ({box.reason})' if box.reason not in ('', 'Error') else ''}"
-    return f"{_who(pod)} {how}{f' on node {pod.node}' if pod.node else ''}", _code(box.code or 1)
+    text = f"{_who(pod)} {how}{f' on node {pod.node}' if pod.node else ''}"
+    return SchedulerVerdict(VerdictKind.PART, text, pod.node, pod.name), _code(box.code or 1)
+
+
+def _lost(view: JobSnapshot, everyone: Sequence[Pod]) -> Optional[SchedulerVerdict]:
+    """What ended a pod from outside, or keeps its ranks from starting; None if nothing did."""
+    for pod in everyone:
+        if why := hopeless(pod):
+            return SchedulerVerdict(VerdictKind.CANNOT_START, why, pod.node, pod.name)
+        if why := taken_away(pod):
+            kind = VerdictKind.NO_MEMORY if _is_starved(pod) else VerdictKind.TAKEN_AWAY
+            return SchedulerVerdict(kind, why, pod.node, pod.name)
+    deleted = next((pod for pod in everyone if pod.uid == view.deleted_first), None)
+    if deleted is None or view.outcome.state == GONE:
+        return None
+    return SchedulerVerdict(VerdictKind.TAKEN_AWAY, _deleted(deleted), deleted.node, deleted.name)
+
+
+def _failed_rank(view: JobSnapshot, rank: int) -> tuple[SchedulerVerdict, int]:
+    end = view.ends[rank]
+    where = f" on node {end.node}" if end.node else ""
+    text = f"rank {rank} {_status(end.status)}{where}"
+    return SchedulerVerdict(VerdictKind.RANK, text, end.node, rank=rank), _code(end.status)
+
+
+def _untold(outcome: JobOutcome) -> SchedulerVerdict:
+    """The verdict if neither a rank nor a pod tells why: what the job's object says."""
+    gone = outcome.state == GONE and not outcome.reason
+    text = ": ".join(filter(None, (outcome.reason.rstrip("/"), outcome.message)))
+    kind = VerdictKind.GONE if gone else VerdictKind.UNKNOWN
+    return SchedulerVerdict(kind, text or "Kubernetes does not say why")
 
 
 _TIME_LIMIT = "DeadlineExceeded"
@@ -260,7 +292,7 @@ def taken_away(pod: Pod) -> str:
     if pod.reason and pod.phase == "Failed":
         how = "was ended" if pod.container.id else "was refused"
         return f"pod {pod.name} {how}{where}: {pod.reason}: {pod.message}".removesuffix(": ")
-    if pod.container.reason == "OOMKilled":
+    if _is_starved(pod):
         # Kubernetes also says so of a container with exit code 0 in which a process was killed.
         what = f"a process of {_who(pod)}" if pod.container.code == 0 else _who(pod)
         return f"{what} was killed{where}: out of memory (OOMKilled); give the pods more memory"
@@ -268,6 +300,12 @@ def taken_away(pod: Pod) -> str:
         how = _DISRUPTIONS.get(pod.disruption, f"was ended from outside ({pod.disruption})")
         return f"pod {pod.name} {how}{where}: {pod.message or pod.disruption}"
     return ""
+
+
+def _is_starved(pod: Pod) -> bool:
+    """Whether a process of the pod was killed for its memory, and the pod itself was not ended as a whole."""
+    whole = pod.reason in _REASONS or bool(pod.reason and pod.phase == "Failed")
+    return pod.container.reason == "OOMKilled" and not whole
 
 
 _REASONS = {

@@ -15,9 +15,11 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, Callable, Optional
 
-from rankdeck_agent.files import keep_private, mark_agent_used
+from rankdeck_agent.files import keep_private, mark_agent_used, reason
 from rankdeck_agent.job.folder import FolderError, RunFolder, all_events, existing
-from rankdeck_agent.job.supervisor_state import COMPLETE, NOT_KNOWN, tell
+from rankdeck_agent.job.orders import give_order
+from rankdeck_agent.job.supervisor_state import COMPLETE, NOT_KNOWN
+from rankdeck_agent.job.verdict import write_verdict
 from rankdeck_agent.kubernetes.api import (
     TROUBLE,
     ApiError,
@@ -75,6 +77,7 @@ from rankdeck_agent.kubernetes.volume_claim import (
     missing_of,
     seen_spec,
 )
+from rankdeck_agent.rules.scheduler_verdict import SchedulerVerdict, VerdictKind
 from rankdeck_agent.text import plain, say, table
 
 _LONGEST = 64 << 20
@@ -88,6 +91,8 @@ _SETTLE_SLACK = 30.0
 _MUTE_LIMIT = 2.0
 """Seconds to wait for the log of a pod that is gone: the stream from a dead node does not end."""
 _LAST_WORDS = 0.5
+_ORDER_LIMIT = 5.0
+"""Seconds that the supervisor has to take a message."""
 _MARK_LIMIT = 3.0
 """Seconds to wait for the shim in a pod to report its ranks; pods of others have no shim."""
 _MANY, _SLOW = 50, 1.0
@@ -143,6 +148,7 @@ class JobKeeper:
             self._say(Notice(f"Kubernetes does not take the job: {refusal(error)}"))
             if isinstance(error, UnsureError):
                 self._say(Notice(may_be_there(self._target)))
+            self._judge(VerdictKind.REFUSED, refusal(error))
             self._stop()
             return 1
         self._look()
@@ -245,7 +251,7 @@ class JobKeeper:
                 forget(self._folder, rank)
         text = f"run {self._state.runs_before} was put aside by its queue: the ranks begin anew"
         self._say(Notice(f"Kubernetes job {self._state.name}: {text}", alarm=False))
-        tell(self._folder / "control", f"again {text}")
+        give_order(self._folder, f"again {text}", _ORDER_LIMIT)
 
     def _next(self, limit: float) -> Optional[Note]:
         """The next note; None if none comes within `limit` seconds."""
@@ -405,6 +411,7 @@ class JobKeeper:
             return self._end()
         self._record_silent()
         made = verdict(self._state.view())
+        self._keep(made.found)
         self._say(Notice(made.text, alarm=False))
         still = holding(self._state.pods.values())
         more = (f"{self._state.outcome.state or 'over'}, {still}",) if still else ()
@@ -452,6 +459,7 @@ class JobKeeper:
     def _end(self) -> int:
         """Delete the job, and wait until nothing of it is left or the time is over; returns the exit code."""
         self._tell("being deleted")
+        self._judge(VerdictKind.CANCELLED, "it was deleted, as Rankdeck was asked to end it")
         self._state.ending = True
         ending = Ending(self._api, self._target)
         while not ending.step(self._grace(), quiet=not self._state.pods):
@@ -491,6 +499,16 @@ class JobKeeper:
             follower.over.wait(_LAST_WORDS)
         (self._folder / COMPLETE).touch(mode=0o600)
 
+    def _judge(self, kind: VerdictKind, text: str) -> None:
+        self._keep(SchedulerVerdict(kind, plain(text, 1000), ours=self._target.ours))
+
+    def _keep(self, found: SchedulerVerdict) -> None:
+        """Leave the verdict for the supervisor, which reads it when this process has ended."""
+        try:
+            write_verdict(self._folder, found)
+        except OSError as error:
+            self._say(Notice(f"how the job ended could not be noted: {reason(error)}"))
+
     # ---- saying
 
     def _show(self) -> None:
@@ -514,7 +532,7 @@ class JobKeeper:
         self._written.add(text)
         self._write(2 if notice.alarm else 1, f"{text}\n".encode())
         if notice.alarm:
-            tell(self._folder / "control", f"trouble {text[:400]}")
+            give_order(self._folder, f"trouble {text[:400]}", _ORDER_LIMIT)
 
     def _name_in_log(self, pod: Pod) -> bytes:
         """The prefix for lines of this pod that no rank wrote; empty for the launcher and pods with ranks."""
@@ -542,7 +560,7 @@ def keep(folder: RunFolder) -> int:
         return JobKeeper(folder, placed(target, proxy), proxy).run()
     except ProxyError as error:
         print(error, file=sys.stderr)
-        tell(folder / "control", f"trouble {error}")
+        give_order(folder, f"trouble {error}", _ORDER_LIMIT)
         (folder / COMPLETE).touch(mode=0o600)
         return 1
     finally:

@@ -32,8 +32,6 @@ from rankdeck_agent.rules.levels import Health, Level, Reason
 from rankdeck_agent.rules.table import BY_METRIC, CHECKS, IDLE_CHECKS, RULES, Rule
 from rankdeck_agent.rules.units import duration
 
-ALWAYS = frozenset({"node.skew", "node.like"})
-"""Inputs that the judge always has."""
 _GROWTH_ONLY = frozenset(
     check.number
     for check in CHECKS
@@ -52,16 +50,12 @@ class Covered:
 
 def cover(facts: Facts, settled: bool) -> Covered:
     """Which checks apply and can be judged with these facts; `settled`: the growth of counters is known too."""
-    there = set[str]()
-    if facts.skew is not None:
-        there.add("node.skew")
-    if facts.drift is not None or facts.expected.other:
-        there.add("node.like")
+    like = ("node.like",) if facts.expected.other else ()
     owed = frozenset(
         number for number, key in ((2, "gpu_count"), (7, "rdma_count")) if wanted(facts, key)
     )
     return _cover(
-        frozenset((*facts.values, *there)),
+        frozenset((*facts.values, *like)),
         facts.absent,
         frozenset(key.partition("/")[0] for key in facts.failed),
         owed,
@@ -231,15 +225,11 @@ FRESH = Memory()
 
 
 def assess(facts: Facts, memory: Memory = FRESH) -> tuple[Health, Memory]:
-    """The health now, and the memory for the next judgement. A silent node is never OK."""
+    """The health of the node on which this runs, and the memory for the next judgement."""
     happened = remember(facts, memory)
     events = tuple(one.reason for one in happened.values())
     if facts.boot and memory.boot and facts.boot != memory.boot:
         memory = Memory(boot=facts.boot, grown=memory.grown, last=memory.last)
-    if silence := _silence(facts):
-        reasons = (silence, *sorted(events, key=_worst_first)[: REASONS - 1])
-        health = Health(Level.UNKNOWN, reasons, 0, len(CHECKS))
-        return health, replace(memory, happened=happened, boot=facts.boot or memory.boot)
     new = step(facts, derive(facts), memory)
     covered = cover(facts, memory.settled)
     unread = split(facts.failed, facts.values)
@@ -304,11 +294,7 @@ def _silence(facts: Facts) -> Optional[Reason]:
 
 def _besides(facts: Facts, trouble: Mapping[str, str], judged: int) -> list[Reason]:
     """Reasons that come from no threshold."""
-    found = list(facts.drift or ())
-    if trouble:
-        found.append(_unread(trouble))
-    if facts.attach:
-        found.append(Reason("node.ssh", Level.WARN, facts.attach))
+    found = [_unread(trouble)] if trouble else []
     if not facts.values or not judged:
         text = (
             "no check could be judged · the node sends no number that is known · look at its agent"
@@ -477,7 +463,7 @@ def _excluded(only: tuple[str, float, float], facts: Facts) -> bool:
     """Whether no device fulfils the condition `only` of a rule."""
     metric, least, most = only
     others = facts.values.get(metric)
-    if not others or (facts.busy and not least):
+    if not others:
         return True
     return max(others.values()) < least or min(others.values()) > most
 
@@ -534,7 +520,7 @@ def _shown(rule: Rule, facts: Facts, device: str, number: Number) -> Optional[fl
     if rule.only is not None:
         metric, least, most = rule.only
         other = facts.values.get(metric, {}).get(device)
-        if other is None or not least <= other <= most or (facts.busy and not least):
+        if other is None or not least <= other <= most:
             return None
     return _share(rule, facts, device, number)
 

@@ -22,7 +22,7 @@ class Task:
     def __init__(self) -> None:
         self.track = Track()
         self.ours = ""
-        """Who asked Rankdeck to cancel it: one of job.cancel.ASKERS; "" if nobody did."""
+        """Who asked Rankdeck to cancel it: one of wire.job_events.ASKERS; "" if nobody did."""
         self.end: Optional[SlurmVerdict] = None
         """How it ended according to Slurm; None while it waits or runs."""
         self.status: Optional[int] = None

@@ -30,6 +30,8 @@ class SlurmReply(NamedTuple):
 
     out: str
     error: str = ""
+    late: bool = False
+    """Whether it was ended because it did not answer in time."""
 
     @property
     def well(self) -> bool:
@@ -86,7 +88,7 @@ def run(
     status = _reap(pid, kill=late)
     text, complaints = (bytes(output[fd]).decode("utf-8", "replace") for fd in (out, err))
     if late:
-        return SlurmReply("", f"{argv[0]} did not answer within {limit:.0f} s")
+        return SlurmReply("", f"{argv[0]} did not answer within {limit:.0f} s", late=True)
     if status == 0:
         return SlurmReply(text)
     return SlurmReply(text, complaint(complaints) or f"{argv[0]} ended with {status}")

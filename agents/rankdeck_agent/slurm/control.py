@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, Optional, cast
 
 from rankdeck_agent import DRAIN_PREFIX as OURS
-from rankdeck_agent import REFUSED
 from rankdeck_agent.config import AgentConfigError, Config, from_mapping
 from rankdeck_agent.files import leave_no_core, private_folder, readable, replace_private
 from rankdeck_agent.job import inspect as looking
@@ -68,6 +67,7 @@ from rankdeck_agent.slurm.run import restored
 from rankdeck_agent.slurm.verdict import FINAL
 from rankdeck_agent.text import plain, say, table
 from rankdeck_agent.wire import NO_JOBS, NodePlan, WireError, node_plan
+from rankdeck_agent.wire.job_events import JobEvent, SupervisorReady, Trouble
 
 _SLACK = 20.0
 """Seconds after the grace period in which the job must end."""
@@ -81,14 +81,15 @@ _RECORDED = 3.0
 def cancel(folder: RunFolder, grace: float, by: str, tasks: str = "") -> dict[str, Any]:
     """End the job, or only these tasks of an array (`3,5-7`); returns `left`, what did not end, and `ended`.
 
-    `grace`: seconds until SIGKILL. `by`: one of job.cancel.ASKERS.
+    An entry of `left` has `refused` if nothing was done, because this user is not allowed to cancel the job. `grace`:
+    seconds until SIGKILL. `by`: one of wire.job_events.ASKERS.
     """
     if is_closed(folder / "events"):
         return {"left": [], "ended": 0}
     if attached(folder):
         refused = _refused(folder, by)
         if refused:
-            return {"left": [_left(f"{REFUSED}{refused}")], "ended": 0}
+            return {"left": [{**_left(refused), "refused": True}], "ended": 0}
     for end in [f".{task}" for task in numbers(tasks)] or [""]:
         _note(folder, f"{ASKED}.{by}.{round(grace)}{end}")
     wait_until(lambda: read_id(folder)[0] or is_closed(folder / "events"), _ID_LIMIT)
@@ -447,6 +448,8 @@ _LIMIT = 80.0
 """Seconds for sbatch, which tries again by itself while the controller is busy."""
 _SBATCH_SLACK = 5.0
 _LONGEST_PLAN = 64 << 20
+_TIMED_OUT = "timed out"
+"""Part of an error of sbatch: the controller may have the job all the same."""
 _NOBODY = "Unable to contact slurm controller"
 _CLUSTER = re.compile(r"[^A-Za-z0-9_.-]")
 
@@ -492,7 +495,7 @@ def _prepare(folder: RunFolder) -> None:
     unlink_links(folder)
     private_folder(folder / MARKS)
     journal = Journal(folder / "events")
-    journal.add("ready", pid=os.getpid(), boot=processes.boot(), addresses=local_addresses())
+    journal.add(SupervisorReady(os.getpid(), processes.boot(), tuple(local_addresses())))
     journal.close()
     register_job(folder)
 
@@ -535,7 +538,7 @@ def _submit(plan: NodePlan, folder: RunFolder) -> dict[str, Any]:
         write_id(folder, number, env.get("PATH", os.defpath))
         start_keeper()
         return {"ok": True, "id": number}
-    if "did not answer" in reply.error or "timed out" in reply.error:
+    if reply.late or _TIMED_OUT in reply.error:
         start_keeper()  # which looks for the job in the queue
         return {"ok": True, "id": ""}
     if _NOBODY in reply.error:
@@ -546,7 +549,7 @@ def _submit(plan: NodePlan, folder: RunFolder) -> dict[str, Any]:
 
 def _not_submitted(folder: RunFolder, why: str) -> dict[str, Any]:
     """Close the run folder of a job that Slurm does not have; returns the answer."""
-    post_mortem(folder / "events", [{"kind": "trouble", "text": why}])
+    post_mortem(folder / "events", [JobEvent(time.time(), Trouble(why))])
     unregister_job(folder)
     return {"ok": False, "error": why}
 

@@ -28,6 +28,7 @@ from rankdeck_agent.job.folder import (
 )
 from rankdeck_agent.slurm.commands import SlurmJobRow, is_later
 from rankdeck_agent.text import plain
+from rankdeck_agent.wire.job_events import JobEvent, Trouble
 
 ID = "slurm.id"
 """File in the run folder with two lines: Slurm's id of the job, and the PATH for Slurm's commands."""
@@ -130,7 +131,7 @@ def write_id(folder: RunFolder, number: str, path: str) -> None:
 def not_taken(folder: RunFolder) -> None:
     """Close a job that never reached Slurm."""
     why = "sbatch printed no job id, and Slurm has no job from this folder"
-    post_mortem(folder / "events", [{"kind": "trouble", "text": why}])
+    post_mortem(folder / "events", [JobEvent(time.time(), Trouble(why))])
 
 
 def settings(folder: RunFolder) -> dict[str, Any]:

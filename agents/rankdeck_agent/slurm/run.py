@@ -50,6 +50,15 @@ from rankdeck_agent.slurm.verdict import (
     waits_for,
 )
 from rankdeck_agent.text import plain
+from rankdeck_agent.wire.job_events import (
+    CLASS_OF,
+    AttemptBegan,
+    CancelBegan,
+    LauncherEnded,
+    NodeClosed,
+    SlurmReport,
+    Trouble,
+)
 
 ESTIMATES = 120.0
 """Seconds between two records of the place in the queue and the estimated start, since they change with every answer."""
@@ -62,7 +71,7 @@ class Track:
 
     def __init__(self) -> None:
         self.ours = ""
-        """Who asked Rankdeck to cancel it: one of job.cancel.ASKERS; "" if nobody did."""
+        """Who asked Rankdeck to cancel it: one of wire.job_events.ASKERS; "" if nobody did."""
         self.last: Optional[SlurmJobRow] = None
         """What Slurm reported last."""
         self.status: Event = {}
@@ -447,10 +456,10 @@ class Run:
     def _add(self, events: Iterable[Event]) -> None:
         for event in events:
             row = dict(event)
-            kind = row.pop("kind")
+            kind, at = row.pop("kind"), row.pop("at", None)
             if kind == "exited":
                 row = self._exit(row)
-            self._journal.add(kind, **row)
+            self._journal.add(CLASS_OF[kind](**row), at)
 
     def _exit(self, row: Event) -> Event:
         """The fields of an `exited` event: how the rank ended, and its last lines if it failed."""
@@ -461,7 +470,7 @@ class Run:
             self._failures += 1
             bound = RANK if self._failures <= _MOST_LONG and not self.track.ours else STOPPED
             lines = last_words(self.folder.place(row["rank"]), bound)
-        return {**row, **end, **({"said": lines} if lines else {})}
+        return {**row, **end, "said": tuple(lines)}
 
     def _left_by_cancel(self, kind: str) -> list[str]:
         """The new names that a cancel left: ASKED (it was requested) or SEEN (what Slurm answered it)."""
@@ -482,7 +491,7 @@ class Run:
         if not self.track.ours:
             self.track.ours = words[1]
             grace = float(words[2]) if words[2].isdecimal() else 0.0
-            self._journal.add("cancel", at=at, grace=grace, by=words[1])
+            self._journal.add(CancelBegan(grace, words[1]), at)
 
     # ---- Slurm
 
@@ -503,8 +512,8 @@ class Run:
     def _again(self, before: int, seen: Optional[SlurmJobRow] = None) -> None:
         """Record that Slurm has queued the job again after attempt `before`."""
         why = again(seen or self.track.last or SlurmJobRow("", ""), self.words(before), "")
-        self._journal.add("attempt", number=self.track.attempt, text=why)
-        self._journal.add("trouble", text=f"run {before + 1} ended: {why}")
+        self._journal.add(AttemptBegan(self.track.attempt, why))
+        self._journal.add(Trouble(f"run {before + 1} ended: {why}"))
 
     def words(self, attempt: int = -1) -> EndWords:
         """What Slurm's daemons wrote about this attempt; by default the newest one."""
@@ -528,9 +537,11 @@ class Run:
         elif not found.well:
             unheard = self.track.unheard()
             self._add({"kind": "exited", "rank": rank, "status": None} for rank in unheard)
-        self._journal.add("slurm", **final_row(found, seen, self.track.attempt), **self._about())
+        self._journal.add(
+            SlurmReport(**final_row(found, seen, self.track.attempt), **self._about())
+        )
         self._tell_end(found)
-        self._journal.add("closed")
+        self._journal.add(NodeClosed())
         self._journal.flush()
         self.closed = True
 
@@ -543,10 +554,10 @@ class Run:
         lines = last_words(self.folder.place(LAUNCHER), LAUNCHER_BOUND) if failed(end) else []
         if failed(end) and found.state in OWN and not self.track.hosts and not lines:
             lines = [UNSHARED.format(place=self.folder.path)]
-            self._journal.add("trouble", text=lines[0])
+            self._journal.add(Trouble(lines[0]))
         elif found.text and not self.track.ours and found.state in ("CANCELLED", "UNKNOWN"):
-            self._journal.add("trouble", text=found.text)
-        self._journal.add("ended", name=SBATCH, **end, **({"said": lines} if lines else {}))
+            self._journal.add(Trouble(found.text))
+        self._journal.add(LauncherEnded(SBATCH, end["code"], end["signal"], tuple(lines)))
 
     def lose(self, why: str = "") -> None:
         """Close a job that Slurm no longer knows; `why`: why accounting does not know its end either."""
@@ -555,7 +566,7 @@ class Run:
 
     def trouble(self, text: str) -> None:
         """Record a sentence for the operator."""
-        self._journal.add("trouble", text=plain(text))
+        self._journal.add(Trouble(plain(text)))
 
     def end(self) -> None:
         """Close the events file."""

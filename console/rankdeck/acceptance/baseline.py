@@ -40,6 +40,8 @@ class Compared:
     sentence: str = ""
     """What the run was compared with, or why it was not compared."""
     changed: str = ""
+    partly: bool = False
+    """Whether some values were not compared; `sentence` says which and why."""
 
 
 def hardware(facts: Mapping[str, str]) -> str:
@@ -116,7 +118,10 @@ def compare(
         found += drifts(values, normal, changed, find(recipe).traits.unit)
     of = f"compared with run {rows[0].run}, declared by {rows[0].accepted_by or 'somebody'}"
     return Compared(
-        drift=tuple(found), sentence="; ".join((of, *dict.fromkeys(why))), changed=changed
+        drift=tuple(found),
+        sentence="; ".join((of, *dict.fromkeys(why))),
+        changed=changed,
+        partly=bool(why),
     )
 
 

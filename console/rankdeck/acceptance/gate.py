@@ -9,8 +9,9 @@ from typing import cast
 
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.nodeset import fold
-from rankdeck.model.schedulers import KubernetesNode, SlurmNode
-from rankdeck.model.text import Table, as_table, clean, number, table
+from rankdeck.model.safe_text import clean
+from rankdeck.model.schedulers import KubernetesNode, SlurmFlag, SlurmNode
+from rankdeck.model.text import Table, as_table, number, table
 
 PROGRAM = "facts.py"
 _MARK = b"#rankdeck-facts "
@@ -249,7 +250,7 @@ def kept_by_slurm(views: Mapping[str, SlurmNode], include: Sequence[str] = ()) -
     silent = {
         name: f"{view.words} in Slurm: its slurmd does not answer"
         for name, view in views.items()
-        if "not responding" in view.also
+        if SlurmFlag.NOT_RESPONDING in view.also
     }
     used = {
         name: f"busy: {view.words} in Slurm"

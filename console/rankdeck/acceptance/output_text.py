@@ -24,7 +24,8 @@ from rankdeck.acceptance.recipe import (
 from rankdeck.model.acceptance import Outcome
 from rankdeck.model.job import Launch
 from rankdeck.model.nodeset import fold
-from rankdeck.model.text import LIMIT, Table, as_table, as_tables, clean, table
+from rankdeck.model.safe_text import LIMIT, clean
+from rankdeck.model.text import Table, as_table, as_tables, table
 
 _BOMS = (
     (codecs.BOM_UTF8, "utf-8"),

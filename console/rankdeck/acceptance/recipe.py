@@ -237,7 +237,7 @@ _PORTS_GOOD = 0.75
 _CARDS = frozenset({"PCIE", "NVL", "MIG"})
 _FULL = 8
 """GPUs per node for which the limits are published."""
-_QPS = "look at the QPs per connection (NCCL_IB_QPS_PER_CONNECTION) and the HCA list (NCCL_IB_HCA)"
+_QPS = "the QPs per connection (NCCL_IB_QPS_PER_CONNECTION) and the HCA list (NCCL_IB_HCA)"
 
 
 def _efficiency(mtu: int, message: int = 65536, overhead: int = _ROCE) -> float:
@@ -329,7 +329,7 @@ def gpu_network(reading: OutputReading, known: HardwareFacts) -> ExpectedResult 
             of=f"the ports of a node carry ({known.node_gbps:g} Gb/s together)",
             factor=_PORTS_GOOD,
             good="network-bound, healthy",
-            advice=f"look at GPU direct and {_QPS.removeprefix('look at ')}",
+            advice=f"look at GPU direct and {_QPS}",
         )
     return ExpectedResult(
         ceiling=kind.across,
@@ -337,7 +337,7 @@ def gpu_network(reading: OutputReading, known: HardwareFacts) -> ExpectedResult 
         factor=1.0,
         fair=_FAIR_ACROSS,
         good=f"at OCI's present limit of {kind.across:g}",
-        advice=f"below OCI's present limit of {kind.across:g}: {_QPS}",
+        advice=f"below OCI's present limit of {kind.across:g}: look at {_QPS}",
     )
 
 

@@ -260,6 +260,8 @@ class AcceptanceRun:
     """What the run was compared with: "run r1 of 2026-11-22", or why it was not compared."""
     changed: str = ""
     """What changed in the nodes' identity since the baseline."""
+    partly_compared: bool = False
+    """Whether some values were not compared with the baseline; `baseline` says which and why."""
     excluded: Mapping[str, str] = field(default_factory=dict[str, str])
     """Node -> why it was excluded during the run."""
     verb: str = "rankdeck accept"

@@ -27,7 +27,7 @@ from rankdeck.acceptance.schedule import Run
 from rankdeck.model.acceptance import GROUPED, Outcome, Result, Stage
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import Abort, JobSpec, Launch, MpiOptions
-from rankdeck.model.text import clean
+from rankdeck.model.safe_text import clean
 from rankdeck_agent.wire import RUN_TOKEN
 
 MARK = "#rankdeck-step"

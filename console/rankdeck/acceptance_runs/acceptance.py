@@ -436,6 +436,7 @@ class Acceptance:
             stages=view.stage_views(plan, results, runner.stage if runner else None, progress),
             answers=judged.answers, notes=judged.notes, identity=identity, differing=differing(identity),
             drift=compared.drift, baseline=compared.sentence, changed=compared.changed,
+            partly_compared=compared.partly,
             excluded=dict(runner.excluded) if runner else {}, verb=self._verb,
         )  # fmt: skip
 

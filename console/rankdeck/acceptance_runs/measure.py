@@ -15,7 +15,7 @@ from rankdeck.model.acceptance import Result
 from rankdeck.model.job import CancelReport, Chunk, Followed, Job, JobSpec
 from rankdeck.model.nodeset import PLAIN
 from rankdeck.model.rank import State
-from rankdeck.model.text import strip_controls
+from rankdeck.model.safe_text import strip_controls
 from rankdeck.rules.secrets import Secrets
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.jobs import Jobs

@@ -2,9 +2,10 @@
 
 import shlex
 
-from rankdeck.backends.base import end_mark, process_line, shell_line, whole_file
+from rankdeck.backends.plan_text import export_lines, process_line
+from rankdeck.backends.shell_words import end_mark, whole_file
 from rankdeck.errors import LaunchError
-from rankdeck.model.cluster import Access, Cluster, Node
+from rankdeck.model.cluster import Access, Cluster, Node, capabilities
 from rankdeck.model.job import Plan
 from rankdeck.model.nodeset import fold
 from rankdeck_agent.rules.mpi_daemon import SKIP_SSH_OPTIONS
@@ -97,7 +98,7 @@ done
 
 def export(plan: Plan, cluster: Cluster) -> str:
     """The script; an sbatch script as it is. Raises LaunchError for other plans that are one document."""
-    if plan.text.startswith("#!"):
+    if plan.text and not capabilities(plan.backend).document:
         return plan.text
     if plan.text:
         raise LaunchError(
@@ -154,7 +155,7 @@ def _prepare(plan: Plan, node: NodePlan) -> str:
         NodeFile("env", _environment(plan, node)),
         *([NodeFile("start", _start_file(node), 0o755)] if node.processes else []),
     ]
-    laid = [line for file in files for line in whole_file(file)]
+    laid = [line for file in files for line in whole_file(file).all]
     end = end_mark(f"ON_{_place(node)}", "\n".join(laid).split("\n"))
     lines = [
         f"on {node.node} <<'{end}' || fail {node.node} {shlex.quote(_UNMADE % folder)}",
@@ -186,9 +187,8 @@ def _environment(plan: Plan, node: NodePlan) -> str:
     """The environment of every process of the job on this node, as a file to read with `.`."""
     own = {JOB_VARIABLE: plan.job, NODE_VARIABLE: node.node, "PYTHONUNBUFFERED": "1"}
     lines = [f"{RUN_VARIABLE}={_folder(plan)}/{node.node}", f"export {RUN_VARIABLE}"]
-    for key, value in {**own, **node.env}.items():
-        # Only the run folder is left to sh to expand; it is set above.
-        lines.append(f"export {shell_line([f'{key}={value}'])}")
+    # Only the run folder is left to sh to expand; it is set above.
+    lines += export_lines({**own, **node.env})
     return "\n".join(lines) + "\n"
 
 

@@ -11,15 +11,16 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import ClassVar
 
-from rankdeck.backends.base import Tell, document_plan, options, ranks_per_node, say_nothing
-from rankdeck.backends.kubernetes_manifest import job_name, objects
+from rankdeck.backends.base import Tell, say_nothing
+from rankdeck.backends.kubernetes_manifest import job_name, manifest_parts, objects
+from rankdeck.backends.plan_options import document_plan, options, ranks_per_node
 from rankdeck.backends.ssh import START_LIMIT, SshBackend
-from rankdeck.config.document import documents
 from rankdeck.errors import LaunchError, NodeError, UnknownJobError
 from rankdeck.model.cluster import Capabilities, Cluster, capabilities
 from rankdeck.model.job import Abort, JobSpec, Launch, Plan
+from rankdeck.model.safe_text import clean
 from rankdeck.model.schedulers import KubernetesJob, SlurmJob
-from rankdeck.model.text import clean, integer, number
+from rankdeck.model.text import integer, number
 from rankdeck.remote.shell import control_host
 from rankdeck_agent.wire import AGENT_TOKEN, NodeFile, NodePlan, ProcessPlan
 
@@ -40,7 +41,7 @@ class KubernetesBackend(SshBackend):
     def plan(self, cluster: Cluster, spec: JobSpec, job: str) -> Plan:
         """One node, the control host, with all ranks; `text` is the manifest to apply by hand."""
         made = objects(cluster, spec, job)
-        plan = document_plan(cluster, spec, job, documents(made))
+        plan = document_plan(cluster, spec, job, manifest_parts(made))
         settings = _settings(cluster, spec, job, plan.world_size)
         asked = json.dumps(made, ensure_ascii=False)
         files = (NodeFile(SETTINGS, settings), NodeFile(MANIFEST, asked))

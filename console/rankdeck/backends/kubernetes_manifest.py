@@ -23,11 +23,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rankdeck.backends.base import gpus_per_node, options, ranks_per_node, shell_line
 from rankdeck.backends.launchers import TORCHRUN_ENDS, script_command
+from rankdeck.backends.plan_options import gpus_per_node, options, ranks_per_node
+from rankdeck.backends.shell_words import shell_line
+from rankdeck.config.document import documents
 from rankdeck.errors import LaunchError
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import CLAIM, JobSpec, Launch
+from rankdeck.model.plan_part import LineKind, PlanPart
 from rankdeck_agent.wire import JOB_VARIABLE, NODE_VARIABLE, RUN_TOKEN, RUN_VARIABLE
 
 POD_SHIM = r"""#!/bin/sh
@@ -211,6 +214,20 @@ def job_name(job: str) -> str:
     if not _LABEL.fullmatch(name):
         raise LaunchError("plan", f"`{job}` gives no name that Kubernetes takes")
     return name
+
+
+def manifest_parts(made: Sequence[Any]) -> list[PlanPart]:
+    """The manifest as YAML, a document for each object, in parts: each field at its top with all below it."""
+    parts: list[PlanPart] = []
+    for one in made:
+        if parts:
+            parts.append(PlanPart(LineKind.NOTE, "---"))
+        for key, value in one.items():
+            first, *below = documents([{key: value}]).removesuffix("\n").split("\n")
+            parts.append(PlanPart(LineKind.FIELD, first))
+            if below:
+                parts.append(PlanPart(LineKind.FILE, "\n".join(below)))
+    return parts
 
 
 def objects(cluster: Cluster, spec: JobSpec, job: str) -> list[Object]:

@@ -4,15 +4,8 @@ import json
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
-from rankdeck.backends.base import (
-    PORT_TOKEN,
-    SHIM,
-    at_run_time,
-    folder_word,
-    needs_port,
-    port_token,
-    shell_line,
-)
+from rankdeck.backends.free_port import PORT_TOKEN, needs_port, port_token
+from rankdeck.backends.shell_words import SHIM, at_run_time, folder_word, shell_line
 from rankdeck.config.files import command_of
 from rankdeck.errors import LaunchError, suggest
 from rankdeck.model.cluster import Cluster, Node

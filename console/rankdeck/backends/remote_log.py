@@ -11,14 +11,18 @@ from secrets import token_hex
 from typing import Any, cast
 
 from rankdeck.backends.base import Backend, Follower
-from rankdeck.backends.node_stream import Frame, FrameError, FrameParser
+from rankdeck.backends.frames import Frame, FrameError, FrameParser
 from rankdeck.errors import AgentError
-from rankdeck.model.job import Chunk, Followed, FoundLine, Job, LogPart, LogPlace, NodeEvent, Plan
-from rankdeck.model.text import clean, integer, searched, stamp
+from rankdeck.model.job import Chunk, Followed, FoundLine, Job, LogPart, LogPlace, Plan
+from rankdeck.model.job_events import Lost, NodeEvent
+from rankdeck.model.patterns import searched
+from rankdeck.model.safe_text import clean
+from rankdeck.model.text import integer, stamp
 from rankdeck.remote.agent import Agents, next_of
 from rankdeck.remote.shell import Channel
 from rankdeck.state.jobs import Jobs
 from rankdeck.state.lines import JobPositions
+from rankdeck_agent.wire.job_events import Part, may_say
 
 LIMIT = 20.0
 """Seconds that a node may be silent while an answer is expected."""
@@ -84,6 +88,8 @@ class Browsing:
             return
         for head, found in frames:
             number = head.get("id")
+            if not may_say(Part.BROWSE, "", head["kind"]):
+                continue
             if type(number) is int and number in self._waiting:
                 self._waiting[number].put_nowait((head, found))
 
@@ -149,7 +155,7 @@ class Ranges:
     async def find(self, place: LogPlace, text: str, *, back: bool) -> AsyncGenerator[FoundLine]:
         """Search for the next line with `text`, or with `back` the previous one; yields results until all is counted.
 
-        The text may be a regular expression, see `model.text.searched`.
+        The text may be a regular expression, see `model.patterns.searched`.
         """
         pattern = searched(text)
         where = [place.rank, place.stream, place.offset, back, pattern or text]
@@ -199,11 +205,10 @@ class _ReadSoFar:
         self.output.take(item)
         if not isinstance(item, NodeEvent):
             return
-        seq = item.fields.get("seq")
-        if item.kind == "lost":
-            self.missing[item.node] = str(item.fields.get("text", ""))[:300]
-        if isinstance(seq, int):
-            self.seq[item.node] = max(seq, self.seq.get(item.node, -1))
+        if isinstance(item.body, Lost):
+            self.missing[item.node] = item.body.sentence[:300]
+        if item.seq is not None:
+            self.seq[item.node] = max(item.seq, self.seq.get(item.node, -1))
             self.events.append(item)
 
 

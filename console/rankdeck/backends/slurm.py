@@ -9,36 +9,29 @@ import hashlib
 import json
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import ClassVar
 
-from rankdeck.backends.base import (
-    SHIM,
-    Tell,
-    document_plan,
-    gpus_per_node,
-    options,
-    ranks_per_node,
-    say_nothing,
-    shell_line,
-    shell_word,
-    whole_file,
-)
+from rankdeck.backends.base import Tell, say_nothing
 from rankdeck.backends.launchers import TORCHRUN_ENDS, refuse_claims, script_command
 from rankdeck.backends.node_stream import STREAMS
+from rankdeck.backends.plan_options import document_plan, gpus_per_node, options, ranks_per_node
+from rankdeck.backends.plan_text import export_lines, exports_part, file_parts, parts_text
+from rankdeck.backends.shell_words import SHIM, shell_line, shell_word, whole_file
 from rankdeck.backends.ssh import CANCEL_LIMIT, START_LIMIT, SshBackend, left_there
 from rankdeck.config.schedulers import OFF, calls_allowed
 from rankdeck.errors import AgentError, LaunchError, NodeError, RankdeckError, suggest_or_list
 from rankdeck.model.cluster import Capabilities, Cluster, capabilities
 from rankdeck.model.job import Abort, CancelReport, Job, JobSpec, Launch, Plan, State
 from rankdeck.model.nodeset import fold_ranks
+from rankdeck.model.plan_part import LineKind, PlanPart
 from rankdeck.model.schedulers import LogRun, SlurmLook
 from rankdeck.model.text import as_table, integer, is_list
 from rankdeck.remote.agent import Agents
 from rankdeck.runtimes import Runtime, find_runtime
-from rankdeck_agent.wire import LAUNCHER, REFUSED, RUN_TOKEN, NodeFile, NodePlan, ProcessPlan
+from rankdeck_agent.wire import LAUNCHER, RUN_TOKEN, NodeFile, NodePlan, ProcessPlan
 
 RUN = '"$RANKDECK_RUN"'
 PLAIN = (
@@ -86,6 +79,8 @@ srun --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 --mpi=none --input=none
 }
 """
 """The first step of a job with `preflight`: the agent judges each node, and no rank starts if any node is bad."""
+_CHECKED = PlanPart(LineKind.COMMAND, _PREFLIGHT.removesuffix("\n"))
+_NOT_CHECKED = PlanPart(LineKind.NOTE, "# the preflight needs Rankdeck: it is left out")
 
 
 class SlurmBackend(SshBackend):
@@ -102,7 +97,7 @@ class SlurmBackend(SshBackend):
         login = cluster.options.get("login", "")
         chosen = options(cluster, spec, "slurm")
         array, checks = chosen.get("array", ""), _checks(chosen)
-        plan = document_plan(cluster, spec, job, script(cluster, spec, job))
+        plan = document_plan(cluster, spec, job, script_parts(cluster, spec, job))
         if not login:
             return plan
         asked: dict[str, int | str] = {**calls_allowed(cluster.options)}
@@ -131,7 +126,8 @@ class SlurmBackend(SshBackend):
         )
         # Tasks fail independently; srun ends all processes of a failed task.
         abort = Abort(enabled=False) if array else plan.abort
-        return replace(plan, nodes=(submitter,), abort=abort)
+        # The script to submit by hand is not what is shown: its parts would only be kept beside its text.
+        return replace(plan, nodes=(submitter,), abort=abort, parts=())
 
     async def launch(self, plan: Plan, tell: Tell = say_nothing) -> Plan:
         """Submit the job; returns once Slurm has accepted it. Raises LaunchError, also if no login node is named.
@@ -157,8 +153,7 @@ class SlurmBackend(SshBackend):
     async def cancel(self, plan: Plan, grace: float, *, by: str = "user") -> CancelReport:
         """See `base.Backend.cancel`; Slurm may refuse to cancel a job that somebody else submitted (`refused`)."""
         report = await super().cancel(plan, grace, by=by)
-        refusals = (one.command for one in report.left if one.command.startswith(REFUSED))
-        return replace(report, refused=next(refusals, "").removeprefix(REFUSED))
+        return replace(report, refused=next((o.command for o in report.left if o.refused), ""))
 
     async def _prepare(self, node: NodePlan) -> None:
         await self._hand_over(node, ("slurm", "submit"), SUBMIT_LIMIT)
@@ -291,6 +286,13 @@ _GRACE = 30.0
 
 
 def script(cluster: Cluster, spec: JobSpec, job: str, *, watched: bool = False) -> str:
+    """The text of `script_parts`."""
+    return parts_text(script_parts(cluster, spec, job, watched=watched))
+
+
+def script_parts(
+    cluster: Cluster, spec: JobSpec, job: str, *, watched: bool = False
+) -> list[PlanPart]:
     """The whole sbatch script: to submit by hand, or with `watched` for the supervisor; raises LaunchError."""
     chosen = options(cluster, spec, "slurm")
     unknown = [key for key in chosen if key not in KNOWN]
@@ -299,18 +301,16 @@ def script(cluster: Cluster, spec: JobSpec, job: str, *, watched: bool = False) 
         raise LaunchError("plan", f"no Slurm option `{unknown[0]}`{hint}")
     refuse_claims(spec.container)
     step = _Step(cluster, spec, chosen, watched)
-    lines = ["#!/bin/bash", *_directives(step, job), "set -eu"]
-    lines += _environment(step, job)
+    parts = [PlanPart(LineKind.NOTE, "#!/bin/bash")]
+    parts += [PlanPart(LineKind.COMMAND, line) for line in _directives(step, job)]
+    parts += [PlanPart(LineKind.SETUP, "set -eu"), *_environment(step, job)]
     if not watched:
-        lines += [line for n, text in spec.files.items() for line in _file(n, text)]
+        parts += [part for n, text in spec.files.items() for part in _file_parts(n, text)]
     if _checks(chosen):
-        lines += (
-            _PREFLIGHT.splitlines()
-            if watched
-            else ["# the preflight needs Rankdeck: it is left out"]
-        )
-    lines += _STEPS[spec.launch](step)
-    return "\n".join(lines) + "\n"
+        parts.append(_CHECKED if watched else _NOT_CHECKED)
+    *before, srun = _STEPS[spec.launch](step)
+    parts += [PlanPart(LineKind.SETUP, line) for line in before]
+    return [*parts, PlanPart(LineKind.COMMAND, srun)]
 
 
 def _expected(cluster: Cluster, spec: JobSpec) -> str:
@@ -402,28 +402,32 @@ def _gpus(step: _Step) -> str:
     return str(count) if count else ""
 
 
-def _environment(step: _Step, job: str) -> list[str]:
+def _environment(step: _Step, job: str) -> list[PlanPart]:
+    first = _marking(step) if step.watched else _by_hand(job)
     env = {"PYTHONUNBUFFERED": "1", **_variables(step)}
-    by_hand = [
+    return [*first, exports_part(export_lines(env))]
+
+
+def _marking(step: _Step) -> list[PlanPart]:
+    """Shell lines that write marks for the keeper."""
+    text = _TASK if "array" in step.chosen else _MARKS
+    return [PlanPart(LineKind.SETUP, text.removesuffix("\n"))]
+
+
+def _by_hand(job: str) -> list[PlanPart]:
+    """Shell lines that make the run folder of a job without a keeper."""
+    exports = [
         f"export RANKDECK_JOB={shell_word(job)}",
         f'export RANKDECK_RUN="$SLURM_SUBMIT_DIR"/{shell_word(f"rankdeck-{job}")}',
-        f"mkdir -p {RUN}",
     ]
-    return [
-        *(_watched(step).splitlines() if step.watched else by_hand),
-        *(f"export {shell_line([f'{key}={value}'])}" for key, value in env.items()),
-    ]
+    return [exports_part(exports), PlanPart(LineKind.SETUP, f"mkdir -p {RUN}")]
 
 
-def _watched(step: _Step) -> str:
-    return _TASK if "array" in step.chosen else _MARKS
-
-
-def _file(name: str, text: str) -> list[str]:
+def _file_parts(name: str, text: str) -> Iterator[PlanPart]:
     path = f"{RUN_TOKEN}/{name}"
-    folder = path.rpartition("/")[0]
-    above = [f"mkdir -p {shell_word(folder)}"] if "/" in name else []
-    return [*above, *whole_file(NodeFile(path, text))]
+    if "/" in name:
+        yield PlanPart(LineKind.SETUP, f"mkdir -p {shell_word(path.rpartition('/')[0])}")
+    yield from file_parts(whole_file(NodeFile(path, text)))
 
 
 def _srun(step: _Step, argv: Sequence[str], *extra: str) -> str:
@@ -583,3 +587,4 @@ _STEPS = {
     Launch.TORCHRUN: _torchrun,
     Launch.TENSORFLOW: _tensorflow,
 }
+"""Launcher -> makes the lines that start the ranks: the last is srun's, those before prepare it."""

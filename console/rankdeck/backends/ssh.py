@@ -9,19 +9,21 @@ from dataclasses import asdict, replace
 from typing import Any, ClassVar
 from weakref import WeakSet
 
-from rankdeck.backends.base import Tell, say_nothing, with_port
+from rankdeck.backends.base import Tell, say_nothing
 from rankdeck.backends.follow import SshFollower
+from rankdeck.backends.free_port import with_port
 from rankdeck.backends.launchers import plan_job
 from rankdeck.errors import AgentError, LaunchError, NodeError, UnreachableError
 from rankdeck.model.cluster import Capabilities, Cluster, capabilities
 from rankdeck.model.job import Abort, CancelReport, Job, JobSpec, Plan, RemainingProcess, State
-from rankdeck.model.text import as_list, as_table, as_tables, clean, is_list, number
+from rankdeck.model.safe_text import clean
+from rankdeck.model.text import as_list, as_table, as_tables, is_list, number
 from rankdeck.remote.agent import JOB_RUN, Agents
 from rankdeck.remote.command import remaining
 from rankdeck.remote.shell import ProgramResult, on_each
 from rankdeck.rules.inspect import Inspection, Look, conclude, look_of
 from rankdeck.state.lines import ReadPositionsOf
-from rankdeck_agent.wire import NO_FOLDER, NodePlan, ProcessPlan
+from rankdeck_agent.wire import NodePlan, ProcessPlan
 
 START_LIMIT = 30.0
 CANCEL_SLACK = 10.0
@@ -138,7 +140,7 @@ class SshBackend:
                 answer = await self._agents.call(node, command, limit=grace + CANCEL_LIMIT)
                 if plan.elsewhere and answer.row.get("there") is False:
                     raise AgentError(
-                        node, f"the job {NO_FOLDER} there: whether it runs is not known"
+                        node, "the job has no run folder there: whether it runs is not known"
                     )
                 return left_there(node, answer)
             except UnreachableError as error:

@@ -207,7 +207,7 @@ def outcome(run: AcceptanceRun, cluster: Cluster) -> str:
     lines += [f"  note: {note}" for note in (*run.notes, *run.plan.notes[:-1])]
     lines += [f"  differs {node}: {what}" for node, what in list(run.differing.items())[:_MOST]]
     lines += [f"  drift: {one.sentence}" for one in run.drift[:_MOST]]
-    if run.baseline and (run.drift or run.changed or "not compared" in run.baseline):
+    if run.baseline and (run.drift or run.changed or run.partly_compared):
         lines.append(f"  baseline: {run.baseline}")
     lines += [
         f"  {word}: {fold(nodes)}"

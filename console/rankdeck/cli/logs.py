@@ -26,13 +26,15 @@ from rankdeck.logs.compare import (
 from rankdeck.logs.view import MergedLog
 from rankdeck.logs.view import choose as choose_ranks
 from rankdeck.model.cluster import Cluster, capabilities
-from rankdeck.model.job import Chunk, Followed, Job, NodeEvent, State
+from rankdeck.model.job import Chunk, Followed, Job, State
+from rankdeck.model.job_events import Lost, NodeEvent
 from rankdeck.model.nodeset import fold, fold_ranks
-from rankdeck.model.text import strip_controls
+from rankdeck.model.safe_text import strip_controls
 from rankdeck.rules.job_news import countdown, news_between
 from rankdeck.session import Session
 from rankdeck.state.lines import Line, RankLog
 from rankdeck_agent.wire import LAUNCHER
+from rankdeck_agent.wire.job_events import RankStarted
 
 PERIOD = 0.02
 MOST_UNPRINTED = 1000
@@ -74,10 +76,10 @@ class Printer:
 
     def _hear(self, event: Followed) -> None:
         """Note the nodes of ranks and nodes that are lost, and print before a full log drops lines."""
-        if isinstance(event, NodeEvent) and event.kind == "started":
+        if isinstance(event, NodeEvent) and isinstance(event.body, RankStarted):
             self._nodes = _places(self._session.jobs.job(self._job))
-        if isinstance(event, NodeEvent) and event.kind == "lost":
-            self._say_lost(event)
+        if isinstance(event, NodeEvent) and isinstance(event.body, Lost):
+            self._say_lost(event.node, event.body)
         if isinstance(event, Chunk) and event.rank in self._logs:
             log = self._logs[event.rank]
             # Printed at a quarter of the limit, so that the next chunk drops only printed lines.
@@ -85,12 +87,12 @@ class Printer:
             if log.total - self._seen[event.rank] > most:
                 self.drain()
 
-    def _say_lost(self, event: NodeEvent) -> None:
+    def _say_lost(self, node: str, lost: Lost) -> None:
         """Report a node of an ended job that does not answer, so that its output is missing."""
         if self._session.jobs.job(self._job).state.final:
-            text = strip_controls(str(event.fields.get("text", "")))[:300]
-            output.progress(f"{event.node}: {text}; {NOT_SHOWN}")
-            self._said_lost.add(event.node)
+            text = strip_controls(lost.sentence)[:300]
+            output.progress(f"{node}: {text}; {NOT_SHOWN}")
+            self._said_lost.add(node)
 
     def finish(self) -> None:
         """Print all that is left, including unfinished lines, and name the nodes that did not send theirs."""
@@ -200,7 +202,9 @@ class News:
         self._session, self._job = session, job_id
         self._hint = STOPS if may_cancel else ""
         job = session.jobs.job(job_id)
-        self._before = replace(job, first_failure=None, countdown=None, stalled=(), troubles=())
+        self._before = replace(
+            job, first_failure=None, countdown=None, stalled=(), notes=(), mute={}, proofs={}
+        )
         self._due = 0.0
 
     def finish(self) -> None:
@@ -218,11 +222,12 @@ class News:
         if job is self._before:
             return
         over = job.state.final and not job.output_coming
-        news = countdown if over else news_between
-        for line in news(self._before, job, time.time()):
-            begins = job.countdown and not self._before.countdown
-            hint = self._hint if begins and line.startswith("stopping") else ""
-            output.progress(line + hint)
+        now = time.time()
+        of_the_abort = tuple(countdown(self._before, job, now))
+        lines = of_the_abort if over else news_between(self._before, job, now)
+        begins = job.countdown and not self._before.countdown
+        for line in lines:
+            output.progress(line + (self._hint if begins and line in of_the_abort else ""))
         self._before = job
 
 

@@ -21,6 +21,7 @@ from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import Job
 from rankdeck.model.nodeset import fold
 from rankdeck.model.process import CommandEnd, NodeProcess, OutputGroup, RankUse, uses_of
+from rankdeck.model.safe_text import strip_controls
 from rankdeck.model.schedulers import ServiceChange, ServiceOrder
 from rankdeck.remote.command import CommandRun, CommandState, FoundProcesses
 from rankdeck.runtimes import has_store
@@ -152,7 +153,7 @@ def command_shape(state: CommandState) -> dict[str, Any]:
         "status": state.status,
         "nodes": [_node_shape(node, state.ends[node], state) for node in state.nodes],
         "groups": [
-            {"nodes": list(group.nodes), "ended": group.words, "lines": list(group.text)}
+            {"nodes": list(group.nodes), "ended": group.words, "lines": _programs_lines(group.text)}
             for group in state.groups()
         ],
     }
@@ -165,9 +166,14 @@ def _node_shape(node: str, end: CommandEnd, state: CommandState) -> dict[str, An
         **asdict(end),
         "left": [{"pid": one.pid, "command": one.command} for one in end.left],
         "status": end.status,
-        "out": [text for stream, text in lines if stream == "out"],
-        "err": [text for stream, text in lines if stream == "err"],
+        "out": _programs_lines(text for stream, text in lines if stream == "out"),
+        "err": _programs_lines(text for stream, text in lines if stream == "err"),
     }
+
+
+def _programs_lines(lines: Iterable[str]) -> list[str]:
+    """The lines for a program that reads them; colours stay."""
+    return [strip_controls(text, colour=True) for text in lines]
 
 
 def cp(options: argparse.Namespace, _open_console: object) -> int:

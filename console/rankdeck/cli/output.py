@@ -16,7 +16,8 @@ from rankdeck.errors import (
     UnknownPluginError,
     UnknownRunError,
 )
-from rankdeck.model.text import strip_controls
+from rankdeck.model.safe_text import show_invisible, strip_codes, strip_controls
+from rankdeck_agent.rules.visible import count_cells
 
 OK = 0
 TROUBLE = 1
@@ -42,21 +43,31 @@ class OutputError(RankdeckError):
 _RESET = "\x1b[0m"
 
 
-def clean(text: str, *, colours: bool = False) -> str:
-    """The text without control sequences; with `colours`, colour codes stay."""
-    safe = strip_controls(text, colour=colours)
+def _safe(text: str, *, terminal: bool, colours: bool = False) -> str:
+    """The text without control sequences; for a terminal with code points of what is invisible, and with `colours`.
+
+    Programs that read a pipe or a file get invisible characters as they came, except marks of text direction.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    if not terminal:
+        return strip_controls(text)
+    safe = show_invisible(strip_codes(text, colour=colours))
     return safe + _RESET if "\x1b" in safe else safe
 
 
 def say(text: str = "") -> None:
     """Print Rankdeck's own text on stdout."""
+    terminal = is_terminal()
     for line in text.split("\n"):
-        _put(clean(line))
+        _put(_safe(line, terminal=terminal))
 
 
 def say_line(prefix: str, text: str) -> None:
     """Print a line of a rank, with its colours if stdout is a terminal."""
-    _put(prefix + clean(text, colours=_colourful()))
+    terminal = is_terminal()
+    colours = terminal and "NO_COLOR" not in os.environ
+    _put(_safe(prefix, terminal=terminal) + _safe(text, terminal=terminal, colours=colours))
 
 
 def say_object(value: Mapping[str, Any]) -> None:
@@ -74,10 +85,14 @@ def say_result(shape: Mapping[str, Any], text: str, *, as_json: bool) -> None:
 
 def say_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print a table; columns are as wide as their widest cell, and the last is not padded."""
-    lines = [tuple(clean(cell) for cell in row) for row in (heads, *rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(heads))]
+    terminal = is_terminal()
+    lines = [tuple(_safe(cell, terminal=terminal) for cell in row) for row in (heads, *rows)]
+    widths = [max(count_cells(line[column]) for line in lines) for column in range(len(heads))]
     for line in lines:
-        cells = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+        cells = (
+            cell + " " * (width - count_cells(cell))
+            for cell, width in zip(line, widths, strict=True)
+        )
         _put("  ".join(cells).rstrip())
 
 
@@ -100,7 +115,7 @@ def progress(text: str) -> None:
         return
     try:
         for line in text.split("\n"):
-            print(clean(line), file=sys.stderr, flush=True)
+            print(_safe(line, terminal=_is_terminal(sys.stderr)), file=sys.stderr, flush=True)
     except OSError:
         _close(sys.stderr)
 
@@ -131,10 +146,6 @@ def _is_read() -> bool:
 def is_terminal() -> bool:
     """Whether stdout is a terminal."""
     return _is_terminal(sys.stdout)
-
-
-def _colourful() -> bool:
-    return is_terminal() and "NO_COLOR" not in os.environ
 
 
 def _put(line: str) -> None:

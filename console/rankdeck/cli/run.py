@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from rankdeck.backends.plan_text import plan_text
 from rankdeck.cli import choose, logs, output
 from rankdeck.cli.jobs import proof, sentence, summary
 from rankdeck.cli.logs import News
@@ -132,7 +133,7 @@ def run(options: argparse.Namespace, _open_console: object) -> int:
 async def _show_plan(cluster: Cluster, spec: JobSpec, options: argparse.Namespace) -> int:
     async with opened(cluster) as session:
         plan = session.plan(spec)
-        text = session.render(plan).rstrip("\n")
+        text = plan_text(plan).rstrip("\n")
         output.say_result(plan_shape(plan), text, as_json=options.json)
         if options.server and (why := await session.check(plan)):
             raise output.UsageError(f"{spec.name}: the server would refuse it: {why}")

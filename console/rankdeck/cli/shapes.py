@@ -18,6 +18,7 @@ from rankdeck.model.job import (
     FirstFailure,
     Job,
     NodeNote,
+    NodeProof,
     Plan,
     Progress,
     RankState,
@@ -52,6 +53,8 @@ def job_shape(job: Job) -> Shape:
         "created": job.created,
         "ended": job.ended,
         "troubles": list(job.troubles),
+        "proofs": {node: _proof_shape(proof) for node, proof in job.proofs.items()},
+        "refused": dict(job.refused),
         "explained": explained_shape(job.explained),
         "stalled": [stall_shape(stall) for stall in job.stalled],
         "progress": _progress_shape(job.progress),
@@ -60,6 +63,12 @@ def job_shape(job: Job) -> Shape:
         "nodes_said": [note_shape(note, job) for note in job.node_notes],
         "part_of": job.plan.part_of,
     }
+
+
+def _proof_shape(proof: NodeProof) -> Shape:
+    """What a cancel found on one node."""
+    left = [{"pid": one.pid, "command": one.command} for one in proof.left]
+    return {"state": proof.state.value, "left": left, "why": proof.why}
 
 
 def slurm_shape(status: SlurmStatus | None) -> Shape | None:
@@ -228,7 +237,7 @@ def report_shape(report: CancelReport) -> Shape:
     return {
         "job": report.job,
         "state": report.state.value,
-        "left": [asdict(left) for left in report.left],
+        "left": [{"node": o.node, "pid": o.pid, "command": o.command} for o in report.left],
         "unverified": dict(report.unverified),
     }
 

@@ -19,8 +19,9 @@ from rankdeck.errors import RankdeckError, leaves, suggest
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.health import Ack, Level, Reason, seconds_of
 from rankdeck.model.job import Job, State
+from rankdeck.model.safe_text import clean
 from rankdeck.model.schedulers import DeviceCount
-from rankdeck.model.text import clean, day_time
+from rankdeck.model.text import day_time
 from rankdeck.prometheus.exporter import Exporter, serve
 from rankdeck.rules.nodes import LearntExpectations, NodeSight, learn
 from rankdeck.session import Session

@@ -23,7 +23,7 @@ from rankdeck.model.job import (
     TorchOptions,
 )
 from rankdeck.model.nodeset import expand, fold
-from rankdeck.model.text import BadPatternError, compiled
+from rankdeck.model.patterns import BadPatternError, compiled
 
 KEYS = (
     "job", "launch", "command", "nodes", "on", "ranks_per_node", "env", "workdir", "files",

@@ -28,7 +28,8 @@ from rankdeck.images.copy import (
 )
 from rankdeck.model.job import JobSpec
 from rankdeck.model.nodeset import fold
-from rankdeck.model.text import as_tables, clean, natural
+from rankdeck.model.safe_text import clean
+from rankdeck.model.text import as_tables, natural
 from rankdeck.remote.agent import Agents, Dialogue
 from rankdeck.remote.shell import Channel, OnData, on_each
 from rankdeck.runtimes import has_store

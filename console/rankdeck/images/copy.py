@@ -13,7 +13,8 @@ from typing import Any, BinaryIO, Protocol
 
 from rankdeck.errors import AgentError, NodeError, UnreachableError, leaves
 from rankdeck.model.nodeset import fold
-from rankdeck.model.text import clean, table
+from rankdeck.model.safe_text import clean
+from rankdeck.model.text import table
 from rankdeck.remote.agent import Agents, Dialogue
 from rankdeck.remote.shell import Channel, OnData, Shell, on_each, within
 from rankdeck_agent.rules.units import duration, size, speed

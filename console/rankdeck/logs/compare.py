@@ -8,7 +8,7 @@ from statistics import median
 from typing import TypeVar
 
 from rankdeck.model.nodeset import fold_ranks
-from rankdeck.model.text import printable
+from rankdeck.model.safe_text import printable
 from rankdeck.state.lines import Entry, Line, RankLog, line_of
 
 _NUMBER = re.compile(rb"((?:(?<= ) +)?(?:0[xX][0-9a-fA-F]+|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?))")

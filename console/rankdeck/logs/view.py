@@ -14,9 +14,10 @@ from rankdeck.logs.compare import mask
 from rankdeck.model.health import Occurrence, seconds_of
 from rankdeck.model.job import Job, RankState, State
 from rankdeck.model.nodeset import expand, expand_ranks, fold_ranks
+from rankdeck.model.patterns import compiled, searched
 from rankdeck.model.rank import WORST, RankStatus
+from rankdeck.model.safe_text import printable
 from rankdeck.model.schedulers import LogRun
-from rankdeck.model.text import compiled, printable, searched
 from rankdeck.state.lines import Gap, Line, RankLog
 
 

@@ -3,10 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
 
 from rankdeck.model.health import Level
+from rankdeck.model.job_events import MUTE, NodeEvent
 from rankdeck.model.nodeset import fold_ranks
+from rankdeck.model.plan_part import PlanPart
 from rankdeck.model.rank import Activity, State, how_it_ended
 from rankdeck.model.schedulers import SlurmStatus
 from rankdeck_agent.wire import NodePlan
@@ -198,6 +199,8 @@ class Plan:
     """In rank order; the launcher of an MPI job runs on the first."""
     text: str = ""
     """The document that the backend submits (sbatch script, Kubernetes manifest); "" for ssh."""
+    parts: tuple[PlanPart, ...] = ()
+    """The same document in parts, as it is shown; () for ssh, and in a history older than this field."""
     grace: float = 10.0
     abort: Abort = field(default_factory=Abort)
     port_on: str = ""
@@ -334,6 +337,61 @@ class Countdown:
     """Epoch seconds."""
 
 
+@dataclass(frozen=True, slots=True)
+class RemainingProcess:
+    """A process that cancel could not end."""
+
+    node: str
+    pid: int
+    command: str
+    refused: bool = False
+    """Whether nothing was done, because the user may not end it: `command` is the reason."""
+
+
+class ProofState(StrEnum):
+    """What is known of what a cancelled job left on a node."""
+
+    NOT_ASKED = "not asked"
+    """The cancel has begun, and the node has not answered yet."""
+    LEFT = "left"
+    """Some processes could not be ended."""
+    UNVERIFIED = "not verified"
+    """The node could not be asked."""
+    EMPTY = "empty"
+    """The node was searched, and nothing of the job is left."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeProof:
+    """What the last cancel found out about one node."""
+
+    state: ProofState
+    at: float
+    """When it was asked or answered, epoch seconds."""
+    left: tuple[RemainingProcess, ...] = ()
+    """The processes that are left, if some are."""
+    why: str = ""
+    """Why the node could not be asked, if it could not."""
+    again: bool = False
+    """An earlier cancel had not proven that nothing is left there."""
+
+    @property
+    def proven(self) -> bool:
+        """Whether nothing of the job is left there."""
+        return self.state is ProofState.EMPTY
+
+    def sentences(self) -> tuple[str, ...]:
+        """For the operator; none if there is nothing to do."""
+        more = " (asked once more)" if self.again else ""
+        if self.state is ProofState.LEFT:
+            return tuple(f"could not be ended: {one.pid} {one.command}{more}" for one in self.left)
+        if self.state is ProofState.UNVERIFIED:
+            return (f"not verified: {self.why}{more}",)
+        if self.state is ProofState.EMPTY and self.again:
+            return ("was asked again: nothing of the job is left there",)
+        return ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """One job as it is now: an immutable snapshot made by `state.jobs.Jobs`."""
@@ -351,8 +409,16 @@ class Job:
     countdown: Countdown | None = None
     kept: bool = False
     """The user keeps the other ranks running after a failure: no console stops them."""
-    troubles: tuple[str, ...] = ()
-    """Sentences for the operator, oldest first."""
+    notes: tuple[str, ...] = ()
+    """Sentences for the operator, oldest first; nothing is decided by them."""
+    mute: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Node that does not answer -> why."""
+    proofs: Mapping[str, NodeProof] = field(default_factory=dict[str, NodeProof])
+    """Node -> what the last cancel found there; empty for a job that nobody cancelled."""
+    refused: Mapping[str, int] = field(default_factory=dict[str, int])
+    """Node -> number of messages from there that their sender may not send; they changed nothing."""
+    full_disks: tuple[str, ...] = ()
+    """Nodes on which the output of the job found no space."""
     explained: tuple[Explained, ...] = ()
     """What the launcher's last lines mean; only for a job that failed without a first failure."""
     stalled: tuple[Stall, ...] = ()
@@ -389,6 +455,13 @@ class Job:
         return self.troubles[-1] if failed and not began and self.troubles else ""
 
     @property
+    def troubles(self) -> tuple[str, ...]:
+        """All sentences for the operator: `notes`, then nodes that do not answer, then what a cancel left."""
+        mute = (f"{node}: {MUTE}: {why}" for node, why in self.mute.items())
+        left = (f"{node}: {text}" for node, one in self.proofs.items() for text in one.sentences())
+        return (*self.notes, *mute, *left)
+
+    @property
     def rank_counts(self) -> str:
         """`3 running, 1 failed`; once the job is over, pending ranks are `not started`."""
         names = {state: state.value for state in State}
@@ -400,21 +473,7 @@ class Job:
     @property
     def unproven(self) -> tuple[str, ...]:
         """Nodes on which processes may be left, according to the last cancel of each."""
-        found: dict[str, bool] = {}
-        for text in self.troubles:
-            node, _, what = text.partition(": ")
-            if what.startswith((UNVERIFIED, REMAINS, FOUND_GONE)):
-                found[node] = what != FOUND_GONE
-        return tuple(node for node, unclear in found.items() if unclear)
-
-
-@dataclass(frozen=True, slots=True)
-class RemainingProcess:
-    """A process that cancel could not end."""
-
-    node: str
-    pid: int
-    command: str
+        return tuple(node for node, proof in self.proofs.items() if not proof.proven)
 
 
 @dataclass(frozen=True, slots=True)
@@ -428,31 +487,6 @@ class CancelReport:
     """Node -> why it could not be asked."""
     refused: str = ""
     """Why nothing was done, if the user may not end the job; else ""."""
-
-
-MUTE = "does not answer"
-"""`Job.troubles` has `NODE: ` and this while the node does not answer."""
-UNVERIFIED, REMAINS = "not verified", "could not be ended"
-"""`NODE: ` and this: a cancel could not ask the node, or could not end everything there."""
-FOUND_GONE = "was asked again: nothing of the job is left there"
-"""`NODE: ` and this: a later cancel found nothing left there."""
-
-
-@dataclass(frozen=True, slots=True)
-class NodeEvent:
-    """An event from one node's supervisor (see wire.py), or made by the follower itself.
-
-    The follower's own kinds and their fields: "connected" (offset, uncertainty), "disconnected" and "lost" (text,
-    and heard: epoch seconds on the console's clock when the node was last heard; absent if never), "activity"
-    (looks: rank -> Activity), and "now" (no fields): the node has sent all events up to `at`. They have no number (seq).
-    """
-
-    job: str
-    node: str
-    kind: str
-    at: float
-    """On the console's clock: the node's stamp minus its measured offset."""
-    fields: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

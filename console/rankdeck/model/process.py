@@ -6,7 +6,8 @@ from typing import Any
 
 from rankdeck.model.job import Job, RankState, RemainingProcess
 from rankdeck.model.rank import signal_name, signal_of
-from rankdeck.model.text import as_table, clean, integer, natural, number
+from rankdeck.model.safe_text import clean
+from rankdeck.model.text import as_table, integer, natural, number
 
 _MOST_GPUS = 64
 NO_STATE = "?"

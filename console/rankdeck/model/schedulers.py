@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any, ClassVar
 
 from rankdeck_agent.wire import DRAIN_PREFIX, NO_JOBS
@@ -164,6 +165,13 @@ def _span(seconds: float) -> str:
 
 
 _ENDS = {"COMPLETED": "done", "CANCELLED": "cancelled"}
+
+
+class SlurmFlag(StrEnum):
+    """Flags of a node's state that are judged, as the agent names them (`slurm/cluster.py` there has all)."""
+
+    NOT_RESPONDING = "not responding"
+    POWERED_DOWN = "powered down"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,8 @@ from rankdeck.backends.launchers import Placement, RankPlace
 from rankdeck.model.health import Level
 from rankdeck.model.job import JobSpec, Launch
 from rankdeck.model.nodeset import fold
-from rankdeck.model.text import as_table, clean, is_table
+from rankdeck.model.safe_text import clean
+from rankdeck.model.text import as_table, is_table
 from rankdeck.preflight.facts import (
     Change,
     Finding,

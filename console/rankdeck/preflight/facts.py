@@ -17,7 +17,8 @@ from rankdeck.images.bring import ImageAt, image_rows
 from rankdeck.model.health import Health, Level
 from rankdeck.model.job import JobSpec, Launch
 from rankdeck.model.nodeset import fold
-from rankdeck.model.text import as_list, as_table, as_tables, clean, is_table
+from rankdeck.model.safe_text import clean
+from rankdeck.model.text import as_list, as_table, as_tables, is_table
 from rankdeck_agent.wire import RUN_TOKEN
 
 TellFinding = Callable[["Finding"], None]

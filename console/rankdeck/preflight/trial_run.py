@@ -13,7 +13,8 @@ from rankdeck.model.cluster import Cluster
 from rankdeck.model.health import Level
 from rankdeck.model.job import Abort, Container, JobSpec, Launch, Plan
 from rankdeck.model.nodeset import fold
-from rankdeck.model.text import clean, integer, table
+from rankdeck.model.safe_text import clean
+from rankdeck.model.text import integer, table
 from rankdeck.preflight.checks import flavour_of
 from rankdeck.preflight.facts import (
     Change,

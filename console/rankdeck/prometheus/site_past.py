@@ -30,7 +30,8 @@ from rankdeck.config.files import read_regular
 from rankdeck.errors import MetricsError
 from rankdeck.model.cluster import Cluster, Metrics, Node
 from rankdeck.model.health import POINTS, PastNumbers, PastSeries, PastView, Times, times
-from rankdeck.model.text import as_list, as_table, clean, is_list, table
+from rankdeck.model.safe_text import clean
+from rankdeck.model.text import as_list, as_table, is_list, table
 from rankdeck.prometheus.names import escaped
 
 LIMIT = 10.0

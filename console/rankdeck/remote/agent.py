@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from rankdeck.errors import AgentError, NodeError, UnreachableError
-from rankdeck.model.text import as_list, clean, table
+from rankdeck.model.safe_text import clean
+from rankdeck.model.text import as_list, table
 from rankdeck.remote.shell import Channel, OnData, ProgramResult, Row, Shell, last_line, run, within
 
 _PACKAGES = ("rankdeck_agent", "paho")

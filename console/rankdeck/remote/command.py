@@ -19,17 +19,8 @@ from rankdeck.model.process import (
     OutputGroup,
     process_of,
 )
-from rankdeck.model.text import (
-    as_tables,
-    clean,
-    integer,
-    is_list,
-    is_table,
-    natural,
-    number,
-    strip_controls,
-    table,
-)
+from rankdeck.model.safe_text import clean, strip_codes
+from rankdeck.model.text import as_tables, integer, is_list, is_table, natural, number, table
 from rankdeck.remote.agent import BACKOFF, Agents, keep_running
 from rankdeck.remote.shell import Channel, on_each, within
 
@@ -227,7 +218,7 @@ class _AnswerReader:
         for stream in ("out", "err"):
             texts = row.get(stream)
             if is_list(texts):
-                lines = [strip_controls(t, colour=True) for t in texts if isinstance(t, str)]
+                lines = [strip_codes(t) for t in texts if isinstance(t, str)]
                 self._state.wrote(self._node, stream, lines)
         if is_table(end := row.get("end")):
             self.end = end_of(self._node, end)
@@ -253,7 +244,8 @@ def remaining(node: str, row: Mapping[str, Any], longest: int = 200) -> Remainin
     An invalid field becomes 0 or "", but the process is always listed.
     """
     pid = natural(row.get("pid"))
-    return RemainingProcess(node, pid if pid < 1 << 31 else 0, clean(row.get("command"), longest))
+    command, refused = clean(row.get("command"), longest), row.get("refused") is True
+    return RemainingProcess(node, pid if pid < 1 << 31 else 0, command, refused)
 
 
 PS_LIMIT = 45.0

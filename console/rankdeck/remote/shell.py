@@ -13,7 +13,8 @@ from typing import Any, BinaryIO, Protocol, TypeVar, cast
 
 from rankdeck.errors import AgentError, HostKeyError, NodeError, UnreachableError
 from rankdeck.model.cluster import Cluster
-from rankdeck.model.text import clean, tables
+from rankdeck.model.safe_text import clean
+from rankdeck.model.text import tables
 
 OnData = Callable[[bytes], None]
 Confirm = Callable[[HostKeyError], Awaitable[bool]]

@@ -31,7 +31,7 @@ from rankdeck.config.files import write_private
 from rankdeck.errors import RankdeckError
 from rankdeck.model.acceptance import Answer, Outcome, Result
 from rankdeck.model.nodeset import fold
-from rankdeck.model.text import clean
+from rankdeck.model.safe_text import clean
 from rankdeck.prometheus.names import labels_text
 from rankdeck.reports.acceptance_page import acceptance_page, excerpts
 from rankdeck.rules.secrets import Secrets

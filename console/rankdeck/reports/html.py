@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from html import escape
 from statistics import median
 
-from rankdeck.model.text import printable
+from rankdeck.model.safe_text import printable
 from rankdeck_agent.rules.units import duration
 
 LONGEST = 4000
@@ -33,8 +33,10 @@ Part = str | int | Html | None
 
 def text(value: object, limit: int = LONGEST) -> Html:
     """One line of text, escaped, without unprintable characters, cut after `limit` characters."""
-    words = printable(str(value), limit + 1)
-    return Html(escape(words if len(words) <= limit else f"{words[:limit]}…"))
+    whole = str(value)
+    words = printable(whole, limit + 1)
+    is_cut = len(whole) > limit or len(words) > limit
+    return Html(escape(f"{words[:limit]}…" if is_cut else words))
 
 
 def join(parts: Iterable[Part]) -> Html:

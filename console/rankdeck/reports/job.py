@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any, cast
 
 import rankdeck_agent
-from rankdeck.backends.base import Backend, render
+from rankdeck.backends.base import Backend
+from rankdeck.backends.plan_text import plan_text
 from rankdeck.backends.remote_log import Recording, record
 from rankdeck.config.files import write_private
 from rankdeck.errors import RankdeckError
@@ -391,7 +392,7 @@ def _commands(job: Job) -> Iterator[Html]:
         yield html.block([shlex.join(job.plan.spec.command)])
     yield html.details(
         "Every file and every command, per node (secrets masked)",
-        html.block(render(job.plan).splitlines()),
+        html.block(plan_text(job.plan).splitlines()),
     )
 
 
@@ -441,7 +442,7 @@ async def report_source(
     turn = {"at": now, "turn": "now", "nodes": node_health(fleet, job)}
     return ReportSource(
         job,
-        history.events(job.id),
+        history.events(job.id, job.plan),
         [*history.health(job.id), turn],
         environment,
         numbers if numbers.rows else replace(numbers, rows=history.numbers(job.id)),
@@ -650,7 +651,7 @@ def _texts(source: ReportSource, recording: Recording, secrets: Secrets) -> dict
         ),
         "job.json": _json(secrets.in_tree(state)),
         "plan.json": _json(secrets.in_tree(asdict(job.plan))),
-        "plan.txt": secrets.in_text(render(job.plan)),
+        "plan.txt": secrets.in_text(plan_text(job.plan)),
         "events.jsonl": "".join(json.dumps(event) + "\n" for event in events),
         "health.json": _json(secrets.in_tree(list(source.health))),
         "versions.json": _json(_versions(job)),
@@ -665,7 +666,7 @@ def _events_in_order(source: ReportSource, recording: Recording) -> list[NodeEve
 
 
 def _event(event: NodeEvent) -> dict[str, Any]:
-    return {**event.fields, "node": event.node, "kind": event.kind, "at": event.at}
+    return {**event.row(), "node": event.node, "at": event.at}
 
 
 def _versions(job: Job) -> dict[str, str]:

@@ -7,7 +7,8 @@ from itertools import pairwise
 
 from rankdeck.model.nodeset import fold, fold_ranks
 from rankdeck.model.rank import computes
-from rankdeck.model.text import as_list, as_table, as_tables, clean
+from rankdeck.model.safe_text import clean
+from rankdeck.model.text import as_list, as_table, as_tables
 
 Frame = tuple[str, str, int]
 """(function, file, line number)."""
@@ -51,6 +52,9 @@ class StackGroup:
     """Ranks that are at the same place in the program."""
 
     place: str
+    """Where they are, in words: `f (a.py:3)`, `waiting in ep_poll`, `computing`."""
+    where: str
+    """The same without words: `f (a.py:3)`, `ep_poll`; "" if they compute."""
     looks: tuple[Look, ...]
     waiting: bool
     """Whether they are in a call that waits for other ranks."""
@@ -177,14 +181,19 @@ def _made(looks: Sequence[Look]) -> StackGroup:
         look = looks[0]
         busy = computes(look.state, look.cpu or 0.0)
         where = look.kernel[0] if look.kernel else look.wchan
-        asleep = f"waiting in {where}" if where not in ("", "0") else f"state {look.state}"
-        return StackGroup("computing" if busy else asleep, tuple(looks), waiting=False)
+        if busy:
+            return StackGroup("computing", "", tuple(looks), waiting=False)
+        if where in ("", "0"):
+            state = f"state {look.state}"
+            return StackGroup(state, state, tuple(looks), waiting=False)
+        return StackGroup(f"waiting in {where}", where, tuple(looks), waiting=False)
     stack = max(stacks, key=stacks.count)
     collective = next((frame for frame in stack if WAITING.search(frame[0])), None)
     name, _, _ = frame = collective or stack[0]
     own = next((f for f in stack if not _is_library(f)), frame)
     at = f"{own[1]}:{own[2]}"
-    return StackGroup(f"{name} ({at})", tuple(looks), waiting=collective is not None)
+    place = f"{name} ({at})"
+    return StackGroup(place, place, tuple(looks), waiting=collective is not None)
 
 
 def _is_library(frame: Frame) -> bool:

@@ -9,7 +9,7 @@ from math import inf
 from rankdeck.model.health import Ack, Level, Occurrence
 from rankdeck.model.job import Job, NodeNote, Stall, State
 from rankdeck.model.nodeset import fold, fold_ranks
-from rankdeck.model.text import clean
+from rankdeck.model.safe_text import clean
 from rankdeck_agent.rules.units import duration
 
 Tell = Callable[[Job, Job, float], Iterator[str]]
@@ -214,8 +214,7 @@ def _each_once(occurrences: Sequence[Occurrence]) -> list[Occurrence]:
 
 def _counts(job: Job, note: NodeNote) -> bool:
     """False if the job already reports it: its supervisor notices a full disk first."""
-    full = f"{note.node}: no space left"
-    return note.check not in _FULL or not any(t.startswith(full) for t in job.troubles)
+    return note.check not in _FULL or note.node not in job.full_disks
 
 
 def _is_known(note: NodeNote, acks: Iterable[Ack]) -> bool:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from rankdeck.model.health import Health, Level, Reason, of_reasons
 from rankdeck.model.nodeset import fold
+from rankdeck.model.schedulers import SlurmFlag
 
 if TYPE_CHECKING:
     from rankdeck.model.schedulers import Condition, DeviceCount, KubernetesNode, SlurmNode
@@ -261,10 +262,10 @@ def _down(view: "SlurmNode", *, heard: bool) -> Reason:
 
 def _touch(view: "SlurmNode", *, heard: bool) -> Reason | None:
     """A reason if slurmd on the node does not answer Slurm, or Slurm has powered the node down; else None."""
-    if "powered down" in view.also and not heard:
+    if SlurmFlag.POWERED_DOWN in view.also and not heard:
         text = "Slurm has powered it down to save energy · it starts when a job needs it"
         return Reason("slurm.power", Level.UNKNOWN, text)
-    if "not responding" not in view.also or view.state.startswith("down"):
+    if SlurmFlag.NOT_RESPONDING not in view.also or view.state.startswith("down"):
         return None
     but = " but our agent is heard" if heard else ""
     level = Level.WARN if heard else Level.UNKNOWN

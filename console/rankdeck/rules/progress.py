@@ -8,7 +8,7 @@ from statistics import median
 from typing import TypeVar
 
 from rankdeck.model.job import Job, Phase, Progress, State
-from rankdeck.model.text import BadPatternError, Pattern, compiled
+from rankdeck.model.patterns import BadPatternError, Pattern, compiled
 
 KEEP = 120
 """Numbers kept under each name."""

@@ -19,6 +19,7 @@ from rankdeck.rules.ends import (
     meaning_of,
 )
 from rankdeck.rules.messages import named_peers, named_ranks
+from rankdeck_agent.rules.scheduler_verdict import OUTSIDE, SchedulerVerdict
 
 WINDOW = 1.0
 """Two ends within this many seconds may be recorded in the wrong order: on a busy node a shim records
@@ -39,6 +40,8 @@ class FailedJob:
     """Address or host name -> node."""
     ending: LauncherEnding = LAUNCHER_ENDINGS[""]
     """How the launcher of this job ends ranks."""
+    scheduler: SchedulerVerdict | None = None
+    """What the scheduler says about its end; None if there is no scheduler, or it has not said it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,21 +219,17 @@ def judge(job: FailedJob) -> Cause | None:
 
 # ---- finders of a cause, tried one after the other ------------------------------------------
 
-_BY_KUBERNETES = re.compile(
-    r"^Kubernetes job \S+ failed: ("
-    r"(?:its time limit|the launcher was killed|pod \S+ (?:was|made way|lost its node|cannot start))\b.*)"
-)
-"""The last line that the keeper of a Kubernetes job writes if something outside ended the job (its `verdict`)."""
 
-
-def _ended_by_kubernetes(view: View) -> CauseChoice | None:
-    """The cause if Kubernetes ended the job: its reason, not the signals that it sent."""
-    endings = ((m, found) for m in view.launchers for line in m.end.lines if (found := _BY_KUBERNETES.match(line)))  # fmt: skip
-    for launcher, found in endings:
-        ended = [m for m in view.ranks if m.end.failed and not m.end.stopped]
-        there = [m for m in ended if f" on node {m.end.node}:" in found[1]]
-        return CauseChoice(min(there, key=end_time, default=launcher), (found[1],))
-    return None
+def _ended_by_scheduler(view: View) -> CauseChoice | None:
+    """The cause if something outside the job ended it: the scheduler's word, not the signals that it sent."""
+    verdict = view.job.scheduler
+    if verdict is None or verdict.kind not in OUTSIDE:
+        return None
+    ended = [m for m in view.ranks if m.end.failed and not m.end.stopped]
+    there = [m for m in ended if verdict.node and m.end.node == verdict.node]
+    named = [m for m in there if m.end.rank == verdict.rank]
+    chosen = min(named or there or list(view.launchers), key=end_time, default=None)
+    return CauseChoice(chosen, (verdict.text,)) if chosen else None
 
 
 def _own_cause(view: View) -> CauseChoice | None:
@@ -349,7 +348,7 @@ def _terminated(view: View) -> CauseChoice | None:
 
 
 _FINDERS: tuple[Callable[[View], CauseChoice | None], ...] = (
-    _ended_by_kubernetes, _own_cause, never_came, _left_early, _launcher, _lost_peers, _terminated,
+    _ended_by_scheduler, _own_cause, never_came, _left_early, _launcher, _lost_peers, _terminated,
 )  # fmt: skip
 """Tried in this order; the first that finds a cause decides."""
 

@@ -8,7 +8,7 @@ from statistics import median
 
 from rankdeck.model.job import Job, RankState, Stall, State
 from rankdeck.model.rank import Activity
-from rankdeck.model.text import clean
+from rankdeck.model.safe_text import clean
 from rankdeck.rules.inspect import Look, StackGroup, group, odd_groups
 from rankdeck.rules.messages import explain
 from rankdeck.rules.stragglers import (
@@ -463,9 +463,9 @@ def _parts(groups: Sequence[StackGroup], signs: Sequence[RankSigns]) -> list[str
 
 def _place(one: StackGroup, ranks: int) -> str:
     """`in ep_poll`, `computes`."""
-    if one.place == "computing":
+    if not one.where:
         return "computes" if ranks == 1 else "compute"
-    return f"in {one.place.removeprefix('waiting in ')}"
+    return f"in {one.where}"
 
 
 def _no_cpu(signs: Sequence[RankSigns]) -> str:

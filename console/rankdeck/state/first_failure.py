@@ -1,12 +1,13 @@
 """The first failure of a job: prepares its record for rules/root_cause.py and completes the answer."""
 
+from collections import Counter
 from dataclasses import replace
 
 from rankdeck.model.cluster import capabilities
 from rankdeck.model.job import Explained, FirstFailure, Launch, RankState, State
 from rankdeck.model.nodeset import fold_ranks
 from rankdeck.model.rank import Activity, exit_status
-from rankdeck.model.text import strip_controls
+from rankdeck.model.safe_text import strip_controls
 from rankdeck.rules.ends import LAUNCHER_ENDINGS, End, LauncherEnding, Role
 from rankdeck.rules.messages import EVERY_RANK_ALONE, believes_alone, explain, kinds_of, lone_line
 from rankdeck.rules.root_cause import Cause, FailedJob, judge
@@ -104,9 +105,15 @@ def _nothing_done(record: JobRecord) -> FirstFailure | None:
 
 def _failed_job(record: JobRecord) -> FailedJob:
     lost = [node for node in record.nodes.values() if node.gone is not None]
-    names = {node.name: node.name for node in record.nodes.values()}
-    for node in record.nodes.values():
-        names |= dict.fromkeys(node.addresses, node.name)
+    claims = Counter(name for node in record.nodes.values() for name in {*node.addresses})
+    names = {
+        name: node.name
+        for node in record.nodes.values()
+        for name in node.addresses
+        if claims[name] == 1
+    }
+    # Last: no node can take the name of another.
+    names |= {node.name: node.name for node in record.nodes.values()}
     return FailedJob(
         ends=tuple(_rank_end(record, rank) for rank in record.ranks.values()),
         launchers=tuple(record.launchers.values()),
@@ -117,6 +124,7 @@ def _failed_job(record: JobRecord) -> FailedJob:
         ),
         names=names,
         ending=_ending(record),
+        scheduler=record.scheduler,
     )
 
 

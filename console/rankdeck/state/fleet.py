@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf
@@ -12,8 +11,8 @@ from weakref import ref
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.deadlines import Deadlines
 from rankdeck.model.health import Ack, Health, Level, Reason
+from rankdeck.model.safe_text import clean
 from rankdeck.model.schedulers import JOB, ClusterAbout, KubernetesJob, SlurmJob, SlurmPartition
-from rankdeck.model.text import clean
 from rankdeck.state.fleet_history import EventLog, Past, Picture
 from rankdeck.state.node import EPOCH, NodeState
 from rankdeck_agent.rules.levels import Expected, rates
@@ -83,7 +82,7 @@ class Fleet:
         self.event_log = EventLog()
         self.past = Past(len(self._nodes))
         self._reasons: dict[str, tuple[Reason, ...]] = {}
-        self._judged_here, self._moved_in = set(self._nodes), set[str]()
+        self._moved_in = set[str]()
         self._introduced, self._odd = set[str](), frozenset[str]()
         self._sweeping = self._awaited = False
         self._silence = Deadlines(dict.fromkeys(self._nodes, clock()))
@@ -155,7 +154,6 @@ class Fleet:
         self._nodes[name] = NodeState(name, expected, self._clock, self._wall)
         self._places[name] = len(self._places)
         self._silence.set(name, self._clock())
-        self._judged_here.add(name)
         self._nodes[name].want(wanted=self.is_wanted(name))
         self._changed[name] = None
         return True
@@ -208,11 +206,6 @@ class Fleet:
         """Whether full samples are requested from this node."""
         return self._wanted is None or name in self._wanted
 
-    @property
-    def not_judged_there(self) -> AbstractSet[str]:
-        """Nodes whose agents do not judge: this console judges them, and needs every sample of them."""
-        return self._judged_here
-
     def take_installations(self) -> frozenset[str]:
         """Nodes on which an agent may have been installed or removed since the last call."""
         taken = frozenset(self._moved_in)
@@ -235,7 +228,6 @@ class Fleet:
             self._note(state, message)
             news = True
         self._take_in(state, news=news)
-        (self._judged_here.discard if state.judged_there else self._judged_here.add)(node)
 
     def heartbeat(self, node: str, stamp: float) -> bool:
         """Note that a node reports the same health as before, at `stamp` (epoch seconds on its clock).
@@ -348,7 +340,7 @@ class Fleet:
         self._introduced, self._odd = set[str](), frozenset(odd)
 
     def take_as_lasting(self) -> None:
-        """Judge a problem that was seen in two samples as lasting; for commands that take only two."""
+        """Judge a clock that was wrong in two samples as wrong for long; for commands that take only two."""
         for name, state in self._nodes.items():
             state.take_as_lasting()
             self._changed[name] = None

@@ -11,9 +11,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Self, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-from rankdeck.model.job import MUTE, Explained, Job, NodeEvent, Plan, RankState, State
+from rankdeck.model.job import Explained, Job, NodeProof, Plan, ProofState, RankState, State
+from rankdeck.model.job_events import NodeEvent
 from rankdeck.rules.job_news import best_notes
 from rankdeck.state.shared import NODE_SCHEMA, SharedEventLog, Store
+from rankdeck_agent.wire.job_events import EventError, origin_of, parse_event
 
 T = TypeVar("T")
 Read = Callable[[Any], Any]
@@ -208,10 +210,34 @@ def _job(row: Any, complain: Complain) -> Job | None:  # noqa: ANN401 - a row of
     try:
         plan, record = json.loads(plan_text), json.loads(record_text)
         apart = {"id": name, "cluster": plan["cluster"], "created": created}
-        return _sane(read(Job, {**record, **apart, "plan": plan}))
+        return _sane(read(Job, {**_migrated(record), **apart, "plan": plan}))
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         complain(str(name), str(error))
         return None
+
+
+_OLD_PROOFS = (
+    ("not verified: ", ProofState.UNVERIFIED),
+    ("could not be ended: ", ProofState.LEFT),
+    ("was asked again: nothing", ProofState.EMPTY),
+)
+"""How the sentences began in which an older version kept what a cancel had found."""
+
+
+def _migrated(record: dict[str, Any]) -> dict[str, Any]:
+    """The record of a job as this version writes it: an older one kept facts as sentences (`troubles`)."""
+    if "troubles" not in record:
+        return record
+    notes: list[str] = []
+    proofs: dict[str, Any] = {}
+    for text in record["troubles"]:
+        node, _, what = str(text).partition(": ")
+        state = next((state for begin, state in _OLD_PROOFS if what.startswith(begin)), None)
+        if state is None:
+            notes.append(text)
+        else:
+            proofs[node] = {"state": state.value, "at": 0.0, "why": what.partition(": ")[2]}
+    return {**record, "notes": notes, "proofs": proofs}
 
 
 def _sane(job: Job) -> Job:
@@ -239,7 +265,11 @@ def last_word(mine: Job, kept: Job) -> Job:
     ranks = _ranks(first, other)
     word = replace(
         first,
-        troubles=_troubles((*kept.troubles, *mine.troubles), ranks),
+        notes=tuple(dict.fromkeys((*kept.notes, *mine.notes))),
+        mute=_mute({**mine.mute, **kept.mute}, ranks),
+        proofs=_newest_proofs(kept.proofs, mine.proofs),
+        refused=_most_refused(kept.refused, mine.refused),
+        full_disks=tuple(dict.fromkeys((*kept.full_disks, *mine.full_disks))),
         explained=first.explained or _explained(first, other),
         marks={**other.marks, **first.marks},
         progress=first.progress or other.progress,
@@ -250,18 +280,26 @@ def last_word(mine: Job, kept: Job) -> Job:
     return next((one for one in (mine, kept) if one == word), word)
 
 
-def _troubles(texts: Sequence[str], ranks: Sequence[RankState]) -> tuple[str, ...]:
-    """Each sentence once, without those about nodes that did not answer and have come back."""
-    lost = {f"{rank.node}: {MUTE}" for rank in ranks if rank.state is State.LOST}
-    found: dict[str, str] = {}
-    for text in texts:
-        node, mute, _ = text.partition(f": {MUTE}")
-        if not mute:
-            found[text] = text
-        elif node + mute in lost:
-            # Two consoles may have worded it differently.
-            found.setdefault(node + mute, text)
-    return tuple(found.values())
+def _mute(mute: Mapping[str, str], ranks: Sequence[RankState]) -> dict[str, str]:
+    """The nodes that do not answer, without those that have come back."""
+    lost = {rank.node for rank in ranks if rank.state is State.LOST}
+    return {node: why for node, why in mute.items() if node in lost}
+
+
+def _newest_proofs(
+    one: Mapping[str, NodeProof], other: Mapping[str, NodeProof]
+) -> dict[str, NodeProof]:
+    """What the last cancel of each node found."""
+    newest = {**one}
+    for node, proof in other.items():
+        if node not in newest or proof.at >= newest[node].at:
+            newest[node] = proof
+    return newest
+
+
+def _most_refused(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    """Node -> messages that were left out, as the console counted that saw most."""
+    return {node: max(one.get(node, 0), other.get(node, 0)) for node in {**one, **other}}
 
 
 def _weight(job: Job) -> tuple[bool, bool, bool, int, int]:
@@ -398,22 +436,26 @@ class History:
 
     def add_events(self, events: Sequence[NodeEvent]) -> bool:
         """Save events of supervisors, each once; False if writing fails."""
-        rows = [
-            (e.job, e.node, e.fields["seq"], e.at, e.kind, json.dumps(dict(e.fields)))
-            for e in events
-        ]
+        rows = [(e.job, e.node, e.seq, e.at, e.kind, json.dumps(e.row())) for e in events]
         put = "INSERT OR REPLACE INTO event VALUES (?, ?, ?, ?, ?, ?)"
         return not rows or self._store.put(put, rows)
 
-    def events(self, job: str) -> tuple[NodeEvent, ...]:
-        """The saved events of a job, oldest first."""
-        query = "SELECT node, kind, at, fields FROM event WHERE job = ? ORDER BY at"
-        rows = self._store.rows(query, job)
-        return tuple(
-            NodeEvent(job, node, kind, at, table)
-            for node, kind, at, text in rows
-            if (table := self._table(job, text)) is not None
-        )
+    def events(self, job: str, plan: Plan) -> tuple[NodeEvent, ...]:
+        """The saved events of a job with this plan, oldest first, without those that its nodes may not send."""
+        query = "SELECT node, at, fields FROM event WHERE job = ? ORDER BY at"
+        origins = {node.node: origin_of(node, plan.backend) for node in plan.nodes}
+        found: list[NodeEvent] = []
+        for node, at, text in self._store.rows(query, job):
+            row = self._table(job, text)
+            if row is None or node not in origins:
+                continue
+            try:
+                event = parse_event(row, origins[node])
+            except EventError as error:
+                self._complain(job, f"it has {error}")
+                continue
+            found.append(NodeEvent(job, node, at, event.body, event.seq, event.at - at))
+        return tuple(found)
 
     def add_health(self, job: str, at: float, body: Mapping[str, Any]) -> None:
         """Save the health of a job's nodes at `at` (epoch seconds)."""

@@ -1,72 +1,106 @@
-"""Applies each event of a node, and each report of Slurm, to the record of a job; invalid events change nothing."""
+"""Applies each event of a node, and each report of Slurm, to the record of a job.
+
+Events are values whose sender may say what they say (`rankdeck_agent.wire.job_events`): nothing is checked again here.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from rankdeck.model.job import MUTE, Explained, FirstFailure, NodeEvent, RankState, State
+from rankdeck.model.job import Explained, FirstFailure, RankState, State
+from rankdeck.model.job_events import ClockSet, Closing, Connected, Lost, NodeEvent, NotStarted
 from rankdeck.model.rank import computes, exit_status, place
+from rankdeck.model.safe_text import strip_controls
 from rankdeck.model.schedulers import Attempt, SlurmStatus, SlurmTask
-from rankdeck.model.text import as_list, clean, number, stamp, strip_controls
 from rankdeck.rules.ends import End, read_words
 from rankdeck.state.record import EndReport, JobRecord, NodeRecord, last_lines, looked
 from rankdeck_agent.wire import LAUNCHER
+from rankdeck_agent.wire.job_events import (
+    AttemptBegan,
+    CancelBegan,
+    DiskSpace,
+    LastLook,
+    LauncherEnded,
+    Looks,
+    MessagesRefused,
+    NodeClosed,
+    RankExited,
+    RanksReset,
+    RankStarted,
+    SlurmReport,
+    SupervisorGone,
+    SupervisorReady,
+    TaskReport,
+    Trouble,
+)
 
 SCHEDULER = "scheduler"
 """`FirstFailure.what` if Slurm ended the job."""
-_WORDS = ("id", "state", "reason", "partition", "nodes", "node", "by", "array")
-_COUNTS = ("attempt", "position", "waiting", "rank", "code")
+SUPERVISOR = "supervisor"
+"""Launcher name in the failure of a supervisor that was gone before its ranks had ended."""
 _MOST_ATTEMPTS, _MOST_FAILED = 100, 16
-_MOST_COUNT = 1 << 31
 
 
-def slurm_says(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
+# ---- Slurm ---------------------------------------------------------------------------------
+
+
+def _take_slurm_report(
+    record: JobRecord, node: NodeRecord, event: NodeEvent, said: SlurmReport
+) -> None:
     """Take the job's present state in Slurm; a final state ends the job."""
     before = record.slurm or SlurmStatus()
-    status = _status(event, before.attempts)
+    status = _slurm_status(event, said, before.attempts)
     if status.over:
         # The final report lacks some fields: keep their last values.
-        status = replace(status, partition=before.partition, limit=before.limit, start=before.start,
-                         nodes=status.nodes or before.nodes)  # fmt: skip
+        status = replace(
+            status,
+            partition=before.partition,
+            limit=before.limit,
+            start=before.start,
+            nodes=status.nodes or before.nodes,
+        )
     record.slurm = status
     if status.state == "CANCELLED" and status.over:
         record.cancelled = True
-    if _ended_by_slurm(record):
-        _let_go(record)
+    if _is_ended_by_slurm(record):
+        _release_ranks(record)
 
 
-def _status(event: NodeEvent, attempts: tuple[Attempt, ...]) -> SlurmStatus:
-    fields = event.fields
-    # Slurm's times are on the node's clock: shift them like the time of the event.
-    shift = event.at - fields["at"] if stamp(fields.get("at")) else 0.0
-    found: dict[str, Any] = {
-        key: fields[key] + shift for key in ("start", "ends") if stamp(fields.get(key))
-    }
-    limit = fields.get("limit")
-    found |= {key: _count(fields, key) for key in _COUNTS if _count(fields, key) is not None}
+def _slurm_status(
+    event: NodeEvent, said: SlurmReport, attempts: tuple[Attempt, ...]
+) -> SlurmStatus:
     return SlurmStatus(
-        **{key: clean(fields.get(key), 400) for key in _WORDS},
-        text=_text(fields, "text"),
-        do=_text(fields, "do"),
-        stuck=fields.get("stuck") is True,
-        over=fields.get("over") is True,
-        limit=float(limit) if number(limit) and 0 <= limit < _MOST_COUNT else None,
+        id=said.id,
+        state=said.state,
+        reason=said.reason,
+        partition=said.partition,
+        nodes=said.nodes,
+        node=said.node,
+        by=said.by,
+        array=said.array,
+        text=said.text,
+        do=said.do,
+        stuck=said.stuck,
+        over=said.over,
+        attempt=said.attempt,
+        position=said.position,
+        waiting=said.waiting,
+        rank=said.rank,
+        code=said.code,
+        limit=said.limit,
+        # Slurm's times are on the node's clock.
+        start=None if said.start is None else said.start - event.offset,
+        ends=None if said.ends is None else said.ends - event.offset,
         attempts=attempts,
-        **found,
     )
 
 
-def _count(fields: Mapping[str, Any], key: str) -> int | None:
-    value = fields.get(key)
-    return value if type(value) is int and 0 <= value < _MOST_COUNT else None
-
-
-def _ended_by_slurm(record: JobRecord) -> bool:
+def _is_ended_by_slurm(record: JobRecord) -> bool:
     """Whether Slurm ended the job as a whole; the tasks of an array end one by one."""
     return record.slurm is not None and record.slurm.decided and not record.slurm.array
 
 
-def _let_go(record: JobRecord) -> None:
+def _release_ranks(record: JobRecord) -> None:
     """Note that ranks ended by a signal were ended by Slurm and did not fail."""
     for rank, state in record.ranks.items():
         killed = state.signal is not None or state.exit_code is None or state.exit_code > 128
@@ -74,43 +108,41 @@ def _let_go(record: JobRecord) -> None:
             record.ranks[rank] = replace(state, state=State.CANCELLED)
 
 
-def attempted(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
+def _begin_attempt(
+    record: JobRecord, node: NodeRecord, event: NodeEvent, said: AttemptBegan
+) -> None:
     """Slurm queued the job again: keep the run so far as an attempt, and reset the ranks."""
-    number_ = _count(event.fields, "number")
-    if number_ is None:
-        return
     before = record.slurm or SlurmStatus()
-    text = _text(event.fields, "text")
-    run = _attempt(record.ranks.values(), max(number_ - 1, 0), text, event.at)
+    run = _finished_attempt(record.ranks.values(), max(said.number - 1, 0), said.text, event.at)
     attempts = (*before.attempts, run)[-_MOST_ATTEMPTS:]
-    record.slurm = replace(before, attempts=attempts, attempt=number_)
-    _begin_anew(record, node)
+    record.slurm = replace(before, attempts=attempts, attempt=said.number)
+    _reset_ranks(record, node)
 
 
-def began_again(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
+def _begin_again(record: JobRecord, node: NodeRecord, event: NodeEvent, said: RanksReset) -> None:
     """Kubernetes suspended the job: reset the ranks; their earlier ends are not failures."""
-    record.trouble(_text(event.fields, "text"))
-    _begin_anew(record, node)
+    record.note(said.text)
+    _reset_ranks(record, node)
 
 
-def _begin_anew(record: JobRecord, node: NodeRecord) -> None:
+def _reset_ranks(record: JobRecord, node: NodeRecord) -> None:
     record.ranks = {
         rank: RankState(rank=rank, node=node.name, last_line=state.last_line)
         for rank, state in record.ranks.items()
     }
     for kept in (record.end_reports, record.looks, record.launchers):
         kept.clear()
-    record.first_failure = record.verdict = None
+    record.first_failure = record.verdict = record.scheduler = None
     record.stalled = ()
 
 
-def _attempt(ranks: Iterable[RankState], number_: int, text: str, at: float) -> Attempt:
+def _finished_attempt(ranks: Iterable[RankState], number: int, text: str, at: float) -> Attempt:
     begun = [state for state in ranks if state.started is not None]
     ends = [state.ended for state in begun if state.ended is not None]
     failed = [s for s in begun if s.state is State.FAILED and s.ended is not None]
     first = min(failed, key=lambda state: state.ended or at, default=None)
     return Attempt(
-        number=number_,
+        number=number,
         text=text,
         nodes=tuple(dict.fromkeys(state.node for state in begun)),
         started=min((state.started or at for state in begun), default=None),
@@ -121,39 +153,38 @@ def _attempt(ranks: Iterable[RankState], number_: int, text: str, at: float) -> 
     )
 
 
-def task_says(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
+def _take_task_report(
+    record: JobRecord, node: NodeRecord, event: NodeEvent, said: TaskReport
+) -> None:
     """Take the present state of one task of an array in Slurm; a final state ends the rank."""
-    rank = _count(event.fields, "rank")
-    state = record.ranks.get(rank) if rank is not None else None
-    if state is None or record.plan.supervising_node(state.node) != node.name:
-        return  # only the login node reports ranks on other nodes
-    before = record.tasks.get(state.rank) or SlurmTask(number=state.rank)
-    attempt = _count(event.fields, "attempt") or 0
-    if attempt > before.attempt:
-        _begin_again(record, state, before, attempt, event)
+    state = record.ranks[said.rank]
+    before = record.tasks.get(said.rank) or SlurmTask(number=said.rank)
+    if said.attempt > before.attempt:
+        _begin_task_again(record, state, before, event, said)
         return
     task = replace(
         before,
-        **{key: clean(event.fields.get(key), 400) for key in ("state", "reason")},
-        id=clean(event.fields.get("id"), 40) or before.id,
-        text=_text(event.fields, "text"),
-        do=_text(event.fields, "do"),
-        over=event.fields.get("over") is True,
+        state=said.state,
+        reason=said.reason,
+        id=said.id or before.id,
+        text=said.text,
+        do=said.do,
+        over=said.over,
     )
-    record.tasks[state.rank] = task
+    record.tasks[said.rank] = task
     if task.over:
-        host = clean(event.fields.get("nodes"), 64)
-        known = record.plan.supervising_node(host) == node.name
-        record.ranks[state.rank] = _ended_task(state, task, event, host if known else "")
+        known = record.plan.supervising_node(said.nodes) == node.name
+        host = said.nodes if known else ""
+        record.ranks[said.rank] = _ended_task(state, task, event, said.code, host)
 
 
-def _begin_again(
-    record: JobRecord, state: RankState, before: SlurmTask, attempt: int, event: NodeEvent
+def _begin_task_again(
+    record: JobRecord, state: RankState, before: SlurmTask, event: NodeEvent, said: TaskReport
 ) -> None:
     """Keep the run of a task that Slurm queued again, and reset its rank: its new node is not known yet."""
-    run = _attempt([state], before.attempt, _text(event.fields, "text"), event.at)
+    run = _finished_attempt([state], before.attempt, said.text, event.at)
     kept = (*before.attempts, run)[-_MOST_ATTEMPTS:]
-    record.tasks[state.rank] = SlurmTask(number=state.rank, attempt=attempt, attempts=kept)
+    record.tasks[state.rank] = SlurmTask(number=state.rank, attempt=said.attempt, attempts=kept)
     record.ranks[state.rank] = RankState(
         rank=state.rank, node=event.node, last_line=state.last_line
     )
@@ -161,9 +192,11 @@ def _begin_again(
     record.looks.pop(state.rank, None)
 
 
-def _ended_task(state: RankState, task: SlurmTask, event: NodeEvent, host: str) -> RankState:
+def _ended_task(
+    state: RankState, task: SlurmTask, event: NodeEvent, code: int | None, host: str
+) -> RankState:
     """The rank of a task that is over; `host` is its node or "". Slurm's verdict counts more than the shim's record."""
-    code = state.exit_code if state.state.final else _count(event.fields, "code")
+    code = state.exit_code if state.state.final else code
     well = task.state == "COMPLETED" and not code
     end = State.DONE if well else State.CANCELLED if task.state == "CANCELLED" else State.FAILED
     begun = state.started is not None or bool(host)
@@ -218,40 +251,15 @@ def decided_failure(record: JobRecord) -> FirstFailure | None:
     )
 
 
-_MOST_LINES, _MOST_KERNEL, _MOST_ADDRESSES = 80, 8, 64
-SUPERVISOR = "supervisor"
-"""Launcher name in the failure of a supervisor that was gone before its ranks had ended."""
+# ---- supervisors and followers -------------------------------------------------------------
 
 
-def reports_rank(record: JobRecord, node: NodeRecord, state: RankState) -> bool:
-    """Whether the supervisor of this node reports this rank."""
-    return record.plan.supervising_node(state.node) == node.name
+def reported_ranks(record: JobRecord, node: NodeRecord) -> Iterable[int]:
+    """The ranks that this node, and no other, reports."""
+    return next(plan.ranks for plan in record.plan.nodes if plan.node == node.name)
 
 
-def _claim(record: JobRecord, node: NodeRecord, event: NodeEvent) -> RankState | None:
-    """The rank of an event, if this node may report it. MPI may start a pending rank on another node than planned."""
-    rank = _integer(event.fields, "rank")
-    state = record.ranks.get(rank) if rank is not None else None
-    if state is None:
-        return None
-    if reports_rank(record, node, state):
-        return state
-    if state.state is State.PENDING and event.kind == "started":
-        return replace(state, node=node.name)
-    return None
-
-
-def _integer(fields: Mapping[str, Any], name: str) -> int | None:
-    value = fields.get(name)
-    return value if type(value) is int and abs(value) < 1 << 31 else None
-
-
-def _text(fields: Mapping[str, Any], name: str, limit: int = 500) -> str:
-    value = fields.get(name)
-    return strip_controls(value[: limit * 2])[:limit] if isinstance(value, str) else ""
-
-
-def forget(record: JobRecord, node: NodeRecord) -> None:
+def forget_reports(record: JobRecord, node: NodeRecord) -> None:
     """Reset what this node has reported about the job: it sends all its events again."""
     node.restored = node.closed = node.sending = False
     node.seen = -1
@@ -260,94 +268,85 @@ def forget(record: JobRecord, node: NodeRecord) -> None:
     record.tasks.clear()
     for mark in ("ready", "started"):
         record.marks.pop(mark, None)
-    for rank, state in record.ranks.items():
-        if reports_rank(record, node, state):
-            record.ranks[rank] = RankState(rank=rank, node=node.name, last_line=state.last_line)
-            record.end_reports.pop(rank, None)
+    for rank in reported_ranks(record, node):
+        last_line = record.ranks[rank].last_line
+        record.ranks[rank] = RankState(rank=rank, node=node.name, last_line=last_line)
+        record.end_reports.pop(rank, None)
     for key in [key for key in record.launchers if key[0] == node.name]:
         del record.launchers[key]
 
 
-def _ready(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
+def _note_ready(
+    record: JobRecord, node: NodeRecord, event: NodeEvent, said: SupervisorReady
+) -> None:
     record.mark("ready", event.at, latest=True)
-    node.addresses = _texts(event.fields, "addresses", _MOST_ADDRESSES)
+    node.addresses = said.addresses
 
 
-def _started(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
-    state = _claim(record, node, event)
-    if state is None:
-        return
+def _start_rank(record: JobRecord, node: NodeRecord, event: NodeEvent, said: RankStarted) -> None:
     record.mark("started", event.at, latest=True)
-    pid = _integer(event.fields, "pid")
-    host = _text(event.fields, "host", 64)
-    if record.plan.supervising_node(host) != node.name:
-        host = ""  # `host` may name another machine only if the run folder is shared (Slurm)
-    record.end_reports.pop(state.rank, None)
-    record.looks.pop(state.rank, None)
-    record.ranks[state.rank] = RankState(
-        rank=state.rank, node=host or state.node, state=State.RUNNING, pid=pid,
+    # `host` may name another machine only if the run folder is shared (Slurm).
+    there = record.plan.supervising_node(said.host) == node.name
+    record.end_reports.pop(said.rank, None)
+    record.looks.pop(said.rank, None)
+    record.ranks[said.rank] = RankState(
+        rank=said.rank,
+        node=(said.host if there else "") or record.ranks[said.rank].node,
+        state=State.RUNNING,
+        pid=said.pid,
         started=event.at,
-    )  # fmt: skip
-
-
-def _exited(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
-    state = _claim(record, node, event)
-    if state is None:
-        return
-    code, signal = _integer(event.fields, "code"), _integer(event.fields, "signal")
-    record.end_reports[state.rank] = EndReport(
-        lines=_texts(event.fields, "said", _MOST_LINES),
-        kernel=_texts(event.fields, "kernel", _MOST_KERNEL),
-        doing=_doing(event.fields.get("activity")),
     )
-    if exit_status(code, signal) != 0:
-        read_words(record.end_reports[state.rank].lines)
-    _end_rank(record, state, event.at, code, signal)
 
 
-def _texts(fields: Mapping[str, Any], name: str, most: int) -> tuple[str, ...]:
-    """The last `most` lines of a list that a node sent, each made safe."""
-    lines = as_list(fields.get(name))[-most:]
-    texts = (line[:1000] for line in lines if isinstance(line, str))
-    return tuple(strip_controls(text)[:500] for text in texts)
+def _exit_rank(record: JobRecord, node: NodeRecord, event: NodeEvent, said: RankExited) -> None:
+    record.end_reports[said.rank] = EndReport(said.said, said.kernel, _doing(said.activity))
+    if exit_status(said.code, said.signal) != 0:
+        read_words(said.said)
+    _end_rank(record, node, event.at, said.rank, said)
 
 
-def _doing(value: object) -> str:
-    """What the rank did last, in words, from `value` = [state, wchan, cores]; "" if that is invalid."""
-    state, wchan, cores = (*as_list(value), None, None, None)[:3]
-    if not isinstance(state, str) or not isinstance(wchan, str):
+def _doing(look: LastLook | None) -> str:
+    """What the rank did last, in words; "" if that is not known."""
+    if look is None:
         return ""
-    busy = isinstance(cores, int | float) and computes(state, cores)
-    return place(strip_controls(state[:2]), strip_controls(wchan[:60]), busy=busy)
+    return place(look.state, look.wchan, busy=computes(look.state, look.cores))
 
 
 def _end_rank(
-    record: JobRecord, state: RankState, at: float, code: int | None, signal: int | None
+    record: JobRecord, node: NodeRecord, at: float, rank: int, said: RankExited | LauncherEnded
 ) -> None:
-    node = record.nodes[record.plan.supervising_node(state.node)]
-    failed = exit_status(code, signal) != 0
+    failed = exit_status(said.code, said.signal) != 0
     stopped = failed and record.is_stopped(at, node)
     end = State.CANCELLED if stopped else State.FAILED if failed else State.DONE
-    record.ranks[state.rank] = replace(state, state=end, exit_code=code, signal=signal, ended=at)
+    record.ranks[rank] = replace(
+        record.ranks[rank], state=end, exit_code=said.code, signal=said.signal, ended=at
+    )
 
 
-def _launcher_ended(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
-    name = _text(event.fields, "name")
+def _end_launcher(
+    record: JobRecord, node: NodeRecord, event: NodeEvent, said: LauncherEnded
+) -> None:
+    record.scheduler = said.verdict or record.scheduler
     plan = next(plan for plan in record.plan.nodes if plan.node == node.name)
-    process = next((p for p in plan.processes if p.name == name), None)
-    code, signal = _integer(event.fields, "code"), _integer(event.fields, "signal")
+    process = next((p for p in plan.processes if p.name == said.name), None)
     if process is not None and process.rank is not None:
         state = record.ranks.get(process.rank)
         if state is not None and not state.state.final:
-            _end_rank(record, state, event.at, code, signal)
-    elif exit_status(code, signal) != 0:
-        record.launchers[node.name, name] = End(
-            what="launcher", name=name, node=node.name, code=code, signal=signal,
-            at=event.at, slack=node.uncertainty, stopped=record.is_stopped(event.at, node),
-            lines=_texts(event.fields, "said", _MOST_LINES) or _launcher_tail(record, node),
-        )  # fmt: skip
+            _end_rank(record, node, event.at, state.rank, said)
+    elif exit_status(said.code, said.signal) != 0:
+        record.launchers[node.name, said.name] = End(
+            what="launcher",
+            name=said.name,
+            node=node.name,
+            code=said.code,
+            signal=said.signal,
+            at=event.at,
+            slack=node.uncertainty,
+            stopped=record.is_stopped(event.at, node),
+            lines=said.said or _launcher_tail(record, node),
+        )
     elif process is not None:
-        record.launchers_ok.add((node.name, name))
+        record.launchers_ok.add((node.name, said.name))
 
 
 def _launcher_tail(record: JobRecord, node: NodeRecord) -> tuple[str, ...]:
@@ -356,118 +355,150 @@ def _launcher_tail(record: JobRecord, node: NodeRecord) -> tuple[str, ...]:
     return tuple(strip_controls(line) for line in lines)
 
 
-def _troubled(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
-    if text := _text(event.fields, "text"):
-        record.trouble(f"{node.name}: {text}")
-    if "gone" not in event.fields or record.is_stopped(event.at, node):
+def _note_trouble(record: JobRecord, node: NodeRecord, event: NodeEvent, said: Trouble) -> None:
+    if said.text:
+        record.note(f"{node.name}: {said.text}")
+
+
+def _note_disk(record: JobRecord, node: NodeRecord, event: NodeEvent, said: DiskSpace) -> None:
+    record.note(f"{node.name}: {said.text}")
+    if said.full:
+        record.full_disks[node.name] = None
+
+
+def _note_refused(
+    record: JobRecord, node: NodeRecord, event: NodeEvent, said: MessagesRefused
+) -> None:
+    """Count what was left out; the first of each node is named."""
+    if not record.refused.get(node.name):
+        record.note(f"{node.name}: {said.text}")
+    there, here = node.refused
+    node.refused = (said.count, here) if event.seq is not None else (there, said.count)
+    record.refused[node.name] = sum(node.refused)
+
+
+def _lose_supervisor(
+    record: JobRecord, node: NodeRecord, event: NodeEvent, said: SupervisorGone
+) -> None:
+    record.note(f"{node.name}: {said.text}")
+    if record.is_stopped(event.at, node):
         return
-    gone = event.fields["gone"]
-    at = gone if isinstance(gone, float) and 0 < gone <= event.at else event.at
+    at = event.at if said.last is None else min(said.last, event.at)
     record.launchers[node.name, SUPERVISOR] = End(
         what="launcher", name=SUPERVISOR, node=node.name, at=at, slack=node.uncertainty
     )
 
 
-def _cancel_asked(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
+def _begin_cancel(record: JobRecord, node: NodeRecord, event: NodeEvent, said: CancelBegan) -> None:
     record.cancelled = True
-    record.aborted = record.aborted or event.fields.get("by") == "abort"
-    if node.cancelled_at is None:
-        node.cancelled_at = event.at
+    record.aborted = record.aborted or said.by == "abort"
+    if node.cancelled_at is not None:
+        return
+    node.cancelled_at = event.at
+    for rank in reported_ranks(record, node):
+        state = record.ranks[rank]
+        # The launcher on another node may have ended it before the cancel came here.
+        early = state.state is State.FAILED and state.ended is not None
+        if early and record.is_stopped(state.ended or event.at, node):
+            record.ranks[rank] = replace(state, state=State.CANCELLED)
 
 
-def _closing(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
+def _close_soon(record: JobRecord, node: NodeRecord, event: NodeEvent, _: Closing) -> None:
     """The job is over on this node, but not all its output has arrived."""
     # A restored job's events are applied all at once, so `closed` follows at once.
-    if "seq" in event.fields or node.restored or node.closed:
+    if node.restored or node.closed:
         return
-    _closed(record, node, event)
+    _close_node(record, node, event, NodeClosed())
     node.sending = True
 
 
-def _closed(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
+def _close_node(record: JobRecord, node: NodeRecord, event: NodeEvent, _: NodeClosed) -> None:
     node.closed, node.sending = True, False
-    _is_back(record, node)
-    if text := _unstarted(event):
-        node.unstarted = True
-        record.trouble(f"{node.name}: {text}")
-    if all(other.unstarted for other in record.nodes.values()) and not record.begun:
-        # One sentence for all nodes; no rank has failed.
-        record.troubles = ["it was never started: none of its nodes knows it"]
-        record.refused = record.settled = True
-        record.ranks = {
-            rank: replace(state, state=State.PENDING, ended=None)
-            for rank, state in record.ranks.items()
-        }
-        return
-    stopped = record.is_stopped(event.at, node) or _ended_by_slurm(record)
+    _note_back(record, node)
+    stopped = record.is_stopped(event.at, node) or _is_ended_by_slurm(record)
     well = bool(record.launchers_ok) and not stopped
-    for rank, state in record.ranks.items():
-        if not reports_rank(record, node, state) or state.state.final:
+    for rank in reported_ranks(record, node):
+        state = record.ranks[rank]
+        if state.state.final:
             continue
         # Ranks without a record ended well if their launcher did.
         end = State.CANCELLED if stopped else State.DONE if well else State.FAILED
         record.ranks[rank] = replace(state, state=end, ended=event.at)
 
 
-def _unstarted(event: NodeEvent) -> str:
-    """Why the follower says that the node does not know the job; "" for an event of the node itself."""
-    return _text(event.fields, "unstarted") if "seq" not in event.fields else ""
+def _close_unknown(record: JobRecord, node: NodeRecord, event: NodeEvent, said: NotStarted) -> None:
+    """The node does not know the job; if no node does, it was never started."""
+    node.unstarted = True
+    record.note(f"{node.name}: {said.why}")
+    if not all(other.unstarted for other in record.nodes.values()) or record.begun:
+        # It cannot say itself that the job was cancelled there: the record of that is gone.
+        cancels = [
+            one.cancelled_at for one in record.nodes.values() if one.cancelled_at is not None
+        ]
+        node.cancelled_at = min(cancels, default=None)
+        _close_node(record, node, event, NodeClosed())
+        return
+    # One sentence for all nodes; no rank has failed.
+    node.closed, node.sending = True, False
+    record.notes = {"it was never started: none of its nodes knows it": None}
+    record.refused_launch = record.settled = True
+    record.ranks = {
+        rank: replace(state, state=State.PENDING, ended=None)
+        for rank, state in record.ranks.items()
+    }
 
 
-def _connected(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
-    # Remove sentences that are no longer true: the job may still end well.
-    record.troubles = [
-        text for text in record.troubles if not text.startswith(f"{node.name}: {MUTE}")
-    ]
-    _is_back(record, node)
-    _clock(record, node, event)
+def _note_connected(record: JobRecord, node: NodeRecord, event: NodeEvent, said: Connected) -> None:
+    _note_back(record, node)
+    if said.uncertainty is not None:
+        node.uncertainty = said.uncertainty
 
 
-def _is_back(record: JobRecord, node: NodeRecord) -> None:
-    node.lost = False
+def _note_back(record: JobRecord, node: NodeRecord) -> None:
+    node.lost, node.mute = False, ""
     if not record.aborted:
         # If the lost node made us stop the job, it stays the cause even when it is back.
         node.gone = None
 
 
-def _clock(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
-    slack = event.fields.get("uncertainty")
-    if isinstance(slack, float) and 0 <= slack < 60:
-        node.uncertainty = slack
+def _note_clock(record: JobRecord, node: NodeRecord, event: NodeEvent, said: ClockSet) -> None:
+    node.uncertainty = said.uncertainty
+    record.note(f"{node.name}: {said.sentence}")
 
 
-def _lost(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
+def _lose_node(record: JobRecord, node: NodeRecord, event: NodeEvent, said: Lost) -> None:
     if node.closed:
         # It has reported how the job ended: losing it now does not matter to the job.
         if node.sending:
-            record.trouble(f"{node.name}: the rest of the output is on the node")
+            record.note(f"{node.name}: the rest of the output is on the node")
         return
     if node.lost:
         return  # a repeated failure to reach it is nothing new, and must not move the time of its loss
-    heard = event.fields.get("heard")
-    known = isinstance(heard, float) and 0 < heard <= event.at
-    node.lost, node.why = True, _text(event.fields, "text")
+    node.lost, node.mute, node.why = True, said.why, said.sentence
     if node.gone is None:
-        node.gone = heard if known else event.at
-    _troubled(record, node, event)
+        node.gone = event.at if said.heard is None else min(said.heard, event.at)
 
 
-HANDLERS: dict[str, Callable[[JobRecord, NodeRecord, NodeEvent], None]] = {
-    "ready": _ready,
-    "started": _started,
-    "activity": looked,
-    "exited": _exited,
-    "ended": _launcher_ended,
-    "trouble": _troubled,
-    "cancel": _cancel_asked,
-    "slurm": slurm_says,
-    "again": began_again,
-    "attempt": attempted,
-    "task": task_says,
-    "closing": _closing,
-    "closed": _closed,
-    "connected": _connected,
-    "clock": _clock,
-    "lost": _lost,
+HANDLERS: Mapping[type, Callable[[JobRecord, NodeRecord, NodeEvent, Any], None]] = {
+    SupervisorReady: _note_ready,
+    RankStarted: _start_rank,
+    RankExited: _exit_rank,
+    Looks: looked,
+    LauncherEnded: _end_launcher,
+    Trouble: _note_trouble,
+    DiskSpace: _note_disk,
+    MessagesRefused: _note_refused,
+    SupervisorGone: _lose_supervisor,
+    CancelBegan: _begin_cancel,
+    SlurmReport: _take_slurm_report,
+    AttemptBegan: _begin_attempt,
+    TaskReport: _take_task_report,
+    RanksReset: _begin_again,
+    NodeClosed: _close_node,
+    Closing: _close_soon,
+    NotStarted: _close_unknown,
+    Connected: _note_connected,
+    ClockSet: _note_clock,
+    Lost: _lose_node,
 }
-"""Kind of event (from a supervisor or the follower) -> function that applies it."""
+"""Class of an event's body -> function that applies it."""

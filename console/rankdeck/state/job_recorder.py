@@ -5,8 +5,9 @@ from dataclasses import asdict
 from typing import Any
 
 from rankdeck.model.health import Ack, Level, Occurrence
-from rankdeck.model.job import Followed, Job, NodeEvent, NodeNote
-from rankdeck.model.text import clean
+from rankdeck.model.job import Followed, Job, NodeNote
+from rankdeck.model.job_events import NodeEvent
+from rankdeck.model.safe_text import clean
 from rankdeck.rules.job_news import (
     MARGIN,
     SENTENCE,
@@ -57,7 +58,7 @@ class JobRecorder:
 
     def take(self, event: Followed) -> None:
         """Keep an event of a supervisor until the next `save`; other items are ignored."""
-        if isinstance(event, NodeEvent) and isinstance(event.fields.get("seq"), int):
+        if isinstance(event, NodeEvent) and event.seq is not None:
             self._events.append(event)
 
     def save(self, job: Job, now: float) -> None:

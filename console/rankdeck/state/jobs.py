@@ -6,9 +6,6 @@ from math import inf
 
 from rankdeck.errors import UnknownJobError
 from rankdeck.model.job import (
-    FOUND_GONE,
-    REMAINS,
-    UNVERIFIED,
     CancelReport,
     Chunk,
     Countdown,
@@ -16,23 +13,31 @@ from rankdeck.model.job import (
     FirstFailure,
     Followed,
     Job,
-    NodeEvent,
     NodeNote,
+    NodeProof,
     Plan,
+    ProofState,
     RankState,
     Stall,
     State,
 )
+from rankdeck.model.job_events import NodeEvent
 from rankdeck.model.rank import Activity, exit_status
-from rankdeck.model.text import strip_controls
+from rankdeck.model.safe_text import strip_controls
 from rankdeck.rules.job_news import best_notes, with_reasons
 from rankdeck.rules.messages import explain
 from rankdeck.state.first_failure import first_failure, launcher_lines
 from rankdeck.state.history import last_word
-from rankdeck.state.job_events import HANDLERS, forget, reports_rank, slurm_with_tasks
+from rankdeck.state.job_events import (
+    HANDLERS,
+    forget_reports,
+    reported_ranks,
+    slurm_with_tasks,
+)
 from rankdeck.state.lines import RankLog, ReadPositionsOf
 from rankdeck.state.record import JobRecord, NodeRecord, listen, new_record, restored_record
 from rankdeck_agent.wire import LAUNCHER
+from rankdeck_agent.wire.job_events import NodeClosed, Now
 
 MOST = 100_000
 """Most events of one node and job that are held back."""
@@ -55,8 +60,8 @@ class RepeatedEvents:
 
     def due(self, record: JobRecord, node: NodeRecord, event: NodeEvent) -> Sequence[NodeEvent]:
         """The events to apply now: none while the node repeats known ones, then all that were held back."""
-        seq = event.fields.get("seq")
-        if not node.restored or not isinstance(seq, int):
+        seq = event.seq
+        if not node.restored or seq is None:
             return (event,)
         key = (record.plan.job, node.name)
         if seq == 0:
@@ -65,10 +70,10 @@ class RepeatedEvents:
             return (event,)
         held = self._held[key]
         held.append(event)
-        whole = seq >= self._known.get(key, -1) or event.kind == "closed"
+        whole = seq >= self._known.get(key, -1) or isinstance(event.body, NodeClosed)
         if not whole and len(held) < MOST:
             return ()
-        forget(record, node)
+        forget_reports(record, node)
         return self._held.pop(key)
 
 
@@ -178,7 +183,11 @@ def snapshot(record: JobRecord) -> Job:
         first_failure=None if state is State.DONE else first,
         countdown=None if state.final else record.countdown,
         kept=record.kept,
-        troubles=tuple(record.troubles),
+        notes=tuple(record.notes),
+        mute={node.name: node.mute for node in record.nodes.values() if node.mute},
+        proofs=dict(record.proofs),
+        refused=dict(record.refused),
+        full_disks=tuple(record.full_disks),
         explained=_explained(record) if state is State.FAILED and not first else (),
         stalled=() if state.final else record.stalled,
         progress=record.reader.now if record.reader else None,
@@ -192,7 +201,7 @@ def snapshot(record: JobRecord) -> Job:
 
 def _judged(record: JobRecord) -> FirstFailure | None:
     """The first failure; judged again only after a change that may change the answer."""
-    if record.refused:
+    if record.refused_launch:
         return None
     if not record.judged:
         record.verdict, record.judged = first_failure(record), True
@@ -202,7 +211,7 @@ def _judged(record: JobRecord) -> FirstFailure | None:
 def _failed(record: JobRecord, first: FirstFailure | None) -> bool:
     # A failed launcher without a failed rank counts too, unless it was told to stop.
     failed = any(r.state is State.FAILED for r in record.ranks.values())
-    return first is not None or record.aborted or record.refused or failed
+    return first is not None or record.aborted or record.refused_launch or failed
 
 
 def _rank(record: JobRecord, rank: RankState) -> RankState:
@@ -222,7 +231,7 @@ def _rank(record: JobRecord, rank: RankState) -> RankState:
 
 def _explained(record: JobRecord) -> tuple[Explained, ...]:
     """What the lines of launchers and nodes mean, for a job without a first failure."""
-    return explain((*launcher_lines(record), *record.troubles))
+    return explain((*launcher_lines(record), *record.notes))
 
 
 class Jobs:
@@ -250,8 +259,8 @@ class Jobs:
     def refused(self, job_id: str, why: str) -> Job:
         """Note that the job could not be started, and why: nothing of it runs."""
         record = self._record(job_id)
-        record.trouble(strip_controls(why)[:500])
-        record.refused = record.settled = True
+        record.note(strip_controls(why)[:500])
+        record.refused_launch = record.settled = True
         return self._touch(job_id)
 
     def restore(self, job: Job, seen: Mapping[str, int] | None = None) -> Job:
@@ -385,14 +394,14 @@ class Jobs:
         new: Followed | None = event
         if record is None or node is None:
             return None
-        if isinstance(event, NodeEvent) and event.kind == "now":
+        if isinstance(event, NodeEvent) and isinstance(event.body, Now):
             # Comes every two seconds and changes nothing on screen: no new snapshot.
             node.reported = event.at
             return event
         if isinstance(event, NodeEvent):
             self._apply_event(record, node, event)
             record.judged = False
-        elif not _fits(record, node, event.rank):
+        elif event.rank != LAUNCHER and event.rank not in reported_ranks(record, node):
             return None
         elif isinstance(event, Chunk):
             new = record.log(node.name, event.rank).add(event)
@@ -442,6 +451,9 @@ class Jobs:
         record = self._record(job_id)
         record.asked_at = at if record.asked_at is None else record.asked_at
         record.cancelled, record.aborted = True, record.aborted or abort
+        for name in record.nodes:
+            again = _was_unproven(record.proofs.get(name))
+            record.proofs[name] = NodeProof(state=ProofState.NOT_ASKED, at=at, again=again)
         record.judged = False
         self._touch_record(record)
 
@@ -449,6 +461,7 @@ class Jobs:
         """Undo `cancelling`: the cancel was refused, and the job runs on as before."""
         record = self._record(job_id)
         record.asked_at, record.cancelled, record.aborted = None, False, False
+        record.proofs.clear()
         self._touch_record(record)
 
     def set_node_notes(self, job_id: str, notes: tuple[NodeNote, ...]) -> None:
@@ -456,15 +469,15 @@ class Jobs:
         if self._added.note(job_id, notes):
             self._touch(job_id)
 
-    def cancelled(self, job_id: str, report: CancelReport) -> None:
-        """Apply the result of a cancel."""
+    def cancelled(self, job_id: str, report: CancelReport, at: float) -> None:
+        """Apply the result of a cancel, which came `at` (epoch seconds)."""
         record = self._record(job_id)
-        _found_gone(record, report)
-        for left in report.left:
-            text = f"{REMAINS}: {left.pid} {strip_controls(left.command)[:200]}"
-            _not_proven(record, left.node, text)
-        for name, why in report.unverified.items():
-            _not_proven(record, name, f"{UNVERIFIED}: {strip_controls(why)[:300]}")
+        record.proofs = {name: _proof(record, report, name, at) for name in record.nodes}
+        for name, proof in record.proofs.items():
+            if proof.state is not ProofState.UNVERIFIED:
+                record.nodes[name].mute = ""
+            if proof.proven and proof.again:
+                _end_lost_ranks(record, record.nodes[name])
         # A lost node cannot close, and a cancelled job must not wait for it forever.
         lost = [node for node in record.nodes.values() if not node.closed]
         if not report.left and lost and all(n.name in report.unverified for n in lost):
@@ -474,7 +487,7 @@ class Jobs:
 
     def note(self, job_id: str, text: str) -> None:
         """Add a sentence for the operator."""
-        self._record(job_id).trouble(strip_controls(text)[:500])
+        self._record(job_id).note(strip_controls(text)[:500])
         self._touch(job_id)
 
     # ---- events
@@ -488,14 +501,13 @@ class Jobs:
             self._added.doubt(record.plan.job)
 
     def _take_event(self, record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
-        seq = event.fields.get("seq")
-        if isinstance(seq, int):
-            if seq <= node.seen:
+        if event.seq is not None:
+            if event.seq <= node.seen:
                 return
-            node.seen = seq
+            node.seen = event.seq
             record.latest = max(record.latest, event.at)
-        if handler := HANDLERS.get(event.kind):
-            handler(record, node, event)
+        if handler := HANDLERS.get(type(event.body)):
+            handler(record, node, event, event.body)
 
     def _record(self, job_id: str) -> JobRecord:
         if job_id not in self._records:
@@ -513,29 +525,36 @@ class Jobs:
         self._changed.add(record.plan.job)
 
 
-def _found_gone(record: JobRecord, report: CancelReport) -> None:
-    """Note that nothing is left on nodes that were not verified before."""
-    job = snapshot(record)
-    unclear = {*report.unverified, *(left.node for left in report.left)}
-    for name in (node for node in job.unproven if node not in unclear):
-        record.trouble(f"{name}: {FOUND_GONE}")
-        for rank in job.ranks:
-            if rank.state is State.LOST and record.plan.supervising_node(rank.node) == name:
-                record.ranks[rank.rank] = replace(rank, state=State.CANCELLED)
+def _was_unproven(before: NodeProof | None) -> bool:
+    """Whether an earlier cancel had not proven that nothing is left on the node."""
+    return before is not None and (before.again or not before.proven)
 
 
-def _not_proven(record: JobRecord, node: str, text: str) -> None:
-    """Note that something may be left on a node; replaces what an earlier cancel found there."""
-    again = f"{node}: {FOUND_GONE}" in record.troubles
-    record.trouble(f"{node}: {text}{' (asked once more)' if again else ''}")
+def _proof(record: JobRecord, report: CancelReport, node: str, at: float) -> NodeProof:
+    """What a cancel found out about one node."""
+    before = record.proofs.get(node)
+    asking = before is not None and before.state is ProofState.NOT_ASKED
+    again = before.again if before is not None and asking else _was_unproven(before)
+    left = tuple(
+        replace(one, command=strip_controls(one.command)[:200])
+        for one in report.left
+        if one.node == node
+    )
+    why = report.unverified.get(node)
+    if left:
+        return NodeProof(state=ProofState.LEFT, at=at, left=left, again=again)
+    if why is not None:
+        text = strip_controls(why)[:300]
+        return NodeProof(state=ProofState.UNVERIFIED, at=at, why=text, again=again)
+    return NodeProof(state=ProofState.EMPTY, at=at, again=again)
 
 
-def _fits(record: JobRecord, node: NodeRecord, rank: int) -> bool:
-    """Whether this node may report this rank."""
-    if rank == LAUNCHER:
-        return True
-    state = record.ranks.get(rank)
-    return state is not None and reports_rank(record, node, state)
+def _end_lost_ranks(record: JobRecord, node: NodeRecord) -> None:
+    """Note that the ranks of a lost node are gone: the node was asked, and nothing is left there."""
+    for rank in reported_ranks(record, node):
+        state = record.ranks[rank]
+        if not state.state.final and (node.lost or state.state is State.LOST):
+            record.ranks[rank] = replace(state, state=State.CANCELLED)
 
 
 def _is_evidence(record: JobRecord, chunk: Chunk) -> bool:

@@ -1,4 +1,4 @@
-"""The health of one node as this console sees it: the agent's judgement, or the console's own judgement of samples."""
+"""The health of one node as this console sees it: the agent's judgement, and what only the console can see."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -13,15 +13,13 @@ from rankdeck_agent.rules.judge import (
     CheckResult,
     Covered,
     as_lasting,
-    assess,
     combine,
-    cover,
     explain,
     is_event,
 )
 from rankdeck_agent.rules.levels import Expected, worst_of
 from rankdeck_agent.rules.report import covered_by, fingerprint, health_of, memory_of
-from rankdeck_agent.rules.table import MINUTE, RULES
+from rankdeck_agent.rules.table import CHECKS, MINUTE, RULES
 from rankdeck_agent.wire import Event, HealthReport
 
 if TYPE_CHECKING:
@@ -32,6 +30,22 @@ JUDGED_AGAIN = Reason(
     Level.UNKNOWN,
     "remembered: its last known state · it is being judged again · wait a minute or two",
 )
+
+_NOT_JUDGED = Health(
+    Level.UNKNOWN,
+    (
+        Reason(
+            "node.coverage",
+            Level.UNKNOWN,
+            "no health report · its agent sends numbers and no judgement of them · "
+            "look at its agent: another program may publish in its place",
+        ),
+    ),
+    0,
+    len(CHECKS),
+)
+"""The health of a node whose agent has not sent a health report with its newest message."""
+_NO_CHECK_JUDGED = Covered(frozenset(check.number for check in CHECKS), frozenset())
 
 
 def acknowledged(health: Health, acks: Sequence[Ack], now: float) -> Health:
@@ -107,7 +121,7 @@ class NodeJudgement:
         self.drift: tuple[Reason, ...] | None = None
         self.busy = False
         self.newest: NewestReport | None = None
-        """The agent's newest report; None if the agent does not judge."""
+        """The agent's newest report; None before the first, and after a sample without one."""
         self.expected = expected
         self._expects = intern(fingerprint(expected))
         self._memory = Memory()
@@ -144,7 +158,7 @@ class NodeJudgement:
         A `silent` node has no measurements that could change it.
         """
         known = self._memory
-        by_time = self.newest is not None and ((known.marks and not silent) or known.happened)
+        by_time = (known.marks and not silent) or known.happened
         return bool(by_time or self._recalled or (self.acks and self.health.reasons))
 
     def judge(
@@ -157,13 +171,10 @@ class NodeJudgement:
         tried: bool,
     ) -> None:
         """Judge again, with schedulers' reports; `wall` (epoch seconds): for acknowledgements; `tried`: see `merged`."""
-        if self.newest is None:
-            health, self._memory = assess(facts, self._memory)
-        else:
-            reported = self._reported_health(self.newest, facts)
-            health, self._memory = combine(reported, facts, self._memory)
-            if self.newest.remembered and facts.up:
-                health = _with_remembered(reported.reasons, REMEMBERED, health)
+        reported = self._reported_health(facts)
+        health, self._memory = combine(reported, facts, self._memory)
+        if self.newest is not None and self.newest.remembered and facts.up:
+            health = _with_remembered(reported.reasons, REMEMBERED, health)
         self._events = ()
         heard = facts.up and facts.heard_s is not None and facts.heard_s <= facts.patience
         if self._recalled:
@@ -190,11 +201,13 @@ class NodeJudgement:
             return health
         return _with_remembered(self._recalled, JUDGED_AGAIN, health)
 
-    def _reported_health(self, newest: NewestReport, facts: Facts) -> Health:
+    def _reported_health(self, facts: Facts) -> Health:
         """The agent's judgement, with its coverage, and a reason if its `expect:` differs from the cluster file's."""
-        counted = covered_by(newest.report, facts)
+        if self.newest is None:
+            return _NOT_JUDGED
+        counted = covered_by(self.newest.report, facts)
         health = replace(
-            newest.health, evaluated=len(counted.judged), checks=len(counted.applicable)
+            self.newest.health, evaluated=len(counted.judged), checks=len(counted.applicable)
         )
         if self.older_expectations() and self._expects:
             health = replace(health, reasons=(*health.reasons, _other_expectations()))
@@ -205,7 +218,7 @@ class NodeJudgement:
         return self.newest is not None and self.newest.report.expect != self._expects
 
     def take_as_lasting(self) -> None:
-        """Judge a problem seen in two samples as if it had lasted a minute."""
+        """Judge a clock that was wrong in two samples as if it had been wrong for a minute."""
         self._memory = as_lasting(self._memory)
 
     @property
@@ -215,15 +228,11 @@ class NodeJudgement:
 
     def findings(self, facts: Facts, *, silent: bool) -> tuple[CheckResult, ...]:
         """The results of the 25 checks, each with its evidence."""
-        memory = self._memory
+        covered, memory = _NO_CHECK_JUDGED, Memory()
         if self.newest is not None:
             covered = covered_by(self.newest.report, facts)
             covered = Covered(covered.applicable, frozenset()) if silent else covered
             memory = memory_of(self.newest.report, facts.now)
-        elif silent:
-            covered = cover(Facts(now=facts.now, absent=facts.absent), settled=False)
-        else:
-            covered = cover(facts, memory.settled)
         return explain(facts, derive(facts), memory, covered, self.health.reasons)
 
 

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import overload
 
 from rankdeck.model.job import Chunk, Followed, Tail
-from rankdeck.model.text import strip_controls
+from rankdeck.model.safe_text import strip_codes, strip_controls
 
 KEEP_LINES = 10_000
 KEEP_BYTES = 4 << 20
@@ -25,7 +25,7 @@ Entry = tuple[float, str, int, bytes]
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line, safe to show: all control codes are removed except SGR colours."""
+    """One line: all control codes are removed except SGR colours; invisible characters are still in it."""
 
     at: float
     rank: int
@@ -47,7 +47,7 @@ class Gap:
 
 
 def _shown(raw: bytes) -> str:
-    text = strip_controls(raw.decode("utf-8", "replace"), colour=True)
+    text = strip_codes(raw.decode("utf-8", "replace"))
     return text if len(text) <= SHOWN else text[:SHOWN] + "…"
 
 

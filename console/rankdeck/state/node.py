@@ -7,7 +7,7 @@ from math import inf, isnan, nan
 from typing import TYPE_CHECKING
 
 from rankdeck.model.health import UNHEARD, Ack, Health, Reason
-from rankdeck.model.text import clean
+from rankdeck.model.safe_text import clean
 from rankdeck.state import sanitize
 from rankdeck_agent.rules.levels import SUMMARY, Expected, rates
 from rankdeck_agent.wire import METRICS, Event, HealthReport, Hello, Sample
@@ -282,17 +282,12 @@ class NodeState:
 
     @property
     def _newest_report(self) -> "NewestReport | None":
-        """The newest health report of the agent; None if this agent does not judge."""
+        """The newest health report of the agent; None if there is none for its newest message."""
         return self._kept_judgement.newest if self._kept_judgement else None
 
     def findings(self) -> "tuple[CheckResult, ...]":
         """The results of the 25 checks, each with its evidence."""
         return self._judgement.findings(self._facts(), silent=self.silent)
-
-    @property
-    def judged_there(self) -> bool:
-        """Whether its agent judges it; otherwise this console does, from its samples."""
-        return self._newest_report is not None
 
     @property
     def older_expectations(self) -> bool:
@@ -425,9 +420,6 @@ class NodeState:
             fresh = Hello(self.name, False, fresh.at, self.hello.boot, self.hello.agent,
                           self.hello.period, self.hello.inventory, self.hello.simulated, fresh.installed, fresh.heartbeat)  # fmt: skip
         self.hello, self.up = fresh, fresh.up
-        if fresh.up and not fresh.heartbeat:
-            # An agent of an older version does not judge: the console judges its samples.
-            self._judgement.newest = None
         self._await_next()
         # Two agents of one name may take turns: the hello of a temporary one does not remove the installed one.
         self.installed = self.installed or fresh.installed
@@ -440,7 +432,7 @@ class NodeState:
         """Take an event; returns the cleaned event that is kept."""
         event = sanitize.event(raw)
         self.events = (*self.events[-EVENTS + 1 :], event)
-        if not self.judged_there or event.check == REBOOT:
+        if event.check == REBOOT:
             # The agent's own health report includes what the agent saw.
             self._judgement.hear(event)
         return event
@@ -461,7 +453,7 @@ class NodeState:
         return (known.acks, known.drift, known.busy) != before
 
     def take_as_lasting(self) -> None:
-        """Judge a problem seen in two samples as if it had lasted a minute."""
+        """Judge a clock that was wrong in two samples as if it had been wrong for a minute."""
         self._judgement.take_as_lasting()
 
     def take_report(self, raw: HealthReport, *, retained: bool = False) -> bool:
@@ -494,14 +486,15 @@ class NodeState:
         return abs(now - judged) > DRIFT and max(abs(now), abs(judged)) > RIGHT
 
     def take_sample(self, sample: Sample) -> bool:
-        """Take a full sample, with the agent's health report if any; returns whether the node must be judged again."""
-        at, news = sanitize.number(sample.at), self._was_missed or sample.report is None
-        newest = self._newest_report
+        """Take a full sample with the agent's health report; returns whether the node must be judged again.
+
+        A sample without a report is no judgement: an earlier report does not tell how the node is now.
+        """
+        at, news = sanitize.number(sample.at), self._was_missed
         if sample.report is not None:
-            report = sanitize.report(sample.report)
-            news |= self._judgement.take_report(report, self._clock())
-        elif newest and newest.remembered:
-            self._judgement.newest = None
+            news |= self._judgement.take_report(sanitize.report(sample.report), self._clock())
+        elif self._newest_report is not None:
+            self._judgement.newest, news = None, True
         self._sampled = self._clock()
         self._note_heard(at)
         self.samples += 1
@@ -581,14 +574,14 @@ class NodeState:
     def _await_next(self) -> None:
         """Set the time after which the node counts as silent."""
         heard = self._heard if self.up else None
-        if heard is not None and self._wanted_since is not None and self.judged_there:
+        if heard is not None and self._wanted_since is not None:
             # The first sample after a request takes a moment.
             heard = max(heard, self._wanted_since + ASKED)
         self.silent_from = -inf if heard is None else heard + self.patience
 
     def _is_summarized(self) -> bool:
         """Whether full samples have stopped and only health messages arrive."""
-        if not self.judged_there or not self.values or self._sampled is None or self.silent:
+        if not self.values or self._sampled is None or self.silent:
             return False
         period = self.hello.period if self.hello else 1.0
         return self._clock() - self._sampled > max(GONE, 3.0 * period)

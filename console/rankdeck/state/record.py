@@ -1,27 +1,30 @@
 """The mutable record of one job; only `Jobs` and the handlers it calls change it."""
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from rankdeck.model.job import (
     Countdown,
     FirstFailure,
     Job,
-    NodeEvent,
+    NodeProof,
     Plan,
     Progress,
     RankState,
     Stall,
     State,
 )
+from rankdeck.model.job_events import NodeEvent
 from rankdeck.model.rank import Activity
+from rankdeck.model.safe_text import strip_controls
 from rankdeck.model.schedulers import SlurmStatus, SlurmTask
-from rankdeck.model.text import strip_controls
 from rankdeck.rules.ends import End
 from rankdeck.rules.progress import ProgressReader
 from rankdeck.state.lines import RankLog, share
+from rankdeck_agent.rules.scheduler_verdict import SchedulerVerdict
 from rankdeck_agent.wire import LAUNCHER
+from rankdeck_agent.wire.job_events import Looks
 
 LAST_LINES = 20
 LOST_SLACK = 2.0
@@ -31,7 +34,8 @@ STOP_SLACK = 0.05
 _LOOK = 0.2
 """Seconds between two searches of the output for progress, until it is known which rank reports it."""
 _LOOK_LINES = 8
-_MOST_TROUBLES = 200
+_MOST_NOTES = 200
+_MORE_NOTES = "there were more sentences: left out"
 
 
 @dataclass(slots=True)
@@ -48,14 +52,18 @@ class NodeRecord:
     lost: bool = False
     gone: float | None = None
     """When it was last heard before it stopped answering."""
+    mute: str = ""
+    """Why it does not answer now, according to the follower; "" if it does."""
     why: str = ""
-    """Why it does not answer, according to the follower."""
+    """The sentence about its last loss."""
     addresses: tuple[str, ...] = ()
     cancelled_at: float | None = None
     uncertainty: float = 0.005
     """Error of its times in ± seconds: how well its clock is known."""
     reported: float | None = None
     """Epoch seconds up to which everything has arrived; later silence may be due to the link."""
+    refused: tuple[int, int] = (0, 0)
+    """Messages that were left out: on the node, and here."""
     restored: bool = False
     """Its reports are from an earlier session; they are dropped when it sends its events again."""
 
@@ -89,8 +97,15 @@ class JobRecord:
     """Rank -> input and result of its `End`, so that only new ends are computed."""
     launchers: dict[tuple[str, str], End] = field(default_factory=dict[tuple[str, str], End])
     """(node, name) -> launcher or daemon that failed."""
+    scheduler: SchedulerVerdict | None = None
+    """What ended the job, as the keeper of a Kubernetes job says."""
     launchers_ok: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
-    troubles: list[str] = field(default_factory=list[str])
+    notes: dict[str, None] = field(default_factory=dict[str, None])
+    """Sentences for the operator, each once, oldest first."""
+    proofs: dict[str, NodeProof] = field(default_factory=dict[str, NodeProof])
+    refused: dict[str, int] = field(default_factory=dict[str, int])
+    """Node -> number of messages from there that were left out."""
+    full_disks: dict[str, None] = field(default_factory=dict[str, None])
     countdown: Countdown | None = None
     kept: bool = False
     cancelled: bool = False
@@ -100,7 +115,7 @@ class JobRecord:
     """When the user told this console to cancel it, epoch seconds."""
     over: bool = False
     """It has ended and all its output has arrived; output fetched again later does not change the verdict."""
-    refused: bool = False
+    refused_launch: bool = False
     """Nothing of the job was ever started."""
     settled: bool = False
     """Nothing more will arrive, although not every node has closed."""
@@ -137,10 +152,10 @@ class JobRecord:
             if (node.node, LAUNCHER) in self.logs or any(p.rank is None for p in node.processes):
                 yield self.log(node.node, LAUNCHER)
 
-    def trouble(self, text: str) -> None:
-        """Add a sentence to `troubles`, unless it is there already."""
-        if text and text not in self.troubles and len(self.troubles) < _MOST_TROUBLES:
-            self.troubles.append(text)
+    def note(self, text: str) -> None:
+        """Add a sentence to `notes`; the first 200 are kept, and that there were more."""
+        if text and text not in self.notes:
+            self.notes[text if len(self.notes) < _MOST_NOTES else _MORE_NOTES] = None
 
     def mark(self, name: str, at: float, *, latest: bool = False) -> None:
         """Note when a phase of the run ended: the earliest time counts, or with `latest` the latest."""
@@ -162,7 +177,10 @@ class JobRecord:
 
     def is_stopped(self, at: float, node: NodeRecord) -> bool:
         """Whether a part that ended `at` this time on this node did so because the job was stopped."""
-        asked = [self.asked_at, *(n.cancelled_at for n in self.nodes.values())]
+        asked = [self.asked_at]
+        if node.cancelled_at is not None:
+            # Its own word first: no node can say that those of others were stopped.
+            asked += [other.cancelled_at for other in self.nodes.values()]
         known = [when for when in asked if when is not None]
         # Clocks of nodes differ: the order is certain only beyond their uncertainty.
         # Schedulers report the ends of their pods and steps in whole seconds.
@@ -207,7 +225,7 @@ def new_record(plan: Plan, created: float) -> JobRecord:
     record = JobRecord(plan=plan, created=created, cluster=plan.cluster)
     record.reader = _reader(plan, None)
     for text in record.reader.refused:
-        record.trouble(text)
+        record.note(text)
     for node in plan.nodes:
         record.nodes[node.node] = NodeRecord(node.node)
         for rank in node.ranks:
@@ -219,7 +237,9 @@ def restored_record(job: Job) -> JobRecord:
     """The record of a job from an earlier session."""
     record = new_record(job.plan, job.created)
     record.ranks.update({rank.rank: rank for rank in job.ranks})
-    record.troubles = list(dict.fromkeys([*job.troubles, *record.troubles]))
+    record.notes = dict.fromkeys([*job.notes, *record.notes])
+    record.proofs, record.refused = dict(job.proofs), dict(job.refused)
+    record.full_disks = dict.fromkeys(job.full_disks)
     record.first_failure = job.first_failure
     record.latest = job.ended or 0.0
     record.cancelled, record.kept = job.state is State.CANCELLED, job.kept
@@ -230,6 +250,7 @@ def restored_record(job: Job) -> JobRecord:
     record.reader = _reader(job.plan, job.progress)
     for node in record.nodes.values():
         node.restored, node.closed = True, job.state.final
+        node.mute = job.mute.get(node.name, "")
     return record
 
 
@@ -249,16 +270,12 @@ _SAME = 0.5
 """The time of the same look may change by this many seconds when the node's clock is measured again."""
 
 
-def looked(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
-    """Add what the running ranks of a node did, from one `activity` frame."""
-    looks: Mapping[int, Activity] = event.fields.get("looks", {})
-    for rank, activity in looks.items():
-        state = record.ranks.get(rank)
-        if state is None or state.state.final:
+def looked(record: JobRecord, node: NodeRecord, event: NodeEvent, said: Looks) -> None:
+    """Add what the running ranks of a node did."""
+    for look in said.rows:
+        if record.ranks[look.rank].state.final:
             continue
-        if record.plan.supervising_node(state.node) != node.name:
-            continue
-        kept = record.looks.setdefault(rank, deque(maxlen=KEPT))
+        kept = record.looks.setdefault(look.rank, deque(maxlen=KEPT))
         # A follower that reconnects sends looks that are already known.
-        if not kept or activity.at > kept[-1].at + _SAME:
-            kept.append(activity)
+        if not kept or event.at > kept[-1].at + _SAME:
+            kept.append(Activity(look.state, look.wchan, look.cores, look.system, event.at))

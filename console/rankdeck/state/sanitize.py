@@ -8,7 +8,7 @@ from sys import intern
 from typing import Any, cast
 
 from rankdeck.model.health import EVENT_LEVELS
-from rankdeck.model.text import clean
+from rankdeck.model.safe_text import clean
 from rankdeck_agent.rules.levels import SUMMARY
 from rankdeck_agent.wire import Event, HealthReport, Hello, ReasonRow
 
@@ -99,7 +99,7 @@ def hello(raw: Hello, name: str) -> Hello:
         inventory=texts(raw.inventory),
         simulated=tuple(sorted(names(raw.simulated))),
         installed=raw.installed is True,
-        heartbeat=min(max(number(raw.heartbeat), 0.0), HEARTBEAT[1]),
+        heartbeat=min(max(number(raw.heartbeat), HEARTBEAT[0]), HEARTBEAT[1]),
     )
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from rankdeck.config.files import keep_from_others, private_file, private_folder, state_folder
 from rankdeck.errors import HistoryError
 from rankdeck.model.health import Ack, Level, Occurrence
-from rankdeck.model.text import clean
+from rankdeck.model.safe_text import clean
 
 if TYPE_CHECKING:
     from rankdeck.state.fleet import Fleet

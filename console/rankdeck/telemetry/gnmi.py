@@ -15,7 +15,8 @@ from typing import Any, cast
 from rankdeck.config.files import read_regular
 from rankdeck.errors import RankdeckError
 from rankdeck.model.cluster import Cluster, Switch
-from rankdeck.model.text import clean, table
+from rankdeck.model.safe_text import clean
+from rankdeck.model.text import table
 from rankdeck.state.fleet import COUNTERS, Switches
 
 log = logging.getLogger(__name__)

@@ -9,6 +9,7 @@ from typing import Any
 from rankdeck.config.document import documents
 from rankdeck.errors import AgentError, NodeError, RankdeckError
 from rankdeck.model.cluster import Cluster
+from rankdeck.model.safe_text import clean
 from rankdeck.model.schedulers import (
     ClusterAbout,
     Condition,
@@ -21,7 +22,6 @@ from rankdeck.model.text import (
     as_list,
     as_table,
     as_tables,
-    clean,
     cleaned,
     fitting,
     flag,

@@ -233,9 +233,7 @@ class SiteLink:
                 await asyncio.sleep(RETAINED)
 
     def want(self, names: frozenset[str] | None) -> None:
-        """Subscribe to the samples of these nodes (None: all), and of nodes whose agent does not judge them."""
-        if names is not None:
-            names |= self._fleet.not_judged_there
+        """Subscribe to the samples of these nodes; None: of all nodes."""
         most = max(MANY, self._fleet.size // 2)
         if names is None or len(names) > most:
             names = frozenset({"+"})

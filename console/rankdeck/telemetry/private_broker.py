@@ -1,222 +1,57 @@
-"""A small MQTT 3.1.1 broker inside the console, for clusters without a broker: packets, connections, accounts."""
+"""A small MQTT 3.1.1 broker inside the console, for clusters without a broker: accounts and connections."""
 
 import asyncio
 import errno
 import hmac
 import logging
-import os
 import resource
 import secrets
-from collections import deque
-from collections.abc import Callable, Iterator
+import socket
+from collections.abc import Callable
 from dataclasses import dataclass
-from enum import IntEnum
-from selectors import EVENT_READ, DefaultSelector, SelectorKey
-from typing import NamedTuple
 
 from rankdeck.errors import BrokerError
 from rankdeck.model.deadlines import Deadlines
+from rankdeck.telemetry.client_sockets import BACKLOG, ClientSocket, Listener, SocketReader
+from rankdeck.telemetry.mqtt_packets import (
+    CONNECT_BYTE,
+    Connect,
+    Framer,
+    MalformedError,
+    PacketKind,
+    Publish,
+    Refusal,
+    VersionError,
+    acknowledge,
+    answer_connect,
+    packet,
+    read_connect,
+    read_publish,
+    valid_topic,
+)
 from rankdeck_agent.wire import topic as make_topic
 
+log = logging.getLogger(__name__)
+PACKET_LIMIT = 1 << 20
+LOGIN_PACKET_LIMIT = 1 << 16
+LOGIN_LIMIT = 5.0
+"""Seconds in which a client must log in; agents send their CONNECT at once."""
+BURST = 500
+"""Packets that are read of one client between two sweeps; then it must wait for the next sweep."""
+NO_HURRY = 15.0
+"""Seconds between two checks of a client without keepalive, which may be silent but must read its acknowledgements."""
+MOST_UNSENT = 1 << 17
+"""Most bytes of acknowledgements that a client may leave unread."""
+SWEEP = 0.5
+"""Seconds between two looks at who was silent for too long."""
+CONNECTIONS = 10_000
+FEWEST = 64
+"""Number of clients that are always accepted."""
+RESERVE = 64
+"""Descriptors kept free for files, SSH and everything else."""
 
-class PacketKind(IntEnum):
-    """The upper half of a packet's first byte."""
-
-    CONNECT = 1
-    CONNACK = 2
-    PUBLISH = 3
-    PUBACK = 4
-    PINGREQ = 12
-    PINGRESP = 13
-    DISCONNECT = 14
-
-
-class Refusal(IntEnum):
-    """Return codes of CONNACK."""
-
-    ACCEPTED = 0
-    VERSION = 1
-    IDENTIFIER = 2
-    UNAVAILABLE = 3
-    CREDENTIALS = 4
-    NOT_ALLOWED = 5
-
-
-class MalformedError(ValueError):
-    """Bytes that are not MQTT 3.1.1, or packets that this broker does not accept."""
-
-
-class VersionError(MalformedError):
-    """A CONNECT with another version of MQTT."""
-
-
-class Publish(NamedTuple):
-    """An application message."""
-
-    topic: str
-    payload: bytes
-    qos: int = 0
-    retain: bool = False
-    packet_id: int = 0
-
-
-class Connect(NamedTuple):
-    """The first packet of a client."""
-
-    client_id: str
-    keepalive: int
-    clean: bool
-    username: str
-    password: bytes
-    will: Publish | None
-
-
-CONNECT_BYTE = bytes((PacketKind.CONNECT << 4,))
-"""The first byte of every MQTT connection."""
-
-
-class Framer:
-    """Splits a stream of bytes into packets of at most `limit` bytes; the stream must begin with `first`."""
-
-    def __init__(self, limit: int, first: bytes = b"") -> None:
-        self.limit = limit
-        self._first = first
-        self._rest = b""
-
-    def feed(self, data: bytes) -> Iterator[tuple[int, bytes]]:
-        """(first byte, body) of every packet that is complete now; raises MalformedError."""
-        if not data.startswith(self._first):
-            raise MalformedError("the first bytes are not MQTT")
-        self._first = b""
-        buffer = self._rest + data if self._rest else data
-        self._rest = b""
-        start, end = 0, len(buffer)
-        while end - start >= 2:
-            length, body = _length(buffer, start + 1, end)
-            if length > self.limit:
-                raise MalformedError(f"a packet of {length} bytes, at most {self.limit} are taken")
-            if length < 0 or body + length > end:
-                break
-            yield buffer[start], buffer[body : body + length]
-            start = body + length
-        self._rest = buffer[start:]
-
-
-def _length(buffer: bytes, at: int, end: int) -> tuple[int, int]:
-    """(remaining length, start of the body); the length is -1 if bytes are missing. Raises MalformedError."""
-    value = 0
-    for shift in range(0, 28, 7):
-        if at >= end:
-            return -1, at
-        byte = buffer[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-    raise MalformedError("the length of a packet has more than four bytes")
-
-
-def _take(body: bytes, at: int) -> tuple[bytes, int]:
-    if at + 2 > len(body):
-        raise MalformedError("a packet ends too early")
-    end = at + 2 + (body[at] << 8 | body[at + 1])
-    if end > len(body):
-        raise MalformedError("a string is longer than its packet")
-    return body[at + 2 : end], end
-
-
-def _text(body: bytes, at: int) -> tuple[str, int]:
-    raw, end = _take(body, at)
-    try:
-        text = raw.decode()
-    except UnicodeDecodeError as error:
-        raise MalformedError("a string is not UTF-8") from error
-    if "\0" in text:
-        raise MalformedError("a string holds a null character")
-    return text, end
-
-
-def packet_id(body: bytes, at: int = 0) -> int:
-    """The packet identifier at `at`; raises MalformedError."""
-    if at + 2 > len(body):
-        raise MalformedError("a packet ends too early")
-    number = body[at] << 8 | body[at + 1]
-    if not number:
-        raise MalformedError("packet identifier 0")
-    return number
-
-
-def read_connect(first: int, body: bytes) -> Connect:
-    """The CONNECT in `body`; raises VersionError for MQTT 3.1 and 5."""
-    name, at = _text(body, 0)
-    if first != PacketKind.CONNECT << 4 or name not in ("MQTT", "MQIsdp") or at + 4 > len(body):
-        raise MalformedError("not a CONNECT of MQTT")
-    if name != "MQTT" or body[at] != 4:
-        raise VersionError(f"MQTT version byte {body[at]}; 4 (MQTT 3.1.1) is supported")
-    flags, keepalive = body[at + 1], body[at + 2] << 8 | body[at + 3]
-    _check_flags(flags)
-    client_id, at = _text(body, at + 4)
-    will, at = _will(flags, body, at) if flags & 0x04 else (None, at)
-    username, at = _text(body, at) if flags & 0x80 else ("", at)
-    password, at = _take(body, at) if flags & 0x40 else (b"", at)
-    if at != len(body):
-        raise MalformedError("bytes after the end of CONNECT")
-    return Connect(client_id, keepalive, bool(flags & 0x02), username, password, will)
-
-
-def _check_flags(flags: int) -> None:
-    stray_will = not flags & 0x04 and flags & 0x38
-    if flags & 0x01 or stray_will or (flags & 0x18) == 0x18 or (flags & 0xC0) == 0x40:
-        raise MalformedError(f"impossible flags {flags:#04x} in CONNECT")
-
-
-def _will(flags: int, body: bytes, at: int) -> tuple[Publish, int]:
-    topic, at = _text(body, at)
-    payload, at = _take(body, at)
-    return Publish(topic, payload, flags >> 3 & 3, bool(flags & 0x20)), at
-
-
-def read_publish(first: int, body: bytes) -> Publish:
-    """The PUBLISH in `body`; raises MalformedError, also for QoS 2."""
-    topic, at = _text(body, 0)
-    qos = first >> 1 & 3
-    if qos == 0:
-        return Publish(topic, body[at:], 0, bool(first & 1))
-    if qos > 1:
-        raise MalformedError(f"a message of QoS {qos}; 0 and 1 are supported")
-    return Publish(topic, body[at + 2 :], 1, bool(first & 1), packet_id(body, at))
-
-
-def packet(kind: PacketKind, body: bytes = b"", flags: int = 0) -> bytes:
-    """The bytes of a packet."""
-    head = bytearray((kind << 4 | flags,))
-    length = len(body)
-    while length > 0x7F:
-        head.append(length & 0x7F | 0x80)
-        length >>= 7
-    head.append(length)
-    return bytes(head) + body
-
-
-_PUBACK = packet(PacketKind.PUBACK, bytes(2))[:2]
-
-
-def acknowledge(number: int) -> bytes:
-    """The PUBACK for the message with this packet identifier."""
-    return _PUBACK + number.to_bytes(2, "big")
-
-
-def _connack(code: Refusal) -> bytes:
-    """The answer to CONNECT."""
-    return packet(PacketKind.CONNACK, bytes((0, code)))
-
-
-LONGEST = 1024
-
-
-def valid_topic(topic: str) -> bool:
-    """Whether a message may be published to this topic."""
-    return 0 < len(topic) <= LONGEST and "+" not in topic and "#" not in topic
+Deliver = Callable[[str, bytes], None]
+"""Called with (topic, payload) of each message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,31 +70,16 @@ class Account:
         return hmac.compare_digest(self.password.encode(), password)
 
 
-log = logging.getLogger(__name__)
-PACKET_LIMIT = 1 << 20
-LOGIN_PACKET_LIMIT = 1 << 16
-LOGIN_LIMIT = 5.0
-"""Seconds in which a client must log in; agents send their CONNECT at once."""
-BURST = 500
-"""Packets that are read of one client between two sweeps; then it must wait for the next sweep."""
-NO_HURRY = 15.0
-"""Seconds between two checks of a client without keepalive, which may be silent but must read its acknowledgements."""
-CHUNK = 1 << 16
-"""Most bytes that are read of one client at once."""
-SEND_BUFFER = 1 << 16
-"""Size of the write buffer of a client in bytes; it may leave twice as many bytes of acknowledgements unread."""
-
-
-class Connection(asyncio.Protocol):
+class Connection:
     """Speaks MQTT 3.1.1 with one client that only publishes; any other packet closes the connection."""
 
-    def __init__(self, hub: "PrivateBroker") -> None:
+    def __init__(self, hub: "PrivateBroker", connected: socket.socket) -> None:
         self.client_id = ""
         self.account: Account | None = None
-        self.fd = -1
         self._hub = hub
         self._loop = asyncio.get_running_loop()
-        self._transport: asyncio.Transport
+        self._socket = ClientSocket(connected, self._closed)
+        self.fd = self._socket.fd
         self._framer = Framer(LOGIN_PACKET_LIMIT, CONNECT_BYTE)
         self._heard = self._loop.time()
         self._patience = LOGIN_LIMIT
@@ -267,37 +87,25 @@ class Connection(asyncio.Protocol):
         self._burst = self._turn = 0
         """Number of packets since the last sweep, and the number of that sweep."""
         self._denied = False
+        hub.joined(self)
+        hub.look_at(self, self._heard + self._patience)
 
     # ---- the connection
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        transport.set_write_buffer_limits(SEND_BUFFER)
-        # The transport only writes: the broker itself reads all its clients on one tick.
-        transport.pause_reading()
-        self.fd = transport.get_extra_info("socket").fileno()
-        self._hub.joined(self)
-        self._hub.look_at(self, self._heard + self._patience)
-
     def read(self) -> bool:
         """Read and handle what has arrived; returns whether there was anything."""
-        try:
-            data = b"" if self._transport.is_closing() else os.read(self.fd, CHUNK)
-        except BlockingIOError:
-            return False
-        except OSError:
-            self._transport.abort()
+        data = self._socket.receive()
+        if data is None:
             return False
         if not data:
             self._hub.listen(self, on=False)
-            self._transport.close()
+            self._socket.close()
             return False
         self._heard = self._loop.time()
         try:
             for first, body in self._framer.feed(data):
                 self._handle(first, body)
-                if self._transport.is_closing():
+                if self._socket.closing:
                     break
         except VersionError as error:
             self._refuse(Refusal.VERSION, str(error))
@@ -306,14 +114,14 @@ class Connection(asyncio.Protocol):
             self.close()
         return True
 
-    def connection_lost(self, exc: Exception | None) -> None:
+    def _closed(self) -> None:
         self._hub.listen(self, on=False)
         self._hub.lost(self)
         self._publish_will()
 
     def go_on(self) -> None:
         """Read a client again that had sent too much."""
-        if not self._transport.is_closing():
+        if not self._socket.closing:
             self._heard = self._loop.time()
             self._hub.listen(self, on=True)
 
@@ -322,7 +130,7 @@ class Connection(asyncio.Protocol):
         silent = self._patience and now - self._heard > self._patience
         # Unread data is not silence: if a busy broker closed such connections, all clients would reconnect at once.
         silent = silent and not self.read()
-        if silent or self._transport.get_write_buffer_size() > 2 * SEND_BUFFER:
+        if silent or self._socket.unsent > MOST_UNSENT:
             self.abort()
             return
         patience = self._patience or NO_HURRY
@@ -331,11 +139,11 @@ class Connection(asyncio.Protocol):
     def abort(self) -> None:
         """Close the connection at once, without sending what is still in the buffer."""
         self._publish_will()
-        self._transport.abort()
+        self._socket.abort()
 
     def close(self) -> None:
         self._publish_will()
-        self._transport.close()
+        self._socket.close()
 
     @property
     def _name(self) -> str:
@@ -366,10 +174,10 @@ class Connection(asyncio.Protocol):
 
     def _on_other(self, kind: int) -> None:
         if kind == PacketKind.PINGREQ:
-            self._transport.write(packet(PacketKind.PINGRESP))
+            self._socket.write(packet(PacketKind.PINGRESP))
         elif kind == PacketKind.DISCONNECT:
             self._will = None
-            self._transport.close()
+            self._socket.close()
         else:
             raise MalformedError(f"packet {kind}: clients of this broker only publish")
 
@@ -383,12 +191,12 @@ class Connection(asyncio.Protocol):
         self._framer.limit = PACKET_LIMIT
         self._patience = 1.5 * hello.keepalive
         self._hub.look_at(self, self._heard + (self._patience or NO_HURRY))
-        self._transport.write(_connack(Refusal.ACCEPTED))
+        self._socket.write(answer_connect(Refusal.ACCEPTED))
 
     def _refuse(self, code: Refusal, why: str) -> None:
         log.warning("broker: %s", why, extra={"source": "broker"})
-        self._transport.write(_connack(code))
-        self._transport.close()
+        self._socket.write(answer_connect(code))
+        self._socket.close()
 
     def _on_publish(self, message: Publish) -> None:
         assert self.account is not None
@@ -403,77 +211,7 @@ class Connection(asyncio.Protocol):
                 extra={"source": self._name},
             )
         if message.qos:
-            self._transport.write(acknowledge(message.packet_id))
-
-
-TICK = 0.1
-"""Seconds between two readings while data keeps arriving; screens are painted less often."""
-TURN = 0.01
-"""Seconds of reading before other tasks get a turn."""
-
-
-class SocketReader:
-    """Calls connections that have data to read: at once after a quiet time, else every TICK seconds."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._selector = DefaultSelector()
-        self._left: deque[SelectorKey] = deque()
-        """Connections that had data at the last `select` and were not read yet."""
-        self._timer: asyncio.TimerHandle | None = None
-        self._wait()
-
-    def add(self, fd: int, read: Callable[[], object]) -> None:
-        """Call `read` whenever there is data on `fd`; `read` must read it or call `remove`."""
-        self._selector.register(fd, EVENT_READ, read)
-
-    def remove(self, fd: int) -> None:
-        """Stop reading a connection; no effect if it is not read."""
-        if fd in self._selector.get_map():
-            self._selector.unregister(fd)
-
-    def close(self) -> None:
-        self._loop.remove_reader(self._selector.fileno())
-        if self._timer:
-            self._timer.cancel()
-        self._selector.close()
-
-    def _wait(self) -> None:
-        # The selector's own descriptor is readable as soon as one of its connections is.
-        self._loop.add_reader(self._selector.fileno(), self._read)
-
-    def _read(self) -> None:
-        self._loop.remove_reader(self._selector.fileno())
-        if not self._left:
-            self._left.extend(key for key, _ in self._selector.select(0))
-        if not self._left:
-            self._wait()
-            return
-        until, pause = self._loop.time() + TURN, TICK
-        known = self._selector.get_map()
-        while self._left:
-            key = self._left.popleft()
-            # The descriptor may belong to another connection by now.
-            if known.get(key.fd) is key:
-                key.data()
-            if self._loop.time() > until:
-                pause = 0.0
-                break
-        # While much data arrives, polling is cheaper than being woken.
-        self._timer = self._loop.call_later(pause, self._read)
-
-
-SWEEP = 0.5
-CONNECTIONS = 10_000
-BACKLOG = 32
-"""Connections that may be accepted at once, before any of them can be refused."""
-FEWEST = 64
-"""Number of clients that are always accepted."""
-RESERVE = 64
-"""Descriptors kept free for files, SSH and everything else."""
-
-Deliver = Callable[[str, bytes], None]
-"""Called with (topic, payload) of each message."""
+            self._socket.write(acknowledge(message.packet_id))
 
 
 class PrivateBroker:
@@ -500,33 +238,31 @@ class PrivateBroker:
         """Number of sweeps so far."""
         self._most = most_connections(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
         self._reader: SocketReader | None = None
-        self._server: asyncio.Server | None = None
+        self._listener: Listener | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> None:
         """Listen; `port` 0 takes a free one. Raises BrokerError."""
-        loop = asyncio.get_running_loop()
         try:
-            self._server = await loop.create_server(self._connected, host, port, backlog=BACKLOG)
+            self._listener = Listener(host, port, self._connected)
         except OSError as error:
             why = "the port is in use" if error.errno == errno.EADDRINUSE else error.strerror
             raise BrokerError(
                 f"the private broker cannot listen on {host}:{port}: {why}"
             ) from error
         self._reader = SocketReader()
-        self.port = self._server.sockets[0].getsockname()[1]
-        self._timer = loop.call_later(SWEEP, self._sweep)
+        self.port = self._listener.port
+        self._timer = asyncio.get_running_loop().call_later(SWEEP, self._sweep)
 
     async def close(self) -> None:
         """Stop listening and close every connection."""
         if self._timer:
             self._timer.cancel()
+        if self._listener:
+            self._listener.close()
+            self._listener = None
         for session in tuple(self._sessions):
             session.abort()
-        if self._server:
-            self._server.close()
-            await self._server.wait_closed()
-            self._server = None
         if self._reader:
             self._reader.close()
             self._reader = None
@@ -598,10 +334,11 @@ class PrivateBroker:
 
     # ---- called by the event loop
 
-    def _connected(self) -> asyncio.Protocol:
+    def _connected(self, connected: socket.socket) -> None:
         if len(self._sessions) >= self._most:
-            return _Full()
-        return Connection(self)
+            connected.close()
+        else:
+            Connection(self, connected)
 
     def _sweep(self) -> None:
         loop = asyncio.get_running_loop()
@@ -623,10 +360,3 @@ def most_connections(descriptors: int) -> int:
         return CONNECTIONS
     free = descriptors - RESERVE - BACKLOG
     return max(FEWEST, min(CONNECTIONS, free // 3))
-
-
-class _Full(asyncio.Protocol):
-    """Refuses a connection."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport.close()

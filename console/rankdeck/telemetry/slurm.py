@@ -13,6 +13,7 @@ from rankdeck.config.schedulers import calls_allowed
 from rankdeck.errors import NodeError, RankdeckError, UnknownJobError
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import Job, State
+from rankdeck.model.safe_text import clean
 from rankdeck.model.schedulers import (
     ServiceChange,
     ServiceOrder,
@@ -25,7 +26,6 @@ from rankdeck.model.schedulers import (
 from rankdeck.model.text import (
     as_table,
     as_tables,
-    clean,
     cleaned,
     flag,
     integer,

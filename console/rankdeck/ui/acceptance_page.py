@@ -25,7 +25,7 @@ from rankdeck.errors import RankdeckError
 from rankdeck.model.acceptance import Answer, Outcome, Result, Stage
 from rankdeck.model.health import seconds_of
 from rankdeck.model.nodeset import fold
-from rankdeck.model.text import printable
+from rankdeck.model.safe_text import printable
 from rankdeck.ui import actions, formatting
 from rankdeck.ui.operations import errors_shown
 from rankdeck.ui.screens.base import BaseScreen
@@ -534,14 +534,14 @@ class RunActions:
         """The node to exclude, while the prompt asks why; "" if it asks something else."""
 
     @property
-    def port(self) -> AcceptanceProtocol | None:
-        """The acceptance runs of the session; None while the cluster is being opened."""
-        return self._screen.console.session.acceptance
+    def port(self) -> AcceptanceProtocol:
+        """The acceptance runs of the session; raises NotOpenError if there is none."""
+        return self._screen.console.need_session().acceptance
 
     @property
     def current(self) -> AcceptanceRun | None:
         """The run that was planned or started here."""
-        return self.port.current if self.port else None
+        return self.port.current
 
     @property
     def is_going(self) -> bool:
@@ -552,7 +552,7 @@ class RunActions:
     @property
     def excluded(self) -> Mapping[str, str]:
         """Node -> why jobs are kept away from it."""
-        return self.port.excluded() if self.port else {}
+        return self.port.excluded()
 
     def _is_kept(self, run: AcceptanceRun) -> bool:
         """Whether this is a saved run, and not the one that was planned or started here."""
@@ -572,7 +572,7 @@ class RunActions:
     def again(self) -> None:
         """Ask, then measure the choice again."""
         port, now = self.port, self._choice()
-        if port is None or now.run is None or not now.nodes or not now.run.started:
+        if now.run is None or not now.nodes or not now.run.started:
             self._screen.refuse(
                 "put the cursor on a cell of a map first: a pair, or a node on the diagonal"
             )
@@ -605,7 +605,7 @@ class RunActions:
     def exclude(self) -> None:
         """Ask why and for how long, then keep jobs away from the chosen node; if it is excluded already, ask to readmit it."""
         port, now = self.port, self._choice()
-        if port is None or now.run is None or not now.nodes:
+        if now.run is None or not now.nodes:
             self._screen.refuse("put the cursor on a row of a map first: its node is meant")
             return
         node = now.nodes[0]
@@ -624,9 +624,9 @@ class RunActions:
     def answered_why(self, text: str | None) -> bool:
         """Handle the answer if it is the reason to exclude a node; returns whether it was."""
         node, self._to_exclude = self._to_exclude, ""
-        port, run = self.port, self._choice().run
-        if node and text is not None and port is not None and run is not None:
-            self._exclude(port, run, node, text)
+        run = self._choice().run
+        if node and text is not None and run is not None:
+            self._exclude(self.port, run, node, text)
         return bool(node)
 
     def _exclude(self, port: AcceptanceProtocol, run: AcceptanceRun, node: str, text: str) -> None:

@@ -3,12 +3,13 @@
 import asyncio
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial, partialmethod
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual import events
 from textual.app import SystemCommand
+from textual.dom import DOMNode
 from textual.driver import Driver
 from textual.filter import LineFilter, NoColor
 from textual.screen import Screen
@@ -18,16 +19,22 @@ from rankdeck.config.user import UiSettings
 from rankdeck.errors import HostKeyError, RankdeckError, leaves
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.health import Level
-from rankdeck.model.text import printable
+from rankdeck.model.safe_text import printable
+from rankdeck.state.fleet import Fleet
 from rankdeck.ui import actions, command_actions, terminal, themes
 from rankdeck.ui.actions import Tour
 from rankdeck.ui.fleet_views import ViewError
 from rankdeck.ui.garbage_collection import IdleTime, free_painted_lines, stop_full_collections
+from rankdeck.ui.opening import NotOpenError, OpenSession
 from rankdeck.ui.operations import replay, shell, show_first
-from rankdeck.ui.protocols import Opening, OpenSession, SessionProtocol
 from rankdeck.ui.screens import base
 from rankdeck.ui.screens.base import PAINT, BaseScreen
 from rankdeck.ui.terminal import Dismissed, FrameDiff, KeyQueue, TerminalDriver
+
+if TYPE_CHECKING:
+    from textual.actions import ActionParseResult
+
+    from rankdeck.session import Session
 
 LEAVE_LIMIT = 5.0
 """Seconds that closing the session may take."""
@@ -38,7 +45,7 @@ LABELS, KEYS = 12, 8
 
 
 class RankdeckApp(FrameDiff):
-    """The console on one session."""
+    """The console on one cluster."""
 
     AUTO_FOCUS: ClassVar[str | None] = ""
     CSS_PATH = "app.tcss"
@@ -49,7 +56,10 @@ class RankdeckApp(FrameDiff):
     _counted: object = None
     """The fleet whose changes are counted in `summary`."""
 
-    def __init__(self, session: SessionProtocol, settings: UiSettings) -> None:
+    def __init__(
+        self, cluster: Cluster, settings: UiSettings, session: "Session | None" = None
+    ) -> None:
+        """`session`: of the open cluster; None if `open_with` will open it."""
         self.palettes, self._theme_faults = themes.load(
             (themes.shipped_folder(), *settings.theme_folders)
         )
@@ -58,8 +68,8 @@ class RankdeckApp(FrameDiff):
         self._register_themes()
         self.set_alphabet(ascii_only=settings.ascii)
         self.animation_level = "none"
-        self.session = session
-        self.opened = not isinstance(session, Opening)
+        self.cluster, self.session = cluster, session
+        self._unheard = Fleet(cluster)
         self.trouble = ""
         self.first_job, self.first_replay = "", 0.0
         """The job to open first, and the speed of its replay; 0: no replay."""
@@ -68,7 +78,7 @@ class RankdeckApp(FrameDiff):
         """The time that the fleet and node screens show, in epoch seconds; None: now."""
         self._levels: dict[str, Level] = {}
         """Level of each node, as counted in `summary`."""
-        self._changes = session.fleet.follow()
+        self._changes = self.fleet.follow()
         self.frame_diff = settings.diff
         self.views_file = settings.views_file
         self._wanted_theme = settings.theme
@@ -156,7 +166,6 @@ class RankdeckApp(FrameDiff):
         try:
             async with self._opener() as session:
                 self.session = session
-                self.opened = True
                 self._idle.collect()
                 show_first(self)
                 await self._leaving.wait()
@@ -190,7 +199,7 @@ class RankdeckApp(FrameDiff):
         """Check what no screen checks: host keys to confirm, a terminal that reads again, time for garbage collection."""
         self.pay_frame_debt()
         self._idle.look()
-        question = self.session.pending_host_key
+        question = self.session.pending_host_key if self.session else None
         if question is not None and question is not self._asked:
             self._asked = question
             self._ask_for_trust(question)
@@ -198,12 +207,12 @@ class RankdeckApp(FrameDiff):
     def _ask_for_trust(self, key: HostKeyError) -> None:
         from rankdeck.ui.screens.modals import host_key_question
 
-        answer = self.session.answer_host_key
+        answer = self.need_session().answer_host_key
         self.push_screen(host_key_question(key), lambda accept: answer(bool(accept)))
 
     def catch_up(self) -> None:
         """Count the levels of nodes that changed since the last call, and tell the session which nodes are on screen."""
-        fleet = self.session.fleet
+        fleet = self.fleet
         if self._counted is not fleet:
             self._counted, self._changes = fleet, fleet.follow()
             self._levels, self.summary = {}, Counter()
@@ -215,8 +224,46 @@ class RankdeckApp(FrameDiff):
             summary.update(levels.values())
             self.summary = summary
             self._levels.update(levels)
-        screen = self.top_screen
-        self.session.want(screen.wanted_nodes() if screen else frozenset())
+        if self.session is not None:
+            screen = self.top_screen
+            self.session.want(screen.wanted_nodes() if screen else frozenset())
+
+    # ---- the open cluster
+
+    @property
+    def fleet(self) -> Fleet:
+        """The state of all nodes; until the cluster is open, one in which no node was heard."""
+        return self.session.fleet if self.session else self._unheard
+
+    @property
+    def why_closed(self) -> str:
+        """Why there is no session, one sentence; "" if there is one."""
+        if self.session is not None:
+            return ""
+        name = printable(self.cluster.name)
+        return f"{name} is not open: {self.trouble}" if self.trouble else f"opening {name} …"
+
+    def need_session(self) -> "Session":
+        """The session; raises NotOpenError if there is none."""
+        if self.session is None:
+            raise NotOpenError(self.why_closed)
+        return self.session
+
+    async def run_action(
+        self,
+        action: "str | ActionParseResult",
+        default_namespace: DOMNode | None = None,
+        namespaces: Mapping[str, DOMNode] | None = None,
+    ) -> bool:
+        """Do what a key asks for; while the cluster is not open, say so instead of what needs the session."""
+        try:
+            screen = self.screen
+            if isinstance(screen, BaseScreen) and screen.is_closed and action in screen.own_actions:
+                self.need_session()
+            return await super().run_action(action, default_namespace, namespaces)
+        except NotOpenError as error:
+            self.say(str(error), "warn")
+            return True
 
     # ---- messages
 
@@ -290,7 +337,7 @@ class RankdeckApp(FrameDiff):
         self._open("node", name, at)
 
     def open_job(self, job_id: str) -> None:
-        jobs = self.session.jobs
+        jobs = self.need_session().jobs
         job = jobs.job(job_id) if jobs.knows(job_id) else None
         if job is not None and job.plan.replay_of and job.clock is None:
             # Kept from an earlier session: its nodes have the output.
@@ -389,7 +436,7 @@ def run(
     """Run the console on this cluster, first on `job` or its replay; returns the exit status."""
     stop_full_collections()
     free_painted_lines()
-    app = RankdeckApp(Opening(cluster), settings)
+    app = RankdeckApp(cluster, settings)
     app.first_job, app.first_replay = job, replay
     app.open_with(open_session)
     status = app.run()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from rankdeck.model.nodeset import fold
-from rankdeck.model.text import printable
+from rankdeck.model.safe_text import printable
 from rankdeck.ui import actions, fleet_views, formatting, query
 from rankdeck.ui.actions import DEMO, ELSEWHERE, ENDED, FILE
 from rankdeck.ui.fleet_views import FleetView
@@ -52,9 +52,8 @@ def run(console: "Console", text: str) -> None:
 
 def choices(console: "Console", argument: str) -> list[str]:
     """The possible values of this argument of a command, for completion."""
-    session = console.session
     if argument == "NODE":
-        return [node.name for node in session.cluster.nodes]
+        return [node.name for node in console.cluster.nodes]
     if argument == "THEME":
         return sorted(console.palettes)
     if argument == "VIEW":
@@ -63,21 +62,23 @@ def choices(console: "Console", argument: str) -> list[str]:
         return fleet_views.names()
     if argument == "SORT":
         return [*fleet_views.SORTS, *fleet_views.names()]
+    session = console.session
+    if session is None:
+        return []
     if argument == "FILE":
         return [str(path) for path in session.job_files()]
-    if argument in ("ID", "JOB"):
-        return [j.id for j in session.jobs.all() if argument == "ID" or not j.state.final]
-    return []
+    every = {"ID": True, "JOB": False}.get(argument)
+    return [] if every is None else [j.id for j in session.jobs.all() if every or not j.state.final]
 
 
 def _node(console: "Console", name: str) -> None:
-    if name not in {node.name for node in console.session.cluster.nodes}:
+    if name not in {node.name for node in console.cluster.nodes}:
         raise actions.CommandError(f"no node `{printable(name)}` in this cluster")
     console.open_node(name)
 
 
 def _job(console: "Console", text: str) -> None:
-    console.open_job(console.session.jobs.find(text).id)
+    console.open_job(console.need_session().jobs.find(text).id)
 
 
 def _cancel(console: "Console", text: str) -> None:
@@ -89,7 +90,7 @@ def _cancel(console: "Console", text: str) -> None:
     text = text or shown(console)
     if not text:
         raise actions.CommandError("write `cancel JOB`, or choose a job on Jobs")
-    ask_cancel(console, console.session.jobs.find(text).id)
+    ask_cancel(console, console.need_session().jobs.find(text).id)
 
 
 def _attempt(console: "Console", text: str) -> None:
@@ -232,7 +233,7 @@ def _resume(console: "Console", text: str) -> None:
 
 
 def _drain(console: "Console", text: str) -> None:
-    nodes, cluster = _nodes(console), console.session.cluster
+    nodes, cluster = _nodes(console), console.cluster
     if cluster.can.queue and cluster.options.get("login"):
         ask_service(console, "drain", nodes, text)
         return
@@ -272,8 +273,8 @@ def _ascii(console: "Console", _: str) -> None:
 
 def tour(console: "Console") -> None:
     """Begin the tour on the demo, or end it."""
-    files = console.session.job_files()
-    here = console.session.cluster.name == DEMO and any(file.stem == FILE for file in files)
+    files = console.need_session().job_files()
+    here = console.cluster.name == DEMO and any(file.stem == FILE for file in files)
     if not here and console.tour.place is None:
         console.say(ELSEWHERE, "warn")
         return
@@ -338,7 +339,8 @@ def job_screen(console: "Console") -> "JobScreen | None":
 
 
 def launch_screen(console: "Console") -> "LaunchScreen":
-    """Show the launch screen and return it."""
+    """Show the launch screen and return it; raises NotOpenError if there is no session."""
+    console.need_session()
     console.goto("launch")
     return cast("LaunchScreen", console.home("launch"))
 
@@ -349,7 +351,7 @@ def inspect(console: "Console") -> None:
     if screen is not None and screen.screen_name == "inspect":
         cast("InspectScreen", screen).look()
     elif job_id := shown(console):
-        jobs = console.session.jobs
+        jobs = console.need_session().jobs
         job = jobs.job(job_id) if jobs.knows(job_id) else None
         if job and job.state.final and not job.unproven:
             console.say(f"{job_id} has ended: none of its ranks runs now", "warn")
@@ -363,9 +365,9 @@ def logs(console: "Console") -> None:
         job.zoom(LAUNCHER)
         return
     nodes = set(targets(console))
-    newest = (job for job in console.session.jobs.all() if nodes & set(job.nodes))
+    newest = (job for job in console.need_session().jobs.all() if nodes & set(job.nodes))
     job_id = shown(console) or next((one.id for one in newest), "")
-    if not job_id or not console.session.jobs.knows(job_id):
+    if not job_id or not console.need_session().jobs.knows(job_id):
         console.say("no job of ours ran there", "dim")
         return
     console.open_job(job_id)
@@ -374,7 +376,8 @@ def logs(console: "Console") -> None:
 
 
 def processes(console: "Console") -> None:
-    """Show the processes on the nodes of `targets`; on a job, what each rank uses."""
+    """Show the processes on the nodes of `targets`; on a job, what each rank uses. Raises NotOpenError."""
+    console.need_session()
     job = job_screen(console)
     if job is not None and job.job is not None:
         console.push_screen(base.make("processes", job.job.nodes, job.job_id))
@@ -391,5 +394,5 @@ def launch_on(console: "Console") -> None:
 def clone(console: "Console") -> None:
     """Show the launch screen with the values of the shown job, to change and start again."""
     if job_id := shown(console):
-        job = console.session.jobs.job(job_id)
+        job = console.need_session().jobs.job(job_id)
         console.call_after_refresh(launch_screen(console).clone, job)

@@ -13,7 +13,8 @@ from rankdeck.config.files import private_folder, write_private
 from rankdeck.model.health import Level, Occurrence, leading
 from rankdeck.model.nodeset import fold
 from rankdeck.model.rank import State
-from rankdeck.model.text import is_table, printable
+from rankdeck.model.safe_text import printable
+from rankdeck.model.text import is_table
 from rankdeck.state.fleet import Fleet, NodeState
 from rankdeck.state.fleet_history import FleetPicture, Past
 from rankdeck.ui import formatting, query

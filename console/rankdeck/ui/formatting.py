@@ -6,7 +6,8 @@ from datetime import datetime
 
 from rankdeck.model.health import REMEMBERED, Reason, Sentence
 from rankdeck.model.rank import Activity, signal_name, signal_of
-from rankdeck.model.text import day_time, printable
+from rankdeck.model.safe_text import printable
+from rankdeck.model.text import day_time
 from rankdeck.state.fleet import NodeState
 from rankdeck.ui.query import Subject
 from rankdeck_agent.rules.levels import by_cause

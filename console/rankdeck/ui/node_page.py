@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rankdeck.model.health import Level, PastNumbers, PastSeries, PastView, Reason, Sentence, Times
-from rankdeck.model.text import printable
+from rankdeck.model.safe_text import printable
 from rankdeck.state.fleet import SwitchPort
 from rankdeck.state.node import NodeState
 from rankdeck.ui import actions, formatting

@@ -14,7 +14,7 @@ from rankdeck.errors import RankdeckError
 from rankdeck.model.cluster import Capabilities
 from rankdeck.model.health import Ack, seconds_of
 from rankdeck.model.nodeset import fold, fold_ranks
-from rankdeck.model.text import printable
+from rankdeck.model.safe_text import printable
 from rankdeck.ui.actions import CommandError
 from rankdeck.ui.formatting import many
 from rankdeck.ui.screens import base
@@ -64,8 +64,8 @@ def in_background(
 
 
 def is_off(console: "Console", need: str, what: "JobSpec | str") -> bool:
-    """Whether this user has no right to do this (see `SessionProtocol.why_not`); if so, say why."""
-    why = console.session.why_not(need, what)
+    """Whether this user has no right to do this (see `Session.why_not`); if so, say why."""
+    why = console.need_session().why_not(need, what)
     if why:
         console.say(why, "warn")
     return bool(why)
@@ -86,7 +86,7 @@ def launch(console: "Console", spec: "JobSpec") -> None:
         console.say(f"{spec.name}: image {copied}")
 
     console.say(f"starting {spec.name}…")
-    in_background(console, "launch", _open(console, console.session.launch(spec, tell)))
+    in_background(console, "launch", _open(console, console.need_session().launch(spec, tell)))
 
 
 async def _open(console: "Console", made: Awaitable[str]) -> None:
@@ -101,14 +101,14 @@ def attach(console: "Console", name: str) -> None:
     if is_off(console, "follow", name):
         return
     console.say(f"reading {name} …", "dim")
-    in_background(console, "attach", _open(console, console.session.attach(name)))
+    in_background(console, "attach", _open(console, console.need_session().attach(name)))
 
 
 def list_ended(console: "Console") -> None:
     """Also list jobs that ended in the last day; Slurm's accounting is asked once."""
 
     async def ask() -> None:
-        console.say(await console.session.list_ended(), "warn")
+        console.say(await console.need_session().list_ended(), "warn")
 
     console.goto("jobs")
     console.say("asking Slurm's accounting …", "dim")
@@ -119,7 +119,7 @@ def ask_cancel(console: "Console", job_id: str, tasks: Sequence[int] = ()) -> No
     """Ask, then end every process of the job, or of these tasks of an array."""
     from rankdeck.ui.screens.modals import cancel_question, report_note
 
-    session = console.session
+    session = console.need_session()
 
     async def end() -> None:
         report = await (session.cancel_tasks(job_id, tasks) if tasks else session.cancel(job_id))
@@ -142,9 +142,9 @@ def show_attempt(console: "Console", job_id: str, view: "LogView", number: int) 
     """Show only what was written in this run (from 0) of the job, and where and how that run ended."""
 
     async def show() -> None:
-        run = await console.session.log_run(job_id, number)
+        run = await console.need_session().log_run(job_id, number)
         view.want(replace(view.wanted, run=(number, run)))
-        slurm = console.session.jobs.job(job_id).slurm
+        slurm = console.need_session().jobs.job(job_id).slurm
         earlier = [one for one in slurm.attempts if one.number == number] if slurm else []
         console.say(attempt_words(earlier[0]) if earlier else f"attempt {number}, the newest")
 
@@ -163,13 +163,13 @@ def attempt_words(attempt: "Attempt") -> str:
 def replay(console: "Console", job_id: str, speed: float = SPEED) -> None:
     """Read what a job's nodes kept and show it as it happened, `speed` times as fast."""
     console.say(f"reading {job_id} back from its nodes …", "dim")
-    in_background(console, "replay", _open(console, console.session.replay(job_id, speed)))
+    in_background(console, "replay", _open(console, console.need_session().replay(job_id, speed)))
 
 
 def forget(console: "Console", job_id: str) -> None:
     """Remove a replay from the list; the job itself stays."""
     with errors_shown(console):
-        console.session.forget(job_id)
+        console.need_session().forget(job_id)
         console.say("the replay is forgotten, the job itself is not", "ok")
 
 
@@ -177,7 +177,7 @@ def report(console: "Console", job_id: str, path: "Path") -> None:
     """Write everything about a job to this new file."""
 
     async def write() -> None:
-        missing = await console.session.report(job_id, path, page=path.suffix == ".html")
+        missing = await console.need_session().report(job_id, path, page=path.suffix == ".html")
         console.say(f"written: {path}", "ok")
         for node, why in list(missing.items())[:1]:
             console.say(f"not in it: {node}: {why}{_and_more(missing)}", "warn")
@@ -196,7 +196,7 @@ def show_first(console: "Console") -> None:
     if not console.first_job:
         return
     with errors_shown(console):
-        job_id = console.session.jobs.find(console.first_job).id
+        job_id = console.need_session().jobs.find(console.first_job).id
         if console.first_replay:
             replay(console, job_id, console.first_replay)
         else:
@@ -228,7 +228,8 @@ def named(nodes: Sequence[str]) -> str:
 
 
 def ask_command(screen: base.BaseScreen) -> None:
-    """Open the prompt for a shell command on the nodes of `targets`."""
+    """Open the prompt for a shell command on the nodes of `targets`; raises NotOpenError."""
+    screen.console.need_session()
     nodes = targets(screen.console)
     if not nodes:
         screen.say("no node here", "dim")
@@ -243,12 +244,12 @@ def run_on_nodes(console: "Console", command: str) -> None:
         console.say("no node is marked", "warn")
         return
     with errors_shown(console):
-        console.push_screen(base.make("sh", console.session.command(nodes, command)))
+        console.push_screen(base.make("sh", console.need_session().command(nodes, command)))
 
 
 def show_last(console: "Console") -> None:
     """Show the last command that was run on nodes."""
-    if commands := console.session.commands:
+    if commands := console.need_session().commands:
         console.push_screen(base.make("sh", commands[-1]))
     else:
         console.say("no command was run yet; ! on Fleet runs one", "dim")
@@ -275,7 +276,7 @@ def on_terminal(console: "Console", node: str, words: Sequence[str], what: str) 
         console.say("no `ssh` on this machine: install OpenSSH's client", "warn")
         return
     with errors_shown(console):
-        argv = console.session.shell_command(node, words)
+        argv = console.need_session().shell_command(node, words)
         in_background(console, "shell", _lend(console, node, argv, what))
 
 
@@ -324,7 +325,7 @@ async def _lend(console: "Console", node: str, argv: Sequence[str], what: str) -
 
 
 def copy_file(console: "Console", nodes: Sequence[str], file: Path, path: str = "") -> None:
-    """Copy a file from this machine to nodes; `path` as in `SessionProtocol.copy_file`. Raises CommandError."""
+    """Copy a file from this machine to nodes; `path` as in `Session.copy_file`. Raises CommandError."""
     from rankdeck.images.copy import CopyState, progress_words
 
     if not file.is_file():
@@ -335,7 +336,7 @@ def copy_file(console: "Console", nodes: Sequence[str], file: Path, path: str = 
             console.say(f"{file.name}: {progress_words(state)}")
 
     console.say(f"copying {file.name} to {named(nodes)} …")
-    work = console.session.copy_file(file, path, nodes, tell)
+    work = console.need_session().copy_file(file, path, nodes, tell)
     copied = _copied(console, work, nodes, f"{file.name} is on {{}}")
     in_background(console, "cp", copied, exclusive=False)
 
@@ -343,7 +344,7 @@ def copy_file(console: "Console", nodes: Sequence[str], file: Path, path: str = 
 def fetch_file(console: "Console", nodes: Sequence[str], path: str, folder: Path) -> None:
     """Copy this file from nodes into a folder here."""
     console.say(f"copying {path} from {named(nodes)} …")
-    work = console.session.fetch(
+    work = console.need_session().fetch(
         path, nodes, folder, lambda state: console.say(f"{path}: {state.words}")
     )
     well = f"{path} of {{}} is in {folder}, as NAME.NODE"
@@ -369,15 +370,16 @@ def unknown_reasons(console: "Console", nodes: Sequence[str]) -> list[tuple[str,
     return [
         (node, reason.check, reason.device)
         for node in nodes
-        for reason in console.session.fleet.node(node).health.reasons
+        for reason in console.fleet.node(node).health.reasons
         if reason.acknowledged_until is None
     ]
 
 
 def ask_to_acknowledge(screen: base.BaseScreen) -> None:
-    """Ask how long and why to acknowledge all reasons of the nodes of this screen."""
+    """Ask how long and why to acknowledge all reasons of the nodes of this screen; raises NotOpenError."""
     from rankdeck.ui.screens import modals
 
+    screen.console.need_session()
     if unknown_reasons(screen.console, screen.targets):
         modals.ask(screen)
     else:
@@ -400,7 +402,9 @@ def silence(console: "Console", nodes: Sequence[str], text: str) -> None:
     try:
         until = 0.0 if span == "off" else time.time() + seconds_of(span or "4h")
         for node in nodes:
-            console.session.acknowledge(Ack(node, "", until, getuser(), printable(why.strip())))
+            console.need_session().acknowledge(
+                Ack(node, "", until, getuser(), printable(why.strip()))
+            )
     except (ValueError, RankdeckError) as error:
         console.say(str(error), "warn")
         return
@@ -422,7 +426,7 @@ def ask_service(
 async def _propose(console: "Console", order: "ServiceOrder") -> None:
     from rankdeck.ui.screens.modals import service_question
 
-    change = await console.session.service(order)
+    change = await console.need_session().service(order)
     if change.error or not change.line:
         console.say(_why_nothing(change), "warn")
         return
@@ -444,7 +448,7 @@ def _why_nothing(change: "ServiceChange") -> str:
 
 
 async def _serve(console: "Console", order: "ServiceOrder", line: str) -> None:
-    change = await console.session.service(order, line)
+    change = await console.need_session().service(order, line)
     if not change.done:
         console.say(_why_nothing(change), "bad")
         return

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 from rankdeck.model.health import Level, Reason
-from rankdeck.model.text import printable
+from rankdeck.model.safe_text import printable
 from rankdeck.state.fleet import Fleet, NodeState
 from rankdeck.state.fleet_history import PICTURED, FleetPicture
 from rankdeck.ui import actions, formatting

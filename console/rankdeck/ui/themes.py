@@ -15,7 +15,8 @@ from textual.theme import Theme
 from rankdeck.config import document
 from rankdeck.model.health import Level
 from rankdeck.model.rank import RankStatus, State
-from rankdeck.model.text import LIMIT, TAB, as_table, is_table, printable
+from rankdeck.model.safe_text import LIMIT, TAB, printable, show_invisible, strip_codes
+from rankdeck.model.text import as_table, is_table
 
 PREFIX = "sgr/"
 _CODE = re.compile(r"\x1b\[([0-9;:]*)m")
@@ -49,7 +50,8 @@ def painted(text: str, role: str) -> list[tuple[str, str]]:
         return [(printable(text), role)]
     runs: list[tuple[str, str]] = []
     pen, column = _PLAIN, 0
-    pieces = _CODE.split(text[:LIMIT])
+    # Marks are counted before the text is split: a colour code between two does not part them on the screen.
+    pieces = _CODE.split(show_invisible(strip_codes(text[:LIMIT])))
     for place, piece in enumerate(pieces):
         if place % 2:
             pen = _after(pen, piece)

@@ -94,4 +94,4 @@ def test_where_the_file_cannot_be_written_nothing_else_happens(tmp_path):
     for now in (10.0, 20.0):
         one.look({0: os.getpid()}, now)
 
-    assert one.of_failed(0)["activity"][0] in "RS"
+    assert one.of_failed(0).state in "RS"

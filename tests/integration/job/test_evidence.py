@@ -208,19 +208,19 @@ def test_the_loss_of_a_supervisor_tells_when_and_which_ranks_still_run(node, job
     until(lambda: (node.folder(job) / "rank.2" / "exit").exists())
     rows = [json.loads(line) for line in follow_all(node, job)]
     again = [json.loads(line) for line in follow_all(node, job)]
-    trouble = only(rows, "trouble")
+    trouble = only(rows, "gone")
     ends = {e["rank"]: e for e in rows if e["kind"] == "exited"}
 
     assert trouble["text"] == "the supervisor of this node is gone"
     assert trouble["running"] == [0]
     last = max((node.folder(job) / f"rank.{n}/out").stat().st_mtime for n in range(3))
-    assert trouble["gone"] == pytest.approx(last, abs=0.01)
+    assert trouble["last"] == pytest.approx(last, abs=0.01)
     assert set(ends) == {1, 2}
     assert ends[1]["code"] == 0
     assert ends[2]["code"] not in (0, None)
     assert trouble["seq"] < ends[2]["seq"]
-    assert trouble["gone"] - 0.05 < ends[2]["at"] < trouble["at"]
-    assert only(again, "trouble") == trouble
+    assert trouble["last"] - 0.05 < ends[2]["at"] < trouble["at"]
+    assert only(again, "gone") == trouble
 
 
 def follow_all(node, job):

@@ -33,7 +33,7 @@ class TinyNode(Node):
         return self.disk.seen / "state/jobs" / job / self.name
 
     def troubles(self, job: str) -> list[str]:
-        return [event["text"] for event in self.events(job, "trouble")]
+        return [event["text"] for event in self.events(job, "space")]
 
 
 @pytest.fixture

@@ -652,7 +652,7 @@ def test_a_full_disk_makes_the_ranks_wait_and_loses_nothing(node, job, tmp_path)
         pytest.skip("cannot mount tmpfs")
     try:
         node.run(job, [0], [_rank("head -c 3000000 /dev/zero; echo end")])
-        trouble = until(lambda: node.events(job, "trouble"))[0]["text"]
+        trouble = until(lambda: node.events(job, "space"))[0]["text"]
         assert trouble.startswith("no space left")
         subprocess.run(["mount", "-o", "remount,size=16m", str(node.state)], check=True)
         assert [e["kind"] for e in node.closed(job)][-1] == "closed"

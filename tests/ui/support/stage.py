@@ -28,10 +28,10 @@ from rankdeck.model.job import (
     Launch,
     LogPart,
     LogPlace,
-    NodeEvent,
     Plan,
     State,
 )
+from rankdeck.model.patterns import searched
 from rankdeck.model.process import NodeProcess
 from rankdeck.model.schedulers import (
     KubernetesJob,
@@ -41,7 +41,6 @@ from rankdeck.model.schedulers import (
     SlurmJob,
     SlurmPartition,
 )
-from rankdeck.model.text import searched
 from rankdeck.preflight.facts import Finding
 from rankdeck.remote.agent import Agents
 from rankdeck.remote.command import CommandRun, CommandState, FoundProcesses
@@ -51,7 +50,10 @@ from rankdeck.state.fleet import Fleet, Switches
 from rankdeck.state.fleet_history import Messages
 from rankdeck.state.jobs import Jobs
 from rankdeck_agent.job.browse import LogSearch, RegexQuery, TextQuery, read
-from rankdeck_agent.wire import NodePlan
+from rankdeck_agent.wire import NodePlan, ProcessPlan
+from tests.support.acceptance_run import Port
+from tests.support.judged_fleet import JudgedFleet
+from tests.support.node_events import node_event
 
 
 def cluster_of(count: int, name: str = "lab") -> Cluster:
@@ -64,12 +66,16 @@ def cluster_of(count: int, name: str = "lab") -> Cluster:
     )
 
 
+MPIRUN = ProcessPlan("mpirun", ("mpirun", "--hostfile", "hosts", "-n", "4", "./hello"))
+
+
 def plan_of(job: str, nodes: int, per_node: int) -> Plan:
     plans = tuple(
         NodePlan(
             job=job,
             node=f"node{n + 1:02}",
             ranks=tuple(range(n * per_node, (n + 1) * per_node)),
+            processes=() if n else (MPIRUN,),
         )
         for n in range(nodes)
     )
@@ -83,15 +89,15 @@ def plan_of(job: str, nodes: int, per_node: int) -> Plan:
     )
 
 
-class Stage:
-    """Implements SessionProtocol and records the calls."""
+class SessionDouble:
+    """The session's methods, which record the calls. tests/ui/test_opening.py compares them with those of the real one."""
 
     clock = staticmethod(time.monotonic)
     """The clock of the fleet."""
 
     def __init__(self, cluster: Cluster, clock=None) -> None:
         self.cluster = cluster
-        self.fleet = Fleet(cluster, clock or self.clock, lambda: time.time())
+        self.fleet: Fleet = JudgedFleet(cluster, clock or self.clock, lambda: time.time())
         self.switches = Switches(cluster)
         self.jobs = Jobs()
         self.messages = Messages()
@@ -127,7 +133,7 @@ class Stage:
         self.findings: list[Finding] = []
         self.replayed: list[tuple[str, float]] = []
         self.wound: list[tuple[str, float]] = []
-        self.acceptance: AcceptanceProtocol | None = None
+        self.acceptance: AcceptanceProtocol = Port()
         self.listed: list[KubernetesJob | SlurmJob] = []
         """Jobs of others that the scheduler lists."""
         self.ended: list[SlurmJob] = []
@@ -178,19 +184,6 @@ class Stage:
             raise LaunchError("plan", "3 nodes asked for, 2 there")
         return plan_of(f"{spec.name}-1", 2, 2)
 
-    def render(self, plan: Plan) -> str:
-        lines = [
-            f"job {plan.job}: {plan.world_size} ranks on {len(plan.nodes)} nodes",
-            "",
-        ]
-        for node in plan.nodes:
-            lines += [
-                f"{node.node}",
-                f"  ranks {node.ranks}",
-                "  $ mpirun --hostfile hosts -n 4 ./hello",
-            ]
-        return "\n".join(lines)
-
     async def launch(self, spec: JobSpec, tell=lambda _: None) -> str:
         for progress in self.copies:
             tell(progress)
@@ -215,7 +208,7 @@ class Stage:
         del grace
         self.cancelled.append(job_id)
         report = self.cancel_report or CancelReport(job_id, State.CANCELLED)
-        self.jobs.cancelled(job_id, report)
+        self.jobs.cancelled(job_id, report, time.time())
         return report
 
     def why_not(self, need: str, what: JobSpec | str) -> str:
@@ -328,12 +321,14 @@ class Stage:
             raise AgentError("node01", f"rank {rank} has no output")
         return OnNode(job_id, self.on_node[rank])
 
-    # ---- filled by tests
-
     def _place(self, plan: Plan) -> None:
         """Note which node each rank writes from."""
         for node in plan.nodes:
             self._node_of |= {(plan.job, rank): node.node for rank in node.ranks}
+
+
+class Stage(SessionDouble):
+    """A session whose jobs a test fills by hand."""
 
     def start(self, job_id: str, nodes: int = 2, per_node: int = 4) -> str:
         """A job with all its ranks running."""
@@ -357,7 +352,7 @@ class Stage:
         """An event of a node's supervisor."""
         seq = self._seq.get((job_id, node), -1) + 1
         self._seq[job_id, node] = seq
-        self.jobs.apply(NodeEvent(job_id, node, kind, at or time.time(), {"seq": seq, **fields}))
+        self.jobs.apply(node_event(job_id, node, kind, at or time.time(), seq=seq, **fields))
 
     def write(
         self,

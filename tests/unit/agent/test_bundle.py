@@ -58,7 +58,7 @@ def test_the_same_sources_give_the_same_bytes_in_another_process():
 def test_the_bundle_holds_the_agent_paho_and_no_console(agent):
     names = zipfile.ZipFile(agent).namelist()
 
-    assert {"__main__.py", "rankdeck_agent/wire.py", "paho/mqtt/client.py"} <= set(names)
+    assert {"__main__.py", "rankdeck_agent/wire/__init__.py", "paho/mqtt/client.py"} <= set(names)
     assert not [n for n in names if n.startswith("rankdeck/")]
 
 

@@ -38,7 +38,7 @@ class Clock:
 
 
 class Pair:
-    """One node judged twice: by a console from all samples, and by its agent from which another hears."""
+    """One node and two consoles: one hears its full samples, the other only its health messages."""
 
     def __init__(self, expected=None, **node) -> None:
         self.clock, self.wall = Clock(), Clock()
@@ -52,9 +52,8 @@ class Pair:
         self.judge = NodeJudge(wanted, "b", HEARTBEAT, clock=self.clock)
         self.reporter = Reporter(HEARTBEAT)
         self.sent: list[bytes] = []
-        old = Hello("n", True, START, "b", "1", 1.0)
-        self.full.apply("n", old)
-        self.told.apply("n", replace(old, heartbeat=HEARTBEAT))
+        for fleet in (self.full, self.told):
+            fleet.apply("n", Hello("n", True, START, "b", "1", 1.0, heartbeat=HEARTBEAT))
         self.seq = 0
 
     def beat(self, values, events=(), seconds=1.0, **holes) -> HealthReport | None:
@@ -65,8 +64,8 @@ class Pair:
         for event in events:
             self.full.apply("n", event)
             self.told.apply("n", event)
-        self.full.apply("n", sample)
         whole = self.judge.judge(sample, tuple(events), {})
+        self.full.apply("n", replace(sample, report=whole))
         said = self.reporter.due(whole, self.clock.now)
         if said is not None:
             self.reporter.sent(said, self.clock.now)

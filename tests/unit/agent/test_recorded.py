@@ -110,6 +110,8 @@ OTHERS = {
     "slurm-json": "output of Slurm",
     "acceptance": "output of benchmarks",
     "gnmi": "messages of switches: test_gnmi.py",
+    "failures": "output of ranks that failed",
+    "program-outputs": "output of benchmarks",
 }
 """Folders that are not read by the agent, and what they are."""
 

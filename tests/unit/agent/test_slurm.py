@@ -478,16 +478,17 @@ def test_a_new_keeper_knows_what_the_last_one_wrote() -> None:
 def test_a_line_on_stderr_of_a_command_that_ended_well_is_no_error() -> None:
     env = {"PATH": "/usr/bin:/bin"}
 
-    assert run(("sh", "-c", "echo 7; echo a banner >&2"), env) == ("7\n", "")
+    assert run(("sh", "-c", "echo 7; echo a banner >&2"), env) == SlurmReply("7\n")
     assert run(("sh", "-c", "echo sbatch: error: no >&2; echo bye >&2; exit 1"), env).error == "no"
     assert run(("sh", "-c", "exit 3"), env).error == "sh ended with 3"
     assert "no-such-program" in run(("no-such-program",), env).error
 
 
 def test_a_command_that_does_not_answer_is_ended() -> None:
-    assert (
-        "did not answer within" in run(("sleep", "100"), {"PATH": "/usr/bin:/bin"}, limit=0.2).error
-    )
+    reply = run(("sleep", "100"), {"PATH": "/usr/bin:/bin"}, limit=0.2)
+
+    assert reply.late
+    assert "did not answer within" in reply.error
 
 
 def test_slurms_own_words_are_found_among_banners() -> None:

@@ -7,9 +7,10 @@ import pytest
 
 from rankdeck_agent import LAUNCHER
 from rankdeck_agent.job.folder import RunFolder
-from rankdeck_agent.slurm import attach
+from rankdeck_agent.slurm import attach, control
 from rankdeck_agent.slurm.attach import OutputCopy, is_labelled, rank_of, read_at
 from rankdeck_agent.slurm.commands import output_files, shown_job
+from rankdeck_agent.slurm.folder import write_id
 
 SHOWN = (
     "JobId=7 JobName={name} UserId=lab(3000) JobState=RUNNING Reason=None ExitCode=0:0 NodeList=n[1-2] NumNodes=2 NumCPUs=4 "
@@ -171,3 +172,32 @@ def test_output_that_can_no_longer_be_read_is_named_once_and_its_job_ends(
 
     assert said.startswith(f"its output cannot be read here: {file}: ")
     assert told(folder, 0) == b"a\n"
+
+
+def attached_job(folder: RunFolder, path, scancel: str) -> None:
+    """A job of somebody else, and a `scancel` that is this shell script."""
+    (folder / "slurm.json").write_text('{"attached": "7"}')
+    (folder / "events").touch()
+    program = path / "scancel"
+    program.write_text(f"#!/bin/sh\n{scancel}\n")
+    program.chmod(0o755)
+    write_id(folder, "7", f"{path}:/usr/bin:/bin")
+
+
+def test_a_job_of_somebody_else_that_slurm_does_not_end_for_us_says_so_in_a_field(
+    folder, tmp_path
+) -> None:
+    attached_job(folder, tmp_path, "echo 'scancel: error: Access/permission denied' >&2; exit 1")
+
+    answer = control.cancel(folder, 1.0, "user")
+    (left,) = answer["left"]
+    assert left["refused"] is True
+    assert left["command"].startswith("Slurm ends job 7 for its owner")
+
+
+def test_only_an_operator_ends_a_job_of_somebody_else(folder, tmp_path) -> None:
+    attached_job(folder, tmp_path, "exit 0")
+
+    (left,) = control.cancel(folder, 1.0, "abort")["left"]
+    assert left["refused"] is True
+    assert "was not submitted here" in left["command"]

@@ -62,29 +62,29 @@ def test_a_process_below_a_rank_is_told_of_that_rank_only(node: Node) -> None:
     mine = node.witness.of_rank(0, outcome(1), asked=False)
     other = node.witness.of_rank(1, outcome(1), asked=False)
 
-    assert mine["kernel"] == ["Out of memory: Killed process 301 (pt_data_worker)"]
-    assert "kernel" not in other
+    assert mine.kernel == ("Out of memory: Killed process 301 (pt_data_worker)",)
+    assert other.kernel == ()
 
 
 def test_a_rank_in_another_pid_namespace_is_given_no_lines(node: Node) -> None:
     node.witness.began(0, 0)
     node.say("python3[57]: segfault at 0")
 
-    assert "kernel" not in node.witness.of_rank(0, outcome(139), asked=False)
+    assert node.witness.of_rank(0, outcome(139), asked=False).kernel == ()
 
 
 def test_a_kill_that_nobody_named_is_told_from_the_counter(node: Node) -> None:
     node.witness.began(0, 100)
     node.count(1)
 
-    assert node.witness.of_rank(0, KILLED, asked=False)["kernel"] == ["kills: 1"]
+    assert node.witness.of_rank(0, KILLED, asked=False).kernel == ("kills: 1",)
 
 
 def test_a_kill_from_before_a_rank_began_is_not_told(node: Node) -> None:
     node.count(1)
     node.witness.began(0, 100)
 
-    assert "kernel" not in node.witness.of_rank(0, KILLED, asked=False)
+    assert node.witness.of_rank(0, KILLED, asked=False).kernel == ()
 
 
 def test_one_kill_explains_one_end(node: Node) -> None:
@@ -94,8 +94,8 @@ def test_one_kill_explains_one_end(node: Node) -> None:
 
     ends = [node.witness.of_rank(r, KILLED, asked=False) for r in range(4)]
 
-    assert [end.get("kernel") for end in ends] == [
-        ["Out of memory: Killed process 100 (python3)"], None, None, None,
+    assert [end.kernel for end in ends] == [
+        ("Out of memory: Killed process 100 (python3)",), (), (), (),
     ]  # fmt: skip
 
 
@@ -106,7 +106,7 @@ def test_two_kills_explain_two_ends(node: Node) -> None:
 
     ends = [node.witness.of_rank(r, KILLED, asked=False) for r in range(3)]
 
-    assert [end.get("kernel") for end in ends] == [["kills: 2"], ["kills: 2"], None]
+    assert [end.kernel for end in ends] == [("kills: 2",), ("kills: 2",), ()]
 
 
 @pytest.mark.parametrize("status", [1, 143, 139, UNKNOWN])
@@ -114,7 +114,7 @@ def test_the_counter_is_asked_only_for_what_was_killed(node: Node, status: int) 
     node.witness.began(0, 100)
     node.count(1)
 
-    assert "kernel" not in node.witness.of_rank(0, outcome(status), asked=False)
+    assert node.witness.of_rank(0, outcome(status), asked=False).kernel == ()
 
 
 @pytest.mark.parametrize(
@@ -126,9 +126,9 @@ def test_ranks_that_were_told_to_end_say_less(
 ) -> None:
     node.witness.began(0, 100)
 
-    said = node.witness.of_rank(0, outcome(status), asked=asked)["said"]
+    said = node.witness.of_rank(0, outcome(status), asked=asked).said
 
-    assert said == [f"line {n}" for n in range(50 - lines, 50)]
+    assert said == tuple(f"line {n}" for n in range(50 - lines, 50))
 
 
 @pytest.mark.parametrize(

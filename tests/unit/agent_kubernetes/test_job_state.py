@@ -9,6 +9,7 @@ import pytest
 from rankdeck_agent.kubernetes.job_state import Clocks, JobState, holding, progress, verdict
 from rankdeck_agent.kubernetes.objects import LogPiece
 from rankdeck_agent.kubernetes.target import Target
+from rankdeck_agent.rules.scheduler_verdict import VerdictKind
 
 DATA = Path(__file__).resolve().parents[3].parent / "shared" / "data" / "kubernetes"
 TAKES = {"job": "take_job", "mpijob": "take_job", "pod": "take_pod", "event": "take_event"}
@@ -231,6 +232,37 @@ def test_pods_that_only_kubernetes_speaks_of_are_believed() -> None:
 )
 def test_what_ended_a_pod_is_told(one: dict, words: str) -> None:
     assert words in verdict(state_of(one, condition="Failed").view()).text
+
+
+@pytest.mark.parametrize(
+    ("one", "found"),
+    [
+        (ended(1, 137, reason="OOMKilled"), (VerdictKind.NO_MEMORY, "n1", "j-1-x")),
+        (pod(1, "Failed", reason="Evicted", message="low"), (VerdictKind.TAKEN_AWAY, "n1", "j-1-x")),
+        (disrupted("NewWord", "why"), (VerdictKind.TAKEN_AWAY, "n1", "j-1-x")),
+        (ended(1, 128, reason="StartError", message="no"), (VerdictKind.CANNOT_START, "n1", "j-1-x")),
+        (ended(1, 139), (VerdictKind.PART, "n1", "j-1-x")),
+    ],
+)  # fmt: skip
+def test_the_verdict_is_a_value_with_its_kind_node_and_pod(one: dict, found: tuple) -> None:
+    made = verdict(state_of(one, condition="Failed").view())
+
+    assert (made.found.kind, made.found.node, made.found.pod) == found
+    assert made.text == f"Kubernetes job ns/j failed: {made.found.text}"
+
+
+def test_the_verdict_on_a_rank_a_time_limit_or_nothing_known_says_so() -> None:
+    failed = state_of(ended(1, 3), condition="Failed")
+    tell(failed, 1, 3)
+    late = state_of()
+    late.take_job("MODIFIED", over("DeadlineExceeded", "too long"))
+    mute = state_of(condition="Failed")
+    gone = state_of(pod(0))
+    gone.take_job("DELETED", {})
+
+    kinds = [verdict(one.view()).found.kind for one in (failed, late, mute, gone)]
+    assert verdict(failed.view()).found.rank == 1
+    assert kinds == [VerdictKind.RANK, VerdictKind.TIME_LIMIT, VerdictKind.UNKNOWN, VerdictKind.GONE]  # fmt: skip
 
 
 @pytest.mark.parametrize(

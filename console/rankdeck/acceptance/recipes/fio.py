@@ -25,7 +25,8 @@ from rankdeck.acceptance.recipe import (
 )
 from rankdeck.model.acceptance import Outcome
 from rankdeck.model.job import Launch
-from rankdeck.model.text import Table, as_table, clean, integer
+from rankdeck.model.safe_text import clean
+from rankdeck.model.text import Table, as_table, integer
 from rankdeck.model.text import number as is_number
 
 _BEGINS = r"^ ?(?:\{|fio-\d)"

@@ -37,7 +37,8 @@ from rankdeck.acceptance.recipe import (
 )
 from rankdeck.model.acceptance import Outcome
 from rankdeck.model.job import Launch
-from rankdeck.model.text import Table, as_table, clean, integer, number
+from rankdeck.model.safe_text import clean
+from rankdeck.model.text import Table, as_table, integer, number
 
 _BUSY = 95.0
 """From this percentage of one core on, the CPU was measured, not the link."""

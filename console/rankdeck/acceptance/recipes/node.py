@@ -27,7 +27,8 @@ from rankdeck.acceptance.recipe import (
 )
 from rankdeck.model.acceptance import Outcome
 from rankdeck.model.job import Launch
-from rankdeck.model.text import Table, as_table, clean
+from rankdeck.model.safe_text import clean
+from rankdeck.model.text import Table, as_table
 from rankdeck_agent.wire import RUN_TOKEN
 
 # ---- Himeno

@@ -23,7 +23,8 @@ from rankdeck.acceptance.heatmap import (
 from rankdeck.acceptance.run import AcceptanceProtocol, AcceptanceRun, Cell, Request, RunState
 from rankdeck.model.acceptance import Outcome, Result
 from rankdeck.model.nodeset import expand
-from rankdeck.model.text import figures, printable
+from rankdeck.model.safe_text import printable
+from rankdeck.model.text import figures
 from rankdeck.ui import actions, formatting
 from rankdeck.ui.acceptance_page import (
     PROGRESS_ROLES,
@@ -63,6 +64,7 @@ class AcceptanceScreen(base.BaseScreen):
     """Saved runs, the plan of a run, and its map; tab goes from one to the next."""
 
     screen_name: ClassVar[str] = "acceptance"
+    needs_session: ClassVar[bool] = True
 
     def __init__(self) -> None:
         super().__init__()
@@ -126,8 +128,6 @@ class AcceptanceScreen(base.BaseScreen):
     def tick(self) -> None:
         port, run = self._run_actions.port, self.run_shown
         self.head.show(self._head_lines(run))
-        if port is None:
-            return
         # A run that changed is another object, so comparing ids is enough.
         look = (self._view, self._recipe, self.size, self.map.size, self.console.ascii)
         seen = (id(port), id(run), *look)
@@ -166,7 +166,7 @@ class AcceptanceScreen(base.BaseScreen):
     def _head_lines(self, run: AcceptanceRun | None) -> list[Runs]:
         if run is None:
             return [[(" Acceptance", "title"), ("  which node or link is not good?", "dim")]]
-        now = self.console.session.fleet.wall()
+        now = self.console.fleet.wall()
         return [run_line(run, now), stage_line(run.stages), self._cell_line()]
 
     def _cell_line(self) -> Runs:
@@ -239,7 +239,7 @@ class AcceptanceScreen(base.BaseScreen):
             "at_node": on_map and bool(self._sender),
             "save": run is not None,
             "cancel": going,
-            "plan": self._run_actions.port is not None and not going,
+            "plan": not going,
             "again": chosen and run is not None and run.started > 0,
             "exclude": chosen,
             "resume": not going and self._stopped_run() is not None,
@@ -327,7 +327,7 @@ class AcceptanceScreen(base.BaseScreen):
 
     def _open_run(self) -> None:
         port, row = self._run_actions.port, self.runs.cursor
-        if port is None or row not in self._kept:
+        if row not in self._kept:
             return
         if port.current is not None and port.current.id == row:
             self._look_at(None, "map")
@@ -346,7 +346,7 @@ class AcceptanceScreen(base.BaseScreen):
     def _sender(self) -> str:
         """The node of the row under the cursor; "" if this cluster has no such node."""
         sender = self.map.pair[0] if self.map.pair else ""
-        return sender if self.console.session.fleet.knows(sender) else ""
+        return sender if self.console.fleet.knows(sender) else ""
 
     def action_at_node(self) -> None:
         if self._view == "map" and self._sender:
@@ -374,7 +374,7 @@ class AcceptanceScreen(base.BaseScreen):
 
     def answered(self, text: str | None) -> None:
         asked, self._asked = self._asked, ""
-        if self._run_actions.answered_why(text) or text is None or self._run_actions.port is None:
+        if self._run_actions.answered_why(text) or text is None:
             return
         if asked == "plan":
             self._make_plan(text)
@@ -382,15 +382,14 @@ class AcceptanceScreen(base.BaseScreen):
             self._save(Path(text.strip()).expanduser())
 
     def _make_plan(self, text: str) -> None:
-        port = self._run_actions.port
         try:
             nodes = expand(text) if text.strip() else ()
         except ValueError as error:
             self.say(str(error), "warn")
             return
-        if port is not None:
-            self.say("asking the nodes what they are and have …", "dim")
-            self._run_actions.work(port.plan(Request(nodes=nodes)), self._planned)
+        self.say("asking the nodes what they are and have …", "dim")
+        planning = self._run_actions.port.plan(Request(nodes=nodes))
+        self._run_actions.work(planning, self._planned)
 
     def _planned(self, _: object) -> None:
         self.say("enter starts it, after you confirm", "dim")
@@ -406,12 +405,10 @@ class AcceptanceScreen(base.BaseScreen):
         self.console.ask(question, self._start)
 
     def _start(self) -> None:
-        if self._run_actions.port is not None:
-            self._look_at(None, "map")
-            self.say("running; x stops it, after you confirm", "dim")
-            self._run_actions.work(
-                self._run_actions.port.start(), lambda run: self.say(headline(run), "ok")
-            )
+        self._look_at(None, "map")
+        self.say("running; x stops it, after you confirm", "dim")
+        started = self._run_actions.port.start()
+        self._run_actions.work(started, lambda run: self.say(headline(run), "ok"))
 
     def action_cancel(self) -> None:
         run = self._run_actions.current
@@ -430,9 +427,8 @@ class AcceptanceScreen(base.BaseScreen):
         self.console.ask(question, self._stop)
 
     def _stop(self) -> None:
-        if self._run_actions.port is not None:
-            self.say("stopping …", "warn")
-            self._run_actions.work(self._run_actions.port.stop(), self._stopped)
+        self.say("stopping …", "warn")
+        self._run_actions.work(self._run_actions.port.stop(), self._stopped)
 
     def _stopped(self, left: Sequence[str]) -> None:
         words = "; ".join(map(printable, left)) or "stopped; nothing is left on any node"
@@ -440,7 +436,7 @@ class AcceptanceScreen(base.BaseScreen):
 
     def action_resume(self) -> None:
         run = self._stopped_run()
-        if run is None or self._run_actions.port is None:
+        if run is None:
             self.refuse("only a stopped run can be continued")
             return
         if not self._is_free():
@@ -450,20 +446,18 @@ class AcceptanceScreen(base.BaseScreen):
             self._start()
 
     def _is_free(self) -> bool:
-        going = self._run_actions.is_going
-        if self._run_actions.port is None or going:
-            self.say("a run is in progress: x stops it" if going else "the cluster is still being opened", "warn")  # fmt: skip
-            return False
-        return True
+        if self._run_actions.is_going:
+            self.say("a run is in progress: x stops it", "warn")
+        return not self._run_actions.is_going
 
     def _save(self, folder: Path) -> None:
         from rankdeck.reports.acceptance_files import write_reports
         from rankdeck.rules.secrets import Secrets
 
         run, port = self.run_shown, self._run_actions.port
-        if run is None or port is None:
+        if run is None:
             return
-        secrets = Secrets([self.console.session.cluster.environment])
+        secrets = Secrets([self.console.cluster.environment])
         with errors_shown(self, "bad"):
             made = write_reports(run, port, folder, secrets)
             self.say(f"{len(made)} files in {folder}: open report.html", "ok")
@@ -518,7 +512,7 @@ class PairScreen(base.BaseScreen):
         port, run = self._run_actions.port, self.run_shown
         wide = self.size.width >= BESIDE
         self._both.styles.layout = "horizontal" if wide else "vertical"
-        if port is None or run is self._shown:
+        if run is self._shown:
             return
         self._shown = run
         sender, receiver = self._pair

@@ -1,7 +1,7 @@
 """What all screens share: the bar on top, the keys below, the prompt, the paint timer."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
@@ -11,7 +11,7 @@ from textual.screen import Screen
 from textual.widget import Widget
 
 from rankdeck.config.files import write_new
-from rankdeck.model.text import printable
+from rankdeck.model.safe_text import printable
 from rankdeck.ui import actions, formatting, query
 from rankdeck.ui.actions import OVER, OnScreen
 from rankdeck.ui.snapshots import step
@@ -111,6 +111,8 @@ class BaseScreen(Screen[None], inherit_bindings=False):
 
     screen_name: ClassVar[str] = ""
     paint_period: ClassVar[float] = PAINT
+    needs_session: ClassVar[bool] = False
+    """Whether there is nothing to show until the cluster is open; then the screen says so."""
     main: Widget
     """The widget with the focus; each screen sets it."""
 
@@ -125,6 +127,10 @@ class BaseScreen(Screen[None], inherit_bindings=False):
         self._prompt: Prompt | None = None
         self.filter_bar = FilterBar()
         self.filter_bar.display = False
+        self.closed_page = TextPage(id="closed", can_focus=False)
+        self.closed_page.display = False
+        self._hidden: list[Widget] = []
+        """The widgets that are hidden while the screen is closed."""
         self._refused: set[str] = set()
         """Unknown keys that were reported already."""
         self.list_filter = ListFilter(self, "", self.refresh_now)
@@ -143,6 +149,17 @@ class BaseScreen(Screen[None], inherit_bindings=False):
         Textual's own `is_current` is also true below an opaque screen, and repaints everything when it changes.
         """
         return self.console.top_screen is self
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it can show nothing, because the cluster is not open."""
+        return self.needs_session and self.console.session is None
+
+    @property
+    def own_actions(self) -> Mapping[str, str]:
+        """Textual's names of the actions that are not on every screen -> their ids."""
+        found = actions.for_screen(self.screen_name)
+        return {one.target: one.id for one in found if one.screens != actions.EVERYWHERE}
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -175,6 +192,8 @@ class BaseScreen(Screen[None], inherit_bindings=False):
 
     def compose(self) -> ComposeResult:
         yield self.top_bar
+        if self.needs_session:
+            yield self.closed_page
         yield from self.body()
         if self.below is not None:
             yield self.below
@@ -184,6 +203,7 @@ class BaseScreen(Screen[None], inherit_bindings=False):
 
     def on_mount(self) -> None:
         self.set_interval(self.paint_period, self._tick_if_seen, name="tick")
+        self._open_or_close()
         self.main.focus()
         self.call_after_refresh(self.refresh_now)
         self.call_after_refresh(lambda: self.prompt)  # behind the first picture
@@ -201,14 +221,34 @@ class BaseScreen(Screen[None], inherit_bindings=False):
         if self.is_mounted:
             self.console.catch_up()
             self.top_bar.tick()
-            self.tick()
-            self._tell_details()
-            self.key_bar.offer(off=self.turned_off(), idle=self.without_effect())
+            self._open_or_close()
+            if self.is_closed:
+                self.key_bar.offer(off=(), idle=self.own_actions.values())
+            else:
+                self.tick()
+                self._tell_details()
+                self.key_bar.offer(off=self.turned_off(), idle=self.without_effect())
             asked = self._prompt and self._prompt.display and self._prompt.mode == "/"
             self.filter_bar.show("" if asked else self.list_filter.text)
             if self.console.tour.look(self.sight()):
                 self.say(OVER, "ok")
             self.tour_bar.show(self.console.tour.place)
+
+    def _open_or_close(self) -> None:
+        """While there is no session, show only why; afterwards show the screen."""
+        closed = self.is_closed
+        if closed:
+            self.closed_page.show([[(f" {self.console.why_closed}", "dim")]])
+        if closed == self.closed_page.display:
+            return
+        self.closed_page.display = closed
+        if closed:
+            around = {self.top_bar, self.filter_bar, self.tour_bar, self.key_bar, self.closed_page}
+            self._hidden = [one for one in self.children if one.display and one not in around]
+        for one in self._hidden:
+            one.display = not closed
+        if not closed:
+            self.main.focus()
 
     def sight(self) -> OnScreen:
         """What is on the screen, for the tour of the demo."""
@@ -318,18 +358,18 @@ class BaseScreen(Screen[None], inherit_bindings=False):
 
     def action_pause(self) -> None:
         """Pause the screen, or return to now."""
-        now = self.console.session.fleet.wall()
+        now = self.console.fleet.wall()
         self.console.moment = now if self.console.moment is None else None
         self.refresh_now()
 
     def action_step(self, frames: int) -> None:
         """Move forward by `frames` pictures of the past; back if negative."""
-        self.console.moment = step(self.console.session.fleet, self.console.moment, frames)
+        self.console.moment = step(self.console.fleet, self.console.moment, frames)
         self.refresh_now()
 
     def idle_steps(self) -> Iterable[str]:
         """The actions for steps in time that do nothing now: all of them unless the screen is paused."""
-        moment, span = self.console.moment, self.console.session.fleet.past.span()
+        moment, span = self.console.moment, self.console.fleet.past.span()
         if moment is None or span is None or moment <= span[0]:
             yield "step(-1)"
         if moment is None or span is None or moment >= span[1]:

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from rankdeck.logs.view import GOALS, goal_of
 from rankdeck.model.health import Level, Occurrence
-from rankdeck.model.text import printable
+from rankdeck.model.safe_text import printable
 from rankdeck.state.fleet_history import LogMessage
 from rankdeck.ui import formatting, query, snapshots
 from rankdeck.ui.operations import unknown_reasons
@@ -24,6 +24,7 @@ class EventsScreen(BaseScreen):
     """The event log of the fleet as a table."""
 
     screen_name: ClassVar[str] = "events"
+    needs_session: ClassVar[bool] = True
 
     def __init__(self) -> None:
         super().__init__()
@@ -57,7 +58,7 @@ class EventsScreen(BaseScreen):
         return [(formatting.with_device(one.device, one.seen), "text")]
 
     def tick(self) -> None:
-        journal = self.console.session.fleet.event_log
+        journal = self.console.fleet.event_log
         seen = (journal, journal.total, self.list_filter.text)
         if seen == self._seen:
             return
@@ -77,7 +78,7 @@ class EventsScreen(BaseScreen):
 
     def _stands(self, one: Occurrence) -> bool:
         """Whether the event is still a reason that is not acknowledged."""
-        fleet = self.console.session.fleet
+        fleet = self.console.fleet
         return fleet.knows(one.node) and (one.node, one.check, one.device) in (
             unknown_reasons(self.console, (one.node,))
         )
@@ -102,7 +103,7 @@ class EventsScreen(BaseScreen):
     def go_to(self, text: str) -> None:
         """Go to the row or time that `text` names: for a time, to the newest event that is not later."""
         try:
-            goal = goal_of(text, self.console.session.fleet.wall())
+            goal = goal_of(text, self.console.fleet.wall())
         except ValueError as error:
             self.say(str(error), "warn")
             return
@@ -124,7 +125,7 @@ class EventsScreen(BaseScreen):
     def _open(self, row: str) -> None:
         """Open the node as it was at the time of the event."""
         if one := self._rows.get(row):
-            self.console.moment = snapshots.step(self.console.session.fleet, one.at, 0)
+            self.console.moment = snapshots.step(self.console.fleet, one.at, 0)
             self.console.open_node(one.node, one.at)
 
     def action_acknowledge(self) -> None:
@@ -136,7 +137,7 @@ class EventsScreen(BaseScreen):
 
     def _narrowed(self) -> None:
         self.table.empty = no_match("event") if self.list_filter.text else NOTHING_YET
-        self.tick()
+        self.refresh_now()
 
     def answered(self, text: str | None) -> None:
         if text and self.prompt.mode == "#":
@@ -164,12 +165,13 @@ class MessagesScreen(BaseScreen):
     """Log records of Rankdeck as a table."""
 
     screen_name: ClassVar[str] = "messages"
+    needs_session: ClassVar[bool] = True
 
     def __init__(self) -> None:
         super().__init__()
         self._rows: dict[str, LogMessage] = {}
         self._seen: tuple[object, ...] = ()
-        self.list_filter = ListFilter(self, "words", self.tick, language=False)
+        self.list_filter = ListFilter(self, "words", self.refresh_now, language=False)
         self.main = self.table = VTable(self._columns(), empty=NOTHING, on_top=True)
         self.below = Details(self.table)
         self.table.sorted_by = ("TIME",)
@@ -193,7 +195,7 @@ class MessagesScreen(BaseScreen):
         return [(printable(self._rows[row].text, 4000), "text")]
 
     def tick(self) -> None:
-        messages, text = self.console.session.messages, self.list_filter.text
+        messages, text = self.console.need_session().messages, self.list_filter.text
         seen = (messages, messages.total, text, self.console.ascii)
         if seen == self._seen:
             return

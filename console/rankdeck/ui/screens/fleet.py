@@ -10,7 +10,7 @@ from textual.widget import Widget
 
 from rankdeck.model.health import Level
 from rankdeck.model.nodeset import fold
-from rankdeck.model.text import printable
+from rankdeck.model.safe_text import printable
 from rankdeck.state.fleet import Changes, NodeState
 from rankdeck.state.fleet_history import FleetPicture
 from rankdeck.ui import fleet_views, formatting, query, snapshots
@@ -201,7 +201,7 @@ class FleetScreen(BaseScreen):
         return frozenset(self.table.rows_in_view)
 
     def tick(self) -> None:
-        fleet = self.console.session.fleet
+        fleet = self.console.fleet
         known = len(self._states)
         if self._fleet is not fleet or known != fleet.size:
             # Another fleet, or new nodes that are not in the cluster file.
@@ -232,6 +232,9 @@ class FleetScreen(BaseScreen):
         session, size = self.console.session, self.overview.size
         if size.height < LEAST_OVERVIEW:
             return  # not laid out yet
+        if session is None:
+            self.overview.show([[(f" {self.console.why_closed}", "dim")]])
+            return
         self._overview_due = False
         nodes = tuple(self._states[name] for name in self.table.rows)
         scene = fleet_views.Overview(
@@ -241,7 +244,7 @@ class FleetScreen(BaseScreen):
 
     def _look_back(self) -> bool:
         """Load the picture for the time that is shown; returns whether the picture is another one now."""
-        fleet, moment = self.console.session.fleet, self.console.moment
+        fleet, moment = self.console.fleet, self.console.moment
         frame = None if moment is None else fleet.past.frame(moment)
         shown = self._instant.frame if isinstance(self._instant, PastFleet) else None
         if frame is shown:
@@ -324,12 +327,12 @@ class FleetScreen(BaseScreen):
 
     def _show_info(self) -> None:
         if self.console.moment is not None:
-            fleet = self.console.session.fleet
+            fleet = self.console.fleet
             self.info.show(snapshots.banner(self.console.moment, fleet.wall(), self.console.glyphs))
             return
         view = self.view
         runs: list[Run] = []
-        if trouble := self.console.session.fleet.trouble:
+        if trouble := self.console.fleet.trouble:
             bad = self.console.glyphs.level(Level.BAD).glyph
             runs.append(
                 (f" {bad} {printable(trouble)}; numbers stand still; trying again  ", "bad")
@@ -360,7 +363,7 @@ class FleetScreen(BaseScreen):
 
     def _totals(self, room: int) -> Runs:
         """Totals of all nodes, as many as fit in `room` cells; () if the overview is shown."""
-        past = self.console.session.fleet.past
+        past = self.console.fleet.past
         newest = past.newest(1)
         if self.overview.display or not newest:
             return ()

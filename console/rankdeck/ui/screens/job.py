@@ -11,7 +11,7 @@ from textual.widget import Widget
 from rankdeck.errors import UnknownJobError
 from rankdeck.logs.view import EVENT, GOALS, Goal, choose, goal_of, troubles
 from rankdeck.model.job import Job
-from rankdeck.model.text import printable
+from rankdeck.model.safe_text import printable
 from rankdeck.rules.progress import last_run
 from rankdeck.ui import actions, formatting
 from rankdeck.ui.actions import OnScreen, next_of
@@ -85,13 +85,13 @@ class JobScreen(BaseScreen):
 
     def tick(self) -> None:
         try:
-            job = self.console.session.jobs.job(self.job_id)
+            job = self.console.need_session().jobs.job(self.job_id)
         except UnknownJobError as error:
             self.head.show([[(f" {error}", "warn")]])
             return
         self.job = job
         mark = self.console.glyphs.state(job.state)
-        before = last_run(job, self.console.session.jobs.all())
+        before = last_run(job, self.console.need_session().jobs.all())
         lines = head_lines(job, mark, self.size, before)
         self.head.show(lines, self.now.note(job))
         self.key_bar.about(self.now.name)
@@ -415,7 +415,7 @@ class JobScreen(BaseScreen):
         """Go to the line, time or place of the log that was typed."""
         if self.job is None or not text:
             return
-        now = self.job.clock or self.job.ended or self.console.session.fleet.wall()
+        now = self.job.clock or self.job.ended or self.console.fleet.wall()
         try:
             goal = goal_of(text, now)
         except ValueError as error:
@@ -660,19 +660,19 @@ class JobScreen(BaseScreen):
         if self.job is None or self.job.clock is None:
             self.refuse("only a replay can be paused or moved in time: R replays this job")
             return
-        held = self.console.session.wind(self.job_id, seconds)
+        held = self.console.need_session().wind(self.job_id, seconds)
         self.say("paused" if held else "")
         self.call_after_refresh(self.bring, self.now)
 
     # ---- cancel
 
     def turned_off(self) -> Iterable[str]:
-        return ("cancel",) if self.console.session.why_not("cancel", self.job_id) else ()
+        return ("cancel",) if self.console.need_session().why_not("cancel", self.job_id) else ()
 
     def action_cancel(self) -> None:
         ask_cancel(self.console, self.job_id)
 
     def action_keep(self) -> None:
         if self.job is not None and self.job.countdown is not None:
-            self.console.session.hold(self.job_id)
+            self.console.need_session().hold(self.job_id)
             self.say("the other ranks keep running", "ok")

@@ -7,12 +7,22 @@ from typing import TYPE_CHECKING
 from rich.cells import cell_len
 from textual.geometry import Size
 
-from rankdeck.backends.base import plan_lines
+from rankdeck.backends.plan_text import plan_lines
 from rankdeck.model.health import leading
-from rankdeck.model.job import Countdown, Explained, FirstFailure, Job, Phase, Progress, Stall
+from rankdeck.model.job import (
+    Countdown,
+    Explained,
+    FirstFailure,
+    Job,
+    Phase,
+    Plan,
+    Progress,
+    Stall,
+)
 from rankdeck.model.nodeset import fold, fold_ranks
+from rankdeck.model.plan_part import LineKind
+from rankdeck.model.safe_text import printable
 from rankdeck.model.schedulers import SlurmStatus, queue_words
-from rankdeck.model.text import printable
 from rankdeck.rules.job_news import note_words, when
 from rankdeck.rules.progress import phases
 from rankdeck.ui import actions, formatting
@@ -34,7 +44,14 @@ WIDE = 100
 """On screens of at least this many columns, bars and sparklines have their full length."""
 BAR, SPARK = 20, 16
 CELLS = "▁▂▃▄▅▆▇█"
-_PLAN_ROLES = {"node": "accent", "note": "dim", "setup": "dim", "file": "text", "command": "title"}
+_PLAN_ROLES = {
+    LineKind.NODE: "accent",
+    LineKind.NOTE: "dim",
+    LineKind.SETUP: "dim",
+    LineKind.FILE: "text",
+    LineKind.FIELD: "title",
+    LineKind.COMMAND: "title",
+}
 """Kind of a line of a plan -> role; commands stand out."""
 
 
@@ -292,12 +309,12 @@ def description(console: "Console", job: Job, width: int) -> list[Runs]:
     times: Runs = [(" started ", "dim"), (formatting.day(job.created), "text")]
     if job.ended:
         times = [*times, ("  ended ", "dim"), (formatting.day(job.ended), "text")]
-    plan = "" if job.plan.owner else console.session.render(job.plan)
-    return [*lines, times, [], *plan_runs(plan, folded=True)]
+    plan = [] if job.plan.owner else plan_runs(job.plan, folded=True)
+    return [*lines, times, [], *plan]
 
 
-def plan_runs(text: str, *, folded: bool) -> list[Runs]:
-    """The text of a plan with highlighted commands; `folded` leaves one line of each file."""
+def plan_runs(plan: Plan, *, folded: bool) -> list[Runs]:
+    """The lines of a plan with highlighted commands; `folded` leaves one line of each file."""
     return [
-        [(printable(line.text), _PLAN_ROLES[line.kind])] for line in plan_lines(text, folded=folded)
+        [(printable(line.text), _PLAN_ROLES[line.kind])] for line in plan_lines(plan, folded=folded)
     ]

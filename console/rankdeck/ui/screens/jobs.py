@@ -8,8 +8,8 @@ from textual.widget import Widget
 
 from rankdeck.model.job import Job, Plan, State
 from rankdeck.model.nodeset import fold
+from rankdeck.model.safe_text import printable
 from rankdeck.model.schedulers import KubernetesJob, SlurmJob, SlurmPartition, queue_words
-from rankdeck.model.text import printable
 from rankdeck.ui import formatting, query
 from rankdeck.ui.formatting import since
 from rankdeck.ui.operations import ask_cancel, attach, forget
@@ -36,6 +36,7 @@ class JobsScreen(SortedScreen):
     """The table of jobs, newest first."""
 
     screen_name: ClassVar[str] = "jobs"
+    needs_session: ClassVar[bool] = True
     orders = SORTS
     order = "AGE"
 
@@ -118,10 +119,10 @@ class JobsScreen(SortedScreen):
         return [*runs, (job.rank_counts, "dim")]
 
     def tick(self) -> None:
-        jobs = self.console.session.jobs
+        jobs = self.console.need_session().jobs
         jobs.take_changes()
         known = self._jobs
-        others = {one.place: one for one in self.console.session.others()}
+        others = {one.place: one for one in self.console.need_session().others()}
         self._others = {name: _listed(one) for name, one in others.items()}
         self._strangers = frozenset(
             name for name, one in others.items() if isinstance(one, SlurmJob) and not one.mine
@@ -137,7 +138,9 @@ class JobsScreen(SortedScreen):
     def _show_partitions(self) -> None:
         """Show above the table what is free in each Slurm partition, and how many jobs are hidden."""
         width, height = self.size
-        lines = packed([partition_runs(one) for one in self.console.session.partitions()], width)
+        lines = packed(
+            [partition_runs(one) for one in self.console.need_session().partitions()], width
+        )
         shown = lines[: PARTITION_LINES if height >= TALL else 1 if height >= LOW else 0]
         parts = sum(1 for job in self._jobs.values() if self._is_left_out(job))
         shown += [[(PARTS.format(parts), "dim")]] if parts else []
@@ -168,7 +171,7 @@ class JobsScreen(SortedScreen):
         }[self.order]
 
     def turned_off(self) -> Iterable[str]:
-        row, why_not = self.table.cursor, self.console.session.why_not
+        row, why_not = self.table.cursor, self.console.need_session().why_not
         if row in self._others and why_not("follow", row):
             yield "open"
         if row and why_not("cancel", row):

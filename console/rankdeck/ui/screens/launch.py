@@ -12,7 +12,7 @@ from textual.containers import Horizontal, Vertical
 from textual.widget import Widget
 from textual.worker import Worker
 
-from rankdeck.backends.base import plan_difference
+from rankdeck.backends.plan_text import DiffKind, plan_difference
 from rankdeck.config.files import config_folder, write_new
 from rankdeck.config.jobs import filled, form_of
 from rankdeck.config.user import allow
@@ -20,7 +20,7 @@ from rankdeck.errors import RankdeckError, UntrustedError
 from rankdeck.model.health import Level
 from rankdeck.model.job import Job, JobSpec, Plan
 from rankdeck.model.nodeset import fold
-from rankdeck.model.text import printable
+from rankdeck.model.safe_text import printable
 from rankdeck.preflight.facts import Finding
 from rankdeck.state.node import NodeState
 from rankdeck.ui import actions, formatting
@@ -40,6 +40,12 @@ FIELDS = (
     ("command", "command"),
     ("env", "env"),
 )
+_DIFF_ROLES = {
+    DiffKind.OLD: "bad",
+    DiffKind.NEW: "ok",
+    DiffKind.SAME: "dim",
+    DiffKind.PLACE: "accent",
+}
 _MOST_WARNED = 4
 LACKS_PERIOD = 60.0
 """Seconds between two checks of what the nodes lack for the jobs in the list."""
@@ -49,6 +55,7 @@ class LaunchScreen(BaseScreen):
     """Job files on the left; a form and the plan on the right."""
 
     screen_name: ClassVar[str] = "launch"
+    needs_session: ClassVar[bool] = True
     paint_period: ClassVar[float] = 1.0
 
     def __init__(self) -> None:
@@ -60,7 +67,7 @@ class LaunchScreen(BaseScreen):
         self._spec: JobSpec | None = None
         """The job as it would be launched now, with the values of the form."""
         hint = "part of a file's name"
-        self.list_filter = ListFilter(self, hint, self.tick, language=False)
+        self.list_filter = ListFilter(self, hint, self.refresh_now, language=False)
         self._extra: Path | None = None
         self._cloned = ""
         self._only: tuple[str, ...] = ()
@@ -113,12 +120,12 @@ class LaunchScreen(BaseScreen):
         self.form.focus()
 
     def tick(self) -> None:
-        paths = list(self.console.session.job_files())
+        paths = list(self.console.need_session().job_files())
         if self._extra is not None and self._extra not in paths:
             paths.append(self._extra)
         self._paths = {str(path): path for path in paths if self.list_filter.text in str(path)}
         self.files.show([str(path) for path in paths if str(path) in self._paths])
-        if self.console.opened and time.monotonic() >= self._next_look:
+        if time.monotonic() >= self._next_look:
             self._next_look = time.monotonic() + LACKS_PERIOD
             work = self._find_lacks(paths)
             self.run_worker(work, name="lacks", group="lacks", exclusive=True)
@@ -130,9 +137,9 @@ class LaunchScreen(BaseScreen):
         specs: list[JobSpec] = []
         for path in paths:
             with contextlib.suppress(RankdeckError):
-                specs.append(self.console.session.read_job(path))
+                specs.append(self.console.need_session().read_job(path))
         with contextlib.suppress(RankdeckError):
-            self._lacks = await self.console.session.lacking(specs)
+            self._lacks = await self.console.need_session().lacking(specs)
         self.files.refresh()
 
     def without_effect(self) -> Iterable[str]:
@@ -140,7 +147,7 @@ class LaunchScreen(BaseScreen):
 
     def turned_off(self) -> Iterable[str]:
         spec = self._spec
-        return ("launch",) if spec and self.console.session.why_not("launch", spec) else ()
+        return ("launch",) if spec and self.console.need_session().why_not("launch", spec) else ()
 
     def _read_file(self) -> None:
         """Read the chosen file if another one is chosen now, or if it was changed."""
@@ -155,7 +162,7 @@ class LaunchScreen(BaseScreen):
         restart = self._read is None or self._read[0] != stamp[0]
         self._read = stamp
         try:
-            self._base = self.console.session.read_job(path)
+            self._base = self.console.need_session().read_job(path)
         except RankdeckError as error:
             if isinstance(error, UntrustedError):
                 self._ask_to_trust(error)
@@ -208,19 +215,18 @@ class LaunchScreen(BaseScreen):
         self._spec = None
         if self._base is None:
             return []
-        session = self.console.session
+        session = self.console.need_session()
         try:
             spec = filled(self._base, self.form.values)
             plan = session.plan(spec)
-            text = session.render(plan)
         except (RankdeckError, ValueError) as error:
             return _complaint(str(error))
         # The job as planned, with the nodes that were chosen for it.
         self._spec = plan.spec or spec
         head = [*self._origin(), *self._finding_lines(), *self._node_lines(plan)]
         if self._compares:
-            return [*head, *self._difference(plan, text)]
-        return [*head, *plan_runs(text, folded=self._folds)]
+            return [*head, *self._difference(plan)]
+        return [*head, *plan_runs(plan, folded=self._folds)]
 
     def _origin(self) -> list[Runs]:
         if self._only:
@@ -231,7 +237,7 @@ class LaunchScreen(BaseScreen):
 
     def _node_lines(self, plan: Plan) -> list[Runs]:
         """One line for each node of the plan that is not well, and for each node that was left out for that reason."""
-        fleet, chosen = self.console.session.fleet, [node.node for node in plan.nodes]
+        fleet, chosen = self.console.fleet, [node.node for node in plan.nodes]
         known = [fleet.node(name) for name in chosen if fleet.knows(name)]
         ill = [node for node in known if node.health.level is not Level.OK]
         lines = [self._node_line(node, "") for node in ill[:_MOST_WARNED]]
@@ -245,7 +251,7 @@ class LaunchScreen(BaseScreen):
         """The bad nodes that were replaced by others."""
         if self._base is None or self._base.on or self.form.values["on"]:
             return []
-        session = self.console.session
+        session = self.console.need_session()
         first = [node.name for node in session.cluster.nodes[: len(chosen)]]
         return [name for name in first if name not in chosen and name in session.fleet.bad]
 
@@ -256,19 +262,17 @@ class LaunchScreen(BaseScreen):
         head = f"{mark.glyph} {printable(node.name)} {level.word}  "
         return [(head, mark.role), (state, "warn"), (why, "text")]
 
-    def _difference(self, plan: Plan, text: str) -> list[Runs]:
+    def _difference(self, plan: Plan) -> list[Runs]:
         """The difference between this plan and that of the last run of the same name."""
-        session = self.console.session
+        session = self.console.need_session()
         before = next((job for job in session.jobs.all() if job.name == plan.name), None)
         if before is None:
             return [[("no earlier run of this name to compare with", "dim")]]
-        old = session.render(before.plan)
-        lines = plan_difference(old, before.id, text, plan.job)
+        lines = plan_difference(before.plan, plan)
         head = _headed("against", before.id, str(before.state))
         if not lines:
             return [head, [("identical", "ok")]]
-        roles = {"+": "ok", "-": "bad", "@": "accent"}
-        return [head, *([(printable(line), roles.get(line[:1], "dim"))] for line in lines)]
+        return [head, *([(printable(line.text), _DIFF_ROLES[line.kind])] for line in lines)]
 
     def edit(self) -> None:
         """Open the chosen file in the user's editor; `tick` reads it again afterwards."""
@@ -292,7 +296,9 @@ class LaunchScreen(BaseScreen):
         if self._spec is None:
             raise CommandError("no job here; choose one")
         try:
-            write_new(file, [self.console.session.export(self._spec).rstrip("\n")], program=True)
+            write_new(
+                file, [self.console.need_session().export(self._spec).rstrip("\n")], program=True
+            )
         except OSError as error:
             raise CommandError(f"not written: {printable(str(error))}") from error
         self.say(f"{file}: written; start it with `sh {file.name}`", "ok")
@@ -375,7 +381,7 @@ class LaunchScreen(BaseScreen):
             self.say(f"{spec.name}: preflight {done} of {of}, {doing}{back}", "dim")
 
         with errors_shown(self, "bad"):
-            await self.console.session.preflight(spec, tell, step)
+            await self.console.need_session().preflight(spec, tell, step)
             self._looked(spec, starts=starts)
 
     def _looked(self, spec: JobSpec, *, starts: bool) -> None:

@@ -15,7 +15,7 @@ from rankdeck.errors import HistoryError, HostKeyError, UntrustedError
 from rankdeck.model.cluster import capabilities
 from rankdeck.model.health import Ack, Level, seconds_of
 from rankdeck.model.nodeset import fold, fold_ranks
-from rankdeck.model.text import printable
+from rankdeck.model.safe_text import printable
 from rankdeck.ui import formatting
 from rankdeck.ui.actions import shown
 from rankdeck.ui.formatting import many, since
@@ -273,7 +273,7 @@ def answer(screen: BaseScreen, text: str, reasons: Sequence[tuple[str, str, str]
     except ValueError as error:
         screen.say(str(error), "warn")
         return
-    session = screen.console.session
+    session = screen.console.need_session()
     for node, check, device in reasons:
         found = [
             r.level

@@ -6,7 +6,7 @@ from itertools import zip_longest
 from typing import ClassVar
 
 from rankdeck.model.health import EVENT_LEVELS, Level
-from rankdeck.model.text import printable
+from rankdeck.model.safe_text import printable
 from rankdeck.state.fleet import NodeState, SwitchPort
 from rankdeck.state.sanitize import number_in
 from rankdeck.ui import formatting, node_page, snapshots
@@ -30,6 +30,7 @@ class NodeScreen(BaseScreen):
     """Everything about one node on one page that scrolls."""
 
     screen_name: ClassVar[str] = "node"
+    needs_session: ClassVar[bool] = True
 
     def __init__(self, name: str, at: float | None = None) -> None:
         super().__init__()
@@ -48,7 +49,7 @@ class NodeScreen(BaseScreen):
         return frozenset({self.node_name})
 
     def tick(self) -> None:
-        fleet = self.console.session.fleet
+        fleet = self.console.fleet
         node = fleet.node(self.node_name) if fleet.knows(self.node_name) else None
         if node is None:
             self.page.show([[(f" no node {printable(self.node_name)} in this cluster", "warn")]])
@@ -58,18 +59,18 @@ class NodeScreen(BaseScreen):
             self.page.show([*lines, *self._site_past(moment)])
         else:
             glyphs = self.console.glyphs
-            ports = self.console.session.switches.of_node(node.name)
+            ports = self.console.need_session().switches.of_node(node.name)
             lines = page(node, self.size.width - 2, glyphs, ports, self._site_past(None))
             led = [] if self.at is None else self._moment(self.at)
             self.page.show([*led, *lines])
 
     def _site_past(self, until: float | None) -> list[Runs]:
-        view = self.console.session.past(self.node_name, self.hours, until)
+        view = self.console.need_session().past(self.node_name, self.hours, until)
         return node_page.lines(view, self.node_name, self.size.width - 2, self.console.glyphs)
 
     def action_hours(self) -> None:
         """Change how far back the site's metrics are drawn."""
-        if self.console.session.cluster.metrics is None:
+        if self.console.cluster.metrics is None:
             self.say(
                 "no site metrics: name your Prometheus with `metrics: {url: …}` in the cluster file",
                 "dim",
@@ -80,7 +81,7 @@ class NodeScreen(BaseScreen):
 
     def _moment(self, at: float) -> list[Runs]:
         """What happened on this node around the time of a log line, now or long ago."""
-        journal, name = self.console.session.fleet.event_log, self.node_name
+        journal, name = self.console.fleet.event_log, self.node_name
         near = sorted(
             journal.between((name,), at - NEAR, at + NEAR), key=lambda one: abs(one.at - at)
         )[:EVENTS]
@@ -107,7 +108,7 @@ class NodeScreen(BaseScreen):
         ask_to_acknowledge(self)
 
     def without_effect(self) -> Iterable[str]:
-        fleet = self.console.session.fleet
+        fleet = self.console.fleet
         known = fleet.knows(self.node_name)
         if not known:
             return ("acknowledge", "run", "shell", "processes", "logs")
@@ -180,8 +181,8 @@ def _head(node: NodeState, glyphs: Glyphs) -> list[Runs]:
         (f"   {coverage_words(replace(health, limits=''))}", "dim"),
     ]
     lines: list[Runs] = [first]
-    if judge := _judge(node):
-        lines.append([(f" {judge}", "dim")])
+    if node.was_heard and node.older_expectations:
+        lines.append([(f" {_OTHER_EXPECTATIONS}", "dim")])
     if node.failed_to_attach:
         lines.append([(f" agent: {printable(str(node.attach))}", "dim")])
     if silenced := node.silenced:
@@ -195,19 +196,10 @@ def _head(node: NodeState, glyphs: Glyphs) -> list[Runs]:
     return lines
 
 
-def _judge(node: NodeState) -> str:
-    """Who judges this node, unless that is its agent with our own cluster file."""
-    if node.hello is None or not node.was_heard:
-        return ""
-    if not node.judged_there:
-        version = printable(node.hello.agent) or "unknown"
-        return f"judged here: its agent (version {version}) is older than this console and sends only numbers"
-    if node.older_expectations:
-        return (
-            "its agent judges by another `expect:` than this cluster file: an older one, or that of "
-            "another console; `rankdeck agent install` again"
-        )
-    return ""
+_OTHER_EXPECTATIONS = (
+    "its agent judges by another `expect:` than this cluster file: an older one, or that of "
+    "another console; `rankdeck agent install` again"
+)
 
 
 def _cpu(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:

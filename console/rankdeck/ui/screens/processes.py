@@ -16,7 +16,7 @@ from rankdeck.model.job import RankState
 from rankdeck.model.nodeset import fold, fold_ranks
 from rankdeck.model.process import NodeProcess, OutputGroup, RankUse, uses_of
 from rankdeck.model.rank import State
-from rankdeck.model.text import printable
+from rankdeck.model.safe_text import printable
 from rankdeck.remote.command import CommandRun, FoundProcesses
 from rankdeck.rules.inspect import Frame, Inspection, Look, StackGroup
 from rankdeck.rules.progress import odd_ones, pace
@@ -257,7 +257,7 @@ class ProcessesScreen(SortedScreen):
 
     async def _look(self) -> None:
         try:
-            self._found = await self.console.session.processes(self._looked_at)
+            self._found = await self.console.need_session().processes(self._looked_at)
         except RankdeckError as error:
             self.say(str(error), "bad")
             self.table.empty = "nothing is known"
@@ -267,7 +267,7 @@ class ProcessesScreen(SortedScreen):
             self._take(self._found)
 
     def _take(self, found: FoundProcesses) -> None:
-        job = self.console.session.jobs.job(self._job_id) if self._job_id else None
+        job = self.console.need_session().jobs.job(self._job_id) if self._job_id else None
         if job is not None:
             self._counts.append((time.monotonic(), {one.rank: one.lines for one in job.ranks}))
             uses = uses_of(job, found.processes)
@@ -305,17 +305,17 @@ class ProcessesScreen(SortedScreen):
 
     def _pace(self, rank: int) -> tuple[float | None, float | None]:
         """The newest step of this rank and the seconds per step, from the lines on this machine; None: not known."""
-        newest = self.console.session.jobs.log(self._job_id, rank).lines[-PACED:]
+        newest = self.console.need_session().jobs.log(self._job_id, rank).lines[-PACED:]
         found = pace((line.at, line.text) for line in newest)
         if found[0] is None:
-            state = self.console.session.jobs.job(self._job_id).ranks
+            state = self.console.need_session().jobs.job(self._job_id).ranks
             found = pace((0.0, one.last_line) for one in state if one.rank == rank)
         return found
 
     def _of_gpus(
         self, use: RankUse, metric: str, join: Callable[[list[float]], float]
     ) -> float | None:
-        fleet = self.console.session.fleet
+        fleet = self.console.fleet
         if not fleet.knows(use.node):
             return None
         values = [fleet.node(use.node).value(metric, gpu) for gpu in use.gpus]
@@ -398,7 +398,7 @@ class ProcessesScreen(SortedScreen):
         self.console.ask(_signal_question(name, line.processes), send)
 
     async def _signal(self, name: str, some: Sequence[NodeProcess]) -> None:
-        failed = await self.console.session.signal(name, some)
+        failed = await self.console.need_session().signal(name, some)
         self._next = 0.0
         if failed:
             where, why = next(iter(failed.items()))
@@ -530,7 +530,7 @@ class InspectScreen(BaseScreen):
         in_background(self, "inspect", self._look())
 
     async def _look(self) -> None:
-        self._found = await self.console.session.inspect(self.job_id)
+        self._found = await self.console.need_session().inspect(self.job_id)
         self.say("")
         self.refresh_now()
 

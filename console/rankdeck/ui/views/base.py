@@ -10,7 +10,7 @@ from rankdeck.logs.view import ORDERS, choose, ordered, rank_statuses, silence
 from rankdeck.model.job import Job, RankState, State
 from rankdeck.model.nodeset import fold_ranks
 from rankdeck.model.rank import RankStatus
-from rankdeck.model.text import printable
+from rankdeck.model.safe_text import printable
 from rankdeck.rules.stragglers import QUIET, quiet_for
 from rankdeck.state.jobs import Jobs
 from rankdeck.state.lines import RankLog
@@ -136,7 +136,7 @@ class Scene:
 
     @property
     def jobs(self) -> Jobs:
-        return self.console.session.jobs
+        return self.console.need_session().jobs
 
     @property
     def glyphs(self) -> Glyphs:
@@ -164,7 +164,7 @@ class Scene:
         if wanted != self._watched:
             self._watched = wanted
             backlog = min(BACKLOG, ALL_BACKLOG // max(len(wanted), 1))
-            self.console.session.watch(self.job_id, wanted, backlog)
+            self.console.need_session().watch(self.job_id, wanted, backlog)
 
     def forget_watch(self) -> None:
         """Make the next `watch` ask the session, even for the same ranks."""
@@ -222,7 +222,7 @@ class Scene:
 
     def now(self, job: Job) -> float:
         """The time that is shown, in epoch seconds: now, or that of a replay."""
-        return self.console.session.fleet.wall() if job.clock is None else job.clock
+        return self.console.fleet.wall() if job.clock is None else job.clock
 
 
 def _doing(one: RankState) -> list[Run]:

@@ -19,7 +19,7 @@ from rankdeck.logs.compare import (
 )
 from rankdeck.model.job import Job
 from rankdeck.model.nodeset import fold_ranks
-from rankdeck.model.text import printable
+from rankdeck.model.safe_text import printable
 from rankdeck.state.lines import Line
 from rankdeck.ui import formatting
 from rankdeck.ui.themes import painted

@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from textual.widget import Widget
 
@@ -14,14 +15,16 @@ from rankdeck.logs.view import EVENT, Goal, MergedLog
 from rankdeck.model.health import Occurrence
 from rankdeck.model.job import FoundLine, Job, LogPart, LogPlace
 from rankdeck.model.nodeset import fold_ranks
-from rankdeck.model.text import printable
+from rankdeck.model.safe_text import printable
 from rankdeck.state.lines import Line, RankLog
 from rankdeck.ui import formatting
-from rankdeck.ui.protocols import OutputProtocol
 from rankdeck.ui.views.base import TURN, Scene
 from rankdeck.ui.widgets.canvas import Run, optional
 from rankdeck.ui.widgets.logview import LogView
 from rankdeck_agent.wire import LAUNCHER
+
+if TYPE_CHECKING:
+    from rankdeck.backends.remote_log import Ranges
 
 PART = 1 << 18
 """Bytes to fetch at once; splitting them into lines takes about 10 ms."""
@@ -42,7 +45,7 @@ class FetchedLog:
         return f"{self.part.stream}, {share:.0f}% of {formatting.size(self.part.end)}"
 
 
-async def fetch(output: OutputProtocol, place: LogPlace, size: int = PART) -> FetchedLog:
+async def fetch(output: "Ranges", place: LogPlace, size: int = PART) -> FetchedLog:
     """Fetch whole lines from about `place` on; `size` is in bytes. Raises NodeError."""
     part = await output.read(place, size)
     log = RankLog(place.rank, keep=_ALL, keep_bytes=_ALL)
@@ -158,8 +161,8 @@ class OneView:
         await self._fetch(place, size)
         self.view.put(last=back and not far)
 
-    def _output(self, rank: int) -> OutputProtocol:
-        return self._scene.console.session.output(self._scene.job_id, rank)
+    def _output(self, rank: int) -> "Ranges":
+        return self._scene.console.need_session().output(self._scene.job_id, rank)
 
     async def _fetch(self, place: LogPlace, size: int = PART) -> None:
         self.fetched = await fetch(self._output(place.rank), place, size)
@@ -233,7 +236,7 @@ EVERY_LINE = "^"
 class Seeker:
     """Finds a line, a time or a place in a log on its node, by binary search."""
 
-    output: OutputProtocol
+    output: "Ranges"
     place: LogPlace
 
     async def find(self, goal: Goal) -> tuple[int, int]:
@@ -381,7 +384,7 @@ class LauncherLog:
         self._found: frozenset[Occurrence] = frozenset()
 
     def __call__(self) -> frozenset[Occurrence]:
-        journal = self._scene.console.session.fleet.event_log
+        journal = self._scene.console.fleet.event_log
         seen = (journal.total, self._until())
         if self._nodes and seen != self._seen:
             self._seen = seen

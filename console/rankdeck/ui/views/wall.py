@@ -8,7 +8,7 @@ from textual.message import Message
 from textual.widget import Widget
 
 from rankdeck.model.job import Job, RankState
-from rankdeck.model.text import printable
+from rankdeck.model.safe_text import printable
 from rankdeck.state.lines import Line, RankLog
 from rankdeck.ui import actions
 from rankdeck.ui.themes import painted

@@ -13,7 +13,7 @@ from textual.widget import Widget
 from textual.widgets import Input
 
 from rankdeck.model.health import Level
-from rankdeck.model.text import printable
+from rankdeck.model.safe_text import printable
 from rankdeck.ui import actions, formatting
 from rankdeck.ui.actions import STEPS
 from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, broken, cut, ends, fitted, length
@@ -66,10 +66,9 @@ class TopBar(Canvas):
 
     def tick(self) -> None:
         """Read the state of the cluster; repaint if it changed."""
-        broken = self.console.session.fleet.trouble
         session = self.console.session
-        reached = (session.history_trouble, session.connecting)
-        seen = (self.console.summary, self.console.opened, self.console.trouble, broken, reached)
+        reached = session and (session.fleet.trouble, session.history_trouble, session.connecting)
+        seen = (self.console.summary, self.console.trouble, reached)
         if seen != self._shown:
             self._shown = seen
             self.refresh()
@@ -77,7 +76,7 @@ class TopBar(Canvas):
     def line(self, y: int, width: int) -> Runs:
         """Name and tabs on the left, counts on the right, in the first shape that fits."""
         del y
-        name = printable(self.console.session.cluster.name)
+        name = printable(self.console.cluster.name)
         parts = (self._parts(shape, width) for shape in SHAPES)
         fits = (one for one in parts if one[-1] >= min(cell_len(name), LEAST_NAME))
         own, tabs, counts, room = next(fits, None) or self._parts(SHAPES[-1], width)
@@ -104,15 +103,16 @@ class TopBar(Canvas):
         if self.console.trouble:
             room = 50 if own else 24 if titles else 12
             return [(f"{bad} {cut(self.console.trouble, room)} ", "bad@bar")]
-        if not self.console.opened:
+        session = self.console.session
+        if session is None:
             return [("opening… ", "dim@bar")]
         everything = formatting.many(sum(self.console.summary.values()), "node")
         runs: list[Run] = [(f"{everything}  ", "text@bar")] if summed else []
-        if self.console.session.fleet.trouble:
+        if session.fleet.trouble:
             runs.insert(0, (f"{bad} no broker  ", "bad@bar"))
-        if self.console.session.history_trouble:
+        if session.history_trouble:
             runs.insert(0, (f"{bad} history not written  ", "bad@bar"))
-        done, of = self.console.session.connecting
+        done, of = session.connecting
         if done < of:
             text = f"connecting {done:,} of {of:,}  " if words else f"connecting {done:,}/{of:,}  "
             runs.insert(0, (text, "dim@bar"))

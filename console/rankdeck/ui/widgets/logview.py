@@ -11,7 +11,7 @@ from textual import events
 from textual.message import Message
 
 from rankdeck.logs.view import Filtered, Goal, LineFilter, Picked, Search, Source, TextMatch
-from rankdeck.model.text import printable
+from rankdeck.model.safe_text import printable
 from rankdeck.state.lines import Gap, Line
 from rankdeck.ui import actions, formatting
 from rankdeck.ui.themes import painted

@@ -15,10 +15,8 @@ from rankdeck_agent import AGENT_TOKEN as AGENT_TOKEN
 from rankdeck_agent import DRAIN_PREFIX as DRAIN_PREFIX
 from rankdeck_agent import JOB_VARIABLE as JOB_VARIABLE
 from rankdeck_agent import LAUNCHER as LAUNCHER
-from rankdeck_agent import NO_FOLDER as NO_FOLDER
 from rankdeck_agent import NO_JOBS as NO_JOBS
 from rankdeck_agent import NODE_VARIABLE as NODE_VARIABLE
-from rankdeck_agent import REFUSED as REFUSED
 from rankdeck_agent import RUN_TOKEN as RUN_TOKEN
 from rankdeck_agent import RUN_VARIABLE as RUN_VARIABLE
 from rankdeck_agent import SIGNALS as SIGNALS
@@ -302,7 +300,7 @@ class Hello:
     installed: bool = False
     """The agent runs as a service on the node: a console starts no second one there."""
     heartbeat: float = 0.0
-    """Health is sent at least once in this many seconds; 0: this agent does not judge."""
+    """Health is sent at least once in this many seconds."""
 
 
 ReasonRow = tuple[str, int, str, Optional[float], str]
@@ -361,7 +359,7 @@ class Sample:
     failed: Mapping[str, str] = field(default_factory=dict[str, str])
     """METRIC or METRIC/DEVICE -> why it could not be read; never shown as 0."""
     report: Optional[HealthReport] = None
-    """The agent's judgement of this sample; None if this agent does not judge."""
+    """The agent's judgement of this sample; None only before it is judged, never in a message."""
 
 
 @dataclass(frozen=True)
@@ -573,44 +571,3 @@ def node_plan(raw: Optional[Mapping[str, Any]]) -> NodePlan:
         return NodePlan(**values)
     except (KeyError, TypeError, ValueError) as error:
         raise WireError(f"bad plan: {error}") from error
-
-
-_REQUEST_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\Z")
-
-
-def is_request_id(text: str) -> bool:
-    """Whether `text` can be the id of a `spawn` request: it becomes an argument and part of file names."""
-    return bool(_REQUEST_ID.match(text))
-
-
-# The `events` file of a run folder and the stream of `job follow` hold JSON objects, one a
-# line. In the file each has {"seq": int from 0, "at": epoch seconds, "kind": ...} and:
-#   ready    pid, boot, addresses (IP)     the supervisor runs
-#   started  rank, pid                     a rank began (with a shared run folder: also host; on Slurm: attempt)
-#   exited   rank, code | null, signal | null (both null: not known); if it failed also: said (its last lines,
-#            oldest first), kernel (lines about its processes), activity (what it did last: [state, wchan, cores])
-#   process  name, pid                     a launcher or daemon began
-#   ended    name, code | null, signal | null; if it failed also: said (last lines of all launchers here)
-#   spawn    id, host, command             the launcher asks for a daemon on a host
-#   answered id, ok, text
-#   trouble  text (a sentence for the operator); if the supervisor is gone, also: gone (when it last wrote, epoch
-#            seconds) and running (ranks that still run)
-#   cancel   grace, by ("user"; "abort": a part of the job had failed; "system": SIGTERM, or a launcher's leftovers)
-#   slurm    id, state, reason, attempt, partition, nodes, text, do, stuck, position, waiting, limit, start, ends
-#            what Slurm says of the job (slurm/run.py), array: its tasks as sbatch reports them; the last one has
-#            `over`, and node, rank, code, by, end
-#   attempt  number, text                  Slurm queued the job again: later events belong to this run
-#   again    text                          the ranks elsewhere were suspended and begin again: earlier starts and exits no longer count
-#   task     rank, id, state, reason, attempt, text, do, over, nodes, node, code, start, end
-#            what Slurm says of one task of an array (slurm/array.py); a higher attempt: it was queued again
-#   closed   -                             nothing more will come from this node
-# The stream adds frames that are not in the file:
-#   data     r, s ("out"|"err"), o (offset), n (bytes that follow this line), at
-#   tail     r, s, o (offset of the end), lines, last (text), at     for ranks not watched, and while output waits
-#   activity at, rows [[rank, state, wchan, cores, share of system time | null], ...]: what the
-#            ranks of this node do; sent after each look of the supervisor
-#   now      at, closing (`closed` is held back until the output is sent), ended (when it closed): every 2 s, after the rest
-# stdin of `job follow` takes lines {"watch": {"<rank>": {"out": offset, "err": offset}}}. Each replaces the one
-# before; an offset below 0 counts from the end. These lines, or lines of their own, may also have {"taken": bytes of
-# `data` that the console has processed since the start}: the follower then sends ahead only as much as that console
-# processes in a moment. End of file ends the follower, never the job.

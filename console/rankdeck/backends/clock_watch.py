@@ -1,0 +1,45 @@
+"""Notices by the time stamps of a node that its clock was set. No I/O."""
+
+from dataclasses import dataclass
+
+LATE = 2.5
+"""A stamp may arrive this many seconds late before the node's clock is doubted. More than the 2 seconds between
+stamps; otherwise a link that delays all stamps equally would look like a clock that was set back."""
+SURE = 0.25
+"""Late stamps that agree within this many seconds show that the clock was set back, not that the link is slow."""
+_AGREEING = 3
+_APART = 1.5
+
+
+@dataclass(frozen=True, slots=True)
+class ClockWatch:
+    """Detects by the stamps of `now` frames that a node's clock was set; immutable, see `after`."""
+
+    offset: float
+    """Seconds by which the node's clock is ahead of the console's, ± `uncertainty`."""
+    uncertainty: float
+    doubts: tuple[tuple[float, float], ...] = ()
+    """(arrival, lag) in seconds of consecutive stamps that arrived too late."""
+
+    def after(self, at: float, arrived: float) -> "ClockWatch":
+        """The state after the node's stamp `at` arrived at `arrived`; both in epoch seconds.
+
+        A stamp ahead of the console's clock proves that the node's clock was set forward. A late one
+        may be due to a slow link; a clock that was set back shows the same lag repeatedly.
+        """
+        ahead = at - self.offset - arrived
+        if ahead > self.uncertainty + SURE:
+            return self._set(at - arrived)
+        if ahead > -(self.uncertainty + LATE):
+            return ClockWatch(self.offset, self.uncertainty)
+        lags = [lag for _, lag in self.doubts] + [ahead]
+        fits = max(lags) - min(lags) < SURE
+        fits = fits and all(arrived - when >= _APART for when, _ in self.doubts[-1:])
+        doubts = (*self.doubts, (arrived, ahead)) if fits else ((arrived, ahead),)
+        if len(doubts) >= _AGREEING:
+            return self._set(at - arrived)
+        return ClockWatch(self.offset, self.uncertainty, doubts)
+
+    def _set(self, offset: float) -> "ClockWatch":
+        # The delay of the stamp is not known, so it adds to the uncertainty.
+        return ClockWatch(offset, self.uncertainty + SURE)
