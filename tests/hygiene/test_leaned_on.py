@@ -45,10 +45,6 @@ LEANED = (
         "the options that argparse knows, to propose the nearest", CPYTHON,
     ),
     Leaned(
-        "console/rankdeck/telemetry/private_broker.py", ("pause_reading in connection_made",), "CPython",
-        "the broker reads all its clients itself, on one tick; 3.11.2 starts reading after connection_made", CPYTHON,
-    ),
-    Leaned(
         "console/rankdeck/ui/app.py", ("RankdeckApp._driver", "_disable_mouse_support", "_enable_mouse_support"), "textual",
         "leaves the mouse to the terminal while the user selects text; does nothing where the methods are missing", TEXTUAL,
     ),
