@@ -36,7 +36,8 @@ LINE: Walk = (
     (
         "console/backends/follow.py:SshFollower._feed",
         "console/backends/node_stream.py:NodeStream.feed",
-        "console/backends/node_stream.py:FrameParser.feed",
+        "console/backends/frames.py:FrameParser.feed",
+        "console/backends/node_stream.py:NodeStream._read",
         "console/backends/node_stream.py:NodeStream._chunk",
     ),
     ("console/backends/follow.py:SshFollower._events",),
@@ -74,7 +75,7 @@ SAMPLE: Walk = (
         "agent/rules/judge.py:assess",
         "agent/rules/judge.py:step",
         "agent/telemetry.py:Publisher.sample",
-        "agent/wire.py:encode",
+        "agent/wire/__init__.py:encode",
     ),
     ("console/telemetry/client_sockets.py:SocketReader._read",),
     (
@@ -84,7 +85,7 @@ SAMPLE: Walk = (
     ),
     (
         "console/telemetry/link.py:FleetUpdater.take",
-        "agent/wire.py:decode",
+        "agent/wire/__init__.py:decode",
         "console/state/fleet.py:Fleet.apply",
         "console/state/node.py:NodeState.take_sample",
         "console/state/node.py:NodeState._take_numbers",

@@ -19,7 +19,7 @@ from textual.geometry import Size
 from rankdeck.cli import choose
 from rankdeck.cli.shapes import job_shape
 from rankdeck.demo import cluster as demo
-from rankdeck.model.job import Job, State, ProofState
+from rankdeck.model.job import Job, ProofState, State
 from rankdeck.rules.progress import last_run
 from rankdeck.session import Session, open_session
 from rankdeck.ui.screens.job_head import head_lines
@@ -157,9 +157,11 @@ def apart(first: Session, second: Session, job_id: str) -> list[str]:
     asked = {node for job in (one, other) for node, proof in job.proofs.items() if proof.state is ProofState.NOT_ASKED}  # fmt: skip
     return [
         *(f"{node} is asked what is left" for node in sorted(asked)),
-        f"{name}: {getattr(one, name)} and {getattr(other, name)}"
-        for name in (field.name for field in fields(Job))
-        if getattr(one, name) != getattr(other, name)
+        *(
+            f"{name}: {getattr(one, name)} and {getattr(other, name)}"
+            for name in (field.name for field in fields(Job))
+            if getattr(one, name) != getattr(other, name)
+        ),
     ]
 
 
