@@ -36,6 +36,10 @@ PRINTED = {
     "rank 0 cannot start: Argument list too long": ("longer than the system takes", "start"),
     "rank 0 cannot start: there is no folder /scratch/run7 on n1": ("working directory is not there", "start"),
     "n1: does not answer: rankdeck: job j-1 runs on, but /home/u/jobs/j-1/n1 is gone (removed, or its file system is not mounted)": ("its processes may still run", "host"),
+    # torch 2.11 and NCCL 2.28.9 on an H200
+    "[rank1]: Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 60": ("use the same GPU", "own"),
+    "[rank1]: torch.AcceleratorError: CUDA error: invalid device ordinal": ("a number that the node does not have", "own"),
+    "[rank1]: torch.AcceleratorError: CUDA error: device-side assert triggered": ("computation on the GPU failed", "own"),
     # torch 2.13 with gloo
     "RuntimeError: [enforce fail at device.cc:84] ifa != nullptr. Unable to find address for: eth9": ("interface of that name", "start"),
     "torch.distributed.DistNetworkError: The server socket has failed to listen on any local network address. port: 29622, useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use": ("port is taken", "start"),

@@ -496,6 +496,7 @@ class GpuCollector:
         reading = self._nvidia.collect(now) if self._nvidia else Reading()
         if self._on_bus:
             reading.put("gpu.on_bus", self._on_bus)
+            _fail_hidden(reading, self._on_bus)
         self.doing = "amdgpu"
         self._amd.collect(reading, now)
         self.doing = "xe, i915"
@@ -516,6 +517,21 @@ class GpuCollector:
         """End the process that talks to NVML."""
         if self._nvidia:
             self._nvidia.close()
+
+
+_HIDDEN = (
+    "the driver has {} on the PCI bus and lists none to this process: may it open /dev/nvidia0 "
+    "(permissions, the device cgroup of a job or container)?"
+)
+
+
+def _fail_hidden(reading: Reading, there: int) -> None:
+    """Mark all metrics as failed if the driver answers but lists no GPU: what may not be seen is not known to be well."""
+    answered = "gpu.driver" in reading.inventory
+    listed = {"gpu.lost", "gpu.used"} & {*reading.values, *reading.pending, *reading.failed}
+    if answered and not listed:
+        why = _HIDDEN.format("1 GPU" if there == 1 else f"{there} GPUs")
+        reading.failed.update(dict.fromkeys(sorted({*nvidia.METRICS} - {"gpu.answer"}), why))
 
 
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]")

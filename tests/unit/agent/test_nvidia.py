@@ -462,6 +462,8 @@ def test_sample_shows_the_gpus_of_one_reading(machine):
     assert "gpu.used" not in shape["absent"]
 
 
+REAL = Path(__file__).parents[2] / "recorded" / "h200"
+"""Recorded on an H200 with driver 580.159.04: the agent's sample and what nvidia-smi printed, idle and busy."""
 RECORDED = ("a100-sxm4-v12", "a10g", "tesla-t4", "quadro-p400", "gtx-1070-ti")
 
 
@@ -486,6 +488,42 @@ def test_recorded_gpus_come_out_as_nvidia_smi_printed_them(gpus, machine, name):
             assert got[metric] == pytest.approx(number * factor)
     assert reading.inventory["gpu.0.model"] == card.findtext("product_name")
     assert reading.failed == {}
+
+
+@pytest.mark.parametrize("state", ["idle", "load"])
+def test_what_the_agent_read_on_a_real_h200_is_what_nvidia_smi_said_beside_it(state):
+    read = json.loads((REAL / f"{state}.json").read_text())
+    card = ET.parse(REAL / f"{state}.xml").getroot().findall("gpu")[0]
+    got = {metric: devices.get("0") for metric, devices in read["values"].items()}
+
+    # The two did not look at the same moment.
+    assert got["gpu.used"] == pytest.approx(printed(card, "utilization/gpu_util"), abs=2)
+    assert got["gpu.temp"] == pytest.approx(printed(card, "temperature/gpu_temp"), abs=2)
+    assert got["gpu.power"] == pytest.approx(
+        printed(card, "gpu_power_readings/instant_power_draw"), rel=0.02
+    )
+    assert got["gpu.clock"] == printed(card, "clocks/sm_clock") * 1e6
+    # nvidia-smi rounds up to whole MiB.
+    used = printed(card, "fb_memory_usage/used") * 2**20
+    assert got["gpu.mem_used"] == pytest.approx(used, abs=2**20)
+    assert got["gpu.mem_total"] == printed(card, "fb_memory_usage/total") * 2**20
+    assert read["inventory"]["gpu.0.model"] == card.findtext("product_name") == "NVIDIA H200"
+    assert (read["failed"], got["gpu.lost"]) == ({}, 0)
+
+
+@pytest.mark.parametrize("there", [1, 8])
+def test_gpus_that_may_not_be_seen_are_not_well(machine, tmp_path, there):
+    for n in range(there):
+        (tmp_path / "proc/driver/nvidia/gpus" / f"0000:{n:02x}:00.0").mkdir(parents=True)
+    machine.say("count * 0")
+    gpus = GpuCollector(str(tmp_path))
+
+    reading = until(gpus, lambda r: "gpu.driver" in r.inventory)
+    gpus.close()
+
+    assert "may it open /dev/nvidia0" in reading.failed["gpu.used"]
+    assert "gpu.lost" in reading.failed
+    assert reading.values["gpu.on_bus"] == {"": there}
 
 
 PRINTED = {
