@@ -28,6 +28,8 @@ def test_the_fast_tier_passes_in_trixie(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("suite", ["trixie", "sid"])
 def test_the_spine_works_with_its_python(suite: str, tmp_path: Path) -> None:
+    if suite == "sid" and not os.environ.get("RANKDECK_TEST_SID"):
+        pytest.skip("sid (Python 3.14) changes every day: RANKDECK_TEST_SID=1 runs it")
     printed = run(suite, tmp_path, "tests/integration/test_spine.py", "-k", "this and one")
 
     assert "5 passed" in printed
