@@ -3,7 +3,6 @@
 from benchmarks.matrix import (
     consoles,
     files,
-    forged,
     freezes,
     fuzzing,
     health,
@@ -32,7 +31,6 @@ ROWS: tuple[Row, ...] = (
     *space.ROWS,
     *removed.ROWS,
     *nodes.ROWS,
-    *forged.ROWS,
     *health.ROWS,
     *schedulers.ROWS,
     *steered.ROWS,

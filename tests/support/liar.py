@@ -106,12 +106,6 @@ def forged(lie):
         yield json.dumps({**ask, "host": host, "command": lie["command"]}).encode() + b"\n"
 
 
-def frames_of_others(lie):
-    """Frames that this node may not send, in the numbers of its own events."""
-    for seq, frame in enumerate(lie["frames"]):
-        yield json.dumps({**frame, "seq": 100 + seq, "at": time.time()}).encode() + b"\n"
-
-
 def line_of(lie, line):
     """The line as it is sent."""
     change = valued(lie)
@@ -124,8 +118,6 @@ def line_of(lie, line):
         return other(line, lie)
     if lie["kind"] == "spawn":
         return line + b"".join(forged(lie))
-    if lie["kind"] == "frames":
-        return b"".join(frames_of_others(lie)) + line
     if lie["kind"] == "noise":
         return os.urandom(200) + b"\n" + line
     return line
