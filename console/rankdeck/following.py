@@ -246,14 +246,19 @@ class Following:
         queued = reported and all(node.elsewhere for node in job.plan.nodes)
         return not pending or queued or job_id not in self._followers
 
-    async def caught_up(self, limit: float = CATCH_UP_LIMIT, silent: Collection[str] = ()) -> None:
+    async def caught_up(
+        self, limit: float = CATCH_UP_LIMIT, silent: Collection[str] = ()
+    ) -> set[str]:
         """Wait until the nodes have sent everything that they know about their jobs, at most `limit` seconds.
 
-        Does not wait for nodes that are known to be `silent`.
+        Returns the nodes that have not. Does not wait for nodes that are known to be `silent`.
         """
-        await until(
-            lambda: not any(f.behind.difference(silent) for f in self._followers.values()), limit
-        )
+
+        def behind() -> set[str]:
+            return set().union(*(f.behind.difference(silent) for f in self._followers.values()))
+
+        await until(lambda: not behind(), limit)
+        return behind()
 
     def follow(self, job: Job) -> None:
         """Follow this job from now on."""

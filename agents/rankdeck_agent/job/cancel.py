@@ -13,6 +13,7 @@ from rankdeck_agent.job import orders, processes
 from rankdeck_agent.job.folder import (
     RunFolder,
     all_events,
+    forbid_start,
     is_closed,
     is_kubernetes,
     is_slurm,
@@ -175,9 +176,13 @@ class _Search:
 def cancel(folder: RunFolder, grace: float, by: str = ASKERS[0], tasks: str = "") -> dict[str, Any]:
     """End every process of the job on this node; returns `left`, what did not end, and `ended`, how many processes did.
 
-    `grace`: seconds from SIGTERM to SIGKILL. `by`, one of ASKERS, is recorded in the events. `tasks` (`3,5-7`) are the
+    A job that was never started here, or whose run folder was removed, cannot be started here from now on; `there`
+    False says so, and its processes are found by their marks. `grace`: seconds from SIGTERM to SIGKILL. `by`, one of ASKERS, is recorded in the events. `tasks` (`3,5-7`) are the
     tasks of a Slurm array job to end; "" for all.
     """
+    if forbid_start(folder, _BEGIN):
+        search = _Search(folder, 0)
+        return {**search.answer(_end(search, set(), set(), grace)), "there": False}
     # While the supervisor is being started it cannot be reached, and its ranks cannot be found.
     wait_until(lambda: not is_starting(folder), _BEGIN)
     if is_slurm(folder):
@@ -193,13 +198,6 @@ def cancel(folder: RunFolder, grace: float, by: str = ASKERS[0], tasks: str = ""
     kept = [*remove_containers(folder), *_end_kubernetes_job(folder, grace)]
     _let_close(search, bool(left))
     return search.answer(left, kept)
-
-
-def cancel_without_folder(folder: RunFolder, grace: float) -> dict[str, Any]:
-    """Cancel a job without a run folder here: its processes are found by their marks. Adds `there`: False to the answer."""
-    search = _Search(folder, 0)
-    left = _end(search, set(), set(), grace)
-    return {**search.answer(left), "there": False}
 
 
 def _end(search: _Search, launchers: set[int], ranks: set[int], grace: float) -> Left:

@@ -15,7 +15,7 @@ from typing import Any, Callable, Optional
 
 from rankdeck_agent.files import keep_private, readable
 from rankdeck_agent.job import processes
-from rankdeck_agent.job.cancel import cancel, cancel_without_folder
+from rankdeck_agent.job.cancel import cancel
 from rankdeck_agent.job.folder import (
     FolderError,
     FolderThereError,
@@ -24,6 +24,7 @@ from rankdeck_agent.job.folder import (
     existing,
     is_closed,
     is_slurm,
+    is_start_forbidden,
     post_mortem,
     run_folder,
     wait_until,
@@ -231,8 +232,10 @@ def answer(folder: RunFolder, request: str, text: str) -> dict[str, Any]:
 
 
 def remove(folder: RunFolder) -> dict[str, Any]:
-    """Delete the run folder of a job that is over; raises FolderError if it is not."""
-    if not is_closed(folder / "events"):
+    """Delete the run folder of a job that is over, or was never started; raises FolderError if it is neither."""
+    if not is_start_forbidden(folder) and not is_closed(
+        existing(folder.job, folder.node) / "events"
+    ):
         raise FolderError(f"job {folder.job} is not over on {folder.node}")
     shutil.rmtree(folder.path)
     with contextlib.suppress(OSError):
@@ -333,8 +336,6 @@ def _port(_: argparse.Namespace) -> int:
 
 def _cancel(asked: argparse.Namespace) -> dict[str, Any]:
     folder, grace = run_folder(asked.job, asked.node), max(0.0, asked.grace)
-    if not (folder / "events").is_file():
-        return cancel_without_folder(folder, grace)
     return cancel(folder, grace, asked.by, asked.tasks)
 
 
@@ -360,7 +361,7 @@ _VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
     "attempts": lambda asked: say(_attempts(existing(asked.job, asked.node))),
     "inspect": lambda asked: say(_inspect(existing(asked.job, asked.node))),
     "spawn": lambda asked: say(spawn(existing(asked.job, asked.node))),
-    "remove": lambda asked: say(remove(existing(asked.job, asked.node))),
+    "remove": lambda asked: say(remove(run_folder(asked.job, asked.node))),
     "answer": lambda asked: say(
         answer(existing(asked.job, asked.node), asked.id, " ".join(asked.text))
     ),

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Callable, NamedTuple, Optional
 
 from rankdeck_agent import LAUNCHER, RUN_TOKEN
+from rankdeck_agent.files import private_folder
 from rankdeck_agent.text import table
 from rankdeck_agent.wire.job_events import EventBody, JobEvent, NodeClosed, as_row
 
@@ -18,6 +19,8 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}\Z")
 STREAMS = ("out", "err")
 SLURM_SETTINGS, KUBERNETES_SETTINGS = "slurm.json", "kubernetes.json"
 """Files with the console's settings for a job that Slurm or Kubernetes runs."""
+_CANCELLED = "cancelled-before-start"
+"""The only file in the run folder of a job that was cancelled here before it was started, or after its folder was removed."""
 
 
 class FolderError(Exception):
@@ -26,6 +29,10 @@ class FolderError(Exception):
 
 class NoFolderError(FolderError):
     """This node does not know the job: it was never started here, or its run folder was removed."""
+
+
+class CancelledEarlierError(FolderError):
+    """The job was cancelled on this node and cannot be started here any more."""
 
 
 class FolderThereError(FolderError):
@@ -104,10 +111,39 @@ def existing(job: str, node: str) -> RunFolder:
     """The run folder of that job on that node; raises NoFolderError if it has none."""
     folder = run_folder(job, node)
     if not (folder / "events").is_file():
+        how = "cancelled before it was" if is_start_forbidden(folder) else "never"
         raise NoFolderError(
-            f"job {job} has no run folder on node {node}: never started there, or removed"
+            f"job {job} has no run folder on node {node}: {how} started there, or removed"
         )
     return folder
+
+
+def forbid_start(folder: RunFolder, limit: float) -> bool:
+    """Let the job never start on this node; False if it has been started, waiting `limit` seconds for one that is being.
+
+    A console that was killed may have asked for a start that arrives after the cancel: on a slow node, seconds later.
+    """
+    try:
+        private_folder(folder.path.parent)
+        folder.path.mkdir(mode=0o700)
+        (folder / _CANCELLED).touch(mode=0o600)
+    except FileExistsError:
+        # Somebody may be making it: others see the job once it has its events.
+        wait_until(lambda: _is_decided(folder), limit)
+    except OSError:
+        pass  # where no folder can be made, no job can be started either
+    return not (folder / "events").is_file()
+
+
+def _is_decided(folder: RunFolder) -> bool:
+    """Whether nobody is making this run folder."""
+    made = (folder / "events").is_file()
+    return made or is_start_forbidden(folder) or not folder.path.exists()
+
+
+def is_start_forbidden(folder: RunFolder) -> bool:
+    """Whether `forbid_start` was called for a job without a run folder."""
+    return (folder / _CANCELLED).exists()
 
 
 def all_folders() -> Iterator[RunFolder]:

@@ -20,12 +20,14 @@ from rankdeck_agent import AGENT_TOKEN
 from rankdeck_agent.files import private_folder, replace_private, unwritable, write_private
 from rankdeck_agent.job import processes
 from rankdeck_agent.job.folder import (
+    CancelledEarlierError,
     End,
     FolderError,
     FolderThereError,
     Journal,
     RunFolder,
     failed,
+    is_start_forbidden,
     run_folder,
 )
 from rankdeck_agent.job.supervisor_state import note_starter
@@ -242,13 +244,19 @@ exit 1
 
 
 def make(plan: NodePlan) -> RunFolder:
-    """Make the run folder with all its files. Raises FolderError (FolderThereError if it exists) and then leaves nothing."""
+    """Make the run folder with all its files. Raises FolderError and then leaves nothing.
+
+    FolderThereError: it exists; CancelledEarlierError: see `forbid_start`.
+    """
     folder = run_folder(plan.job, plan.node)
     try:
         private_folder(folder.path.parent.parent)
         private_folder(folder.path.parent)
         folder.path.mkdir(mode=0o700)
     except FileExistsError:
+        if is_start_forbidden(folder):
+            why = f"job {plan.job} was cancelled on node {plan.node}: it is not started there any more"
+            raise CancelledEarlierError(why) from None
         why = f"job {plan.job} has been started on node {plan.node} before"
         raise FolderThereError(why) from None
     except OSError as error:

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from rankdeck.cli import choose, output
-from rankdeck.cli.opening import agrees, job_of, opened, until_done
+from rankdeck.cli.opening import agrees, hear_nodes, job_of, opened, until_done
 from rankdeck.cli.shapes import (
     Shape,
     job_shape,
@@ -17,6 +17,7 @@ from rankdeck.cli.shapes import (
     slurm_job_shape,
 )
 from rankdeck.errors import RankdeckError
+from rankdeck.following import CATCH_UP_LIMIT, until
 from rankdeck.logs.view import choose as choose_ranks
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import CancelReport, Explained, FirstFailure, Job, State
@@ -85,7 +86,7 @@ async def _jobs(cluster: Cluster, options: argparse.Namespace) -> int:
     async with opened(cluster) as session:
         silent = await session.find_running()
         forgotten = await session.list_ended() if options.ended else ""
-        await session.following.caught_up(silent=silent)
+        await hear_nodes(session, silent)
         session.following.notice_stalls()
         oldest = 0.0 if options.all else time.time() - DAY
         known = sorted(
@@ -236,6 +237,9 @@ async def _cancel(cluster: Cluster, options: argparse.Namespace) -> int:
             report = await session.cancel_tasks(job.id, tasks, options.grace)
         else:
             report = await session.cancel(job.id, options.grace)
+            if not report.left and not report.unverified:
+                # What the nodes say of the end is kept, and the next command finds it.
+                await until(lambda: session.jobs.job(job.id).state.final, CATCH_UP_LIMIT)
     output.say_result(report_shape(report), proof(report), as_json=options.json)
     return output.TROUBLE if report.left or report.unverified else output.OK
 
@@ -259,7 +263,7 @@ def inspect(options: argparse.Namespace, _open_console: object) -> int:
 
 async def _inspect(cluster: Cluster, options: argparse.Namespace) -> int:
     async with opened(cluster) as session:
-        await session.following.caught_up()
+        await hear_nodes(session)
         job = session.jobs.find(options.job)
         if job.state.final and not options.json:
             output.say(over(job))
@@ -328,7 +332,7 @@ def report(options: argparse.Namespace, _open_console: object) -> int:
 
 async def _report(cluster: Cluster, options: argparse.Namespace) -> int:
     async with opened(cluster, telemetry=True) as session:
-        await session.following.caught_up()
+        await hear_nodes(session)
         job = session.jobs.find(options.job)
         name = options.output or f"{job.id}.tar.gz"
         path = _target(name if options.html is None else options.html or f"{job.id}.html")

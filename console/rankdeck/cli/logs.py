@@ -10,7 +10,7 @@ from operator import attrgetter, itemgetter
 
 from rankdeck.backends.node_stream import STREAMS
 from rankdeck.cli import choose, output
-from rankdeck.cli.opening import job_of, opened, until_done
+from rankdeck.cli.opening import hear_nodes, job_of, opened, until_done
 from rankdeck.logs.compare import (
     Branch,
     Collapse,
@@ -174,7 +174,7 @@ async def print_until_finished(
 
 async def print_what_there_is(session: Session, job_id: str, printer: Printer) -> None:
     """Print what has been written up to now, then return."""
-    await session.following.caught_up()
+    await hear_nodes(session)
     clock = asyncio.get_running_loop().time
     begin, ends = clock(), printer.ends()
     while clock() - begin < READ_LIMIT:
@@ -411,7 +411,7 @@ def logs(options: argparse.Namespace, _open_console: object) -> int:
 async def _logs(cluster: Cluster, options: argparse.Namespace) -> int:
     view = _view(options)
     async with opened(cluster) as session:
-        await session.following.caught_up()
+        await hear_nodes(session)
         job = await job_of(session, options.job)
         ranks = [LAUNCHER] if options.launcher else _ranks(job, options.rank)
         wanted = await _wanted(session, job, options)

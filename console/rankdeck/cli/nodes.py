@@ -11,7 +11,7 @@ from typing import Any
 
 from rankdeck.cli import choose, output
 from rankdeck.cli.jobs import DAY, over
-from rankdeck.cli.opening import Interrupts, job_of, opened, typed, until_done
+from rankdeck.cli.opening import Interrupts, hear_nodes, job_of, opened, typed, until_done
 from rankdeck.cli.output import UsageError
 from rankdeck.cli.shapes import Shape, image_shape, rank_use_shape
 from rankdeck.errors import ConfigError, NodeError, RankdeckError
@@ -260,7 +260,7 @@ async def _ps(cluster: Cluster, options: argparse.Namespace) -> int:
     async with opened(cluster) as session:
         job = await job_of(session, options.job) if options.job else None
         if job is not None:
-            await session.following.caught_up()
+            await hear_nodes(session)
             job = session.jobs.job(job.id)
             if job.state.final and not options.json:
                 output.say(over(job))

@@ -4,7 +4,7 @@ import argparse
 import asyncio
 import signal
 import sys
-from collections.abc import Coroutine, Sequence
+from collections.abc import Collection, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, Self
@@ -17,6 +17,7 @@ from rankdeck.errors import HostKeyError, UnknownJobError
 from rankdeck.following import until
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import Job, JobSpec
+from rankdeck.model.nodeset import fold
 from rankdeck.session import Session, open_session
 
 
@@ -41,6 +42,18 @@ async def job_of(session: Session, text: str) -> Job:
         if not session.others() and not session.slurm.asked:
             raise
         return session.jobs.job(await _attached(session, text, error))
+
+
+async def hear_nodes(session: Session, silent: Collection[str] = ()) -> None:
+    """Wait until the nodes have sent what they know about their jobs; names those that have not, on stderr.
+
+    `silent`: nodes that are not waited for.
+    """
+    late = await session.following.caught_up(silent=silent)
+    if late:
+        output.progress(
+            f"{fold(late)}: has not sent all that it knows about its jobs yet: what is shown may be old"
+        )
 
 
 ATTACH_LIMIT = 10.0

@@ -12,7 +12,7 @@ from rankdeck.cli.jobs import proof, sentence, summary
 from rankdeck.cli.logs import News
 from rankdeck.cli.main import OpenConsole
 from rankdeck.cli.nodes import CopyProgress
-from rankdeck.cli.opening import Interrupts, job_meant, job_of, opened, until_done
+from rankdeck.cli.opening import Interrupts, hear_nodes, job_meant, job_of, opened, until_done
 from rankdeck.cli.output import UsageError
 from rankdeck.cli.shapes import finding_shape, job_shape, plan_shape
 from rankdeck.cli.status import of_job
@@ -276,7 +276,7 @@ def replay(options: argparse.Namespace, open_console: OpenConsole) -> int:
 
 async def _replay(cluster: Cluster, options: argparse.Namespace) -> int:
     async with opened(cluster) as session:
-        await session.following.caught_up()
+        await hear_nodes(session)
         job_id = await session.replay(session.jobs.find(options.job).id, options.speed, keep=False)
         job = session.jobs.job(job_id)
         show = logs.show_nothing if options.json else logs.show_text

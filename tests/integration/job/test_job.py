@@ -477,6 +477,38 @@ def test_cancel_ends_a_job_whose_run_folder_was_removed(node, job):
     assert b"has no run folder" in node.job("follow", job, node.name)[2]
 
 
+def test_a_start_that_arrives_after_the_cancel_is_refused(node, job):
+    assert node.cancel(job)["there"] is False
+
+    answer = node.run(job, [0], [_rank("sleep 300")])
+
+    assert (
+        answer["error"]
+        == f"job {job} was cancelled on node {node.name}: it is not started there any more"
+    )
+    assert processes.marked(1, f"RANKDECK_JOB={job}".encode()) == []
+    assert b"cancelled before it was started there" in node.job("follow", job, node.name)[2]
+    assert node.job("remove", job, node.name)[0] == 0
+    assert not node.folder(job).exists()
+
+
+@pytest.mark.parametrize("late", [0.0, 0.02, 0.05, 0.1, 0.2])
+def test_whichever_of_start_and_cancel_comes_first_nothing_runs_after_both(node, job, late):
+    node.jobs.add(job)
+    plan = {"job": job, "node": node.name, "ranks": [0], "processes": [_rank("sleep 300")]}
+    starting = node.popen("run")
+    starting.stdin.write(json.dumps(plan).encode())
+    starting.stdin.close()
+    time.sleep(late)  # another moment of the start each time
+    report = node.cancel(job, 0.2)
+    started = json.loads(starting.stdout.read())
+    starting.wait()
+
+    assert report["left"] == []
+    assert started["ok"] is report.get("there", True)
+    assert processes.marked(1, f"RANKDECK_JOB={job}".encode()) == []
+
+
 def _empty(log):
     log.write_bytes(b"")
 
