@@ -12,6 +12,7 @@ from tests.support.kubernetes.double import Double
 from tests.support.kubernetes.roles import smallest_role
 from tests.support.kubernetes.site import Site, doubled
 from tests.support.polling import seen_until
+from tests.support.rest import rest_of
 
 from rankdeck_agent.kubernetes import api
 
@@ -72,7 +73,7 @@ def test_a_job_goes_on_without_a_line_lost_when_this_is_killed(site: Site, what:
     os.kill(*find(site), signal.SIGKILL)
     told += [process.stdout.readline() for _ in range(40)]
     os.kill(*find(site), signal.SIGKILL)
-    rest, said = process.communicate(timeout=90)
+    rest, said = rest_of(process, 90)
 
     assert process.returncode == 0, said[-800:]
     lines = ("".join(told) + rest).splitlines()
@@ -94,7 +95,7 @@ def test_a_job_that_is_ended_from_outside_fails_with_the_reason(site: Site, what
     process = site.start("run", "--no-preflight", site.steps("ended", run=600, hz=5))
     told = [process.stdout.readline() for _ in range(6)]
     act(double_of(site))
-    rest, said = process.communicate(timeout=90)
+    rest, said = rest_of(process, 90)
 
     assert process.returncode not in (0, 2), said[-800:]
     assert words in said

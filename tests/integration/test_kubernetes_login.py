@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from tests.support.kubernetes.site import OUR_LABEL, Site, doubled
 from tests.support.polling import wait_until
+from tests.support.rest import rest_of
 from tests.support.sshd import Nodes, Sshd, nodes
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
@@ -87,7 +88,7 @@ def test_a_cut_connection_loses_no_line(login) -> None:
     process = site.start("run", "--no-preflight", site.steps("cut", run=10, hz=5))
     seen = [process.stdout.readline() for _ in range(8)]
     server.cut()
-    rest, said = process.communicate(timeout=90)
+    rest, said = rest_of(process, 90)
 
     assert process.returncode == 0, said[-800:]
     told = "".join(seen) + rest

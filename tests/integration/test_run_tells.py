@@ -3,6 +3,7 @@
 import pytest
 from tests.integration import test_main_path
 from tests.integration.test_main_path import Console
+from tests.support.rest import rest_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 console = test_main_path.console
@@ -28,7 +29,7 @@ def test_run_tells_the_first_failure_and_the_countdown_while_others_still_run(
             lines.append(process.stderr.readline())
         # It is told while the others run: `jobs` still finds them.
         job = next(job for job in console.objects("jobs") if job["name"] == "early")
-        _, rest = process.communicate(timeout=300)
+        _, rest = rest_of(process, 300)
 
     assert "first failure so far: rank 2 on sakura, signal 11 (SIGSEGV)\n" in lines
     assert lines[-1].startswith("stopping the other ranks in ")
