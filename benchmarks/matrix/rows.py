@@ -3,6 +3,7 @@
 from benchmarks.matrix import (
     consoles,
     files,
+    forged,
     freezes,
     fuzzing,
     health,
@@ -31,6 +32,7 @@ ROWS: tuple[Row, ...] = (
     *space.ROWS,
     *removed.ROWS,
     *nodes.ROWS,
+    *forged.ROWS,
     *health.ROWS,
     *schedulers.ROWS,
     *steered.ROWS,

@@ -106,6 +106,16 @@ def forged(lie):
         yield json.dumps({**ask, "host": host, "command": lie["command"]}).encode() + b"\n"
 
 
+def added(lie, line):
+    """The frames of `frames`, numbered on after this one; none before raw bytes."""
+    head = json.loads(line)
+    if head["kind"] == "data":
+        return b""
+    first = head.get("seq", 0) + 1
+    rows = ({"seq": first + n, "at": time.time(), **row} for n, row in enumerate(lie["frames"]))
+    return b"".join(json.dumps(row).encode() + b"\n" for row in rows)
+
+
 def line_of(lie, line):
     """The line as it is sent."""
     change = valued(lie)
@@ -116,6 +126,8 @@ def line_of(lie, line):
             return line
     if lie["kind"] == "other":
         return other(line, lie)
+    if lie["kind"] == "frames":
+        return line + added(lie, line)
     if lie["kind"] == "spawn":
         return line + b"".join(forged(lie))
     if lie["kind"] == "noise":
