@@ -3,19 +3,7 @@
 This module has its version and constants that console and agent share.
 """
 
-import errno
-
 __version__ = "0.1.0"
-
-
-LOG_CLOSED = {
-    errno.EPERM: "the kernel log may not be read: set kernel.dmesg_restrict=0, or install the agent (it gets CAP_SYSLOG)",
-    errno.EACCES: "the kernel log may not be read: add the user to the group of /dev/kmsg, often adm",
-}
-"""errno -> why `kernel.events` cannot be read. A missing permission means fewer checks, not a fault of the node."""
-
-SATURATED = "saturated at {}: counts no more, perfquery -R clears it"
-"""Why an RDMA counter is not used: it reached its maximum. The metrics that include it go on without it."""
 
 JOB_VARIABLE = "RANKDECK_JOB"
 """Environment variable of every process of a job: the job's name; cancel finds the processes by it."""

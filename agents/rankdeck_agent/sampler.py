@@ -182,7 +182,14 @@ class Sampler:
                 if reading is not None:
                     absent |= reading.absent(collector.metrics)
                     self._join(joined, collector.name, reading)
-        sample = Sample(self._seq, at, joined.values, tuple(sorted(absent)), joined.failed)
+        sample = Sample(
+            self._seq,
+            at,
+            joined.values,
+            tuple(sorted(absent)),
+            joined.failed,
+            blind=tuple(sorted(joined.blind)),
+        )
         self._seq += 1
         pending = frozenset(joined.pending - {key.partition("/")[0] for key in joined.failed})
         return Collected(sample, joined.events, self._inventory(), pending)
@@ -213,7 +220,7 @@ class Sampler:
         for metric, by_device in reading.values.items():
             # No two collectors have the same metric, so the table need not be copied.
             joined.values[metric] = by_device
-        joined.failed.update(reading.failed)
+        joined.take_failures(reading)
         joined.pending |= reading.pending
         joined.events += reading.events
         reading.events, reading.sampled = [], True
@@ -238,7 +245,7 @@ def _trouble(reading: Optional[Reading]) -> str:
     """Why a collector failed as a whole; "" if it did not, even if some of its values failed."""
     if reading is None or reading.trouble:
         return clean(reading.trouble, 200) if reading else ""
-    if reading.limited or reading.values or reading.pending or not reading.failed:
+    if reading.blind or reading.values or reading.pending or not reading.failed:
         return ""
     return clean(next(iter(reading.failed.values())), 200)
 
@@ -321,6 +328,7 @@ class NodeJudge:
             values=self._values,
             absent=frozenset(sample.absent),
             failed=sample.failed,
+            blind=frozenset(sample.blind),
             inventory=inventory,
             boot=self._boot,
             uptime=_since_boot(inventory, sample.at),
@@ -506,6 +514,7 @@ def _facts(
         values=values,
         absent=frozenset(sample.absent),
         failed=sample.failed,
+        blind=frozenset(sample.blind),
         inventory=reading.inventory,
         uptime=uptime,
         expected=expected,

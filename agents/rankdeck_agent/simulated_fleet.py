@@ -150,11 +150,18 @@ class SimulatedNode:
             part.pace = 1.0 if self.wanted else 0.0
             reading = part.collect(now)
             joined.values.update(reading.values)
-            joined.failed.update(reading.failed)
+            joined.take_failures(reading)
             joined.events += reading.events
             absent |= reading.absent(part.metrics)
         self._seq += 1
-        made = Sample(self._seq, time.time(), joined.values, tuple(sorted(absent)), joined.failed)
+        made = Sample(
+            self._seq,
+            time.time(),
+            joined.values,
+            tuple(sorted(absent)),
+            joined.failed,
+            blind=tuple(sorted(joined.blind)),
+        )
         return made, joined
 
     def _first_word(self, *, installed: bool) -> Hello:

@@ -43,7 +43,7 @@ def wrong(ended: Ended, who: str) -> Iterator[str]:
         yield "`run` printed no job"
         return
     job = jobs[-1]
-    first = job["first_failure"] or {}
+    first: dict[str, Any] = job["first_failure"] or {}
     told = (job["state"], first.get("rank"), first.get("node"), first.get("exit_code"))
     if told != ("failed", FAILS, "koishi", CODE):
         yield f"first failure {told}"

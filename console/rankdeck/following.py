@@ -255,7 +255,7 @@ class Following:
         """
 
         def behind() -> set[str]:
-            return set().union(*(f.behind.difference(silent) for f in self._followers.values()))
+            return {name for f in self._followers.values() for name in f.behind.difference(silent)}
 
         await until(lambda: not behind(), limit)
         return behind()

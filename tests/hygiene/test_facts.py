@@ -69,16 +69,6 @@ OWN: Mapping[tuple[str, str], str] = {
     ): "events of the kernel log: which differ only in their device",
     # Not mended yet: each needs a value on the wire, in the history or in acceptance.db.
     (
-        "agents/rankdeck_agent/rules/facts.py",
-        "the kernel log may not",
-    ): "a sample's `failed` has a sentence and no kind",
-    ("agents/rankdeck_agent/rules/facts.py", "saturated at"): "the same",
-    (
-        "agents/rankdeck_agent/rules/facts.py",
-        "S?Xid",
-    ): "an event of the kernel log has no number beside its text",
-    ("agents/rankdeck_agent/rules/facts.py", "\\b[Ll]ink"): "the same",
-    (
         "console/rankdeck/acceptance/work.py",
         "it never began",
     ): "a kept measurement has a text and no kind of its failure",

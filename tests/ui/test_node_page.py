@@ -11,7 +11,7 @@ from rankdeck.model.cluster import Cluster, Metrics, Node
 from rankdeck.model.health import Level, PastNumbers, PastSeries, PastView, Times
 from rankdeck.ui.app import RankdeckApp
 from rankdeck.ui.node_page import shrunk
-from rankdeck_agent import LOG_CLOSED
+from rankdeck_agent.collectors.kernel_log import LOG_CLOSED
 from rankdeck_agent.collectors.simulated import SimulatedGpus, SimulatedRdma
 from rankdeck_agent.wire import Hello, Sample
 from tests.ui.support.stage import Stage
@@ -174,7 +174,7 @@ async def test_a_kernel_log_that_may_not_be_read_is_said_whole_and_is_no_reason(
     stage = machine()
     why = LOG_CLOSED[errno.EPERM]
     values = {"cpu.core_used": {"0": 4.0}}
-    sample = Sample(41, 1040.0, values, (), {"kernel.events": why})
+    sample = Sample(41, 1040.0, values, (), {"kernel.events": why}, blind=("kernel.events",))
     stage.fleet.apply("gpu01", sample)
     async with console(stage, (120, 60)) as (app, pilot):
         await pilot.press("enter")

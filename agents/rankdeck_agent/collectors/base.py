@@ -19,6 +19,10 @@ SHARED_MEMORY = "shared with the CPU; in use: by the whole machine"
 """Inventory of a GPU without memory of its own."""
 
 
+class BlindError(ValueError):
+    """A number that cannot be seen though nothing is at fault: a saturated counter, a missing permission. The text says why."""
+
+
 class Reading:
     """What one collector read.
 
@@ -35,8 +39,8 @@ class Reading:
         """Metrics that need a second reading first, such as shares of time."""
         self.trouble = ""
         """What is wrong with the collector as a whole, one sentence; "" if nothing. It may still have numbers."""
-        self.limited = False
-        """Whether something failed only because a permission is missing; that does not count as trouble."""
+        self.blind: set[str] = set()
+        """Those keys of `failed` whose error was a BlindError."""
         self.inventory: Mapping[str, str] = {}
         """Facts that seldom change, such as model and driver version."""
         self.events: list[Event] = []
@@ -72,11 +76,19 @@ class Reading:
         if isinstance(error, OSError) and error.errno in MISSING:
             return
         for metric in metrics:
-            self._fail(metric, device, reason(error))
+            self._fail(metric, device, reason(error), blind=isinstance(error, BlindError))
 
-    def _fail(self, metric: str, device: str, why: str) -> None:
+    def _fail(self, metric: str, device: str, why: str, *, blind: bool = False) -> None:
         if len(self.failed) < FAILED_LIMIT:
-            self.failed[f"{metric}/{device}" if device else metric] = why
+            key = f"{metric}/{device}" if device else metric
+            self.failed[key] = why
+            if blind:
+                self.blind.add(key)
+
+    def take_failures(self, other: "Reading") -> None:
+        """Note what the other reading could not read, and why."""
+        self.failed.update(other.failed)
+        self.blind |= other.blind
 
     def attempt(self, metrics: Iterable[str], read: Callable[[], None], device: str = "") -> None:
         """Run one part of a collector; an error in it marks only `metrics` as failed."""

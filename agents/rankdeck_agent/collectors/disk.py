@@ -278,7 +278,7 @@ class DiskCollector:
 def _copy(source: Reading, target: Reading) -> None:
     # Copy the inner tables too: network mounts are added to them.
     target.values.update({m: dict(d) for m, d in source.values.items()})
-    target.failed.update(source.failed)
+    target.take_failures(source)
 
 
 def parse_diskstats(data: bytes) -> list[Disk]:

@@ -1,5 +1,6 @@
 """Collects events from the kernel log: lines that match a pattern; a flood of lines becomes a few events."""
 
+import errno
 import os
 import time
 from collections import Counter
@@ -7,8 +8,7 @@ from functools import partial
 from itertools import islice
 from typing import Callable, Optional
 
-from rankdeck_agent import LOG_CLOSED
-from rankdeck_agent.collectors.base import Reading
+from rankdeck_agent.collectors.base import BlindError, Reading
 from rankdeck_agent.files import Tree
 from rankdeck_agent.kernel_log import Found, KernelLines, open_ring, raw_records
 from rankdeck_agent.machine import booted
@@ -55,7 +55,9 @@ class Folding:
         if level == found.level and 0 <= at - before < _SAME:
             self._folded[found.kind] += 1
             return []
-        event = Event(at, found.level, f"kernel.{found.kind}", found.text, found.device)
+        event = Event(
+            at, found.level, f"kernel.{found.kind}", found.text, found.device, found.xid, found.link
+        )
         if self._room < 1:
             self._keep(key, found.kind, event)
             return []
@@ -110,13 +112,11 @@ def _outdated(key: Key, level: str) -> list[tuple[Key, str]]:
     return [(key, one) for one in (_LEVELS if level == "ok" else (level, "ok"))]
 
 
-class _ClosedError(Exception):
-    """This user may not read the kernel log; the text is a sentence that says what to do."""
-
-
-def _closed(error: OSError) -> Optional[_ClosedError]:
-    why = LOG_CLOSED.get(error.errno or 0)
-    return _ClosedError(why) if why else None
+LOG_CLOSED = {
+    errno.EPERM: "the kernel log may not be read: set kernel.dmesg_restrict=0, or install the agent (it gets CAP_SYSLOG)",
+    errno.EACCES: "the kernel log may not be read: add the user to the group of /dev/kmsg, often adm",
+}
+"""errno -> why `kernel.events` cannot be read. A missing permission means fewer checks, not a fault of the node."""
 
 
 class KernelLogCollector:
@@ -149,19 +149,12 @@ class KernelLogCollector:
     def collect(self, now: float) -> Reading:
         reading = Reading()
         reading.events += self._folding.due(now)
-        try:
-            reading.attempt(self.metrics, lambda: self._read(reading, now))
-        except _ClosedError as closed:
-            self._tell_closed(reading, str(closed))
-        return reading
-
-    def _tell_closed(self, reading: Reading, why: str) -> None:
-        """Report once, at level `info`, that the log cannot be read: fewer checks, but no fault of the node."""
-        reading.limited = True
-        reading.failed.update(dict.fromkeys(self.metrics, why))
-        if not self._told_closed:
+        reading.attempt(self.metrics, lambda: self._read(reading, now))
+        if reading.blind and not self._told_closed:
             self._told_closed = True
+            why = reading.failed["kernel.events"]
             reading.events.append(Event(self._clock(), "info", "kernel.log", why))
+        return reading
 
     def _read(self, reading: Reading, now: float) -> None:
         lost = partial(self._lost, reading)
@@ -191,7 +184,8 @@ class KernelLogCollector:
         try:
             self._handle = open_ring(self._tree.path(_RING))
         except OSError as error:
-            self._refused = _closed(error) or error
+            why = LOG_CLOSED.get(error.errno or 0)
+            self._refused = BlindError(why) if why else error
             raise self._refused from error
         self._began = self._clock()
         return self._handle

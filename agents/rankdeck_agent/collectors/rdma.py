@@ -12,8 +12,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Callable, Optional
 
-from rankdeck_agent import SATURATED
-from rankdeck_agent.collectors.base import Reading, whole
+from rankdeck_agent.collectors.base import BlindError, Reading, whole
 from rankdeck_agent.files import Tree, clean, reason
 from rankdeck_agent.rdma_counters import BYTES, SUMS, TOPS, TWINS, WRAPS
 from rankdeck_agent.text import complain
@@ -233,6 +232,10 @@ _GID_LIMIT = 8
 _MAPPED = re.compile(r"0000:0000:0000:0000:0000:ffff:([0-9a-f]{4}):([0-9a-f]{4})")
 
 
+SATURATED = "saturated at {}: counts no more, perfquery -R clears it"
+"""Why an RDMA counter is not used: it reached its maximum. The metrics that include it go on without it."""
+
+
 @dataclass
 class RdmaCounter:
     """One counter and its state."""
@@ -257,8 +260,8 @@ class RdmaCounter:
     """Failed readings in a row."""
     asked: float = 0.0
     """When it was last read (monotonic seconds)."""
-    error: str = ""
-    """Why it could not be read."""
+    error: Optional[ValueError] = None
+    """Why it could not be read; a BlindError if it is saturated."""
     ever: bool = False
     """Whether it could ever be read."""
     summed: bool = False
@@ -433,7 +436,8 @@ class RdmaCollector:
         self._ports: list[Port] = []
         self._inventory: dict[str, str] = {}
         self._answered: set[str] = set()
-        self._failed: dict[str, dict[str, str]] = {}
+        self._parts: dict[str, Reading] = {}
+        """The last reading of each kind of data."""
         # Below another root the ports are of another machine, whose kernel cannot be asked.
         self._optional = Optionals(kernel or RdmaNetlink) if kernel or root == "/" else None
 
@@ -442,15 +446,15 @@ class RdmaCollector:
         if self._is_due("look", now, _LOOK_AGAIN):
             part = Reading()
             part.attempt(self.metrics, lambda: self._look(now))
-            self._failed["look"] = part.failed
+            self._parts["look"] = part
         if self._is_due("link", now, _LINK_PERIOD):
             self._take(reading, "link", self._link)
         all_counters = self._is_due("counters", now, _COUNTER_PERIOD)
         if all_counters:
             self._take(reading, "counters", lambda r, p: self._counters(r, p, now))
         self._take(reading, "bytes", lambda r, p: self._bytes(r, p, now, all_counters))
-        for failed in self._failed.values():
-            reading.failed.update(failed)
+        for part in self._parts.values():
+            reading.take_failures(part)
         self._answered |= set(reading.values)
         reading.pending |= self._answered - set(reading.values)
         reading.inventory = self._inventory
@@ -488,7 +492,7 @@ class RdmaCollector:
             self.doing = port.key
             read(part, port)
         reading.values.update(part.values)
-        self._failed[what] = part.failed
+        self._parts[what] = part
 
     def _link(self, reading: Reading, port: Port) -> None:
         if not port.number:
@@ -522,7 +526,7 @@ class RdmaCollector:
             if counter.value is not None:
                 reading.put(counter.metric, counter.value, port.key)
             elif counter.error:
-                reading.fail((counter.metric,), ValueError(counter.error), port.key)
+                reading.fail((counter.metric,), counter.error, port.key)
         _arrange(port)
         for metric, parts in port.sums:
             _put_sum(reading, port.key, metric, parts)
@@ -542,11 +546,11 @@ class RdmaCollector:
             data = self._tree.read(counter.path)
             number = None if data.startswith(b"N/A") else whole(data)
         except (OSError, ValueError) as error:
-            counter.value, counter.error = None, reason(error)
+            counter.value, counter.error = None, ValueError(reason(error))
             counter.failures += 1
             return
         if number is None:
-            counter.value, counter.error, counter.failures = None, "", _TRIES
+            counter.value, counter.error, counter.failures = None, None, _TRIES
             return
         counter.failures, counter.ever = 0, True
         _store(counter, number)
@@ -608,14 +612,14 @@ def _adopt(port: Port, counters: Mapping[str, int]) -> None:
 def _store(counter: RdmaCounter, number: int) -> None:
     if number == _TOP_64 and not counter.top:
         # ionic says this if the firmware gives no number (ionic_hw_stats.c), others after a failed request.
-        counter.value, counter.error = None, "the driver has no number for it"
+        counter.value, counter.error = None, ValueError("the driver has no number for it")
         return
     if counter.top and number in (counter.top, _TOP_64):
         counter.value = None
-        counter.error = SATURATED.format(number)
+        counter.error = BlindError(SATURATED.format(number))
         counter.held = number
         return
-    counter.error = ""
+    counter.error = None
     if counter.wraps:
         # From the upper half to the lower half: it wrapped around. Any other decrease: a reset.
         if number < counter.raw:
@@ -662,4 +666,5 @@ def _put_sum(
         return
     counter, _ = parts[0]
     why = f"{counter.kernel_name}: {counter.error or 'no number'}"
-    reading.fail((metric,), ValueError(why), key)
+    blind = isinstance(counter.error, BlindError)
+    reading.fail((metric,), BlindError(why) if blind else ValueError(why), key)

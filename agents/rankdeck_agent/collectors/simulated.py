@@ -110,7 +110,9 @@ class SimulatedGpus(_Simulation):
         if found is None:
             return []
         check = f"kernel.{found.kind}"
-        return [Event(time.time(), found.level, check, found.text, found.device)]
+        return [
+            Event(time.time(), found.level, check, found.text, found.device, found.xid, found.link)
+        ]
 
     def _hang(self, reading: Reading, waited: float) -> None:
         why = f"the driver did not answer in {waited:.0f} s (GPU {_SICK_GPU}, gpu.used)"

@@ -1,11 +1,10 @@
 """The input of a judgement: numbers of a sample and derived ones, events and how long they count, what cannot be read."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Optional, Union
 
-from rankdeck_agent import LOG_CLOSED, SATURATED
 from rankdeck_agent.rdma_counters import COUNTED
 from rankdeck_agent.rules.levels import Expected, Level, Reason, Sentence
 from rankdeck_agent.rules.table import BY_METRIC, CHECKS, RULES
@@ -35,6 +34,8 @@ class Facts:
     """Metric -> device -> number, as in wire.Sample."""
     absent: frozenset[str] = frozenset()
     failed: Mapping[str, str] = field(default_factory=dict[str, str])
+    blind: frozenset[str] = frozenset()
+    """See wire.Sample."""
     inventory: Mapping[str, str] = field(default_factory=dict[str, str])
     boot: str = ""
     uptime: Optional[float] = None
@@ -102,7 +103,6 @@ class Memory:
 MOST_UNREAD = 3
 _LOG = "kernel.events"
 _COUNTERS = ("rdma.counters.", "rdma.counters_ext.", "rdma.hw_counters.")
-_BLIND = SATURATED.partition("{}")[0]
 _SAME_CHECK: Mapping[str, frozenset[str]] = {
     metric: frozenset(
         other.metric for other in RULES for _, rule in rows if other.part_of == rule.part_of
@@ -127,23 +127,23 @@ class Unread:
 _NOTHING = Unread({}, {})
 
 
-def split(failed: Mapping[str, str], values: Table) -> Unread:
-    """Sort what a node could not read by whether a check needs it. Only sentences of our own agent are accepted as excuses."""
+def split(failed: Mapping[str, str], blind: Collection[str], values: Table) -> Unread:
+    """Sort what a node could not read by whether a check needs it; `blind` as in wire.Sample."""
     if not failed:
         return _NOTHING
-    beside = {key: why for key, why in failed.items() if is_beside(key, why, values)}
+    beside = {key: why for key, why in failed.items() if is_beside(key, blind, values)}
     return Unread({key: why for key, why in failed.items() if key not in beside}, beside)
 
 
-def is_beside(key: str, why: str, values: Table) -> bool:
+def is_beside(key: str, blind: Collection[str], values: Table) -> bool:
     """Whether health can be judged although this could not be read."""
     if key == _LOG:
-        return why in LOG_CLOSED.values()
+        return key in blind
     metric, _, device = key.partition("/")
     name = kernel_name(metric)
     if name:
-        return why.startswith(_BLIND) or not any(m in BY_METRIC for m in COUNTED.get(name, ()))
-    if not metric.startswith("rdma.") or _BLIND not in why:
+        return key in blind or not any(m in BY_METRIC for m in COUNTED.get(name, ()))
+    if not metric.startswith("rdma.") or key not in blind:
         return False
     others = _SAME_CHECK.get(metric, ())
     return metric not in _OF_THE_NODE or any(device in values.get(o, ()) for o in others)
@@ -172,14 +172,14 @@ def limits(beside: Mapping[str, str]) -> str:
     return "; ".join((*parts, f"{more} other counters") if more > 0 else parts)
 
 
-def blind(failed: Mapping[str, str], number: int) -> str:
+def blind_words(blind: Iterable[str], number: int) -> str:
     """The saturated counters of the check of this number: `blind: symbol_error of mlx5_0/1 and 8 more`; "" for none."""
     names: dict[str, list[str]] = {}
-    for key, why in failed.items():
+    for key in blind:
         metric, _, device = key.partition("/")
         name = kernel_name(metric)
         rows = (row for m in COUNTED.get(name, ()) for row in BY_METRIC.get(m, ()))
-        if why.startswith(_BLIND) and any(rule.part_of == number for _, rule in rows):
+        if any(rule.part_of == number for _, rule in rows):
             names.setdefault(name, []).append(device)
     unread = ", ".join(f"{name} of {first_of(devices)}" for name, devices in names.items())
     return f"blind: {unread}" if unread else ""
@@ -195,8 +195,6 @@ EPOCH = 1e9
 """Times before this, in epoch seconds, are not a real date: the clock is not set."""
 MOST = 64
 LEVELS = {"ok": Level.OK, "info": Level.OK, "warn": Level.WARN, "bad": Level.BAD}
-_XID = re.compile(r"S?Xid (\d{1,9})\b")
-_LINK = re.compile(r"\b[Ll]ink (-?\d{1,3})\b")
 
 
 @dataclass(frozen=True)
@@ -272,9 +270,8 @@ def _with(
     kept: Mapping[EventKey, ActiveEvent], event: Event, facts: Facts
 ) -> Mapping[EventKey, ActiveEvent]:
     """Add an event. A milder one does not replace a worse one of the same thing: only an "ok" ends that."""
-    device = _device(event)
-    number = _XID.match(event.text)
-    part = f"{device}/{number[1]}" if number else device
+    device = event.device if event.link is None else f"{event.device} link {event.link}"
+    part = device if event.number is None else f"{device}/{event.number}"
     level = LEVELS.get(event.level, Level.WARN)
     if level is Level.OK:
         return _ended(kept, event, part) if event.level == "ok" else kept
@@ -293,12 +290,6 @@ def _with(
     made = ActiveEvent(reason, event.at, facts.now - age + kind.lasts, count)
     rest = {k: one for k, one in kept.items() if k != key}
     return dict([*_room(rest), (key, made)])
-
-
-def _device(event: Event) -> str:
-    """The device; for an Xid that names a link, with the link."""
-    link = _LINK.search(event.text) if _XID.match(event.text) else None
-    return f"{event.device} link {int(link[1])}" if link else event.device
 
 
 def _ended(

@@ -19,7 +19,7 @@ from rankdeck_agent.rules.facts import (
     Number,
     RuleMark,
     Table,
-    blind,
+    blind_words,
     derive,
     first_of,
     kind_of,
@@ -141,7 +141,7 @@ def explain(
         number = check.number
         why = tuple(mine.get(number, ()))
         state = _state(why, number in covered.applicable, number in covered.judged)
-        parts = (*_evidence(number, facts, derived, memory), blind(facts.failed, number))
+        parts = (*_evidence(number, facts, derived, memory), blind_words(facts.blind, number))
         evidence = "; ".join(filter(None, parts))
         found.append(CheckResult(number, check.name, check.title, state, evidence, why))
     return tuple(found)
@@ -232,7 +232,7 @@ def assess(facts: Facts, memory: Memory = FRESH) -> tuple[Health, Memory]:
         memory = Memory(boot=facts.boot, grown=memory.grown, last=memory.last)
     new = step(facts, derive(facts), memory)
     covered = cover(facts, memory.settled)
-    unread = split(facts.failed, facts.values)
+    unread = split(facts.failed, facts.blind, facts.values)
     others = _besides(facts, unread.trouble, len(covered.judged))
     reasons = _worst_each([*new.reasons, *events, *others])
     boot = facts.boot or memory.boot

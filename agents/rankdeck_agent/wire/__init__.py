@@ -360,6 +360,8 @@ class Sample:
     """METRIC or METRIC/DEVICE -> why it could not be read; never shown as 0."""
     report: Optional[HealthReport] = None
     """The agent's judgement of this sample; None only before it is judged, never in a message."""
+    blind: tuple[str, ...] = ()
+    """Those keys of `failed` where nothing is at fault: a saturated counter, a log that this user may not read."""
 
 
 @dataclass(frozen=True)
@@ -367,7 +369,7 @@ class Event:
     """Something that happened on a node. `level` is "ok", "info", "warn" or "bad".
 
     `check` is `agent.<collector>`, or `kernel.<kind>` for a line of the kernel log: xid (the
-    device is the GPU's PCI address, the text begins with "Xid N"), sxid, gpu, oom, hung, lockup,
+    device is the GPU's PCI address), sxid, gpu, oom, hung, lockup,
     panic, nfs, lustre, gpfs, disk, edac, mce, thermal, voltage, mlx5, bnxt, link, pcie, files, nccl,
     peermem, nvlink, amdgpu; or `kernel.log` if lines were lost or folded. When the agent starts, it sends recent events
     again with the same `at` (epoch seconds). "ok" ends earlier events of the same check and device.
@@ -378,6 +380,10 @@ class Event:
     check: str
     text: str
     device: str = ""
+    number: Optional[int] = None
+    """The number of an Xid or SXid."""
+    link: Optional[int] = None
+    """The NVLink that it is about."""
 
 
 Message = Union[Hello, HealthReport, Sample, Event]

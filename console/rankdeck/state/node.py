@@ -190,7 +190,8 @@ class NodeState:
     # There are thousands of them.
     __slots__ = (
         "_charts", "_clock", "_expected", "_heard", "_holes", "_judged_silent", "_judged_skew", "_kept_judgement", "_numbers",
-        "_overdue", "_readings", "_sampled", "_skew", "_stale_from", "_swept_at", "_wall", "_wanted_since", "absent", "at", "attach", "events",
+        "_overdue", "_readings", "_sampled", "_skew", "_stale_from", "_swept_at", "_wall", "_wanted_since", "absent", "at", "attach", "blind",
+        "events",
         "failed", "failed_to_attach", "first_heard", "hello", "installed", "kubernetes", "name", "samples", "seen_up",
         "silent_from", "slurm", "up", "values",
     )  # fmt: skip
@@ -244,6 +245,7 @@ class NodeState:
         self.values: dict[str, Mapping[str, Number]] = {}
         self.absent = _NONE
         self.failed: dict[str, str] = {}
+        self.blind = _NONE
         self._readings: dict[str, MetricValues] = {}
         self._overdue: dict[str, str] = {}
         self._swept_at = self._stale_from = -inf
@@ -251,7 +253,7 @@ class NodeState:
         none can be old."""
         self._numbers = 0
         """How many numbers are kept, of all metrics together."""
-        self._holes: tuple[object, object] = (None, None)
+        self._holes: tuple[object, ...] = ()
 
     # ---- to read
 
@@ -587,12 +589,13 @@ class NodeState:
         return self._clock() - self._sampled > max(GONE, 3.0 * period)
 
     def _take_holes(self, sample: Sample) -> None:
-        holes = (sample.absent, sample.failed)
+        holes = (sample.absent, sample.failed, sample.blind)
         if holes == self._holes:
             return
         self._holes = holes
         self.absent = sanitize.names(sample.absent)
         self.failed = {**self._overdue, **sanitize.texts(sample.failed)}
+        self.blind = sanitize.names(sample.blind)
         for metric in (*self.absent, *self.failed):
             if metric in self.values:
                 self._forget(metric)
@@ -659,6 +662,7 @@ class NodeState:
             values=self.values,
             absent=self.absent,
             failed=self.failed,
+            blind=self.blind,
             inventory=self.inventory,
             boot=hello.boot if hello else "",
             uptime=self.uptime,

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from rankdeck.model.health import EVENT_LEVELS
 from rankdeck.model.safe_text import clean
+from rankdeck.model.text import integer
 from rankdeck_agent.rules.levels import SUMMARY
 from rankdeck_agent.wire import Event, HealthReport, Hello, ReasonRow
 
@@ -151,4 +152,6 @@ def event(raw: Event) -> Event:
         clean(raw.check, NAME),
         clean(raw.text, TEXT),
         clean(raw.device, NAME),
+        raw.number if integer(raw.number) else None,
+        raw.link if integer(raw.link) else None,
     )

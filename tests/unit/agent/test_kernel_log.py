@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rankdeck_agent import LOG_CLOSED, wire
-from rankdeck_agent.collectors.kernel_log import Folding, KernelLogCollector
+from rankdeck_agent import wire
+from rankdeck_agent.collectors.kernel_log import LOG_CLOSED, Folding, KernelLogCollector
 from rankdeck_agent.kernel_log import find
 from rankdeck_agent.sampler import Sampler
 from tests.unit.agent.machines import ROOT, write
@@ -183,6 +183,7 @@ def test_without_permission_the_reason_is_told(tmp_path):
     reading = KernelLogCollector(str(tmp_path)).collect(0.0)
 
     assert reading.failed == {"kernel.events": LOG_CLOSED[errno.EACCES]}
+    assert reading.blind == {"kernel.events"}
 
 
 @settings(

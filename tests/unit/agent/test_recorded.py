@@ -11,12 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from rankdeck_agent import SATURATED
 from rankdeck_agent.collectors.rdma import RdmaCollector
 from rankdeck_agent.kernel_log import KernelLines, judge
 from tests.unit.agent.machines import DATA, write
 
-BLIND = SATURATED.partition("{}")[0]
 FOLDERS = ("counters", "counters_ext", "hw_counters")
 Counts = dict[str, int]
 
@@ -52,14 +50,14 @@ def counters(root: Path, devices: Path) -> Counts:
     ]
     reading = RdmaCollector(str(root)).collect(0.0)
     raw = [m for m in reading.values if m.split(".")[1] in FOLDERS]
-    why = [w for key, w in reading.failed.items() if key.split(".")[1] in FOLDERS]
-    blind = sum(w.startswith(BLIND) for w in why)
+    failed = [key for key in reading.failed if key.split(".")[1] in FOLDERS]
+    blind = sum(key in reading.blind for key in failed)
     return {
         "files": len(files),
         "read": sum(len(reading.values[metric]) for metric in raw),
         "N/A": sum(file.read_bytes().startswith(b"N/A") for file in files),
         "blind": blind,
-        "failed": len(why) - blind,
+        "failed": len(failed) - blind,
     }
 
 

@@ -244,7 +244,7 @@ def _failed(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
     alike: dict[tuple[str, str, bool], list[str]] = {}
     for name, why in node.failed.items():
         metric, _, device = name.partition("/")
-        beside = is_beside(name, why, node.values)
+        beside = is_beside(name, node.blind, node.values)
         alike.setdefault((why, device, beside), []).append(metric)
     rows: list[Runs] = []
     for (why, device, beside), metrics in alike.items():
