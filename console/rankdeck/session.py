@@ -63,7 +63,7 @@ from rankdeck.state.fleet_history import Messages
 from rankdeck.state.history import History
 from rankdeck.state.job_recorder import JobRecorder, NodeNotes
 from rankdeck.state.jobs import Jobs
-from rankdeck.state.shared import is_launched, launch_of
+from rankdeck.state.launch_lock import is_launched, launch_of
 from rankdeck.telemetry.gnmi import collect
 from rankdeck.telemetry.kubernetes import KubernetesClient
 from rankdeck.telemetry.link import Link, Telemetry, open_link

@@ -19,7 +19,7 @@ from rankdeck.model.job import Job, JobSpec, Launch, Plan, State
 from rankdeck.session import FOUND, Session, open_session
 from rankdeck.state.history import History
 from rankdeck.state.jobs import Jobs
-from rankdeck.state.shared import is_launched, launch_of
+from rankdeck.state.launch_lock import is_launched, launch_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 SLEEPS = JobSpec(

@@ -244,7 +244,7 @@ def test_pictures_of_health_are_bounded_the_newest_stay(tmp_path, monkeypatch):
 
 
 def test_what_happened_on_nodes_is_bounded_by_age_and_count(tmp_path, monkeypatch):
-    monkeypatch.setattr("rankdeck.state.shared.KEEP", 10)
+    monkeypatch.setattr("rankdeck.state.node_event_log.KEEP", 10)
     now = time.time()
     with History(tmp_path / "h") as history:
         log = history.nodes_of("c")

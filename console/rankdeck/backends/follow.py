@@ -17,8 +17,8 @@ from rankdeck.model.job_events import Body, Connected, Disconnected, Lost, NodeE
 from rankdeck.model.safe_text import clean
 from rankdeck.remote.agent import Agents
 from rankdeck.remote.shell import Channel
+from rankdeck.state.launch_lock import is_launched
 from rankdeck.state.lines import ReadPositionsOf
-from rankdeck.state.shared import is_launched
 from rankdeck_agent.wire.job_events import DaemonAsked, Trouble
 
 LOST_AFTER = 15.0

@@ -30,12 +30,12 @@ from rankdeck.acceptance.run import (
 from rankdeck.config.files import write_private
 from rankdeck.errors import RankdeckError
 from rankdeck.model.acceptance import Answer, Outcome, Result
+from rankdeck.model.json_values import read_value
 from rankdeck.model.nodeset import fold
 from rankdeck.model.safe_text import clean
 from rankdeck.prometheus.names import labels_text
 from rankdeck.reports.acceptance_page import acceptance_page, excerpts
 from rankdeck.rules.secrets import Secrets
-from rankdeck.state.history import read
 
 VERSION = 1
 """Version of the JSON; it changes if a field changes its meaning or is removed."""
@@ -80,9 +80,9 @@ def masked(run: AcceptanceRun, secrets: Secrets) -> AcceptanceRun:
     say = secrets.in_text
     return replace(
         run,
-        plan=read(RunPlan, secrets.in_tree(asdict(run.plan))),
+        plan=read_value(RunPlan, secrets.in_tree(asdict(run.plan))),
         stages=tuple(
-            replace(one, plan=read(type(one.plan), secrets.in_tree(asdict(one.plan))))
+            replace(one, plan=read_value(type(one.plan), secrets.in_tree(asdict(one.plan))))
             for one in run.stages
         ),
         results=tuple(replace(one, text=say(one.text)) for one in run.results),

@@ -31,6 +31,7 @@ from rankdeck.model.job import (
     RankState,
     State,
 )
+from rankdeck.model.json_values import read_value
 from rankdeck.model.nodeset import fold, fold_ranks
 from rankdeck.model.rank import how_it_ended
 from rankdeck.prometheus.site_past import JobNumbers, SitePast
@@ -40,7 +41,7 @@ from rankdeck.rules.job_news import note_words, reference_time, when
 from rankdeck.rules.progress import phases
 from rankdeck.rules.secrets import KEY_BEGINS, KEY_ENDS, Secrets
 from rankdeck.state.fleet import Fleet
-from rankdeck.state.history import History, read
+from rankdeck.state.history import History
 from rankdeck.state.job_recorder import chosen, node_health, troubled_nodes
 from rankdeck.state.lines import RankLog
 from rankdeck_agent.rules.units import bits, celsius, duration, percent
@@ -597,7 +598,7 @@ def _page(source: ReportSource, recording: Recording, logs: Logs, secrets: Secre
     """The content of the page; `logs` must be masked already."""
     ranks = tuple(replace(rank, activity=None) for rank in source.job.ranks)
     # Masked as a tree, so that no field of a job is missed.
-    job = read(Job, secrets.in_tree(asdict(replace(source.job, ranks=ranks))))
+    job = read_value(Job, secrets.in_tree(asdict(replace(source.job, ranks=ranks))))
     return JobPage(
         job=job,
         now=time.time(),

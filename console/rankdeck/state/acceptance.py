@@ -20,7 +20,7 @@ from rankdeck.model.text import (
     table,
     text,
 )
-from rankdeck.state.shared import Row, Store
+from rankdeck.state.database import Row, Store
 
 VERSION = 2
 """Version of the tables."""

@@ -3,106 +3,21 @@
 import json
 import logging
 import sqlite3
-import types
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
-from enum import Enum
-from functools import cache
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import Any, Self, cast
 
-from rankdeck.model.job import Explained, Job, NodeProof, Plan, ProofState, RankState, State
+from rankdeck.model.job import Job, Plan, ProofState, State
 from rankdeck.model.job_events import NodeEvent
-from rankdeck.rules.job_news import best_notes
-from rankdeck.state.shared import NODE_SCHEMA, SharedEventLog, Store
+from rankdeck.model.json_values import fields_of, json_of, read_value
+from rankdeck.rules.job_versions import merge_versions
+from rankdeck.state.database import Store
+from rankdeck.state.node_event_log import NODE_SCHEMA, SharedEventLog
 from rankdeck_agent.wire.job_events import EventError, origin_of, parse_event
 
-T = TypeVar("T")
-Read = Callable[[Any], Any]
-_PLAIN: Mapping[type, tuple[type, ...]] = {
-    str: (str,),
-    bool: (bool,),
-    int: (int,),
-    # JSON has one kind of number: 1.0 may come back as the int 1, which is equal.
-    float: (int, float),
-}
-
-
-def read(make: type[T], raw: object) -> T:
-    """The dataclass `make` from `raw`, its parsed JSON; raises ValueError or TypeError."""
-    return cast("T", _reader(make)(raw))
-
-
-@cache
-def _reader(hint: Any) -> Read:  # noqa: ANN401 - a type hint may be anything
-    """A reader of this type: plain, an enum, a dataclass, `X | None`, `tuple[X, ...]` or `Mapping[str, X]`."""
-    origin, inner = get_origin(hint), get_args(hint)
-    if origin in (Union, types.UnionType):
-        (one,) = (_reader(each) for each in inner if each is not types.NoneType)
-        return lambda raw: None if raw is None else one(raw)
-    if origin is tuple:
-        return _tuple(_reader(inner[0]))
-    if origin is Mapping:
-        return _table(_reader(inner[1]))
-    return _dataclass(hint) if is_dataclass(hint) else _simple(hint)
-
-
-def _simple(hint: Any) -> Read:  # noqa: ANN401 - a type hint may be anything
-    kinds = _PLAIN.get(hint)
-    if kinds is None and issubclass(hint, Enum):
-        return hint
-    if kinds is None:
-        raise TypeError(f"{hint} cannot be read from JSON")
-
-    def simple(raw: object) -> object:
-        # Not isinstance: True is an int in Python, but not in JSON.
-        if type(raw) not in kinds:
-            raise TypeError(f"{raw!r:.60} is no {hint.__name__}")
-        return raw
-
-    return simple
-
-
-def _tuple(one: Read) -> Read:
-    def several(raw: object) -> tuple[Any, ...]:
-        if not isinstance(raw, list | tuple):
-            raise TypeError(f"{raw!r:.60} is no list")
-        return tuple(map(one, cast("list[Any]", raw)))
-
-    return several
-
-
-def _table(one: Read) -> Read:
-    def table(raw: object) -> dict[str, Any]:
-        if not isinstance(raw, dict):
-            raise TypeError(f"{raw!r:.60} is no table")
-        return {name: one(value) for name, value in cast("dict[str, Any]", raw).items()}
-
-    return table
-
-
-def _dataclass(make: Any) -> Read:  # noqa: ANN401 - the type of a frozen value
-    hints = get_type_hints(make)
-    wanted = {one.name: _reader(hints[one.name]) for one in fields(make) if one.init}
-    needed = {
-        one.name
-        for one in fields(make)
-        if one.init and one.default is MISSING and one.default_factory is MISSING
-    }
-
-    def built(raw: object) -> object:
-        if not isinstance(raw, dict):
-            raise TypeError(f"{raw!r:.60} is no {make.__name__}")
-        table = cast("dict[str, Any]", raw)
-        if not needed <= table.keys():
-            lacks = ", ".join(sorted(needed - table.keys()))
-            raise ValueError(f"a {make.__name__} lacks {lacks}")
-        return make(**{n: one(table[n]) for n, one in wanted.items() if n in table})
-
-    return built
-
-
-SCHEMA = """
+log = logging.getLogger(__name__)
+_TURNS = """
 CREATE TABLE IF NOT EXISTS turn (
     number INTEGER PRIMARY KEY AUTOINCREMENT, job TEXT NOT NULL
 );
@@ -133,7 +48,45 @@ _PUT = (
 _COLUMNS = "job.id, job.plan, job.record, job.created"
 _APART = frozenset({"id", "cluster", "plan", "created", "countdown", "clock", "output_coming"})
 """Fields of a job that are not in its JSON: they have columns, or are valid only in one console at the moment."""
+VERSION = 1
+KEEP = 500
+"""Ended jobs kept per cluster; running jobs are always kept."""
+KEEP_HEALTH = 200
+"""Health records of its nodes that are kept per job."""
+KEEP_EVENTS = 200_000
+"""Most supervisor events of all jobs of a cluster; if there are more, the oldest jobs are deleted."""
+_SCHEMA = f"""
+PRAGMA journal_mode = WAL;
+PRAGMA synchronous = NORMAL;
+CREATE TABLE IF NOT EXISTS job (
+    id TEXT PRIMARY KEY, cluster TEXT NOT NULL, created REAL NOT NULL,
+    state TEXT NOT NULL, plan TEXT NOT NULL, record TEXT NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS job_of_cluster ON job (cluster, created);
+CREATE TABLE IF NOT EXISTS event (
+    job TEXT NOT NULL, node TEXT NOT NULL, seq INTEGER NOT NULL, at REAL NOT NULL,
+    kind TEXT NOT NULL, fields TEXT NOT NULL, PRIMARY KEY (job, node, seq)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS health (job TEXT NOT NULL, at REAL NOT NULL, body TEXT NOT NULL);
+CREATE INDEX IF NOT EXISTS health_of_job ON health (job, at);
+CREATE TABLE IF NOT EXISTS numbers (job TEXT NOT NULL, at REAL NOT NULL, body TEXT NOT NULL);
+CREATE INDEX IF NOT EXISTS numbers_of_job ON numbers (job, at);
+{_TURNS}
+{NODE_SCHEMA}
+PRAGMA user_version = {VERSION};
+"""
 
+
+_LEAST = "SELECT max(number) FROM turn"
+_FORGET = tuple(
+    f"DELETE FROM {table} WHERE {key} = ?"
+    for table, key in (("job", "id"), ("event", "job"), ("health", "job"), ("numbers", "job"))
+)
+_PRUNE_HEALTH = (
+    "DELETE FROM health WHERE job = ? AND rowid <="
+    " (SELECT rowid FROM health WHERE job = ? ORDER BY rowid DESC LIMIT 1 OFFSET ?)"
+)
+_FINAL = frozenset(state.value for state in State if state.final)
 Complain = Callable[[str, str], None]
 """Called with (id of a job that cannot be read, why)."""
 
@@ -159,20 +112,11 @@ def put(database: sqlite3.Connection, job: Job) -> None:
     """Write the whole row of a job."""
     # Activity is not saved: it is not needed later.
     ranks = tuple(r if r.activity is None else replace(r, activity=None) for r in job.ranks)
-    table = _fields_of(replace(job, ranks=ranks))
-    plan = _written(table["plan"])
-    record = _written({k: v for k, v in table.items() if k not in _APART})
+    table = fields_of(replace(job, ranks=ranks))
+    plan = json_of(table["plan"])
+    record = json_of({k: v for k, v in table.items() if k not in _APART})
     row = (job.id, job.cluster, job.created, job.state.value, plan, record)
     database.execute(_PUT, row)
-
-
-def _written(value: object) -> str:
-    """A value as JSON. Not by `asdict`, which copies everything first: too slow for 512 ranks while a user types."""
-    return json.dumps(value, default=_fields_of)
-
-
-def _fields_of(value: Any) -> dict[str, Any]:  # noqa: ANN401 - any of our dataclasses
-    return {name: getattr(value, name) for name in value.__dataclass_fields__}
 
 
 def turn_of(database: sqlite3.Connection, job: str) -> int | None:
@@ -210,7 +154,7 @@ def _job(row: Any, complain: Complain) -> Job | None:  # noqa: ANN401 - a row of
     try:
         plan, record = json.loads(plan_text), json.loads(record_text)
         apart = {"id": name, "cluster": plan["cluster"], "created": created}
-        return _sane(read(Job, {**_migrated(record), **apart, "plan": plan}))
+        return _sane(read_value(Job, {**_migrated(record), **apart, "plan": plan}))
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         complain(str(name), str(error))
         return None
@@ -251,128 +195,6 @@ def _sane(job: Job) -> Job:
     return job
 
 
-def last_word(mine: Job, kept: Job) -> Job:
-    """Merge what two consoles know about one job; `kept` (the stored one) wins if neither knows more.
-
-    A job that has ended never runs again, and an explained failure stays explained.
-    """
-    if mine is kept or mine == kept:
-        return mine
-    first, other = (kept, mine) if _weight(kept) >= _weight(mine) else (mine, kept)
-    if not first.state.final:
-        # Both see it run, but only what this console sees is up to date.
-        first, other = mine, kept
-    ranks = _ranks(first, other)
-    word = replace(
-        first,
-        notes=tuple(dict.fromkeys((*kept.notes, *mine.notes))),
-        mute=_mute({**mine.mute, **kept.mute}, ranks),
-        proofs=_newest_proofs(kept.proofs, mine.proofs),
-        refused=_most_refused(kept.refused, mine.refused),
-        full_disks=tuple(dict.fromkeys((*kept.full_disks, *mine.full_disks))),
-        explained=first.explained or _explained(first, other),
-        marks={**other.marks, **first.marks},
-        progress=first.progress or other.progress,
-        kept=mine.kept or kept.kept,
-        ranks=ranks,
-        node_notes=best_notes(mine.node_notes, kept.node_notes),
-    )
-    return next((one for one in (mine, kept) if one == word), word)
-
-
-def _mute(mute: Mapping[str, str], ranks: Sequence[RankState]) -> dict[str, str]:
-    """The nodes that do not answer, without those that have come back."""
-    lost = {rank.node for rank in ranks if rank.state is State.LOST}
-    return {node: why for node, why in mute.items() if node in lost}
-
-
-def _newest_proofs(
-    one: Mapping[str, NodeProof], other: Mapping[str, NodeProof]
-) -> dict[str, NodeProof]:
-    """What the last cancel of each node found."""
-    newest = {**one}
-    for node, proof in other.items():
-        if node not in newest or proof.at >= newest[node].at:
-            newest[node] = proof
-    return newest
-
-
-def _most_refused(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
-    """Node -> messages that were left out, as the console counted that saw most."""
-    return {node: max(one.get(node, 0), other.get(node, 0)) for node in {**one, **other}}
-
-
-def _weight(job: Job) -> tuple[bool, bool, bool, int, int]:
-    """How much is known about the end of a job, to compare two snapshots."""
-    failure = job.first_failure
-    known = -sum(rank.state is State.LOST for rank in job.ranks)
-    if failure is None:
-        return job.state.final, False, False, len(job.explained), known
-    details = len(failure.evidence) + len(failure.lines) + len(failure.explained)
-    return job.state.final, True, failure.settled, details, known
-
-
-def _explained(first: Job, other: Job) -> tuple[Explained, ...]:
-    """The other's explanation, if it is of the same end; else ()."""
-    same = first.state is other.state
-    blank = first.first_failure is None and other.first_failure is None
-    return other.explained if same and blank else ()
-
-
-def _ranks(first: Job, other: Job) -> tuple[RankState, ...]:
-    """The ranks of the first; where the other knows more lines of a rank, its line count and last line."""
-    others = {rank.rank: rank for rank in other.ranks}
-    return tuple(_rank(rank, others.get(rank.rank)) for rank in first.ranks)
-
-
-def _rank(one: RankState, other: RankState | None) -> RankState:
-    if other is None or other.lines <= one.lines:
-        return one
-    return replace(one, lines=other.lines, last_line=other.last_line, heard=other.heard)
-
-
-log = logging.getLogger(__name__)
-VERSION = 1
-KEEP = 500
-"""Ended jobs kept per cluster; running jobs are always kept."""
-KEEP_HEALTH = 200
-"""Health records of its nodes that are kept per job."""
-KEEP_EVENTS = 200_000
-"""Most supervisor events of all jobs of a cluster; if there are more, the oldest jobs are deleted."""
-_SCHEMA = f"""
-PRAGMA journal_mode = WAL;
-PRAGMA synchronous = NORMAL;
-CREATE TABLE IF NOT EXISTS job (
-    id TEXT PRIMARY KEY, cluster TEXT NOT NULL, created REAL NOT NULL,
-    state TEXT NOT NULL, plan TEXT NOT NULL, record TEXT NOT NULL
-) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS job_of_cluster ON job (cluster, created);
-CREATE TABLE IF NOT EXISTS event (
-    job TEXT NOT NULL, node TEXT NOT NULL, seq INTEGER NOT NULL, at REAL NOT NULL,
-    kind TEXT NOT NULL, fields TEXT NOT NULL, PRIMARY KEY (job, node, seq)
-) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS health (job TEXT NOT NULL, at REAL NOT NULL, body TEXT NOT NULL);
-CREATE INDEX IF NOT EXISTS health_of_job ON health (job, at);
-CREATE TABLE IF NOT EXISTS numbers (job TEXT NOT NULL, at REAL NOT NULL, body TEXT NOT NULL);
-CREATE INDEX IF NOT EXISTS numbers_of_job ON numbers (job, at);
-{SCHEMA}
-{NODE_SCHEMA}
-PRAGMA user_version = {VERSION};
-"""
-
-
-_LEAST = "SELECT max(number) FROM turn"
-_FORGET = tuple(
-    f"DELETE FROM {table} WHERE {key} = ?"
-    for table, key in (("job", "id"), ("event", "job"), ("health", "job"), ("numbers", "job"))
-)
-_PRUNE_HEALTH = (
-    "DELETE FROM health WHERE job = ? AND rowid <="
-    " (SELECT rowid FROM health WHERE job = ? ORDER BY rowid DESC LIMIT 1 OFFSET ?)"
-)
-_FINAL = frozenset(state.value for state in State if state.final)
-
-
 class History:
     """The history file of one user; several consoles may have it open at once."""
 
@@ -404,7 +226,7 @@ class History:
     def save(self, job: Job) -> None:
         """Save the job as it is now; if writing fails, set `trouble` and go on.
 
-        If another console wrote the job meanwhile, both versions are merged: see `last_word`.
+        If another console wrote the job meanwhile, both versions are merged: see `merge_versions`.
         """
         if self._saved.get(job.id) is job:
             return
@@ -419,7 +241,7 @@ class History:
         kept = None
         if turn is not None and turn != self._turns.get(job.id):
             kept = one(database, job.id, self._complain)
-        word = job if kept is None else last_word(job, kept)
+        word = job if kept is None else merge_versions(job, kept)
         if word != kept:
             put(database, word)
         if word is job:
@@ -428,7 +250,7 @@ class History:
 
     def plan(self, plan: Plan) -> None:
         """Save the plan as it was carried out, with its port; if writing fails, set `trouble` and go on."""
-        self._store.put("UPDATE job SET plan = ? WHERE id = ?", [(_written(plan), plan.job)])
+        self._store.put("UPDATE job SET plan = ? WHERE id = ?", [(json_of(plan), plan.job)])
 
     def knows(self, job: str) -> bool:
         """Whether there is a row for this job id, in any cluster."""

@@ -22,7 +22,7 @@ from rankdeck.state.fleet_history import PICTURED
 from rankdeck.state.history import History, WrittenJob
 from rankdeck.state.jobs import Jobs
 from rankdeck.state.node import NodeState
-from rankdeck.state.shared import SharedEventLog
+from rankdeck.state.node_event_log import SharedEventLog
 from rankdeck_agent.rules.levels import SUMMARY
 
 _VALUES = (

@@ -25,9 +25,9 @@ from rankdeck.model.job_events import NodeEvent
 from rankdeck.model.rank import Activity, exit_status
 from rankdeck.model.safe_text import strip_controls
 from rankdeck.rules.job_news import best_notes, with_reasons
+from rankdeck.rules.job_versions import merge_versions
 from rankdeck.rules.messages import explain
 from rankdeck.state.first_failure import first_failure, launcher_lines
-from rankdeck.state.history import last_word
 from rankdeck.state.job_events import (
     HANDLERS,
     forget_reports,
@@ -98,7 +98,7 @@ class Additions:
 
     def _joined(self, job: Job) -> Job:
         before = self._ended.get(job.id)
-        whole = job if before is None else last_word(job, before)
+        whole = job if before is None else merge_versions(job, before)
         notes = self._notes.get(job.id, ())
         return with_reasons(replace(whole, node_notes=notes)) if notes else whole
 

@@ -5,7 +5,8 @@ from pathlib import Path
 
 from rankdeck.model.health import Level
 from rankdeck.model.job import CancelReport, Explained, Job, NodeNote, State
-from rankdeck.state.history import History, last_word
+from rankdeck.rules.job_versions import merge_versions
+from rankdeck.state.history import History
 from tests.support.node_events import node_event
 from tests.unit.test_history import JOB, PLAN
 from tests.unit.test_jobs_state import Feed
@@ -61,7 +62,7 @@ def test_a_console_may_change_its_own_word(tmp_path: Path) -> None:
 
 def test_notes_and_troubles_of_both_are_kept() -> None:
     mine = replace(JOB, node_notes=(NOTE,), notes=("n2: b",))
-    word = last_word(mine, JOB)
+    word = merge_versions(mine, JOB)
 
     assert (word.node_notes, word.troubles) == ((NOTE,), ("n1: a sentence", "n2: b"))
 
@@ -90,9 +91,9 @@ def test_a_node_that_is_back_is_not_said_to_be_mute_because_it_once_was() -> Non
     mute, said = {"n1": "no route"}, "n1: does not answer: no route"
     lost = tuple(replace(rank, state=State.LOST, node="n1") for rank in RUNNING.ranks)
 
-    assert said not in last_word(JOB, replace(RUNNING, mute=mute)).troubles
+    assert said not in merge_versions(JOB, replace(RUNNING, mute=mute)).troubles
     gone = replace(RUNNING, ranks=lost, mute=mute)
-    assert said in last_word(gone, replace(gone, mute={})).troubles
+    assert said in merge_versions(gone, replace(gone, mute={})).troubles
 
 
 def test_what_another_console_wrote_is_news_once_and_ones_own_is_not(
@@ -189,7 +190,7 @@ def test_that_a_node_does_not_answer_is_said_once_though_two_consoles_word_it() 
     mine = replace(RUNNING, ranks=lost, mute={"n1": "nothing for 15 s"})
     kept = replace(RUNNING, ranks=lost, mute={"n1": "port 22"})
 
-    assert last_word(mine, kept).troubles == kept.troubles
+    assert merge_versions(mine, kept).troubles == kept.troubles
 
 
 def test_another_consoles_word_ends_a_job_whose_node_is_lost_here() -> None:
