@@ -100,6 +100,8 @@ def test_a_job_that_is_ended_from_outside_fails_with_the_reason(site: Site, what
     assert process.returncode not in (0, 2), said[-800:]
     assert words in said
     assert "Traceback" not in said
+    first = site.job(site.newest())["first_failure"]
+    assert any(words in sentence for sentence in first["evidence"]), json.dumps(first) + said
     assert numbers([*told, *rest.splitlines()]) != []
 
 

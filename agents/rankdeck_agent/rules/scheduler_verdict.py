@@ -15,7 +15,7 @@ class VerdictKind(str, Enum):
     WELL = "well"
     """It succeeded."""
     GONE = "gone"
-    """The job's object is gone, and how it ended is not known."""
+    """Somebody removed the job's object: while it ran, or before it was known how it had ended."""
     CANCELLED = "cancelled"
     """Rankdeck was asked to end it."""
     REFUSED = "refused"
@@ -37,6 +37,7 @@ class VerdictKind(str, Enum):
 
 OUTSIDE = frozenset(
     {
+        VerdictKind.GONE,
         VerdictKind.TIME_LIMIT,
         VerdictKind.TAKEN_AWAY,
         VerdictKind.NO_MEMORY,
