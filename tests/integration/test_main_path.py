@@ -227,6 +227,26 @@ grace: 1
     assert not left_of(started["job"])
 
 
+def test_a_job_that_saves_its_state_and_exits_with_0_was_cancelled(console: Console) -> None:
+    saves = """
+job: saves
+launch: plain
+nodes: 2
+ranks_per_node: 1
+command: [sh, -c, 'trap "exit 0" TERM; echo up; while :; do sleep 0.1; done']
+grace: 5
+"""
+    with console.start("run", console.file("saves.yaml", saves), "--no-preflight") as run:
+        assert run.stdout is not None
+        assert "up" in run.stdout.readline() + run.stdout.readline()
+        (report,) = console.objects("cancel", "saves")
+        run.wait(60)
+
+    (job,) = (job for job in console.objects("jobs") if job["name"] == "saves")
+    assert (report["state"], job["state"], run.returncode) == ("cancelled", "cancelled", 130)
+    assert [rank["exit_code"] for rank in job["ranks"]] == [0, 0]
+
+
 def test_cancel_ends_an_mpi_job_whose_launcher_was_killed(console: Console) -> None:
     started = console.objects("run", "hang-rank2", "--detach", "--set", "grace=1")[-1]
     console.wait_for(started["job"], "running")

@@ -164,6 +164,40 @@ def test_what_ends_after_a_cancel_is_cancelled():
     assert feed.job.first_failure is None
 
 
+def test_ranks_that_save_their_state_and_report_success_were_cancelled_all_the_same():
+    feed = Feed()
+    feed.start_all()
+    for node in ("n1", "n2"):
+        feed.tell(node, "cancel", 2.0, grace=1)
+    for rank in range(4):
+        feed.exit(rank, 0, at=2.5)
+    feed.close()
+
+    assert (feed.job.state, feed.job.exit_code) == (State.CANCELLED, None)
+    assert {(rank.state, rank.exit_code) for rank in feed.job.ranks} == {(State.DONE, 0)}
+
+
+def test_a_job_that_was_over_before_the_cancel_is_done():
+    feed = Feed()
+    feed.start_all()
+    for rank in range(4):
+        feed.exit(rank, 0, at=1.9)
+    for node in ("n1", "n2"):
+        feed.tell(node, "cancel", 2.0, grace=1)
+    feed.close()
+
+    assert (feed.job.state, feed.job.exit_code) == (State.DONE, 0)
+
+
+def test_no_rank_ends_before_it_began():
+    feed = Feed()
+    feed.start_all()
+    started = feed.job.ranks[0].started
+    feed.exit(0, 0, at=started - 0.5)
+
+    assert feed.job.ranks[0].ended == started
+
+
 def test_a_failure_before_the_cancel_makes_a_failed_job():
     feed = Feed()
     feed.start_all()

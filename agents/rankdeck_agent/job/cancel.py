@@ -28,7 +28,7 @@ from rankdeck_agent.job.supervisor_state import (
     supervisor_pid,
 )
 from rankdeck_agent.text import plain
-from rankdeck_agent.wire.job_events import ASKERS
+from rankdeck_agent.wire.job_events import ASKERS, Trouble
 
 
 def ask(
@@ -111,6 +111,8 @@ _GLANCE, _CHAINS = 0.5, 5.0
 _BEGIN = 10.0
 _RECORDED = 0.5
 _CARE = 5.0
+_ENDED_TOO = "the supervisor of this node ended while the job was being cancelled"
+_STUCK = f"the supervisor had not written the end of the job {_PROOF:g} s after its last process had ended: it was killed"
 _CONTAINER_PROGRAMS = frozenset({"conmon", "podman", "crun", "runc", "fuse-overlayfs"})
 """Programs that remove a container when its program has ended; Podman takes long if they are killed too."""
 
@@ -281,7 +283,9 @@ def _let_close(search: _Search, left: bool) -> None:
         stuck = supervisor_pid(search.folder)
         if stuck:
             os.kill(stuck, signal.SIGKILL)
-        close_for(search.folder, "the supervisor of this node was gone when the job was cancelled")
+        # Only one that was gone before the cancel may be the reason why the job failed.
+        why = _STUCK if stuck else _ENDED_TOO if search.supervisor else ""
+        close_for(search.folder, Trouble(why) if why else None)
     if not left and not supervisor_pid(search.folder):
         unlink_links(search.folder)
         processes.remove(search.folder)

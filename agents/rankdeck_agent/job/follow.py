@@ -254,11 +254,10 @@ class NodeFollower:
         frames = [line(event) for event in self._new_events()]
         if self._closed is not None:
             return frames
-        why = "the supervisor of this node is gone"
         try:
-            close_for(self._folder, why)
+            close_for(self._folder)
         except OSError:
-            now, end = time.time(), gone(self._folder, all_events(self._folder / "events"), why)
+            now, end = time.time(), gone(self._folder, all_events(self._folder / "events"))
             frames.append(line({"seq": self._last_seq + 1, "at": now, **as_row(end)}))
             self._closed = {"seq": self._last_seq + 2, "at": now, **as_row(NodeClosed())}
         return frames

@@ -25,7 +25,7 @@ from rankdeck_agent.job.folder import (
     post_mortem,
 )
 from rankdeck_agent.text import plain
-from rankdeck_agent.wire.job_events import JobEvent, RankExited, SupervisorGone
+from rankdeck_agent.wire.job_events import JobEvent, RankExited, SupervisorGone, Trouble
 
 Events = list[dict[str, Any]]
 _COARSE = 0.02
@@ -107,19 +107,25 @@ def stop_resuming(folder: RunFolder) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX)
 
 
-def close_for(folder: RunFolder, why: str) -> None:
-    """Close the events on behalf of a supervisor that is gone: with `why`, and the exits that shims recorded."""
+GONE = "the supervisor of this node is gone"
+
+
+def close_for(folder: RunFolder, why: Optional[Trouble] = None) -> None:
+    """Close the events on behalf of a supervisor that ended early, with the exits that shims recorded.
+
+    `why`: None for a supervisor that was found gone.
+    """
     events = all_events(folder / "events")
-    end = JobEvent(round(time.time(), 6), gone(folder, events, why))
+    end = JobEvent(round(time.time(), 6), why or gone(folder, events))
     post_mortem(folder / "events", [end, *_exits(folder, events)])
 
 
-def gone(folder: RunFolder, events: Events, why: str) -> SupervisorGone:
-    """The event that says, with `why`, that the supervisor is gone: when it last wrote here, and which ranks still run."""
+def gone(folder: RunFolder, events: Events) -> SupervisorGone:
+    """The event that says that the supervisor is gone: when it last wrote here, and which ranks still run."""
     places = (folder.place(rank) for rank in folder.ranks())
     files = [folder / "events", *(place / name for place in places for name in STREAMS)]
     running = tuple(sorted(_running(folder, events)))
-    return SupervisorGone(why, round(max(map(_written, files)), 3), running)
+    return SupervisorGone(GONE, round(max(map(_written, files)), 3), running)
 
 
 def _running(folder: RunFolder, events: Events) -> Iterator[int]:

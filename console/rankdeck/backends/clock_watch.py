@@ -1,12 +1,14 @@
 """Notices by the time stamps of a node that its clock was set. No I/O."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 LATE = 2.5
 """A stamp may arrive this many seconds late before the node's clock is doubted. More than the 2 seconds between
 stamps; otherwise a link that delays all stamps equally would look like a clock that was set back."""
 SURE = 0.25
 """Late stamps that agree within this many seconds show that the clock was set back, not that the link is slow."""
+OWN_STEP = 0.1
+"""The console's clock was set if it moves this many seconds against the steady one between two stamps."""
 _AGREEING = 3
 _APART = 1.5
 
@@ -20,13 +22,23 @@ class ClockWatch:
     uncertainty: float
     doubts: tuple[tuple[float, float], ...] = ()
     """(arrival, lag) in seconds of consecutive stamps that arrived too late."""
+    began: float | None = None
+    """When the console's steady clock began, in epoch seconds of its other one; None before the first stamp."""
 
-    def after(self, at: float, arrived: float) -> "ClockWatch":
-        """The state after the node's stamp `at` arrived at `arrived`; both in epoch seconds.
+    def after(self, at: float, arrived: float, steady: float) -> "ClockWatch":
+        """The state after the node's stamp `at` arrived at `arrived`, both in epoch seconds; `steady`: monotonic seconds.
 
         A stamp ahead of the console's clock proves that the node's clock was set forward. A late one
         may be due to a slow link; a clock that was set back shows the same lag repeatedly.
         """
+        began = arrived - steady
+        if self.began is not None and abs(began - self.began) > OWN_STEP:
+            # The console's own clock was set: the node's did not move.
+            moved = replace(self, offset=self.offset - (began - self.began), doubts=(), began=began)
+            return moved.after(at, arrived, steady)
+        return replace(self._judged(at, arrived), began=began)
+
+    def _judged(self, at: float, arrived: float) -> "ClockWatch":
         ahead = at - self.offset - arrived
         if ahead > self.uncertainty + SURE:
             return self._set(at - arrived)

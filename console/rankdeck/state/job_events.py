@@ -61,7 +61,7 @@ def _take_slurm_report(
         )
     record.slurm = status
     if status.state == "CANCELLED" and status.over:
-        record.cancelled = True
+        record.cancelled = record.cut_short = True
     if _is_ended_by_slurm(record):
         _release_ranks(record)
 
@@ -317,9 +317,14 @@ def _end_rank(
 ) -> None:
     failed = exit_status(said.code, said.signal) != 0
     stopped = failed and record.is_stopped(at, node)
+    # A program that saves its state when it is told to end may report success: it was cancelled all the same.
+    record.cut_short = record.cut_short or node.cancelled_at is not None
     end = State.CANCELLED if stopped else State.FAILED if failed else State.DONE
+    before = record.ranks[rank]
+    # The node's clock may have been set back meanwhile.
+    ended = at if before.started is None else max(at, before.started)
     record.ranks[rank] = replace(
-        record.ranks[rank], state=end, exit_code=said.code, signal=said.signal, ended=at
+        before, state=end, exit_code=said.code, signal=said.signal, ended=ended
     )
 
 

@@ -165,7 +165,8 @@ def snapshot(record: JobRecord) -> Job:
         [rank.state for rank in ranks],
         ended=record.ended,
         failed=_failed(record, first),
-        cancelled=record.cancelled and any(r.state is not State.DONE for r in ranks),
+        cancelled=record.cancelled
+        and (record.cut_short or any(r.state is not State.DONE for r in ranks)),
     )
     # If the nodes of a restored job no longer know it, no event comes: its ranks ended when they fell silent.
     last = max((rank.ended for rank in ranks if rank.ended), default=record.created)

@@ -109,6 +109,8 @@ class JobRecord:
     countdown: Countdown | None = None
     kept: bool = False
     cancelled: bool = False
+    cut_short: bool = False
+    """Whether it was cancelled while ranks ran, though these may have ended with code 0."""
     aborted: bool = False
     """Whether it was stopped because a part of it had failed."""
     asked_at: float | None = None
@@ -242,7 +244,8 @@ def restored_record(job: Job) -> JobRecord:
     record.full_disks = dict.fromkeys(job.full_disks)
     record.first_failure = job.first_failure
     record.latest = job.ended or 0.0
-    record.cancelled, record.kept = job.state is State.CANCELLED, job.kept
+    record.cancelled = record.cut_short = job.state is State.CANCELLED
+    record.kept = job.kept
     record.settled = job.state.final
     record.marks = dict(job.marks)
     record.slurm, record.stalled = job.slurm, job.stalled
