@@ -94,17 +94,22 @@ def test_a_broken_file_is_set_aside_not_lost(
 
         assert history.load("c") == (JOB,)
     assert (tmp_path / "history.db.old1").read_bytes().startswith(b"this is no")
-    assert "moved to history.db.old1" in caplog.text
+    assert "the old one is history.db.old1" in caplog.text
 
 
-def test_a_file_of_a_later_version_is_set_aside(tmp_path: Path) -> None:
+def test_a_file_of_a_newer_rankdeck_is_read_and_stays_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "history.db"
+    with History(path) as history:
+        history.save(JOB)
     with sqlite3.connect(path) as database:
         database.execute("PRAGMA user_version = 99")
     database.close()
     with History(path) as history:
-        assert history.load("c") == ()
-    assert (tmp_path / "history.db.old1").exists()
+        history.save(replace(JOB, id="j-2", plan=replace(PLAN, job="j-2")))
+
+        assert history.load("c") == (JOB,)
+        assert "a newer Rankdeck has written it, version 99" in history.trouble
+    assert not (tmp_path / "history.db.old1").exists()
 
 
 def test_a_row_that_makes_no_sense_hides_no_other(tmp_path: Path) -> None:
@@ -117,6 +122,7 @@ def test_a_row_that_makes_no_sense_hides_no_other(tmp_path: Path) -> None:
     database.close()
     with History(path) as history:
         assert [job.id for job in history.load("c")] == ["j-1"]
+        assert history.unread == "1 jobs in the history cannot be read: j-2"
 
 
 def test_what_was_saved_survives_a_kill(tmp_path: Path) -> None:

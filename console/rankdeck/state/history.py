@@ -5,12 +5,14 @@ import logging
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Self, cast
 
 from rankdeck.model.job import Job, Plan, ProofState, State
 from rankdeck.model.job_events import NodeEvent
 from rankdeck.model.json_values import fields_of, json_of, read_value
+from rankdeck.model.safe_text import strip_controls
 from rankdeck.rules.job_versions import merge_versions
 from rankdeck.state.database import Store
 from rankdeck.state.node_event_log import NODE_SCHEMA, SharedEventLog
@@ -36,6 +38,7 @@ CREATE TRIGGER IF NOT EXISTS job_gone AFTER DELETE ON job BEGIN
 END;
 """
 """Each write of a job's row takes the next number. Triggers do this, so that it works for older consoles too."""
+_MOST_NAMED = 8
 KEEP_TURNS = 100_000
 FORGET_TURNS = (
     "DELETE FROM turn WHERE number < (SELECT max(number) FROM turn) - ?"
@@ -201,12 +204,15 @@ class History:
     def __init__(self, path: Path) -> None:
         self._store = Store(path, _SCHEMA, VERSION, _LEAST)
         self._saved: dict[str, Job] = {}
+        self._due: dict[str, Job] = {}
+        """Jobs that could not be written when they were saved."""
+        self._renewed = self._store.renewed
         self._turns: dict[str, int] = {}
         """Job -> the turn in which this console wrote its row, if it was the last to do so."""
         self._heard = newest_turn(self._store.database)
         self._version: object = None
         self._odd: set[str] = set()
-        """Jobs whose invalid row has been reported."""
+        """Jobs with a row that is not valid."""
 
     def __enter__(self) -> Self:
         return self
@@ -223,15 +229,39 @@ class History:
         """Why the file cannot be written now (one sentence), or ""."""
         return self._store.trouble
 
+    @property
+    def unread(self) -> str:
+        """Why something that is kept could not be read (one sentence), or ""."""
+        if not self._odd:
+            return self._store.unread
+        some = ", ".join(sorted(self._odd)[:_MOST_NAMED])
+        return f"{len(self._odd)} jobs in the history cannot be read: {some}"
+
+    @property
+    def mended(self) -> str:
+        """What was repaired in the file, and what of it is lost (one sentence), or ""."""
+        return self._store.mended
+
     def save(self, job: Job) -> None:
-        """Save the job as it is now; if writing fails, set `trouble` and go on.
+        """Save the job as it is now; if writing fails, set `trouble`: `save_due` tries again.
 
         If another console wrote the job meanwhile, both versions are merged: see `merge_versions`.
         """
-        if self._saved.get(job.id) is job:
-            return
-        if self._store.write(lambda database: self._put(database, job)):
-            self._saved[job.id] = job
+        if self._saved.get(job.id) is not job:
+            self._due[job.id] = job
+            self.save_due()
+
+    def save_due(self) -> None:
+        """Write the jobs that could not be written before, and all again if another file took the place of ours."""
+        if self._renewed != self._store.renewed:
+            self._renewed = self._store.renewed
+            self._due = {**self._saved, **self._due}
+            self._turns.clear()
+            self._heard, self._version = 0, None
+        for job in list(self._due.values()):
+            if not self._store.write(partial(self._put, job=job)):
+                return
+            self._saved[job.id] = self._due.pop(job.id)
 
     def _put(self, database: sqlite3.Connection, job: Job) -> None:
         """Write the row; if another console wrote it last, merge with its version."""
@@ -332,6 +362,7 @@ class History:
             self._store.put(statement, [(job,) for job in jobs])
         for job in jobs:
             self._saved.pop(job, None)
+            self._due.pop(job, None)
 
     def load(self, cluster: str) -> tuple[Job, ...]:
         """The newest jobs of this cluster, newest first, without invalid rows."""
@@ -349,6 +380,7 @@ class History:
 
         Takes only some microseconds while no other console writes.
         """
+        self.save_due()
         version = self._store.rows("PRAGMA data_version")
         if version == self._version:
             return ()
@@ -371,5 +403,5 @@ class History:
     def _complain(self, job: str, why: str) -> None:
         """Log once per job that a row is invalid."""
         if job not in self._odd:
-            self._odd.add(job)
+            self._odd.add(strip_controls(job)[:100])
             log.warning("job %s in the history cannot be read: %s", job[:80], why)

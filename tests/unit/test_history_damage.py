@@ -1,0 +1,157 @@
+"""A history that is damaged, removed, locked or of another version: nothing is lost that can be read, and it is said."""
+
+import random
+import sqlite3
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rankdeck.state import history as module
+from rankdeck.state.database import Store
+from rankdeck.state.history import History
+from tests.support.polling import wait_until
+from tests.unit.test_history import JOB, PLAN
+
+HOLDS = """
+import sqlite3, sys
+database = sqlite3.connect(sys.argv[1], isolation_level=None)
+database.execute("PRAGMA locking_mode = EXCLUSIVE")
+database.execute("UPDATE job SET state = state")
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def job(number: int):
+    name = f"j-{number}"
+    return replace(JOB, id=name, plan=replace(PLAN, job=name), created=float(number))
+
+
+def ids(history: History) -> set[str]:
+    return {one.id for one in history.load("c")}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "history.db"
+
+
+def fill(path: Path, many: int) -> set[str]:
+    with History(path) as history:
+        for number in range(many):
+            history.save(job(number))
+        return ids(history)
+
+
+def scribble(path: Path, first: int, last: int) -> None:
+    """Overwrite these pages of the file with bytes that mean nothing."""
+    with path.open("r+b") as file:
+        file.seek(first * 4096)
+        file.write(random.Random(7).randbytes((last - first) * 4096))
+
+
+def test_damaged_pages_are_said_and_what_can_be_read_is_kept(path: Path) -> None:
+    before = fill(path, 400)
+    pages = path.stat().st_size // 4096
+    scribble(path, pages // 2, pages // 2 + 4)
+
+    with History(path) as history:
+        after = ids(history)
+        assert "rows were copied into a new file" in history.mended
+    assert after <= before
+    assert len(after) > 100
+    assert path.with_name("history.db.old1").exists()
+    with History(path) as history:
+        assert (ids(history), history.mended, history.unread) == (after, "", "")
+
+
+def test_pages_that_are_damaged_while_it_is_open_are_found_and_repaired(path: Path) -> None:
+    fill(path, 400)
+    with History(path) as history:
+        pages = path.stat().st_size // 4096
+        scribble(path, 1, pages)
+        # A first page that is whole: the file is opened, and only its rows cannot be read.
+        found = ids(history)
+        history.save(job(1000))
+
+        assert "j-1000" in ids(history)
+        assert history.mended or len(found) == 400
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_what_is_removed_while_it_is_open_is_written_again(path: Path, beside: bool) -> None:
+    before = fill(path, 4)
+    with History(path) as history:
+        assert ids(history) == before
+        path.unlink()
+        for suffix in ("-wal", "-shm") if beside else ():
+            path.with_name(path.name + suffix).unlink(missing_ok=True)
+        history.save(job(4))
+        assert "was removed or replaced while it was open" in history.mended
+    with History(path) as again:
+        assert ids(again) == before | {"j-4"}
+
+
+def test_two_versions_on_one_home_lose_nothing(path: Path) -> None:
+    """Version 2 cannot use the tables of version 1 and puts the file aside, while a console of version 1 has it open."""
+    with History(path) as older:
+        for number in range(3):
+            older.save(job(number))
+        newer = Store(path, module._SCHEMA, 2, module._LEAST)
+        newer.close()
+        older.save(job(3))
+        kept = {
+            row[0]
+            for file in path.parent.glob("history.db*")
+            if not file.name.endswith((".lock", "-wal", "-shm"))
+            for row in sqlite3.connect(file).execute("SELECT id FROM job")
+        }
+    assert kept == {"j-0", "j-1", "j-2", "j-3"}
+
+
+def test_an_older_file_is_migrated_in_place(path: Path) -> None:
+    before = fill(path, 4)
+    schema = module._SCHEMA.replace("PRAGMA user_version = 1", "PRAGMA user_version = 2")
+    steps = {1: "ALTER TABLE job ADD COLUMN note TEXT NOT NULL DEFAULT ''"}
+    newer = Store(path, schema, 2, module._LEAST, steps)
+
+    assert {name for (name,) in newer.rows("SELECT id FROM job WHERE note = ''")} == before
+    assert (newer.mended, newer.trouble) == ("", "")
+    newer.close()
+    assert not path.with_name("history.db.old1").exists()
+
+
+def test_a_file_that_another_process_has_locked_is_said_and_written_when_it_is_free(
+    path: Path,
+) -> None:
+    before = fill(path, 4)
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDS, str(path)], stdin=pipe, stdout=pipe, text=True
+    ) as holder:
+        assert holder.stdout
+        assert holder.stdin
+        assert holder.stdout.readline() == "held\n"
+        with History(path) as history:
+            assert ids(history) == before
+            assert "what was written last may be missing" in history.unread
+            began = time.process_time()
+            history.save(job(4))
+            assert "locked" in history.trouble
+            assert time.process_time() - began < 1
+            holder.stdin.close()
+            holder.wait()
+            wait_until(
+                lambda: history.save_due() or not history.trouble, what="a file that is free"
+            )
+            assert ids(history) == before | {"j-4"}
+            assert {turn.id for turn in history.news("c")} >= before
+
+
+def test_a_folder_that_takes_no_lock_is_no_hindrance(path: Path) -> None:
+    path.with_name("history.db.lock").mkdir()
+    assert fill(path, 2) == {"j-0", "j-1"}
