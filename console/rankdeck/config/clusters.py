@@ -393,11 +393,12 @@ def write_block(path: Path, values: Mapping[str, Value], notes: Mapping[str, str
     Raises ConfigError if the file cannot be read or written, or the result would not be a valid cluster file.
     """
     path = real(path)
-    before = read_cluster(path)
-    text = with_block(document.read_text(path), block({**before.expect, **values}, notes))
+    before, text = read_cluster(path), document.read_text(path)
+    document.parse(path, text)  # it may have changed in between
+    made = with_block(text, block({**before.expect, **values}, notes))
     try:
         with replacing(path, mode=path.stat().st_mode & 0o777) as file:
-            file.write(text.encode())
+            file.write(made.encode())
             file.flush()
             read_cluster(Path(file.name))
     except OSError as error:
@@ -418,7 +419,7 @@ def read_accounts(path: str) -> Mapping[str, str]:
         seen = file.stat()
     except FileNotFoundError:
         return {}
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise _unreadable(path, error) from error
     return _read(file, path, (seen.st_dev, seen.st_ino, seen.st_ctime_ns, seen.st_size))
 
@@ -434,7 +435,7 @@ def _read(file: Path, path: str, version: tuple[int, ...]) -> Mapping[str, str]:
     accounts = {name: password for name, _, password in pairs}
     if hashed := [n for n, p in accounts.items() if p.startswith("$") or not p]:
         raise BrokerError(
-            f"{path}: the password of {hashed[0]} is missing or hashed; keep the plain text here "
+            f"{path}: the password of {document.printable(hashed[0][:60])} is missing or hashed; keep the plain text here "
             "and hash a copy for the broker (mosquitto_passwd -U)"
         )
     return MappingProxyType(accounts)

@@ -251,7 +251,11 @@ def printable(text: str) -> str:
 
 def load(path: Path) -> Entry:
     """The root of the document in `path`, with an empty list of problems; raises ConfigError."""
-    text = read_text(path)
+    return parse(path, read_text(path))
+
+
+def parse(path: Path, text: str) -> Entry:
+    """The root of the document in `text`, which was read from `path`; as `load`."""
     try:
         root = compose(text)
     except yaml.MarkedYAMLError as error:

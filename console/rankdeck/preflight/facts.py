@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import yaml
 
 from rankdeck.backends.launchers import Placement, RankPlace
-from rankdeck.config.document import compose, read_text, write_on_one_line
+from rankdeck.config.document import compose, parse, read_text, write_on_one_line
 from rankdeck.images.bring import ImageAt, image_rows
 from rankdeck.model.health import Health, Level
 from rankdeck.model.job import JobSpec, Launch
@@ -66,6 +66,7 @@ def found(level: Level, check: str, node: str, text: str, fix: str = "", *patch:
 def patched(file: Path, findings: Iterable[Finding]) -> str:
     """The text of the job file with all changes of these findings; raises ConfigError."""
     text = read_text(file)
+    parse(file, text)  # it may have changed since the job was read
     for finding in findings:
         for change in finding.patch:
             text = changed(text, change)

@@ -120,7 +120,7 @@ def _lines(file: Path) -> list[str]:
 def _stamp(file: Path) -> tuple[int, int]:
     try:
         status = file.stat()
-    except OSError:
+    except (OSError, ValueError):  # ValueError: a NUL character in its path
         return 0, 0
     return status.st_mtime_ns, status.st_size
 

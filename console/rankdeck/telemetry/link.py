@@ -346,7 +346,10 @@ def _text(file: str, what: str) -> str:
 
 def _ca(broker: Broker) -> str:
     """The certificates that the cluster file names; "" for those of this machine. Raises BrokerError."""
-    return _text(broker.ca_file, "certificates in") if broker.ca_file else ""
+    if not broker.ca_file:
+        return ""
+    # OpenSSL takes only ASCII, but people write comments between certificates.
+    return _text(broker.ca_file, "certificates in").encode("ascii", "ignore").decode()
 
 
 def _address(broker: Broker) -> Address:
