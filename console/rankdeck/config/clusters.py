@@ -13,7 +13,7 @@ import yaml
 
 from rankdeck import plugins
 from rankdeck.config import document
-from rankdeck.config.document import Entry, finish, load, take, write_on_one_line
+from rankdeck.config.document import Entry, finish, load, read_text, take, write_on_one_line
 from rankdeck.config.files import expanded, read_regular, real, replacing, write_private
 from rankdeck.config.schedulers import SECTIONS
 from rankdeck.config.user import asks_for, no_secrets, require, runs
@@ -393,7 +393,7 @@ def write_block(path: Path, values: Mapping[str, Value], notes: Mapping[str, str
     Raises ConfigError if the file cannot be read or written, or the result would not be a valid cluster file.
     """
     path = real(path)
-    before, text = read_cluster(path), document.read_text(path)
+    before, text = read_cluster(path), read_text(path)
     document.parse(path, text)  # it may have changed in between
     made = with_block(text, block({**before.expect, **values}, notes))
     try:
