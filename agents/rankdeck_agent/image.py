@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Generator, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Optional, cast
 
@@ -48,7 +48,7 @@ def file_digest(path: Path, limit: Optional[float] = None, *, settled: float = S
     changes while it is read, OSError (EBUSY) is raised.
     """
     # Open it first: only then does a client of a file server ask for fresh attributes.
-    with path.open("rb") as file:
+    with _regular(path) as file:
         stamp, begun = _stamp(os.fstat(file.fileno())), time.time()
         kept = _load().get(str(path))
         if kept is not None and _vouches(kept, stamp, begun):
@@ -333,7 +333,11 @@ def _is_there(path: Path, sha: str, *, replace: bool) -> bool:
 def _take(path: Path, size: int, sha: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     part = part_of(path, sha)
-    with os.fdopen(os.open(part, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+b") as file:
+    try:
+        handle = _open_part(part)
+    except FileExistsError:
+        raise ReceiveError(f"another copy to {path} is under way") from None
+    with os.fdopen(handle, "r+b") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -349,6 +353,18 @@ def _take(path: Path, size: int, sha: str) -> None:
         os.fsync(file.fileno())
         part.replace(path)
     _settle(path.parent)
+
+
+def _open_part(part: Path) -> int:
+    """Open the incomplete copy, or a new one if there is none or another user or program laid something there."""
+    new = os.O_CREAT | os.O_EXCL
+    with suppress(FileNotFoundError):
+        seen = part.lstat()
+        if stat.S_ISREG(seen.st_mode) and seen.st_uid == os.geteuid():
+            new = 0
+        else:
+            part.unlink()
+    return os.open(part, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | new, 0o600)
 
 
 def _resume(file: BinaryIO, size: int) -> "Hash":
@@ -392,7 +408,7 @@ def _settle(folder: Path) -> None:
 
 def send(path: str, offset: int) -> int:
     """Write the bytes of a file from `offset` on to stdout; returns the exit code. Raises OSError."""
-    with Path(path).open("rb") as file:
+    with _regular(Path(path)) as file:
         file.seek(offset)
         while piece := file.read(PIECE):
             sys.stdout.buffer.write(piece)

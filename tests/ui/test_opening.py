@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import inspect
+import os
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from rankdeck.config.user import UiSettings
 from rankdeck.errors import BrokerError
 from rankdeck.session import Reach, Session, open_session_on
-from rankdeck.ui import actions
+from rankdeck.ui import actions, themes
 from rankdeck.ui.app import RankdeckApp
 from tests.ui.support import sample
 from tests.ui.support.stage import NoShell, SessionDouble, Stage, cluster_of
@@ -41,6 +42,20 @@ async def opening(opener=never) -> AsyncGenerator[tuple[RankdeckApp, object]]:
     app.open_with(opener)
     async with app.run_test(size=(120, 40)) as pilot:
         yield app, pilot
+
+
+async def test_the_console_opens_whatever_lies_among_the_themes_and_names_it(
+    tmp_path: Path,
+) -> None:
+    os.mkfifo(tmp_path / "pipe.yaml")
+    (tmp_path / "date.yaml").write_text("name: x\nroles: {text: 2001-99-99}\n")
+    (tmp_path / "number.yaml").write_text("name: " + "9" * 6000)
+
+    app = RankdeckApp(cluster_of(3), UiSettings(theme_folders=(tmp_path,)))
+    async with app.run_test(size=(200, 40)) as pilot:
+        await shows(app, pilot, "pipe.yaml:1:1: file: cannot be read: is a pipe")
+
+    assert set(app.palettes) == set(themes.load([themes.shipped_folder()])[0])
 
 
 @pytest.mark.parametrize("key", HOMES)

@@ -135,13 +135,29 @@ def test_every_state_has_a_shape_of_its_own(glyphs) -> None:
     assert len(set(glyphs.states.values())) == len(glyphs.states)
 
 
+def with_value(name: str, value: str) -> str:
+    """A theme in which a colour or role has this value, as written in YAML."""
+    surfaces = dict.fromkeys(themes.SURFACES, '"#121212"')
+    roles = dict.fromkeys(themes.ROLES, '"#d0d0d0"')
+    (surfaces if name in surfaces else roles)[name] = value
+    rows = [", ".join(f"{key}: {text}" for key, text in one.items()) for one in (surfaces, roles)]
+    return f"name: x\n# a colleague's\nsurfaces: {{{rows[0]}}}\nroles: {{{rows[1]}}}\n"
+
+
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("name: x\nroles: [", "x.yaml:2"),
-        ("- a", "a theme is a table"),
-        ("name: x\nsurfaces: {background: nocolour}", "surfaces.background"),
-        ("name: x\nmono: true\nroles: {text: ''}", "roles.dim: missing"),
+        ("name: x\nroles: [", "x.yaml:3:1: file: not YAML"),
+        ("- a", "x.yaml:1:1: file: expected a table"),
+        (with_value("bar", "nocolour"), "x.yaml:3:40: surfaces.bar: not a colour: `nocolour`"),
+        (with_value("bar", "'rgb(1 2,3,4)'"), "surfaces.bar: not a colour: `rgb(1 2,3,4)`"),
+        (with_value("text", "2001-99-99"), "x.yaml:4:15: roles.text: expected text, found a date"),
+        (with_value("text", "7" * 6000), "roles.text: expected text, found a number `7777"),
+        (with_value("text", "nostyle"), "roles.text: not a style"),
+        (with_value("text", "'bold rgb(1 2,3,4)'"), "roles.text: not a style"),
+        (with_value("text", r'"link \e[2J"'), "roles.text: a style has no link"),
+        (with_value("text", "[" * 10_000), "nested too deeply"),
+        ("name: x\nmono: true\nroles: {text: ''}", "roles: `dim` is missing (and 11 more)"),
     ],
 )
 def test_a_bad_theme_is_a_sentence_and_the_others_stay(

@@ -88,12 +88,12 @@ async def test_what_is_not_this_file_is_refused_and_nothing_of_it_stays(
 
 
 async def test_a_link_that_somebody_laid_in_its_way_is_not_followed(tmp_path: Path) -> None:
-    (tmp_path / ".log.n1.part").symlink_to(tmp_path / "other")
+    (tmp_path / "log.n1").symlink_to(tmp_path / "other")
 
-    with pytest.raises(NodeError):
-        await FetchedFile("n1", tmp_path / "log.n1").fetch(Node([HEAD + BODY + TAIL]))
+    await FetchedFile("n1", tmp_path / "log.n1").fetch(Node([HEAD + BODY + TAIL]))
 
-    assert not (tmp_path / "other").exists()
+    assert (tmp_path / "log.n1").read_bytes() == BODY
+    assert names(tmp_path) == ["log.n1"]
 
 
 @pytest.mark.parametrize(

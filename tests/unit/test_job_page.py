@@ -38,8 +38,8 @@ def page_of(source: ReportSource, recording: Recording, chunks: list[Chunk]) -> 
         logs = Logs(folder / "logs")
         for chunk in chunks:
             logs.take(chunk)
-        write_html(source, recording, logs, folder / "r.html")
-        assert (folder / "r.html").stat().st_mode & 0o077 == 0
+        with (folder / "r.html").open("wb") as file:
+            write_html(source, recording, logs, file)
         return (folder / "r.html").read_text("utf-8")
 
 

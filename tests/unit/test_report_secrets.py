@@ -84,7 +84,8 @@ def archived(text: str, value: str) -> bytes:
         logs = Logs(folder / "logs")
         for chunk in chunks:
             logs.take(chunk)
-        pack(source, recording, logs, folder / "r.tar.gz")
+        with (folder / "r.tar.gz").open("wb") as file:
+            pack(source, recording, logs, file)
         with tarfile.open(folder / "r.tar.gz") as archive:
             files = [(entry.name, archive.extractfile(entry)) for entry in archive]
             return b"".join(n.encode() + f.read() for n, f in files if f is not None)
@@ -121,7 +122,8 @@ def test_what_a_file_of_the_job_assigns_is_masked_in_the_output_too() -> None:
         (folder / "logs").mkdir()
         logs = Logs(folder / "logs")
         logs.take(replace(chunks[0], data=b"connected with blue7horse\n"))
-        pack(replace(source, job=job), recording, logs, folder / "r.tar.gz")
+        with (folder / "r.tar.gz").open("wb") as file:
+            pack(replace(source, job=job), recording, logs, file)
         with tarfile.open(folder / "r.tar.gz") as archive:
             files = [archive.extractfile(entry) for entry in archive]
             text = b"".join(file.read() for file in files if file is not None)

@@ -27,7 +27,7 @@ from rankdeck.cli.opening import Interrupts, agrees, opened, until_done
 from rankdeck.cli.output import UsageError
 from rankdeck.cli.shapes import acceptance_shape, reading_shape
 from rankdeck.cli.status import span
-from rankdeck.config.files import LIMIT, find_job, read_regular
+from rankdeck.config.files import LIMIT, expanded, find_job, read_regular
 from rankdeck.errors import RankdeckError
 from rankdeck.model.acceptance import Outcome, Result, Stage
 from rankdeck.model.cluster import Cluster
@@ -404,7 +404,7 @@ def _say_outcome(session: Session, run: AcceptanceRun, options: argparse.Namespa
         return
     from rankdeck.reports.acceptance_files import write_reports
 
-    folder = Path(options.report).expanduser()
+    folder = expanded(options.report)
     secrets = Secrets([session.cluster.environment])
     made = write_reports(run, session.acceptance, folder, secrets)
     output.progress(f"{len(made)} files in {folder}: report.html is the one for people")

@@ -16,6 +16,7 @@ from rankdeck.cli.shapes import (
     report_shape,
     slurm_job_shape,
 )
+from rankdeck.config.files import expanded
 from rankdeck.errors import RankdeckError
 from rankdeck.following import CATCH_UP_LIMIT, until
 from rankdeck.logs.view import choose as choose_ranks
@@ -349,7 +350,7 @@ async def _report(cluster: Cluster, options: argparse.Namespace) -> int:
 
 
 def _target(name: str) -> Path:
-    path = Path(name).expanduser().absolute()
+    path = expanded(name).absolute()
     if path.is_dir() or not path.parent.is_dir():
         why = "it is a folder" if path.is_dir() else "there is no such folder"
         raise output.UsageError(f"{path}: cannot be written: {why}")

@@ -14,6 +14,7 @@ from rankdeck.cli.jobs import DAY, over
 from rankdeck.cli.opening import Interrupts, hear_nodes, job_of, opened, typed, until_done
 from rankdeck.cli.output import UsageError
 from rankdeck.cli.shapes import Shape, image_shape, rank_use_shape
+from rankdeck.config.files import expanded
 from rankdeck.errors import ConfigError, NodeError, RankdeckError
 from rankdeck.images.bring import ImageAt, WantedImage, difference, file_name, short, wanted_by
 from rankdeck.images.copy import CopyState, Failed, FetchState, FilePlace, progress_words
@@ -179,7 +180,7 @@ def _programs_lines(lines: Iterable[str]) -> list[str]:
 def cp(options: argparse.Namespace, _open_console: object) -> int:
     """Copy a file to nodes, or from them; exit code 1 if a node failed."""
     cluster = choose.cluster(options.cluster)
-    file = Path(options.file).expanduser()
+    file = expanded(options.file)
     if not file.exists() and ":" in options.file:
         return _cp_from(cluster, options)
     if not file.is_file():
@@ -191,7 +192,7 @@ def cp(options: argparse.Namespace, _open_console: object) -> int:
 
 def _cp_from(cluster: Cluster, options: argparse.Namespace) -> int:
     text, _, path = options.file.partition(":")
-    nodes, folder = choose.nodes(cluster, text), Path(options.to).expanduser()
+    nodes, folder = choose.nodes(cluster, text), expanded(options.to)
     if not file_name(path) or (folder.exists() and not folder.is_dir()):
         what = f"{folder}: not a folder" if file_name(path) else f"{path}: names no file"
         raise UsageError(f"{what}; write `rankdeck cp NODESET:FILE FOLDER`")

@@ -16,7 +16,7 @@ from rankdeck.cli.opening import Interrupts, hear_nodes, job_meant, job_of, open
 from rankdeck.cli.output import UsageError
 from rankdeck.cli.shapes import finding_shape, job_shape, plan_shape
 from rankdeck.cli.status import of_job
-from rankdeck.config.files import write_private
+from rankdeck.config.files import expanded, write_private
 from rankdeck.errors import UnknownJobError
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.health import Level
@@ -158,7 +158,7 @@ async def _export(cluster: Cluster, spec: JobSpec, file: str) -> int:
 
 
 def _write_script(name: str, text: str) -> None:
-    path = Path(name).expanduser()
+    path = expanded(name)
     try:
         write_private(path, text, program=True)
     except OSError as error:

@@ -2,9 +2,7 @@
 
 import difflib
 import ipaddress
-import os
 import re
-import tempfile
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -15,8 +13,8 @@ import yaml
 
 from rankdeck import plugins
 from rankdeck.config import document
-from rankdeck.config.document import Entry, finish, load, take, write_on_one_line
-from rankdeck.config.files import read_regular, write_new
+from rankdeck.config.document import Entry, finish, load, read_text, take, write_on_one_line
+from rankdeck.config.files import expanded, read_regular, real, replacing, write_private
 from rankdeck.config.schedulers import SECTIONS
 from rankdeck.config.user import asks_for, no_secrets, require, runs
 from rankdeck.errors import BrokerError, ConfigError, Problem
@@ -368,7 +366,7 @@ def block(values: Mapping[str, Value], notes: Mapping[str, str]) -> str:
 
 def with_block(text: str, new: str) -> str:
     """The text of a cluster file with its `expect:` block replaced by `new`, or `new` added at the end."""
-    root = yaml.compose(text, Loader=yaml.SafeLoader)
+    root = document.compose(text)
     lines = text.splitlines(keepends=True)
     if isinstance(root, yaml.MappingNode):
         for key, value in root.value:
@@ -394,33 +392,18 @@ def write_block(path: Path, values: Mapping[str, Value], notes: Mapping[str, str
 
     Raises ConfigError if the file cannot be read or written, or the result would not be a valid cluster file.
     """
-    path = path.resolve()
-    before = read_cluster(path)
-    kept = {**before.expect, **values}
+    path = real(path)
+    before, text = read_cluster(path), read_text(path)
+    document.parse(path, text)  # it may have changed in between
+    made = with_block(text, block({**before.expect, **values}, notes))
     try:
-        text = with_block(path.read_text(), block(kept, notes))
-        folder = path.parent
-        with tempfile.NamedTemporaryFile(
-            "w", dir=folder, prefix=f".{path.stem}.", suffix=path.suffix, delete=False
-        ) as file:
-            file.write(text)
+        with replacing(path, mode=path.stat().st_mode & 0o777) as file:
+            file.write(made.encode())
             file.flush()
-            os.fsync(file.fileno())
-        made = Path(file.name)
-        _replace(made, path)
+            read_cluster(Path(file.name))
     except OSError as error:
         why = f"cannot be written: {error.strerror or error}"
         raise ConfigError([Problem(str(path), 1, 1, "file", why)]) from error
-
-
-def _replace(made: Path, path: Path) -> None:
-    """Replace the old file by the new one if that is a valid cluster file; else remove the new one."""
-    try:
-        read_cluster(made)
-        made.chmod(path.stat().st_mode & 0o777)
-        made.replace(path)
-    finally:
-        made.unlink(missing_ok=True)
 
 
 SIZE_LIMIT = 4 << 20
@@ -431,12 +414,12 @@ def read_accounts(path: str) -> Mapping[str, str]:
 
     Called for each agent that starts, so the file is read again only if it has changed.
     """
-    file = Path(path).expanduser()
+    file = expanded(path)
     try:
         seen = file.stat()
     except FileNotFoundError:
         return {}
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise _unreadable(path, error) from error
     return _read(file, path, (seen.st_dev, seen.st_ino, seen.st_ctime_ns, seen.st_size))
 
@@ -452,14 +435,15 @@ def _read(file: Path, path: str, version: tuple[int, ...]) -> Mapping[str, str]:
     accounts = {name: password for name, _, password in pairs}
     if hashed := [n for n, p in accounts.items() if p.startswith("$") or not p]:
         raise BrokerError(
-            f"{path}: the password of {hashed[0]} is missing or hashed; keep the plain text here "
+            f"{path}: the password of {document.printable(hashed[0][:60])} is missing or hashed; keep the plain text here "
             "and hash a copy for the broker (mosquitto_passwd -U)"
         )
     return MappingProxyType(accounts)
 
 
 def _unreadable(path: str, error: Exception) -> BrokerError:
-    return BrokerError(f"cannot read the agents' accounts in {path}: {error}")
+    why = getattr(error, "strerror", "") or error
+    return BrokerError(f"cannot read the agents' accounts in {path}: {why}")
 
 
 def with_new_accounts(accounts: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
@@ -472,13 +456,10 @@ def with_new_accounts(accounts: Mapping[str, str], names: Iterable[str]) -> dict
 
 def write_accounts(path: str, accounts: Mapping[str, str]) -> None:
     """Replace the file atomically, readable only by its owner; raises BrokerError."""
-    target = Path(path).expanduser()
-    part = target.with_name(f".{target.name}.{os.getpid()}")
+    target = expanded(path)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        part.unlink(missing_ok=True)
-        write_new(part, (f"{name}:{password}" for name, password in accounts.items()))
-        part.replace(target)
+        write_private(target, "".join(f"{name}:{word}\n" for name, word in accounts.items()))
     except OSError as error:
         raise BrokerError(
             f"cannot write the agents' accounts to {path}: {error.strerror or error}"

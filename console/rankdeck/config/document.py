@@ -3,6 +3,7 @@
 Names, addresses and paths are checked here, because they become parts of command lines.
 """
 
+import json
 import math
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -17,6 +18,7 @@ from yaml.composer import Composer
 from rankdeck.config.files import read_regular
 from rankdeck.errors import ConfigError, Problem, suggest, suggest_or_list
 from rankdeck.model.nodeset import expand
+from rankdeck.model.text import Table, read_table
 
 ENTRY_LIMIT = 100_000
 """Most entries of a document with its aliases expanded; a document with more is an attack."""
@@ -29,7 +31,7 @@ _Parser: Any = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
 class _Bounded(Composer, _Parser):
     """PyYAML's composer on top of the chosen parser, with limits on entries and depth."""
 
-    def __init__(self, text: str | bytes) -> None:
+    def __init__(self, text: str) -> None:
         _Parser.__init__(self, text)
         Composer.__init__(self)
         self._entries = self._depth = 0
@@ -60,15 +62,6 @@ def compose(text: str) -> yaml.Node | None:
     finally:
         loader.dispose()
     return root
-
-
-def plain(text: bytes) -> object:
-    """The document in `text` as dicts, lists and plain values; raises YAMLError."""
-    loader: Any = _Bounded(text)
-    try:
-        return loader.get_single_data()
-    finally:
-        loader.dispose()
 
 
 SIZE_LIMIT = 1 << 20
@@ -258,7 +251,11 @@ def printable(text: str) -> str:
 
 def load(path: Path) -> Entry:
     """The root of the document in `path`, with an empty list of problems; raises ConfigError."""
-    text = read_text(path)
+    return parse(path, read_text(path))
+
+
+def parse(path: Path, text: str) -> Entry:
+    """The root of the document in `text`, which was read from `path`; as `load`."""
     try:
         root = compose(text)
     except yaml.MarkedYAMLError as error:
@@ -271,6 +268,17 @@ def load(path: Path) -> Entry:
         raise _single(path, "the file is empty")
     _check_size(path, root)
     return Entry(str(path), root, "", [])
+
+
+def load_json(path: Path) -> Table:
+    """The JSON object in `path`; raises ConfigError."""
+    text = read_text(path)
+    try:
+        return read_table(text.encode())
+    except json.JSONDecodeError as error:
+        raise _single(path, f"not JSON: {error.msg}", (error.lineno, error.colno)) from error
+    except ValueError as error:
+        raise _single(path, f"not JSON: {error}") from error
 
 
 def _not_yaml(error: yaml.MarkedYAMLError, text: str, where: tuple[int, int]) -> str:

@@ -1,12 +1,16 @@
-"""Files: where Rankdeck's and the user's files are; writes private files, reads files of others without blocking."""
+"""Files: where Rankdeck's and the user's files are; the one way in which they are written, and the one in which they are read."""
 
+import errno
 import os
+import pwd
 import resource
 import stat
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager, suppress
+from io import BufferedReader
 from pathlib import Path
 from shlex import quote
+from typing import BinaryIO
 
 from rankdeck.errors import UnknownFileError, suggest_or_list
 
@@ -86,12 +90,12 @@ def names_in(folders: Sequence[Path]) -> tuple[str, ...]:
 
 
 def _find(kind: str, name_or_path: str, folders: Sequence[Path]) -> Path:
-    given = Path(name_or_path).expanduser()
-    if given.suffix in _SUFFIXES or len(given.parts) > 1 or given.is_file():
+    given = expanded(name_or_path)
+    if given.suffix in _SUFFIXES or len(given.parts) > 1 or _is_file(given):
         return given
     for folder in folders:
         for suffix in _SUFFIXES:
-            if (folder / f"{name_or_path}{suffix}").is_file():
+            if _is_file(folder / f"{name_or_path}{suffix}"):
                 return folder / f"{name_or_path}{suffix}"
     known = names_in(folders)
     hint = suggest_or_list(name_or_path, known)
@@ -100,10 +104,19 @@ def _find(kind: str, name_or_path: str, folders: Sequence[Path]) -> Path:
     )
 
 
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # its folder is not ours to look into, or the name is too long
+        return False
+
+
 def _yaml_files(folder: Path) -> list[Path]:
-    if not folder.is_dir():
+    try:
+        files = list(folder.iterdir())
+    except OSError:
         return []
-    return sorted(file for file in folder.iterdir() if file.suffix in _SUFFIXES)
+    return sorted(file for file in files if file.suffix in _SUFFIXES)
 
 
 WIDER = 0o077
@@ -147,21 +160,97 @@ def keep_from_others(path: Path) -> None:
             path.chmod(seen.st_mode & 0o700)
 
 
+@contextmanager
+def replacing(path: Path, mode: int = 0o600) -> Generator[BinaryIO]:
+    """A new file that gets the name `path` once the block ends without an error; after an error nothing of it stays.
+
+    All that is written where others may write goes through here: nothing is written into a pipe that lies at `path`
+    or through a link, and no file of another user is replaced. Raises OSError, which says what is there.
+    """
+    _check_kind(path)
+    part = path.with_name(f".{path.name[:40]}.{os.urandom(6).hex()}")
+    try:
+        with open(part, "xb", opener=_open_private) as file:
+            # Not the user's id: some network file systems give every file another owner.
+            owner = os.fstat(file.fileno()).st_uid
+            _check_owner(path, owner)
+            yield file
+            file.flush()
+            os.fchmod(file.fileno(), mode)
+            if _check_owner(path, owner):
+                # Else a power cut could leave neither the old file nor the new one.
+                os.fsync(file.fileno())
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _open_private(name: str, flags: int) -> int:
+    return os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+
+
+def _check_kind(path: Path) -> os.stat_result | None:
+    """What lies at `path`, None if nothing does; raises OSError if that is neither a file nor a link."""
+    try:
+        seen = path.lstat()
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise OSError(errno.EINVAL, _NO_PATH) from error
+    if not stat.S_ISLNK(seen.st_mode):
+        _check_regular(seen)
+    return seen
+
+
+def _check_owner(path: Path, owner: int) -> bool:
+    """Whether something lies at `path`; raises OSError if that must not be replaced by a file of this owner."""
+    seen = _check_kind(path)
+    if seen and seen.st_uid != owner:
+        raise OSError(errno.EPERM, f"belongs to {_user(seen.st_uid)}, so it is not replaced")
+    return seen is not None
+
+
+def _user(number: int) -> str:
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return f"the user {number}"
+
+
 def write_private(path: Path, text: str, *, program: bool = False) -> None:
-    """Write a file that only its owner can use (`program`: and run); raises OSError."""
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with os.fdopen(handle, "w", encoding="utf-8", errors="replace") as file:
-        os.fchmod(handle, 0o700 if program else 0o600)
-        file.write(text)
+    """Write a file that only its owner can use (`program`: and run), in place of an older one; raises OSError."""
+    with replacing(path, 0o700 if program else 0o600) as file:
+        file.write(text.encode("utf-8", "replace"))
 
 
 def write_new(path: Path, lines: Iterable[str], *, program: bool = False) -> None:
     """Write these lines to a new private file; raises OSError, also if the file exists."""
     path.touch(mode=0o600, exist_ok=False)
-    write_private(path, "".join(f"{line}\n" for line in lines), program=program)
+    try:
+        write_private(path, "".join(f"{line}\n" for line in lines), program=program)
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise
+
+
+def append_lines(path: Path, lines: Iterable[str]) -> None:
+    """Append to a file of the user, also through a link; a new one is private. Raises OSError.
+
+    It is not replaced: two consoles may append at once, and the file may be a link to where the user keeps it.
+    """
+    text = "".join(f"{line}\n" for line in lines)
+    with suppress(FileNotFoundError):
+        _check_regular(path.stat())
+    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    with os.fdopen(os.open(path, flags, 0o600), "r+b") as file:
+        seen = os.fstat(file.fileno())
+        _check_regular(seen)
+        whole = not seen.st_size or os.pread(file.fileno(), 1, seen.st_size - 1) == b"\n"
+        file.write(f"{'' if whole else chr(10)}{text}".encode())
 
 
 LIMIT = 8 << 20
+_NO_PATH = "its path has a character that no path may have"
 _KINDS = (
     (stat.S_ISFIFO, "a pipe"),
     (stat.S_ISDIR, "a folder"),
@@ -171,26 +260,62 @@ _KINDS = (
 )
 
 
+def open_regular(path: Path) -> BufferedReader:
+    """A regular file, opened to read bytes; raises OSError, which says what else it is."""
+    try:
+        # A pipe or device must not even be opened: opening it may block or have an effect.
+        _check_regular(path.stat())
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    except ValueError as error:
+        raise OSError(errno.EINVAL, _NO_PATH) from error
+    file = os.fdopen(handle, "rb")
+    try:
+        _check_regular(os.fstat(handle))
+    except OSError:
+        file.close()
+        raise
+    return file
+
+
 def read_regular(path: Path, limit: int = LIMIT) -> bytes:
     """The content of a regular file of at most `limit` bytes; raises OSError, which says what else it is."""
-    # A pipe or device must not even be opened: opening it may block or have an effect.
-    _check(path.stat(), limit)
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-    with os.fdopen(handle, "rb") as stream:
-        _check(os.fstat(stream.fileno()), limit)
-        raw = stream.read(limit + 1)
-    if len(raw) > limit:
-        raise OSError(0, _too_large(limit))
+    with open_regular(path) as file:
+        too_large = os.fstat(file.fileno()).st_size > limit
+        raw = b"" if too_large else file.read(limit + 1)
+    if too_large or len(raw) > limit:
+        raise OSError(errno.EFBIG, f"larger than {limit >> 10} KiB")
     return raw
 
 
-def _check(found: os.stat_result, limit: int) -> None:
+def _check_regular(found: os.stat_result) -> None:
     if not stat.S_ISREG(found.st_mode):
         kind = next((word for test, word in _KINDS if test(found.st_mode)), "no file")
-        raise OSError(0, f"is {kind}, not a regular file")
-    if found.st_size > limit:
-        raise OSError(0, _too_large(limit))
+        raise OSError(errno.EINVAL, f"is {kind}, not a regular file")
 
 
-def _too_large(limit: int) -> str:
-    return f"larger than {limit >> 10} KiB"
+def is_missing(path: Path) -> bool:
+    """Whether there is no such file; False if that cannot be known, so that reading it says why."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except (OSError, ValueError):
+        return False
+    return False
+
+
+def expanded(named: str) -> Path:
+    """The path that the user means, with `~` for the home folder; `~name` stays as it is if there is no such user."""
+    path = Path(named)
+    with suppress(RuntimeError):
+        return path.expanduser()
+    return path
+
+
+def real(path: Path) -> Path:
+    """The absolute path without links. What can never be opened, such as a loop of links, raises nothing."""
+    try:
+        # `Path.resolve` raises RuntimeError for a loop before Python 3.13.
+        return Path(os.path.realpath(path))
+    except ValueError:
+        return path.absolute()

@@ -9,6 +9,7 @@ from typing import Any
 from rankdeck import plugins
 from rankdeck.config import document
 from rankdeck.config.document import Entry, finish, load, read_text, take
+from rankdeck.config.files import expanded
 from rankdeck.config.schedulers import SECTIONS
 from rankdeck.config.user import reads, require
 from rankdeck.errors import ConfigError, suggest_or_list
@@ -174,7 +175,7 @@ def _file_text(entry: Entry, folder: Path) -> str:
     if not source or not reads(table["from"], source, folder, _TO_NODES):
         return ""
     try:
-        return read_text(folder / Path(source).expanduser(), FILE_LIMIT)
+        return read_text(folder / expanded(source), FILE_LIMIT)
     except ConfigError as error:
         table["from"].report(f"{source}: {error.problems[0].text}")
         return ""

@@ -7,7 +7,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rankdeck.config.document import MOST_PROBLEMS, Entry, finish, load, printable, take
-from rankdeck.config.files import config_folder, read_regular, shipped, state_folder
+from rankdeck.config.files import (
+    append_lines,
+    config_folder,
+    expanded,
+    is_missing,
+    read_regular,
+    real,
+    shipped,
+    state_folder,
+)
 from rankdeck.errors import Problem, RankdeckError, UntrustedError
 
 _DIRECTIVES = (
@@ -62,15 +71,15 @@ def may(entry: Entry, what: str, content: bytes = b"") -> bool:
 
 def reads(entry: Entry, named: str, base: Path, more: str = "") -> bool:
     """Whether the file `named`, relative to `base`, may be read; always allowed inside the document's folder."""
-    path = (base / Path(named).expanduser()).resolve()
-    if path.is_relative_to(Path(entry.file).resolve().parent):
+    path = real(base / expanded(named))
+    if path.is_relative_to(real(Path(entry.file)).parent):
         return True
     return may(entry, f"reads {path}{more}")
 
 
 def runs(entry: Entry, named: str) -> str:
     """The text of the ssh_config `named`; it needs consent wherever it is, because its options can run commands."""
-    path = Path(named).expanduser().absolute()
+    path = expanded(named).absolute()
     try:
         content = read_regular(path)
     except (OSError, ValueError) as error:
@@ -96,8 +105,7 @@ def asks_for(table: Mapping[str, Entry], keys: Sequence[str], host: str = "") ->
 
 def _is_usual(named: str) -> bool:
     """Whether the file is in ~/.ssh, where ssh itself finds it."""
-    ours = Path("~/.ssh").expanduser().resolve()
-    return Path(named).expanduser().resolve().is_relative_to(ours)
+    return real(expanded(named)).is_relative_to(real(expanded("~/.ssh")))
 
 
 def no_secrets(instead: str) -> dict[str, str]:
@@ -107,9 +115,8 @@ def no_secrets(instead: str) -> dict[str, str]:
 
 def _is_own(file: Path) -> bool:
     """Whether the file is in the user's own folders or Rankdeck's samples, so that no other person wrote it."""
-    real = file.resolve()
     folders = (config_folder(), state_folder(), shipped("sample-clusters"))
-    return any(real.is_relative_to(folder.resolve()) for folder in folders)
+    return any(real(file).is_relative_to(real(folder)) for folder in folders)
 
 
 def uses_of(root: Entry) -> tuple[Use, ...]:
@@ -129,13 +136,10 @@ def require(root: Entry) -> None:
 
 def allow(problems: Iterable[Problem]) -> None:
     """Store that the user agreed to these uses; raises RankdeckError."""
-    lines = "".join(f"{p.digest}\n" for p in problems if isinstance(p, Use))
     store = _store()
     try:
         store.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        handle = os.open(store, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        with os.fdopen(handle, "w") as out:
-            out.write(lines)
+        append_lines(store, (p.digest for p in problems if isinstance(p, Use)))
     except OSError as error:
         raise RankdeckError(f"{store}: cannot be written: {error.strerror}") from error
 
@@ -154,7 +158,7 @@ def _known() -> frozenset[str]:
 def _digest(entry: Entry, what: str, content: bytes) -> str:
     import hashlib  # loads OpenSSL, which few files need
 
-    file = str(Path(entry.file).resolve())
+    file = str(real(Path(entry.file)))
     asked = json.dumps([file, entry.path, what, hashlib.sha256(content).hexdigest()])
     return hashlib.sha256(asked.encode()).hexdigest()
 
@@ -196,7 +200,7 @@ def read_settings(path: Path | None = None) -> UiSettings:
     """The settings in `path`, or by default in the user's folder (defaults if there is no file). Raises ConfigError."""
     file = path or config_folder() / "settings.yaml"
     plain = lacks_unicode(os.environ)
-    if path is None and not file.exists():
+    if path is None and is_missing(file):
         return UiSettings(ascii=plain)
     root = load(file)
     table = root.section(KEYS)

@@ -14,8 +14,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rankdeck.config.document import documents
-from rankdeck.config.files import demo_folder, private_folder, write_private
+from rankdeck.config.files import demo_folder, private_folder, read_regular, write_private
 from rankdeck.errors import RankdeckError
+from rankdeck.model.text import table
 
 NODES = ("sakuya", "sakura", "koishi")
 SLOTS = 4
@@ -111,7 +112,7 @@ class ProcessRecord:
 
     def write(self, path: Path) -> None:
         """Write the record atomically."""
-        _write(path, json.dumps(asdict(self)))
+        write_private(path, json.dumps(asdict(self)))
 
     @property
     def alive(self) -> bool:
@@ -121,8 +122,8 @@ class ProcessRecord:
 def read_record(path: Path) -> ProcessRecord | None:
     """The record of the last start; None if there is none or it cannot be read."""
     try:
-        return ProcessRecord(**json.loads(path.read_text()))
-    except (OSError, ValueError, TypeError):
+        return ProcessRecord(**(table(read_regular(path)) or {}))
+    except (OSError, TypeError):
         return None
 
 
@@ -192,7 +193,7 @@ def make_folders(layout: DemoFolders) -> None:
 def write_cluster(layout: DemoFolders, ports: Mapping[str, int], faults: Sequence[str]) -> None:
     """Write known_hosts and the cluster file for nodes on these ports."""
     known = [_known_host(layout, name, port) for name, port in ports.items()]
-    _write(layout.known_hosts, "".join(known))
+    write_private(layout.known_hosts, "".join(known))
     interface = _interface()
     nodes = [
         {"name": name, "address": _ADDRESS, "port": port, "slots": SLOTS, "interface": interface}
@@ -212,7 +213,7 @@ def write_cluster(layout: DemoFolders, ports: Mapping[str, int], faults: Sequenc
         "expect": EXPECTED,
         "environment": {"PATH": search_path()},
     }
-    _write(layout.cluster_file, documents([content]))
+    write_private(layout.cluster_file, documents([content]))
 
 
 def _interface() -> str:
@@ -247,13 +248,6 @@ def _make_key(path: Path, comment: str) -> None:
     )
     write_private(path, key.export_private_key().decode())
     write_private(public_part(path), key.export_public_key().decode())
-
-
-def _write(path: Path, text: str) -> None:
-    """Write a file atomically."""
-    fresh = path.with_suffix(".new")
-    write_private(fresh, text)
-    fresh.rename(path)
 
 
 _START_LIMIT = 30.0

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from rankdeck.config.files import expanded
 from rankdeck.errors import AgentError, LaunchError, NodeError, UnreachableError
 from rankdeck.images.copy import (
     Failed,
@@ -86,7 +87,7 @@ def local_image(spec: JobSpec) -> Path | None:
     box = spec.container
     if box is None or "://" in box.image or has_store(box.runtime):
         return None
-    path = Path(spec.file).parent / Path(box.image).expanduser()
+    path = Path(spec.file).parent / expanded(box.image)
     return path if path.is_file() else None
 
 

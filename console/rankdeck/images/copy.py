@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
+from rankdeck.config.files import open_regular, replacing
 from rankdeck.errors import AgentError, NodeError, UnreachableError, leaves
 from rankdeck.model.nodeset import fold
 from rankdeck.model.safe_text import clean
@@ -71,7 +72,7 @@ async def sha256_of(path: Path) -> str:
     """The SHA-256 of a file on this machine, in hex; read in a thread. Raises OSError."""
 
     def read() -> str:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
 
     return await asyncio.to_thread(read)
@@ -85,7 +86,7 @@ class LocalFile:
 
     async def pump(self, offset: int, hand: Hand) -> None:
         """See `ImageSource.pump`; raises OSError."""
-        file: BinaryIO = await asyncio.to_thread(self._path.open, "rb")
+        file: BinaryIO = await asyncio.to_thread(open_regular, self._path)
         with file:
             file.seek(offset)
             while piece := await asyncio.to_thread(file.read, PIECE):
@@ -408,23 +409,19 @@ class FetchedFile:
         self.node, self.path = node, path
         self.size, self.done, self.over = 0, 0, False
         self._begun = False
-        self._part = path.with_name(f".{path.name}.part")
         self._digest = hashlib.sha256()
         self._lines = b""
         """Received lines that are not part of the file: its head, its digest, output of the login shell."""
 
     async def fetch(self, source: NodeOutput) -> None:
         """Receive the file; raises NodeError, and then leaves no partial file."""
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
-            with os.fdopen(os.open(self._part, flags, 0o600), "wb") as file:
+            with replacing(self.path) as file:
                 await source.pump(0, lambda data: asyncio.to_thread(self._take, file, data))
                 self._check()
-            self._part.rename(self.path)
         except OSError as error:
             raise AgentError(self.node, f"{self.path}: {error.strerror or error}") from error
         finally:
-            self._part.unlink(missing_ok=True)
             self.over = True
 
     def _take(self, file: BinaryIO, data: bytes) -> None:
@@ -470,7 +467,7 @@ def places_for(
     """(files NAME.NODE to fetch into this folder, nodes whose file exists); creates the folder. Raises OSError."""
     folder.mkdir(parents=True, exist_ok=True)
     files = [FetchedFile(node, folder / f"{name}.{node}") for node in nodes]
-    there = [] if overwrite else [file for file in files if file.path.exists()]
+    there = [] if overwrite else [file for file in files if os.path.lexists(file.path)]
     why = "is there already; --replace puts this one in its place"
     kept: Failed = {file.node: AgentError(file.node, f"{file.path} {why}") for file in there}
     return [file for file in files if file.node not in kept], kept

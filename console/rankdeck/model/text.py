@@ -1,4 +1,4 @@
-"""JSON from nodes, with limited nesting; checks of its fields; numbers, names and times as text."""
+"""JSON from nodes and files, with limited nesting; checks of its fields; numbers, names and times as text."""
 
 import json
 import re
@@ -43,21 +43,33 @@ _READ = json.JSONDecoder(parse_int=_whole, parse_float=_decimal, parse_constant=
 
 
 def table(line: bytes, longest: int = LONGEST) -> Table | None:
-    """The JSON object in these bytes; None if they hold no valid object, or one too long or too deeply nested.
+    """The JSON object in these bytes; None if `read_table` refuses them."""
+    try:
+        return read_table(line, longest)
+    except ValueError:
+        return None
+
+
+def read_table(line: bytes, longest: int = LONGEST) -> Table:
+    """The JSON object in these bytes; raises ValueError if there is no valid one, or one too long or too deeply nested.
 
     Numbers are finite, integers have at most 20 digits, and text can be encoded as UTF-8.
     """
-    if len(line) > longest or line.lstrip()[:1] != b"{" or _deep(line):
-        return None
+    if len(line) > longest:
+        raise ValueError(f"larger than {longest >> 10} KiB")
+    if line.lstrip()[:1] != b"{":
+        raise ValueError("no table: it begins with no {")
+    if _deep(line):
+        raise ValueError(f"nested too deeply: more than {DEEPEST} levels")
     try:
         found = _READ(line.decode())
         if b"\\u" in line:
             # Half a surrogate pair, as in odd file names, cannot be encoded as UTF-8.
             whole = json.dumps(found, ensure_ascii=False).encode("utf-8", "replace")
             found = json.loads(whole)
-    except (ValueError, RecursionError):
-        return None
-    return cast("Table", found) if isinstance(found, dict) else None
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+    return cast("Table", found)
 
 
 def tables(out: bytes) -> Iterator[Table]:

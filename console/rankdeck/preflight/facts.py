@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import yaml
 
 from rankdeck.backends.launchers import Placement, RankPlace
-from rankdeck.config.document import write_on_one_line
+from rankdeck.config.document import compose, parse, read_text, write_on_one_line
 from rankdeck.images.bring import ImageAt, image_rows
 from rankdeck.model.health import Health, Level
 from rankdeck.model.job import JobSpec, Launch
@@ -64,8 +64,9 @@ def found(level: Level, check: str, node: str, text: str, fix: str = "", *patch:
 
 
 def patched(file: Path, findings: Iterable[Finding]) -> str:
-    """The text of the job file with all changes of these findings."""
-    text = file.read_text(encoding="utf-8")
+    """The text of the job file with all changes of these findings; raises ConfigError."""
+    text = read_text(file)
+    parse(file, text)  # it may have changed since the job was read
     for finding in findings:
         for change in finding.patch:
             text = changed(text, change)
@@ -74,7 +75,7 @@ def patched(file: Path, findings: Iterable[Finding]) -> str:
 
 def changed(text: str, change: Change) -> str:
     """The text with one change; missing tables and lists on the path are created."""
-    root = yaml.compose(text, Loader=yaml.SafeLoader)
+    root = compose(text)
     if not isinstance(root, yaml.MappingNode):
         return text
     *way, last = change.key.split(".")

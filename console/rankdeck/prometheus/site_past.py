@@ -22,11 +22,10 @@ from collections.abc import (
 )
 from dataclasses import dataclass, replace
 from math import isfinite
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-from rankdeck.config.files import read_regular
+from rankdeck.config.files import expanded, read_regular
 from rankdeck.errors import MetricsError
 from rankdeck.model.cluster import Cluster, Metrics, Node
 from rankdeck.model.health import POINTS, PastNumbers, PastSeries, PastView, Times, times
@@ -126,7 +125,7 @@ def _head(server: Metrics, path: str, size: int) -> bytes:
 def _tls(server: Metrics) -> ssl.SSLContext | None:
     if not server.tls:
         return None
-    file = Path(server.ca_file).expanduser() if server.ca_file else None
+    file = expanded(server.ca_file) if server.ca_file else None
     return ssl.create_default_context(cadata=read_regular(file).decode("ascii") if file else None)
 
 
@@ -147,7 +146,7 @@ def _secret(variable: str, file: str) -> str:
         if found is None:
             raise ValueError(f"not asked: the environment has no {variable}, which holds the login")
     elif file:
-        found = read_regular(Path(file).expanduser(), _CREDENTIAL_LIMIT).decode()
+        found = read_regular(expanded(file), _CREDENTIAL_LIMIT).decode()
     else:
         return ""
     found = found.strip()

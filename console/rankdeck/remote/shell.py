@@ -8,9 +8,9 @@ import signal
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, BinaryIO, Protocol, TypeVar, cast
 
+from rankdeck.config.files import expanded
 from rankdeck.errors import AgentError, HostKeyError, NodeError, UnreachableError
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.safe_text import clean
@@ -428,7 +428,7 @@ class UserSsh:
         argv += [word for option in options for word in ("-o", option)]
         argv += ["-p", str(there.port)] if there.port != 22 else []
         argv += ["-l", access.user] if access.user else []
-        argv += ["-i", str(Path(access.identity).expanduser())] if access.identity else []
+        argv += ["-i", str(expanded(access.identity))] if access.identity else []
         argv += ["--", there.host]
         return (*argv, shlex.join(words)) if words else tuple(argv)
 
@@ -440,12 +440,12 @@ class UserSsh:
             return ["-F", f"/proc/{os.getpid()}/fd/{self._agreed.fileno()}"]
         if access.config == "none":
             return ["-F", "none"]
-        return ["-F", str(Path(access.config).expanduser())] if access.config else []
+        return ["-F", str(expanded(access.config))] if access.config else []
 
 
 def _quoted(path: str) -> str:
     """A path, quoted for ssh_config because it may contain spaces."""
-    return f'"{Path(path).expanduser()}"'
+    return f'"{expanded(path)}"'
 
 
 def text_file(text: str) -> BinaryIO:

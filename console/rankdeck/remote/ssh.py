@@ -15,6 +15,7 @@ from typing import Any, cast
 
 import asyncssh
 
+from rankdeck.config.files import append_lines, expanded, read_regular
 from rankdeck.errors import HostKeyError, UnreachableError
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.remote.shell import (
@@ -78,10 +79,7 @@ class HostKeys:
         """Append this line to the user's known_hosts; raises OSError."""
         file = self.files[0]
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        before = file.read_bytes() if file.exists() else b""
-        glue = "" if not before or before.endswith(b"\n") else "\n"
-        with file.open("a", encoding="utf-8") as handle:
-            handle.write(f"{glue}{line}\n")
+        append_lines(file, [line])
 
     def _contradiction(self, place: Place) -> str:
         """`file:line` of another key that is known for this host; "" if there is none."""
@@ -108,9 +106,13 @@ def _load(known: asyncssh.SSHKnownHosts, line: str) -> None:
         return  # a broken line is ignored, as OpenSSH does
 
 
+_MOST_KNOWN = 64 << 20
+"""Most bytes of a known_hosts file: a site's own may have every machine."""
+
+
 def _lines(file: Path) -> list[str]:
     try:
-        return file.read_text(encoding="utf-8", errors="replace").splitlines()
+        return read_regular(file, _MOST_KNOWN).decode("utf-8", "replace").splitlines()
     except OSError:
         return []
 
@@ -118,7 +120,7 @@ def _lines(file: Path) -> list[str]:
 def _stamp(file: Path) -> tuple[int, int]:
     try:
         status = file.stat()
-    except OSError:
+    except (OSError, ValueError):  # ValueError: a NUL character in its path
         return 0, 0
     return status.st_mtime_ns, status.st_size
 
@@ -186,7 +188,7 @@ class Logins:
         named = self._access.config
         if named == "none":
             return None
-        return [str(Path(named).expanduser())] if named else ()
+        return [str(expanded(named))] if named else ()
 
     async def connect(self, node: Node) -> asyncssh.SSHClientConnection:
         """Log in; asks once about an unknown host key. Raises UnreachableError."""
@@ -261,8 +263,11 @@ class Logins:
 
     def _keys(self) -> list[asyncssh.SSHKey]:
         if self._identity is None:
-            path = Path(self._access.identity).expanduser()
-            self._identity = [asyncssh.read_private_key(path)]
+            path = expanded(self._access.identity)
+            try:
+                self._identity = [asyncssh.import_private_key(read_regular(path))]
+            except OSError as error:
+                raise asyncssh.KeyImportError(f"{path}: {error.strerror or error}") from error
         return self._identity
 
     def gate_of(self, node: Node) -> asyncio.Semaphore:
@@ -283,7 +288,7 @@ class Logins:
     def _trusted(self, node: Node) -> HostKeys:
         files = tuple(self._known_hosts_files(node))
         if files not in self._hostkeys:
-            self._hostkeys[files] = HostKeys([Path(file).expanduser() for file in files])
+            self._hostkeys[files] = HostKeys([expanded(file) for file in files])
         return self._hostkeys[files]
 
     def _known_hosts_files(self, node: Node) -> list[str]:

@@ -65,14 +65,15 @@ def write_reports(
     run: AcceptanceRun, source: MeasurementSource, folder: Path, secrets: Secrets = _NONE
 ) -> tuple[Path, ...]:
     """Write all files into the folder, readable only by their owner; returns their paths. Raises RankdeckError."""
+    files = {folder / name: text for name, text in report_files(run, source, secrets).items()}
+    place = folder
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        texts = report_files(run, source, secrets)
-        for name, text in texts.items():
-            write_private(folder / name, text)
+        for place, text in files.items():
+            write_private(place, text)
     except OSError as error:
-        raise RankdeckError(f"{folder}: cannot be written: {error.strerror or error}") from error
-    return tuple(folder / name for name in texts)
+        raise RankdeckError(f"{place}: cannot be written: {error.strerror or error}") from error
+    return tuple(files)
 
 
 def masked(run: AcceptanceRun, secrets: Secrets) -> AcceptanceRun:

@@ -12,13 +12,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, BinaryIO, cast
 
 import rankdeck_agent
 from rankdeck.backends.base import Backend
 from rankdeck.backends.plan_text import plan_text
 from rankdeck.backends.remote_log import Recording, record
-from rankdeck.config.files import write_private
+from rankdeck.config.files import replacing
 from rankdeck.errors import RankdeckError
 from rankdeck.logs.compare import Collapse, Folded, folded
 from rankdeck.model.job import (
@@ -471,13 +471,16 @@ async def _write(
     source: ReportSource,
     path: Path,
     backlog: int | None,
-    make: "Callable[[ReportSource, Recording, Logs, Path], None]",
+    make: "Callable[[ReportSource, Recording, Logs, BinaryIO], None]",
 ) -> Recording:
     try:
-        with tempfile.TemporaryDirectory(dir=path.parent, prefix=".report-") as name:
+        with (
+            replacing(path) as file,
+            tempfile.TemporaryDirectory(dir=path.parent, prefix=".report-") as name,
+        ):
             logs = Logs(Path(name))
             recording = await record(backend, source.job, logs.take, backlog)
-            await asyncio.to_thread(make, source, recording, logs, path)
+            await asyncio.to_thread(make, source, recording, logs, file)
     except OSError as error:
         raise RankdeckError(f"{path}: cannot be written: {error.strerror or error}") from error
     return recording
@@ -566,7 +569,7 @@ def secrets_of(source: ReportSource) -> Secrets:
     return Secrets(tables, texts)
 
 
-def pack(source: ReportSource, recording: Recording, logs: Logs, path: Path) -> None:
+def pack(source: ReportSource, recording: Recording, logs: Logs, into: BinaryIO) -> None:
     """Write the archive, with secrets masked; raises OSError."""
     secrets = secrets_of(source)
     files = logs.mask(secrets)
@@ -574,24 +577,19 @@ def pack(source: ReportSource, recording: Recording, logs: Logs, path: Path) -> 
     texts["report.html"] = _job_page(_page(source, recording, logs, secrets))
     folder = logs.folder / "texts"
     folder.mkdir()
-    part = logs.folder / "archive"
-    part.touch(mode=0o600)
-    with tarfile.open(part, "w:gz") as archive:
+    with tarfile.open(fileobj=into, mode="w:gz") as archive:
         for name, text in texts.items():
             (folder / name).write_text(text, "utf-8")
             archive.add(folder / name, f"{source.job.id}/{name}")
         for file in files:
             archive.add(file, f"{source.job.id}/logs/{file.name}")
-    part.replace(path)
 
 
-def write_html(source: ReportSource, recording: Recording, logs: Logs, path: Path) -> None:
+def write_html(source: ReportSource, recording: Recording, logs: Logs, into: BinaryIO) -> None:
     """Write the page, with secrets masked; raises OSError."""
     secrets = secrets_of(source)
     logs.mask(secrets)
-    part = logs.folder / "page"
-    write_private(part, _job_page(_page(source, recording, logs, secrets)))
-    part.replace(path)
+    into.write(_job_page(_page(source, recording, logs, secrets)).encode("utf-8", "replace"))
 
 
 def _page(source: ReportSource, recording: Recording, logs: Logs, secrets: Secrets) -> JobPage:

@@ -9,10 +9,9 @@ import logging
 import os
 from collections.abc import AsyncIterator, Iterator, Mapping
 from importlib import import_module
-from pathlib import Path
 from typing import Any, cast
 
-from rankdeck.config.files import read_regular
+from rankdeck.config.files import expanded, read_regular
 from rankdeck.errors import RankdeckError
 from rankdeck.model.cluster import Cluster, Switch
 from rankdeck.model.safe_text import clean
@@ -203,7 +202,7 @@ def _certificates(switch: Switch) -> bytes | None:
     if not switch.ca_file:
         return None
     try:
-        return read_regular(Path(switch.ca_file).expanduser())
+        return read_regular(expanded(switch.ca_file))
     except OSError as error:
         raise SwitchError(f"cannot read {switch.ca_file}: {error.strerror or error}") from error
 

@@ -9,11 +9,10 @@ import re
 import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any, Protocol
 
 from rankdeck.config.clusters import read_accounts
-from rankdeck.config.files import read_regular
+from rankdeck.config.files import expanded, read_regular
 from rankdeck.errors import AgentError, BrokerError, RankdeckError
 from rankdeck.model.cluster import Broker, Cluster, Node
 from rankdeck.remote.shell import Shell
@@ -339,14 +338,18 @@ def installed_config(cluster: Cluster, broker: Broker, node: str) -> dict[str, o
 def _text(file: str, what: str) -> str:
     """The text of a file; raises BrokerError, which says `what` of the broker it has."""
     try:
-        return read_regular(Path(file).expanduser()).decode()
+        return read_regular(expanded(file)).decode()
     except (OSError, UnicodeDecodeError) as error:
-        raise BrokerError(f"cannot read the broker's {what} {file}: {error}") from error
+        why = getattr(error, "strerror", "") or error
+        raise BrokerError(f"cannot read the broker's {what} {file}: {why}") from error
 
 
 def _ca(broker: Broker) -> str:
     """The certificates that the cluster file names; "" for those of this machine. Raises BrokerError."""
-    return _text(broker.ca_file, "certificates in") if broker.ca_file else ""
+    if not broker.ca_file:
+        return ""
+    # OpenSSL takes only ASCII, but people write comments between certificates.
+    return _text(broker.ca_file, "certificates in").encode("ascii", "ignore").decode()
 
 
 def _address(broker: Broker) -> Address:

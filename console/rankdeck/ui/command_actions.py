@@ -4,9 +4,9 @@ import shlex
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from rankdeck.config.files import expanded
 from rankdeck.model.nodeset import fold
 from rankdeck.model.safe_text import printable
 from rankdeck.ui import actions, fleet_views, formatting, query
@@ -133,7 +133,7 @@ def _nodes(console: "Console") -> tuple[str, ...]:
 def _launch(console: "Console", text: str) -> None:
     screen = launch_screen(console)
     if text:
-        console.call_after_refresh(screen.select, Path(text).expanduser())
+        console.call_after_refresh(screen.select, expanded(text))
 
 
 def _pager(console: "Console", _: str) -> None:
@@ -161,7 +161,7 @@ def _report(console: "Console", text: str) -> None:
     job_id = shown(console)
     if not job_id:
         raise actions.CommandError("open a job first, or choose one on Jobs")
-    path = Path(text or f"{job_id}.html").expanduser().absolute()
+    path = expanded(text or f"{job_id}.html").absolute()
     if path.exists() or not path.parent.is_dir():
         why = "is there already" if path.exists() else "cannot be written: no such folder"
         raise actions.CommandError(f"{printable(str(path))} {why}")
@@ -171,7 +171,7 @@ def _report(console: "Console", text: str) -> None:
 def _script(console: "Console", text: str) -> None:
     if not text:
         raise actions.CommandError("write `script FILE`")
-    launch_screen(console).script(Path(text).expanduser().absolute())
+    launch_screen(console).script(expanded(text).absolute())
 
 
 def _fleet(console: "Console") -> "FleetScreen":
@@ -253,10 +253,10 @@ def _cp(console: "Console", text: str) -> None:
         raise actions.CommandError("write `cp FILE [PATH]`, or `cp :FILE [FOLDER]` from nodes")
     nodes = _nodes(console)
     if words[0].startswith(":"):
-        folder = Path(words[1] if len(words) > 1 else ".").expanduser().absolute()
+        folder = expanded(words[1] if len(words) > 1 else ".").absolute()
         fetch_file(console, nodes, words[0][1:], folder)
     else:
-        copy_file(console, nodes, Path(words[0]).expanduser(), *words[1:])
+        copy_file(console, nodes, expanded(words[0]), *words[1:])
 
 
 def _theme(console: "Console", name: str) -> None:

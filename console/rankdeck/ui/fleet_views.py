@@ -7,9 +7,11 @@ from functools import cache, lru_cache
 from itertools import chain, islice, zip_longest
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from rankdeck.config.files import private_folder, write_private
+from rankdeck.config.document import load_json
+from rankdeck.config.files import is_missing, private_folder, write_private
+from rankdeck.errors import ConfigError
 from rankdeck.model.health import Level, Occurrence, leading
 from rankdeck.model.nodeset import fold
 from rankdeck.model.rank import State
@@ -190,14 +192,12 @@ class Views:
 
     def all(self) -> dict[str, FleetView]:
         """Name -> view; raises ViewError if the file cannot be read."""
-        try:
-            raw: Any = json.loads(self._file.read_text())
-        except FileNotFoundError:
+        if is_missing(self._file):
             return {}
-        except (OSError, ValueError) as error:
-            raise ViewError(f"{self._file}: {error}") from error
-        if not is_table(raw):
-            raise ViewError(f"{self._file}: a table of views by name is wanted")
+        try:
+            raw = load_json(self._file)
+        except ConfigError as error:
+            raise ViewError(str(error)) from error
         return {name: self._view(name, raw[name]) for name in sorted(raw)[:MOST]}
 
     def save(self, name: str, view: FleetView) -> None:
@@ -236,13 +236,13 @@ class Views:
 
     def _write(self, views: Mapping[str, FleetView]) -> None:
         text = json.dumps({name: asdict(view) for name, view in views.items()}, indent=1)
-        fresh = self._file.with_suffix(".new")
         try:
             private_folder(self._file.parent)
-            write_private(fresh, text + "\n")
-            fresh.replace(self._file)
+            write_private(self._file, text + "\n")
         except OSError as error:
-            raise ViewError(f"{self._file}: {error.strerror}") from error
+            raise ViewError(
+                f"{self._file}: cannot be written: {error.strerror or error}"
+            ) from error
 
 
 def checked(view: FleetView) -> FleetView:

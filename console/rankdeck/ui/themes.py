@@ -4,19 +4,19 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
-import yaml
 from rich.color import Color, ColorParseError
 from rich.errors import StyleSyntaxError
 from rich.style import Style
 from textual.theme import Theme
 
 from rankdeck.config import document
+from rankdeck.config.document import Entry
+from rankdeck.errors import ConfigError
 from rankdeck.model.health import Level
 from rankdeck.model.rank import RankStatus, State
 from rankdeck.model.safe_text import LIMIT, TAB, printable, show_invisible, strip_codes
-from rankdeck.model.text import as_table, is_table
 
 PREFIX = "sgr/"
 _CODE = re.compile(r"\x1b\[([0-9;:]*)m")
@@ -131,15 +131,12 @@ ROLES = (
     "text", "dim", "border", "title", "accent", "key", "ok", "warn", "bad", "unknown", "stderr", "match", "simulated"
 )  # fmt: skip
 SURFACES = ("background", "bar", "selection")
-SIZE_LIMIT = 64_000
+_KEYS = ("name", "dark", "mono", "surfaces", "roles")
+_LONGEST_NAME = 40
 NO_STYLE = Style.null()
 MOST_MADE = 4096
 """Styles that are cached: a log may have any number of colours."""
 COLOURLESS_TERMINALS = ("vt100", "vt102", "vt220", "linux-m", "linux-mono", "dumb", "ansi-m")
-
-
-class ThemeError(ValueError):
-    """A theme file cannot be used; the text says where and why."""
 
 
 @dataclass(frozen=True)
@@ -235,54 +232,58 @@ def load(folders: Iterable[Path]) -> tuple[dict[str, Palette], tuple[str, ...]]:
         for path in sorted(folder.glob("*.yaml")):
             try:
                 palette = read(path)
-            except ThemeError as error:
-                wrong.append(str(error))
+            except ConfigError as error:
+                more = len(error.problems) - 1
+                wrong.append(f"{error.problems[0]}" + (f" (and {more} more)" if more else ""))
             else:
                 found[palette.name] = palette
     return found, tuple(wrong)
 
 
 def read(path: Path) -> Palette:
-    """The theme in this file; raises ThemeError."""
-    text = b""
-    try:
-        with path.open("rb") as file:
-            text = file.read(SIZE_LIMIT)
-        raw: Any = document.plain(text)
-    except yaml.MarkedYAMLError as error:
-        line = min(error.problem_mark.line, text.count(b"\n")) + 1 if error.problem_mark else 1
-        raise ThemeError(f"{path}:{line}: {error.problem}") from error
-    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ThemeError(f"{path}: {error}") from error
-    if not is_table(raw):
-        raise ThemeError(f"{path}:1: a theme is a table with name, surfaces and roles")
-    return _palette(path, raw)
-
-
-def _palette(path: Path, raw: dict[str, Any]) -> Palette:
-    mono = bool(raw.get("mono", False))
-    surfaces = {} if mono else {name: _colour(path, raw, name) for name in SURFACES}
-    table = raw.get("roles")
-    if not is_table(table):
-        raise ThemeError(f"{path}: roles: missing, or not a table")
-    roles: dict[str, Style] = {}
-    for role in ROLES:
-        if role not in table:
-            raise ThemeError(f"{path}: roles.{role}: missing")
-        roles[role] = _style(path, role, table[role])
-    return Palette(
-        str(raw.get("name") or path.stem), bool(raw.get("dark", True)), mono, surfaces, roles
+    """The theme in this file; raises ConfigError with every mistake."""
+    root = document.load(path)
+    table = root.section(_KEYS, ("roles",))
+    mono = table["mono"].truth() if "mono" in table else False
+    if table and not mono and "surfaces" not in table:
+        root.report("`surfaces` is missing")
+    palette = Palette(
+        name=_name(table["name"]) if "name" in table else path.stem,
+        dark=table["dark"].truth() if "dark" in table else True,
+        mono=mono,
+        surfaces={}
+        if mono or "surfaces" not in table
+        else _each(table["surfaces"], SURFACES, _colour),
+        roles=_each(table["roles"], ROLES, _style) if "roles" in table else {},
     )
+    document.finish(root)
+    return palette
 
 
-def _colour(path: Path, raw: dict[str, Any], name: str) -> str:
-    text = as_table(raw.get("surfaces")).get(name)
+Value = TypeVar("Value")
+
+
+def _each(
+    entry: Entry, names: Sequence[str], read_one: Callable[[Entry], Value]
+) -> dict[str, Value]:
+    """Name -> value of a table that must have exactly these names."""
+    return {name: read_one(one) for name, one in entry.section(names, names).items()}
+
+
+def _name(entry: Entry) -> str:
+    text = entry.text()
+    if not 0 < len(text) <= _LONGEST_NAME or not text.isprintable():
+        entry.report(f"a theme has a name of at most {_LONGEST_NAME} letters")
+    return text
+
+
+def _colour(entry: Entry) -> str:
+    text = entry.text("default")
     try:
-        return Color.parse(str(text)).get_truecolor().hex
-    except ColorParseError as error:
-        raise ThemeError(
-            f"{path}: surfaces.{name}: not a colour: {text!r}; write #rrggbb"
-        ) from error
+        return Color.parse(text).get_truecolor().hex
+    except (ColorParseError, ValueError):  # ValueError: rgb() with something else than numbers
+        entry.report(f"not a colour: `{text[:60]}`; write #rrggbb")
+        return ""
 
 
 def exact(colour: Color) -> Color:
@@ -297,11 +298,16 @@ def exact(colour: Color) -> Color:
 _NUMBERS = {Color.from_ansi(number).get_truecolor().hex: number for number in range(255, 15, -1)}
 
 
-def _style(path: Path, role: str, text: object) -> Style:
+def _style(entry: Entry) -> Style:
+    text = entry.text()
     try:
-        style = Style.parse(str(text or ""))
-    except StyleSyntaxError as error:
-        raise ThemeError(f"{path}: roles.{role}: {error}") from error
+        style = Style.parse(text)
+    except (StyleSyntaxError, ValueError) as error:  # ValueError: as in `_colour`
+        entry.report(f"not a style: {str(error)[:120]}")
+        return NO_STYLE
+    if style.link:
+        # It would go to the terminal as it is.
+        entry.report("a style has no link")
     return style + Style(color=exact(style.color)) if style.color else style
 
 

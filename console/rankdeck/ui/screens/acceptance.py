@@ -21,6 +21,7 @@ from rankdeck.acceptance.heatmap import (
     strip,
 )
 from rankdeck.acceptance.run import AcceptanceProtocol, AcceptanceRun, Cell, Request, RunState
+from rankdeck.config.files import expanded
 from rankdeck.model.acceptance import Outcome, Result
 from rankdeck.model.nodeset import expand
 from rankdeck.model.safe_text import printable
@@ -379,7 +380,7 @@ class AcceptanceScreen(base.BaseScreen):
         if asked == "plan":
             self._make_plan(text)
         elif asked == "save" and text.strip():
-            self._save(Path(text.strip()).expanduser())
+            self._save(expanded(text.strip()))
 
     def _make_plan(self, text: str) -> None:
         try:
@@ -539,7 +540,7 @@ class PairScreen(base.BaseScreen):
         if not self._run_actions.answered_why(text) and text:
             pages = self._pages if self.back.display else self._pages[:1]
             lines = ["".join(run[0] for run in line).rstrip() for page in pages for line in page]
-            self.save_lines(Path(text).expanduser(), lines, f"{len(lines):,} lines")
+            self.save_lines(expanded(text), lines, f"{len(lines):,} lines")
 
     def action_again(self) -> None:
         self._run_actions.again()

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
-from pathlib import Path
 from typing import ClassVar
 
 from textual.widget import Widget
 
+from rankdeck.config.files import expanded
 from rankdeck.errors import UnknownJobError
 from rankdeck.logs.view import EVENT, GOALS, Goal, choose, goal_of, troubles
 from rankdeck.model.job import Job
@@ -644,7 +644,7 @@ class JobScreen(BaseScreen):
     def _save(self, text: str) -> None:
         lines, what = self.now.texts()
         if text:
-            self.save_lines(Path(text).expanduser(), lines, f"{len(lines):,} {what}")
+            self.save_lines(expanded(text), lines, f"{len(lines):,} {what}")
 
     # ---- a replay
 

@@ -5,11 +5,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import ClassVar
 
 from textual.widget import Widget
 
+from rankdeck.config.files import expanded
 from rankdeck.errors import RankdeckError
 from rankdeck.model.health import Level
 from rankdeck.model.job import RankState
@@ -143,7 +143,7 @@ class CommandScreen(BaseScreen):
     def answered(self, text: str | None) -> None:
         if text:
             lines = self._texts()
-            self.save_lines(Path(text).expanduser(), lines, f"{len(lines):,} lines")
+            self.save_lines(expanded(text), lines, f"{len(lines):,} lines")
 
     def _texts(self) -> list[str]:
         """All output, as `rankdeck sh` prints it."""
