@@ -255,7 +255,9 @@ class Following:
         """
 
         def behind() -> set[str]:
-            return set().union(*(f.behind.difference(silent) for f in self._followers.values()))
+            return set[str]().union(
+                *(f.behind.difference(silent) for f in self._followers.values())
+            )
 
         await until(lambda: not behind(), limit)
         return behind()

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from tests.integration.test_main_path import PLAIN, Console, demo_console
+from tests.support.polling import seen_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 NODES = ("sakuya", "sakura", "koishi")
@@ -141,3 +142,25 @@ def test_a_wrong_option_is_one_sentence(console: Console, words: tuple[str, ...]
 
     assert done.returncode == 2
     assert why in done.stderr
+
+
+def test_a_start_of_a_job_has_its_nodes_cleaned_with_the_agent_that_the_console_put_there(
+    console: Console,
+) -> None:
+    old = ended(console, 31)
+    stamps = [
+        one for node in NODES for one in run_folder(console, old, node).parents[2].glob("cleaned.*")
+    ]
+    assert len(stamps) == len(NODES)
+    for stamp in stamps:
+        at = time.time() - 2 * 86400
+        os.utime(stamp, (at, at))
+    new = ended(console, 0)
+    seen_until(
+        lambda: [run_folder(console, old, node).exists() for node in NODES],
+        lambda there: not any(there),
+        60,
+    )
+
+    assert all(run_folder(console, new, node).exists() for node in NODES)
+    assert all(json.loads(stamp.read_text())["failed"] == [] for stamp in stamps)

@@ -62,8 +62,9 @@ class SimulatedMeans:
     def following(self) -> "SimulatedMeans":
         return self
 
-    async def caught_up(self, *, silent: Collection[str]) -> None:
+    async def caught_up(self, *, silent: Collection[str]) -> set[str]:
         del silent
+        return set()
 
     async def slurm_nodes(self) -> Mapping[str, SlurmNode]:
         return {}

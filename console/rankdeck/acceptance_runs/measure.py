@@ -40,8 +40,8 @@ class Follows(Protocol):
         """Wait until the nodes have reported everything about the job; returns the job."""
         ...
 
-    async def caught_up(self, *, silent: Collection[str]) -> None:
-        """Wait a limited time until all nodes but those in `silent` have sent everything about their jobs."""
+    async def caught_up(self, *, silent: Collection[str]) -> set[str]:
+        """Wait a limited time until all nodes but those in `silent` have sent everything; returns those that have not."""
         ...
 
 
