@@ -1,4 +1,4 @@
-"""`job clean`: removes what jobs that are over left on this node: run folders, links in /tmp, agent files that nothing uses.
+"""`job clean`: removes what ended jobs left on this node: run folders, links in /tmp, and agents that nothing uses.
 
 `look` finds what is there, `decide` says what goes and why, `carry_out` removes it. A clock that is wrong destroys
 nothing: then no age counts. A run folder is renamed before it is removed, so that nobody takes half of it for a job.
@@ -36,7 +36,7 @@ DAY = 86400.0
 AGENT_LEAST = 30 * DAY
 """Seconds for which an agent file stays at least: nodes that share the home folder may run it."""
 SLACK = 3600.0
-"""Seconds by which a file may be newer than our clock, because a file server has its own, and our clock may differ from the console's."""
+"""Seconds by which a file, or the console's clock, may differ from our clock: file servers have their own."""
 MOST_NAMES = 20
 """Names that the answer has of each group."""
 TMP = Path("/tmp")
@@ -100,7 +100,7 @@ class Decision:
 
 
 def judge_clock(found: Iterable[Leftover], now: float, console: Optional[float] = None) -> Clock:
-    """Compare our clock (`now`, epoch seconds) with the newest thing here, and with the console's clock if it is known."""
+    """Compare our clock (`now`, epoch seconds) with the newest thing here, and with the console's if that is known."""
     newest = max(found, key=lambda one: one.at, default=None)
     ahead = newest.at - now if newest else 0.0
     differs = 0.0 if console is None else now - console
@@ -112,7 +112,7 @@ def judge_clock(found: Iterable[Leftover], now: float, console: Optional[float] 
 def decide(
     found: Sequence[Leftover], rule: CleanRule, clock: Clock, now: float
 ) -> tuple[Decision, ...]:
-    """What goes: first by age, if the clock can be trusted, then the oldest run folders until the rest is small enough."""
+    """What goes: by age, if the clock can be trusted, then the oldest run folders until the rest is small enough."""
     by_age = [Decision(one, _by_age(one, rule, clock, now)) for one in found]
     crowded = _too_much([one.what for one in by_age if not one.goes], rule)
     return tuple(Decision(one.what, Ground.SIZE) if one.what in crowded else one for one in by_age)
@@ -252,7 +252,7 @@ _RUNNING = re.compile(rb"agent-[0-9a-f]{12}\.pyz")
 
 
 def _agents(cache: Path) -> Iterator[Leftover]:
-    """Every version of the agent, with the modules that were compiled of it; what else is in the cache has its own limit."""
+    """Every version of the agent, with its compiled modules; what else is in the cache has its own limit."""
     running = _agents_that_run()
     versions: dict[str, list[Path]] = {}
     for path in sorted(cache.glob("agent-*")):
@@ -280,7 +280,7 @@ def _agents_that_run() -> set[str]:
 
 
 def size_of(path: Path) -> int:
-    """Bytes on disk of a file, or of a folder with all that is below it, as `du` counts them; what cannot be read is left out."""
+    """Bytes on disk of a file or a whole folder, as `du` counts them; what cannot be read is left out."""
     total = _blocks(path)
     for folder, folders, files in os.walk(path):
         total += sum(_blocks(Path(folder, name)) for name in (*folders, *files))
@@ -298,7 +298,7 @@ def _blocks(path: Path) -> int:
 
 
 def carry_out(decided: Iterable[Decision]) -> dict[Leftover, str]:
-    """Remove what goes. Returns thing -> "" if it was removed here, else why not; without what others removed meanwhile."""
+    """Remove what goes. Returns thing -> "" if it was removed, else why not; without what others removed meanwhile."""
     done: dict[Leftover, str] = {}
     for one in decided:
         if not one.goes:

@@ -42,7 +42,10 @@ TELL_LIMIT = 1.5
 """Seconds after which every node has sent the size of its output, which it does twice a second."""
 READ_LIMIT = 600.0
 NOT_SHOWN = "output that it has not sent is missing here"
-REMOVED = "is gone (`rankdeck clean` or somebody removed it, or its file system is not mounted): what its ranks wrote there cannot be shown"
+REMOVED = (
+    "is gone (`rankdeck clean` or somebody removed it, or its file system is not mounted):"
+    " what its ranks wrote there cannot be shown"
+)
 
 Print = Callable[[str, Line], None]
 

@@ -1,4 +1,4 @@
-"""What consoles left in the user's state folder on this machine: locks of launches, and databases that were set aside."""
+"""What consoles left in the state folder on this machine: locks of launches, databases that were set aside."""
 
 import fcntl
 import os

@@ -88,7 +88,7 @@ class CleanReport:
 
 
 def total(machines: Iterable[Cleaned], *, dry: bool) -> tuple[int, int]:
-    """(number, bytes) of all that goes. In a dry run, what several machines see in one shared folder is counted once."""
+    """(number, bytes) of all that goes. In a dry run, a folder that several machines see is counted once."""
     going = [one for machine in machines for one in machine.going]
     if dry:
         seen = {(one.place or str(n), one.kind, one.ground): one for n, one in enumerate(going)}
