@@ -28,6 +28,7 @@ from rankdeck.images.copy import Tell as TellCopy
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.health import Ack, PastView
 from rankdeck.model.job import CancelReport, Job, JobSpec, Launch, Plan
+from rankdeck.model.leftovers import CleanOrder, CleanReport
 from rankdeck.model.process import NodeProcess
 from rankdeck.model.schedulers import (
     JOB,
@@ -45,6 +46,7 @@ from rankdeck.preflight.facts import Finding, Step, TellFinding, no_step, tell_n
 from rankdeck.preflight.run import Tools, find_mpi, preflight
 from rankdeck.prometheus.site_past import SitePast
 from rankdeck.remote.agent import Agents, Installer
+from rankdeck.remote.clean import clean_up
 from rankdeck.remote.command import (
     FAN_OUT,
     USUAL_LIMIT,
@@ -393,6 +395,10 @@ class Session:
         """The processes on these nodes, and the nodes that did not answer. Raises RankdeckError on Kubernetes."""
         self._need_ssh()
         return await find_processes(self._agents, nodes)
+
+    async def clean(self, nodes: Sequence[str], order: CleanOrder) -> CleanReport:
+        """Remove what ended jobs and older consoles left on these nodes and here; with `dry`, only ask what that is."""
+        return await clean_up(self._agents, nodes, order)
 
     async def log_run(self, job_id: str, number: int) -> LogRun:
         """Which part of the output belongs to run `number` (from 0) of a requeued Slurm job; raises RankdeckError."""

@@ -25,7 +25,7 @@ from rankdeck.backends.launchers import plan_job
 from rankdeck.backends.node_stream import NodeStream
 from rankdeck.backends.ssh import _concluded, found_jobs, left_there
 from rankdeck.cli.check import look_at
-from rankdeck.cli.shapes import reading_shape
+from rankdeck.cli.shapes import clean_shape, reading_shape
 from rankdeck.config import user
 from rankdeck.errors import AgentError, ConfigError, LaunchError, MetricsError
 from rankdeck.images.bring import image_rows
@@ -33,6 +33,7 @@ from rankdeck.logs.view import choose
 from rankdeck.model.cluster import Cluster, Metrics, Node, Switch
 from rankdeck.model.health import Times
 from rankdeck.model.job import JobSpec, Plan
+from rankdeck.model.leftovers import CleanOrder, CleanReport, total
 from rankdeck.model.nodeset import expand, expand_ranks
 from rankdeck.model.patterns import BadPatternError, compiled
 from rankdeck.model.safe_text import clean, printable, strip_controls
@@ -42,6 +43,7 @@ from rankdeck.preflight.trial_run import MARK, _rank_answers
 from rankdeck.prometheus.exporter import Families, HttpServer, _read
 from rankdeck.prometheus.names import of_counter
 from rankdeck.prometheus.site_past import Response, data_of, read_head, read_matrix
+from rankdeck.remote.clean import cleaned
 from rankdeck.remote.command import AgentRows
 from rankdeck.remote.shell import ProgramResult
 from rankdeck.rules.progress import ProgressReader
@@ -304,6 +306,39 @@ def facts() -> Take:
     def take(raw: bytes) -> None:
         assert node_facts(table(raw) or {}, 1.0, 2.0).listen >= 0
         _rank_answers({(0, "out"): MARK + text_of(raw)})
+
+    return take
+
+
+CLEANED = hostile.table_with(
+    "failed",
+    "clock",
+    ok=st.just(True),
+    rows=st.lists(
+        hostile.table_with(
+            "names", "place", "count", "bytes",
+            kind=st.sampled_from(("runs", "agents", "databases", [], None)),
+            ground=st.sampled_from(("old", "recent", "because", {}, 1)),
+        ),
+        max_size=4,
+    ),
+)  # fmt: skip
+
+
+@target(
+    "cleaned",
+    AgentError,
+    made=lines_of(CLEANED),
+    words=JSON
+    + b"ok rows failed clock kind runs ground old count bytes names place trusted newest ahead",
+)
+def cleaned_nodes() -> Take:
+    def take(raw: bytes) -> None:
+        found = cleaned("n1", ProgramResult(0, raw, b""))
+        count, size = total((found,), dry=True)
+        assert count >= 0 <= size
+        report = CleanReport(found, {"n1": found}, {})
+        assert not STEERING.search(json.dumps(clean_shape("c", CleanOrder(dry=True), report)))
 
     return take
 

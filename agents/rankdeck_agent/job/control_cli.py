@@ -1,4 +1,4 @@
-"""The `job` commands run, cancel, inspect, spawn, answer, remove, list, attempts and port."""
+"""The `job` commands run, cancel, inspect, spawn, answer, remove, clean, list, attempts and port."""
 
 import argparse
 import contextlib
@@ -16,6 +16,7 @@ from typing import Any, Callable, Optional
 from rankdeck_agent.files import keep_private, readable
 from rankdeck_agent.job import processes
 from rankdeck_agent.job.cancel import cancel
+from rankdeck_agent.job.daily_clean import clean_daily
 from rankdeck_agent.job.folder import (
     FolderError,
     FolderThereError,
@@ -38,6 +39,7 @@ from rankdeck_agent.job.supervisor_state import note_supervisor, resuming, super
 from rankdeck_agent.text import complain, say, table
 from rankdeck_agent.wire import RUN_VARIABLE, NodePlan, WireError, node_plan
 from rankdeck_agent.wire.job_events import ASKERS, JobEvent, Trouble, is_request_id
+from rankdeck_agent.wire.leftovers import KEEP_DAYS
 
 _PR_SET_DUMPABLE = 4
 _READY_LIMIT = 30.0
@@ -79,7 +81,9 @@ def _run(text: bytes) -> int:
     if not answer.isdigit():
         _write_off(folder, answer)
         return say({"ok": False, "error": answer or "the supervisor did not start"})
-    return say({"ok": True, "pid": int(answer)})
+    say({"ok": True, "pid": int(answer)})
+    clean_daily()
+    return 0
 
 
 def resume(folder: RunFolder) -> bool:
@@ -293,6 +297,11 @@ def _parser() -> argparse.ArgumentParser:
     known = verbs.add_parser("list", help="the jobs known here")
     known.add_argument("--plans", action="store_true", help="with what runs of them")
     verbs.add_parser("port", help="a free TCP port")
+    sweep = verbs.add_parser("clean", help="remove what ended jobs and older consoles left here")
+    sweep.add_argument("--dry-run", action="store_true", help="only say what that is")
+    sweep.add_argument("--keep-days", type=float, default=KEEP_DAYS, metavar="N")
+    sweep.add_argument("--keep-bytes", type=int, metavar="N", help="of all run folders together")
+    sweep.add_argument("--clock", type=float, metavar="EPOCH", help="the console's clock")
     for verb, purpose in (
         ("cancel", "end every process of the job here"),
         ("spawn", "start an MPI daemon (request on stdin)"),
@@ -334,6 +343,13 @@ def _port(_: argparse.Namespace) -> int:
     return 0
 
 
+def _clean(asked: argparse.Namespace) -> dict[str, Any]:
+    from rankdeck_agent.job.clean import DAY, CleanRule, clean
+
+    rule = CleanRule(max(0.0, asked.keep_days) * DAY, asked.keep_bytes)
+    return clean(rule, dry=asked.dry_run, console=asked.clock)
+
+
 def _cancel(asked: argparse.Namespace) -> dict[str, Any]:
     folder, grace = run_folder(asked.job, asked.node), max(0.0, asked.grace)
     return cancel(folder, grace, asked.by, asked.tasks)
@@ -357,6 +373,7 @@ _VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
     "run": lambda asked: run_each() if asked.each else run(),
     "list": _list,
     "port": _port,
+    "clean": lambda asked: say(_clean(asked)),
     "cancel": lambda asked: say(_cancel(asked)),
     "attempts": lambda asked: say(_attempts(existing(asked.job, asked.node))),
     "inspect": lambda asked: say(_inspect(existing(asked.job, asked.node))),

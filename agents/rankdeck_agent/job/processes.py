@@ -133,6 +133,18 @@ def is_marked(pid: int, job: str, node: str) -> bool:
     return marks.get(JOB_VARIABLE) == job and marks.get(NODE_VARIABLE, node) == node
 
 
+def all_marks() -> set[int]:
+    """The marks (`mark_of`) of all jobs of which a process runs on this machine."""
+    found: set[int] = set()
+    for pid in everything():
+        with contextlib.suppress(OSError):
+            found.add(resource.prlimit(pid, _LIMIT)[0])
+        named = environment(pid, (JOB_VARIABLE, NODE_VARIABLE))
+        if JOB_VARIABLE in named:
+            found.add(mark_of(named[JOB_VARIABLE], named.get(NODE_VARIABLE, "")))
+    return found
+
+
 def word(path: Path) -> str:
     """The text of a small file of /proc, e.g. `wchan`; "" if it cannot be read."""
     try:

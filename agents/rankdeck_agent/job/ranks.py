@@ -88,7 +88,7 @@ def environment(plan: NodePlan, folder: RunFolder, extra: Mapping[str, str]) -> 
 def planned(plan: NodePlan, folder: RunFolder, process: ProcessPlan) -> StartCommand:
     """The command that starts one process of the plan (ranks through the rank shim); raises StartError."""
     env = environment(plan, folder, process.env)
-    argv = tuple(folder.plan_text(argument) for argument in _with_agent(process.argv))
+    argv = tuple(folder.plan_text(argument) for argument in with_agent(process.argv))
     cwd = str(Path(folder.plan_text(process.cwd) or "~").expanduser())
     if not argv:
         raise StartError(f"{process.name} has no command")
@@ -101,7 +101,7 @@ def planned(plan: NodePlan, folder: RunFolder, process: ProcessPlan) -> StartCom
     return StartCommand(process.name, (str(folder / "rank-shim"), *argv), env, cwd)
 
 
-def _with_agent(argv: tuple[str, ...]) -> tuple[str, ...]:
+def with_agent(argv: tuple[str, ...]) -> tuple[str, ...]:
     """Replace AGENT_TOKEN by the Python and the agent file that run now."""
     if argv[:1] != (AGENT_TOKEN,):
         return argv
@@ -311,18 +311,18 @@ def _write(path: Path, text: str, *, program: bool = False) -> None:
 def _make_links(folder: RunFolder) -> None:
     while True:
         folder.links.mkdir(mode=0o700, exist_ok=True)
-        if not _is_private(folder.links):
+        if not is_private(folder.links):
             if not os.path.lexists(folder.links):
                 continue
             raise FolderError(f"{folder.links} is not a private folder of this user")
-        with _held(folder.links) as there:
+        with held(folder.links) as there:
             if there:
                 _lay_links(folder)
                 return
 
 
 @contextlib.contextmanager
-def _held(links: Path) -> Generator[bool, None, None]:
+def held(links: Path) -> Generator[bool, None, None]:
     """Lock the links folder, because several virtual nodes of this machine may share it; yields False if it is gone."""
     try:
         handle = os.open(links, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
@@ -350,7 +350,7 @@ def _lay_links(folder: RunFolder) -> None:
         fresh.replace(links / name)
 
 
-def _is_private(path: Path) -> bool:
+def is_private(path: Path) -> bool:
     """Whether it is a folder that only this user can access: in /tmp another user may have made it first."""
     try:
         seen = path.lstat()
@@ -366,9 +366,9 @@ def _link_names(folder: RunFolder) -> tuple[str, ...]:
 
 def unlink_links(folder: RunFolder) -> None:
     """Remove this node's links, and with the last link their folder; does nothing if the folder is not ours."""
-    if not _is_private(folder.links):
+    if not is_private(folder.links):
         return
-    with _held(folder.links) as there:
+    with held(folder.links) as there:
         if there:
             _take_links(folder)
 

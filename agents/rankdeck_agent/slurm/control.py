@@ -22,6 +22,7 @@ from rankdeck_agent.config import AgentConfigError, Config, from_mapping
 from rankdeck_agent.files import leave_no_core, private_folder, readable, replace_private
 from rankdeck_agent.job import inspect as looking
 from rankdeck_agent.job import processes
+from rankdeck_agent.job.daily_clean import clean_daily
 from rankdeck_agent.job.folder import (
     FolderError,
     FolderThereError,
@@ -464,7 +465,9 @@ def submit() -> int:
             _shared_agent(folder)
     except (WireError, FolderError, OSError) as error:
         return say({"ok": False, "error": str(error)})
-    return say(_apart(plan, folder))
+    status = say(_apart(plan, folder))
+    clean_daily()
+    return status
 
 
 def attach() -> int:

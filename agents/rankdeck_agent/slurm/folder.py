@@ -214,6 +214,11 @@ def unregister_job(folder: RunFolder) -> None:
     (_open_jobs() / f"{folder.job}@{folder.node}").unlink(missing_ok=True)
 
 
+def is_registered(folder: RunFolder) -> bool:
+    """Whether the keeper keeps this job, or will once it runs again."""
+    return (_open_jobs() / f"{folder.job}@{folder.node}").exists()
+
+
 class OpenJobs:
     """The jobs that the keeper must keep; cheap to ask once a second."""
 

@@ -27,7 +27,7 @@ from rankdeck.logs.view import MergedLog
 from rankdeck.logs.view import choose as choose_ranks
 from rankdeck.model.cluster import Cluster, capabilities
 from rankdeck.model.job import Chunk, Followed, Job, State
-from rankdeck.model.job_events import Lost, NodeEvent
+from rankdeck.model.job_events import Lost, NodeEvent, NotStarted
 from rankdeck.model.nodeset import fold, fold_ranks
 from rankdeck.model.safe_text import strip_controls
 from rankdeck.rules.job_news import countdown, news_between
@@ -42,6 +42,10 @@ TELL_LIMIT = 1.5
 """Seconds after which every node has sent the size of its output, which it does twice a second."""
 READ_LIMIT = 600.0
 NOT_SHOWN = "output that it has not sent is missing here"
+REMOVED = (
+    "is gone (`rankdeck clean` or somebody removed it, or its file system is not mounted):"
+    " what its ranks wrote there cannot be shown"
+)
 
 Print = Callable[[str, Line], None]
 
@@ -63,6 +67,8 @@ class Printer:
         self._seen = dict.fromkeys(ranks, 0)
         self._show, self._wanted = show, wanted
         self._said_lost: set[str] = set()
+        self._gone: set[str] = set()
+        """Nodes that do not know the job."""
         session.following.listen(job.id, self._hear)
 
     def drain(self) -> None:
@@ -80,6 +86,8 @@ class Printer:
             self._nodes = _places(self._session.jobs.job(self._job))
         if isinstance(event, NodeEvent) and isinstance(event.body, Lost):
             self._say_lost(event.node, event.body)
+        if isinstance(event, NodeEvent) and isinstance(event.body, NotStarted):
+            self._gone.add(event.node)
         if isinstance(event, Chunk) and event.rank in self._logs:
             log = self._logs[event.rank]
             # Printed at a quarter of the limit, so that the next chunk drops only printed lines.
@@ -104,6 +112,10 @@ class Printer:
         silent = self._session.jobs.unreported(self._job) - self._said_lost
         if silent:
             output.progress(f"{fold(sorted(silent))}: does not answer; {NOT_SHOWN}")
+        ran = any(rank.started for rank in self._session.jobs.job(self._job).ranks)
+        if self._gone and ran:
+            nodes = fold(sorted(self._gone))
+            output.progress(f"{self._job}: its run folder on {nodes} {REMOVED}")
 
     def ends(self) -> dict[int, dict[str, int]]:
         """Rank -> stream -> bytes on the node, as far as the nodes have reported."""

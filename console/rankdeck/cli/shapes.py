@@ -24,6 +24,7 @@ from rankdeck.model.job import (
     RankState,
     Stall,
 )
+from rankdeck.model.leftovers import Cleaned, CleanOrder, CleanReport, total
 from rankdeck.model.process import RankUse
 from rankdeck.model.schedulers import (
     KubernetesJob,
@@ -321,4 +322,37 @@ def file_shape(file: str, kind: str, problems: tuple[Problem, ...], uses: tuple[
         "ok": not problems,
         "problems": [asdict(problem) for problem in problems],
         "uses": [_use_shape(use) for use in uses],
+    }
+
+
+def clean_shape(cluster: str, order: CleanOrder, report: CleanReport) -> Shape:
+    """`clean --json`; without a place, which only tells machines with a shared folder."""
+    count, size = total(report.machines, dry=order.dry)
+    return {
+        "cluster": cluster,
+        "dry_run": order.dry,
+        "days": order.days,
+        "size": order.size,
+        "nodes": {node: _cleaned_shape(one) for node, one in report.nodes.items()},
+        "here": _cleaned_shape(report.here),
+        "missing": dict(report.missing),
+        "total": {"count": count, "bytes": size},
+    }
+
+
+def _cleaned_shape(one: Cleaned) -> Shape:
+    return {
+        "groups": [
+            {
+                "kind": group.kind,
+                "goes": group.goes,
+                "ground": group.ground.value,
+                "count": group.count,
+                "bytes": group.bytes,
+                "names": list(group.names),
+            }
+            for group in one.groups
+        ],
+        "failed": dict(one.failed),
+        "clock": asdict(one.doubt) if one.doubt else None,
     }

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from rankdeck.cli.output import UsageError
 from rankdeck.errors import suggest
+from rankdeck_agent.wire.leftovers import KEEP_DAYS
 
 
 class Verb(NamedTuple):
@@ -359,6 +360,23 @@ VERBS = (
                 "Slurm: only these tasks of an array, such as 3,5-7", metavar="TASKS"
             ),
             "--yes": _flag("also a job that somebody else started, without a question"),
+        },
+    ),
+    Verb(
+        "clean",
+        "remove what ended jobs and older consoles left on nodes and here: says what and how much, asks, removes it",
+        "rankdeck.cli.clean:clean",
+        {
+            "--dry-run": _flag("only say what would go"),
+            "--days": _number(
+                "keep what was used within so many days (default 30)", "N", KEEP_DAYS
+            ),
+            "--size": _text(
+                "also remove the oldest run folders of ended jobs beyond this size on each node, e.g. 10G",
+                "SIZE",
+            ),
+            "--nodes": _text("only on these nodes, and here", "NODESET"),
+            "--yes": _flag("do not ask"),
         },
     ),
     Verb(

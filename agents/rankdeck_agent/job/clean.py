@@ -1,0 +1,438 @@
+"""`job clean`: removes what ended jobs left on this node: run folders, links in /tmp, and agents that nothing uses.
+
+`look` finds what is there, `decide` says what goes and why, `carry_out` removes it. A clock that is wrong destroys
+nothing: then no age counts. A run folder is renamed before it is removed, so that nobody takes half of it for a job.
+Nodes may share a home folder, and two of them may clean it at once: what is gone already is no error.
+"""
+
+import contextlib
+import os
+import re
+import shutil
+import stat
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Callable, Optional
+
+from rankdeck_agent.files import private_folder, reason
+from rankdeck_agent.image import room
+from rankdeck_agent.job import processes
+from rankdeck_agent.job.folder import (
+    RunFolder,
+    good_name,
+    is_closed,
+    is_start_forbidden,
+    state_folder,
+)
+from rankdeck_agent.job.ranks import held, unlink_links
+from rankdeck_agent.job.supervisor_state import is_starting, supervisor_pid
+from rankdeck_agent.slurm.folder import is_registered
+from rankdeck_agent.text import plain
+from rankdeck_agent.wire.leftovers import GOES, KEEP_DAYS, Ground, LeftoverKind
+
+DAY = 86400.0
+AGENT_LEAST = 30 * DAY
+"""Seconds for which an agent file stays at least: nodes that share the home folder may run it."""
+SLACK = 3600.0
+"""Seconds by which a file, or the console's clock, may differ from our clock: file servers have their own."""
+MOST_NAMES = 20
+"""Names that the answer has of each group."""
+TMP = Path("/tmp")
+
+
+@dataclass(frozen=True)
+class Leftover:
+    """One thing that a job or a console left here."""
+
+    kind: LeftoverKind
+    name: str
+    path: Path
+    size: int
+    """Bytes on disk, as `du` counts them."""
+    at: float
+    """When it was used last: epoch seconds, by the clock of its file system."""
+    stays: Optional[Ground] = None
+    """Why it stays at any age; None if it may go."""
+    least: float = 0.0
+    """Seconds for which it stays, even if the user keeps less."""
+    at_once: bool = False
+    """Whether it goes at any age."""
+
+
+@dataclass(frozen=True)
+class CleanRule:
+    """What the user keeps."""
+
+    age: float = KEEP_DAYS * DAY
+    """Seconds since the last use."""
+    size: Optional[int] = None
+    """Bytes of all run folders together; None: any."""
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Whether the ages of files can be known."""
+
+    trusted: bool
+    newest: str = ""
+    """Name of the newest thing, if it is newer than our clock."""
+    ahead: float = 0.0
+    """Seconds by which it is newer."""
+    console: float = 0.0
+    """Seconds by which our clock is ahead of the console's."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Whether a thing goes, and why."""
+
+    what: Leftover
+    ground: Ground
+
+    @property
+    def goes(self) -> bool:
+        return self.ground in GOES
+
+
+# ---- the rule
+
+
+def judge_clock(found: Iterable[Leftover], now: float, console: Optional[float] = None) -> Clock:
+    """Compare our clock (`now`, epoch seconds) with the newest thing here, and with the console's if that is known."""
+    newest = max(found, key=lambda one: one.at, default=None)
+    ahead = newest.at - now if newest else 0.0
+    differs = 0.0 if console is None else now - console
+    if newest and ahead > SLACK:
+        return Clock(False, newest.name, round(ahead, 1), round(differs, 1))
+    return Clock(abs(differs) <= SLACK, console=round(differs, 1))
+
+
+def decide(
+    found: Sequence[Leftover], rule: CleanRule, clock: Clock, now: float
+) -> tuple[Decision, ...]:
+    """What goes: by age, if the clock can be trusted, then the oldest run folders until the rest is small enough."""
+    by_age = [Decision(one, _by_age(one, rule, clock, now)) for one in found]
+    crowded = _too_much([one.what for one in by_age if not one.goes], rule)
+    return tuple(Decision(one.what, Ground.SIZE) if one.what in crowded else one for one in by_age)
+
+
+def _by_age(one: Leftover, rule: CleanRule, clock: Clock, now: float) -> Ground:
+    if one.stays is not None:
+        return one.stays
+    if one.at_once:
+        return Ground.USELESS
+    if not clock.trusted:
+        return Ground.CLOCK
+    old = max(now - one.at, 0.0) >= max(rule.age, one.least)
+    return Ground.OLD if old else Ground.RECENT
+
+
+def _too_much(staying: Iterable[Leftover], rule: CleanRule) -> set[Leftover]:
+    """The oldest run folders of ended jobs whose removal brings all run folders below the limit."""
+    runs = [one for one in staying if one.kind is LeftoverKind.RUN]
+    excess = 0 if rule.size is None else sum(one.size for one in runs) - rule.size
+    crowded: set[Leftover] = set()
+    for one in sorted(runs, key=lambda one: one.at):
+        if excess > 0 and one.stays is None and not one.least:
+            crowded.add(one)
+            excess -= one.size
+    return crowded
+
+
+# ---- what is there
+
+
+def look() -> tuple[Leftover, ...]:
+    """Everything on this node that jobs and consoles leave; something that is just being removed is left out."""
+    marks = processes.all_marks()
+    looks: tuple[tuple[Iterable[Path], Callable[[Path, set[int]], Leftover]], ...] = (
+        (_jobs().glob("*/*"), _run),
+        (_asides().glob("*"), _aside),
+        (TMP.glob("rankdeck.*"), _links),
+    )
+    found: list[Leftover] = []
+    for paths, look_at in looks:
+        for path in sorted(paths):
+            with contextlib.suppress(FileNotFoundError):
+                found.append(look_at(path, marks))
+    return (*found, *_agents(_cache()))
+
+
+def _jobs() -> Path:
+    return state_folder().absolute() / "jobs"
+
+
+def _asides() -> Path:
+    """Where run folders lie while they are removed: in the same file system."""
+    return state_folder().absolute() / "removing"
+
+
+def _cache() -> Path:
+    """Where consoles put the agent."""
+    return Path("~/.cache/rankdeck").expanduser()
+
+
+def _run(path: Path, marks: set[int]) -> Leftover:
+    folder = RunFolder(path, path.parent.name, path.name)
+    name, kind = f"{folder.job}/{folder.node}", LeftoverKind.RUN
+    at = path.lstat().st_mtime
+    strange = path.is_symlink() or not path.is_dir()
+    if strange or not (good_name(folder.job) and good_name(folder.node)):
+        return Leftover(kind, name, path, 0, at, stays=Ground.UNKNOWN)
+    if is_start_forbidden(folder):
+        # A start that arrives late must find it.
+        return Leftover(kind, name, path, size_of(path), at, least=DAY)
+    try:
+        at, stays = _last_event(folder), _why_it_stays(folder, marks)
+    except FileNotFoundError:
+        stays = Ground.STARTING
+    except OSError:
+        stays = Ground.UNKNOWN
+    return Leftover(kind, name, path, size_of(path), at, stays=stays)
+
+
+def _last_event(folder: RunFolder) -> float:
+    return (folder / "events").stat().st_mtime
+
+
+def _why_it_stays(folder: RunFolder, marks: set[int]) -> Optional[Ground]:
+    """Why the job is not over here; None if it is. Raises OSError."""
+    supervised = supervisor_pid(folder) or is_starting(folder) or is_registered(folder)
+    if supervised or _has_process(folder, marks):
+        return Ground.RUNS
+    return None if is_closed(folder / "events") else Ground.OPEN
+
+
+def _has_process(folder: RunFolder, marks: set[int]) -> bool:
+    return not marks.isdisjoint(processes.mark_of(folder.job, node) for node in (folder.node, ""))
+
+
+def _aside(path: Path, _: set[int]) -> Leftover:
+    at = path.lstat().st_mtime
+    return Leftover(LeftoverKind.ASIDE, path.name, path, size_of(path), at, at_once=True)
+
+
+def _links(path: Path, marks: set[int]) -> Leftover:
+    seen = path.lstat()
+    kind, size = LeftoverKind.LINKS, seen.st_blocks * 512
+    mine = seen.st_uid == os.geteuid()
+    if not mine or not stat.S_ISDIR(seen.st_mode) or seen.st_mode & 0o077:
+        stays = Ground.UNKNOWN if mine else Ground.FOREIGN
+        # Time and size are the owner's to choose.
+        return Leftover(kind, path.name, path, 0, 0.0, stays=stays)
+    targets = _targets(path)
+    grounds = [why for target in targets if (why := _why_links_stay(target, marks))]
+    gone = not targets or not all(os.path.exists(target) for target in targets)  # noqa: PTH110
+    # A folder without links may be about to get some, and a file system may be mounted again.
+    least = DAY if gone else 0.0
+    stays, size = next(iter(grounds), None), size_of(path)
+    return Leftover(kind, path.name, path, size, seen.st_mtime, stays, least, at_once=not gone)
+
+
+def _targets(links: Path) -> list[Path]:
+    return sorted(Path(os.readlink(one)) for one in links.iterdir() if one.is_symlink())  # noqa: PTH115
+
+
+def _why_links_stay(target: Path, marks: set[int]) -> Optional[Ground]:
+    folder = RunFolder(target, target.parent.name, target.name)
+    if _has_process(folder, marks):
+        return Ground.RUNS
+    try:
+        return _why_it_stays(folder, marks)
+    except FileNotFoundError:
+        return Ground.STARTING if target.is_dir() else None
+    except OSError:
+        return Ground.UNKNOWN
+
+
+_AGENT = re.compile(r"(agent-[0-9a-f]{12}\.pyz)(\..*)?")
+_RUNNING = re.compile(rb"agent-[0-9a-f]{12}\.pyz")
+
+
+def _agents(cache: Path) -> Iterator[Leftover]:
+    """Every version of the agent, with its compiled modules; what else is in the cache has its own limit."""
+    running = _agents_that_run()
+    versions: dict[str, list[Path]] = {}
+    for path in sorted(cache.glob("agent-*")):
+        if match := _AGENT.fullmatch(path.name):
+            versions.setdefault(match[1], []).append(path)
+    for name, files in versions.items():
+        stays = Ground.IN_USE if name in running else None
+        with contextlib.suppress(FileNotFoundError):
+            size, at = sum(map(size_of, files)), max(map(_used, files))
+            yield Leftover(LeftoverKind.AGENT, name, cache / name, size, at, stays, AGENT_LEAST)
+
+
+def _used(path: Path) -> float:
+    seen = path.lstat()
+    return max(seen.st_mtime, seen.st_atime)
+
+
+def _agents_that_run() -> set[str]:
+    """The names of the agent files from which a process of this machine runs, this one included."""
+    found: set[bytes] = set()
+    for pid in processes.everything():
+        with contextlib.suppress(OSError):
+            found.update(_RUNNING.findall(Path(f"/proc/{pid}/cmdline").read_bytes()))
+    return {name.decode() for name in found}
+
+
+def size_of(path: Path) -> int:
+    """Bytes on disk of a file or a whole folder, as `du` counts them; what cannot be read is left out."""
+    total = _blocks(path)
+    for folder, folders, files in os.walk(path):
+        total += sum(_blocks(Path(folder, name)) for name in (*folders, *files))
+    return total
+
+
+def _blocks(path: Path) -> int:
+    try:
+        return path.lstat().st_blocks * 512
+    except OSError:
+        return 0
+
+
+# ---- removal
+
+
+def carry_out(decided: Iterable[Decision]) -> dict[Leftover, str]:
+    """Remove what goes. Returns thing -> "" if it was removed, else why not; without what others removed meanwhile."""
+    done: dict[Leftover, str] = {}
+    for one in decided:
+        if not one.goes:
+            continue
+        try:
+            if _REMOVE[one.what.kind](one.what):
+                done[one.what] = ""
+        except OSError as error:
+            done[one.what] = reason(error)
+    return done
+
+
+def _remove_run(one: Leftover) -> bool:
+    folder = RunFolder(one.path, one.path.parent.name, one.path.name)
+    unlink_links(folder)
+    processes.remove(folder)
+    aside = _asides() / f"{folder.job}@{folder.node}.{os.urandom(4).hex()}"
+    private_folder(aside.parent)
+    try:
+        folder.path.rename(aside)
+    except FileNotFoundError:
+        return False
+    _delete(aside)
+    with contextlib.suppress(OSError):  # another node's part of the job is there
+        folder.path.parent.rmdir()
+    return True
+
+
+def _remove_links(one: Leftover) -> bool:
+    with held(one.path) as there:
+        # Locked: a job of the same name may have been started here meanwhile.
+        if there and _links(one.path, processes.all_marks()).stays is None:
+            _delete(one.path)
+            return True
+    return False
+
+
+def _remove_agent(one: Leftover) -> bool:
+    files = sorted(one.path.parent.glob(f"{one.path.name}*"))
+    if max(map(_used, files), default=one.at) > one.at:
+        return False  # a console has just found it and is about to run it
+    for file in files:
+        file.unlink(missing_ok=True)
+    return bool(files)
+
+
+def _remove_aside(one: Leftover) -> bool:
+    _delete(one.path)
+    return True
+
+
+_REMOVE: dict[LeftoverKind, Callable[[Leftover], bool]] = {
+    LeftoverKind.RUN: _remove_run,
+    LeftoverKind.LINKS: _remove_links,
+    LeftoverKind.AGENT: _remove_agent,
+    LeftoverKind.ASIDE: _remove_aside,
+}
+
+
+def _delete(path: Path) -> None:
+    """Remove a folder with everything below it, also what a job has write-protected; raises OSError."""
+    shutil.rmtree(path, ignore_errors=True)
+    if not path.exists():
+        return
+    path.chmod(0o700)
+    for folder, names, _ in os.walk(path):
+        for name in names:
+            inside = Path(folder, name)
+            if not inside.is_symlink():
+                inside.chmod(0o700)
+    with contextlib.suppress(FileNotFoundError):
+        shutil.rmtree(path)
+
+
+# ---- the command
+
+
+def clean(rule: CleanRule, *, dry: bool, console: Optional[float] = None) -> dict[str, Any]:
+    """Remove what the rule does not keep, or with `dry` only say what that is; returns the answer for the console.
+
+    `console`: its clock in epoch seconds, if a console asks.
+    """
+    now, found = time.time(), look()
+    clock = judge_clock(found, now, console)
+    decided = decide(found, rule, clock, now)
+    done = {} if dry else carry_out(decided)
+    return {
+        "ok": True,
+        "dry": dry,
+        "rows": _rows(decided, done, dry=dry),
+        "failed": [{"name": plain(one.name, 200), "why": why} for one, why in done.items() if why],
+        "clock": {
+            "trusted": clock.trusted,
+            "newest": plain(clock.newest, 200),
+            "ahead": clock.ahead,
+            "console": clock.console,
+        },
+    }
+
+
+def _rows(
+    decided: Iterable[Decision], done: dict[Leftover, str], *, dry: bool
+) -> list[dict[str, Any]]:
+    """One row for each kind and ground: how many, how many bytes, the first names, and where they lie."""
+    groups: dict[tuple[LeftoverKind, Ground], list[Leftover]] = {}
+    for one in decided:
+        ground = one.ground
+        if one.goes and not dry:
+            if one.what not in done:
+                continue  # another node has removed it
+            ground = Ground.FAILED if done[one.what] else ground
+        groups.setdefault((one.what.kind, ground), []).append(one.what)
+    places = {kind: _place(kind) for kind, _ in groups}
+    return [
+        {
+            "kind": kind.value,
+            "ground": ground.value,
+            "place": places[kind],
+            "count": len(some),
+            "bytes": sum(one.size for one in some),
+            "names": [plain(one.name, 200) for one in some[:MOST_NAMES]],
+        }
+        for (kind, ground), some in groups.items()
+    ]
+
+
+def _place(kind: LeftoverKind) -> str:
+    """Where this kind lies: equal on two nodes only if they see the same folder, so that the console counts it once."""
+    folder = {LeftoverKind.LINKS: TMP, LeftoverKind.AGENT: _cache()}.get(kind, _jobs())
+    mount = room(folder).get("mount")
+    if mount:
+        return f"{mount} {folder}"
+    try:
+        seen = folder.stat()
+    except OSError:
+        return ""
+    return f"{processes.boot()} {seen.st_dev}:{seen.st_ino}"

@@ -1,0 +1,169 @@
+"""`rankdeck clean`: what ended jobs and older consoles left on nodes and on this machine; asks, then removes it."""
+
+import argparse
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from rankdeck.cli import choose, output
+from rankdeck.cli.opening import agrees, opened, until_done
+from rankdeck.cli.output import UsageError
+from rankdeck.cli.shapes import clean_shape
+from rankdeck.model.cluster import Cluster
+from rankdeck.model.leftovers import (
+    DATABASES,
+    LOCKS,
+    Cleaned,
+    CleanOrder,
+    CleanReport,
+    DoubtfulClock,
+    LeftoverGroup,
+    total,
+)
+from rankdeck.remote.shell import THIS_MACHINE, control_host
+from rankdeck_agent.rules.units import duration, size
+from rankdeck_agent.wire.leftovers import Ground, LeftoverKind
+
+HERE = "this machine"
+_MOST_DAYS = 36500.0
+_SIZE = re.compile(r"(\d{1,12})([KMGT]?)i?B?", re.ASCII)
+_POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
+_THINGS: Mapping[str, tuple[str, str]] = {
+    LeftoverKind.RUN: ("run folder", "run folders"),
+    LeftoverKind.LINKS: ("folder of links", "folders of links"),
+    LeftoverKind.AGENT: ("agent", "agents"),
+    LeftoverKind.ASIDE: ("half-removed run folder", "half-removed run folders"),
+    LOCKS: ("lock of a launch", "locks of launches"),
+    DATABASES: ("database that was set aside", "databases that were set aside"),
+}
+"""Kind -> its words for one, and for several."""
+_NAMED: Mapping[Ground, str] = {
+    Ground.OPEN: "the end of the job is not recorded; `rankdeck cancel` asks its nodes and records it",
+    Ground.STARTING: "the job is being started, or its start was interrupted",
+    Ground.FOREIGN: "of another user",
+    Ground.UNKNOWN: "not made by Rankdeck, or not readable",
+}
+"""Reasons to stay that nobody expects -> their words; these things are named."""
+
+
+def clean(options: argparse.Namespace, _open_console: object) -> int:
+    """Say what goes, ask, remove it; exit code 1 if a machine could not be asked or something could not be removed."""
+    if not 0 <= options.days <= _MOST_DAYS:
+        raise UsageError(f"--days: from 0 to {_MOST_DAYS:.0f}")
+    cluster = choose.cluster(options.cluster)
+    order = CleanOrder(dry=True, days=options.days, size=_bytes(options.size))
+    return until_done(_clean(cluster, _machines(cluster, options.nodes), order, options))
+
+
+def _bytes(text: str) -> int | None:
+    match = _SIZE.fullmatch(text.strip())
+    if text and not match:
+        raise UsageError(f"--size {text}: write a number and a unit, e.g. 500M or 10G")
+    return int(match[1]) << 10 * _POWERS[match[2]] if match else None
+
+
+def _machines(cluster: Cluster, text: str) -> tuple[str, ...]:
+    """The machines on which jobs leave something: with a scheduler the login node, unless others are named."""
+    if cluster.can.needs_login or (text and cluster.can.allows_login):
+        return choose.nodes(cluster, text)
+    if text:
+        raise UsageError(
+            f"--nodes: nodes of a {cluster.can.scheduler} cluster are not reached over SSH"
+        )
+    login = cluster.options.get("login", "") or control_host(cluster)
+    return () if login == THIS_MACHINE else (login,)
+
+
+async def _clean(
+    cluster: Cluster, nodes: Sequence[str], order: CleanOrder, options: argparse.Namespace
+) -> int:
+    async with opened(cluster) as session:
+        output.progress(f"asking {len(nodes)} nodes and this machine …")
+        report = await session.clean(nodes, order)
+        count, size_ = total(report.machines, dry=True)
+        if count and not options.dry_run:
+            await _agree(report, _amount(count, size_), options)
+            order = replace(order, dry=False)
+            report = await session.clean(nodes, order)
+    if options.json:
+        output.say_object(clean_shape(cluster.name, order, report))
+    else:
+        _say(report, dry=order.dry)
+    return output.OK if report.well else output.TROUBLE
+
+
+async def _agree(report: CleanReport, amount: str, options: argparse.Namespace) -> None:
+    """Have the operator agree; raises UsageError otherwise."""
+    if options.yes:
+        return
+    for name, machine in _by_name(report):
+        if machine.going:
+            output.progress(f"{name}: {_list(machine.going)}")
+    if not await agrees(f"Remove {amount}?"):
+        raise UsageError(
+            f"nothing was removed: {amount} would go (`--yes` removes without a question)"
+        )
+
+
+def _say(report: CleanReport, *, dry: bool) -> None:
+    rows = [
+        (
+            name,
+            _list(one.going) or "nothing",
+            size(sum(group.bytes for group in one.going)),
+            _stays(one),
+        )
+        for name, one in _by_name(report)
+    ]
+    output.say_table(("MACHINE", "WOULD GO" if dry else "REMOVED", "SIZE", "STAYS"), rows)
+    amount = _amount(*total(report.machines, dry=dry))
+    output.say(f"{amount} would be removed" if dry else f"{amount} removed")
+    for name, machine in _by_name(report):
+        for line in _remarks(machine):
+            output.progress(f"{name}: {line}")
+    for node, why in report.missing.items():
+        output.progress(f"rankdeck: {node}: not asked what lies there: {why}")
+
+
+def _by_name(report: CleanReport) -> Iterator[tuple[str, Cleaned]]:
+    yield from report.nodes.items()
+    yield HERE, report.here
+
+
+def _amount(count: int, size_: int) -> str:
+    return f"{count} {'thing' if count == 1 else 'things'} ({size(size_)})"
+
+
+def _list(groups: Iterable[LeftoverGroup]) -> str:
+    """`44 run folders, 2 agents`."""
+    counts: dict[str, int] = {}
+    for one in groups:
+        counts[one.kind] = counts.get(one.kind, 0) + one.count
+    return ", ".join(f"{count} {_THINGS[kind][count != 1]}" for kind, count in counts.items())
+
+
+def _stays(machine: Cleaned) -> str:
+    staying = [one for one in machine.groups if not one.goes]
+    amount = size(sum(one.bytes for one in staying))
+    return f"{_list(staying)}: {amount}" if staying else "nothing"
+
+
+def _remarks(machine: Cleaned) -> Iterator[str]:
+    """What is odd there, and what could not be removed."""
+    if machine.doubt:
+        yield _about_clock(machine.doubt)
+    for one in machine.groups:
+        if one.ground in _NAMED:
+            names = ", ".join(one.names)
+            yield f"kept: {_list([one])} ({names}): {_NAMED[one.ground]}"
+    for name, why in machine.failed.items():
+        yield f"{name} could not be removed: {why}"
+
+
+def _about_clock(doubt: DoubtfulClock) -> str:
+    if doubt.newest:
+        what = f"{doubt.newest} is {duration(doubt.ahead)} newer than its clock"
+    else:
+        side = "ahead of" if doubt.console > 0 else "behind"
+        what = f"its clock is {duration(abs(doubt.console))} {side} that of this machine"
+    return f"{what}: nothing is removed for its age there"
