@@ -232,10 +232,12 @@ class Session:
             self.jobs.planned(launched)
             self._history.plan(launched)
 
-    async def find_running(self, limit: float = ASK_LIMIT) -> dict[str, str]:
+    async def find_running(
+        self, limit: float = ASK_LIMIT, *, ended: bool = False
+    ) -> dict[str, str]:
         """Find jobs on the nodes that are missing in the history, and follow them. With a scheduler: update `others`.
 
-        Returns node -> why it did not answer within `limit` seconds.
+        Returns node -> why it did not answer within `limit` seconds. With `ended`, jobs that are over are read back too.
         """
         if self.chooses_nodes:
             return {
@@ -243,7 +245,9 @@ class Session:
                 **await self._kubernetes_client.list(self.kubernetes),
             }
         names = [node.name for node in self.cluster.nodes]
-        found, silent = await ask_what_runs(self._agents, self.cluster.name, names, limit)
+        found, silent = await ask_what_runs(
+            self._agents, self.cluster.name, names, limit, ended=ended
+        )
         for plan, created in found.values():
             if not self.jobs.knows(plan.job) and not self._history.knows(plan.job):
                 self.jobs.add(plan, created)
@@ -466,6 +470,16 @@ class Session:
         """Why the history cannot be written now (one sentence), or ""."""
         return self._history.trouble
 
+    @property
+    def history_unread(self) -> str:
+        """Why something in the history could not be read (one sentence), or ""."""
+        return self._history.unread
+
+    @property
+    def history_mended(self) -> str:
+        """What was repaired in the history, and what of it is lost (one sentence), or ""."""
+        return self._history.mended
+
     def past(self, node: str, hours: float, until: float | None = None) -> PastView | None:
         """A node's numbers of the `hours` before `until`, from the site's Prometheus; see `SitePast.view`."""
         return self._past.view(node, hours, until)
@@ -678,9 +692,9 @@ async def open_session_on(
         logger = logging.getLogger("rankdeck")
         logger.setLevel(logging.INFO)
         logger.addHandler(session.messages)
-        if history.trouble:
-            log.warning("%s", history.trouble)
-            tell(f"rankdeck: {history.trouble}")
+        for said in filter(None, (history.trouble, history.mended)):
+            log.warning("%s", said)
+            tell(f"rankdeck: {said}")
         stack.callback(logger.removeHandler, session.messages)
         link = None
         if reach.telemetry:

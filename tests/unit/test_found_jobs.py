@@ -34,10 +34,16 @@ def test_the_parts_that_nodes_tell_make_one_plan() -> None:
     assert not plan.abort.enabled
 
 
+def test_a_job_that_is_over_is_found_where_its_plan_was_asked_for() -> None:
+    over = row(closed=True, alive=False)
+
+    assert JOB in found_jobs("c", {"n1": [over]}, 99.0)
+    assert found_jobs("c", {"n1": [{**over, "plan": None}]}, 99.0) == {}
+
+
 @pytest.mark.parametrize(
     "changes",
     [
-        {"closed": True},
         {"alive": False},
         {"node": "n2"},
         {"job": "../../etc"},

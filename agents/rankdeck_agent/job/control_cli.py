@@ -247,21 +247,24 @@ def remove(folder: RunFolder) -> dict[str, Any]:
     return {"ok": True}
 
 
-def listing(*, plans: bool) -> None:
-    """Print one line of JSON for every job known here; with `plans`, running jobs have their `plan` and `alive`."""
+def listing(*, plans: bool, ended: bool) -> None:
+    """Print one line of JSON for every job known here.
+
+    With `plans`, running jobs have their `plan` and `alive`; with `ended`, those that are over too.
+    """
     for folder in all_folders():
         with contextlib.suppress(FileNotFoundError):  # it is being removed, or a part of it is gone
-            say(_listed(folder, plans=plans))
+            say(_listed(folder, plans=plans, ended=ended))
 
 
-def _listed(folder: RunFolder, *, plans: bool) -> dict[str, Any]:
+def _listed(folder: RunFolder, *, plans: bool, ended: bool) -> dict[str, Any]:
     row: dict[str, Any] = {
         "job": folder.job,
         "node": folder.node,
         "closed": is_closed(folder / "events"),
         "created": round((folder / "plan.json").stat().st_mtime, 3),
     }
-    if plans and not row["closed"]:
+    if plans and (ended or not row["closed"]):
         row["alive"] = bool(supervisor_pid(folder))
         row["plan"] = _planned(folder)
     return row
@@ -296,6 +299,7 @@ def _parser() -> argparse.ArgumentParser:
     start.add_argument("--each", action="store_true", help="a job for every line, until stdin ends")
     known = verbs.add_parser("list", help="the jobs known here")
     known.add_argument("--plans", action="store_true", help="with what runs of them")
+    known.add_argument("--ended", action="store_true", help="and what ran of those that are over")
     verbs.add_parser("port", help="a free TCP port")
     sweep = verbs.add_parser("clean", help="remove what ended jobs and older consoles left here")
     sweep.add_argument("--dry-run", action="store_true", help="only say what that is")
@@ -334,7 +338,7 @@ def main(argv: list[str]) -> int:
 
 
 def _list(asked: argparse.Namespace) -> int:
-    listing(plans=asked.plans)
+    listing(plans=asked.plans, ended=asked.ended)
     return 0
 
 

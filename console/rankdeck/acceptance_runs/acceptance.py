@@ -163,7 +163,7 @@ class Acceptance:
         )
         self._plan = replace(plan_run(request, participants), like=request.like)
         self._setup = setup
-        run = f"a{time.strftime('%m%d-%H%M%S')}-{token_hex(2)}"
+        run = f"a{time.strftime('%Y%m%d-%H%M%S')}-{token_hex(2)}"
         self._head = KeptRun(
             run, cluster.name, 0.0, plan_hash(self._plan), _operator(), body=plan_text(self._plan)
         )

@@ -99,7 +99,7 @@ _GRACE = 30.0
 
 def attach_id(found: KubernetesJob) -> str:
     """Rankdeck's id for a job of others, the same in every console: name, time of creation and a part of its uid."""
-    made = time.strftime("%m%d-%H%M%S", time.gmtime(found.created))
+    made = time.strftime("%Y%m%d-%H%M%S", time.gmtime(found.created))
     name = re.sub(r"[^A-Za-z0-9._-]", "-", found.name)[:60]
     return f"{name}-{made}-{found.uid.replace('-', '')[:4].ljust(4, '0')}"
 

@@ -13,8 +13,8 @@ from rankdeck_agent.wire import NodePlan
 
 
 def new_job_id(name: str) -> str:
-    """`himeno-1121-143005-3f2a`: sorts by time, unique, safe as a folder name."""
-    return f"{name}-{datetime.now():%m%d-%H%M%S}-{token_hex(2)}"
+    """`himeno-20261121-143005-3f2a`: sorts by time, unique, safe as a folder name."""
+    return f"{name}-{datetime.now():%Y%m%d-%H%M%S}-{token_hex(2)}"
 
 
 def ranks_per_node(cluster: Cluster, spec: JobSpec) -> int:

@@ -248,7 +248,7 @@ def is_attached(plan: Plan) -> bool:
 
 def attach_plan(cluster: Cluster, found: SlurmLook) -> Plan:
     """The plan to follow a job that somebody else submitted: the login node copies its output into a run folder."""
-    made = time.strftime("%m%d-%H%M%S", time.gmtime(found.submitted or 0.0))
+    made = time.strftime("%Y%m%d-%H%M%S", time.gmtime(found.submitted or 0.0))
     name = re.sub(r"[^A-Za-z0-9._-]", "-", found.name).lstrip("._-")[:60] or "job"
     job = f"{name}-{made}-{found.id}"
     settings = {

@@ -229,12 +229,16 @@ def _concluded(
 
 
 async def ask_what_runs(
-    agents: Agents, cluster: str, nodes: Iterable[str], limit: float
+    agents: Agents, cluster: str, nodes: Iterable[str], limit: float, *, ended: bool = False
 ) -> tuple[Found, dict[str, str]]:
-    """The jobs that run on these nodes, and node -> why it did not answer within `limit` seconds."""
+    """The jobs that run on these nodes, and node -> why it did not answer within `limit` seconds.
+
+    With `ended`, also the jobs that are over and whose run folders are still there.
+    """
+    command = ("job", "list", "--plans", *(("--ended",) if ended else ()))
 
     async def ask(node: str) -> Sequence[Mapping[str, Any]]:
-        answer = await agents.call(node, ("job", "list", "--plans"), limit=limit)
+        answer = await agents.call(node, command, limit=limit)
         if answer.code != 0:
             raise AgentError(node, f"`job list` ended with exit code {answer.code}")
         return answer.rows
@@ -244,8 +248,8 @@ async def ask_what_runs(
     return found_jobs(cluster, answered, time.time()), silent
 
 
-_ID = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.-]{0,100})-\d{4}-\d{6}-[0-9a-f]{4}\Z")
-"""A job id as a launch makes it. Probes of preflight have other names, and end by themselves."""
+_ID = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.-]{0,100})-(?:\d{4})?\d{4}-\d{6}-[0-9a-f]{4}\Z")
+"""A job id as a launch makes it; before, it had no year. Probes of preflight have other names, and end by themselves."""
 _MOST_ROWS, _MOST_RANKS, _MOST_PROCESSES, _MOST_WORDS = 1000, 4096, 4096, 1000
 _LONGEST_WORD = 4096
 _LAST_RANK = 1 << 20
@@ -255,7 +259,7 @@ _LONGEST_GRACE = 86400.0
 def found_jobs(
     cluster: str, answers: Mapping[str, Sequence[Mapping[str, Any]]], now: float
 ) -> Found:
-    """The running jobs, from the rows of `job list --plans` of each node; invalid rows are left out."""
+    """The jobs whose plans are in the rows of `job list --plans` of each node; invalid rows are left out."""
     parts: dict[str, list[NodePlan]] = {}
     created: dict[str, float] = {}
     for node, rows in answers.items():
@@ -290,10 +294,10 @@ def _plan(cluster: str, job: str, nodes: list[NodePlan]) -> Plan:
 
 
 def _node_plan(node: str, row: Mapping[str, Any]) -> NodePlan | None:
-    """The part of one job on one node; None if it does not run there or a field is invalid."""
+    """The part of one job on one node; None if its supervisor is gone or a field is invalid."""
     job, table = row.get("job"), as_table(row.get("plan"))
-    runs = row.get("closed") is False and row.get("alive") is True
-    if not runs or row.get("node") != node:
+    known = row.get("closed") is True or row.get("alive") is True
+    if not known or row.get("node") != node:
         return None
     if not isinstance(job, str) or not _ID.match(job):
         return None

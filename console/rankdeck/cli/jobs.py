@@ -74,6 +74,7 @@ def proof(report: CancelReport) -> str:
 
 
 DAY = 86400.0
+READ_BACK = "`rankdeck jobs --from-nodes` reads back what the nodes still have"
 
 
 def jobs(options: argparse.Namespace, _open_console: object) -> int:
@@ -85,7 +86,7 @@ def jobs(options: argparse.Namespace, _open_console: object) -> int:
 
 async def _jobs(cluster: Cluster, options: argparse.Namespace) -> int:
     async with opened(cluster) as session:
-        silent = await session.find_running()
+        silent = await session.find_running(ended=options.from_nodes)
         forgotten = await session.list_ended() if options.ended else ""
         await hear_nodes(session, silent)
         session.following.notice_stalls()
@@ -97,6 +98,11 @@ async def _jobs(cluster: Cluster, options: argparse.Namespace) -> int:
         others = session.others()
         running = [job for job in known if not job.state.final] if options.live else []
         uses = await _uses(session, running)
+        unread, mended = session.history_unread, session.history_mended
+    if unread:
+        output.progress(unread)
+    if (unread or mended) and not options.from_nodes:
+        output.progress(READ_BACK)
     if forgotten:
         output.progress(forgotten)
     for node, why in silent.items():
@@ -108,10 +114,10 @@ async def _jobs(cluster: Cluster, options: argparse.Namespace) -> int:
         for other in others:
             is_slurm = isinstance(other, SlurmJob)
             output.say_object(slurm_job_shape(other) if is_slurm else other_shape(other))
-        return output.OK
+        return output.TROUBLE if unread else output.OK
     parts = [] if options.parts else [job for job in known if job.plan.part_of]
     _table(cluster, [job for job in known if job not in parts], others, len(parts), options)
-    return output.OK
+    return output.TROUBLE if unread else output.OK
 
 
 async def _uses(session: Session, running: Sequence[Job]) -> dict[str, list[Shape]]:

@@ -316,6 +316,9 @@ VERBS = (
         {
             "--all": _flag("also those that ended more than a day ago"),
             "--parts": _flag("also the jobs of acceptance runs"),
+            "--from-nodes": _flag(
+                "also ended jobs that only their nodes know: read them back into the history"
+            ),
             "--live": _flag("with --json: also what each rank of a running job uses now"),
             "--ended": _flag(
                 "Slurm: also jobs of all users that ended within a day, from its accounting"

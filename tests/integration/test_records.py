@@ -1,0 +1,92 @@
+"""What the head remembers is removed, damaged or locked: it is said, the nodes are not accused, and what they know comes back."""
+
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.integration import test_main_path
+from tests.integration.test_main_path import Console
+from tests.unit.test_history_damage import HOLDS
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+console = test_main_path.console
+SHORT = """
+job: {name}
+launch: plain
+nodes: 3
+ranks_per_node: 1
+command: [sh, -c, 'echo here; exit {code}']
+"""
+
+
+def history(console: Console) -> Path:
+    (path,) = (console.folder / "state").glob("**/history.db")
+    return path
+
+
+def run(console: Console, name: str, code: int = 0) -> None:
+    file = console.file(f"{name}.yaml", SHORT.format(name=name, code=code))
+    assert console.run("run", file, "--no-preflight").returncode == code
+
+
+def listed(console: Console, *words: str) -> dict[str, dict]:
+    """Name -> job, of `jobs`."""
+    return {job["name"]: job for job in console.objects("jobs", *words)}
+
+
+def test_jobs_whose_history_was_removed_are_read_back_from_their_nodes(console: Console) -> None:
+    run(console, "well")
+    run(console, "ill", 3)
+    before = listed(console)
+    for file in history(console).parent.glob("history.db*"):
+        file.unlink()
+
+    assert not listed(console).keys() & {"well", "ill"}
+    back = listed(console, "--from-nodes")
+
+    for name in ("well", "ill"):
+        assert back[name]["state"] == before[name]["state"]
+        assert back[name]["exit_code"] == before[name]["exit_code"]
+        assert [r["exit_code"] for r in back[name]["ranks"]] == [
+            r["exit_code"] for r in before[name]["ranks"]
+        ]
+    assert back["ill"]["first_failure"]["rank"] == before["ill"]["first_failure"]["rank"]
+    assert listed(console).keys() >= {"well", "ill"}
+    assert console.run("logs", back["well"]["job"]).stdout.count("here") == 3
+
+
+def test_a_damaged_history_is_said_and_the_nodes_are_offered(console: Console) -> None:
+    run(console, "kept")
+    path = history(console)
+    with path.open("r+b") as file:
+        file.seek(4096)
+        file.write(random.Random(3).randbytes(path.stat().st_size - 4096))
+
+    done = console.run("jobs")
+
+    assert "was not usable" in done.stderr
+    assert "jobs --from-nodes" in done.stderr
+    assert path.with_name("history.db.old1").exists()
+    assert "kept" in listed(console, "--from-nodes")
+
+
+def test_a_locked_history_is_said_and_no_node_is_accused(console: Console) -> None:
+    run(console, "locked")
+    path = history(console)
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDS, str(path)], stdin=pipe, stdout=pipe, text=True
+    ) as holder:
+        assert holder.stdout
+        assert holder.stdin
+        assert holder.stdout.readline() == "held\n"
+        done = console.run("jobs")
+        holder.stdin.close()
+
+    assert done.returncode == 1
+    assert "locked" in done.stderr
+    assert "not asked" not in done.stderr
+    assert "not sent all" not in done.stderr
+    assert "locked" in listed(console)
