@@ -553,11 +553,15 @@ class Session:
 
     # ---- opening and closing
 
-    def begin(self, link: Link | None, *, brief: bool = False) -> None:
-        """Restore the jobs of earlier sessions; with a `link`, start to receive the telemetry of every node."""
-        self.following.begin(self.cancel)
+    def kept_jobs(self) -> tuple[Job, ...]:
+        """The jobs of earlier sessions, newest first. Reads a large file: not for the event loop."""
         self._history.prune(self.cluster.name)
-        for job in reversed(self._history.load(self.cluster.name)):
+        return self._history.load(self.cluster.name)
+
+    def begin(self, jobs: Sequence[Job], link: Link | None, *, brief: bool = False) -> None:
+        """Take up these `kept_jobs`; with a `link`, start to receive the telemetry of every node."""
+        self.following.begin(self.cancel)
+        for job in reversed(jobs):
             self.following.take_up(job)
         self._nodes_log.recall(self.fleet, time.time(), stands=link is not None and not brief)
         self._start(self._save())
@@ -683,8 +687,11 @@ async def open_session_on(
 ) -> AsyncGenerator[Session]:
     """Like `open_session`, but `reach` may replace SSH, e.g. with simulated nodes. `tell` gets lines for the user."""
     async with AsyncExitStack() as stack:
-        history = stack.enter_context(History(state_folder() / "history.db"))
-        accepted = stack.enter_context(closing(AcceptanceRuns(state_folder() / "acceptance.db")))
+        # A file that is large, damaged or locked takes its time.
+        history = await asyncio.to_thread(History, state_folder() / "history.db")
+        stack.enter_context(history)
+        accepted = await asyncio.to_thread(AcceptanceRuns, state_folder() / "acceptance.db")
+        stack.enter_context(closing(accepted))
         tasks = await stack.enter_async_context(asyncio.TaskGroup())
         questions = Questions()
         shell = await stack.enter_async_context(reach.shell(questions))
@@ -701,6 +708,6 @@ async def open_session_on(
             link = await stack.enter_async_context(open_link(cluster, session.fleet))
         if reach.brief:
             session.want(None)
-        session.begin(link, brief=reach.brief)
+        session.begin(await asyncio.to_thread(session.kept_jobs), link, brief=reach.brief)
         stack.callback(session.end)
         yield session

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from rankdeck.model.health import Level, Occurrence
+from rankdeck.model.cluster import Cluster, Node
+from rankdeck.model.health import Ack, Level, Occurrence
 from rankdeck.model.job import (
     Abort,
     Container,
@@ -25,6 +26,7 @@ from rankdeck.model.job import (
     RankState,
     State,
 )
+from rankdeck.state.fleet import Fleet
 from rankdeck.state.history import History
 from rankdeck_agent.wire import NodeFile, NodePlan, ProcessPlan
 from tests.support.node_events import node_event
@@ -249,15 +251,70 @@ def test_pictures_of_health_are_bounded_the_newest_stay(tmp_path, monkeypatch):
         ]
 
 
-def test_what_happened_on_nodes_is_bounded_by_age_and_count(tmp_path, monkeypatch):
+def test_what_happened_on_nodes_is_bounded_by_count(tmp_path, monkeypatch):
     monkeypatch.setattr("rankdeck.state.node_event_log.KEEP", 10)
     now = time.time()
     with History(tmp_path / "h") as history:
         log = history.nodes_of("c")
-        log.add([Occurrence(now - 100 * 86400, "n", "event", Level.BAD, "a", "", "old")])
-        assert len(log.recent(99)) == 1
-        log.add([Occurrence(now - i, "n", "event", Level.BAD, "a", str(i), "x") for i in range(30)])
+        log.add([Occurrence(now + i, "n", "event", Level.BAD, "a", str(i), "x") for i in range(30)])
 
-        kept = log.recent(99)
-    assert 10 <= len(kept) <= 11
-    assert kept[-1].device == "0"
+        assert [one.device for one in log.recent(99)] == [str(i) for i in range(20, 30)]
+
+
+@pytest.mark.parametrize("days", [-400, -1, 1, 400])
+def test_a_wrong_clock_deletes_nothing(tmp_path, days):
+    now = time.time()
+    wrong = now + days * 86400.0
+    with History(tmp_path / "h") as history:
+        log, fleet = history.nodes_of("c"), Fleet(Cluster(name="c", nodes=(Node(name="n"),)))
+        log.add([Occurrence(now - 5, "n", "event", Level.BAD, "a", "", "before")])
+        log.acknowledge(Ack("n", "a", now + 100 * 86400, "me", "why", "", Level.BAD))
+
+        log.recall(fleet, wrong)
+        log.add([Occurrence(wrong, "n", "event", Level.BAD, "a", "", "meanwhile")])
+        log.recall(fleet, now)
+        log.add([Occurrence(now + 5, "n", "event", Level.BAD, "a", "", "after")])
+
+        assert [one.text for one in log.recent(9)] == ["before", "meanwhile", "after"]
+        assert [ack.node for ack in log.acks(now)] == ["n"]
+
+
+def test_a_node_that_floods_has_a_share_and_the_newest_of_it_stay(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr("rankdeck.state.history.FIRST_BYTES", 2000)
+    monkeypatch.setattr("rankdeck.state.history.NEWEST_EVENTS", 5)
+    flood = [node_event("j-1", "n1", "trouble", 1.0, seq=i, text="x" * 50) for i in range(1000)]
+    with History(tmp_path / "h") as history:
+        history.save(replace(JOB, state=State.RUNNING))
+        for begin in range(0, 1000, 10):
+            assert history.add_events(flood[begin : begin + 10])
+        running = [event.seq for event in history.events("j-1", PLAN)]
+        history.save(JOB)
+        ended = [event.seq for event in history.events("j-1", PLAN)]
+
+    assert running == list(range(len(running)))
+    assert 10 < len(running) < 100
+    assert ended == [*running, *range(995, 1000)]
+    assert caplog.text.count("sends more events than are kept") == 1
+
+
+def test_a_file_of_which_most_is_not_used_becomes_small_again(tmp_path, monkeypatch):
+    monkeypatch.setattr("rankdeck.state.history._LOOSE_BYTES", 1 << 16)
+    monkeypatch.setattr("rankdeck.state.history.MOST_BYTES", 1 << 20)
+    path = tmp_path / "h"
+    with History(path) as history:
+        for number in range(40):
+            name = f"j-{number}"
+            text = "x" * 900
+            history.add_events(
+                [node_event(name, "n1", "trouble", 1.0, seq=i, text=text) for i in range(100)]
+            )
+            history.save(replace(JOB, id=name, plan=replace(PLAN, job=name), created=float(number)))
+    before = path.stat().st_size
+    with History(path) as history:
+        history.prune("c")
+        kept = [job.id for job in history.load("c")]
+    after = path.stat().st_size
+
+    assert kept[0] == "j-39"
+    assert 1 < len(kept) < 40
+    assert after < 2 * (1 << 20) < before

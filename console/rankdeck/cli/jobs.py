@@ -29,6 +29,7 @@ from rankdeck.model.schedulers import KubernetesJob, SlurmJob, queue_words
 from rankdeck.rules.inspect import Inspection, Look, StackGroup
 from rankdeck.rules.job_news import note_words, when
 from rankdeck.session import Session
+from rankdeck.state.history import KEEP
 
 COMING = "output still coming"
 
@@ -74,6 +75,7 @@ def proof(report: CancelReport) -> str:
 
 
 DAY = 86400.0
+MOST_KEPT = f"the newest {KEEP} jobs are kept, and those that run: older ones were removed"
 READ_BACK = "`rankdeck jobs --from-nodes` reads back what the nodes still have"
 
 
@@ -98,15 +100,17 @@ async def _jobs(cluster: Cluster, options: argparse.Namespace) -> int:
         others = session.others()
         running = [job for job in known if not job.state.final] if options.live else []
         uses = await _uses(session, running)
-        unread, mended = session.history_unread, session.history_mended
-    if unread:
-        output.progress(unread)
-    if (unread or mended) and not options.from_nodes:
-        output.progress(READ_BACK)
-    if forgotten:
-        output.progress(forgotten)
-    for node, why in silent.items():
-        output.progress(f"{node}: not asked what runs there: {why}")
+    unread = session.history_unread
+    damaged = bool(unread or session.history_mended)
+    for remark, applies in (
+        (unread, bool(unread)),
+        (MOST_KEPT, options.all and len(known) >= KEEP),
+        (READ_BACK, damaged and not options.from_nodes),
+        (forgotten, bool(forgotten)),
+        *((f"{node}: not asked what runs there: {why}", True) for node, why in silent.items()),
+    ):
+        if applies:
+            output.progress(remark)
     if options.json:
         for job in known:
             live = {"live": uses[job.id]} if job.id in uses else {}

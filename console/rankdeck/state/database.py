@@ -99,6 +99,20 @@ class Store:
         """The rows of a query; [] if the file cannot be read."""
         return self.read(lambda database: database.execute(query, values).fetchall(), [])
 
+    def shrink(self, loose: int) -> None:
+        """Write the file anew if at least `loose` bytes and a quarter of it are not used. May take seconds."""
+        sizes = [
+            self.rows(f"PRAGMA {name}") for name in ("page_size", "page_count", "freelist_count")
+        ]
+        if not all(sizes) or not self._may_write():
+            return
+        page, pages, free = (rows[0][0] for rows in sizes)
+        if free * page >= loose and free * 4 >= pages:
+            try:
+                self.database.execute("VACUUM")
+            except sqlite3.Error as error:
+                log.info("%s is not made smaller: %s", self._path, error)
+
     def close(self) -> None:
         self.database.close()
 

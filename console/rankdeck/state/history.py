@@ -3,6 +3,7 @@
 import json
 import logging
 import sqlite3
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -44,6 +45,7 @@ FORGET_TURNS = (
     "DELETE FROM turn WHERE number < (SELECT max(number) FROM turn) - ?"
     " AND job NOT IN (SELECT id FROM job)"
 )
+_PUT_EVENT = "INSERT OR REPLACE INTO event VALUES (?, ?, ?, ?, ?, ?)"
 _PUT = (
     "INSERT INTO job VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET"
     " state = excluded.state, record = excluded.record"
@@ -58,6 +60,14 @@ KEEP_HEALTH = 200
 """Health records of its nodes that are kept per job."""
 KEEP_EVENTS = 200_000
 """Most supervisor events of all jobs of a cluster; if there are more, the oldest jobs are deleted."""
+FIRST_BYTES = 4 << 20
+"""Most bytes of events of one node of one job that are saved while the job runs."""
+NEWEST_EVENTS = 200
+"""Events of a node beyond FIRST_BYTES that are saved when the job has ended."""
+MOST_BYTES = 256 << 20
+"""Most bytes of the file: beyond this, the oldest ended jobs of the cluster are deleted."""
+_LOOSE_BYTES = 16 << 20
+"""Unused bytes from which on the file is written anew, if they are a quarter of it."""
 _SCHEMA = f"""
 PRAGMA journal_mode = WAL;
 PRAGMA synchronous = NORMAL;
@@ -211,6 +221,10 @@ class History:
         """Job -> the turn in which this console wrote its row, if it was the last to do so."""
         self._heard = newest_turn(self._store.database)
         self._version: object = None
+        self._spent: dict[tuple[str, str], int] = {}
+        """(job, node) -> bytes of its events in the file."""
+        self._newest: dict[tuple[str, str], deque[tuple[Any, ...]]] = {}
+        """(job, node) -> the newest rows of one that has had its share."""
         self._odd: set[str] = set()
         """Jobs with a row that is not valid."""
 
@@ -250,6 +264,8 @@ class History:
         if self._saved.get(job.id) is not job:
             self._due[job.id] = job
             self.save_due()
+        if job.state.final:
+            self._save_newest_events(job.id)
 
     def save_due(self) -> None:
         """Write the jobs that could not be written before, and all again if another file took the place of ours."""
@@ -287,10 +303,40 @@ class History:
         return bool(self._store.rows("SELECT 1 FROM job WHERE id = ?", job))
 
     def add_events(self, events: Sequence[NodeEvent]) -> bool:
-        """Save events of supervisors, each once; False if writing fails."""
+        """Save events of supervisors, each once; False if writing fails.
+
+        Of a node that sends more than FIRST_BYTES for a job, the first are saved at once, and the newest when it ends.
+        """
         rows = [(e.job, e.node, e.seq, e.at, e.kind, json.dumps(e.row())) for e in events]
-        put = "INSERT OR REPLACE INTO event VALUES (?, ?, ?, ?, ?, ?)"
-        return not rows or self._store.put(put, rows)
+        first = [row for row in rows if not self._is_beyond(row)]
+        if first and not self._store.put(_PUT_EVENT, first):
+            return False
+        for row in first:
+            self._spent[row[:2]] += len(row[-1])
+        for row in rows:
+            if self._is_beyond(row):
+                if row[:2] not in self._newest:
+                    log.warning(
+                        "%s sends more events than are kept: the first and the newest stay",
+                        row[1],
+                        extra={"source": row[0]},
+                    )
+                self._newest.setdefault(row[:2], deque(maxlen=NEWEST_EVENTS)).append(row)
+        return True
+
+    def _is_beyond(self, row: tuple[Any, ...]) -> bool:
+        """Whether the node of this event has had its share of the file."""
+        if row[:2] not in self._spent:
+            query = "SELECT sum(length(fields)) FROM event WHERE job = ? AND node = ?"
+            known = self._store.rows(query, *row[:2])
+            self._spent[row[:2]] = (known[0][0] if known else 0) or 0
+        return self._spent[row[:2]] > FIRST_BYTES
+
+    def _save_newest_events(self, job: str) -> None:
+        """Save the newest events of nodes that sent too many, now that the job is over."""
+        for key in [key for key in self._newest if key[0] == job]:
+            if self._store.put(_PUT_EVENT, list(self._newest[key])):
+                del self._newest[key]
 
     def events(self, job: str, plan: Plan) -> tuple[NodeEvent, ...]:
         """The saved events of a job with this plan, oldest first, without those that its nodes may not send."""
@@ -342,19 +388,20 @@ class History:
         return cast("dict[str, Any]", found) if isinstance(found, dict) else None
 
     def prune(self, cluster: str) -> None:
-        """Delete the oldest ended jobs beyond KEEP and KEEP_EVENTS, with everything saved for them."""
+        """Delete the oldest ended jobs beyond KEEP, KEEP_EVENTS and MOST_BYTES, with everything saved for them."""
         query = (
-            "SELECT id, state, (SELECT count(*) FROM event WHERE job = id) FROM job"
-            " WHERE cluster = ? ORDER BY created DESC"
+            "SELECT id, state, count(event.seq), coalesce(sum(length(fields)), 0) + length(plan) + length(record)"
+            " FROM job LEFT JOIN event ON event.job = id WHERE cluster = ? GROUP BY id ORDER BY created DESC"
         )
-        events, old = 0, list[str]()
-        for place, (job, state, count) in enumerate(self._store.rows(query, cluster)):
-            events += count
-            final = state in _FINAL
-            if final and (place >= KEEP or (events > KEEP_EVENTS and place)):
+        events, size, old = 0, 0, list[str]()
+        for place, (job, state, count, length) in enumerate(self._store.rows(query, cluster)):
+            events, size = events + count, size + length
+            many = place >= KEEP or (place and (events > KEEP_EVENTS or size > MOST_BYTES))
+            if many and state in _FINAL:
                 old.append(job)
         self.forget(*old)
         self._store.put(FORGET_TURNS, [(KEEP_TURNS,)])
+        self._store.shrink(_LOOSE_BYTES)
 
     def forget(self, *jobs: str) -> None:
         """Delete these jobs with everything saved for them."""

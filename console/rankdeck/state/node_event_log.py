@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 KEEP = 20_000
 """Most events kept per cluster."""
-AGE = 90 * 86400.0
-"""Seconds: events this much older than the newest are deleted, and acknowledgements this long after they ended."""
+KEEP_ACKS = 2000
+"""Most acknowledgements kept; those that ended first go. No clock decides what is deleted: it may be wrong."""
 RECALLED = 5000
 """Most events that one query returns, and that a new console shows."""
 NODE_SCHEMA = """
@@ -31,6 +31,10 @@ CREATE TABLE IF NOT EXISTS ack (
 ) WITHOUT ROWID;
 """
 _COLUMNS = 'at, node, kind, level, "check", device, text'
+_FORGET_ACKS = (
+    'DELETE FROM ack WHERE (cluster, node, "check", device) IN'
+    ' (SELECT cluster, node, "check", device FROM ack ORDER BY until DESC LIMIT -1 OFFSET ?)'
+)
 _SELECT = f"SELECT {_COLUMNS} FROM occurrence"
 
 
@@ -46,7 +50,7 @@ class SharedEventLog:
 
         With `stands`, problems from that time are shown until the nodes have been judged again.
         """
-        self._store.put("DELETE FROM ack WHERE until < ?", [(now - AGE,)])
+        self._store.put(_FORGET_ACKS, [(KEEP_ACKS,)])
         fleet.event_log.restore(self.recent(RECALLED))
         if stands:
             fleet.recall()
@@ -68,20 +72,15 @@ class SharedEventLog:
             return
         self._store.put("INSERT OR IGNORE INTO occurrence VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
         self._store.put(
-            "DELETE FROM occurrence WHERE cluster = ? AND at < (SELECT at FROM occurrence"
-            " WHERE cluster = ? ORDER BY at DESC LIMIT 1 OFFSET ?)",
+            "DELETE FROM occurrence WHERE cluster = ? AND rowid <= (SELECT rowid FROM occurrence"
+            " WHERE cluster = ? ORDER BY rowid DESC LIMIT 1 OFFSET ?)",
             [(self._cluster, self._cluster, KEEP)],
-        )
-        self._store.put(
-            "DELETE FROM occurrence WHERE cluster = ? AND at <"
-            " (SELECT max(at) FROM occurrence WHERE cluster = ?) - ?",
-            [(self._cluster, self._cluster, AGE)],
         )
 
     def recent(self, most: int) -> tuple[Occurrence, ...]:
-        """The `most` newest events, oldest first."""
+        """The `most` events that were saved last, in the order of saving."""
         rows = self._store.rows(
-            f"{_SELECT} WHERE cluster = ? ORDER BY at DESC, rowid DESC LIMIT ?", self._cluster, most
+            f"{_SELECT} WHERE cluster = ? ORDER BY rowid DESC LIMIT ?", self._cluster, most
         )
         return tuple(map(_occurrence, reversed(rows)))
 
