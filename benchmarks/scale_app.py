@@ -23,7 +23,8 @@ from benchmarks.paint_app import record
 from rankdeck.config.user import UiSettings
 from rankdeck.demo.fleet import FleetProcess, fleet_cluster
 from rankdeck.model.cluster import Broker, Cluster
-from rankdeck.session import Reach, Session, open_session_on
+from rankdeck.remote.shell import Reach
+from rankdeck.session import Session, open_session_on
 from rankdeck.state.fleet import Fleet
 from rankdeck.telemetry.link import agent_config
 from rankdeck.ui.app import run

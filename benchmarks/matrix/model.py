@@ -23,7 +23,7 @@ def key_limit() -> float:
 
 
 class Group(StrEnum):
-    """What is done to Rankdeck; the seven parts of the table."""
+    """What is done to Rankdeck; the eight parts of the table."""
 
     PROCESSES = "processes"
     WIRES = "wires"
@@ -31,6 +31,7 @@ class Group(StrEnum):
     NODES = "nodes"
     USERS = "users"
     FILES = "files"
+    RECORDS = "records"
     FUZZING = "fuzzing"
 
 

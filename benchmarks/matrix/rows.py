@@ -10,6 +10,7 @@ from benchmarks.matrix import (
     hearing,
     nodes,
     processes,
+    records,
     removed,
     schedulers,
     space,
@@ -38,5 +39,6 @@ ROWS: tuple[Row, ...] = (
     *steered.ROWS,
     *users.ROWS,
     *files.ROWS,
+    *records.ROWS,
     *fuzzing.ROWS,
 )

@@ -5,7 +5,7 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,13 +56,13 @@ from rankdeck.remote.command import (
     find_processes,
     send_signal,
 )
-from rankdeck.remote.shell import Confirm, Questions, Shell, UserSsh
+from rankdeck.remote.shell import Confirm, Questions, Reach, Shell, UserSsh
 from rankdeck.reports.job import TAIL, report_source, write_page, write_report
 from rankdeck.rules.inspect import Inspection
 from rankdeck.state.acceptance import AcceptanceRuns
 from rankdeck.state.fleet import Fleet, KubernetesState, Switches
 from rankdeck.state.fleet_history import Messages
-from rankdeck.state.history import History
+from rankdeck.state.history import History, HistoryState
 from rankdeck.state.job_recorder import JobRecorder, NodeNotes
 from rankdeck.state.jobs import Jobs
 from rankdeck.state.launch_lock import is_launched, launch_of
@@ -95,15 +95,6 @@ HEAR_AFTER = 1.0
 
 Kept = tuple[History, AcceptanceRuns]
 """The user's stored data: history of jobs, and acceptance runs."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reach:
-    """How nodes are reached, and whether their telemetry is received; see `open_session` for the parameters."""
-
-    shell: Callable[[Questions], AbstractAsyncContextManager[Shell]]
-    telemetry: bool = True
-    brief: bool = False
 
 
 class Session:
@@ -466,19 +457,9 @@ class Session:
         return self.following.wind(job_id, seconds)
 
     @property
-    def history_trouble(self) -> str:
-        """Why the history cannot be written now (one sentence), or ""."""
-        return self._history.trouble
-
-    @property
-    def history_unread(self) -> str:
-        """Why something in the history could not be read (one sentence), or ""."""
-        return self._history.unread
-
-    @property
-    def history_mended(self) -> str:
-        """What was repaired in the history, and what of it is lost (one sentence), or ""."""
-        return self._history.mended
+    def history_state(self) -> HistoryState:
+        """What is wrong with the history."""
+        return self._history.state
 
     def past(self, node: str, hours: float, until: float | None = None) -> PastView | None:
         """A node's numbers of the `hours` before `until`, from the site's Prometheus; see `SitePast.view`."""
@@ -699,7 +680,7 @@ async def open_session_on(
         logger = logging.getLogger("rankdeck")
         logger.setLevel(logging.INFO)
         logger.addHandler(session.messages)
-        for said in filter(None, (history.trouble, history.mended)):
+        for said in filter(None, (history.state.trouble, history.state.mended)):
             log.warning("%s", said)
             tell(f"rankdeck: {said}")
         stack.callback(logger.removeHandler, session.messages)

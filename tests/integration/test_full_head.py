@@ -29,7 +29,7 @@ from tests.unit.test_history import JOB
 with History(Path(sys.argv[1])) as history:
     for _ in sys.stdin:
         history.save(JOB)
-        print(len(history.load("c")), history.trouble, flush=True)
+        print(len(history.load("c")), history.state.trouble, flush=True)
 """
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from rankdeck.model.job import State
 from rankdeck.model.rank import RankStatus
+from rankdeck.state.history import HistoryState
 from rankdeck.ui import actions
 from rankdeck.ui.screens.help import help_lines
 from rankdeck.ui.themes import UNICODE
@@ -237,9 +238,9 @@ async def test_the_start_says_how_many_nodes_are_reached(width: int, said: str) 
 @pytest.mark.parametrize("key", "123456")
 async def test_every_screen_says_that_the_history_is_not_written(key: str) -> None:
     stage = mixed()
-    stage.history_trouble = "history.db cannot be written (disk full)"
+    stage.history_state = HistoryState("history.db cannot be written (disk full)", "", "")
     async with console(stage, (100, 30)) as (app, pilot):
         await pilot.press(key)
         await shows(app, pilot, "✗ history not written")
-        stage.history_trouble = ""
+        stage.history_state = HistoryState("", "", "")
         await lacks(app, pilot, "history not written")

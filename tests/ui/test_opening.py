@@ -11,7 +11,8 @@ import pytest
 
 from rankdeck.config.user import UiSettings
 from rankdeck.errors import BrokerError
-from rankdeck.session import Reach, Session, open_session_on
+from rankdeck.remote.shell import Reach
+from rankdeck.session import Session, open_session_on
 from rankdeck.ui import actions, themes
 from rankdeck.ui.app import RankdeckApp
 from tests.ui.support import sample
@@ -172,7 +173,7 @@ async def test_the_double_of_a_session_has_the_state_of_a_real_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    read = ("cluster", "fleet", "switches", "jobs", "messages", "commands", "acceptance", "connecting", "history_trouble", "pending_host_key")  # fmt: skip
+    read = ("cluster", "fleet", "switches", "jobs", "messages", "commands", "acceptance", "connecting", "history_state", "pending_host_key")  # fmt: skip
     reach = Reach(lambda _: contextlib.nullcontext(NoShell()), telemetry=False)
     async with open_session_on(cluster_of(1), reach) as session:
         for one in (session, Stage(cluster_of(1))):

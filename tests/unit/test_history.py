@@ -110,7 +110,7 @@ def test_a_file_of_a_newer_rankdeck_is_read_and_stays_as_it_is(tmp_path: Path) -
         history.save(replace(JOB, id="j-2", plan=replace(PLAN, job="j-2")))
 
         assert history.load("c") == (JOB,)
-        assert "a newer Rankdeck has written it, version 99" in history.trouble
+        assert "a newer Rankdeck has written it, version 99" in history.state.trouble
     assert not (tmp_path / "history.db.old1").exists()
 
 
@@ -124,7 +124,7 @@ def test_a_row_that_makes_no_sense_hides_no_other(tmp_path: Path) -> None:
     database.close()
     with History(path) as history:
         assert [job.id for job in history.load("c")] == ["j-1"]
-        assert history.unread == "1 jobs in the history cannot be read: j-2"
+        assert history.state.unread == "1 jobs in the history cannot be read: j-2"
 
 
 def test_what_was_saved_survives_a_kill(tmp_path: Path) -> None:

@@ -61,12 +61,12 @@ def test_damaged_pages_are_said_and_what_can_be_read_is_kept(path: Path) -> None
 
     with History(path) as history:
         after = ids(history)
-        assert "rows were copied into a new file" in history.mended
+        assert "rows were copied into a new file" in history.state.mended
     assert after <= before
     assert len(after) > 100
     assert path.with_name("history.db.old1").exists()
     with History(path) as history:
-        assert (ids(history), history.mended, history.unread) == (after, "", "")
+        assert (ids(history), history.state.mended, history.state.unread) == (after, "", "")
 
 
 def test_pages_that_are_damaged_while_it_is_open_are_found_and_repaired(path: Path) -> None:
@@ -79,7 +79,7 @@ def test_pages_that_are_damaged_while_it_is_open_are_found_and_repaired(path: Pa
         history.save(job(1000))
 
         assert "j-1000" in ids(history)
-        assert history.mended or len(found) == 400
+        assert history.state.mended or len(found) == 400
 
 
 @pytest.mark.parametrize("beside", [False, True])
@@ -91,9 +91,24 @@ def test_what_is_removed_while_it_is_open_is_written_again(path: Path, beside: b
         for suffix in ("-wal", "-shm") if beside else ():
             path.with_name(path.name + suffix).unlink(missing_ok=True)
         history.save(job(4))
-        assert "was removed or replaced while it was open" in history.mended
+        assert "was removed or replaced while it was open" in history.state.mended
     with History(path) as again:
         assert ids(again) == before | {"j-4"}
+
+
+def test_another_history_in_its_place_gets_what_ours_had(path: Path) -> None:
+    other = path.with_name("other.db")
+    with History(other) as history:
+        history.save(job(100))
+    before = fill(path, 4)
+    with History(path) as history:
+        history.save(
+            job(4)
+        )  # it lies in the file beside it, which must not become a part of the other
+        other.rename(path)
+        history.save(job(5))
+    with History(path) as again:
+        assert ids(again) == before | {"j-4", "j-5", "j-100"}
 
 
 def test_two_versions_on_one_home_lose_nothing(path: Path) -> None:
@@ -101,7 +116,7 @@ def test_two_versions_on_one_home_lose_nothing(path: Path) -> None:
     with History(path) as older:
         for number in range(3):
             older.save(job(number))
-        newer = Store(path, module._SCHEMA, 2, module._LEAST)
+        newer = Store(path, module.SCHEMA, 2, module._LEAST)
         newer.close()
         older.save(job(3))
         kept = {
@@ -115,7 +130,7 @@ def test_two_versions_on_one_home_lose_nothing(path: Path) -> None:
 
 def test_an_older_file_is_migrated_in_place(path: Path) -> None:
     before = fill(path, 4)
-    schema = module._SCHEMA.replace("PRAGMA user_version = 1", "PRAGMA user_version = 2")
+    schema = module.SCHEMA.replace("PRAGMA user_version = 1", "PRAGMA user_version = 2")
     steps = {1: "ALTER TABLE job ADD COLUMN note TEXT NOT NULL DEFAULT ''"}
     newer = Store(path, schema, 2, module._LEAST, steps)
 
@@ -138,15 +153,15 @@ def test_a_file_that_another_process_has_locked_is_said_and_written_when_it_is_f
         assert holder.stdout.readline() == "held\n"
         with History(path) as history:
             assert ids(history) == before
-            assert "what was written last may be missing" in history.unread
+            assert "what was written last may be missing" in history.state.unread
             began = time.process_time()
             history.save(job(4))
-            assert "locked" in history.trouble
+            assert "locked" in history.state.trouble
             assert time.process_time() - began < 1
             holder.stdin.close()
             holder.wait()
             wait_until(
-                lambda: history.save_due() or not history.trouble, what="a file that is free"
+                lambda: history.save_due() or not history.state.trouble, what="a file that is free"
             )
             assert ids(history) == before | {"j-4"}
             assert {turn.id for turn in history.news("c")} >= before

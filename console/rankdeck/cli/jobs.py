@@ -100,8 +100,8 @@ async def _jobs(cluster: Cluster, options: argparse.Namespace) -> int:
         others = session.others()
         running = [job for job in known if not job.state.final] if options.live else []
         uses = await _uses(session, running)
-    unread = session.history_unread
-    damaged = bool(unread or session.history_mended)
+    unread = session.history_state.unread
+    damaged = bool(unread or session.history_state.mended)
     for remark, applies in (
         (unread, bool(unread)),
         (MOST_KEPT, options.all and len(known) >= KEEP),

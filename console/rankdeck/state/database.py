@@ -67,6 +67,8 @@ class Store:
         """When writing was last tried after a failure."""
         self.database = self._open()
         self._seen = self._identity()
+        self._beside = {suffix: _inode(_beside(path, suffix)) for suffix in _BESIDE}
+        """Suffix -> which file belongs to ours."""
 
     def write(self, work: Callable[[sqlite3.Connection], object]) -> bool:
         """Run `work` in one transaction; False if writing fails, and `trouble` says why."""
@@ -249,13 +251,7 @@ class Store:
 
     def _identity(self) -> tuple[int, int] | None:
         """Which file lies at the path; None if there is none, or this database is not of that file."""
-        if self._sealed or self._path == _MEMORY:
-            return None
-        try:
-            seen = self._path.stat()
-        except OSError:
-            return None
-        return seen.st_dev, seen.st_ino
+        return None if self._sealed or self._path == _MEMORY else _inode(self._path)
 
     def _take_other_file(self) -> None:
         """Open the file that took the place of ours, or make it again, and add what ours had. Raises sqlite3.Error."""
@@ -263,8 +259,9 @@ class Store:
             # Before the new file is made: the files beside both have the same names.
             self.database.backup(ours)
             try:
-                if not self._path.exists():
-                    for suffix in _BESIDE:
+                for suffix in _BESIDE:
+                    # SQLite would read what is beside our file as a part of the new one.
+                    if _inode(_beside(self._path, suffix)) == self._beside[suffix]:
                         _beside(self._path, suffix).unlink(missing_ok=True)
                 fresh = self._writable()
             except OSError as error:
@@ -289,6 +286,7 @@ class Store:
         self.database = fresh
         self.renewed += 1
         self._seen = self._identity()
+        self._beside = {suffix: _inode(_beside(self._path, suffix)) for suffix in _BESIDE}
 
     def _sentence(self, why: str) -> str:
         return f"{self._path} cannot be written ({clean(why, 200)}): what happens now is not remembered"
@@ -338,6 +336,15 @@ def _lock(held: int) -> None:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return
         time.sleep(0.02)
+
+
+def _inode(path: Path) -> tuple[int, int] | None:
+    """Which file lies there; None if there is none."""
+    try:
+        seen = path.stat()
+    except OSError:
+        return None
+    return seen.st_dev, seen.st_ino
 
 
 def _size(path: Path) -> int:

@@ -68,7 +68,7 @@ MOST_BYTES = 256 << 20
 """Most bytes of the file: beyond this, the oldest ended jobs of the cluster are deleted."""
 _LOOSE_BYTES = 16 << 20
 """Unused bytes from which on the file is written anew, if they are a quarter of it."""
-_SCHEMA = f"""
+SCHEMA = f"""
 PRAGMA journal_mode = WAL;
 PRAGMA synchronous = NORMAL;
 CREATE TABLE IF NOT EXISTS job (
@@ -102,6 +102,18 @@ _PRUNE_HEALTH = (
 _FINAL = frozenset(state.value for state in State if state.final)
 Complain = Callable[[str, str], None]
 """Called with (id of a job that cannot be read, why)."""
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryState:
+    """What is wrong with the history; each field is one sentence, or ""."""
+
+    trouble: str
+    """Why it cannot be written now."""
+    unread: str
+    """Why something that is kept could not be read."""
+    mended: str
+    """What was repaired in the file, and what of it is lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +224,7 @@ class History:
     """The history file of one user; several consoles may have it open at once."""
 
     def __init__(self, path: Path) -> None:
-        self._store = Store(path, _SCHEMA, VERSION, _LEAST)
+        self._store = Store(path, SCHEMA, VERSION, _LEAST)
         self._saved: dict[str, Job] = {}
         self._due: dict[str, Job] = {}
         """Jobs that could not be written when they were saved."""
@@ -239,22 +251,13 @@ class History:
         return SharedEventLog(self._store, cluster)
 
     @property
-    def trouble(self) -> str:
-        """Why the file cannot be written now (one sentence), or ""."""
-        return self._store.trouble
-
-    @property
-    def unread(self) -> str:
-        """Why something that is kept could not be read (one sentence), or ""."""
-        if not self._odd:
-            return self._store.unread
-        some = ", ".join(sorted(self._odd)[:_MOST_NAMED])
-        return f"{len(self._odd)} jobs in the history cannot be read: {some}"
-
-    @property
-    def mended(self) -> str:
-        """What was repaired in the file, and what of it is lost (one sentence), or ""."""
-        return self._store.mended
+    def state(self) -> HistoryState:
+        """What is wrong with the file."""
+        unread = self._store.unread
+        if self._odd:
+            some = ", ".join(sorted(self._odd)[:_MOST_NAMED])
+            unread = f"{len(self._odd)} jobs in the history cannot be read: {some}"
+        return HistoryState(self._store.trouble, unread, self._store.mended)
 
     def save(self, job: Job) -> None:
         """Save the job as it is now; if writing fails, set `trouble`: `save_due` tries again.

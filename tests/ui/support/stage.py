@@ -48,6 +48,7 @@ from rankdeck.remote.shell import UserSsh
 from rankdeck.rules.inspect import Inspection, Look, conclude
 from rankdeck.state.fleet import Fleet, Switches
 from rankdeck.state.fleet_history import Messages
+from rankdeck.state.history import HistoryState
 from rankdeck.state.jobs import Jobs
 from rankdeck_agent.job.browse import LogSearch, RegexQuery, TextQuery, read
 from rankdeck_agent.wire import NodePlan, ProcessPlan
@@ -101,7 +102,7 @@ class SessionDouble:
         self.switches = Switches(cluster)
         self.jobs = Jobs()
         self.messages = Messages()
-        self.history_trouble = ""
+        self.history_state = HistoryState("", "", "")
         self.connecting = (0, 0)
         self.pending_host_key: HostKeyError | None = None
         self.host_key_answers: list[bool] = []

@@ -67,7 +67,11 @@ class TopBar(Canvas):
     def tick(self) -> None:
         """Read the state of the cluster; repaint if it changed."""
         session = self.console.session
-        reached = session and (session.fleet.trouble, session.history_trouble, session.connecting)
+        reached = session and (
+            session.fleet.trouble,
+            session.history_state.trouble,
+            session.connecting,
+        )
         seen = (self.console.summary, self.console.trouble, reached)
         if seen != self._shown:
             self._shown = seen
@@ -110,7 +114,7 @@ class TopBar(Canvas):
         runs: list[Run] = [(f"{everything}  ", "text@bar")] if summed else []
         if session.fleet.trouble:
             runs.insert(0, (f"{bad} no broker  ", "bad@bar"))
-        if session.history_trouble:
+        if session.history_state.trouble:
             runs.insert(0, (f"{bad} history not written  ", "bad@bar"))
         done, of = session.connecting
         if done < of:
