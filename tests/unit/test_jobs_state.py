@@ -164,6 +164,26 @@ def test_what_ends_after_a_cancel_is_cancelled():
     assert feed.job.first_failure is None
 
 
+def test_a_lost_node_that_knows_nothing_any_more_is_no_failure_of_a_job_that_was_cancelled():
+    feed = Feed()
+    feed.start_all()
+    lost = feed.job
+    feed.made("n1", "lost", 1.5, why="its run folder is gone")
+    assert feed.job.first_failure.what == "node"
+    kept = replace(lost, first_failure=feed.job.first_failure)
+    again = Feed()
+    again.jobs.restore(kept, seen={"n1": 1, "n2": 1})
+    for rank in (2, 3):
+        again.tell("n2", "started", rank=rank, pid=10 + rank)
+    again.tell("n2", "cancel", 2.0, grace=1)
+    for rank in (2, 3):
+        again.exit(rank, None, 15, at=2.5)
+    again.tell("n2", "closed", 3.0)
+    again.made("n1", "not started", 6.0, why="no run folder")
+
+    assert (again.job.state, again.job.first_failure) == (State.CANCELLED, None)
+
+
 def test_ranks_that_save_their_state_and_report_success_were_cancelled_all_the_same():
     feed = Feed()
     feed.start_all()

@@ -434,6 +434,7 @@ def _close_node(record: JobRecord, node: NodeRecord, event: NodeEvent, _: NodeCl
 def _close_unknown(record: JobRecord, node: NodeRecord, event: NodeEvent, said: NotStarted) -> None:
     """The node does not know the job; if no node does, it was never started."""
     node.unstarted = True
+    node.restored = False  # it has no events to send again
     record.note(f"{node.name}: {said.why}")
     if not all(other.unstarted for other in record.nodes.values()) or record.begun:
         # It cannot say itself that the job was cancelled there: the record of that is gone.
