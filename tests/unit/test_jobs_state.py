@@ -209,15 +209,6 @@ def test_a_job_that_was_over_before_the_cancel_is_done():
     assert (feed.job.state, feed.job.exit_code) == (State.DONE, 0)
 
 
-def test_no_rank_ends_before_it_began():
-    feed = Feed()
-    feed.start_all()
-    started = feed.job.ranks[0].started
-    feed.exit(0, 0, at=started - 0.5)
-
-    assert feed.job.ranks[0].ended == started
-
-
 def test_a_failure_before_the_cancel_makes_a_failed_job():
     feed = Feed()
     feed.start_all()

@@ -320,11 +320,8 @@ def _end_rank(
     # A program that saves its state when it is told to end may report success: it was cancelled all the same.
     record.cut_short = record.cut_short or node.cancelled_at is not None
     end = State.CANCELLED if stopped else State.FAILED if failed else State.DONE
-    before = record.ranks[rank]
-    # The node's clock may have been set back meanwhile.
-    ended = at if before.started is None else max(at, before.started)
     record.ranks[rank] = replace(
-        before, state=end, exit_code=said.code, signal=said.signal, ended=ended
+        record.ranks[rank], state=end, exit_code=said.code, signal=said.signal, ended=at
     )
 
 
