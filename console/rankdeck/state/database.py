@@ -65,10 +65,7 @@ class Store:
         """Whether it is open for reading only."""
         self._tried = time.monotonic()
         """When writing was last tried after a failure."""
-        self.database = self._open()
-        self._seen = self._identity()
-        self._beside = {suffix: _inode(_beside(path, suffix)) for suffix in _BESIDE}
-        """Suffix -> which file belongs to ours."""
+        self._use(self._open())
 
     def write(self, work: Callable[[sqlite3.Connection], object]) -> bool:
         """Run `work` in one transaction; False if writing fails, and `trouble` says why."""
@@ -101,15 +98,19 @@ class Store:
         """The rows of a query; [] if the file cannot be read."""
         return self.read(lambda database: database.execute(query, values).fetchall(), [])
 
+    def sizes(self) -> tuple[int, int]:
+        """(bytes of the file, bytes of it that are not used); (0, 0) if it cannot be read."""
+        names = ("page_size", "page_count", "freelist_count")
+        found = [rows[0][0] for name in names if (rows := self.rows(f"PRAGMA {name}"))]
+        if len(found) < len(names):
+            return 0, 0
+        page, pages, free = found
+        return page * pages, page * free
+
     def shrink(self, loose: int) -> None:
         """Write the file anew if at least `loose` bytes and a quarter of it are not used. May take seconds."""
-        sizes = [
-            self.rows(f"PRAGMA {name}") for name in ("page_size", "page_count", "freelist_count")
-        ]
-        if not all(sizes) or not self._may_write():
-            return
-        page, pages, free = (rows[0][0] for rows in sizes)
-        if free * page >= loose and free * 4 >= pages:
+        whole, free = self.sizes()
+        if free >= loose and free * 4 >= whole and self._may_write():
             try:
                 self.database.execute("VACUUM")
             except sqlite3.Error as error:
@@ -147,50 +148,53 @@ class Store:
     def _open(self) -> sqlite3.Connection:
         try:
             return self._writable()
-        except NewerError as error:
-            return self._readable(str(error))
         except (sqlite3.Error, OSError) as error:
             return self._readable(str(error))
 
     def _writable(self) -> sqlite3.Connection:
         """The file, open for writing, of the present version and without damage. Raises sqlite3.Error, OSError."""
         if self._path == _MEMORY:
-            return self._created(_MEMORY)
+            return self._created(_connect(_MEMORY))
         private_folder(self._path.parent)
         private_file(self._path)
         for suffix in _BESIDE:
             keep_from_others(_beside(self._path, suffix))
         with _alone(self._path):
-            if why := self._damage():
-                return self._replaced(why)
-            return self._created(self._path)
+            database = _connect(self._path)
+            try:
+                why = self._damage(database)
+            except sqlite3.Error:
+                database.close()
+                raise
+            if not why:
+                return self._created(database)
+            database.close()
+            return self._replaced(why)
 
-    def _damage(self) -> str:
-        """What is wrong with the file; "" for a whole one of a version that can be used. Raises NewerError and others."""
+    def _damage(self, database: sqlite3.Connection) -> str:
+        """What is wrong with the file; "" for a whole one, brought up to our version. Raises NewerError, OperationalError."""
         try:
-            with closing(_connect(self._path)) as database:
-                (version,) = database.execute("PRAGMA user_version").fetchone()
-                if version > self._version:
-                    raise NewerError(f"a newer Rankdeck has written it, version {version}")
-                ((found,),) = database.execute("PRAGMA quick_check(1)").fetchall()
-                if found != "ok":
-                    return str(found)
-                for number in range(version or self._version, self._version):
-                    if number not in self._migrations:
-                        return f"version {version}, not {self._version}"
-                    database.executescript(
-                        f"BEGIN IMMEDIATE; {self._migrations[number]};"
-                        f" PRAGMA user_version = {number + 1}; COMMIT;"
-                    )
-        except (sqlite3.OperationalError, NewerError):
+            (version,) = database.execute("PRAGMA user_version").fetchone()
+            if version > self._version:
+                raise NewerError(f"a newer Rankdeck has written it, version {version}")
+            ((found,),) = database.execute("PRAGMA quick_check(1)").fetchall()
+            if found != "ok":
+                return str(found)
+            for number in range(version or self._version, self._version):
+                if number not in self._migrations:
+                    return f"version {version}, not {self._version}"
+                database.executescript(
+                    f"BEGIN IMMEDIATE; {self._migrations[number]};"
+                    f" PRAGMA user_version = {number + 1}; COMMIT;"
+                )
+        except sqlite3.OperationalError:
             raise
         except sqlite3.DatabaseError as error:
             return str(error)
         return ""
 
-    def _created(self, path: Path) -> sqlite3.Connection:
-        """The database with its tables, made where they are missing."""
-        database = _connect(path)
+    def _created(self, database: sqlite3.Connection) -> sqlite3.Connection:
+        """The same database with its tables, made where they are missing; closed after an error."""
         try:
             # The last line of the schema writes, so a full disk is noticed here, not at the first job.
             database.executescript(self._schema)
@@ -203,7 +207,7 @@ class Store:
     def _replaced(self, why: str) -> sqlite3.Connection:
         """A new file with all that can be read of the damaged one, which is moved aside."""
         aside = _set_aside(self._path)
-        fresh = self._created(self._path)
+        fresh = self._created(_connect(self._path))
         kept, whole = 0, False
         with suppress(sqlite3.Error), closing(_connect_to_read(aside)) as old:
             kept, whole = copy_rows(old, fresh)
@@ -212,7 +216,6 @@ class Store:
             f"{self._path} was not usable ({clean(why, 200)}): {kept} rows were copied into a new file, {lost};"
             f" the old one is {aside.name}"
         )
-        self.renewed += 1
         log.warning("%s", self.mended)
         return fresh
 
@@ -236,7 +239,7 @@ class Store:
                 return database
         if _size(self._path):
             self.unread = f"{self._path} cannot be read ({clean(why, 200)})"
-        return self._created(_MEMORY)
+        return self._created(_connect(_MEMORY))
 
     def _opened_again(self) -> bool:
         try:
@@ -261,7 +264,7 @@ class Store:
             try:
                 for suffix in _BESIDE:
                     # SQLite would read what is beside our file as a part of the new one.
-                    if _inode(_beside(self._path, suffix)) == self._beside[suffix]:
+                    if _inode(_beside(self._path, suffix)) == self._partners[suffix]:
                         _beside(self._path, suffix).unlink(missing_ok=True)
                 fresh = self._writable()
             except OSError as error:
@@ -283,10 +286,14 @@ class Store:
 
     def _exchange(self, fresh: sqlite3.Connection) -> None:
         self.database.close()
-        self.database = fresh
         self.renewed += 1
+        self._use(fresh)
+
+    def _use(self, database: sqlite3.Connection) -> None:
+        """Work on this database from now on, and note which files belong to it."""
+        self.database = database
         self._seen = self._identity()
-        self._beside = {suffix: _inode(_beside(self._path, suffix)) for suffix in _BESIDE}
+        self._partners = {suffix: _inode(_beside(self._path, suffix)) for suffix in _BESIDE}
 
     def _sentence(self, why: str) -> str:
         return f"{self._path} cannot be written ({clean(why, 200)}): what happens now is not remembered"

@@ -100,6 +100,8 @@ _PRUNE_HEALTH = (
     " (SELECT rowid FROM health WHERE job = ? ORDER BY rowid DESC LIMIT 1 OFFSET ?)"
 )
 _FINAL = frozenset(state.value for state in State if state.final)
+_EventRow = tuple[str, str, int | None, float, str, str]
+"""(job, node, number, time, kind, fields) of an event."""
 Complain = Callable[[str, str], None]
 """Called with (id of a job that cannot be read, why)."""
 
@@ -235,7 +237,7 @@ class History:
         self._version: object = None
         self._spent: dict[tuple[str, str], int] = {}
         """(job, node) -> bytes of its events in the file."""
-        self._newest: dict[tuple[str, str], deque[tuple[Any, ...]]] = {}
+        self._newest: dict[tuple[str, str], deque[_EventRow]] = {}
         """(job, node) -> the newest rows of one that has had its share."""
         self._odd: set[str] = set()
         """Jobs with a row that is not valid."""
@@ -253,10 +255,9 @@ class History:
     @property
     def state(self) -> HistoryState:
         """What is wrong with the file."""
-        unread = self._store.unread
-        if self._odd:
-            some = ", ".join(sorted(self._odd)[:_MOST_NAMED])
-            unread = f"{len(self._odd)} jobs in the history cannot be read: {some}"
+        some = ", ".join(sorted(self._odd)[:_MOST_NAMED])
+        odd = f"{len(self._odd)} jobs in the history cannot be read: {some}" if some else ""
+        unread = "; ".join(filter(None, (self._store.unread, odd)))
         return HistoryState(self._store.trouble, unread, self._store.mended)
 
     def save(self, job: Job) -> None:
@@ -310,24 +311,25 @@ class History:
 
         Of a node that sends more than FIRST_BYTES for a job, the first are saved at once, and the newest when it ends.
         """
-        rows = [(e.job, e.node, e.seq, e.at, e.kind, json.dumps(e.row())) for e in events]
-        first = [row for row in rows if not self._is_beyond(row)]
+        first, beyond = list[_EventRow](), list[_EventRow]()
+        for e in events:
+            row = (e.job, e.node, e.seq, e.at, e.kind, json.dumps(e.row()))
+            (beyond if self._is_beyond(row) else first).append(row)
         if first and not self._store.put(_PUT_EVENT, first):
             return False
         for row in first:
             self._spent[row[:2]] += len(row[-1])
-        for row in rows:
-            if self._is_beyond(row):
-                if row[:2] not in self._newest:
-                    log.warning(
-                        "%s sends more events than are kept: the first and the newest stay",
-                        row[1],
-                        extra={"source": row[0]},
-                    )
-                self._newest.setdefault(row[:2], deque(maxlen=NEWEST_EVENTS)).append(row)
+        for row in beyond:
+            if row[:2] not in self._newest:
+                log.warning(
+                    "%s sends more events than are kept: the first and the newest stay",
+                    row[1],
+                    extra={"source": row[0]},
+                )
+            self._newest.setdefault(row[:2], deque(maxlen=NEWEST_EVENTS)).append(row)
         return True
 
-    def _is_beyond(self, row: tuple[Any, ...]) -> bool:
+    def _is_beyond(self, row: _EventRow) -> bool:
         """Whether the node of this event has had its share of the file."""
         if row[:2] not in self._spent:
             query = "SELECT sum(length(fields)) FROM event WHERE job = ? AND node = ?"
@@ -393,18 +395,30 @@ class History:
     def prune(self, cluster: str) -> None:
         """Delete the oldest ended jobs beyond KEEP, KEEP_EVENTS and MOST_BYTES, with everything saved for them."""
         query = (
-            "SELECT id, state, count(event.seq), coalesce(sum(length(fields)), 0) + length(plan) + length(record)"
-            " FROM job LEFT JOIN event ON event.job = id WHERE cluster = ? GROUP BY id ORDER BY created DESC"
+            "SELECT id, state, (SELECT count(*) FROM event WHERE job = id) FROM job"
+            " WHERE cluster = ? ORDER BY created DESC"
         )
+        sizes = self._sizes_of(cluster)
         events, size, old = 0, 0, list[str]()
-        for place, (job, state, count, length) in enumerate(self._store.rows(query, cluster)):
-            events, size = events + count, size + length
+        for place, (job, state, count) in enumerate(self._store.rows(query, cluster)):
+            events, size = events + count, size + sizes.get(job, 0)
             many = place >= KEEP or (place and (events > KEEP_EVENTS or size > MOST_BYTES))
             if many and state in _FINAL:
                 old.append(job)
         self.forget(*old)
         self._store.put(FORGET_TURNS, [(KEEP_TURNS,)])
         self._store.shrink(_LOOSE_BYTES)
+
+    def _sizes_of(self, cluster: str) -> dict[str, int]:
+        """Job -> length of what is saved of it; {} while all of the file is below MOST_BYTES: each command would read it all."""
+        whole, free = self._store.sizes()
+        if whole - free <= MOST_BYTES:
+            return {}
+        query = (
+            "SELECT id, coalesce(sum(length(fields)), 0) + length(plan) + length(record)"
+            " FROM job LEFT JOIN event ON event.job = id WHERE cluster = ? GROUP BY id"
+        )
+        return dict(self._store.rows(query, cluster))
 
     def forget(self, *jobs: str) -> None:
         """Delete these jobs with everything saved for them."""
