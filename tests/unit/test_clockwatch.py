@@ -39,7 +39,7 @@ def test_what_happens_after_a_step_has_its_time_on_our_clock():
 def test_a_clock_set_back_is_known_after_some_stamps_that_agree():
     watch = ClockWatch(5.0, 0.02)
     for arrived in (100.0, 102.0, 104.0, 106.0, 108.0):
-        watch = watch.after(arrived + 5.0 - 30.0 - 0.01, arrived, arrived)
+        watch = watch.after(arrived + 5.0 - 30.0 - 0.01, arrived)
 
     assert -25.1 < watch.offset < -24.9
     assert watch.uncertainty < 0.5
@@ -51,7 +51,7 @@ def test_a_step_of_our_own_clock_is_none_of_the_node(step, offset):
     watch, uncertainty = ClockWatch(offset, 0.02), 0.02
     for steady in range(0, 20, 2):
         ours = 1e9 + steady + (step if steady >= 10 else 0.0)
-        watch = watch.after(1e9 + steady + offset, ours, steady)
+        watch = watch.beside(ours - steady).after(1e9 + steady + offset, ours)
 
     own = step if abs(step) > 0.1 else 0.0
     assert abs(watch.offset - (offset - own)) < 1e-6
@@ -65,7 +65,7 @@ def test_stamps_that_a_link_held_up_and_then_let_go_are_no_step(stalls):
         sent = [now + 2.0 * i for i in range(int(stall / 2) + 1)]
         now += stall
         for at in sent:
-            watch = watch.after(min(at, now), now, now)
+            watch = watch.after(min(at, now), now)
         now += 2.0
 
     assert watch.offset == 0.0
@@ -75,6 +75,6 @@ def test_stamps_that_a_link_held_up_and_then_let_go_are_no_step(stalls):
 def test_a_clock_that_is_not_set_is_left_alone(delays, offset):
     watch = ClockWatch(offset, 0.02)
     for i, delay in enumerate(delays):
-        watch = watch.after(2.0 * i + offset, 2.0 * i + delay, 2.0 * i + delay)
+        watch = watch.after(2.0 * i + offset, 2.0 * i + delay)
 
     assert watch.offset == offset

@@ -23,35 +23,37 @@ class ClockWatch:
     doubts: tuple[tuple[float, float], ...] = ()
     """(arrival, lag) in seconds of consecutive stamps that arrived too late."""
     began: float | None = None
-    """When the console's steady clock began, in epoch seconds of its other one; None before the first stamp."""
+    """When the console's steady clock began, in epoch seconds of its other one; None before that was looked at."""
 
-    def after(self, at: float, arrived: float, steady: float) -> "ClockWatch":
-        """The state after the node's stamp `at` arrived at `arrived`, both in epoch seconds; `steady`: monotonic seconds.
+    def beside(self, began: float) -> "ClockWatch":
+        """The state once the console's steady clock is seen to have begun then: if that moved, its other clock was set.
+
+        The node's clock did not move with it.
+        """
+        step = 0.0 if self.began is None else began - self.began
+        if abs(step) <= OWN_STEP:
+            return replace(self, began=began)
+        return replace(self, offset=self.offset - step, doubts=(), began=began)
+
+    def after(self, at: float, arrived: float) -> "ClockWatch":
+        """The state after the node's stamp `at` arrived at `arrived`; both in epoch seconds.
 
         A stamp ahead of the console's clock proves that the node's clock was set forward. A late one
         may be due to a slow link; a clock that was set back shows the same lag repeatedly.
         """
-        began = arrived - steady
-        if self.began is not None and abs(began - self.began) > OWN_STEP:
-            # The console's own clock was set: the node's did not move.
-            moved = replace(self, offset=self.offset - (began - self.began), doubts=(), began=began)
-            return moved.after(at, arrived, steady)
-        return replace(self._judged(at, arrived), began=began)
-
-    def _judged(self, at: float, arrived: float) -> "ClockWatch":
         ahead = at - self.offset - arrived
         if ahead > self.uncertainty + SURE:
             return self._set(at - arrived)
         if ahead > -(self.uncertainty + LATE):
-            return ClockWatch(self.offset, self.uncertainty)
+            return replace(self, doubts=())
         lags = [lag for _, lag in self.doubts] + [ahead]
         fits = max(lags) - min(lags) < SURE
         fits = fits and all(arrived - when >= _APART for when, _ in self.doubts[-1:])
         doubts = (*self.doubts, (arrived, ahead)) if fits else ((arrived, ahead),)
         if len(doubts) >= _AGREEING:
             return self._set(at - arrived)
-        return ClockWatch(self.offset, self.uncertainty, doubts)
+        return replace(self, doubts=doubts)
 
     def _set(self, offset: float) -> "ClockWatch":
         # The delay of the stamp is not known, so it adds to the uncertainty.
-        return ClockWatch(offset, self.uncertainty + SURE)
+        return replace(self, offset=offset, uncertainty=self.uncertainty + SURE, doubts=())

@@ -183,12 +183,11 @@ class NodeStream:
 
     def _clock_set(self, at: float) -> list[Followed]:
         """The event to report if this stamp shows that the node's clock was set."""
-        arrived, before = time.time(), self.clock
-        self.clock = before.after(at, arrived, time.monotonic())
+        arrived = time.time()
+        before = self.clock.beside(arrived - time.monotonic())
+        self.clock = before.after(at, arrived)
         step = self.clock.offset - before.offset
-        # A doubt of the node's clock adds to the uncertainty; a step of our own is known exactly.
-        set_there = self.clock.uncertainty > before.uncertainty
-        return [self._event(ClockSet(step, self.clock.uncertainty), arrived)] if set_there else []
+        return [self._event(ClockSet(step, self.clock.uncertainty), arrived)] if step else []
 
     def _key(self, head: Mapping[str, Any]) -> tuple[int, str, int]:
         """(rank, stream, offset) of a frame about a log; raises EventError."""
