@@ -26,7 +26,6 @@ MODES = frozenset("rwxabt+")
 ALLOWED: Mapping[tuple[str, str], str] = {
     ("acceptance/recipes/__init__.py", "read_text"): "a file of our own package",
     ("cli/output.py", "os.open"): "/dev/null",
-    ("config/leftovers.py", "os.open"): "locks in the user's private state folder",
     ("demo/cluster.py", "open"): "lock and log in the user's private state folder",
     ("demo/cluster.py", "read_bytes"): "/proc",
     ("demo/cluster.py", "read_text"): "/proc, our own keys and logs in the private state folder",

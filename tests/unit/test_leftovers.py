@@ -167,6 +167,16 @@ def test_only_databases_that_were_set_aside_long_ago_go_and_never_the_history(st
     )
 
 
+def test_the_files_beside_a_database_that_was_set_aside_go_with_it(state: Path) -> None:
+    for suffix in ("", "-wal", "-shm"):
+        put(state / f"history.db.old1{suffix}", 31)
+    put(state / "history.db-wal", 31)
+
+    clean_state(CleanOrder(dry=False), NOW)
+
+    assert [path.name for path in state.glob("*.db*")] == ["history.db-wal"]
+
+
 def test_a_lock_stays_for_a_day_and_while_a_console_holds_it(state: Path) -> None:
     launching = state / "launching"
     put(launching / "old", 1.1)

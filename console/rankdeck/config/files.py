@@ -1,6 +1,7 @@
 """Files: where Rankdeck's and the user's files are; the one way in which they are written, and the one in which they are read."""
 
 import errno
+import fcntl
 import os
 import pwd
 import resource
@@ -291,6 +292,25 @@ def _check_regular(found: os.stat_result) -> None:
     if not stat.S_ISREG(found.st_mode):
         kind = next((word for test, word in _KINDS if test(found.st_mode)), "no file")
         raise OSError(errno.EINVAL, f"is {kind}, not a regular file")
+
+
+@contextmanager
+def lock_if_free(path: Path) -> Generator[bool]:
+    """Hold the lock of a file of ours until the block ends; yields False if another process holds it.
+
+    Raises OSError if there is no such file, or it cannot be opened.
+    """
+    handle = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        free = False
+    else:
+        free = True
+    try:
+        yield free
+    finally:
+        os.close(handle)
 
 
 def is_missing(path: Path) -> bool:

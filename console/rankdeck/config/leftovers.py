@@ -1,21 +1,19 @@
 """What consoles left in the state folder on this machine: locks of launches, databases that were set aside."""
 
-import fcntl
-import os
 import re
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from rankdeck.config.files import state_folder
+from rankdeck.config.files import lock_if_free, state_folder
 from rankdeck.model.leftovers import DATABASES, LOCKS, Cleaned, CleanOrder, LeftoverGroup
 from rankdeck_agent.wire.leftovers import GOES, Ground
 
 DAY = 86400.0
 _SLACK = 3600.0
 """Seconds by which a file may be newer than our clock."""
-_ASIDE = re.compile(r"(history|acceptance)\.db\.old\d{1,6}\Z")
-"""How `state/shared.py` renames a database that it cannot use."""
+_ASIDE = re.compile(r"(history|acceptance)\.db\.old\d{1,6}(-wal|-shm)?\Z")
+"""How `state/database.py` renames a database that it cannot use, with the files beside it."""
 _MOST_NAMES = 20
 
 
@@ -59,17 +57,10 @@ def _ground(kind: str, path: Path, age: float, order: CleanOrder) -> Ground:
 
 def _is_held(path: Path) -> bool:
     try:
-        handle = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        with lock_if_free(path) as free:
+            return not free
     except OSError:
         return True
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    else:
-        return False
-    finally:
-        os.close(handle)
 
 
 def _group(kind: str, ground: Ground, some: list[tuple[str, int]]) -> LeftoverGroup:

@@ -7,7 +7,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rankdeck.config.files import state_folder
+from rankdeck.config.files import lock_if_free, state_folder
 
 log = logging.getLogger(__name__)
 
@@ -39,15 +39,9 @@ def launch_of(job: str) -> Generator[None]:
 def is_launched(job: str) -> bool:
     """Whether a running console is launching this job now."""
     try:
-        seen = os.open(_place(job), os.O_RDWR | os.O_CLOEXEC)
+        with lock_if_free(_place(job)) as free:
+            if free:
+                _place(job).unlink(missing_ok=True)
+            return not free
     except OSError:
         return False
-    try:
-        fcntl.flock(seen, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    else:
-        _place(job).unlink(missing_ok=True)
-        return False
-    finally:
-        os.close(seen)
