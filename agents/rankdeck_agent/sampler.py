@@ -182,14 +182,7 @@ class Sampler:
                 if reading is not None:
                     absent |= reading.absent(collector.metrics)
                     self._join(joined, collector.name, reading)
-        sample = Sample(
-            self._seq,
-            at,
-            joined.values,
-            tuple(sorted(absent)),
-            joined.failed,
-            blind=tuple(sorted(joined.blind)),
-        )
+        sample = joined.as_sample(self._seq, at, absent)
         self._seq += 1
         pending = frozenset(joined.pending - {key.partition("/")[0] for key in joined.failed})
         return Collected(sample, joined.events, self._inventory(), pending)

@@ -154,15 +154,7 @@ class SimulatedNode:
             joined.events += reading.events
             absent |= reading.absent(part.metrics)
         self._seq += 1
-        made = Sample(
-            self._seq,
-            time.time(),
-            joined.values,
-            tuple(sorted(absent)),
-            joined.failed,
-            blind=tuple(sorted(joined.blind)),
-        )
-        return made, joined
+        return joined.as_sample(self._seq, time.time(), absent), joined
 
     def _first_word(self, *, installed: bool) -> Hello:
         booted = time.time() - UP

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Callable, Protocol, Union
 
 from rankdeck_agent.files import MISSING, clean, reason
-from rankdeck_agent.wire import Event, Values
+from rankdeck_agent.wire import Event, Sample, Values
 
 FAILED_LIMIT = 256
 DEVICE_LIMIT = 1024
@@ -89,6 +89,11 @@ class Reading:
         """Note what the other reading could not read, and why."""
         self.failed.update(other.failed)
         self.blind |= other.blind
+
+    def as_sample(self, seq: int, at: float, absent: Iterable[str]) -> Sample:
+        """The sample of this reading, before it is judged; `absent`: metrics that this machine does not have."""
+        blind = tuple(sorted(self.blind))
+        return Sample(seq, at, self.values, tuple(sorted(absent)), self.failed, blind=blind)
 
     def attempt(self, metrics: Iterable[str], read: Callable[[], None], device: str = "") -> None:
         """Run one part of a collector; an error in it marks only `metrics` as failed."""

@@ -178,9 +178,9 @@ class _Search:
 def cancel(folder: RunFolder, grace: float, by: str = ASKERS[0], tasks: str = "") -> dict[str, Any]:
     """End every process of the job on this node; returns `left`, what did not end, and `ended`, how many processes did.
 
-    A job that was never started here, or whose run folder was removed, cannot be started here from now on; `there`
-    False says so, and its processes are found by their marks. `grace`: seconds from SIGTERM to SIGKILL. `by`, one of ASKERS, is recorded in the events. `tasks` (`3,5-7`) are the
-    tasks of a Slurm array job to end; "" for all.
+    `grace`: seconds from SIGTERM to SIGKILL. `by`, one of ASKERS, is recorded in the events. `tasks` (`3,5-7`) are the
+    tasks of a Slurm array job to end; "" for all. A job that was never started here, or whose run folder was removed,
+    cannot be started here from now on: `there` False says so, and its processes are found by their marks.
     """
     if forbid_start(folder, _BEGIN):
         search = _Search(folder, 0)

@@ -237,8 +237,6 @@ def _targets(links: Path) -> list[Path]:
 
 def _why_links_stay(target: Path, marks: set[int]) -> Optional[Ground]:
     folder = RunFolder(target, target.parent.name, target.name)
-    if _has_process(folder, marks):
-        return Ground.RUNS
     try:
         return _why_it_stays(folder, marks)
     except FileNotFoundError:

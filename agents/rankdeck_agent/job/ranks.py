@@ -311,7 +311,7 @@ def _write(path: Path, text: str, *, program: bool = False) -> None:
 def _make_links(folder: RunFolder) -> None:
     while True:
         folder.links.mkdir(mode=0o700, exist_ok=True)
-        if not is_private(folder.links):
+        if not _is_private(folder.links):
             if not os.path.lexists(folder.links):
                 continue
             raise FolderError(f"{folder.links} is not a private folder of this user")
@@ -350,7 +350,7 @@ def _lay_links(folder: RunFolder) -> None:
         fresh.replace(links / name)
 
 
-def is_private(path: Path) -> bool:
+def _is_private(path: Path) -> bool:
     """Whether it is a folder that only this user can access: in /tmp another user may have made it first."""
     try:
         seen = path.lstat()
@@ -366,7 +366,7 @@ def _link_names(folder: RunFolder) -> tuple[str, ...]:
 
 def unlink_links(folder: RunFolder) -> None:
     """Remove this node's links, and with the last link their folder; does nothing if the folder is not ours."""
-    if not is_private(folder.links):
+    if not _is_private(folder.links):
         return
     with held(folder.links) as there:
         if there:

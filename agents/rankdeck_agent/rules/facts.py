@@ -175,7 +175,7 @@ def limits(beside: Mapping[str, str]) -> str:
 def blind_words(blind: Iterable[str], number: int) -> str:
     """The saturated counters of the check of this number: `blind: symbol_error of mlx5_0/1 and 8 more`; "" for none."""
     names: dict[str, list[str]] = {}
-    for key in blind:
+    for key in sorted(blind):
         metric, _, device = key.partition("/")
         name = kernel_name(metric)
         rows = (row for m in COUNTED.get(name, ()) for row in BY_METRIC.get(m, ()))
