@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from tests.support.locked_file import locked
+
 from benchmarks.matrix.model import Group, Row, Tally
 from benchmarks.matrix.sites import Sites
 from rankdeck.model.cluster import Cluster, Node
@@ -29,14 +31,6 @@ FEW, MANY = 4, 400
 """Jobs in a history: in a file of some pages, and in one of hundreds."""
 PAGE = 4096
 DAY = 86400.0
-LOCKS = """
-import sqlite3, sys
-database = sqlite3.connect(sys.argv[1], isolation_level=None)
-database.execute("PRAGMA locking_mode = EXCLUSIVE")
-database.execute("UPDATE job SET state = state")
-print("held", flush=True)
-sys.stdin.read()
-"""
 WRITES = """
 import sys
 from pathlib import Path
@@ -219,28 +213,18 @@ def exchanged(records: Records) -> None:
 # ---- other processes -----------------------------------------------------------------------
 
 
-def locked(records: Records) -> None:
-    pipe = subprocess.PIPE
-    with subprocess.Popen(
-        [sys.executable, "-c", LOCKS, str(records.path)], stdin=pipe, stdout=pipe, text=True
-    ) as holder:
-        assert holder.stdin
-        assert holder.stdout
-        holder.stdout.readline()
-        with History(records.path) as history:
-            records.expect(
-                "locked" in history.state.trouble, f"of a locked file: {history.state.trouble}"
-            )
-            records.expect(
-                bool(ids(history)) or bool(history.state.unread), "no jobs, and not a word"
-            )
-            records.save(history, 1000)
-            holder.stdin.close()
-            holder.wait()
-            deadline = time.monotonic() + 30
-            while history.state.trouble and time.monotonic() < deadline:
-                time.sleep(0.1)
-                history.save_due()
+def kept_locked(records: Records) -> None:
+    with locked(records.path) as holder, History(records.path) as history:
+        records.expect(
+            "locked" in history.state.trouble, f"of a locked file: {history.state.trouble}"
+        )
+        records.expect(bool(ids(history)) or bool(history.state.unread), "no jobs, and not a word")
+        records.save(history, 1000)
+        holder.communicate()
+        deadline = time.monotonic() + 30
+        while history.state.trouble and time.monotonic() < deadline:
+            time.sleep(0.1)
+            history.save_due()
 
 
 def killed(records: Records) -> None:
@@ -350,7 +334,7 @@ HARMS: Mapping[str, tuple[str, Callable[[Sites], Tally]]] = {
     "removed.file": ("the history is removed while a console has it open", played(removed(""))),
     "removed.all": ("it is removed with the files beside it", played(removed("", "-wal", "-shm"))),
     "removed.exchanged": ("another history is put in its place", played(exchanged)),
-    "locked": ("another process has locked it", played(locked)),
+    "locked": ("another process has locked it", played(kept_locked)),
     "killed": ("`kill -9` of a console that writes it", played(killed)),
     "together": ("two consoles write it at once", played(together)),
     **{

@@ -1,14 +1,12 @@
 """What the head remembers is removed, damaged or locked: it is said, the nodes are not accused, and what they know comes back."""
 
 import random
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from tests.integration import test_main_path
 from tests.integration.test_main_path import Console
-from tests.unit.test_history_damage import HOLDS
+from tests.support.locked_file import locked
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 console = test_main_path.console
@@ -75,15 +73,8 @@ def test_a_damaged_history_is_said_and_the_nodes_are_offered(console: Console) -
 def test_a_locked_history_is_said_and_no_node_is_accused(console: Console) -> None:
     run(console, "locked")
     path = history(console)
-    pipe = subprocess.PIPE
-    with subprocess.Popen(
-        [sys.executable, "-c", HOLDS, str(path)], stdin=pipe, stdout=pipe, text=True
-    ) as holder:
-        assert holder.stdout
-        assert holder.stdin
-        assert holder.stdout.readline() == "held\n"
+    with locked(path):
         done = console.run("jobs")
-        holder.stdin.close()
 
     assert done.returncode == 1
     assert "locked" in done.stderr

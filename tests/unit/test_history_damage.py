@@ -2,8 +2,6 @@
 
 import random
 import sqlite3
-import subprocess
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -13,17 +11,9 @@ import pytest
 from rankdeck.state import history as module
 from rankdeck.state.database import Store
 from rankdeck.state.history import History
+from tests.support.locked_file import locked
 from tests.support.polling import wait_until
 from tests.unit.test_history import JOB, PLAN
-
-HOLDS = """
-import sqlite3, sys
-database = sqlite3.connect(sys.argv[1], isolation_level=None)
-database.execute("PRAGMA locking_mode = EXCLUSIVE")
-database.execute("UPDATE job SET state = state")
-print("held", flush=True)
-sys.stdin.read()
-"""
 
 
 def job(number: int):
@@ -144,27 +134,19 @@ def test_a_file_that_another_process_has_locked_is_said_and_written_when_it_is_f
     path: Path,
 ) -> None:
     before = fill(path, 4)
-    pipe = subprocess.PIPE
-    with subprocess.Popen(
-        [sys.executable, "-c", HOLDS, str(path)], stdin=pipe, stdout=pipe, text=True
-    ) as holder:
-        assert holder.stdout
-        assert holder.stdin
-        assert holder.stdout.readline() == "held\n"
-        with History(path) as history:
-            assert ids(history) == before
-            assert "what was written last may be missing" in history.state.unread
-            began = time.process_time()
-            history.save(job(4))
-            assert "locked" in history.state.trouble
-            assert time.process_time() - began < 1
-            holder.stdin.close()
-            holder.wait()
-            wait_until(
-                lambda: history.save_due() or not history.state.trouble, what="a file that is free"
-            )
-            assert ids(history) == before | {"j-4"}
-            assert {turn.id for turn in history.news("c")} >= before
+    with locked(path) as holder, History(path) as history:
+        assert ids(history) == before
+        assert "what was written last may be missing" in history.state.unread
+        began = time.process_time()
+        history.save(job(4))
+        assert "locked" in history.state.trouble
+        assert time.process_time() - began < 1
+        holder.communicate()
+        wait_until(
+            lambda: history.save_due() or not history.state.trouble, what="a file that is free"
+        )
+        assert ids(history) == before | {"j-4"}
+        assert {turn.id for turn in history.news("c")} >= before
 
 
 def test_a_folder_that_takes_no_lock_is_no_hindrance(path: Path) -> None:
