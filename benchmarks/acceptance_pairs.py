@@ -8,7 +8,7 @@ from pathlib import Path
 from rankdeck.acceptance.run import Request
 from rankdeck.config.clusters import read_cluster
 from rankdeck.model.acceptance import Stage
-from rankdeck.session import open_session
+from rankdeck.opening import open_session
 
 
 async def main(file: Path) -> None:

@@ -16,7 +16,7 @@ from benchmarks.result import MissingError, Result
 from rankdeck.config.jobs import read_job
 from rankdeck.config.user import UiSettings
 from rankdeck.model.cluster import Cluster
-from rankdeck.session import open_session
+from rankdeck.opening import open_session
 from rankdeck.ui.app import RankdeckApp
 
 SIZE = 1 << 30

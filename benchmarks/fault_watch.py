@@ -16,7 +16,8 @@ from rankdeck.config.clusters import read_cluster
 from rankdeck.errors import RankdeckError, UnknownJobError
 from rankdeck.following import until
 from rankdeck.model.job import Job
-from rankdeck.session import Session, open_session
+from rankdeck.opening import open_session
+from rankdeck.session import Session
 
 PERIOD = 0.05
 GRACE = 0.5

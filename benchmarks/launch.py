@@ -19,7 +19,8 @@ from rankdeck.config.clusters import read_cluster
 from rankdeck.demo import cluster as demo
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import JobSpec, Launch, MpiOptions, TorchOptions
-from rankdeck.session import Session, open_session
+from rankdeck.opening import open_session
+from rankdeck.session import Session
 
 ROUNDS = 5
 RANKS = 64

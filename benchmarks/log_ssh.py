@@ -20,7 +20,8 @@ from rankdeck.config.clusters import read_cluster
 from rankdeck.config.jobs import read_job
 from rankdeck.demo import cluster
 from rankdeck.model.cluster import Cluster
-from rankdeck.session import Session, open_session
+from rankdeck.opening import open_session
+from rankdeck.session import Session
 
 RANKS, SECONDS, RATE = 64, 10, 1000
 LINES = SECONDS * RATE

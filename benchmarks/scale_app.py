@@ -23,8 +23,8 @@ from benchmarks.paint_app import record
 from rankdeck.config.user import UiSettings
 from rankdeck.demo.fleet import FleetProcess, fleet_cluster
 from rankdeck.model.cluster import Broker, Cluster
-from rankdeck.remote.shell import Reach
-from rankdeck.session import Session, open_session_on
+from rankdeck.opening import Reach, open_session_on
+from rankdeck.session import Session
 from rankdeck.state.fleet import Fleet
 from rankdeck.telemetry.link import agent_config
 from rankdeck.ui.app import run

@@ -15,9 +15,10 @@ from pathlib import Path
 from benchmarks.measure import resident_of
 from rankdeck.config.clusters import read_cluster
 from rankdeck.model.cluster import Cluster
+from rankdeck.opening import open_session
 from rankdeck.remote.shell import run
 from rankdeck.remote.ssh import Connections
-from rankdeck.session import Session, open_session
+from rankdeck.session import Session
 
 LIMIT = 1200.0
 STEADY = 20.0

@@ -30,7 +30,8 @@ from benchmarks.matrix.telemetry import BROKER, CONSOLE, broker, password_of, re
 from rankdeck.config.clusters import read_cluster
 from rankdeck.following import until
 from rankdeck.model.health import Level
-from rankdeck.session import Session, open_session
+from rankdeck.opening import open_session
+from rankdeck.session import Session
 from rankdeck_agent.wire import HealthReport, Sample, encode, topic
 
 PAUSE = 0.02

@@ -33,7 +33,7 @@ from benchmarks.matrix.wires import (
     restart_jump_host,
 )
 from rankdeck.config.clusters import read_cluster
-from rankdeck.session import open_session
+from rankdeck.opening import open_session
 
 PERIOD = 0.25
 HEARD_LIMIT = 60.0

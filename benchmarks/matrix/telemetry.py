@@ -24,7 +24,8 @@ from benchmarks.matrix.sites import Sites
 from rankdeck.config.clusters import read_cluster
 from rankdeck.config.document import documents
 from rankdeck.following import until
-from rankdeck.session import Session, open_session
+from rankdeck.opening import open_session
+from rankdeck.session import Session
 
 COUNT, PAUSE = 400, 0.1
 UNDERWAY = 2.0

@@ -3,8 +3,8 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, closing
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -56,7 +56,7 @@ from rankdeck.remote.command import (
     find_processes,
     send_signal,
 )
-from rankdeck.remote.shell import Confirm, Questions, Reach, Shell, UserSsh
+from rankdeck.remote.shell import Questions, Shell, UserSsh
 from rankdeck.reports.job import TAIL, report_source, write_page, write_report
 from rankdeck.rules.inspect import Inspection
 from rankdeck.state.acceptance import AcceptanceRuns
@@ -632,63 +632,3 @@ class Session:
     def answer_host_key(self, accept: bool) -> None:
         """Accept or refuse `pending_host_key`."""
         self.questions.answer(accept)
-
-
-@asynccontextmanager
-async def open_session(
-    cluster: Cluster,
-    *,
-    telemetry: bool = True,
-    brief: bool = False,
-    confirm: Confirm | None = None,
-    progress: Callable[[str], None] | None = None,
-) -> AsyncGenerator[Session]:
-    """Open a cluster: follow the running jobs of earlier sessions again. SSH connections open when needed.
-
-    With `telemetry`, health messages of all nodes are received; with `brief` (for commands that run a moment) full
-    samples of all, and a problem in two samples counts as lasting. `confirm` is awaited with each unknown host key;
-    without it, the question is in `Session.pending_host_key`. `progress` is called with lines for the user.
-    Raises BrokerError if the private broker cannot listen.
-    """
-
-    def over_ssh(questions: Questions) -> AbstractAsyncContextManager[Shell]:
-        # asyncssh is slow to load, and a simulated fleet does not need it.
-        from rankdeck.remote.ssh import reach
-
-        return reach(cluster, confirm or questions.confirm)
-
-    reach = Reach(over_ssh, telemetry=telemetry, brief=brief)
-    async with open_session_on(cluster, reach, progress or (lambda _: None)) as session:
-        yield session
-
-
-@asynccontextmanager
-async def open_session_on(
-    cluster: Cluster, reach: Reach, tell: Callable[[str], None] = lambda _: None
-) -> AsyncGenerator[Session]:
-    """Like `open_session`, but `reach` may replace SSH, e.g. with simulated nodes. `tell` gets lines for the user."""
-    async with AsyncExitStack() as stack:
-        # A file that is large, damaged or locked takes its time.
-        history = await asyncio.to_thread(History, state_folder() / "history.db")
-        stack.enter_context(history)
-        accepted = await asyncio.to_thread(AcceptanceRuns, state_folder() / "acceptance.db")
-        stack.enter_context(closing(accepted))
-        tasks = await stack.enter_async_context(asyncio.TaskGroup())
-        questions = Questions()
-        shell = await stack.enter_async_context(reach.shell(questions))
-        session = Session(cluster, (history, accepted), questions, shell, tasks)
-        logger = logging.getLogger("rankdeck")
-        logger.setLevel(logging.INFO)
-        logger.addHandler(session.messages)
-        for said in filter(None, (history.state.trouble, history.state.mended)):
-            log.warning("%s", said)
-            tell(f"rankdeck: {said}")
-        stack.callback(logger.removeHandler, session.messages)
-        link = None
-        if reach.telemetry:
-            link = await stack.enter_async_context(open_link(cluster, session.fleet))
-        if reach.brief:
-            session.want(None)
-        session.begin(await asyncio.to_thread(session.kept_jobs), link, brief=reach.brief)
-        stack.callback(session.end)
-        yield session

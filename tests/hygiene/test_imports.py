@@ -68,7 +68,7 @@ def test_verbs_of_the_command_line_load_no_screen(tmp_path: Path, verb: str) -> 
 BEHIND = """
 import json, sys
 from rankdeck.ui.opening import _loaded
-_loaded("rankdeck.session")
+_loaded("rankdeck.opening")
 before = set(sys.modules)
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.state.fleet import Fleet
@@ -107,7 +107,7 @@ def test_the_first_picture_waits_for_nothing_of_jobs_of_rules_nor_of_the_network
     loaded = printed(FIRST_PICTURE)
 
     assert "rankdeck.ui.screens.fleet" in loaded
-    late = ("rankdeck.session", "rankdeck.remote", "rankdeck.backends", "rankdeck.images", "rankdeck.logs",
+    late = ("rankdeck.opening", "rankdeck.session", "rankdeck.remote", "rankdeck.backends", "rankdeck.images", "rankdeck.logs",
             "rankdeck.preflight", "rankdeck.demo", "rankdeck.model.job", "rankdeck.state.jobs",
             "rankdeck.state.judgement", "rankdeck.rules.nodes", "rankdeck_agent.rules.facts",
             "rankdeck_agent.rules.judge", "rankdeck_agent.rules.report", "rankdeck.ui.screens.modals",

@@ -20,7 +20,7 @@ from tests.support.sshd import nodes
 from rankdeck.cli import agent, choose
 from rankdeck.cli.output import UsageError
 from rankdeck.model.cluster import Broker
-from rankdeck.session import open_session
+from rankdeck.opening import open_session
 from rankdeck.telemetry.link import INSTALLED
 from rankdeck_agent.service import place, unit
 

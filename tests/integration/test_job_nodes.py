@@ -13,7 +13,7 @@ from tests.support.polling import until
 from rankdeck.cli import choose
 from rankdeck.cli.shapes import job_shape
 from rankdeck.demo import cluster
-from rankdeck.session import open_session
+from rankdeck.opening import open_session
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 

@@ -16,7 +16,8 @@ from rankdeck.config.files import state_folder
 from rankdeck.errors import LaunchError
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import Job, JobSpec, Launch, Plan, State
-from rankdeck.session import FOUND, Session, open_session
+from rankdeck.opening import open_session
+from rankdeck.session import FOUND, Session
 from rankdeck.state.history import History
 from rankdeck.state.jobs import Jobs
 from rankdeck.state.launch_lock import is_launched, launch_of

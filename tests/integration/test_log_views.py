@@ -12,7 +12,7 @@ from tests.ui.test_screens import shows, type_in
 from rankdeck.config.clusters import read_cluster
 from rankdeck.config.user import UiSettings
 from rankdeck.demo.cluster import status
-from rankdeck.session import open_session
+from rankdeck.opening import open_session
 from rankdeck.ui.app import RankdeckApp
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]

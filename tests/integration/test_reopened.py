@@ -20,8 +20,9 @@ from rankdeck.cli import choose
 from rankdeck.cli.shapes import job_shape
 from rankdeck.demo import cluster as demo
 from rankdeck.model.job import Job, ProofState, State
+from rankdeck.opening import open_session
 from rankdeck.rules.progress import last_run
-from rankdeck.session import Session, open_session
+from rankdeck.session import Session
 from rankdeck.ui.screens.job_head import head_lines
 from rankdeck.ui.themes import UNICODE
 

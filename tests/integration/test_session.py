@@ -14,7 +14,7 @@ from rankdeck.errors import UnknownJobError
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import Job, Plan, State
 from rankdeck.model.job_events import NodeEvent
-from rankdeck.session import open_session
+from rankdeck.opening import open_session
 from rankdeck.state.history import History
 from rankdeck.state.jobs import Jobs
 

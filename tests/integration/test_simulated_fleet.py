@@ -11,8 +11,8 @@ from rankdeck.cli import demo
 from rankdeck.cli.output import UsageError
 from rankdeck.demo.fleet import FleetProcess, fleet_cluster
 from rankdeck.errors import AgentError
-from rankdeck.remote.shell import Reach, run
-from rankdeck.session import open_session_on
+from rankdeck.opening import Reach, open_session_on
+from rankdeck.remote.shell import run
 
 NODES = 20
 LIMIT = 60.0

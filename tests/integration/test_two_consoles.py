@@ -14,7 +14,8 @@ from tests.support.polling import until
 from rankdeck.cli import choose
 from rankdeck.cli.shapes import job_shape
 from rankdeck.model.job import Job, State
-from rankdeck.session import Session, open_session
+from rankdeck.opening import open_session
+from rankdeck.session import Session
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 console = test_main_path.console

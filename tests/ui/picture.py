@@ -17,7 +17,7 @@ from rankdeck.config.clusters import read_cluster
 from rankdeck.config.user import UiSettings
 from rankdeck.demo.cluster import status
 from rankdeck.model.cluster import Cluster, Node
-from rankdeck.session import open_session
+from rankdeck.opening import open_session
 from rankdeck.ui.app import RankdeckApp
 from rankdeck.ui.screens.job import JobScreen
 from tests.support.acceptance_run import Port, judged, made_run, result

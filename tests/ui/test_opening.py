@@ -11,8 +11,8 @@ import pytest
 
 from rankdeck.config.user import UiSettings
 from rankdeck.errors import BrokerError
-from rankdeck.remote.shell import Reach
-from rankdeck.session import Session, open_session_on
+from rankdeck.opening import Reach, open_session_on
+from rankdeck.session import Session
 from rankdeck.ui import actions, themes
 from rankdeck.ui.app import RankdeckApp
 from tests.ui.support import sample

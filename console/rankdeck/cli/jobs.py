@@ -101,16 +101,17 @@ async def _jobs(cluster: Cluster, options: argparse.Namespace) -> int:
         running = [job for job in known if not job.state.final] if options.live else []
         uses = await _uses(session, running)
     unread = session.history_state.unread
-    damaged = bool(unread or session.history_state.mended)
-    for remark, applies in (
-        (unread, bool(unread)),
-        (MOST_KEPT, options.all and len(known) >= KEEP),
-        (READ_BACK, damaged and not options.from_nodes),
-        (forgotten, bool(forgotten)),
-        *((f"{node}: not asked what runs there: {why}", True) for node, why in silent.items()),
-    ):
-        if applies:
-            output.progress(remark)
+    damaged = unread or session.history_state.mended
+    remarks = (
+        unread,
+        MOST_KEPT if options.all and len(known) >= KEEP else "",
+        READ_BACK if damaged and not options.from_nodes else "",
+        forgotten,
+        *(f"{node}: not asked what runs there: {why}" for node, why in silent.items()),
+    )
+    for remark in filter(None, remarks):
+        output.progress(remark)
+    code = output.TROUBLE if unread else output.OK
     if options.json:
         for job in known:
             live = {"live": uses[job.id]} if job.id in uses else {}
@@ -118,10 +119,10 @@ async def _jobs(cluster: Cluster, options: argparse.Namespace) -> int:
         for other in others:
             is_slurm = isinstance(other, SlurmJob)
             output.say_object(slurm_job_shape(other) if is_slurm else other_shape(other))
-        return output.TROUBLE if unread else output.OK
+        return code
     parts = [] if options.parts else [job for job in known if job.plan.part_of]
     _table(cluster, [job for job in known if job not in parts], others, len(parts), options)
-    return output.TROUBLE if unread else output.OK
+    return code
 
 
 async def _uses(session: Session, running: Sequence[Job]) -> dict[str, list[Shape]]:

@@ -18,7 +18,8 @@ from rankdeck.following import until
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import Job, JobSpec
 from rankdeck.model.nodeset import fold
-from rankdeck.session import Session, open_session
+from rankdeck.opening import open_session
+from rankdeck.session import Session
 
 
 def opened(

@@ -190,8 +190,7 @@ class _EndedChannel(_AgentChannel):
 @asynccontextmanager
 async def open_fleet(cluster: Cluster, **plan: float) -> "AsyncGenerator[Session]":
     """Open a session on a simulated fleet with the nodes of the cluster, like `open_session_on`."""
-    from rankdeck.remote.shell import Reach
-    from rankdeck.session import open_session_on
+    from rankdeck.opening import Reach, open_session_on
 
     async with (
         FleetProcess(**plan) as fleet,

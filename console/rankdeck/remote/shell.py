@@ -6,7 +6,7 @@ import re
 import shlex
 import signal
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Protocol, TypeVar, cast
 
@@ -454,12 +454,3 @@ def text_file(text: str) -> BinaryIO:
     file.write(text.encode())
     file.flush()
     return file
-
-
-@dataclass(frozen=True, slots=True)
-class Reach:
-    """How nodes are reached, and whether their telemetry is received; see `session.open_session` for the parameters."""
-
-    shell: Callable[[Questions], AbstractAsyncContextManager[Shell]]
-    telemetry: bool = True
-    brief: bool = False

@@ -318,7 +318,8 @@ def _end_rank(
     failed = exit_status(said.code, said.signal) != 0
     stopped = failed and record.is_stopped(at, node)
     # A program that saves its state when it is told to end may report success: it was cancelled all the same.
-    record.cut_short = record.cut_short or node.cancelled_at is not None
+    if node.cancelled_at is not None:
+        record.cut_short = True
     end = State.CANCELLED if stopped else State.FAILED if failed else State.DONE
     record.ranks[rank] = replace(
         record.ranks[rank], state=end, exit_code=said.code, signal=said.signal, ended=at

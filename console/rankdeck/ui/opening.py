@@ -1,4 +1,4 @@
-"""Opens the session of a cluster after the first picture; `rankdeck.session` is imported only then."""
+"""Opens the session of a cluster after the first picture; `rankdeck.opening` is imported only then."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
@@ -22,7 +22,7 @@ class NotOpenError(RankdeckError):
 @asynccontextmanager
 async def open_session(cluster: Cluster) -> "AsyncGenerator[Session]":
     """Open the cluster."""
-    real = await asyncio.to_thread(_loaded, "rankdeck.session")
+    real = await asyncio.to_thread(_loaded, "rankdeck.opening")
     async with real.open_session(cluster) as session:
         yield session
 
