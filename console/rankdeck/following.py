@@ -267,6 +267,12 @@ class Following:
         self._followers[job.id] = follower
         self._pumps[job.id] = self._start(self._pump(job.id, follower))
 
+    async def stop(self, job_id: str) -> None:
+        """Follow this job no longer."""
+        if pump := self._pumps.pop(job_id, None):
+            pump.cancel()
+            await asyncio.wait((pump,))
+
     def take_up(self, job: Job) -> None:
         """Restore a job from the history, and follow it unless it has ended."""
         self.jobs.restore(job, seen=self._recorder.last_seen(job.id))

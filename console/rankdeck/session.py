@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +17,7 @@ from rankdeck.backends.kubernetes import OtherJob, attach_id, attach_plan, find_
 from rankdeck.backends.launchers import placed
 from rankdeck.backends.plan_options import new_job_id
 from rankdeck.backends.remote_log import Player, Ranges, RemoteLogs, as_replay, read_replay
-from rankdeck.backends.ssh import ask_what_runs, inspect_job
+from rankdeck.backends.ssh import ask_what_runs, completed, inspect_job
 from rankdeck.config.files import job_folders, state_folder
 from rankdeck.config.jobs import read_job
 from rankdeck.errors import BrokerError, HostKeyError, LaunchError, RankdeckError
@@ -29,6 +29,7 @@ from rankdeck.model.cluster import Cluster
 from rankdeck.model.health import Ack, PastView
 from rankdeck.model.job import CancelReport, Job, JobSpec, Launch, Plan
 from rankdeck.model.leftovers import CleanOrder, CleanReport
+from rankdeck.model.nodeset import fold
 from rankdeck.model.process import NodeProcess
 from rankdeck.model.schedulers import (
     JOB,
@@ -83,8 +84,9 @@ WORK = 0.005
 MOST_BUSY = 256
 """If running jobs use more nodes than this, full samples are not requested for them; health messages are enough."""
 ASK_LIMIT, LOOK_LIMIT = 3.0, 20.0
-"""Seconds that nodes have to report which jobs they run: while a person waits, and in the background."""
+"""Seconds that nodes have to report their jobs: while a person waits for something else, and otherwise."""
 FOUND = "found on its nodes: another console, or one whose history is gone, started it"
+NOT_ASKED = "did not answer when the job was found: ranks of the job there are not shown"
 MOST_COMMANDS = 10
 """Commands whose output is kept."""
 LAUNCH_LIMIT = 120.0
@@ -229,6 +231,7 @@ class Session:
         """Find jobs on the nodes that are missing in the history, and follow them. With a scheduler: update `others`.
 
         Returns node -> why it did not answer within `limit` seconds. With `ended`, jobs that are over are read back too.
+        A job that was found while one of its nodes did not answer gets the ranks of that node now.
         """
         if self.chooses_nodes:
             return {
@@ -241,11 +244,22 @@ class Session:
         )
         for plan, created in found.values():
             if not self.jobs.knows(plan.job) and not self._history.knows(plan.job):
-                self.jobs.add(plan, created)
-                self.jobs.note(plan.job, FOUND)
-                self._keep(self.jobs.job(plan.job))
-                self.following.follow(self.jobs.job(plan.job))
+                self._add_found(plan, created, silent)
+            elif self.jobs.knows(plan.job):
+                whole = completed(self.jobs.job(plan.job).plan, plan)
+                if whole is not None:
+                    await self.following.stop(plan.job)
+                    self._recorder.forget(plan.job)
+                    self._add_found(whole, created, silent)
         return silent
+
+    def _add_found(self, plan: Plan, created: float, silent: Collection[str]) -> None:
+        self.jobs.add(plan, created)
+        self.jobs.note(plan.job, FOUND)
+        if silent:
+            self.jobs.note(plan.job, f"{fold(silent)} {NOT_ASKED}")
+        self._keep(self.jobs.job(plan.job))
+        self.following.follow(self.jobs.job(plan.job))
 
     async def slurm_nodes(self) -> Mapping[str, SlurmNode]:
         """Node -> its present state in Slurm; {} without Slurm. Raises NodeError."""

@@ -75,7 +75,8 @@ def test_a_failed_rank_is_named_with_its_status_and_the_others_output_is_kept(si
     assert job["first_failure"]["rank"] == 1
     assert job["first_failure"]["exit_code"] == 3
     kept = site.lines(job["job"])
-    assert len([line for line in kept[0] if "step" in line]) >= 4
+    # Two at least: how far rank 0 comes until rank 1 has failed is up to the machine.
+    assert len([line for line in kept[0] if "step" in line]) >= 2
 
 
 def test_a_detached_job_is_followed_and_cancelled_and_nothing_with_our_label_is_left(site):

@@ -24,6 +24,36 @@ def site(tmp_path: Path, kubernetes, kubectl) -> Site:
     return Site(tmp_path / "site", replace(where, kubeconfig=config), kubectl)
 
 
+GATE = f"3600.{os.getpid()}"
+GATED = (
+    'n=0; while [ "$n" -lt 30 ]; do n=$((n+1)); echo "[rank $JOB_COMPLETION_INDEX] step $n loss 0.5"; '
+    f'if [ "$n" -eq 10 ]; then sleep {GATE}; fi; done'
+)
+"""Waits after ten of its thirty steps, until `open_gate`."""
+
+
+def gated(site: Site, name: str, **options: object) -> str:
+    """The id of a started job whose two ranks wait."""
+    file = site.job_file(name, command=["sh", "-c", GATED], ranks_per_node=1, **options)
+    return site.detached(file)
+
+
+def open_gate() -> None:
+    """Let the job go on: end the `sleep` of each of its ranks, which are processes of this machine."""
+
+    def waiting() -> list[int]:
+        found: list[int] = []
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            with contextlib.suppress(OSError):
+                if path.read_bytes() == f"sleep\0{GATE}\0".encode():
+                    found.append(int(path.parent.name))
+        return found
+
+    wait_until(lambda: len(waiting()) == 2, what="that both ranks wait")
+    for pid in waiting():
+        os.kill(pid, signal.SIGKILL)
+
+
 def kill_all_that_keeps(site: Site, job: str) -> int:
     """kill -9 of the supervisor, the keeper and kubectl, as when their machine loses power; how many."""
     folder = next((site.folder / "home").glob(f".local/state/rankdeck/jobs/{job}/*"))
@@ -59,9 +89,10 @@ def lose_pods(site: Site) -> None:
 
 
 def test_lines_that_the_api_has_lost_come_from_the_claim_and_none_twice(site: Site) -> None:
-    job = site.detached(site.steps("gone", run=6, hz=5, kubernetes={"logs": "kept"}))
+    job = gated(site, "gone", kubernetes={"logs": "kept"})
     site.until(job, lambda found: len(site.lines(job).get(1, [])) > 3)
     assert kill_all_that_keeps(site, job) >= 3
+    open_gate()
     wait_until(lambda: over(site), 40, "the end of the job")
     lose_pods(site)
 
@@ -76,17 +107,18 @@ def test_lines_that_the_api_has_lost_come_from_the_claim_and_none_twice(site: Si
 
 
 def test_a_job_whose_keeper_died_with_its_machine_goes_on_when_somebody_looks(site: Site) -> None:
-    job = site.detached(site.steps("reboot", run=24, hz=5))
+    job = gated(site, "reboot")
     site.until(job, lambda found: len(site.lines(job).get(1, [])) > 3)
     assert kill_all_that_keeps(site, job) >= 3
 
     found = site.until(job, lambda found: found["state"] == "running" and found["troubles"])
     assert any("it goes on" in text for text in found["troubles"])
+    open_gate()
     found = site.until(job, lambda found: found["state"] not in ("pending", "running", "lost"))
 
     assert found["state"] == "done", found
     for rank, said in site.lines(job).items():
-        assert steps(said) == list(range(1, 121)), rank
+        assert steps(said) == list(range(1, 31)), rank
 
 
 def test_a_cancel_after_that_leaves_nothing(site: Site) -> None:

@@ -17,7 +17,7 @@ from rankdeck.errors import LaunchError
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import Job, JobSpec, Launch, Plan, State
 from rankdeck.opening import open_session
-from rankdeck.session import FOUND, Session
+from rankdeck.session import FOUND, NOT_ASKED, Session
 from rankdeck.state.history import History
 from rankdeck.state.jobs import Jobs
 from rankdeck.state.launch_lock import is_launched, launch_of
@@ -188,6 +188,30 @@ async def test_a_job_that_the_history_does_not_know_is_found_and_ended(
         (2, "n2"),
         (3, "n2"),
     ]
+    assert (report.state, report.left, report.unverified) == (State.CANCELLED, (), {})
+
+
+async def test_a_job_that_was_found_in_part_is_said_so_and_completed_when_the_other_node_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with nodes_with_agent(tmp_path) as found:
+        async with opened(found.cluster) as first:
+            job_id = await first.launch(SLEEPS)
+            await first.following.started(job_id)
+        monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "another"))
+        async with found.sshd["n2"].frozen(), opened(found.cluster) as second:
+            await second.find_running()
+            part = second.jobs.job(job_id)
+        async with opened(found.cluster) as third:
+            await third.find_running(60)
+            await until(lambda: third.jobs.job(job_id).state is State.RUNNING)
+            whole = third.jobs.job(job_id)
+            report = await third.cancel(job_id)
+
+    assert [(r.rank, r.node) for r in part.ranks] == [(0, "n1"), (1, "n1")]
+    assert part.troubles == (FOUND, f"n2 {NOT_ASKED}")
+    assert [rank.rank for rank in whole.ranks] == [0, 1, 2, 3]
+    assert whole.troubles == (FOUND,)
     assert (report.state, report.left, report.unverified) == (State.CANCELLED, (), {})
 
 

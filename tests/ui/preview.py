@@ -1,4 +1,4 @@
-"""Open the console on made-up nodes and a chatty job: `python -m tests.ui.preview [NODES] [THEME]`."""
+"""Open the console on made-up nodes and a chatty job: `python -m tests.ui.preview [NODES] [THEME] [--ascii] [--patient]`."""
 
 import asyncio
 import contextlib
@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncGenerator
 
 from rankdeck.config.user import UiSettings
+from rankdeck.ui import terminal
 from rankdeck.ui.app import run
 from tests.ui.support import sample
 from tests.ui.support.stage import Stage, cluster_of
@@ -32,8 +33,11 @@ async def live(stage: Stage, simulation: sample.Simulation, job: str) -> None:
 
 def main() -> int:
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
-    theme = sys.argv[2] if len(sys.argv) > 2 else ""
+    theme = next((word for word in sys.argv[2:] if not word.startswith("-")), "")
     cluster = cluster_of(count, "preview")
+    if "--patient" in sys.argv:
+        # It must end by itself: on a busy machine that may come too late for the alarm that ends it otherwise.
+        terminal.LIMIT = 60.0
 
     @contextlib.asynccontextmanager
     async def open_session() -> AsyncGenerator[Stage]:

@@ -25,7 +25,7 @@ END = 20.0
 """Seconds from the loss of the terminal to the end, where others have the processor."""
 MOST_CPU = 1.5
 """Seconds of a core that the end may take; one that spins takes all of END."""
-PREVIEW = (sys.executable, "-m", "tests.ui.preview", "3")
+PREVIEW = (sys.executable, "-m", "tests.ui.preview", "3", "--patient")
 ENVIRONMENT = {**os.environ, "TERM": "xterm-256color", "COLORTERM": "", "TMUX": ""}
 HUNG_UP = 128 + signal.SIGHUP
 NEVER_CLOSES = """

@@ -273,6 +273,16 @@ def found_jobs(
     return {job: (_plan(cluster, job, nodes), created[job]) for job, nodes in parts.items()}
 
 
+def completed(known: Plan, found: Plan) -> Plan | None:
+    """The plan of a job that was found before, with the nodes that did not answer then; None if nothing is new."""
+    nodes = list(known.nodes)
+    names = {node.node for node in nodes}
+    for one in found.nodes if known.found else ():
+        if one.node not in names and _free(one, nodes):
+            nodes.append(one)
+    return _plan(known.cluster, known.job, nodes) if len(nodes) > len(known.nodes) else None
+
+
 def _free(plan: NodePlan, others: list[NodePlan]) -> bool:
     """Whether no other node reports the ranks of this one."""
     known = {rank for other in others for rank in other.ranks}
@@ -290,6 +300,7 @@ def _plan(cluster: str, job: str, nodes: list[NodePlan]) -> Plan:
         grace=max(node.grace for node in nodes),
         # Only the console that started the job knows whether a failed rank should end it.
         abort=Abort(enabled=False),
+        found=True,
     )
 
 

@@ -28,7 +28,7 @@ from rankdeck.model.rank import how_it_ended
 from rankdeck.model.schedulers import KubernetesJob, SlurmJob, queue_words
 from rankdeck.rules.inspect import Inspection, Look, StackGroup
 from rankdeck.rules.job_news import note_words, when
-from rankdeck.session import Session
+from rankdeck.session import ASK_LIMIT, LOOK_LIMIT, Session
 from rankdeck.state.history import KEEP
 
 COMING = "output still coming"
@@ -88,7 +88,8 @@ def jobs(options: argparse.Namespace, _open_console: object) -> int:
 
 async def _jobs(cluster: Cluster, options: argparse.Namespace) -> int:
     async with opened(cluster) as session:
-        silent = await session.find_running(ended=options.from_nodes)
+        limit = LOOK_LIMIT if options.from_nodes else ASK_LIMIT
+        silent = await session.find_running(limit, ended=options.from_nodes)
         forgotten = await session.list_ended() if options.ended else ""
         await hear_nodes(session, silent)
         session.following.notice_stalls()

@@ -211,6 +211,8 @@ class Plan:
     """Kind and owner of a job that somebody else started: `MPIJob of alice`."""
     replay_of: str = ""
     """For a replay: the id of the job that is replayed; else ""."""
+    found: bool = False
+    """Whether the nodes have told it and not a launch: a node that did not answer may have ranks of it too."""
 
     @property
     def part_of(self) -> str:
