@@ -68,13 +68,16 @@ def last_words(place: Path, bound: Bound) -> list[str]:
 
     Messages of Python exceptions take precedence over newer lines.
     """
+    return [line.text for line in _last_lines(place, bound)]
+
+
+def _last_lines(place: Path, bound: Bound) -> list[_Line]:
     tails = [_Tail(place / name, i, bound.tail) for i, name in enumerate(STREAMS)]
     exceptions = (line for tail in tails for line in tail.exceptions(bound.exceptions))
     kept = sorted(exceptions, reverse=True)[: bound.exceptions]
     newest = heapq.merge(*(tail.backwards() for tail in tails), reverse=True)
     rest = (line for line in islice(newest, _LINES_LOOKED_AT) if line not in kept)
-    lines = _within([*kept, *_filled(kept, rest, bound)], bound)
-    return [line.text for line in sorted(lines)]
+    return sorted(_within([*kept, *_filled(kept, rest, bound)], bound))
 
 
 def _filled(kept: list[_Line], rest: Iterable[_Line], bound: Bound) -> Iterator[_Line]:
@@ -355,6 +358,8 @@ class RankEvidence(NamedTuple):
 
     said: tuple[str, ...]
     """Its last lines, oldest first."""
+    written: tuple[float, ...]
+    """When each of them was written, epoch seconds; () if that is not known of all."""
     kernel: tuple[str, ...]
     """Lines of the kernel log about its processes."""
 
@@ -388,9 +393,11 @@ class EndEvidence:
     def of_rank(self, rank: int, end: End, *, asked: bool) -> RankEvidence:
         """The evidence for a rank that failed; less if it was `asked` to end (the job is being cancelled)."""
         ended_by_us = asked and end["signal"] in _ASKED
-        lines = last_words(self._folder.place(rank), STOPPED if ended_by_us else RANK)
+        lines = _last_lines(self._folder.place(rank), STOPPED if ended_by_us else RANK)
         kernel = [] if ended_by_us else self._of_kernel(rank, end)
-        return RankEvidence(tuple(lines), tuple(kernel))
+        written = tuple(line.at for line in lines)
+        known = written if all(written) else ()
+        return RankEvidence(tuple(line.text for line in lines), known, tuple(kernel))
 
     def of_launcher(self) -> tuple[str, ...]:
         """The last lines of the launchers here: the evidence for one that failed."""

@@ -194,14 +194,18 @@ class Meaning:
     """The line that decided; "" if none did."""
 
     @property
+    def told_when(self) -> bool:
+        """Whether it is known when the line that decided was written."""
+        return bool(self.line) and len(self.end.ago) == len(self.end.lines)
+
+    @property
     def began(self) -> float | None:
         """When it first showed, epoch seconds: by the line that decided, which may be long before the end."""
         end = self.end
-        if end.at is None or not self.line or len(end.ago) != len(end.lines):
+        if end.at is None or not self.told_when:
             return end.at
-        return end.at - next(
-            (s for s, line in zip(end.ago, end.lines, strict=True) if self.line in line), 0.0
-        )
+        found = (s for s, line in zip(end.ago, end.lines, strict=True) if self.line in line)
+        return end.at - next(found, 0.0)
 
 
 @lru_cache(maxsize=1 << 14)

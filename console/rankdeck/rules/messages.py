@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
 from rankdeck.model.job import Explained
+from rankdeck.model.patterns import Pattern, compiled
 from rankdeck.rules.message_table import (
     ALONE,
     HARMLESS,
@@ -32,8 +33,15 @@ _RANKS = tuple(
         rf"\bCommunication error with rank {_NUMBER}",
         r"\bRanks? (\d[\d, ]*) failed to pass monitoredBarrier",
         r"\bsrun: error: [^\s:]+: tasks? \[?(\d[\d,-]*)\]?:",
+        rf"^\s*rank\s+: {_NUMBER} \(local_rank: ",
+        rf"\bbut Rank {_NUMBER} is running collective",
+        rf"\bwhile rank {_NUMBER} has inconsistent",
+        rf"\bsame param in process {_NUMBER}",
+        rf"/job:\w{{1,60}}/replica:\d{{1,9}}/task:{_NUMBER}",
     )
 )
+_ROOT_CAUSE = re.compile(r"\bRoot Cause \(first observed failure\)")
+_ENDED_BY_LAUNCHER = re.compile(r"KILLED BY SIGNAL: (?:9|15)\b")
 _PORT = r":\d{1,5}\b"
 _ADDRESS = r"[0-9A-Fa-f:.]{3,45}(?:%\w{1,15})?"
 _HOST = r"([\w.-]{1,253})"
@@ -72,6 +80,19 @@ def named_ranks(line: str) -> tuple[int, ...]:
         for match in pattern.finditer(line[:_LONGEST]):
             found += _numbers(match[1])
     return tuple(dict.fromkeys(found))[:_MOST_RANKS]
+
+
+@lru_cache(maxsize=512)
+def first_by_launcher(lines: tuple[str, ...]) -> tuple[int, ...]:
+    """The ranks that failed first according to a launcher; () if its lines name none, or all alike."""
+    roots = [at for at, line in enumerate(lines) if _ROOT_CAUSE.search(line)]
+    told = lines[roots[-1] :] if roots else lines
+    found = [(at, ranks) for at, line in enumerate(told) if (ranks := named_ranks(line))]
+    # Intel's mpiexec lists every rank; those that it killed itself say nothing.
+    ended = [at for at, _ in found if _ENDED_BY_LAUNCHER.search(" ".join(told[at + 1 : at + 2]))]
+    if len(ended) > 1 or len(found) > len(ended):
+        found = [one for one in found if one[0] not in ended]
+    return found[0][1] if found else ()
 
 
 @lru_cache(maxsize=8192)
@@ -134,27 +155,15 @@ _HARMLESS = re.compile(HARMLESS)
 _WARNING = re.compile(WARNING)
 
 
-class _Table:
-    """The rows in use: those of a user before ours."""
-
-    def __init__(self) -> None:
-        self.rows = _compiled(MESSAGES)
-
-    def extend(self, own: Sequence[Message]) -> None:
-        self.rows = (*_compiled(own), *_compiled(MESSAGES))
-        _row.cache_clear()
-
-
-def _compiled(rows: Iterable[Message]) -> tuple[tuple[re.Pattern[str], Message], ...]:
-    return tuple((re.compile(row.pattern), row) for row in rows)
-
-
-_table = _Table()
+_OURS = tuple((re.compile(row.pattern), row) for row in MESSAGES)
+_of_user: list[tuple[Pattern, Message]] = []
+"""Rows of the user, whose patterns are RE2's: they cannot make a search slow."""
 
 
 def use_rows(own: Sequence[Message]) -> None:
-    """Look for these rows of a user first, from now on; they replace those of an earlier call."""
-    _table.extend(own)
+    """Look for these rows of a user first, from now on, instead of those of an earlier call. Raises BadPatternError."""
+    _of_user[:] = [(compiled(row.pattern), row) for row in own]
+    _row.cache_clear()
 
 
 def explain(lines: Iterable[str], status: int | None = None) -> tuple[Explained, ...]:
@@ -205,4 +214,5 @@ def _row(line: str) -> Message | None:
     """The first row of the table that matches a line; cached, because many ranks print the same."""
     if not line or _HARMLESS.search(line):
         return None
-    return next((row for pattern, row in _table.rows if pattern.search(line)), None)
+    own = next((row for pattern, row in _of_user if pattern.within(line)), None)
+    return own or next((row for pattern, row in _OURS if pattern.search(line)), None)

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from signal import SIGPIPE
 
 from rankdeck.model.job import Countdown, Job, State, Suspect
 from rankdeck.rules.ends import (
@@ -18,7 +19,7 @@ from rankdeck.rules.ends import (
     last_words,
     meaning_of,
 )
-from rankdeck.rules.messages import named_peers, named_ranks
+from rankdeck.rules.messages import first_by_launcher, named_peers, named_ranks
 from rankdeck_agent.rules.scheduler_verdict import OUTSIDE, SchedulerVerdict
 
 WINDOW = 1.0
@@ -54,6 +55,8 @@ class View:
     ranks: tuple[Meaning, ...]
     launchers: tuple[Meaning, ...]
     lost: tuple[Meaning, ...]
+    named: frozenset[int]
+    """Ranks that a launcher says failed first."""
 
     def of(self, *roles: Role) -> list[Meaning]:
         """Ranks in these roles, in the order of their ends."""
@@ -88,19 +91,31 @@ def view_of(job: FailedJob) -> View:
     def read(ends: Sequence[End]) -> tuple[Meaning, ...]:
         return tuple(meaning_of(end, job.ending, first) for end in ends)
 
-    named = {rank for e in (*job.launchers, *job.ends) for rank in aborted_ranks(e.lines)}
-    ranks = tuple(
-        Meaning(m.end, Role.CAUSE, "it called MPI_Abort")
-        if m.end.rank in named and m.end.failed and not m.end.stopped
-        else m
-        for m in read(job.ends)
-    )
-    return View(job, first, ranks, read(job.launchers), read(job.lost))
+    aborted = {rank for e in (*job.launchers, *job.ends) for rank in aborted_ranks(e.lines)}
+    named = frozenset(rank for e in job.launchers for rank in first_by_launcher(e.lines))
+
+    def heard(m: Meaning) -> Meaning:
+        """The meaning of the end of a rank, with what launchers and others say of it."""
+        if not m.end.failed or m.end.stopped:
+            return m
+        if m.end.rank in aborted:
+            return Meaning(m.end, Role.CAUSE, "it called MPI_Abort")
+        told = m.role is Role.TERMINATED or m.end.signal == SIGPIPE
+        return Meaning(m.end, Role.LIKELY, m.why) if told and m.end.rank in named else m
+
+    ranks = tuple(map(heard, read(job.ends)))
+    return View(job, first, ranks, read(job.launchers), read(job.lost), named)
 
 
 def end_time(meaning: Meaning) -> float:
     """Epoch seconds of its end; infinite if it has not ended."""
     return meaning.end.at if meaning.end.at is not None else float("inf")
+
+
+def began(meaning: Meaning) -> float:
+    """When it first showed that it fails, epoch seconds; infinite if it has not ended."""
+    at = meaning.began
+    return at if at is not None else float("inf")
 
 
 def name_of(end: End) -> str:
@@ -187,7 +202,7 @@ def _usual(places: Sequence[str]) -> str:
 
 PEER_WINDOW = 10.0
 """Seconds after the first lost peer within which the cause may be recorded: containers end slowly."""
-MOST_OTHERS = 4
+MOST_OTHERS = 2
 OF_PEERS, ELSEWHERE = " that lost a peer", " on other nodes"
 
 
@@ -237,28 +252,54 @@ def _own_cause(view: View) -> CauseChoice | None:
     killed = [m for m in view.launchers if m.role is Role.CAUSE and m.end.killed]
     ranks = view.of(Role.CAUSE, Role.LIKELY, Role.KILLED)
     horizon = _horizon(view)
-    own = [m for m in (*ranks, *killed) if end_time(m) <= horizon] + list(view.lost)
-    if not own or (all(_ended_with_its_shim(view, m) for m in own) and _left_early(view)):
+    own = [m for m in (*ranks, *killed) if began(m) <= horizon] + list(view.lost)
+    if not own or (all(_ended_by_launcher(view, m) for m in own) and _left_early(view)):
         return None
-    first = min(own, key=end_time)
+    first = min(own, key=began)
     # If the launcher kills ranks at once, the cause may be recorded later than the killed rank: search longer.
     reach = PEER_WINDOW if first.role is Role.KILLED else WINDOW
-    edge = end_time(first) + first.end.slack + reach
-    near = [m for m in own if end_time(m) - m.end.slack <= edge]
+    edge = began(first) + first.end.slack + reach
+    near = [m for m in own if began(m) - m.end.slack <= edge]
     crowd = Counter(_signature(meaning.end) for meaning in near)
+    clear = min((m for m in near if m.role <= Role.LIKELY), key=began, default=first)
 
-    def order(meaning: Meaning) -> tuple[int, int, float]:
+    def order(meaning: Meaning) -> tuple[bool, int, int, float]:
+        named = meaning.end.rank in view.named and not any(_proven(m, meaning) for m in near)
+        late = _in_kill_sequence(view, meaning, clear)
         # Among unexplained ends, the one unlike the others is the cause, and many equal ones are its victims.
         alike = crowd[_signature(meaning.end)] if meaning.role is Role.LIKELY else 0
-        return meaning.role, alike, end_time(meaning)
+        return not named, Role.KILLED if late else meaning.role, alike, began(meaning)
 
     chosen = min(near, key=order)
     tied = [
         m
         for m in near
-        if m is not chosen and order(m)[:2] == order(chosen)[:2] and _tied(chosen, m)
+        if m is not chosen and order(m)[:3] == order(chosen)[:3] and _tied(chosen, m)
     ]
     return CauseChoice(chosen, _beside(view, chosen), tuple(tied))
+
+
+def _proven(one: Meaning, other: Meaning) -> bool:
+    """Whether one is a fault of its own on another node, and the clocks prove that it came first."""
+    return one.role is Role.CAUSE and one.end.node != other.end.node and _earlier(one, other)
+
+
+def _earlier(one: Meaning, other: Meaning) -> bool:
+    """Whether one surely began before the other; records of one node keep their order."""
+    same = one.end.node == other.end.node
+    return began(one) + (0.0 if same else one.end.slack + other.end.slack) < began(other)
+
+
+def _in_kill_sequence(view: View, meaning: Meaning, clear: Meaning) -> bool:
+    """Whether it only wrote why it fails when its launcher may have told it to end, after the first clear end."""
+    ends_ranks = view.job.ending.kill_after < float("inf")
+    return ends_ranks and meaning.told_when and meaning is not clear and _earlier(clear, meaning)
+
+
+def _ended_by_launcher(view: View, meaning: Meaning) -> bool:
+    """Whether the launcher may have killed it: at once, or with its shim, before the shim recorded the end."""
+    at_once = view.job.ending.kill_after == 0 and meaning.role is Role.KILLED
+    return at_once or _ended_with_its_shim(view, meaning)
 
 
 def _ended_with_its_shim(view: View, meaning: Meaning) -> bool:
@@ -289,7 +330,8 @@ def _tied(one: Meaning, other: Meaning) -> bool:
 
 def _left_early(view: View) -> CauseChoice | None:
     """A rank that ended with exit code 0 while others still needed it."""
-    pulled = view.of(Role.PEER, Role.TERMINATED)
+    at_once = (Role.KILLED,) if view.job.ending.kill_after == 0 else ()
+    pulled = view.of(Role.PEER, Role.TERMINATED, *at_once)
     left = [m for m in view.of(Role.WELL) if pulled and end_time(m) <= end_time(pulled[-1])]
     unhappy = [m for m in view.ranks if m.role is not Role.WELL]
     if not left or len(left) > len(unhappy):
@@ -298,6 +340,26 @@ def _left_early(view: View) -> CauseChoice | None:
     why = f"it ended with exit 0 while {ranks_in_words(len(unhappy))} still needed it"
     tied = tuple(m for m in left[1:] if end_time(m) - end_time(chosen) < WINDOW)
     return CauseChoice(chosen, (why, *_named(view, chosen), *_earliest(pulled)), tied)
+
+
+def _told_to_leave(view: View) -> CauseChoice | None:
+    """A rank that a signal from outside ended before any other failed, or where no launcher ends ranks."""
+    told = [m for m in view.of(Role.TERMINATED, Role.PEER) if _is_told(m)]
+    if not told:
+        return None
+    chosen = told[0]
+    by_launcher = view.job.ending.kill_after < float("inf")
+    if by_launcher and end_time(chosen) > view.first + chosen.end.slack:
+        return None
+    tied = tuple(m for m in told[1:] if _tied(chosen, m))
+    others = [m for m in view.of(Role.PEER, Role.TIMEOUT) if m is not chosen]
+    return CauseChoice(chosen, (f"{chosen.why}, not by Rankdeck", *_earliest(others)), tied)
+
+
+def _is_told(meaning: Meaning) -> bool:
+    return not meaning.end.stopped and (
+        meaning.role is Role.TERMINATED or meaning.end.signal == SIGPIPE
+    )
 
 
 def _launcher(view: View) -> CauseChoice | None:
@@ -348,7 +410,7 @@ def _terminated(view: View) -> CauseChoice | None:
 
 
 _FINDERS: tuple[Callable[[View], CauseChoice | None], ...] = (
-    _ended_by_scheduler, _own_cause, never_came, _left_early, _launcher, _lost_peers, _terminated,
+    _ended_by_scheduler, _own_cause, never_came, _left_early, _told_to_leave, _launcher, _lost_peers, _terminated,
 )  # fmt: skip
 """Tried in this order; the first that finds a cause decides."""
 
@@ -399,14 +461,11 @@ def _named(view: View, chosen: Meaning) -> list[str]:
 
 def _launcher_says(view: View, end: End) -> list[str]:
     """A sentence about the rank that the launcher blames; a launcher sees lost connections, not causes."""
-    for launcher in view.job.launchers:
-        for line in launcher.lines:
-            named = named_ranks(line)
-            if named and end.rank in named:
-                return [f"{launcher.name} names it too"]
-            if named and end.what == "rank":
-                return [f"{launcher.name} itself names rank {named[0]}"]
-    return []
+    if end.what != "rank":
+        return []
+    told = [(one.name, first_by_launcher(one.lines)) for one in view.job.launchers]
+    agree = [f"{name} names it too" for name, ranks in told if end.rank in ranks]
+    return (agree or [f"{name} itself names rank {ranks[0]}" for name, ranks in told if ranks])[:1]
 
 
 def _verdict(view: View, choice: CauseChoice) -> Cause:

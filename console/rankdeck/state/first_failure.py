@@ -169,6 +169,7 @@ def _new_end(
         slack=node.uncertainty if _known(rank) else UNSEEN_SLACK,
         stopped=rank.state is State.CANCELLED,
         lines=lines,
+        ago=ended.ago if ended and lines is ended.lines else (),
         kernel=ended.kernel if ended else (),
         doing=(ended.doing if ended else "") or (look.place if look else ""),
     )

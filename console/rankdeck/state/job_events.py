@@ -299,7 +299,9 @@ def _start_rank(record: JobRecord, node: NodeRecord, event: NodeEvent, said: Ran
 
 
 def _exit_rank(record: JobRecord, node: NodeRecord, event: NodeEvent, said: RankExited) -> None:
-    record.end_reports[said.rank] = EndReport(said.said, said.kernel, _doing(said.activity))
+    record.end_reports[said.rank] = EndReport(
+        said.said, said.kernel, _doing(said.activity), said.ago
+    )
     if exit_status(said.code, said.signal) != 0:
         read_words(said.said)
     _end_rank(record, node, event.at, said.rank, said)
