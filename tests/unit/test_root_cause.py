@@ -456,6 +456,10 @@ FIRST_OF_ALL = {
         case(*(rank(n, 10.1, 1, said=(LOST_PEER,)) for n in (0, 1)), rank(6, 10.2, signal=15), ending=PLAIN),
         6,
     ),
+    "a rank that somebody sent SIGTERM, and others that catch what happened and give up": (
+        case(rank(6, 10.0, signal=15), *(raised(n, 10.2, 10.1, "giving up") for n in (0, 1)), ending=PLAIN),
+        6,
+    ),
     "SIGPIPE before anything else": (
         case(rank(3, 10.0, signal=13), *(rank(n, 10.1, 14) for n in (0, 1)), ending=OPENMPI),
         3,

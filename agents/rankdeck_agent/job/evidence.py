@@ -27,14 +27,23 @@ _LONGEST_LINE = 500
 _LINES_LOOKED_AT = 3000
 """Most lines that are read to find useful ones."""
 _TRACEBACK = b"Traceback (most recent call last):"
+_CHAINED = re.compile(
+    b"During handling of the above exception|direct cause of the following exception"
+)
+_LONGEST_LINK = 200
+"""Bytes before a traceback in which a line may say that it follows from the one above."""
 _FRAMES = re.compile(
     r"(?:^|[\s:\]])frame #\d+: "  # c10, of PyTorch
     r"|\[ ?\d+\] \S.*\[0x[0-9a-f]+\]$"  # Open MPI
     r"|^\s*@ +0x[0-9a-f]+ "  # glog
     r"|^\s*\d+ +\S+\(.*\) ?\[0x[0-9a-f]+\]$"  # UCX
     r"|^\S+\(.*\+0x[0-9a-f]+\) ?\[0x[0-9a-f]+\]$"  # glibc
+    r"|^\s*#\d+ +0x[0-9a-f]+ in "  # gdb, gfortran, AddressSanitizer
+    r"|^\S+ +[0-9A-F]{16} +\S+ +\S+ +\S+ *$"  # Intel Fortran
+    r"|^\s+\S+\.go:\d+ \+0x"  # Go
+    r'|^  File "[^"]+", line \d+ in '  # Python's faulthandler
 )
-"""Lines of C++ stack traces: they would crowd out the message above them."""
+"""Lines of stack traces: they would crowd out the message above them."""
 
 
 class Bound(NamedTuple):
@@ -74,7 +83,7 @@ def last_words(place: Path, bound: Bound) -> list[str]:
 def _last_lines(place: Path, bound: Bound) -> list[_Line]:
     tails = [_Tail(place / name, i, bound.tail) for i, name in enumerate(STREAMS)]
     exceptions = (line for tail in tails for line in tail.exceptions(bound.exceptions))
-    kept = sorted(exceptions, reverse=True)[: bound.exceptions]
+    kept = sorted(exceptions, reverse=True)[: 2 * bound.exceptions]
     newest = heapq.merge(*(tail.backwards() for tail in tails), reverse=True)
     rest = (line for line in islice(newest, _LINES_LOOKED_AT) if line not in kept)
     return sorted(_within([*kept, *_filled(kept, rest, bound)], bound))
@@ -125,7 +134,7 @@ class _Tail:
             end = start
 
     def exceptions(self, most: int) -> Iterator[_Line]:
-        """The last lines of the last `most` tracebacks."""
+        """The last lines of the last `most` tracebacks, and the lines that say that one follows from another."""
         end = len(self._data)
         for _ in range(most):
             end = self._data.rfind(_TRACEBACK, 0, end)
@@ -134,6 +143,10 @@ class _Tail:
             found = self._exception(end)
             if found is not None:
                 yield found
+            linked = _CHAINED.search(self._data, max(end - _LONGEST_LINK, 0), end)
+            if linked is not None:
+                start = self._data.rfind(b"\n", 0, linked.start()) + 1
+                yield self._line(start, self._after(start) - 1)
 
     def _exception(self, header: int) -> Optional[_Line]:
         """The first line after this traceback header that is not indented; skips the prefix that a launcher adds to each line."""

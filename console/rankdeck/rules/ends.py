@@ -118,7 +118,7 @@ _MARK = re.compile(
 """What launchers and loggers put before a line."""
 _MOST_MARKS = 6
 _EXCEPTION = re.compile(
-    r"([A-Za-z_][\w.]{0,100}(?:Error|Exception|Interrupt|Exit|Failure|Refused|Exceeded|Timeout))(?::|$)"
+    r"((?!nccl)[A-Za-z_][\w.]{0,100}(?:Error|Exception|Interrupt|Exit|Failure|Refused|Exceeded|Timeout))(?::|$)"
 )
 _CHAINED = re.compile(
     r"During handling of the above exception, another|The above exception was the direct cause"

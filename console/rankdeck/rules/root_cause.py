@@ -9,6 +9,7 @@ from signal import SIGPIPE
 
 from rankdeck.model.job import Countdown, Job, State, Suspect
 from rankdeck.rules.ends import (
+    ASKED,
     LAUNCHER_ENDINGS,
     End,
     LauncherEnding,
@@ -22,6 +23,7 @@ from rankdeck.rules.ends import (
 from rankdeck.rules.messages import first_by_launcher, named_peers, named_ranks
 from rankdeck_agent.rules.scheduler_verdict import OUTSIDE, SchedulerVerdict
 
+_TOLD = ASKED | {SIGPIPE}
 WINDOW = 1.0
 """Two ends within this many seconds may be recorded in the wrong order: on a busy node a shim records
 the end of its rank late."""
@@ -100,8 +102,11 @@ def view_of(job: FailedJob) -> View:
             return m
         if m.end.rank in aborted:
             return Meaning(m.end, Role.CAUSE, "it called MPI_Abort")
-        told = m.role is Role.TERMINATED or m.end.signal == SIGPIPE
-        return Meaning(m.end, Role.LIKELY, m.why) if told and m.end.rank in named else m
+        # Who is told to end before any other has failed, or where no launcher does that, is told from outside.
+        alone = m.end.at == first or job.ending.kill_after == float("inf")
+        if _is_told(m) and (alone or m.end.rank in named):
+            return Meaning(m.end, Role.LIKELY, f"{m.why}, not by Rankdeck")
+        return m
 
     ranks = tuple(map(heard, read(job.ends)))
     return View(job, first, ranks, read(job.launchers), read(job.lost), named)
@@ -297,9 +302,16 @@ def _in_kill_sequence(view: View, meaning: Meaning, clear: Meaning) -> bool:
 
 
 def _ended_by_launcher(view: View, meaning: Meaning) -> bool:
-    """Whether the launcher may have killed it: at once, or with its shim, before the shim recorded the end."""
-    at_once = view.job.ending.kill_after == 0 and meaning.role is Role.KILLED
-    return at_once or _ended_with_its_shim(view, meaning)
+    """Whether its launcher may have ended it: by a signal, or with its shim, before the shim recorded the end."""
+    kill_after = view.job.ending.kill_after
+    at_once = kill_after == 0 and meaning.role is Role.KILLED
+    told = kill_after < float("inf") and _is_told(meaning)
+    return at_once or told or _ended_with_its_shim(view, meaning)
+
+
+def _is_told(meaning: Meaning) -> bool:
+    """Whether a signal ended it that asks a program to end, or SIGPIPE."""
+    return meaning.role is Role.TERMINATED or meaning.end.signal in _TOLD
 
 
 def _ended_with_its_shim(view: View, meaning: Meaning) -> bool:
@@ -330,8 +342,8 @@ def _tied(one: Meaning, other: Meaning) -> bool:
 
 def _left_early(view: View) -> CauseChoice | None:
     """A rank that ended with exit code 0 while others still needed it."""
-    at_once = (Role.KILLED,) if view.job.ending.kill_after == 0 else ()
-    pulled = view.of(Role.PEER, Role.TERMINATED, *at_once)
+    roles = (Role.LIKELY, Role.KILLED, Role.PEER, Role.TERMINATED)
+    pulled = [m for m in view.of(*roles) if m.role > Role.KILLED or _ended_by_launcher(view, m)]
     left = [m for m in view.of(Role.WELL) if pulled and end_time(m) <= end_time(pulled[-1])]
     unhappy = [m for m in view.ranks if m.role is not Role.WELL]
     if not left or len(left) > len(unhappy):
@@ -340,26 +352,6 @@ def _left_early(view: View) -> CauseChoice | None:
     why = f"it ended with exit 0 while {ranks_in_words(len(unhappy))} still needed it"
     tied = tuple(m for m in left[1:] if end_time(m) - end_time(chosen) < WINDOW)
     return CauseChoice(chosen, (why, *_named(view, chosen), *_earliest(pulled)), tied)
-
-
-def _told_to_leave(view: View) -> CauseChoice | None:
-    """A rank that a signal from outside ended before any other failed, or where no launcher ends ranks."""
-    told = [m for m in view.of(Role.TERMINATED, Role.PEER) if _is_told(m)]
-    if not told:
-        return None
-    chosen = told[0]
-    by_launcher = view.job.ending.kill_after < float("inf")
-    if by_launcher and end_time(chosen) > view.first + chosen.end.slack:
-        return None
-    tied = tuple(m for m in told[1:] if _tied(chosen, m))
-    others = [m for m in view.of(Role.PEER, Role.TIMEOUT) if m is not chosen]
-    return CauseChoice(chosen, (f"{chosen.why}, not by Rankdeck", *_earliest(others)), tied)
-
-
-def _is_told(meaning: Meaning) -> bool:
-    return not meaning.end.stopped and (
-        meaning.role is Role.TERMINATED or meaning.end.signal == SIGPIPE
-    )
 
 
 def _launcher(view: View) -> CauseChoice | None:
@@ -410,7 +402,7 @@ def _terminated(view: View) -> CauseChoice | None:
 
 
 _FINDERS: tuple[Callable[[View], CauseChoice | None], ...] = (
-    _ended_by_scheduler, _own_cause, never_came, _left_early, _told_to_leave, _launcher, _lost_peers, _terminated,
+    _ended_by_scheduler, _own_cause, never_came, _left_early, _launcher, _lost_peers, _terminated,
 )  # fmt: skip
 """Tried in this order; the first that finds a cause decides."""
 
