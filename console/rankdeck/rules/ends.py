@@ -190,22 +190,13 @@ class Meaning:
     end: End
     role: Role
     why: str
-    line: str = ""
-    """The line that decided; "" if none did."""
-
-    @property
-    def told_when(self) -> bool:
-        """Whether it is known when the line that decided was written."""
-        return bool(self.line) and len(self.end.ago) == len(self.end.lines)
+    wrote: float | None = None
+    """When it wrote the line that decided, epoch seconds; None if none did, or that is not known."""
 
     @property
     def began(self) -> float | None:
         """When it first showed, epoch seconds: by the line that decided, which may be long before the end."""
-        end = self.end
-        if end.at is None or not self.told_when:
-            return end.at
-        found = (s for s, line in zip(end.ago, end.lines, strict=True) if self.line in line)
-        return end.at - next(found, 0.0)
+        return self.end.at if self.wrote is None else self.wrote
 
 
 @lru_cache(maxsize=1 << 14)
@@ -216,10 +207,18 @@ def meaning_of(end: End, ending: LauncherEnding, first: float) -> Meaning:
     """
     for rule in _RULES:
         if found := rule(end, ending, first):
-            return Meaning(end, found[0], found[1], *found[2:])
+            return Meaning(end, found[0], found[1], _written(end, *found[2:]))
     if end.code is None and end.signal is None:
         return Meaning(end, Role.KILLED, "it disappeared, and its exit code is not known")
     return Meaning(end, Role.LIKELY, f"it ended by itself: {_how(end)}")
+
+
+def _written(end: End, decided: str = "") -> float | None:
+    """When it wrote the line with these words, epoch seconds; None without words, or if that is not known."""
+    if end.at is None or not decided or len(end.ago) != len(end.lines):
+        return None
+    ago = (s for s, line in zip(end.ago, end.lines, strict=True) if decided in line)
+    return end.at - next(ago, 0.0)
 
 
 @lru_cache(maxsize=4096)

@@ -1,4 +1,4 @@
-"""Finds what made a job fail, from the ends of ranks, launchers, nodes; when to stop the rest (gang abort). No I/O."""
+"""Finds what made a job fail, from the ends of ranks, launchers, nodes. No I/O."""
 
 import re
 from collections import Counter
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from signal import SIGPIPE
 
-from rankdeck.model.job import Countdown, Job, State, Suspect
+from rankdeck.model.job import Suspect
 from rankdeck.rules.ends import (
     ASKED,
     LAUNCHER_ENDINGS,
@@ -298,7 +298,12 @@ def _earlier(one: Meaning, other: Meaning) -> bool:
 def _in_kill_sequence(view: View, meaning: Meaning, clear: Meaning) -> bool:
     """Whether it only wrote why it fails when its launcher may have told it to end, after the first clear end."""
     ends_ranks = view.job.ending.kill_after < float("inf")
-    return ends_ranks and meaning.told_when and meaning is not clear and _earlier(clear, meaning)
+    return (
+        ends_ranks
+        and meaning.wrote is not None
+        and meaning is not clear
+        and _earlier(clear, meaning)
+    )
 
 
 def _ended_by_launcher(view: View, meaning: Meaning) -> bool:
@@ -496,32 +501,3 @@ def _others(chosen: Meaning, rest: Sequence[Meaning]) -> tuple[Suspect, ...]:
 def _why(meaning: Meaning, chosen: Meaning) -> str:
     known = meaning.end.at is not None and chosen.end.at is not None
     return f"{meaning.why}, {_between(meaning, chosen)}" if known else meaning.why
-
-
-_GOING = (State.PENDING, State.RUNNING)
-
-
-def countdown_for(job: Job, now: float) -> Countdown | None:
-    """The countdown to begin now, or None if nothing failed or nothing is left to stop. `now` is epoch seconds.
-
-    The console does this because launchers notice a lost node only after minutes, and torchrun does not
-    tell the other nodes that a rank failed.
-    """
-    abort = job.plan.abort
-    if not abort.enabled or job.state.final:
-        return None
-    left = [rank for rank in job.ranks if rank.state in _GOING]
-    why = reason(job)
-    return Countdown(why=why, deadline=now + abort.countdown) if left and why else None
-
-
-def reason(job: Job) -> str:
-    """Why the rest of a job must be stopped: what failed first; "" if nothing did.
-
-    Also "" if no node answers: then the console's own link may be down, and the job may be running.
-    """
-    first = job.first_failure
-    lost = {rank.node for rank in job.ranks if rank.state is State.LOST}
-    if first is None or (first.what == "node" and lost >= set(job.nodes)):
-        return ""
-    return f"{first.who}: {first.how}"
