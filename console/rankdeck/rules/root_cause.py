@@ -275,11 +275,10 @@ def _own_cause(view: View) -> CauseChoice | None:
         alike = crowd[_signature(meaning.end)] if meaning.role is Role.LIKELY else 0
         return not named, Role.KILLED if late else meaning.role, alike, began(meaning)
 
-    chosen = min(near, key=order)
+    places = [(order(meaning), meaning) for meaning in near]
+    best, chosen = min(places, key=lambda one: one[0])
     tied = [
-        m
-        for m in near
-        if m is not chosen and order(m)[:3] == order(chosen)[:3] and _tied(chosen, m)
+        m for place, m in places if place[:3] == best[:3] and m is not chosen and _tied(chosen, m)
     ]
     return CauseChoice(chosen, _beside(view, chosen), tuple(tied))
 
