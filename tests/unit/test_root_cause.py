@@ -460,6 +460,10 @@ FIRST_OF_ALL = {
         case(rank(6, 10.0, signal=15), *(raised(n, 10.2, 10.1, "giving up") for n in (0, 1)), ending=PLAIN),
         6,
     ),
+    "SIGTERM and an exit so close that the clocks cannot tell: nobody sends SIGTERM for nothing": (
+        case(rank(1, 10.0, signal=15), rank(6, 10.008, 3)),
+        6,
+    ),
     "SIGPIPE before anything else": (
         case(rank(3, 10.0, signal=13), *(rank(n, 10.1, 14) for n in (0, 1)), ending=OPENMPI),
         3,

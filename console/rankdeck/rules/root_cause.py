@@ -265,22 +265,35 @@ def _own_cause(view: View) -> CauseChoice | None:
     reach = PEER_WINDOW if first.role is Role.KILLED else WINDOW
     edge = began(first) + first.end.slack + reach
     near = [m for m in own if began(m) - m.end.slack <= edge]
-    crowd = Counter(_signature(meaning.end) for meaning in near)
-    clear = min((m for m in near if m.role <= Role.LIKELY), key=began, default=first)
-
-    def order(meaning: Meaning) -> tuple[bool, int, int, float]:
-        named = meaning.end.rank in view.named and not any(_proven(m, meaning) for m in near)
-        late = _in_kill_sequence(view, meaning, clear)
-        # Among unexplained ends, the one unlike the others is the cause, and many equal ones are its victims.
-        alike = crowd[_signature(meaning.end)] if meaning.role is Role.LIKELY else 0
-        return not named, Role.KILLED if late else meaning.role, alike, began(meaning)
-
-    places = [(order(meaning), meaning) for meaning in near]
+    places = list(zip(_places(view, near, first), near, strict=True))
     best, chosen = min(places, key=lambda one: one[0])
     tied = [
         m for place, m in places if place[:3] == best[:3] and m is not chosen and _tied(chosen, m)
     ]
     return CauseChoice(chosen, _beside(view, chosen), tuple(tied))
+
+
+Place = tuple[bool, int, int, float]
+"""How likely an end is the cause, lowest first: not named by a launcher, role, how many are alike, when it began."""
+
+
+def _places(view: View, near: Sequence[Meaning], first: Meaning) -> list[Place]:
+    """The place of each of these ends, which are so near in time that not only their order counts."""
+    crowd = Counter(_signature(meaning.end) for meaning in near)
+    likely = [m for m in near if m.role <= Role.LIKELY]
+    clear = min(likely, key=began, default=first)
+    untold = min((m for m in likely if not _is_told(m)), key=began, default=None)
+
+    def place(meaning: Meaning) -> Place:
+        named = meaning.end.rank in view.named and not any(_proven(m, meaning) for m in near)
+        late = _in_kill_sequence(view, meaning, clear)
+        # Nobody tells a rank to end for nothing: it is a victim unless it surely ended before all others.
+        told = _is_told(meaning) and untold is not None and not _earlier(meaning, untold)
+        # Among unexplained ends, the one unlike the others is the cause, and many equal ones are its victims.
+        alike = crowd[_signature(meaning.end)] if meaning.role is Role.LIKELY else 0
+        return not named, Role.KILLED if late or told else meaning.role, alike, began(meaning)
+
+    return [place(meaning) for meaning in near]
 
 
 def _proven(one: Meaning, other: Meaning) -> bool:
