@@ -464,6 +464,15 @@ FIRST_OF_ALL = {
         case(rank(1, 10.0, signal=15), rank(6, 10.008, 3)),
         6,
     ),
+    "a rank that has raised and waits as all others do": (
+        case(
+            *(rank(n, 18.0, 1, said=(WAITED,), doing="S ep_poll") for n in (0, 1, 2)),
+            rank(3, said=("torch.OutOfMemoryError: CUDA out of memory. Tried 1 GiB",), doing="S ep_poll"),
+            ending=PLAIN,
+            world=4,
+        ),
+        3,
+    ),
     "SIGPIPE before anything else": (
         case(rank(3, 10.0, signal=13), *(rank(n, 10.1, 14) for n in (0, 1)), ending=OPENMPI),
         3,

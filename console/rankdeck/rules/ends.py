@@ -407,16 +407,26 @@ def _weight(known: tuple[Message, str]) -> tuple[bool, int]:
     return row.general, list(_BY_KIND).index(row.kind)
 
 
-def _by_last_lines(end: End, _ending: LauncherEnding, _first: float) -> Found:
+def _decisive(lines: tuple[str, ...]) -> _Reason | None:
     """The first exception of a chain decides whose fault it was; of several of its own, the last says most."""
-    reasons = _reasons(last_words(end.lines))
+    reasons = _reasons(last_words(lines))
     services = [one for one in reasons if one.kind is MessageKind.SERVICE]
     own = [*takewhile(lambda one: one.role <= Role.LIKELY, reasons)]
     causes = [one for one in own if one.role is Role.CAUSE]
-    for found in services or causes[-1:] or own[-1:] or reasons:
-        why = found.why if found.raised else f"{_how(end)}, and {found.why}"
-        return found.role, why, found.line
-    return None
+    return next(iter(services or causes[-1:] or own[-1:] or reasons), None)
+
+
+def raised_itself(end: End) -> str:
+    """The exception of its own that its last lines tell, in words, though it may not have ended; "" if there is none."""
+    found = _decisive(end.lines)
+    return found.why if found and found.raised and found.role is Role.CAUSE else ""
+
+
+def _by_last_lines(end: End, _ending: LauncherEnding, _first: float) -> Found:
+    found = _decisive(end.lines)
+    if found is None:
+        return None
+    return found.role, found.why if found.raised else f"{_how(end)}, and {found.why}", found.line
 
 
 def _own_code(end: End, ending: LauncherEnding, first: float) -> Found:

@@ -19,6 +19,7 @@ from rankdeck.rules.ends import (
     exception_of,
     last_words,
     meaning_of,
+    raised_itself,
 )
 from rankdeck.rules.messages import first_by_launcher, named_peers, named_ranks
 from rankdeck_agent.rules.scheduler_verdict import OUTSIDE, SchedulerVerdict
@@ -164,6 +165,8 @@ def _signs_of_absence(meaning: Meaning, waited: Sequence[Meaning]) -> list[Sign]
     end = meaning.end
     if meaning in waited:
         return _behind(end, waited)
+    if raised := raised_itself(end):
+        return [(5, f"{raised}, and had not ended when the others gave up")]
     usual = _usual([m.end.doing for m in waited])
     if usual and end.doing == usual:
         return []

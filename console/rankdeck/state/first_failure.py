@@ -147,7 +147,9 @@ def _rank_end(record: JobRecord, rank: RankState) -> End:
     node = record.nodes[record.plan.supervising_node(rank.node)]
     last_lines, looks = ended.lines if ended else (), record.looks.get(rank.rank)
     failed = rank.state in (State.FAILED, State.CANCELLED)
-    lines = last_lines or (_log_tail(record, rank) if failed else ())
+    # Of a rank that still runs, the last line tells whether it has raised and not ended.
+    going = (rank.last_line,) if rank.last_line and not rank.state.final else ()
+    lines = last_lines or (_log_tail(record, rank) if failed else going)
     look = looks[-1] if looks else None
     made_of = (rank, ended, look, node.uncertainty, lines)
     kept = record.ends.get(rank.rank)
