@@ -464,6 +464,10 @@ FIRST_OF_ALL = {
         case(rank(1, 10.0, signal=15), rank(6, 10.008, 3)),
         6,
     ),
+    "the only one that did not time out, though it waits as all others did": (
+        case(*(rank(n, 18.0, 1, said=(WAITED,), doing="S ep_poll") for n in (0, 1, 2)), rank(3, doing="S ep_poll"), ending=PLAIN, world=4),
+        3,
+    ),
     "a rank that has raised and waits as all others do": (
         case(
             *(rank(n, 18.0, 1, said=(WAITED,), doing="S ep_poll") for n in (0, 1, 2)),

@@ -149,7 +149,8 @@ def never_came(view: View) -> CauseChoice | None:
     waited = view.of(Role.TIMEOUT)
     if not waited:
         return None
-    signs = {id(m): _signs_of_absence(m, waited) for m in view.ranks}
+    rest = [m for m in view.ranks if m not in waited and m.role is not Role.WELL]
+    signs = {id(m): _signs_of_absence(m, waited, only=rest == [m]) for m in view.ranks}
     weights = {key: sum(weight for weight, _ in found) for key, found in signs.items()}
     most = max(weights.values())
     if most <= 0:
@@ -160,22 +161,29 @@ def never_came(view: View) -> CauseChoice | None:
     return CauseChoice(chosen, (*sentences, f"{who}: {waited[0].why}"), tuple(tied))
 
 
-def _signs_of_absence(meaning: Meaning, waited: Sequence[Meaning]) -> list[Sign]:
-    """The evidence that this rank never reached the point where the others waited; [] if it did."""
+def _signs_of_absence(meaning: Meaning, waited: Sequence[Meaning], *, only: bool) -> list[Sign]:
+    """The evidence that this rank never reached the point where the others waited; [] if it did.
+
+    `only`: all others timed out, so that it was not waiting for the same, though its wait may look like theirs.
+    """
     end = meaning.end
     if meaning in waited:
         return _behind(end, waited)
     if raised := raised_itself(end):
         return [(5, f"{raised}, and had not ended when the others gave up")]
     usual = _usual([m.end.doing for m in waited])
-    if usual and end.doing == usual:
+    if usual and end.doing == usual and not only:
         return []
     late = end_time(meaning) > end_time(waited[-1]) + 2 * WINDOW
     named = {r for m in waited for line in m.end.lines for r in named_ranks(line)}
     elsewhere = end.node not in {m.end.node for m in waited}
     signs = (
         (end.rank in named, 4, f"those that waited name rank {end.rank}"),
-        (bool(usual and end.doing), 3, f"it was in {end.doing}, they in {usual}"),
+        (
+            bool(usual and end.doing and end.doing != usual),
+            3,
+            f"it was in {end.doing}, they in {usual}",
+        ),
         (late or meaning.role is not Role.PEER, 2, _not_waiting(meaning)),
         (elsewhere, 1, f"no rank on {end.node} timed out"),
     )
