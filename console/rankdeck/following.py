@@ -13,7 +13,7 @@ from rankdeck.errors import RankdeckError
 from rankdeck.model.job import Countdown, Followed, Job, Stall, State
 from rankdeck.model.job_events import Lost, NodeEvent
 from rankdeck.model.safe_text import strip_controls
-from rankdeck.rules.root_cause import countdown_for, reason
+from rankdeck.rules.gang_abort import countdown_for, reason
 from rankdeck.rules.stall import gpus_busy, is_idle, stalls
 from rankdeck.rules.stragglers import KnownOfJob
 from rankdeck.state.fleet import Fleet

@@ -27,6 +27,7 @@ from rankdeck.preflight.facts import found as finding
 from rankdeck.prometheus.site_past import _head, _tls
 from rankdeck.remote.ssh import HostKeys, Logins
 from rankdeck.state.acceptance import read_baselines
+from rankdeck.state.own_messages import read_messages
 from rankdeck.telemetry.gnmi import SwitchError, _certificates
 from rankdeck.telemetry.link import agent_config
 from rankdeck.ui import themes
@@ -87,6 +88,7 @@ READERS: dict[str, Reader] = {
         (ConfigError,),
     ),
     "settings": Reader(read_settings, (ConfigError,)),
+    "own messages": Reader(read_messages, (ConfigError,)),
     "a theme": Reader(themes.read, (ConfigError,)),
     "the themes of a folder": Reader(lambda path: themes.load([path.parent])),
     "saved views": Reader(lambda path: Views(path).all(), (ViewError,)),

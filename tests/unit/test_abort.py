@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from rankdeck.model.job import Abort, FirstFailure, Job, Plan, RankState, State
-from rankdeck.rules.root_cause import countdown_for, reason
+from rankdeck.rules.gang_abort import countdown_for, reason
 from rankdeck_agent.wire import NodePlan
 
 PLAN = Plan(

@@ -635,7 +635,7 @@ def test_the_words_of_each_rank_are_read_as_it_ends_and_not_all_at_the_verdict()
             code=3,
             said=[f"RuntimeError: {rank} of 4 gave up"],
         )
-    read = ends._kinds_of.cache_info().misses
+    read = ends._reasons.cache_info().misses
 
     assert feed.job.first_failure is not None
-    assert ends._kinds_of.cache_info().misses == read
+    assert ends._reasons.cache_info().misses == read

@@ -7,8 +7,11 @@ from rankdeck.rules.root_cause import FailedJob, judge
 from rankdeck_agent.kubernetes import job_state as kubernetes
 from rankdeck_agent.kubernetes.objects import JobOutcome, Pod, RankContainer
 from rankdeck_agent.rules.scheduler_verdict import OUTSIDE, SchedulerVerdict, VerdictKind
+from tests.support.cases import each
 
-OPENMPI, MPICH, TORCHRUN = (LAUNCHER_ENDINGS[name] for name in ("openmpi5", "mpich", "torchrun"))
+OPENMPI, MPICH, TORCHRUN, PLAIN = (
+    LAUNCHER_ENDINGS[name] for name in ("openmpi5", "mpich", "torchrun", "")
+)
 LOST_PEER = "[rank1]: RuntimeError: [gloo/transport/tcp/pair.cc:542] Connection closed by peer [10.0.0.2]:4567"
 WAITED = (
     "[rank0]: RuntimeError: [gloo/transport/tcp/unbound_buffer.cc:81]"
@@ -368,3 +371,183 @@ def test_a_launcher_that_blames_another_rank_is_quoted() -> None:
     one = case(rank(5, 10.0, 3), launchers=(launcher("n1", 10.2, said, name="mpirun", code=3),))
 
     assert "mpirun itself names rank 0" in judge(one).evidence
+
+
+TRACE = ("Traceback (most recent call last):",)
+MISMATCH = "RuntimeError: Detected mismatch between collectives on ranks. Rank {} is running collective: X(OpType={}), but Rank {} is running collective: X(OpType={})"
+MODELS = "RuntimeError: DDP expects same model across all ranks, but Rank {} has 9 params, while rank {} has inconsistent 8 params."
+JAX = (
+    "F client.h:77] Terminating process because the JAX distributed service detected fatal errors.",
+    "/job:jax_worker/replica:0/task:2",
+)
+
+
+def raised(number: int, at: float, wrote: float, text: str, code: int = 1, **more) -> End:
+    """A rank that ended at `at` and wrote the text at `wrote`."""
+    return rank(number, at, code, said=(text,), ago=(at - wrote,), **more)
+
+
+def mpirun(*said: str) -> End:
+    return launcher("n1", 10.9, said, name="mpirun", code=1)
+
+
+FIRST_OF_ALL = {
+    "a clean-up that fails after the launcher told it to end, on the same node and on another": (
+        case(
+            rank(5, 10.0, 3),
+            raised(6, 10.06, 10.05, "KeyError: 'loader'"),
+            raised(0, 10.1, 10.06, "ValueError: I/O operation on closed file"),
+        ),
+        5,
+    ),
+    "an error of its own, written before others noticed and recorded after them": (
+        case(raised(5, 10.7, 10.0, "ValueError: bad shard"), *(rank(n, 10.3, 1) for n in (0, 1, 2))),
+        5,
+    ),
+    "a silent exit, then ranks that catch what happened and give up": (
+        case(rank(3, 10.0, 1), *(raised(n, 10.1, 10.05, "training failed, giving up") for n in (0, 1))),
+        3,
+    ),
+    "mpirun names the one of several that ended without a word": (
+        case(
+            *(rank(n, 10.0 + n / 1000, 1) for n in range(8)),
+            launchers=(mpirun("prterun noticed that process rank 4 with PID 7 on node n2 exited on signal 9"),),
+        ),
+        4,
+    ),
+    "what mpirun names loses against an end that the clocks prove earlier": (
+        case(
+            raised(6, 10.0, 9.5, "ValueError: bad shard"),
+            rank(1, 10.0, 1),
+            launchers=(mpirun("prterun noticed that process rank 1 with PID 7 on node n1 exited on"),),
+        ),
+        6,
+    ),
+    "torchrun names its rank under Root Cause, not the first of the others": (
+        case(
+            rank(1, 10.0, 1),
+            rank(2, 10.01, 1),
+            ending=TORCHRUN,
+            launchers=(
+                launcher(
+                    "n1",
+                    10.4,
+                    (
+                        "Failures:",
+                        "  rank      : 1 (local_rank: 1)",
+                        "Root Cause (first observed failure):",
+                        "  rank      : 2 (local_rank: 2)",
+                    ),
+                    code=1,
+                ),
+            ),
+        ),
+        2,
+    ),
+    "a rank that somebody sent SIGTERM, and whose end mpirun noticed": (
+        case(
+            rank(1, 10.1, 14),
+            rank(5, 10.2, signal=15),
+            launchers=(mpirun("prterun noticed that process rank 5 with PID 7 on node n2 exited on"),),
+        ),
+        5,
+    ),
+    "a rank that somebody sent SIGTERM where no launcher ends ranks": (
+        case(*(rank(n, 10.1, 1, said=(LOST_PEER,)) for n in (0, 1)), rank(6, 10.2, signal=15), ending=PLAIN),
+        6,
+    ),
+    "a rank that somebody sent SIGTERM, and others that catch what happened and give up": (
+        case(rank(6, 10.0, signal=15), *(raised(n, 10.2, 10.1, "giving up") for n in (0, 1)), ending=PLAIN),
+        6,
+    ),
+    "SIGTERM and an exit so close that the clocks cannot tell: nobody sends SIGTERM for nothing": (
+        case(rank(1, 10.0, signal=15), rank(6, 10.008, 3)),
+        6,
+    ),
+    "the only one that did not time out, though it waits as all others did": (
+        case(*(rank(n, 18.0, 1, said=(WAITED,), doing="S ep_poll") for n in (0, 1, 2)), rank(3, doing="S ep_poll"), ending=PLAIN, world=4),
+        3,
+    ),
+    "a rank that has raised and waits as all others do": (
+        case(
+            *(rank(n, 18.0, 1, said=(WAITED,), doing="S ep_poll") for n in (0, 1, 2)),
+            rank(3, said=("torch.OutOfMemoryError: CUDA out of memory. Tried 1 GiB",), doing="S ep_poll"),
+            ending=PLAIN,
+            world=4,
+        ),
+        3,
+    ),
+    "SIGPIPE before anything else": (
+        case(rank(3, 10.0, signal=13), *(rank(n, 10.1, 14) for n in (0, 1)), ending=OPENMPI),
+        3,
+    ),
+    "exit 0 before MPI_Finalize under MPICH, which kills the others at once": (
+        case(rank(2, 10.0, 0), *(rank(n, 10.1, signal=9) for n in (0, 1, 3, 4, 5, 6, 7)), ending=MPICH),
+        2,
+    ),
+    "Intel's mpiexec lists every rank, and one was not killed by it": (
+        case(
+            *(rank(n, 10.0, signal=9) for n in (0, 1, 2)),
+            rank(3, 10.1, 3),
+            ending=MPICH,
+            launchers=(
+                mpirun(
+                    "=   RANK 0 PID 7 RUNNING AT n1",
+                    "=   KILLED BY SIGNAL: 9 (Killed)",
+                    "=   RANK 3 PID 9 RUNNING AT n1",
+                    "=   EXIT STATUS: 3",
+                ),
+            ),
+        ),
+        3,
+    ),
+    "a code that MPI returned is no signal": (
+        case(rank(4, 10.0, 143, said=("Abort(9) on node 4 (rank 4 in comm 0): Fatal error in PMPI_Init: Other MPI error, error stack:", "open_fabric(2): OFI fi_getinfo() failed")), rank(0, 10.1, signal=15)),
+        4,
+    ),
+    "ranks that name the one in another collective operation": (
+        case(
+            *(rank(n, 10.0 + n / 50, 1, said=(MISMATCH.format(n, "ALLREDUCE", 6, "ALLGATHER"),)) for n in range(6)),
+            rank(6, 10.5, 1, said=(MISMATCH.format(6, "ALLGATHER", 0, "ALLREDUCE"),)),
+            ending=PLAIN,
+        ),
+        6,
+    ),
+    "ranks that name the one with another model": (
+        case(
+            *(rank(n, 10.0, 1, said=(MODELS.format(n, 2),)) for n in (0, 1, 3, 4)),
+            rank(2, 9.9, 1, said=(MODELS.format(2, 0),)),
+            ending=PLAIN,
+        ),
+        2,
+    ),
+    "tasks of JAX name the one that died, which left no word": (
+        case(*(rank(n, 10.0, signal=6, said=JAX) for n in (0, 1, 3)), rank(2, 10.4, 0), ending=PLAIN, world=4),
+        2,
+    ),
+    "Horovod's victims ended before the rank that lost its data": (
+        case(
+            *(rank(n, 10.0, 1, said=("UnknownError: Horovod has been shut down. This was caused by an exception",)) for n in range(5)),
+            rank(5, 13.0, 1, said=("errors_impl.DataLossError: truncated record at 7",)),
+            ending=PLAIN,
+        ),
+        5,
+    ),
+}  # fmt: skip
+
+
+@each(list(FIRST_OF_ALL.values()))
+def test_the_first_clear_end_is_the_cause(one: FailedJob, culprit: int) -> None:
+    assert blamed(one) == culprit, judge(one)
+
+
+def test_nothing_but_lost_peers_points_at_the_network() -> None:
+    ends = [rank(n, 10.0 + n, 1, said=("RuntimeError: Socket Timeout",)) for n in range(2)]
+
+    assert "look at the network" in judge(case(*ends, ending=PLAIN, world=2)).evidence[-1]
+
+
+def test_beside_a_sure_answer_stand_at_most_two_suspects() -> None:
+    ends = [rank(n, 10.0 + n / 100, 1, said=("KeyError: 'x'",)) for n in range(6)]
+
+    assert len(judge(case(*ends)).others) == 2

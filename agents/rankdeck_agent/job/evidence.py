@@ -27,14 +27,23 @@ _LONGEST_LINE = 500
 _LINES_LOOKED_AT = 3000
 """Most lines that are read to find useful ones."""
 _TRACEBACK = b"Traceback (most recent call last):"
+_CHAINED = re.compile(
+    b"During handling of the above exception|direct cause of the following exception"
+)
+_LONGEST_LINK = 200
+"""Bytes before a traceback in which a line may say that it follows from the one above."""
 _FRAMES = re.compile(
     r"(?:^|[\s:\]])frame #\d+: "  # c10, of PyTorch
     r"|\[ ?\d+\] \S.*\[0x[0-9a-f]+\]$"  # Open MPI
     r"|^\s*@ +0x[0-9a-f]+ "  # glog
     r"|^\s*\d+ +\S+\(.*\) ?\[0x[0-9a-f]+\]$"  # UCX
     r"|^\S+\(.*\+0x[0-9a-f]+\) ?\[0x[0-9a-f]+\]$"  # glibc
+    r"|^\s*#\d+ +0x[0-9a-f]+ in "  # gdb, gfortran, AddressSanitizer
+    r"|^\S+ +[0-9A-F]{16} +\S+ +\S+ +\S+ *$"  # Intel Fortran
+    r"|^\s+\S+\.go:\d+ \+0x"  # Go
+    r'|^  File "[^"]+", line \d+ in '  # Python's faulthandler
 )
-"""Lines of C++ stack traces: they would crowd out the message above them."""
+"""Lines of stack traces: they would crowd out the message above them."""
 
 
 class Bound(NamedTuple):
@@ -68,13 +77,16 @@ def last_words(place: Path, bound: Bound) -> list[str]:
 
     Messages of Python exceptions take precedence over newer lines.
     """
+    return [line.text for line in _last_lines(place, bound)]
+
+
+def _last_lines(place: Path, bound: Bound) -> list[_Line]:
     tails = [_Tail(place / name, i, bound.tail) for i, name in enumerate(STREAMS)]
     exceptions = (line for tail in tails for line in tail.exceptions(bound.exceptions))
-    kept = sorted(exceptions, reverse=True)[: bound.exceptions]
+    kept = sorted(exceptions, reverse=True)[: 2 * bound.exceptions]
     newest = heapq.merge(*(tail.backwards() for tail in tails), reverse=True)
     rest = (line for line in islice(newest, _LINES_LOOKED_AT) if line not in kept)
-    lines = _within([*kept, *_filled(kept, rest, bound)], bound)
-    return [line.text for line in sorted(lines)]
+    return sorted(_within([*kept, *_filled(kept, rest, bound)], bound))
 
 
 def _filled(kept: list[_Line], rest: Iterable[_Line], bound: Bound) -> Iterator[_Line]:
@@ -122,7 +134,7 @@ class _Tail:
             end = start
 
     def exceptions(self, most: int) -> Iterator[_Line]:
-        """The last lines of the last `most` tracebacks."""
+        """The last lines of the last `most` tracebacks, and the lines that say that one follows from another."""
         end = len(self._data)
         for _ in range(most):
             end = self._data.rfind(_TRACEBACK, 0, end)
@@ -131,6 +143,10 @@ class _Tail:
             found = self._exception(end)
             if found is not None:
                 yield found
+            linked = _CHAINED.search(self._data, max(end - _LONGEST_LINK, 0), end)
+            if linked is not None:
+                start = self._data.rfind(b"\n", 0, linked.start()) + 1
+                yield self._line(start, self._after(start) - 1)
 
     def _exception(self, header: int) -> Optional[_Line]:
         """The first line after this traceback header that is not indented; skips the prefix that a launcher adds to each line."""
@@ -355,6 +371,8 @@ class RankEvidence(NamedTuple):
 
     said: tuple[str, ...]
     """Its last lines, oldest first."""
+    written: tuple[float, ...]
+    """When each of them was written, epoch seconds; () if that is not known of all."""
     kernel: tuple[str, ...]
     """Lines of the kernel log about its processes."""
 
@@ -388,9 +406,11 @@ class EndEvidence:
     def of_rank(self, rank: int, end: End, *, asked: bool) -> RankEvidence:
         """The evidence for a rank that failed; less if it was `asked` to end (the job is being cancelled)."""
         ended_by_us = asked and end["signal"] in _ASKED
-        lines = last_words(self._folder.place(rank), STOPPED if ended_by_us else RANK)
+        lines = _last_lines(self._folder.place(rank), STOPPED if ended_by_us else RANK)
         kernel = [] if ended_by_us else self._of_kernel(rank, end)
-        return RankEvidence(tuple(lines), tuple(kernel))
+        written = tuple(line.at for line in lines)
+        known = written if all(written) else ()
+        return RankEvidence(tuple(line.text for line in lines), known, tuple(kernel))
 
     def of_launcher(self) -> tuple[str, ...]:
         """The last lines of the launchers here: the evidence for one that failed."""

@@ -328,7 +328,9 @@ class Supervisor:
                 self._evidence.of_rank(rank, end, asked=asked),
                 self._activity.of_failed(rank),
             )
-            event = replace(event, said=seen.said, kernel=seen.kernel, activity=activity)
+            # The clock may have been set back meanwhile.
+            ago = tuple(max(round(at - written, 3), 0.0) for written in seen.written)
+            event = replace(event, said=seen.said, kernel=seen.kernel, activity=activity, ago=ago)
         self._journal.add(event, round(at, 6))
 
     def _drain(self, rank: int) -> None:

@@ -229,6 +229,8 @@ class RankExited:
     kernel: tuple[str, ...] = _has(_list(_text(SENTENCE), _MOST_KERNEL), ())
     """Lines of the kernel log about its processes."""
     activity: Optional[LastLook] = _has(_or_none(_last_look), None)  # noqa: RUF009 - a field
+    ago: tuple[float, ...] = _has(_list(_number(0.0, _LAST_STAMP), _MOST_LINES), ())
+    """How long before the end each line of `said` was written, seconds; () if that is not known."""
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import lru_cache
+from itertools import pairwise, takewhile
 
 from rankdeck.model.rank import how_it_ended, signal_name, signal_of
-from rankdeck.rules.messages import kinds_of, named_ranks
+from rankdeck.rules.message_table import Message, MessageKind
+from rankdeck.rules.messages import is_warning, named_ranks, rows_of
 
 
 class Role(IntEnum):
@@ -52,6 +54,8 @@ class End:
     """Whether it ended after the job was told to end."""
     lines: tuple[str, ...] = ()
     """Its last lines, oldest first."""
+    ago: tuple[float, ...] = ()
+    """How long before its end each of them was written, seconds; () if that is not known."""
     kernel: tuple[str, ...] = ()
     """What the kernel log says about its processes."""
     doing: str = ""
@@ -107,9 +111,27 @@ CRASHES = frozenset(
 """Signals that a program causes itself; SIGXCPU and SIGXFSZ by exceeding a limit."""
 ASKED = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT})
 
-_EXCEPTION = re.compile(
-    r"^(?:\[\w+\]:? ?)?([A-Za-z_][\w.]{0,100}(?:Error|Exception|Interrupt|Exit|Failure))(?::|$)"
+_MARK = re.compile(
+    r"\[[\w,. :/-]{1,60}\](?:<std\w{3}>)?:? ?|\([A-Za-z][\w=,. :-]{0,80}\) |(?:ERROR|CRITICAL|FATAL)[:| -]{1,3}"
+    r"|\d{2,4}-\d\d(?:-\d\d)?[ T]\d\d:\d\d:\d\d\S{0,10} "
 )
+"""What launchers and loggers put before a line."""
+_MOST_MARKS = 6
+_EXCEPTION = re.compile(
+    r"((?!nccl)[A-Za-z_][\w.]{0,100}(?:Error|Exception|Interrupt|Exit|Failure|Refused|Exceeded|Timeout))(?::|$)"
+)
+_CHAINED = re.compile(
+    r"During handling of the above exception, another|The above exception was the direct cause"
+    r"|(?:[Ss]ee|[Cc]heck) (?:the )?(?:root cause|stack trace|traceback|error|logs?)\b.{0,20}\b(?:above|for root cause)"
+)
+"""Says that the exception after it, or on its line, follows from the one before."""
+_RELAYED = re.compile(r"ChildFailedError|CalledProcessError|Process(?:Raised|Exited)Exception")
+"""An exception of a program that started the one that failed: what that one wrote says more."""
+_STACK = re.compile(
+    r"Process received signal|terminate called|Fatal Python error|error stack:|\bforrtl: |AddressSanitizer"
+    r"|\bpanic(?:ked)?\b.{0,4}[:(]|Program received signal|Caught signal \d|Backtrace for this error"
+)
+"""The first line of the message of a C, C++, Fortran, Go or Rust program; its stack follows."""
 _OWN_ERRORS = frozenset(
     [
         "ArithmeticError",
@@ -145,15 +167,18 @@ _OWN_ERRORS = frozenset(
 )
 """Python exceptions that are not raised because a peer was lost."""
 _ABORT = re.compile(r"MPI_Abort|MPI_ABORT was invoked")
+_LONGEST_QUOTE = 160
+"""Most characters of a line in a sentence."""
 _LAST = 12
 """Last lines that are searched for a cause if they contain no exception."""
 _BY_KIND = {
-    "timeout": Role.TIMEOUT,
-    "peer": Role.PEER,
-    "terminated": Role.TERMINATED,
-    "own": Role.CAUSE,
-    "host": Role.CAUSE,
-    "start": Role.CAUSE,
+    MessageKind.SERVICE: Role.CAUSE,
+    MessageKind.TIMEOUT: Role.TIMEOUT,
+    MessageKind.PEER: Role.PEER,
+    MessageKind.TERMINATED: Role.TERMINATED,
+    MessageKind.OWN: Role.CAUSE,
+    MessageKind.HOST: Role.CAUSE,
+    MessageKind.START: Role.CAUSE,
 }
 """Kind of message -> role of the end of the rank that wrote it; the first kind found counts."""
 
@@ -165,6 +190,13 @@ class Meaning:
     end: End
     role: Role
     why: str
+    wrote: float | None = None
+    """When it wrote the line that decided, epoch seconds; None if none did, or that is not known."""
+
+    @property
+    def began(self) -> float | None:
+        """When it first showed, epoch seconds: by the line that decided, which may be long before the end."""
+        return self.end.at if self.wrote is None else self.wrote
 
 
 @lru_cache(maxsize=1 << 14)
@@ -175,19 +207,57 @@ def meaning_of(end: End, ending: LauncherEnding, first: float) -> Meaning:
     """
     for rule in _RULES:
         if found := rule(end, ending, first):
-            return Meaning(end, *found)
+            return Meaning(end, found[0], found[1], _written(end, *found[2:]))
     if end.code is None and end.signal is None:
         return Meaning(end, Role.KILLED, "it disappeared, and its exit code is not known")
     return Meaning(end, Role.LIKELY, f"it ended by itself: {_how(end)}")
 
 
+def _written(end: End, decided: str = "") -> float | None:
+    """When it wrote the line with these words, epoch seconds; None without words, or if that is not known."""
+    if end.at is None or not decided or len(end.ago) != len(end.lines):
+        return None
+    ago = (s for s, line in zip(end.ago, end.lines, strict=True) if decided in line)
+    return end.at - next(ago, 0.0)
+
+
 @lru_cache(maxsize=4096)
 def last_words(lines: tuple[str, ...]) -> tuple[str, ...]:
-    """The lines that tell why it ended: from the last exception on, else the last few."""
-    for at in range(len(lines) - 1, -1, -1):
-        if _EXCEPTION.match(lines[at]):
-            return lines[at:]
-    return lines[-_LAST:]
+    """The lines that tell why it ended: the last exception and those that led to it, else the last message."""
+    return lines[_beginning(lines) :]
+
+
+def _beginning(lines: tuple[str, ...]) -> int:
+    starts = [at for at, line in enumerate(lines) if _exception(line)]
+    if not starts:
+        stacks = [at for at, line in enumerate(lines) if _STACK.search(line)]
+        return min([*stacks[-1:], max(len(lines) - _LAST, 0)])
+    at = starts.pop()
+    while starts and _follows(lines[starts[-1] + 1 : at + 1]):
+        at = starts.pop()
+    return at
+
+
+def _follows(between: Sequence[str]) -> bool:
+    """Whether the exception in the last of these lines follows from the one before them."""
+    return bool(_RELAYED.search(between[-1])) or any(map(_CHAINED.search, between))
+
+
+def bare(line: str) -> str:
+    """The line without what launchers and loggers put before it."""
+    for _ in range(_MOST_MARKS):
+        mark = _MARK.match(line)
+        if mark is None:
+            break
+        line = line[mark.end() :]
+    return line
+
+
+@lru_cache(maxsize=4096)
+def _exception(line: str) -> str:
+    """The class of the exception that this line tells, without its module; "" if it tells none."""
+    found = None if is_warning(line) else _EXCEPTION.match(bare(line))
+    return found[1].rpartition(".")[2] if found else ""
 
 
 def read_words(lines: tuple[str, ...]) -> None:
@@ -195,14 +265,13 @@ def read_words(lines: tuple[str, ...]) -> None:
 
     Otherwise the verdict would read those of a thousand ranks at once, and the screen would not react to keys.
     """
-    _kinds_of(last_words(lines))
+    _reasons(last_words(lines))
     aborted_ranks(lines)
 
 
 def exception_of(words: Sequence[str]) -> str:
     """The class of the exception in the first of these lines, without its module; "" if there is none."""
-    found = _EXCEPTION.match(words[0]) if words else None
-    return found[1].rpartition(".")[2] if found else ""
+    return _exception(words[0]) if words else ""
 
 
 @lru_cache(maxsize=4096)
@@ -222,7 +291,8 @@ def _signal(end: End) -> int | None:
     return signal_of(end.code, end.signal)
 
 
-Found = tuple[Role, str] | None
+Found = tuple[Role, str] | tuple[Role, str, str] | None
+"""(role, sentence, the line that decided)."""
 
 
 def _going(end: End, _ending: LauncherEnding, _first: float) -> Found:
@@ -285,7 +355,7 @@ def _killed(end: End, ending: LauncherEnding, first: float) -> Found:
         return Role.CAUSE, f"{end.name} was killed by SIGKILL"
     if end.at is not None and end.at - first >= ending.kill_after > 0:
         return Role.TERMINATED, f"{ending.name} killed it after it had been told to end"
-    why = "SIGKILL: the out-of-memory killer, or somebody outside the job"
+    why = "it was killed (SIGKILL), by whom is not known"
     return (Role.LIKELY if ending.kill_after > 0 else Role.KILLED), why
 
 
@@ -295,22 +365,74 @@ def _peer_code(end: End, ending: LauncherEnding, _first: float) -> Found:
     return None
 
 
-_kinds_of = lru_cache(maxsize=4096)(kinds_of)
-"""Cached: each new end causes the whole job to be judged again."""
+@dataclass(frozen=True, slots=True)
+class _Reason:
+    """What one exception, or a last message without one, means."""
+
+    role: Role
+    why: str
+    line: str
+    raised: bool = False
+    """Whether an exception says it."""
+    kind: MessageKind | None = None
+    """Kind of the message that it is; None if the table does not know it."""
+
+
+@lru_cache(maxsize=4096)
+def _reasons(words: tuple[str, ...]) -> tuple[_Reason, ...]:
+    """The reasons in the last words, in the order of a chain of exceptions; cached: each end is judged again and again."""
+    starts = [at for at, line in enumerate(words) if at == 0 or _exception(line)]
+    parts = [words[at:end] for at, end in pairwise([*starts, len(words)])]
+    telling = [part for part in parts if not _RELAYED.search(part[0])] or parts
+    return tuple(reason for part in telling if (reason := _reason(part)))
+
+
+def _reason(part: Sequence[str]) -> _Reason | None:
+    """What the lines of one exception mean, or those of a message; None if nothing is known about them."""
+    known, name = sorted(rows_of(part), key=_weight), _exception(part[0])
+    raised = part[0][part[0].find(name) :].strip()[:_LONGEST_QUOTE]
+    if not known:
+        own = Role.CAUSE if name in _OWN_ERRORS else Role.LIKELY
+        return _Reason(own, f"it raised {raised}", part[0].strip(), raised=True) if name else None
+    row, line = known[0]
+    said = line.strip()[:_LONGEST_QUOTE]
+    if not name or _BY_KIND[row.kind] is not Role.CAUSE:
+        return _Reason(_BY_KIND[row.kind], f"it said: {said}", said, kind=row.kind)
+    more = "" if line == part[0].strip() else f" ({said})"
+    return _Reason(Role.CAUSE, f"it raised {raised}{more}", said, raised=True, kind=row.kind)
+
+
+def _weight(known: tuple[Message, str]) -> tuple[bool, int]:
+    row, _ = known
+    return row.general, list(_BY_KIND).index(row.kind)
+
+
+def _decisive(lines: tuple[str, ...]) -> _Reason | None:
+    """The first exception of a chain decides whose fault it was; of several of its own, the last says most."""
+    reasons = _reasons(last_words(lines))
+    services = [one for one in reasons if one.kind is MessageKind.SERVICE]
+    own = [*takewhile(lambda one: one.role <= Role.LIKELY, reasons)]
+    causes = [one for one in own if one.role is Role.CAUSE]
+    return next(iter(services or causes[-1:] or own[-1:] or reasons), None)
+
+
+def raised_itself(end: End) -> str:
+    """The exception of its own that its last lines tell, in words, though it may not have ended; "" if there is none."""
+    found = _decisive(end.lines)
+    return found.why if found and found.raised and found.role is Role.CAUSE else ""
 
 
 def _by_last_lines(end: End, _ending: LauncherEnding, _first: float) -> Found:
-    words = last_words(end.lines)
-    name = exception_of(words)
-    lines = dict(reversed(_kinds_of(words)))
-    for kind, role in _BY_KIND.items():
-        if kind in lines and not (name and role is Role.CAUSE):
-            return role, f"{_how(end)}, and it said: {lines[kind].strip()[:200]}"
-    if name:
-        known = name in _OWN_ERRORS or not lines.keys().isdisjoint(_BY_KIND)
-        raised = f"it raised {words[0][words[0].find(name) :].strip()[:200]}"
-        return (Role.CAUSE if known else Role.LIKELY), raised
-    return None
+    found = _decisive(end.lines)
+    if found is None:
+        return None
+    return found.role, found.why if found.raised else f"{_how(end)}, and {found.why}", found.line
+
+
+def _own_code(end: End, ending: LauncherEnding, first: float) -> Found:
+    # An exit code that a program returned is no signal and no launcher's code where its words say more.
+    found = _by_last_lines(end, ending, first) if end.signal is None else None
+    return found if found and found[0] is Role.CAUSE else None
 
 
 _RULES = (
@@ -321,6 +443,7 @@ _RULES = (
     _named_by_kernel,
     _crashed,
     _aborted,
+    _own_code,
     _asked,
     _broken_pipe,
     _killed,

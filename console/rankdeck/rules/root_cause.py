@@ -1,13 +1,15 @@
-"""Finds what made a job fail, from the ends of ranks, launchers, nodes; when to stop the rest (gang abort). No I/O."""
+"""Finds what made a job fail, from the ends of ranks, launchers, nodes. No I/O."""
 
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from signal import SIGPIPE
 
-from rankdeck.model.job import Countdown, Job, State, Suspect
+from rankdeck.model.job import Suspect
 from rankdeck.rules.ends import (
+    ASKED,
     LAUNCHER_ENDINGS,
     End,
     LauncherEnding,
@@ -17,10 +19,12 @@ from rankdeck.rules.ends import (
     exception_of,
     last_words,
     meaning_of,
+    raised_itself,
 )
-from rankdeck.rules.messages import named_peers, named_ranks
+from rankdeck.rules.messages import first_by_launcher, named_peers, named_ranks
 from rankdeck_agent.rules.scheduler_verdict import OUTSIDE, SchedulerVerdict
 
+_TOLD = ASKED | {SIGPIPE}
 WINDOW = 1.0
 """Two ends within this many seconds may be recorded in the wrong order: on a busy node a shim records
 the end of its rank late."""
@@ -54,6 +58,8 @@ class View:
     ranks: tuple[Meaning, ...]
     launchers: tuple[Meaning, ...]
     lost: tuple[Meaning, ...]
+    named: frozenset[int]
+    """Ranks that a launcher says failed first."""
 
     def of(self, *roles: Role) -> list[Meaning]:
         """Ranks in these roles, in the order of their ends."""
@@ -88,19 +94,34 @@ def view_of(job: FailedJob) -> View:
     def read(ends: Sequence[End]) -> tuple[Meaning, ...]:
         return tuple(meaning_of(end, job.ending, first) for end in ends)
 
-    named = {rank for e in (*job.launchers, *job.ends) for rank in aborted_ranks(e.lines)}
-    ranks = tuple(
-        Meaning(m.end, Role.CAUSE, "it called MPI_Abort")
-        if m.end.rank in named and m.end.failed and not m.end.stopped
-        else m
-        for m in read(job.ends)
-    )
-    return View(job, first, ranks, read(job.launchers), read(job.lost))
+    aborted = {rank for e in (*job.launchers, *job.ends) for rank in aborted_ranks(e.lines)}
+    named = frozenset(rank for e in job.launchers for rank in first_by_launcher(e.lines))
+
+    def heard(m: Meaning) -> Meaning:
+        """The meaning of the end of a rank, with what launchers and others say of it."""
+        if not m.end.failed or m.end.stopped:
+            return m
+        if m.end.rank in aborted:
+            return Meaning(m.end, Role.CAUSE, "it called MPI_Abort")
+        # Who is told to end before any other has failed, or where no launcher does that, is told from outside.
+        alone = m.end.at == first or job.ending.kill_after == float("inf")
+        if _is_told(m) and (alone or m.end.rank in named):
+            return Meaning(m.end, Role.LIKELY, f"{m.why}, not by Rankdeck")
+        return m
+
+    ranks = tuple(map(heard, read(job.ends)))
+    return View(job, first, ranks, read(job.launchers), read(job.lost), named)
 
 
 def end_time(meaning: Meaning) -> float:
     """Epoch seconds of its end; infinite if it has not ended."""
     return meaning.end.at if meaning.end.at is not None else float("inf")
+
+
+def began(meaning: Meaning) -> float:
+    """When it first showed that it fails, epoch seconds; infinite if it has not ended."""
+    at = meaning.began
+    return at if at is not None else float("inf")
 
 
 def name_of(end: End) -> str:
@@ -128,7 +149,8 @@ def never_came(view: View) -> CauseChoice | None:
     waited = view.of(Role.TIMEOUT)
     if not waited:
         return None
-    signs = {id(m): _signs_of_absence(m, waited) for m in view.ranks}
+    rest = [m for m in view.ranks if m not in waited and m.role is not Role.WELL]
+    signs = {id(m): _signs_of_absence(m, waited, only=rest == [m]) for m in view.ranks}
     weights = {key: sum(weight for weight, _ in found) for key, found in signs.items()}
     most = max(weights.values())
     if most <= 0:
@@ -139,20 +161,29 @@ def never_came(view: View) -> CauseChoice | None:
     return CauseChoice(chosen, (*sentences, f"{who}: {waited[0].why}"), tuple(tied))
 
 
-def _signs_of_absence(meaning: Meaning, waited: Sequence[Meaning]) -> list[Sign]:
-    """The evidence that this rank never reached the point where the others waited; [] if it did."""
+def _signs_of_absence(meaning: Meaning, waited: Sequence[Meaning], *, only: bool) -> list[Sign]:
+    """The evidence that this rank never reached the point where the others waited; [] if it did.
+
+    `only`: all others timed out, so that it was not waiting for the same, though its wait may look like theirs.
+    """
     end = meaning.end
     if meaning in waited:
         return _behind(end, waited)
+    if raised := raised_itself(end):
+        return [(5, f"{raised}, and had not ended when the others gave up")]
     usual = _usual([m.end.doing for m in waited])
-    if usual and end.doing == usual:
+    if usual and end.doing == usual and not only:
         return []
     late = end_time(meaning) > end_time(waited[-1]) + 2 * WINDOW
     named = {r for m in waited for line in m.end.lines for r in named_ranks(line)}
     elsewhere = end.node not in {m.end.node for m in waited}
     signs = (
         (end.rank in named, 4, f"those that waited name rank {end.rank}"),
-        (bool(usual and end.doing), 3, f"it was in {end.doing}, they in {usual}"),
+        (
+            bool(usual and end.doing and end.doing != usual),
+            3,
+            f"it was in {end.doing}, they in {usual}",
+        ),
         (late or meaning.role is not Role.PEER, 2, _not_waiting(meaning)),
         (elsewhere, 1, f"no rank on {end.node} timed out"),
     )
@@ -187,7 +218,7 @@ def _usual(places: Sequence[str]) -> str:
 
 PEER_WINDOW = 10.0
 """Seconds after the first lost peer within which the cause may be recorded: containers end slowly."""
-MOST_OTHERS = 4
+MOST_OTHERS = 2
 OF_PEERS, ELSEWHERE = " that lost a peer", " on other nodes"
 
 
@@ -237,28 +268,78 @@ def _own_cause(view: View) -> CauseChoice | None:
     killed = [m for m in view.launchers if m.role is Role.CAUSE and m.end.killed]
     ranks = view.of(Role.CAUSE, Role.LIKELY, Role.KILLED)
     horizon = _horizon(view)
-    own = [m for m in (*ranks, *killed) if end_time(m) <= horizon] + list(view.lost)
-    if not own or (all(_ended_with_its_shim(view, m) for m in own) and _left_early(view)):
+    own = [m for m in (*ranks, *killed) if began(m) <= horizon] + list(view.lost)
+    if not own or (all(_ended_by_launcher(view, m) for m in own) and _left_early(view)):
         return None
-    first = min(own, key=end_time)
+    first = min(own, key=began)
     # If the launcher kills ranks at once, the cause may be recorded later than the killed rank: search longer.
     reach = PEER_WINDOW if first.role is Role.KILLED else WINDOW
-    edge = end_time(first) + first.end.slack + reach
-    near = [m for m in own if end_time(m) - m.end.slack <= edge]
-    crowd = Counter(_signature(meaning.end) for meaning in near)
-
-    def order(meaning: Meaning) -> tuple[int, int, float]:
-        # Among unexplained ends, the one unlike the others is the cause, and many equal ones are its victims.
-        alike = crowd[_signature(meaning.end)] if meaning.role is Role.LIKELY else 0
-        return meaning.role, alike, end_time(meaning)
-
-    chosen = min(near, key=order)
+    edge = began(first) + first.end.slack + reach
+    near = [m for m in own if began(m) - m.end.slack <= edge]
+    places = list(zip(_places(view, near, first), near, strict=True))
+    best, chosen = min(places, key=lambda one: one[0])
     tied = [
-        m
-        for m in near
-        if m is not chosen and order(m)[:2] == order(chosen)[:2] and _tied(chosen, m)
+        m for place, m in places if place[:3] == best[:3] and m is not chosen and _tied(chosen, m)
     ]
     return CauseChoice(chosen, _beside(view, chosen), tuple(tied))
+
+
+Place = tuple[bool, int, int, float]
+"""How likely an end is the cause, lowest first: not named by a launcher, role, how many are alike, when it began."""
+
+
+def _places(view: View, near: Sequence[Meaning], first: Meaning) -> list[Place]:
+    """The place of each of these ends, which are so near in time that not only their order counts."""
+    crowd = Counter(_signature(meaning.end) for meaning in near)
+    likely = [m for m in near if m.role <= Role.LIKELY]
+    clear = min(likely, key=began, default=first)
+    untold = min((m for m in likely if not _is_told(m)), key=began, default=None)
+
+    def place(meaning: Meaning) -> Place:
+        named = meaning.end.rank in view.named and not any(_proven(m, meaning) for m in near)
+        late = _in_kill_sequence(view, meaning, clear)
+        # Nobody tells a rank to end for nothing: it is a victim unless it surely ended before all others.
+        told = _is_told(meaning) and untold is not None and not _earlier(meaning, untold)
+        # Among unexplained ends, the one unlike the others is the cause, and many equal ones are its victims.
+        alike = crowd[_signature(meaning.end)] if meaning.role is Role.LIKELY else 0
+        return not named, Role.KILLED if late or told else meaning.role, alike, began(meaning)
+
+    return [place(meaning) for meaning in near]
+
+
+def _proven(one: Meaning, other: Meaning) -> bool:
+    """Whether one is a fault of its own on another node, and the clocks prove that it came first."""
+    return one.role is Role.CAUSE and one.end.node != other.end.node and _earlier(one, other)
+
+
+def _earlier(one: Meaning, other: Meaning) -> bool:
+    """Whether one surely began before the other; records of one node keep their order."""
+    same = one.end.node == other.end.node
+    return began(one) + (0.0 if same else one.end.slack + other.end.slack) < began(other)
+
+
+def _in_kill_sequence(view: View, meaning: Meaning, clear: Meaning) -> bool:
+    """Whether it only wrote why it fails when its launcher may have told it to end, after the first clear end."""
+    ends_ranks = view.job.ending.kill_after < float("inf")
+    return (
+        ends_ranks
+        and meaning.wrote is not None
+        and meaning is not clear
+        and _earlier(clear, meaning)
+    )
+
+
+def _ended_by_launcher(view: View, meaning: Meaning) -> bool:
+    """Whether its launcher may have ended it: by a signal, or with its shim, before the shim recorded the end."""
+    kill_after = view.job.ending.kill_after
+    at_once = kill_after == 0 and meaning.role is Role.KILLED
+    told = kill_after < float("inf") and _is_told(meaning)
+    return at_once or told or _ended_with_its_shim(view, meaning)
+
+
+def _is_told(meaning: Meaning) -> bool:
+    """Whether a signal ended it that asks a program to end, or SIGPIPE."""
+    return meaning.role is Role.TERMINATED or meaning.end.signal in _TOLD
 
 
 def _ended_with_its_shim(view: View, meaning: Meaning) -> bool:
@@ -289,7 +370,8 @@ def _tied(one: Meaning, other: Meaning) -> bool:
 
 def _left_early(view: View) -> CauseChoice | None:
     """A rank that ended with exit code 0 while others still needed it."""
-    pulled = view.of(Role.PEER, Role.TERMINATED)
+    roles = (Role.LIKELY, Role.KILLED, Role.PEER, Role.TERMINATED)
+    pulled = [m for m in view.of(*roles) if m.role > Role.KILLED or _ended_by_launcher(view, m)]
     left = [m for m in view.of(Role.WELL) if pulled and end_time(m) <= end_time(pulled[-1])]
     unhappy = [m for m in view.ranks if m.role is not Role.WELL]
     if not left or len(left) > len(unhappy):
@@ -399,14 +481,11 @@ def _named(view: View, chosen: Meaning) -> list[str]:
 
 def _launcher_says(view: View, end: End) -> list[str]:
     """A sentence about the rank that the launcher blames; a launcher sees lost connections, not causes."""
-    for launcher in view.job.launchers:
-        for line in launcher.lines:
-            named = named_ranks(line)
-            if named and end.rank in named:
-                return [f"{launcher.name} names it too"]
-            if named and end.what == "rank":
-                return [f"{launcher.name} itself names rank {named[0]}"]
-    return []
+    if end.what != "rank":
+        return []
+    told = [(one.name, first_by_launcher(one.lines)) for one in view.job.launchers]
+    agree = [f"{name} names it too" for name, ranks in told if end.rank in ranks]
+    return (agree or [f"{name} itself names rank {ranks[0]}" for name, ranks in told if ranks])[:1]
 
 
 def _verdict(view: View, choice: CauseChoice) -> Cause:
@@ -445,32 +524,3 @@ def _others(chosen: Meaning, rest: Sequence[Meaning]) -> tuple[Suspect, ...]:
 def _why(meaning: Meaning, chosen: Meaning) -> str:
     known = meaning.end.at is not None and chosen.end.at is not None
     return f"{meaning.why}, {_between(meaning, chosen)}" if known else meaning.why
-
-
-_GOING = (State.PENDING, State.RUNNING)
-
-
-def countdown_for(job: Job, now: float) -> Countdown | None:
-    """The countdown to begin now, or None if nothing failed or nothing is left to stop. `now` is epoch seconds.
-
-    The console does this because launchers notice a lost node only after minutes, and torchrun does not
-    tell the other nodes that a rank failed.
-    """
-    abort = job.plan.abort
-    if not abort.enabled or job.state.final:
-        return None
-    left = [rank for rank in job.ranks if rank.state in _GOING]
-    why = reason(job)
-    return Countdown(why=why, deadline=now + abort.countdown) if left and why else None
-
-
-def reason(job: Job) -> str:
-    """Why the rest of a job must be stopped: what failed first; "" if nothing did.
-
-    Also "" if no node answers: then the console's own link may be down, and the job may be running.
-    """
-    first = job.first_failure
-    lost = {rank.node for rank in job.ranks if rank.state is State.LOST}
-    if first is None or (first.what == "node" and lost >= set(job.nodes)):
-        return ""
-    return f"{first.who}: {first.how}"

@@ -12,6 +12,8 @@ from rankdeck.rules.ends import LAUNCHER_ENDINGS, End, LauncherEnding, Role
 from rankdeck.rules.messages import EVERY_RANK_ALONE, believes_alone, explain, kinds_of, lone_line
 from rankdeck.rules.root_cause import Cause, FailedJob, judge
 from rankdeck.state.job_events import SCHEDULER, decided_failure, is_cancelled
+from rankdeck.state.own_messages import NAME as OWN_MESSAGES
+from rankdeck.state.own_messages import use_own_messages
 from rankdeck.state.record import (
     LAST_LINES,
     LOST_SLACK,
@@ -51,6 +53,7 @@ def first_failure(record: JobRecord) -> FirstFailure | None:
         return _failed_task(record)
     if decided := decided_failure(record):
         return decided
+    use_own_messages()
     if verdict := judge(_failed_job(record)):
         return _in_full(record, verdict)
     return _nothing_done(record) if record.ended and not record.cancelled else None
@@ -144,7 +147,9 @@ def _rank_end(record: JobRecord, rank: RankState) -> End:
     node = record.nodes[record.plan.supervising_node(rank.node)]
     last_lines, looks = ended.lines if ended else (), record.looks.get(rank.rank)
     failed = rank.state in (State.FAILED, State.CANCELLED)
-    lines = last_lines or (_log_tail(record, rank) if failed else ())
+    # Of a rank that still runs, the last line tells whether it has raised and not ended.
+    going = (rank.last_line,) if rank.last_line and not rank.state.final else ()
+    lines = last_lines or (_log_tail(record, rank) if failed else going)
     look = looks[-1] if looks else None
     made_of = (rank, ended, look, node.uncertainty, lines)
     kept = record.ends.get(rank.rank)
@@ -169,6 +174,7 @@ def _new_end(
         slack=node.uncertainty if _known(rank) else UNSEEN_SLACK,
         stopped=rank.state is State.CANCELLED,
         lines=lines,
+        ago=ended.ago if ended and lines is ended.lines else (),
         kernel=ended.kernel if ended else (),
         doing=(ended.doing if ended else "") or (look.place if look else ""),
     )
@@ -203,11 +209,23 @@ def _in_full(record: JobRecord, verdict: Cause) -> FirstFailure:
         tied=verdict.tied,
         uncertainty=before.uncertainty if before else end.slack,
         victims=verdict.victims,
-        explained=_explained(record, verdict) or (before.explained if before else ()),
+        explained=(
+            *(_explained(record, verdict) or (before.explained if before else ())),
+            *_trouble_of_own_messages(),
+        ),
         evidence=verdict.evidence,
         others=verdict.others,
         settled=record.ended,
     )
+
+
+def _trouble_of_own_messages() -> tuple[Explained, ...]:
+    """A hint where the user's own messages cannot be used."""
+    trouble = use_own_messages()
+    if trouble is None:
+        return ()
+    why = f"your {OWN_MESSAGES} is not used: {trouble.problems[0]}"
+    return (Explained(why, "correct the file, then start Rankdeck again"),)
 
 
 def _earlier(record: JobRecord, end: End) -> FirstFailure | None:

@@ -13,6 +13,7 @@ from rankdeck.model.rank import computes, exit_status, place
 from rankdeck.model.safe_text import strip_controls
 from rankdeck.model.schedulers import Attempt, SlurmStatus, SlurmTask
 from rankdeck.rules.ends import End, read_words
+from rankdeck.state.own_messages import use_own_messages
 from rankdeck.state.record import EndReport, JobRecord, NodeRecord, last_lines, looked
 from rankdeck_agent.wire import LAUNCHER
 from rankdeck_agent.wire.job_events import (
@@ -299,8 +300,11 @@ def _start_rank(record: JobRecord, node: NodeRecord, event: NodeEvent, said: Ran
 
 
 def _exit_rank(record: JobRecord, node: NodeRecord, event: NodeEvent, said: RankExited) -> None:
-    record.end_reports[said.rank] = EndReport(said.said, said.kernel, _doing(said.activity))
+    record.end_reports[said.rank] = EndReport(
+        said.said, said.kernel, _doing(said.activity), said.ago
+    )
     if exit_status(said.code, said.signal) != 0:
+        use_own_messages()
         read_words(said.said)
     _end_rank(record, node, event.at, said.rank, said)
 

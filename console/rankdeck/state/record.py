@@ -78,6 +78,8 @@ class EndReport:
     """Lines of the kernel log about its processes."""
     doing: str = ""
     """What it did at the last look, in words."""
+    ago: tuple[float, ...] = ()
+    """How long before the end each of these lines was written, seconds; () if that is not known."""
 
 
 @dataclass(slots=True)

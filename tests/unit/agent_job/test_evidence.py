@@ -117,6 +117,21 @@ def test_the_counter_is_asked_only_for_what_was_killed(node: Node, status: int) 
     assert node.witness.of_rank(0, outcome(status), asked=False).kernel == ()
 
 
+def test_each_last_line_comes_with_its_time_if_all_times_are_known(
+    node: Node, tmp_path: Path
+) -> None:
+    for rank in range(2):
+        node.witness.began(rank, 100 + rank)
+    (tmp_path / "rank.0/err").write_text("one\ntwo\n")
+    (tmp_path / "rank.0/err.idx").write_text("0 50.25\n4 51.5\n")
+
+    known = node.witness.of_rank(0, outcome(1), asked=False)
+    unknown = node.witness.of_rank(1, outcome(1), asked=False)
+
+    assert (known.said, known.written) == (("one", "two"), (50.25, 51.5))
+    assert unknown.written == ()
+
+
 @pytest.mark.parametrize(
     ("status", "asked", "lines"),
     [(1, False, 40), (1, True, 40), (143, True, 3), (137, True, 3), (143, False, 40)],

@@ -62,8 +62,9 @@ def test_the_exceptions_of_a_chain_are_all_told(tmp_path: Path) -> None:
     between = b"\nDuring handling of the above exception, another exception occurred:\n\n"
     write(tmp_path, "err", (1, TRACEBACK + between + second), (2, b"x\n" * 100))
 
-    assert last_words(tmp_path, RANK)[:2] == [
+    assert last_words(tmp_path, RANK)[:3] == [
         "RuntimeError: CUDA error: out of memory",
+        "During handling of the above exception, another exception occurred:",
         "torch.DistError: NCCL error: out of memory",
     ]
 
@@ -76,6 +77,10 @@ def test_the_exceptions_of_a_chain_are_all_told(tmp_path: Path) -> None:
         b"[n1:04242] [ 3] /lib/x86_64-linux-gnu/libc.so.6(+0x3c050)[0x7f2ff0a5a050]",
         b" 7  /opt/ucx/lib/libucs.so.0(ucs_handle_error+0x2e4) [0x7f2ff0a5a050]",
         b"    @     0x7f2ff0a5a050 (unknown)",
+        b"    #3 0x4f2ff0 in main /src/a.c:3",
+        b"vasp_std           00000000004D1A2E  Unknown               Unknown  Unknown",
+        b"\t/src/main.go:12 +0x1d",
+        b'  File "/opt/lib/pxla.py", line 1298 in __call__',
     ],
 )
 def test_a_trace_of_functions_does_not_push_out_the_message_above_it(
