@@ -491,7 +491,7 @@ def _launcher_says(view: View, end: End) -> list[str]:
 def _verdict(view: View, choice: CauseChoice) -> Cause:
     chosen = choice.chosen
     apart = {id(chosen), *map(id, choice.tied)}
-    rest = [m for m in (*view.ranks, *view.lost) if id(m) not in apart]
+    rest = [_followed(m, chosen) for m in (*view.ranks, *view.lost) if id(m) not in apart]
     victims = [m.end.rank for m in rest if _is_victim(m)]
     return Cause(
         end=chosen.end,
@@ -501,6 +501,13 @@ def _verdict(view: View, choice: CauseChoice) -> Cause:
         tied=tuple(sorted(m.end.rank for m in choice.tied if m.end.rank is not None)),
         victims=tuple(sorted(rank for rank in victims if rank is not None)),
     )
+
+
+def _followed(meaning: Meaning, chosen: Meaning) -> Meaning:
+    """A rank that was told to end after the cause had failed by itself, as one that followed it; others as they are."""
+    if _is_told(meaning) and not _is_told(chosen) and not _earlier(meaning, chosen):
+        return Meaning(meaning.end, Role.TERMINATED, meaning.why)
+    return meaning
 
 
 def _is_victim(meaning: Meaning) -> bool:
