@@ -140,8 +140,13 @@ class Fleet:
         # A Kubernetes node can only be heard if its agent publishes to the site's broker.
         return self.open and self._cluster.broker is None and node.kubernetes is not None
 
+    @property
+    def awaited(self) -> bool:
+        """Whether the scheduler still has to list the nodes."""
+        return self._awaited
+
     def await_nodes(self, *, awaited: bool) -> None:
-        """Note whether the API server still has to list the nodes and their state."""
+        """Note whether the scheduler still has to list the nodes and their state, or to say that it cannot."""
         self._awaited = awaited
 
     def find(self, name: str) -> bool:
