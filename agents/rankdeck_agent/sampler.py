@@ -10,6 +10,7 @@ from typing import Callable, Optional
 
 from rankdeck_agent.collectors import collectors
 from rankdeck_agent.collectors.base import Collector, Reading
+from rankdeck_agent.collectors.nvidia import DEADLINE
 from rankdeck_agent.config import ExpectError, read
 from rankdeck_agent.files import Tree, clean, reason
 from rankdeck_agent.machine import machine, name
@@ -204,7 +205,12 @@ class Sampler:
             # Late, but not hanging: this sample goes without these metrics.
             return []
         why = _hanging(worker.current, waited)
-        return [(c, _silent(c, why), why) for c in worker.members]
+        silent = [(c, _silent(c, why), why) for c in worker.members]
+        for collector, reading, _ in silent:
+            if _ANSWER in collector.metrics:
+                reading.failed.pop(_ANSWER)
+                reading.put(_ANSWER, round(waited, 1))
+        return silent
 
     def _changed(self, collector: Collector, trouble: str, at: float) -> list[Event]:
         before = self._troubled.get(collector.name, "")
@@ -253,6 +259,10 @@ def _trouble(reading: Optional[Reading]) -> str:
 def _hanging(current: Optional[Collector], waited: float) -> str:
     doing = current.doing if current else ""
     return f"no answer for {waited:.0f} s" + (f", asking {clean(doing, 80)}" if doing else "")
+
+
+_ANSWER = "gpu.answer"
+"""How long the GPU driver has not answered: that is known even while its collector hangs."""
 
 
 def _silent(collector: Collector, why: str) -> Reading:
@@ -394,6 +404,10 @@ _BETWEEN = 0.2
 """Seconds between two readings: enough to compute CPU usage."""
 _LIMIT = 6.0
 """Seconds for collectors and network mounts to answer."""
+_DRIVER_LIMIT = DEADLINE
+"""Seconds without an answer after which `health` takes the GPU driver to hang: cold drivers of many GPUs take up to ten."""
+_HEALTH_LIMIT = _DRIVER_LIMIT + 2.0
+"""Seconds that `health` waits at most: a little longer than a driver may take."""
 
 
 @dataclass(frozen=True)
@@ -411,11 +425,14 @@ class NodeReading:
     """Recent events from the kernel log, and those of GPUs since boot."""
 
 
-def take(root: str) -> NodeReading:
-    """Read the machine under `root`: until every metric has a value if it is this machine ("/"), once if it is a recording."""
-    sampler = Sampler(collectors(root), patience=_LIMIT - _BETWEEN)
-    deadline = time.monotonic() + _LIMIT
-    first = collected = sampler.take(limit=_LIMIT)
+def take(root: str, limit: float = _LIMIT) -> NodeReading:
+    """Read the machine under `root`: until every metric has a value if it is this machine ("/"), once if it is a recording.
+
+    At most `limit` seconds; what has not answered by then counts as hanging.
+    """
+    sampler = Sampler(collectors(root), patience=limit - _BETWEEN)
+    deadline = time.monotonic() + limit
+    first = collected = sampler.take(limit=limit)
     events, values = collected.events, dict(collected.sample.values)
     # A recording does not change: a second reading would add nothing.
     while root == "/" and collected.pending - set(values) and time.monotonic() < deadline:
@@ -477,7 +494,9 @@ def health(root: str, *, as_json: bool, expect: str = "") -> int:
     except ExpectError as error:
         print(f"RANKDECK UNKNOWN: {clean(str(error), 300)}")
         return NAGIOS[Level.UNKNOWN][0]
-    reading = take(root)
+    reading = take(root, _HEALTH_LIMIT)
+    if root == "/":
+        reading = _with_unanswered(reading)
     judged, findings = judge(reading, _proc_uptime(Tree(root)), expected)
     node = reading.node or "this node"
     if as_json:
@@ -485,6 +504,13 @@ def health(root: str, *, as_json: bool, expect: str = "") -> int:
     else:
         print("\n".join(_lines(node, judged)))
     return NAGIOS[judged.level][0]
+
+
+def _with_unanswered(reading: NodeReading) -> NodeReading:
+    """The reading, in which what was not answered in time has failed: it is not known to be well."""
+    unanswered = dict.fromkeys(reading.pending, "no answer in time")
+    taken = reading.sample
+    return replace(reading, sample=replace(taken, failed={**unanswered, **taken.failed}))
 
 
 def judge(
@@ -520,6 +546,7 @@ def _facts(
         expected=expected,
         # Whether a job runs here is not known, so memory in use must not count as a leftover.
         busy=True,
+        driver_limit=_DRIVER_LIMIT,
     )
 
 

@@ -49,6 +49,8 @@ class Facts:
     expected: Expected = field(default_factory=Expected)
     busy: bool = False
     """A job of ours runs there, so memory in use is not a leftover of an earlier job."""
+    driver_limit: float = 30.0
+    """Seconds without an answer after which the GPU driver counts as hanging."""
     drift: Optional[tuple[Reason, ...]] = None
     """How the node differs from its peers; None if there are none to compare with."""
 
@@ -376,6 +378,7 @@ class Derived:
 def derive(facts: Facts) -> Derived:
     """The numbers that follow from these facts."""
     found = Derived()
+    _driver(facts, found)
     _recovery(facts, found)
     _fabric(facts, found)
     _nvlinks(facts, found)
@@ -396,6 +399,12 @@ def wanted(facts: Facts, key: str) -> int:
     expected = facts.expected.gpus if key == "gpu_count" else facts.expected.rdma
     other = facts.expected.other.get(key, 0)
     return expected or (other if isinstance(other, int) else 0)
+
+
+def _driver(facts: Facts, found: Derived) -> None:
+    for device, waited in facts.values.get("gpu.answer", {}).items():
+        if waited >= facts.driver_limit:
+            found.put("gpu.hangs", device, 1, written(waited, "s"))
 
 
 def _recovery(facts: Facts, found: Derived) -> None:

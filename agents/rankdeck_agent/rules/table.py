@@ -140,8 +140,8 @@ RULES: tuple[Rule, ...] = (
            text="the agent is {value} late · the node is overloaded · its numbers are old"),
     *_rows("gpu.driver", 1, "gpu.answer", (WARN, 2, 1), hold=10,
            text="the GPU driver has not answered for {value} · it is overloaded or about to hang · watch it, start no nvidia-smi loops"),
-    *_rows("gpu.driver", 1, "gpu.answer", (BAD, 30, 1),
-           text="the GPU driver has not answered for {value} · it hangs, jobs on the node will too · start no nvidia-smi loops, drain, reboot"),
+    *_rows("gpu.driver", 1, "gpu.hangs", (BAD, 1, 1),
+           text="the GPU driver has not answered for {note} · it hangs, jobs on the node will too · start no nvidia-smi loops, drain, reboot"),
     # 2, 3 GPUs
     *_rows("gpu.count", 2, "gpu.missing", (BAD, 1, 1),
            text="{note} · a device is lost or its driver is not loaded · look at the kernel log, reboot; again within 3 days: vendor"),

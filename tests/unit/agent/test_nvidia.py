@@ -462,6 +462,30 @@ def test_sample_shows_the_gpus_of_one_reading(machine):
     assert "gpu.used" not in shape["absent"]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("where", ["init *", "Handle 2", "Name 0", "ClockInfo 2"])
+def test_a_driver_that_hangs_is_bad_in_one_reading_and_in_the_next(machine, where):
+    machine.say(f"{where} hang")
+    stuck = set()
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, "-m", "rankdeck_agent", "health", "--json"],
+            env={**os.environ, "PYTHONPATH": str(AGENTS)},
+            capture_output=True,
+            timeout=LIMIT,
+            check=False,
+        )
+        stuck.add(nvidia.left_behind())
+        told = json.loads(done.stdout)
+        states = {one["name"]: one["state"] for one in told["findings"]}
+
+        assert done.returncode == 2, told["reasons"]
+        assert ("gpu.driver", "bad") in {(r["check"], r["level"]) for r in told["reasons"]}
+        assert states["gpu.present"] == states["gpu.ecc"] == "unknown"
+    (pid,) = stuck
+    os.kill(pid, 9)
+
+
 REAL = Path(__file__).parents[2] / "recorded" / "h200"
 """Recorded on an H200 with driver 580.159.04: the agent's sample and what nvidia-smi printed, idle and busy."""
 RECORDED = ("a100-sxm4-v12", "a10g", "tesla-t4", "quadro-p400", "gtx-1070-ti")
