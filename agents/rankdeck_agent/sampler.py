@@ -14,7 +14,7 @@ from rankdeck_agent.collectors.nvidia import DEADLINE
 from rankdeck_agent.config import ExpectError, read
 from rankdeck_agent.files import Tree, clean, reason
 from rankdeck_agent.machine import machine, name
-from rankdeck_agent.rules.facts import EPOCH, Facts, Memory, derive
+from rankdeck_agent.rules.facts import EPOCH, KEPT, SIZES, Facts, Memory, derive, is_kept
 from rankdeck_agent.rules.judge import (
     LASTING,
     CheckResult,
@@ -272,6 +272,8 @@ def _silent(collector: Collector, why: str) -> Reading:
 
 
 _LINKS = ("rdma.up", "net.up")
+MOST_SEEN = 4096
+"""Most devices that are remembered."""
 _COUNTERS = frozenset(name for name, metric in METRICS.items() if metric.kind == "counter")
 Table = dict[str, Mapping[str, Number]]
 _NONE: Mapping[str, Number] = {}
@@ -300,12 +302,15 @@ class NodeJudge:
         """Time and numbers of the sample before the newest."""
         self._at = 0.0
         self._seen_up: frozenset[tuple[str, str]] = frozenset()
+        self._seen: frozenset[tuple[str, str]] = frozenset()
+        self._most: dict[str, Number] = {}
 
     def judge(
         self, sample: Sample, events: tuple[Event, ...], inventory: Mapping[str, str]
     ) -> HealthReport:
         """The whole judgement of this sample; `events` are those since the sample before."""
         self._take(sample)
+        self._notice(inventory)
         facts = self._facts(sample, events, inventory)
         health, memory = assess(facts, self._memory)
         if self._brief:
@@ -329,6 +334,22 @@ class NodeJudge:
         if not up <= self._seen_up:
             self._seen_up |= up
 
+    def _notice(self, inventory: Mapping[str, str]) -> None:
+        """Remember what is there, so that what goes is noticed."""
+        known = self._seen
+        fresh = {
+            (metric, device)
+            for metric in KEPT
+            for device, number in self._values.get(metric, _NONE).items()
+            if (metric, device) not in known
+            and is_kept(metric, device, number, self._values, inventory)
+        }
+        if fresh and len(known) < MOST_SEEN:
+            self._seen = known | fresh
+        for metric in SIZES:
+            size = self._values.get(metric, _NONE).get("", 0)
+            self._most[metric] = max(size, self._most.get(metric, 0))
+
     def _facts(
         self, sample: Sample, events: tuple[Event, ...], inventory: Mapping[str, str]
     ) -> Facts:
@@ -344,6 +365,8 @@ class NodeJudge:
             uptime=_since_boot(inventory, sample.at),
             events=events,
             seen_up=self._seen_up,
+            seen=self._seen,
+            most=self._most,
             expected=self._expected,
         )
 

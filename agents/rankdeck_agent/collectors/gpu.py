@@ -506,9 +506,12 @@ class GpuCollector:
         self._jetson.collect(reading, now)
         # Most numbers are not read for every sample: those that were read once are not absent.
         self._answered.update(reading.values)
+        here = others or self._intel.cards or self._jetson.load
+        if not here:
+            # The last one has gone: nothing more of it is awaited.
+            self._answered.clear()
         reading.pending |= self._answered - reading.values.keys()
         # Without a GPU, do not wake a thread for every sample.
-        here = others or self._intel.cards or self._jetson.load
         self.period = 0.0 if here else _LOOK_AGAIN
         self.doing = ""
         return reading

@@ -355,6 +355,8 @@ def _identity(tree: Tree, port: Port) -> dict[str, str]:
         ("netdev", f"{port.path}/gid_attrs/ndevs/0"),
     )
     texts = {what: tree.maybe(path) for what, path in rows}
+    if tree.exists(f"{BASE}/{port.device}/device/physfn"):
+        texts["kind"] = "vf"
     found = {f"rdma.{port.key}.{what}": clean(t) for what, t in texts.items() if t}
     for index, gid in _gids(tree, port):
         found[f"rdma.{port.key}.gid.{index}"] = gid
@@ -456,6 +458,9 @@ class RdmaCollector:
         for part in self._parts.values():
             reading.take_failures(part)
         self._answered |= set(reading.values)
+        if not self._ports:
+            # The last one has gone: nothing more of it is awaited.
+            self._answered.clear()
         reading.pending |= self._answered - set(reading.values)
         reading.inventory = self._inventory
         self.doing = ""

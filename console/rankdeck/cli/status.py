@@ -146,7 +146,7 @@ async def judged(fleet: Fleet, watch: float) -> None:
         if passed >= watch and all(s.samples > before[s.name] for s in waiting):
             break
         await asyncio.sleep(LOOK)
-    fleet.compare_peers()
+    fleet.compare_peers(SECOND_SAMPLE / 2)
     fleet.take_as_lasting()
     # The session judges the samples, which takes a moment.
     while fleet.behind:  # noqa: ASYNC110
