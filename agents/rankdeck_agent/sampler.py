@@ -205,12 +205,7 @@ class Sampler:
             # Late, but not hanging: this sample goes without these metrics.
             return []
         why = _hanging(worker.current, waited)
-        silent = [(c, _silent(c, why), why) for c in worker.members]
-        for collector, reading, _ in silent:
-            if _ANSWER in collector.metrics:
-                reading.failed.pop(_ANSWER)
-                reading.put(_ANSWER, round(waited, 1))
-        return silent
+        return [(c, _silent(c, why, waited), why) for c in worker.members]
 
     def _changed(self, collector: Collector, trouble: str, at: float) -> list[Event]:
         before = self._troubled.get(collector.name, "")
@@ -265,9 +260,12 @@ _ANSWER = "gpu.answer"
 """How long the GPU driver has not answered: that is known even while its collector hangs."""
 
 
-def _silent(collector: Collector, why: str) -> Reading:
+def _silent(collector: Collector, why: str, waited: float = 0.0) -> Reading:
+    """A reading in which all has failed; `waited`: seconds without an answer, if the collector hangs."""
     reading = Reading()
     reading.failed = dict.fromkeys(collector.metrics, why)
+    if waited and reading.failed.pop(_ANSWER, ""):
+        reading.put(_ANSWER, round(waited, 1))
     return reading
 
 
