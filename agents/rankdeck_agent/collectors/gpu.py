@@ -139,12 +139,12 @@ class Amd:
         self, reading: Reading, card: AmdCard, metric: str, sensor: str, file: str
     ) -> None:
         def read() -> None:
-            degrees = whole(self._tree.read(f"{sensor}_{file}")) / 1e3
+            degrees = signed(self._tree.read(f"{sensor}_{file}")) / 1e3
             if metric == "gpu.margin":
                 if not degrees:
                     # 0 means that no limit is set.
                     return
-                degrees -= whole(self._tree.read(f"{sensor}_input")) / 1e3
+                degrees -= signed(self._tree.read(f"{sensor}_input")) / 1e3
             reading.put(metric, round(degrees, 3), card.key)
 
         reading.attempt((metric,), read, card.key)

@@ -1,5 +1,6 @@
 """InfiniBand and RoCE ports: link state, rate, and every counter of the kernel, from files or netlink, under its kernel name."""
 
+import errno
 import json
 import os
 import re
@@ -551,7 +552,7 @@ class RdmaCollector:
             data = self._tree.read(counter.path)
             number = None if data.startswith(b"N/A") else whole(data)
         except (OSError, ValueError) as error:
-            counter.value, counter.error = None, ValueError(reason(error))
+            counter.value, counter.error = None, ValueError(_unread(counter, error))
             counter.failures += 1
             return
         if number is None:
@@ -612,6 +613,20 @@ def _adopt(port: Port, counters: Mapping[str, int]) -> None:
         counter.value = counter.held = number
         counter.ever = True
         port.counters.append(counter)
+
+
+def _unread(counter: RdmaCounter, error: Exception) -> str:
+    """Why a counter cannot be read; if the driver refuses it, also the setting that leaves its device out."""
+    refused = isinstance(error, OSError) and error.errno in _REFUSED
+    device = counter.path[len(BASE) + 1 :].partition("/")[0]
+    hint = (
+        f"; if it never counts: `rdma_exclude: [{device}]` leaves the device out" if refused else ""
+    )
+    return f"{reason(error)}{hint}"
+
+
+_REFUSED = frozenset({errno.EINVAL, errno.EIO, errno.EREMOTEIO, errno.EOPNOTSUPP})
+"""Errors with which drivers refuse counters that the firmware does not give to this function."""
 
 
 def _store(counter: RdmaCounter, number: int) -> None:
