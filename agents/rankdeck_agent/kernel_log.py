@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import BinaryIO, Callable, Optional
 
 from rankdeck_agent.files import clean, reason
+from rankdeck_agent.needed_texts import matches
 from rankdeck_agent.text import complain
 
 OFF_THE_BUS = 79
@@ -341,6 +342,9 @@ def _pattern(kind: str, level: str, pattern: str, do: str = "") -> KernelPattern
 _DISK = "data may be lost: check the disk"
 _MEMORY = "a memory fault: find the DIMM by its label"
 _STUCK = "if it goes on: reboot the node"
+_IOMMU = "its driver or firmware uses memory that is not its own: update it, or ask the vendor about `iommu=pt`"
+_UNCORRECTED = r"(?:[abef][0-9a-f]{15}|[89cd][2367abef][0-9a-f]{14})\b"
+"""A status of 64 bits that is valid (bit 63), and uncorrected or corrupt (61, 57)."""
 
 PATTERNS: tuple[KernelPattern, ...] = (
     _pattern("gpu", "bad", rf"NVRM: (?:GPU (?P<device>{_PCI})[ :].*)?(?:RmInitAdapter|rm_init_adapter) failed", "the driver cannot start the GPU: reboot the node"),
@@ -348,12 +352,16 @@ PATTERNS: tuple[KernelPattern, ...] = (
     _pattern("gpu", "bad", r"[Ee]ncountered (?:a )?global fatal error", "CUDA works on no GPU of the node: drain, reboot"),
     _pattern("gpu", "bad", rf"NVRM: .*GPU at PCI:(?P<device>{_PCI}) .*likely needs to be reset", "drain the node, reset the GPU"),
     _pattern("gpu", "bad", r"NVRM: This PCI I/O region assigned to your NVIDIA device is invalid", "the BIOS gave a GPU no room: update it, switch on Above 4G decoding"),
+    _pattern("gpu", "bad", r"NVRM: (?:The NVIDIA probe routine (?:failed|was not called) for|None of the NVIDIA (?:graphics adapters|devices) were initialized)", "the driver cannot start the GPU: look for who holds it (vfio, nouveau), reboot the node"),
+    _pattern("gpu", "warn", r"NVRM: API mismatch", "the driver in the kernel and its library are of two versions: reload the driver's modules or reboot; in a container: use the host's library"),
     _pattern("gpu", "bad", r"NVRM: .*GSP RM heartbeat timed out", "the GPU's own processor does not answer: drain, reboot the node"),
     _pattern("gpu", "bad", rf"\b(?:nvidia|amdgpu|xe|i915):? (?:probe of )?(?P<device>{_PCI})(?:: probe with driver \w+)? failed with error -", "the driver cannot start the GPU: reboot the node"),
     _pattern("gpu", "bad", rf"amdgpu (?P<device>{_PCI}): (?:amdgpu: )?(?:.*GPU will not be initialized|Fatal error during GPU init|device lost from bus)", "the driver gave up the GPU: reboot the node; again: vendor"),
     _pattern("gpu", "bad", rf"Xe has declared device (?P<device>{_PCI}) as wedged", "the driver gave up the GPU: reboot the node"),
     _pattern("gpu", "info", rf"i915 (?P<device>{_PCI}): .*GPU HANG", "an application hung the GPU"),
     _pattern("nvlink", "warn", r"NVRM: knvlink\w+: .*\b[Ff]ailed", "collectives are slow or fail: reset the GPU, check NVSwitch and fabric manager"),
+    _pattern("thermal", "bad", rf"amdgpu (?P<device>{_PCI}): .*(?:over temperature range|GPU (?:SW|HW) CTF)", "the GPU is too hot and shuts down: check fans and inlet air"),
+    _pattern("thermal", "warn", rf"amdgpu (?P<device>{_PCI}): .*(?:thermal throttling|GPU is throttled|temperature reached)", "the GPU slows down: check fans, inlet air, neighbours"),
     _pattern("amdgpu", "ok", rf"amdgpu (?P<device>{_PCI}): (?:amdgpu: )?GPU reset\(\d+\) succeeded"),
     _pattern("amdgpu", "bad", rf"amdgpu (?P<device>{_PCI}): (?:amdgpu: )?(?:GPU reset end with ret = -|GPU [Rr]ecovery [Ff]ailed)", "the GPU stays away: reboot the node"),
     _pattern("amdgpu", "warn", rf"amdgpu (?P<device>{_PCI}): (?:amdgpu: )?GPU reset begin", "jobs on it are lost: restart them; again: have it inspected"),
@@ -387,6 +395,9 @@ PATTERNS: tuple[KernelPattern, ...] = (
     _pattern("nfs", "bad", r"[Ll]ock reclaim failed", "locks of running jobs are lost: restart them"),
     # Empty CD and floppy drives of a BMC or a virtual machine.
     _pattern("disk", "info", r"I/O error(?: on|,) dev(?:ice)? (?P<device>(?:sr|fd)\d+)\b", "an empty drive was read"),
+    # What is discarded holds no data.
+    _pattern("disk", "info", r"error, dev (?P<device>[\w.-]+), .*\((?:DISCARD|SECURE_ERASE)\)", "the disk refuses to discard blocks: no data is lost"),
+    _pattern("disk", "info", r"(?:critical target|operation not supported|not supported) error, dev (?P<device>[\w.-]+), .*\(WRITE_ZEROES\)", "the disk refuses to zero blocks by itself: no data is lost"),
     _pattern("disk", "bad", r"Buffer I/O error on dev(?:ice)? (?P<device>[\w.-]+)", _DISK),
     _pattern("disk", "bad", r"(?:I/O|medium|target|nexus) error, dev (?P<device>[\w.-]+)", _DISK),
     _pattern("disk", "bad", r"(?:\((?P<device>[\w.-]+)\): )?I/O error while writing superblock", _DISK),
@@ -398,6 +409,9 @@ PATTERNS: tuple[KernelPattern, ...] = (
     _pattern("disk", "bad", r"(?P<device>ata\d+\.\d+): disabled$", "the drive is gone: replace it"),
     _pattern("disk", "bad", r"(?:(?P<device>[\w.-]+): )?attempt to access beyond end of device", _DISK),
     _pattern("disk", "bad", r"md/\S*?: ?Disk failure on (?P<device>[\w.-]+)", "replace the disk"),
+    _pattern("disk", "bad", r"md/\S*?:(?P<device>md\w+): (?:[Nn]ot enough operational|[Cc]annot start|[Ff]ailed to run|.*has failed)", "the array is gone: replace its disks, restore its data"),
+    _pattern("disk", "warn", r"md/\S*?:(?P<device>md\w+): (?:Operation continuing on \d|.*\bactive with (?P<left>\d+) out of (?!(?P=left)\b)\d|.*\b[Dd]egraded)", "the array has lost a disk, another loss loses its data: replace the disk"),
+    _pattern("disk", "warn", r"md: kicking (?:non-fresh )?(?P<device>[\w.-]+) (?:from|out of)", "the array has lost a disk: add it again or replace it"),
     _pattern("disk", "bad", r"(?:EXT4-fs error|BTRFS(?:: | )(?:error|critical)) \(device (?P<device>[\w.-]+)", _DISK),
     _pattern("disk", "bad", r"XFS \((?P<device>[\w.-]+)\): (?:.*I/O [Ee]rror|Corruption|Internal error|Metadata (?:corruption|CRC error)|.*has been shut down|.*[Ss]hutting down filesystem)", _DISK),
     _pattern("disk", "bad", r"(?:Aborting journal on device|Detected IO errors while flushing file data on) (?P<device>[\w.]+)", "the file system goes read-only: check the disk"),
@@ -411,11 +425,16 @@ PATTERNS: tuple[KernelPattern, ...] = (
     _pattern("disk", "bad", rf"megaraid_sas (?P<device>{_PCI}): .*\bFAULT state", "the controller of the disks failed: check it"),
     _pattern("edac", "bad", r"EDAC (?P<device>MC\d+): .*\bUE\b", _MEMORY),
     _pattern("edac", "warn", r"EDAC (?P<device>MC\d+): .*\bCE\b", _MEMORY),
+    # Bits of the status (linux arch/x86/include/asm/mce.h): 61 uncorrected (UC), 57 processor context corrupt (PCC).
+    _pattern("mce", "bad", rf"(?:Machine Check(?: Exception| Event)?: *\w+ Bank \d+: |\bSTATUS:? ?)(?:0x)?{_UNCORRECTED}", "a hardware fault: drain the node"),
+    _pattern("mce", "bad", r"\[Hardware Error\]: .*_STATUS\[[^\]]*\b(?:UE|UC|PCC)\b", "a hardware fault: drain the node"),
+    _pattern("mce", "warn", r"Machine Check(?: Event)?: *\w+ Bank \d+: (?:0x)?[89cd][0-9a-f]{15}", "corrected: watch whether it comes again"),
     _pattern("mce", "bad", r"(?:[Uu]ncorrected hardware memory error|Machine Check Exception|Memory failure: 0x|event severity: (?:fatal|recoverable))", _MEMORY),
     _pattern("mce", "bad", r"\[Hardware Error\]: .*\b[Uu]ncorrected\b", "a hardware fault: drain the node"),
     _pattern("mce", "bad", r"(?:\[Hardware Error\]: System Fatal error|NMI: (?:PCI system error|IOCK error|memory parity error))", "a hardware fault: drain the node"),
     _pattern("mce", "warn", r"\[Hardware Error\]: Deferred error", "bad memory was found before it was used: watch whether it comes again"),
-    _pattern("mce", "warn", r"(?:Machine check events logged|\[Hardware Error\]: (?:.*\bCorrected error|.*event severity: corrected))", "corrected: watch whether it comes again"),
+    _pattern("mce", "warn", r"\[Hardware Error\]: (?:.*\bCorrected error|.*event severity: corrected)", "corrected: watch whether it comes again"),
+    _pattern("mce", "warn", r"Machine check events logged", "the lines beside it, mcelog or rasdaemon say whether it was corrected"),
     _pattern("thermal", "warn", r"(?P<device>CPU\d+): (?:Core|Package) temperature (?:is )?above threshold", "the CPU slows down: check fans and inlet air"),
     _pattern("thermal", "ok", r"(?P<device>CPU\d+): (?:Core|Package) temperature/speed normal"),
     _pattern("thermal", "bad", r"critical temperature reached", "the node shuts down: check fans and inlet air"),
@@ -427,6 +446,9 @@ PATTERNS: tuple[KernelPattern, ...] = (
     _pattern("mlx5", "warn", rf"(?:mlx5_core (?P<device>{_PCI}): .*)?Detected insufficient power on the PCIe slot", "check the power of the slot"),
     _pattern("mlx5", "warn", rf"mlx5_core (?P<device>{_PCI}): .*High temperature on sensors", "the adapter or its module is too hot: check fans and inlet air"),
     _pattern("mlx5", "warn", rf"mlx5_core (?P<device>{_PCI}): .*Health issue observed, .*severity\([4-7]\)", "watch the adapter"),
+    _pattern("mlx5", "warn", rf"mlx5_core (?P<device>{_PCI})(?: \S+)?: .*TX timeout", "the adapter stopped sending: reset it; again: firmware or slot"),
+    _pattern("bnxt", "warn", rf"bnxt_en (?P<device>{_PCI})(?: \S+)?: .*TX timeout", "the adapter stopped sending: reset it; again: firmware or slot"),
+    _pattern("nic", "warn", rf"\b(?:ice|i40e|ixgbe|igb|igc|mlx4_en|mlx4_core|ionic|qede|ena|tg3|cxgb4|hns3) (?P<device>{_PCI})(?: \S+)?: .*(?:[Tt][Xx][ _]?timeout|[Tt]ransmit (?:queue )?.*timed out)", "the adapter stopped sending: reset it; again: firmware or slot"),
     _pattern("mlx5", "bad", rf"mlx5_core (?P<device>{_PCI}): .*(?:health compromised|device's health|Fatal error|assert_var|Health issue observed|PCI slot is unavailable|handling bad device|pre-initializing state)", "the adapter failed: reset or reboot"),
     _pattern("mlx5", "warn", rf"mlx5_core (?P<device>{_PCI}): .*(?:timeout\. Will cause a leak|mlx5_cmd_out_err:)", "the firmware refuses or does not answer"),
     _pattern("bnxt", "bad", rf"bnxt_en (?P<device>{_PCI})(?: \S+)?: .*(?:[Ff]irmware (?:fatal|not responding)|FW fatal|[Ff]atal (?:firmware|FW))", "the adapter failed: reset or reboot"),
@@ -447,6 +469,13 @@ PATTERNS: tuple[KernelPattern, ...] = (
     _pattern("pcie", "bad", rf"(?P<device>{_PCI}): DPC: (?:containment event|unmasked uncorrectable error|ERR_\w+ detected)", "the port was shut off, what is behind it is gone: reseat it, reboot"),
     _pattern("pcie", "bad", rf"(?P<device>{_PCI}): (?:AER: (?:can't recover|[Dd]evice recovery failed)|Unable to change power state from \S+ to D0, device inaccessible|can't change power state from \S+ to D0 \(config space inaccessible)", "the device is gone or stuck: reseat it, reboot"),
     _pattern("pcie", "warn", rf"(?P<device>{_PCI})(?::\w+)?: (?:pciehp: )?Slot\([\w-]+\): (?:Link Down|Card not present)", "a device left its slot: reseat it, unless somebody took it out"),
+    _pattern("iommu", "warn", rf"DMAR: .*Request device \[(?:\w+:)?(?P<device>{_PCI})\]", _IOMMU),
+    _pattern("iommu", "warn", rf"AMD-Vi: Event logged \[\w+ device=(?P<device>{_PCI})", _IOMMU),
+    _pattern("iommu", "warn", rf"(?:(?P<device>{_PCI}): )?AMD-Vi: Event logged \[(?:IO_PAGE_FAULT|\w+_ERROR|\w+_FAULT)", _IOMMU),
+    _pattern("iommu", "warn", r"arm-smmu\S* (?P<device>\S+): (?:Unhandled context fault|event 0x\w+ received|\s*event: F_)", _IOMMU),
+    # A root port reports for the device that it names last.
+    _pattern("pcie", "bad", rf"AER: (?:Multiple )?Uncorrect\w+ .*received(?: from|:) (?P<device>{_PCI})", "a device or its slot fails: reseat it"),
+    _pattern("pcie", "warn", rf"AER: (?:Multiple )?Correct\w+ .*received(?: from|:) (?P<device>{_PCI})", "watch whether it comes often: reseat the device"),
     _pattern("pcie", "bad", rf"(?P<device>{_PCI}): .*(?:severity=Uncorrect\w+|AER: (?:Multiple )?Uncorrect\w+)", "a device or its slot fails: reseat it"),
     _pattern("pcie", "warn", rf"(?P<device>{_PCI}): .*(?:severity=Correct\w+|AER: (?:Multiple )?Correct\w+)", "watch whether it comes often: reseat the device"),
     _pattern("pcie", "warn", rf"(?P<device>{_PCI}): .*available PCIe bandwidth, limited by", "fewer lanes or a lower speed than it can: reseat the device"),
@@ -463,29 +492,17 @@ _SXID = re.compile(
     rf"nvidia-nvswitch\d+: SXid \((?:PCI:)?(?P<pci>{_PCI})\): (?P<number>\d{{1,9}}), (?P<details>.*)"
 )
 _LINK = re.compile(r"\b[Ll]ink (-?\d{1,3})\b")
-_WORDS = re.compile(
-    r"NVRM|nvidia|nccl|[Pp]rocess|oom|task |LOCKUP|lockup|rcu|panic|BUG|Oops|nfs|lockd|[Ll]ock reclaim|/O|error|"
-    r"Remount|nvme|end of device|md/|XFS|EXT4|BTRFS|EDAC|[Hh]ardware|[Mm]achine|Memory f|severity|temperature|"
-    r"oltage|VFS|amdgpu|Lustre|LNet|ceph|GPFS|mmfs|fault|Unable|disabled|DPC|bnxt|mlx[45]|[Pp]ort module|insufficient|[Ll]ink|"
-    r"AER|PCIe|HANG|Xe has|Aborting journal|IO errors|offline|failed command|Failing path|FAULT|NMI: |watchdog|WATCHDOG|"
-    r"without any active|active interface up|inaccessible|Slot|failed with error"
-)
-"""No pattern matches a line without one of these words: so most lines are skipped quickly."""
 
 
 def find(message: str) -> Optional[Found]:
     """The event in one message of the kernel (without prefix); None if it is no event."""
     message = clean(message[:LINE_LIMIT], LINE_LIMIT)
-    if not _WORDS.search(message):
-        return None
     return _nvidia(message) or _listed(message)
 
 
 def _nvidia(message: str) -> Optional[Found]:
-    for pattern, make in _NVIDIA.items():
-        found = pattern.search(message)
-        if found:
-            return make(found)
+    for place, found in matches(_NVIDIA_PATTERNS, message):
+        return _NVIDIA[place][1](found)
     return None
 
 
@@ -525,20 +542,21 @@ def _link(details: str) -> Optional[int]:
     return int(found[1]) if found else None
 
 
-_NVIDIA = {_XID: _xid, _LOST: _lost, _SXID: _sxid}
+_NVIDIA = ((_XID, _xid), (_LOST, _lost), (_SXID, _sxid))
+_NVIDIA_PATTERNS = tuple(pattern for pattern, _ in _NVIDIA)
+_LISTED_PATTERNS = tuple(row.pattern for row in PATTERNS)
 
 
-_ON_PCI = ("pcie", "mlx5", "bnxt", "gpu", "amdgpu", "ras", "nic")
+_ON_PCI = ("pcie", "mlx5", "bnxt", "gpu", "amdgpu", "ras", "nic", "iommu", "thermal")
 
 
 def _listed(message: str) -> Optional[Found]:
-    for row in PATTERNS:
-        found = row.pattern.search(message)
-        if found:
-            device = found.groupdict().get("device") or ""
-            if row.kind in _ON_PCI:
-                device = address(device)
-            return Found(row.kind, row.level, _say(message.strip(), row.do), device)
+    for place, found in matches(_LISTED_PATTERNS, message):
+        row = PATTERNS[place]
+        device = found.groupdict().get("device") or ""
+        if row.kind in _ON_PCI and ":" in device:
+            device = address(device)
+        return Found(row.kind, row.level, _say(message.strip(), row.do), device)
     return None
 
 

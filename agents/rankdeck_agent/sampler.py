@@ -10,10 +10,11 @@ from typing import Callable, Optional
 
 from rankdeck_agent.collectors import collectors
 from rankdeck_agent.collectors.base import Collector, Reading
+from rankdeck_agent.collectors.nvidia import DEADLINE
 from rankdeck_agent.config import ExpectError, read
 from rankdeck_agent.files import Tree, clean, reason
 from rankdeck_agent.machine import machine, name
-from rankdeck_agent.rules.facts import EPOCH, Facts, Memory, derive
+from rankdeck_agent.rules.facts import EPOCH, KEPT, SIZES, Facts, Memory, derive, is_kept
 from rankdeck_agent.rules.judge import (
     LASTING,
     CheckResult,
@@ -197,7 +198,7 @@ class Sampler:
             # Late, but not hanging: this sample goes without these metrics.
             return []
         why = _hanging(worker.current, waited)
-        return [(c, _silent(c, why), why) for c in worker.members]
+        return [(c, _silent(c, why, waited), why) for c in worker.members]
 
     def _changed(self, collector: Collector, trouble: str, at: float) -> list[Event]:
         before = self._troubled.get(collector.name, "")
@@ -248,13 +249,22 @@ def _hanging(current: Optional[Collector], waited: float) -> str:
     return f"no answer for {waited:.0f} s" + (f", asking {clean(doing, 80)}" if doing else "")
 
 
-def _silent(collector: Collector, why: str) -> Reading:
+_ANSWER = "gpu.answer"
+"""How long the GPU driver has not answered: that is known even while its collector hangs."""
+
+
+def _silent(collector: Collector, why: str, waited: float = 0.0) -> Reading:
+    """A reading in which all has failed; `waited`: seconds without an answer, if the collector hangs."""
     reading = Reading()
     reading.failed = dict.fromkeys(collector.metrics, why)
+    if waited and reading.failed.pop(_ANSWER, ""):
+        reading.put(_ANSWER, round(waited, 1))
     return reading
 
 
 _LINKS = ("rdma.up", "net.up")
+MOST_SEEN = 4096
+"""Most devices that are remembered."""
 _COUNTERS = frozenset(name for name, metric in METRICS.items() if metric.kind == "counter")
 Table = dict[str, Mapping[str, Number]]
 _NONE: Mapping[str, Number] = {}
@@ -283,12 +293,15 @@ class NodeJudge:
         """Time and numbers of the sample before the newest."""
         self._at = 0.0
         self._seen_up: frozenset[tuple[str, str]] = frozenset()
+        self._seen: frozenset[tuple[str, str]] = frozenset()
+        self._most: dict[str, Number] = {}
 
     def judge(
         self, sample: Sample, events: tuple[Event, ...], inventory: Mapping[str, str]
     ) -> HealthReport:
         """The whole judgement of this sample; `events` are those since the sample before."""
         self._take(sample)
+        self._notice(inventory)
         facts = self._facts(sample, events, inventory)
         health, memory = assess(facts, self._memory)
         if self._brief:
@@ -312,6 +325,22 @@ class NodeJudge:
         if not up <= self._seen_up:
             self._seen_up |= up
 
+    def _notice(self, inventory: Mapping[str, str]) -> None:
+        """Remember what is there, so that what goes is noticed."""
+        known = self._seen
+        fresh = {
+            (metric, device)
+            for metric in KEPT
+            for device, number in self._values.get(metric, _NONE).items()
+            if (metric, device) not in known
+            and is_kept(metric, device, number, self._values, inventory)
+        }
+        if fresh and len(known) < MOST_SEEN:
+            self._seen = known | fresh
+        for metric in SIZES:
+            size = self._values.get(metric, _NONE).get("", 0)
+            self._most[metric] = max(size, self._most.get(metric, 0))
+
     def _facts(
         self, sample: Sample, events: tuple[Event, ...], inventory: Mapping[str, str]
     ) -> Facts:
@@ -327,6 +356,8 @@ class NodeJudge:
             uptime=_since_boot(inventory, sample.at),
             events=events,
             seen_up=self._seen_up,
+            seen=self._seen,
+            most=self._most,
             expected=self._expected,
         )
 
@@ -387,6 +418,10 @@ _BETWEEN = 0.2
 """Seconds between two readings: enough to compute CPU usage."""
 _LIMIT = 6.0
 """Seconds for collectors and network mounts to answer."""
+_DRIVER_LIMIT = DEADLINE
+"""Seconds without an answer after which `health` takes the GPU driver to hang: cold drivers of many GPUs take up to ten."""
+_HEALTH_LIMIT = _DRIVER_LIMIT + 2.0
+"""Seconds that `health` waits at most: a little longer than a driver may take."""
 
 
 @dataclass(frozen=True)
@@ -404,11 +439,14 @@ class NodeReading:
     """Recent events from the kernel log, and those of GPUs since boot."""
 
 
-def take(root: str) -> NodeReading:
-    """Read the machine under `root`: until every metric has a value if it is this machine ("/"), once if it is a recording."""
-    sampler = Sampler(collectors(root), patience=_LIMIT - _BETWEEN)
-    deadline = time.monotonic() + _LIMIT
-    first = collected = sampler.take(limit=_LIMIT)
+def take(root: str, limit: float = _LIMIT) -> NodeReading:
+    """Read the machine under `root`: until every metric has a value if it is this machine ("/"), once if it is a recording.
+
+    At most `limit` seconds; what has not answered by then counts as hanging.
+    """
+    sampler = Sampler(collectors(root), patience=limit - _BETWEEN)
+    deadline = time.monotonic() + limit
+    first = collected = sampler.take(limit=limit)
     events, values = collected.events, dict(collected.sample.values)
     # A recording does not change: a second reading would add nothing.
     while root == "/" and collected.pending - set(values) and time.monotonic() < deadline:
@@ -470,7 +508,9 @@ def health(root: str, *, as_json: bool, expect: str = "") -> int:
     except ExpectError as error:
         print(f"RANKDECK UNKNOWN: {clean(str(error), 300)}")
         return NAGIOS[Level.UNKNOWN][0]
-    reading = take(root)
+    reading = take(root, _HEALTH_LIMIT)
+    if root == "/":
+        reading = _with_unanswered(reading)
     judged, findings = judge(reading, _proc_uptime(Tree(root)), expected)
     node = reading.node or "this node"
     if as_json:
@@ -478,6 +518,13 @@ def health(root: str, *, as_json: bool, expect: str = "") -> int:
     else:
         print("\n".join(_lines(node, judged)))
     return NAGIOS[judged.level][0]
+
+
+def _with_unanswered(reading: NodeReading) -> NodeReading:
+    """The reading, in which what was not answered in time has failed: it is not known to be well."""
+    unanswered = dict.fromkeys(reading.pending, "no answer in time")
+    taken = reading.sample
+    return replace(reading, sample=replace(taken, failed={**unanswered, **taken.failed}))
 
 
 def judge(
@@ -513,6 +560,7 @@ def _facts(
         expected=expected,
         # Whether a job runs here is not known, so memory in use must not count as a leftover.
         busy=True,
+        driver_limit=_DRIVER_LIMIT,
     )
 
 

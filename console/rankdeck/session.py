@@ -42,7 +42,7 @@ from rankdeck.model.schedulers import (
     SlurmNode,
     SlurmPartition,
 )
-from rankdeck.preflight.doctor import examine, lacking
+from rankdeck.preflight.doctor import examine, lacking, server_finding
 from rankdeck.preflight.facts import Finding, Step, TellFinding, no_step, tell_nobody
 from rankdeck.preflight.run import Tools, find_mpi, preflight
 from rankdeck.prometheus.site_past import SitePast
@@ -169,7 +169,12 @@ class Session:
 
     async def doctor(self, tell: TellFinding = tell_nobody) -> tuple[Finding, ...]:
         """What the nodes lack for any job; `tell` is called with each finding."""
-        return await examine(self.cluster, self._agents, tell)
+        findings = await examine(self.cluster, self._agents, tell)
+        if not self._kubernetes_client.asked:
+            return findings
+        server = await server_finding(self.about_kubernetes)
+        tell(server)
+        return (*findings, server)
 
     async def lacking(self, specs: Sequence[JobSpec]) -> dict[str, str]:
         """Job file -> what its nodes lack to run it, "" for nothing; see `preflight.doctor`."""
@@ -564,7 +569,8 @@ class Session:
         if link is not None:
             self._start(collect(self.cluster, self.switches))
             self._start(self.find_running(LOOK_LIMIT))
-            self.fleet.await_nodes(awaited=self._kubernetes_client.asked)
+            listed = self.fleet.open and self.slurm.asked
+            self.fleet.await_nodes(awaited=self._kubernetes_client.asked or listed)
             self._start(self._kubernetes_client.watch(self.fleet, self.kubernetes))
             self._start(self.slurm.watch())
             self._attach(link, [node.name for node in self.cluster.nodes], brief=brief)

@@ -33,6 +33,10 @@ LEANED = (
         "only for the types: the class of digests has no other name", CPYTHON,
     ),
     Leaned(
+        "agents/rankdeck_agent/needed_texts.py", ("re._parser",), "CPython",
+        "the parts of a pattern, to know which texts it needs; before 3.11 the documented module sre_parse has them", CPYTHON,
+    ),
+    Leaned(
         "agents/rankdeck_agent/telemetry.py", ("sys.modules =", "client.ssl ="), "paho-mqtt",
         "loads paho without OpenSSL, a fifth of the agent's memory, and then lends paho the errors of `ssl` that it names", ("2.1.0", "2.2.0"),
     ),

@@ -170,3 +170,49 @@ def test_a_node_that_reports_something_else_now_is_counted_once_and_alike_nodes_
     assert (known.drift(), known.enough, "n3" in known) == ({}, True, True)
     assert known.take("n3", {})
     assert "n3" not in known
+
+
+def devices(kind: str, count: int, **more: str) -> dict[str, str]:
+    return {**{f"{kind}.{n}.model": "X" for n in range(count)}, "kernel": "6", **more}
+
+
+@pytest.mark.parametrize("kind", ["gpu", "rdma", "nvme"])
+@pytest.mark.parametrize("left", [7, 3, 1])
+def test_a_node_with_fewer_devices_than_its_peers_is_odd(kind: str, left: int) -> None:
+    fleet = tuple((f"n{n}", devices(kind, 8 if n else left)) for n in range(5))
+
+    found = drift(fleet)
+
+    assert list(found) == ["n0"]
+    assert [reason.device for reason in found["n0"]] == [f"{kind}.count"]
+    assert found["n0"][0].text.startswith(f"{kind}.count is {left}, 4 of 5 nodes have 8 · ")
+
+
+def test_a_node_without_any_device_of_its_peers_is_odd() -> None:
+    fleet = tuple((f"n{n}", devices("gpu", 8 if n else 0, **{"cpu.model": "A"})) for n in range(5))
+
+    found = drift(fleet)
+
+    assert [(name, one.device) for name, rs in found.items() for one in rs] == [("n0", "gpu.count")]
+
+
+def test_a_key_that_only_one_node_lacks_is_missed() -> None:
+    fleet = tuple((f"n{n}", {"kernel": "6", **({"ofed": "24"} if n else {})}) for n in range(5))
+
+    assert [reason.device for reason in drift(fleet)["n0"]] == ["ofed"]
+
+
+def test_a_machine_of_another_kind_lacks_nothing() -> None:
+    head = ("head", devices("gpu", 0, **{"cpu.model": "small"}))
+    fleet = tuple((f"n{n}", devices("gpu", 8, **{"cpu.model": "big"})) for n in range(4))
+
+    assert [r.device for r in drift((head, *fleet)).get("head", ())] == ["cpu.model"]
+
+
+def test_an_agent_that_has_just_started_lacks_nothing_yet() -> None:
+    known = Peers()
+    for n in range(5):
+        known.take(f"n{n}", devices("gpu", 8 if n else 0), at=100.0 if n else 190.0)
+
+    assert known.drift(before=170.0) == {}
+    assert list(known.drift(before=200.0)) == ["n0"]

@@ -87,7 +87,7 @@ def test_coverage_adds_up(there, absent) -> None:
 
 
 DERIVED = frozenset({
-    "gpu.missing", "gpu.unlisted", "gpu.action", "gpu.fabric_fault", "gpu.nvlinks_down", "gpu.slowed_now", "gpu.brake_now", "rdma.down", "rdma.odd", "rdma.missing", "rdma.slow", "net.down", "net.slow",
+    "gpu.hangs", "gpu.gone", "nvme.gone", "cpu.missing", "mem.missing", "gpu.missing", "gpu.unlisted", "gpu.action", "gpu.fabric_fault", "gpu.nvlinks_down", "gpu.slowed_now", "gpu.brake_now", "rdma.down", "rdma.odd", "rdma.missing", "rdma.slow", "net.down", "net.slow",
     "disk.unmounted", "node.skew", "node.unlike", "node.like",
 })  # fmt: skip
 """Metrics of the table that `derive` makes; a row of any other is read from the wire."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Callable, Protocol, Union
 
 from rankdeck_agent.files import MISSING, clean, reason
-from rankdeck_agent.wire import Event, Sample, Values
+from rankdeck_agent.wire import METRICS, Event, Sample, Values
 
 FAILED_LIMIT = 256
 DEVICE_LIMIT = 1024
@@ -17,6 +17,24 @@ _MEMORY = re.compile(
 )
 SHARED_MEMORY = "shared with the CPU; in use: by the whole machine"
 """Inventory of a GPU without memory of its own."""
+
+
+_ANY = (-float(LARGEST), float(LARGEST))
+_OF_UNIT = {
+    "%": (0.0, 100.5),
+    "C": (-100.0, 300.0),
+    "W": (0.0, 100_000.0),
+    "Hz": (0.0, 1e12),
+    "B": (0.0, 2.0**60),
+    "": (0.0, 2.0**32 - 2),
+}
+"""Unit -> least and most that a GPU can have; drivers that have no number say one with all bits set."""
+_GPU_LIMITS = {
+    name: _OF_UNIT[metric.unit]
+    for name, metric in METRICS.items()
+    if name.startswith("gpu.") and metric.kind == "gauge" and metric.unit in _OF_UNIT
+}
+"""Metric -> what is a number for it and no sentinel."""
 
 
 class BlindError(ValueError):
@@ -52,6 +70,10 @@ class Reading:
         """Store a number in base units (wire.METRICS); a number that is not finite counts as failed."""
         if not (math.isfinite(value) and abs(value) <= LARGEST):
             self._fail(metric, device, "not a number of 64 bits")
+            return
+        least, most = _GPU_LIMITS.get(metric, _ANY)
+        if not least <= value <= most:
+            self._fail(metric, device, f"the driver has no number for it: it says {value:.16g}")
             return
         by_device = self.values.setdefault(metric, {})
         if len(by_device) < DEVICE_LIMIT:

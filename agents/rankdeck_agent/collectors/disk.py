@@ -203,7 +203,14 @@ class DiskCollector:
     name = "disk"
     lane = "disk"
     period = 0.0
-    metrics: tuple[str, ...] = (*SPACE, *_READONLY, "disk.mounted", "disk.stuck", *_DISKS)
+    metrics: tuple[str, ...] = (
+        *SPACE,
+        *_READONLY,
+        "disk.mounted",
+        "disk.automatic",
+        "disk.stuck",
+        *_DISKS,
+    )
 
     def __init__(self, root: str = "/") -> None:
         self.doing = ""
@@ -211,6 +218,9 @@ class DiskCollector:
         self._raw = b""
         self._mounts: tuple[Mount, ...] = ()
         self._remote: tuple[str, ...] = ()
+        self._unmounted: tuple[str, ...] = ()
+        """Paths of fstab on which nothing is mounted."""
+        self._automatic: tuple[str, ...] = ()
         # Below another root the mounts are of another machine and cannot be asked.
         self._network = NetworkMounts() if root == "/" else None
         self._progress: dict[str, tuple[int, float]] = {}
@@ -223,6 +233,10 @@ class DiskCollector:
             self._looked, self._space = now, self._read_space()
         _copy(self._space, reading)
         self._ask_network(reading, now)
+        for path in self._unmounted:
+            reading.put("disk.mounted", 0, path)
+        for path in self._automatic:
+            reading.put("disk.automatic", 1, path)
         reading.attempt(_DISKS, lambda: self._disks(reading, now))
         return reading
 
@@ -249,6 +263,10 @@ class DiskCollector:
         if raw != self._raw:
             self._raw, self._mounts = raw, local_mounts(raw)
             self._remote = network_mounts(raw)
+            self._automatic = automatic_mounts(raw)
+        # Read each time: an administrator may take a mount out of it.
+        table = self._tree.maybe("etc/fstab") or ""
+        self._unmounted = unmounted(table, raw) if table else ()
 
     def _ask(self, reading: Reading, mount: Mount) -> None:
         found = os.statvfs(self._tree.path(mount.path))
@@ -296,9 +314,35 @@ def parse_diskstats(data: bytes) -> list[Disk]:
     return found
 
 
+def unmounted(table: str, data: bytes) -> tuple[str, ...]:
+    """The paths in fstab that are mounted at boot, and on which nothing is mounted by mountinfo."""
+    there = {mount.path for mount in _mounts_in(data)}
+    wanted = (line.split() for line in table.splitlines())
+    rows = [row for row in wanted if len(row) >= 4 and row[0][0] != "#" and row[1][0] == "/"]
+    paths = [_ESCAPE.sub(_unescaped, row[1]) for row in rows if not _BY_HAND & {*row[3].split(",")}]
+    found = [path.rstrip("/") or "/" for path in paths if clean(path, 256) == path]
+    return tuple(path for path in dict.fromkeys(found) if path not in there)[:_MOUNT_LIMIT]
+
+
+_BY_HAND = frozenset({"noauto", "nofail", "x-systemd.automount", "user", "users", "bind", "rbind"})
+"""Options of fstab with which a mount may be missing."""
+
+
+def automatic_mounts(data: bytes) -> tuple[str, ...]:
+    """The paths below an automatic mount: they are unmounted when nobody uses them."""
+    mounts = _mounts_in(data)
+    parents = [mount.path for mount in mounts if mount.kind == _AUTOMATIC]
+    kept = (m.path for m in mounts if m.kind != _AUTOMATIC and m.kind not in _PSEUDO)
+    return tuple(path for path in dict.fromkeys(kept) if _below(path, parents))[:_MOUNT_LIMIT]
+
+
+def _mounts_in(data: bytes) -> "list[Mount]":
+    return [m for m in map(_mount, data.decode("utf-8", "replace").splitlines()) if m]
+
+
 def network_mounts(data: bytes) -> tuple[str, ...]:
     """Paths of the mounts, in mountinfo, that a server or a program serves."""
-    mounts = [m for m in map(_mount, data.decode("utf-8", "replace").splitlines()) if m]
+    mounts = _mounts_in(data)
     paths = {m.path: _is_remote(m) for m in mounts}
     # The last mount on a path hides earlier ones.
     return tuple(path for path, remote in paths.items() if remote)[:_MOUNT_LIMIT]
@@ -313,7 +357,7 @@ def _is_remote(mount: Mount) -> bool:
 
 def local_mounts(data: bytes) -> tuple[Mount, ...]:
     """The mounts, in mountinfo, whose space can be read without waiting for a server."""
-    mounts = [m for m in map(_mount, data.decode("utf-8", "replace").splitlines()) if m]
+    mounts = _mounts_in(data)
     remote = [m.path for m in mounts if m.kind not in _LOCAL and m.kind not in _PSEUDO]
     chosen: dict[str, Mount] = {}
     seen: set[str] = set()
@@ -333,12 +377,16 @@ def _mount(line: str) -> "Mount | None":
         kind, options = fields[dash + 1], fields[dash + 3]
     except (ValueError, IndexError):
         return None
-    path = _ESCAPE.sub(lambda found: chr(int(found.group(1), 8)), fields[4])
+    path = _ESCAPE.sub(_unescaped, fields[4])
     wanted, is_now = set(fields[5].split(",")), set(options.split(","))
     readonly = bool((wanted | is_now) & _RO)
     # With `mount -o ro`, as for a system with a read-only / or /usr, both have `ro`.
     forced = "emergency_ro" in is_now or ("ro" in is_now and "ro" not in wanted)
     return Mount(path, kind, fields[2], readonly, forced)
+
+
+def _unescaped(found: "re.Match[str]") -> str:
+    return chr(int(found.group(1), 8))
 
 
 def _wanted(mount: Mount) -> bool:
@@ -391,6 +439,8 @@ class NvmeCollector:
             for what, file in _IDENTITY:
                 text = self._tree.maybe(f"{_BASE}/{name}/{file}") or ""
                 self._inventory[f"nvme.{device}.{what}"] = clean(text)
+            if (self._tree.maybe(f"{_BASE}/{name}/transport") or "pcie") != "pcie":
+                self._inventory[f"nvme.{device}.kind"] = "fabric"
         if self._inventory.get(f"nvme.{device}.state") != state:
             self._inventory = {**self._inventory, f"nvme.{device}.state": state}
 

@@ -139,12 +139,12 @@ class Amd:
         self, reading: Reading, card: AmdCard, metric: str, sensor: str, file: str
     ) -> None:
         def read() -> None:
-            degrees = whole(self._tree.read(f"{sensor}_{file}")) / 1e3
+            degrees = signed(self._tree.read(f"{sensor}_{file}")) / 1e3
             if metric == "gpu.margin":
                 if not degrees:
                     # 0 means that no limit is set.
                     return
-                degrees -= whole(self._tree.read(f"{sensor}_input")) / 1e3
+                degrees -= signed(self._tree.read(f"{sensor}_input")) / 1e3
             reading.put(metric, round(degrees, 3), card.key)
 
         reading.attempt((metric,), read, card.key)
@@ -506,9 +506,12 @@ class GpuCollector:
         self._jetson.collect(reading, now)
         # Most numbers are not read for every sample: those that were read once are not absent.
         self._answered.update(reading.values)
+        here = others or self._intel.cards or self._jetson.load
+        if not here:
+            # The last one has gone: nothing more of it is awaited.
+            self._answered.clear()
         reading.pending |= self._answered - reading.values.keys()
         # Without a GPU, do not wake a thread for every sample.
-        here = others or self._intel.cards or self._jetson.load
         self.period = 0.0 if here else _LOOK_AGAIN
         self.doing = ""
         return reading

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Callable, Optional
 
-from rankdeck_agent.collectors.base import Reading, memory_sizes, spread, whole
+from rankdeck_agent.collectors.base import Reading, memory_sizes, signed, spread, whole
 from rankdeck_agent.files import MISSING, Tree, clean
 
 _SENSORS = ("coretemp", "k10temp", "zenpower", "cpu_thermal", "soc_thermal")
@@ -90,7 +90,7 @@ class CpuCollector:
         numbers: list[int] = []
         for name in files:
             try:
-                numbers.append(whole(self._tree.read(name)))
+                numbers.append(signed(self._tree.read(name)))
             except (OSError, ValueError) as error:  # noqa: PERF203  each file for itself
                 reading.fail((metric,), error)
         if numbers:
@@ -373,7 +373,8 @@ class Files:
 _LIMIT = Files("memory.max", "memory", "memory.limit_in_bytes")
 _USED = Files("memory.current", "memory", "memory.usage_in_bytes")
 _CORES = Files("cpuset.cpus.effective", "cpuset", "cpuset.effective_cpus")
-_QUOTA = Files("cpu.max", "cpu", "cpu.max")
+_QUOTA = Files("cpu.max", "cpu", "cpu.cfs_quota_us")
+_PERIOD = Files("cpu.max", "cpu", "cpu.cfs_period_us")
 _STAT = Files("cpu.stat", "cpu", "cpu.stat")
 
 
@@ -470,9 +471,11 @@ def _memory(reading: Reading, groups: Groups) -> None:
 
 def _cores(reading: Reading, groups: Groups) -> None:
     cores = [float(_listed(data)) for _, data in groups.read(_CORES)][:1]
-    for _, data in groups.read(_QUOTA):
+    for folder, data in groups.read(_QUOTA):
         quota, _, period = data.decode("ascii", "replace").strip().partition(" ")
-        if quota != "max":
+        # Version 1 has the period in a file of its own, and -1 for no quota.
+        period = period or (groups.beside(folder, _PERIOD) or b"").decode("ascii", "replace")
+        if quota not in ("max", "-1"):
             cores.append(int(quota) / int(period))
     if cores:
         reading.put("cgroup.cores", round(min(cores), 2))

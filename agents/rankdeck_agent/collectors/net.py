@@ -11,11 +11,8 @@ from typing import Optional
 
 from rankdeck_agent.collectors.base import Reading, whole
 from rankdeck_agent.files import Tree, clean
+from rankdeck_agent.rules.facts import UNWATCHED
 
-_VIRTUAL = re.compile(
-    r"(?:lo|veth.*|docker.*|br-.*|cni.*|cali.*|flannel.*|virbr.*|vnet.*|ifb.*|tap.*|tun.*|dummy.*|sit\d*"
-    r"|ip6?tnl.*|ip6?gre.*|gre.*|erspan.*|ip_vti.*|ip6_vti.*|kube-.*|nodelocaldns|vxlan.*|lxc.*|podman.*)"
-)
 _COLUMNS: tuple[tuple[str, tuple[int, ...]], ...] = (
     ("net.rx", (0,)),
     ("net.tx", (8,)),
@@ -48,7 +45,7 @@ _IDENTITY_EVERY = 60.0
 
 
 class NetCollector:
-    """Counters and link of every interface, without purely virtual ones (_VIRTUAL)."""
+    """Counters and link of every interface, without purely virtual ones (UNWATCHED)."""
 
     name = "net"
     lane = "proc"
@@ -117,7 +114,7 @@ class NetCollector:
         return numbers
 
     def _wanted(self, name: str) -> bool:
-        if not _VIRTUAL.fullmatch(name):
+        if not UNWATCHED.fullmatch(name):
             return True
         if name not in self._physical:
             if len(self._physical) > 1000:
@@ -178,10 +175,24 @@ def _identities(tree: Tree, names: Sequence[str]) -> dict[str, str]:
         rows = {
             "driver": tree.link(f"{base}/device/driver"),
             "rdma": " ".join(_listed(tree, f"{base}/device/infiniband")),
-            "kind": "wifi" if tree.exists(f"{base}/phy80211") else "",
+            "kind": _kind(tree, base),
         }
         found.update({f"net.{name}.{k}": clean(v) for k, v in rows.items() if v})
     return found
+
+
+def _kind(tree: Tree, base: str) -> str:
+    """What an interface is: wifi, bond, vf (a virtual function), usb, virtual (no device below it); "" for a card."""
+    for kind, file in _KINDS:
+        if tree.exists(f"{base}/{file}"):
+            return kind
+    if not tree.exists(f"{base}/device"):
+        # A recording, or an older kernel, may lack the folder of the device: then nothing is said.
+        return "virtual" if tree.exists(f"{base}/ifindex") else ""
+    return "usb" if tree.link(f"{base}/device/subsystem") == "usb" else ""
+
+
+_KINDS = (("wifi", "phy80211"), ("bond", "bonding"), ("vf", "device/physfn"))
 
 
 def _listed(tree: Tree, folder: str) -> list[str]:

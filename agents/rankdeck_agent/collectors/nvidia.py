@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import struct
 import subprocess
 import sys
 import tempfile
@@ -132,6 +133,8 @@ class Nvidia:
         self._known: dict[str, str] = {}
         """UUID -> GPU number, kept when the process is started again."""
         self._answered: set[str] = set()
+        self._orphan = 0
+        """Pid of the process of an earlier agent, stuck in the driver; 0 if there is none."""
         self._last = Reading()
 
     def collect(self, now: float) -> Reading:
@@ -141,6 +144,8 @@ class Nvidia:
         reading = Reading()
         if self._process is not None:
             self._take_lines(reading, self._process, now)
+        elif waited := _waiting_of(self._orphan):
+            reading.put("gpu.answer", round(waited, 1))
         reading.inventory = self._last.inventory
         reading.failed.update(self._last.failed)
         reading.pending |= self._last.pending - set(reading.values)
@@ -153,6 +158,7 @@ class Nvidia:
 
     def _begin(self, now: float) -> None:
         self._retry = now + AGAIN
+        self._orphan = 0
         stuck = left_behind()
         if stuck:
             # It may be about to end: then we need not wait a minute.
@@ -160,7 +166,8 @@ class Nvidia:
             stuck = left_behind()
         if stuck:
             why = f"the driver still holds process {stuck} of an agent that has gone"
-            self._last.failed = dict.fromkeys(METRICS, why)
+            self._all_fail(why)
+            self._orphan = stuck
             return
         try:
             self._process = NvmlProcess({"known": self._known})
@@ -235,6 +242,17 @@ def left_behind() -> int:
             if folder.name.isdecimal() and _orphan(folder):
                 return int(folder.name)
     return 0
+
+
+def _waiting_of(pid: int) -> float:
+    """Seconds that the driver has not answered this process of an earlier agent; 0 if that is not known."""
+    with contextlib.suppress(OSError, ValueError, IndexError, struct.error):
+        folder = Path("/proc") / str(pid)
+        words = (folder / "cmdline").read_bytes().split(b"\0")
+        handle = int(words[words.index(_COMMAND.encode()) + 1])
+        since, _ = BOARD.unpack((folder / "fd" / str(handle)).read_bytes()[: BOARD.size])
+        return max(0.0, time.monotonic() - since) if since else 0.0
+    return 0.0
 
 
 def _orphan(folder: Path) -> bool:

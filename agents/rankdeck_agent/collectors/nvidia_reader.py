@@ -177,7 +177,7 @@ class NvmlReader:
     def _device(self, reading: Reading, device: NvmlDevice, now: float) -> None:
         if device.handle is None:
             needs_reset = device.refused == RESET_REQUIRED
-            reading.put("gpu.lost", int(not needs_reset), device.number)
+            reading.put("gpu.lost", int(device.refused in _IS_LOST), device.number)
             reading.put("gpu.reset_required", int(needs_reset), device.number)
             device.failed = {f"gpu.used/{device.number}": device.gone}
             return
@@ -207,6 +207,9 @@ class NvmlReader:
             answer = call.ask(nvml, device.handle)
             reading.put_all(dict(zip(call.metrics, answer)), device.number)
             _drop(device.failed, keys)
+            device.failed.update(
+                {key: reading.failed[key] for key in keys if key in reading.failed}
+            )
         except (UnsupportedError, AttributeError):
             device.unsupported.add(number)
         except nvml.NVMLError as refused:
@@ -365,8 +368,24 @@ def _free(wanted: str, taken: Iterable[str]) -> str:
     return next(n for n in (wanted, *map(str, range(2 * GPU_LIMIT))) if n not in numbers)
 
 
+_UNKNOWN_ERROR = 999
+_IS_LOST = frozenset({LOST, _UNKNOWN_ERROR})
+"""Errors with which NVML gives no handle of a GPU that is lost; others say that it may not be seen, or not now."""
+_DO: Mapping[int, str] = {
+    2: "it is not given to this process: a MIG or vGPU setup, or the device cgroup of a job or container",
+    4: "this process may not see it: permissions of /dev/nvidia*, or the device cgroup of a job or container",
+    9: "load the driver: `modprobe nvidia`, see the kernel log",
+    10: "the GPU did not answer in time: see the kernel log for Xids",
+    11: "its interrupts do not arrive: see the kernel log, the BIOS, `nvidia-smi`",
+    18: "driver and library are of two versions: reboot, or reload the driver's modules; in a container: use the host's library",
+}
+"""NVML error -> what it means for the one who reads it, and what to do."""
+
+
 def _why(error: BaseException) -> str:
-    return f"NVML: {clean(str(error), 100)}"
+    words = f"NVML: {clean(str(error), 100)}"
+    what = _DO.get(code(error), "")
+    return f"{words}: {what}" if what else words
 
 
 def _text(value: object) -> str:

@@ -1,5 +1,6 @@
 """InfiniBand and RoCE ports: link state, rate, and every counter of the kernel, from files or netlink, under its kernel name."""
 
+import errno
 import json
 import os
 import re
@@ -355,6 +356,8 @@ def _identity(tree: Tree, port: Port) -> dict[str, str]:
         ("netdev", f"{port.path}/gid_attrs/ndevs/0"),
     )
     texts = {what: tree.maybe(path) for what, path in rows}
+    if tree.exists(f"{BASE}/{port.device}/device/physfn"):
+        texts["kind"] = "vf"
     found = {f"rdma.{port.key}.{what}": clean(t) for what, t in texts.items() if t}
     for index, gid in _gids(tree, port):
         found[f"rdma.{port.key}.gid.{index}"] = gid
@@ -456,6 +459,9 @@ class RdmaCollector:
         for part in self._parts.values():
             reading.take_failures(part)
         self._answered |= set(reading.values)
+        if not self._ports:
+            # The last one has gone: nothing more of it is awaited.
+            self._answered.clear()
         reading.pending |= self._answered - set(reading.values)
         reading.inventory = self._inventory
         self.doing = ""
@@ -546,7 +552,7 @@ class RdmaCollector:
             data = self._tree.read(counter.path)
             number = None if data.startswith(b"N/A") else whole(data)
         except (OSError, ValueError) as error:
-            counter.value, counter.error = None, ValueError(reason(error))
+            counter.value, counter.error = None, ValueError(_unread(counter, error))
             counter.failures += 1
             return
         if number is None:
@@ -607,6 +613,20 @@ def _adopt(port: Port, counters: Mapping[str, int]) -> None:
         counter.value = counter.held = number
         counter.ever = True
         port.counters.append(counter)
+
+
+def _unread(counter: RdmaCounter, error: Exception) -> str:
+    """Why a counter cannot be read; if the driver refuses it, also the setting that leaves its device out."""
+    refused = isinstance(error, OSError) and error.errno in _REFUSED
+    device = counter.path[len(BASE) + 1 :].partition("/")[0]
+    hint = (
+        f"; if it never counts: `rdma_exclude: [{device}]` leaves the device out" if refused else ""
+    )
+    return f"{reason(error)}{hint}"
+
+
+_REFUSED = frozenset({errno.EINVAL, errno.EIO, errno.EREMOTEIO, errno.EOPNOTSUPP})
+"""Errors with which drivers refuse counters that the firmware does not give to this function."""
 
 
 def _store(counter: RdmaCounter, number: int) -> None:

@@ -46,9 +46,15 @@ class Facts:
     """(metric, device) of links that were up in any sample so far."""
     skew: Optional[float] = None
     """Seconds that the node's clock is ahead of the judge's; negative: behind; None: not known."""
+    seen: frozenset[tuple[str, str]] = frozenset()
+    """(metric of KEPT, device) of what was there in any sample of this boot; without it nothing can be gone."""
+    most: Mapping[str, Number] = field(default_factory=dict[str, Number])
+    """Metric of SIZES -> its largest number in this boot."""
     expected: Expected = field(default_factory=Expected)
     busy: bool = False
     """A job of ours runs there, so memory in use is not a leftover of an earlier job."""
+    driver_limit: float = 30.0
+    """Seconds without an answer after which the GPU driver counts as hanging."""
     drift: Optional[tuple[Reason, ...]] = None
     """How the node differs from its peers; None if there are none to compare with."""
 
@@ -231,11 +237,12 @@ KINDS: Mapping[str, EventKind] = {
     "kernel.hung": EventKind(21, 10 * MINUTE, "a driver or file server hangs"),
     "kernel.lockup": EventKind(21, HOUR, "a core is stuck in the kernel", "drain, reboot"),
     "kernel.panic": EventKind(21, DAY, "the kernel is damaged", "drain, reboot, keep the log"),
-    "kernel.thermal": EventKind(19, 10 * MINUTE, "the CPU slows down", "check fans and inlet air"),
+    "kernel.thermal": EventKind(19, 10 * MINUTE, "a processor slows down", "check fans and inlet air"),
     "kernel.voltage": EventKind(19, HOUR, "the board slows down, cards get corrupted", "use a stronger supply"),
     "kernel.mlx5": EventKind(7, HOUR, "the adapter is in trouble"),
     "kernel.link": EventKind(8, 2 * MINUTE, "the link went down"),
     "kernel.pcie": EventKind(15, HOUR, "the lanes of a device are disturbed", "reseat it"),
+    "kernel.iommu": EventKind(15, HOUR, "transfers of this device were refused"),
     "kernel.files": EventKind(21, HOUR, "no process can open another file"),
     "kernel.log": EventKind(1, 10 * MINUTE, "not all lines were seen"),
     "node.reboot": EventKind(20, HOUR, "whatever ran there is gone", "see the end of the last kernel log, power and BMC"),
@@ -347,6 +354,30 @@ DISABLED, LINK_UP = 3, 5
 PEERS, SHARE = 3, 0.75
 """How many devices of one machine must agree, and which share of all, before another one counts as odd."""
 GPUS = ("gpu.mem_total", "gpu.used")
+_MOUNTS = ("disk.mounted", "disk.used", "disk.readonly", "disk.stuck")
+_SEEN_AS = ("disk.mounted", "disk.readonly")
+"""The metrics of mounts that do not go away while a mount hangs."""
+KEPT = (*GPUS, "rdma.up", "net.up", "nvme.live", *_SEEN_AS)
+"""Metrics whose devices are remembered: one that goes is judged like one that is down."""
+SIZES = ("cpu.cores", "mem.total")
+"""Metrics of the machine's size, which does not shrink while it runs."""
+_SHRUNK = 0.98
+"""Share of the largest size from which on nothing is missing: a kernel may keep back a little more."""
+UNWATCHED = re.compile(
+    r"(?:lo|veth.*|docker.*|br-.*|cni.*|cali.*|flannel.*|virbr.*|vnet.*|ifb.*|tap.*|tun.*|dummy.*|sit\d*"
+    r"|ip6?tnl.*|ip6?gre.*|gre.*|erspan.*|ip_vti.*|ip6_vti.*|kube-.*|nodelocaldns|vxlan.*|lxc.*|podman.*)"
+)
+"""Names of purely virtual interfaces: they come and go with what uses them."""
+_PASSING = re.compile(
+    r"(?:wl|wwan|wg|ppp|tailscale|zt|usb|nebula|utun|vpn|nordlynx|ipsec|macvlan|ipvlan).*"
+)
+"""Names of interfaces that go down while nothing is wrong with the node."""
+_PASSING_KINDS = frozenset({"wifi", "vf", "usb", "virtual", "fabric"})
+"""Kinds in the inventory of devices that may go while nothing is wrong: moved into a container, or unplugged."""
+_PASSING_MOUNT = re.compile(
+    r"/(?:run|tmp|media|snap|proc|sys|dev|var/(?:run|snap|tmp|lib/(?:kubelet|docker|containers?|containerd|rancher|lxd|lxc|machines)))(?:/|$)"
+)
+"""Where containers, users and the system mount for a while."""
 SPEEDS = {
     "rdma_rate_gbps": ("rdma.rate", "rdma.up", "rdma.slow"),
     "net_speed_gbps": ("net.speed", "net.up", "net.slow"),
@@ -376,15 +407,18 @@ class Derived:
 def derive(facts: Facts) -> Derived:
     """The numbers that follow from these facts."""
     found = Derived()
+    _driver(facts, found)
     _recovery(facts, found)
     _fabric(facts, found)
     _nvlinks(facts, found)
     _held_down(facts, found)
     _counts(facts, found)
     _links(facts, found)
+    _gone(facts, found)
     if links := facts.values.get("rdma.up"):
         _odd_ports(links, facts, found)
         _odd_rates(links, facts, found)
+    _fstab(facts, found)
     _clock(facts, found)
     for key, value in facts.expected.other.items():
         _as_told(key, value, facts, found)
@@ -396,6 +430,12 @@ def wanted(facts: Facts, key: str) -> int:
     expected = facts.expected.gpus if key == "gpu_count" else facts.expected.rdma
     other = facts.expected.other.get(key, 0)
     return expected or (other if isinstance(other, int) else 0)
+
+
+def _driver(facts: Facts, found: Derived) -> None:
+    for device, waited in facts.values.get("gpu.answer", {}).items():
+        if waited >= facts.driver_limit:
+            found.put("gpu.hangs", device, 1, written(waited, "s"))
 
 
 def _recovery(facts: Facts, found: Derived) -> None:
@@ -449,8 +489,64 @@ def _counts(facts: Facts, found: Derived) -> None:
         found.put("gpu.unlisted", "", there - listed, f"{listed} of {there:g} GPUs")
 
 
+def is_kept(
+    metric: str, device: str, number: Number, values: Table, inventory: Mapping[str, str]
+) -> bool:
+    """Whether a device of KEPT should stay: something is wrong when it goes."""
+    kind = metric.partition(".")[0]
+    if inventory.get(f"{kind}.{device}.kind") in _PASSING_KINDS:
+        return False
+    if metric == "net.up":
+        passing = UNWATCHED.fullmatch(device) or _PASSING.fullmatch(device)
+        return bool(number) and not passing
+    if metric in _SEEN_AS:
+        automatic = device in values.get("disk.automatic", {})
+        return bool(number or metric != "disk.mounted") and not (
+            automatic or _PASSING_MOUNT.match(device)
+        )
+    return True
+
+
+def _gone(facts: Facts, found: Derived) -> None:
+    """What was there in this boot and is not any more."""
+    for metric, device in facts.seen:
+        group = next((names for names in _TOGETHER if metric in names), (metric,))
+        if not _is_there(facts, group, device):
+            _put_gone(metric, device, facts, found)
+    for metric, derived in zip(SIZES, ("cpu.missing", "mem.missing")):
+        now, most = facts.values.get(metric, {}).get(""), facts.most.get(metric, 0)
+        if now is not None and now < most * _SHRUNK:
+            unit = "B" if metric == "mem.total" else ""
+            found.put(derived, "", 1, f"{written(now, unit)} of {written(most, unit)}")
+
+
+_TOGETHER = ((*GPUS, "gpu.lost"), _MOUNTS)
+"""Metrics of one kind of device: it is there if one of them has it."""
+
+
+def _is_there(facts: Facts, metrics: Iterable[str], device: str) -> bool:
+    """Whether the device has one of these metrics now, or whether that is not known."""
+    if any(name in facts.failed or f"{name}/{device}" in facts.failed for name in metrics):
+        return True
+    # A metric that is neither there nor absent was not read yet.
+    known = [name for name in metrics if name in facts.values or name in facts.absent]
+    return not known or any(device in facts.values.get(name, ()) for name in known)
+
+
+def _put_gone(metric: str, device: str, facts: Facts, found: Derived) -> None:
+    if metric in ("rdma.up", "net.up"):
+        found.put(f"{metric.partition('.')[0]}.down", device, 1, "gone")
+    elif metric in _SEEN_AS:
+        found.put("disk.unmounted", device, 1)
+    elif metric == "nvme.live":
+        found.put("nvme.gone", device, 1)
+    elif not wanted(facts, "gpu_count"):
+        found.put("gpu.gone", device, 1)
+
+
 def _links(facts: Facts, found: Derived) -> None:
     """Links that are down although they are expected, named, or were up before."""
+    _named_interface(facts, found)
     for metric, derived in (("rdma.up", "rdma.down"), ("net.up", "net.down")):
         links = facts.values.get(metric)
         if not links or 0 not in links.values():
@@ -461,6 +557,14 @@ def _links(facts: Facts, found: Derived) -> None:
             if not up and (every or named or (metric, device) in facts.seen_up):
                 waits = metric == "rdma.up" and _physical(facts, device) == LINK_UP
                 found.put(derived, device, 1, f"not ACTIVE{_NO_MANAGER}" if waits else "down")
+
+
+def _named_interface(facts: Facts, found: Derived) -> None:
+    """The interface that the cluster file names, if the node has no such interface."""
+    name = facts.expected.interface
+    # Purely virtual interfaces are not read.
+    if name and not UNWATCHED.fullmatch(name) and not _is_there(facts, ("net.up",), name):
+        found.put("net.down", name, 1, "not there")
 
 
 _NO_MANAGER = "; its link is up, but no subnet manager has set it up"
@@ -521,6 +625,13 @@ def _clock(facts: Facts, found: Derived) -> None:
         found.put("node.skew", "", abs(facts.skew), note)
 
 
+def _fstab(facts: Facts, found: Derived) -> None:
+    """Mounts of the node's own table that are not mounted."""
+    for path, mounted in facts.values.get("disk.mounted", {}).items():
+        if not mounted:
+            found.put("disk.unmounted", path, 1)
+
+
 def _as_told(key: str, value: Union[str, float], facts: Facts, found: Derived) -> None:
     """Compare one entry of `expect:` with what the node reports."""
     if key in COUNTS:
@@ -545,10 +656,12 @@ def _slow(key: str, rate: float, facts: Facts, found: Derived) -> None:
 
 
 def _mounts(paths: str, facts: Facts, found: Derived) -> None:
+    listed = facts.values.get("disk.mounted", {})
     mounted = {
         device
-        for metric in ("disk.mounted", "disk.used", "disk.readonly", "disk.stuck")
+        for metric in _MOUNTS
         for device in facts.values.get(metric, {})
+        if listed.get(device, 1)
     }
     if not mounted:
         return

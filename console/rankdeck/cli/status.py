@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from rankdeck.cli import choose, output
@@ -19,6 +20,7 @@ from rankdeck.errors import RankdeckError, leaves, suggest
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.health import Ack, Level, Reason, seconds_of
 from rankdeck.model.job import Job, State
+from rankdeck.model.nodeset import fold
 from rankdeck.model.safe_text import clean
 from rankdeck.model.schedulers import DeviceCount
 from rankdeck.model.text import day_time
@@ -68,33 +70,68 @@ async def _status(cluster: Cluster, wait: float, options: argparse.Namespace) ->
         # Inside the session: nodes count as silent when it is closed.
         shapes = [state_shape(state) for state in fleet.nodes()]
         rows = [_row(state) for state in fleet.nodes()]
-        worst = max((state.health.level for state in fleet.nodes()), default=Level.OK)
-        server = session.kubernetes
-        troubles = (
-            fleet.trouble,
-            *session.switches.troubles.values(),
-            server.trouble,
-            session.slurm.state.trouble,
-            *filter(None, (server.refused("fleet"), server.refused("devices"))),
-        )
+        troubles = troubles_of(session)
+        found = verdict_of(fleet.nodes(), troubles, complete=_lists_all(session))
         switches = switch_shapes(session.switches)
-    for trouble in filter(None, troubles):
+    for trouble in (found.nothing,) if found.nothing else troubles:
         output.progress(trouble)
     if options.json:
         output.say_object({"cluster": cluster.name, "nodes": shapes, "switches": switches})
     else:
         output.say_table(("NODE", "LEVEL", "HEARD", *map(str.upper, SHOWN), "WHY"), rows)
-    return _STATUS[worst]
+    return _STATUS[found.level]
 
 
 @asynccontextmanager
 async def listening(cluster: Cluster, wait: float) -> AsyncGenerator[Session]:
     """Open the session, and wait until each node was heard or failed, at most `wait` seconds."""
-    known = f"{len(cluster.nodes)} nodes" if cluster.nodes else "Kubernetes for its nodes"
+    lister = cluster.can.scheduler or "the broker"
+    known = f"{len(cluster.nodes)} nodes" if cluster.nodes else f"{lister} for its nodes"
     output.progress(f"{cluster.name}: asking {known} …")
     async with opened(cluster, telemetry=True, brief=True) as session:
         await session.settle(wait)
         yield session
+
+
+def troubles_of(session: Session) -> tuple[str, ...]:
+    """What is wrong with the broker, the scheduler and the switches that were asked; () if nothing."""
+    server = session.kubernetes
+    told = (
+        session.fleet.trouble,
+        *session.switches.troubles.values(),
+        server.trouble,
+        session.slurm.state.trouble,
+        server.refused("fleet"),
+        server.refused("devices"),
+        f"{session.cluster.can.scheduler} has not answered yet" if session.fleet.awaited else "",
+    )
+    return tuple(filter(None, told))
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The level of a cluster, and why no node of it is known ("" if some are)."""
+
+    level: Level
+    nothing: str = ""
+
+
+def verdict_of(states: Sequence[NodeState], troubles: Sequence[str], *, complete: bool) -> Verdict:
+    """The worst level of the nodes; to know none is unknown, and never well.
+
+    `complete`: whether all nodes of the cluster are among those asked for; if not, the cluster is at least unknown.
+    """
+    if not states:
+        why = troubles or ("name them under `nodes` of the cluster file",)
+        return Verdict(Level.UNKNOWN, f"no node is known: {'; '.join(why)}")
+    worst = max(state.health.level for state in states)
+    return Verdict(worst if complete else max(worst, Level.UNKNOWN))
+
+
+def _lists_all(session: Session) -> bool:
+    """Whether all nodes are known: the cluster file names them, or the scheduler has listed them."""
+    fleet, troubles = session.fleet, (session.kubernetes.trouble, session.slurm.state.trouble)
+    return not fleet.open or not (fleet.awaited or any(troubles))
 
 
 async def judged(fleet: Fleet, watch: float) -> None:
@@ -109,7 +146,7 @@ async def judged(fleet: Fleet, watch: float) -> None:
         if passed >= watch and all(s.samples > before[s.name] for s in waiting):
             break
         await asyncio.sleep(LOOK)
-    fleet.compare_peers()
+    fleet.compare_peers(SECOND_SAMPLE / 2)
     fleet.take_as_lasting()
     # The session judges the samples, which takes a moment.
     while fleet.behind:  # noqa: ASYNC110
@@ -180,10 +217,19 @@ async def _live(cluster: Cluster, wait: float, options: argparse.Namespace) -> i
         states = {state.name: state for state in session.fleet.nodes()}
         found = cluster.nodes or tuple(Node(name=name) for name in states)
         shapes = [_live_shape(node, states) for node in found]
-        trouble = session.kubernetes.trouble or session.kubernetes.refused("fleet")
-    if trouble:
+        troubles = troubles_of(session)
+        nothing = verdict_of(tuple(states.values()), troubles, complete=True).nothing
+        mute = [name for name, state in states.items() if not _has_spoken(state)]
+    silent = f"{fold(mute)}: not heard" if mute else ""
+    for trouble in filter(None, (nothing, silent) if nothing else (*troubles, silent)):
         output.progress(trouble)
-    return _list(cluster, shapes, options)
+    _list(cluster, shapes, options)
+    return TROUBLE if len(mute) == len(states) else OK
+
+
+def _has_spoken(state: NodeState) -> bool:
+    """Whether anything is known of the node: by its agent, or by the scheduler."""
+    return state.was_heard or state.kubernetes is not None or state.slurm is not None
 
 
 def _live_shape(node: Node, states: dict[str, NodeState]) -> Shape:
@@ -253,14 +299,18 @@ async def _health(cluster: Cluster, names: Sequence[str], options: argparse.Name
         fleet = session.fleet
         states = [fleet.node(name) for name in names] if names else list(fleet.nodes())
         await judged(fleet, watch)
-        level = max((state.health.level for state in states), default=Level.OK)
+        troubles = troubles_of(session)
+        found = verdict_of(states, troubles, complete=bool(names) or _lists_all(session))
+        code, _ = NAGIOS[found.level]
         if options.json:
             shapes = [_shape(state) for state in states]
-            word = {"cluster": cluster.name, "level": level.word, "code": NAGIOS[level][0]}
-            output.say_object({**word, "nodes": shapes})
+            word = {"cluster": cluster.name, "level": found.level.word, "code": code}
+            output.say_object({**word, "nodes": shapes, "troubles": troubles})
         else:
-            _say(cluster, states, level)
-    return NAGIOS[level][0]
+            _say(cluster, states, found)
+            for trouble in troubles if states else ():
+                output.progress(trouble)
+    return code
 
 
 def _shape(state: NodeState) -> Shape:
@@ -278,13 +328,12 @@ def _shape(state: NodeState) -> Shape:
     }
 
 
-def _say(cluster: Cluster, states: Sequence[NodeState], level: Level) -> None:
+def _say(cluster: Cluster, states: Sequence[NodeState], found: Verdict) -> None:
     """Print one line in the format of monitoring plug-ins, then every reason."""
     counted = Counter(state.health.level for state in states)
     parts = [f"{number} {one.word}" for one, number in sorted(counted.items(), reverse=True)]
-    output.say(
-        f"RANKDECK {NAGIOS[level][1]}: {cluster.name}: {', '.join(parts)} of {len(states)} nodes"
-    )
+    words = found.nothing or f"{', '.join(parts)} of {len(states)} nodes"
+    output.say(f"RANKDECK {NAGIOS[found.level][1]}: {cluster.name}: {words}")
     for state in sorted(states, key=lambda one: (-one.health.level, one.name)):
         health = state.health
         made_up = f"; SIMULATED: {', '.join(state.simulated)}" if state.simulated else ""

@@ -4,7 +4,7 @@ import os
 import resource
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,6 +17,7 @@ from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.health import Level
 from rankdeck.model.job import JobSpec, Launch
 from rankdeck.model.nodeset import fold
+from rankdeck.model.schedulers import ClusterAbout
 from rankdeck.preflight import checks
 from rankdeck.preflight.facts import (
     Finding,
@@ -293,6 +294,17 @@ async def examine(cluster: Cluster, agents: Agents, tell: TellFinding) -> tuple[
     if cluster.nodes and facts:
         take(judge_nodes(cluster, facts))
     return tuple(findings)
+
+
+async def server_finding(ask: Callable[[], Awaitable[ClusterAbout]]) -> Finding:
+    """Whether the API server of Kubernetes, which `ask` asks, answers: no job can run without it."""
+    try:
+        about = await ask()
+    except NodeError as error:
+        return found(Level.BAD, "server", "", f"Kubernetes cannot be asked: {error}")
+    if about.trouble:
+        return found(Level.BAD, "server", "", about.trouble)
+    return found(Level.OK, "server", "", f"Kubernetes {about.server} answered")
 
 
 def _unreachable(cluster: Cluster, name: str, error: NodeError) -> Finding:

@@ -168,7 +168,7 @@ async def preflight(
         return tuple(findings)
     take(checks.judge(spec))
     if layout is None:
-        take([await _ask_scheduler(means.backend, plan)])
+        take([await _ask_scheduler(means, plan)])
         return tuple(findings)
     async with AsyncExitStack() as stack:
         await _Run(means, layout, stack, take, step).all()
@@ -199,9 +199,13 @@ async def find_mpi(means: Tools, spec: JobSpec) -> None:
     means.versions[node, path] = facts.versions.get(path, "")
 
 
-async def _ask_scheduler(backend: Backend, plan: Plan) -> Finding:
+async def _ask_scheduler(means: Tools, plan: Plan) -> Finding:
     """The finding of a scheduler that chooses the nodes when the job starts: only the scheduler can be asked."""
+    backend = means.backend
     try:
+        if backend.can.queue:
+            # A launch logs in there: a login node that does not answer takes no job.
+            await ask_facts(means.agents, plan.nodes[0].node, {"seconds": LIVES})
         why = await backend.check(plan)
     except NodeError as error:
         why = str(error)

@@ -53,6 +53,10 @@ class Changes:
         return names
 
 
+SETTLES = 30.0
+"""Seconds in which an agent that has started finds all devices of its node: a cold GPU driver takes ten."""
+
+
 class Fleet:
     """The state of every node. Only the session's timer calls `take_changes`; others read, or `follow`.
 
@@ -140,8 +144,13 @@ class Fleet:
         # A Kubernetes node can only be heard if its agent publishes to the site's broker.
         return self.open and self._cluster.broker is None and node.kubernetes is not None
 
+    @property
+    def awaited(self) -> bool:
+        """Whether the scheduler still has to list the nodes."""
+        return self._awaited
+
     def await_nodes(self, *, awaited: bool) -> None:
-        """Note whether the API server still has to list the nodes and their state."""
+        """Note whether the scheduler still has to list the nodes and their state, or to say that it cannot."""
         self._awaited = awaited
 
     def find(self, name: str) -> bool:
@@ -258,7 +267,7 @@ class Fleet:
     def _note(self, state: NodeState, message: Hello | Event) -> None:
         if isinstance(message, Hello):
             event = state.take_hello(message)
-            if state.hello and self._peers.take(state.name, state.hello.inventory):
+            if state.hello and self._peers.take(state.name, state.hello.inventory, self._clock()):
                 self._introduced.add(state.name)
             self._moved_in.add(state.name)
         else:
@@ -328,16 +337,22 @@ class Fleet:
 
         return Peers()
 
-    def compare_peers(self) -> None:
-        """Find nodes that differ from most others, in driver or firmware for example."""
+    def compare_peers(self, settles: float = SETTLES) -> None:
+        """Find nodes that differ from most others, in driver or firmware for example, or that lack what others have.
+
+        `settles`: seconds in which an agent finds all devices of its node.
+        """
         if not self._peers.enough:
             return
-        odd, before = self._peers.drift(), self._odd
+        settled = self._clock() - settles
+        odd, before = self._peers.drift(settled), self._odd
         for name in self._introduced.union(odd, before):
             known = name in self._peers
             if known and self._nodes[name].set_notes(drift=odd.get(name, ())):
                 self._changed[name] = None
-        self._introduced, self._odd = set[str](), frozenset(odd)
+        # Those that may lack something are compared again once they have settled.
+        self._introduced = {name for name in self._introduced if self._peers.changed(name, settled)}
+        self._odd = frozenset(odd)
 
     def take_as_lasting(self) -> None:
         """Judge a clock that was wrong in two samples as wrong for long; for commands that take only two."""

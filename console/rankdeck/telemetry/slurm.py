@@ -273,10 +273,12 @@ def takes(fleet: Fleet, state: SlurmCluster) -> Takes:
     def trouble(found: object) -> None:
         state.trouble = why = clean(found, _SENTENCE)
         if why:
+            fleet.await_nodes(awaited=False)
             log.warning("%s", why, extra={"source": "slurm"})
 
     def about(found: object) -> None:
         state.user = clean(as_table(found).get("user"), 64)
+        fleet.await_nodes(awaited=False)
 
     def node(found: object) -> None:
         name, view = node_of(as_table(found))

@@ -572,3 +572,26 @@ def test_interfaces_are_read_from_sys_where_proc_lists_none(tmp_path):
     assert values["net.up"] == {"eth0": 1, "eth1": 0}
     assert values["net.rx"] == {"eth0": 1000}
     assert set(values) >= {"net.tx", "net.errors", "net.drops", "net.fifo_errors"}
+
+
+def test_a_cold_cpu_has_a_temperature(tmp_path):
+    write(make_machine(tmp_path), f"{HWMON}/hwmon0/temp1_input", "-5000\n")
+
+    reading = CpuCollector(str(tmp_path)).collect(0)
+
+    assert reading.values["cpu.temp"] == {"": -5}
+    assert "cpu.temp" not in reading.failed
+
+
+@pytest.mark.parametrize(("quota", "cores"), [("150000", 1.5), ("-1", 4)])
+def test_quotas_of_the_first_cgroups_are_read_as_those_of_the_second(tmp_path, quota, cores):
+    base = "sys/fs/cgroup"
+    write(tmp_path, "proc/self/cgroup", "4:cpu,cpuacct:/job\n3:cpuset:/job\n")
+    write(tmp_path, f"{base}/cpuset/job/cpuset.effective_cpus", "0-3\n")
+    write(tmp_path, f"{base}/cpu/job/cpu.cfs_quota_us", f"{quota}\n")
+    write(tmp_path, f"{base}/cpu/job/cpu.cfs_period_us", "100000\n")
+    write(tmp_path, f"{base}/cpu/cpu.cfs_quota_us", "-1\n")
+
+    reading = CgroupCollector(str(tmp_path)).collect(0)
+
+    assert reading.values["cgroup.cores"] == {"": cores}

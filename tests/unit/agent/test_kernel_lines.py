@@ -1,12 +1,14 @@
 """What the lines of real kernel logs are read as; recorded lines and NVIDIA's own catalogue decide."""
 
 import json
+import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankdeck_agent.kernel_log import XIDS, KernelLines, find, judge, strip
+from rankdeck_agent.kernel_log import PATTERNS, XIDS, KernelLines, find, judge, strip
+from rankdeck_agent.needed_texts import words_of
 from tests.support.cases import each
 from tests.unit.agent.machines import DATA
 
@@ -387,3 +389,88 @@ def test_no_line_stops_the_reader_or_gets_control_characters_through(parts):
         assert len(event.text) <= 300
     stripped = strip(line)
     assert stripped is None or stripped.message in line
+
+
+SLOT = "0000:c1:00"
+
+
+@each(
+    [
+        ("mce: [Hardware Error]: CPU 3: Machine Check: 0 Bank 5: be00000000800400", "mce", "bad", ""),
+        ("mce: [Hardware Error]: CPU 3: Machine Check: 0 Bank 5: bd80000000100134", "mce", "bad", ""),
+        ("mce: [Hardware Error]: CPU 9: Machine Check Event: 0 Bank 7: 8e00004000010091", "mce", "bad", ""),
+        ("mce: [Hardware Error]: CPU 9: Machine Check Event: 0 Bank 7: 8c00004000010091", "mce", "warn", ""),
+        ("mce: [Hardware Error]: CPU 9: Machine Check: 0 Bank 7: cc00004000010091", "mce", "warn", ""),
+        ("[Hardware Error]: CPU:2 (19:1:1) MC18_STATUS[Over|UE|MiscV|AddrV|PCC|-|SyndV]: 0xfe2000000002010a", "mce", "bad", ""),
+        ("[Hardware Error]: CPU:2 (19:1:1) MC18_STATUS[Over|CE|MiscV|AddrV|-|-|SyndV]: 0xdc2040000000011b", "", "", ""),
+        ("critical target error, dev sdb, sector 99 op 0x3:(DISCARD) flags 0x4000 phys_seg 1 prio class 0", "disk", "info", "sdb"),
+        ("I/O error, dev nvme2n1, sector 0 op 0x3:(DISCARD) flags 0x800 phys_seg 1 prio class 2", "disk", "info", "nvme2n1"),
+        ("blk_update_request: operation not supported error, dev dm-4, sector 8 op 0x9:(WRITE_ZEROES) flags 0x0", "disk", "info", "dm-4"),
+        ("critical target error, dev sdb, sector 99 op 0x1:(WRITE) flags 0x4000 phys_seg 1 prio class 0", "disk", "bad", "sdb"),
+        ("pcieport 0000:00:03.0: AER: Uncorrected (Non-Fatal) error received: 0000:c1:00.0", "pcie", "bad", SLOT),
+        ("pcieport 0000:00:03.0: AER: Multiple Corrected error message received from 0000:c1:00.0", "pcie", "warn", SLOT),
+        ("pcieport 0000:00:03.0: AER: Correctable error message received from 0000:c1:00.1", "pcie", "warn", SLOT),
+        ("md/raid1:md0: Operation continuing on 1 devices.", "disk", "warn", "md0"),
+        ("md/raid:md127: raid level 5 active with 2 out of 3 devices, algorithm 2", "disk", "warn", "md127"),
+        ("md/raid:md127: raid level 5 active with 3 out of 3 devices, algorithm 2", "", "", ""),
+        ("md/raid1:md3: active with 1 out of 2 mirrors", "disk", "warn", "md3"),
+        ("md/raid10:md4: active with 4 out of 4 devices", "", "", ""),
+        ("md: kicking non-fresh sdb1 from array!", "disk", "warn", "sdb1"),
+        ("md/raid:md5: not enough operational devices (2/4 failed)", "disk", "bad", "md5"),
+        ("amdgpu 0000:c1:00.0: amdgpu: WARN: GPU thermal throttling temperature reached, expect performance decrease. HotSpot.", "thermal", "warn", SLOT),
+        ("amdgpu 0000:c1:00.0: amdgpu: ERROR: GPU over temperature range(SW CTF) detected!", "thermal", "bad", SLOT),
+        ("amdgpu 0000:c1:00.0: amdgpu: ERROR: System is going to shutdown due to GPU SW CTF!", "thermal", "bad", SLOT),
+        ("mlx5_core 0000:c1:00.0 ens1f0np0: TX timeout detected", "mlx5", "warn", SLOT),
+        ("mlx5_core 0000:c1:00.0 ens1f0np0: TX timeout on queue: 3, SQ: 0x11, CQ: 0x22, SQ Cons: 0x1", "mlx5", "warn", SLOT),
+        ("bnxt_en 0000:c1:00.0 ens2f0: TX timeout detected, starting reset task!", "bnxt", "warn", SLOT),
+        ("i40e 0000:c1:00.0 ens3: tx_timeout: VSI_seid: 390, Q 5, NTC: 0x1, HWB: 0x2", "nic", "warn", SLOT),
+        ("DMAR: [DMA Read NO_PASID] Request device [c1:00.0] fault addr 0xdead000 [fault reason 0x06] PTE Read access is not set", "iommu", "warn", SLOT),
+        ("DMAR: [DMA Write] Request device [0000:c1:00.0] fault addr ff", "iommu", "warn", SLOT),
+        ("AMD-Vi: Event logged [IO_PAGE_FAULT device=0000:c1:00.0 domain=0x0015 address=0x9000 flags=0x0020]", "iommu", "warn", SLOT),
+        ("nvidia 0000:c1:00.0: AMD-Vi: Event logged [IO_PAGE_FAULT domain=0x0015 address=0x9000 flags=0x0000]", "iommu", "warn", SLOT),
+        ("NVRM: The NVIDIA probe routine failed for 1 device(s).", "gpu", "bad", ""),
+        ("NVRM: None of the NVIDIA devices were initialized.", "gpu", "bad", ""),
+        ("NVRM: API mismatch: the client has the version 550.54.15, but", "gpu", "warn", ""),
+    ]
+)  # fmt: skip
+def test_what_the_hardware_says_is_read_as_it_means_it(line, kind, level, device) -> None:
+    event = find(line)
+
+    told = (event.kind, event.level, event.device) if event else ("", "", "")
+    assert told == (kind, level, device)
+    assert event is None or "corrected" not in event.text.rpartition(" · ")[2] or level == "warn"
+
+
+@each([(row,) for row in PATTERNS])
+def test_the_texts_that_a_pattern_needs_follow_from_it(row) -> None:
+    """Without them no line matches, and a new pattern needs no second list."""
+    words = words_of(row.pattern)
+
+    assert words, "each line would be tried"
+    assert min(map(len, words)) >= 2, "nearly each line would be tried"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "words"),
+    [
+        ("abc", ("abc",)),
+        ("a(?:cd|efg)h", ("cd", "efg")),
+        ("(?:ab|c?)d", ("d",)),
+        ("(?:ab|c?)", ()),
+        ("a(?:bcd)?", ("a",)),
+        ("(?:bcd)+[xy]z", ("bcd",)),
+        ("[Ff]atal", ("atal",)),
+        (r"\w+", ()),
+        ("a|b", ()),
+        ("(?P<x>abc) (?!no)y", ("abc",)),
+    ],
+)
+def test_only_texts_that_each_match_has_are_needed(pattern, words) -> None:
+    assert words_of(re.compile(pattern)) == words
+
+
+@given(st.sampled_from(PATTERNS), st.data())
+def test_whatever_a_pattern_matches_has_one_of_its_texts(row, data) -> None:
+    line = data.draw(st.from_regex(row.pattern))
+
+    assert any(word in line for word in words_of(row.pattern))

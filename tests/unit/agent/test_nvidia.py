@@ -13,7 +13,9 @@ import pytest
 from rankdeck_agent.collectors import nvidia
 from rankdeck_agent.collectors.gpu import GpuCollector
 from rankdeck_agent.collectors.nvidia_calls import CALLS, METRICS
-from rankdeck_agent.sampler import Sampler
+from rankdeck_agent.rules.levels import Expected
+from rankdeck_agent.sampler import NodeJudge, Sampler
+from rankdeck_agent.wire import Sample
 from tests.support import nvml
 from tests.unit.agent.machines import DATA
 
@@ -460,6 +462,73 @@ def test_sample_shows_the_gpus_of_one_reading(machine):
     assert shape["values"]["gpu.ecc_corrected"]["7"] == 3
     assert shape["inventory"]["gpu.0.model"] == "NVIDIA H100 80GB HBM3"
     assert "gpu.used" not in shape["absent"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("where", ["init *", "Handle 2", "Name 0", "ClockInfo 2"])
+def test_a_driver_that_hangs_is_bad_in_one_reading_and_in_the_next(machine, where):
+    machine.say(f"{where} hang")
+    stuck = set()
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, "-m", "rankdeck_agent", "health", "--json"],
+            env={**os.environ, "PYTHONPATH": str(AGENTS)},
+            capture_output=True,
+            timeout=LIMIT,
+            check=False,
+        )
+        stuck.add(nvidia.left_behind())
+        told = json.loads(done.stdout)
+        states = {one["name"]: one["state"] for one in told["findings"]}
+
+        assert done.returncode == 2, told["reasons"]
+        assert ("gpu.driver", "bad") in {(r["check"], r["level"]) for r in told["reasons"]}
+        assert states["gpu.present"] == states["gpu.ecc"] == "unknown"
+    (pid,) = stuck
+    os.kill(pid, 9)
+
+
+@pytest.mark.parametrize("error", [2, 4, 10, 11])
+def test_a_gpu_that_may_not_be_seen_is_not_lost(gpus, machine, error):
+    machine.say(f"Handle 3 !{error}")
+
+    reading = until(gpus, answered)
+    sample = Sample(0, 2e9, reading.values, (), reading.failed)
+    report = NodeJudge(Expected(), "b", 10.0).judge(sample, (), {})
+
+    assert reading.values["gpu.lost"]["3"] == 0
+    assert len(reading.failed["gpu.used/3"]) > len("NVML: some error: "), "it says what to do"
+    assert report.level == 1, "not known to be well"
+    assert not [row for row in report.reasons if row[0] in ("gpu.lost", "gpu.count", "gpu.reset")]
+
+
+@pytest.mark.parametrize(
+    ("line", "metric"),
+    [
+        ("UtilizationRates 2 4294967295 4294967295", "gpu.used"),
+        ("UtilizationRates 2 4294967295 7", "gpu.used"),
+        ("PowerUsage 2 4294967295", "gpu.power"),
+        ("Temperature 2 4294967295", "gpu.temp"),
+        ("ClockInfo 2 4294967295 4294967295 4294967295", "gpu.clock"),
+        ("CurrPcieLinkWidth 2 4294967295", "gpu.pcie_width"),
+        ("EnforcedPowerLimit 2 4294967295", "gpu.power_limit"),
+    ],
+)
+def test_what_stands_for_no_number_is_no_number(gpus, machine, line, metric):
+    machine.say(line)
+
+    reading = until(gpus, answered)
+
+    assert "2" not in reading.values.get(metric, {})
+    assert "no number" in reading.failed[f"{metric}/2"]
+
+
+def test_driver_and_library_of_two_versions_say_what_to_do(gpus, machine):
+    machine.say("init * !18")
+
+    reading = until(gpus, lambda r: r.failed)
+
+    assert "reload the driver's modules" in reading.failed["gpu.used"]
 
 
 REAL = Path(__file__).parents[2] / "recorded" / "h200"
