@@ -420,8 +420,8 @@ _LIMIT = 6.0
 """Seconds for collectors and network mounts to answer."""
 _DRIVER_LIMIT = DEADLINE
 """Seconds without an answer after which `health` takes the GPU driver to hang: cold drivers of many GPUs take up to ten."""
-_HEALTH_LIMIT = _DRIVER_LIMIT + 2.0
-"""Seconds that `health` waits at most: a little longer than a driver may take."""
+_HEALTH_LIMIT = _DRIVER_LIMIT + 10.0
+"""Seconds that `health` waits at most: on a busy node it takes a while until the driver is asked at all."""
 
 
 @dataclass(frozen=True)
@@ -444,9 +444,10 @@ def take(root: str, limit: float = _LIMIT) -> NodeReading:
 
     At most `limit` seconds; what has not answered by then counts as hanging.
     """
-    sampler = Sampler(collectors(root), patience=limit - _BETWEEN)
+    patience = min(limit, _DRIVER_LIMIT + _BETWEEN)
+    sampler = Sampler(collectors(root), patience=patience - _BETWEEN)
     deadline = time.monotonic() + limit
-    first = collected = sampler.take(limit=limit)
+    first = collected = sampler.take(limit=patience)
     events, values = collected.events, dict(collected.sample.values)
     # A recording does not change: a second reading would add nothing.
     while root == "/" and collected.pending - set(values) and time.monotonic() < deadline:

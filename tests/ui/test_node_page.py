@@ -90,7 +90,7 @@ async def test_one_hot_gpu_is_one_reason_with_what_follows_from_it() -> None:
 
 def test_the_command_puts_what_follows_under_the_cause(capsys) -> None:
     stage = machine(gpu="hot", seconds=90)
-    status._say(stage.cluster, stage.fleet.nodes(), Level.BAD)
+    status._say(stage.cluster, stage.fleet.nodes(), status.Verdict(Level.BAD))
     _, _, cause, *others = capsys.readouterr().out.splitlines()
 
     assert cause.startswith("  bad     gpu.temp 1: GPU 1 at 93 °C")

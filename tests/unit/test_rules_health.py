@@ -705,3 +705,23 @@ def test_beside_a_kernel_log_that_may_not_be_read_other_errors_still_count() -> 
 
     assert "mem.free" in reason.text
     assert "kernel" not in reason.text
+
+
+@pytest.mark.parametrize(
+    ("values", "level"),
+    [
+        ({"gpu.temp": {"0": 88}, "gpu.margin": {"0": 12}}, Level.OK),
+        ({"gpu.temp": {"0": 88}}, Level.WARN),
+        ({"gpu.temp": {"0": 70}, "gpu.margin": {"0": 0}}, Level.BAD),
+        ({"cpu.temp": {"": 86}, "cpu.margin": {"": 19}}, Level.OK),
+        ({"cpu.temp": {"": 96}}, Level.BAD),
+        ({"nvme.live": {"nvme0": 0.5}}, Level.WARN),
+        ({"nvme.live": {"nvme0": 0}}, Level.BAD),
+    ],
+)
+def test_the_hardwares_own_limit_comes_before_ours(values, level) -> None:
+    assert held(90, values={**values, "cpu.load1": {"": 1}}).level is level
+
+
+def test_a_drive_may_start_again_for_a_moment() -> None:
+    assert held(20, values={"nvme.live": {"nvme0": 0.5}}).level is Level.OK

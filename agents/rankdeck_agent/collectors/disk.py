@@ -163,6 +163,8 @@ _READONLY = ("disk.readonly", "disk.forced_readonly")
 _RO = frozenset({"ro", "emergency_ro"})
 _WHOLE = re.compile(rb"(?:sd|vd|hd|xvd|dasd)[a-z]+|nvme\d+n\d+|mmcblk\d+|pmem\d+")
 _DISKS = ("disk.read", "disk.write", "disk.io_stuck")
+_UNCOUNTED = 1 << 31
+"""Requests in flight from which on the count is wrong: it fell below 0."""
 _MOUNT_LIMIT = 64
 _ESCAPE = re.compile(r"\\([0-7]{3})")
 _AUTOMATIC = "autofs"
@@ -188,13 +190,15 @@ class Mount:
 
 @dataclass(frozen=True)
 class Disk:
-    """A whole disk in diskstats: bytes read and written, requests done, requests in flight."""
+    """A whole disk in diskstats: bytes read and written, requests done, requests in flight, time with work."""
 
     name: str
     read: int
     written: int
     done: int
     in_flight: int
+    busy: int
+    """Milliseconds in which it had work."""
 
 
 class DiskCollector:
@@ -223,7 +227,8 @@ class DiskCollector:
         self._automatic: tuple[str, ...] = ()
         # Below another root the mounts are of another machine and cannot be asked.
         self._network = NetworkMounts() if root == "/" else None
-        self._progress: dict[str, tuple[int, float]] = {}
+        self._progress: dict[str, tuple[int, float, int]] = {}
+        """Disk -> (requests done, since when not more, its time with work then)."""
         self._looked = -_SPACE_EVERY
         self._space = Reading()
 
@@ -281,14 +286,17 @@ class DiskCollector:
         space.put(reading, mount.path)
 
     def _disks(self, reading: Reading, now: float) -> None:
-        progress: dict[str, tuple[int, float]] = {}
+        progress: dict[str, tuple[int, float, int]] = {}
         for disk in parse_diskstats(self._tree.read("proc/diskstats")):
             reading.put("disk.read", disk.read, disk.name)
             reading.put("disk.write", disk.written, disk.name)
-            done, since = self._progress.get(disk.name, (-1, now))
-            if not disk.in_flight or disk.done != done:
+            done, since, busy = self._progress.get(disk.name, (-1, now, 0))
+            if not 0 < disk.in_flight < _UNCOUNTED or disk.done != done:
+                since, busy = now, disk.busy
+            if disk.busy == busy:
+                # A count that was left behind: the disk has had no work since.
                 since = now
-            progress[disk.name] = disk.done, since
+            progress[disk.name] = disk.done, since, busy
             reading.put("disk.io_stuck", round(now - since, 1), disk.name)
         self._progress = progress
 
@@ -303,14 +311,14 @@ def parse_diskstats(data: bytes) -> list[Disk]:
     """The whole disks (no partitions); lines that do not fit are skipped."""
     found: list[Disk] = []
     for line in data.splitlines():
-        fields = line.split(None, 12)
-        if len(fields) < 12 or not _WHOLE.fullmatch(fields[2]):
+        fields = line.split(None, 13)
+        if len(fields) < 13 or not _WHOLE.fullmatch(fields[2]):
             continue
-        numbers = fields[3:12]
+        numbers = fields[3:13]
         if all(n.isdigit() and len(n) <= 20 for n in numbers):
-            reads, _, read, _, writes, _, written, _, waiting = map(int, numbers)
+            reads, _, read, _, writes, _, written, _, waiting, busy = map(int, numbers)
             name = fields[2].decode()
-            found.append(Disk(name, read * 512, written * 512, reads + writes, waiting))
+            found.append(Disk(name, read * 512, written * 512, reads + writes, waiting, busy))
     return found
 
 
@@ -405,8 +413,12 @@ _LIMIT = 64
 _IDENTITY = (("model", "model"), ("firmware", "firmware_rev"), ("serial", "serial"))
 
 
+_STATES = {"live": 1, "new": 0.5, "resetting": 0.5, "connecting": 0.5}
+"""State of a controller -> nvme.live (linux drivers/nvme/host/core.c); those between 0 and 1 pass, unless something is wrong."""
+
+
 class NvmeCollector:
-    """State of each NVMe controller: anything but "live" means that its disks do not answer."""
+    """State of each NVMe controller: unless it is "live", its disks do not answer."""
 
     name = "nvme"
     lane = "slow"
@@ -434,7 +446,7 @@ class NvmeCollector:
 
     def _state(self, reading: Reading, name: str, device: str) -> None:
         state = self._tree.text(f"{_BASE}/{name}/state")
-        reading.put("nvme.live", int(state == "live"), device)
+        reading.put("nvme.live", _STATES.get(state, 0), device)
         if f"nvme.{device}.model" not in self._inventory:
             for what, file in _IDENTITY:
                 text = self._tree.maybe(f"{_BASE}/{name}/{file}") or ""

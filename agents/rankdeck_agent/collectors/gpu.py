@@ -26,6 +26,8 @@ _AMD = "0x1002"
 _LOOK_AGAIN = 60.0
 _LIMIT = 64
 _LOAD, _CARE = 2.0, 30.0
+_ABSURD = 200
+"""Degrees from which on a limit is none."""
 _GENERATIONS = {"2.5": 1, "5": 2, "8": 3, "16": 4, "32": 5, "64": 6}
 """Gigatransfers per second -> PCIe generation."""
 _COUNT = re.compile(r"^(ue|ce):\s*(\d{1,20})\s*$", re.MULTILINE)
@@ -141,7 +143,7 @@ class Amd:
         def read() -> None:
             degrees = signed(self._tree.read(f"{sensor}_{file}")) / 1e3
             if metric == "gpu.margin":
-                if not degrees:
+                if not 0 < degrees < _ABSURD:
                     # 0 means that no limit is set.
                     return
                 degrees -= signed(self._tree.read(f"{sensor}_input")) / 1e3

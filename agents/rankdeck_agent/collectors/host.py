@@ -141,6 +141,9 @@ def _sensors(tree: Tree) -> list[str]:
     for name in tree.names("sys/class/hwmon"):
         # The first input is the package; reading the others costs an interrupt per core.
         path = f"sys/class/hwmon/{name}/temp1_input"
+        if tree.maybe(f"sys/class/hwmon/{name}/temp2_label") == "Tdie":
+            # The first is then Tctl, which some processors report up to 27 degrees too high (k10temp.c).
+            path = f"sys/class/hwmon/{name}/temp2_input"
         if tree.maybe(f"sys/class/hwmon/{name}/name") in _SENSORS and tree.exists(path):
             found.append(path)
     return found
@@ -149,7 +152,10 @@ def _sensors(tree: Tree) -> list[str]:
 def _zones(tree: Tree) -> list[str]:
     zones = [n for n in tree.names("sys/class/thermal") if n.startswith("thermal_zone")]
     types = {z: tree.maybe(f"sys/class/thermal/{z}/type") or "" for z in zones}
-    return [f"sys/class/thermal/{z}/temp" for z in zones if _ZONES.fullmatch(types[z])]
+    named = [z for z in zones if _ZONES.fullmatch(types[z])]
+    # Grace has no others.
+    chosen = named or [z for z in zones if types[z] == "acpitz"]
+    return [f"sys/class/thermal/{z}/temp" for z in chosen]
 
 
 def _clock_files(tree: Tree) -> list[str]:

@@ -374,7 +374,6 @@ _IS_LOST = frozenset({LOST, _UNKNOWN_ERROR})
 _DO: Mapping[int, str] = {
     2: "it is not given to this process: a MIG or vGPU setup, or the device cgroup of a job or container",
     4: "this process may not see it: permissions of /dev/nvidia*, or the device cgroup of a job or container",
-    9: "load the driver: `modprobe nvidia`, see the kernel log",
     10: "the GPU did not answer in time: see the kernel log for Xids",
     11: "its interrupts do not arrive: see the kernel log, the BIOS, `nvidia-smi`",
     18: "driver and library are of two versions: reboot, or reload the driver's modules; in a container: use the host's library",

@@ -41,6 +41,10 @@ class Chip:
     """(file of the CPU package's temperature, file of its critical temperature)."""
 
 
+_ABSURD = 200_000
+"""A limit of so many thousandths of a degree is none."""
+
+
 class HeatCollector:
     """Hottest temperature and alarms of each chip; throttle counts of the CPU."""
 
@@ -109,7 +113,15 @@ class HeatCollector:
         return sum(whole(self._tree.read(file)) for file in files)
 
     def _raised(self, chip: Chip) -> int:
-        return int(any(whole(self._tree.read(file)) for file in chip.alarms))
+        raised = (file for file in chip.alarms if whole(self._tree.read(file)))
+        return int(any(self._has_limit(file.rpartition("_")[0]) for file in raised))
+
+    def _has_limit(self, file: str) -> bool:
+        """Whether the limit that an alarm is about is one: some boards leave 0, or more than any part endures."""
+        text = self._tree.maybe(file)
+        if text is None or "/temp" not in file:
+            return True
+        return 0 < signed(text.encode()) < _ABSURD
 
     def _warned(self, chip: Chip, metric: str) -> int:
         files = [(sensor, file) for of, sensor, file in chip.warnings if of == metric]
@@ -126,8 +138,8 @@ class HeatCollector:
 
     def _margin(self, reading: Reading, chip: Chip) -> None:
         temp, crit = (signed(self._tree.read(file)) for file in chip.margin)
-        # 0 means that the board has no limit.
-        if crit > 0:
+        # 0 or an absurd one means that the board has no limit.
+        if 0 < crit < _ABSURD:
             left = (crit - temp) / 1e3
             known = reading.values.get("cpu.margin", {}).get("", left)
             reading.put("cpu.margin", min(left, known))

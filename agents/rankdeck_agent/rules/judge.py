@@ -517,6 +517,8 @@ def _reason(key: Key, mark: RuleMark) -> Reason:
 
 def _shown(rule: Rule, facts: Facts, device: str, number: Number) -> Optional[float]:
     """What to compare: the number, or its share of another metric; None if it must not be judged now."""
+    if rule.unless and facts.values.get(rule.unless, {}).get(device, 0) > 0:
+        return None
     if rule.only is not None:
         metric, least, most = rule.only
         other = facts.values.get(metric, {}).get(device)

@@ -50,6 +50,8 @@ class Rule:
     """Compare the share (0 to 1) of this other metric of the same device."""
     only: Optional[tuple[str, float, float]] = None
     """(metric, least, most): judge a device only while this other metric of it is within these limits."""
+    unless: str = ""
+    """Not judged for a device of which this other metric is above 0, such as the margin to the hardware's own limit."""
     grace: float = 0.0
     """Seconds after boot in which nothing is counted."""
 
@@ -267,6 +269,8 @@ RULES: tuple[Rule, ...] = (
            text="{device}: {value} of inodes used · no new files soon · remove small files"),
     *_rows("disk.nvme", 18, "nvme.live", (BAD, 0, 0), below=True,
            text="NVMe {device} is not live · its controller has given up · reset or replace the drive"),
+    *_rows("disk.nvme", 18, "nvme.live", (WARN, 0.5, 0.5), below=True, hold=MINUTE,
+           text="NVMe {device} has been starting again for over a minute · its controller or the way to it fails · look at the kernel log, reset it"),
     *_rows("disk.nvme", 18, "nvme.gone", (BAD, 1, 1),
            text="NVMe {device} was there and has gone · what is on it cannot be reached · look at the kernel log, reseat or replace it; if it was taken out, acknowledge it"),
     *_rows("disk.nvme_health", 18, "nvme.failing", (BAD, 1, 1),
@@ -280,7 +284,7 @@ RULES: tuple[Rule, ...] = (
     *_rows("disk.io_stuck", 18, "disk.io_stuck", (WARN, 30, 5), (BAD, 120, 5), linger=MINUTE,
            text="disk {device}: requests wait for {value} and none ends · it hangs or dies · look at the kernel log, replace it"),
     # 19 heat and supply
-    *_rows("gpu.temp", 19, "gpu.temp", (WARN, 85, 80), (BAD, 92, 87), hold=MINUTE,
+    *_rows("gpu.temp", 19, "gpu.temp", (WARN, 85, 80), (BAD, 92, 87), hold=MINUTE, unless="gpu.margin",
            text="GPU {device} at {value} · it slows down or shuts off · check fans, inlet air, neighbours"),
     *_rows("gpu.margin", 19, "gpu.margin", (WARN, 5, 10), below=True, hold=MINUTE,
            text="GPU {device} slows down if it gets {value} hotter · hot air or a blocked fan · check fans, inlet air, neighbours"),
@@ -288,7 +292,7 @@ RULES: tuple[Rule, ...] = (
            text="GPU {device} is so hot that it slows down · hot air or a blocked fan · check fans, inlet air, neighbours"),
     *_rows("gpu.mem_temp", 19, "gpu.mem_temp", (WARN, 95, 90), (BAD, 105, 100), hold=MINUTE,
            text="GPU {device} memory at {value} · it slows down or fails · check fans, inlet air"),
-    *_rows("cpu.temp", 19, "cpu.temp", (WARN, 85, 80), (BAD, 95, 90), hold=MINUTE,
+    *_rows("cpu.temp", 19, "cpu.temp", (WARN, 85, 80), (BAD, 95, 90), hold=MINUTE, unless="cpu.margin",
            text="CPU at {value} · it slows down or shuts off · check fans and inlet air"),
     *_rows("cpu.margin", 19, "cpu.margin", (WARN, 5, 10), (BAD, 0, 5), below=True, hold=MINUTE,
            text="CPU {device} has {value} left to its critical temperature · it slows down or shuts off · check fans and inlet air"),

@@ -131,7 +131,12 @@ METRICS: Mapping[str, Metric] = _table(
     ("disk.automatic", "gauge", "", "1 for each mount that comes and goes with its use"),
     ("disk.stuck", "gauge", "s", "since a network mount was asked and has not answered"),
     ("disk.io_stuck", "gauge", "s", "since a disk with work made no progress"),
-    ("nvme.live", "gauge", "", "1 where the NVMe controller is live"),
+    (
+        "nvme.live",
+        "gauge",
+        "",
+        "1 where the NVMe controller is live, 0.5 where it starts or resets, 0 where it is dead",
+    ),
     ("nvme.failing", "gauge", "", "1 where a drive says that it is unreliable or read-only"),
     ("nvme.warning", "gauge", "", "1 where a drive gives any critical warning"),
     ("nvme.temp", "gauge", "C", "temperature of a drive"),

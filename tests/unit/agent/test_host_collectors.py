@@ -202,7 +202,7 @@ def test_only_tasks_that_wait_for_minutes_are_counted(tmp_path):
 def test_an_nvme_controller_is_live_or_not(tmp_path):
     reading = NvmeCollector(str(make_machine(tmp_path))).collect(0)
 
-    assert reading.values["nvme.live"] == {"nvme0": 1, "nvme1": 0}
+    assert reading.values["nvme.live"] == {"nvme0": 1, "nvme1": 0.5}
     assert reading.inventory["nvme.nvme0.model"] == "Fast Disk"
 
 
@@ -375,8 +375,8 @@ def test_a_link_that_comes_back_slower_is_seen_at_once(tmp_path):
     assert back["net.speed"] == {"eth0": 1e9}
 
 
-def diskstats(done, waiting):
-    return f"8 0 sda {done} 2 10 4 5 6 20 8 {waiting} 10 11\n"
+def diskstats(done, waiting, busy):
+    return f"8 0 sda {done} 2 10 4 5 6 20 8 {waiting} {busy} 11\n"
 
 
 def test_a_disk_with_work_and_without_progress_is_stuck(tmp_path):
@@ -390,7 +390,7 @@ def test_a_disk_with_work_and_without_progress_is_stuck(tmp_path):
         (30, 2, 3),
         (40, 2, 0),
     ):
-        write(root, "proc/diskstats", diskstats(done, waiting))
+        write(root, "proc/diskstats", diskstats(done, waiting, busy=at * 1000))
         waits.append(disk.collect(at).values["disk.io_stuck"]["sda"])
 
     assert waits == [0, 10, 20, 0, 0]
@@ -595,3 +595,45 @@ def test_quotas_of_the_first_cgroups_are_read_as_those_of_the_second(tmp_path, q
     reading = CgroupCollector(str(tmp_path)).collect(0)
 
     assert reading.values["cgroup.cores"] == {"": cores}
+
+
+def test_the_die_counts_and_not_the_control_temperature(tmp_path):
+    chip = f"{HWMON}/hwmon0"
+    for name, text in (("name", "k10temp"), ("temp1_input", "97000"), ("temp1_label", "Tctl"), ("temp2_input", "70000"), ("temp2_label", "Tdie")):  # fmt: skip
+        write(tmp_path, f"{chip}/{name}", f"{text}\n")
+    write(tmp_path, "proc/stat", "cpu 1 1 1 1\n")
+
+    assert CpuCollector(str(tmp_path)).collect(0).values["cpu.temp"] == {"": 70}
+
+
+def test_a_machine_with_acpi_zones_only_has_a_temperature(tmp_path):
+    write(tmp_path, "sys/class/thermal/thermal_zone0/type", "acpitz\n")
+    write(tmp_path, "sys/class/thermal/thermal_zone0/temp", "96000\n")
+
+    assert CpuCollector(str(tmp_path)).collect(0).values["cpu.temp"] == {"": 96}
+
+
+@pytest.mark.parametrize(
+    ("crit", "raised"), [("0", 0), ("-1000", 0), ("65261850", 0), ("95000", 1)]
+)
+def test_a_limit_that_is_none_raises_no_alarm(tmp_path, crit, raised):
+    chip = f"{HWMON}/hwmon0"
+    for name, text in (("name", "jc42"), ("temp1_input", "41000"), ("temp1_crit", crit), ("temp1_crit_alarm", "1")):  # fmt: skip
+        write(tmp_path, f"{chip}/{name}", f"{text}\n")
+
+    assert HeatCollector(str(tmp_path)).collect(0).values["hwmon.alarm"] == {"jc42": raised}
+
+
+@pytest.mark.parametrize(
+    ("waiting", "busy", "stuck"),
+    [("1", 0, 0), (f"{2**32 - 1}", 0, 0), (f"{2**64 - 1}", 7000, 0), ("3", 7000, 290)],
+)
+def test_a_count_left_behind_is_no_disk_that_hangs(tmp_path, waiting, busy, stuck):
+    disks = DiskCollector(str(tmp_path))
+    write(tmp_path, "proc/self/mountinfo", "")
+    for step in range(30):
+        line = f"8 0 sda 1 2 10 4 5 6 20 8 {waiting} {100 + step * busy} 11\n"
+        write(tmp_path, "proc/diskstats", line)
+        reading = disks.collect(10.0 * step)
+
+    assert reading.values["disk.io_stuck"] == {"sda": stuck}
