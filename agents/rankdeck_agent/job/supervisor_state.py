@@ -50,6 +50,16 @@ def supervisor_pid(folder: RunFolder) -> int:
     return _alive(folder, _SUPERVISOR)
 
 
+def killed_supervisor(folder: RunFolder) -> Optional[int]:
+    """When the supervisor that was killed had begun, in clock ticks since boot; None if it runs or has closed the job."""
+    events = folder / "events"
+    found_gone = any(event["kind"] == SupervisorGone.KIND for event in all_events(events))
+    if supervisor_pid(folder) or (is_closed(events) and not found_gone):
+        return None
+    noted = _noted(folder, _SUPERVISOR)
+    return noted[1] if noted else None
+
+
 def is_starting(folder: RunFolder) -> bool:
     """Whether a supervisor is being started, so that none is expected yet."""
     return bool(_alive(folder, _STARTER))
@@ -62,11 +72,17 @@ def _note(folder: RunFolder, name: str) -> None:
 
 
 def _alive(folder: RunFolder, name: str) -> int:
+    noted = _noted(folder, name)
+    return noted[0] if noted and processes.is_alive(*noted) else 0
+
+
+def _noted(folder: RunFolder, name: str) -> Optional[tuple[int, int]]:
+    """(pid, clock ticks since boot when it began) of the process that noted itself in this file."""
     try:
         pid, start = (int(word) for word in (folder / name).read_text().split())
     except (OSError, ValueError):
-        return 0
-    return pid if processes.is_alive(pid, start) else 0
+        return None
+    return pid, start
 
 
 _MOST_STARTS = 50
