@@ -317,6 +317,35 @@ def test_memory_that_the_kernel_gave_up_is_counted(tmp_path):
     assert values["mem.corrupted"] == {"": 4096}
 
 
+MEMORY = "MemTotal: 1000000 kB\nMemAvailable: 40000 kB\n"
+HUGE = "HugePages_Total:     450\nHugePages_Free:     440\nHugepagesize:       2048 kB\n"
+
+
+def test_huge_pages_are_set_aside_and_not_in_use(tmp_path):
+    for more in ("", "Hugetlb:          921600 kB\n"):
+        write(tmp_path, "proc/meminfo", MEMORY + HUGE + more)
+
+        values = MemoryCollector(str(tmp_path)).collect(0).values
+
+        assert values["mem.used"] == {"": pytest.approx(100 * (78400 - 40000) / 78400, abs=0.01)}
+        assert values["mem.huge"] == {"": 450 * 2048 * 1024}
+        assert values["mem.huge_free"] == {"": 440 * 2048 * 1024}
+        assert values["mem.available"] == {"": 40000 * 1024}
+
+
+def test_the_cache_of_zfs_is_given_back_down_to_its_least_size(tmp_path):
+    write(tmp_path, "proc/meminfo", MEMORY)
+    rows = "13 1 0x01 96 4608 1 2\nname                            type data\n"
+    sizes = {"c_min": 100_000 << 10, "c_max": 900_000 << 10, "size": 800_000 << 10}
+    rows += "".join(f"{name:31} 4    {size}\n" for name, size in sizes.items())
+    write(tmp_path, "proc/spl/kstat/zfs/arcstats", rows)
+
+    values = MemoryCollector(str(tmp_path)).collect(0).values
+
+    assert values["mem.arc"] == {"": 700_000 << 10}
+    assert values["mem.used"] == {"": 26.0}
+
+
 def test_guest_time_is_not_counted_twice_and_a_new_core_starts_later(tmp_path):
     cpu = CpuCollector(str(make_machine(tmp_path)))
     write(tmp_path, "proc/stat", "cpu 0 0 0 0 0 0 0 0 0 0\ncpu0 0 0 0 0 0 0 0 0 0 0\n")

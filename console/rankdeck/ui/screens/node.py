@@ -210,6 +210,9 @@ def _cpu(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
         if total and free is not None
         else ""
     )
+    if (huge := node.value("mem.huge")) is not None:
+        idle = node.value("mem.huge_free") or 0.0
+        memory += f", {formatting.size(huge)} in huge pages ({formatting.size(idle)} free)"
     cores = [node.value("cpu.core_used", device) for device in names(node, "cpu.core_used")]
     rows: list[Runs] = [
         [("   CPU     ", "dim"), *bar(node.value("cpu.used"), wide, glyphs, high=200), number(formatting.percent(node.value("cpu.used")), 5),
