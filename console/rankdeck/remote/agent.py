@@ -26,16 +26,24 @@ _MAKE_WRITABLE = "make that folder writable, with room for two megabytes"
 _DATE = (1980, 1, 1, 0, 0, 0)
 _SHEBANG = b"#!/usr/bin/env python3\n"
 _MAIN = """\
-import sys
+import os, sys
 
-if sys.version_info < (3, 9):
+if sys.version_info < (3, 6):
     sys.exit(
-        "rankdeck-agent needs Python 3.9 or newer; %s is %d.%d: name another one with `python:` in the cluster file"
+        "rankdeck-agent needs Python 3.6 or newer; %s is %d.%d: name another one with `python:` in the cluster file"
         % (sys.executable, sys.version_info[0], sys.version_info[1])
     )
 
+agent = sys.path[0]
 # Where the console put it, the same modules lie beside it, compiled by this version of Python.
-sys.path.insert(0, "%s.%s" % (sys.path[0], sys.implementation.cache_tag))
+compiled = "%s.%s" % (agent, sys.implementation.cache_tag)
+sys.path.insert(0, compiled)
+if sys.version_info < (3, 8):
+    sys.path.append(agent + "/rankdeck_agent/for_older_python")
+if sys.version_info < (3, 9) and not os.path.exists(compiled):
+    from rankdeck_agent.older_source import OlderSourceFinder
+
+    sys.meta_path.insert(0, OlderSourceFinder(agent))
 
 from rankdeck_agent.__main__ import main
 
@@ -44,11 +52,14 @@ sys.exit(main())
 _COMPILE = """\
 import glob, importlib.util, marshal, os, re, sys, zipfile
 part, agent = sys.argv[1:]
+sys.path.insert(0, part)
+from rankdeck_agent.older_source import compile_module
+head = importlib.util.MAGIC_NUMBER + bytes(12 if sys.version_info >= (3, 7) else 8)
 with zipfile.ZipFile(part) as source, zipfile.ZipFile(part + "c", "w", zipfile.ZIP_DEFLATED) as compiled:
     for name in source.namelist():
-        if name != "__main__.py":
-            code = marshal.dumps(compile(source.read(name), agent + "/" + name, "exec", dont_inherit=True))
-            compiled.writestr(name + "c", importlib.util.MAGIC_NUMBER + bytes(12) + code)
+        if name.endswith(".py") and name != "__main__.py":
+            code = marshal.dumps(compile_module(source.read(name), agent + "/" + name))
+            compiled.writestr(name + "c", head + code)
 os.replace(part + "c", "%s.%s" % (agent, sys.implementation.cache_tag))
 
 running = set()
@@ -233,7 +244,7 @@ class WantedAgent(Protocol):
         ...
 
 
-OLDEST_PYTHON = (3, 9)
+OLDEST_PYTHON = (3, 6)
 UPLOAD_LIMIT = 120.0
 BACKOFF = (1.0, 2.0, 5.0, 10.0, 15.0)
 STEADY = 30.0
@@ -382,11 +393,11 @@ class Agents:
 
     def _check_python(self, node: str, version: str) -> None:
         if not version:
-            why = f"no `{self._python}` there: install Python 3.9 or newer, or name it with `ssh: {{python: …}}`"
+            why = f"no `{self._python}` there: install Python 3.6 or newer, or name it with `ssh: {{python: …}}`"
         elif not _VERSION.match(version):
-            why = f"`{self._python}` gives no version: name a Python 3.9 or newer with `ssh: {{python: …}}`"
+            why = f"`{self._python}` gives no version: name a Python 3.6 or newer with `ssh: {{python: …}}`"
         elif tuple(map(int, version.split("."))) < OLDEST_PYTHON:
-            why = f"`{self._python}` is {version}, too old: name a Python 3.9 or newer with `ssh: {{python: …}}`"
+            why = f"`{self._python}` is {version}, too old: name a Python 3.6 or newer with `ssh: {{python: …}}`"
         else:
             return
         raise AgentError(node, why)
