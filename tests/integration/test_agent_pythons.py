@@ -29,7 +29,7 @@ async def test_a_node_with_this_python_sends_numbers_and_runs_and_cancels_jobs(
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     async with nodes(tmp_path) as found:
-        access = replace(found.cluster.access, python=str(python))
+        access = replace(found.cluster.access, pythons=(str(python),))
         async with open_session(replace(found.cluster, access=access)) as session:
             session.want(frozenset({"n1", "n2"}))
             await until(lambda: all(session.fleet.node(n).values for n in ("n1", "n2")), 60)
