@@ -44,6 +44,8 @@ async def test_a_node_with_this_python_sends_numbers_and_runs_and_cancels_jobs(
             await until(lambda: session.jobs.job(endless).state is State.RUNNING, 60)
             report = await session.cancel(endless)
             assert (report.left, dict(report.unverified)) == ((), {})
+        folder = found.sshd["n1"].home / ".cache/rankdeck"
+        assert len([*folder.glob("*.pyz.cpython-*")]) == 1  # compiled there
 
 
 def _version(python: Path) -> str:
