@@ -1,4 +1,4 @@
-"""The Rankdeck agent: reads a node and supervises ranks; Python 3.9 or newer.
+"""The Rankdeck agent: reads a node and supervises ranks; Python 3.6 or newer.
 
 This module has its version and constants that console and agent share.
 """

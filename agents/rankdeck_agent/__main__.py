@@ -2,10 +2,10 @@
 
 import sys
 
-if sys.version_info < (3, 9):  # noqa: UP036  nodes may have any version
+if sys.version_info < (3, 6):  # noqa: UP036  nodes may have any version
     sys.exit(
         # Not an f-string: the oldest versions could not parse it.
-        "rankdeck-agent needs Python 3.9 or newer; %s is %d.%d: name another one with `python:` in the cluster file"  # noqa: UP031
+        "rankdeck-agent needs Python 3.6 or newer; %s is %d.%d: name another one with `python:` in the cluster file"  # noqa: UP031
         % (sys.executable, sys.version_info[0], sys.version_info[1])
     )
 

@@ -93,7 +93,7 @@ def sh() -> int:
         return complain('rankdeck: sh needs {"command": …, "limit": …, "most": …} on stdin', 2)
     command, limit, most = asked
     began = time.monotonic()
-    mark = f"sh-{os.getpid()}-{time.time_ns()}"
+    mark = f"sh-{os.getpid()}-{int(time.time() * 1e9)}"
     adopt_orphans()
     process = subprocess.Popen(
         ("/bin/sh", "-c", command),

@@ -106,7 +106,7 @@ class Tree:
     def link(self, name: str) -> str:
         """The last part of a symlink's target; "" if there is no such link."""
         try:
-            return os.path.basename(os.readlink(self.path(name)))  # noqa: PTH115, PTH119
+            return os.path.basename(os.readlink(self.path(name)))  # noqa: PTH119
         except OSError:
             return ""
 

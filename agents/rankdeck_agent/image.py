@@ -75,7 +75,7 @@ def read_digest(file: BinaryIO, limit: Optional[float] = None) -> str:
     """SHA-256 in hex of the rest of a file; raises TooSlowError after `limit` seconds, OSError."""
     deadline = None if limit is None else time.monotonic() + limit
     found = hashlib.sha256()
-    while piece := file.read(PIECE):
+    for piece in iter(lambda: file.read(PIECE), b""):
         found.update(piece)
         if deadline is not None and time.monotonic() > deadline:
             raise TooSlowError
@@ -108,7 +108,7 @@ def _entries(root: str) -> Iterator[tuple[str, os.stat_result, str]]:
         for entry in found:
             seen += 1
             name = f"{folder}/{entry.name}" if folder else entry.name
-            target = os.readlink(entry.path) if entry.is_symlink() else ""  # noqa: PTH115
+            target = os.readlink(entry.path) if entry.is_symlink() else ""
             yield os.fsencode(name).hex(), entry.stat(follow_symlinks=False), target
             if entry.is_dir(follow_symlinks=False):
                 waiting.append(name)
@@ -249,7 +249,7 @@ def _in_store(runtime: str, image: str) -> Row:
     ask = [runtime, "image", "inspect", "--format", "{{.Id}} {{.Size}}", "--", image]
     try:
         done = subprocess.run(
-            ask, capture_output=True, text=True, errors="replace", timeout=_STORE_LIMIT, check=False,
+            ask, stdout=subprocess.PIPE, stderr=subprocess.PIPE, errors="replace", timeout=_STORE_LIMIT, check=False,
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as error:
         return {"kind": "failed", "path": image, "error": plain(str(error))}
@@ -372,7 +372,7 @@ def _resume(file: BinaryIO, size: int) -> "Hash":
     digest = hashlib.sha256()
     if os.fstat(file.fileno()).st_size > size:
         file.truncate(0)
-    while piece := file.read(PIECE):
+    for piece in iter(lambda: file.read(PIECE), b""):
         digest.update(piece)
     return digest
 
@@ -386,7 +386,8 @@ def _check_room(path: Path, needed: int) -> None:
 
 
 def _append(file: BinaryIO, digest: "Hash", size: int) -> None:
-    while (missing := size - file.tell()) > 0:
+    missing = size - file.tell()
+    while missing > 0:
         piece = os.read(sys.stdin.fileno(), min(PIECE, missing))
         if not piece:
             raise ReceiveError(
@@ -394,6 +395,7 @@ def _append(file: BinaryIO, digest: "Hash", size: int) -> None:
             )
         file.write(piece)
         digest.update(piece)
+        missing = size - file.tell()
     file.flush()
 
 
@@ -410,7 +412,7 @@ def send(path: str, offset: int) -> int:
     """Write the bytes of a file from `offset` on to stdout; returns the exit code. Raises OSError."""
     with _regular(Path(path)) as file:
         file.seek(offset)
-        while piece := file.read(PIECE):
+        for piece in iter(lambda: file.read(PIECE), b""):
             sys.stdout.buffer.write(piece)
     sys.stdout.buffer.flush()
     return 0
@@ -433,10 +435,12 @@ def fetch(path: str) -> int:
         size = size or len(first)
         say({"size": size})
         digest, left = hashlib.sha256(), size
-        while left and (piece := (first or file.read(PIECE))[:left]):
+        piece = first[:left]
+        while piece:
             digest.update(piece)
             sys.stdout.buffer.write(piece)
-            first, left = b"", left - len(piece)
+            left -= len(piece)
+            piece = file.read(min(PIECE, left))
     if left:
         raise OSError(errno.EIO, f"{path} became shorter while it was read")
     sys.stdout.buffer.flush()
@@ -461,7 +465,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="image", description="Images and files on this node: look, send, fetch, receive."
     )
-    verbs = parser.add_subparsers(dest="verb", required=True)
+    verbs = parser.add_subparsers(dest="verb")
+    verbs.required = True
     verbs.add_parser("look", help="which images lie here (request as JSON on stdin)")
     one = verbs.add_parser("send", help="a file from an offset on, on stdout")
     one.add_argument("path")

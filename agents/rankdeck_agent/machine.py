@@ -15,7 +15,7 @@ def machine(tree: Tree) -> dict[str, str]:
     found = {"os": _system(tree)}
     if tree.root == "/":
         kernel = platform.release()
-        found |= {"arch": platform.machine(), "python": platform.python_version()}
+        found.update(arch=platform.machine(), python=platform.python_version())
     else:
         kernel = tree.maybe("proc/sys/kernel/osrelease") or ""
     found["kernel"] = kernel

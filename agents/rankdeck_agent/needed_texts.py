@@ -3,7 +3,7 @@
 import re
 import sys
 from collections.abc import Iterator
-from functools import cache
+from functools import lru_cache
 from typing import Any, Callable
 
 if sys.version_info >= (3, 11):
@@ -43,7 +43,7 @@ def _texts(parsed: Any) -> tuple[str, ...]:  # noqa: ANN401 - the parser has no 
     return best if all(best) else ()
 
 
-@cache
+@lru_cache(maxsize=None)
 def _tried(
     patterns: "tuple[re.Pattern[str], ...]",
 ) -> "tuple[tuple[re.Pattern[str], tuple[str, ...]], ...]":

@@ -116,11 +116,22 @@ class Listener:
 def _listening() -> socket.socket:
     """A socket on a free port of every address, IPv6 and IPv4; only IPv4 if there is no IPv6."""
     try:
-        return socket.create_server(
-            ("", 0), family=socket.AF_INET6, dualstack_ipv6=True, backlog=_BACKLOG
-        )
-    except (OSError, ValueError):
-        return socket.create_server(("", 0), backlog=_BACKLOG)
+        return _server(socket.AF_INET6)
+    except OSError:
+        return _server(socket.AF_INET)
+
+
+def _server(family: int) -> socket.socket:
+    server = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        if family == socket.AF_INET6:
+            server.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        server.bind(("", 0))
+        server.listen(_BACKLOG)
+    except OSError:
+        server.close()
+        raise
+    return server
 
 
 def _exactly(peer: socket.socket, size: int) -> bytes:
@@ -159,7 +170,7 @@ def side_by_side(work: Callable[[T], Any], items: Iterable[T], limit: float) -> 
     """The results of `work` for all items, in order, run in threads; None for those not done within `limit` seconds."""
     todo: Sequence[T] = list(items)
     found: list[Any] = [None] * len(todo)
-    waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
+    waiting: queue.Queue[int] = queue.Queue()
     done = threading.Semaphore(0)
     for index in range(len(todo)):
         waiting.put(index)
@@ -352,7 +363,7 @@ def _first_line(argv: list[str], silent: str = "") -> str:
     """The first line that a program prints; `silent` if it succeeds without output, "" if it fails."""
     try:
         done = subprocess.run(
-            argv, capture_output=True, timeout=_PROGRAM_LIMIT, check=False, stdin=subprocess.DEVNULL,
+            argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=_PROGRAM_LIMIT, check=False, stdin=subprocess.DEVNULL,
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired):
         return ""
@@ -380,7 +391,7 @@ def _error_text(error: Exception) -> str:
 def _table(fields: str, question: str) -> list[Facts]:
     argv = ["nvidia-smi", f"{question}={fields}", "--format=csv,noheader,nounits"]
     done = subprocess.run(
-        argv, capture_output=True, timeout=_PROGRAM_LIMIT, check=True, stdin=subprocess.DEVNULL,
+        argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=_PROGRAM_LIMIT, check=True, stdin=subprocess.DEVNULL,
     )  # fmt: skip
     names = fields.split(",")
     found: list[Facts] = []

@@ -204,7 +204,9 @@ def _remove(path: Path) -> None:
 
 def _run(step: InstallStep) -> None:
     try:
-        done = subprocess.run(step.argv, capture_output=True, text=True, timeout=LIMIT, check=False)
+        done = subprocess.run(
+            step.argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8", errors="replace", timeout=LIMIT, check=False,
+        )  # fmt: skip
     except OSError as error:
         if step.needed:
             raise InstallError(f"{step.argv[0]}: {error.strerror}") from error
@@ -218,7 +220,9 @@ def _run(step: InstallStep) -> None:
 def ask(words: Sequence[str]) -> str:
     """The stdout of a command; "" if it cannot be run."""
     try:
-        done = subprocess.run(words, capture_output=True, text=True, timeout=LIMIT, check=False)
+        done = subprocess.run(
+            words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8", errors="replace", timeout=LIMIT, check=False,
+        )  # fmt: skip
     except (OSError, subprocess.SubprocessError):
         return ""
     return done.stdout

@@ -527,7 +527,9 @@ def _wait(info: "MQTTMessageInfo", limit: float) -> None:
 
 def _client(config: Config, client_id: str = "") -> "Client":
     """A client for the broker, not yet connected; raises OSError or ValueError if its certificates cannot be loaded."""
-    with contextlib.nullcontext() if config.tls else _without_openssl():
+    with contextlib.ExitStack() as stack:
+        if not config.tls:
+            stack.enter_context(_without_openssl())
         from paho.mqtt.client import Client
         from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 

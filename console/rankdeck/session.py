@@ -113,7 +113,11 @@ class Session:
         self.commands: tuple[CommandRun, ...] = ()
         """Shell commands that this session ran on nodes, newest last; the last MOST_COMMANDS are kept."""
         self._connections = connections
-        self._agents = agents = Agents(connections, cluster.access.python)
+        self._agents = agents = Agents(
+            connections,
+            *cluster.access.pythons,
+            of_node={node.name: node.pythons for node in cluster.nodes},
+        )
         self.images = ImageDistributor(agents)
         self._backend: Backend = plugins.find("backends", cluster.backend)(agents)
         self._kubernetes_client = KubernetesClient(agents, cluster)

@@ -1,4 +1,4 @@
-"""The agent stays what a bare Python 3.9 can run."""
+"""The agent stays what a bare Python 3.6 can run."""
 
 import ast
 import subprocess
@@ -15,7 +15,7 @@ SOURCES = sorted(AGENT.rglob("*.py"))
 
 def imported(source: Path) -> set[str]:
     found: set[str] = set()
-    for node in ast.walk(ast.parse(source.read_text(), feature_version=(3, 9))):
+    for node in ast.walk(ast.parse(source.read_text(), feature_version=(3, 6))):
         if isinstance(node, ast.Import):
             found |= {alias.name.partition(".")[0] for alias in node.names}
         if isinstance(node, ast.ImportFrom):

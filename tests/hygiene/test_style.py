@@ -16,7 +16,8 @@ SCHEDULERS = ("slurm", "kubernetes")
 
 
 def sources(*folders: str) -> list[Path]:
-    return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+    found = (path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+    return sorted(path for path in found if path.parent.name != "for_older_python")  # of others
 
 
 def name_of(path: Path) -> str:

@@ -24,6 +24,16 @@ THOROUGH: Mapping[str, Sequence[str]] = {
     "ui/test_acceptance_screen": (
         "test_jobs_are_kept_away_from_a_node_with_a_reason_for_a_while_and_let_back[size0]",
     ),
+    "integration/test_agent_pythons": (
+        "test_a_node_with_this_python_sends_numbers_and_runs_and_cancels_jobs[3.7]",
+        "test_a_node_with_this_python_sends_numbers_and_runs_and_cancels_jobs[3.8]",
+        "test_a_node_with_this_python_sends_numbers_and_runs_and_cancels_jobs[3.9]",
+        "test_a_node_with_this_python_sends_numbers_and_runs_and_cancels_jobs[3.10]",
+        "test_a_node_with_this_python_sends_numbers_and_runs_and_cancels_jobs[3.11]",
+        "test_a_node_with_this_python_sends_numbers_and_runs_and_cancels_jobs[3.12]",
+        "test_a_node_with_this_python_sends_numbers_and_runs_and_cancels_jobs[3.13]",
+        "test_a_node_with_this_python_sends_numbers_and_runs_and_cancels_jobs[3.14]",
+    ),
     "integration/test_agent_installed": ("test_systemd_takes_the_units_as_they_are[False]",),
     "ui/test_contrast": (
         "test_every_screen_can_be_read[light]",
@@ -163,6 +173,16 @@ KEPT: Mapping[str, Sequence[str]] = {
     "integration/test_accept_lab": (
         "test_what_is_planted_is_named_and_nothing_else[half]",
         "test_another_mtu_*",
+    ),
+    "integration/test_agent_pythons": (
+        "test_a_node_with_this_python_sends_numbers_and_runs_and_cancels_jobs[3.7]",
+        "test_a_node_with_this_python_sends_numbers_and_runs_and_cancels_jobs[3.8]",
+        "test_a_node_with_this_python_sends_numbers_and_runs_and_cancels_jobs[3.9]",
+        "test_a_node_with_this_python_sends_numbers_and_runs_and_cancels_jobs[3.10]",
+        "test_a_node_with_this_python_sends_numbers_and_runs_and_cancels_jobs[3.11]",
+        "test_a_node_with_this_python_sends_numbers_and_runs_and_cancels_jobs[3.12]",
+        "test_a_node_with_this_python_sends_numbers_and_runs_and_cancels_jobs[3.13]",
+        "test_a_node_with_this_python_sends_numbers_and_runs_and_cancels_jobs[3.14]",
     ),
     "integration/test_agent_installed": (
         "test_install_*",

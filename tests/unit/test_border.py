@@ -20,7 +20,8 @@ from rankdeck.model.job import Plan, State
 from rankdeck.model.text import DEEPEST, table
 from rankdeck.preflight.facts import node_facts
 from rankdeck.preflight.trial_run import MARK, _rank_answers
-from rankdeck.remote.agent import Agents, _parse
+from rankdeck.remote.agent import Agents
+from rankdeck.remote.node_python import check, parse
 from rankdeck.remote.shell import ProgramResult
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.history import History
@@ -210,18 +211,18 @@ def test_a_port_that_is_none_is_refused(said):
     ["3.", ".", "three.nine", "3.9.1", "\u00b3.\u00b2", "9" * 5000 + ".1", "-3.9"],
 )
 def test_a_version_that_is_none_is_said_of_the_node(version):
-    said = f"rankdeck|{version}|0|/x\n".encode()
+    said = f"rankdeck|{version}|0|python3||/x\n".encode()
     with pytest.raises(AgentError, match="version"):
-        Agents(None)._check_python("n1", _parse("n1", said, b"")[0])
+        check("n1", parse("n1", said, b""), ())
 
 
 @pytest.mark.parametrize(
     "said",
-    ["rankdeck|3.11|/x", "rankdeck|", "3.11||/x", ""],
+    ["rankdeck|3.11|0|python3|/x", "rankdeck|", "3.11||/x", ""],
 )
 def test_an_answer_without_a_path_is_said_of_the_node(said):
     with pytest.raises(AgentError, match="no usable answer"):
-        _parse("n1", said.encode(), b"")
+        parse("n1", said.encode(), b"")
 
 
 def test_the_answer_is_found_among_what_the_login_prints():

@@ -355,6 +355,26 @@ def test_installed_agents_send_samples_as_often_as_the_broker_can_carry(tmp_path
         assert any("from 1 to 15" in one for one in mistakes(tmp_path, text % wrong))
 
 
+def test_pythons_are_named_for_all_nodes_or_for_some_one_or_in_order(tmp_path: Path) -> None:
+    text = """
+cluster: c
+nodes: [n1, {name: "n[2-3]", python: ["~/py/bin/python3", "/opt/*/bin/python3"]}]
+ssh: {python: python3.9}
+"""
+    cluster = read_cluster(write(tmp_path, text))
+
+    assert cluster.access.pythons == ("python3.9",)
+    own = ("~/py/bin/python3", "/opt/*/bin/python3")
+    assert [node.pythons for node in cluster.nodes] == [(), own, own]
+
+
+def test_a_python_that_is_an_option_or_none_is_refused(tmp_path: Path) -> None:
+    text = "cluster: c\nnodes: [n1]\nssh: {python: %s}\n"
+
+    assert "the name or path of a program" in mistakes(tmp_path, text % "[python3, -c]")[0]
+    assert "`~` means" in mistakes(tmp_path, text % "~")[0]
+
+
 def test_logins_at_a_time_are_limited_by_the_cluster_file(tmp_path: Path) -> None:
     text = "cluster: c\nnodes: [n1]\nssh: {logins: %s}\n"
 

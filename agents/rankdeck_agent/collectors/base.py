@@ -3,10 +3,15 @@
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Callable, Protocol, Union
+from typing import TYPE_CHECKING, Callable, Union
 
 from rankdeck_agent.files import MISSING, clean, reason
 from rankdeck_agent.wire import METRICS, Event, Sample, Values
+
+if TYPE_CHECKING:
+    from typing import Protocol
+else:
+    Protocol = object  # 3.6 and 3.7 have none
 
 FAILED_LIMIT = 256
 DEVICE_LIMIT = 1024
@@ -151,7 +156,7 @@ class Collector(Protocol):
         seconds the agent reports the collector as hanging. Note with `Reading.fail` what cannot be read; an exception
         marks all metrics of the collector as failed.
         """
-        ...
+        ...  # noqa: PIE790 - ruff does not see that this is a protocol
 
 
 def whole(data: bytes) -> int:

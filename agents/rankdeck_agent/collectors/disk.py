@@ -8,6 +8,7 @@ import fcntl
 import os
 import re
 import struct
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Callable, Union
@@ -81,12 +82,28 @@ class Probe:
 
 
 def _spawn(command: tuple[str, ...], out: int) -> int:
+    if sys.version_info < (3, 8):
+        return _fork(command, out)
     actions = [
         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
         (os.POSIX_SPAWN_DUP2, out, 1),
         (os.POSIX_SPAWN_DUP2, out, 2),
     ]
     return os.posix_spawn(command[0], command, {"LC_ALL": "C"}, file_actions=actions)
+
+
+def _fork(command: tuple[str, ...], out: int) -> int:
+    """The same for Python 3.6 and 3.7."""
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(out, 1)
+        os.dup2(out, 2)
+        os.execve(command[0], command, {"LC_ALL": "C"})
+    finally:
+        os._exit(127)
 
 
 def _last_words(complaint: bytes) -> str:

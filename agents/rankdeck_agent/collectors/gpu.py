@@ -19,6 +19,7 @@ from typing import Any, Optional
 from rankdeck_agent.collectors import nvidia
 from rankdeck_agent.collectors.base import SHARED_MEMORY, Reading, memory_in_use, signed, whole
 from rankdeck_agent.files import Tree, clean, reason, user_name
+from rankdeck_agent.older_python import without_suffix
 from rankdeck_agent.text import complain
 
 _CARDS = "sys/class/drm"
@@ -179,7 +180,7 @@ class Amd:
 
 def generation(speed: str) -> int:
     """The PCIe generation in "16.0 GT/s PCIe"; raises ValueError."""
-    found = _GENERATIONS.get(speed.partition(" ")[0].removesuffix(".0"))
+    found = _GENERATIONS.get(without_suffix(speed.partition(" ")[0], ".0"))
     if found is None:
         raise ValueError(f"not a PCIe speed: {clean(speed, 40)!r}")
     return found
@@ -323,7 +324,8 @@ class Intel:
         at = {"card": f"{_CARDS}/{name}", "device": device, "hwmon": hwmon}
         files: dict[str, tuple[str, float]] = {}
         for metric, factor, paths in _INTEL_ROWS:
-            if file := self._first(paths, at):
+            file = self._first(paths, at)
+            if file:
                 files[metric] = file, factor
         return IntelCard(key, files, self._first(_IDLE, at), _THROTTLE.format(**at))
 
@@ -548,7 +550,8 @@ def on_bus(tree: Tree) -> int:
     """How many GPUs the NVIDIA driver has on the PCI bus; 0 if not known."""
     for folder in _DRIVERS_GPUS:
         with contextlib.suppress(OSError):
-            if found := [name for name in tree.names(folder) if _ADDRESS.fullmatch(name)]:
+            found = [name for name in tree.names(folder) if _ADDRESS.fullmatch(name)]
+            if found:
                 return len(found)
     return 0
 

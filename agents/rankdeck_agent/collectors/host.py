@@ -7,6 +7,7 @@ from typing import Callable, Optional
 
 from rankdeck_agent.collectors.base import Reading, memory_sizes, signed, spread, whole
 from rankdeck_agent.files import MISSING, Tree, clean
+from rankdeck_agent.older_python import is_ascii
 
 _SENSORS = ("coretemp", "k10temp", "zenpower", "cpu_thermal", "soc_thermal")
 _ZONES = re.compile(r"x86_pkg_temp|cpu[-_]?thermal|soc[-_]?thermal|bcm\d+_thermal|cpu\d*-thermal")
@@ -53,9 +54,11 @@ class CpuCollector:
         reading.inventory = self._inventory
         reading.attempt((*_TIMES, "cpu.cores"), lambda: self._times(reading))
         reading.measure("cpu.load1", lambda: float(self._tree.read("proc/loadavg").split()[0]))
-        if temps := self._numbers(reading, "cpu.temp", self._temps):
+        temps = self._numbers(reading, "cpu.temp", self._temps)
+        if temps:
             reading.put("cpu.temp", round(max(temps) * 1e-3, 3))
-        if clocks := self._numbers(reading, "cpu.freq", self._clocks):
+        clocks = self._numbers(reading, "cpu.freq", self._clocks)
+        if clocks:
             reading.put("cpu.freq", sum(clocks) / len(clocks) * 1e3)
         for metric, name, kind in _PRESSURE:
             reading.attempt(
@@ -234,7 +237,7 @@ class TaskCollector:
 
 
 def _number(name: str) -> bool:
-    return name.isascii() and name.isdecimal() and len(name) <= 10
+    return is_ascii(name) and name.isdecimal() and len(name) <= 10
 
 
 _KILLS = re.compile(rb"^oom_kill (\d{1,20})$", re.MULTILINE)

@@ -11,6 +11,7 @@ from typing import Optional
 
 from rankdeck_agent.collectors.base import Reading, whole
 from rankdeck_agent.files import Tree, clean
+from rankdeck_agent.older_python import is_ascii
 from rankdeck_agent.rules.facts import UNWATCHED
 
 _COLUMNS: tuple[tuple[str, tuple[int, ...]], ...] = (
@@ -217,7 +218,7 @@ def parse_net_dev(data: bytes) -> list[tuple[str, list[int]]]:
 def _plausible(name: str, fields: Sequence[str]) -> bool:
     if not name or clean(name) != name or "/" in name or len(fields) < 16:
         return False
-    return all(f.isdecimal() and f.isascii() and len(f) <= 20 for f in fields[:16])
+    return all(f.isdecimal() and is_ascii(f) and len(f) <= 20 for f in fields[:16])
 
 
 def _put_counters(reading: Reading, name: str, numbers: Sequence[int]) -> None:
@@ -234,8 +235,6 @@ _MOST = 8192
 """Most counters of one interface: mlx5 with many queues has some thousand."""
 _SLACK = 65536
 
-Pattern = re.Pattern[str]
-
 
 @dataclass(frozen=True)
 class CounterSum:
@@ -243,12 +242,12 @@ class CounterSum:
 
     metric: str
     factor: float
-    groups: tuple[Pattern, ...]
+    groups: tuple[re.Pattern[str], ...]
     """A group `prio…` in a pattern is the priority that the counter is for."""
-    beside: Optional[Pattern] = None
+    beside: Optional[re.Pattern[str]] = None
 
 
-def _any(*patterns: str) -> Pattern:
+def _any(*patterns: str) -> re.Pattern[str]:
     return re.compile("|".join(patterns))
 
 
@@ -266,7 +265,7 @@ _LINK_DURATION = _any(
 )
 
 
-def _frames(way: str) -> tuple[tuple[Pattern, Pattern], Pattern]:
+def _frames(way: str) -> tuple[tuple[re.Pattern[str], re.Pattern[str]], re.Pattern[str]]:
     """Patterns of: PFC frames by priority, or their total if a driver has only that; pause frames for the whole link."""
     by_priority = _any(
         rf"{way}_prio{_N}_pause",  # mlx5
@@ -393,7 +392,7 @@ def added_up(counters: Mapping[str, int]) -> dict[str, dict[str, float]]:
     return found
 
 
-def _matching(counters: Mapping[str, int], pattern: Pattern) -> list[tuple[str, int]]:
+def _matching(counters: Mapping[str, int], pattern: re.Pattern[str]) -> list[tuple[str, int]]:
     """`(priority or "", number)` of each counter that matches the pattern."""
     matches = ((pattern.fullmatch(name), number) for name, number in counters.items())
     return [(_priority(match), number) for match, number in matches if match]

@@ -144,8 +144,10 @@ class Nvidia:
         reading = Reading()
         if self._process is not None:
             self._take_lines(reading, self._process, now)
-        elif waited := _waiting_of(self._orphan):
-            reading.put("gpu.answer", round(waited, 1))
+        else:
+            waited = _waiting_of(self._orphan)
+            if waited:
+                reading.put("gpu.answer", round(waited, 1))
         reading.inventory = self._last.inventory
         reading.failed.update(self._last.failed)
         reading.pending |= self._last.pending - set(reading.values)

@@ -75,7 +75,7 @@ def memory(nvml: Library, handle: Handle) -> Sequence[Number]:
     newer = getattr(nvml, "nvmlMemory_v2", 0x02000028)
     found = first_of(nvml, handle, (name, (newer,)), (name, ()))
     reserved = (found.reserved,) if hasattr(found, "reserved") else ()
-    return found.used, found.total, *reserved
+    return (found.used, found.total, *reserved)
 
 
 def _temperature(nvml: Library, handle: Handle) -> Sequence[Number]:

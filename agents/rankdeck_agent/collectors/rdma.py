@@ -657,7 +657,8 @@ def _arrange(port: Port) -> None:
             counter.summed, counter.base = True, counter.held if port.sums else 0
     by_name = {c.kernel_name: c for c in reversed(port.counters) if c.ever}
     by_name = {n: c for n, c in by_name.items() if TWINS.get(n) not in by_name}
-    port.bytes = [(metric, parts) for metric, rows in BYTES if (parts := _first_row(by_name, rows))]
+    both = ((metric, _first_row(by_name, rows)) for metric, rows in BYTES)
+    port.bytes = [(metric, parts) for metric, parts in both if parts]
     sums = ((metric, [(by_name[n], 1) for n in names if n in by_name]) for metric, names in SUMS)
     port.sums = [(metric, parts) for metric, parts in sums if parts]
 

@@ -126,7 +126,10 @@ class RegexQuery:
         start = begin
         if not top:
             start = max(begin, data.find(b"\n") + 1 or len(data))
-        while start < len(data) and (hit := self._search(data, start)):
+        while start < len(data):
+            hit = self._search(data, start)
+            if not hit:
+                return
             at = data.rfind(b"\n", start, hit.start()) + 1 or start
             end = data.find(b"\n", at)
             end = len(data) if end < 0 else end

@@ -39,8 +39,8 @@ def ask(
     """Run a command for at most `limit` seconds: (why it failed or "", what it wrote to stdout in either case)."""
     try:
         done = subprocess.run(
-            argv, env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=limit, check=False
-        )
+            argv, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=limit, check=False,
+        )  # fmt: skip
     except (OSError, subprocess.SubprocessError) as error:
         return plain(str(error), 200), ""
     wrote = done.stdout.decode("utf-8", "replace").strip()
@@ -62,8 +62,8 @@ def remove_containers(folder: RunFolder) -> list[dict[str, Any]]:
     deletes that file first, and may be killed before it has removed the rest.
     """
     used = [name for name in _REMOVE if (folder / f"container.{name}").exists()]
-    kept = [(name, why) for name in used if (why := _clear(name, folder))]
-    return [{"pid": 0, "command": f"{name} containers: {why}"} for name, why in kept]
+    kept = [(name, _clear(name, folder)) for name in used]
+    return [{"pid": 0, "command": f"{name} containers: {why}"} for name, why in kept if why]
 
 
 def _clear(runtime: str, folder: RunFolder) -> str:

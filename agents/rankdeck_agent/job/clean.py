@@ -28,6 +28,7 @@ from rankdeck_agent.job.folder import (
 )
 from rankdeck_agent.job.ranks import held, unlink_links
 from rankdeck_agent.job.supervisor_state import is_starting, supervisor_pid
+from rankdeck_agent.older_python import delete
 from rankdeck_agent.slurm.folder import is_registered
 from rankdeck_agent.text import plain
 from rankdeck_agent.wire.leftovers import GOES, KEEP_DAYS, Ground, LeftoverKind
@@ -223,16 +224,16 @@ def _links(path: Path, marks: set[int]) -> Leftover:
         # Time and size are the owner's to choose.
         return Leftover(kind, path.name, path, 0, 0.0, stays=stays)
     targets = _targets(path)
-    grounds = [why for target in targets if (why := _why_links_stay(target, marks))]
+    grounds = filter(None, (_why_links_stay(target, marks) for target in targets))
     gone = not targets or not all(os.path.exists(target) for target in targets)  # noqa: PTH110
     # A folder without links may be about to get some, and a file system may be mounted again.
     least = DAY if gone else 0.0
-    stays, size = next(iter(grounds), None), size_of(path)
+    stays, size = next(grounds, None), size_of(path)
     return Leftover(kind, path.name, path, size, seen.st_mtime, stays, least, at_once=not gone)
 
 
 def _targets(links: Path) -> list[Path]:
-    return sorted(Path(os.readlink(one)) for one in links.iterdir() if one.is_symlink())  # noqa: PTH115
+    return sorted(Path(os.readlink(one)) for one in links.iterdir() if one.is_symlink())
 
 
 def _why_links_stay(target: Path, marks: set[int]) -> Optional[Ground]:
@@ -254,7 +255,8 @@ def _agents(cache: Path) -> Iterator[Leftover]:
     running = _agents_that_run()
     versions: dict[str, list[Path]] = {}
     for path in sorted(cache.glob("agent-*")):
-        if match := _AGENT.fullmatch(path.name):
+        match = _AGENT.fullmatch(path.name)
+        if match:
             versions.setdefault(match[1], []).append(path)
     for name, files in versions.items():
         stays = Ground.IN_USE if name in running else None
@@ -339,7 +341,7 @@ def _remove_agent(one: Leftover) -> bool:
     if max(map(_used, files), default=one.at) > one.at:
         return False  # a console has just found it and is about to run it
     for file in files:
-        file.unlink(missing_ok=True)
+        delete(file)
     return bool(files)
 
 

@@ -294,7 +294,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="job", description="Start, follow and end jobs on this node."
     )
-    verbs = parser.add_subparsers(dest="verb", required=True)
+    verbs = parser.add_subparsers(dest="verb")
+    verbs.required = True
     start = verbs.add_parser("run", help="start the job whose plan is on stdin")
     start.add_argument("--each", action="store_true", help="a job for every line, until stdin ends")
     known = verbs.add_parser("list", help="the jobs known here")

@@ -17,6 +17,7 @@ from rankdeck_agent.files import clean
 from rankdeck_agent.job import processes
 from rankdeck_agent.job.folder import STREAMS, End, RunFolder
 from rankdeck_agent.job.processes import Process
+from rankdeck_agent.older_python import without_prefix
 from rankdeck_agent.text import shown
 
 if TYPE_CHECKING:
@@ -156,7 +157,7 @@ class _Tail:
         while start < len(self._data):
             end = self._after(start)
             row = self._data[start:end]
-            words = row.removeprefix(mark)
+            words = without_prefix(row, mark)
             if words.strip() and words[:1] not in b" \t":
                 return self._line(start, end - row.endswith(b"\n"))
             start = end

@@ -12,6 +12,7 @@ from typing import Any, Callable, NamedTuple, Optional
 
 from rankdeck_agent import LAUNCHER, RUN_TOKEN
 from rankdeck_agent.files import private_folder
+from rankdeck_agent.older_python import delete
 from rankdeck_agent.text import table
 from rankdeck_agent.wire.job_events import EventBody, JobEvent, NodeClosed, as_row
 
@@ -181,7 +182,7 @@ class Journal:
 
     def spend_reserve(self) -> None:
         """Free the reserved space, so that events can be written."""
-        self._reserve.unlink(missing_ok=True)
+        delete(self._reserve)
 
     def add(self, event: EventBody, at: Optional[float] = None) -> None:
         """Write one event with the next `seq`; `at`: when it happened in epoch seconds, None for now."""

@@ -17,6 +17,7 @@ from typing import NamedTuple, Optional
 
 from rankdeck_agent.job import processes
 from rankdeck_agent.job.folder import RunFolder
+from rankdeck_agent.older_python import delete
 from rankdeck_agent.text import plain
 from rankdeck_agent.wire.job_events import Part, may_say
 
@@ -86,7 +87,7 @@ class Orders:
         self._waiting: dict[socket.socket, float] = {}
         """Connection without a message yet -> when it was made, in monotonic seconds."""
         with _short(folder.path) as place:
-            (folder / SOCKET).unlink(missing_ok=True)
+            delete(folder / SOCKET)
             self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             self._listener.bind(f"{place}/{SOCKET}")
         self._listener.listen(_MOST_WAITING)

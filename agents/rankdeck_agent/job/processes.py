@@ -22,6 +22,7 @@ from typing import Any, Callable, NamedTuple, Optional
 from rankdeck_agent import JOB_VARIABLE, NODE_VARIABLE
 from rankdeck_agent.files import replace_private
 from rankdeck_agent.job.folder import RunFolder
+from rankdeck_agent.older_python import delete
 from rankdeck_agent.text import plain, table
 from rankdeck_agent.wire.job_events import LastLook
 
@@ -428,7 +429,7 @@ class ActivityWatch:
 
     def end(self) -> None:
         """Remove the file: nothing runs any more."""
-        self._place.unlink(missing_ok=True)
+        delete(self._place)
 
     # ---- which processes
 
@@ -603,8 +604,9 @@ def _open(pid: int) -> int:
 
 
 def _read(file: int) -> list[int]:
-    text = b""
-    while more := os.pread(file, 1 << 16, len(text)):
+    text = more = os.pread(file, 1 << 16, 0)
+    while more:
+        more = os.pread(file, 1 << 16, len(text))
         text += more
     return [int(word) for word in text.split()]
 

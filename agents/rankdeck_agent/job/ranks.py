@@ -138,14 +138,19 @@ def start(
             stdout=outputs[0],
             stderr=outputs[1],
             start_new_session=True,
-            umask=JOB_UMASK,
-            preexec_fn=lambda: processes.enter(group, mark),
+            preexec_fn=lambda: _enter(group, mark),
         )
     except OSError as error:
         why = f"{command.name} cannot start: {error.strerror}"
         raise StartError(why, _CODES.get(error.errno or 0, NOT_STARTED)) from error
     except ValueError as error:
         raise StartError(f"{command.name} cannot start: {error}") from error
+
+
+def _enter(group: Optional[Path], mark: int) -> None:
+    """Run in the child before its program."""
+    os.umask(JOB_UMASK)
+    processes.enter(group, mark)
 
 
 RANK_SHIM = r"""#!/bin/sh
@@ -580,7 +585,8 @@ class Daemons:
         self._done.add(request)
         raw = table(self._place(request, "json").read_text(encoding="utf-8", errors="replace"))
         line = str((raw or {}).get("command", ""))
-        if why := self._refusal(line):
+        why = self._refusal(line)
+        if why:
             self._say(request, why)
             return
         # `exec` leaves no shell in between, so that what the daemon leaves is known to be its own.

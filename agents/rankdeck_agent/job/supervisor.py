@@ -4,6 +4,7 @@ import contextlib
 import os
 import selectors
 import signal
+import sys
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -161,7 +162,7 @@ class Supervisor:
         reading, writing = os.pipe()
         for fd in (reading, writing):
             os.set_blocking(fd, False)
-        signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+        _wake_by(writing)
         signal.signal(signal.SIGCHLD, _noted)
         signal.signal(signal.SIGTERM, self._cancel_self)
         self._wakeup = reading
@@ -287,7 +288,8 @@ class Supervisor:
 
     def _rank_started(self, rank: int, pid: int, shim: int) -> None:
         """Handle what the shim of a rank wrote when it began."""
-        if why := self._contradiction(rank):
+        why = self._contradiction(rank)
+        if why:
             self._refuse(f"a process of the job said that rank {rank} began, {why}: left out")
             return
         # A pid of another pid namespace is useless here: then only the shim's messages count.
@@ -306,7 +308,8 @@ class Supervisor:
 
     def _said_exited(self, rank: int, status: int) -> None:
         """Handle what somebody wrote about the end of a rank; its shim does so when the program is gone."""
-        if why := self._contradiction(rank):
+        why = self._contradiction(rank)
+        if why:
             self._refuse(f"a process of the job said that rank {rank} ended, {why}: left out")
         else:
             self._rank_exited(rank, status)
@@ -531,6 +534,14 @@ def _wait_for_all() -> None:
     with contextlib.suppress(ChildProcessError):
         while True:
             os.wait()
+
+
+def _wake_by(writing: int) -> None:
+    """Have every signal write to this descriptor, which may be full."""
+    if sys.version_info >= (3, 7):  # noqa: UP036 - 3.6 has no such argument, and would complain on stderr
+        signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    else:
+        signal.set_wakeup_fd(writing)
 
 
 def _noted(_number: int, _frame: object) -> None:

@@ -167,8 +167,8 @@ def _written(path: Path) -> float:
 def _exits(folder: RunFolder, events: Events) -> list[JobEvent]:
     """Events for exits that shims recorded and the supervisor did not report, in order of time."""
     ranks = set(folder.ranks()) - {LAUNCHER} - exits(events)
-    found = [end for rank in ranks if (end := _exit(folder.place(rank), rank, events))]
-    return sorted(found, key=lambda end: end.at)
+    found = (_exit(folder.place(rank), rank, events) for rank in ranks)
+    return sorted(filter(None, found), key=lambda end: end.at)
 
 
 def _exit(place: Path, rank: int, events: Events) -> Optional[JobEvent]:

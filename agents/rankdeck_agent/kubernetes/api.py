@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Callable, Optional, Union, cast
 from urllib.parse import urlencode
 
+from rankdeck_agent.older_python import delete, is_ascii, without_prefix
 from rankdeck_agent.text import plain, table
 
 Object = Mapping[str, Any]
@@ -114,8 +115,7 @@ class HttpStream:
 
     def _pieces(self) -> Iterator[bytes]:
         if not self._answer.chunked:
-            while data := self._answer.read1(_CHUNK):
-                yield data
+            yield from iter(lambda: self._answer.read1(_CHUNK), b"")
             return
         chunks = Chunks()
         while not chunks.over:
@@ -376,7 +376,7 @@ def _exchange(
 def _pause_asked(answer: http.client.HTTPResponse) -> float:
     """Seconds after which an overloaded server wants to be asked again; 0 if it does not say."""
     after = answer.getheader("Retry-After") or ""
-    busy = answer.status in _BUSY and after.isascii() and after.isdecimal() and len(after) < 5
+    busy = answer.status in _BUSY and is_ascii(after) and after.isdecimal() and len(after) < 5
     return max(1.0, float(after)) if busy else 0.0
 
 
@@ -456,7 +456,7 @@ def complaint(stderr: str) -> str:
 
 def in_words(message: str, context: str = "") -> str:
     """The sentence that says what to do about an error text of kubectl or the server; the text itself if none fits."""
-    message = plain(message.removeprefix("error: "), 300)
+    message = plain(without_prefix(message, "error: "), 300)
     for pattern, sentence in _COMPLAINTS:
         if re.search(pattern, message, re.IGNORECASE):
             return sentence.format(said=message, context=plain(context, 60))
@@ -514,7 +514,7 @@ class Proxy:
             _sweep(Path(base))
             self._folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=base))
         path = self._folder / "s"
-        path.unlink(missing_ok=True)
+        delete(path)
         errors = (self._folder / "err").open("wb")
         context = ("--context", self._context) if self._context else ()
         self._process = subprocess.Popen(
@@ -572,7 +572,8 @@ class Proxy:
             done = subprocess.run(
                 (self._program, *context, *what),
                 stdin=subprocess.DEVNULL,
-                capture_output=True,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
                 timeout=ASK_LIMIT,
                 check=False,
             )

@@ -274,7 +274,7 @@ def check(context: str, namespace: str) -> int:
     try:
         with Proxy(context) as proxy:
             found["namespace"] = namespace = namespace or proxy.namespace()
-            found |= about(proxy.api, namespace)
+            found.update(about(proxy.api, namespace))
     except (ProxyError, ApiError) as error:
         found["trouble"] = refusal(error)
     say(found)
@@ -419,7 +419,7 @@ def places(
     elif may("follow"):
         path = f"/api/v1/namespaces/{namespace}/pods"
         found.append((PODS, path, {"fieldSelector": _NOT_OVER}))
-    known = [kind for name in kinds if (kind := BY_NAME.get(name))]
+    known = [BY_NAME[name] for name in kinds if name in BY_NAME]
     seen = [kind for kind in known if may("see", kind.name)]
     return [*found, *((kind, kind.path(namespace), {}) for kind in seen)]
 
@@ -434,8 +434,8 @@ def _take_all(
     """Handle what arrives within PERIOD; returns what was listed. Prints a trouble once, and once when it is over."""
     deadline = time.monotonic() + PERIOD
     listed: set[object] = set()
-    while (left := deadline - time.monotonic()) > 0:
-        what, event, found = _next(news, left)
+    while time.monotonic() < deadline:
+        what, event, found = _next(news, max(0.0, deadline - time.monotonic()))
         if what is None:
             break
         if event == TROUBLE:

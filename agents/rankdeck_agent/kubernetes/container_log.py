@@ -25,6 +25,7 @@ from rankdeck_agent.kubernetes.objects import (
     pod_of,
     stamped,
 )
+from rankdeck_agent.older_python import delete
 
 POSITIONS = "kubernetes"
 """Folder in the run folder, with two files for each container, written in turn: one is always intact."""
@@ -194,7 +195,7 @@ def record(folder: RunFolder, rank: int, what: str, text: str, at: Optional[floa
 def forget(folder: RunFolder, rank: int) -> None:
     """Remove what `record` wrote about a rank that starts again. Raises OSError."""
     for what in ("started", "exit"):
-        (folder.place(rank) / what).unlink(missing_ok=True)
+        delete(folder.place(rank) / what)
 
 
 _PAUSES = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)

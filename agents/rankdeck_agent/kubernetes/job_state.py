@@ -28,6 +28,7 @@ from rankdeck_agent.kubernetes.objects import (
     text_of,
 )
 from rankdeck_agent.kubernetes.target import Target
+from rankdeck_agent.older_python import without_suffix
 from rankdeck_agent.rules.scheduler_verdict import SchedulerVerdict, VerdictKind
 
 _NO_SHELL = re.compile(
@@ -98,7 +99,8 @@ def progress(view: JobSnapshot) -> str:
     if view.outcome.state == "suspended" or (view.queue and not view.pods):
         return f"queued by Kueue: {view.queue}" if view.queue else "suspended: nothing of it runs"
     running = [pod for pod in view.pods if pod.container.state in (RUNNING, TERMINATED)]
-    reasons = Counter(why for pod in view.pods if (why := waits_for(pod)))
+    waits = (waits_for(pod) for pod in view.pods)
+    reasons = Counter(why for why in waits if why)
     total = view.wanted + any(pod.role == LAUNCHER for pod in view.pods)
     if view.left or any(pod.leaving for pod in view.pods):
         return f"ending: {len(view.pods)} of {total} pods are still there"
@@ -131,7 +133,8 @@ def _notes(pods: Iterable[Pod]) -> Iterator[str]:
     if silent:
         yield _hears_nothing(_few(silent))
     held = [pod for pod in pods if pod.container.state == TERMINATED and pod.phase == "Running"]
-    if beside := next((pod.beside for pod in held if pod.beside), ""):
+    beside = next((pod.beside for pod in held if pod.beside), "")
+    if beside:
         yield (
             f"the ranks of {len(held)} pods have ended, and container `{beside}` runs on: "
             "the job ends with it"
@@ -255,11 +258,12 @@ def _failure(view: JobSnapshot) -> tuple[SchedulerVerdict, int]:
 def _lost(view: JobSnapshot, everyone: Sequence[Pod]) -> Optional[SchedulerVerdict]:
     """What ended a pod from outside, or keeps its ranks from starting; None if nothing did."""
     for pod in everyone:
-        if why := hopeless(pod):
-            return SchedulerVerdict(VerdictKind.CANNOT_START, why, pod.node, pod.name)
-        if why := taken_away(pod):
+        stuck, taken = hopeless(pod), taken_away(pod)
+        if stuck:
+            return SchedulerVerdict(VerdictKind.CANNOT_START, stuck, pod.node, pod.name)
+        if taken:
             kind = VerdictKind.NO_MEMORY if _is_starved(pod) else VerdictKind.TAKEN_AWAY
-            return SchedulerVerdict(kind, why, pod.node, pod.name)
+            return SchedulerVerdict(kind, taken, pod.node, pod.name)
     deleted = next((pod for pod in everyone if pod.uid == view.deleted_first), None)
     if deleted is None or view.outcome.state == GONE:
         return None
@@ -287,11 +291,12 @@ _TIME_LIMIT = "DeadlineExceeded"
 def taken_away(pod: Pod) -> str:
     """Why the pod was ended from outside, in a sentence; "" if it was not."""
     where = f" on node {pod.node}" if pod.node else ""
-    if how := _REASONS.get(pod.reason):
+    how = _REASONS.get(pod.reason)
+    if how:
         return f"pod {pod.name} {how}{where}: {pod.message or pod.reason}"
     if pod.reason and pod.phase == "Failed":
         how = "was ended" if pod.container.id else "was refused"
-        return f"pod {pod.name} {how}{where}: {pod.reason}: {pod.message}".removesuffix(": ")
+        return without_suffix(f"pod {pod.name} {how}{where}: {pod.reason}: {pod.message}", ": ")
     if _is_starved(pod):
         # Kubernetes also says so of a container with exit code 0 in which a process was killed.
         what = f"a process of {_who(pod)}" if pod.container.code == 0 else _who(pod)
@@ -519,7 +524,8 @@ class JobState:
         if why and (before is None or waits_for(before) != why):
             # Without the pod's name, so that what all pods wait for is said only once.
             notices.append(Notice(f"a pod waits: {why}"))
-        if (lost := taken_away(pod)) and (before is None or taken_away(before) != lost):
+        lost = taken_away(pod)
+        if lost and (before is None or taken_away(before) != lost):
             notices.append(Notice(lost))
         if _silent(pod) and (before is None or not _silent(before)):
             notices.append(Notice(f"{_hears_nothing(pod.node)}: its ranks may run on, unseen"))

@@ -77,6 +77,7 @@ from rankdeck_agent.kubernetes.volume_claim import (
     missing_of,
     seen_spec,
 )
+from rankdeck_agent.older_python import without_prefix
 from rankdeck_agent.rules.scheduler_verdict import SchedulerVerdict, VerdictKind
 from rankdeck_agent.text import plain, say, table
 
@@ -110,7 +111,7 @@ class JobKeeper:
         self._folder, self._target, self._proxy = folder, target, proxy
         self._api = proxy.api
         self._state = JobState(target)
-        self._notes: queue.SimpleQueue[Note] = queue.SimpleQueue()
+        self._notes: queue.Queue[Note] = queue.Queue()
         self._takes: Mapping[str, Callable[..., list[Notice]]] = {
             "job": self._state.take_job,
             "pod": self._state.take_pod,
@@ -234,7 +235,7 @@ class JobKeeper:
     def _turn(self) -> None:
         """Handle what arrives within _TICK seconds; then do what is due."""
         deadline = time.monotonic() + _TICK
-        while note := self._next(deadline - time.monotonic()):
+        for note in iter(lambda: self._next(deadline - time.monotonic()), None):
             self._take(note)
         if not self._proxy.alive:
             self._restart_proxy()
@@ -420,7 +421,7 @@ class JobKeeper:
         return made.code
 
     def _drain(self) -> None:
-        while note := self._next(0.0):
+        for note in iter(lambda: self._next(0.0), None):
             self._take(note)
 
     def _read_claim(self) -> None:
@@ -537,7 +538,7 @@ class JobKeeper:
     def _name_in_log(self, pod: Pod) -> bytes:
         """The prefix for lines of this pod that no rank wrote; empty for the launcher and pods with ranks."""
         alone = pod.role == LAUNCHER or self._state.ranks_of(pod)
-        short = pod.name.removeprefix(f"{self._target.name}-")
+        short = without_prefix(pod.name, f"{self._target.name}-")
         return b"" if alone else f"{short}: ".encode()
 
     def _pass_on(self, name: bytes, text: bytes) -> None:
@@ -603,7 +604,8 @@ def _refused(row: Mapping[str, Any]) -> str:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="kubernetes", description="Jobs on Kubernetes.")
-    verbs = parser.add_subparsers(dest="verb", required=True)
+    verbs = parser.add_subparsers(dest="verb")
+    verbs.required = True
     verbs.add_parser("try", help="have the server check the job on stdin, and create nothing")
     keeper = verbs.add_parser(
         "keep", help="create the job of a run folder, and follow it to its end"

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Optional
 
 from rankdeck_agent.kubernetes.api import Api, ApiError, Object, rows_of, table_of, whole
+from rankdeck_agent.older_python import without_suffix
 from rankdeck_agent.text import plain
 
 OUT, ERR, START, EXIT = "out", "err", "start", "exit"
@@ -264,7 +265,7 @@ def _number(value: object) -> Optional[int]:
 
 
 def _labelled(labels: Object, names: Iterable[str]) -> str:
-    return next((text for name in names if (text := text_of(labels, name, 63))), "")
+    return next(filter(None, (text_of(labels, name, 63) for name in names)), "")
 
 
 def _index(labels: Object, names: Iterable[str]) -> Optional[int]:
@@ -315,7 +316,8 @@ def _own_container(annotations: Object, containers: Sequence[Object]) -> Object:
 
 def _beside(own: str, statuses: Iterable[Object]) -> str:
     others = (row for row in statuses if RUNNING in table_of(row.get("state")))
-    return next((name for row in others if (name := text_of(row, "name", 63)) != own), "")
+    names = (text_of(row, "name", 63) for row in others)
+    return next((name for name in names if name != own), "")
 
 
 def _initial(statuses: Iterable[Object]) -> str:
@@ -323,9 +325,11 @@ def _initial(statuses: Iterable[Object]) -> str:
         state = table_of(row.get("state"))
         waiting, over = table_of(state.get(WAITING)), table_of(state.get(TERMINATED))
         name = f"init container `{text_of(row, 'name', 63)}`"
-        if (reason := text_of(waiting, "reason", 63)) not in STARTS:
-            return f"{name}: {reason}: {text_of(waiting, 'message', 400)}".removesuffix(": ")
-        if code := _number(over.get("exitCode")):
+        reason, code = text_of(waiting, "reason", 63), _number(over.get("exitCode"))
+        if reason not in STARTS:
+            said = f"{name}: {reason}: {text_of(waiting, 'message', 400)}"
+            return without_suffix(said, ": ")
+        if code:
             return f"{name} ended with exit {code}"
     return ""
 
@@ -481,5 +485,5 @@ def part(found: object, *keys: str) -> Object:
 def job_of_pod(pod: Object) -> str:
     """`namespace/job` of a pod; "" if it belongs to no job."""
     given = part(pod, "metadata", "labels")
-    name = next((text for label in POD_LABELS if (text := text_of(given, label))), "")
+    name = next(filter(None, (text_of(given, label) for label in POD_LABELS)), "")
     return f"{text_of(part(pod, 'metadata'), 'namespace')}/{name}" if name else ""

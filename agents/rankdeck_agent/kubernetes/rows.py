@@ -206,7 +206,8 @@ def owner(found: Object) -> str:
     meta = part(found, "metadata")
     labels = {**part(meta, "annotations"), **part(meta, "labels")}
     for key in _PEOPLE:
-        if name := text_of(labels, key, 100):
+        name = text_of(labels, key, 100)
+        if name:
             return name
     for row in rows_of(meta.get("ownerReferences")):
         if row.get("controller") is True:

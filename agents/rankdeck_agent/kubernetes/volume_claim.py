@@ -35,6 +35,7 @@ from rankdeck_agent.kubernetes.objects import (
     text_of,
 )
 from rankdeck_agent.kubernetes.target import MANIFEST, Target, read_objects
+from rankdeck_agent.older_python import without_suffix
 
 VOLUME = "logs"
 """Name of the claim's volume in the job's pods."""
@@ -76,7 +77,7 @@ def reader_pod(spec: Object, files: Iterable[str]) -> Optional[dict[str, Any]]:
 
     `files` look like `3/out:101`: rank, file, and the byte to begin at (counted from 1).
     """
-    pod = next((found for keys in _TEMPLATES if (found := part(spec, *keys))), _NOTHING)
+    pod = next(filter(None, (part(spec, *keys) for keys in _TEMPLATES)), _NOTHING)
     volumes = [one for one in rows_of(pod.get("volumes")) if one.get("name") == VOLUME]
     box = next(iter(rows_of(pod.get("containers"))), _NOTHING)
     mounts = [one for one in rows_of(box.get("volumeMounts")) if one.get("name") == VOLUME]
@@ -202,7 +203,7 @@ class Missing:
         """Handle a piece that the pod printed; returns the bytes to append to the rank's file."""
         key = (-1 if piece.rank is None else piece.rank, piece.what)
         if key in self._copies and key in self._asked:
-            return self._copies[key].take(piece.text.removesuffix(b"\n"))
+            return self._copies[key].take(without_suffix(piece.text, b"\n"))
         if key in self._words:
             self._words[key].append(piece.text)
         return b""

@@ -168,7 +168,8 @@ def limits(beside: Mapping[str, str]) -> str:
     alike: dict[tuple[str, str], list[str]] = {}
     for key, why in beside.items():
         metric, _, device = key.partition("/")
-        if name := kernel_name(metric):
+        name = kernel_name(metric)
+        if name:
             alike.setdefault((name, why), []).append(device)
     parts += [
         f"{name} of {first_of(devices)}: {why}"
@@ -415,7 +416,8 @@ def derive(facts: Facts) -> Derived:
     _counts(facts, found)
     _links(facts, found)
     _gone(facts, found)
-    if links := facts.values.get("rdma.up"):
+    links = facts.values.get("rdma.up")
+    if links:
         _odd_ports(links, facts, found)
         _odd_rates(links, facts, found)
     _fstab(facts, found)

@@ -32,12 +32,9 @@ from rankdeck_agent.rules.levels import Health, Level, Reason
 from rankdeck_agent.rules.table import BY_METRIC, CHECKS, IDLE_CHECKS, RULES, Rule
 from rankdeck_agent.rules.units import duration
 
-_GROWTH_ONLY = frozenset(
-    check.number
-    for check in CHECKS
-    if (mine := [r for r in RULES if r.part_of == check.number])
-    and all(rule.window for rule in mine)
-)
+_GROWTH_ONLY = {rule.part_of for rule in RULES if rule.window} - {
+    rule.part_of for rule in RULES if not rule.window
+}
 
 
 @dataclass(frozen=True)
@@ -87,7 +84,8 @@ def _cover(
     return Covered(frozenset(applicable), frozenset(judged))
 
 
-_PART_OF = {rule.check: rule.part_of for rule in RULES} | {
+_PART_OF = {
+    **{rule.check: rule.part_of for rule in RULES},
     "drift": 25,
     "agent.reads": 1,
     "node.ssh": 1,
@@ -192,7 +190,8 @@ def _worst(
             device: sum(n for _, n in memory.grown.get((row, device), ())) for device in numbers
         }
     else:
-        shown = {d: v for d, n in numbers.items() if (v := _share(rule, facts, d, n)) is not None}
+        shares = {device: _share(rule, facts, device, n) for device, n in numbers.items()}
+        shown = {device: share for device, share in shares.items() if share is not None}
     if not shown:
         return None
     pick = min if rule.below else max
@@ -249,7 +248,8 @@ def combine(reported: Health, facts: Facts, memory: Memory) -> tuple[Health, Mem
     """
     happened = remember(facts, memory)
     events = tuple(one.reason for one in happened.values())
-    if silence := _silence(facts):
+    silence = _silence(facts)
+    if silence:
         # Events stay true while the node is silent.
         theirs = [reason for reason in reported.reasons if is_event(reason.check)]
         kept = sorted((*events, *theirs), key=_worst_first)
@@ -374,11 +374,10 @@ def _gauge(rows: tuple[tuple[int, Rule], ...]) -> _Gauge:
     )
 
 
-_GAUGES: Mapping[str, _Gauge] = {
-    metric: _gauge(plain)
-    for metric, rows in BY_METRIC.items()
-    if (plain := tuple(each for each in rows if not each[1].window))
+_PLAIN = {
+    metric: tuple(each for each in rows if not each[1].window) for metric, rows in BY_METRIC.items()
 }
+_GAUGES: Mapping[str, _Gauge] = {metric: _gauge(rows) for metric, rows in _PLAIN.items() if rows}
 
 
 @dataclass(frozen=True)

@@ -201,7 +201,7 @@ def total(*metrics: str) -> Summed:
     """The sum over all devices of these metrics."""
 
     def of(current: Current) -> Optional[float]:
-        known = [sum(found.values()) for metric in metrics if (found := current(metric))]
+        known = [sum(found.values()) for found in map(current, metrics) if found]
         return sum(known) if known else None
 
     return of

@@ -104,8 +104,10 @@ def _parts(command: str) -> "tuple[str, str]":
     if text.startswith(_PROFILE) and text.endswith(")"):
         text = text[len(_PROFILE) : -1]
     settings, at = "", 0
-    while found := _setting(text, at):
+    found = _setting(text, at)
+    while found:
         settings, at = settings + found[0], found[1]
+        found = _setting(text, at)
     return settings, _quoted(text[at:].strip(" "), _PREFIX.findall(settings))
 
 

@@ -78,7 +78,8 @@ def short(whole: HealthReport) -> HealthReport:
     room = REPORT_LIMIT - len(encode(bare))
     rows: list[ReasonRow] = []
     for reason in whole.reasons:
-        room -= _size(row := (*reason[:4], ""))
+        row: ReasonRow = (*reason[:4], "")
+        room -= _size(row)
         if room < 0:
             break
         rows.append(row)

@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from functools import lru_cache
 from unicodedata import category, east_asian_width
 
+from rankdeck_agent.older_python import is_ascii
+
 MOST_MARKS = 8
 """Most combining marks in a row that are shown; no language needs as many."""
 COLOUR = r"\x1b\[[0-9;:]*m"
@@ -68,19 +70,19 @@ def name_invisible(text: str) -> str:
 
 def limit_marks(text: str) -> str:
     """`text` with at most MOST_MARKS marks in a row, and the number of the others in their place; colour codes stay."""
-    return text if text.isascii() else _PILE.sub(_lowered, text)
+    return text if is_ascii(text) else _PILE.sub(_lowered, text)
 
 
 def make_visible(text: str, limit: int) -> str:
     """The rule for one text without colours, cut to `limit` characters."""
-    if len(text) <= limit and text.isascii() and text.isprintable():
+    if len(text) <= limit and is_ascii(text) and text.isprintable():
         return text
     return limit_marks(name_invisible(text[:limit]))[:limit]
 
 
 def count_cells(text: str) -> int:
     """The columns that a text takes on a terminal, after the rule."""
-    if text.isascii():
+    if is_ascii(text):
         return len(text)
     return sum(0 if _is_mark(sign) else _width(sign) for sign in text)
 

@@ -47,7 +47,7 @@ def look() -> int:
         return say({"error": f"Slurm tells nothing of job {number}: {reply.error or 'no answer'}"})
     out, err = output_files(reply.out)
     known = {key: row[key] for key in ("name", "user", "state", "submitted")}
-    known |= {"id": seen.id, "array": seen.array}
+    known.update(id=seen.id, array=seen.array)
     split = 1 < seen.tasks <= MOST_RANKS and is_labelled(_head(out), seen.tasks)
     return say({**known, "out": out, "err": err, "ranks": seen.tasks if split else 1})
 
@@ -120,7 +120,7 @@ class OutputCopy:
 
         Raises OSError if our own files cannot be written.
         """
-        return [trouble for name in self._files if (trouble := self._copy(name, runs=runs))]
+        return list(filter(None, (self._copy(name, runs=runs) for name in self._files)))
 
     def finish(self) -> list[str]:
         """Copy all that is left, even a last line without end; returns sentences as `look` does."""
@@ -129,7 +129,7 @@ class OutputCopy:
         while before != self._offsets:
             before = dict(self._offsets)
             troubles += self.look(runs=True)
-        return troubles + [text for name in self._files if (text := self._copy(name, whole=True))]
+        return troubles + list(filter(None, (self._copy(name, whole=True) for name in self._files)))
 
     def _copy(self, name: str, *, runs: bool = True, whole: bool = False) -> str:
         """Copy complete lines (with `whole` also a last one without end); returns a sentence if that is not possible."""

@@ -114,7 +114,7 @@ def _node(cells: Mapping[str, str]) -> Row:
     return {
         "name": cells["NodeHost"],
         "state": state,
-        "also": [text for sign in word[len(state) :] if (text := _SYMBOLS[sign])],
+        "also": [_SYMBOLS[sign] for sign in word[len(state) :] if _SYMBOLS[sign]],
         "reason": _reason(cells["Reason"]),
         "by": known(cells["User"]),
         "since": moment(cells["Timestamp"]),
@@ -481,7 +481,8 @@ def _settings() -> dict[str, Any]:
 
 def _look(view: SlurmView, since: float = 0.0) -> None:
     for name in QUESTIONS:
-        if (answer := read(name)) is not None and answer.at >= since:
+        answer = read(name)
+        if answer is not None and answer.at >= since:
             view.take(name, answer)
 
 
@@ -534,7 +535,7 @@ def _sentence(error: str) -> str:
 
 def ended_rows(text: str) -> Iterator[Row]:
     """The jobs that are over in the output of SACCT, newest first; other lines are skipped."""
-    found = [row for line in text.splitlines() if (row := _row(line)) is not None]
+    found = [row for row in map(_row, text.splitlines()) if row is not None]
     found.sort(key=lambda row: -(row["end"] or 0.0))
     yield from found[:_MOST]
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple, Optional
 
 from rankdeck_agent.files import readable
+from rankdeck_agent.older_python import code_of
 from rankdeck_agent.text import plain
 
 LIMIT = 30.0
@@ -117,8 +118,8 @@ def _start(argv: tuple[str, ...], env: Mapping[str, str], cwd: str, out: int, er
 def _read(output: dict[int, bytearray], deadline: float) -> dict[int, bytearray]:
     """Read both streams to their end or the deadline, and close them; drops what exceeds _MOST bytes."""
     waiting = set(output)
-    while waiting and (left := deadline - time.monotonic()) > 0:
-        for fd in readable(waiting, left):
+    while waiting and time.monotonic() < deadline:
+        for fd in readable(waiting, max(0.0, deadline - time.monotonic())):
             data = os.read(fd, 1 << 16)
             if not data:
                 waiting.discard(fd)
@@ -133,7 +134,7 @@ def _reap(pid: int, *, kill: bool) -> int:
     if kill:
         os.killpg(pid, signal.SIGKILL)
     _, status = os.waitpid(pid, 0)
-    return os.waitstatus_to_exitcode(status)
+    return code_of(status)
 
 
 def complaint(text: str) -> str:
@@ -315,7 +316,8 @@ def queue_rows(text: str) -> Iterator[SlurmJobRow]:
         if not line[: COLUMNS["JobID"]].strip().isdecimal():
             continue  # a quick check, because there may be megabytes of lines
         cells = {_IN_QUEUE.get(name, name): text for name, text in cut(line, COLUMNS)}
-        if seen := _seen(cells):
+        seen = _seen(cells)
+        if seen:
             yield seen
 
 
@@ -346,7 +348,7 @@ def shown_job(text: str) -> Optional[SlurmJobRow]:
 def shown_jobs(text: str) -> Iterator[SlurmJobRow]:
     """The rows in that output for an array: one for each task that has begun, one for those that wait together."""
     lines = (line for line in text.splitlines() if line.startswith("JobId="))
-    return (seen for line in lines if (seen := _seen(_pairs(line))) is not None)
+    return (seen for seen in map(_seen, map(_pairs, lines)) if seen is not None)
 
 
 _IN_QUEUE = {

@@ -36,6 +36,7 @@ from rankdeck_agent.job.folder import (
 )
 from rankdeck_agent.job.ranks import environment, make, unlink_links
 from rankdeck_agent.machine import local_addresses
+from rankdeck_agent.older_python import is_ascii, without_prefix
 from rankdeck_agent.slurm.array import covers, numbers
 from rankdeck_agent.slurm.cluster import SINFO, Row, node_rows
 from rankdeck_agent.slurm.commands import (
@@ -248,8 +249,8 @@ def command(asked: Order, names: str) -> tuple[str, ...]:
 
 def reason(why: str) -> str:
     """The drain reason for Slurm: with our prefix, short, without characters that are special to a shell."""
-    safe = "".join(c if (c.isascii() and c.isalnum()) or c in " .,:-_/()+=" else " " for c in why)
-    words = " ".join(safe.removeprefix(OURS).split())
+    safe = "".join(c if (is_ascii(c) and c.isalnum()) or c in " .,:-_/()+=" else " " for c in why)
+    words = " ".join(without_prefix(safe, OURS).split())
     return f"{OURS}{words[:_LONGEST_WHY].strip() or _NO_WHY}"
 
 
@@ -284,7 +285,8 @@ def _serve(asked: Order, slurm: Slurm) -> Row:
     rows, error = _look(asked, slurm)
     if error:
         return {"error": f"Slurm does not answer: {error}"}
-    left = {name: why for name in asked.nodes if (why := refused(asked, rows.get(name)))}
+    reasons = {name: refused(asked, rows.get(name)) for name in asked.nodes}
+    left = {name: why for name, why in reasons.items() if why}
     nodes = [name for name in asked.nodes if name not in left]
     answer: Row = {"nodes": nodes, "left": left, "line": "", "done": False, "error": ""}
     if not nodes:
@@ -576,5 +578,5 @@ def job_number(text: str) -> tuple[str, str]:
     """(id, cluster) in the output of `sbatch --parsable`, `4711` or `4711;cluster`; "" for what is missing."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     word, _, cluster = lines[-1].partition(";") if lines else ("", "", "")
-    good = word.isdecimal() and word.isascii() and len(word) < 12
+    good = word.isdecimal() and is_ascii(word) and len(word) < 12
     return (word, _CLUSTER.sub("", cluster)[:40]) if good else ("", "")

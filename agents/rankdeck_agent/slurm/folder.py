@@ -26,6 +26,7 @@ from rankdeck_agent.job.folder import (
     run_folder,
     state_folder,
 )
+from rankdeck_agent.older_python import delete
 from rankdeck_agent.slurm.commands import SlurmJobRow, is_later
 from rankdeck_agent.text import plain
 from rankdeck_agent.wire.job_events import JobEvent, Trouble
@@ -76,7 +77,8 @@ class Marks:
         return sorted(found, key=lambda mark: (mark.attempt, mark.at, not mark.began))
 
     def _read(self, name: str) -> Iterator[RunMark]:
-        if (mark := read(name)) is not None:
+        mark = read(name)
+        if mark is not None:
             yield mark._replace(at=(self._folder / name).stat().st_mtime)
 
 
@@ -211,7 +213,7 @@ def register_job(folder: RunFolder) -> None:
 
 def unregister_job(folder: RunFolder) -> None:
     """Have the keeper drop this job, which is over."""
-    (_open_jobs() / f"{folder.job}@{folder.node}").unlink(missing_ok=True)
+    delete(_open_jobs() / f"{folder.job}@{folder.node}")
 
 
 def is_registered(folder: RunFolder) -> bool:
@@ -280,7 +282,7 @@ class Lease:
     def leave(self) -> None:
         """Give up the lease, so that another keeper can start at once."""
         if table_in(self._file).get("token") == self._token:
-            self._file.unlink(missing_ok=True)
+            delete(self._file)
         if self._lock >= 0:
             os.close(self._lock)
 

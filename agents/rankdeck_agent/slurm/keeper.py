@@ -250,7 +250,9 @@ class Keeper:
             if isinstance(run, ArrayRun):
                 own = [seen for seen in found if seen.job == run.id and run.owns(seen)]
                 self._take_array(run, own, now)
-            elif (seen := rows.get(run.id)) is not None and run.owns(seen):
+                continue
+            seen = rows.get(run.id)
+            if seen is not None and run.owns(seen):
                 self._take_one(run, seen, now)
             else:
                 missing.append(run)

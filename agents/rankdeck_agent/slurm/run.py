@@ -373,7 +373,8 @@ class Run:
         marks = self._marks.look(now)
         # The cancel first: a rank that was told to end has not failed.
         for name in self._left_by_cancel(ASKED):
-            if len(words := name.split(".")) > 2:
+            words = name.split(".")
+            if len(words) > 2:
                 self._take_order(words, (self.folder / MARKS / name).stat().st_mtime)
         for mark in marks:
             self._take_mark(mark)

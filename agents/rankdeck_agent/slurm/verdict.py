@@ -79,16 +79,18 @@ def read_words(lines: Iterable[str]) -> EndWords:
     causes, failed, starved = list[str](), list[str](), list[int]()
     memory, victims = list[str](), list[str]()
     for line in own:
-        if found := _DUE.search(line):
-            causes.append(found[1].strip())
-        if found := _FAILED_NODE.search(line):
-            failed.append(found[1].rstrip(".,"))
-        if found := _OOM_TASK.search(line):
-            memory.append(found[1])
-            starved += _ranks(found[2])
-        elif found := _OOM_HOST.match(line):
-            memory += [found[1]] if _OOM.search(line) else []
-            victims += [found[1]] if _OOM_REPORT.search(line) else []
+        due, lost = _DUE.search(line), _FAILED_NODE.search(line)
+        task, host = _OOM_TASK.search(line), _OOM_HOST.match(line)
+        if due:
+            causes.append(due[1].strip())
+        if lost:
+            failed.append(lost[1].rstrip(".,"))
+        if task:
+            memory.append(task[1])
+            starved += _ranks(task[2])
+        elif host:
+            memory += [host[1]] if _OOM.search(line) else []
+            victims += [host[1]] if _OOM_REPORT.search(line) else []
     return EndWords(
         cause=causes[0] if causes else "",
         failed=tuple(dict.fromkeys(failed))[:_MOST_NAMES],

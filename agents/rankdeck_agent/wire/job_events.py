@@ -15,8 +15,8 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from enum import Enum
-from functools import cache
-from typing import Any, Callable, ClassVar, Optional, Union, cast, get_args
+from functools import lru_cache
+from typing import Any, Callable, ClassVar, Optional, Union, cast
 
 from rankdeck_agent.rules.scheduler_verdict import SchedulerVerdict, verdict_of, verdict_row
 from rankdeck_agent.text import shown
@@ -503,7 +503,7 @@ EventBody = Union[
     DiskSpace, SupervisorGone, MessagesRefused, CancelBegan, NodeClosed, SlurmReport, AttemptBegan, TaskReport, RanksReset,
     Looks, Now, JobUnknown,
 ]  # fmt: skip
-CLASSES: "tuple[Any, ...]" = get_args(EventBody)
+CLASSES: "tuple[Any, ...]" = cast("Any", EventBody).__args__
 """The class of every kind of event."""
 CLASS_OF: Mapping[str, Any] = {one.KIND: one for one in CLASSES}
 """Kind -> its class."""
@@ -597,7 +597,7 @@ def _ranks_in(body: EventBody) -> Iterable[int]:
     return () if rank is None else (rank,)
 
 
-@cache
+@lru_cache(maxsize=None)
 def _fields_of(make: Any) -> "tuple[Field[Any], ...]":  # noqa: ANN401 - a class of events
     return fields(make)
 

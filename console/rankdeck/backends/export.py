@@ -107,7 +107,8 @@ def export(plan: Plan, cluster: Cluster) -> str:
         )
     parts = [_head(plan, cluster), *(_prepare(plan, node) for node in plan.nodes)]
     if plan.port_on:
-        find = shlex.quote(f"{cluster.access.python} -c {shlex.quote(_PORT)}")
+        python = next(iter(cluster.access.pythons), "python3")
+        find = shlex.quote(f"{python} -c {shlex.quote(_PORT)}")
         parts.append(f"RANKDECK_PORT=$(sh_on {plan.port_on} {find}) || exit 1\n")
     return "\n".join([*parts, _start(plan)])
 

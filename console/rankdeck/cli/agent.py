@@ -38,7 +38,7 @@ def _daemon_set(cluster: Cluster, options: argparse.Namespace) -> int:
     """Print the DaemonSet, or apply it to Kubernetes."""
     broker = _broker(cluster)
     if not options.image:
-        raise UsageError("--kubernetes needs --image IMAGE: any that has Python 3.9 or newer")
+        raise UsageError("--kubernetes needs --image IMAGE: any that has Python 3.6 or newer")
     nodes = tuple(node.name for node in cluster.nodes) if broker.agents_file else ()
     if broker.agents_file and not nodes:
         raise UsageError(

@@ -482,7 +482,7 @@ AGENT_VERBS = (
             "--kubernetes": _flag(
                 "print a DaemonSet instead, for all nodes of a Kubernetes cluster"
             ),
-            "--image": _text("container image with Python 3.9 or newer", "IMAGE"),
+            "--image": _text("container image with Python 3.6 or newer", "IMAGE"),
             "--apply": _flag("create the DaemonSet (kubectl apply)"),
         },
     ),

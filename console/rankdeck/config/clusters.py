@@ -95,7 +95,7 @@ KEYS = (
     "cluster", "nodes", "ssh", "broker", "backend", "network", "environment", "expect",
     "rdma_exclude", "simulate", "slurm", "kubernetes", "switches", "metrics",
 )  # fmt: skip
-NODE_KEYS = ("name", "address", "port", "slots", "gpus", "rdma", "interface", "leaf")
+NODE_KEYS = ("name", "address", "port", "slots", "gpus", "rdma", "interface", "leaf", "python")
 SSH_KEYS = ("user", "identity", "known_hosts", "config", "python", "connect_limit", "logins")
 BROKER_KEYS = (
     "url", "ca_file", "username", "password_env", "password_file", "agents_file", "reach",
@@ -222,7 +222,18 @@ def _node_values(table: Mapping[str, Entry]) -> dict[str, Any]:
         values["interface"] = document.interface(table["interface"])
     if "leaf" in table:
         values["leaf"] = document.name(table["leaf"])
+    if "python" in table:
+        values["pythons"] = _pythons(table["python"])
     return values
+
+
+def _pythons(entry: Entry) -> tuple[str, ...]:
+    """One Python, or several to try in order: names, paths, `~/…`, patterns such as /opt/*/bin/python3."""
+    found = entry.words() if entry.kind == "seq" else (entry.word(),)
+    for one in found:
+        if not one or one.startswith("-") or not one.isprintable():
+            entry.report("each Python is the name or path of a program on the node")
+    return found
 
 
 # ---- the rest ---------------------------------------------------------------------------
@@ -241,7 +252,7 @@ def _access(entry: Entry) -> Access:
         known_hosts=take(table, "known_hosts"),
         config=config,
         config_text=text,
-        python=take(table, "python", "python3") or "python3",
+        pythons=_pythons(table["python"]) if "python" in table else (),
         connect_limit=limit,
         logins=table["logins"].integer(1, least=1, most=1000) if "logins" in table else 0,
     )

@@ -22,6 +22,8 @@ class Node:
     rdma: int = 0
     interface: str = ""
     """Network interface of the job network; "": found by the route."""
+    pythons: tuple[str, ...] = ()
+    """The Pythons to try on this node, in order; none: as in `Access`."""
     leaf: str = ""
     """Any name for the leaf switch that the node is connected to; "" if not known."""
 
@@ -41,8 +43,8 @@ class Access:
     """An ssh_config file to read instead of ~/.ssh/config; "none" reads none."""
     config_text: str | None = None
     """The text of `config` that the user agreed to; later changes of the file are not used."""
-    python: str = "python3"
-    """The Python interpreter on the nodes, 3.9 or newer."""
+    pythons: tuple[str, ...] = ()
+    """The Pythons to try on the nodes, in order; none: the usual ones."""
     connect_limit: float = 10.0
     """Seconds that connecting and logging in may take."""
     logins: int = 0

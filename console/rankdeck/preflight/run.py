@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from rankdeck.backends.base import Backend
 from rankdeck.backends.launchers import Placement, lay_out
-from rankdeck.errors import HostKeyError, LaunchError, NodeError
+from rankdeck.errors import AgentError, HostKeyError, LaunchError, NodeError
 from rankdeck.images.bring import local_image, wanted_by
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.health import Health, Level
@@ -372,6 +372,8 @@ def unreachable(node: str, error: NodeError) -> Finding:
     """The finding for a node that cannot be asked."""
     if isinstance(error, HostKeyError):
         fix = "compare the key with the node's own, then accept it"
+    elif isinstance(error, AgentError):
+        fix = "until then, leave it out with `on`"  # SSH works, and the reason says what to do
     else:
         fix = f"try `ssh {node}` by hand, or leave it out with `on`"
     return found(Level.BAD, "reach", node, error.why, fix)

@@ -4,7 +4,6 @@ import asyncio
 import hashlib
 import io
 import json
-import re
 import zipfile
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -17,6 +16,8 @@ from typing import Any, Protocol, TypeVar
 from rankdeck.errors import AgentError, NodeError, UnreachableError
 from rankdeck.model.safe_text import clean
 from rankdeck.model.text import as_list, table
+from rankdeck.remote import node_python
+from rankdeck.remote.node_python import FoundPython
 from rankdeck.remote.shell import Channel, OnData, ProgramResult, Row, Shell, last_line, run, within
 
 _PACKAGES = ("rankdeck_agent", "paho")
@@ -26,16 +27,24 @@ _MAKE_WRITABLE = "make that folder writable, with room for two megabytes"
 _DATE = (1980, 1, 1, 0, 0, 0)
 _SHEBANG = b"#!/usr/bin/env python3\n"
 _MAIN = """\
-import sys
+import os, sys
 
-if sys.version_info < (3, 9):
+if sys.version_info < (3, 6):
     sys.exit(
-        "rankdeck-agent needs Python 3.9 or newer; %s is %d.%d: name another one with `python:` in the cluster file"
+        "rankdeck-agent needs Python 3.6 or newer; %s is %d.%d: name another one with `python:` in the cluster file"
         % (sys.executable, sys.version_info[0], sys.version_info[1])
     )
 
+agent = sys.path[0]
 # Where the console put it, the same modules lie beside it, compiled by this version of Python.
-sys.path.insert(0, "%s.%s" % (sys.path[0], sys.implementation.cache_tag))
+compiled = "%s.%s" % (agent, sys.implementation.cache_tag)
+sys.path.insert(0, compiled)
+if sys.version_info < (3, 8):
+    sys.path.append(agent + "/rankdeck_agent/for_older_python")
+if sys.version_info < (3, 9) and not os.path.exists(compiled):
+    from rankdeck_agent.older_source import OlderSourceFinder
+
+    sys.meta_path.insert(0, OlderSourceFinder(agent))
 
 from rankdeck_agent.__main__ import main
 
@@ -44,11 +53,14 @@ sys.exit(main())
 _COMPILE = """\
 import glob, importlib.util, marshal, os, re, sys, zipfile
 part, agent = sys.argv[1:]
+sys.path.insert(0, part)
+from rankdeck_agent.older_source import compile_module
+head = importlib.util.MAGIC_NUMBER + bytes(12 if sys.version_info >= (3, 7) else 8)
 with zipfile.ZipFile(part) as source, zipfile.ZipFile(part + "c", "w", zipfile.ZIP_DEFLATED) as compiled:
     for name in source.namelist():
-        if name != "__main__.py":
-            code = marshal.dumps(compile(source.read(name), agent + "/" + name, "exec", dont_inherit=True))
-            compiled.writestr(name + "c", importlib.util.MAGIC_NUMBER + bytes(12) + code)
+        if name.endswith(".py") and name != "__main__.py":
+            code = marshal.dumps(compile_module(source.read(name), agent + "/" + name))
+            compiled.writestr(name + "c", head + code)
 os.replace(part + "c", "%s.%s" % (agent, sys.implementation.cache_tag))
 
 running = set()
@@ -233,28 +245,10 @@ class WantedAgent(Protocol):
         ...
 
 
-OLDEST_PYTHON = (3, 9)
 UPLOAD_LIMIT = 120.0
 BACKOFF = (1.0, 2.0, 5.0, 10.0, 15.0)
 STEADY = 30.0
 """After this many seconds of running, the next restart waits only for the shortest pause."""
-_LOOK = (
-    'f="$HOME/.cache/rankdeck/$1"; a=$("$2" -c "$3" "$f" 2>/dev/null) || a=; '
-    'printf "\\nrankdeck|%s|%s|%s\\n" "${a%%|*}" "${a##*|}" "$f"'
-)
-_ASK = """\
-import hashlib, os, sys
-digest = ""
-try:
-    with open(sys.argv[1], "rb") as file:
-        digest = hashlib.sha256(file.read()).hexdigest()
-    os.utime(sys.argv[1], None)
-except EnvironmentError:
-    pass
-print("%d.%d|%s" % (sys.version_info[:2] + (digest,)))
-"""
-"""Run by the node's Python, which may be an old one: prints its version and the SHA-256 of the agent file on the node,
-and marks this file as used now."""
 _PUT = (
     'umask 077; mkdir -p "${1%/*}" && cat > "$1.$$.part" && '
     'test "$(wc -c < "$1.$$.part")" -eq "$2" && '
@@ -263,17 +257,17 @@ _PUT = (
 )
 
 
-_VERSION = re.compile(r"\d{1,3}\.\d{1,3}\Z", re.ASCII)
-
-
 JOB_RUN = ("job", "run")
 
 
 class Agents:
     """Calls commands of the agent on nodes; copies the agent to a node first if it is missing."""
 
-    def __init__(self, shell: Shell, python: str = "python3") -> None:
-        self.shell, self._python = shell, python
+    def __init__(
+        self, shell: Shell, *pythons: str, of_node: Mapping[str, Sequence[str]] | None = None
+    ) -> None:
+        """`pythons`: which to try on a node, in order, if `of_node` names none for it; neither: the usual ones."""
+        self.shell, self._pythons, self._of_node = shell, pythons, of_node or {}
         """`shell` is for other programs on nodes."""
         self._paths: dict[str, tuple[str, ...]] = {}
         self._locks: dict[str, asyncio.Lock] = {}
@@ -363,40 +357,28 @@ class Agents:
             return self._paths[node]
 
     async def _bring(self, node: str) -> tuple[str, ...]:
-        agent = bundle()
-        version, digest, path = await self._look(node, agent.name)
-        self._check_python(node, version)
-        if digest != agent.digest:
-            await self._upload(node, path, agent.data)
-            _, digest, _ = await self._look(node, agent.name)
-        if digest != agent.digest:
-            why = f"the agent at {clean(path)} is not what was sent (SHA-256 {agent.digest}): not started"
+        agent, named = bundle(), self._of_node.get(node) or self._pythons
+        found = await self._look(node, agent.name, named)
+        node_python.check(node, found, named)
+        if found.digest != agent.digest:
+            await self._upload(node, found, agent.data)
+            found = await self._look(node, agent.name, (found.python,))
+        if found.digest != agent.digest:
+            why = f"the agent at {clean(found.path)} is not what was sent (SHA-256 {agent.digest}): not started"
             raise AgentError(node, why)
-        return (self._python, path)
+        return (found.python, found.path)
 
-    async def _look(self, node: str, name: str) -> tuple[str, str, str]:
-        """(version of Python, SHA-256 of the agent file or "", path of the agent file) on the node."""
-        look = ("sh", "-c", _LOOK, "sh", name, self._python, _ASK)
-        found = await run(self.shell, node, look)
-        return _parse(node, found.out, found.err)
+    async def _look(self, node: str, name: str, pythons: Sequence[str]) -> FoundPython:
+        said = await run(self.shell, node, node_python.look(name, pythons))
+        return node_python.parse(node, said.out, said.err)
 
-    def _check_python(self, node: str, version: str) -> None:
-        if not version:
-            why = f"no `{self._python}` there: install Python 3.9 or newer, or name it with `ssh: {{python: …}}`"
-        elif not _VERSION.match(version):
-            why = f"`{self._python}` gives no version: name a Python 3.9 or newer with `ssh: {{python: …}}`"
-        elif tuple(map(int, version.split("."))) < OLDEST_PYTHON:
-            why = f"`{self._python}` is {version}, too old: name a Python 3.9 or newer with `ssh: {{python: …}}`"
-        else:
-            return
-        raise AgentError(node, why)
-
-    async def _upload(self, node: str, path: str, data: bytes) -> None:
-        put = ("sh", "-c", _PUT, "sh", path, str(len(data)), self._python, _COMPILE)
+    async def _upload(self, node: str, found: FoundPython, data: bytes) -> None:
+        put = ("sh", "-c", _PUT, "sh", found.path, str(len(data)), found.python, _COMPILE)
         result = await run(self.shell, node, put, data, UPLOAD_LIMIT)
         if result.code != 0:
             why = last_line(result.err) or f"exit status {result.code}"
-            raise AgentError(node, f"the agent could not be put at {path}: {why}; {_MAKE_WRITABLE}")
+            why = f"the agent could not be put at {found.path}: {why}; {_MAKE_WRITABLE}"
+            raise AgentError(node, why)
 
     # ---- telemetry
 
@@ -466,16 +448,6 @@ async def _yield_to(other: Awaitable[None], channel: Channel) -> None:
     """Close the program's stdin, which ends it, when `other` returns."""
     await other
     channel.end()
-
-
-def _parse(node: str, out: bytes, err: bytes) -> tuple[str, str, str]:
-    """The fields of the answer line, which is among lines that start-up files of the login shell print."""
-    for line in reversed(out.decode("utf-8", "replace").splitlines()):
-        words = line.split("|", 3)
-        if words[0] == "rankdeck" and len(words) == 4:
-            return words[1], words[2], words[3]
-    why = last_line(err) or "nothing"
-    raise AgentError(node, f"a command over SSH gives no usable answer: {why}")
 
 
 # ---- installed agents

@@ -260,7 +260,7 @@ def daemon_set(
 ) -> str:
     """The objects that run the agent on every node, as YAML documents: ConfigMap, Secret, DaemonSet.
 
-    `configs` is node -> its configuration; "" -> one for all nodes. `image` only needs Python 3.9.
+    `configs` is node -> its configuration; "" -> one for all nodes. `image` only needs Python 3.6.
     Raises RankdeckError if agent or configuration is larger than Kubernetes allows.
     """
     meta: Object = {"name": NAME, "labels": _LABELS}

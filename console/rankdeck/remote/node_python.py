@@ -1,0 +1,124 @@
+"""The Python that runs the agent on a node: found there, in the round trip that also looks for the agent file."""
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from rankdeck.errors import AgentError
+from rankdeck.model.safe_text import clean
+from rankdeck.remote.shell import last_line
+
+OLDEST = (3, 6)
+_VERSION = re.compile(r"\d{1,3}\.\d{1,3}\Z", re.ASCII)
+_NAME_IT = "or name one with `ssh: {python: …}`"
+
+_LOOK = r"""f=$HOME/.cache/rankdeck/$1 ask=$2
+shift 2
+[ $# -gt 0 ] || set -- python3 python3.14 python3.13 python3.12 python3.11 python3.10 python3.9 python3.8 \
+    python3.7 python3.6 /usr/libexec/platform-python '/opt/*/bin/python3'
+IFS= known= old=
+for named; do
+    case $named in '~'/*) named=$HOME${named#?};; esac
+    for python in $named; do
+        answer=$("$python" -c "$ask" "$f" 2>/dev/null </dev/null) || continue
+        case $answer in
+            [012].*|3.[0-5]'|'*) [ "$old" ] || old="${answer%%|*}|${answer##*|}|$python";;
+            *.*'|'*) known="${answer%%|*}|${answer##*|}|$python"; break 2;;
+            *) [ "$old" ] || old="?||$python";;
+        esac
+    done
+done
+known=${known:-$old} os=
+[ "$known" ] || { known='||'; os=$(sed -n -e '/^ID=/p' -e '/^ID_LIKE=/p' -e '/^VERSION_ID=/p' /etc/os-release 2>/dev/null | tr '\n|' '; '); }
+printf '\nrankdeck|%s|%s|%s\n' "$known" "$os" "$f"
+"""
+"""Arguments: name of the agent file, _ASK, then the Pythons that the user named, if any. Takes the first that is new
+enough, else the first that runs, and prints: version, SHA-256 of the agent file, that Python, the system, the file."""
+_ASK = """\
+import hashlib, os, sys
+digest = ""
+try:
+    with open(sys.argv[1], "rb") as file:
+        digest = hashlib.sha256(file.read()).hexdigest()
+    os.utime(sys.argv[1], None)
+except EnvironmentError:
+    pass
+print("%d.%d|%s" % (sys.version_info[:2] + (digest,)))
+"""
+"""Run by the node's Python, which may be an old one: prints its version and the SHA-256 of the agent file on the node,
+and marks this file as used now."""
+
+_INSTALLS: Sequence[tuple[frozenset[str], str]] = (
+    (frozenset({"debian", "ubuntu"}), "apt install python3"),
+    (frozenset({"rhel", "centos", "fedora", "amzn"}), "dnf install python3"),
+    (frozenset({"suse", "sles", "opensuse"}), "zypper install python3"),
+    (frozenset({"alpine"}), "apk add python3"),
+    (frozenset({"arch"}), "pacman -S python"),
+)
+"""Distributions (ID or ID_LIKE in /etc/os-release) -> the command that installs Python."""
+_MODULES = frozenset({"rhel", "centos", "ol"})
+"""Those whose releases 8 and 9 have a newer Python beside their own."""
+
+
+class FoundPython(NamedTuple):
+    """What the node's answer says."""
+
+    version: str
+    """Of the Python that was found; "" if there is none."""
+    digest: str
+    """SHA-256 of the agent file on the node; "" if there is none."""
+    python: str
+    system: str
+    """Lines of /etc/os-release, if there is no Python."""
+    path: str
+    """Where the agent file is or belongs."""
+
+
+def look(agent: str, pythons: Sequence[str]) -> tuple[str, ...]:
+    """The command that looks for a Python (any, or these) and the agent file of this name on a node."""
+    return ("sh", "-c", _LOOK, "sh", agent, _ASK, *pythons)
+
+
+def parse(node: str, out: bytes, err: bytes) -> FoundPython:
+    """The fields of the answer line, which is among lines that start-up files of the login shell print. Raises AgentError."""
+    for line in reversed(out.decode("utf-8", "replace").splitlines()):
+        words = line.split("|", 5)
+        if words[0] == "rankdeck" and len(words) == 6:
+            return FoundPython(*words[1:])
+    why = last_line(err) or "nothing"
+    raise AgentError(node, f"a command over SSH gives no usable answer: {why}")
+
+
+def check(node: str, found: FoundPython, named: Sequence[str]) -> None:
+    """Raise AgentError if the Python that was found cannot run the agent; `named`: those that the user wants."""
+    python = clean(found.python, 200)
+    if not found.version:
+        install = install_command(found.system)
+        where = (
+            f"none of {', '.join(f'`{one}`' for one in named)} runs there"
+            if named
+            else "no Python there"
+        )
+        why = f"{where}: {install}, {_NAME_IT}"
+    elif not _VERSION.match(found.version):
+        why = f"`{python}` gives no version: name a Python 3.6 or newer with `ssh: {{python: …}}`"
+    elif tuple(map(int, found.version.split("."))) < OLDEST:
+        why = f"`{python}` is {found.version}, too old: install Python 3.6 or newer, {_NAME_IT}"
+    else:
+        return
+    raise AgentError(node, why)
+
+
+def install_command(system: str) -> str:
+    """What to do about a missing Python on a system with these lines of /etc/os-release, separated by `;`."""
+    rows = (row.partition("=") for row in system.replace('"', "").replace("'", "").split(";"))
+    values = {key: value for key, _, value in rows}
+    names = {values.get("ID", ""), *values.get("ID_LIKE", "").split()}
+    for known, command in _INSTALLS:
+        if names & known:
+            newer = names & _MODULES and values.get("VERSION_ID", "").partition(".")[0] in (
+                "8",
+                "9",
+            )
+            return f"`{command}.11`" if newer else f"`{command}`"
+    return "install Python 3.6 or newer"

@@ -1,0 +1,66 @@
+"""Nodes on which python3 is too old, has another name, or is missing; over SSH, and the rest of the cluster goes on."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.support.polling import until
+from tests.support.sshd import nodes
+
+from rankdeck.model.health import Level
+from rankdeck.model.job import JobSpec, Launch
+from rankdeck.opening import open_session
+from rankdeck.remote.agent import Agents
+from rankdeck.remote.node_python import install_command
+from rankdeck.remote.ssh import Connections
+
+pytestmark = pytest.mark.slow
+WHAT_TO_INSTALL = install_command(Path("/etc/os-release").read_text().replace("\n", ";"))
+
+
+def put_old_python(folder: Path) -> None:
+    """A python3 that is 3.5, and the Python of this test as python3.14."""
+    folder.mkdir(parents=True)
+    (folder / "python3").write_text("#!/bin/sh\necho '3.5|'\n")
+    (folder / "python3.14").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    for file in folder.iterdir():
+        file.chmod(0o755)
+
+
+async def test_a_python_beside_the_old_one_runs_the_agent(tmp_path: Path) -> None:
+    async with nodes(tmp_path, ["n1"]) as found, Connections(found.cluster) as connections:
+        node = found.sshd["n1"]
+        put_old_python(node.home / "bin")
+        node.environment["PATH"] = f"{node.home}/bin:/usr/bin:/bin"
+        agents = Agents(connections)
+        before = node.sessions
+
+        answer = await agents.call("n1", ("--version",), limit=60)
+        first = node.sessions - before
+        await agents.call("n1", ("--version",), limit=60)
+
+        assert answer.out.startswith(b"rankdeck-agent ")
+        # Look, copy, look again, run; then it is known.
+        assert (first, node.sessions - before) == (4, 5)
+        assert (await agents._path("n1"))[0] == "python3.14"
+
+
+async def test_a_node_without_python_is_told_and_the_others_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    async with nodes(tmp_path) as found:
+        first, second = found.cluster.nodes
+        ours = (first, replace(second, pythons=("python-x",)))
+        async with open_session(replace(found.cluster, nodes=ours)) as session:
+            session.want(frozenset({"n1", "n2"}))
+            await until(lambda: session.fleet.node("n1").values)
+            spec = JobSpec(name="t", launch=Launch.PLAIN, command=("true",), nodes=2)
+            told = (*await session.doctor(), *await session.preflight(spec))
+            health = session.fleet.node("n2").health
+
+    why = f"none of `python-x` runs there: {WHAT_TO_INSTALL}, or name one with `ssh: {{python: …}}`"
+    bad = [one for one in told if one.level is Level.BAD]
+    assert [(one.node, one.check, one.text) for one in bad] == [("n2", "reach", why)] * 2
+    assert health.reasons[0].text.startswith(why)

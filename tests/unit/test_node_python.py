@@ -1,0 +1,110 @@
+"""Which Python runs the agent on a node, and what is said if there is none."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from rankdeck.errors import AgentError
+from rankdeck.remote.node_python import FoundPython, check, install_command, look, parse
+
+
+class Node:
+    """A node with only these Pythons, each a script that answers like one."""
+
+    def __init__(self, root: Path) -> None:
+        self.home, self.programs = root / "a home", root / "bin"
+        self.home.mkdir()
+        self.programs.mkdir()
+        for name in ("sed", "tr"):
+            (self.programs / name).symlink_to(Path("/usr/bin") / name)
+
+    def has(self, place: str, answer: str) -> None:
+        python = self.home / place if "/" in place else self.programs / place
+        python.parent.mkdir(parents=True, exist_ok=True)
+        python.write_text(f"#!/bin/sh\necho '{answer}'\n")
+        python.chmod(0o755)
+
+    def find(self, *named: str) -> FoundPython:
+        _, *words = look("agent-1.pyz", named)
+        env = {"HOME": str(self.home), "PATH": str(self.programs)}
+        done = subprocess.run(
+            ["/bin/sh", *words], env=env, capture_output=True, timeout=60, check=True
+        )
+        return parse("n1", done.stdout, done.stderr)
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(tmp_path)
+
+
+def test_python3_comes_first_and_the_agent_file_is_looked_for_with_it(node: Node) -> None:
+    node.has("python3", "3.9|abc")
+    node.has("python3.12", "3.12|no")
+
+    found = node.find()
+
+    assert found == ("3.9", "abc", "python3", "", f"{node.home}/.cache/rankdeck/agent-1.pyz")
+
+
+def test_a_newer_python_beside_one_that_is_too_old_is_taken(node: Node) -> None:
+    node.has("python3", "3.5|")
+    node.has("python3.7", "3.7|")
+    node.has("python3.11", "3.11|")
+
+    assert node.find()[:3] == ("3.11", "", "python3.11")
+
+
+def test_the_first_that_the_user_named_is_taken_also_below_home_and_by_a_pattern(
+    node: Node,
+) -> None:
+    node.has("python3", "3.12|")
+    node.has("opt/one/python", "3.8|")
+
+    assert node.find("/none/python", "~/opt/*/python").python == f"{node.home}/opt/one/python"
+    assert node.find("python-x").version == ""
+
+
+def test_a_program_that_is_no_python_is_said_to_be_none(node: Node) -> None:
+    node.has("python3", "welcome")
+
+    with pytest.raises(AgentError, match="`python3` gives no version"):
+        check("n1", node.find(), ())
+
+
+def test_an_old_python_is_named_if_there_is_no_other(node: Node) -> None:
+    node.has("python3", "3.4|")
+
+    with pytest.raises(AgentError, match=r"`python3` is 3\.4, too old"):
+        check("n1", node.find(), ())
+
+
+def test_without_any_python_the_system_is_told_and_one_sentence_says_what_to_install(
+    node: Node,
+) -> None:
+    found = node.find("python-x")  # this machine may have one in /opt
+
+    assert found.version == ""
+    assert "ID=" in found.system
+    with pytest.raises(AgentError, match=r"no Python there: .*install"):
+        check("n1", found, ())
+
+
+@pytest.mark.parametrize(
+    ("system", "command"),
+    [
+        ('ID="rhel";ID_LIKE="fedora";VERSION_ID="8.9";', "`dnf install python3.11`"),
+        ('ID="ol";ID_LIKE="fedora";VERSION_ID="8.9";', "`dnf install python3.11`"),
+        ('ID="rocky";ID_LIKE="rhel centos fedora";VERSION_ID="9.4";', "`dnf install python3.11`"),
+        ("ID=fedora;VERSION_ID=42;", "`dnf install python3`"),
+        ("ID=debian;VERSION_ID=12;", "`apt install python3`"),
+        ("ID=ubuntu;ID_LIKE=debian;", "`apt install python3`"),
+        ('ID="opensuse-leap";ID_LIKE="suse opensuse";', "`zypper install python3`"),
+        ("ID=alpine;", "`apk add python3`"),
+        ("", "install Python 3.6 or newer"),
+        ("ID=own;=;;", "install Python 3.6 or newer"),
+    ],
+)
+def test_the_command_is_that_of_the_distribution(system: str, command: str) -> None:
+    assert install_command(system) == command
