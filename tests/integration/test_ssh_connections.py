@@ -16,10 +16,11 @@ from tests.support.sshd import nodes
 from rankdeck.errors import AgentError, HostKeyError, UnreachableError
 from rankdeck.images.bring import WantedImage, look
 from rankdeck.model.cluster import Access, Cluster, Node
-from rankdeck.remote import ssh
+from rankdeck.remote import logins
 from rankdeck.remote.agent import Agents, bundle
+from rankdeck.remote.logins import FAN_OUT, JUMP_FAN_OUT, Logins
 from rankdeck.remote.shell import run
-from rankdeck.remote.ssh import FAN_OUT, JUMP_FAN_OUT, Connections, Logins
+from rankdeck.remote.ssh import Connections
 
 
 def with_access(cluster, **values):
@@ -154,7 +155,7 @@ async def test_every_refusal_is_one_sentence(tmp_path):
 
 
 async def test_a_login_that_the_server_drops_at_once_is_tried_again(tmp_path, monkeypatch):
-    monkeypatch.setattr(ssh, "PAUSES", (0.01, 0.01, 0.01))
+    monkeypatch.setattr(logins, "PAUSES", (0.01, 0.01, 0.01))
     async with nodes(tmp_path, ["n1"]) as found:
         server = found.sshd["n1"]
         server.dropping = 3
@@ -450,11 +451,15 @@ def test_through_a_jump_host_few_logins_are_under_way_unless_told_otherwise(tmp_
     usual = Logins(cluster, None)
     told = Logins(with_access(cluster, logins=30), None)
 
-    assert usual.gate_of(behind) is usual.gate_of(Node(name="behind2"))
-    assert usual.gate_of(behind) is not usual.gate_of(direct)
-    assert places(usual.gate_of(behind)) == JUMP_FAN_OUT < 10
-    assert places(usual.gate_of(direct)) == FAN_OUT
-    assert places(told.gate_of(behind)) == places(told.gate_of(direct)) == 30
+    assert gate(usual, behind) is gate(usual, Node(name="behind2"))
+    assert gate(usual, behind) is not gate(usual, direct)
+    assert places(gate(usual, behind)) == JUMP_FAN_OUT < 10
+    assert places(gate(usual, direct)) == FAN_OUT
+    assert places(gate(told, behind)) == places(gate(told, direct)) == 30
+
+
+def gate(logins, node):
+    return asyncio.run(logins.gate_of(node))
 
 
 def places(gate):

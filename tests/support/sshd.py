@@ -46,6 +46,9 @@ class _Server(asyncssh.SSHServer):
         self.sshd.sessions += 1
         return _Command(self.sshd.environment)
 
+    def connection_requested(self, dest_host, dest_port, orig_host, orig_port):
+        return True
+
     def server_requested(self, listen_host, listen_port):
         return True
 
