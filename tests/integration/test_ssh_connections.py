@@ -206,6 +206,26 @@ async def test_a_reverse_tunnel_leads_back_to_us(tmp_path):
     assert heard == b"hello"
 
 
+async def test_a_server_that_forbids_forwarding_is_named_with_what_to_do(tmp_path):
+    async with nodes(tmp_path, ["n1"]) as found, Connections(found.cluster) as c:
+        found.sshd["n1"].forwards = False
+        with pytest.raises(UnreachableError) as caught:
+            await c.reverse_tunnel("n1", "127.0.0.1", 9)
+
+    where = f"127.0.0.1 port {found.sshd['n1'].port}"
+    assert f"the SSH server of {where} refuses port forwarding" in str(caught.value)
+    assert "install the agent there" in str(caught.value)
+
+
+async def test_what_a_server_says_before_it_refuses_a_login_is_quoted(tmp_path):
+    async with nodes(tmp_path, ["n1"]) as found:
+        found.sshd["n1"].banner = "Welcome.\nThe system is going down: only root may log in.\n"
+        asyncssh.generate_private_key("ssh-ed25519").write_private_key(tmp_path / "other")
+        error = await failure(with_access(found.cluster, identity=str(tmp_path / "other")))
+
+    assert str(error).endswith("the server says: The system is going down: only root may log in.")
+
+
 async def test_the_clock_of_this_machine_is_our_own(tmp_path):
     async with nodes(tmp_path, ["n1"]) as found, Connections(found.cluster) as c:
         clock = await c.clock("n1")

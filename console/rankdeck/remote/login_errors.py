@@ -2,10 +2,11 @@
 
 import errno
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import asyncssh
 
+from rankdeck.errors import UnreachableError
 from rankdeck.model.cluster import Node
 
 FAILURES = (asyncssh.Error, asyncssh.ChannelListenError, OSError, ValueError)
@@ -51,6 +52,12 @@ def explain(error: BaseException, to: Destination) -> str:
     return f"no SSH connection to {to.where}: {words['error']}"
 
 
+def unreachable(node: str, error: BaseException, to: Destination) -> UnreachableError:
+    """The error for a node whose login or connection failed."""
+    common = explain(error, replace(to, host="HOST"))
+    return UnreachableError(node, explain(error, to), common=common)
+
+
 def _refused(to: Destination) -> str:
     whom = f" for {to.user}" if to.user else ""
     more = "".join(f"; {remark}" for remark in to.remarks)
@@ -89,5 +96,9 @@ _SENTENCES: tuple[tuple[type[BaseException], str], ...] = (
     (TimeoutError, "{where} does not answer; is the node up?"),
     (socket.gaierror, "the name {host} does not resolve: give an `address` in the cluster file"),
     (asyncssh.ChannelOpenError, "the SSH server allows no further session: {error}"),
-    (asyncssh.ChannelListenError, "the SSH server refuses port forwarding; see AllowTcpForwarding"),
+    (
+        asyncssh.ChannelListenError,
+        "the SSH server of {where} refuses port forwarding (AllowTcpForwarding): jobs run, but no numbers can come this way; "
+        "have it allow `remote`, or install the agent there and name a broker in the cluster file",
+    ),
 )

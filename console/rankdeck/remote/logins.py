@@ -7,7 +7,7 @@ import random
 import re
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import asyncssh
@@ -25,9 +25,17 @@ from rankdeck.remote.identities import (
     from_files,
     remarks,
 )
-from rankdeck.remote.login_errors import DROPS, FAILURES, Destination, dropped, explain, of_node
+from rankdeck.remote.login_errors import (
+    DROPS,
+    FAILURES,
+    Destination,
+    dropped,
+    explain,
+    of_node,
+    unreachable,
+)
 from rankdeck.remote.proxy_command import ProxyProgram, start_proxy
-from rankdeck.remote.shell import Confirm, text_file
+from rankdeck.remote.shell import Confirm, last_line, text_file
 from rankdeck.remote.ssh_config import HostSettings, SshConfig, SshConfigError
 from rankdeck.remote.ssh_options import options_of
 
@@ -93,6 +101,8 @@ class _Client(asyncssh.SSHClient):
         self._connection: asyncssh.SSHClientConnection | None = None
         self.agent: asyncssh.SSHAgentClient | None = None
         self._asked = False
+        self.banner = ""
+        """What the server said before the login, such as that only root may log in now."""
 
     def connection_made(self, conn: asyncssh.SSHClientConnection) -> None:
         self._connection = conn
@@ -118,6 +128,9 @@ class _Client(asyncssh.SSHClient):
             else:
                 one.close()
         self.carriers.clear()
+
+    def auth_banner_received(self, msg: str, lang: str) -> None:
+        self.banner = msg
 
     @property
     def greeted(self) -> bool:
@@ -255,7 +268,7 @@ class Logins:
         try:
             return await self._log_in_as_told(node)
         except FAILURES as error:
-            raise UnreachableError(node.name, explain(error, of_node(node))) from error
+            raise unreachable(node.name, error, of_node(node)) from error
 
     async def _log_in_as_told(self, node: Node) -> Login:
         settings = await self._settings(node)
@@ -372,7 +385,10 @@ class Logins:
             return UnreachableError(route.node, why)
         if lost:
             return DroppedError(route.node, dropped(route.to, len(PAUSES) + 1))
-        return UnreachableError(route.node, explain(error, route.to))
+        to = route.to
+        if said := last_line(client.banner.encode()):
+            to = replace(to, remarks=(*to.remarks, f"the server says: {said}"))
+        return unreachable(route.node, error, to)
 
     def _question(self, route: _Route, offered: OfferedKey) -> HostKeyError:
         if route.strict in ("true", "yes"):
@@ -423,7 +439,7 @@ class Logins:
                 host=node.host, config=self._config, client_keys=None, agent_path=None
             )
         except FAILURES as error:
-            raise UnreachableError(node.name, explain(error, of_node(node))) from error
+            raise unreachable(node.name, error, of_node(node)) from error
 
     def _trusted(self, files: Sequence[str]) -> HostKeys:
         key = tuple(files)

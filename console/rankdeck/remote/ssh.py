@@ -12,7 +12,7 @@ import asyncssh
 
 from rankdeck.errors import UnreachableError
 from rankdeck.model.cluster import Cluster, Node
-from rankdeck.remote.login_errors import FAILURES, explain, of_node
+from rankdeck.remote.login_errors import FAILURES, explain, of_node, unreachable
 from rankdeck.remote.logins import Login, Logins
 from rankdeck.remote.shell import (
     ClockOffset,
@@ -197,7 +197,7 @@ class Connections:
             async with asyncio.timeout(OPEN_LIMIT):
                 yield
         except FAILURES as error:
-            raise UnreachableError(node, explain(error, link.destination)) from error
+            raise unreachable(node, error, link.destination) from error
 
 
 def _release(link: _Link) -> None:
