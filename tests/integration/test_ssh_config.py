@@ -75,12 +75,14 @@ CONNECTS = {
     "PubkeyAuthentication unbound": "  PubkeyAuthentication unbound\n",
     "a PKCS11Provider that is missing": "  PKCS11Provider /usr/lib/none.so\n",
     "a CertificateFile with a token": "  CertificateFile {folder}/%k-cert.pub\n",
+    "files with tokens that are rare": "  IdentityFile {folder}/%C\n  CertificateFile {folder}/%C\n",
     "quoted values": '  IdentityFile "{folder}/id"\n',
     "= between option and value": "  Compression=yes\n  ServerAliveCountMax = 3\n",
     "algorithms that only OpenSSH has": "  KexAlgorithms +sntrup761x25519-sha512@openssh.com\n  Ciphers ^aes128-ctr\n",
     "= in Match exec": 'Match exec "test a=a"\n  Compression yes\n',
     "ProxyCommand with =": "  ProxyCommand=" + NC + " %h %p\n",
     "ProxyCommand with a variable that has a default": "  ProxyCommand ${{NOWHERE:-python3}} {folder}/relay.py %h %p\n",
+    "ProxyCommand with ~/": "  ProxyCommand python3 ~/relay.py %h %p\n",
     "ProxyCommand with a pipe": "  ProxyCommand cat | " + NC + " %h %p | cat\n",
     "a host key under another name": "  HostKeyAlias the-node\n",
     "a host key under another name, behind a proxy": "  HostKeyAlias the-node\n  ProxyCommand " + NC + " %h %p\n",
@@ -91,7 +93,8 @@ CONNECTS = {
 
 
 @pytest.mark.parametrize("what", CONNECTS)
-async def test_what_ssh_accepts_leads_to_the_node(tmp_path, what):
+async def test_what_ssh_accepts_leads_to_the_node(tmp_path, what, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))  # for the shell of a ProxyCommand
     async with nodes(tmp_path, ["n1"]) as found:
         cluster = prepared(found, tmp_path, BASE + CONNECTS[what])
 

@@ -478,6 +478,17 @@ def test_through_a_jump_host_few_logins_are_under_way_unless_told_otherwise(tmp_
     assert places(gate(told, behind)) == places(gate(told, direct)) == 30
 
 
+@pytest.mark.parametrize(
+    ("command", "most"), [("ssh -W %h:%p gate", JUMP_FAN_OUT), ("nc %h %p", FAN_OUT)]
+)
+def test_a_proxy_that_is_ssh_counts_as_a_jump_host(tmp_path, command, most):
+    (tmp_path / "config").write_text(f"ProxyCommand {command}\n")
+    access = Access(config=str(tmp_path / "config"))
+    cluster = Cluster(name="c", nodes=(Node(name="n1"),), access=access)
+
+    assert places(gate(Logins(cluster, None), Node(name="n1"))) == most
+
+
 def gate(logins, node):
     return asyncio.run(logins.gate_of(node))
 

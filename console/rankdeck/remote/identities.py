@@ -6,13 +6,14 @@ A key file that cannot be used is left out, as OpenSSH does, and is named when t
 import asyncio
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import asyncssh
 
-from rankdeck.config.files import read_regular
-from rankdeck.remote.ssh_config import HostSettings
+from rankdeck.config.files import expanded, read_regular
+from rankdeck.remote.ssh_config import HostSettings, SshConfigError
 from rankdeck.remote.ssh_files import Stamp, stamp
 
 _MOST = 1 << 20
@@ -38,9 +39,15 @@ class Identities:
         self._files: dict[Path, tuple[Stamp, KeyFile]] = {}
 
     async def files(self, settings: HostSettings) -> tuple[KeyFile, ...]:
-        """The key files of a host. Raises SshConfigError for a token that OpenSSH does not know either."""
-        paths = [settings.path(named) for named in settings.many("identityfile")]
-        return await asyncio.to_thread(lambda: tuple(map(self._file, paths)))
+        """The key files of a host; one whose name has a token that is not known counts as missing."""
+        named = settings.many("identityfile")
+        return await asyncio.to_thread(lambda: tuple(self._named(settings, one) for one in named))
+
+    def _named(self, settings: HostSettings, named: str) -> KeyFile:
+        try:
+            return self._file(settings.path(named))
+        except SshConfigError as error:
+            return KeyFile(Path(named), trouble=str(error))
 
     def _file(self, path: Path) -> KeyFile:
         now = stamp(path)
@@ -92,7 +99,10 @@ def certificates(
     settings: HostSettings, files: Sequence[KeyFile]
 ) -> Mapping[bytes, asyncssh.SSHCertificate]:
     """Public key -> its certificate: of CertificateFile, else of `-cert.pub` beside the key."""
-    named = [settings.path(one) for one in settings.many("certificatefile")]
+    named: list[Path] = []
+    for one in settings.many("certificatefile"):
+        with suppress(SshConfigError):  # a token that is not known: as if the file were missing
+            named.append(settings.path(one))
     beside = [Path(f"{file.path}-cert.pub") for file in files if file.private]
     found = filter(None, map(_certificate, named or beside))
     return {one.key.public_data: one for one in found}
@@ -121,7 +131,7 @@ def agent_path(settings: HostSettings | None) -> str:
         return ""
     if named.startswith("$"):
         return os.environ.get(named[1:].strip("{}"), "")
-    return str(settings.path(named))
+    return str(expanded(named))  # OpenSSH has filled in its tokens
 
 
 async def from_agent(

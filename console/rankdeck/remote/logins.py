@@ -157,7 +157,8 @@ class _Client(asyncssh.SSHClient):
         if self._asked or settings is None:
             return None
         self._asked = True
-        return [*await self._held(settings), *from_files(settings, self._route.files)]
+        own = await asyncio.to_thread(from_files, settings, self._route.files)
+        return [*await self._held(settings), *own]
 
     async def _held(self, settings: HostSettings) -> list[Usable]:
         if not (path := agent_path(settings)):
@@ -249,7 +250,8 @@ class Logins:
 
     def _jump_of(self, node: Node, settings: HostSettings | None) -> str:
         if settings is not None:
-            return settings.one("proxyjump") or settings.one("proxycommand")
+            command = settings.one("proxycommand")
+            return settings.one("proxyjump") or (command if _is_ssh(command) else "")
         if self._access.config == "none":
             return ""
         named: object = self._probe(node).tunnel
@@ -281,11 +283,8 @@ class Logins:
         )
 
     async def _route(self, node: str, settings: HostSettings, *, jump: bool = False) -> _Route:
-        try:
-            files = await self._identities.files(settings)
-            chosen = self._hosts_files(settings, jump=jump)
-        except SshConfigError as error:
-            raise UnreachableError(node, str(error)) from error
+        files = await self._identities.files(settings)
+        chosen = self._hosts_files(settings, jump=jump)
         told = () if self._access.identity and not jump else remarks(settings, files)
         to = Destination(settings.host, settings.port, settings.user, told)
         if settings.one("stricthostkeychecking") == "false" and not self._said:
@@ -398,10 +397,13 @@ class Logins:
         return error
 
     def _limit(self, settings: HostSettings | None) -> float:
-        """Seconds for one login: ConnectTimeout, unless the cluster file says another number than usual."""
-        usual = self._access.connect_limit == Access().connect_limit
-        told = settings.seconds("connecttimeout") if settings and usual else 0.0
-        return told or self._access.connect_limit
+        """Seconds for one login: ConnectTimeout if that is longer, unless the cluster file says its own number.
+
+        A shorter one is not for the whole login: to OpenSSH it is for the connection alone.
+        """
+        limit = self._access.connect_limit
+        told = settings.seconds("connecttimeout") if settings else 0.0
+        return max(told, limit) if limit == Access().connect_limit else limit
 
     def _own_options(self, node: Node) -> dict[str, Any]:
         """For a login whose configuration asyncssh reads, or that has none."""
@@ -451,6 +453,12 @@ class Logins:
         named: object = self._probe(node).known_hosts
         found = cast("list[object]", named) if isinstance(named, list) else []
         return tuple(map(str, found)) or ("~/.ssh/known_hosts", "/etc/ssh/ssh_known_hosts")
+
+
+def _is_ssh(command: str) -> bool:
+    """Whether a ProxyCommand logs in to a jump host with ssh."""
+    words = [word for word in command.split()[:2] if word != "exec"]
+    return bool(words) and words[0].rpartition("/")[2] == "ssh"
 
 
 async def _proxy(route: _Route, command: str) -> tuple[ProxyProgram, Any]:
