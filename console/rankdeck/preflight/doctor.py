@@ -243,6 +243,7 @@ def judge_nodes(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> list[Findin
     for check in CHECKS:
         news = list(check.judge(case))
         findings += news or [found(Level.OK, check.name, "", check.well)]
+    findings += checks.logout(case)
     for tool in TOOLS:
         findings += _tool(tool, cluster.nodes, facts)
     return findings

@@ -57,6 +57,7 @@ class Check(NamedTuple):
 
 CHECKS = (
     Check("clock", "the clocks agree", checks.clock),
+    Check("logout", "jobs outlive the login", checks.logout),
     Check("slots", "a core for every rank", checks.slots),
     Check("workdir", "the working directory is there", checks.folder),
     Check("program", "launcher and program are there", checks.programs),
@@ -91,6 +92,7 @@ def concerns(case: JobContext) -> Mapping[str, bool]:
         "gpu": any(f.gpus is not None for _, f in case.answered) and any(n.gpus for n in nodes),
         "memlock": any(node.rdma for node in nodes),
         "health": bool(case.health),
+        "logout": any(f.logout for _, f in case.answered),
     }
 
 
