@@ -17,6 +17,7 @@ NAMES = (
     "log_fanin",
     "key_paint",
     "launch",
+    "ssh_config",
     "ssh_start",
     "preflight",
     "images",

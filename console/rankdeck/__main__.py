@@ -9,6 +9,7 @@ if (sentence := refusal(sys.version_info, sys.executable)) and "doctor" not in s
 
 import os
 import resource
+import warnings
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -55,12 +56,19 @@ def take_descriptors() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
+def silence_libraries() -> None:
+    """Keep warnings of libraries, which mean nothing to an operator, off the terminal; `-W` and PYTHONWARNINGS win."""
+    if not sys.warnoptions:
+        warnings.simplefilter("ignore")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     given = sys.argv[1:] if argv is None else argv
     if given[:1] != ["agent"]:  # other users may need to read an agent that is installed here
         keep_private()
         take_descriptors()
+    silence_libraries()
     return run(given, open_console)
 
 

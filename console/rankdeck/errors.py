@@ -72,7 +72,11 @@ class NodeError(RankdeckError):
 
 
 class UnreachableError(NodeError):
-    """No SSH connection to the node."""
+    """No SSH connection to the node; `common` is `why` with HOST in place of its address, to join equal ones."""
+
+    def __init__(self, node: str, why: str, *, common: str = "") -> None:
+        super().__init__(node, why)
+        self.common = common or why
 
 
 class HostKeyError(UnreachableError):

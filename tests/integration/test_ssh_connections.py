@@ -16,10 +16,11 @@ from tests.support.sshd import nodes
 from rankdeck.errors import AgentError, HostKeyError, UnreachableError
 from rankdeck.images.bring import WantedImage, look
 from rankdeck.model.cluster import Access, Cluster, Node
-from rankdeck.remote import ssh
+from rankdeck.remote import logins
 from rankdeck.remote.agent import Agents, bundle
+from rankdeck.remote.logins import FAN_OUT, JUMP_FAN_OUT, Logins
 from rankdeck.remote.shell import run
-from rankdeck.remote.ssh import FAN_OUT, JUMP_FAN_OUT, Connections, Logins
+from rankdeck.remote.ssh import Connections
 
 
 def with_access(cluster, **values):
@@ -154,7 +155,7 @@ async def test_every_refusal_is_one_sentence(tmp_path):
 
 
 async def test_a_login_that_the_server_drops_at_once_is_tried_again(tmp_path, monkeypatch):
-    monkeypatch.setattr(ssh, "PAUSES", (0.01, 0.01, 0.01))
+    monkeypatch.setattr(logins, "PAUSES", (0.01, 0.01, 0.01))
     async with nodes(tmp_path, ["n1"]) as found:
         server = found.sshd["n1"]
         server.dropping = 3
@@ -203,6 +204,26 @@ async def test_a_reverse_tunnel_leads_back_to_us(tmp_path):
         server.close()
 
     assert heard == b"hello"
+
+
+async def test_a_server_that_forbids_forwarding_is_named_with_what_to_do(tmp_path):
+    async with nodes(tmp_path, ["n1"]) as found, Connections(found.cluster) as c:
+        found.sshd["n1"].forwards = False
+        with pytest.raises(UnreachableError) as caught:
+            await c.reverse_tunnel("n1", "127.0.0.1", 9)
+
+    where = f"127.0.0.1 port {found.sshd['n1'].port}"
+    assert f"the SSH server of {where} refuses port forwarding" in str(caught.value)
+    assert "install the agent there" in str(caught.value)
+
+
+async def test_what_a_server_says_before_it_refuses_a_login_is_quoted(tmp_path):
+    async with nodes(tmp_path, ["n1"]) as found:
+        found.sshd["n1"].banner = "Welcome.\nThe system is going down: only root may log in.\n"
+        asyncssh.generate_private_key("ssh-ed25519").write_private_key(tmp_path / "other")
+        error = await failure(with_access(found.cluster, identity=str(tmp_path / "other")))
+
+    assert str(error).endswith("the server says: The system is going down: only root may log in.")
 
 
 async def test_the_clock_of_this_machine_is_our_own(tmp_path):
@@ -450,11 +471,26 @@ def test_through_a_jump_host_few_logins_are_under_way_unless_told_otherwise(tmp_
     usual = Logins(cluster, None)
     told = Logins(with_access(cluster, logins=30), None)
 
-    assert usual.gate_of(behind) is usual.gate_of(Node(name="behind2"))
-    assert usual.gate_of(behind) is not usual.gate_of(direct)
-    assert places(usual.gate_of(behind)) == JUMP_FAN_OUT < 10
-    assert places(usual.gate_of(direct)) == FAN_OUT
-    assert places(told.gate_of(behind)) == places(told.gate_of(direct)) == 30
+    assert gate(usual, behind) is gate(usual, Node(name="behind2"))
+    assert gate(usual, behind) is not gate(usual, direct)
+    assert places(gate(usual, behind)) == JUMP_FAN_OUT < 10
+    assert places(gate(usual, direct)) == FAN_OUT
+    assert places(gate(told, behind)) == places(gate(told, direct)) == 30
+
+
+@pytest.mark.parametrize(
+    ("command", "most"), [("ssh -W %h:%p gate", JUMP_FAN_OUT), ("nc %h %p", FAN_OUT)]
+)
+def test_a_proxy_that_is_ssh_counts_as_a_jump_host(tmp_path, command, most):
+    (tmp_path / "config").write_text(f"ProxyCommand {command}\n")
+    access = Access(config=str(tmp_path / "config"))
+    cluster = Cluster(name="c", nodes=(Node(name="n1"),), access=access)
+
+    assert places(gate(Logins(cluster, None), Node(name="n1"))) == most
+
+
+def gate(logins, node):
+    return asyncio.run(logins.gate_of(node))
 
 
 def places(gate):

@@ -32,6 +32,7 @@ class _Server(asyncssh.SSHServer):
         self.sshd = sshd
 
     def connection_made(self, conn):
+        self.connection = conn
         self.sshd.connections.append(conn)
         self.sshd.logins.now += 1
         self.sshd.logins.most = max(self.sshd.logins.most, self.sshd.logins.now)
@@ -46,8 +47,16 @@ class _Server(asyncssh.SSHServer):
         self.sshd.sessions += 1
         return _Command(self.sshd.environment)
 
-    def server_requested(self, listen_host, listen_port):
+    def connection_requested(self, dest_host, dest_port, orig_host, orig_port):
         return True
+
+    def begin_auth(self, username):
+        if self.sshd.banner:
+            self.connection.send_auth_banner(self.sshd.banner)
+        return True
+
+    def server_requested(self, listen_host, listen_port):
+        return self.sshd.forwards
 
 
 @dataclass
@@ -63,6 +72,10 @@ class Sshd:
     sessions: int = 0
     dropping: int = 0
     """Logins still to be dropped at once, as sshd does at MaxStartups."""
+    banner: str = ""
+    """What it says before a login."""
+    forwards: bool = True
+    """Whether it opens ports, as AllowTcpForwarding says."""
     port: int = 0
     acceptor: asyncssh.SSHAcceptor | None = None
     logins: UnderWay = field(default_factory=UnderWay)

@@ -25,7 +25,8 @@ from rankdeck.model.health import Level
 from rankdeck.preflight.facts import Change, patched
 from rankdeck.preflight.facts import found as finding
 from rankdeck.prometheus.site_past import _head, _tls
-from rankdeck.remote.ssh import HostKeys, Logins
+from rankdeck.remote.host_keys import HostKeys
+from rankdeck.remote.logins import Logins
 from rankdeck.state.acceptance import read_baselines
 from rankdeck.state.own_messages import read_messages
 from rankdeck.telemetry.gnmi import SwitchError, _certificates

@@ -7,10 +7,13 @@ from dataclasses import replace
 import pytest
 
 from rankdeck.cli.main import run
+from rankdeck.errors import HostKeyError, UnreachableError
 from rankdeck.model.cluster import Cluster, Node, Switch
 from rankdeck.model.health import Level
 from rankdeck.preflight.doctor import Machine, judge_here, judge_nodes, this_machine
 from rankdeck.preflight.facts import node_facts
+from rankdeck.preflight.run import all_unreachable
+from rankdeck.remote.login_errors import Destination, unreachable
 from tests.unit.test_preflight import GOOD
 
 CLUSTER = Cluster(
@@ -102,6 +105,24 @@ def test_a_node_that_did_not_answer_lacks_nothing_that_is_known() -> None:
 
     assert {node for _, _, node, _ in said} <= {"", "n2"}
     assert all(level is Level.OK for level, *_ in said)
+
+
+def test_nodes_that_fail_in_the_same_way_share_a_finding() -> None:
+    def closed(name: str, host: str) -> UnreachableError:
+        return unreachable(name, ConnectionRefusedError(), Destination(host, 22))
+
+    failed = {f"n{n}": closed(f"n{n}", f"10.0.0.{n}") for n in range(1, 301)}
+    key = HostKeyError("k1", "its host key is not known: SHA256:x")
+
+    found = told(all_unreachable({**failed, "k1": key, "m1": closed("m1", "10.1.0.1")}))
+    alone = told(all_unreachable({"n1": failed["n1"]}))
+
+    sentence = "port 22 refused the connection; is sshd running there?"
+    assert found == [
+        (Level.BAD, "reach", "m1,n[1-300]", f"HOST {sentence}"),
+        (Level.BAD, "reach", "k1", "its host key is not known: SHA256:x"),
+    ]
+    assert alone == [(Level.BAD, "reach", "n1", f"10.0.0.1 {sentence}")]
 
 
 def test_without_any_cluster_this_machine_alone_is_looked_at(

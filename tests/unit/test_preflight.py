@@ -65,6 +65,10 @@ def test_good_facts_have_nothing_against_them():
     assert found(judge(case())) == []
 
 
+def test_a_node_that_ends_processes_with_the_login_is_named():
+    assert found(judge(case(n2={"logout": True}))) == [("warn", "logout", "n2")]
+
+
 @given(st.dictionaries(KEYS, ANYTHING, max_size=6))
 def test_whatever_a_node_tells_is_judged_and_fit_to_show(raw):
     looked = case(n2=raw)

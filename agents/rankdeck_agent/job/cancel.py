@@ -25,6 +25,7 @@ from rankdeck_agent.job.ranks import unlink_links
 from rankdeck_agent.job.supervisor_state import (
     close_for,
     is_starting,
+    is_supervised,
     killed_supervisor,
     stop_resuming,
     supervisor_pid,
@@ -316,6 +317,6 @@ def _let_close(search: _Search, left: bool) -> None:
         # Only one that was gone before the cancel may be the reason why the job failed.
         why = _STUCK if stuck else _ENDED_TOO if search.supervisor else ""
         close_for(search.folder, Trouble(why) if why else None)
-    if not left and not supervisor_pid(search.folder):
+    if not left and not is_supervised(search.folder):
         unlink_links(search.folder)
         processes.remove(search.folder)

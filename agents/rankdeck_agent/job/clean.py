@@ -27,7 +27,7 @@ from rankdeck_agent.job.folder import (
     state_folder,
 )
 from rankdeck_agent.job.ranks import held, unlink_links
-from rankdeck_agent.job.supervisor_state import is_starting, supervisor_pid
+from rankdeck_agent.job.supervisor_state import is_starting, is_supervised
 from rankdeck_agent.older_python import delete
 from rankdeck_agent.slurm.folder import is_registered
 from rankdeck_agent.text import plain
@@ -200,7 +200,7 @@ def _last_event(folder: RunFolder) -> float:
 
 def _why_it_stays(folder: RunFolder, marks: set[int]) -> Optional[Ground]:
     """Why the job is not over here; None if it is. Raises OSError."""
-    supervised = supervisor_pid(folder) or is_starting(folder) or is_registered(folder)
+    supervised = is_supervised(folder) or is_starting(folder) or is_registered(folder)
     if supervised or _has_process(folder, marks):
         return Ground.RUNS
     return None if is_closed(folder / "events") else Ground.OPEN

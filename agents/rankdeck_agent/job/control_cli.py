@@ -35,7 +35,7 @@ from rankdeck_agent.job.orders import give_order
 from rankdeck_agent.job.processes import adopt_orphans
 from rankdeck_agent.job.ranks import make, unlink_links
 from rankdeck_agent.job.supervisor import Supervisor
-from rankdeck_agent.job.supervisor_state import note_supervisor, resuming, supervisor_pid
+from rankdeck_agent.job.supervisor_state import is_supervised, note_supervisor, resuming
 from rankdeck_agent.text import complain, say, table
 from rankdeck_agent.wire import RUN_VARIABLE, NodePlan, WireError, node_plan
 from rankdeck_agent.wire.job_events import ASKERS, JobEvent, Trouble, is_request_id
@@ -92,7 +92,7 @@ def resume(folder: RunFolder) -> bool:
     Does nothing and returns True if another process is doing so, or is ending the job.
     """
     with resuming(folder) as mine:
-        if not mine or supervisor_pid(folder):
+        if not mine or is_supervised(folder):
             return True
         try:
             plan = _plan((folder / "plan.json").read_bytes())
@@ -265,7 +265,7 @@ def _listed(folder: RunFolder, *, plans: bool, ended: bool) -> dict[str, Any]:
         "created": round((folder / "plan.json").stat().st_mtime, 3),
     }
     if plans and (ended or not row["closed"]):
-        row["alive"] = bool(supervisor_pid(folder))
+        row["alive"] = is_supervised(folder)
         row["plan"] = _planned(folder)
     return row
 

@@ -26,7 +26,7 @@ from rankdeck_agent.job.supervisor_state import (
     goes_on,
     gone,
     is_starting,
-    supervisor_pid,
+    is_supervised,
 )
 from rankdeck_agent.text import complain, table
 from rankdeck_agent.wire.job_events import JobUnknown, NodeClosed, Now, as_row
@@ -247,7 +247,7 @@ class NodeFollower:
 
         It is closed in the events file, or if that cannot be written, only for this console.
         """
-        if self._is_kept() or is_starting(self._folder) or supervisor_pid(self._folder):
+        if self._is_kept() or is_starting(self._folder) or is_supervised(self._folder):
             return []
         if goes_on(self._folder) and _resume(self._folder):
             return []

@@ -23,6 +23,7 @@ from rankdeck_agent.job.folder import (
     is_kubernetes,
     outcome,
     post_mortem,
+    wait_until,
 )
 from rankdeck_agent.text import plain
 from rankdeck_agent.wire.job_events import JobEvent, RankExited, SupervisorGone, Trouble
@@ -33,10 +34,15 @@ _COARSE = 0.02
 
 
 _SUPERVISOR, _STARTER = "supervisor.pid", "starter.pid"
+_LOCK = "supervisor.lock"
+"""Locked while the supervisor lives. With hidepid on /proc no process sees a supervisor, because it may not be dumped
+(`control_cli.py`); and a pid says nothing on another machine that has the same folder."""
+_TAKE, _POLL = 2.0, 0.01
 
 
 def note_supervisor(folder: RunFolder) -> None:
-    """Record that this process is the supervisor."""
+    """Record that this process is the supervisor, and lock the run folder until it ends."""
+    _hold(folder / _LOCK)
     _note(folder, _SUPERVISOR)
 
 
@@ -46,15 +52,20 @@ def note_starter(folder: RunFolder) -> None:
 
 
 def supervisor_pid(folder: RunFolder) -> int:
-    """The pid of the running supervisor, 0 if there is none."""
-    return _alive(folder, _SUPERVISOR)
+    """The pid of the supervisor that runs on this machine, 0 if there is none."""
+    return _alive(folder, _SUPERVISOR, _is_locked(folder / _LOCK))
+
+
+def is_supervised(folder: RunFolder) -> bool:
+    """Whether a supervisor runs, here or on another machine that has the same folder."""
+    return bool(_is_locked(folder / _LOCK)) or bool(supervisor_pid(folder))
 
 
 def killed_supervisor(folder: RunFolder) -> Optional[int]:
     """When the supervisor that was killed had begun, in clock ticks since boot; None if it runs or has closed the job."""
     events = folder / "events"
     found_gone = any(event["kind"] == SupervisorGone.KIND for event in all_events(events))
-    if supervisor_pid(folder) or (is_closed(events) and not found_gone):
+    if is_supervised(folder) or (is_closed(events) and not found_gone):
         return None
     noted = _noted(folder, _SUPERVISOR)
     return noted[1] if noted else None
@@ -62,27 +73,81 @@ def killed_supervisor(folder: RunFolder) -> Optional[int]:
 
 def is_starting(folder: RunFolder) -> bool:
     """Whether a supervisor is being started, so that none is expected yet."""
-    return bool(_alive(folder, _STARTER))
+    return bool(_alive(folder, _STARTER, None))
+
+
+def _hold(lock: Path) -> None:
+    """Lock the file until this process ends. Does nothing where the file system has no locks, or no room."""
+    try:
+        handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError:
+        return
+    wait_until(lambda: _take(handle), _TAKE, _POLL)
+
+
+def _take(handle: int) -> bool:
+    """Lock the file; False if another process looks just now whether it is locked."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True  # no locks here: trying again does not help
+    return True
+
+
+def _is_locked(lock: Path) -> Optional[bool]:
+    """Whether a process holds the lock; None if that cannot be known: no such file, or no locks on the file system."""
+    try:
+        handle = os.open(lock, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return None
+    finally:
+        os.close(handle)
+    return False
 
 
 def _note(folder: RunFolder, name: str) -> None:
     row = processes.process(os.getpid())
-    text = f"{os.getpid()} {row.start if row else 0}\n"
+    text = f"{os.getpid()} {row.start if row else 0} {os.uname().nodename}\n"
     replace_private(folder / name, text.encode())
 
 
-def _alive(folder: RunFolder, name: str) -> int:
+def _alive(folder: RunFolder, name: str, locked: Optional[bool]) -> int:
+    """The pid that was noted, if that process runs on this machine; `locked`: see `_is_locked`."""
     noted = _noted(folder, name)
-    return noted[0] if noted and processes.is_alive(*noted) else 0
+    if noted is None:
+        return 0
+    pid, start = noted
+    row = processes.process(pid)
+    if row is not None:
+        return pid if not row.gone and row.start == start else 0
+    return pid if locked or (locked is None and _exists(pid)) else 0
 
 
 def _noted(folder: RunFolder, name: str) -> Optional[tuple[int, int]]:
-    """(pid, clock ticks since boot when it began) of the process that noted itself in this file."""
+    """(pid, clock ticks since boot when it began) of the process of this machine that noted itself in this file."""
     try:
-        pid, start = (int(word) for word in (folder / name).read_text().split())
-    except (OSError, ValueError):
+        words = (folder / name).read_text().split()
+        pid, start = int(words[0]), int(words[1])
+    except (OSError, ValueError, IndexError):
         return None
-    return pid, start
+    return (pid, start) if words[2:3] in ([], [os.uname().nodename]) else None
+
+
+def _exists(pid: int) -> bool:
+    """Whether the user has a process with this pid, even one that /proc hides."""
+    try:
+        os.kill(pid, 0)
+    except (OSError, OverflowError):
+        return False
+    return pid > 0
 
 
 _MOST_STARTS = 50

@@ -354,6 +354,16 @@ def memlock(case: JobContext) -> Iterable[Finding]:
     )  # fmt: skip
 
 
+def logout(case: JobContext) -> Iterable[Finding]:
+    """Report nodes on which the job would end with the login of the console."""
+    return each(
+        case, Level.WARN, "logout",
+        lambda _, f: "processes end with the login (KillUserProcesses): the job ends when the console disconnects"
+        if f.logout else None,
+        "put `KillUserProcesses=no` into /etc/systemd/logind.conf there, or the user into `KillExcludeUsers=`",
+    )  # fmt: skip
+
+
 def shared_memory(case: JobContext) -> Iterable[Finding]:
     """Report nodes with too little /dev/shm for communication between their ranks."""
 

@@ -29,7 +29,7 @@ from rankdeck.preflight.facts import (
     modules_of,
     programs_of,
 )
-from rankdeck.preflight.run import LIVES, Check, Tools, ask_facts, unreachable
+from rankdeck.preflight.run import LIVES, Check, Tools, all_unreachable, ask_facts
 from rankdeck.python_releases import refusal
 from rankdeck.remote.agent import Agents
 from rankdeck.remote.shell import asks_here, on_each
@@ -150,7 +150,7 @@ def _history(machine: Machine, _: Cluster) -> Finding | None:
 
 def _ssh(machine: Machine, cluster: Cluster) -> Finding | None:
     if "ssh" not in machine.programs:
-        text = "no `ssh` here: jobs run without it, a shell on a node needs it"
+        text = "no `ssh` here: ssh_config is read without OpenSSH, and a shell on a node needs it"
         return found(Level.WARN, "here", "", text, "install it (Debian: openssh-client)")
     if machine.keys or not cluster.hosts or cluster.access.identity:
         return None
@@ -243,6 +243,7 @@ def judge_nodes(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> list[Findin
     for check in CHECKS:
         news = list(check.judge(case))
         findings += news or [found(Level.OK, check.name, "", check.well)]
+    findings += checks.logout(case)
     for tool in TOOLS:
         findings += _tool(tool, cluster.nodes, facts)
     return findings
@@ -288,7 +289,7 @@ async def examine(cluster: Cluster, agents: Agents, tell: TellFinding) -> tuple[
         return await ask_facts(agents, name, _request(cluster, node))
 
     facts, deaf = await on_each([node.name for node in cluster.hosts], ask)
-    take(_unreachable(cluster, name, one) for name, one in deaf.items())
+    take(_unreachable(cluster, deaf))
     if facts:
         take([found(Level.OK, "reach", fold(facts), "answered")])
     if cluster.nodes and facts:
@@ -307,11 +308,13 @@ async def server_finding(ask: Callable[[], Awaitable[ClusterAbout]]) -> Finding:
     return found(Level.OK, "server", "", f"Kubernetes {about.server} answered")
 
 
-def _unreachable(cluster: Cluster, name: str, error: NodeError) -> Finding:
-    """The finding for a node that cannot be asked; some schedulers start jobs on nodes where users cannot log in."""
-    needless = not cluster.can.needs_login and name != cluster.options.get("login")
-    finding = unreachable(name, error)
-    return replace(finding, level=Level.WARN) if needless else finding
+def _unreachable(cluster: Cluster, deaf: Mapping[str, NodeError]) -> Iterable[Finding]:
+    """The findings for nodes that cannot be asked; some schedulers start jobs on nodes where users cannot log in."""
+    login = cluster.options.get("login")
+    needed = {n: e for n, e in deaf.items() if cluster.can.needs_login or n == login}
+    yield from all_unreachable(needed)
+    for finding in all_unreachable({n: e for n, e in deaf.items() if n not in needed}):
+        yield replace(finding, level=Level.WARN)
 
 
 def _request(cluster: Cluster, node: Node | None) -> dict[str, object]:

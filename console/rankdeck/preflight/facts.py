@@ -216,6 +216,8 @@ class NodeFacts:
     spaces: Mapping[str, DiskSpace]
     userns: bool
     fuse: bool
+    logout: bool
+    """Whether processes are ended with the login in which they were started."""
     port_trouble: str
     skew: float
     """Seconds by which the clock is certainly off; 0 if the difference may be due to the time of asking."""
@@ -248,6 +250,7 @@ def node_facts(raw: Raw, asked: float, answered: float) -> NodeFacts:
         spaces={k: _space(v) for k, v in _tables(raw, "spaces")},
         userns=raw.get("userns") == "yes",
         fuse=raw.get("fuse") is True,
+        logout=raw.get("logout") is True,
         port_trouble=clean(raw.get("port")),
         skew=_skew(raw.get("at"), asked, answered),
         listen=_count(raw.get("listen")) or 0,

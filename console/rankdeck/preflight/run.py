@@ -10,11 +10,12 @@ from typing import Any, NamedTuple
 
 from rankdeck.backends.base import Backend
 from rankdeck.backends.launchers import Placement, lay_out
-from rankdeck.errors import AgentError, HostKeyError, LaunchError, NodeError
+from rankdeck.errors import AgentError, HostKeyError, LaunchError, NodeError, UnreachableError
 from rankdeck.images.bring import local_image, wanted_by
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.health import Health, Level
 from rankdeck.model.job import JobSpec, Launch, Plan
+from rankdeck.model.nodeset import fold
 from rankdeck.preflight import check_network, checks
 from rankdeck.preflight.check_network import foreign_host, listens_on, meeting
 from rankdeck.preflight.checks import found_mpi
@@ -56,6 +57,7 @@ class Check(NamedTuple):
 
 CHECKS = (
     Check("clock", "the clocks agree", checks.clock),
+    Check("logout", "jobs outlive the login", checks.logout),
     Check("slots", "a core for every rank", checks.slots),
     Check("workdir", "the working directory is there", checks.folder),
     Check("program", "launcher and program are there", checks.programs),
@@ -90,6 +92,7 @@ def concerns(case: JobContext) -> Mapping[str, bool]:
         "gpu": any(f.gpus is not None for _, f in case.answered) and any(n.gpus for n in nodes),
         "memlock": any(node.rdma for node in nodes),
         "health": bool(case.health),
+        "logout": any(f.logout for _, f in case.answered),
     }
 
 
@@ -326,7 +329,7 @@ class _Run:
             return check_network.attempts(raw.get("connected"))
 
         reached, failed = await on_each(orders, one)
-        self._take([unreachable(node, error) for node, error in failed.items()])
+        self._take(all_unreachable(failed))
         self._take(check_network.judge_pairs(case, reached))
         self._did()
 
@@ -366,6 +369,21 @@ def _can_launch(case: JobContext, node: str) -> bool:
     return facts.base_there and all(
         facts.has(name) is not False for name in programs_of(case.spec)[:2]
     )
+
+
+def all_unreachable(failed: Mapping[str, NodeError]) -> list[Finding]:
+    """The findings for nodes that cannot be asked; those that fail in the same way share one."""
+    groups: dict[str, dict[str, NodeError]] = {}
+    for node, error in failed.items():
+        alike = error.common if isinstance(error, UnreachableError) else error.why
+        groups.setdefault(alike, {})[node] = error
+    return [_shared(alike, group) for alike, group in groups.items()]
+
+
+def _shared(alike: str, group: Mapping[str, NodeError]) -> Finding:
+    node, error = next(iter(group.items()))
+    finding = unreachable(node, error)
+    return finding if len(group) == 1 else replace(finding, node=fold(group), text=alike)
 
 
 def unreachable(node: str, error: NodeError) -> Finding:

@@ -1,0 +1,471 @@
+"""Logins to the nodes of a cluster: what OpenSSH's settings mean for asyncssh, jump hosts, proxies, few at a time."""
+
+import asyncio
+import logging
+import os
+import random
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import asyncssh
+
+from rankdeck.config.files import expanded, read_regular
+from rankdeck.errors import HostKeyError, UnreachableError
+from rankdeck.model.cluster import Access, Cluster, Node
+from rankdeck.remote.host_keys import NOWHERE, HostKeys, OfferedKey
+from rankdeck.remote.identities import (
+    Identities,
+    KeyFile,
+    Usable,
+    agent_path,
+    from_agent,
+    from_files,
+    remarks,
+)
+from rankdeck.remote.login_errors import (
+    DROPS,
+    FAILURES,
+    Destination,
+    dropped,
+    explain,
+    of_node,
+    unreachable,
+)
+from rankdeck.remote.proxy_command import ProxyProgram, start_proxy
+from rankdeck.remote.shell import Confirm, last_line, text_file
+from rankdeck.remote.ssh_config import HostSettings, SshConfig, SshConfigError
+from rankdeck.remote.ssh_options import options_of
+
+log = logging.getLogger(__name__)
+# Without a handler Python would write the library's warnings to the terminal.
+logging.getLogger("asyncssh").addHandler(logging.NullHandler())
+
+FAN_OUT = 64
+"""Most logins at a time, unless the cluster file sets a number."""
+JUMP_FAN_OUT = 8
+"""The same through one jump host: its sshd drops some of 10 or more at a time (MaxStartups 10:30:100)."""
+KEEPALIVE, KEEPALIVE_MISSES = 5.0, 2
+"""Seconds without a byte until a keepalive is sent, and how many may stay unanswered: 15 s in all, as for followers."""
+PAUSES = (0.5, 1.0, 2.0, 4.0)
+"""Seconds (± 50 %) until a login that the server dropped is tried again."""
+MOST_JUMPS = 8
+_JUMP = re.compile(
+    r"(?:ssh://)?(?:(.*)@)?(\[[^\]]+\]|[^\[\]:]+|[^\[\]@]*:[^\[\]@]*:[^\[\]@]*)(?::(\d{1,5}))?/?"
+)
+
+
+class DroppedError(UnreachableError):
+    """The server ended the connection before it sent its version, as servers do with too many logins at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """A connection, and where it leads."""
+
+    connection: asyncssh.SSHClientConnection
+    destination: Destination
+
+
+@dataclass(frozen=True, slots=True)
+class _Route:
+    """What one login needs."""
+
+    node: str
+    settings: HostSettings | None
+    """None: asyncssh reads the configuration by itself, or there is none."""
+    host: str
+    """The host to give to asyncssh."""
+    to: Destination
+    hostkeys: HostKeys
+    files: tuple[KeyFile, ...] = ()
+
+    @property
+    def strict(self) -> str:
+        """StrictHostKeyChecking, as OpenSSH prints it."""
+        return self.settings.one("stricthostkeychecking") if self.settings else "ask"
+
+
+class _Client(asyncssh.SSHClient):
+    """One login: its keys, the host key that is not in known_hosts, and whether the server has sent its version."""
+
+    def __init__(self, route: _Route) -> None:
+        self._route = route
+        self.offered: OfferedKey | None = None
+        self.in_use = False
+        """Whether the login is done; before that, the one who logs in needs what a proxy said."""
+        self.carriers: list[asyncssh.SSHClientConnection | ProxyProgram] = []
+        """Jump host or proxy that end with the connection."""
+        self._connection: asyncssh.SSHClientConnection | None = None
+        self.agent: asyncssh.SSHAgentClient | None = None
+        self._asked = False
+        self.banner = ""
+        """What the server said before the login, such as that only root may log in now."""
+
+    def connection_made(self, conn: asyncssh.SSHClientConnection) -> None:
+        self._connection = conn
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self.in_use:
+            self.release()
+
+    def finish(self, connection: asyncssh.SSHClientConnection | None) -> None:
+        """The login is over, with this connection; without one, what should carry it is not needed."""
+        if self.agent is not None:
+            self.agent.close()
+            self.agent = None
+        self.in_use = True
+        if connection is None or connection.is_closed():
+            self.release()
+
+    def release(self) -> None:
+        """End what carries the connection."""
+        for one in self.carriers:
+            if isinstance(one, ProxyProgram):
+                one.end()
+            else:
+                one.close()
+        self.carriers.clear()
+
+    def auth_banner_received(self, msg: str, lang: str) -> None:
+        self.banner = msg
+
+    @property
+    def greeted(self) -> bool:
+        """Whether the server sent its version."""
+        return bool(self._connection and self._connection.get_extra_info("server_version"))
+
+    def validate_host_public_key(
+        self, host: str, addr: str, port: int, key: asyncssh.SSHKey
+    ) -> bool:
+        route = self._route
+        alone = port == 22 or (route.settings is not None and route.settings.alias)
+        offered = OfferedKey((host, addr, None if alone else port), key)
+        line = route.hostkeys.judge(route.node, offered).line
+        if route.strict == "false" or (route.strict == "accept-new" and line):
+            if line:
+                with suppress(OSError):  # as OpenSSH, which goes on if it cannot write there
+                    route.hostkeys.accept(line)
+            return True
+        self.offered = offered
+        return False
+
+    async def public_key_auth_requested(self) -> Any:  # noqa: ANN401 - one of asyncssh's many forms of keys
+        settings = self._route.settings
+        if self._asked or settings is None:
+            return None
+        self._asked = True
+        own = await asyncio.to_thread(from_files, settings, self._route.files)
+        return [*await self._held(settings), *own]
+
+    async def _held(self, settings: HostSettings) -> list[Usable]:
+        if not (path := agent_path(settings)):
+            return []
+        try:
+            self.agent = await asyncssh.connect_agent(path)
+            return await from_agent(self.agent, settings, self._route.files)
+        except FAILURES:
+            return []  # no agent listens there, as with OpenSSH
+
+
+class Logins:
+    """Logs in to the nodes of a cluster, with keys and known_hosts parsed once."""
+
+    def __init__(self, cluster: Cluster, confirm: Confirm | None) -> None:
+        self._access: Access = cluster.access
+        text = cluster.access.config_text
+        self._agreed = None if text is None else text_file(text)
+        self._ssh = SshConfig(self._config_file)
+        self._confirm = confirm
+        self._hostkeys: dict[tuple[str, ...], HostKeys] = {}
+        self._identities = Identities()
+        self._identity: list[asyncssh.SSHKey] | None = None
+        self._refused: set[str] = set()
+        self._questions: dict[str, HostKeys] = {}
+        """Line of an unknown host key -> the files that it would be added to."""
+        self._gates: dict[str, asyncio.Semaphore] = {}
+        """Jump host ("": none) -> semaphore that limits the logins through it."""
+        self._said: set[str] = set()
+
+    @property
+    def _config_file(self) -> str:
+        """The ssh_config to read instead of the usual ones: the text that the user agreed to, not the file as it is now."""
+        if self._agreed is not None:
+            return f"/proc/{os.getpid()}/fd/{self._agreed.fileno()}"
+        named = self._access.config
+        return str(expanded(named)) if named not in ("", "none") else ""
+
+    @property
+    def _config(self) -> Any:  # noqa: ANN401 - asyncssh takes (), None or a list
+        """The same in asyncssh's form, for machines without OpenSSH."""
+        if self._access.config == "none":
+            return None
+        return [self._config_file] if self._config_file else ()
+
+    async def connect(self, node: Node) -> Login:
+        """Log in; asks once about an unknown host key. Raises UnreachableError."""
+        try:
+            return await self._attempt(node)
+        except HostKeyError as error:
+            if not error.line or self._confirm is None or error.line in self._refused:
+                raise
+            if not await self._confirm(error):
+                self._refused.add(error.line)
+                raise
+            self._accept(node, error.line)
+        return await self._attempt(node)
+
+    def _accept(self, node: Node, line: str) -> None:
+        hostkeys = self._questions[line]
+        try:
+            hostkeys.accept(line)
+        except OSError as error:
+            why = f"the host key could not be added to {hostkeys.files[0]}: {error.strerror}"
+            raise UnreachableError(node.name, why) from error
+
+    async def _attempt(self, node: Node) -> Login:
+        """Log in when it is this node's turn; try again if the server drops the login."""
+        async with await self.gate_of(
+            node
+        ):  # also during the pauses: fewer logins are tried at a time
+            for pause in PAUSES:
+                try:
+                    return await self._login(node)
+                except DroppedError:
+                    await asyncio.sleep(pause * random.uniform(0.5, 1.5))
+            return await self._login(node)
+
+    async def gate_of(self, node: Node) -> asyncio.Semaphore:
+        """The semaphore that limits logins to this node: one for all direct logins, and one for each jump host.
+
+        Raises UnreachableError.
+        """
+        jump = self._jump_of(node, await self._settings(node))
+        if jump not in self._gates:
+            most = self._access.logins or (JUMP_FAN_OUT if jump else FAN_OUT)
+            self._gates[jump] = asyncio.Semaphore(most)
+        return self._gates[jump]
+
+    def _jump_of(self, node: Node, settings: HostSettings | None) -> str:
+        if settings is not None:
+            command = settings.one("proxycommand")
+            return settings.one("proxyjump") or (command if _is_ssh(command) else "")
+        if self._access.config == "none":
+            return ""
+        named: object = self._probe(node).tunnel
+        return named if isinstance(named, str) else ""
+
+    async def _settings(self, node: Node) -> HostSettings | None:
+        if self._access.config == "none":
+            return None
+        port = node.port if node.port != 22 else 0
+        try:
+            return await self._ssh.of(node.host, port, self._access.user)
+        except SshConfigError as error:
+            raise UnreachableError(node.name, str(error)) from error
+
+    async def _login(self, node: Node) -> Login:
+        try:
+            return await self._log_in_as_told(node)
+        except FAILURES as error:
+            raise unreachable(node.name, error, of_node(node)) from error
+
+    async def _log_in_as_told(self, node: Node) -> Login:
+        settings = await self._settings(node)
+        if settings is not None:
+            return await self._follow(await self._route(node.name, settings), jumps=0)
+        files = self._access.known_hosts or self._known_hosts_files(node)
+        hostkeys = self._trusted((files,) if isinstance(files, str) else files)
+        return await self._log_in(
+            _Route(node.name, None, node.host, of_node(node), hostkeys), self._own_options(node), {}
+        )
+
+    async def _route(self, node: str, settings: HostSettings, *, jump: bool = False) -> _Route:
+        files = await self._identities.files(settings)
+        chosen = self._hosts_files(settings, jump=jump)
+        told = () if self._access.identity and not jump else remarks(settings, files)
+        to = Destination(settings.host, settings.port, settings.user, told)
+        if settings.one("stricthostkeychecking") == "false" and not self._said:
+            self._said.add(settings.host)
+            log.warning(
+                "%s: its host key is not checked, nor of others: ssh_config says StrictHostKeyChecking no",
+                node,
+            )
+        return _Route(node, settings, settings.host, to, self._trusted(chosen), files)
+
+    def _hosts_files(self, settings: HostSettings, *, jump: bool) -> tuple[str, ...]:
+        if self._access.known_hosts and not jump:
+            return (self._access.known_hosts,)
+        own = settings.paths("userknownhostsfile") or (str(NOWHERE),)
+        found = (*own, *settings.paths("globalknownhostsfile"))
+        return tuple(str(expanded(file)) for file in found)
+
+    async def _follow(self, route: _Route, jumps: int) -> Login:
+        """Log in as OpenSSH's settings say; `jumps` is how many jump hosts want this login."""
+        settings = cast("HostSettings", route.settings)
+        options = options_of(settings, route.hostkeys)
+        if self._access.identity and not jumps:
+            options |= self._with_identity(route)
+        carrier: dict[str, Any] = {}
+        if jump := settings.one("proxyjump"):
+            carrier["tunnel"] = (await self._jump(route, jump, jumps)).connection
+        elif command := settings.one("proxycommand"):
+            carrier["proxy"], carrier["sock"] = await _proxy(route, command)
+        return await self._log_in(route, options, carrier)
+
+    async def _jump(self, route: _Route, named: str, jumps: int) -> Login:
+        """The login to the last of the jump hosts, through those before it."""
+        settings = cast("HostSettings", route.settings)
+        before, _, last = settings.filled(named).rpartition(",")
+        parts = _JUMP.fullmatch(last.strip())
+        if parts is None or jumps >= MOST_JUMPS:
+            raise UnreachableError(
+                route.node, f"ProxyJump {named[:80]} in ssh_config leads nowhere"
+            )
+        user, host, port = parts[1] or "", parts[2].strip("[]"), int(parts[3] or 0)
+        try:
+            found = await self._ssh.of(host, port, user, before)
+            onward = await self._route(route.node, cast("HostSettings", found), jump=True)
+            return await self._follow(onward, jumps + 1)
+        except SshConfigError as error:
+            raise UnreachableError(route.node, str(error)) from error
+        except HostKeyError:
+            raise
+        except UnreachableError as error:
+            raise type(error)(route.node, f"its jump host {host}: {error.why}") from error
+
+    async def _log_in(
+        self, route: _Route, options: dict[str, Any], carrier: dict[str, Any]
+    ) -> Login:
+        client = _Client(route)
+        proxy: ProxyProgram | None = carrier.pop("proxy", None)
+        client.carriers = [one for one in (proxy, carrier.get("tunnel")) if one is not None]
+        alias = route.settings.alias if route.settings else ""
+
+        def known(host: str, addr: str, port: int | None) -> Any:  # noqa: ANN401 - asyncssh's
+            return route.hostkeys.known().match(host, addr, None if alias else port)
+
+        made: asyncssh.SSHClientConnection | None = None
+        try:
+            async with asyncio.timeout(self._limit(route.settings)):
+                made = connection = await asyncssh.connect(
+                    route.host,
+                    client_factory=lambda: client,
+                    # A function: with empty bytes, asyncssh would read ~/.ssh/known_hosts itself.
+                    known_hosts=known,
+                    keepalive_interval=KEEPALIVE,
+                    keepalive_count_max=KEEPALIVE_MISSES,
+                    encoding=None,
+                    **options,
+                    **carrier,
+                )
+        except FAILURES as error:
+            raise await self._judged(route, client, error, proxy) from error
+        finally:
+            client.finish(made)
+        return Login(connection, route.to)
+
+    async def _judged(
+        self, route: _Route, client: _Client, error: Exception, proxy: ProxyProgram | None
+    ) -> UnreachableError:
+        """The error in our words, after a login has failed."""
+        if client.offered is not None:
+            return self._question(route, client.offered)
+        lost = isinstance(error, DROPS) and not client.greeted
+        if proxy is not None and not client.greeted:
+            said = await proxy.complaint()
+            why = f"no connection to {route.to.where} through ProxyCommand `{proxy.command[:120]}`"
+            kind = DroppedError if lost and proxy.worth_trying_again else UnreachableError
+            return kind(route.node, f"{why}: {said or explain(error, route.to)}")
+        if isinstance(error, asyncssh.ChannelOpenError):
+            why = f"its jump host cannot reach {route.to.where}: {error.reason}"
+            return UnreachableError(route.node, why)
+        if lost:
+            return DroppedError(route.node, dropped(route.to, len(PAUSES) + 1))
+        to = route.to
+        if said := last_line(client.banner.encode()):
+            to = replace(to, remarks=(*to.remarks, f"the server says: {said}"))
+        return unreachable(route.node, error, to)
+
+    def _question(self, route: _Route, offered: OfferedKey) -> HostKeyError:
+        if route.strict in ("true", "yes"):
+            return route.hostkeys.refusal(route.node, offered)
+        error = route.hostkeys.judge(route.node, offered)
+        self._questions[error.line] = route.hostkeys
+        return error
+
+    def _limit(self, settings: HostSettings | None) -> float:
+        """Seconds for one login: ConnectTimeout if that is longer, unless the cluster file says its own number.
+
+        A shorter one is not for the whole login: to OpenSSH it is for the connection alone.
+        """
+        limit = self._access.connect_limit
+        told = settings.seconds("connecttimeout") if settings else 0.0
+        return max(told, limit) if limit == Access().connect_limit else limit
+
+    def _own_options(self, node: Node) -> dict[str, Any]:
+        """For a login whose configuration asyncssh reads, or that has none."""
+        access = self._access
+        options: dict[str, Any] = {"config": self._config}
+        if node.port != 22:
+            options["port"] = node.port
+        if access.user:
+            options["username"] = access.user
+        if access.identity:
+            options["client_keys"] = self._keys()
+        return options
+
+    def _with_identity(self, route: _Route) -> dict[str, Any]:
+        """The key of the cluster file, and the agent's."""
+        keys, settings = self._keys(), route.settings
+        found: dict[str, Any] = {"client_keys": keys, "agent_path": agent_path(settings)}
+        if settings is not None and settings.yes("identitiesonly"):
+            found["agent_identities"] = keys
+        return found
+
+    def _keys(self) -> list[asyncssh.SSHKey]:
+        if self._identity is None:
+            path = expanded(self._access.identity)
+            try:
+                self._identity = [asyncssh.import_private_key(read_regular(path))]
+            except OSError as error:
+                raise asyncssh.KeyImportError(f"{path}: {error.strerror or error}") from error
+        return self._identity
+
+    def _probe(self, node: Node) -> asyncssh.SSHClientConnectionOptions:
+        """The options for this node in ssh_config, as asyncssh reads it. Raises UnreachableError."""
+        try:
+            return asyncssh.SSHClientConnectionOptions(
+                host=node.host, config=self._config, client_keys=None, agent_path=None
+            )
+        except FAILURES as error:
+            raise unreachable(node.name, error, of_node(node)) from error
+
+    def _trusted(self, files: Sequence[str]) -> HostKeys:
+        key = tuple(files)
+        if key not in self._hostkeys:
+            self._hostkeys[key] = HostKeys([expanded(file) for file in key])
+        return self._hostkeys[key]
+
+    def _known_hosts_files(self, node: Node) -> tuple[str, ...]:
+        named: object = self._probe(node).known_hosts
+        found = cast("list[object]", named) if isinstance(named, list) else []
+        return tuple(map(str, found)) or ("~/.ssh/known_hosts", "/etc/ssh/ssh_known_hosts")
+
+
+def _is_ssh(command: str) -> bool:
+    """Whether a ProxyCommand logs in to a jump host with ssh."""
+    words = [word for word in command.split()[:2] if word != "exec"]
+    return bool(words) and words[0].rpartition("/")[2] == "ssh"
+
+
+async def _proxy(route: _Route, command: str) -> tuple[ProxyProgram, Any]:
+    settings = cast("HostSettings", route.settings)
+    try:
+        filled = settings.filled(command)
+        return await start_proxy(filled, pass_socket=settings.yes("proxyusefdpass"))
+    except (OSError, SshConfigError) as error:
+        why = f"the ProxyCommand `{command[:120]}` in ssh_config cannot be used: {error}"
+        raise UnreachableError(route.node, why) from error
