@@ -146,7 +146,7 @@ def test_a_recipe_of_one_collective_reads_no_other_that_says_its_name() -> None:
     )
 
     assert values("nccl-all_gather", reduce + gather) == [5.0]
-    assert values("nccl-tests", reduce + gather) == [7.0, 5.0]
+    assert values("nccl-tests", reduce + gather) == [7.0]
     assert said("nccl-sendrecv", reduce) == [("refused", "this is the output of all_reduce_perf_mpi, not of sendrecv_perf")]  # fmt: skip
 
 
@@ -678,3 +678,95 @@ def test_a_failed_assertion_of_mpi_is_a_failure() -> None:
     assert (
         said("osu", f"{rows}Assertion failed in file a.c at line 243: x <= y\n")[0][0] == "failed"
     )
+
+
+# ---- one result, or none: what another run or another test has in the same text
+
+
+def test_a_test_that_names_itself_is_not_read_as_another() -> None:
+    row = "4096 1024 float none -1 9 3 30.0 0 9 3 31.0 0"
+    other = f"# Collective test starting: alltoall_perf\n{table(NEW, row)}"
+
+    (found,) = read("nccl-tests", other)
+
+    assert found.status is REFUSED
+    assert "alltoall_perf, not of all_reduce_perf" in found.text
+
+
+@pytest.mark.parametrize("width", [64, 72, 100])
+def test_lines_that_a_terminal_wrapped_are_joined(width: int) -> None:
+    row = "   ".join(
+        [
+            "4096",
+            "1024",
+            "float",
+            "sum",
+            "-1",
+            "9.25",
+            "3.14",
+            "30.0",
+            "0",
+            "9.25",
+            "3.14",
+            "31.0",
+            "0",
+        ]
+    )
+    rows = "\n".join(row.replace("4096", str(4096 << n)) for n in range(4))
+    whole = table("#   ".join(NEW.split("# ")), rows)
+    wrapped = "".join(
+        f"{line[place : place + width]}\n"
+        for line in whole.splitlines()
+        for place in range(0, len(line) or 1, width)
+    )
+
+    assert values("nccl-tests", whole) == [30.0]
+    assert values("nccl-tests", wrapped) == [30.0]
+
+
+DASHES = "-" * 87
+BANNER = f"{DASHES}\n                    RDMA_Write BW Test\n Mtu             : 4096[B]\n{DASHES}\n"
+COLUMNS = " #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]\n"
+
+
+def test_rows_of_two_clients_that_wrote_at_the_same_time_are_nobodys() -> None:
+    first, second = (
+        f" 65536      5000     {n + 0.01}      {n}    0.18\n{DASHES}\n" for n in (97, 47)
+    )
+    banner = BANNER + COLUMNS
+
+    assert values("ib_write_bw", banner + first + banner + second) == [97.0, 47.0]
+    assert [one.status for one in read("ib_write_bw", banner + banner + first + second)] == [
+        REFUSED
+    ]
+
+
+IMB_HEAD = "# Maximum message length in bytes:   4096\n"
+IMB_PING = (
+    "# Benchmarking PingPong \n# #processes = 2 \n"
+    "       #bytes #repetitions      t[usec]   Mbytes/sec\n         4096         1000         1.25      3200.0\n\n"
+)
+
+
+def imb_all(*rows: str) -> str:
+    return (
+        "# Benchmarking Allreduce \n# #processes = 16 \n"
+        "       #bytes #repetitions  t_min[usec]  t_max[usec]  t_avg[usec]      defects\n"
+        + "".join(f"{row}\n" for row in rows)
+    )
+
+
+def test_wrong_values_of_one_benchmark_are_those_of_the_run() -> None:
+    bad = imb_all("   4  1000  5.05  5.38  5.22  1.00", "   4096  10  20.1  20.7  20.4  0.00")
+    end = "\n# All processes entering MPI_Finalize\n"
+
+    assert [one.status for one in read("imb", IMB_HEAD + IMB_PING + bad + end)] == [FAILED]
+
+
+def test_a_run_that_was_cut_off_has_one_answer_that_says_where() -> None:
+    cut = imb_all("   4  1000  5.05  5.38  5.22  0.00")
+
+    (found,) = read("imb", IMB_HEAD + IMB_PING + cut)
+
+    assert found.status is NOT_MEASURED
+    assert "Allreduce of 16 ranks: the run was cut off" in found.text

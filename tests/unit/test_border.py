@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rankdeck.backends.frames import FrameError
 from rankdeck.backends.node_stream import NodeStream
 from rankdeck.backends.remote_log import _found
-from rankdeck.backends.ssh import _concluded, _port, _take_those_inside, left_there
+from rankdeck.backends.ssh import UNKNOWN_LEFT, _concluded, _port, _take_those_inside, left_there
 from rankdeck.errors import AgentError, UnreachableError
 from rankdeck.images.bring import image_rows
 from rankdeck.model.cluster import Cluster, Node
@@ -170,6 +170,16 @@ def test_whatever_a_verb_answers_is_an_answer_or_our_own_error(answer):
     )
     assert _concluded(job, answers, {}).job == "j"
     _found(inspected)
+
+
+def test_a_node_that_names_processes_of_nobody_has_proven_nothing():
+    row = {"left": [], "unknown": [{"pid": 18423, "command": "sleep 9"}, {"pid": 7}, 3]}
+    answer = ProgramResult(0, json.dumps(row).encode(), b"")
+
+    with pytest.raises(AgentError) as refused:
+        left_there("n1", answer)
+
+    assert refused.value.why == f"{UNKNOWN_LEFT}: look at 18423 `sleep 9`, 7 ``"
 
 
 @LAX

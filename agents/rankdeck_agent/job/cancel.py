@@ -7,6 +7,7 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Callable, Optional
 
 from rankdeck_agent.job import orders, processes
@@ -25,6 +26,7 @@ from rankdeck_agent.job.supervisor_state import (
     close_for,
     is_starting,
     is_supervised,
+    killed_supervisor,
     stop_resuming,
     supervisor_pid,
 )
@@ -179,6 +181,7 @@ class _Search:
 def cancel(folder: RunFolder, grace: float, by: str = ASKERS[0], tasks: str = "") -> dict[str, Any]:
     """End every process of the job on this node; returns `left`, what did not end, and `ended`, how many processes did.
 
+    `unknown` are processes that may be of the job, if its supervisor was killed: see `_nobodys`.
     `grace`: seconds from SIGTERM to SIGKILL. `by`, one of ASKERS, is recorded in the events. `tasks` (`3,5-7`) are the
     tasks of a Slurm array job to end; "" for all. A job that was never started here, or whose run folder was removed,
     cannot be started here from now on: `there` False says so, and its processes are found by their marks.
@@ -193,14 +196,41 @@ def cancel(folder: RunFolder, grace: float, by: str = ASKERS[0], tasks: str = ""
 
         return cancel_slurm_job(folder, grace, by, tasks)
     stop_resuming(folder)
-    search = _Search(folder, supervisor_pid(folder))
+    search, began = _Search(folder, supervisor_pid(folder)), killed_supervisor(folder)
     if search.supervisor:
         orders.tell_of_cancel(folder, grace, by)
     slack = _KEEPER_SLACK if is_kubernetes(folder) else 0.0
     left = _end(search, *_recorded(folder), grace + slack)
     kept = [*remove_containers(folder), *_end_kubernetes_job(folder, grace)]
     _let_close(search, bool(left))
-    return search.answer(left, kept)
+    unknown = [] if began is None else _nobodys(began)
+    return {**search.answer(left, kept), "unknown": unknown}
+
+
+def _nobodys(began: int) -> Left:
+    """Processes of this user that began after the supervisor that was killed, and of which nothing says whose they are.
+
+    A program may leave its control groups and its parents, empty its environment and reset its limits, which root may.
+    While the supervisor runs it sees each of them; afterwards only this says that one may be left.
+    `began`: clock ticks since boot.
+    """
+    rows = processes.everything()
+    line = processes.own_line(rows)
+    return [
+        processes.named(row)
+        for pid, row in rows.items()
+        if row.start >= began and row.ppid in line and pid not in line and _has_no_name(pid)
+    ]
+
+
+def _has_no_name(pid: int) -> bool:
+    """Whether this process is of this user and has emptied its environment; False for threads of the kernel."""
+    folder = Path("/proc", str(pid))
+    try:
+        mine = folder.stat().st_uid == os.geteuid()
+        return mine and not (folder / "environ").read_bytes() and bool(processes.command(pid))
+    except OSError:
+        return False
 
 
 def _end(search: _Search, launchers: set[int], ranks: set[int], grace: float) -> Left:

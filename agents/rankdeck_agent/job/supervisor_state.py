@@ -61,6 +61,16 @@ def is_supervised(folder: RunFolder) -> bool:
     return bool(_is_locked(folder / _LOCK)) or bool(supervisor_pid(folder))
 
 
+def killed_supervisor(folder: RunFolder) -> Optional[int]:
+    """When the supervisor that was killed had begun, in clock ticks since boot; None if it runs or has closed the job."""
+    events = folder / "events"
+    found_gone = any(event["kind"] == SupervisorGone.KIND for event in all_events(events))
+    if is_supervised(folder) or (is_closed(events) and not found_gone):
+        return None
+    noted = _noted(folder, _SUPERVISOR)
+    return noted[1] if noted else None
+
+
 def is_starting(folder: RunFolder) -> bool:
     """Whether a supervisor is being started, so that none is expected yet."""
     return bool(_alive(folder, _STARTER, None))
@@ -111,13 +121,10 @@ def _note(folder: RunFolder, name: str) -> None:
 
 def _alive(folder: RunFolder, name: str, locked: Optional[bool]) -> int:
     """The pid that was noted, if that process runs on this machine; `locked`: see `_is_locked`."""
-    try:
-        words = (folder / name).read_text().split()
-        pid, start = int(words[0]), int(words[1])
-    except (OSError, ValueError, IndexError):
+    noted = _noted(folder, name)
+    if noted is None:
         return 0
-    if words[2:3] not in ([], [os.uname().nodename]):
-        return 0
+    pid, start = noted
     row = processes.process(pid)
     if row is not None:
         return pid if not row.gone and row.start == start else 0
@@ -126,11 +133,24 @@ def _alive(folder: RunFolder, name: str, locked: Optional[bool]) -> int:
 
 def _exists(pid: int) -> bool:
     """Whether the user has a process with this pid, even one that /proc hides."""
+    if pid <= 0:  # to kill, these are groups of processes
+        return False
     try:
         os.kill(pid, 0)
     except (OSError, OverflowError):
         return False
-    return pid > 0
+    return True
+
+
+def _noted(folder: RunFolder, name: str) -> Optional[tuple[int, int]]:
+    """(pid, clock ticks since boot when it began) of the process on this machine that noted itself in this file."""
+    try:
+        words = (folder / name).read_text().split()
+        pid, start = int(words[0]), int(words[1])
+    except (OSError, ValueError, IndexError):
+        return None
+    here = words[2:3] in ([], [os.uname().nodename])
+    return (pid, start) if here else None
 
 
 _MOST_STARTS = 50

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache, partial
 from io import StringIO
-from itertools import islice
+from itertools import islice, pairwise
 
 from rankdeck import plugins
 from rankdeck.acceptance.recipe import (
@@ -87,14 +87,39 @@ _LIKE = {
 _WORD = re.compile(r"[\w.@/-]+")
 
 
-def text_of(raw: bytes) -> str:
-    """The lines of an output, decoded, without colours, each at most 16,384 characters long."""
+_NARROWEST, _WRAPS = 60, 3
+"""Columns that a terminal has at least; lines as wide as the terminal from which on its lines count as wrapped."""
+
+
+def text_of(raw: bytes, *, unwrapped: bool = False) -> str:
+    """The lines of an output, decoded, without colours, each at most 16,384 characters long.
+
+    With `unwrapped`, lines are joined that a terminal wrapped; "" if the output does not look like that.
+    """
     text = _mailed(_without(_AROUND, _decoded(raw)))
+    if unwrapped:
+        text = _unwrapped(text)
     text = _LONG.sub(r"\1", text.translate(_BLANKS))
     text = _without(_BEHIND, f"{text}\n")[:-1]
     if _PAGE.search(text):
         text = html.unescape(_ELEMENT.sub("", _LINE_END.sub("\n", text)))
     return _logged(_unnumbered(text))
+
+
+def _unwrapped(text: str) -> str:
+    """The text as it was before a terminal of limited width cut its lines, whose widest lines are then equally wide.
+
+    Rows of a table are as wide as each other, too, but a cut line is seldom followed by another; and a rule
+    (`-----`) as wide as these shows that the program itself is so wide.
+    """
+    lines = list(lines_of(text))
+    widest = max(map(len, lines), default=0)
+    cut = [len(line) == widest for line in lines]
+    twice = sum(one and other for one, other in pairwise(cut))
+    ruled = any(len({*line}) == 1 for line, one in zip(lines, cut, strict=True) if one)
+    if widest < _NARROWEST or sum(cut) < _WRAPS or 2 * twice > sum(cut) or ruled:
+        return ""
+    return "".join(line if one else f"{line}\n" for line, one in zip(lines, cut, strict=True))
 
 
 def _without(rows: _Rows, text: str) -> str:
@@ -454,6 +479,11 @@ def read_output(
         packed = raw.startswith(_PACKED)
         return (not_measured("it is packed: unpack it first" if packed else "this is no text"),)
     readings = list(islice(_readings(recipe, text, alone=asked != NOBODY), MOST))
+    if asked == NOBODY and all(one.status is Outcome.NOT_MEASURED for _, one in readings):
+        joined = list(
+            islice(_readings(recipe, text_of(raw[:LARGEST], unwrapped=True), alone=False), MOST)
+        )
+        readings = joined if any(one.status is Outcome.MEASURED for _, one in joined) else readings
     if asked == NOBODY and all(one.status is Outcome.NOT_MEASURED for _, one in readings):
         other = _finder(recipe.name, text[:_GLANCE])
         hint = f"; `--read {other}` finds a result in it" if other else ""

@@ -33,7 +33,10 @@ CANCEL_LIMIT = 30.0
 _RETRY = 1.0
 _SHORT = ("job", "list")
 """A command that ends quickly, to find out whether a node answers again."""
-_MOST_LEFT = 1000
+_MOST_LEFT, _MOST_NAMED = 1000, 4
+UNKNOWN_LEFT = (
+    "the supervisor was killed, and of these that began after it nothing says whose they are"
+)
 """Most remaining processes of a node that are listed."""
 Found = dict[str, tuple[Plan, float]]
 """Job -> (its plan, when it was started in epoch seconds)."""
@@ -164,10 +167,16 @@ def _port(answer: ProgramResult) -> int:
 
 
 def left_there(node: str, answer: ProgramResult) -> list[RemainingProcess]:
-    """The processes that remain according to the node's answer; raises AgentError if it is invalid."""
+    """The processes that remain according to the node's answer; raises AgentError if it is invalid, or proves nothing."""
     rows = answer.row.get("left")
     if not is_list(rows):
         raise AgentError(node, f"cancel gave no answer: {answer.complaint}")
+    unknown = [
+        remaining(node, one, 100) for one in as_tables(answer.row.get("unknown"), _MOST_LEFT)
+    ]
+    if unknown and not rows:
+        named = ", ".join(f"{one.pid} `{one.command}`" for one in unknown[:_MOST_NAMED])
+        raise AgentError(node, f"{UNKNOWN_LEFT}: look at {named}")
     return [remaining(node, as_table(row), 500) for row in rows[:_MOST_LEFT]]
 
 

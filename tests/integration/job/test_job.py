@@ -1,5 +1,6 @@
 """Job mode on one node, through its real commands."""
 
+import contextlib
 import json
 import os
 import resource
@@ -429,6 +430,67 @@ def test_cancel_ends_a_chain_that_has_lost_its_supervisor(node, job, harm, clear
 
     assert said["left"] == []
     assert is_over(mark)
+
+
+ESCAPE = """
+import os, resource, sys
+for line in open("/proc/self/mounts"):
+    _, place, kind, *_ = line.split()
+    if kind.startswith("cgroup"):
+        try:
+            open(f"{place}/cgroup.procs", "w").write(str(os.getpid()))
+        except OSError:
+            pass
+if os.fork() == 0:
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+    os.closerange(0, 3)
+    [os.open(os.devnull, os.O_RDWR) for _ in range(3)]
+    if "limits" in sys.argv:
+        resource.setrlimit(10, (-1, -1))
+    os.execve("/usr/bin/unshare", ["unshare", "--fork", "--pid", "sleep", sys.argv[1]], {})
+os.execvp("sleep", ["sleep", "60"])
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root leaves its control groups")
+@pytest.mark.parametrize("away", ["", "limits"], ids=["marked by its limits", "without any mark"])
+def test_what_left_its_groups_parents_and_environment_is_ended_or_named(node, job, away, tmp_path):
+    (tmp_path / "escape.py").write_text(ESCAPE)
+    time_ = f"{1000 + os.getpid()}.{len(away)}"
+    argv = [sys.executable, str(tmp_path / "escape.py"), time_, away]
+    ready = node.run(job, [0], [{"name": "rank 0", "argv": argv, "rank": 0}])
+    sleeps = until(lambda: pids_of("sleep", time_))
+    os.kill(ready["pid"], signal.SIGKILL)
+
+    said, again = node.cancel(job, 0.3), node.cancel(job, 0.3)
+
+    left = pids_of("sleep", time_)
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    assert bool(left) == bool(away), sleeps
+    for one in (said, again):
+        assert one["left"] == []
+        assert any(time_ in row["command"] for row in one["unknown"]) == bool(away)
+
+
+def pids_of(*words: str) -> list[int]:
+    """The processes with exactly this command."""
+    wanted = "".join(f"{word}\0" for word in words).encode()
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if path.read_bytes() == wanted:
+                found.append(int(path.parent.name))
+    return found
+
+
+def test_a_supervisor_that_closed_its_job_leaves_nothing_unknown(node, job):
+    node.run(job, [0], [_rank("exit 0")])
+    node.closed(job)
+
+    assert node.cancel(job)["unknown"] == []
 
 
 def test_a_cgroup_is_killed_whole_by_a_kernel_that_cannot_do_so_at_once(node, job, tmp_path):

@@ -325,7 +325,7 @@ class Imb(WithoutCeiling):
         return Commands(launch=Launch.MPI, argv=argv)
 
     def read(self, text: str) -> tuple[OutputReading, ...]:
-        """A result for each benchmark, number of processes and group."""
+        """A result for each benchmark, number of processes and group; one for all if it has wrong values or was cut off."""
         parts = [
             part for part in islice(runs_of(text, _BENCHMARK), _MOST_TABLES) if _imb_rows(part)
         ]
@@ -336,9 +336,9 @@ class Imb(WithoutCeiling):
         until = int(found[1]) if (found := _LARGEST.search(text)) else 0
         ended = "entering MPI_Finalize" in text
         alone = len(parts) == 1
-        return tuple(
-            one for part in parts for one in _imb_table(part, until, ended=ended, alone=alone)
-        )
+        found = [one for part in parts for one in _imb_table(part, until, ended=ended, alone=alone)]
+        wrong = [one for one in found if one.status is Outcome.FAILED]
+        return (wrong[0],) if wrong else (found[-1],) if not ended else tuple(found)
 
 
 def _imb_table(text: str, until: int, *, ended: bool, alone: bool) -> Iterator[OutputReading]:

@@ -516,7 +516,7 @@ class _NcclTests:
         return Commands(launch=Launch.MPI, argv=argv)
 
     def read(self, text: str) -> tuple[OutputReading, ...]:
-        return read(text, "" if self.name in ("nccl-tests", "rccl-tests") else self.program)
+        return read(text, self.program)
 
     def expect(self, reading: OutputReading, known: HardwareFacts) -> ExpectedResult | None:
         """The expected result; only all_reduce has published limits."""

@@ -4,6 +4,7 @@ For perftest the text is read, never `--out_json`: in version 4.5 that is not va
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar
 
@@ -386,11 +387,25 @@ class _Perftest:
     def read(self, text: str) -> tuple[OutputReading, ...]:
         """The results of each run; runs of other programs only if there is none of this one."""
         runs = list(runs_of(text, _BANNER, _TABLE))
+        if _are_mixed(runs):
+            return (refused(_MIXED, unit=self.traits.unit),)
         mine = [run for run in runs if _program(run) in ("", self.name)]
         return tuple(_read(run, self.name, self.traits.unit) for run in mine or runs)
 
     def expect(self, reading: OutputReading, known: HardwareFacts) -> ExpectedResult | None:
         return None if self.traits.lower_is_better else rdma_write(reading, known)
+
+
+_MIXED = "two clients wrote into one file at the same time: nobody can say whose row is whose; give each a file of its own"
+
+
+def _are_mixed(runs: Sequence[str]) -> bool:
+    """Whether a run has no row, and another has rows behind the end of its table that may be those of the first."""
+    counts = [
+        (len(list(rows(_table(run), _LAYOUT))), len(list(rows(run, _LAYOUT)))) for run in runs
+    ]
+    apart = any(map(_SEPARATE.search, runs))
+    return not apart and (0, 0) in counts and any(every > own for own, every in counts)
 
 
 def _device(where: Endpoints, node: str) -> tuple[str, ...]:
