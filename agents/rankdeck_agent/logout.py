@@ -22,7 +22,7 @@ def ends_with_login() -> bool:
             return False
         name = pwd.getpwuid(os.getuid()).pw_name
         done = subprocess.run(
-            (*_ASK, *_PROPERTIES), stdin=subprocess.DEVNULL, capture_output=True, timeout=_LIMIT, check=False
+            (*_ASK, *_PROPERTIES), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=_LIMIT, check=False
         )  # fmt: skip
     except (OSError, KeyError, subprocess.TimeoutExpired):
         return False

@@ -143,11 +143,13 @@ def _noted(folder: RunFolder, name: str) -> Optional[tuple[int, int]]:
 
 def _exists(pid: int) -> bool:
     """Whether the user has a process with this pid, even one that /proc hides."""
+    if pid <= 0:  # to kill, these are groups of processes
+        return False
     try:
         os.kill(pid, 0)
     except (OSError, OverflowError):
         return False
-    return pid > 0
+    return True
 
 
 _MOST_STARTS = 50
