@@ -108,3 +108,20 @@ def test_without_any_python_the_system_is_told_and_one_sentence_says_what_to_ins
 )
 def test_the_command_is_that_of_the_distribution(system: str, command: str) -> None:
     assert install_command(system) == command
+
+
+@pytest.mark.parametrize(
+    ("out", "err", "said"),
+    [
+        (b"This account is currently not available.\n", b"", "This account is currently not available."),
+        (b"This service allows sftp connections only.\n", b"", "This service allows sftp connections only."),
+        (b"Welcome\n", b"rbash: sh: command not found\n", "rbash: sh: command not found"),
+    ],
+    ids=["nologin", "sftp only", "a restricted shell"],
+)  # fmt: skip
+def test_an_account_that_runs_no_commands_is_quoted(out: bytes, err: bytes, said: str) -> None:
+    with pytest.raises(AgentError) as refused:
+        parse("n1", out, err)
+
+    assert f"no usable answer: it says `{said}`" in refused.value.why
+    assert "name another user" in refused.value.why

@@ -60,6 +60,9 @@ _MODULES = frozenset({"rhel", "centos", "ol"})
 """Those whose releases 8 and 9 have a newer Python beside their own."""
 
 
+_NO_COMMANDS = "if this account may run no commands there (ForceCommand, nologin, a restricted shell, sftp only), name another user"
+
+
 class FoundPython(NamedTuple):
     """What the node's answer says."""
 
@@ -85,8 +88,10 @@ def parse(node: str, out: bytes, err: bytes) -> FoundPython:
         words = line.split("|", 5)
         if words[0] == "rankdeck" and len(words) == 6:
             return FoundPython(*words[1:])
-    why = last_line(err) or "nothing"
-    raise AgentError(node, f"a command over SSH gives no usable answer: {why}")
+    # nologin, a forced command and a server for sftp alone say it on stdout.
+    said = last_line(err) or last_line(out)
+    why = f"it says `{said}`" if said else "it says nothing"
+    raise AgentError(node, f"a command over SSH gives no usable answer: {why}; {_NO_COMMANDS}")
 
 
 def check(node: str, found: FoundPython, named: Sequence[str]) -> None:
