@@ -113,6 +113,11 @@ def replayed(double, transcript):
         if entry["request"] != "POST":
             wait_until(lambda: all(now(seen[kind]) == last[kind] for kind in last), what=str(last))
         last.clear()
+        if "/pods/" in entry["path"]:
+            # The job may stand as it stood before its pod has been seen.
+            wait_until(
+                lambda e=entry: ours(e["path"], seen["pod"]) != e["path"], what=entry["path"]
+            )
         path = ours(entry["path"], seen["pod"])
         answers.append(client.ask(entry["request"], path, entry.get("params"), entry.get("body")))
     left = {kind for kind in KINDS if any(e[0] == "DELETED" for e in of(transcript, kind))}

@@ -121,7 +121,10 @@ async def test_install_publishes_status_tells_and_uninstall_leaves_nothing(
     calls = (home / "fake-systemd.calls").read_text()
     assert calls.count("restart") == 1
 
-    code, answer, _ = await verb(site, monkeypatch, capsys, "status")
+    for _ in range(10):  # on a busy machine an agent may be late
+        code, answer, _ = await verb(site, monkeypatch, capsys, "status")
+        if all(n["heard_s"] is not None and n["heard_s"] < 5 for n in answer["nodes"]):
+            break
     assert code == 0
     assert [n["state"] for n in answer["nodes"]] == ["active"] * 2
     assert all(n["heard_s"] < 5 and n["enabled"] for n in answer["nodes"])
