@@ -296,7 +296,8 @@ def test_an_exported_script_starts_and_ends_its_ranks_through_any_login_shell(
         assert process.stdout is not None
         assert process.stdout.readline() == "here\n"
         process.terminate()
-        assert process.wait(60) == 130
+        # It looks through all processes in a shell, which takes long on a busy machine.
+        assert process.wait(180) == 130
 
     assert left_of(job) == []
     assert not Path(f"/tmp/rankdeck.{job}").exists()
