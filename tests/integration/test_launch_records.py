@@ -56,6 +56,14 @@ def planned(session: Session, created: float = 0.0) -> Plan:
     return plan
 
 
+async def left_running(cluster: Cluster) -> str:
+    """The id of a job that runs, and whose console has gone."""
+    async with opened(cluster) as first:
+        job_id = await first.launch(SLEEPS)
+        await first.following.started(job_id)
+    return job_id
+
+
 async def without(found: Nodes, name: str) -> Cluster:
     """The cluster, one node of which does not answer."""
     await found.sshd[name].stop()
@@ -169,9 +177,7 @@ async def test_a_job_that_the_history_does_not_know_is_found_and_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with nodes_with_agent(tmp_path) as found:
-        async with opened(found.cluster) as first:
-            job_id = await first.launch(SLEEPS)
-            await first.following.started(job_id)
+        job_id = await left_running(found.cluster)
         monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "another"))
         async with opened(found.cluster) as second:
             silent = await second.find_running()
@@ -195,9 +201,7 @@ async def test_a_job_that_was_found_in_part_is_said_so_and_completed_when_the_ot
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with nodes_with_agent(tmp_path) as found:
-        async with opened(found.cluster) as first:
-            job_id = await first.launch(SLEEPS)
-            await first.following.started(job_id)
+        job_id = await left_running(found.cluster)
         monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "another"))
         async with found.sshd["n2"].frozen(), opened(found.cluster) as second:
             await second.find_running()
@@ -230,9 +234,7 @@ async def test_jobs_are_known_without_waiting_for_a_node_whose_ssh_server_is_fro
     tmp_path: Path,
 ) -> None:
     async with nodes_with_agent(tmp_path) as found:
-        async with opened(found.cluster) as first:
-            job_id = await first.launch(SLEEPS)
-            await first.following.started(job_id)
+        job_id = await left_running(found.cluster)
         async with found.sshd["n2"].frozen(), opened(found.cluster) as second:
             silent = await second.find_running()
             await second.following.caught_up(60, silent)

@@ -63,9 +63,10 @@ def is_supervised(folder: RunFolder) -> bool:
 
 def killed_supervisor(folder: RunFolder) -> Optional[int]:
     """When the supervisor that was killed had begun, in clock ticks since boot; None if it runs or has closed the job."""
+    if is_supervised(folder):
+        return None
     events = folder / "events"
-    found_gone = any(event["kind"] == SupervisorGone.KIND for event in all_events(events))
-    if is_supervised(folder) or (is_closed(events) and not found_gone):
+    if is_closed(events) and all(e["kind"] != SupervisorGone.KIND for e in all_events(events)):
         return None
     noted = _noted(folder, _SUPERVISOR)
     return noted[1] if noted else None

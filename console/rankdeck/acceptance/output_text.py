@@ -6,7 +6,7 @@ import math
 import quopri
 import re
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache, partial
 from io import StringIO
@@ -480,14 +480,13 @@ def read_output(
         return (not_measured("it is packed: unpack it first" if packed else "this is no text"),)
     readings = list(islice(_readings(recipe, text, alone=asked != NOBODY), MOST))
     if asked == NOBODY and all(one.status is Outcome.NOT_MEASURED for _, one in readings):
-        joined = list(
-            islice(_readings(recipe, text_of(raw[:LARGEST], unwrapped=True), alone=False), MOST)
-        )
-        readings = joined if any(one.status is Outcome.MEASURED for _, one in joined) else readings
-    if asked == NOBODY and all(one.status is Outcome.NOT_MEASURED for _, one in readings):
-        other = _finder(recipe.name, text[:_GLANCE])
-        hint = f"; `--read {other}` finds a result in it" if other else ""
-        readings = [(who, replace(one, text=one.text + hint)) for who, one in readings]
+        wide = text_of(raw[:LARGEST], unwrapped=True)
+        joined = list(islice(_readings(recipe, wide, alone=False), MOST))
+        if _has_result(joined):
+            readings = joined
+        elif other := _finder(recipe.name, text[:_GLANCE]):
+            hint = f"; `--read {other}` finds a result in it"
+            readings = [(who, replace(one, text=one.text + hint)) for who, one in readings]
     return tuple(
         _named(_checked(recipe, one, asked, known or HardwareFacts()), who) for who, one in readings
     )
@@ -505,13 +504,14 @@ def _finder(name: str, text: str) -> str:
         (
             other.name
             for other in others
-            if has(other.traits.mark)
-            and any(
-                one.status is Outcome.MEASURED for _, one in _readings(other, text, alone=False)
-            )
+            if has(other.traits.mark) and _has_result(_readings(other, text, alone=False))
         ),
         "",
     )
+
+
+def _has_result(readings: Iterable[tuple[str, OutputReading]]) -> bool:
+    return any(one.status is Outcome.MEASURED for _, one in readings)
 
 
 def _readings(recipe: Recipe, text: str, *, alone: bool) -> Iterator[tuple[str, OutputReading]]:

@@ -8,6 +8,7 @@ import asyncssh
 
 from rankdeck.config.files import append_lines, read_regular
 from rankdeck.errors import HostKeyError
+from rankdeck.remote.ssh_files import Stamp, stamp
 
 Place = tuple[str, str, int | None]
 """(host, address, port or None for 22), by which known_hosts is searched for a key."""
@@ -29,14 +30,14 @@ class HostKeys:
 
     def __init__(self, files: Sequence[Path]) -> None:
         self.files = tuple(files)
-        self._stamps: tuple[tuple[int, int], ...] | None = None
+        self._stamps: tuple[Stamp, ...] | None = None
         self._kept: list[str] = []
         """Accepted lines for which there is no file: UserKnownHostsFile is none or /dev/null."""
         self._known = asyncssh.SSHKnownHosts()
 
     def known(self) -> asyncssh.SSHKnownHosts:
         """The parsed files; read again only when one of them has changed."""
-        stamps = tuple(_stamp(file) for file in self.files)
+        stamps = tuple(map(stamp, self.files))
         if stamps != self._stamps:
             self._known = asyncssh.SSHKnownHosts()
             for file in self.files:
@@ -114,11 +115,3 @@ def _lines(file: Path) -> list[str]:
         return read_regular(file, _MOST_KNOWN).decode("utf-8", "replace").splitlines()
     except OSError:
         return []
-
-
-def _stamp(file: Path) -> tuple[int, int]:
-    try:
-        status = file.stat()
-    except (OSError, ValueError):  # ValueError: a NUL character in its path
-        return 0, 0
-    return status.st_mtime_ns, status.st_size

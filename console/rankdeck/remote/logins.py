@@ -143,12 +143,14 @@ class _Client(asyncssh.SSHClient):
         route = self._route
         alone = port == 22 or (route.settings is not None and route.settings.alias)
         offered = OfferedKey((host, addr, None if alone else port), key)
-        line = route.hostkeys.judge(route.node, offered).line
-        if route.strict == "false" or (route.strict == "accept-new" and line):
+        if route.strict in ("false", "accept-new"):
+            # Only here: it looks through all known keys, and is asked again when a login is refused.
+            line = route.hostkeys.judge(route.node, offered).line
             if line:
                 with suppress(OSError):  # as OpenSSH, which goes on if it cannot write there
                     route.hostkeys.accept(line)
-            return True
+            if line or route.strict == "false":
+                return True
         self.offered = offered
         return False
 

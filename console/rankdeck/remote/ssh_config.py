@@ -53,11 +53,6 @@ class HostSettings:
     usual: Mapping[str, tuple[str, ...]]
     """The same without any configuration, for the algorithms."""
 
-    @property
-    def where(self) -> str:
-        """The place where the login really goes, in words."""
-        return f"{self.host} port {self.port}"
-
     def one(self, option: str) -> str:
         """The value of an option; "" if it is not set or `none`."""
         found = self.values.get(option, ("",))[0]
@@ -157,11 +152,6 @@ class SshConfig:
         """OpenSSH reads files that we do not know, or resolves a name in another way."""
         self.calls = 0
         """How often OpenSSH was asked."""
-
-    @property
-    def there(self) -> bool:
-        """Whether the program `ssh` is there."""
-        return self._program is not None
 
     async def of(
         self, host: str, port: int = 0, user: str = "", jump: str = ""

@@ -194,7 +194,7 @@ def stamp(path: Path) -> Stamp:
     """The stamp of a file or folder."""
     try:
         found = path.stat()
-    except (OSError, ValueError):
+    except (OSError, ValueError):  # ValueError: a NUL character in its path
         return 0, 0, 0
     return found.st_mtime_ns, found.st_size, found.st_ino
 
