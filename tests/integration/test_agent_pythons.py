@@ -32,8 +32,13 @@ async def test_a_node_with_this_python_sends_numbers_and_runs_and_cancels_jobs(
         access = replace(found.cluster.access, pythons=(str(python),))
         async with open_session(replace(found.cluster, access=access)) as session:
             session.want(frozenset({"n1", "n2"}))
-            await until(lambda: all(session.fleet.node(n).values for n in ("n1", "n2")), 60)
-            assert session.fleet.node("n1").value("mem.total") > 0
+            # On a busy machine the first numbers come without those of a collector that is late.
+            await until(
+                lambda: all(
+                    (session.fleet.node(n).value("mem.total") or 0) > 0 for n in ("n1", "n2")
+                ),
+                60,
+            )
             assert session.fleet.node("n1").inventory["python"] == _version(python)
 
             words = "echo here $RANKDECK_RANK; echo there >&2; exec {end}"

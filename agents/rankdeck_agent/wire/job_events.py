@@ -579,7 +579,7 @@ def _own(body: EventBody, origin: Origin) -> EventBody:
         return Looks(tuple(look for look in body.rows if look.rank in origin.ranks))
     if isinstance(body, LauncherEnded) and body.verdict and origin.part is not Part.KEEPER:
         raise EventError(f"a verdict of a scheduler, which {_named(origin)} may not say")
-    foreign = set(_ranks_in(body)).difference(origin.ranks)
+    foreign = [rank for rank in _ranks_in(body) if rank not in origin.ranks]
     if foreign:
         raise EventError(f"`{body.KIND}` of rank {min(foreign)}, which does not run there")
     return body
