@@ -3,6 +3,7 @@
 import random
 import sqlite3
 import time
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -69,7 +70,17 @@ def test_pages_that_are_damaged_while_it_is_open_are_found_and_repaired(path: Pa
         history.save(job(1000))
 
         assert "j-1000" in ids(history)
-        assert history.state.mended or len(found) == 400
+        assert history.state.mended or history.state.unread or len(found) == 400
+
+
+def test_text_that_is_no_utf8_hides_no_other_row(path: Path) -> None:
+    """A page that holds only the text of a row can be damaged, and SQLite does not notice it."""
+    before = fill(path, 4)
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("UPDATE job SET record = CAST(x'7b22ff227d' AS TEXT) WHERE id = 'j-1'")
+    with History(path) as history:
+        assert ids(history) == before - {"j-1"}
+        assert "j-1" in history.state.unread
 
 
 @pytest.mark.parametrize("beside", [False, True])

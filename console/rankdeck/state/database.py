@@ -7,6 +7,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -313,12 +314,20 @@ def _transact(database: sqlite3.Connection, work: Callable[[sqlite3.Connection],
 
 def _connect(path: Path) -> sqlite3.Connection:
     # One thread at a time uses it, but opening is not done in the thread that goes on with it.
-    return sqlite3.connect(path, timeout=_OPEN_LIMIT, check_same_thread=False)
+    return _with_any_text(sqlite3.connect(path, timeout=_OPEN_LIMIT, check_same_thread=False))
 
 
 def _connect_to_read(path: Path, options: str = "mode=ro") -> sqlite3.Connection:
     uri = f"{path.absolute().as_uri()}?{options}"
-    return sqlite3.connect(uri, uri=True, timeout=_BUSY_LIMIT, check_same_thread=False)
+    return _with_any_text(
+        sqlite3.connect(uri, uri=True, timeout=_BUSY_LIMIT, check_same_thread=False)
+    )
+
+
+def _with_any_text(database: sqlite3.Connection) -> sqlite3.Connection:
+    """The same database; text that is no UTF-8 is read with replacement characters: an error would hide all other rows."""
+    database.text_factory = partial(str, encoding="utf-8", errors="replace")
+    return database
 
 
 @contextmanager
@@ -388,9 +397,11 @@ def _set_aside(path: Path) -> Path:
 def copy_rows(old: sqlite3.Connection, fresh: sqlite3.Connection) -> tuple[int, bool]:
     """Copy what can be read of all tables that both have, without rows that are there; (rows copied, nothing was unreadable).
 
-    A table with a damaged page is read from its beginning, and from its end, up to the damage.
+    A table with a damaged page is read from its beginning, and from its end, up to the damage. Of rows whose text is no
+    UTF-8, which SQLite does not notice, none is copied.
     """
     copied, whole = 0, True
+    old.text_factory = _text_or_bytes
     for (table,) in fresh.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
         try:
             columns, wanted = _columns_of(old, table), _columns_of(fresh, table)
@@ -415,6 +426,13 @@ def copy_rows(old: sqlite3.Connection, fresh: sqlite3.Connection) -> tuple[int, 
     return copied, whole
 
 
+def _text_or_bytes(data: bytes) -> str | bytes:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data
+
+
 def _columns_of(database: sqlite3.Connection, table: str) -> dict[str, int]:
     """Column -> its place in the primary key, from 1; 0: not in it."""
     return {row[1]: row[5] for row in database.execute(f"PRAGMA table_info({table})")}
@@ -424,7 +442,7 @@ def _copy_result(
     old: sqlite3.Connection, query: str, fresh: sqlite3.Connection, insert: str
 ) -> tuple[int, bool]:
     """Insert the rows of the query up to the first that cannot be read; (rows inserted, all could be read)."""
-    copied = 0
+    copied, whole = 0, True
     reading = old.cursor()
     try:
         reading.execute(query)
@@ -432,9 +450,12 @@ def _copy_result(
     except sqlite3.Error:
         return copied, False
     while row is not None:
-        copied += fresh.execute(insert, row).rowcount
+        if any(isinstance(value, bytes) for value in row):
+            whole = False
+        else:
+            copied += fresh.execute(insert, row).rowcount
         try:
             row = reading.fetchone()
         except sqlite3.Error:
             return copied, False
-    return copied, True
+    return copied, whole
