@@ -15,13 +15,11 @@ from tests.support.locked_file import locked
 
 from benchmarks.matrix.model import Group, Row, Tally
 from benchmarks.matrix.sites import Sites
-from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.health import Ack, Level, Occurrence
 from rankdeck.model.job import Job, Plan, RankState, State
 from rankdeck.model.job_events import NodeEvent
 from rankdeck.state import history as history_module
 from rankdeck.state.database import Store
-from rankdeck.state.fleet import Fleet
 from rankdeck.state.history import FIRST_BYTES, KEEP, History
 from rankdeck_agent.wire import NodePlan
 from rankdeck_agent.wire.job_events import Trouble
@@ -259,14 +257,11 @@ def clock_off(days: float) -> Harm:
         now = time.time()
         wrong = now + days * DAY
         with History(records.path) as history:
-            log, fleet = (
-                history.nodes_of(CLUSTER),
-                Fleet(Cluster(name=CLUSTER, nodes=(Node(name=NODE),))),
-            )
+            log = history.nodes_of(CLUSTER)
             log.acknowledge(Ack(NODE, "a", now + 100 * DAY, "me", "why", "", Level.BAD))
             for at, text in ((now - 5, "before"), (wrong, "meanwhile"), (now + 5, "after")):
-                log.recall(fleet, at)
-                log.add([Occurrence(at, NODE, "event", Level.BAD, "a", "", text)])
+                log.forget_old_acks()
+                log.exchange([Occurrence(at, NODE, "event", Level.BAD, "a", "", text)], at)
                 history.prune(CLUSTER)
             told = [one.text for one in log.recent(9)]
             records.expect(told == ["before", "meanwhile", "after"], f"events kept: {told}")

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -100,6 +100,8 @@ START_LIMIT = 75.0
 CATCH_UP_LIMIT = 12.0
 LINGER = 20.0
 """Seconds that nodes have to report the end of a job that another console has recorded as ended."""
+DISK_LIMIT, SHORT_DISK_LIMIT = 10.0, 1.0
+"""Seconds for the history to be written and read; the short one is for what cannot wait."""
 BACKLOG = 1 << 20
 """Bytes of earlier output that are fetched when a rank comes on screen."""
 
@@ -273,19 +275,21 @@ class Following:
             pump.cancel()
             await asyncio.wait((pump,))
 
-    def take_up(self, job: Job) -> None:
-        """Restore a job from the history, and follow it unless it has ended."""
-        self.jobs.restore(job, seen=self._recorder.last_seen(job.id))
+    def take_up(self, job: Job, seen: Mapping[str, int]) -> None:
+        """Restore a job from the history, and follow it unless it has ended; `seen` is `History.last_seen` of it."""
+        self.jobs.restore(job, seen=seen)
         if not job.state.final:
             self.follow(job)
 
-    def _learn(self, turn: WrittenJob) -> None:
+    async def _learn(self, turn: WrittenJob) -> None:
         """Apply what another console wrote about a job."""
         known, job = self.jobs.knows(turn.id), turn.job
         if turn.gone and known and turn.id not in self._followers | self._players.keys():
             self.jobs.forget(turn.id)
         elif job is not None and not known:
-            self.take_up(job)
+            seen = await self._recorder.last_seen(job.id)
+            if not self.jobs.knows(job.id):
+                self.take_up(job, seen)
         elif job is not None:
             self.jobs.tell(job)
 
@@ -304,8 +308,8 @@ class Following:
             self._followers.pop(job_id, None)
             self.jobs.output_over(job_id)
             self._recorder.save(self.jobs.job(job_id), time.time())
-            # If two consoles saw the end, both now take the one that was written first.
-            self._hear_consoles()
+        # If two consoles saw the end, both now take the one that was written first.
+        await self._exchange(DISK_LIMIT)
 
     def _is_missed(self, event: Followed) -> bool:
         """Whether a node was lost after the job had ended: do not wait for this node.
@@ -327,13 +331,13 @@ class Following:
                 if job.countdown is None:
                     self._begin_countdown(job, now)
                 elif now >= job.countdown.deadline:
-                    self._stop_others(job.id, cancel)
+                    await self._stop_others(job.id, cancel)
                 elif (why := reason(job)) != job.countdown.why:
                     self._correct_countdown(job, job.countdown, why)
 
-    def _stop_others(self, job_id: str, cancel: Cancel) -> None:
+    async def _stop_others(self, job_id: str, cancel: Cancel) -> None:
         """Carry out a gang abort, unless another console keeps the others running."""
-        self._hear_consoles()
+        await self._exchange(SHORT_DISK_LIMIT)
         if not self.jobs.job(job_id).kept:
             self._held.add(job_id)
             self._start(self._abort(job_id, cancel))
@@ -358,13 +362,13 @@ class Following:
         except RankdeckError as error:
             self.jobs.note(job_id, f"could not stop the others: {error}")
 
-    def save(self, now: float) -> None:
+    async def save(self, now: float) -> None:
         """Judge stalls, save every followed job, apply what other consoles wrote. Call it once a second."""
         if self._pause.look(now):
             self.notice_stalls()
         for job_id in tuple(self._followers):
             self._recorder.save(self.jobs.job(job_id), now)
-        self._hear_consoles()
+        await self._exchange(DISK_LIMIT)
         for job_id, follower in tuple(self._followers.items()):
             if not self.jobs.only_recorded(job_id):
                 self._ended_elsewhere.pop(job_id, None)
@@ -374,9 +378,15 @@ class Following:
                 # Another console has given up its lost nodes; do not wait for them forever.
                 self._start(follower.close())
 
-    def _hear_consoles(self) -> None:
-        for turn in self._recorder.news():
-            self._learn(turn)
+    async def _exchange(self, limit: float) -> None:
+        """Write what is due and apply what other consoles wrote; waits at most `limit` seconds for a disk that hangs."""
+        # Not cancelled after the limit: what was read would be lost.
+        await asyncio.wait((self._start(self._exchange_with_consoles()),), timeout=limit)
+
+    async def _exchange_with_consoles(self) -> None:
+        await self._recorder.write()
+        for turn in await self._recorder.news():
+            await self._learn(turn)
 
     def notice_stalls(self) -> None:
         """Judge now which ranks are stalled, in every job that is followed."""

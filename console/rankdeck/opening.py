@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from rankdeck.model.cluster import Cluster
 from rankdeck.remote.shell import Confirm, Questions, Shell
 from rankdeck.session import Session
 from rankdeck.state.acceptance import AcceptanceRuns
-from rankdeck.state.history import History
+from rankdeck.state.history_thread import open_history
 from rankdeck.telemetry.link import open_link
 
 log = logging.getLogger(__name__)
@@ -60,9 +61,7 @@ async def open_session_on(
 ) -> AsyncGenerator[Session]:
     """Like `open_session`, but `reach` may replace SSH, e.g. with simulated nodes. `tell` gets lines for the user."""
     async with AsyncExitStack() as stack:
-        # A file that is large, damaged or locked takes its time.
-        history = await asyncio.to_thread(History, state_folder() / "history.db")
-        stack.enter_context(history)
+        history = await stack.enter_async_context(open_history(state_folder() / "history.db"))
         accepted = await asyncio.to_thread(AcceptanceRuns, state_folder() / "acceptance.db")
         stack.enter_context(closing(accepted))
         tasks = await stack.enter_async_context(asyncio.TaskGroup())
@@ -72,7 +71,8 @@ async def open_session_on(
         logger = logging.getLogger("rankdeck")
         logger.setLevel(logging.INFO)
         logger.addHandler(session.messages)
-        for said in filter(None, (history.state.trouble, history.state.mended)):
+        of_jobs = filter(None, (history.state.trouble, history.state.mended))
+        for said in (*of_jobs, *accepted.troubles):
             log.warning("%s", said)
             tell(f"rankdeck: {said}")
         stack.callback(logger.removeHandler, session.messages)
@@ -81,6 +81,6 @@ async def open_session_on(
             link = await stack.enter_async_context(open_link(cluster, session.fleet))
         if reach.brief:
             session.want(None)
-        session.begin(await asyncio.to_thread(session.kept_jobs), link, brief=reach.brief)
+        session.begin(await history.read_kept(cluster.name, time.time()), link, brief=reach.brief)
         stack.callback(session.end)
         yield session

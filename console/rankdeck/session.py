@@ -64,6 +64,7 @@ from rankdeck.state.acceptance import AcceptanceRuns
 from rankdeck.state.fleet import Fleet, KubernetesState, Switches
 from rankdeck.state.fleet_history import Messages
 from rankdeck.state.history import History, HistoryState
+from rankdeck.state.history_thread import HistoryThread, KeptRecords
 from rankdeck.state.job_recorder import JobRecorder, NodeNotes
 from rankdeck.state.jobs import Jobs
 from rankdeck.state.launch_lock import is_launched, launch_of
@@ -95,7 +96,7 @@ HEAR_AFTER = 1.0
 """Seconds after which a command that shows a job also receives telemetry from the job's nodes."""
 
 
-Kept = tuple[History, AcceptanceRuns]
+Kept = tuple[HistoryThread, AcceptanceRuns]
 """The user's stored data: history of jobs, and acceptance runs."""
 
 
@@ -123,11 +124,10 @@ class Session:
         self._kubernetes_client = KubernetesClient(agents, cluster)
         self.slurm = SlurmClient(agents, cluster, self.fleet)
         self._log_reader = RemoteLogs(agents)
-        self._history, self._accepted = kept
-        history = self._history
+        self._history, self._accepted = history, _ = kept
         self._recorder = JobRecorder(history, self.fleet, cluster.name)
         self._nodes_log = history.nodes_of(cluster.name)
-        self._node_notes = NodeNotes(self.jobs, self.fleet, self._nodes_log)
+        self._node_notes = NodeNotes(self.jobs, self.fleet, history, self._nodes_log)
         self._tasks = tasks
         self.following = Following(
             self.jobs, self.fleet, self._recorder, self._backend, self._start
@@ -210,6 +210,7 @@ class Session:
             await self.images.bring(spec, [node.node for node in plan.nodes], tell)
         with launch_of(plan.job):
             self._keep(self.jobs.add(plan, time.time()))
+            await self._recorder.write()
             await self._start_on_nodes(plan, tell)
         self.following.follow(self.jobs.job(plan.job))
         return plan.job
@@ -232,7 +233,7 @@ class Session:
                 self._keep(self.jobs.refused(plan.job, why))
         if launched != plan:
             self.jobs.planned(launched)
-            self._history.plan(launched)
+            self._history.due.plans[launched.job] = launched
 
     async def find_running(
         self, limit: float = ASK_LIMIT, *, ended: bool = False
@@ -251,8 +252,9 @@ class Session:
         found, silent = await ask_what_runs(
             self._agents, self.cluster.name, names, limit, ended=ended
         )
+        kept = await self._history.ask(lambda history: set(filter(history.knows, found)))
         for plan, created in found.values():
-            if not self.jobs.knows(plan.job) and not self._history.knows(plan.job):
+            if not self.jobs.knows(plan.job) and plan.job not in kept:
                 self._add_found(plan, created, silent)
             elif self.jobs.knows(plan.job):
                 whole = completed(self.jobs.job(plan.job).plan, plan)
@@ -465,10 +467,11 @@ class Session:
         Returns the id of the replay. With `keep`, a finished job's replay is also saved in the history.
         """
         shown = as_replay(self.jobs.job(job_id))
-        events = self._history.events(shown.plan.replay_of, shown.plan)
+        of = shown.plan.replay_of
+        events = await self._history.ask(lambda history: history.events(of, shown.plan))
         player = Player(self.jobs, await read_replay(self._backend, shown, events), speed)
         if keep and shown.state.final:
-            self._history.save(shown)
+            self._keep(shown)
         return self.following.play(shown.id, player)
 
     def forget(self, job_id: str) -> None:
@@ -522,12 +525,15 @@ class Session:
         """Installs agents on nodes as a service, or removes them; `dry` only reports what it would do."""
         return Installer(self._agents, system=system, dry=dry)
 
-    def acknowledge(self, ack: Ack) -> None:
-        """Store the acknowledgement of a problem; an `until` in the past withdraws it.
+    async def acknowledge(self, *acks: Ack) -> None:
+        """Store these acknowledgements of problems; an `until` in the past withdraws one. Raises HistoryError."""
 
-        Raises HistoryError.
-        """
-        self._nodes_log.acknowledge(ack, self.fleet)
+        def store(_: History) -> None:
+            for ack in acks:
+                self._nodes_log.acknowledge(ack)
+
+        await self._history.ask(store)
+        await self._exchange_node_events(time.time())
 
     # ---- acceptance
 
@@ -557,18 +563,18 @@ class Session:
 
     # ---- opening and closing
 
-    def kept_jobs(self) -> tuple[Job, ...]:
-        """The jobs of earlier sessions, newest first. Reads a large file: not for the event loop."""
-        self._history.prune(self.cluster.name)
-        return self._history.load(self.cluster.name)
-
-    def begin(self, jobs: Sequence[Job], link: Link | None, *, brief: bool = False) -> None:
-        """Take up these `kept_jobs`; with a `link`, start to receive the telemetry of every node."""
+    def begin(self, kept: KeptRecords, link: Link | None, *, brief: bool = False) -> None:
+        """Take up the jobs and events of earlier sessions; with a `link`, start to receive the telemetry of every node."""
         self.following.begin(self.cancel)
-        for job in reversed(jobs):
-            self.following.take_up(job)
-        self._nodes_log.recall(self.fleet, time.time(), stands=link is not None and not brief)
-        self._start(self._save())
+        for job in reversed(kept.jobs):
+            self.following.take_up(job, kept.seen.get(job.id, {}))
+        self.fleet.event_log.restore(kept.events)
+        if link is not None and not brief:
+            # Their problems are shown until the nodes have been judged again.
+            self.fleet.recall()
+        self.fleet.set_acks(kept.acks)
+        self._start(self._keep_records())
+        self._start(self._serve_screens())
         self._start(self._keep_time())
         if link is not None:
             self._start(collect(self.cluster, self.switches))
@@ -610,12 +616,19 @@ class Session:
             self._background.append(work)
         self._start(self.slurm.hear(self._telemetry, self.jobs))
 
-    def look_at_nodes(self) -> None:
-        """Save new node events and acknowledgements, and add node events to the jobs that they concern."""
+    async def look_at_nodes(self) -> None:
+        """Save new node events, and add node events to the jobs that they concern. One call at a time."""
         now = time.time()
-        self._nodes_log.exchange(self.fleet, now)
-        for job in self._node_notes.notice(now):
+        await self._exchange_node_events(now)
+        for job in await self._node_notes.notice(now):
             self._recorder.save(job, now)
+
+    async def _exchange_node_events(self, now: float) -> None:
+        """Save new node events, and take the acknowledgements if any console changed them."""
+        fresh = self.fleet.event_log.take()
+        acks = await self._history.ask(lambda _: self._nodes_log.exchange(fresh, now))
+        if acks is not None:
+            self.fleet.set_acks(acks)
 
     def end(self) -> None:
         """Stop all background tasks; jobs on the nodes go on."""
@@ -627,11 +640,16 @@ class Session:
         self._background.append(self._tasks.create_task(work))
         return self._background[-1]
 
-    async def _save(self) -> None:
+    async def _keep_records(self) -> None:
         while True:
             await asyncio.sleep(SAVE_PERIOD)
-            self.following.save(time.time())
-            self.look_at_nodes()
+            await self.following.save(time.time())
+            await self.look_at_nodes()
+
+    async def _serve_screens(self) -> None:
+        """What must go on while a disk hangs."""
+        while True:
+            await asyncio.sleep(SAVE_PERIOD)
             self.fleet.set_busy(self.jobs.busy())
             self._ask_for_samples()
             if self._telemetry is not None:

@@ -20,7 +20,7 @@ from rankdeck.ui.screens.job import JobScreen
 from rankdeck_agent.wire import HealthReport, ProcessPlan
 from tests.ui.support import sample
 from tests.ui.support.stage import Stage, plan_of
-from tests.ui.test_screens import JOB, console, lacks, shows, text_of, type_in
+from tests.ui.test_screens import JOB, console, lacks, shows, text_of, type_in, until
 
 SIZES = [(200, 50), (80, 24)]
 STUCK = (("load_batch", "train.py", 3), ("<module>", "train.py", 19))
@@ -363,7 +363,8 @@ async def test_the_console_opens_on_the_job_it_is_asked_for(
     app.open_with(opened)
     async with app.run_test(size=(120, 40)) as pilot:
         await shows(app, pilot, shown)
-        assert isinstance(app.screen, JobScreen) is (asked == "train")
+        there = asked == "train"
+        await until(pilot, lambda: isinstance(app.screen, JobScreen) is there, "the wrong screen")
         app.leave()
 
 

@@ -1,12 +1,14 @@
 """Acceptance runs on disk: kept at once and once, baselines declared, carried elsewhere, and drift from them."""
 
 import json
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from rankdeck.acceptance.run import BaselineValue, changed_since, drifts
+from rankdeck.acceptance_runs.measure import RawOutputs
 from rankdeck.errors import ConfigError, HistoryError
 from rankdeck.model.acceptance import Outcome, Result, Stage
 from rankdeck.state.acceptance import KEEP, AcceptanceRuns, Baseline, KeptRun
@@ -65,13 +67,15 @@ def test_old_runs_go_and_those_of_a_baseline_stay(runs: AcceptanceRuns) -> None:
     runs.begin(RUN)
     runs.add("r1", [(ONE, "p")])
     runs.declare([NORMAL])
+    gone: list[str] = []
     for number in range(KEEP + 5):
-        runs.begin(KeptRun(f"s{number}", "c", 2000.0 + number, "abc"))
+        gone += runs.begin(KeptRun(f"s{number}", "c", 2000.0 + number, "abc"))
         runs.add(f"s{number}", [(ONE, "p")])
 
     kept = {run.id for run in runs.runs("c")}
     assert "r1" in kept
     assert len(kept) == KEEP + 1
+    assert gone == [f"s{number}" for number in range(5)]
     assert runs.measurements("r1") == (ONE,)
     assert runs.measurements("s0") == ()
 
@@ -156,3 +160,27 @@ def test_what_did_not_move_and_what_is_new_says_nothing() -> None:
 
     assert drifts(now, THEN) == ()
     assert changed_since({"n1": {"a": "1"}}, {"n1": {"b": "2"}, "n2": {"a": "3"}}) == ""
+
+
+def test_raw_outputs_of_a_run_that_is_not_kept_are_removed_and_nothing_else(tmp_path: Path) -> None:
+    folder, other = tmp_path / "acceptance", tmp_path / "other"
+    other.mkdir()
+    (other / "mine").write_text("x")
+    outputs = RawOutputs(folder)
+    paths = {run: Path(outputs.write(run, ONE, b"9.1 GB/s")) for run in ("r1", "r2")}
+    (folder / "linked").symlink_to(other)
+    for run in ("r1", "linked", "../other", "", "never"):
+        outputs.remove(run)
+
+    assert not paths["r1"].exists()
+    assert paths["r2"].read_text() == "9.1 GB/s"
+    assert (other / "mine").exists()
+
+
+def test_a_damaged_file_of_runs_is_told_at_opening(tmp_path: Path) -> None:
+    path = tmp_path / "acceptance.db"
+    path.write_bytes(b"no database at all " * 400)
+    with closing(AcceptanceRuns(path)) as runs:
+        (told,) = runs.troubles
+    assert "was not usable" in told
+    assert "acceptance.db.old1" in told

@@ -24,7 +24,7 @@ from rankdeck.remote.agent import Agents
 from rankdeck.remote.node_python import check, parse
 from rankdeck.remote.shell import ProgramResult
 from rankdeck.state.fleet import Fleet
-from rankdeck.state.history import History
+from rankdeck.state.history_thread import open_history
 from rankdeck.state.job_recorder import JobRecorder
 from rankdeck.state.jobs import Jobs
 from rankdeck_agent.wire import NodePlan
@@ -40,13 +40,13 @@ PLAN = Plan(
 CLUSTER = Cluster(name="c", nodes=(Node(name="n1"), Node(name="n2")))
 
 
-def heard(*lines):
+async def hear(*lines):
     """The record and the history of a job whose first node sent these lines, at once written down."""
     jobs = Jobs()
     jobs.add(PLAN, 1000.0)
     stream = NodeStream(PLAN.nodes[0], -1, jobs.positions_of("j"), "ssh")
     stream.watch(range(2), None)
-    with History(Path(":memory:")) as history:
+    async with open_history(Path(":memory:")) as history:
         chronicle = JobRecorder(history, Fleet(CLUSTER), "c")
         chronicle.save(jobs.job("j"), 1000.0)
         for line in lines:
@@ -58,9 +58,15 @@ def heard(*lines):
                 jobs.apply(event)
                 chronicle.take(event)
             chronicle.save(jobs.job("j"), 1000.0)
-        kept = history.events("j", PLAN)
-        stored = history.load("c")
+            await history.write()
+        await history.write()
+        kept, stored = await history.ask(lambda one: (one.events("j", PLAN), one.load("c")))
     return jobs.job("j"), kept, stored
+
+
+def heard(*lines):
+    """As `hear`."""
+    return asyncio.run(hear(*lines))
 
 
 @pytest.mark.long

@@ -378,3 +378,51 @@ def test_samples_that_a_slow_link_held_up_are_no_clock_that_is_behind() -> None:
 def test_a_clock_that_was_set_is_noticed_in_both_directions() -> None:
     assert told([0.0, 30.0]) == 30.0
     assert told([0.0, *[-30.0] * 5]) == -30.0
+
+
+def clocks_of(aheads, base=2e9):
+    """A fleet whose nodes are so many seconds ahead of this machine, judged for a minute."""
+    clock, wall = Clock(), Clock()
+    names = [f"n{number}" for number in range(len(aheads))]
+    nodes = tuple(Node(name=name) for name in names)
+    fleet = JudgedFleet(Cluster(name="lab", nodes=nodes), clock, wall)
+    for second in range(60):
+        clock.now, wall.now = clock.now + 1, base + second
+        for name, ahead in zip(names, aheads, strict=True):
+            fleet.apply(name, sample(base + second + ahead, mem__used=5))
+        fleet.take_changes()
+    blamed = [n for n in names if any(r.check == "node.clock" for r in fleet.reasons_of(n))]
+    return fleet, blamed
+
+
+@pytest.mark.parametrize(
+    ("aheads", "blamed", "told"),
+    [
+        ((0, 0, 0, 0), [], ""),
+        ((3600, 3600.1, 3599.9), [], "the clock of this machine is 1 h 00 min behind its nodes'"),
+        ((-500, -500, -500, -400), ["n3"], "is 8 min 20 s ahead of its nodes'"),
+        ((3600, 3600), ["n0", "n1"], ""),
+        ((3600, 20, -900, 0), ["n0", "n1", "n2"], ""),
+        ((30, 0, 0, 0), ["n0"], ""),
+    ],
+)
+def test_a_wrong_clock_of_this_machine_is_not_told_as_that_of_its_nodes(aheads, blamed, told):
+    fleet, found = clocks_of(aheads)
+
+    assert (found, told in fleet.clock_trouble) == (blamed, True)
+    assert bool(fleet.clock_trouble) == bool(told)
+
+
+def test_the_clock_of_this_machine_is_told_right_again():
+    fleet, _ = clocks_of((60, 60, 60))
+    clock, wall = fleet._clock, fleet._wall
+    assert fleet.clock_trouble
+    for second in range(60):
+        clock.now, wall.now = clock.now + 1, wall.now + 1
+        wall.now += 60 * (second == 0)
+        for name in ("n0", "n1", "n2"):
+            fleet.apply(name, sample(wall.now, mem__used=5))
+        fleet.take_changes()
+
+    assert fleet.clock_trouble == ""
+    assert not any(fleet.reasons_of(name) for name in ("n0", "n1", "n2"))

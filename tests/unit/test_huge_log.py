@@ -18,7 +18,7 @@ from rankdeck.model.job import Abort, LogPlace, Plan, State
 from rankdeck.model.job_events import NodeEvent
 from rankdeck.remote.agent import Agents
 from rankdeck.state.fleet import Fleet
-from rankdeck.state.history import History
+from rankdeck.state.history_thread import HistoryThread, open_history
 from rankdeck.state.job_recorder import JobRecorder
 from rankdeck.state.jobs import Jobs
 from rankdeck.state.lines import JobPositions
@@ -45,7 +45,7 @@ CLOSED = '{"seq": 3, "at": 9.0, "kind": "closed"}'
 class Console:
     """What opens on a job of an earlier console."""
 
-    def __init__(self, shell, history: History, plan: Plan, start) -> None:
+    def __init__(self, shell, history: HistoryThread, plan: Plan, start) -> None:
         fleet, agents = Fleet(CLUSTER), Agents(shell)
         self.jobs, self.plan, self.shell = Jobs(), plan, shell
         self.jobs.add(plan, 1.0)
@@ -108,14 +108,13 @@ async def opened(folder, home: Path):
         tasks.append(asyncio.create_task(work))
         return tasks[-1]
 
-    async with local_shell(home) as shell:
-        with History(home / "history.db") as history:
-            try:
-                yield Console(shell, history, whole, start)
-            finally:
-                for task in tasks:
-                    task.cancel()
-                await asyncio.wait(tasks)
+    async with local_shell(home) as shell, open_history(home / "history.db") as history:
+        try:
+            yield Console(shell, history, whole, start)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
 
 
 @pytest.mark.long

@@ -15,7 +15,7 @@ from rankdeck.prometheus.site_past import JobNumbers
 from rankdeck.reports.html import LARGEST
 from rankdeck.reports.job import Logs, ReportSource, write_html
 from rankdeck.state.fleet import Fleet
-from rankdeck.state.history import History
+from rankdeck.state.history_thread import open_history
 from rankdeck.state.job_recorder import MOST_NODES, JobRecorder, node_numbers
 from rankdeck.state.jobs import Jobs
 from rankdeck_agent.wire import Event, Hello, Sample
@@ -220,14 +220,15 @@ def heard(count: int, bad: str = "") -> Fleet:
     return made
 
 
-def test_numbers_are_kept_each_second_at_first_then_more_seldom(tmp_path: Path) -> None:
+async def test_numbers_are_kept_each_second_at_first_then_more_seldom(tmp_path: Path) -> None:
     jobs = Jobs()
     jobs.add(plan_of("train-1", 2, 1), START)
-    with History(tmp_path / "h.db") as history:
+    async with open_history(tmp_path / "h.db") as history:
         recorder = JobRecorder(history, heard(2), "c")
         for second in range(1000):
             recorder.save(jobs.job("train-1"), START + second)
-        rows = history.numbers("train-1")
+        await history.write()
+        rows = await history.ask(lambda kept: kept.numbers("train-1"))
 
     assert [row["at"] - START for row in rows[:50]] == [*range(50)]
     assert 100 < len(rows) < 400

@@ -9,6 +9,7 @@ from rankdeck.following import notice_stalls
 from rankdeck.model.job import Chunk
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.history import History
+from rankdeck.state.history_thread import open_history
 from rankdeck.state.job_recorder import JobRecorder
 from rankdeck.state.jobs import Jobs
 from rankdeck_agent.wire import Hello, Sample
@@ -90,19 +91,19 @@ def test_a_stall_is_told_once_and_taken_back_when_ranks_write_again(caplog) -> N
     assert jobs.job(job_id).stalled == ()
 
 
-def test_events_and_the_health_at_every_turn_are_written(tmp_path: Path) -> None:
+async def test_events_and_the_health_at_every_turn_are_written(tmp_path: Path) -> None:
     jobs = Jobs()
     job_id = running(jobs)
     event = node_event(job_id, "node01", "exited", 1011.0, seq=9, rank=0, code=3)
-    with History(tmp_path / "h.db") as history:
-        chronicle = JobRecorder(history, fleet(50.0), "c")
+    async with open_history(tmp_path / "h.db") as thread:
+        chronicle = JobRecorder(thread, fleet(50.0), "c")
         chronicle.save(jobs.job(job_id), 1.0)
         chronicle.save(jobs.job(job_id), 2.0)
         jobs.apply(event)
         chronicle.take(event)
         chronicle.take(node_event(job_id, "node01", "connected", 1.0, offset=0.0))
         chronicle.save(jobs.job(job_id), 3.0)
-
+    with History(tmp_path / "h.db") as history:
         assert history.events(job_id, plan_of(job_id, 2, 4)) == (event,)
         turns = history.health(job_id)
     assert [turn["at"] for turn in turns] == [1.0, 3.0]

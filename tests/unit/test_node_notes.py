@@ -15,6 +15,7 @@ from rankdeck.model.job import FirstFailure, NodeNote, RankState, State
 from rankdeck.reports.job import ReportSource, _texts, secrets_of
 from rankdeck.rules.job_news import MOST, NodeHistory, node_notes, note_words, when, with_reasons
 from rankdeck.state.history import History
+from rankdeck.state.history_thread import HistoryThread
 from rankdeck.state.job_recorder import NodeNotes
 from rankdeck.state.jobs import Jobs
 from rankdeck.ui.screens.job_head import head_lines
@@ -267,14 +268,14 @@ class Watch:
         self.log = history.nodes_of("c")
         self.jobs = Jobs()
         self.jobs.restore(RUNS)
-        self.notes = NodeNotes(self.jobs, self.fleet, self.log)
+        self.notes = NodeNotes(self.jobs, self.fleet, HistoryThread(history), self.log)
 
-    def look(self, now: float) -> list[str]:
+    async def look(self, now: float) -> list[str]:
         """One second of a session."""
         self.now = now
         self.fleet.take_changes()
-        self.log.exchange(self.fleet, now)
-        self.notes.notice(now)
+        self.log.add(self.fleet.event_log.take())
+        await self.notes.notice(now)
         return [note.text for note in self.jobs.job("j-1").node_notes]
 
     def tell(self, node: str, at: float, text: str) -> None:
@@ -283,14 +284,14 @@ class Watch:
         self.fleet.apply(node, Event(at, "bad", "kernel.xid", text))
 
 
-def test_an_event_comes_to_the_job_once_a_second_and_is_kept_with_it(
+async def test_an_event_comes_to_the_job_once_a_second_and_is_kept_with_it(
     tmp_path: Path,
 ) -> None:
     with History(tmp_path / "history.db") as history:
         watch = Watch(history)
-        before = watch.look(START + 1)
+        before = await watch.look(START + 1)
         watch.tell("n1", START + 2, "Xid 79, gone")
-        after = watch.look(START + 3)
+        after = await watch.look(START + 3)
         history.save(watch.jobs.job("j-1"))
         (kept,) = history.load("c")
 
@@ -298,30 +299,30 @@ def test_an_event_comes_to_the_job_once_a_second_and_is_kept_with_it(
     assert [note.text for note in kept.node_notes] == after
 
 
-def test_what_another_console_wrote_of_the_nodes_is_noted_too(tmp_path: Path) -> None:
+async def test_what_another_console_wrote_of_the_nodes_is_noted_too(tmp_path: Path) -> None:
     path = tmp_path / "history.db"
     with History(path) as one, History(path) as two:
         watch = Watch(one)
-        watch.look(START + 1)
+        await watch.look(START + 1)
         two.nodes_of("c").add([event(START + 2), event(START + 3, node="n9")])
 
-        assert watch.look(START + 4) == ["Xid 79, GPU has fallen off the bus"]
+        assert await watch.look(START + 4) == ["Xid 79, GPU has fallen off the bus"]
 
 
-def test_a_job_that_ended_gets_no_later_notes(tmp_path: Path) -> None:
+async def test_a_job_that_ended_gets_no_later_notes(tmp_path: Path) -> None:
     with History(tmp_path / "history.db") as history:
         watch = Watch(history)
         watch.jobs.restore(RAN)
         watch.log.add([event(END + 30)])
-        in_time = watch.look(END + 31)
+        in_time = await watch.look(END + 31)
         watch.log.add([event(END + 70, check="kernel.oom", text="OOM")])
 
-        assert watch.look(END + 62) == in_time
-        assert watch.look(END + 3600) == in_time
+        assert await watch.look(END + 62) == in_time
+        assert await watch.look(END + 3600) == in_time
     assert in_time == ["Xid 79, GPU has fallen off the bus"]
 
 
-def test_a_reason_that_is_there_at_the_first_look_is_known_as_such(
+async def test_a_reason_that_is_there_at_the_first_look_is_known_as_such(
     tmp_path: Path,
 ) -> None:
     with History(tmp_path / "history.db") as history:
@@ -329,14 +330,14 @@ def test_a_reason_that_is_there_at_the_first_look_is_known_as_such(
         watch.now = START + 20
         sample = Sample(1, watch.now, {"gpu.lost": {"0": 1}, "gpu.temp": {"0": 40}})
         watch.fleet.apply("n1", sample)
-        watch.look(START + 21)
+        await watch.look(START + 21)
         (note,) = watch.jobs.job("j-1").node_notes
 
     assert note.check == "gpu.lost"
     assert note.before
 
 
-def test_a_report_has_them_with_their_level_as_a_word():
+async def test_a_report_has_them_with_their_level_as_a_word():
     job = replace(RAN, node_notes=noted(event(FAILED - 3)))
     source = ReportSource(job, (), (), {})
     texts = _texts(source, Recording((), {}), secrets_of(source))

@@ -269,7 +269,8 @@ class Acceptance:
             self._setup, self._identity = looked.setup, looked.facts
         if not head.started:
             head = self._head = replace(head, started=time.time())
-            self.store.begin(head)
+            for old in self.store.begin(head):
+                self._raw.remove(old)
             self.store.identify(head.id, self._identity)
         self._runner = self._new_runner(self._setup, head.id)
         out = self.store.exclusions(head.cluster, time.time())

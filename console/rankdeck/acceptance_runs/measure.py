@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import shutil
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -251,6 +252,16 @@ class RawOutputs:
             log.warning("%s: the output is not kept: %s", path, error.strerror or error)
             return ""
         return str(path)
+
+    def remove(self, run: str) -> None:
+        """Remove the outputs of a run that is no longer kept; what cannot be removed is logged."""
+        folder = self._folder / run
+        if folder.parent != self._folder or folder.is_symlink() or not folder.is_dir():
+            return
+        try:
+            shutil.rmtree(folder)
+        except OSError as error:
+            log.warning("%s: old outputs are not removed: %s", folder, error.strerror or error)
 
     def read(self, one: Result, most: int) -> str:
         """At most `most` characters of the output, made safe to show; "" if it is gone."""

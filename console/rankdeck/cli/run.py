@@ -211,7 +211,7 @@ async def _show_until_end(
                 return code
     if not as_json:
         news.finish()
-    session.look_at_nodes()
+    await session.look_at_nodes()
     job = session.jobs.job(job_id)
     output.progress(summary(job))
     return of_job(job)

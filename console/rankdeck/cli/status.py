@@ -94,10 +94,11 @@ async def listening(cluster: Cluster, wait: float) -> AsyncGenerator[Session]:
 
 
 def troubles_of(session: Session) -> tuple[str, ...]:
-    """What is wrong with the broker, the scheduler and the switches that were asked; () if nothing."""
+    """What is wrong with the broker, the scheduler, the switches and this machine's clock; () if nothing."""
     server = session.kubernetes
     told = (
         session.fleet.trouble,
+        session.fleet.clock_trouble,
         *session.switches.troubles.values(),
         server.trouble,
         session.slurm.state.trouble,

@@ -25,6 +25,7 @@ from rankdeck.preflight.facts import (
     own_files,
     programs_of,
 )
+from rankdeck.rules.head_clock import REMEDY, describe, seconds_behind
 from rankdeck.runtimes import find_runtime
 from rankdeck_agent.rules.units import duration, size
 
@@ -324,12 +325,17 @@ _RUN_LEAST, _RUN_FEW = 16 << 20, 256 << 20
 
 
 def clock(case: JobContext) -> Iterable[Finding]:
-    """Report clocks that certainly differ from the console's."""
-    off = {p.node.name: f.skew for p, f in case.answered if abs(f.skew) > SKEW}
+    """Report clocks that certainly differ from the console's; the console's own if most nodes agree on another time."""
+    skews = {p.node.name: f.skew for p, f in case.answered}
+    behind = seconds_behind(skews.values())
+    if behind:
+        yield found(Level.WARN, "clock", "", describe(behind), REMEDY)
+    whose = "the other nodes'" if behind else "the console's"
+    off = {node: skew - behind for node, skew in skews.items() if abs(skew - behind) > SKEW}
     for node, skew in off.items():
         way = "ahead of" if skew > 0 else "behind"
         yield found(
-            Level.WARN, "clock", node, f"the clock is {duration(abs(skew))} {way} the console's",
+            Level.WARN, "clock", node, f"the clock is {duration(abs(skew))} {way} {whose}",
             "switch time synchronisation on there: `timedatectl set-ntp true`",
         )  # fmt: skip
 

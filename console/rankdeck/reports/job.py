@@ -41,7 +41,7 @@ from rankdeck.rules.job_news import note_words, reference_time, when
 from rankdeck.rules.progress import phases
 from rankdeck.rules.secrets import KEY_BEGINS, KEY_ENDS, Secrets
 from rankdeck.state.fleet import Fleet
-from rankdeck.state.history import History
+from rankdeck.state.history_thread import HistoryThread
 from rankdeck.state.job_recorder import chosen, node_health, troubled_nodes
 from rankdeck.state.lines import RankLog
 from rankdeck_agent.rules.units import bits, celsius, duration, percent
@@ -434,19 +434,24 @@ class ReportSource:
 
 
 async def report_source(
-    job: Job, history: History, fleet: Fleet, past: SitePast, environment: Mapping[str, str]
+    job: Job, history: HistoryThread, fleet: Fleet, past: SitePast, environment: Mapping[str, str]
 ) -> ReportSource:
     """Collect what is known now; queries the site's Prometheus if the cluster has one."""
     now = time.time()
     nodes = chosen(job.nodes, troubled_nodes(job))
     numbers = await past.of_job(nodes, job.created, job.ended or now, len(job.nodes))
     turn = {"at": now, "turn": "now", "nodes": node_health(fleet, job)}
+    # It may have ended just now.
+    await history.write()
+    events, health, rows = await history.ask(
+        lambda kept: (kept.events(job.id, job.plan), kept.health(job.id), kept.numbers(job.id))
+    )
     return ReportSource(
         job,
-        history.events(job.id, job.plan),
-        [*history.health(job.id), turn],
+        events,
+        [*health, turn],
         environment,
-        numbers if numbers.rows else replace(numbers, rows=history.numbers(job.id)),
+        numbers if numbers.rows else replace(numbers, rows=rows),
     )
 
 

@@ -168,14 +168,18 @@ class AcceptanceRuns:
         self._store.close()
 
     @property
-    def trouble(self) -> str:
-        """Why nothing can be written now (one sentence), or ""."""
-        return self._store.trouble
+    def troubles(self) -> tuple[str, ...]:
+        """Why nothing can be written now, what could not be read, what was repaired: one sentence each."""
+        store = self._store
+        return tuple(filter(None, (store.trouble, store.unread, store.mended)))
 
     # ---- runs
 
-    def begin(self, run: KeptRun) -> None:
-        """Save a run before its first measurement, and delete the oldest runs beyond KEEP. Raises HistoryError."""
+    def begin(self, run: KeptRun) -> tuple[str, ...]:
+        """Save a run before its first measurement, and delete the oldest runs beyond KEEP; returns their ids.
+
+        Raises HistoryError.
+        """
         self._put("run", [run])
         old = "SELECT id FROM run WHERE cluster = ? ORDER BY started DESC LIMIT -1 OFFSET ?"
         gone = [
@@ -183,6 +187,7 @@ class AcceptanceRuns:
         ]
         for name, key in (("measurement", "run"), ("identity", "run"), ("run", "id")):
             self._store.put(f"DELETE FROM {name} WHERE {key} = ?", [(one,) for one in gone])
+        return tuple(gone)
 
     def runs(self, cluster: str) -> tuple[KeptRun, ...]:
         """The runs of a cluster, newest first."""

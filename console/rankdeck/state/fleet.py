@@ -1,5 +1,6 @@
 """The open cluster: nodes, switch ports, and all users' jobs in the scheduler. Telemetry is stored only here."""
 
+import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -13,6 +14,7 @@ from rankdeck.model.deadlines import Deadlines
 from rankdeck.model.health import Ack, Health, Level, Reason
 from rankdeck.model.safe_text import clean
 from rankdeck.model.schedulers import JOB, ClusterAbout, KubernetesJob, SlurmJob, SlurmPartition
+from rankdeck.rules.head_clock import REMEDY, describe, seconds_behind
 from rankdeck.state.fleet_history import EventLog, Past, Picture
 from rankdeck.state.node import EPOCH, NodeState
 from rankdeck_agent.rules.levels import Expected, rates
@@ -21,6 +23,8 @@ from rankdeck_agent.wire import Event, HealthReport, Hello, Message, Sample
 if TYPE_CHECKING:
     from rankdeck.model.schedulers import KubernetesNode, SlurmNode
     from rankdeck.rules.nodes import Peers
+
+log = logging.getLogger(__name__)
 
 
 SWEEP = 5.0
@@ -31,6 +35,8 @@ MOVES = 1.0
 """Seconds between two judgements of a node whose health may change without a new message."""
 LEAST = 16
 """Nodes that each call handles, even if its time is over."""
+_MOVED = 0.5
+"""Seconds by which the error of the console's clock must have changed."""
 MOST_FOUND = 20_000
 """Most nodes that are added without being named in the cluster file."""
 SENTENCE = 300
@@ -97,6 +103,7 @@ class Fleet:
         """Nodes to judge every MOVES seconds: their health may change without a new message."""
         self._followers: tuple[ref[Changes], ...] = ()
         self._swept = self._looked = self._moved = self._compared = clock()
+        self._head_behind = 0.0
         self._round: Iterator[NodeState] = iter(())
         """The nodes that are left of a round over all nodes."""
         self._picture: Picture | None = None
@@ -273,7 +280,7 @@ class Fleet:
         else:
             event = state.take_event(message)
         if event is not None:
-            self.event_log.event(state.name, event, self._time_of(event, state.skew))
+            self.event_log.event(state.name, event, self._time_of(event, state.ahead))
 
     def _time_of(self, event: Event, ahead: float | None) -> float:
         """When an event happened, on the console's clock; now, if the node's time stamp is invalid or in the future.
@@ -395,9 +402,29 @@ class Fleet:
         if now - self._moved >= MOVES:
             self._moved = now
             self._changed.update(dict.fromkeys(self._moving))
+            self._note_head_clock()
             if self._introduced and now - self._compared >= SWEEP:
                 self._compared = now
                 self.compare_peers()
+
+    def _note_head_clock(self) -> None:
+        """Find out whether the console's own clock is wrong; if so, the nodes are not blamed for it."""
+        aheads = (state.ahead for state in self._nodes.values())
+        behind = seconds_behind(ahead for ahead in aheads if ahead is not None)
+        if abs(behind - self._head_behind) < _MOVED:
+            return
+        if bool(behind) != bool(self._head_behind):
+            log.warning("%s", describe(behind) or "the clock of this machine is right again")
+        self._head_behind = behind
+        for state in self._nodes.values():
+            state.head_behind = behind
+            if state.skew_moved:
+                self._changed[state.name] = None
+
+    @property
+    def clock_trouble(self) -> str:
+        """What is wrong with the clock of the console's machine, one sentence; "" if nothing."""
+        return f"{describe(self._head_behind)} · {REMEDY}" if self._head_behind else ""
 
     def _note_silence(self, now: float) -> None:
         for name in self._silence.due(now):

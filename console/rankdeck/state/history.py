@@ -246,6 +246,10 @@ class History:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file."""
         self._store.close()
 
     def nodes_of(self, cluster: str) -> SharedEventLog:

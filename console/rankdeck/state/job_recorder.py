@@ -1,7 +1,7 @@
 """Writes running jobs to the history, with health and numbers of their nodes; adds notes about nodes to jobs."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from rankdeck.model.health import Ack, Level, Occurrence
@@ -19,7 +19,8 @@ from rankdeck.rules.job_news import (
 )
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.fleet_history import PICTURED
-from rankdeck.state.history import History, WrittenJob
+from rankdeck.state.history import WrittenJob
+from rankdeck.state.history_thread import HistoryThread
 from rankdeck.state.jobs import Jobs
 from rankdeck.state.node import NodeState
 from rankdeck.state.node_event_log import SharedEventLog
@@ -42,38 +43,32 @@ MOST_NODES = 64
 _FRAMES = 100
 """Numbers are saved once a second at first, later each time 1/_FRAMES of the job's run time has passed:
 60 rows for a minute, about 1,000 for a week."""
-KEPT = 20_000
-"""Events kept in memory while writing fails; the nodes still have older ones."""
 
 
 class JobRecorder:
-    """Writes jobs, events and numbers to the history, in batches."""
+    """Notes what is to be written of jobs, and writes it in batches."""
 
-    def __init__(self, history: History, fleet: Fleet, cluster: str) -> None:
+    def __init__(self, history: HistoryThread, fleet: Fleet, cluster: str) -> None:
         self._history, self._fleet, self._cluster = history, fleet, cluster
-        self._events: list[NodeEvent] = []
         self._told: dict[str, tuple[str, bool, bool]] = {}
         self._numbered: dict[str, float] = {}
         """Job -> when the numbers of its nodes were last saved, epoch seconds."""
 
     def take(self, event: Followed) -> None:
-        """Keep an event of a supervisor until the next `save`; other items are ignored."""
+        """Note an event of a supervisor for the next `write`; other items are ignored."""
         if isinstance(event, NodeEvent) and event.seq is not None:
-            self._events.append(event)
+            self._history.due.events.append(event)
 
     def save(self, job: Job, now: float) -> None:
-        """Save the kept events and the job, due numbers and, at each change of its state, the health of its nodes."""
-        events, self._events = self._events, []
-        if not self._history.add_events(events):
-            self._events = events[-KEPT:]
-        self._history.save(job)
+        """Note the job for the next `write`, with due numbers and, if its state has changed, the health of its nodes."""
+        self._history.due.jobs[job.id] = job
         self._save_numbers(job, now)
         turn = (job.state.value, job.first_failure is not None, bool(job.stalled))
         if self._told.get(job.id) == turn:
             return
         if health := node_health(self._fleet, job):
             self._told[job.id] = turn
-            self._history.add_health(job.id, now, {"turn": turn[0], "nodes": health})
+            self._history.due.health.append((job.id, now, {"turn": turn[0], "nodes": health}))
 
     def _save_numbers(self, job: Job, now: float) -> None:
         """Save the numbers of its nodes if it runs and they are due."""
@@ -85,19 +80,23 @@ class JobRecorder:
             return
         if numbers := node_numbers(self._fleet, job):
             self._numbered[job.id] = now
-            self._history.add_numbers(job.id, now, numbers)
+            self._history.due.numbers.append((job.id, now, numbers))
 
     def forget(self, job_id: str) -> None:
-        """Delete a job from the history."""
-        self._history.forget(job_id)
+        """Delete a job from the history at the next `write`."""
+        self._history.due.forget(job_id)
 
-    def news(self) -> tuple[WrittenJob, ...]:
+    async def write(self) -> None:
+        """Write all that was noted."""
+        await self._history.write()
+
+    async def news(self) -> tuple[WrittenJob, ...]:
         """What other consoles wrote about the jobs of this cluster since the last call."""
-        return self._history.news(self._cluster)
+        return await self._history.ask(lambda history: history.news(self._cluster))
 
-    def last_seen(self, job_id: str) -> dict[str, int]:
+    async def last_seen(self, job_id: str) -> dict[str, int]:
         """Node -> number of the job's last event in the history."""
-        return self._history.last_seen(job_id)
+        return await self._history.ask(lambda history: history.last_seen(job_id))
 
 
 def node_health(fleet: Fleet, job: Job) -> dict[str, Any]:
@@ -172,37 +171,44 @@ KEEP_PER_JOB = 500
 class NodeNotes:
     """Makes notes on jobs from the node events that all consoles saved, and passes them to `Jobs`."""
 
-    def __init__(self, jobs: Jobs, fleet: Fleet, log: SharedEventLog) -> None:
-        self._jobs, self._fleet, self._log = jobs, fleet, log
+    def __init__(
+        self, jobs: Jobs, fleet: Fleet, history: HistoryThread, log: SharedEventLog
+    ) -> None:
+        self._jobs, self._fleet, self._history, self._log = jobs, fleet, history, log
         self._told: dict[str, list[Occurrence]] = {}
         """Job -> the events about its nodes that were read."""
         self._row = 0
         """Number of the last row that was read from the event log."""
 
-    def notice(self, now: float) -> list[Job]:
-        """Read new events; returns the jobs whose notes changed."""
+    async def notice(self, now: float) -> list[Job]:
+        """Read new events; returns the jobs whose notes changed. One call at a time."""
         watched = [job for job in self._jobs.all() if _is_watched(job, now)]
         self._told = {j.id: self._told[j.id] for j in watched if j.id in self._told}
         if not watched:
             return []
-        self._read(watched)
-        acks = self._log.acks(now) if any(self._told.values()) else ()
-        return [job for one in watched if (job := self._judge(one, acks, now))]
+        since = {job.id: job.created - MARGIN for job in watched if job.id not in self._told}
+        row, told = self._row, bool(self._told)
+        read = await self._history.ask(
+            lambda _: _Read(
+                self._log.after(row) if told else (),
+                {job: self._log.since(at) for job, at in since.items()},
+                self._log.acks(now),
+            )
+        )
+        self._give(watched, read)
+        # A job may have been forgotten meanwhile.
+        known = (self._jobs.job(one.id) for one in watched if self._jobs.knows(one.id))
+        return [job for one in known if (job := self._judge(one, read.acks, now))]
 
-    def _read(self, watched: Iterable[Job]) -> None:
+    def _give(self, watched: Iterable[Job], read: "_Read") -> None:
         """Give new rows to the jobs that they concern; a new job also gets the rows since shortly before its start."""
-        fresh = self._log.after(self._row) if self._told else ()
-        newest = max((row for row, _ in fresh), default=self._row)
         for job in watched:
-            rows = fresh
-            if job.id not in self._told:
-                rows = self._log.since(job.created - MARGIN)
-                newest = max(newest, *(row for row, _ in rows), 0)
-            mine = [one for _, one in rows if concerns(job, one)]
-            # A row written between the two queries is in both answers.
+            mine = [one for _, one in read.of_new.get(job.id, read.fresh) if concerns(job, one)]
+            # A row written between two queries is in both answers.
             known = dict.fromkeys((*self._told.get(job.id, ()), *mine))
             self._told[job.id] = list(known)[-KEEP_PER_JOB:]
-        self._row = newest
+        rows = (*read.fresh, *(row for found in read.of_new.values() for row in found))
+        self._row = max((self._row, *(number for number, _ in rows)))
 
     def _judge(self, job: Job, acks: tuple[Ack, ...], now: float) -> Job | None:
         present = self._present(job, now)
@@ -245,6 +251,20 @@ class NodeNotes:
             and reason.acknowledged_until is None
             and is_telling(reason.check, reason.level)
         ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """One reading of the event log; events with the numbers of their rows."""
+
+    fresh: "_Rows"
+    """Written since the last reading."""
+    of_new: "Mapping[str, _Rows]"
+    """Job that was not watched before -> the events since shortly before its start."""
+    acks: tuple[Ack, ...]
+
+
+_Rows = tuple[tuple[int, Occurrence], ...]
 
 
 def _is_watched(job: Job, now: float) -> bool:

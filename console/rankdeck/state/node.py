@@ -192,7 +192,7 @@ class NodeState:
         "_charts", "_clock", "_expected", "_heard", "_holes", "_judged_silent", "_judged_skew", "_kept_judgement", "_numbers",
         "_overdue", "_readings", "_sampled", "_skew", "_stale_from", "_swept_at", "_wall", "_wanted_since", "absent", "at", "attach", "blind",
         "events",
-        "failed", "failed_to_attach", "first_heard", "hello", "installed", "kubernetes", "name", "samples", "seen_up",
+        "failed", "failed_to_attach", "first_heard", "head_behind", "hello", "installed", "kubernetes", "name", "samples", "seen_up",
         "silent_from", "slurm", "up", "values",
     )  # fmt: skip
 
@@ -200,6 +200,8 @@ class NodeState:
         self, name: str, expected: Expected, clock: Callable[[], float], wall: Callable[[], float]
     ) -> None:
         self.name = name
+        self.head_behind = 0.0
+        """Seconds by which the console's own clock is behind that of most nodes; set by Fleet."""
         self.hello: Hello | None = None
         self.installed = False
         """Whether an installed agent has sent a hello and was not removed since."""
@@ -331,9 +333,14 @@ class NodeState:
         return max(0.0, self._clock() - reason.since)
 
     @property
-    def skew(self) -> float | None:
+    def ahead(self) -> float | None:
         """Seconds by which the node's clock is ahead of the console's; None: not known."""
         return self._skew.ahead
+
+    @property
+    def skew(self) -> float | None:
+        """Seconds by which the node's clock is wrong; None: not known. The error of the console's own is taken off."""
+        return None if self.ahead is None else self.ahead - self.head_behind
 
     @property
     def uptime(self) -> float | None:

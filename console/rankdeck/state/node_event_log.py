@@ -1,15 +1,12 @@
 """The node events and acknowledgements of a cluster on disk, shared by all consoles of a user."""
 
-import time
+from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rankdeck.errors import HistoryError
 from rankdeck.model.health import Ack, Level, Occurrence
 from rankdeck.state.database import Store
-
-if TYPE_CHECKING:
-    from rankdeck.state.fleet import Fleet
 
 KEEP = 20_000
 """Most events kept per cluster."""
@@ -44,33 +41,32 @@ class SharedEventLog:
     def __init__(self, store: Store, cluster: str) -> None:
         self._store, self._cluster = store, cluster
         self._version: object = None
+        self._due: deque[Occurrence] = deque(maxlen=RECALLED)
+        """Events that could not be written yet."""
 
-    def recall(self, fleet: "Fleet", now: float, *, stands: bool = False) -> None:
-        """Load earlier consoles' events, and the acknowledgements, into a new fleet. `now` is epoch seconds.
-
-        With `stands`, problems from that time are shown until the nodes have been judged again.
-        """
+    def forget_old_acks(self) -> None:
+        """Delete the acknowledgements beyond KEEP_ACKS."""
         self._store.put(_FORGET_ACKS, [(KEEP_ACKS,)])
-        fleet.event_log.restore(self.recent(RECALLED))
-        if stands:
-            fleet.recall()
-        self.exchange(fleet, now)
 
-    def exchange(self, fleet: "Fleet", now: float) -> None:
-        """Save new events, and load acknowledgements if any console changed them."""
-        self.add(fleet.event_log.take())
-        if self.changed():
-            fleet.set_acks(self.acks(now))
+    def exchange(self, occurrences: Iterable[Occurrence], now: float) -> tuple[Ack, ...] | None:
+        """Save these events; the acknowledgements valid at `now` (epoch seconds), None if no console changed any."""
+        self.add(occurrences)
+        return self.acks(now) if self.changed() else None
 
     def add(self, occurrences: Iterable[Occurrence]) -> None:
-        """Save these events; if writing fails, report it and go on."""
+        """Save these events; those that cannot be written are tried again at the next call."""
+        self._due.extend(occurrences)
+        if not self._due:
+            return
         rows = [
             (self._cluster, o.at, o.node, o.kind, int(o.level), o.check, o.device, o.text)
-            for o in occurrences
+            for o in self._due
         ]
-        if not rows:
+        if not self._store.put(
+            "INSERT OR IGNORE INTO occurrence VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows
+        ):
             return
-        self._store.put("INSERT OR IGNORE INTO occurrence VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+        self._due.clear()
         self._store.put(
             "DELETE FROM occurrence WHERE cluster = ? AND rowid <= (SELECT rowid FROM occurrence"
             " WHERE cluster = ? ORDER BY rowid DESC LIMIT 1 OFFSET ?)",
@@ -102,8 +98,8 @@ class SharedEventLog:
         )
         return tuple((row, _occurrence(rest)) for row, *rest in reversed(rows))
 
-    def acknowledge(self, ack: Ack, fleet: "Fleet | None" = None) -> None:
-        """Save an acknowledgement and apply it to `fleet`; an `until` in the past withdraws it. Raises HistoryError."""
+    def acknowledge(self, ack: Ack) -> None:
+        """Save an acknowledgement; an `until` in the past withdraws it. Raises HistoryError."""
         row = (
             self._cluster,
             ack.node,
@@ -118,8 +114,6 @@ class SharedEventLog:
         if not self._store.put(put, [row]):
             raise HistoryError(f"nothing was acknowledged: {self._store.trouble}")
         self._version = None
-        if fleet is not None:
-            self.exchange(fleet, time.time())
 
     def acks(self, now: float) -> tuple[Ack, ...]:
         """The acknowledgements that are valid at `now` (epoch seconds)."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 from rankdeck import plugins
 from rankdeck.errors import RankdeckError
 from rankdeck.model.cluster import Capabilities
-from rankdeck.model.health import Ack, seconds_of
+from rankdeck.model.health import Ack, Level, seconds_of
 from rankdeck.model.nodeset import fold, fold_ranks
 from rankdeck.model.safe_text import printable
 from rankdeck.ui.actions import CommandError
@@ -388,12 +388,35 @@ def ask_to_acknowledge(screen: base.BaseScreen) -> None:
 
 def answered(screen: base.BaseScreen, text: str | None) -> None:
     """Run the command that was typed, or acknowledge, on the nodes of this screen."""
-    from rankdeck.ui.screens import modals
-
     if text and screen.prompt.mode == RUN:
         run_on_nodes(screen.console, text)
     elif text:
-        modals.answer(screen, text, unknown_reasons(screen.console, screen.targets))
+        acknowledge_reasons(screen, text, unknown_reasons(screen.console, screen.targets))
+
+
+def acknowledge_reasons(
+    screen: base.BaseScreen, text: str, reasons: Sequence[tuple[str, str, str]]
+) -> None:
+    """Acknowledge these (node, check, device); `text` is how long and why, such as `4h cable is ordered`."""
+    span, _, why = text.strip().partition(" ")
+    try:
+        until = time.time() + seconds_of(span)
+    except ValueError as error:
+        screen.say(str(error), "warn")
+        return
+    session = screen.console.need_session()
+    acks: list[Ack] = []
+    for node, check, device in reasons:
+        found = [
+            r.level
+            for r in session.fleet.node(node).health.reasons
+            if (r.check, r.device) == (check, device)
+        ]
+        level = max(found, default=Level.BAD)
+        who = getuser()
+        acks.append(Ack(node, check, until, who, printable(why.strip()), device, level))
+    what = ", ".join(dict.fromkeys(printable(check) for _, check, _ in reasons))
+    acknowledge(screen.console, acks, f"{what}: known for {span}")
 
 
 def silence(console: "Console", nodes: Sequence[str], text: str) -> None:
@@ -401,15 +424,22 @@ def silence(console: "Console", nodes: Sequence[str], text: str) -> None:
     span, _, why = text.strip().partition(" ")
     try:
         until = 0.0 if span == "off" else time.time() + seconds_of(span or "4h")
-        for node in nodes:
-            console.need_session().acknowledge(
-                Ack(node, "", until, getuser(), printable(why.strip()))
-            )
-    except (ValueError, RankdeckError) as error:
+    except ValueError as error:
         console.say(str(error), "warn")
         return
+    acks = [Ack(node, "", until, getuser(), printable(why.strip())) for node in nodes]
     done = f"silenced for {span or '4h'}" if until else "no longer silenced"
-    console.say(f"{named(nodes)}: {done}", "ok")
+    acknowledge(console, acks, f"{named(nodes)}: {done}")
+
+
+def acknowledge(console: "Console", acks: Sequence[Ack], done: str) -> None:
+    """Store these acknowledgements in the background, then say `done`; says instead why they could not be stored."""
+
+    async def store() -> None:
+        await console.need_session().acknowledge(*acks)
+        console.say(done, "ok")
+
+    in_background(console, "acknowledge", store(), exclusive=False)
 
 
 def ask_service(

@@ -300,8 +300,8 @@ class SessionDouble:
         await self.asked.wait()
         return tuple(self.findings)
 
-    def acknowledge(self, ack: Ack) -> None:
-        self.acks = [*self.acks, ack]
+    async def acknowledge(self, *acks: Ack) -> None:
+        self.acks = [*self.acks, *acks]
         newest = {(one.node, one.check, one.device): one for one in self.acks}
         self.fleet.set_acks(one for one in newest.values() if one.until > time.time())
 

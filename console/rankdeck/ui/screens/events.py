@@ -8,7 +8,7 @@ from rankdeck.model.health import Level, Occurrence
 from rankdeck.model.safe_text import printable
 from rankdeck.state.fleet_history import LogMessage
 from rankdeck.ui import formatting, query, snapshots
-from rankdeck.ui.operations import unknown_reasons
+from rankdeck.ui.operations import acknowledge_reasons, unknown_reasons
 from rankdeck.ui.screens import modals
 from rankdeck.ui.screens.base import BaseScreen, Details, ListFilter, no_match
 from rankdeck.ui.screens.modals import row_lines
@@ -143,7 +143,7 @@ class EventsScreen(BaseScreen):
         if text and self.prompt.mode == "#":
             self.go_to(text)
         elif text and (one := self._rows.get(self.table.cursor)):
-            modals.answer(self, text, [(one.node, one.check, one.device)])
+            acknowledge_reasons(self, text, [(one.node, one.check, one.device)])
 
 
 def _subject(one: Occurrence) -> query.Subject:

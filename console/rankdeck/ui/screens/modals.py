@@ -1,7 +1,5 @@
 """Dialogs: questions before something is done, and reports afterwards."""
 
-import getpass
-import time
 from collections.abc import Sequence
 from textwrap import wrap
 from typing import TYPE_CHECKING, ClassVar, cast
@@ -11,9 +9,8 @@ from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.screen import ModalScreen
 
-from rankdeck.errors import HistoryError, HostKeyError, UntrustedError
+from rankdeck.errors import HostKeyError, UntrustedError
 from rankdeck.model.cluster import capabilities
-from rankdeck.model.health import Ack, Level, seconds_of
 from rankdeck.model.nodeset import fold, fold_ranks
 from rankdeck.model.safe_text import printable
 from rankdeck.ui import formatting
@@ -263,30 +260,3 @@ def ask(screen: BaseScreen) -> None:
     """Ask how long and why to acknowledge; the answer goes to the screen's `answered`."""
     screen.prompt.ask(MODE, USUAL)
     screen.say("how long, and why: 4h cable is ordered", "dim")
-
-
-def answer(screen: BaseScreen, text: str, reasons: Sequence[tuple[str, str, str]]) -> None:
-    """Acknowledge these (node, check, device); `text` is how long and why, such as `4h cable is ordered`."""
-    span, _, why = text.strip().partition(" ")
-    try:
-        until = time.time() + seconds_of(span)
-    except ValueError as error:
-        screen.say(str(error), "warn")
-        return
-    session = screen.console.need_session()
-    for node, check, device in reasons:
-        found = [
-            r.level
-            for r in session.fleet.node(node).health.reasons
-            if (r.check, r.device) == (check, device)
-        ]
-        level = max(found, default=Level.BAD)
-        who = getpass.getuser()
-        ack = Ack(node, check, until, who, printable(why.strip()), device, level)
-        try:
-            session.acknowledge(ack)
-        except HistoryError as error:
-            screen.say(str(error), "bad")
-            return
-    what = ", ".join(dict.fromkeys(printable(check) for _, check, _ in reasons))
-    screen.say(f"{what}: known for {span}", "ok")

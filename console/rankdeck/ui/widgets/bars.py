@@ -69,6 +69,7 @@ class TopBar(Canvas):
         session = self.console.session
         reached = session and (
             session.fleet.trouble,
+            session.fleet.clock_trouble,
             session.history_state.trouble,
             session.connecting,
         )
@@ -112,10 +113,12 @@ class TopBar(Canvas):
             return [("opening… ", "dim@bar")]
         everything = formatting.many(sum(self.console.summary.values()), "node")
         runs: list[Run] = [(f"{everything}  ", "text@bar")] if summed else []
-        if session.fleet.trouble:
-            runs.insert(0, (f"{bad} no broker  ", "bad@bar"))
-        if session.history_state.trouble:
-            runs.insert(0, (f"{bad} history not written  ", "bad@bar"))
+        troubles = (
+            (session.history_state.trouble, "history not written"),
+            (session.fleet.clock_trouble, "clock here is wrong"),
+            (session.fleet.trouble, "no broker"),
+        )
+        runs[:0] = [(f"{bad} {short}  ", "bad@bar") for trouble, short in troubles if trouble]
         done, of = session.connecting
         if done < of:
             text = f"connecting {done:,} of {of:,}  " if words else f"connecting {done:,}/{of:,}  "
