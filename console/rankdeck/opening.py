@@ -71,8 +71,10 @@ async def open_session_on(
         logger = logging.getLogger("rankdeck")
         logger.setLevel(logging.INFO)
         logger.addHandler(session.messages)
-        of_jobs = filter(None, (history.state.trouble, history.state.mended))
-        for said in (*of_jobs, *accepted.troubles):
+        found = history.state
+        # Both lie in one folder: what keeps one from being written is told once.
+        troubles = (found.trouble,) if found.trouble else accepted.troubles
+        for said in filter(None, (*troubles, found.mended)):
             log.warning("%s", said)
             tell(f"rankdeck: {said}")
         stack.callback(logger.removeHandler, session.messages)

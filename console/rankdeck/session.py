@@ -21,7 +21,7 @@ from rankdeck.backends.ssh import ask_what_runs, completed, inspect_job
 from rankdeck.config.files import job_folders, state_folder
 from rankdeck.config.jobs import read_job
 from rankdeck.errors import BrokerError, HostKeyError, LaunchError, RankdeckError
-from rankdeck.following import BACKLOG, Following, until
+from rankdeck.following import BACKLOG, DISK_LIMIT, Following, until
 from rankdeck.images.bring import ImageDistributor
 from rankdeck.images.copy import Failed, TellFetch, TellLaunch
 from rankdeck.images.copy import Tell as TellCopy
@@ -210,15 +210,16 @@ class Session:
             await self.images.bring(spec, [node.node for node in plan.nodes], tell)
         with launch_of(plan.job):
             self._keep(self.jobs.add(plan, time.time()))
-            await self._recorder.write()
+            await self._write_history()
             await self._start_on_nodes(plan, tell)
         self.following.follow(self.jobs.job(plan.job))
         return plan.job
 
     async def _start_on_nodes(self, plan: Plan, tell: TellLaunch = lambda _: None) -> None:
-        def failed_on(failed: str) -> None:
+        async def failed_on(failed: str) -> None:
             self.jobs.note(plan.job, failed)
             self._keep(self.jobs.job(plan.job))
+            await self._write_history()
             tell(f"{failed} · ending what was started …")
 
         why = "its launch was interrupted"
@@ -352,6 +353,10 @@ class Session:
 
     def _keep(self, job: Job) -> None:
         self._recorder.save(job, time.time())
+
+    async def _write_history(self) -> None:
+        """Write what was noted; waits at most DISK_LIMIT seconds for a disk that hangs, which then goes on writing."""
+        await asyncio.wait((self._start(self._recorder.write()),), timeout=DISK_LIMIT)
 
     async def cancel_tasks(
         self, job_id: str, tasks: Sequence[int], grace: float | None = None

@@ -1,17 +1,17 @@
 """Launch backends (ssh, slurm, kubernetes): the protocol that each follows."""
 
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from typing import ClassVar, Protocol
 
 from rankdeck.model.cluster import Capabilities, Cluster
 from rankdeck.model.job import CancelReport, Followed, JobSpec, Plan
 from rankdeck.state.lines import ReadPositionsOf
 
-Tell = Callable[[str], None]
-"""Takes one sentence about progress; called on the event loop, must not block."""
+Tell = Callable[[str], Awaitable[None]]
+"""Takes one sentence about progress."""
 
 
-def say_nothing(_: str) -> None:
+async def say_nothing(_: str) -> None:
     """The default `tell`: ignores progress."""
 
 
@@ -74,7 +74,7 @@ class Backend(Protocol):
         """Carry out the plan and nothing else; returns it with its TCP port filled in.
 
         If it fails, it ends everything that it had started and raises LaunchError. Because the clean-up can
-        take seconds, `tell` is called before it, with a sentence that says what failed.
+        take seconds, `tell` is awaited before it, with a sentence that says what failed.
         """
         ...
 

@@ -101,9 +101,9 @@ class SshBackend:
             try:
                 await self._prepare(plans[name])
             except NodeError as error:
-                if not failed:
-                    tell(str(error))
                 failed.append(error)
+                if len(failed) == 1:
+                    await tell(str(error))
 
         await on_each(plans, prepare)
         if failed:
