@@ -7,7 +7,7 @@ Standard library only; the one module that both sides import. Telemetry goes ove
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, Optional, Union
 
@@ -323,7 +323,7 @@ ReasonRow = tuple[str, int, str, Optional[float], str]
 
 @dataclass(frozen=True)
 class HealthReport:
-    """The health of a node, judged by its own agent; retained, at most REPORT_LIMIT bytes.
+    """The health of a node, judged by its own agent; retained, at most REPORT_LIMIT bytes, BARE_LIMIT without reasons.
 
     A metric that is in neither `numbers` nor `failed` does not exist on this node, or has no value yet.
     The worst reason comes first. To save room, a sentence may lack its end or be empty.
@@ -354,8 +354,10 @@ class HealthReport:
     """`METRIC/SECONDS`, a counter and its window -> device -> growth in that window; only in the report of a sample."""
 
 
-REPORT_LIMIT = 600
-"""Limit in bytes of a health message. The report of a sample may be longer and is complete."""
+REPORT_LIMIT = 8192
+"""Limit in bytes of a health message of a sick node. The report of a sample may be longer."""
+BARE_LIMIT = 600
+"""Limit in bytes of a health message without reasons: what a node that is well sends."""
 
 
 @dataclass(frozen=True)
@@ -466,7 +468,8 @@ def _report(fields: dict[str, Any]) -> HealthReport:
 
     One wrong field makes the whole report invalid: the rest of it could look better than the node is.
     """
-    reasons = tuple(map(_reason_row, _listed(fields.get("reasons", ()), "reasons")))
+    told = fields.get("reasons", ())
+    reasons = tuple(map(_reason_row, _listed(told, "reasons")))
     failed = tuple(_listed(fields.get("failed", ()), "failed"))
     checked: dict[str, Any] = {**fields, "reasons": reasons, "failed": failed}
     made = HealthReport(**checked)
@@ -483,7 +486,7 @@ def _report(fields: dict[str, Any]) -> HealthReport:
         raise WireError("bad health: a reason is worse than its level")
     _check_values({"numbers": made.numbers})
     _check_values(made.grown)
-    return made
+    return replace(made, more=made.more + len(told) - len(reasons))
 
 
 LONGEST_HEARTBEAT = 3600.0
