@@ -17,7 +17,14 @@ from pathlib import Path
 from typing import Any, Optional
 
 from rankdeck_agent.collectors import nvidia
-from rankdeck_agent.collectors.base import SHARED_MEMORY, Reading, memory_in_use, signed, whole
+from rankdeck_agent.collectors.base import (
+    SHARED_MEMORY,
+    KeptNames,
+    Reading,
+    memory_in_use,
+    signed,
+    whole,
+)
 from rankdeck_agent.files import Tree, clean, reason, user_name
 from rankdeck_agent.older_python import without_suffix
 from rankdeck_agent.text import complain
@@ -76,6 +83,10 @@ class AmdCard:
     """Label (edge, junction, mem) -> start of the file names."""
     blocks: tuple[str, ...]
     """The RAS files; each has the error counts of one block."""
+    index: int
+    """Its place among the cards that are there now, as the vendor's own tools number them."""
+    pci: str
+    """Its PCI address; "" if not known."""
 
 
 class Amd:
@@ -85,6 +96,7 @@ class Amd:
         self._tree = Tree(root)
         self._prefix = prefix
         self._looked = -_LOOK_AGAIN
+        self._names = KeptNames()
         self.cards: list[AmdCard] = []
         self._due: dict[float, float] = {}
         self._failed: dict[float, dict[str, str]] = {}
@@ -112,8 +124,8 @@ class Amd:
         self._failed[every] = part.failed
 
     def _look(self) -> None:
-        cards = list(_cards(self._tree, self._prefix))
-        if [c.path for c in cards] != [c.path for c in self.cards]:
+        cards = list(_cards(self._tree, self._prefix, self._names))
+        if [(c.key, c.path) for c in cards] != [(c.key, c.path) for c in self.cards]:
             self.cards = cards
             self._inventory = _inventory(self._tree, cards)
 
@@ -186,16 +198,29 @@ def generation(speed: str) -> int:
     return found
 
 
-def _cards(tree: Tree, prefix: str) -> Iterable[AmdCard]:
+def _cards(tree: Tree, prefix: str, names: KeptNames) -> Iterable[AmdCard]:
     # In the order of PCI addresses, as the vendor's own tools number them.
     ours = [c for c in _card_names(tree) if tree.maybe(f"{_CARDS}/{c}/device/vendor") == _AMD]
     for number, card in enumerate(sorted(ours, key=lambda c: place(tree, c))[:_LIMIT]):
         path = f"{_CARDS}/{card}/device"
+        pci = place(tree, card)[0]
+        key = names.name(_identity(tree, path, pci), _numbers(number, prefix))
         hwmon = next(iter(tree.names(f"{path}/hwmon")), "")
         sensors = _sensors(tree, f"{path}/hwmon/{hwmon}") if hwmon else {}
-        names = tree.names(f"{path}/ras")
-        blocks = tuple(f"{path}/ras/{n}" for n in names if n.endswith("_err_count"))
-        yield AmdCard(f"{prefix}{number}", path, f"hwmon/{hwmon}", sensors, blocks)
+        counts = tree.names(f"{path}/ras")
+        blocks = tuple(f"{path}/ras/{n}" for n in counts if n.endswith("_err_count"))
+        yield AmdCard(key, path, f"hwmon/{hwmon}", sensors, blocks, number, pci)
+
+
+def _identity(tree: Tree, device: str, pci: str) -> str:
+    """What tells a card from all others: its UUID or serial number with its PCI address, or its path."""
+    made = tree.maybe(f"{device}/unique_id") or tree.maybe(f"{device}/serial_number") or ""
+    return f"{made} {pci or device}"
+
+
+def _numbers(wanted: int, prefix: str) -> Iterable[str]:
+    """The names that a new card may get: its number, then all others."""
+    return (f"{prefix}{number}" for number in (wanted, *range(16 * _LIMIT)))
 
 
 def _card_names(tree: Tree) -> list[str]:
@@ -228,6 +253,9 @@ def _inventory(tree: Tree, cards: Iterable[AmdCard]) -> dict[str, str]:
             if text:
                 found[f"gpu.{card.key}.{what}"] = clean(text)
         found.setdefault(f"gpu.{card.key}.model", "AMD GPU")
+        found[f"gpu.{card.key}.index"] = str(card.index)
+        if card.pci:
+            found[f"gpu.{card.key}.pci"] = card.pci
     return found
 
 
@@ -276,6 +304,7 @@ class Intel:
         self._due = 0.0
         self._inventory: dict[str, str] = {}
         self._failed: dict[str, str] = {}
+        self._names = KeptNames()
         self.cards: list[IntelCard] = []
 
     def collect(self, reading: Reading, now: float, prefix: str) -> None:
@@ -298,16 +327,21 @@ class Intel:
         names = [n for n in _card_names(self._tree) if self._discrete(n)]
         names = sorted(names, key=lambda n: place(self._tree, n))[:_LIMIT]
         known = {card.key: card for card in self.cards}
-        found = [self._card(name, f"{prefix}{number}") for number, name in enumerate(names)]
+        slots = [place(self._tree, name)[0] for name in names]
+        found = [
+            self._card(name, self._names.name(slot or name, _numbers(number, prefix)))
+            for number, (name, slot) in enumerate(zip(names, slots))
+        ]
         for card in found:
             if card.key in known:
                 card.before = known[card.key].before
         self.cards = found
         self._inventory = {}
-        for card, name in zip(found, names):
+        for number, (card, name) in enumerate(zip(found, names)):
+            self._inventory[f"gpu.{card.key}.index"] = str(number)
             driver = self._tree.link(f"{_CARDS}/{name}/device/driver")
-            number = self._tree.maybe(f"{_CARDS}/{name}/device/device") or ""
-            self._inventory[f"gpu.{card.key}.model"] = clean(f"Intel GPU {number}".strip())
+            kind = self._tree.maybe(f"{_CARDS}/{name}/device/device") or ""
+            self._inventory[f"gpu.{card.key}.model"] = clean(f"Intel GPU {kind}".strip())
             self._inventory[f"gpu.{card.key}.pci"] = place(self._tree, name)[0]
             self._inventory[f"gpu.{card.key}.driver"] = clean(driver)
 
@@ -495,7 +529,10 @@ class GpuCollector:
             there = nvidia.present(self._root) and not self._jetson.look(now)
             if self._nvidia is None and there:
                 self._nvidia = nvidia.Nvidia()
-            self._on_bus = on_bus(self._tree) if self._nvidia else 0
+            there_now = on_bus(self._tree) if self._nvidia else 0
+            if self._nvidia and 0 < self._on_bus < there_now:
+                self._nvidia.start_again()
+            self._on_bus = there_now
         self.doing = "NVML"
         reading = self._nvidia.collect(now) if self._nvidia else Reading()
         if self._on_bus:

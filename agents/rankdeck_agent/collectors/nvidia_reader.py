@@ -131,7 +131,7 @@ class NvmlReader:
             number = known.get(uuid) or _free(str(index), known.values())
             known[uuid] = number
             seen.add(uuid)
-            identity = self._identity(handle, number, uuid)
+            identity = {**self._identity(handle, number, uuid), f"gpu.{number}.index": str(index)}
             self.inventory.update(identity)
             name = identity.get(f"gpu.{number}.model", "")
             self.devices.append(NvmlDevice(number, name, handle))
