@@ -496,17 +496,27 @@ def is_kept(
 ) -> bool:
     """Whether a device of KEPT should stay: something is wrong when it goes."""
     kind = metric.partition(".")[0]
+    if metric == "net.up":
+        return bool(number) and matters(device, values, inventory)
     if inventory.get(f"{kind}.{device}.kind") in _PASSING_KINDS:
         return False
-    if metric == "net.up":
-        passing = UNWATCHED.fullmatch(device) or _PASSING.fullmatch(device)
-        return bool(number) and not passing
     if metric in _SEEN_AS:
         automatic = device in values.get("disk.automatic", {})
         return bool(number or metric != "disk.mounted") and not (
             automatic or _PASSING_MOUNT.match(device)
         )
     return True
+
+
+def matters(interface: str, values: Table, inventory: Mapping[str, str]) -> bool:
+    """Whether something is wrong when this interface, which was up, goes down."""
+    kind = inventory.get(f"net.{interface}.kind", "")
+    if UNWATCHED.fullmatch(interface) or _PASSING.fullmatch(interface):
+        return False
+    needed = values.get("net.needed", {}).get(interface)
+    if needed is None:
+        return kind not in _PASSING_KINDS
+    return bool(needed) and kind not in _PASSING_KINDS - {"usb"}
 
 
 def _gone(facts: Facts, found: Derived) -> None:
@@ -549,6 +559,11 @@ def _put_gone(metric: str, device: str, facts: Facts, found: Derived) -> None:
 def _links(facts: Facts, found: Derived) -> None:
     """Links that are down although they are expected, named, or were up before."""
     _named_interface(facts, found)
+    for device, used in facts.values.get("net.bond_leg", {}).items():
+        if not used:
+            found.put(
+                "net.down", device, 1, "not used by its bond: its link or its partner is gone"
+            )
     for metric, derived in (("rdma.up", "rdma.down"), ("net.up", "net.down")):
         links = facts.values.get(metric)
         if not links or 0 not in links.values():
@@ -556,7 +571,10 @@ def _links(facts: Facts, found: Derived) -> None:
         every = metric == "rdma.up" and wanted(facts, "rdma_count") > sum(map(bool, links.values()))
         for device, up in links.items():
             named = metric == "net.up" and device == facts.expected.interface
-            if not up and (every or named or (metric, device) in facts.seen_up):
+            was_up = (metric, device) in facts.seen_up and (
+                metric != "net.up" or matters(device, facts.values, facts.inventory)
+            )
+            if not up and (every or named or was_up):
                 waits = metric == "rdma.up" and _physical(facts, device) == LINK_UP
                 found.put(derived, device, 1, f"not ACTIVE{_NO_MANAGER}" if waits else "down")
 

@@ -163,6 +163,13 @@ METRICS: Mapping[str, Metric] = _table(
     ("net.fifo_errors", "counter", "", "overruns of the card's buffers, both ways"),
     ("net.carrier_errors", "counter", "", "packets lost while the carrier was away"),
     ("net.up", "gauge", "", "1 where the link is up"),
+    ("net.needed", "gauge", "", "1 where a route, a bond or an RDMA device uses the interface"),
+    (
+        "net.bond_leg",
+        "gauge",
+        "",
+        "1 where its bond uses the interface, 0 where it lost its partner",
+    ),
     ("net.speed", "gauge", "bit/s", "negotiated speed"),
     ("net.mtu", "gauge", "B", "largest packet"),
     ("net.carrier_changes", "counter", "", "times that the link went down or came up"),
