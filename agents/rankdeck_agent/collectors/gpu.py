@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Optional
 
-from rankdeck_agent.collectors import nvidia
+from rankdeck_agent.collectors import nvidia, pcie
 from rankdeck_agent.collectors.base import (
     SHARED_MEMORY,
     KeptNames,
@@ -26,7 +26,6 @@ from rankdeck_agent.collectors.base import (
     whole,
 )
 from rankdeck_agent.files import Tree, clean, reason, user_name
-from rankdeck_agent.older_python import without_suffix
 from rankdeck_agent.text import complain
 
 _CARDS = "sys/class/drm"
@@ -36,8 +35,6 @@ _LIMIT = 64
 _LOAD, _CARE = 2.0, 30.0
 _ABSURD = 200
 """Degrees from which on a limit is none."""
-_GENERATIONS = {"2.5": 1, "5": 2, "8": 3, "16": 4, "32": 5, "64": 6}
-"""Gigatransfers per second -> PCIe generation."""
 _COUNT = re.compile(r"^(ue|ce):\s*(\d{1,20})\s*$", re.MULTILINE)
 
 # (metric, files of which the first that exists is read, factor, seconds between two readings).
@@ -50,11 +47,8 @@ _AMD_ROWS: tuple[tuple[str, tuple[str, ...], float, float], ...] = (
     ("gpu.energy", ("{hwmon}/energy1_input",), 1e-6, _CARE),
     ("gpu.clock", ("{hwmon}/freq1_input",), 1, _LOAD),
     ("gpu.clock_mem", ("{hwmon}/freq2_input",), 1, _LOAD),
-    ("gpu.pcie_width", ("current_link_width",), 1, _CARE),
-    ("gpu.pcie_width_max", ("max_link_width",), 1, _CARE),
     ("gpu.pcie_replays", ("pcie_replay_count",), 1, _CARE),
 )
-_SPEEDS = (("gpu.pcie_gen", "current_link_speed"), ("gpu.pcie_gen_max", "max_link_speed"))
 _NAMES = (
     ("model", "product_name"),
     ("uuid", "unique_id"),
@@ -63,7 +57,7 @@ _NAMES = (
 )
 AMD_METRICS: tuple[str, ...] = (
     *(row[0] for row in _AMD_ROWS),
-    *(row[0] for row in _SPEEDS),
+    *pcie.METRICS,
     "gpu.temp",
     "gpu.margin",
     "gpu.mem_temp",
@@ -87,6 +81,7 @@ class AmdCard:
     """Its place among the cards that are there now, as the vendor's own tools number them."""
     pci: str
     """Its PCI address; "" if not known."""
+    slot: pcie.Slot
 
 
 class Amd:
@@ -165,17 +160,11 @@ class Amd:
         reading.attempt((metric,), read, card.key)
 
     def _care(self, reading: Reading, card: AmdCard) -> None:
-        for metric, name in _SPEEDS:
-            reading.attempt((metric,), partial(self._speed, reading, card, metric, name), card.key)
+        read = partial(pcie.read_link, reading, self._tree, card.slot, card.key)
+        reading.attempt(pcie.METRICS, read, card.key)
         if card.blocks:
             metrics = ("gpu.ecc_corrected", "gpu.ecc_uncorrected")
             reading.attempt(metrics, lambda: self._errors(reading, card), card.key)
-
-    def _speed(self, reading: Reading, card: AmdCard, metric: str, name: str) -> None:
-        text = self._tree.text(f"{card.path}/{name}")
-        # The kernel says Unknown in virtual machines, which do not see the link.
-        if not text.startswith("Unknown"):
-            reading.put(metric, generation(text), card.key)
 
     def _errors(self, reading: Reading, card: AmdCard) -> None:
         total = {"ce": 0, "ue": 0}
@@ -190,14 +179,6 @@ class Amd:
         reading.put("gpu.ecc_uncorrected", total["ue"], card.key)
 
 
-def generation(speed: str) -> int:
-    """The PCIe generation in "16.0 GT/s PCIe"; raises ValueError."""
-    found = _GENERATIONS.get(without_suffix(speed.partition(" ")[0], ".0"))
-    if found is None:
-        raise ValueError(f"not a PCIe speed: {clean(speed, 40)!r}")
-    return found
-
-
 def _cards(tree: Tree, prefix: str, names: KeptNames) -> Iterable[AmdCard]:
     # In the order of PCI addresses, as the vendor's own tools number them.
     ours = [c for c in _card_names(tree) if tree.maybe(f"{_CARDS}/{c}/device/vendor") == _AMD]
@@ -209,7 +190,9 @@ def _cards(tree: Tree, prefix: str, names: KeptNames) -> Iterable[AmdCard]:
         sensors = _sensors(tree, f"{path}/hwmon/{hwmon}") if hwmon else {}
         counts = tree.names(f"{path}/ras")
         blocks = tuple(f"{path}/ras/{n}" for n in counts if n.endswith("_err_count"))
-        yield AmdCard(key, path, f"hwmon/{hwmon}", sensors, blocks, number, pci)
+        yield AmdCard(
+            key, path, f"hwmon/{hwmon}", sensors, blocks, number, pci, pcie.slot_of(tree, path)
+        )
 
 
 def _identity(tree: Tree, device: str, pci: str) -> str:
@@ -280,6 +263,7 @@ INTEL_METRICS = (
     "gpu.power",
     "gpu.active",
     "gpu.throttle_reasons",
+    *pcie.METRICS,
 )
 
 
@@ -291,6 +275,7 @@ class IntelCard:
     files: Mapping[str, tuple[str, float]]
     idle: Optional[str]
     throttle: str
+    slot: pcie.Slot
     before: dict[str, tuple[float, float]] = field(default_factory=dict[str, tuple[float, float]])
     """Metric computed from two readings -> (when, number) of the last one."""
 
@@ -361,7 +346,13 @@ class Intel:
             file = self._first(paths, at)
             if file:
                 files[metric] = file, factor
-        return IntelCard(key, files, self._first(_IDLE, at), _THROTTLE.format(**at))
+        return IntelCard(
+            key,
+            files,
+            self._first(_IDLE, at),
+            _THROTTLE.format(**at),
+            pcie.slot_of(self._tree, device),
+        )
 
     def _first(self, paths: tuple[str, ...], at: Mapping[str, str]) -> Optional[str]:
         return next((p.format(**at) for p in paths if self._tree.exists(p.format(**at))), None)
@@ -376,6 +367,8 @@ class Intel:
             watts = _rate(card, "gpu.power", now, energy)
             if watts is not None:
                 reading.put("gpu.power", round(watts, 3), card.key)
+        link = partial(pcie.read_link, reading, self._tree, card.slot, card.key)
+        reading.attempt(pcie.METRICS, link, card.key)
         if card.idle is not None:
             reading.attempt(("gpu.active",), lambda: self._active(reading, card, now), card.key)
         if self._tree.exists(card.throttle):

@@ -18,6 +18,7 @@ from rankdeck_agent.collectors.nvidia_calls import (
     GONE,
     HEAT,
     INVALID_ARGUMENT,
+    LINK,
     LOAD,
     LOST,
     METRICS,
@@ -184,6 +185,9 @@ class NvmlReader:
         lost = False
         for number, call in enumerate(CALLS):
             if number in device.unsupported or now < device.due.get(number, 0.0):
+                continue
+            if device.unified and call.metrics == LINK:
+                # A placeholder of generation 1 with one lane: such a GPU has no slot.
                 continue
             device.due[number] = now + call.every - LOAD / 2
             lost = self._ask(reading, device, number, call) == LOST

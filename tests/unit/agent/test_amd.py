@@ -2,7 +2,8 @@
 
 import pytest
 
-from rankdeck_agent.collectors.gpu import GpuCollector, generation
+from rankdeck_agent.collectors.gpu import GpuCollector
+from rankdeck_agent.collectors.pcie import generation
 from tests.unit.agent.machines import copy_recorded, write
 
 CARD = "sys/class/drm/card{}/device"

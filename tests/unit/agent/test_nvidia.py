@@ -427,6 +427,16 @@ def test_a_chip_without_memory_of_its_own_shows_the_machines(gpus, machine):
 
     assert reading.values["gpu.mem_total"]["0"] > reading.values["gpu.mem_used"]["0"]
     assert "shared with the CPU" in reading.inventory["gpu.0.memory"]
+    assert "gpu.pcie_width" in reading.absent(gpus.metrics), "its link is a placeholder"
+
+
+def test_a_virtual_function_has_no_link(gpus, machine):
+    machine.say("CurrPcieLinkWidth 2 0")
+
+    reading = until(gpus, answered)
+
+    assert set(reading.values["gpu.pcie_width"]) == set(map(str, range(8))) - {"2"}
+    assert reading.failed == {}
 
 
 def test_a_gpu_that_refuses_its_memory_is_not_taken_for_one_without(gpus, machine):
