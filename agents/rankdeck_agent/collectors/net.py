@@ -13,7 +13,7 @@ from typing import Optional
 from rankdeck_agent.collectors.base import Reading, whole
 from rankdeck_agent.files import Tree, clean
 from rankdeck_agent.older_python import is_ascii
-from rankdeck_agent.rules.facts import UNWATCHED
+from rankdeck_agent.rules.derived import UNWATCHED
 
 _COLUMNS: tuple[tuple[str, tuple[int, ...]], ...] = (
     ("net.rx", (0,)),

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Callable, Optional
 
+from rankdeck_agent.rules.derived import Derived, derive, wanted
 from rankdeck_agent.rules.facts import (
     KINDS,
     OTHER,
-    Derived,
     Facts,
     Growth,
     Key,
@@ -21,13 +21,11 @@ from rankdeck_agent.rules.facts import (
     RuleMark,
     Table,
     blind_words,
-    derive,
     first_of,
     kind_of,
     limits,
     remember,
     split,
-    wanted,
 )
 from rankdeck_agent.rules.levels import Health, Level, Reason
 from rankdeck_agent.rules.table import BY_METRIC, CHECKS, IDLE_CHECKS, RULES, Rule
