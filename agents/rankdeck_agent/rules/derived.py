@@ -103,6 +103,8 @@ def derive(facts: Facts) -> Derived:
         _odd_ports(links, facts, found)
         _odd_rates(links, facts, found)
     _odd_gpus(facts, found)
+    for device, percent in facts.values.get("md.rebuilt", {}).items():
+        found.notes["md.degraded", device] = f"; it is being rebuilt, {percent:g}% done"
     _fstab(facts, found)
     _clock(facts, found)
     for key, value in facts.expected.other.items():

@@ -287,6 +287,10 @@ RULES: tuple[Rule, ...] = (
            text="NVMe {device}: {value} times data not whole {span} · the drive wears out · check the files, watch, replace"),
     *_rows("disk.io_stuck", 18, "disk.io_stuck", (WARN, 30, 5), (BAD, 120, 5), linger=MINUTE,
            text="disk {device}: requests wait for {value} and none ends · it hangs or dies · look at the kernel log, replace it"),
+    *_rows("disk.raid", 18, "md.degraded", (WARN, 1, 1), unless="md.failed",
+           text="RAID array {device} lacks {value} of its disks{note} · another loss may lose its data · look with `mdadm --detail`, replace the disk"),
+    *_rows("disk.raid", 18, "md.failed", (BAD, 1, 1),
+           text="RAID array {device} does not work · too many of its disks are missing · look with `mdadm --detail`, bring the disks back; else restore its data"),
     # 19 heat and supply
     *_rows("gpu.temp", 19, "gpu.temp", (WARN, 85, 80), (BAD, 92, 87), hold=MINUTE, unless="gpu.margin",
            text="GPU {device} at {value} · it slows down or shuts off · check fans, inlet air, neighbours"),

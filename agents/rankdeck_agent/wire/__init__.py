@@ -133,6 +133,11 @@ METRICS: Mapping[str, Metric] = _table(
     ),
     ("disk.automatic", "gauge", "", "1 for each mount that comes and goes with its use"),
     ("disk.stuck", "gauge", "s", "since a network mount was asked and has not answered"),
+    ("md.degraded", "gauge", "", "members that a RAID array (md) lacks"),
+    ("md.disks", "gauge", "", "members that a RAID array should have"),
+    ("md.failed", "gauge", "", "1 where a RAID array does not work"),
+    ("md.rebuilt", "gauge", "%", "how far a rebuild, resync or reshape of a RAID array has come"),
+    ("md.checked", "gauge", "%", "how far a check or repair of a RAID array has come"),
     ("disk.io_stuck", "gauge", "s", "since a disk with work made no progress"),
     (
         "nvme.live",
