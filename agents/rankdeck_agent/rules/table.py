@@ -110,7 +110,7 @@ CHECKS: tuple[HealthCheck, ...] = (
     HealthCheck(15, "gpu.pcie", "PCIe width, generation, replays", ("gpu.pcie_width", "gpu.pcie_gen", "gpu.pcie_replays")),
     HealthCheck(16, "mem.faults", "Host memory faults", ("edac.ue", "edac.ce", "mem.corrupted")),
     HealthCheck(17, "mem", "Memory suffices", ("mem.used", "psi.mem", "mem.oom_kills")),
-    HealthCheck(18, "disk", "Disks have room and work", ("disk.used", "disk.inodes_used", "nvme.live")),
+    HealthCheck(18, "disk", "Disks have room and work", ("disk.used", "disk.inodes_used", "nvme.live", "md.failed")),
     HealthCheck(19, "heat", "Temperature and supply", ("cpu.temp", "gpu.temp", "gpu.margin", "pi.undervolt")),
     HealthCheck(20, "node.clock", "Clock right, no unexpected reboot", ("node.skew",)),
     HealthCheck(21, "kernel", "Kernel not stuck", ("kernel.dstate",)),

@@ -110,6 +110,6 @@ def test_the_recorded_table_is_read(tmp_path) -> None:
 
     assert [values["md.degraded"][name] for name in ("md6", "md7", "md0")] == [1, 1, 0]
     assert values["md.failed"]["md4"] == 1
-    assert values["md.rebuilt"] == {"md6": 8.5, "md8": 8.5}
+    assert values["md.rebuilt"] == {"md6": 8.5, "md8": 8.5, "md42": 56.1}
     assert values["md.checked"] == {"md201": 5.7}
     assert "md219" not in values["md.failed"]
