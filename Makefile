@@ -94,6 +94,7 @@ pictures: dev
 # The manual page, from the options.
 man: dev
 	$(BIN)/python -m tests.support.manual docs/rankdeck.1
+	$(BIN)/python -m tests.support.alert_rules docs/prometheus/alerts.yaml
 
 clean:
 	rm -rf $(VENV) .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist

@@ -11,6 +11,7 @@ from typing import BinaryIO, Callable, Optional
 
 from rankdeck_agent.files import clean, reason
 from rankdeck_agent.needed_texts import matches
+from rankdeck_agent.rules.table import LET_GO, RESET
 from rankdeck_agent.text import complain
 
 OFF_THE_BUS = 79
@@ -27,10 +28,10 @@ class Xid:
 
 
 _RESTART = "the application failed, the GPU goes on: restart the job"
-_RESET = "drain the node, reset the GPU"
+_RESET = f"drain the node, {RESET}"
 _NONE = "no action on the node"
 _SUPPORT = "ask the vendor if it comes again"
-_NVLINK = "drain the node, reset the GPU; again: check NVSwitch and fabric manager"
+_NVLINK = f"drain the node, {RESET}; again: check NVSwitch and fabric manager"
 
 
 def _rows(level: str, do: str, names: Mapping[int, str]) -> dict[int, Xid]:
@@ -114,15 +115,15 @@ XIDS: Mapping[int, Xid] = {
     **_rows("info", _NONE, _HARMLESS),
     **_rows("bad", _RESET, _GPU_RESET),
     **_rows("warn", _SUPPORT, _SUPPORT_CASES),
-    48: Xid("bad", "uncorrectable ECC error", "look for Xid 63, 64, 94, 95 with it; drain the node, reset the GPU"),
+    48: Xid("bad", "uncorrectable ECC error", f"look for Xid 63, 64, 94, 95 with it; drain the node, {RESET}"),
     74: Xid("bad", "NVLink error", _NVLINK),
     OFF_THE_BUS: Xid("bad", "GPU has fallen off the bus",
                      "reboot the node; twice in 3 days: have the hardware inspected"),
     54: Xid("warn", "no auxiliary power at the GPU board", "check the power cable"),
-    63: Xid("warn", "memory row remapped or page retired", "reset the GPU at the next idle time"),
+    63: Xid("warn", "memory row remapped or page retired", f"at the next idle time {RESET}"),
     78: Xid("warn", "vGPU start error", "update driver and firmware"),
     92: Xid("warn", "many corrected ECC errors", "watch remapped rows"),
-    94: Xid("warn", "contained memory error", "restart the job; reset the GPU at the next idle time"),
+    94: Xid("warn", "contained memory error", f"restart the job; at the next idle time {RESET}"),
     151: Xid("warn", "key rotation error", "restart the virtual machine"),
     159: Xid("warn", "CHI non-data error", "see the kernel log for UVM"),
 }  # fmt: skip
@@ -175,7 +176,7 @@ _ACTIONS: Mapping[int, Xid] = {
     0: Xid("ok", "GPU recovery action changed", "nothing more to do"),
     1: Xid("bad", "GPU recovery action changed", _RESET),
     2: Xid("bad", "GPU recovery action changed", "drain and reboot the node"),
-    3: Xid("warn", "GPU recovery action changed", "end jobs with peer traffic, then reset the GPU"),
+    3: Xid("warn", "GPU recovery action changed", f"end jobs with peer traffic, then {RESET}"),
     4: Xid("bad", "GPU recovery action changed", _RESET),
 }
 """Recovery action in Xid 154, numbered as in NVML -> meaning; 0 withdraws the action asked for before."""
@@ -350,7 +351,7 @@ PATTERNS: tuple[KernelPattern, ...] = (
     _pattern("gpu", "bad", rf"NVRM: (?:GPU (?P<device>{_PCI})[ :].*)?(?:RmInitAdapter|rm_init_adapter) failed", "the driver cannot start the GPU: reboot the node"),
     _pattern("gpu", "bad", rf"NVRM: GPU (?P<device>{_PCI}): GPU does not have the necessary power cables", "it stays off: plug in its power cables"),
     _pattern("gpu", "bad", r"[Ee]ncountered (?:a )?global fatal error", "CUDA works on no GPU of the node: drain, reboot"),
-    _pattern("gpu", "bad", rf"NVRM: .*GPU at PCI:(?P<device>{_PCI}) .*likely needs to be reset", "drain the node, reset the GPU"),
+    _pattern("gpu", "bad", rf"NVRM: .*GPU at PCI:(?P<device>{_PCI}) .*likely needs to be reset", f"drain the node, {RESET}"),
     _pattern("gpu", "bad", r"NVRM: This PCI I/O region assigned to your NVIDIA device is invalid", "the BIOS gave a GPU no room: update it, switch on Above 4G decoding"),
     _pattern("gpu", "bad", r"NVRM: (?:The NVIDIA probe routine (?:failed|was not called) for|None of the NVIDIA (?:graphics adapters|devices) were initialized)", "the driver cannot start the GPU: look for who holds it (vfio, nouveau), reboot the node"),
     _pattern("gpu", "warn", r"NVRM: API mismatch", "the driver in the kernel and its library are of two versions: reload the driver's modules or reboot; in a container: use the host's library"),
@@ -359,16 +360,16 @@ PATTERNS: tuple[KernelPattern, ...] = (
     _pattern("gpu", "bad", rf"amdgpu (?P<device>{_PCI}): (?:amdgpu: )?(?:.*GPU will not be initialized|Fatal error during GPU init|device lost from bus)", "the driver gave up the GPU: reboot the node; again: vendor"),
     _pattern("gpu", "bad", rf"Xe has declared device (?P<device>{_PCI}) as wedged", "the driver gave up the GPU: reboot the node"),
     _pattern("gpu", "info", rf"i915 (?P<device>{_PCI}): .*GPU HANG", "an application hung the GPU"),
-    _pattern("nvlink", "warn", r"NVRM: knvlink\w+: .*\b[Ff]ailed", "collectives are slow or fail: reset the GPU, check NVSwitch and fabric manager"),
+    _pattern("nvlink", "warn", r"NVRM: knvlink\w+: .*\b[Ff]ailed", f"collectives are slow or fail: {RESET}, check NVSwitch and fabric manager"),
     _pattern("thermal", "bad", rf"amdgpu (?P<device>{_PCI}): .*(?:over temperature range|GPU (?:SW|HW) CTF)", "the GPU is too hot and shuts down: check fans and inlet air"),
     _pattern("thermal", "warn", rf"amdgpu (?P<device>{_PCI}): .*(?:thermal throttling|GPU is throttled|temperature reached)", "the GPU slows down: check fans, inlet air, neighbours"),
     _pattern("amdgpu", "ok", rf"amdgpu (?P<device>{_PCI}): (?:amdgpu: )?GPU reset\(\d+\) succeeded"),
     _pattern("amdgpu", "bad", rf"amdgpu (?P<device>{_PCI}): (?:amdgpu: )?(?:GPU reset end with ret = -|GPU [Rr]ecovery [Ff]ailed)", "the GPU stays away: reboot the node"),
     _pattern("amdgpu", "warn", rf"amdgpu (?P<device>{_PCI}): (?:amdgpu: )?GPU reset begin", "jobs on it are lost: restart them; again: have it inspected"),
     # Not kind `amdgpu`: the reset that succeeds after these must not end them.
-    _pattern("ras", "bad", rf"amdgpu (?P<device>{_PCI}): (?:amdgpu: )?.*(?<!\b0 )(?<!\b0 new )uncorrectable hardware error", "results may be wrong: drain, reset the GPU"),
+    _pattern("ras", "bad", rf"amdgpu (?P<device>{_PCI}): (?:amdgpu: )?.*(?<!\b0 )(?<!\b0 new )uncorrectable hardware error", f"results may be wrong: drain the node, {RESET}"),
     _pattern("ras", "warn", rf"amdgpu (?P<device>{_PCI}): (?:amdgpu: )?.*(?<!\b0 )(?<!\b0 new )deferred hardware error", "who reads that memory is ended: watch the GPU"),
-    _pattern("amdgpu", "warn", r"amdgpu: (?:qcm fence wait loop timeout|The cp might be in an unrecoverable state)", "queues hang: end the job; again: reset the GPU"),
+    _pattern("amdgpu", "warn", r"amdgpu: (?:qcm fence wait loop timeout|The cp might be in an unrecoverable state)", f"queues hang: end the job; again: {RESET}"),
     _pattern("amdgpu", "info", rf"amdgpu (?P<device>{_PCI}): (?:amdgpu: )?ring \S+ timeout", "an application hung the GPU"),
     # Without a device: a restored connection does not end this, since open files stay lost.
     _pattern("lustre", "warn", r"LustreError: .*This client was evicted by ", "open files of running jobs are lost: restart them, check server and network"),
@@ -528,7 +529,7 @@ def _sxid(found: "re.Match[str]") -> Found:
 
 
 _SXIDS = (
-    ("Fatal", "bad", "reset all GPUs and the NVSwitch, or reboot"),
+    ("Fatal", "bad", f"reset all GPUs and the NVSwitch ({LET_GO}), or reboot"),
     # Lines after the first have only registers.
     ("Severity ", "info", ""),
     ("Data ", "info", ""),

@@ -14,7 +14,8 @@ from rankdeck_agent.collectors.nvidia import DEADLINE
 from rankdeck_agent.config import ExpectError, read
 from rankdeck_agent.files import Tree, clean, reason
 from rankdeck_agent.machine import machine, name
-from rankdeck_agent.rules.facts import EPOCH, KEPT, SIZES, Facts, Memory, derive, is_kept
+from rankdeck_agent.rules.derived import KEPT, SIZES, derive, is_kept
+from rankdeck_agent.rules.facts import EPOCH, Facts, Memory
 from rankdeck_agent.rules.judge import (
     LASTING,
     CheckResult,

@@ -12,11 +12,13 @@ import sys
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Callable, Optional
 
 from rankdeck_agent.config import SIZE_LIMIT, AgentConfigError, from_mapping
+from rankdeck_agent.gpu_release import SIGNALS, tell_agents
 from rankdeck_agent.text import complain, say
 
 UNIT = "rankdeck-agent.service"
@@ -231,8 +233,8 @@ def ask(words: Sequence[str]) -> str:
 ROOT_VARIABLE = "RANKDECK_ROOT"
 """Environment variable: another root folder to install to, such as that of a system image."""
 _VERSION = re.compile(rb'__version__ = "([^"\n]{1,40})"')
-_NAMES = ("install", "uninstall", "status")
-_USAGE = "usage: agent.pyz service install|uninstall|status --system|--user [--dry-run]"
+_NAMES = ("install", "uninstall", "status", *SIGNALS)
+_USAGE = f"usage: agent.pyz service {'|'.join(_NAMES)} --system|--user [--dry-run]"
 
 
 @dataclass(frozen=True)
@@ -482,8 +484,13 @@ def _version(archive: bytes) -> str:
     return found.group(1).decode("ascii", "replace") if found else "?"
 
 
+def _tell_agents(command: str, _site: Site, _dry: bool) -> dict[str, Any]:
+    return tell_agents(command)
+
+
 _VERBS: "dict[str, Callable[[Site, bool], dict[str, Any]]]" = {
     "install": _install,
     "uninstall": _uninstall,
     "status": _status,
+    **{name: partial(_tell_agents, name) for name in SIGNALS},
 }

@@ -12,14 +12,17 @@ import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Optional
 
 from rankdeck_agent import __version__
 from rankdeck_agent.collectors import Collector, collectors
+from rankdeck_agent.collectors.gpu import GpuCollector
 from rankdeck_agent.collectors.simulated import chosen
 from rankdeck_agent.config import SIZE_LIMIT, AgentConfigError, Config, from_file, from_line
 from rankdeck_agent.files import Tree, clean, leave_no_core, readable, reason
+from rankdeck_agent.gpu_release import SIGNALS
 from rankdeck_agent.machine import machine
 from rankdeck_agent.sampler import LATE_SHARE, NodeJudge, Reporter, Sampler
 from rankdeck_agent.text import complain
@@ -36,17 +39,25 @@ _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 class Lease:
     """How long the agent runs: until a signal (SIGTERM, SIGINT, SIGHUP), or with `stdin` until standard input ends.
 
-    A line `{"samples": true}` or `{"samples": false}` on standard input turns full samples on or off.
+    A line `{"samples": true}` or `{"samples": false}` on standard input turns full samples on or off, and the SIGNALS of
+    `gpu_release` the reading of GPUs.
     """
 
     def __init__(self, *, stdin: bool, samples: bool = True) -> None:
         self.samples = samples
+        self.gpus = True
+        """Whether GPUs are to be read."""
         self._line = b""
         self._bell, ring = os.pipe()
         self._watched = [self._bell] + ([0] if stdin else [])
         os.set_blocking(ring, False)
         for number in _ENDING:
             signal.signal(number, lambda _number, _frame: _ring(ring))
+        for command, number in SIGNALS.items():
+            signal.signal(number, partial(self._turn, command == "gpu-start"))
+
+    def _turn(self, gpus: bool, _number: int, _frame: object) -> None:
+        self.gpus = gpus
 
     def wait(self, seconds: float) -> bool:
         """Sleep at most `seconds`, reading standard input meanwhile; True at once if the lease has ended."""
@@ -179,7 +190,9 @@ def publish(config: Config, lease: Lease, publisher: Destination) -> None:
     """Read, judge and publish once a period until the lease ends."""
     judge = NodeJudge(config.expect, publisher.boot, config.heartbeat, brief=config.brief)
     reporter = Reporter(config.heartbeat)
-    sampler = Sampler(_collectors(config))
+    made = _collectors(config)
+    gpus = [one for one in made if isinstance(one, GpuCollector)]
+    sampler = Sampler(made)
     # The first reading has no rates yet and is not sent, but its events are.
     first = sampler.take(limit=config.period * LATE_SHARE)
     publisher.describe(first.inventory)
@@ -191,6 +204,8 @@ def publish(config: Config, lease: Lease, publisher: Destination) -> None:
     next_sample = 0.0
     while not lease.wait(max(0.0, due - time.monotonic())):
         lag = time.monotonic() - due
+        for one in gpus:
+            one.released = not lease.gpus
         collected = sampler.take(limit=config.period * LATE_SHARE, lag=lag)
         publisher.describe(collected.inventory)
         for event in collected.events:

@@ -178,7 +178,7 @@ def test_status_and_prometheus_have_the_ports() -> None:
     fleet = Fleet(lab.cluster)
 
     shape = switch_shapes(lab.switches)[0]
-    text = Exporter(lab.cluster, fleet, switches=lab.switches).families().text()
+    text = asyncio.run(Exporter(lab.cluster, fleet, switches=lab.switches).families()).text()
 
     assert json.loads(json.dumps(shape))["values"] == {
         "in-octets": 7,

@@ -40,7 +40,7 @@ from rankdeck.model.safe_text import clean, printable, strip_controls
 from rankdeck.model.text import DEEPEST, table
 from rankdeck.preflight.facts import node_facts
 from rankdeck.preflight.trial_run import MARK, _rank_answers
-from rankdeck.prometheus.exporter import Families, HttpServer, _read
+from rankdeck.prometheus.exporter import Families, HttpServer, Kinds, _read
 from rankdeck.prometheus.names import of_counter
 from rankdeck.prometheus.site_past import Response, data_of, read_head, read_matrix
 from rankdeck.remote.clean import cleaned
@@ -931,13 +931,16 @@ def prometheus() -> Take:
     words=b"GET /metrics HTTP/1.1 \r\n\r\n \r\n Accept: application/openmetrics-text ? POST / \x00",
 )
 def http() -> Take:
-    loop, server = asyncio.new_event_loop(), HttpServer(Families)
+    async def no_families(_kinds: Kinds) -> Families:
+        return Families()
+
+    loop, server = asyncio.new_event_loop(), HttpServer(no_families)
 
     async def ask(raw: bytes) -> None:
         reader = asyncio.StreamReader(limit=1 << 13)
         reader.feed_data(raw)
         reader.feed_eof()
-        server.answer(await _read(reader))
+        await server.answer(await _read(reader))
 
     return lambda raw: loop.run_until_complete(ask(raw))
 

@@ -57,6 +57,19 @@ async def test_a_lost_gpu_keeps_its_line_and_the_errors_are_one() -> None:
 
 
 @pytest.mark.long
+async def test_a_gpu_that_the_driver_numbers_anew_keeps_its_own_number() -> None:
+    stage = machine()
+    moved = {"gpu.2.index": "1", "gpu.3.index": "2", "gpu.0.index": "0"}
+    at = stage.fleet.node("gpu01").hello.at
+    stage.fleet.apply("gpu01", Hello("gpu01", True, at, "b", "0", 600.0, moved))
+    async with console(stage, (160, 50)) as (app, pilot):
+        await pilot.press("enter")
+        await shows(app, pilot, "2 now 1")
+        await shows(app, pilot, "3 now 2")
+        assert "0 now" not in text_of(app)
+
+
+@pytest.mark.long
 async def test_a_gpu_says_what_is_wrong_beside_its_numbers() -> None:
     async with console(machine(gpu="ecc"), (160, 50)) as (app, pilot):
         await pilot.press("enter")

@@ -14,7 +14,7 @@ from rankdeck.config.user import UiSettings, read_settings
 from rankdeck.errors import ConfigError
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import JobSpec, Launch
-from rankdeck_agent.rules import facts
+from rankdeck_agent.rules import derived
 
 CLUSTER = """\
 cluster: ro644-lab
@@ -200,7 +200,7 @@ def test_gang_abort_is_on_where_ranks_wait_for_one_another(
 
 
 def test_what_is_expected_as_a_number_is_what_the_agent_compares_as_one() -> None:
-    assert set(clusters.COUNTED) == {*facts.SPEEDS, *facts.COUNTS}
+    assert set(clusters.COUNTED) == {*derived.SPEEDS, *derived.COUNTS}
 
 
 def test_clusters_are_found_by_name_the_users_own_first(

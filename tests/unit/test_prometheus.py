@@ -67,7 +67,7 @@ class Lab:
 
     def read(self):
         """Every sample: name -> [(labels, value)], the same by both parsers."""
-        families = self.exporter.families()
+        families = asyncio.run(self.exporter.families())
         by_text = samples(parser.text_string_to_metric_families(families.text()))
         by_open = samples(openmetrics.text_string_to_metric_families(families.openmetrics()))
         assert by_text == by_open
@@ -147,7 +147,7 @@ def test_counters_are_counters_and_gauges_gauges() -> None:
     lab = Lab()
     lab.hear({name: {"0": 1} for name in METRICS})
 
-    text = lab.exporter.families().text()
+    text = asyncio.run(lab.exporter.families()).text()
 
     for family in parser.text_string_to_metric_families(text):
         ours = family.name.startswith(("rankdeck_", "node_"))
@@ -271,7 +271,7 @@ def test_the_dashboard_asks_only_for_what_is_offered() -> None:
     lab.hear({name: {"0": 1} for name in METRICS}, failed={"x": "y"})
     for leaf in COUNTERS:
         lab.switches.apply("leaf1", "Ethernet1", True, {leaf: 1})
-    text = lab.exporter.families().text()
+    text = asyncio.run(lab.exporter.families()).text()
     offered = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE ")}
     board = json.loads(DASHBOARD.read_text())
 
@@ -288,6 +288,10 @@ def test_the_dashboard_asks_only_for_what_is_offered() -> None:
 
 
 # ---- HTTP -------------------------------------------------------------------------------
+
+
+async def no_families(_kinds) -> Families:
+    return Families()
 
 
 @asynccontextmanager
@@ -318,8 +322,61 @@ async def test_a_scrape_gets_text_or_openmetrics_as_it_asks() -> None:
     assert open_body.endswith(b"# EOF\n")
 
 
+@pytest.mark.parametrize(
+    ("collect", "there", "absent"),
+    [
+        ("", ["rankdeck_node_health", "node_load1", "DCGM_FI_DEV_GPU_TEMP"], []),
+        ("collect[]=gpu", ["DCGM_FI_DEV_GPU_TEMP"], ["node_load1", "rankdeck_node_health"]),
+        (
+            "collect[]=loadavg&collect[]=health",
+            ["node_load1", "rankdeck_node_health"],
+            ["DCGM_FI_"],
+        ),
+        ("collect%5B%5D=meminfo", ["node_memory_MemTotal_bytes"], ["node_load1", "DCGM_FI_"]),
+    ],
+)
+async def test_a_scrape_may_choose_what_it_collects(collect, there, absent) -> None:
+    lab = Lab()
+    lab.hear({"gpu.temp": {"0": 40.0}, "cpu.load1": {"": 1.0}, "mem.total": {"": 1 << 30}})
+    async with served(lab.exporter.families) as port:
+        _, body = await ask(port, f"GET /metrics?{collect} HTTP/1.1\r\n\r\n".encode())
+
+    text = body.decode()
+    assert "rankdeck_node_up" in text
+    assert [name for name in there if name not in text] == []
+    assert [name for name in absent if name in text] == []
+
+
+async def test_what_cannot_be_collected_is_named_with_what_can() -> None:
+    async with served() as port:
+        head, body = await ask(port, b"GET /metrics?collect[]=bcache HTTP/1.1\r\n\r\n")
+
+    assert " 400 " in head
+    assert b"no collect[]='bcache'; there are: agent" in body
+
+
+async def test_other_tasks_run_while_the_series_of_many_nodes_are_gathered(monkeypatch) -> None:
+    monkeypatch.setattr("rankdeck.prometheus.exporter.AT_A_TIME", 0.0)
+    nodes = tuple(Node(name=f"n{number}") for number in range(50))
+    cluster = Cluster(name="lab", nodes=nodes)
+    exporter, turns = Exporter(cluster, JudgedFleet(cluster, Clock())), 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async with asyncio.TaskGroup() as tasks:
+        counting = tasks.create_task(count())
+        await exporter.families()
+        counting.cancel()
+
+    assert turns >= len(nodes) - 1
+
+
 async def test_a_packed_answer_unpacks_to_the_plain_one() -> None:
-    async with served(Families) as port:
+    async with served(no_families) as port:
         request = b"GET /metrics HTTP/1.1\r\nAccept-Encoding: gzip\r\n"
         head, body = await ask(port, request + b"Accept: application/openmetrics-text\r\n\r\n")
 
@@ -361,7 +418,7 @@ async def test_requests_that_never_end_keep_nobody_out() -> None:
 async def test_an_address_in_use_is_one_sentence() -> None:
     async with served() as port:
         with pytest.raises(ListenError, match=f"cannot listen on 127.0.0.1:{port}: "):
-            async with serve("127.0.0.1", port, Families):
+            async with serve("127.0.0.1", port, no_families):
                 pass
 
 

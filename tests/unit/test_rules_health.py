@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from rankdeck_agent.collectors.kernel_log import LOG_CLOSED
 from rankdeck_agent.collectors.rdma import SATURATED
-from rankdeck_agent.rules.facts import Facts, Memory, derive
+from rankdeck_agent.rules.derived import derive
+from rankdeck_agent.rules.facts import Facts, Memory
 from rankdeck_agent.rules.judge import assess, cover, coverage_words, explain
 from rankdeck_agent.rules.levels import Expected, Level
 from rankdeck_agent.rules.table import CHECKS, RULES
@@ -87,7 +88,7 @@ def test_coverage_adds_up(there, absent) -> None:
 
 
 DERIVED = frozenset({
-    "gpu.hangs", "gpu.gone", "nvme.gone", "cpu.missing", "mem.missing", "gpu.missing", "gpu.unlisted", "gpu.action", "gpu.fabric_fault", "gpu.nvlinks_down", "gpu.slowed_now", "gpu.brake_now", "rdma.down", "rdma.odd", "rdma.missing", "rdma.slow", "net.down", "net.slow",
+    "gpu.hangs", "gpu.gone", "nvme.gone", "cpu.missing", "mem.missing", "gpu.missing", "gpu.unlisted", "gpu.action", "gpu.fabric_fault", "gpu.nvlinks_down", "gpu.slowed_now", "gpu.brake_now", "gpu.slow", "gpu.capped", "rdma.down", "rdma.odd", "rdma.missing", "rdma.slow", "net.down", "net.slow",
     "disk.unmounted", "node.skew", "node.unlike", "node.like",
 })  # fmt: skip
 """Metrics of the table that `derive` makes; a row of any other is read from the wire."""
@@ -194,6 +195,50 @@ def test_pcie_is_judged_only_under_load() -> None:
 
     assert not told(held(61, values={**lanes, "gpu.used": {"0": 0}}), "gpu.pcie")
     assert told(held(61, values={**lanes, "gpu.used": {"0": 90}}), "gpu.pcie")
+
+
+GPUS = [str(n) for n in range(8)]
+EQUAL = {f"gpu.{n}.model": "NVIDIA H100 80GB HBM3" for n in GPUS}
+
+
+def eight(metric, others, **odd):
+    """Eight GPUs of which those named `_N` differ."""
+    return {metric: {n: odd.get(f"_{n}", others) for n in GPUS}}
+
+
+@each(
+    (
+        (eight("gpu.clock", 1980e6, _3=345e6), 98, {("gpu.slow", "3")}),
+        (eight("gpu.clock", 1980e6, _3=345e6), 3, set()),
+        (eight("gpu.clock", 1980e6, _3=1200e6), 98, set()),
+        (eight("gpu.clock", 345e6), 98, set()),
+        (
+            eight("gpu.clock", 1980e6, _1=345e6, _6=400e6),
+            98,
+            {("gpu.slow", "1"), ("gpu.slow", "6")},
+        ),
+        (eight("gpu.clock", 1980e6, _0=345e6, _1=345e6, _2=345e6, _3=345e6), 98, set()),
+        (eight("gpu.power_limit", 700, _5=200), 0, {("gpu.capped", "5")}),
+        (eight("gpu.power_limit", 700, _5=690), 0, set()),
+    )
+)
+def test_one_of_equal_gpus_that_is_unlike_the_others_stands_out(numbers, used, odd) -> None:
+    values = {**numbers, **eight("gpu.used", used)}
+    health = held(61, values=values, inventory=EQUAL)
+
+    assert {(r.check, r.device) for r in health.reasons} == odd
+    assert health.level <= Level.WARN
+
+
+def test_gpus_of_other_models_and_too_few_are_not_compared() -> None:
+    limits = {"gpu.power_limit": {"0": 700, "1": 700, "2": 700, "3": 72}}
+    mixed = {**EQUAL, "gpu.3.model": "NVIDIA L4"}
+
+    assert not told(held(61, values=limits, inventory=mixed), "gpu.capped")
+    pair = {"gpu.power_limit": {"0": 700, "1": 200}}
+    assert not told(held(61, values=pair, inventory=EQUAL), "gpu.capped")
+    (reason,) = told(held(61, values=limits, inventory=EQUAL), "gpu.capped")
+    assert reason.text.startswith("GPU 3 may take 72 W, 3 of 4 like it at 700 W")
 
 
 def test_memory_of_an_idle_gpu_is_a_leftover_after_half_an_hour() -> None:

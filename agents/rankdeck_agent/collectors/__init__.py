@@ -15,6 +15,7 @@ from rankdeck_agent.collectors.host import (
 )
 from rankdeck_agent.collectors.kernel_log import KernelLogCollector
 from rankdeck_agent.collectors.net import EthtoolCollector, NetCollector
+from rankdeck_agent.collectors.raid import RaidCollector
 from rankdeck_agent.collectors.rdma import RdmaCollector
 from rankdeck_agent.collectors.sensors import HeatCollector, PiCollector, SensorCollector
 from rankdeck_agent.collectors.simulated import SIMULATED, chosen
@@ -30,6 +31,7 @@ COLLECTORS: tuple[Callable[..., Collector], ...] = (
     EdacCollector,
     CgroupCollector,
     NvmeCollector,
+    RaidCollector,
     TaskCollector,
     EthtoolCollector,
     SensorCollector,

@@ -178,6 +178,28 @@ def signed(data: bytes) -> int:
     return -whole(text[1:]) if text.startswith(b"-") else whole(text)
 
 
+class KeptNames:
+    """Gives each device a name once: none gets the name of another that has gone. Used from one thread."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, str] = {}
+        """Identity of a device -> its name."""
+
+    def name(self, identity: str, wanted: Iterable[str]) -> str:
+        """The name of the device with this identity (UUID, serial, address); a new one gets the first of `wanted` that is free.
+
+        Raises LookupError if none is free.
+        """
+        known = self._names.get(identity)
+        if known is None:
+            taken = set(self._names.values())
+            known = next((name for name in wanted if name not in taken), None)
+            if known is None:
+                raise LookupError(f"no name is left for {clean(identity, 80)}")
+            self._names[identity] = known
+        return known
+
+
 def spread(names: Sequence[str], count: int) -> Sequence[str]:
     """At most `count` of the names, evenly distributed."""
     return names[:: max(1, len(names) // count)][:count]

@@ -16,10 +16,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Optional
 
-from rankdeck_agent.collectors import nvidia
-from rankdeck_agent.collectors.base import SHARED_MEMORY, Reading, memory_in_use, signed, whole
+from rankdeck_agent.collectors import nvidia, pcie
+from rankdeck_agent.collectors.base import (
+    SHARED_MEMORY,
+    KeptNames,
+    Reading,
+    memory_in_use,
+    signed,
+    whole,
+)
 from rankdeck_agent.files import Tree, clean, reason, user_name
-from rankdeck_agent.older_python import without_suffix
+from rankdeck_agent.gpu_release import STOPPED
 from rankdeck_agent.text import complain
 
 _CARDS = "sys/class/drm"
@@ -29,8 +36,6 @@ _LIMIT = 64
 _LOAD, _CARE = 2.0, 30.0
 _ABSURD = 200
 """Degrees from which on a limit is none."""
-_GENERATIONS = {"2.5": 1, "5": 2, "8": 3, "16": 4, "32": 5, "64": 6}
-"""Gigatransfers per second -> PCIe generation."""
 _COUNT = re.compile(r"^(ue|ce):\s*(\d{1,20})\s*$", re.MULTILINE)
 
 # (metric, files of which the first that exists is read, factor, seconds between two readings).
@@ -43,11 +48,8 @@ _AMD_ROWS: tuple[tuple[str, tuple[str, ...], float, float], ...] = (
     ("gpu.energy", ("{hwmon}/energy1_input",), 1e-6, _CARE),
     ("gpu.clock", ("{hwmon}/freq1_input",), 1, _LOAD),
     ("gpu.clock_mem", ("{hwmon}/freq2_input",), 1, _LOAD),
-    ("gpu.pcie_width", ("current_link_width",), 1, _CARE),
-    ("gpu.pcie_width_max", ("max_link_width",), 1, _CARE),
     ("gpu.pcie_replays", ("pcie_replay_count",), 1, _CARE),
 )
-_SPEEDS = (("gpu.pcie_gen", "current_link_speed"), ("gpu.pcie_gen_max", "max_link_speed"))
 _NAMES = (
     ("model", "product_name"),
     ("uuid", "unique_id"),
@@ -56,7 +58,7 @@ _NAMES = (
 )
 AMD_METRICS: tuple[str, ...] = (
     *(row[0] for row in _AMD_ROWS),
-    *(row[0] for row in _SPEEDS),
+    *pcie.METRICS,
     "gpu.temp",
     "gpu.margin",
     "gpu.mem_temp",
@@ -76,15 +78,21 @@ class AmdCard:
     """Label (edge, junction, mem) -> start of the file names."""
     blocks: tuple[str, ...]
     """The RAS files; each has the error counts of one block."""
+    index: int
+    """Its place among the cards that are there now, as the vendor's own tools number them."""
+    pci: str
+    """Its PCI address; "" if not known."""
+    slot: pcie.Slot
 
 
 class Amd:
     """Every AMD GPU below a root. Used from one thread."""
 
     def __init__(self, root: str, prefix: str = "") -> None:
-        self._tree = Tree(root)
+        self.tree = Tree(root)
         self._prefix = prefix
         self._looked = -_LOOK_AGAIN
+        self._names = KeptNames()
         self.cards: list[AmdCard] = []
         self._due: dict[float, float] = {}
         self._failed: dict[float, dict[str, str]] = {}
@@ -112,10 +120,10 @@ class Amd:
         self._failed[every] = part.failed
 
     def _look(self) -> None:
-        cards = list(_cards(self._tree, self._prefix))
-        if [c.path for c in cards] != [c.path for c in self.cards]:
+        cards = list(_cards(self.tree, self._prefix, self._names))
+        if [(c.key, c.path) for c in cards] != [(c.key, c.path) for c in self.cards]:
             self.cards = cards
-            self._inventory = _inventory(self._tree, cards)
+            self._inventory = _inventory(self.tree, cards)
 
     def _rows(self, reading: Reading, card: AmdCard, every: float) -> None:
         for metric, names, factor, period in _AMD_ROWS:
@@ -125,9 +133,9 @@ class Amd:
 
     def _first(self, paths: list[str]) -> int:
         for path in paths[:-1]:
-            if self._tree.exists(path):
-                return whole(self._tree.read(path))
-        return whole(self._tree.read(paths[-1]))
+            if self.tree.exists(path):
+                return whole(self.tree.read(path))
+        return whole(self.tree.read(paths[-1]))
 
     def _heat(self, reading: Reading, card: AmdCard) -> None:
         core = card.sensors.get("edge") or card.sensors.get("junction")
@@ -142,33 +150,27 @@ class Amd:
         self, reading: Reading, card: AmdCard, metric: str, sensor: str, file: str
     ) -> None:
         def read() -> None:
-            degrees = signed(self._tree.read(f"{sensor}_{file}")) / 1e3
+            degrees = signed(self.tree.read(f"{sensor}_{file}")) / 1e3
             if metric == "gpu.margin":
                 if not 0 < degrees < _ABSURD:
                     # 0 means that no limit is set.
                     return
-                degrees -= signed(self._tree.read(f"{sensor}_input")) / 1e3
+                degrees -= signed(self.tree.read(f"{sensor}_input")) / 1e3
             reading.put(metric, round(degrees, 3), card.key)
 
         reading.attempt((metric,), read, card.key)
 
     def _care(self, reading: Reading, card: AmdCard) -> None:
-        for metric, name in _SPEEDS:
-            reading.attempt((metric,), partial(self._speed, reading, card, metric, name), card.key)
+        read = partial(pcie.read_link, reading, self.tree, card.slot, card.key)
+        reading.attempt(pcie.METRICS, read, card.key)
         if card.blocks:
             metrics = ("gpu.ecc_corrected", "gpu.ecc_uncorrected")
             reading.attempt(metrics, lambda: self._errors(reading, card), card.key)
 
-    def _speed(self, reading: Reading, card: AmdCard, metric: str, name: str) -> None:
-        text = self._tree.text(f"{card.path}/{name}")
-        # The kernel says Unknown in virtual machines, which do not see the link.
-        if not text.startswith("Unknown"):
-            reading.put(metric, generation(text), card.key)
-
     def _errors(self, reading: Reading, card: AmdCard) -> None:
         total = {"ce": 0, "ue": 0}
         for block in card.blocks:
-            text = self._tree.read(block)[:256].decode("ascii", "replace")
+            text = self.tree.read(block)[:256].decode("ascii", "replace")
             found = _COUNT.findall(text)
             if not found:
                 raise ValueError(f"{block.rpartition('/')[2]}: not a count of errors")
@@ -178,24 +180,31 @@ class Amd:
         reading.put("gpu.ecc_uncorrected", total["ue"], card.key)
 
 
-def generation(speed: str) -> int:
-    """The PCIe generation in "16.0 GT/s PCIe"; raises ValueError."""
-    found = _GENERATIONS.get(without_suffix(speed.partition(" ")[0], ".0"))
-    if found is None:
-        raise ValueError(f"not a PCIe speed: {clean(speed, 40)!r}")
-    return found
-
-
-def _cards(tree: Tree, prefix: str) -> Iterable[AmdCard]:
+def _cards(tree: Tree, prefix: str, names: KeptNames) -> Iterable[AmdCard]:
     # In the order of PCI addresses, as the vendor's own tools number them.
     ours = [c for c in _card_names(tree) if tree.maybe(f"{_CARDS}/{c}/device/vendor") == _AMD]
     for number, card in enumerate(sorted(ours, key=lambda c: place(tree, c))[:_LIMIT]):
         path = f"{_CARDS}/{card}/device"
+        pci = place(tree, card)[0]
+        key = names.name(_identity(tree, path, pci), _numbers(number, prefix))
         hwmon = next(iter(tree.names(f"{path}/hwmon")), "")
         sensors = _sensors(tree, f"{path}/hwmon/{hwmon}") if hwmon else {}
-        names = tree.names(f"{path}/ras")
-        blocks = tuple(f"{path}/ras/{n}" for n in names if n.endswith("_err_count"))
-        yield AmdCard(f"{prefix}{number}", path, f"hwmon/{hwmon}", sensors, blocks)
+        counts = tree.names(f"{path}/ras")
+        blocks = tuple(f"{path}/ras/{n}" for n in counts if n.endswith("_err_count"))
+        yield AmdCard(
+            key, path, f"hwmon/{hwmon}", sensors, blocks, number, pci, pcie.slot_of(tree, path)
+        )
+
+
+def _identity(tree: Tree, device: str, pci: str) -> str:
+    """What tells a card from all others: its UUID or serial number with its PCI address, or its path."""
+    made = tree.maybe(f"{device}/unique_id") or tree.maybe(f"{device}/serial_number") or ""
+    return f"{made} {pci or device}"
+
+
+def _numbers(wanted: int, prefix: str) -> Iterable[str]:
+    """The names that a new card may get: its number, then all others."""
+    return (f"{prefix}{number}" for number in (wanted, *range(16 * _LIMIT)))
 
 
 def _card_names(tree: Tree) -> list[str]:
@@ -228,6 +237,9 @@ def _inventory(tree: Tree, cards: Iterable[AmdCard]) -> dict[str, str]:
             if text:
                 found[f"gpu.{card.key}.{what}"] = clean(text)
         found.setdefault(f"gpu.{card.key}.model", "AMD GPU")
+        found[f"gpu.{card.key}.index"] = str(card.index)
+        if card.pci:
+            found[f"gpu.{card.key}.pci"] = card.pci
     return found
 
 
@@ -252,6 +264,7 @@ INTEL_METRICS = (
     "gpu.power",
     "gpu.active",
     "gpu.throttle_reasons",
+    *pcie.METRICS,
 )
 
 
@@ -263,6 +276,7 @@ class IntelCard:
     files: Mapping[str, tuple[str, float]]
     idle: Optional[str]
     throttle: str
+    slot: pcie.Slot
     before: dict[str, tuple[float, float]] = field(default_factory=dict[str, tuple[float, float]])
     """Metric computed from two readings -> (when, number) of the last one."""
 
@@ -271,11 +285,12 @@ class Intel:
     """Every discrete Intel GPU below a root. Used from one thread."""
 
     def __init__(self, root: str) -> None:
-        self._tree = Tree(root)
+        self.tree = Tree(root)
         self._looked = -_LOOK_AGAIN
         self._due = 0.0
         self._inventory: dict[str, str] = {}
         self._failed: dict[str, str] = {}
+        self._names = KeptNames()
         self.cards: list[IntelCard] = []
 
     def collect(self, reading: Reading, now: float, prefix: str) -> None:
@@ -295,67 +310,80 @@ class Intel:
             reading.inventory = {**reading.inventory, **self._inventory}
 
     def _look(self, prefix: str) -> None:
-        names = [n for n in _card_names(self._tree) if self._discrete(n)]
-        names = sorted(names, key=lambda n: place(self._tree, n))[:_LIMIT]
+        names = [n for n in _card_names(self.tree) if self._discrete(n)]
+        names = sorted(names, key=lambda n: place(self.tree, n))[:_LIMIT]
         known = {card.key: card for card in self.cards}
-        found = [self._card(name, f"{prefix}{number}") for number, name in enumerate(names)]
+        slots = [place(self.tree, name)[0] for name in names]
+        found = [
+            self._card(name, self._names.name(slot or name, _numbers(number, prefix)))
+            for number, (name, slot) in enumerate(zip(names, slots))
+        ]
         for card in found:
             if card.key in known:
                 card.before = known[card.key].before
         self.cards = found
         self._inventory = {}
-        for card, name in zip(found, names):
-            driver = self._tree.link(f"{_CARDS}/{name}/device/driver")
-            number = self._tree.maybe(f"{_CARDS}/{name}/device/device") or ""
-            self._inventory[f"gpu.{card.key}.model"] = clean(f"Intel GPU {number}".strip())
-            self._inventory[f"gpu.{card.key}.pci"] = place(self._tree, name)[0]
+        for number, (card, name) in enumerate(zip(found, names)):
+            self._inventory[f"gpu.{card.key}.index"] = str(number)
+            driver = self.tree.link(f"{_CARDS}/{name}/device/driver")
+            kind = self.tree.maybe(f"{_CARDS}/{name}/device/device") or ""
+            self._inventory[f"gpu.{card.key}.model"] = clean(f"Intel GPU {kind}".strip())
+            self._inventory[f"gpu.{card.key}.pci"] = place(self.tree, name)[0]
             self._inventory[f"gpu.{card.key}.driver"] = clean(driver)
 
     def _discrete(self, name: str) -> bool:
         """Whether it is a discrete GPU: only those have sensors (i915_hwmon.c, xe_hwmon.c)."""
         device = f"{_CARDS}/{name}/device"
-        return self._tree.maybe(f"{device}/vendor") == _INTEL and bool(
-            self._tree.names(f"{device}/hwmon")
+        return self.tree.maybe(f"{device}/vendor") == _INTEL and bool(
+            self.tree.names(f"{device}/hwmon")
         )
 
     def _card(self, name: str, key: str) -> IntelCard:
         device = f"{_CARDS}/{name}/device"
-        hwmon = f"{device}/hwmon/{self._tree.names(f'{device}/hwmon')[0]}"
+        hwmon = f"{device}/hwmon/{self.tree.names(f'{device}/hwmon')[0]}"
         at = {"card": f"{_CARDS}/{name}", "device": device, "hwmon": hwmon}
         files: dict[str, tuple[str, float]] = {}
         for metric, factor, paths in _INTEL_ROWS:
             file = self._first(paths, at)
             if file:
                 files[metric] = file, factor
-        return IntelCard(key, files, self._first(_IDLE, at), _THROTTLE.format(**at))
+        return IntelCard(
+            key,
+            files,
+            self._first(_IDLE, at),
+            _THROTTLE.format(**at),
+            pcie.slot_of(self.tree, device),
+        )
 
     def _first(self, paths: tuple[str, ...], at: Mapping[str, str]) -> Optional[str]:
-        return next((p.format(**at) for p in paths if self._tree.exists(p.format(**at))), None)
+        return next((p.format(**at) for p in paths if self.tree.exists(p.format(**at))), None)
 
     def _read(self, reading: Reading, card: IntelCard, now: float) -> None:
         for metric, (file, factor) in card.files.items():
             reading.measure(
-                metric, lambda f=file, x=factor: signed(self._tree.read(f)) * x, card.key
+                metric, lambda f=file, x=factor: signed(self.tree.read(f)) * x, card.key
             )
         energy = reading.values.get("gpu.energy", {}).get(card.key)
         if energy is not None:
             watts = _rate(card, "gpu.power", now, energy)
             if watts is not None:
                 reading.put("gpu.power", round(watts, 3), card.key)
+        link = partial(pcie.read_link, reading, self.tree, card.slot, card.key)
+        reading.attempt(pcie.METRICS, link, card.key)
         if card.idle is not None:
             reading.attempt(("gpu.active",), lambda: self._active(reading, card, now), card.key)
-        if self._tree.exists(card.throttle):
+        if self.tree.exists(card.throttle):
             reading.measure("gpu.throttle_reasons", lambda: self._reasons(card), card.key)
 
     def _active(self, reading: Reading, card: IntelCard, now: float) -> None:
-        asleep = _rate(card, "gpu.active", now, whole(self._tree.read(card.idle or "")) / 1e3)
+        asleep = _rate(card, "gpu.active", now, whole(self.tree.read(card.idle or "")) / 1e3)
         if asleep is not None:
             reading.put("gpu.active", round(100 * min(1.0, max(0.0, 1 - asleep)), 1), card.key)
 
     def _reasons(self, card: IntelCard) -> int:
         bits = 0
         for name, bit in _REASONS.items():
-            if self._tree.maybe(f"{card.throttle}/{name}") == "1":
+            if self.tree.maybe(f"{card.throttle}/{name}") == "1":
                 bits |= bit
         return bits
 
@@ -383,7 +411,7 @@ class Jetson:
     """The GPU of a Jetson; does nothing on other machines. Used from one thread."""
 
     def __init__(self, root: str) -> None:
-        self._tree = Tree(root)
+        self.tree = Tree(root)
         self._looked = -_LOOK_AGAIN
         self._due = 0.0
         self._failed: dict[str, str] = {}
@@ -414,7 +442,7 @@ class Jetson:
         reading.inventory = {**reading.inventory, **self._inventory}
 
     def _find(self) -> None:
-        tree = self._tree
+        tree = self.tree
         names = [n for n in tree.names(_DEVFREQ) if _DEVICE.fullmatch(n)]
         places = [(f"{_DEVFREQ}/{n}/device/load", f"{_DEVFREQ}/{n}/cur_freq") for n in names]
         places += [(file, "") for file in _OLDER_LOADS]
@@ -435,16 +463,16 @@ class Jetson:
 
     def _find_rail(self) -> Optional[tuple[str, str]]:
         """(voltage file, current file) of the GPU's power rail (ina3221); None if there is none."""
-        for name in self._tree.names(_HWMON):
+        for name in self.tree.names(_HWMON):
             base = f"{_HWMON}/{name}"
-            for file in self._tree.names(base):
+            for file in self.tree.names(base):
                 rail = _RAIL.fullmatch(file)
-                if rail and "GPU" in (self._tree.maybe(f"{base}/{file}") or ""):
+                if rail and "GPU" in (self.tree.maybe(f"{base}/{file}") or ""):
                     return f"{base}/in{rail[1]}_input", f"{base}/curr{rail[1]}_input"
         return None
 
     def _read(self, reading: Reading) -> None:
-        read = self._tree.read
+        read = self.tree.read
         # In per mille.
         reading.measure("gpu.used", lambda: whole(read(self.load)) / 10, _ONLY)
         if self._clock:
@@ -456,11 +484,11 @@ class Jetson:
         reading.attempt(("gpu.mem_used", "gpu.mem_total"), lambda: self._memory(reading), _ONLY)
 
     def _watts(self) -> float:
-        volts, amperes = (whole(self._tree.read(file)) / 1e3 for file in self._rail or ())
+        volts, amperes = (whole(self.tree.read(file)) / 1e3 for file in self._rail or ())
         return round(volts * amperes, 3)
 
     def _memory(self, reading: Reading) -> None:
-        used, total = memory_in_use(self._tree.read("proc/meminfo"))
+        used, total = memory_in_use(self.tree.read("proc/meminfo"))
         reading.put_all({"gpu.mem_used": used, "gpu.mem_total": total}, _ONLY)
 
 
@@ -483,19 +511,26 @@ class GpuCollector:
         self._looked = -_LOOK_AGAIN
         self._on_bus = 0
         self._answered: set[str] = set()
+        self.released = False
+        """Set from another thread: nothing of a GPU may be held open, so nothing is read."""
         self._nvidia: Optional[nvidia.Nvidia] = None
         self._amd = Amd(root, "amd" if nvidia.present(root) else "")
         self._intel = Intel(root)
         self._jetson = Jetson(root)
 
     def collect(self, now: float) -> Reading:
+        if self.released:
+            return self._release()
         if now - self._looked >= _LOOK_AGAIN:
             self._looked = now
             # A Jetson has the driver's files, but NVML cannot read its GPU.
             there = nvidia.present(self._root) and not self._jetson.look(now)
             if self._nvidia is None and there:
                 self._nvidia = nvidia.Nvidia()
-            self._on_bus = on_bus(self._tree) if self._nvidia else 0
+            there_now = on_bus(self._tree) if self._nvidia else 0
+            if self._nvidia and 0 < self._on_bus < there_now:
+                self._nvidia.start_again()
+            self._on_bus = there_now
         self.doing = "NVML"
         reading = self._nvidia.collect(now) if self._nvidia else Reading()
         if self._on_bus:
@@ -518,6 +553,16 @@ class GpuCollector:
         # Without a GPU, do not wake a thread for every sample.
         self.period = 0.0 if here else _LOOK_AGAIN
         self.doing = ""
+        return reading
+
+    def _release(self) -> Reading:
+        """Close all that is open of the GPUs; what was read before is not known meanwhile."""
+        if self._nvidia:
+            self._nvidia.start_again()
+        for tree in (self._tree, self._amd.tree, self._intel.tree, self._jetson.tree):
+            tree.close()
+        reading = Reading()
+        reading.failed = dict.fromkeys(sorted(self._answered - {"gpu.answer"}), STOPPED)
         return reading
 
     def close(self) -> None:

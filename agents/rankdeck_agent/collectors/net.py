@@ -1,6 +1,7 @@
 """Network interfaces: bytes, errors, link and speed; pause frames and drops that only the driver counts (as in `ethtool -S`)."""
 
 import array
+import contextlib
 import fcntl
 import re
 import socket
@@ -12,7 +13,7 @@ from typing import Optional
 from rankdeck_agent.collectors.base import Reading, whole
 from rankdeck_agent.files import Tree, clean
 from rankdeck_agent.older_python import is_ascii
-from rankdeck_agent.rules.facts import UNWATCHED
+from rankdeck_agent.rules.derived import UNWATCHED
 
 _COLUMNS: tuple[tuple[str, tuple[int, ...]], ...] = (
     ("net.rx", (0,)),
@@ -40,6 +41,16 @@ _STATISTICS: Mapping[int, tuple[str, ...]] = {
 _COUNTERS = tuple(metric for metric, _ in _COLUMNS)
 _FILES = (("net.mtu", "mtu"), ("net.carrier_changes", "carrier_changes"))
 _LIMIT = 64
+_USE = ("net.needed", "net.bond_leg")
+_ROUTES = (
+    ("proc/self/net/route", "proc/net/route"),
+    ("proc/self/net/ipv6_route", "proc/net/ipv6_route"),
+)
+"""Tables of routes, of IPv4 and IPv6; of each the first that can be read."""
+_BY_ITSELF = re.compile(rb"0000FEA9|fe80|ff[0-9a-f]{2}")
+"""Beginnings of destinations that every interface has by itself: link-local and multicast."""
+_ABOVE = 4
+"""Most interfaces (bridge, VLAN, bond) on top of each other."""
 _SELDOM = 10.0
 """Seconds between two readings of the speed, for which the kernel takes a lock and asks the driver."""
 _IDENTITY_EVERY = 60.0
@@ -56,6 +67,7 @@ class NetCollector:
         "net.up",
         "net.speed",
         *(metric for metric, _ in _FILES),
+        *_USE,
     )
 
     def __init__(self, root: str = "/") -> None:
@@ -63,6 +75,11 @@ class NetCollector:
         self._tree = Tree(root)
         self._physical: dict[str, bool] = {}
         self._facts: dict[str, InterfaceFacts] = {}
+        self._routed: Optional[frozenset[str]] = None
+        """Interfaces with a route; None if the tables of routes cannot be read."""
+        self._routes_read = -_SELDOM
+        self._needed: set[str] = set()
+        """Interfaces that were needed when they were last up: the routes of one that goes down vanish."""
         self._identified = -_IDENTITY_EVERY
         self._inventory: dict[str, str] = {}
 
@@ -145,10 +162,53 @@ class NetCollector:
                 facts.values[metric] = whole(self._tree.read(f"{base}/{file}"))
             except (OSError, ValueError) as error:  # noqa: PERF203  each for itself
                 facts.errors[metric] = error
+        facts.values.update(self._use(name, now, up=up))
         speed = self._speed(f"{base}/speed") if up else None
         if speed:
             facts.values["net.speed"] = speed
         return facts
+
+    def _use(self, name: str, now: float, *, up: bool) -> dict[str, int]:
+        """The metrics of _USE that are known of an interface."""
+        if now - self._routes_read >= _SELDOM:
+            self._routes_read, self._routed = now, routed(self._tree)
+        base, found = f"sys/class/net/{name}", dict[str, int]()
+        bond = self._tree.link(f"{base}/master")
+        if bond and self._tree.exists(f"{base}/bonding_slave"):
+            found["net.bond_leg"] = int(self._is_used(name, bond))
+        if self._routed is None:
+            return found
+        if up:
+            wanted = (
+                bool(self._routed & self._above(name))
+                or self._tree.exists(f"{base}/bonding_slave")
+                or self._tree.exists(f"{base}/device/infiniband")
+            )
+            (self._needed.add if wanted else self._needed.discard)(name)
+        found["net.needed"] = int(name in self._needed)
+        return found
+
+    def _above(self, name: str) -> "set[str]":
+        """The interface, and bridges, VLANs and bonds that it is part of."""
+        found, fresh = {name}, {name}
+        for _ in range(_ABOVE):
+            fresh = {
+                entry[len("upper_") :]
+                for one in fresh
+                for entry in self._tree.names(f"sys/class/net/{one}")
+                if entry.startswith("upper_")
+            } - found
+            found |= fresh
+        return found
+
+    def _is_used(self, leg: str, bond: str) -> bool:
+        """Whether a bond uses this leg: its link is up, and with LACP its partner is that of the bond."""
+        base = f"sys/class/net/{leg}/bonding_slave"
+        if (self._tree.maybe(f"{base}/mii_status") or "up") != "up":
+            return False
+        ours = self._tree.maybe(f"{base}/ad_aggregator_id")
+        active = self._tree.maybe(f"sys/class/net/{bond}/bonding/ad_aggregator")
+        return ours is None or not active or ours == active
 
     def _speed(self, file: str) -> Optional[int]:
         try:
@@ -166,6 +226,33 @@ class InterfaceFacts:
     up: bool
     values: dict[str, int] = field(default_factory=dict[str, int])
     errors: dict[str, Exception] = field(default_factory=dict[str, Exception])
+
+
+def routed(tree: Tree) -> Optional[frozenset[str]]:
+    """Interfaces with a route that somebody has set; None if no table of routes can be read."""
+    tables: list[bytes] = []
+    for paths in _ROUTES:
+        for path in paths:
+            with contextlib.suppress(OSError):
+                tables.append(tree.read(path))
+                break
+    if not tables:
+        return None
+    found: set[str] = set()
+    for row in b"\n".join(tables).splitlines():
+        words = row.split()
+        # IPv4: interface, destination, …; IPv6: destination, …, interface.
+        ipv6 = len(words) == _IPV6_WORDS
+        if len(words) < _IPV6_WORDS or words[0] == b"Iface":
+            continue
+        name, destination = (words[-1], words[0]) if ipv6 else (words[0], words[1])
+        if not _BY_ITSELF.match(destination):
+            found.add(clean(name.decode("utf-8", "replace")))
+    return frozenset(found)
+
+
+_IPV6_WORDS = 10
+"""A row of IPv4 has eleven."""
 
 
 def _identities(tree: Tree, names: Sequence[str]) -> dict[str, str]:

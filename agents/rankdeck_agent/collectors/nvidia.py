@@ -158,6 +158,11 @@ class Nvidia:
             self._process.close()
             self._process = None
 
+    def start_again(self) -> None:
+        """Start a new process at the next reading, because NVML lists only the GPUs that were there when it started."""
+        self.close()
+        self._retry = 0.0
+
     def _begin(self, now: float) -> None:
         self._retry = now + AGAIN
         self._orphan = 0

@@ -190,11 +190,18 @@ def _licensed(nvml: Library, handle: Handle) -> Sequence[Number]:
     return (int(any(f.featureState for f in found.gridLicensableFeatures[:count])),)
 
 
+LINK = ("gpu.pcie_gen", "gpu.pcie_gen_max", "gpu.pcie_width", "gpu.pcie_width_max")
+
+
 def _pcie(nvml: Library, handle: Handle) -> Sequence[Number]:
+    width = nvml.nvmlDeviceGetCurrPcieLinkWidth(handle)
+    if not width:
+        # A virtual function has no link of its own.
+        raise UnsupportedError
     return (
         nvml.nvmlDeviceGetCurrPcieLinkGeneration(handle),
         nvml.nvmlDeviceGetMaxPcieLinkGeneration(handle),
-        nvml.nvmlDeviceGetCurrPcieLinkWidth(handle),
+        width,
         nvml.nvmlDeviceGetMaxPcieLinkWidth(handle),
     )
 
@@ -294,8 +301,7 @@ CALLS: tuple[Call, ...] = (
     Call(("gpu.nvlinks", "gpu.nvlinks_active"), CARE, _links),
     Call(("gpu.nvlink_errors",), CARE, _link_errors),
     Call(("gpu.fabric", "gpu.fabric_status", "gpu.fabric_health"), CARE, _fabric),
-    Call(("gpu.pcie_gen", "gpu.pcie_gen_max", "gpu.pcie_width", "gpu.pcie_width_max"),
-         CARE, _pcie),
+    Call(LINK, CARE, _pcie),
     Call(("gpu.pcie_replays",), CARE, lambda n, h: (n.nvmlDeviceGetPcieReplayCounter(h),)),
     Call(("gpu.processes",), CARE, lambda n, h: (len({p[0] for p in processes(n, h)}),)),
 )  # fmt: skip

@@ -18,6 +18,7 @@ from rankdeck_agent.collectors.nvidia_calls import (
     GONE,
     HEAT,
     INVALID_ARGUMENT,
+    LINK,
     LOAD,
     LOST,
     METRICS,
@@ -131,7 +132,7 @@ class NvmlReader:
             number = known.get(uuid) or _free(str(index), known.values())
             known[uuid] = number
             seen.add(uuid)
-            identity = self._identity(handle, number, uuid)
+            identity = {**self._identity(handle, number, uuid), f"gpu.{number}.index": str(index)}
             self.inventory.update(identity)
             name = identity.get(f"gpu.{number}.model", "")
             self.devices.append(NvmlDevice(number, name, handle))
@@ -184,6 +185,9 @@ class NvmlReader:
         lost = False
         for number, call in enumerate(CALLS):
             if number in device.unsupported or now < device.due.get(number, 0.0):
+                continue
+            if device.unified and call.metrics == LINK:
+                # A placeholder of generation 1 with one lane: such a GPU has no slot.
                 continue
             device.due[number] = now + call.every - LOAD / 2
             lost = self._ask(reading, device, number, call) == LOST

@@ -301,7 +301,7 @@ def _find_ports(tree: Tree, exclude: Sequence[str] = ()) -> list[Port]:
     """The ports of this machine with their counters, which are not read yet."""
     found: list[Port] = []
     for device in tree.names(BASE):
-        if clean(device) != device or excluded(device, exclude):
+        if clean(device) != device or excluded(device, exclude) or _unassigned(tree, device):
             continue
         numbers = [n for n in tree.names(f"{BASE}/{device}/ports") if n.isdecimal()]
         for number in ("", *numbers):
@@ -310,6 +310,12 @@ def _find_ports(tree: Tree, exclude: Sequence[str] = ()) -> list[Port]:
             if number or port.counters:
                 found.append(port)
     return found[:_PORT_LIMIT]
+
+
+def _unassigned(tree: Tree, device: str) -> bool:
+    """Whether it is a virtual function to which nobody has given a GUID: its ports are never ACTIVE."""
+    guid = tree.maybe(f"{BASE}/{device}/node_guid")
+    return bool(guid and not guid.strip("0:")) and tree.exists(f"{BASE}/{device}/device/physfn")
 
 
 def excluded(device: str, patterns: Sequence[str]) -> bool:

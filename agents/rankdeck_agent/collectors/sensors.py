@@ -4,11 +4,13 @@ import fcntl
 import os
 import re
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import Optional
 
-from rankdeck_agent.collectors.base import Reading, signed, spread, whole
+from rankdeck_agent.collectors.base import KeptNames, Reading, signed, spread, whole
 from rankdeck_agent.files import Tree, clean
 
 _HWMON = "sys/class/hwmon"
@@ -65,6 +67,7 @@ class HeatCollector:
         self._tree = Tree(root)
         self._looked = -_LOOK_AGAIN
         self._chips: list[Chip] = []
+        self._names = KeptNames()
         self._throttles: dict[str, tuple[str, ...]] = {}
 
     def collect(self, now: float) -> Reading:
@@ -81,7 +84,7 @@ class HeatCollector:
         return reading
 
     def _look(self) -> None:
-        self._chips = _chips(self._tree)
+        self._chips = list(_chips(self._tree, self._names))
         # Chosen only once: a sum over other cores would look like growth.
         self._throttles = self._throttles or _throttles(self._tree)
 
@@ -145,16 +148,20 @@ class HeatCollector:
             reading.put("cpu.margin", min(left, known))
 
 
-def _chips(tree: Tree) -> list[Chip]:
-    found: list[Chip] = []
-    taken: dict[str, int] = {}
+def _chips(tree: Tree, names: KeptNames) -> Iterator[Chip]:
     for folder in tree.names(_HWMON)[:_CHIPS]:
         base = f"{_HWMON}/{folder}"
         name = clean(tree.maybe(f"{base}/name") or folder)
-        taken[name] = taken.get(name, 0) + 1
-        device = name if taken[name] == 1 else f"{name}.{taken[name]}"
-        found.append(_chip(tree, base, name, device))
-    return found
+        of = _device_of(tree, folder) or folder
+        numbered = (f"{name}.{number}" for number in range(2, 100 * _CHIPS))
+        device = names.name(f"{name} {of}", chain((name,), numbered))
+        yield _chip(tree, base, name, device)
+
+
+def _device_of(tree: Tree, chip: str) -> str:
+    """The path of the device of a chip, which stays the same after a reboot; "" if it has none."""
+    link = tree.path(f"{_HWMON}/{chip}/device")
+    return os.path.realpath(link) if os.path.exists(link) else ""  # noqa: PTH110
 
 
 def _chip(tree: Tree, base: str, name: str, device: str) -> Chip:
@@ -267,8 +274,7 @@ class SensorCollector:
 
     def _chip(self, name: str) -> str:
         """A name such as `platform_coretemp_0`: bus and device, which stay the same after a reboot."""
-        link = self._tree.path(f"{_HWMON}/{name}/device")
-        device = os.path.realpath(link) if os.path.exists(link) else ""  # noqa: PTH110
+        device = _device_of(self._tree, name)
         parts = [_plain(part) for part in device.split("/")[-2:]]
         return clean("_".join(filter(None, parts)) or _plain(name))
 

@@ -3,15 +3,16 @@
 A threshold has a value to enter and to clear, a time to hold and to linger, or a window in which growth counts.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Callable, Optional
 
+from rankdeck_agent.rules.derived import Derived, derive, wanted
 from rankdeck_agent.rules.facts import (
     KINDS,
     OTHER,
-    Derived,
     Facts,
     Growth,
     Key,
@@ -20,13 +21,11 @@ from rankdeck_agent.rules.facts import (
     RuleMark,
     Table,
     blind_words,
-    derive,
     first_of,
     kind_of,
     limits,
     remember,
     split,
-    wanted,
 )
 from rankdeck_agent.rules.levels import Health, Level, Reason
 from rankdeck_agent.rules.table import BY_METRIC, CHECKS, IDLE_CHECKS, RULES, Rule
@@ -217,6 +216,7 @@ def coverage_words(health: Health) -> str:
 
 
 REASONS = 64
+"""Most reasons that a report lists; it counts the others."""
 AT_MOST_SHOWN = 5
 LASTING = 60.0
 """For a judge that takes only two samples: the seconds that count as passed between them."""
@@ -238,7 +238,9 @@ def assess(facts: Facts, memory: Memory = FRESH) -> tuple[Health, Memory]:
     kept = Memory(boot, new.marks, new.last, new.grown, happened, new.calm, settled=True)
     level = reasons[0].level if reasons else Level.OK
     counted = len(covered.judged), len(covered.applicable)
-    return Health(level, reasons, *counted, limits(unread.beside)), kept
+    listed = varied(reasons)[:REASONS]
+    more = len(reasons) - len(listed)
+    return Health(level, listed, *counted, more, limits(unread.beside)), kept
 
 
 def combine(reported: Health, facts: Facts, memory: Memory) -> tuple[Health, Memory]:
@@ -252,8 +254,7 @@ def combine(reported: Health, facts: Facts, memory: Memory) -> tuple[Health, Mem
     if silence:
         # Events stay true while the node is silent.
         theirs = [reason for reason in reported.reasons if is_event(reason.check)]
-        kept = sorted((*events, *theirs), key=_worst_first)
-        reasons = (silence, *kept[: REASONS - 1])
+        reasons = (silence, *sorted((*events, *theirs), key=_worst_first))
         health = Health(Level.UNKNOWN, reasons, 0, reported.checks)
         return health, replace(memory, happened=happened, boot=facts.boot or memory.boot)
     clock = Facts(now=facts.now, skew=facts.skew)
@@ -320,7 +321,7 @@ def _unread(failed: Mapping[str, str]) -> Reason:
 
 
 def _worst_each(reasons: Sequence[Reason]) -> tuple[Reason, ...]:
-    """The worst reason of each check and device, at most REASONS of them, worst first."""
+    """The worst reason of each check and device, worst first."""
     if not reasons:
         return ()
     kept: dict[tuple[str, str], Reason] = {}
@@ -329,7 +330,20 @@ def _worst_each(reasons: Sequence[Reason]) -> tuple[Reason, ...]:
         other = kept.get(key)
         if other is None or reason.level > other.level:
             kept[key] = reason
-    return tuple(sorted(kept.values(), key=_worst_first)[:REASONS])
+    return tuple(sorted(kept.values(), key=_worst_first))
+
+
+def varied(reasons: Sequence[Reason]) -> tuple[Reason, ...]:
+    """Worst first; within a level, the first reason of each check, then the second of each, and so on.
+
+    Whoever cuts this list at its end loses the mildest: twelve full disks do not hide a lost GPU.
+    """
+    nth: Counter[tuple[Level, str]] = Counter()
+    ranked: list[tuple[int, int, Reason]] = []
+    for reason in reasons:
+        nth[reason.level, reason.check] += 1
+        ranked.append((-reason.level, nth[reason.level, reason.check], reason))
+    return tuple(reason for *_, reason in sorted(ranked, key=lambda one: one[:2]))
 
 
 def _worst_first(reason: Reason) -> tuple[int, str, str]:

@@ -94,6 +94,8 @@ class Health:
     """How many of the `checks` could be judged."""
     checks: int = 0
     """How many checks apply to this node; the others in the table are for hardware that it lacks."""
+    more: int = 0
+    """How many further reasons there are; none of them is worse than the last of `reasons`."""
     limits: str = ""
     """What cannot be seen on this node and what to do (a log without permission, saturated counters); "" for nothing."""
 

@@ -2,7 +2,6 @@
 
 import json
 import zlib
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -11,7 +10,7 @@ from rankdeck_agent.rules.facts import KINDS, Facts, Growth, Key, Memory, kind_o
 from rankdeck_agent.rules.judge import RULE_OF, Covered
 from rankdeck_agent.rules.levels import SUMMARY, Expected, Health, Level, Reason, Sentence, differs
 from rankdeck_agent.rules.table import CHECKS, RULES, Rule
-from rankdeck_agent.wire import REPORT_LIMIT, HealthReport, Number, ReasonRow, encode
+from rankdeck_agent.wire import BARE_LIMIT, REPORT_LIMIT, HealthReport, Number, ReasonRow, encode
 
 MORE = "node.more"
 """The check that stands for reasons that did not fit into a message."""
@@ -54,6 +53,7 @@ def report(one: JudgedSample, heartbeat: float) -> HealthReport:
         numbers=one.numbers,
         failed=tuple(m for m in SUMMARY if m in failed and m not in one.numbers),
         expect=fingerprint(one.facts.expected),
+        more=one.health.more,
         limits=one.health.limits,
         grown=_totals(one.memory),
     )
@@ -68,39 +68,48 @@ def _row(reason: Reason, now: float) -> ReasonRow:
     return reason.check, int(reason.level), reason.device, held, reason.text
 
 
-def short(whole: HealthReport) -> HealthReport:
-    """The report in at most REPORT_LIMIT bytes: texts are left out first, then the mildest reasons.
+_TEXT_ROOM = 160
+"""Bytes that each listed reason has for its text; longer texts share what is left."""
+_HELD_LONGEST = 1e9
+"""A duration as long as any, in seconds: takes the room that all have."""
 
-    Among equally bad reasons the first of each check comes first: twelve full disks do not hide a lost GPU.
+
+def short(whole: HealthReport) -> HealthReport:
+    """The report in at most REPORT_LIMIT bytes: without its last reasons, which are the mildest, or the ends of texts.
+
+    How many reasons are listed does not depend on numbers that change with each reading, so that none comes and goes.
     """
-    whole = replace(whole, reasons=_varied(whole.reasons))
-    bare = replace(whole, reasons=(), limits="", grown={}, more=len(whole.reasons))
-    room = REPORT_LIMIT - len(encode(bare))
-    rows: list[ReasonRow] = []
-    for reason in whole.reasons:
-        row: ReasonRow = (*reason[:4], "")
-        room -= _size(row)
-        if room < 0:
-            break
-        rows.append(row)
-    room = max(room, 0)
+    bare = replace(whole, reasons=(), limits="", grown={})
+    listed = _fitting(whole.reasons, REPORT_LIMIT - BARE_LIMIT)
+    rows = [(*row[:4], _clipped(row[4])) for row in listed]
+    room = REPORT_LIMIT - max(BARE_LIMIT, len(encode(bare))) - sum(map(_size, rows))
     for cut in (_seen, _all):
         for place, row in enumerate(rows):
-            longer = (*row[:4], cut(whole.reasons[place][4]))
+            longer = (*row[:4], cut(listed[place][4]))
             more = _size(longer) - _size(row)
-            if more <= room:
+            if 0 < more <= room:
                 rows[place], room = longer, room - more
-    return replace(bare, reasons=tuple(rows), more=len(whole.reasons) - len(rows))
+    unlisted = whole.more + len(whole.reasons) - len(rows)
+    return replace(bare, reasons=tuple(rows), more=unlisted)
 
 
-def _varied(reasons: Sequence[ReasonRow]) -> tuple[ReasonRow, ...]:
-    """Worst first; within a level, the first reason of each check, then the second of each, and so on."""
-    nth: Counter[tuple[str, int]] = Counter()
-    ranked: list[tuple[int, int, ReasonRow]] = []
-    for row in reasons:
-        nth[row[:2]] += 1
-        ranked.append((-row[1], nth[row[:2]], row))
-    return tuple(row for *_, row in sorted(ranked, key=lambda one: one[:2]))
+def _fitting(reasons: Sequence[ReasonRow], room: int) -> Sequence[ReasonRow]:
+    """The first of these reasons that fit, each with _TEXT_ROOM bytes for its text."""
+    for place, (check, level, device, _, _) in enumerate(reasons):
+        room -= _size((check, level, device, _HELD_LONGEST, "")) + _TEXT_ROOM
+        if room < 0:
+            return reasons[:place]
+    return reasons
+
+
+def _clipped(text: str) -> str:
+    """What was seen, in at most _TEXT_ROOM bytes; "…" where its end is missing."""
+    seen = _seen(text)
+    if _encoded(seen) <= _TEXT_ROOM:
+        return seen
+    while _encoded(seen) > _TEXT_ROOM - _encoded("…"):
+        seen = seen[:-1]
+    return f"{seen}…"
 
 
 def _seen(text: str) -> str:
@@ -111,9 +120,14 @@ def _all(text: str) -> str:
     return text
 
 
+def _encoded(value: object) -> int:
+    """Bytes of the value in a message."""
+    return len(json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace"))  # fmt: skip
+
+
 def _size(row: ReasonRow) -> int:
     """Bytes of an encoded reason and the comma after it."""
-    return len(json.dumps(row, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")) + 1  # fmt: skip
+    return _encoded(row) + 1
 
 
 def is_news(before: HealthReport, now: HealthReport) -> bool:
@@ -146,7 +160,7 @@ def health_of(report: HealthReport, arrived: float) -> Health:
         reasons.append(Reason(MORE, of, f"{report.more} more reasons · {_NO_ROOM}"))
     reasons.sort(key=lambda reason: -reason.level)
     counted = len(numbers_in(report.judged)), len(numbers_in(report.applies))
-    return Health(level, tuple(reasons), *counted, report.limits)
+    return Health(level, tuple(reasons), *counted, report.more, report.limits)
 
 
 @lru_cache(maxsize=512)

@@ -9,6 +9,9 @@ from rankdeck_agent.rules.units import written
 from rankdeck_agent.wire import METRICS
 
 WARN, BAD = Level.WARN, Level.BAD
+LET_GO = "first `rankdeck agent stop --gpu NODE`, because the agent holds the driver"
+RESET = f"reset the GPU ({LET_GO})"
+"""What to do where a GPU must be reset; the same words in every text."""
 MINUTE, HOUR = 60.0, 3600.0
 BOOT_GRACE = 30 * MINUTE
 """Seconds after a boot in which link changes are not counted."""
@@ -79,7 +82,10 @@ class Rule:
     def say(self, device: str, number: float, note: str = "") -> str:
         """The sentence of the rule, with {device}, {value}, {span} and {note} filled in."""
         return self.text.format(
-            device=device or "node", value=self.write(number), span=self.span, note=note
+            device=device or "node",
+            value=self.write(number),
+            span=self.span,
+            note=note,
         )
 
 
@@ -110,7 +116,7 @@ CHECKS: tuple[HealthCheck, ...] = (
     HealthCheck(15, "gpu.pcie", "PCIe width, generation, replays", ("gpu.pcie_width", "gpu.pcie_gen", "gpu.pcie_replays")),
     HealthCheck(16, "mem.faults", "Host memory faults", ("edac.ue", "edac.ce", "mem.corrupted")),
     HealthCheck(17, "mem", "Memory suffices", ("mem.used", "psi.mem", "mem.oom_kills")),
-    HealthCheck(18, "disk", "Disks have room and work", ("disk.used", "disk.inodes_used", "nvme.live")),
+    HealthCheck(18, "disk", "Disks have room and work", ("disk.used", "disk.inodes_used", "nvme.live", "md.failed")),
     HealthCheck(19, "heat", "Temperature and supply", ("cpu.temp", "gpu.temp", "gpu.margin", "pi.undervolt")),
     HealthCheck(20, "node.clock", "Clock right, no unexpected reboot", ("node.skew",)),
     HealthCheck(21, "kernel", "Kernel not stuck", ("kernel.dstate",)),
@@ -154,24 +160,24 @@ RULES: tuple[Rule, ...] = (
     *_rows("gpu.count", 2, "gpu.unlisted", (WARN, 1, 1), hold=30,
            text="the driver lists {note} that it has on the PCI bus · one is dead, or kept from this agent · look for RmInitAdapter in the kernel log, reboot"),
     *_rows("gpu.recovery", 3, "gpu.action", (WARN, 1, 1), (BAD, 2, 2),
-           text="GPU {device} asks for {note} · its driver cannot go on without it · drain the node, then do it"),
+           text="GPU {device} asks for {note} · its driver cannot go on without it · drain the node, then do it; " + LET_GO),
     *_rows("gpu.reset", 3, "gpu.reset_required", (BAD, 1, 1),
-           text="GPU {device} requires a reset · NVML refuses to use it, no job can run on it · drain the node, reset the GPU"),
+           text="GPU {device} requires a reset · NVML refuses to use it, no job can run on it · drain the node, " + RESET),
     # 5, 6 GPU memory
     *_rows("gpu.ecc", 5, "gpu.ecc_uncorrected", (BAD, 1, 1),
-           text="GPU {device}: {value} uncorrected memory errors · results may be wrong, jobs die · restart the job; drain and reset the GPU"),
+           text="GPU {device}: {value} uncorrected memory errors · results may be wrong, jobs die · restart the job; drain the node, " + RESET),
     *_rows("gpu.ecc_threshold", 5, "gpu.ecc_threshold", (BAD, 1, 1),
            text="GPU {device} is over its own limit of SRAM errors · the chip wears out · drain; replace the GPU"),
     *_rows("gpu.remap", 6, "gpu.remap_failed", (BAD, 1, 1),
            text="GPU {device}: row remapping failed · no spare rows are left · replace the GPU"),
     *_rows("gpu.remap_pending", 6, "gpu.remap_pending", (WARN, 1, 1),
-           text="GPU {device}: a row waits to be remapped · bad memory stays in use until then · reset the GPU when it is idle"),
+           text="GPU {device}: a row waits to be remapped · bad memory stays in use until then · when it is idle, " + RESET),
     *_rows("gpu.remap_rows", 6, "gpu.remap_uncorrected", (WARN, 512, 512),
            text="GPU {device}: {value} rows remapped after uncorrectable errors · its memory wears out · plan a replacement"),
     *_rows("gpu.retired", 6, "gpu.retired", (BAD, 63, 63),
            text="GPU {device}: {value} pages retired · the table is full · replace the GPU"),
     *_rows("gpu.retired_pending", 6, "gpu.retired_pending", (WARN, 1, 1),
-           text="GPU {device}: a page waits to be retired · bad memory stays in use until then · reset the GPU when it is idle"),
+           text="GPU {device}: a page waits to be retired · bad memory stays in use until then · when it is idle, " + RESET),
     # 7, 8 ports
     *_rows("rdma.link", 7, "rdma.down", (BAD, 1, 1), hold=15, linger=120,
            text="RDMA port {device} is {note} · jobs that use it stop or hang · check cable, switch port, subnet manager"),
@@ -206,13 +212,13 @@ RULES: tuple[Rule, ...] = (
            text="{device} became read-only · writes fail · look at the kernel log for I/O errors, check the disk"),
     # 10 NVLink
     *_rows("gpu.nvlink", 10, "gpu.nvlinks_down", (BAD, 1, 1), hold=60,
-           text="GPU {device}: only {note} NVLinks work · collectives are slow or hang · drain, reset, check NVSwitch and fabric manager"),
+           text="GPU {device}: only {note} NVLinks work · collectives are slow or hang · drain the node, " + RESET + ", check NVSwitch and fabric manager"),
     *_rows("gpu.nvlink_errors", 10, "gpu.nvlink_errors", (WARN, 6000, 600), window=MINUTE,
-           text="GPU {device}: {value} NVLink errors {span} · the link is about to fail · drain at the next chance, reset"),
+           text="GPU {device}: {value} NVLink errors {span} · the link is about to fail · drain at the next chance, " + RESET),
     *_rows("gpu.fabric", 10, "gpu.fabric", (BAD, 2, 2), below=True, hold=MINUTE,
-           text="GPU {device} has not joined the NVSwitch fabric (state {value} of 3) · CUDA does not start on it · check the fabric manager, then reset"),
+           text="GPU {device} has not joined the NVSwitch fabric (state {value} of 3) · CUDA does not start on it · check the fabric manager, then " + RESET),
     *_rows("gpu.fabric", 10, "gpu.fabric_status", (BAD, 1, 1),
-           text="GPU {device} could not join the NVSwitch fabric (NVML error {value}) · CUDA does not start on it · check the fabric manager, then reset"),
+           text="GPU {device} could not join the NVSwitch fabric (NVML error {value}) · CUDA does not start on it · check the fabric manager, then " + RESET),
     *_rows("gpu.fabric_fault", 10, "gpu.fabric_fault", (WARN, 1, 1), (BAD, 2, 2),
            text="NVSwitch fabric of GPU {device}: {note} · collectives are slow or hang · check NVSwitches and fabric manager"),
     # 11, 12, 13 errors on the wire
@@ -241,6 +247,10 @@ RULES: tuple[Rule, ...] = (
            text="GPU {device} clocks are held down by the hardware · heat or power, its driver does not count for how long · check fans, inlet air, power supplies"),
     *_rows("gpu.brake", 14, "gpu.brake_now", (BAD, 1, 1), hold=30, linger=MINUTE,
            text="GPU {device} is held by the power brake · the supply cannot keep up · check power supplies and their feed"),
+    *_rows("gpu.slow", 14, "gpu.slow", (WARN, 1, 1), hold=MINUTE, linger=5 * MINUTE,
+           text="GPU {device} runs at {note} while all work · the job waits for it · look why its clock is held: `nvidia-smi -q -d PERFORMANCE,CLOCK`, power supply, heat"),
+    *_rows("gpu.capped", 14, "gpu.capped", (WARN, 1, 1), hold=MINUTE,
+           text="GPU {device} may take {note} · under load it is slower than the others · set its power limit as theirs, or look at its power supply"),
     *_rows("gpu.pcie", 15, "gpu.pcie_width", (BAD, 0.999, 0.999), over="gpu.pcie_width_max", below=True, hold=60, linger=HOUR, only=("gpu.used", 20, 200),
            text="GPU {device} has {note} PCIe lanes · transfers take twice as long or more · reseat the card or riser"),
     *_rows("gpu.pcie_gen", 15, "gpu.pcie_gen", (WARN, 0.999, 0.999), over="gpu.pcie_gen_max", below=True, hold=60, linger=HOUR, only=("gpu.used", 20, 200),
@@ -283,6 +293,10 @@ RULES: tuple[Rule, ...] = (
            text="NVMe {device}: {value} times data not whole {span} · the drive wears out · check the files, watch, replace"),
     *_rows("disk.io_stuck", 18, "disk.io_stuck", (WARN, 30, 5), (BAD, 120, 5), linger=MINUTE,
            text="disk {device}: requests wait for {value} and none ends · it hangs or dies · look at the kernel log, replace it"),
+    *_rows("disk.raid", 18, "md.degraded", (WARN, 1, 1), unless="md.failed",
+           text="RAID array {device} lacks {value} of its disks{note} · another loss may lose its data · look with `mdadm --detail`, replace the disk"),
+    *_rows("disk.raid", 18, "md.failed", (BAD, 1, 1),
+           text="RAID array {device} does not work · too many of its disks are missing · look with `mdadm --detail`, bring the disks back; else restore its data"),
     # 19 heat and supply
     *_rows("gpu.temp", 19, "gpu.temp", (WARN, 85, 80), (BAD, 92, 87), hold=MINUTE, unless="gpu.margin",
            text="GPU {device} at {value} · it slows down or shuts off · check fans, inlet air, neighbours"),
@@ -319,7 +333,7 @@ RULES: tuple[Rule, ...] = (
            text="{value} tasks ({device}) wait for the kernel without end · a driver or file server hangs · see the kernel log; only a reboot ends them"),
     # 22 correctable ECC
     *_rows("gpu.ecc_rate", 22, "gpu.ecc_corrected", (WARN, 100, 20), (BAD, 600_000, 60_000), window=MINUTE, linger=4 * MINUTE,
-           text="GPU {device}: {value} corrected memory errors {span} · rows wear out · schedule a reset, watch the remapped rows"),
+           text="GPU {device}: {value} corrected memory errors {span} · rows wear out · at the next chance " + RESET + ", watch the remapped rows"),
     # 23 the fabric, never bad
     *_rows("fabric.congestion", 23, "rdma.congestion", (WARN, 600_000, 120_000), window=10 * MINUTE,
            text="{device}: {value} congestion marks {span} · the fabric is full, not the node · look at the switches, PFC and ECN"),

@@ -7,7 +7,7 @@ Standard library only; the one module that both sides import. Telemetry goes ove
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, Optional, Union
 
@@ -133,6 +133,11 @@ METRICS: Mapping[str, Metric] = _table(
     ),
     ("disk.automatic", "gauge", "", "1 for each mount that comes and goes with its use"),
     ("disk.stuck", "gauge", "s", "since a network mount was asked and has not answered"),
+    ("md.degraded", "gauge", "", "members that a RAID array (md) lacks"),
+    ("md.disks", "gauge", "", "members that a RAID array should have"),
+    ("md.failed", "gauge", "", "1 where a RAID array does not work"),
+    ("md.rebuilt", "gauge", "%", "how far a rebuild, resync or reshape of a RAID array has come"),
+    ("md.checked", "gauge", "%", "how far a check or repair of a RAID array has come"),
     ("disk.io_stuck", "gauge", "s", "since a disk with work made no progress"),
     (
         "nvme.live",
@@ -163,6 +168,13 @@ METRICS: Mapping[str, Metric] = _table(
     ("net.fifo_errors", "counter", "", "overruns of the card's buffers, both ways"),
     ("net.carrier_errors", "counter", "", "packets lost while the carrier was away"),
     ("net.up", "gauge", "", "1 where the link is up"),
+    ("net.needed", "gauge", "", "1 where a route, a bond or an RDMA device uses the interface"),
+    (
+        "net.bond_leg",
+        "gauge",
+        "",
+        "1 where its bond uses the interface, 0 where it lost its partner",
+    ),
     ("net.speed", "gauge", "bit/s", "negotiated speed"),
     ("net.mtu", "gauge", "B", "largest packet"),
     ("net.carrier_changes", "counter", "", "times that the link went down or came up"),
@@ -323,7 +335,7 @@ ReasonRow = tuple[str, int, str, Optional[float], str]
 
 @dataclass(frozen=True)
 class HealthReport:
-    """The health of a node, judged by its own agent; retained, at most REPORT_LIMIT bytes.
+    """The health of a node, judged by its own agent; retained, at most REPORT_LIMIT bytes, BARE_LIMIT without reasons.
 
     A metric that is in neither `numbers` nor `failed` does not exist on this node, or has no value yet.
     The worst reason comes first. To save room, a sentence may lack its end or be empty.
@@ -354,8 +366,10 @@ class HealthReport:
     """`METRIC/SECONDS`, a counter and its window -> device -> growth in that window; only in the report of a sample."""
 
 
-REPORT_LIMIT = 600
-"""Limit in bytes of a health message. The report of a sample may be longer and is complete."""
+REPORT_LIMIT = 8192
+"""Limit in bytes of a health message of a sick node. The report of a sample may be longer."""
+BARE_LIMIT = 600
+"""Limit in bytes of a health message without reasons: what a node that is well sends."""
 
 
 @dataclass(frozen=True)
@@ -466,7 +480,8 @@ def _report(fields: dict[str, Any]) -> HealthReport:
 
     One wrong field makes the whole report invalid: the rest of it could look better than the node is.
     """
-    reasons = tuple(map(_reason_row, _listed(fields.get("reasons", ()), "reasons")))
+    told = fields.get("reasons", ())
+    reasons = tuple(map(_reason_row, _listed(told, "reasons")))
     failed = tuple(_listed(fields.get("failed", ()), "failed"))
     checked: dict[str, Any] = {**fields, "reasons": reasons, "failed": failed}
     made = HealthReport(**checked)
@@ -483,7 +498,7 @@ def _report(fields: dict[str, Any]) -> HealthReport:
         raise WireError("bad health: a reason is worse than its level")
     _check_values({"numbers": made.numbers})
     _check_values(made.grown)
-    return made
+    return replace(made, more=made.more + len(told) - len(reasons))
 
 
 LONGEST_HEARTBEAT = 3600.0

@@ -1,4 +1,4 @@
-"""`rankdeck agent install|uninstall|status|digest`: agents as services on nodes, and the digest of the agent's file."""
+"""`rankdeck agent install|uninstall|status|digest|stop|start`: agents as services on nodes; have them let the GPUs go."""
 
 import argparse
 import asyncio
@@ -70,6 +70,23 @@ def uninstall(options: argparse.Namespace, _open_console: object) -> int:
     cluster = choose.cluster(options.cluster)
     nodes = choose.nodes(cluster, options.nodes)
     return until_done(_do(cluster, "uninstall", nodes, {}, options))
+
+
+def stop_gpu(options: argparse.Namespace, _open_console: object) -> int:
+    """Have all agents on the nodes, installed or started by consoles, let the GPU driver go until they are told otherwise."""
+    return _tell(options, "gpu-stop")
+
+
+def start_gpu(options: argparse.Namespace, _open_console: object) -> int:
+    """Have the agents on the nodes read the GPUs again."""
+    return _tell(options, "gpu-start")
+
+
+def _tell(options: argparse.Namespace, verb: str) -> int:
+    cluster = choose.cluster(options.cluster)
+    nodes = choose.nodes(cluster, options.nodes)
+    options.dry_run = False
+    return until_done(_do(cluster, verb, nodes, {}, options))
 
 
 def digest(options: argparse.Namespace, _open_console: object) -> int:

@@ -462,9 +462,7 @@ VERBS = (
 )
 AGENT_MORE = """Anything else is the agent itself, on this machine: `rankdeck agent sample` is
 `rankdeck-agent sample`; `rankdeck-agent --help` lists what it does."""
-AGENT_HELP = (
-    "install, uninstall or check the agent as a service on nodes; other words run the agent here"
-)
+AGENT_HELP = "install, uninstall or check the agent as a service on nodes, have it let the GPUs go; other words run the agent here"
 _NODES = _option("e.g. n[01-04]; without it all nodes", metavar="NODESET", nargs="?", default="")
 _SYSTEM = _flag("a service of the system (the default); needs root or sudo")
 _USER = {**_flag("a service of the login user"), "action": "store_false"}
@@ -491,6 +489,22 @@ AGENT_VERBS = (
         "stop the service and remove all of it",
         "rankdeck.cli.agent:uninstall",
         {"nodes": _NODES, **_SCOPE, **_DRY},
+    ),
+    Verb(
+        "stop",
+        "with --gpu: have the agents let the GPU driver go, e.g. to reset a GPU; GPUs are unknown meanwhile",
+        "rankdeck.cli.agent:stop_gpu",
+        {
+            "--gpu": {**_flag("the reading of GPUs; all else goes on"), "required": True},
+            "nodes": _NODES,
+            **_SCOPE,
+        },
+    ),
+    Verb(
+        "start",
+        "with --gpu: have the agents read the GPUs again",
+        "rankdeck.cli.agent:start_gpu",
+        {"--gpu": {**_flag("the reading of GPUs"), "required": True}, "nodes": _NODES, **_SCOPE},
     ),
     Verb(
         "digest",

@@ -27,6 +27,7 @@ from rankdeck.preflight.facts import (
 )
 from rankdeck.rules.head_clock import REMEDY, describe, seconds_behind
 from rankdeck.runtimes import find_runtime
+from rankdeck_agent.rules.table import LET_GO
 from rankdeck_agent.rules.units import duration, size
 
 _PLACING = {
@@ -475,7 +476,7 @@ def gpus(case: JobContext) -> Iterable[Finding]:
             if errors:
                 yield warn(
                     f"GPU {index} has {errors} uncorrected memory errors since boot",
-                    f"`nvidia-smi --gpu-reset -i {index}` there when nobody uses it, or leave the node out with `on`",
+                    f"`nvidia-smi --gpu-reset -i {index}` there when nobody uses it ({LET_GO}), or leave the node out with `on`",
                 )
         if reported.users:
             users = ", ".join(reported.users[:3])

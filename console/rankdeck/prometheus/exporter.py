@@ -3,11 +3,13 @@
 import asyncio
 import gzip
 import re
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import NamedTuple
+from urllib.parse import parse_qs
 
 from rankdeck.errors import RankdeckError
 from rankdeck.model.cluster import Cluster
@@ -95,6 +97,29 @@ def _samples(family: Family) -> Iterator[str]:
         yield f"{family.name}{labels} {value!r}\n"
 
 
+Kinds = Collection[str]
+"""Kinds of series: the first part of metrics, and `health`, `node` (versions, models), `switch`."""
+EVERYTHING: Kinds = frozenset(
+    {name.partition(".")[0] for name in METRICS} | {"health", "node", "switch"}
+)
+COLLECTORS: Mapping[str, frozenset[str]] = {
+    **{kind: frozenset({kind}) for kind in EVERYTHING},
+    "meminfo": frozenset({"mem"}),
+    "vmstat": frozenset({"mem"}),
+    "loadavg": frozenset({"cpu"}),
+    "netdev": frozenset({"net"}),
+    "netclass": frozenset({"net"}),
+    "diskstats": frozenset({"disk"}),
+    "filesystem": frozenset({"disk"}),
+    "mdadm": frozenset({"md"}),
+    "infiniband": frozenset({"rdma"}),
+    "pressure": frozenset({"psi"}),
+    "hwmon": frozenset({"hwmon", "sensor", "node"}),
+    "uname": frozenset({"node"}),
+}
+"""What `collect[]` may name -> kinds; beside ours the names of node_exporter's collectors."""
+AT_A_TIME = 0.005
+"""Seconds for which series are gathered before other tasks run."""
 LONGEST_STEP = 600.0
 """If samples are further apart than this many seconds, a clock was set: the time between them is not counted."""
 _CHECK = ("rankdeck_check", "gauge", "a check that fired: 1 unknown, 2 warn, 3 bad")
@@ -186,28 +211,37 @@ class Exporter:
                     for device, percent in now.items()
                 }
 
-    def families(self) -> Families:
-        """All families with their numbers now."""
+    async def families(self, kinds: Kinds = EVERYTHING) -> Families:
+        """The families of these kinds with their numbers now; other tasks run between the nodes."""
         families = Families()
-        for node in self._fleet.nodes():
-            self._node(families, node)
-        for port in self._switches.ports() if self._switches else ():
-            _switch_port(families, port, self._cluster.name)
+        until = time.perf_counter() + AT_A_TIME
+        for node in tuple(self._fleet.nodes()):
+            self._node(families, node, kinds)
+            if time.perf_counter() > until:
+                await asyncio.sleep(0)
+                until = time.perf_counter() + AT_A_TIME
+        if "switch" in kinds and self._switches:
+            for port in self._switches.ports():
+                _switch_port(families, port, self._cluster.name)
         return families
 
-    def _node(self, families: Families, node: NodeState) -> None:
+    def _node(self, families: Families, node: NodeState, kinds: Kinds) -> None:
         at = {"instance": node.name, "cluster": self._cluster.name}
-        _judgement(families, node, at)
-        _inventory(families, node, at)
+        families.put(_NODE["up"], at, 0 if node.silent else 1)
+        if "health" in kinds:
+            _judgement(families, node, at)
+        if "node" in kinds:
+            _inventory(families, node, at)
         if node.silent:
             # A silent node has no current numbers, so their series end.
             return
-        self._counts(families, node, at)
-        _failures(families, node, at)
-        if self._mark(node, "gpu.") == {"simulated": ""}:
+        if "health" in kinds:
+            self._counts(families, node, at)
+            _failures(families, node, at)
+        if "gpu" in kinds and self._mark(node, "gpu.") == {"simulated": ""}:
             _not_read(families, node, at)
         for metric in node.values:
-            if mark := self._mark(node, metric):
+            if metric.partition(".")[0] in kinds and (mark := self._mark(node, metric)):
                 self._metric(families, node, metric, {**at, **mark})
 
     def _mark(self, node: NodeState, metric: str) -> Labels | None:
@@ -273,7 +307,6 @@ def _further(before: tuple[float, float], percent: float, step: float) -> tuple[
 
 def _judgement(families: Families, node: NodeState, at: Labels) -> None:
     health, heard = node.health, node.heard_s()
-    families.put(_NODE["up"], at, 0 if node.silent else 1)
     families.put(_NODE["health"], at, int(health.level))
     families.put(_NODE["evaluated"], at, health.evaluated)
     families.put(_NODE["checks"], at, health.checks)
@@ -435,11 +468,13 @@ def _switch_port(families: Families, port: SwitchPort, cluster: str) -> None:
 HEAD_LIMIT = 8 << 10
 LIMIT = 10.0
 """Seconds within which a request must arrive, and within which its answer must be sent."""
+MOST_COLLECTED = 64
+"""Most fields of a query."""
 AT_ONCE = 16
 """Most connections; a further one closes the oldest, so that nobody can occupy all."""
 PAGE = b"<html><body><a href='/metrics'>/metrics</a> of a Rankdeck cluster</body></html>\n"
 
-Gather = Callable[[], Families]
+Gather = Callable[[Kinds], Awaitable[Families]]
 
 
 class ListenError(RankdeckError):
@@ -452,6 +487,8 @@ class HttpRequest(NamedTuple):
     method: str
     path: str
     headers: dict[str, str]
+    collect: tuple[str, ...] = ()
+    """What `collect[]` names; () for everything."""
 
 
 class HttpReply(NamedTuple):
@@ -480,7 +517,9 @@ class HttpServer:
         try:
             async with asyncio.timeout(LIMIT):
                 request = await _read(reader)
-            writer.write(_sent(self.answer(request), request))
+            reply = await self.answer(request)
+            # Compressing takes seconds for a large fleet.
+            writer.write(await asyncio.to_thread(_sent, reply, request))
             async with asyncio.timeout(LIMIT):
                 await writer.drain()
         except (TimeoutError, OSError, asyncio.IncompleteReadError):
@@ -490,7 +529,7 @@ class HttpServer:
             self._open.pop(writer, None)
             writer.close()
 
-    def answer(self, request: HttpRequest | None) -> HttpReply:
+    async def answer(self, request: HttpRequest | None) -> HttpReply:
         """The answer to a request; None stands for an invalid request."""
         if request is None:
             return HttpReply(HTTPStatus.BAD_REQUEST, b"not a request of HTTP\n")
@@ -500,15 +539,26 @@ class HttpServer:
             return HttpReply(HTTPStatus.OK, PAGE, "text/html; charset=utf-8")
         if request.path != "/metrics":
             return HttpReply(HTTPStatus.NOT_FOUND, b"only /metrics\n")
-        families = self._gather()
+        unknown = [name for name in request.collect if name not in COLLECTORS]
+        if unknown:
+            known = " ".join(sorted(COLLECTORS))
+            return HttpReply(
+                HTTPStatus.BAD_REQUEST,
+                f"no collect[]={unknown[0]!a}; there are: {known}\n".encode(),
+            )
+        wanted = frozenset[str]().union(*(COLLECTORS[name] for name in request.collect))
+        families = await self._gather(wanted or EVERYTHING)
         if "application/openmetrics-text" in request.headers.get("accept", ""):
-            return HttpReply(HTTPStatus.OK, families.openmetrics().encode(), OPENMETRICS)
-        return HttpReply(HTTPStatus.OK, families.text().encode(), TEXT)
+            body = await asyncio.to_thread(lambda: families.openmetrics().encode())
+            return HttpReply(HTTPStatus.OK, body, OPENMETRICS)
+        return HttpReply(
+            HTTPStatus.OK, await asyncio.to_thread(lambda: families.text().encode()), TEXT
+        )
 
 
 @asynccontextmanager
 async def serve(host: str, port: int, gather: Gather) -> AsyncGenerator[int]:
-    """Serve inside this block; gives the port. `gather` is called for each request. Raises ListenError."""
+    """Serve inside this block; gives the port. `gather` is called for each request, with the kinds of series that it wants. Raises ListenError."""
     try:
         server = await asyncio.start_server(
             HttpServer(gather).talk, host or None, port, limit=HEAD_LIMIT
@@ -533,7 +583,12 @@ async def _read(reader: asyncio.StreamReader) -> HttpRequest | None:
         return None
     pairs = (line.partition(":") for line in rest)
     headers = {key.strip().lower(): value.strip() for key, _, value in pairs}
-    return HttpRequest(words[0], words[1].partition("?")[0], headers)
+    path, _, query = words[1].partition("?")
+    try:
+        collect = tuple(parse_qs(query, max_num_fields=MOST_COLLECTED).get("collect[]", ()))
+    except ValueError:
+        return None
+    return HttpRequest(words[0], path, headers, collect)
 
 
 def _sent(answer: HttpReply, request: HttpRequest | None) -> bytes:

@@ -11,13 +11,17 @@ from math import isnan, nan
 
 from rankdeck.model.health import EVENT_LEVELS, Level, Occurrence, Reason, worst_first
 from rankdeck.state.node import NodeState
+from rankdeck_agent.rules.levels import NEVER_OK
+from rankdeck_agent.rules.report import MORE
 from rankdeck_agent.wire import Event
 
 MOST = 5000
 MOST_MESSAGES = 2000
 BURST = 500
 """Most events that wait to be saved; if there are more, the oldest are kept in memory only."""
-UNRECORDED = frozenset({"node.coverage", "node.remembered"})
+UNRECORDED = frozenset({"node.coverage", "node.remembered", MORE})
+UNSEEN = 512
+"""Most reasons of one node that are kept open although they are not listed now."""
 MOST_AN_HOUR = 120
 """Most events of one node in an hour; further ones are dropped and the node is reported as flooding."""
 HOUR = 3600.0
@@ -39,6 +43,8 @@ class EventLog:
         self._waiting: deque[Occurrence] = deque(maxlen=BURST)
         self._open: dict[Key, Reason] = {}
         """(node, check, device) -> reason that began and has not ended."""
+        self._unseen: dict[str, dict[tuple[str, str], Reason]] = {}
+        """Node -> reasons that were not listed last and may stand, by check and device."""
         self._stood: dict[str, tuple[Reason, ...]] = {}
         self._seen: dict[tuple[str, str, str, int], None] = {}
         self._hours: dict[str, tuple[float, int]] = {}
@@ -83,8 +89,12 @@ class EventLog:
     def judged(
         self, node: str, before: Sequence[Reason], after: Sequence[Reason], at: float
     ) -> None:
-        """Add the reasons that began, ended or changed their level."""
-        gone = {(r.check, r.device): r for r in before}
+        """Add the reasons that began, ended or changed their level.
+
+        A reason has not ended because the node is silent or its message had no room for it.
+        """
+        gone = self._unseen.pop(node, {})
+        gone.update(((r.check, r.device), r) for r in before)
         for reason in after:
             gone.pop((reason.check, reason.device), None)
             key = (node, reason.check, reason.device)
@@ -93,7 +103,12 @@ class EventLog:
                 continue
             self._open[key] = reason
             self._add(_line(at, node, "began", reason.level, reason))
-        for reason in gone.values():
+        unseen = {key: r for key, r in gone.items() if _may_stand(r, after)}
+        if unseen:
+            self._unseen[node] = dict(list(unseen.items())[-UNSEEN:])
+        for key, reason in gone.items():
+            if key in self._unseen.get(node, {}):
+                continue
             if self._open.pop((node, reason.check, reason.device), None) is not None:
                 self._add(_line(at, node, "ended", Level.OK, reason))
 
@@ -127,6 +142,15 @@ class EventLog:
         self.newest.append(one)
         self._waiting.append(one)
         self.total += 1
+
+
+def _may_stand(reason: Reason, listed: Sequence[Reason]) -> bool:
+    """Whether a reason that is not `listed` now may be true still."""
+    return any(
+        (one.check in NEVER_OK and reason.check not in NEVER_OK)
+        or (one.check == MORE and reason.level <= one.level)
+        for one in listed
+    )
 
 
 def _line(at: float, node: str, kind: str, level: Level, reason: Reason) -> Occurrence:

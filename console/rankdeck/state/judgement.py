@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from rankdeck.model.health import REMEMBERED, UNHEARD, Ack, Health, Level, Reason, of_reasons
 from rankdeck.rules.nodes import merged, with_slurm
-from rankdeck_agent.rules.facts import Facts, Memory, derive
+from rankdeck_agent.rules.derived import derive
+from rankdeck_agent.rules.facts import Facts, Memory
 from rankdeck_agent.rules.judge import (
     CheckResult,
     Covered,

@@ -113,7 +113,7 @@ def report(raw: HealthReport) -> HealthReport:
         applies=raw.applies,
         judged=raw.judged,
         reasons=tuple(map(_row, raw.reasons[:REASONS])),
-        more=raw.more,
+        more=raw.more + len(raw.reasons[REASONS:]),
         # With our own name objects: the names in each message are new copies.
         numbers={
             metric: value

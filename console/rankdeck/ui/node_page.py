@@ -271,7 +271,7 @@ def gpus(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
     if not devices:
         return []
     wide = max(min((width - 66) // 2, 20), 6)
-    named = min(max(3, *map(len, devices)), 12)
+    named = min(max(3, *(len(_gpu_name(node, device)) for device in devices)), 12)
     shown = _fitting(node, width - 26 - named - 2 * wide)
     head = f"     {'':<{named + 1}}{'used':<{wide + 6}}{'memory':<{wide + 12}}"
     head += "".join(column.title.rjust(column.width) for column in shown)
@@ -307,6 +307,13 @@ class GpuLayout:
     width: int
 
 
+def _gpu_name(node: NodeState, device: str) -> str:
+    """`5`, or `5 now 4` where the driver has numbered its GPUs anew because another has gone."""
+    index = node.inventory.get(f"gpu.{device}.index", "")
+    moved = index and not device.endswith(index)
+    return printable(f"{device} now {index}" if moved else device)
+
+
 def _gpu(node: NodeState, device: str, layout: GpuLayout, glyphs: Glyphs) -> Runs:
     used, there = node.value("gpu.mem_used", device), node.value("gpu.mem_total", device)
     filled = used / there * 100 if used is not None and there else None
@@ -317,7 +324,7 @@ def _gpu(node: NodeState, device: str, layout: GpuLayout, glyphs: Glyphs) -> Run
         node, device, "gpu", glyphs, Level.OK if load is not None else Level.UNKNOWN
     )
     runs: list[Run] = [
-        (f"   {mark.glyph} ", mark.role), (f"{fit(printable(device), layout.named, glyphs.more)} ", "text"),
+        (f"   {mark.glyph} ", mark.role), (f"{fit(_gpu_name(node, device), layout.named, glyphs.more)} ", "text"),
         (past, "accent"), number(formatting.percent(load), 5), (" ", "text"),
         *bar(filled, layout.wide, glyphs, high=98), number(memory, 12),
     ]  # fmt: skip

@@ -2,7 +2,8 @@
 
 import pytest
 
-from rankdeck_agent.collectors.gpu import GpuCollector, generation
+from rankdeck_agent.collectors.gpu import GpuCollector
+from rankdeck_agent.collectors.pcie import generation
 from tests.unit.agent.machines import copy_recorded, write
 
 CARD = "sys/class/drm/card{}/device"
@@ -124,3 +125,45 @@ def test_the_recorded_card_is_read(tmp_path):
     assert reading.values["gpu.used"]["0"] == 4
     assert reading.values["gpu.mem_total"]["0"] == 8573157376
     assert reading.inventory["gpu.0.uuid"] == "0123456789abcdef"
+
+
+def test_a_card_keeps_its_number_when_one_before_it_goes_and_comes_back(tmp_path):
+    for number in range(4):
+        add(tmp_path, number, bus=f"{number + 1}0")
+        write(tmp_path, f"{CARD.format(number)}/gpu_busy_percent", f"{number}\n")
+        write(tmp_path, f"{CARD.format(number)}/unique_id", f"{number:016x}\n")
+    gpu = GpuCollector(str(tmp_path))
+    whole = gpu.collect(0)
+    away = tmp_path / "away"
+    (tmp_path / "sys/class/drm/card1").rename(away)
+    less = gpu.collect(100)
+    away.rename(tmp_path / "sys/class/drm/card1")
+    again = gpu.collect(200)
+
+    assert whole.values["gpu.used"] == {"0": 0, "1": 1, "2": 2, "3": 3}
+    assert less.values["gpu.used"] == {"0": 0, "2": 2, "3": 3}
+    assert [less.inventory[f"gpu.{n}.index"] for n in "023"] == ["0", "1", "2"]
+    assert less.inventory["gpu.3.pci"] == "0000:40:00.0"
+    assert again.values["gpu.used"] == whole.values["gpu.used"]
+
+
+def test_a_card_that_appears_later_is_listed_and_moves_no_other(tmp_path):
+    """It lies before the others on the bus."""
+    for number in (1, 2):
+        add(tmp_path, number, bus=f"{number}0")
+    gpu = GpuCollector(str(tmp_path))
+    gpu.collect(0)
+    add(tmp_path, 0, bus="05")
+    write(tmp_path, f"{CARD.format(0)}/gpu_busy_percent", "99\n")
+
+    assert gpu.collect(100).values["gpu.used"] == {"0": 37, "1": 37, "2": 99}
+
+
+def test_another_card_in_the_same_slot_is_another(tmp_path):
+    for number in (1, 2):
+        add(tmp_path, number, bus=f"{number}0")
+    gpu = GpuCollector(str(tmp_path))
+    gpu.collect(0)
+    write(tmp_path, f"{CARD.format(1)}/unique_id", "ffff\n")
+
+    assert set(gpu.collect(100).values["gpu.used"]) == {"1", "2"}

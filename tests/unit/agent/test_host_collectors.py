@@ -666,3 +666,21 @@ def test_a_count_left_behind_is_no_disk_that_hangs(tmp_path, waiting, busy, stuc
         reading = disks.collect(10.0 * step)
 
     assert reading.values["disk.io_stuck"] == {"sda": stuck}
+
+
+def test_a_chip_keeps_its_name_when_one_of_the_same_kind_before_it_goes(tmp_path):
+    for number in (1, 2, 3):
+        device = f"sys/devices/pci0000:0{number}"
+        write(tmp_path, f"{device}/hwmon/hwmon{number}/name", "nvme\n")
+        write(tmp_path, f"{device}/hwmon/hwmon{number}/temp1_input", f"{number}0000\n")
+        (tmp_path / f"{device}/hwmon/hwmon{number}/device").symlink_to(tmp_path / device)
+        (tmp_path / HWMON).mkdir(parents=True, exist_ok=True)
+        chip = tmp_path / f"{HWMON}/hwmon{number}"
+        chip.symlink_to(tmp_path / f"{device}/hwmon/hwmon{number}")
+    collector = HeatCollector(str(tmp_path))
+    before = collector.collect(0).values["hwmon.temp"]
+    (tmp_path / f"{HWMON}/hwmon1").unlink()
+    after = collector.collect(1000).values["hwmon.temp"]
+
+    assert before == {"nvme": 10, "nvme.2": 20, "nvme.3": 30}
+    assert after == {"nvme.2": 20, "nvme.3": 30}

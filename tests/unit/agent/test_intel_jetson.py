@@ -111,3 +111,19 @@ def test_an_older_jetson_tells_its_load_elsewhere(tmp_path, file):
 
     assert reading.values["gpu.used"] == {"0": 100.0}
     assert {"gpu.clock", "gpu.power"} <= reading.absent(GpuCollector(str(tmp_path)).metrics)
+
+
+def test_a_card_of_intel_keeps_its_number_when_the_one_before_it_goes(tmp_path):
+    for number in (1, 2):
+        for name, text in XE.items():
+            made = text.replace("4d", f"{number}d")
+            write(tmp_path, f"sys/class/drm/card{number}/{name}", f"{made}\n")
+    gpu = GpuCollector(str(tmp_path))
+    gpu.collect(0.0)
+    (tmp_path / "sys/class/drm/card1").rename(tmp_path / "away")
+
+    reading = gpu.collect(100.0)
+
+    assert set(reading.values["gpu.temp"]) == {"1"}
+    assert reading.inventory["gpu.1.index"] == "0"
+    assert reading.inventory["gpu.1.pci"] == "0000:2d:00.0"

@@ -9,12 +9,16 @@ from hypothesis import strategies as st
 
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.health import Level
+from rankdeck.state import sanitize
 from rankdeck.state.fleet import Fleet
+from rankdeck.state.fleet_history import MOST_AN_HOUR
 from rankdeck.telemetry.link import FleetUpdater
+from rankdeck_agent.collectors.simulated import SimulatedGpus, SimulatedRdma
 from rankdeck_agent.rules.levels import SUMMARY, Expected
 from rankdeck_agent.rules.report import MORE, fingerprint, health_of, short
 from rankdeck_agent.sampler import NodeJudge, Reporter
 from rankdeck_agent.wire import (
+    BARE_LIMIT,
     REPORT_LIMIT,
     Event,
     HealthReport,
@@ -163,24 +167,149 @@ def test_it_is_said_at_once_but_never_more_than_once_a_second() -> None:
 
 def test_what_has_no_room_is_counted_and_its_level_stands() -> None:
     pair = Pair()
-    mounts = {f"/mnt/a-rather-long-name-of-a-mount-{n:02d}": 99.0 for n in range(30)}
+    mounts = {f"/mnt/a-rather-long-name-of-a-mount-{n:03d}": 99.0 for n in range(100)}
     pair.beat({"disk.used": mounts})
     told = decode("health", pair.sent[-1])
     health = pair.told.node("n").health
 
     assert len(pair.sent[-1]) <= REPORT_LIMIT
-    assert len(told.reasons) + told.more == 30
+    assert len(told.reasons) + told.more == 100
     assert health.reasons[-1].check == MORE
     assert pair.levels == [Level.BAD, Level.BAD]
 
 
 def test_many_of_one_check_leave_room_for_an_equally_bad_one_of_another() -> None:
     pair = Pair()
-    mounts = {f"/mnt/a-rather-long-name-of-a-mount-{n:02d}": 99.0 for n in range(30)}
+    mounts = {f"/mnt/a-rather-long-name-of-a-mount-{n:03d}": 99.0 for n in range(100)}
     pair.beat({"disk.used": mounts, "gpu.lost": {"3": 1, "4": 0}})
     reasons = pair.told.node("n").health.reasons
 
     assert {reason.check for reason in reasons} == {"disk.full", "gpu.lost", MORE}
+
+
+SICK = {
+    "gpu.temp": {str(n): 95.0 for n in range(8)},
+    "gpu.ecc_uncorrected": {"1": 2},
+    "gpu.remap_pending": {"1": 1},
+    "gpu.recovery": {"1": 1},
+    "gpu.nvlinks": {"1": 18},
+    "gpu.nvlinks_active": {"1": 17},
+    "rdma.up": {"mlx5_1/1": 0},
+    "disk.used": {"/": 99.0, "/scratch": 90.0},
+    "mem.used": {"": 99.5},
+    "hwmon.fan": {"bmc": 1},
+}
+
+
+def test_a_sick_node_keeps_its_words() -> None:
+    pair = Pair(gpus=8)
+    for seconds in (1.0, 90.0, 1.0):
+        pair.beat(SICK, seconds=seconds)
+    full, told = (fleet.node("n").health.reasons for fleet in (pair.full, pair.told))
+
+    assert len(full) > 12
+    assert [r.text for r in told] == [r.text for r in full]
+    assert 600 < len(pair.sent[-1]) <= REPORT_LIMIT
+
+
+def journal(fleet: Fleet) -> list[tuple[str, str, str]]:
+    return [(one.kind, one.check, one.device) for one in fleet.event_log.take()]
+
+
+def test_a_demo_node_with_seven_faults_shows_the_words_of_each_and_ends_none() -> None:
+    pair = Pair()
+    made = (
+        SimulatedGpus("n", ("hot", "ecc", "nvlink", "pcie")),
+        SimulatedRdma("n", ("flap", "retx", "errors")),
+    )
+    steady = {"gpu.ecc", "gpu.nvlink", "gpu.pcie", "gpu.recovery", "gpu.temp", "link.flap"}
+    for _ in range(400):
+        readings = [one.collect(pair.clock.now) for one in made]
+        pair.beat({m: d for r in readings for m, d in r.values.items()})
+    reasons = pair.told.node("n").health.reasons
+    lines = journal(pair.told)
+
+    assert steady <= {reason.check for reason in reasons}
+    assert all(reason.sentence.action and reason.check not in reason.text for reason in reasons)
+    assert not any(kind == "ended" and check in steady for kind, check, _ in lines)
+    assert MORE not in {check for _, check, _ in lines}
+    assert len(lines) < MOST_AN_HOUR / 2
+
+
+@pytest.mark.parametrize("many", [5, 41, 45, 60, 80, 200])
+def test_what_is_listed_does_not_alternate_while_numbers_move(many: int) -> None:
+    """Each reading has other digits, so other texts and lengths."""
+    pair = Pair()
+    listed = set[tuple[str, ...]]()
+    for beat in range(60):
+        used = 95.0 + (beat * 7 % 50) / 10
+        mounts = {f"/m{'x' * (n % 9)}{n}": used for n in range(many)}
+        pair.beat({"disk.used": mounts, "mem.used": {"": 96.0}}, seconds=1.0 if beat else 20.0)
+        if beat >= 20:
+            listed.add(tuple(r.device for r in pair.told.node("n").health.reasons))
+    began = [row for row in journal(pair.told) if row[0] == "began"]
+
+    assert len(listed) == 1
+    assert len(began) == len(set(began)) <= 65
+    assert not any(row[0] == "ended" for row in journal(pair.told))
+    assert all(len(message) <= REPORT_LIMIT for message in pair.sent)
+
+
+def test_what_loses_its_room_to_something_worse_has_not_ended() -> None:
+    pair = Pair()
+    mild = {f"/m{n:03d}": 85.0 for n in range(20)}
+    worse = {f"/w{n:03d}": 99.0 for n in range(40)}
+    pair.beat({"disk.used": mild})
+    journal(pair.told)
+    pair.beat({"disk.used": {**mild, **worse}})
+    crowded = journal(pair.told)
+    pair.beat({"disk.used": {**mild, **dict.fromkeys(worse, 10.0), "/m000": 10.0}})
+    after = journal(pair.told)
+
+    assert {row[0] for row in crowded} == {"began"}
+    assert ("ended", "disk.full", "/m000") in after
+    assert not any(row[2] in mild and row[2] != "/m000" for row in after)
+    assert {row[2] for row in after if row[0] == "ended"} >= {row[2] for row in crowded}
+
+
+def test_a_silent_node_has_ended_nothing() -> None:
+    pair = Pair()
+    pair.beat({"disk.used": {"/": 99.0}})
+    journal(pair.told)
+    pair.clock.now += 100
+    pair.wall.now += 100
+    pair.told.take_changes()
+    silent = journal(pair.told)
+    pair.beat({"disk.used": {"/": 99.0}}, seconds=20.0)
+    heard = journal(pair.told)
+    pair.beat({"disk.used": {"/": 10.0}}, seconds=20.0)
+
+    assert silent == [("began", "node.silent", "")]
+    assert heard == [("ended", "node.silent", "")]
+    assert journal(pair.told) == [("ended", "disk.full", "/")]
+
+
+def test_a_node_that_is_well_says_it_in_few_bytes() -> None:
+    pair = Pair(gpus=8, rdma=8)
+    for beat in range(30):
+        well = {metric: {str(n): 12.345678 + beat for n in range(8)} for metric in SUMMARY}
+        pair.beat(
+            {**well, "disk.used": {"/": 50.0}, "gpu.temp": {"0": 40.0}, "cpu.cores": {"": 256}}
+        )
+
+    assert pair.levels == [Level.OK, Level.OK]
+    assert max(map(len, pair.sent)) <= BARE_LIMIT
+
+
+def test_more_reasons_than_a_reader_takes_are_counted() -> None:
+    rows = [["disk.full", 3, f"/{n}", None, ""] for n in range(300)]
+    told = decode(
+        "health", json.dumps({"at": 1, "level": 3, "heartbeat": 9, "reasons": rows}).encode()
+    )
+
+    assert len(told.reasons) + told.more == 300
+    kept = sanitize.report(told)
+    assert len(kept.reasons) + kept.more == 300
 
 
 def test_a_sentence_that_was_cut_is_completed_from_our_own_table() -> None:

@@ -278,6 +278,26 @@ def test_a_gpu_keeps_its_number_when_one_before_it_vanishes(gpus, machine):
     assert reading.values["gpu.lost"]["3"] == 1
     assert reading.failed == {"gpu.used/3": "the driver lists it no more"}
     assert "3" not in reading.values["gpu.temp"]
+    assert reading.inventory["gpu.7.index"] == "6"
+
+
+@pytest.mark.long
+def test_a_gpu_that_appears_later_is_listed(machine, tmp_path, monkeypatch):
+    monkeypatch.setattr("rankdeck_agent.collectors.gpu._LOOK_AGAIN", 0.5)
+    bus = tmp_path / "proc/driver/nvidia/gpus"
+    for number in range(7):
+        (bus / f"0000:{number:02x}:00.0").mkdir(parents=True)
+    machine.say("count * 7")
+    gpus = GpuCollector(str(tmp_path))
+    before = until(gpus, answered)
+    (bus / "0000:07:00.0").mkdir()
+    machine.say("count * 8")
+    after = until(gpus, lambda r: "7" in r.values.get("gpu.used", {}))
+    gpus.close()
+
+    assert "7" not in before.values["gpu.used"]
+    assert set(after.values["gpu.used"]) == set(map(str, range(8)))
+    assert after.inventory["gpu.7.index"] == "7"
 
 
 @pytest.mark.slow
@@ -407,6 +427,16 @@ def test_a_chip_without_memory_of_its_own_shows_the_machines(gpus, machine):
 
     assert reading.values["gpu.mem_total"]["0"] > reading.values["gpu.mem_used"]["0"]
     assert "shared with the CPU" in reading.inventory["gpu.0.memory"]
+    assert "gpu.pcie_width" in reading.absent(gpus.metrics), "its link is a placeholder"
+
+
+def test_a_virtual_function_has_no_link(gpus, machine):
+    machine.say("CurrPcieLinkWidth 2 0")
+
+    reading = until(gpus, answered)
+
+    assert set(reading.values["gpu.pcie_width"]) == set(map(str, range(8))) - {"2"}
+    assert reading.failed == {}
 
 
 def test_a_gpu_that_refuses_its_memory_is_not_taken_for_one_without(gpus, machine):
