@@ -31,6 +31,10 @@ NAGIOS: Mapping[Level, tuple[int, str]] = {
 """Level -> exit code and word, as monitoring plug-ins give them."""
 
 
+NODE_MORE = "node.more"
+"""The check that stands for reasons that did not fit into a message."""
+
+
 class Sentence(NamedTuple):
     """The text of a reason or an event, in three parts; "" for a part that is left out."""
 

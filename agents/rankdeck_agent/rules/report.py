@@ -12,8 +12,6 @@ from rankdeck_agent.rules.levels import SUMMARY, Expected, Health, Level, Reason
 from rankdeck_agent.rules.table import CHECKS, RULES, Rule
 from rankdeck_agent.wire import BARE_LIMIT, REPORT_LIMIT, HealthReport, Number, ReasonRow, encode
 
-MORE = "node.more"
-"""The check that stands for reasons that did not fit into a message."""
 _CLOCK, _DRIFT = (
     next(check.number for check in CHECKS if check.needs == needs)
     for needs in (("node.skew",), ("node.like",))
@@ -157,7 +155,7 @@ def health_of(report: HealthReport, arrived: float) -> Health:
     worst = max((reason.level for reason in reasons), default=Level.OK)
     if report.more or worst is not level:
         of = level if worst is not level else reasons[-1].level
-        reasons.append(Reason(MORE, of, f"{report.more} more reasons · {_NO_ROOM}"))
+        reasons.append(Reason(NODE_MORE, of, f"{report.more} more reasons · {_NO_ROOM}"))
     reasons.sort(key=lambda reason: -reason.level)
     counted = len(numbers_in(report.judged)), len(numbers_in(report.applies))
     return Health(level, tuple(reasons), *counted, report.more, report.limits)

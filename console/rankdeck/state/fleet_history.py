@@ -11,15 +11,14 @@ from math import isnan, nan
 
 from rankdeck.model.health import EVENT_LEVELS, Level, Occurrence, Reason, worst_first
 from rankdeck.state.node import NodeState
-from rankdeck_agent.rules.levels import NEVER_OK
-from rankdeck_agent.rules.report import MORE
+from rankdeck_agent.rules.levels import NEVER_OK, NODE_MORE
 from rankdeck_agent.wire import Event
 
 MOST = 5000
 MOST_MESSAGES = 2000
 BURST = 500
 """Most events that wait to be saved; if there are more, the oldest are kept in memory only."""
-UNRECORDED = frozenset({"node.coverage", "node.remembered", MORE})
+UNRECORDED = frozenset({"node.coverage", "node.remembered", NODE_MORE})
 UNSEEN = 512
 """Most reasons of one node that are kept open although they are not listed now."""
 MOST_AN_HOUR = 120
@@ -148,7 +147,7 @@ def _may_stand(reason: Reason, listed: Sequence[Reason]) -> bool:
     """Whether a reason that is not `listed` now may be true still."""
     return any(
         (one.check in NEVER_OK and reason.check not in NEVER_OK)
-        or (one.check == MORE and reason.level <= one.level)
+        or (one.check == NODE_MORE and reason.level <= one.level)
         for one in listed
     )
 
