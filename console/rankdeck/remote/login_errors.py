@@ -1,16 +1,23 @@
 """Why a login or a connection failed, in one sentence: the errors of asyncssh and of sockets in plain words."""
 
 import errno
+import re
 import socket
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import asyncssh
 
-from rankdeck.errors import UnreachableError
+from rankdeck.errors import HostKeyError, UnreachableError
 from rankdeck.model.cluster import Node
+from rankdeck.model.safe_text import clean
 
 FAILURES = (asyncssh.Error, asyncssh.ChannelListenError, OSError, ValueError)
 """All exceptions that asyncssh may raise; its key and config errors are ValueErrors."""
+
+
+class DroppedError(UnreachableError):
+    """The server ended the connection before it sent its version, as servers do with too many logins at a time."""
 
 
 DROPS = (asyncssh.ConnectionLost, ConnectionResetError, BrokenPipeError)
@@ -102,3 +109,59 @@ _SENTENCES: tuple[tuple[type[BaseException], str], ...] = (
         "have it allow `remote`, or install the agent there and name a broker in the cluster file",
     ),
 )
+
+
+# ---- what the program ssh says
+
+_KINDS: Sequence[tuple[re.Pattern[str], Callable[[str], Exception]]] = (
+    (
+        re.compile(r"Permission denied \(|Too many authentication failures"),
+        asyncssh.PermissionDenied,
+    ),
+    (re.compile(r"Host key verification failed"), asyncssh.HostKeyNotVerifiable),
+    (re.compile(r"no matching .* found"), asyncssh.KeyExchangeFailed),
+    (
+        re.compile(r"Could not resolve hostname"),
+        lambda said: socket.gaierror(socket.EAI_NONAME, said),
+    ),
+    (re.compile(r"Connection refused"), ConnectionRefusedError),
+    (
+        re.compile(r"No route to host|Network is unreachable"),
+        lambda said: OSError(errno.EHOSTUNREACH, said),
+    ),
+    (re.compile(r"timed out|Timeout, server"), TimeoutError),
+    (re.compile(r"remote port forwarding failed"), asyncssh.ChannelListenError),
+    (re.compile(r"session request failed"), lambda said: asyncssh.ChannelOpenError(1, said)),
+    (
+        re.compile(r"ssh_exchange_identification|kex_exchange_identification"),
+        asyncssh.ConnectionLost,
+    ),
+)
+"""How a line of ssh reads -> the error of asyncssh that means the same; the first row that fits wins."""
+_AFTER = re.compile(r"Connection closed by UNKNOWN port|^\s*$")
+"""Lines that follow the one that says why."""
+_CHANGED = re.compile(r"Offending .* key in (\S+:\d+)")
+
+
+def from_ssh(node: str, said: str, to: Destination, times: int = 1) -> UnreachableError:
+    """The error for what the program ssh wrote when it could not log in or open something; quotes its line.
+
+    `times`: how often a login is tried that the server drops.
+    """
+    if changed := _CHANGED.search(said):
+        why = (
+            f"its host key has changed: if the machine was set up anew, remove {clean(changed[1])};"
+            " if not, this may be a man-in-the-middle attack"
+        )
+        return HostKeyError(node, why)
+    lines = [line for line in said.splitlines() if not _AFTER.search(line)]
+    quote = f"; ssh says: {clean(lines[-1], 300) if lines else 'nothing'}"
+    found = ((make, line) for line in lines for known, make in _KINDS if known.search(line))
+    make, line = next(found, (None, ""))
+    if make is None:
+        return UnreachableError(node, f"no SSH connection to {to.where}{quote}")
+    error = make(line)
+    if isinstance(error, asyncssh.ConnectionLost):
+        return DroppedError(node, dropped(to, times) + quote)
+    common = explain(error, replace(to, host="HOST"))
+    return UnreachableError(node, explain(error, to) + quote, common=common + quote)
