@@ -118,6 +118,7 @@ class Session:
             connections,
             *cluster.access.pythons,
             of_node={node.name: node.pythons for node in cluster.nodes},
+            folder=cluster.access.folder,
         )
         self.images = ImageDistributor(agents)
         self._backend: Backend = plugins.find("backends", cluster.backend)(agents)

@@ -106,15 +106,8 @@ KEYS = (
 )  # fmt: skip
 NODE_KEYS = ("name", "address", "port", "slots", "gpus", "rdma", "interface", "leaf", "python")
 SSH_KEYS = (
-    "user",
-    "identity",
-    "known_hosts",
-    "config",
-    "python",
-    "connect_limit",
-    "logins",
-    "transport",
-)
+    "user", "identity", "known_hosts", "config", "python", "connect_limit", "logins", "transport", "folder",
+)  # fmt: skip
 BROKER_KEYS = (
     "url", "ca_file", "username", "password_env", "password_file", "agents_file", "reach",
     "sample_period",
@@ -273,8 +266,16 @@ def _access(entry: Entry) -> Access:
         pythons=_pythons(table["python"]) if "python" in table else (),
         connect_limit=limit,
         logins=table["logins"].integer(1, least=1, most=1000) if "logins" in table else 0,
+        folder=_folder(table["folder"]) if "folder" in table else "",
         transport=_transport(table["transport"]) if "transport" in table else None,
     )
+
+
+def _folder(entry: Entry) -> str:
+    folder = entry.text().rstrip("/")
+    if not folder.startswith(("/", "~/")):
+        entry.report("a path that begins with `/` or `~/`")
+    return folder
 
 
 def _transport(entry: Entry) -> Transport:

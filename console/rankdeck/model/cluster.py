@@ -57,6 +57,8 @@ class Access:
     """Seconds that connecting and logging in may take."""
     logins: int = 0
     """Most logins at a time; 0: 64, or 8 through a jump host."""
+    folder: str = ""
+    """The folder for the agent file on the nodes; "": the first of the usual ones that can be used."""
     transport: Transport | None = None
     """None: asyncssh, but openssh where a master connection is open or ssh_config asks for what asyncssh cannot do."""
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import asyncssh
 
-from rankdeck.errors import HostKeyError, UnreachableError
+from rankdeck.errors import ForwardingError, HostKeyError, UnreachableError
 from rankdeck.model.cluster import Node
 from rankdeck.model.safe_text import clean
 
@@ -62,7 +62,8 @@ def explain(error: BaseException, to: Destination) -> str:
 def unreachable(node: str, error: BaseException, to: Destination) -> UnreachableError:
     """The error for a node whose login or connection failed."""
     common = explain(error, replace(to, host="HOST"))
-    return UnreachableError(node, explain(error, to), common=common)
+    kind = ForwardingError if isinstance(error, asyncssh.ChannelListenError) else UnreachableError
+    return kind(node, explain(error, to), common=common)
 
 
 def _refused(to: Destination) -> str:
@@ -105,8 +106,7 @@ _SENTENCES: tuple[tuple[type[BaseException], str], ...] = (
     (asyncssh.ChannelOpenError, "the SSH server allows no further session: {error}"),
     (
         asyncssh.ChannelListenError,
-        "the SSH server of {where} refuses port forwarding (AllowTcpForwarding): jobs run, but no numbers can come this way; "
-        "have it allow `remote`, or install the agent there and name a broker in the cluster file",
+        "the SSH server of {where} refuses port forwarding (AllowTcpForwarding, PermitListen): {error}",
     ),
 )
 
@@ -163,5 +163,5 @@ def from_ssh(node: str, said: str, to: Destination, times: int = 1) -> Unreachab
     error = make(line)
     if isinstance(error, asyncssh.ConnectionLost):
         return DroppedError(node, dropped(to, times) + quote)
-    common = explain(error, replace(to, host="HOST"))
-    return UnreachableError(node, explain(error, to) + quote, common=common + quote)
+    found = unreachable(node, error, to)
+    return type(found)(node, found.why + quote, common=found.common + quote)
