@@ -22,6 +22,8 @@ _NODE = """\
 set -e
 mount --make-rprivate /
 mount -t tmpfs tmpfs /run
+mount -t tmpfs -o mode=1777 tmpfs /var/tmp
+mount -t tmpfs -o mode=1777 tmpfs /dev/shm
 mkdir -p /run/sshd /run/home
 mount --bind "$SSHD_FOLDER/home" /run/home
 for file in passwd group; do mount --bind "$SSHD_FOLDER/$file" "/etc/$file"; done

@@ -132,14 +132,11 @@ _KINDS: Sequence[tuple[re.Pattern[str], Callable[[str], Exception]]] = (
     (re.compile(r"timed out|Timeout, server"), TimeoutError),
     (re.compile(r"remote port forwarding failed"), asyncssh.ChannelListenError),
     (re.compile(r"session request failed"), lambda said: asyncssh.ChannelOpenError(1, said)),
-    (
-        re.compile(r"ssh_exchange_identification|kex_exchange_identification"),
-        asyncssh.ConnectionLost,
-    ),
 )
 """How a line of ssh reads -> the error of asyncssh that means the same; the first row that fits wins."""
-_AFTER = re.compile(r"Connection closed by UNKNOWN port|^\s*$")
-"""Lines that follow the one that says why."""
+_DROPPED = re.compile(r"(?:ssh|kex)_exchange_identification")
+_AFTER = re.compile(r"^\s*$|^Connection (?:closed|reset) by")
+"""Lines that say no more than those beside them."""
 _CHANGED = re.compile(r"Offending .* key in (\S+:\d+)")
 
 
@@ -155,13 +152,14 @@ def from_ssh(node: str, said: str, to: Destination, times: int = 1) -> Unreachab
         )
         return HostKeyError(node, why)
     lines = [line for line in said.splitlines() if not _AFTER.search(line)]
-    quote = f"; ssh says: {clean(lines[-1], 300) if lines else 'nothing'}"
-    found = ((make, line) for line in lines for known, make in _KINDS if known.search(line))
-    make, line = next(found, (None, ""))
-    if make is None:
-        return UnreachableError(node, f"no SSH connection to {to.where}{quote}")
-    error = make(line)
-    if isinstance(error, asyncssh.ConnectionLost):
+    # Where a proxy or jump host failed, what they say stands beside the drop.
+    why = [line for line in lines if not _DROPPED.search(line)]
+    quote = f"; ssh says: {clean([*lines, *why][-1], 300) if lines else 'nothing'}"
+    if lines and not why:
         return DroppedError(node, dropped(to, times) + quote)
+    errors = (make(line) for known, make in _KINDS for line in why if known.search(line))
+    error = next(errors, None)
+    if error is None:
+        return UnreachableError(node, f"no SSH connection to {to.where}{quote}")
     found = unreachable(node, error, to)
     return type(found)(node, found.why + quote, common=found.common + quote)
