@@ -51,6 +51,8 @@ class Config:
     """Whether full samples are wanted, until a line on standard input says otherwise."""
     heartbeat: float = 10.0
     """Seconds after which health is sent again although nothing has changed."""
+    relay: bool = False
+    """The broker is reached over standard input and output, not at `host` and `port`."""
     brief: bool = False
     """The console reads only for a moment: a condition that holds in two readings counts as lasting."""
     expect: Expected = field(default_factory=Expected)
@@ -269,6 +271,7 @@ _READ: Mapping[str, Callable[[str, object], Any]] = {
     "samples": _flag,
     "heartbeat": lambda key, value: _number(key, value, 1, 3600),
     "brief": _flag,
+    "relay": _flag,
     "expect": _expected,
     "simulate": _simulate,
     "rdma_exclude": _patterns,

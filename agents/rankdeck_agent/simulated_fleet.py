@@ -27,7 +27,7 @@ from rankdeck_agent.config import SIZE_LIMIT, AgentConfigError, Config, from_lin
 from rankdeck_agent.files import clean
 from rankdeck_agent.sampler import HASTE, NodeJudge, Reporter
 from rankdeck_agent.telemetry import wanted
-from rankdeck_agent.text import complain
+from rankdeck_agent.text import complain, table
 from rankdeck_agent.wire import Hello, Message, Sample, encode, topic
 
 SILENT = "silent"
@@ -435,7 +435,7 @@ class SimulatedFleet:
         elif node is None:
             self._begin(name, from_line(payload), now)
         else:
-            node.wanted = wanted(payload, node.wanted)
+            node.wanted = wanted(table(payload.decode("utf-8", "replace")) or {}, node.wanted)
             self._expect(node, now)
 
     def _command(self, request: dict[str, Any]) -> None:

@@ -24,8 +24,9 @@ from rankdeck_agent.config import SIZE_LIMIT, AgentConfigError, Config, from_fil
 from rankdeck_agent.files import Tree, clean, leave_no_core, readable, reason
 from rankdeck_agent.gpu_release import SIGNALS
 from rankdeck_agent.machine import machine
+from rankdeck_agent.relay import BrokerRelay
 from rankdeck_agent.sampler import LATE_SHARE, NodeJudge, Reporter, Sampler
-from rankdeck_agent.text import complain
+from rankdeck_agent.text import complain, table
 from rankdeck_agent.wire import Event, HealthReport, Hello, Message, Sample, encode, topic
 
 if TYPE_CHECKING:
@@ -39,14 +40,17 @@ _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 class Lease:
     """How long the agent runs: until a signal (SIGTERM, SIGINT, SIGHUP), or with `stdin` until standard input ends.
 
-    A line `{"samples": true}` or `{"samples": false}` on standard input turns full samples on or off, and the SIGNALS of
-    `gpu_release` the reading of GPUs.
+    A line `{"samples": true}` or `{"samples": false}` on standard input turns full samples on or off, a line with
+    `relay` is for the relay, and the SIGNALS of `gpu_release` turn the reading of GPUs on or off.
     """
 
-    def __init__(self, *, stdin: bool, samples: bool = True) -> None:
+    def __init__(
+        self, *, stdin: bool, samples: bool = True, relay: Optional[BrokerRelay] = None
+    ) -> None:
         self.samples = samples
         self.gpus = True
         """Whether GPUs are to be read."""
+        self._relay = relay
         self._line = b""
         self._bell, ring = os.pipe()
         self._watched = [self._bell] + ([0] if stdin else [])
@@ -76,17 +80,16 @@ class Lease:
         *lines, rest = (self._line + data).split(b"\n")
         self._line = rest[-SIZE_LIMIT:]
         for line in lines:
-            self.samples = wanted(line, self.samples)
+            request = table(line.decode("utf-8", "replace")) or {}
+            self.samples = wanted(request, self.samples)
+            if self._relay is not None and isinstance(request.get("relay"), dict):
+                self._relay.take(request["relay"])
         return bool(data)
 
 
-def wanted(line: bytes, before: bool) -> bool:
-    """Whether full samples are wanted after this line; `before` if the line does not say."""
-    try:
-        request: Any = json.loads(line)
-        found = request.get("samples")
-    except (ValueError, AttributeError, RecursionError):
-        return before
+def wanted(request: Mapping[str, Any], before: bool) -> bool:
+    """Whether full samples are wanted after this request; `before` if it does not say."""
+    found = request.get("samples")
     return found if isinstance(found, bool) else before
 
 
@@ -103,7 +106,12 @@ def telemetry() -> int:
         config = from_line(read_line(0))
     except AgentConfigError as error:
         return _refuse(str(error))
-    return run(config, Lease(stdin=True, samples=config.samples))
+    relay = None
+    if config.relay:
+        relay = BrokerRelay()
+        relay.start()
+        config = replace(config, host="127.0.0.1", port=relay.port)
+    return run(config, Lease(stdin=True, samples=config.samples, relay=relay))
 
 
 def headless(path: str) -> int:

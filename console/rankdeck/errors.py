@@ -79,6 +79,10 @@ class UnreachableError(NodeError):
         self.common = common or why
 
 
+class ForwardingError(UnreachableError):
+    """The SSH server of the node opens no port (AllowTcpForwarding, PermitListen); commands run there."""
+
+
 class HostKeyError(UnreachableError):
     """The host key is unknown, or differs from the known one (possible man-in-the-middle attack)."""
 

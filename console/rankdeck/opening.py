@@ -46,7 +46,7 @@ async def open_session(
 
     def over_ssh(questions: Questions) -> AbstractAsyncContextManager[Shell]:
         # asyncssh is slow to load, and a simulated fleet does not need it.
-        from rankdeck.remote.ssh import reach
+        from rankdeck.remote.transports import reach
 
         return reach(cluster, confirm or questions.confirm)
 

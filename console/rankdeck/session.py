@@ -57,7 +57,8 @@ from rankdeck.remote.command import (
     find_processes,
     send_signal,
 )
-from rankdeck.remote.shell import Questions, Shell, UserSsh
+from rankdeck.remote.shell import Questions, Shell
+from rankdeck.remote.user_ssh import UserSsh
 from rankdeck.reports.job import TAIL, report_source, write_page, write_report
 from rankdeck.rules.inspect import Inspection
 from rankdeck.state.acceptance import AcceptanceRuns
@@ -118,6 +119,7 @@ class Session:
             connections,
             *cluster.access.pythons,
             of_node={node.name: node.pythons for node in cluster.nodes},
+            folder=cluster.access.folder,
         )
         self.images = ImageDistributor(agents)
         self._backend: Backend = plugins.find("backends", cluster.backend)(agents)

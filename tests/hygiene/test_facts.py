@@ -45,6 +45,8 @@ READERS: Mapping[str, str] = {
     "console/rankdeck/model/safe_text.py": "terminal escape sequences",
     "console/rankdeck/preflight/checks.py": "mpirun --version",
     "console/rankdeck/remote/identities.py": "key files",
+    "console/rankdeck/remote/login_errors.py": "the program ssh",
+    "console/rankdeck/remote/openssh.py": "the program ssh",
     "console/rankdeck/remote/ssh_config.py": "`ssh -v -G`",
     "console/rankdeck/rules/ends.py": "the last lines of ranks and launchers",
     "console/rankdeck/rules/messages.py": "the lines of programs",

@@ -9,8 +9,10 @@ import pytest
 from tests.support.polling import until
 
 from rankdeck.errors import AgentError, UnreachableError
+from rankdeck.model.cluster import Cluster
 from rankdeck.remote.agent import Agents
-from rankdeck.remote.shell import THIS_MACHINE, LocalShell, WithThisMachine, run
+from rankdeck.remote.shell import THIS_MACHINE, LocalShell, run
+from rankdeck.remote.transports import reach
 
 
 async def test_a_program_gets_its_input_and_gives_output_and_status() -> None:
@@ -73,14 +75,15 @@ async def test_output_waits_while_it_is_paused() -> None:
 async def test_this_machine_has_a_name_among_the_nodes_and_gets_the_agent(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
 
-    class NoNodes(LocalShell):
-        async def open(self, node, argv, on_data):
-            raise UnreachableError(node, "no node of that name in the cluster file")
+    cluster = Cluster(name="c", nodes=(), backend="kubernetes")
+    async with reach(cluster, never) as shell:
+        answer = await Agents(shell).call(THIS_MACHINE, ("--version",), limit=60)
 
-    shell = WithThisMachine(NoNodes())
-    answer = await Agents(shell).call(THIS_MACHINE, ("--version",), limit=60)
+        assert answer.out.startswith(b"rankdeck-agent ")
+        assert list(tmp_path.rglob("agent-*.pyz"))
+        with pytest.raises(UnreachableError, match="no node"):
+            await run(shell, "n1", ("true",))
 
-    assert answer.out.startswith(b"rankdeck-agent ")
-    assert list(tmp_path.rglob("agent-*.pyz"))
-    with pytest.raises(UnreachableError, match="no node"):
-        await run(shell, "n1", ("true",))
+
+async def never(_: object) -> bool:
+    raise AssertionError("nobody is asked about a key")

@@ -293,6 +293,26 @@ KEPT: Mapping[str, Sequence[str]] = {
             "test_the_console_stays_and_ends_by_its_key",
         )
     ),
+    "integration/test_ssh_table": tuple(
+        f"test_a_login_comes_to[{row}-{way}]"
+        for way, rows in {
+            "asyncssh": (
+                "no port forwarding",
+                "a forced command",
+                "a second factor",
+                "a home that is full",
+                "a jump host",
+            ),
+            "openssh": (
+                "as it is",
+                "one session",
+                "no keys",
+                "start-up files that talk",
+                "another host key",
+            ),
+        }.items()
+        for row in rows
+    ),
     "integration/test_stalls": ("test_a_stopped_rank_*",),
 }
 """File below `tests` -> the tests that `make test` runs; all others of that file are thorough."""

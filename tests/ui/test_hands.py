@@ -10,7 +10,7 @@ import pytest
 from rankdeck.model.cluster import Access, Cluster, Node, capabilities
 from rankdeck.model.job import RemainingProcess
 from rankdeck.model.process import CommandEnd
-from rankdeck.remote.shell import UserSsh
+from rankdeck.remote.user_ssh import UserSsh
 from rankdeck.ui.operations import drain_lines
 from tests.ui.support import sample
 from tests.ui.support.stage import Stage, cluster_of

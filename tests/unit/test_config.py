@@ -12,7 +12,7 @@ from rankdeck.config.clusters import read_cluster
 from rankdeck.config.jobs import read_job
 from rankdeck.config.user import UiSettings, read_settings
 from rankdeck.errors import ConfigError
-from rankdeck.model.cluster import Cluster
+from rankdeck.model.cluster import Cluster, Transport
 from rankdeck.model.job import JobSpec, Launch
 from rankdeck_agent.rules import derived
 
@@ -373,6 +373,20 @@ def test_a_python_that_is_an_option_or_none_is_refused(tmp_path: Path) -> None:
 
     assert "the name or path of a program" in mistakes(tmp_path, text % "[python3, -c]")[0]
     assert "`~` means" in mistakes(tmp_path, text % "~")[0]
+
+
+def test_the_transport_and_the_agents_folder_are_read_and_mistakes_named(tmp_path: Path) -> None:
+    text = "cluster: c\nnodes: [n1]\nssh: {transport: %s, folder: %s}\n"
+    access = read_cluster(write(tmp_path, text % ("openssh", "~/scratch/"))).access
+
+    assert (access.transport, access.folder) == (Transport.OPENSSH, "~/scratch")
+    assert read_cluster(write(tmp_path, "cluster: c\nnodes: [n1]\n")).access.transport is None
+    with pytest.raises(ConfigError) as caught:
+        read_cluster(write(tmp_path, text % ("openshh", "scratch")))
+    assert "3:18: ssh.transport: no such value `openshh`; did you mean `openssh`?" in str(
+        caught.value
+    )
+    assert "ssh.folder: a path that begins with `/` or `~/`" in str(caught.value)
 
 
 def test_logins_at_a_time_are_limited_by_the_cluster_file(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ class Node:
         self.home, self.programs = root / "a home", root / "bin"
         self.home.mkdir()
         self.programs.mkdir()
-        for name in ("sed", "tr"):
+        for name in ("sed", "tr", "ls"):
             (self.programs / name).symlink_to(Path("/usr/bin") / name)
 
     def has(self, place: str, answer: str) -> None:
@@ -45,7 +45,9 @@ def test_python3_comes_first_and_the_agent_file_is_looked_for_with_it(node: Node
 
     found = node.find()
 
-    assert found == ("3.9", "abc", "python3", "", f"{node.home}/.cache/rankdeck/agent-1.pyz")
+    home = str(node.home.stat().st_ino)
+    path = f"{node.home}/.cache/rankdeck/agent-1.pyz"
+    assert found == ("3.9", "abc", "python3", "", home, "0", path)
 
 
 def test_a_newer_python_beside_one_that_is_too_old_is_taken(node: Node) -> None:

@@ -8,7 +8,16 @@ from functools import lru_cache
 
 from rankdeck_agent.rules.facts import KINDS, Facts, Growth, Key, Memory, kind_of
 from rankdeck_agent.rules.judge import RULE_OF, Covered
-from rankdeck_agent.rules.levels import SUMMARY, Expected, Health, Level, Reason, Sentence, differs
+from rankdeck_agent.rules.levels import (
+    NODE_MORE,
+    SUMMARY,
+    Expected,
+    Health,
+    Level,
+    Reason,
+    Sentence,
+    differs,
+)
 from rankdeck_agent.rules.table import CHECKS, RULES, Rule
 from rankdeck_agent.wire import BARE_LIMIT, REPORT_LIMIT, HealthReport, Number, ReasonRow, encode
 

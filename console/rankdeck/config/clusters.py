@@ -18,7 +18,16 @@ from rankdeck.config.files import expanded, read_regular, real, replacing, write
 from rankdeck.config.schedulers import SECTIONS
 from rankdeck.config.user import asks_for, no_secrets, require, runs
 from rankdeck.errors import BrokerError, ConfigError, Problem
-from rankdeck.model.cluster import Access, Broker, Cluster, Metrics, Node, Switch, capabilities
+from rankdeck.model.cluster import (
+    Access,
+    Broker,
+    Cluster,
+    Metrics,
+    Node,
+    Switch,
+    Transport,
+    capabilities,
+)
 
 METRICS_KEYS = (
     "url", "ca_file", "user", "password_env", "password_file", "token_env", "token_file", "label",
@@ -96,7 +105,9 @@ KEYS = (
     "rdma_exclude", "simulate", "slurm", "kubernetes", "switches", "metrics",
 )  # fmt: skip
 NODE_KEYS = ("name", "address", "port", "slots", "gpus", "rdma", "interface", "leaf", "python")
-SSH_KEYS = ("user", "identity", "known_hosts", "config", "python", "connect_limit", "logins")
+SSH_KEYS = (
+    "user", "identity", "known_hosts", "config", "python", "connect_limit", "logins", "transport", "folder",
+)  # fmt: skip
 BROKER_KEYS = (
     "url", "ca_file", "username", "password_env", "password_file", "agents_file", "reach",
     "sample_period",
@@ -255,7 +266,21 @@ def _access(entry: Entry) -> Access:
         pythons=_pythons(table["python"]) if "python" in table else (),
         connect_limit=limit,
         logins=table["logins"].integer(1, least=1, most=1000) if "logins" in table else 0,
+        folder=_folder(table["folder"]) if "folder" in table else "",
+        transport=_transport(table["transport"]) if "transport" in table else None,
     )
+
+
+def _folder(entry: Entry) -> str:
+    folder = entry.text().rstrip("/")
+    if not folder.startswith(("/", "~/")):
+        entry.report("a path that begins with `/` or `~/`")
+    return folder
+
+
+def _transport(entry: Entry) -> Transport:
+    words = tuple(one.value for one in Transport)
+    return Transport(entry.choice(words, Transport.ASYNCSSH.value))
 
 
 def _broker(entry: Entry) -> Broker | None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from functools import lru_cache
 
 from rankdeck import plugins
@@ -32,6 +33,13 @@ class Node:
         return self.address or self.name
 
 
+class Transport(Enum):
+    """What carries the connections to nodes; the values are the words of the cluster file."""
+
+    ASYNCSSH = "asyncssh"
+    OPENSSH = "openssh"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
     """How to log in over SSH; empty fields are taken from ~/.ssh/config."""
@@ -49,6 +57,10 @@ class Access:
     """Seconds that connecting and logging in may take."""
     logins: int = 0
     """Most logins at a time; 0: 64, or 8 through a jump host."""
+    folder: str = ""
+    """The folder for the agent file on the nodes; "": the first of the usual ones that can be used."""
+    transport: Transport | None = None
+    """None: asyncssh, but openssh where a master connection is open or ssh_config asks for what asyncssh cannot do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

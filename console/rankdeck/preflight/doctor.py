@@ -12,11 +12,12 @@ from pathlib import Path
 from rankdeck.backends.launchers import lay_out
 from rankdeck.config.files import state_folder
 from rankdeck.config.user import lacks_unicode
-from rankdeck.errors import LaunchError, NodeError
+from rankdeck.errors import ForwardingError, LaunchError, NodeError
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.health import Level
 from rankdeck.model.job import JobSpec, Launch
 from rankdeck.model.nodeset import fold
+from rankdeck.model.safe_text import clean
 from rankdeck.model.schedulers import ClusterAbout
 from rankdeck.preflight import checks
 from rankdeck.preflight.facts import (
@@ -39,6 +40,8 @@ LEAST_FILES = 1024
 """File descriptors that the console needs: its own, and for each node."""
 FILES_PER_NODE = 4
 LEAST_SPACE = 64 << 20
+_DISCARD = 9
+"""The port to which a tunnel leads that is only tried."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -292,9 +295,34 @@ async def examine(cluster: Cluster, agents: Agents, tell: TellFinding) -> tuple[
     take(_unreachable(cluster, deaf))
     if facts:
         take([found(Level.OK, "reach", fold(facts), "answered")])
+    take(_places(agents.elsewhere))
+    if facts and (cluster.broker is None or cluster.broker.reach == "ssh"):
+        take(await _tunnels(agents, facts))
     if cluster.nodes and facts:
         take(judge_nodes(cluster, facts))
     return tuple(findings)
+
+
+def _places(elsewhere: Mapping[str, str]) -> Iterable[Finding]:
+    """Where the agent lies, on nodes where the usual folder cannot be used."""
+    for names, path in group(elsewhere.items()).items():
+        text = f"the usual folder cannot be used: the agent lies at {clean(path, 200)}"
+        fix = "make ~/.cache/rankdeck writable, or name a folder with `ssh: {folder: …}`"
+        yield found(Level.WARN, "agent", names, text, fix)
+
+
+async def _tunnels(agents: Agents, facts: Iterable[str]) -> Iterable[Finding]:
+    """How the numbers come from nodes whose SSH server opens no port."""
+
+    async def ask(node: str) -> int:
+        return await agents.shell.reverse_tunnel(node, "127.0.0.1", _DISCARD)
+
+    _, refused = await on_each(facts, ask)
+    closed = [node for node, error in refused.items() if isinstance(error, ForwardingError)]
+    if not closed:
+        return []
+    text = "the SSH server opens no port (AllowTcpForwarding): numbers come over the agent's own output"
+    return [found(Level.OK, "tunnel", fold(closed), text)]
 
 
 async def server_finding(ask: Callable[[], Awaitable[ClusterAbout]]) -> Finding:

@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import io
 import json
+import secrets
 import zipfile
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -18,6 +19,7 @@ from rankdeck.model.safe_text import clean
 from rankdeck.model.text import as_list, table
 from rankdeck.remote import node_python
 from rankdeck.remote.node_python import FoundPython
+from rankdeck.remote.relay import StdioRelay
 from rankdeck.remote.shell import Channel, OnData, ProgramResult, Row, Shell, last_line, run, within
 
 _PACKAGES = ("rankdeck_agent", "paho")
@@ -221,11 +223,20 @@ async def _ended(channel: Channel) -> None:
 # ---- the agents of a cluster
 
 
+@dataclass(frozen=True, slots=True)
+class AgentSetup:
+    """How a node's telemetry agent is started."""
+
+    config: Mapping[str, Any]
+    relay: tuple[str, int] | None = None
+    """Host and port of the broker, if its connection goes over the agent's stdin and stdout; see `StdioRelay`."""
+
+
 class WantedAgent(Protocol):
     """Supplies the configuration of a node's telemetry agent, and is called when the agent starts and ends."""
 
-    async def configure(self, node: str) -> Mapping[str, Any]:
-        """The agent's configuration, called before each start; may wait. Raises NodeError."""
+    async def configure(self, node: str) -> "AgentSetup":
+        """How the agent is started, asked before each start; may wait. Raises NodeError."""
         ...
 
     def superseded(self, node: str) -> Awaitable[None] | None:
@@ -250,11 +261,13 @@ BACKOFF = (1.0, 2.0, 5.0, 10.0, 15.0)
 STEADY = 30.0
 """After this many seconds of running, the next restart waits only for the shortest pause."""
 _PUT = (
-    'umask 077; mkdir -p "${1%/*}" && cat > "$1.$$.part" && '
-    'test "$(wc -c < "$1.$$.part")" -eq "$2" && '
-    '{ "$3" -c "$4" "$1.$$.part" "$1" 2>/dev/null; mv -f "$1.$$.part" "$1"; }; '
-    'c=$?; rm -f "$1.$$.part" "$1.$$.partc"; exit $c'
+    'umask 077; f=$1 part=$1.$5.part; mkdir -p "${f%/*}" || exit 1; '
+    f'{{ {node_python.OWN_FOLDER}; }} || {{ echo "$d belongs to another user" >&2; exit 1; }}; '
+    'cat > "$part" && test "$(wc -c < "$part")" -eq "$2" && '
+    '{ "$3" -c "$4" "$part" "$f" 2>/dev/null; mv -f "$part" "$f"; }; '
+    'c=$?; rm -f "$part" "${part}c"; exit $c'
 )
+"""Arguments: the file, its length, the Python, _COMPILE, a word that no other upload has: nodes may share the folder."""
 
 
 JOB_RUN = ("job", "run")
@@ -264,11 +277,23 @@ class Agents:
     """Calls commands of the agent on nodes; copies the agent to a node first if it is missing."""
 
     def __init__(
-        self, shell: Shell, *pythons: str, of_node: Mapping[str, Sequence[str]] | None = None
+        self,
+        shell: Shell,
+        *pythons: str,
+        of_node: Mapping[str, Sequence[str]] | None = None,
+        folder: str = "",
     ) -> None:
-        """`pythons`: which to try on a node, in order, if `of_node` names none for it; neither: the usual ones."""
+        """`pythons`: which to try on a node, in order, if `of_node` names none for it; neither: the usual ones.
+
+        `folder`: where the agent file lies on the nodes; "": the first of the usual places that can be used.
+        """
         self.shell, self._pythons, self._of_node = shell, pythons, of_node or {}
         """`shell` is for other programs on nodes."""
+        self._places = (folder,) if folder else node_python.PLACES
+        self.elsewhere: dict[str, str] = {}
+        """Node -> the agent file, where that does not lie in the usual place."""
+        self._uploads: dict[str, asyncio.Lock] = {}
+        """Inode of a home folder -> lock: nodes that share it need one upload."""
         self._paths: dict[str, tuple[str, ...]] = {}
         self._locks: dict[str, asyncio.Lock] = {}
         self._often: dict[str, Dialogue] | None = None
@@ -358,27 +383,50 @@ class Agents:
 
     async def _bring(self, node: str) -> tuple[str, ...]:
         agent, named = bundle(), self._of_node.get(node) or self._pythons
-        found = await self._look(node, agent.name, named)
+        found = await self._look(node, named, self._places)
         node_python.check(node, found, named)
         if found.digest != agent.digest:
-            await self._upload(node, found, agent.data)
-            found = await self._look(node, agent.name, (found.python,))
+            lock = self._uploads.setdefault(found.home, asyncio.Lock())
+            waits = lock.locked()
+            async with lock:
+                found = await self._upload(node, found, again=waits)
         if found.digest != agent.digest:
             why = f"the agent at {clean(found.path)} is not what was sent (SHA-256 {agent.digest}): not started"
             raise AgentError(node, why)
+        if found.place != "0":
+            self.elsewhere[node] = found.path
         return (found.python, found.path)
 
-    async def _look(self, node: str, name: str, pythons: Sequence[str]) -> FoundPython:
-        said = await run(self.shell, node, node_python.look(name, pythons))
+    async def _look(self, node: str, pythons: Sequence[str], places: Sequence[str]) -> FoundPython:
+        said = await run(self.shell, node, node_python.look(bundle().name, pythons, places))
         return node_python.parse(node, said.out, said.err)
 
-    async def _upload(self, node: str, found: FoundPython, data: bytes) -> None:
-        put = ("sh", "-c", _PUT, "sh", found.path, str(len(data)), found.python, _COMPILE)
+    async def _upload(self, node: str, found: FoundPython, *, again: bool) -> FoundPython:
+        """Put the agent into the first place that can be used. Raises AgentError.
+
+        `again`: look first, for another node that may share the home has just got it.
+        """
+        refused: list[str] = []
+        for number, place in enumerate(self._places):
+            if again or number:
+                found = await self._look(node, (found.python,), (place,))
+                if found.digest == bundle().digest:
+                    return found._replace(place=str(number))
+            why = await self._put(node, found, bundle().data)
+            if not why:
+                there = await self._look(node, (found.python,), (place,))
+                return there._replace(place=str(number))
+            refused.append(f"{found.path}: {why}")
+        raise AgentError(
+            node, f"the agent could not be put at {'; '.join(refused)}; {_MAKE_WRITABLE}"
+        )
+
+    async def _put(self, node: str, found: FoundPython, data: bytes) -> str:
+        """Copy the agent to where it belongs; returns why that failed, or ""."""
+        own = secrets.token_hex(6)
+        put = ("sh", "-c", _PUT, "sh", found.path, str(len(data)), found.python, _COMPILE, own)
         result = await run(self.shell, node, put, data, UPLOAD_LIMIT)
-        if result.code != 0:
-            why = last_line(result.err) or f"exit status {result.code}"
-            why = f"the agent could not be put at {found.path}: {why}; {_MAKE_WRITABLE}"
-            raise AgentError(node, why)
+        return (last_line(result.err) or f"exit status {result.code}") if result.code else ""
 
     # ---- telemetry
 
@@ -396,19 +444,25 @@ class Agents:
     async def _telemetry(self, node: str, wanted: WantedAgent, tasks: asyncio.TaskGroup) -> str:
         """Run the telemetry agent once; returns why it ended, "" if another agent took its place."""
         # First, because it may wait: forever, if an agent is installed there.
-        config = json.dumps(await wanted.configure(node)).encode()
-        channel = await self.open(node, ("telemetry",), lambda _: None)
+        setup = await wanted.configure(node)
+        config = json.dumps(setup.config).encode()
+        relay = StdioRelay(*setup.relay, tasks) if setup.relay else None
+        channel = await self.open(node, ("telemetry",), relay.take if relay else _ignore)
         other = wanted.superseded(node)
         yielding = tasks.create_task(_yield_to(other, channel)) if other else None
         try:
+            if relay:
+                relay.begin(channel.write)
             channel.write(config + b"\n")
-            del config
+            del config, setup
             wanted.started(node, channel.write)
             wanted.report(node, "telemetry started", True)
             code = await channel.wait()
             superseded = yielding is not None and yielding.done()
         finally:
             wanted.ended(node)
+            if relay:
+                relay.end()
             if yielding:
                 yielding.cancel()
             await channel.close()
@@ -417,6 +471,10 @@ class Agents:
         # The agent file may have been deleted: check it again before the next start.
         self._paths.pop(node, None)
         return channel.complaint or f"telemetry ended with exit code {code}"
+
+
+def _ignore(_: bytes) -> None:
+    """What a login shell prints before the telemetry agent, which itself writes nothing."""
 
 
 async def keep_running(

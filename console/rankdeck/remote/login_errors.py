@@ -1,16 +1,23 @@
 """Why a login or a connection failed, in one sentence: the errors of asyncssh and of sockets in plain words."""
 
 import errno
+import re
 import socket
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import asyncssh
 
-from rankdeck.errors import UnreachableError
+from rankdeck.errors import ForwardingError, HostKeyError, UnreachableError
 from rankdeck.model.cluster import Node
+from rankdeck.model.safe_text import clean
 
 FAILURES = (asyncssh.Error, asyncssh.ChannelListenError, OSError, ValueError)
 """All exceptions that asyncssh may raise; its key and config errors are ValueErrors."""
+
+
+class DroppedError(UnreachableError):
+    """The server ended the connection before it sent its version, as servers do with too many logins at a time."""
 
 
 DROPS = (asyncssh.ConnectionLost, ConnectionResetError, BrokenPipeError)
@@ -55,7 +62,8 @@ def explain(error: BaseException, to: Destination) -> str:
 def unreachable(node: str, error: BaseException, to: Destination) -> UnreachableError:
     """The error for a node whose login or connection failed."""
     common = explain(error, replace(to, host="HOST"))
-    return UnreachableError(node, explain(error, to), common=common)
+    kind = ForwardingError if isinstance(error, asyncssh.ChannelListenError) else UnreachableError
+    return kind(node, explain(error, to), common=common)
 
 
 def _refused(to: Destination) -> str:
@@ -98,7 +106,60 @@ _SENTENCES: tuple[tuple[type[BaseException], str], ...] = (
     (asyncssh.ChannelOpenError, "the SSH server allows no further session: {error}"),
     (
         asyncssh.ChannelListenError,
-        "the SSH server of {where} refuses port forwarding (AllowTcpForwarding): jobs run, but no numbers can come this way; "
-        "have it allow `remote`, or install the agent there and name a broker in the cluster file",
+        "the SSH server of {where} refuses port forwarding (AllowTcpForwarding, PermitListen): {error}",
     ),
 )
+
+
+# ---- what the program ssh says
+
+_KINDS: Sequence[tuple[re.Pattern[str], Callable[[str], Exception]]] = (
+    (
+        re.compile(r"Permission denied \(|Too many authentication failures"),
+        asyncssh.PermissionDenied,
+    ),
+    (re.compile(r"Host key verification failed"), asyncssh.HostKeyNotVerifiable),
+    (re.compile(r"no matching .* found"), asyncssh.KeyExchangeFailed),
+    (
+        re.compile(r"Could not resolve hostname"),
+        lambda said: socket.gaierror(socket.EAI_NONAME, said),
+    ),
+    (re.compile(r"Connection refused"), ConnectionRefusedError),
+    (
+        re.compile(r"No route to host|Network is unreachable"),
+        lambda said: OSError(errno.EHOSTUNREACH, said),
+    ),
+    (re.compile(r"timed out|Timeout, server"), TimeoutError),
+    (re.compile(r"remote port forwarding failed"), asyncssh.ChannelListenError),
+    (re.compile(r"session request failed"), lambda said: asyncssh.ChannelOpenError(1, said)),
+)
+"""How a line of ssh reads -> the error of asyncssh that means the same; the first row that fits wins."""
+_DROPPED = re.compile(r"(?:ssh|kex)_exchange_identification")
+_AFTER = re.compile(r"^\s*$|^Connection (?:closed|reset) by")
+"""Lines that say no more than those beside them."""
+_CHANGED = re.compile(r"Offending .* key in (\S+:\d+)")
+
+
+def from_ssh(node: str, said: str, to: Destination, times: int = 1) -> UnreachableError:
+    """The error for what the program ssh wrote when it could not log in or open something; quotes its line.
+
+    `times`: how often a login is tried that the server drops.
+    """
+    if changed := _CHANGED.search(said):
+        why = (
+            f"its host key has changed: if the machine was set up anew, remove {clean(changed[1])};"
+            " if not, this may be a man-in-the-middle attack"
+        )
+        return HostKeyError(node, why)
+    lines = [line for line in said.splitlines() if not _AFTER.search(line)]
+    # Where a proxy or jump host failed, what they say stands beside the drop.
+    why = [line for line in lines if not _DROPPED.search(line)]
+    quote = f"; ssh says: {clean([*lines, *why][-1], 300) if lines else 'nothing'}"
+    if lines and not why:
+        return DroppedError(node, dropped(to, times) + quote)
+    errors = (make(line) for known, make in _KINDS for line in why if known.search(line))
+    error = next(errors, None)
+    if error is None:
+        return UnreachableError(node, f"no SSH connection to {to.where}{quote}")
+    found = unreachable(node, error, to)
+    return type(found)(node, found.why + quote, common=found.common + quote)

@@ -5,16 +5,18 @@ import logging
 import os
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from pathlib import Path
+from typing import Any, TypeVar, cast
 
 import asyncssh
 
 from rankdeck.config.files import expanded, read_regular
 from rankdeck.errors import HostKeyError, UnreachableError
 from rankdeck.model.cluster import Access, Cluster, Node
+from rankdeck.remote.control_socket import answers, has_sockets
 from rankdeck.remote.host_keys import NOWHERE, HostKeys, OfferedKey
 from rankdeck.remote.identities import (
     Identities,
@@ -29,15 +31,17 @@ from rankdeck.remote.login_errors import (
     DROPS,
     FAILURES,
     Destination,
+    DroppedError,
     dropped,
     explain,
     of_node,
     unreachable,
 )
 from rankdeck.remote.proxy_command import ProxyProgram, start_proxy
-from rankdeck.remote.shell import Confirm, last_line, text_file
+from rankdeck.remote.shell import Confirm, last_line
 from rankdeck.remote.ssh_config import HostSettings, SshConfig, SshConfigError
 from rankdeck.remote.ssh_options import options_of
+from rankdeck.remote.user_ssh import text_file
 
 log = logging.getLogger(__name__)
 # Without a handler Python would write the library's warnings to the terminal.
@@ -52,13 +56,10 @@ KEEPALIVE, KEEPALIVE_MISSES = 5.0, 2
 PAUSES = (0.5, 1.0, 2.0, 4.0)
 """Seconds (± 50 %) until a login that the server dropped is tried again."""
 MOST_JUMPS = 8
+T = TypeVar("T")
 _JUMP = re.compile(
     r"(?:ssh://)?(?:(.*)@)?(\[[^\]]+\]|[^\[\]:]+|[^\[\]@]*:[^\[\]@]*:[^\[\]@]*)(?::(\d{1,5}))?/?"
 )
-
-
-class DroppedError(UnreachableError):
-    """The server ended the connection before it sent its version, as servers do with too many logins at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +191,8 @@ class Logins:
         self._gates: dict[str, asyncio.Semaphore] = {}
         """Jump host ("": none) -> semaphore that limits the logins through it."""
         self._said: set[str] = set()
+        self.few_sessions: set[str] = set()
+        """Nodes whose server refused a further session on a connection, so that there are more connections."""
 
     @property
     def _config_file(self) -> str:
@@ -209,7 +212,7 @@ class Logins:
     async def connect(self, node: Node) -> Login:
         """Log in; asks once about an unknown host key. Raises UnreachableError."""
         try:
-            return await self._attempt(node)
+            return await self.in_turn(node, lambda: self._login(node))
         except HostKeyError as error:
             if not error.line or self._confirm is None or error.line in self._refused:
                 raise
@@ -217,7 +220,7 @@ class Logins:
                 self._refused.add(error.line)
                 raise
             self._accept(node, error.line)
-        return await self._attempt(node)
+        return await self.in_turn(node, lambda: self._login(node))
 
     def _accept(self, node: Node, line: str) -> None:
         hostkeys = self._questions[line]
@@ -227,24 +230,23 @@ class Logins:
             why = f"the host key could not be added to {hostkeys.files[0]}: {error.strerror}"
             raise UnreachableError(node.name, why) from error
 
-    async def _attempt(self, node: Node) -> Login:
-        """Log in when it is this node's turn; try again if the server drops the login."""
-        async with await self.gate_of(
-            node
-        ):  # also during the pauses: fewer logins are tried at a time
+    async def in_turn(self, node: Node, log_in: Callable[[], Awaitable[T]]) -> T:
+        """Await `log_in` when it is this node's turn; try again if the server drops the login. Raises UnreachableError."""
+        # Also during the pauses: fewer logins are tried at a time.
+        async with await self.gate_of(node):
             for pause in PAUSES:
                 try:
-                    return await self._login(node)
+                    return await log_in()
                 except DroppedError:
                     await asyncio.sleep(pause * random.uniform(0.5, 1.5))
-            return await self._login(node)
+            return await log_in()
 
     async def gate_of(self, node: Node) -> asyncio.Semaphore:
         """The semaphore that limits logins to this node: one for all direct logins, and one for each jump host.
 
         Raises UnreachableError.
         """
-        jump = self._jump_of(node, await self._settings(node))
+        jump = self._jump_of(node, await self.settings(node))
         if jump not in self._gates:
             most = self._access.logins or (JUMP_FAN_OUT if jump else FAN_OUT)
             self._gates[jump] = asyncio.Semaphore(most)
@@ -259,12 +261,38 @@ class Logins:
         named: object = self._probe(node).tunnel
         return named if isinstance(named, str) else ""
 
-    async def _settings(self, node: Node) -> HostSettings | None:
+    def note_few_sessions(self, node: str) -> None:
+        """Note that the server of a node refused a further session on a connection; says so once."""
+        if node not in self.few_sessions:
+            self.few_sessions.add(node)
+            log.warning(
+                "%s: its SSH server allows few sessions at a time on a connection (MaxSessions): Rankdeck logs in "
+                "again for more",
+                node,
+            )
+
+    async def open_master(self, node: Node) -> str:
+        """The socket of a master connection of the user's own ssh to this node (ControlPath) that is open; "" if none.
+
+        Raises UnreachableError.
+        """
+        settings = await self.settings(node)
+        named = settings.one("controlpath") if settings else ""
+        # The path is that of a host that is treated alike: without a socket beside it, this host has none.
+        if not named or not has_sockets(Path(named).parent):
+            return ""
+        try:
+            found = await self._ssh.control_path(node.host, _port(node), self._access.user)
+        except SshConfigError as error:
+            raise UnreachableError(node.name, str(error)) from error
+        return found if answers(found) else ""
+
+    async def settings(self, node: Node) -> HostSettings | None:
+        """What OpenSSH's configuration says for a node; None: it is not read, or not by OpenSSH. Raises UnreachableError."""
         if self._access.config == "none":
             return None
-        port = node.port if node.port != 22 else 0
         try:
-            return await self._ssh.of(node.host, port, self._access.user)
+            return await self._ssh.of(node.host, _port(node), self._access.user)
         except SshConfigError as error:
             raise UnreachableError(node.name, str(error)) from error
 
@@ -275,7 +303,7 @@ class Logins:
             raise unreachable(node.name, error, of_node(node)) from error
 
     async def _log_in_as_told(self, node: Node) -> Login:
-        settings = await self._settings(node)
+        settings = await self.settings(node)
         if settings is not None:
             return await self._follow(await self._route(node.name, settings), jumps=0)
         files = self._access.known_hosts or self._known_hosts_files(node)
@@ -351,7 +379,7 @@ class Logins:
 
         made: asyncssh.SSHClientConnection | None = None
         try:
-            async with asyncio.timeout(self._limit(route.settings)):
+            async with asyncio.timeout(self.limit(route.settings)):
                 made = connection = await asyncssh.connect(
                     route.host,
                     client_factory=lambda: client,
@@ -398,7 +426,7 @@ class Logins:
         self._questions[error.line] = route.hostkeys
         return error
 
-    def _limit(self, settings: HostSettings | None) -> float:
+    def limit(self, settings: HostSettings | None) -> float:
         """Seconds for one login: ConnectTimeout if that is longer, unless the cluster file says its own number.
 
         A shorter one is not for the whole login: to OpenSSH it is for the connection alone.
@@ -455,6 +483,11 @@ class Logins:
         named: object = self._probe(node).known_hosts
         found = cast("list[object]", named) if isinstance(named, list) else []
         return tuple(map(str, found)) or ("~/.ssh/known_hosts", "/etc/ssh/ssh_known_hosts")
+
+
+def _port(node: Node) -> int:
+    """The port that wins over ssh_config; 0: that of ssh_config."""
+    return node.port if node.port != 22 else 0
 
 
 def _is_ssh(command: str) -> bool:

@@ -12,8 +12,25 @@ OLDEST = (3, 6)
 _VERSION = re.compile(r"\d{1,3}\.\d{1,3}\Z", re.ASCII)
 _NAME_IT = "or name one with `ssh: {python: …}`"
 
-_LOOK = r"""f=$HOME/.cache/rankdeck/$1 ask=$2
-shift 2
+PLACES = (
+    "~/.cache/rankdeck",
+    "/var/tmp/rankdeck-UID",
+    "/tmp/rankdeck-UID",
+    "/dev/shm/rankdeck-UID",
+)
+"""Folders on a node for the agent file, in order: the first that can be used; UID stands for the user's number."""
+OWN_FOLDER = 'd=${f%/*}; case $d in "$HOME"/*) ;; *) [ -O "$d" ] && [ ! -L "$d" ];; esac'
+"""Whether the folder of the file $f is the user's own: others can make folders in /tmp."""
+_LOOK = r"""name=$1 ask=$2 count=$3 first= f= at=0
+shift 3
+while [ "$at" -lt "$count" ]; do
+    case $1 in '~'/*) place=$HOME${1#?};; *-UID) place=${1%UID}$(id -u);; *) place=$1;; esac
+    shift
+    f=$place/$name first=${first:-$place/$name}
+    [ ! -f "$f" ] || ! { OWN_FOLDER; } || { shift $((count - at - 1)); break; }
+    f= at=$((at + 1))
+done
+[ "$f" ] || f=$first at=0
 [ $# -gt 0 ] || set -- python3 python3.14 python3.13 python3.12 python3.11 python3.10 python3.9 python3.8 \
     python3.7 python3.6 /usr/libexec/platform-python '/opt/*/bin/python3'
 IFS= known= old=
@@ -30,10 +47,13 @@ for named; do
 done
 known=${known:-$old} os=
 [ "$known" ] || { known='||'; os=$(sed -n -e '/^ID=/p' -e '/^ID_LIKE=/p' -e '/^VERSION_ID=/p' /etc/os-release 2>/dev/null | tr '\n|' '; '); }
-printf '\nrankdeck|%s|%s|%s\n' "$known" "$os" "$f"
-"""
-"""Arguments: name of the agent file, _ASK, then the Pythons that the user named, if any. Takes the first that is new
-enough, else the first that runs, and prints: version, SHA-256 of the agent file, that Python, the system, the file."""
+home=$(ls -di "$HOME" 2>/dev/null)
+printf '\nrankdeck|%s|%s|%s|%s|%s\n' "$known" "$os" "${home%% *}" "$at" "$f"
+""".replace("OWN_FOLDER", OWN_FOLDER)
+"""Arguments: name of the agent file, _ASK, how many places there are, these, then the Pythons that the user named, if any.
+Takes the first place that has the file, else the first, and the first Python that is new enough, else the first that runs.
+Prints: version, SHA-256 of the agent file, that Python, the system, the inode of the home folder, the number
+of the place, the file."""
 _ASK = """\
 import hashlib, os, sys
 digest = ""
@@ -73,20 +93,24 @@ class FoundPython(NamedTuple):
     python: str
     system: str
     """Lines of /etc/os-release, if there is no Python."""
+    home: str
+    """The inode of the home folder; equal where nodes share it, and perhaps where they do not."""
+    place: str
+    """Which of the places that is, from 0."""
     path: str
     """Where the agent file is or belongs."""
 
 
-def look(agent: str, pythons: Sequence[str]) -> tuple[str, ...]:
-    """The command that looks for a Python (any, or these) and the agent file of this name on a node."""
-    return ("sh", "-c", _LOOK, "sh", agent, _ASK, *pythons)
+def look(agent: str, pythons: Sequence[str], places: Sequence[str] = PLACES) -> tuple[str, ...]:
+    """The command that looks for a Python (any, or these) and the agent file of this name, in these folders, on a node."""
+    return ("sh", "-c", _LOOK, "sh", agent, _ASK, str(len(places)), *places, *pythons)
 
 
 def parse(node: str, out: bytes, err: bytes) -> FoundPython:
     """The fields of the answer line, which is among lines that start-up files of the login shell print. Raises AgentError."""
     for line in reversed(out.decode("utf-8", "replace").splitlines()):
-        words = line.split("|", 5)
-        if words[0] == "rankdeck" and len(words) == 6:
+        words = line.split("|", 7)
+        if words[0] == "rankdeck" and len(words) == 8:
             return FoundPython(*words[1:])
     # nologin, a forced command and a server for sftp alone say it on stdout.
     said = last_line(err) or last_line(out)

@@ -8,9 +8,8 @@ import signal
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, BinaryIO, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
-from rankdeck.config.files import expanded
 from rankdeck.errors import AgentError, HostKeyError, NodeError, UnreachableError
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.safe_text import clean
@@ -280,7 +279,9 @@ def asks_here(cluster: Cluster) -> bool:
     return cluster.can.asked_from_here and control_host(cluster) == THIS_MACHINE
 
 
-class _Program(Receiver, asyncio.SubprocessProtocol):
+class HereProgram(Receiver, asyncio.SubprocessProtocol):
+    """Receives what a program on this machine writes."""
+
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         self.data_received(data, None if fd == 1 else fd)
 
@@ -318,7 +319,7 @@ def exit_code(code: int) -> int:
 class LocalChannel(ReceivingChannel):
     """One running program; see `shell.Channel`."""
 
-    def __init__(self, transport: asyncio.SubprocessTransport, program: _Program) -> None:
+    def __init__(self, transport: asyncio.SubprocessTransport, program: HereProgram) -> None:
         super().__init__(program)
         self._transport = transport
         self._stdin = cast("asyncio.WriteTransport", transport.get_pipe_transport(0))
@@ -362,19 +363,25 @@ class LocalChannel(ReceivingChannel):
             return
 
 
+async def start_here(
+    node: str, argv: Sequence[str], on_data: OnData
+) -> tuple[asyncio.SubprocessTransport, HereProgram]:
+    """Start a program on this machine, in a session of its own, for `node`. Raises UnreachableError."""
+    loop = asyncio.get_running_loop()
+    try:
+        return await loop.subprocess_exec(
+            lambda: HereProgram(on_data), *argv, start_new_session=True
+        )
+    except OSError as error:
+        raise UnreachableError(node, f"{argv[0]} cannot be started: {error}") from error
+
+
 class LocalShell:
     """Runs programs on this machine; see `shell.Shell`."""
 
     async def open(self, node: str, argv: Sequence[str], on_data: OnData) -> LocalChannel:
         """Start a program; `on_data` is called with its stdout as it arrives. Raises UnreachableError."""
-        loop = asyncio.get_running_loop()
-        try:
-            transport, program = await loop.subprocess_exec(
-                lambda: _Program(on_data), *argv, start_new_session=True
-            )
-        except OSError as error:
-            raise UnreachableError(node, f"{argv[0]} cannot be started: {error}") from error
-        return LocalChannel(transport, program)
+        return LocalChannel(*await start_here(node, argv, on_data))
 
     async def reverse_tunnel(self, node: str, host: str, port: int) -> int:
         """Returns `port`: on this machine no tunnel is needed."""
@@ -383,74 +390,3 @@ class LocalShell:
     async def clock(self, node: str) -> ClockOffset:
         """Offset 0: it is the same clock."""
         return ClockOffset(0.0, 0.0)
-
-
-class WithThisMachine:
-    """A shell for the nodes that also runs programs on this machine, as node THIS_MACHINE."""
-
-    def __init__(self, nodes: Shell) -> None:
-        self._nodes, self._here = nodes, LocalShell()
-
-    def _of(self, node: str) -> Shell:
-        return self._here if node == THIS_MACHINE else self._nodes
-
-    async def open(self, node: str, argv: Sequence[str], on_data: OnData) -> Channel:
-        return await self._of(node).open(node, argv, on_data)
-
-    async def reverse_tunnel(self, node: str, host: str, port: int) -> int:
-        return await self._of(node).reverse_tunnel(node, host, port)
-
-    async def clock(self, node: str) -> ClockOffset:
-        return await self._of(node).clock(node)
-
-
-ALIVE = ("ServerAliveInterval=15", "ServerAliveCountMax=4")
-"""So that a dead node does not block the terminal forever."""
-
-
-class UserSsh:
-    """Builds the command lines of the user's own ssh to the nodes of a cluster."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self._access = cluster.access
-        self._nodes = {node.name: node for node in cluster.hosts}
-        self._agreed: BinaryIO | None = None
-
-    def command(self, node: str, words: Sequence[str] = ()) -> tuple[str, ...]:
-        """`ssh` to this node: opens a login shell, or runs these words on a terminal."""
-        there, access = self._nodes[node], self._access
-        options = [f"ConnectTimeout={max(round(access.connect_limit), 1)}", *ALIVE]
-        if access.known_hosts:
-            options.append(f"UserKnownHostsFile={_quoted(access.known_hosts)}")
-        if access.identity:
-            options.append("IdentitiesOnly=yes")
-        argv = ["ssh", "-t", *self._config()]
-        argv += [word for option in options for word in ("-o", option)]
-        argv += ["-p", str(there.port)] if there.port != 22 else []
-        argv += ["-l", access.user] if access.user else []
-        argv += ["-i", str(expanded(access.identity))] if access.identity else []
-        argv += ["--", there.host]
-        return (*argv, shlex.join(words)) if words else tuple(argv)
-
-    def _config(self) -> list[str]:
-        """The option for ssh_config: the text that the user agreed to, not the file as it is now."""
-        access = self._access
-        if access.config_text is not None:
-            self._agreed = self._agreed or text_file(access.config_text)
-            return ["-F", f"/proc/{os.getpid()}/fd/{self._agreed.fileno()}"]
-        if access.config == "none":
-            return ["-F", "none"]
-        return ["-F", str(expanded(access.config))] if access.config else []
-
-
-def _quoted(path: str) -> str:
-    """A path, quoted for ssh_config because it may contain spaces."""
-    return f'"{expanded(path)}"'
-
-
-def text_file(text: str) -> BinaryIO:
-    """A file in memory with this text: nobody can change it while it is used."""
-    file = os.fdopen(os.memfd_create("ssh_config", os.MFD_CLOEXEC), "w+b")
-    file.write(text.encode())
-    file.flush()
-    return file

@@ -1,8 +1,6 @@
 """SSH connections to the nodes, opened when needed, shared, reopened when lost, with sessions and tunnels on them."""
 
 import asyncio
-import re
-import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from types import TracebackType
@@ -12,6 +10,7 @@ import asyncssh
 
 from rankdeck.errors import UnreachableError
 from rankdeck.model.cluster import Cluster, Node
+from rankdeck.remote.clock import measure_clock
 from rankdeck.remote.login_errors import FAILURES, explain, of_node, unreachable
 from rankdeck.remote.logins import Login, Logins
 from rankdeck.remote.shell import (
@@ -20,9 +19,6 @@ from rankdeck.remote.shell import (
     OnData,
     Receiver,
     ReceivingChannel,
-    Shell,
-    WithThisMachine,
-    asks_here,
     exit_code,
     login_line,
 )
@@ -31,9 +27,8 @@ SESSIONS = 8
 """Most sessions per connection; OpenSSH allows 10."""
 OPEN_LIMIT = 15.0
 CLOSE_LIMIT = 3.0
-_PINGS = 4
-_CLOCK = ("sh", "-c", "while read x; do date +%s.%N; done")
-_STAMP = re.compile(rb"(\d{9,11})(\.\d+)?")
+_CLEARED = 0.1
+"""Seconds for a server to clear away a session that has ended."""
 
 
 class _Session(Receiver, asyncssh.SSHClientSession[bytes]):
@@ -81,6 +76,10 @@ class _Link:
     def __init__(self, login: Login) -> None:
         self.connection, self.destination = login.connection, login.destination
         self.sessions = 0
+        self.served = False
+        """Whether the last session could be opened."""
+        self.most = SESSIONS
+        """Most sessions that the server allows on it, as far as is known."""
 
     @property
     def alive(self) -> bool:
@@ -90,9 +89,11 @@ class _Link:
 class Connections:
     """Connections to all nodes of a cluster (see `shell.Shell`); an async context manager that closes them."""
 
-    def __init__(self, cluster: Cluster, confirm: Confirm | None = None) -> None:
+    def __init__(
+        self, cluster: Cluster, confirm: Confirm | None = None, logins: Logins | None = None
+    ) -> None:
         self._nodes = {node.name: node for node in cluster.hosts}
-        self._logins = Logins(cluster, confirm)
+        self._logins = logins or Logins(cluster, confirm)
         self._locks = {name: asyncio.Lock() for name in self._nodes}
         self._links: dict[str, list[_Link]] = {name: [] for name in self._nodes}
         self._clocks: dict[str, tuple[_Link, ClockOffset]] = {}
@@ -128,9 +129,20 @@ class Connections:
 
     async def open(self, node: str, argv: Sequence[str], on_data: OnData) -> SshChannel:
         """Start a program; `on_data` is called with its stdout as it arrives. Raises UnreachableError."""
+        command, session = login_line(argv), _Session(on_data)
         link = await self._free_link(node)
-        command = login_line(argv)
-        session = _Session(on_data)
+        while (channel := await self._session(node, link, session, command)) is None:
+            link = await self._free_link(node)
+        session.ended.add_done_callback(lambda _: _release(link))
+        return SshChannel(self._nodes[node], channel, session)
+
+    async def _session(
+        self, node: str, link: _Link, session: _Session, command: str
+    ) -> "asyncssh.SSHClientChannel[bytes] | None":
+        """A session that runs this command; None if others on the connection leave none for it (MaxSessions).
+
+        Raises UnreachableError.
+        """
         link.sessions += 1
         opened = False
         try:
@@ -138,13 +150,23 @@ class Connections:
                 channel, _ = await link.connection.create_session(  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
                     lambda: session, command, encoding=None
                 )
-            opened = True
+            opened = link.served = True
+        except UnreachableError as error:
+            if not isinstance(error.__cause__, asyncssh.ChannelOpenError):
+                raise
+            if others := link.sessions - 1:
+                # Others that were refused at the same time are still counted, so the last of them says the least.
+                link.most = min(link.most, others)
+                self._logins.note_few_sessions(node)
+            elif link.served:  # sshd has not yet cleared away the session that has just ended
+                link.served = False
+                await asyncio.sleep(_CLEARED)
+            else:
+                raise
+            return None
         finally:
             link.sessions -= not opened
-        session.ended.add_done_callback(lambda _: _release(link))
-        return SshChannel(
-            self._nodes[node], cast("asyncssh.SSHClientChannel[bytes]", channel), session
-        )
+        return cast("asyncssh.SSHClientChannel[bytes]", channel)
 
     async def reverse_tunnel(self, node: str, host: str, port: int) -> int:
         """Open a port on the node's loopback that leads to `host:port` as seen from this machine; returns the port."""
@@ -158,25 +180,9 @@ class Connections:
         link = await self._free_link(node)
         known = self._clocks.get(node)
         if known is None or known[0] is not link:
-            known = link, await self._measure(node)
+            known = link, await measure_clock(self, node)
             self._clocks[node] = known
         return known[1]
-
-    async def _measure(self, node: str) -> ClockOffset:
-        answers: asyncio.Queue[bytes] = asyncio.Queue()
-        channel = await self.open(node, _CLOCK, answers.put_nowait)
-        best = ClockOffset(0.0, 60.0)
-        try:
-            async with asyncio.timeout(5):
-                for _ in range(_PINGS):
-                    asked = time.time()
-                    channel.write(b"\n")
-                    best = min(best, _reading(await answers.get(), asked), key=_width)
-        except TimeoutError:
-            return best
-        finally:
-            await channel.close()
-        return best
 
     async def _free_link(self, node: str) -> _Link:
         if node not in self._nodes:
@@ -185,7 +191,7 @@ class Connections:
             links = [link for link in self._links[node] if link.alive]
             self._links[node] = links
             for link in links:
-                if link.sessions < SESSIONS:
+                if link.sessions < link.most:
                     return link
             link = _Link(await self._logins.connect(self._nodes[node]))
             links.append(link)
@@ -202,29 +208,3 @@ class Connections:
 
 def _release(link: _Link) -> None:
     link.sessions -= 1
-
-
-def _width(clock: ClockOffset) -> float:
-    return clock.uncertainty
-
-
-def _reading(answer: bytes, asked: float) -> ClockOffset:
-    """The clock offset by one answer: the node read its clock in the middle of the round trip, ± half of it."""
-    answered = time.time()
-    match = _STAMP.search(answer)
-    if match is None:
-        return ClockOffset(0.0, 60.0)
-    half = (answered - asked) / 2
-    if match[2] is None:
-        return ClockOffset(int(match[1]) + 0.5 - asked - half, half + 0.5)
-    return ClockOffset(float(match[0]) - asked - half, half)
-
-
-@asynccontextmanager
-async def reach(cluster: Cluster, confirm: Confirm) -> AsyncGenerator[Shell]:
-    """The shell for the nodes of a cluster; with this machine too, if that runs kubectl for the cluster.
-
-    `confirm` is awaited with each unknown host key.
-    """
-    async with Connections(cluster, confirm) as connections:
-        yield WithThisMachine(connections) if asks_here(cluster) else connections

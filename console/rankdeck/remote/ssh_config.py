@@ -175,6 +175,15 @@ class SshConfig:
             return await self.of(host, port, user, jump)
         return replace(answer.settings, original=host, host=alike.host_name(host).lower())
 
+    async def control_path(self, host: str, port: int, user: str) -> str:
+        """The socket of a master connection to this very host (ControlPath); "" for none. Raises SshConfigError."""
+        if self._program is None:
+            return ""
+        async with self._gate:
+            values, _ = await self._call(self._arguments(host, _Asked(host, user, port, "")))
+        found = values.get("controlpath", ("none",))[0]
+        return "" if found.lower() == "none" else found
+
     async def _current(self) -> SshFiles:
         """The files as they are now; forgets all answers when one has changed."""
         async with self._reading:

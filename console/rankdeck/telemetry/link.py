@@ -7,14 +7,15 @@ import logging
 import os
 import re
 import ssl
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Any, Protocol
 
 from rankdeck.config.clusters import read_accounts
 from rankdeck.config.files import expanded, read_regular
-from rankdeck.errors import AgentError, BrokerError, RankdeckError
+from rankdeck.errors import AgentError, BrokerError, ForwardingError, RankdeckError
 from rankdeck.model.cluster import Broker, Cluster, Node
+from rankdeck.remote.agent import AgentSetup
 from rankdeck.remote.shell import Shell
 from rankdeck.state.fleet import Fleet
 from rankdeck.telemetry.private_broker import PrivateBroker
@@ -467,8 +468,11 @@ class Telemetry:
         self._leases.pop(node, None)
         self._wanted.discard(node)
 
-    async def configure(self, node: str) -> Mapping[str, Any]:
-        """The agent's configuration; waits while an agent is installed there. Opens a new tunnel. Raises NodeError."""
+    async def configure(self, node: str) -> AgentSetup:
+        """The agent's configuration; waits while an agent is installed there. Opens a new tunnel. Raises NodeError.
+
+        If the SSH server opens no port, the agent sends over its own output.
+        """
         await self._link.settled(SETTLE_LIMIT)
         if self._link.trouble:
             raise AgentError(node, "not started: nothing would receive its data")
@@ -479,10 +483,13 @@ class Telemetry:
             config = self._link.agent_config(node) | {"samples": False, "brief": self._brief}
         except BrokerError as error:
             raise AgentError(node, str(error)) from error
-        if self._link.tunnel:
+        if not self._link.tunnel:
+            return AgentSetup(config)
+        try:
             port = await self._connections.reverse_tunnel(node, *self._link.address)
-            config |= {"host": "127.0.0.1", "port": port}
-        return config
+        except ForwardingError:
+            return AgentSetup(config | {"host": "127.0.0.1", "relay": True}, self._link.address)
+        return AgentSetup(config | {"host": "127.0.0.1", "port": port})
 
     def superseded(self, node: str) -> Awaitable[None] | None:
         """Returns when an installed agent publishes that was still starting in `configure`; None: there is none."""

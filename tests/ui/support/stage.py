@@ -44,7 +44,7 @@ from rankdeck.model.schedulers import (
 from rankdeck.preflight.facts import Finding
 from rankdeck.remote.agent import Agents
 from rankdeck.remote.command import CommandRun, CommandState, FoundProcesses
-from rankdeck.remote.shell import UserSsh
+from rankdeck.remote.user_ssh import UserSsh
 from rankdeck.rules.inspect import Inspection, Look, conclude
 from rankdeck.state.fleet import Fleet, Switches
 from rankdeck.state.fleet_history import Messages

@@ -1,0 +1,45 @@
+"""Measures how the clock of a node differs from the console's."""
+
+import asyncio
+import re
+import time
+
+from rankdeck.remote.shell import ClockOffset, Shell
+
+_PINGS = 4
+_CLOCK = ("sh", "-c", "while read x; do date +%s.%N; done")
+_STAMP = re.compile(rb"(\d{9,11})(\.\d+)?")
+
+
+async def measure_clock(shell: Shell, node: str) -> ClockOffset:
+    """The best of some readings within 5 s; ± 60 s if the node gives none. Raises UnreachableError."""
+    answers: asyncio.Queue[bytes] = asyncio.Queue()
+    channel = await shell.open(node, _CLOCK, answers.put_nowait)
+    best = ClockOffset(0.0, 60.0)
+    try:
+        async with asyncio.timeout(5):
+            for _ in range(_PINGS):
+                asked = time.time()
+                channel.write(b"\n")
+                best = min(best, _reading(await answers.get(), asked), key=_width)
+    except TimeoutError:
+        return best
+    finally:
+        await channel.close()
+    return best
+
+
+def _width(clock: ClockOffset) -> float:
+    return clock.uncertainty
+
+
+def _reading(answer: bytes, asked: float) -> ClockOffset:
+    """The clock offset by one answer: the node read its clock in the middle of the round trip, ± half of it."""
+    answered = time.time()
+    match = _STAMP.search(answer)
+    if match is None:
+        return ClockOffset(0.0, 60.0)
+    half = (answered - asked) / 2
+    if match[2] is None:
+        return ClockOffset(int(match[1]) + 0.5 - asked - half, half + 0.5)
+    return ClockOffset(float(match[0]) - asked - half, half)

@@ -1,0 +1,264 @@
+"""Connections by the user's own program ssh: one master per node, and each program a client of it (ControlMaster).
+
+A master is the user's own where one is open for the host, else ours: its socket is in a folder of ours, and it ends with the
+console, or by itself when it was not used for a while.
+"""
+
+import asyncio
+import logging
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO
+
+from rankdeck.errors import UnreachableError
+from rankdeck.model.cluster import Cluster, Node
+from rankdeck.remote.clock import measure_clock
+from rankdeck.remote.control_socket import answers
+from rankdeck.remote.login_errors import Destination, from_ssh, of_node
+from rankdeck.remote.logins import KEEPALIVE, KEEPALIVE_MISSES, PAUSES, Logins
+from rankdeck.remote.shell import (
+    ClockOffset,
+    HereProgram,
+    LocalChannel,
+    LocalShell,
+    OnData,
+    login_line,
+    run,
+    start_here,
+    within,
+)
+from rankdeck.remote.ssh_config import HostSettings
+from rankdeck.remote.user_ssh import UserSsh, text_file
+
+log = logging.getLogger(__name__)
+PERSIST = 600
+"""Seconds without a session after which a master of ours ends by itself: it outlives a console that was killed."""
+OPEN_LIMIT = 15.0
+CLOSE_LIMIT = 3.0
+_LONGEST_FOLDER = 60
+"""Most bytes of the path of the sockets' folder: ssh makes names of up to 108 bytes from it."""
+_ALWAYS = ("BatchMode=yes", "ClearAllForwardings=yes", "RemoteCommand=none", "PermitLocalCommand=no", "ForwardX11=no")  # fmt: skip
+"""Options for master and clients: nobody answers questions here, and what the user's ssh_config opens is not ours."""
+_MASTER = (
+    *_ALWAYS, f"ControlPersist={PERSIST}", "LogLevel=INFO",
+    f"ServerAliveInterval={KEEPALIVE:.0f}", f"ServerAliveCountMax={KEEPALIVE_MISSES}",
+)  # fmt: skip
+_CLIENT = (*_ALWAYS, "ControlMaster=no", "ControlPersist=no", "LogLevel=ERROR")
+_SIGNALS_TOLD = '"$@"; exit $?'
+"""A shell around the program, for ssh gives 255 for every program that a signal ended."""
+_FAILED = 255
+"""The exit status of ssh itself; a program may have the same."""
+_NO_SESSION = "session request failed"
+_MOST_SAID = 64 << 10
+
+
+@dataclass(slots=True)
+class Master:
+    """An open master connection to a node."""
+
+    node: str
+    path: str
+    """Its socket."""
+    ours: bool
+    destination: Destination
+    forwards: list[str] = field(default_factory=list[str])
+    """Tunnels that were opened on it, in the words of `-R`."""
+
+    @property
+    def alive(self) -> bool:
+        return answers(self.path)
+
+    def command(self, what: str, *words: str) -> tuple[str, ...]:
+        """The command line that asks the master for something (`-O`)."""
+        return ("ssh", "-F", "none", "-S", self.path, "-O", what, *words, "--", "master")
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """What a client of a master needs to judge its own end."""
+
+    master: Master
+    said: BinaryIO
+    """What ssh itself writes, apart from the program's stderr."""
+    refused: Callable[[], None]
+    """Called if the server had no session left, and the client logged in by itself."""
+
+
+class OpenSshChannel(LocalChannel):
+    """One running program; see `shell.Channel`."""
+
+    def __init__(
+        self, transport: asyncio.SubprocessTransport, program: HereProgram, client: Client
+    ) -> None:
+        super().__init__(transport, program)
+        self._master, self._said, self._refused = client.master, client.said, client.refused
+
+    async def wait(self) -> int:
+        code = await super().wait()
+        if code != _FAILED or self._said.closed:
+            return code
+        said = [line for line in _text(self._said).splitlines() if _NO_SESSION not in line]
+        if said:  # a login of its own has failed, where the master had no session left
+            raise from_ssh(self._master.node, "\n".join(said), self._master.destination)
+        if not self._master.alive:
+            raise UnreachableError(self._master.node, "the connection was lost")
+        return code
+
+    async def close(self) -> None:
+        await super().close()
+        if not self._said.closed:
+            if _NO_SESSION in _text(self._said):
+                self._refused()
+            self._said.close()
+
+
+def _text(file: BinaryIO) -> str:
+    file.seek(0)
+    return file.read(_MOST_SAID).decode("utf-8", "replace")
+
+
+class OpenSsh:
+    """Connections to the nodes of a cluster by ssh (see `shell.Shell`); an async context manager that closes them."""
+
+    def __init__(self, cluster: Cluster, logins: Logins) -> None:
+        self._nodes = {node.name: node for node in cluster.hosts}
+        self._ssh, self._logins = UserSsh(cluster), logins
+        self._locks = {name: asyncio.Lock() for name in self._nodes}
+        self._masters: dict[str, Master] = {}
+        self._clocks: dict[str, tuple[Master, ClockOffset]] = {}
+        self._folder: Path | None = None
+        self._count = 0
+
+    async def __aenter__(self) -> "OpenSsh":
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        masters = [one for one in self._masters.values() if one.ours or one.forwards]
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_LIMIT), asyncio.TaskGroup() as tasks:
+                for master in masters:
+                    tasks.create_task(_leave(master))
+        if self._folder is not None:
+            await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
+
+    def connected(self, node: str) -> bool:
+        """Whether there is a connection to the node now."""
+        return node in self._masters and self._masters[node].alive
+
+    async def open(self, node: str, argv: Sequence[str], on_data: OnData) -> OpenSshChannel:
+        """Start a program; `on_data` is called with its stdout as it arrives. Raises UnreachableError."""
+        master = await self._master(node)
+        said = text_file("")
+        first = ("-T", "-S", master.path, "-E", f"/proc/{os.getpid()}/fd/{said.fileno()}")
+        words = (
+            *self._ssh.reach(node, first, _CLIENT),
+            login_line(("sh", "-c", _SIGNALS_TOLD, "sh", *argv)),
+        )
+        try:
+            transport, program = await start_here(node, words, on_data)
+        except UnreachableError:
+            said.close()
+            raise
+        client = Client(master, said, lambda: self._logins.note_few_sessions(node))
+        return OpenSshChannel(transport, program, client)
+
+    async def reverse_tunnel(self, node: str, host: str, port: int) -> int:
+        """Open a port on the node's loopback that leads to `host:port` as seen from this machine; returns the port."""
+        master = await self._master(node)
+        wanted = f"127.0.0.1:0:{_bracketed(host)}:{port}"
+        ask = master.command("forward", "-R", wanted)
+        done = await run(LocalShell(), node, ask, limit=OPEN_LIMIT)
+        if done.code or not done.word.isdecimal():
+            raise from_ssh(node, done.err.decode("utf-8", "replace"), master.destination)
+        master.forwards.append(wanted)
+        return int(done.word)
+
+    async def clock(self, node: str) -> ClockOffset:
+        """How the node's clock differs from the console's; measured once per connection. Raises UnreachableError."""
+        master = await self._master(node)
+        known = self._clocks.get(node)
+        if known is None or known[0] is not master:
+            known = master, await measure_clock(self, node)
+            self._clocks[node] = known
+        return known[1]
+
+    async def _master(self, node: str) -> Master:
+        if node not in self._nodes:
+            raise UnreachableError(node, "no node of that name in the cluster file")
+        async with self._locks[node]:
+            known = self._masters.get(node)
+            if known is None or not known.alive:
+                known = self._masters[node] = await self._connect(self._nodes[node])
+            return known
+
+    async def _connect(self, node: Node) -> Master:
+        settings = await self._logins.settings(node)
+        to = of_node(node)
+        if settings is not None:
+            to = Destination(settings.host, settings.port, settings.user)
+            if path := await self._logins.open_master(node):
+                return Master(node.name, path, ours=False, destination=to)
+        return await self._logins.in_turn(node, lambda: self._log_in(node, settings, to))
+
+    async def _log_in(self, node: Node, settings: HostSettings | None, to: Destination) -> Master:
+        """Start a master of ours: ssh goes to the background when it has logged in. Raises UnreachableError."""
+        self._count += 1
+        master = Master(node.name, str(self._own_folder() / f"{self._count}"), True, to)
+        words = self._ssh.reach(node.name, ("-M", "-N", "-f", "-S", master.path), _MASTER)
+        with text_file("") as said:
+            code = await _run_to_background(node.name, words, said, self._logins.limit(settings))
+            if code:
+                raise from_ssh(node.name, _text(said), to, len(PAUSES) + 1)
+        return master
+
+    def _own_folder(self) -> Path:
+        """The folder of the sockets, which only this user can enter."""
+        if self._folder is None:
+            places = (os.environ.get("XDG_RUNTIME_DIR", ""), tempfile.gettempdir(), "/tmp")
+            usable = (
+                p for p in places if os.access(p, os.W_OK) and len(os.fsencode(p)) < _LONGEST_FOLDER
+            )
+            self._folder = Path(tempfile.mkdtemp(prefix="rd.", dir=next(usable, "/tmp")))
+        return self._folder
+
+
+async def _run_to_background(node: str, words: Sequence[str], said: BinaryIO, limit: float) -> int:
+    """Run a program until it, but not what it has left in the background, has ended; `said` gets its stderr."""
+    null = asyncio.subprocess.DEVNULL
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *words, stdin=null, stdout=null, stderr=said, start_new_session=True
+        )
+    except OSError as error:
+        raise UnreachableError(node, f"{words[0]} cannot be started: {error.strerror}") from error
+    try:
+        async with within(node, limit, f"no login by ssh within {limit:g} s"):
+            return await process.wait()
+    finally:
+        if process.returncode is None:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+async def _leave(master: Master) -> None:
+    """End a master of ours; from the user's, take back the tunnels that were opened on it."""
+    asked = [("exit",)] if master.ours else [("cancel", "-R", one) for one in master.forwards]
+    for what, *words in asked:
+        with suppress(UnreachableError):
+            await run(LocalShell(), master.node, master.command(what, *words), limit=CLOSE_LIMIT)
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

@@ -1,0 +1,100 @@
+"""Which way leads to each node: this machine itself, a connection of asyncssh, or the user's own program ssh."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Collection, Sequence
+from contextlib import asynccontextmanager
+from importlib.util import find_spec
+
+from rankdeck.model.cluster import Cluster, Transport
+from rankdeck.remote.logins import Logins
+from rankdeck.remote.openssh import OpenSsh
+from rankdeck.remote.shell import (
+    THIS_MACHINE,
+    Channel,
+    ClockOffset,
+    Confirm,
+    LocalShell,
+    OnData,
+    Shell,
+    asks_here,
+)
+from rankdeck.remote.ssh import Connections
+from rankdeck.remote.ssh_config import HostSettings
+
+log = logging.getLogger(__name__)
+_KERBEROS = frozenset(("gssapi-with-mic", "gssapi-keyex"))
+_MODULES = ("gssapi", "pkcs11")
+"""Packages by which asyncssh can do more; see the extras of pyproject.toml."""
+
+
+def needs_openssh(settings: HostSettings, modules: Collection[str]) -> str:
+    """The option of ssh_config that only the program ssh can follow, with these of _MODULES; "" if there is none."""
+    if settings.one("pkcs11provider") and "pkcs11" not in modules:
+        return "PKCS11Provider"
+    asked = frozenset(filter(None, settings.one("preferredauthentications").split(",")))
+    no_keys = settings.one("pubkeyauthentication").lower() in ("no", "false")
+    only = asked <= _KERBEROS if asked else no_keys
+    if settings.yes("gssapiauthentication") and only and "gssapi" not in modules:
+        return "GSSAPIAuthentication"
+    return ""
+
+
+class Transports:
+    """The shell for all machines of a cluster (see `shell.Shell`): each goes its own way, chosen at its first use."""
+
+    def __init__(
+        self, cluster: Cluster, logins: Logins, connections: Connections, openssh: OpenSsh
+    ) -> None:
+        self._wanted = cluster.access.transport
+        self._nodes = {node.name: node for node in cluster.hosts}
+        self._logins, self._connections, self._openssh = logins, connections, openssh
+        self._here = LocalShell()
+        here = {THIS_MACHINE} if asks_here(cluster) else set[str]()
+        self._chosen: dict[str, Shell] = dict.fromkeys(here, self._here)
+        self._locks: dict[str, asyncio.Lock] = {}
+        self._modules = frozenset(one for one in _MODULES if find_spec(one))
+        self._said: set[str] = set()
+
+    async def open(self, node: str, argv: Sequence[str], on_data: OnData) -> Channel:
+        return await (await self._of(node)).open(node, argv, on_data)
+
+    async def reverse_tunnel(self, node: str, host: str, port: int) -> int:
+        return await (await self._of(node)).reverse_tunnel(node, host, port)
+
+    async def clock(self, node: str) -> ClockOffset:
+        return await (await self._of(node)).clock(node)
+
+    async def _of(self, node: str) -> Shell:
+        if node in self._chosen:
+            return self._chosen[node]
+        async with self._locks.setdefault(node, asyncio.Lock()):
+            if node not in self._chosen:
+                self._chosen[node] = await self._choose(node)
+            return self._chosen[node]
+
+    async def _choose(self, name: str) -> Shell:
+        if self._wanted is not None or name not in self._nodes:
+            return self._openssh if self._wanted is Transport.OPENSSH else self._connections
+        node = self._nodes[name]
+        settings = await self._logins.settings(node)
+        if settings is None:
+            return self._connections
+        why = needs_openssh(settings, self._modules)
+        if not why and await self._logins.open_master(node):
+            why = "ControlPath"
+        if why and why not in self._said:
+            self._said.add(why)
+            log.info("%s: reached by the program ssh, because of %s in ssh_config", name, why)
+        return self._openssh if why else self._connections
+
+
+@asynccontextmanager
+async def reach(cluster: Cluster, confirm: Confirm) -> AsyncGenerator[Shell]:
+    """The shell for the nodes of a cluster; with this machine too, if that runs kubectl for the cluster.
+
+    `confirm` is awaited with each unknown host key.
+    """
+    logins = Logins(cluster, confirm)
+    async with Connections(cluster, logins=logins) as one, OpenSsh(cluster, logins) as other:
+        yield Transports(cluster, logins, one, other)
