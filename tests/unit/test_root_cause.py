@@ -7,6 +7,7 @@ from rankdeck.rules.root_cause import FailedJob, judge
 from rankdeck_agent.kubernetes import job_state as kubernetes
 from rankdeck_agent.kubernetes.objects import JobOutcome, Pod, RankContainer
 from rankdeck_agent.rules.scheduler_verdict import OUTSIDE, SchedulerVerdict, VerdictKind
+from rankdeck_agent.wire.job_events import ProgramEnd
 from tests.support.cases import each
 
 OPENMPI, MPICH, TORCHRUN, PLAIN = (
@@ -64,6 +65,23 @@ def test_a_crash_is_the_cause_though_a_neighbour_lost_its_peer_milliseconds_earl
     assert (
         "rank 1 ended 3 ms earlier (exit 14, Open MPI's code for a lost peer)" in verdict.evidence
     )
+
+
+def test_a_program_that_crashed_in_a_shell_that_ended_well_is_the_cause() -> None:
+    crashed = ProgramEnd("python3 prog.py", None, 11)
+    one = case(rank(5, 10.0, 0, inside=crashed), rank(0, 10.2, 14), rank(1, 10.3, signal=15))
+
+    assert blamed(one) == 5
+    assert judge(one).evidence[0] == (
+        "the program in it (python3 prog.py) ended with signal 11 (SIGSEGV),"
+        " though its shell ended with exit 0"
+    )
+
+
+def test_a_program_that_failed_in_a_shell_is_no_failure_of_a_job_in_which_nothing_failed() -> None:
+    one = case(rank(0, 10.0), rank(5, 10.0, 0, inside=ProgramEnd("", 3, None)))
+
+    assert blamed(one) is None
 
 
 def test_sigkill_and_sigabrt_are_causes_where_the_others_lost_their_peer() -> None:

@@ -100,6 +100,55 @@ def test_ranks_that_all_compute_may_be_silent_long(first, system, patience) -> N
     assert found(patience + 1)
 
 
+POLLS = tuple(replace(look, moves=0) for look in looks("R", "", 0.9, 0.4))
+
+
+def test_where_all_only_poll_it_is_a_deadlock_and_nobody_is_to_blame() -> None:
+    ranks = [silent(n, SINCE - 3 * (n == 2)) for n in range(6)]
+
+    (found,) = judged(ranks, KnownOfJob(looks=all_but(POLLS, 6)))
+
+    assert (found.kind, found.first, found.odd) == ("all", (), ())
+    assert found.text == (
+        "all 6 ranks wait for each other: they poll for messages, none computes, silent for 30 s;"
+        " rank 2 on n1 fell silent first"
+    )
+    assert "deadlock" in found.explained[0].means
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        tuple(replace(look, moves=400) for look in POLLS),
+        tuple(replace(look, moves=None) for look in POLLS),
+        tuple(replace(look, system=0.01) for look in POLLS),
+    ],
+    ids=["reads or writes", "an older agent", "its own code"],
+)
+def test_one_that_works_or_of_which_that_is_not_known_is_no_deadlock(other) -> None:
+    ranks = [silent(n) for n in range(6)]
+
+    found = judged(ranks, KnownOfJob(looks=all_but(POLLS, 6, r3=other)))
+
+    assert all("wait for each other" not in stall.text for stall in found)
+
+
+def test_ranks_that_poll_for_busy_gpus_are_no_deadlock() -> None:
+    ranks = [silent(n) for n in range(6)]
+
+    assert judged(ranks, KnownOfJob(looks=all_but(POLLS, 6), gpus=lambda _: True)) == ()
+
+
+def test_a_deadlock_stays_one_when_a_look_differs() -> None:
+    ranks = [silent(n, SINCE - 3 * (n == 2)) for n in range(6)]
+    said = judged(ranks, KnownOfJob(looks=all_but(POLLS, 6)))
+    odd = (*POLLS[:-1], replace(POLLS[-1], moves=50))
+
+    (still,) = judged(ranks, KnownOfJob(looks=all_but(POLLS, 6, r3=odd)), stalled=said)
+
+    assert (still.first, still.odd) == ((), ())
+
+
 def test_ranks_that_wait_for_busy_gpus_may_be_silent_long() -> None:
     ranks = [silent(n) for n in range(4)]
     known = KnownOfJob(looks=all_but(looks(), 4), gpus=lambda _: True)

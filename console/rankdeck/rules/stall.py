@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from statistics import median
 
-from rankdeck.model.job import Job, RankState, Stall, State
+from rankdeck.model.job import Explained, Job, RankState, Stall, State
 from rankdeck.model.rank import Activity
 from rankdeck.model.safe_text import clean
 from rankdeck.rules.inspect import Look, StackGroup, group, odd_groups
@@ -16,9 +16,11 @@ from rankdeck.rules.stragglers import (
     STOPPED,
     KnownOfJob,
     RankSigns,
+    held_back,
     lasting,
     named,
     numbers,
+    only_polls,
     signs_of,
     slow,
 )
@@ -229,7 +231,8 @@ def stalls(job: Job, now: float, known: KnownOfJob) -> tuple[Stall, ...]:
     found = [_not_begun(job, now, known.launcher), *halted]
     if not any(halted):
         found.append(
-            _all_silent(signs, known, job.stalled)
+            held_back(signs, job.stalled)
+            or _all_silent(signs, known, job.stalled)
             or _some_silent(signs, job.stalled)
             or slow(signs, known, job.stalled)
         )
@@ -332,15 +335,22 @@ def _all_silent(
     looked = all(sign.looks for sign in signs)
     groups = _groups(signs) if looked else ()
     first = _first(signs)
+    gpus = any(known.gpus(node) for node in {sign.rank.node for sign in signs})
+    said = any(_OF_DEADLOCK in one.explained and _is_so_still(one, signs) for one in before)
+    locked = said or (len(signs) > 1 and all(map(only_polls, signs)) and not gpus)
     if not _held("all", signs, before):
         patience, paces = (
-            _patience_of(groups, signs, known, first)
+            (QUIET, PACES_APART)
+            if locked
+            else _patience_of(groups, signs, known, first)
             if looked
             else (_patience_by_load(signs, known, first), PACES)
         )
         silent = min(sign.silent for sign in signs)
         if silent <= patience or not all(_is_late(sign, paces) for sign in signs):
             return None
+    if locked:
+        return _deadlock(signs, first)
     odd = odd_groups(groups)
     return Stall(
         kind="all",
@@ -350,6 +360,28 @@ def _all_silent(
         first=first,
         odd=tuple(sorted(rank for one in odd for rank in one.ranks)),
         heard=max(sign.since for sign in signs),
+    )
+
+
+_OF_DEADLOCK = Explained(
+    "a deadlock: collective operations or receives that do not match, or a message that was lost",
+    "`rankdeck inspect` shows where each rank waits (with py-spy on the nodes, the line of the program):"
+    " ranks at another place than most call another operation; else compare who receives from whom",
+)
+
+
+def _deadlock(signs: Sequence[RankSigns], first: Sequence[int]) -> Stall:
+    """The stall if every rank only polls for messages: who is to blame, what they do cannot tell."""
+    chosen = [sign.rank for sign in signs if sign.rank.rank in first]
+    began = f"; {named(chosen)} fell silent first" if first else ""
+    silent = lasting(min(sign.silent for sign in signs))
+    return Stall(
+        kind="all",
+        ranks=numbers(signs),
+        since=min(sign.since for sign in signs),
+        text=f"all {len(signs)} ranks wait for each other: they poll for messages, none computes, silent for {silent}{began}",
+        heard=max(sign.since for sign in signs),
+        explained=(_OF_DEADLOCK,),
     )
 
 
