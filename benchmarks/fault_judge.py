@@ -150,7 +150,7 @@ def _stood_since(blames: Sequence[tuple[float, Blame | None]]) -> float | None:
         return None
     final, since = who(blames[-1][1]), blames[-1][0]
     for at, blame in reversed(blames):
-        if who(blame) != final:
+        if blame is None or who(blame) != final:
             break
         since = at
     return since

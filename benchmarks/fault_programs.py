@@ -12,9 +12,10 @@ HERE, NODE = os.environ["RANKDECK_RUN"], os.environ["RANKDECK_NODE"]
 END = time.time() + 170
 
 def note(name, text=""):
-    with open(f"{HERE}/{name}.new", "w") as file:
+    new = f"{HERE}/{name}.{os.getpid()}.new"
+    with open(new, "w") as file:
         file.write(text)
-    os.replace(f"{HERE}/{name}.new", f"{HERE}/{name}")
+    os.replace(new, f"{HERE}/{name}")
 
 def fault():
     note("fault", repr(time.time()))

@@ -73,8 +73,8 @@ def test_a_program_that_crashed_in_a_shell_that_ended_well_is_the_cause() -> Non
 
     assert blamed(one) == 5
     assert judge(one).evidence[0] == (
-        "the program in it (python3 prog.py) ended with signal 11 (SIGSEGV),"
-        " though its shell ended with exit 0"
+        "it ended with exit 0, but the program in its shell (python3 prog.py)"
+        " ended with signal 11 (SIGSEGV)"
     )
 
 

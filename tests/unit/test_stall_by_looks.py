@@ -273,6 +273,11 @@ WORDS = [
     "AssertionError",
     "Abort(15) on node 0 (rank 0 in comm 0): Fatal error in PMPI_Recv",
     "solver: solve.c:12: main: Assertion `dt > 0' failed.",
+    "  what():  std::bad_alloc",
+    "[n2:4711:0:4711] Caught signal 11 (Segmentation fault: address not mapped to object at address 0x8)",
+    "thread 'main' panicked at src/main.rs:4:5:",
+    "panic: runtime error: index out of range [5] with length 3",
+    "forrtl: severe (24): end-of-file during read, unit 10",
 ]
 
 
@@ -284,8 +289,24 @@ def test_a_rank_that_raised_and_runs_on_is_named_after_10_s(line) -> None:
     (found,) = judged(ranks, KnownOfJob(looks=all_but(SPINS, 4, r3=WAITS)))
 
     assert (found.kind, found.ranks) == ("raised", (3,))
-    assert line.removeprefix("[rank3]: ") in found.text
+    assert line.removeprefix("[rank3]: ").strip() in found.text
     assert found.text.endswith("and has not ended")
+
+
+def test_a_rank_that_raised_is_named_also_where_a_library_warns_afterwards() -> None:
+    words = [
+        "Traceback (most recent call last):",
+        '  File "train.py", line 1',
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB.",
+        "[rank3]:[W1127 02:22:01.1 ProcessGroupNCCL.cpp:1496] Warning: destroy_process_group() was not called",
+    ]
+    ranks = [silent(n, NOW - 11, **({"last_line": words[-1]} if n == 3 else {})) for n in range(4)]
+    known = KnownOfJob(looks=all_but(POLLS, 4), words=lambda rank: words if rank == 3 else ())
+
+    (found,) = judged(ranks, known)
+
+    assert (found.kind, found.ranks) == ("raised", (3,))
+    assert "raised torch.OutOfMemoryError: CUDA out of memory" in found.text
 
 
 @pytest.mark.parametrize("line", ["epoch 3: loss 2.5", "Error rate: 0.1", "done", ""])

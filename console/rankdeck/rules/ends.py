@@ -314,14 +314,16 @@ def _wrapped(end: End, _ending: LauncherEnding, first: float) -> Found:
     if end.failed or end.inside is None or not first:
         return None
     crashed = end.inside.signal is not None
-    return (Role.CAUSE if crashed else Role.LIKELY), program_in(end.inside)
+    return (
+        Role.CAUSE if crashed else Role.LIKELY
+    ), f"it ended with exit 0, but {program_in(end.inside)}"
 
 
 def program_in(inside: ProgramEnd) -> str:
-    """`the program in it (./solver) ended with signal 11 (SIGSEGV), though its shell ended with exit 0`."""
+    """`the program in its shell (./solver) ended with signal 11 (SIGSEGV)`."""
     name = f" ({clean(inside.command, _LONGEST_QUOTE)})" if inside.command else ""
     how = how_it_ended(inside.code, inside.signal)
-    return f"the program in it{name} ended with {how}, though its shell ended with exit 0"
+    return f"the program in its shell{name} ended with {how}"
 
 
 def _well(end: End, _ending: LauncherEnding, _first: float) -> Found:

@@ -10,7 +10,7 @@ from rankdeck.model.job import Explained, Job, RankState, Stall, State
 from rankdeck.model.rank import Activity
 from rankdeck.model.safe_text import clean
 from rankdeck.rules.inspect import Look, StackGroup, group, odd_groups
-from rankdeck.rules.messages import explain
+from rankdeck.rules.messages import explain, is_warning
 from rankdeck.rules.stragglers import (
     QUIET,
     STOPPED,
@@ -109,7 +109,8 @@ _RAISED = re.compile(
 _NAMED = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?::\s.*)?\Z")
 """The same for an exception of any name; valid only after a traceback."""
 _ABORTED = re.compile(
-    r"Abort\(\d+\)|.*: Assertion .* failed|terminate called (?:after|without)|Fatal Python error"
+    r"Abort\(\d+\)|.*: Assertion .* failed|terminate called (?:after|without)|\s*what\(\):  |Fatal Python error"
+    r"|.*\bCaught signal \d+ \(|Program received signal SIG|panic: |thread '.{1,80}' panicked at |forrtl: severe"
 )
 _TRACEBACK = "Traceback (most recent call last):"
 
@@ -141,13 +142,15 @@ def raised(signs: Sequence[RankSigns], known: KnownOfJob) -> Stall | None:
 
 def exception_at_end(sign: RankSigns, known: KnownOfJob) -> str:
     """The exception at the end of a rank's output; "" if there is none."""
-    last = _bare(sign.rank.last_line)
+    words = [line for line in known.words(sign.rank.rank) if not is_warning(line)]
+    # What libraries warn of afterwards, as they wait or end, takes nothing back.
+    warns = words and is_warning(sign.rank.last_line)
+    last = _bare(words[-1] if warns else sign.rank.last_line)
     if _RAISED.match(last) or _ABORTED.match(last):
         return clean(last, _LONGEST)
     if not _NAMED.match(last):
         return ""
-    lines = [_bare(line) for line in known.words(sign.rank.rank)]
-    return clean(last, _LONGEST) if _ends_traceback(lines) else ""
+    return clean(last, _LONGEST) if _ends_traceback([*map(_bare, words)]) else ""
 
 
 def _ends_traceback(lines: Sequence[str]) -> bool:
