@@ -210,7 +210,7 @@ UNSEEN = (
     _deadlock("receive_in_a_ring", "WORLD.recv(source=(RANK + 1) % 6)", tuple(range(6))),
     Fault(
         name="openmpi.quota", launcher="openmpi5", kind=Kind.HANG, right=_rank(3, "CPU quota"),
-        job=_mpi(programs.works()), plant=plants.limit_cpu(3, 0.1), prepare=plants.without_quotas,
+        job=_mpi(programs.works()), plant=plants.limit_cpu(3, 0.03), prepare=plants.without_quotas,
         lacking=cpu_quota.lacking,
     ),
 )  # fmt: skip
