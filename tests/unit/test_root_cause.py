@@ -84,6 +84,24 @@ def test_a_program_that_failed_in_a_shell_is_no_failure_of_a_job_in_which_nothin
     assert blamed(one) is None
 
 
+def test_the_one_rank_that_sigpipe_ended_is_the_cause_though_mpirun_saw_a_victim_first() -> None:
+    mpirun = launcher("n1", 10.6, ("   Process name: [prterun-n1-7@1,1]",), name="mpirun", code=14)
+    told = [rank(n, 10.5, signal=15) for n in (0, 2, 3)]
+    one = case(rank(1, 10.0, 14), rank(4, 10.3, signal=13), *told, launchers=(mpirun,), world=5)
+
+    assert blamed(one) == 4
+
+
+def test_where_the_others_lost_a_peer_the_first_that_was_told_to_end_was_told_from_outside() -> (
+    None
+):
+    mpirun = launcher("n1", 10.6, ("   Process name: [prterun-n1-7@1,2]",), name="mpirun", code=14)
+    told = [rank(n, 10.1 + n / 10, signal=15) for n in (3, 4, 5)]
+    one = case(rank(2, 10.0, 14), rank(1, 10.1, signal=15), *told, launchers=(mpirun,), world=6)
+
+    assert blamed(one) == 1
+
+
 def test_sigkill_and_sigabrt_are_causes_where_the_others_lost_their_peer() -> None:
     for number in (9, 6):
         assert blamed(case(rank(1, 10.0, 14), rank(5, 10.004, signal=number))) == 5

@@ -133,6 +133,22 @@ def test_one_that_works_or_of_which_that_is_not_known_is_no_deadlock(other) -> N
     assert all("wait for each other" not in stall.text for stall in found)
 
 
+def test_on_a_machine_so_busy_that_some_looks_tell_no_share_it_is_a_deadlock_too() -> None:
+    starved = tuple(replace(look, cores=0.01, system=None) for look in POLLS[::2])
+    some = tuple(sorted((*starved, *POLLS[1::2]), key=lambda look: look.at))
+    ranks = [silent(n, SINCE - 30) for n in range(6)]
+
+    (found,) = judged(ranks, KnownOfJob(looks=all_but(some, 6)))
+
+    assert "wait for each other" in found.text
+
+
+def test_in_a_pause_of_all_nobody_is_silent_while_others_go_on() -> None:
+    ranks = [silent(n, NOW - (38 if n == 2 else 26)) for n in range(6)]
+
+    assert judged(ranks, KnownOfJob(looks=all_but(SLEEPS, 6))) == ()
+
+
 def test_ranks_that_poll_for_busy_gpus_are_no_deadlock() -> None:
     ranks = [silent(n) for n in range(6)]
 

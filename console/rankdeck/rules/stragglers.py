@@ -251,7 +251,7 @@ def _waits_for_peers(look: Activity) -> bool:
 
 
 LEAST_POLLS = 4
-"""Looks in a row in which a rank must only poll, so that it is known to wait."""
+"""Looks that are needed to tell that a rank only polls."""
 _AFTER = 6.0
 """Seconds after its last output from which on a look shows nothing of the time before."""
 _FEW_MOVES = 5
@@ -261,12 +261,13 @@ _FEW_MOVES = 5
 def only_polls(sign: RankSigns) -> bool:
     """Whether a silent rank has only asked for messages of others: much time in the kernel, no page faults, no I/O."""
     quiet = [look for look in sign.looks if look.at > sign.since + _AFTER]
-    return len(quiet) >= LEAST_POLLS and all(map(_polls_in_vain, quiet))
-
-
-def _polls_in_vain(look: Activity) -> bool:
-    still = look.moves is not None and look.moves <= _FEW_MOVES
-    return still and (look.system or 0.0) >= _POLLS
+    # On a busy machine a rank may get too little CPU in one look to tell its share of system time.
+    told = [look for look in quiet if look.system is not None]
+    still = all(look.moves is not None and look.moves <= _FEW_MOVES for look in quiet)
+    if len(told) < LEAST_POLLS or not still:
+        return False
+    kernel = sum(look.cores * (look.system or 0.0) for look in told)
+    return kernel >= _POLLS * sum(look.cores for look in told)
 
 
 def _working(
