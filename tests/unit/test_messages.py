@@ -262,11 +262,11 @@ FIELD = {
         "peer",
     ),
     "vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue. See stack trace (above) for the root cause.": (
-        "Ray or vLLM went away",
-        "peer",
+        "vLLM engine failed",
+        "own",
     ),
     "(raylet) A worker died or was killed while executing a task by an unexpected system error.": (
-        "Ray or vLLM went away",
+        "Ray went away",
         "peer",
     ),
     "RuntimeError: You set `--nodes=2` in your SLURM bash script, but the number of tasks per node does not match `devices=4`": (

@@ -289,9 +289,12 @@ def _some_silent(signs: Sequence[RankSigns], before: Sequence[Stall]) -> Stall |
         return None
     # Ranks that fell silent together reach the limit one after the other; only ranks that wrote later go on.
     last = max(sign.since for sign in late)
-    others = sum(_goes_on(sign, last) for sign in speakers)
+    held = _held("rank", late, before)
+    # In a pause of all, some have only written a little longer: who goes on wrote just now.
+    later = [sign for sign in speakers if sign.since - last >= _SPOKE_SINCE]
+    others = sum(held or sign.silent < _SPOKE_SINCE for sign in later)
     few = 2 * len(late) < len(speakers) <= 2 * others
-    if not others or not (few or _held("rank", late, before)):
+    if not others or not (few or held):
         return None
     since = min(sign.since for sign in late)
     go = "another goes on" if others == 1 else f"{others} others go on"
@@ -305,11 +308,6 @@ def _some_silent(signs: Sequence[RankSigns], before: Sequence[Stall]) -> Stall |
         first=_first(late),
         heard=max(sign.since for sign in late),
     )
-
-
-def _goes_on(sign: RankSigns, last: float) -> bool:
-    """Whether a rank wrote after that time, and still does: in a pause of all, some have only written a little longer."""
-    return sign.since - last >= _SPOKE_SINCE and not _is_late(sign, PACES_APART, _SPOKE_SINCE)
 
 
 def _quiet(sign: RankSigns) -> float:
