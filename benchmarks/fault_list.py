@@ -356,6 +356,6 @@ HEALTHY = (
 FAULTS = (*OPEN_MPI, *UNSEEN, *MPICH, *TORCH, *PLAIN, *LAB, *HEALTHY)
 SHORT = (
     "openmpi.segv", "openmpi.raise", "openmpi.exit0", "openmpi.mpirun_killed", "openmpi.import",
-    "mpich.segv", "mpich.abort", "plain.exit7", "plain.not_found",
+    "openmpi.wrapper", "plain.wrapper", "mpich.segv", "mpich.abort", "plain.exit7", "plain.not_found",
 )  # fmt: skip
 """Rows of the short form: seconds each."""
