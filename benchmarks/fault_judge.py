@@ -8,7 +8,7 @@ from typing import Any
 from benchmarks.fault_model import Answer, Blame, Fault, Kind, Outcome, Seen, Shape
 
 RIGHT, WRONG, SILENT, UNPLANTED = "right", "wrong", "silent", "unplanted"
-NOBODY = "nobody"
+NOBODY, NOTE = "nobody", "note"
 _LAUNCHER_WORDS = (
     r"Process name: \[prterun-\S+,(\d+)\]",
     r"process rank (\d+) with PID",
@@ -53,6 +53,20 @@ def _of_stall(stall: dict[str, Any]) -> Blame | None:
     return Blame(ranks, node, "rank" if ranks else "node", "\n".join(words))
 
 
+def answer_to(fault: Fault, job: Shape) -> Blame | None:
+    """Who failed first according to a job's JSON; where nobody is to blame, also a stall that names nobody, or a note."""
+    if fault.right.what not in (NOBODY, NOTE):
+        return blame_of(job)
+    if fault.right.what == NOTE:
+        notes = [
+            one for one in map(str, job.get("troubles", ())) if "ended with exit 0, but" in one
+        ]
+        return blame_of(job) or (Blame((), "", NOTE, "\n".join(notes)) if notes else None)
+    waits = (one for one in job.get("stalled", ()) if one.get("kind") == "all")
+    texts = [str(one.get("text", "")) for one in waits]
+    return blame_of(job) or (Blame((), "", NOBODY, "\n".join(texts)) if texts else None)
+
+
 def _words(table: dict[str, Any], *keys: str) -> list[str]:
     return [str(word) for key in keys for word in table.get(key) or ()]
 
@@ -65,13 +79,15 @@ def is_right(blame: Blame, right: Answer) -> bool:
     """Whether the right one is named, and nobody else."""
     if right.ranks:
         return bool(blame.ranks) and set(blame.ranks) <= right.ranks
+    if right.what in (NOBODY, NOTE):
+        return blame.what == right.what
     whats = right.what.split("|")
     return not blame.ranks and blame.node == right.node and blame.what in whats
 
 
 def who(blame: Blame | None) -> str:
     """`rank 4`, `launcher on sakuya`, `nobody`."""
-    if blame is None:
+    if blame is None or blame.what in (NOBODY, NOTE):
         return NOBODY
     if blame.ranks:
         return f"rank {','.join(map(str, blame.ranks))}"
@@ -99,7 +115,7 @@ def outcome(
     note: str = "",
 ) -> Outcome:
     """Judge one run; `fault_at`: time of the fault (epoch seconds), None if it never happened."""
-    blames = [(one.at, blame_of(one.job)) for one in seen]
+    blames = [(one.at, answer_to(fault, one.job)) for one in seen]
     last = blames[-1][1] if blames else None
     if fault.kind is Kind.HEALTHY:  # one word is too much, also where it was taken back
         last = next((blame for _, blame in blames if blame), None)
@@ -134,7 +150,7 @@ def _stood_since(blames: Sequence[tuple[float, Blame | None]]) -> float | None:
         return None
     final, since = who(blames[-1][1]), blames[-1][0]
     for at, blame in reversed(blames):
-        if who(blame) != final:
+        if blame is None or who(blame) != final:
             break
         since = at
     return since

@@ -8,7 +8,7 @@ import signal
 import sys
 from pathlib import Path
 
-from tests.support import mpich
+from tests.support import cpu_quota, mpich
 
 from benchmarks import fault_plants as plants
 from benchmarks import fault_programs as programs
@@ -92,7 +92,7 @@ OPEN_MPI = (
            "while True: files.append(open('/dev/null'))", "too many open files|descriptors"),
     Fault(
         name="openmpi.abort", launcher="openmpi5", right=_rank(3, "MPI_Abort"),
-        job=_mpi(programs.mpi("WORLD.Abort(7)", victim=3)),
+        job=_mpi(programs.mpi("WORLD.Abort(7)", victims=(3,))),
     ),
     Fault(
         name="openmpi.signal_outside", launcher="openmpi5", right=_rank(1, "SIGKILL|killed"),
@@ -140,11 +140,86 @@ OPEN_MPI = (
     ),
 )  # fmt: skip
 
+RAISES = 'raise ValueError("no sample 17")'
+NUMPY = "UserWarning: Failed to initialize NumPy: No module named 'numpy'"
+DEADLOCK = Answer(what="nobody", word="wait for each other")
+"""All wait: nobody is to blame for that, and it must be said."""
+
+
+def _pulled(name: str, does: str) -> Fault:
+    """Rank 4 raises; the others say and do much when their launcher then tells them to end."""
+    job = _mpi(programs.mpi(RAISES, first=programs.when_told(does)))
+    return Fault(
+        name=f"openmpi.{name}", launcher="openmpi5", job=job, right=_rank(4, "no sample 17")
+    )
+
+
+def _deadlock(name: str, wrong: str, victims: tuple[int, ...]) -> Fault:
+    """These ranks of an Open MPI job wait for what nobody sends, and the others wait for them."""
+    job = _mpi(programs.mpi(wrong, victims=victims))
+    return Fault(
+        name=f"openmpi.{name}", launcher="openmpi5", job=job, kind=Kind.HANG, right=DEADLOCK
+    )
+
+
+def _wrapped(wrong: str) -> str:
+    """An Open MPI job whose ranks are started by a shell that ends with exit 0, however they end."""
+    wrapper = 'python3 "$RANKDECK_RUN/prog.py"; exit 0'
+    return _mpi(programs.mpi(wrong), command=["bash", "-c", wrapper])
+
+
+_WRAPPED_ALONE = """\
+echo begun
+touch "$RANKDECK_RUN/ready.$RANKDECK_RANK"
+sleep 2
+if [ "$RANKDECK_RANK" = 1 ]; then
+    date +%s.%N >"$RANKDECK_RUN/fault"
+    sh -c 'kill -SEGV $$'
+fi
+sleep 1
+exit 0
+"""
+"""Ranks that need no other: the program of one crashes, its wrapper ends with exit 0."""
+UNSEEN = (
+    _pulled("cleanup_raises", "print('cleaning up', flush=True)\nraise KeyError('buffer')"),
+    _pulled("give_up", "print('training failed, giving up', file=sys.stderr, flush=True)\nos._exit(1)"),
+    _pulled("forrtl", "print('forrtl: error (78): process killed (SIGTERM)', file=sys.stderr, flush=True)\nos._exit(78)"),
+    _ended("silent_exit1", "os._exit(1)", "exit 1"),
+    _ended("sigpipe", "signal.signal(signal.SIGPIPE, signal.SIG_DFL)\nos.kill(os.getpid(), signal.SIGPIPE)", "SIGPIPE"),
+    _ended("code14", "print('cannot read mesh.h5', file=sys.stderr, flush=True)\nos._exit(14)", "mesh.h5|exit 14"),
+    _ended("code143", "print('cannot read mesh.h5', file=sys.stderr, flush=True)\nos._exit(143)", "mesh.h5|143"),
+    _ended("chain", "try: raise MemoryError('no room for 4 GB')\nexcept MemoryError as error: raise RuntimeError('barrier failed') from error", "4 GB|memory"),
+    Fault(
+        name="openmpi.warned", launcher="openmpi5", right=_rank(4, "no sample 17"),
+        job=_mpi(programs.mpi(f"print({NUMPY!r}, file=sys.stderr, flush=True)\n" + RAISES, first=f"print({NUMPY!r}, file=sys.stderr, flush=True)\n")),
+    ),
+    Fault(
+        name="openmpi.sigterm_outside", launcher="openmpi5", right=_rank(1, "SIGTERM|told to end"),
+        job=_mpi(programs.mpi()), plant=plants.signal_rank(signal.SIGTERM, 1),
+    ),
+    Fault(
+        name="openmpi.wrapper", launcher="openmpi5", right=_rank(4, "Segmentation|SIGSEGV"),
+        job=_wrapped("import ctypes; ctypes.string_at(0)"),
+    ),
+    Fault(
+        name="plain.wrapper", launcher="plain", right=Answer(what="note", word="rank 1 on .*SIGSEGV"),
+        job=_shell(_WRAPPED_ALONE, ranks_per_node=1),
+    ),
+    _deadlock("mismatch", "WORLD.bcast(1, root=0)", (4,)),
+    _deadlock("receive_each_other", "WORLD.recv(source=9 - RANK)", (4, 5)),
+    _deadlock("receive_in_a_ring", "WORLD.recv(source=(RANK + 1) % 6)", tuple(range(6))),
+    Fault(
+        name="openmpi.quota", launcher="openmpi5", kind=Kind.HANG, right=_rank(3, "CPU quota"),
+        job=_mpi(programs.works()), plant=plants.limit_cpu(3, 0.03), prepare=plants.without_quotas,
+        lacking=cpu_quota.lacking,
+    ),
+)  # fmt: skip
+
 
 def _hydra(name: str, victim: int, word: str, kind: Kind = Kind.FAILURE) -> Fault:
     return Fault(
         name=f"mpich.{name}", launcher="mpich", job=_mpich(victim, name), kind=kind,
-        right=_rank(victim, word), lacking=mpich.lacking,
+        right=_rank(victim, word) if word else DEADLOCK, lacking=mpich.lacking,
     )  # fmt: skip
 
 
@@ -153,6 +228,10 @@ MPICH = (
     _hydra("abort", 3, "MPI_Abort|Abort\\(7\\)"),
     _hydra("exit", 2, "exit 3"),
     _hydra("hang", 4, "sleep|silent|stuck|wait", Kind.HANG),
+    _hydra("exit0", 2, "exit 0|left|without|finali"),
+    _hydra("abort143", 3, "MPI_Abort|Abort\\(143\\)"),
+    _hydra("mismatch", 4, "", Kind.HANG),
+    _hydra("receives", 4, "", Kind.HANG),
 )
 
 _AWAY = "os.environ['MASTER_ADDR'] = 'no-such-host.invalid'\n"
@@ -261,6 +340,10 @@ HEALTHY = (
         job=_mpi(programs.healthy_mpi(40, busy=True)),
     ),
     Fault(
+        name="healthy.mpi_writes", launcher="openmpi5", kind=Kind.HEALTHY, right=Answer(),
+        job=_mpi(programs.healthy_writes(70)),
+    ),
+    Fault(
         name="healthy.torch_busy", launcher="torchrun", kind=Kind.HEALTHY, right=Answer(),
         job=_torch(programs.healthy_torch(35)),
     ),
@@ -270,9 +353,9 @@ HEALTHY = (
     ),
 )  # fmt: skip
 
-FAULTS = (*OPEN_MPI, *MPICH, *TORCH, *PLAIN, *LAB, *HEALTHY)
+FAULTS = (*OPEN_MPI, *UNSEEN, *MPICH, *TORCH, *PLAIN, *LAB, *HEALTHY)
 SHORT = (
     "openmpi.segv", "openmpi.raise", "openmpi.exit0", "openmpi.mpirun_killed", "openmpi.import",
-    "mpich.segv", "mpich.abort", "plain.exit7", "plain.not_found",
+    "openmpi.wrapper", "plain.wrapper", "mpich.segv", "mpich.abort", "plain.exit7", "plain.not_found",
 )  # fmt: skip
 """Rows of the short form: seconds each."""

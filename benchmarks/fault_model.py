@@ -26,7 +26,8 @@ class Answer:
     ranks: frozenset[int] = frozenset()
     node: str = ""
     what: str = "rank"
-    """rank, launcher or node; several are separated by |."""
+    """rank, launcher or node; several are separated by |. `nobody`: that all wait must be said, and nobody named;
+    `note`: a note beside a job that is done must say it."""
     word: str = ""
     """A pattern that the explanation must match."""
 

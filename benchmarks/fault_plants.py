@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.support import cpu_quota
+
 from benchmarks.fault_model import Plant, Prepare, Site
 
 RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "RANK", "RANKDECK_RANK")
@@ -357,3 +359,31 @@ def starve(rank: int) -> Plant:
         (site.folder(job, victim.node) / "hungry").touch()
 
     return plant
+
+
+# ---- CPU quotas ---------------------------------------------------------------------------
+
+_QUOTAS: list[Path] = []
+"""Control groups that were made here and not removed yet."""
+
+
+def limit_cpu(rank: int, share: float) -> Plant:
+    """Give the program of a rank `share` of a core, by a control group."""
+
+    def plant(site: Site, job: str) -> float:
+        pids = rank_of(rank)(site, job)
+        _QUOTAS.append(cpu_quota.limit_cpu(pids, share, f"rankdeck-bench-{job}"))
+        return time.time()
+
+    return plant
+
+
+def without_quotas(site: Site) -> Callable[[], None]:
+    """Remove the groups of `limit_cpu` after the run."""
+    del site
+
+    def undo() -> None:
+        while _QUOTAS:
+            cpu_quota.release(_QUOTAS.pop())
+
+    return undo

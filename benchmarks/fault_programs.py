@@ -12,9 +12,10 @@ HERE, NODE = os.environ["RANKDECK_RUN"], os.environ["RANKDECK_NODE"]
 END = time.time() + 170
 
 def note(name, text=""):
-    with open(f"{HERE}/{name}.new", "w") as file:
+    new = f"{HERE}/{name}.{os.getpid()}.new"
+    with open(new, "w") as file:
         file.write(text)
-    os.replace(f"{HERE}/{name}.new", f"{HERE}/{name}")
+    os.replace(new, f"{HERE}/{name}")
 
 def fault():
     note("fault", repr(time.time()))
@@ -49,7 +50,7 @@ while time.time() < END:
         print("step", step, "residual", 1 / (step + 1), flush=True)
     if step == 5:
         note(f"ready.{RANK}")
-    if RANK == %(victim)d and step == 15:
+    if step == 15 and RANK in %(victims)r:
 %(wrong)s
     time.sleep(pause)
     step += 1
@@ -61,33 +62,53 @@ NOTHING = "pass"
 def mpi(
     wrong: str = NOTHING,
     *,
-    victim: int = 4,
+    victims: tuple[int, ...] = (4,),
     speaks: str = "True",
     finalize: bool = False,
     first: str = "",
 ) -> str:
-    """An mpi4py program whose rank `victim` does `wrong` at step 15; `first` comes before MPI."""
+    """An mpi4py program whose ranks `victims` do `wrong` at step 15; `first` comes before MPI."""
     body = _MPI % {"finalize": finalize}
-    return HEAD + first + body + _steps(wrong, victim, speaks)
+    return HEAD + first + body + _steps(wrong, victims, speaks)
 
 
 def torch(
     wrong: str = NOTHING,
     *,
-    victim: int = 3,
+    victims: tuple[int, ...] = (3,),
     speaks: str = "True",
     timeout: int = 60,
     first: str = "",
 ) -> str:
     """A PyTorch program over gloo, wrong in the same way; `timeout` in seconds of a collective."""
     body = _TORCH % {"timeout": timeout}
-    return HEAD + first + body + _steps(wrong, victim, speaks)
+    return HEAD + first + body + _steps(wrong, victims, speaks)
 
 
-def _steps(wrong: str, victim: int, speaks: str) -> str:
+def _steps(wrong: str, victims: tuple[int, ...], speaks: str) -> str:
     told = "" if wrong == NOTHING else "fault()\n"
-    words = {"wrong": indent(told + wrong, " " * 8), "victim": victim, "speaks": speaks}
+    words = {"wrong": indent(told + wrong, " " * 8), "victims": victims, "speaks": speaks}
     return _STEPS % words
+
+
+WORKS = """\
+step = 0
+while time.time() < END:
+    begun = time.process_time()
+    while time.process_time() < begun + 0.15:
+        sum(range(10000))
+    meet()
+    print("step", step, flush=True)
+    if step == 5:
+        note(f"ready.{RANK}")
+    step += 1
+"""
+"""All ranks compute as much, and wait for each other."""
+
+
+def works() -> str:
+    """An MPI job that computes in steps."""
+    return HEAD + _MPI % {"finalize": False} + WORKS
 
 
 HEALTHY = """\
@@ -134,6 +155,41 @@ done
 """
 """A plain rank that speaks often, then pauses, each rank for itself."""
 
+HANDLES_SIGTERM = """\
+def told(number, frame):
+%(does)s
+signal.signal(signal.SIGTERM, told)
+"""
+"""Goes before MPI: what every rank does when its launcher tells it to end."""
+
+
+def when_told(does: str) -> str:
+    """The beginning of a program that does this when it is told to end by SIGTERM."""
+    return HANDLES_SIGTERM % {"does": indent(does, "    ")}
+
+
+WRITES = """\
+for step in range(20):
+    meet()
+    print("step", step, flush=True)
+    if step == 8:
+        until = time.time() + %(pause)s
+        with open(f"{HERE}/checkpoint.{RANK}", "wb") as file:
+            while time.time() < until:
+                file.seek(0)
+                for _ in range(64): file.write(bytes(1 << 16))
+    time.sleep(0.3)
+meet()
+print("done", flush=True)
+"""
+"""All ranks of a healthy job: they write a checkpoint, silent and for long, with much time in the kernel."""
+
+
+def healthy_writes(pause: float) -> str:
+    """An MPI job that writes its checkpoint for `pause` seconds."""
+    return HEAD + _MPI % {"finalize": True} + WRITES % {"pause": pause}
+
+
 MPICH = """\
 #include <mpi.h>
 #include <signal.h>
@@ -158,10 +214,11 @@ static double now(void) {
 }
 
 int main(int count, char **words) {
-    int rank, one = 1, sum;
+    int rank, size, one = 1, sum;
     char ready[64];
     MPI_Init(&count, &words);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
     for (int step = 0; step < 1500; step++) {
         MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
         printf("step %d\\n", step);
@@ -174,6 +231,10 @@ int main(int count, char **words) {
             if (!strcmp(words[2], "abort")) MPI_Abort(MPI_COMM_WORLD, 7);
             if (!strcmp(words[2], "exit")) exit(3);
             if (!strcmp(words[2], "hang")) sleep(1000);
+            if (!strcmp(words[2], "exit0")) _exit(0);
+            if (!strcmp(words[2], "abort143")) MPI_Abort(MPI_COMM_WORLD, 143);
+            if (!strcmp(words[2], "mismatch")) MPI_Bcast(&one, 1, MPI_INT, (rank + 1) % size, MPI_COMM_WORLD);
+            if (!strcmp(words[2], "receives")) MPI_Recv(&one, 1, MPI_INT, (rank + 1) % size, 7, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
         }
         usleep(100000);
     }
@@ -181,4 +242,4 @@ int main(int count, char **words) {
     return 0;
 }
 """
-"""A C program for MPICH: `prog RANK segv|abort|exit|hang`."""
+"""A C program for MPICH: `prog RANK HOW`."""

@@ -205,7 +205,7 @@ class Run:
 
     def _named(self) -> bool:
         seen = self._watch.seen.get(self._job)
-        return bool(seen) and judge.blame_of(seen[-1].job) is not None
+        return bool(seen) and judge.answer_to(self._fault, seen[-1].job) is not None
 
     def _await_answer(self, process: subprocess.Popen[bytes]) -> None:
         """Wait until the job has ended; if it goes on, until an answer has not changed for a while."""

@@ -15,6 +15,7 @@ READERS: Mapping[str, str] = {
     "agents/rankdeck_agent/collectors/raid.py": "the kernel's md in /proc/mdstat and /sys",
     "agents/rankdeck_agent/collectors/rdma.py": "the kernel's RDMA drivers in /sys",
     "agents/rankdeck_agent/collectors/sensors.py": "the firmware's name of the board",
+    "agents/rankdeck_agent/job/activity.py": "the kernel's control groups and /proc",
     "agents/rankdeck_agent/job/evidence.py": "programs' stack traces, the kernel log, control groups",
     "agents/rankdeck_agent/job/processes.py": "the kernel's control groups",
     "agents/rankdeck_agent/kernel_log.py": "the kernel log",

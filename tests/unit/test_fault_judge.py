@@ -127,3 +127,21 @@ def test_every_fault_has_a_name_of_its_own_and_the_short_form_knows_it() -> None
 
     assert len(set(names)) == len(names)
     assert set(SHORT) <= set(names)
+
+
+def test_where_nobody_is_to_blame_it_must_be_said_that_all_wait() -> None:
+    deadlock = a_fault(Answer(what="nobody", word="wait for each other"), Kind.HANG)
+    said = stalled(kind="all", ranks=[0, 1], text="all 2 ranks wait for each other")
+
+    assert judged(QUIET, said, fault=deadlock).verdict == "right"
+    assert judged(QUIET, said, fault=deadlock).seconds == 2.0
+    assert judged(QUIET, fault=deadlock).verdict == "silent"
+    assert judged(stalled(kind="all", ranks=[0, 1], odd=[1]), fault=deadlock).verdict == "wrong"
+
+
+def test_a_job_that_is_done_needs_a_note_where_a_program_in_it_failed() -> None:
+    wrapped = a_fault(Answer(what="note", word="SIGSEGV"))
+    note = "rank 1 on n2 ended with exit 0, but the program in its shell ended with SIGSEGV"
+
+    assert judged({**QUIET, "troubles": [note]}, fault=wrapped).explained
+    assert judged({**QUIET, "troubles": ["n2: slow"]}, fault=wrapped).verdict == "silent"

@@ -105,7 +105,7 @@ DOCUMENTED = {
     "rankdeck: preflight: not every node is fit for the job: no rank was started": ("bad node", "start"),
     "Error event PMIX_ERR_LOST_CONNECTION reported, that usually means that my daemon died thus I need to go away.": ("lost its daemon", "peer"),
     "Fatal error in PMPI_Recv: Unknown error class, error stack: Communication error with rank 1": ("MPI lost a rank", "peer"),
-    "Fatal error in PMPI_Send: Invalid rank, error stack:": ("an MPI call failed", "own"),
+    "Fatal error in PMPI_Send: Invalid rank, error stack:": ("a wrong argument", "own"),
     "Assertion failed in file src/mpid/ch4/netmod/ofi/ofi_events.c at line 1053: 0": ("assertion inside MPI", "own"),
     "mm_ep.c:148  UCX  ERROR Connection reset by remote peer": ("UCX lost", "peer"),
     "ud_ep.c:278  Fatal: UD endpoint 0x1 to n2: unhandled timeout error": ("network gave up", "timeout"),
@@ -187,7 +187,171 @@ DOCUMENTED = {
     "FileNotFoundError: [Errno 2] No such file or directory: '/data/train.bin'": ("file is missing", "own"),
     "[rank3]: KeyError: 'weights'": ("Python program", "own"),
 }  # fmt: skip
-SAID = {**PRINTED, **DOCUMENTED}
+FIELD = {
+    # the same words as in public reports of bugs; roles and reasons by hand
+    "RuntimeError: Error building extension 'cpu_adam': [1/3] c++ -MMD ninja: build stopped: subcommand failed.": (
+        "compiled at start",
+        "start",
+    ),
+    "OSError: CUDA_HOME environment variable is not set. Please set it to your CUDA install root.": (
+        "compiled at start",
+        "start",
+    ),
+    "AssertionError: global batch size (1024) is not divisible by micro batch size (3) times data parallel size (16)": (
+        "batch sizes",
+        "start",
+    ),
+    "ValueError: Total number of attention heads (40) must be divisible by tensor parallel size (6).": (
+        "parallel sizes",
+        "start",
+    ),
+    "AssertionError: Rank 3: found NaN in local grad norm in backward pass before data-parallel communication collective. Device: 3, node: n2": (
+        "numbers overflowed",
+        "own",
+    ),
+    "[2024-05-01 10:00:00,000] [ERROR] [launch.py:321:sigkill_handler] ['/usr/bin/python', '-u', 'train.py', '--local_rank=3'] exits with return code = 1": (
+        "a rank had failed",
+        "peer",
+    ),
+    "RuntimeError: Lightning can't create new processes if CUDA is already initialized.": (
+        "forked after CUDA",
+        "own",
+    ),
+    "lightning.fabric.utilities.exceptions.MisconfigurationException: No supported gpu backend found!": (
+        "no GPU",
+        "host",
+    ),
+    "AssertionError: Torch not compiled with CUDA enabled": ("no GPU", "host"),
+    "RuntimeError: No HIP GPUs are available": ("no GPU", "host"),
+    "nvidia-container-cli: requirement error: unsatisfied condition: cuda>=12.4, please update your driver to a newer version": (
+        "another GPU or a newer driver",
+        "start",
+    ),
+    "RuntimeError: HIP error: invalid device function": ("another GPU or a newer driver", "start"),
+    "HW Exception by GPU node-1 (Agent handle: 0x5) reason :GPU Hang": (
+        "the GPU has a fault",
+        "host",
+    ),
+    "HSA_STATUS_ERROR_OUT_OF_RESOURCES: The runtime failed to allocate the necessary resources.": (
+        "out of memory",
+        "own",
+    ),
+    "n1:123:456 [2] misc/shmutils.cc:72 NCCL WARN Error: failed to extend /dev/shm/nccl-GzRJqS to 33030532 bytes, error: No space left on device (28)": (
+        "/dev/shm is too small",
+        "host",
+    ),
+    "It appears as if there is not enough space for /dev/shm/vader_segment.n1.0 (the shared-memory backing file).": (
+        "/dev/shm is too small",
+        "host",
+    ),
+    "RuntimeError: NCCL Error 5: invalid usage": ("called in a wrong way", "own"),
+    "n1:1:1 [0] NCCL WARN NET/OFI Request completed with error. RC: 12. Error: unknown error. Completed length: 0": (
+        "RDMA does not work",
+        "host",
+    ),
+    "jax.errors.JaxRuntimeError: DEADLINE_EXCEEDED: Timed out waiting for topology: /job:jax_worker/replica:0/task:3": (
+        "did not come",
+        "timeout",
+    ),
+    "nvidia_resiliency_ext: Rank monitor: Did not get subsequent heartbeat. Waited 300.00 seconds.": (
+        "did not come",
+        "timeout",
+    ),
+    "RuntimeError: Gradient allreduce: Mismatched allreduce tensor shapes: One rank sent an allreduce with shape [10], but another sent shape [11]": (
+        "different collective",
+        "peer",
+    ),
+    "vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue. See stack trace (above) for the root cause.": (
+        "vLLM engine failed",
+        "own",
+    ),
+    "(raylet) A worker died or was killed while executing a task by an unexpected system error.": (
+        "Ray went away",
+        "peer",
+    ),
+    "RuntimeError: You set `--nodes=2` in your SLURM bash script, but the number of tasks per node does not match `devices=4`": (
+        "more processes or GPUs",
+        "start",
+    ),
+    "train.py: error: unrecognized arguments: --local-rank=0": (
+        "does not take these settings",
+        "start",
+    ),
+    "Attempting to use an MPI routine after finalizing MPICH": ("before MPI_Init or after", "own"),
+    "Fatal error in internal_Bcast: Invalid root, error stack:": ("a wrong argument", "own"),
+    "[proxy:0:1@n2] HYD_pmcd_pmip_control_cmd_cb (pm/pmiserv/pmip_cb.c:480): assert (!closed) failed": (
+        "lost its daemon",
+        "peer",
+    ),
+    "No objects of the specified type were found on at least one node:": (
+        "bound to cores",
+        "start",
+    ),
+    "prterun was unable to find the specified executable file, and therefore": (
+        "missing on a node",
+        "start",
+    ),
+    "srun: error: Unable to create step for job 1234: Memory required by task is not available": (
+        "Slurm cannot give",
+        "start",
+    ),
+    "srun: error: n2: task 4: Killed": ("a rank was killed", "peer"),
+    "srun: error: Job step 1234.0 aborted before step completely launched.": (
+        "did not start in time",
+        "timeout",
+    ),
+    "slurmstepd: error: Munge decode failed: Expired credential": (
+        "could not start a task",
+        "host",
+    ),
+    "FATAL:   stat /opt/app: no such file or directory": ("not in the image", "start"),
+    "FATAL:   container creation failed: mount hook function failure: mount /scratch->/scratch error: while mounting /scratch: destination /scratch doesn't exist in container": (
+        "container does not start",
+        "start",
+    ),
+    "Error: setting up CDI devices: unresolvable CDI devices nvidia.com/gpu=all": (
+        "cannot have the GPUs",
+        "host",
+    ),
+    'Error: creating container storage: the container name "rank0" is already in use by 3f2a': (
+        "runtime of that node refuses",
+        "host",
+    ),
+    "./app: relocation error: /lib64/libc.so.6: symbol _dl_exception_create, version GLIBC_PRIVATE not defined in file ld-linux-x86-64.so.2 with link time reference": (
+        "different versions",
+        "start",
+    ),
+    "ValueError: numpy.dtype size changed, may indicate binary incompatibility. Expected 96 from C header, got 88 from PyObject": (
+        "different versions",
+        "start",
+    ),
+    "pkg_resources.DistributionNotFound: The 'tokenizers>=0.14' distribution was not found and is required by transformers": (
+        "module is missing",
+        "start",
+    ),
+    "OMP: Error #15: Initializing libiomp5.so, but found libiomp5.so already initialized.": (
+        "run-time library",
+        "start",
+    ),
+    "*** buffer overflow detected ***: terminated": ("aborted", "own"),
+    "[3]PETSC ERROR: Out of memory. Allocated: 0, Used by process: 1234": (
+        "no memory was left",
+        "host",
+    ),
+    "ERROR: Lost atoms: original 4000 current 3999 (src/thermo.cpp:481)": (
+        "an error of its own",
+        "own",
+    ),
+    "LustreError: 11-0: lustre-OST0003-osc-ffff: operation ost_connect to node 10.0.0.5@o2ib failed: rc = -19": (
+        "does not reach its server",
+        "host",
+    ),
+    "OSError: [Errno 112] Host is down: '/cifs/data'": ("does not reach its server", "host"),
+    "NetCDF: HDF error": ("HDF5, NetCDF", "host"),
+    "sqlite3.OperationalError: database is locked": ("cannot be locked", "host"),
+    "FLEXnet Licensing error:-15,570. System Error: 115": ("licence server", "service"),
+}
+SAID = {**PRINTED, **DOCUMENTED, **FIELD}
 UNLIKE_A_REASON = "lib/torch/nn/f.py:12: UserWarning: Failed to initialize NumPy: No module named 'numpy' (Triggered internally)"
 WARNINGS = (
     "WARNING: there are no active ports detected (or Open MPI was unable to use them)",
@@ -244,6 +408,12 @@ ORDINARY = (
     "abort threshold 7, rank 3, node 3",
     "epoch 1: 100%|##########| 10/10 [00:01<00:00, 9.9it/s]",
     "validation AssertionErrors: 0, KeyErrors: 0",
+    "n1:9:9 [0] NCCL INFO NVLS multicast support is available on dev 0",
+    "ERROR: ld.so: object '/usr/lib/libtcmalloc.so' from LD_PRELOAD cannot be preloaded (cannot open shared object file): ignored.",
+    "INFO:    Could not find any nv files on this host!",
+    "Using world size: 16, tensor-model-parallel size: 8, pipeline-model-parallel size: 1",
+    "UCX  WARN  network device 'mlx5_9:1' is not available, please use one or more of: 'eth0'(tcp)",
+    "> global batch size 1024 is divisible by micro batch size 4",
     "clock skew 0.001 s",
 )
 

@@ -7,6 +7,7 @@ from rankdeck.rules.root_cause import FailedJob, judge
 from rankdeck_agent.kubernetes import job_state as kubernetes
 from rankdeck_agent.kubernetes.objects import JobOutcome, Pod, RankContainer
 from rankdeck_agent.rules.scheduler_verdict import OUTSIDE, SchedulerVerdict, VerdictKind
+from rankdeck_agent.wire.job_events import ProgramEnd
 from tests.support.cases import each
 
 OPENMPI, MPICH, TORCHRUN, PLAIN = (
@@ -64,6 +65,41 @@ def test_a_crash_is_the_cause_though_a_neighbour_lost_its_peer_milliseconds_earl
     assert (
         "rank 1 ended 3 ms earlier (exit 14, Open MPI's code for a lost peer)" in verdict.evidence
     )
+
+
+def test_a_program_that_crashed_in_a_shell_that_ended_well_is_the_cause() -> None:
+    crashed = ProgramEnd("python3 prog.py", None, 11)
+    one = case(rank(5, 10.0, 0, inside=crashed), rank(0, 10.2, 14), rank(1, 10.3, signal=15))
+
+    assert blamed(one) == 5
+    assert judge(one).evidence[0] == (
+        "it ended with exit 0, but the program in its shell (python3 prog.py)"
+        " ended with signal 11 (SIGSEGV)"
+    )
+
+
+def test_a_program_that_failed_in_a_shell_is_no_failure_of_a_job_in_which_nothing_failed() -> None:
+    one = case(rank(0, 10.0), rank(5, 10.0, 0, inside=ProgramEnd("", 3, None)))
+
+    assert blamed(one) is None
+
+
+def test_the_one_rank_that_sigpipe_ended_is_the_cause_though_mpirun_saw_a_victim_first() -> None:
+    mpirun = launcher("n1", 10.6, ("   Process name: [prterun-n1-7@1,1]",), name="mpirun", code=14)
+    told = [rank(n, 10.5, signal=15) for n in (0, 2, 3)]
+    one = case(rank(1, 10.0, 14), rank(4, 10.3, signal=13), *told, launchers=(mpirun,), world=5)
+
+    assert blamed(one) == 4
+
+
+def test_where_the_others_lost_a_peer_the_first_that_was_told_to_end_was_told_from_outside() -> (
+    None
+):
+    mpirun = launcher("n1", 10.6, ("   Process name: [prterun-n1-7@1,2]",), name="mpirun", code=14)
+    told = [rank(n, 10.1 + n / 10, signal=15) for n in (3, 4, 5)]
+    one = case(rank(2, 10.0, 14), rank(1, 10.1, signal=15), *told, launchers=(mpirun,), world=6)
+
+    assert blamed(one) == 1
 
 
 def test_sigkill_and_sigabrt_are_causes_where_the_others_lost_their_peer() -> None:

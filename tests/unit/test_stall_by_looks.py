@@ -100,6 +100,71 @@ def test_ranks_that_all_compute_may_be_silent_long(first, system, patience) -> N
     assert found(patience + 1)
 
 
+POLLS = tuple(replace(look, moves=0) for look in looks("R", "", 0.9, 0.4))
+
+
+def test_where_all_only_poll_it_is_a_deadlock_and_nobody_is_to_blame() -> None:
+    ranks = [silent(n, SINCE - 3 * (n == 2)) for n in range(6)]
+
+    (found,) = judged(ranks, KnownOfJob(looks=all_but(POLLS, 6)))
+
+    assert (found.kind, found.first, found.odd) == ("all", (), ())
+    assert found.text == (
+        "all 6 ranks wait for each other: they poll for messages, none computes, silent for 30 s;"
+        " rank 2 on n1 fell silent first"
+    )
+    assert "deadlock" in found.explained[0].means
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        tuple(replace(look, moves=400) for look in POLLS),
+        tuple(replace(look, moves=None) for look in POLLS),
+        tuple(replace(look, system=0.01) for look in POLLS),
+    ],
+    ids=["reads or writes", "an older agent", "its own code"],
+)
+def test_one_that_works_or_of_which_that_is_not_known_is_no_deadlock(other) -> None:
+    ranks = [silent(n) for n in range(6)]
+
+    found = judged(ranks, KnownOfJob(looks=all_but(POLLS, 6, r3=other)))
+
+    assert all("wait for each other" not in stall.text for stall in found)
+
+
+def test_on_a_machine_so_busy_that_some_looks_tell_no_share_it_is_a_deadlock_too() -> None:
+    starved = tuple(replace(look, cores=0.01, system=None) for look in POLLS[::2])
+    some = tuple(sorted((*starved, *POLLS[1::2]), key=lambda look: look.at))
+    ranks = [silent(n, SINCE - 30) for n in range(6)]
+
+    (found,) = judged(ranks, KnownOfJob(looks=all_but(some, 6)))
+
+    assert "wait for each other" in found.text
+
+
+def test_in_a_pause_of_all_nobody_is_silent_while_others_go_on() -> None:
+    ranks = [silent(n, NOW - (38 if n == 2 else 26)) for n in range(6)]
+
+    assert judged(ranks, KnownOfJob(looks=all_but(SLEEPS, 6))) == ()
+
+
+def test_ranks_that_poll_for_busy_gpus_are_no_deadlock() -> None:
+    ranks = [silent(n) for n in range(6)]
+
+    assert judged(ranks, KnownOfJob(looks=all_but(POLLS, 6), gpus=lambda _: True)) == ()
+
+
+def test_a_deadlock_stays_one_when_a_look_differs() -> None:
+    ranks = [silent(n, SINCE - 3 * (n == 2)) for n in range(6)]
+    said = judged(ranks, KnownOfJob(looks=all_but(POLLS, 6)))
+    odd = (*POLLS[:-1], replace(POLLS[-1], moves=50))
+
+    (still,) = judged(ranks, KnownOfJob(looks=all_but(POLLS, 6, r3=odd)), stalled=said)
+
+    assert (still.first, still.odd) == ((), ())
+
+
 def test_ranks_that_wait_for_busy_gpus_may_be_silent_long() -> None:
     ranks = [silent(n) for n in range(4)]
     known = KnownOfJob(looks=all_but(looks(), 4), gpus=lambda _: True)
@@ -224,6 +289,11 @@ WORDS = [
     "AssertionError",
     "Abort(15) on node 0 (rank 0 in comm 0): Fatal error in PMPI_Recv",
     "solver: solve.c:12: main: Assertion `dt > 0' failed.",
+    "  what():  std::bad_alloc",
+    "[n2:4711:0:4711] Caught signal 11 (Segmentation fault: address not mapped to object at address 0x8)",
+    "thread 'main' panicked at src/main.rs:4:5:",
+    "panic: runtime error: index out of range [5] with length 3",
+    "forrtl: severe (24): end-of-file during read, unit 10",
 ]
 
 
@@ -235,8 +305,24 @@ def test_a_rank_that_raised_and_runs_on_is_named_after_10_s(line) -> None:
     (found,) = judged(ranks, KnownOfJob(looks=all_but(SPINS, 4, r3=WAITS)))
 
     assert (found.kind, found.ranks) == ("raised", (3,))
-    assert line.removeprefix("[rank3]: ") in found.text
+    assert line.removeprefix("[rank3]: ").strip() in found.text
     assert found.text.endswith("and has not ended")
+
+
+def test_a_rank_that_raised_is_named_also_where_a_library_warns_afterwards() -> None:
+    words = [
+        "Traceback (most recent call last):",
+        '  File "train.py", line 1',
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB.",
+        "[rank3]:[W1127 02:22:01.1 ProcessGroupNCCL.cpp:1496] Warning: destroy_process_group() was not called",
+    ]
+    ranks = [silent(n, NOW - 11, **({"last_line": words[-1]} if n == 3 else {})) for n in range(4)]
+    known = KnownOfJob(looks=all_but(POLLS, 4), words=lambda rank: words if rank == 3 else ())
+
+    (found,) = judged(ranks, known)
+
+    assert (found.kind, found.ranks) == ("raised", (3,))
+    assert "raised torch.OutOfMemoryError: CUDA out of memory" in found.text
 
 
 @pytest.mark.parametrize("line", ["epoch 3: loss 2.5", "Error rate: 0.1", "done", ""])

@@ -1,5 +1,8 @@
 """Slow, not silent: the rank that the others wait for is named, and a balanced job never."""
 
+from dataclasses import replace
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -94,6 +97,34 @@ def test_what_is_said_stays_while_it_is_nearly_so() -> None:
 
     assert judged([WAITS, rests, WAITS]) == ()
     assert judged([WAITS, rests, WAITS], stalled=said)[0].kind == "slow"
+
+
+THROTTLED = tuple(replace(look, cores=0.1, throttled=0.9) for look in COMPUTES)
+FREE = tuple(replace(look, throttled=0.0) for look in COMPUTES)
+
+
+@pytest.mark.parametrize("others", [COMPUTES, FREE, POLLS, WAITS])
+def test_who_is_held_back_by_a_cpu_quota_is_named_and_no_neighbour_that_polls_memory(
+    others,
+) -> None:
+    waits_elsewhere = POLLS if others is COMPUTES else others
+    (found,) = judged([others, THROTTLED, waits_elsewhere, waits_elsewhere])
+
+    assert (found.kind, found.ranks) == ("slow", (1,))
+    assert found.text == (
+        "rank 1 on n1 is held back by a CPU quota: throttled in 90 % of its periods, in 8 of 8 looks"
+    )
+    assert "cpu.max" in found.explained[0].remedy
+
+
+def test_who_only_polls_within_its_quota_is_not_held_back() -> None:
+    within = tuple(replace(look, throttled=0.9) for look in POLLS)
+
+    assert judged([POLLS, within, POLLS]) == ()
+
+
+def test_where_all_have_a_quota_nobody_is_named_for_it() -> None:
+    assert judged([THROTTLED] * 4) == ()
 
 
 @st.composite

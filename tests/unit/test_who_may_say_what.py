@@ -19,6 +19,8 @@ from rankdeck_agent.wire.job_events import (
     EventError,
     Origin,
     Part,
+    ProgramEnd,
+    RankExited,
     as_row,
     may_say,
     origin_of,
@@ -128,6 +130,26 @@ def test_a_field_that_cannot_be_has_its_default_and_long_text_is_cut():
 
     assert (body.code, body.signal, body.activity) == (None, None, None)
     assert body.said == ("x" * 500, "ab")
+
+
+def test_the_end_of_a_program_inside_a_rank_is_read_as_it_was_written_or_left_out():
+    origin = origin_of(PLAN.nodes[0], "ssh")
+    inside = ProgramEnd("python3 prog.py", None, 11)
+    said = {**as_row(RankExited(0, 0, inside=inside)), "at": 5.0, "seq": 3}
+    told = parse_event(said, origin)
+    odd = parse_event(row("exited", code=0, inside=["x" * 5000, "3", -1]), origin)
+
+    assert told.body.inside == inside
+    assert odd.body.inside is None
+
+
+def test_a_look_of_an_older_agent_says_nothing_of_quotas_and_moves():
+    origin = origin_of(PLAN.nodes[0], "ssh")
+    rows = [[0, "R", "", 1.0, 0.1], [0, "R", "", 1.0, 0.1, 0.5, 7], [0, "R", "", 1.0, 0.1, 2.0, 7]]
+
+    looks = parse_event(row("activity", rows=rows), origin).body.rows
+
+    assert [(look.throttled, look.moves) for look in looks] == [(None, None), (0.5, 7)]
 
 
 # ---- a hostile node ------------------------------------------------------------------------

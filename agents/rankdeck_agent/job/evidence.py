@@ -19,6 +19,7 @@ from rankdeck_agent.job.folder import STREAMS, End, RunFolder
 from rankdeck_agent.job.processes import Process
 from rankdeck_agent.older_python import without_prefix
 from rankdeck_agent.text import shown
+from rankdeck_agent.wire.job_events import ProgramEnd
 
 if TYPE_CHECKING:
     from rankdeck_agent.kernel_log import KernelLine
@@ -378,6 +379,29 @@ class RankEvidence(NamedTuple):
     """Lines of the kernel log about its processes."""
 
 
+_DIED = {
+    "Aborted": signal.SIGABRT,
+    "Bad system call": signal.SIGSYS,
+    "Bus error": signal.SIGBUS,
+    "CPU time limit exceeded": signal.SIGXCPU,
+    "File size limit exceeded": signal.SIGXFSZ,
+    "Floating point exception": signal.SIGFPE,
+    "Illegal instruction": signal.SIGILL,
+    "Killed": signal.SIGKILL,
+    "Segmentation fault": signal.SIGSEGV,
+    "Trace/breakpoint trap": signal.SIGTRAP,
+}
+"""What a shell says of a program that a signal has ended -> the signal; not of those that scripts send themselves."""
+_SHELL_SAYS = re.compile(
+    rf"(?:\S+: line \d+: +\d+ (?P<bash>{'|'.join(_DIED)})(?: +\(core dumped\))?(?: +(?P<command>.*))?"
+    rf"|(?P<dash>{'|'.join(_DIED)})(?: \(core dumped\))?)\Z"
+)
+
+
+_LAST_WORD = 3.0
+"""Seconds before the end of a rank within which its shell tells that the program has ended."""
+
+
 class EndEvidence:
     """Remembers for each rank what is needed to judge its end."""
 
@@ -413,9 +437,25 @@ class EndEvidence:
         known = written if all(written) else ()
         return RankEvidence(tuple(line.text for line in lines), known, tuple(kernel))
 
+    def told_by_shell(self, rank: int) -> Optional[ProgramEnd]:
+        """The program of which the shell of a rank that ended well says at last that a signal ended it; else None."""
+        lines = _last_lines(self._folder.place(rank), STOPPED)
+        # An older word is of a program that was started again since.
+        recent = time.time() - _LAST_WORD
+        last = (_SHELL_SAYS.match(line.text) for line in reversed(lines) if line.at >= recent)
+        said = next(filter(None, last), None)
+        if said is None:
+            return None
+        return ProgramEnd(said["command"] or "", None, _DIED[said["bash"] or said["dash"]])
+
     def of_launcher(self) -> tuple[str, ...]:
         """The last lines of the launchers here: the evidence for one that failed."""
         return tuple(last_words(self._folder.place(LAUNCHER), LAUNCHER_BOUND))
+
+    def kernel_lines(self, rank: int) -> tuple[str, ...]:
+        """What the kernel log says about the processes of a rank since it began."""
+        began = self._ranks.get(rank)
+        return tuple(self._kernel.about(began.pids, began.mark)) if began else ()
 
     def _of_kernel(self, rank: int, end: End) -> list[str]:
         began = self._ranks.get(rank)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Callable, Optional, cast
 
+from rankdeck_agent.job.activity import PLACE, LookReader
 from rankdeck_agent.job.browse import browse
 from rankdeck_agent.job.folder import (
     STREAMS,
@@ -20,7 +21,7 @@ from rankdeck_agent.job.folder import (
     run_folder,
 )
 from rankdeck_agent.job.logs import Input, LogReader, TailReader, data_frame, line, send, size_of
-from rankdeck_agent.job.processes import PLACE, LookReader, belonging
+from rankdeck_agent.job.processes import belonging
 from rankdeck_agent.job.supervisor_state import (
     close_for,
     goes_on,

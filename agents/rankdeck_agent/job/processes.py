@@ -1,4 +1,4 @@
-"""The processes of a job on this machine: finds them in /proc, keeps them in a cgroup, watches what they do, ends chains of them.
+"""The processes of a job on this machine: finds them in /proc, keeps them in a cgroup, ends chains of them.
 
 In a chain each process forks, calls `setsid` and ends; its child does the same. Each is gone before its pid has been
 read from /proc. But the newest is always a child of the subreaper, or below a process that is just ending, and the
@@ -7,7 +7,6 @@ kernel lists children within microseconds. SIGKILL to the newest before it has f
 
 import contextlib
 import errno
-import json
 import os
 import re
 import resource
@@ -20,11 +19,8 @@ from pathlib import Path
 from typing import Any, Callable, NamedTuple, Optional
 
 from rankdeck_agent import JOB_VARIABLE, NODE_VARIABLE
-from rankdeck_agent.files import replace_private
 from rankdeck_agent.job.folder import RunFolder
-from rankdeck_agent.older_python import delete
-from rankdeck_agent.text import plain, table
-from rankdeck_agent.wire.job_events import LastLook
+from rankdeck_agent.text import plain
 
 _PROC = Path("/proc")
 
@@ -40,6 +36,8 @@ class Process(NamedTuple):
     name: str = ""
     times: tuple[int, ...] = (0, 0, 0, 0)
     """CPU time in clock ticks: user, system, and user and system of children that it has waited for."""
+    faults: int = 0
+    """Page faults so far."""
 
     @property
     def gone(self) -> bool:
@@ -71,6 +69,7 @@ def process(pid: int) -> Optional[Process]:
         int(fields[19]),
         name,
         tuple(map(int, fields[11:15])),
+        int(fields[7]) + int(fields[9]),
     )
 
 
@@ -256,14 +255,26 @@ _FREEZES = 1.0
 
 def _own(hierarchy: str) -> tuple[Optional[Path], Optional[Path]]:
     """(mount point of cgroups, our own cgroup), or two Nones; `hierarchy`: "" for cgroup v2, or a controller of v1."""
+    point = mount_point(hierarchy)
+    own = group_of("self", hierarchy, point) if point else None
+    return (point, own) if own else (None, None)
+
+
+def mount_point(hierarchy: str) -> Optional[Path]:
+    """Where the cgroups of a hierarchy are mounted, None if nowhere; "": cgroup v2, else a controller of v1. Raises OSError."""
     mounts = Path("/proc/self/mountinfo").read_text(errors="replace").splitlines()
-    groups = Path("/proc/self/cgroup").read_text(errors="replace").splitlines()
     point = next((row.split()[4] for row in mounts if _is_of(row, hierarchy)), None)
+    return Path(point) if point else None
+
+
+def group_of(pid: object, hierarchy: str, point: Path) -> Optional[Path]:
+    """The cgroup of a process below a mount point; None if it is in none of that hierarchy. Raises OSError."""
+    groups = (_PROC / str(pid) / "cgroup").read_text(errors="replace").splitlines()
     for row in groups:
         _, names, path = [*row.split(":", 2), "", ""][:3]
-        if point and hierarchy in names.split(","):
-            return Path(point), Path(point + path)
-    return None, None
+        if hierarchy in names.split(","):
+            return Path(str(point) + path)
+    return None
 
 
 def _is_of(mount: str, hierarchy: str) -> bool:
@@ -366,157 +377,6 @@ def _removed(note: Path) -> bool:
     except OSError as error:
         return error.errno != errno.EBUSY
     return True
-
-
-PERIOD = 5.0
-"""Seconds between two looks at what the ranks do."""
-KEPT = 12
-"""Looks that are kept in the file, so that a console that was just opened has the last minute at once."""
-PLACE = "activity"
-"""Name of that file in the run folder."""
-_MOST_RANKS = 1024
-_AFRESH = 12
-"""After this many looks all processes are read again, not only known and new ones: pids may have been reused."""
-_LITTLE = 0.02
-"""If a rank used fewer cores than this, its share of system time means nothing."""
-_TICK = os.sysconf("SC_CLK_TCK")
-_CLIENTS = frozenset({"podman", "docker"})
-"""Programs whose containers are not their children, so that their own activity says nothing about the rank."""
-
-Row = list[Any]
-"""[rank, state, wchan, cores, share of system time or None], as in wire.py."""
-
-
-class ActivityWatch:
-    """Looks at running ranks every PERIOD seconds and writes what they do to a file. Only the supervisor uses it."""
-
-    def __init__(self, folder: RunFolder) -> None:
-        self._folder = folder
-        self._place = folder / PLACE
-        self._due = 0.0
-        self._roots: dict[int, bool] = {}
-        """First process of each rank -> whether it certainly belongs to the job."""
-        self._others: set[int] = set()
-        """Pids of processes that belong to no rank, which are not read at each look."""
-        self._looks = 0
-        self._spent: dict[int, tuple[float, int, int]] = {}
-        """First process -> (time of the last look, user time, system time of the whole rank), in clock ticks."""
-        self._last: dict[int, Row] = {}
-        self._lines: deque[bytes] = deque(maxlen=KEPT)
-
-    def look(self, running: Mapping[int, int], now: float) -> None:
-        """Look at these ranks (rank -> pid of its first process) if due; `now` in seconds of the monotonic clock."""
-        if now < self._due or not running:
-            return
-        self._due = now + PERIOD
-        some = dict(sorted(running.items())[:_MOST_RANKS])
-        rows = self._rows(some.values())
-        of_root = trees(rows, self._mine())
-        found = [
-            self._row(rank, [rows[pid] for pid in of_root[root]])
-            for rank, root in some.items()
-            if root in of_root
-        ]
-        looks = [row for row in found if row is not None]
-        if looks:
-            self._last.update({row[0]: row for row in looks})
-            self._write({"kind": "activity", "at": round(time.time(), 3), "rows": looks})
-
-    def of_failed(self, rank: int) -> Optional[LastLook]:
-        """What a failed rank did at the last look; None if it was not looked at."""
-        row = self._last.pop(rank, None)
-        return LastLook(*row[1:4]) if row else None
-
-    def end(self) -> None:
-        """Remove the file: nothing runs any more."""
-        delete(self._place)
-
-    # ---- which processes
-
-    def _rows(self, roots: Iterable[int]) -> dict[int, Process]:
-        """The processes of the ranks, and all processes that were not seen before."""
-        roots = set(roots)
-        if roots != self._roots.keys() or self._looks % _AFRESH == 0:
-            self._others.clear()
-            self._know(roots)
-        self._looks += 1
-        # Only names: a Path for each of thousands of processes would cost as much as the rest.
-        names = os.listdir(_PROC)  # noqa: PTH208
-        pids = {int(name) for name in names if name.isdigit()}
-        read = map(process, (pids - self._others) | roots)
-        rows = {row.pid: row for row in read if row is not None}
-        self._others |= rows.keys() - below(rows, roots) - roots
-        return rows
-
-    def _know(self, roots: set[int]) -> None:
-        """Check whether new ranks' processes belong to the job: a pid may be from another pid namespace."""
-        job, node = self._folder.job, self._folder.node
-        self._roots = {pid: self._roots.get(pid) or is_marked(pid, job, node) for pid in roots}
-        self._spent = {pid: at for pid, at in self._spent.items() if pid in roots}
-
-    def _mine(self) -> list[int]:
-        return [pid for pid, sure in self._roots.items() if sure]
-
-    # ---- what they do
-
-    def _row(self, rank: int, rows: list[Process]) -> Optional[Row]:
-        """The row of one rank; None at its first look, and if a container daemon runs its processes."""
-        if any(row.name in _CLIENTS for row in rows):
-            return None
-        now = time.monotonic()
-        # Including the time of children that have ended and were waited for.
-        user = sum(row.times[0] + row.times[2] for row in rows)
-        system = sum(row.times[1] + row.times[3] for row in rows)
-        before = self._spent.get(rows[0].pid)
-        self._spent[rows[0].pid] = (now, user, system)
-        if before is None or now <= before[0]:
-            return None
-        cores, share = _used(now - before[0], user - before[1], system - before[2])
-        main = worker(rows)
-        wchan = word(_PROC / str(main.pid) / "wchan")
-        return [rank, main.state, "" if wchan == "0" else wchan, cores, share]
-
-    def _write(self, look: dict[str, Any]) -> None:
-        self._lines.append(json.dumps(look, separators=(",", ":")).encode() + b"\n")
-        # If the disk is full, the console gets no activity; the job is not disturbed.
-        with contextlib.suppress(OSError):
-            replace_private(self._place, b"".join(self._lines))
-
-
-def _used(seconds: float, user: int, system: int) -> tuple[float, Optional[float]]:
-    """(cores used, share of system time in that; None if too little was used), from clock ticks of CPU time."""
-    user, system = max(user, 0), max(system, 0)
-    cores = (user + system) / _TICK / seconds
-    share = system / (user + system) if cores >= _LITTLE else None
-    return round(cores, 3), None if share is None else round(share, 3)
-
-
-class LookReader:
-    """Reads looks from the file of a supervisor, each once."""
-
-    def __init__(self, place: Path) -> None:
-        self._place = place
-        self._stamp = 0
-        self._newest = 0.0
-
-    def read(self) -> list[dict[str, Any]]:
-        """The looks since the last call, oldest first; at the first call all in the file."""
-        try:
-            stamp = self._place.stat().st_mtime_ns
-            if stamp == self._stamp:
-                return []
-            text = self._place.read_text("utf-8", "replace")
-        except OSError:
-            return []
-        self._stamp = stamp
-        found = map(table, text.splitlines()[-KEPT:])
-        fresh = [row for row in found if row and _is_look(row) and row["at"] > self._newest]
-        self._newest = max([self._newest, *(look["at"] for look in fresh)])
-        return fresh
-
-
-def _is_look(row: Mapping[str, Any]) -> bool:
-    return row.get("kind") == "activity" and isinstance(row.get("at"), (int, float))
 
 
 _PR_SET_CHILD_SUBREAPER = 36

@@ -14,8 +14,17 @@ from typing import Any, Callable, Optional
 
 from rankdeck_agent.files import mark_agent_used
 from rankdeck_agent.job import processes
+from rankdeck_agent.job.activity import ActivityWatch
 from rankdeck_agent.job.cancel import cancel, remove_containers
-from rankdeck_agent.job.evidence import EndEvidence, KernelLog, Kills, counters, own_ring
+from rankdeck_agent.job.evidence import (
+    RANK,
+    EndEvidence,
+    KernelLog,
+    Kills,
+    counters,
+    last_words,
+    own_ring,
+)
 from rankdeck_agent.job.folder import (
     UNKNOWN,
     End,
@@ -29,7 +38,7 @@ from rankdeck_agent.job.folder import (
 )
 from rankdeck_agent.job.logs import DiskFullError, Space, Stream, pipe_stream, rank_streams
 from rankdeck_agent.job.orders import Message, Orders, RankMessages, is_allowed
-from rankdeck_agent.job.processes import ActivityWatch, children
+from rankdeck_agent.job.processes import children
 from rankdeck_agent.job.ranks import (
     Daemons,
     Orphans,
@@ -42,6 +51,7 @@ from rankdeck_agent.job.ranks import (
 )
 from rankdeck_agent.job.supervisor_state import Report, SharedRunFolder
 from rankdeck_agent.job.verdict import read_verdict
+from rankdeck_agent.job.wrapped import WrappedPrograms
 from rankdeck_agent.machine import local_addresses
 from rankdeck_agent.rules.scheduler_verdict import SchedulerVerdict
 from rankdeck_agent.text import plain
@@ -88,6 +98,7 @@ class Supervisor:
         self._selector = selectors.DefaultSelector()
         self._table = RankTable(plan.ranks)
         self._activity = ActivityWatch(folder)
+        self._wrapped = WrappedPrograms()
         self._streams: dict[int, tuple[Stream, ...]] = {}
         self._space = Space(folder.path, self._journal, self._selector)
         self._orphans = Orphans(self._table)
@@ -334,7 +345,19 @@ class Supervisor:
             # The clock may have been set back meanwhile.
             ago = tuple(max(round(at - written, 3), 0.0) for written in seen.written)
             event = replace(event, said=seen.said, kernel=seen.kernel, activity=activity, ago=ago)
+        else:
+            event = self._ended_well(event)
         self._journal.add(event, round(at, 6))
+
+    def _ended_well(self, event: RankExited) -> RankExited:
+        """The end of a rank with code 0, with what tells that its program failed all the same."""
+        rank = event.rank
+        inside = self._wrapped.failed_program(rank) or self._evidence.told_by_shell(rank)
+        kernel = self._evidence.kernel_lines(rank)
+        if inside is None and not kernel:
+            return event
+        said = tuple(last_words(self._folder.place(rank), RANK))
+        return replace(event, said=said, kernel=kernel, inside=inside)
 
     def _drain(self, rank: int) -> None:
         for stream in self._streams[rank]:
@@ -454,7 +477,9 @@ class Supervisor:
         strays = self._strays()
         self._others = len(strays)
         self._daemons.adopt(strays)
-        self._evidence.saw(processes.everything(), self._table.pids())
+        rows = processes.everything()
+        self._evidence.saw(rows, self._table.pids())
+        self._wrapped.saw(rows, self._table.running())
 
     def _strays(self) -> list[int]:
         known = {*self._children, *self._table.daemons, self._canceller}

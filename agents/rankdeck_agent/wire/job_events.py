@@ -217,6 +217,23 @@ def _last_look(raw: object) -> LastLook:
 
 
 @dataclass(frozen=True)
+class ProgramEnd:
+    """How the program inside a rank ended, of which the rank's own end says nothing."""
+
+    command: str
+    """Its command line; "" if it is not known."""
+    code: Optional[int]
+    signal: Optional[int]
+
+
+def _program_end(raw: object) -> ProgramEnd:
+    if not isinstance(raw, list) or len(cast("list[object]", raw)) < 3:
+        raise _FieldError("is not command, code, signal")
+    name, code, number = cast("list[object]", raw)[:3]
+    return ProgramEnd(_text(200)(name), _or_none(_whole())(code), _or_none(_whole(1, 64))(number))
+
+
+@dataclass(frozen=True)
 class RankExited:
     """A rank ended; `code` and `signal` both None: how is not known."""
 
@@ -225,12 +242,14 @@ class RankExited:
     code: Optional[int] = _has(_or_none(_whole()), None, always=True)
     signal: Optional[int] = _has(_or_none(_whole()), None, always=True)
     said: tuple[str, ...] = _has(_LINES, ())
-    """Its last lines, oldest first; only if it failed, as the next two."""
+    """Its last lines, oldest first; only if it or its program failed, as the next two."""
     kernel: tuple[str, ...] = _has(_list(_text(SENTENCE), _MOST_KERNEL), ())
     """Lines of the kernel log about its processes."""
     activity: Optional[LastLook] = _has(_or_none(_last_look), None)  # noqa: RUF009 - a field
     ago: tuple[float, ...] = _has(_list(_number(0.0, _LAST_STAMP), _MOST_LINES), ())
     """How long before the end each line of `said` was written, seconds; () if that is not known."""
+    inside: Optional[ProgramEnd] = _has(_or_none(_program_end), None)  # noqa: RUF009 - a field
+    """How its program failed, although the rank ended with code 0; None if that did not happen, or is not known."""
 
 
 @dataclass(frozen=True)
@@ -439,6 +458,7 @@ class RanksReset:
 _STATES = frozenset("RSDTtZXIKWP")
 _FUNCTION = re.compile(r"[\w.\-+@]{0,64}\Z", re.ASCII)
 _MOST_LOOKS = 4096
+_MOST_MOVES = 1 << 53
 
 
 @dataclass(frozen=True)
@@ -451,6 +471,10 @@ class Look:
     cores: float
     system: Optional[float]
     """Share of their CPU time spent in the kernel, from 0 to 1; None: they used none."""
+    throttled: Optional[float] = None
+    """Share of the periods since the look before in which a CPU quota held them back, from 0 to 1; None: no quota."""
+    moves: Optional[int] = None
+    """Page faults, reads and writes since the look before: a process that only polls makes none; None: not known."""
 
 
 def _look(raw: object) -> Look:
@@ -458,6 +482,7 @@ def _look(raw: object) -> Look:
     if len(row) < 5:
         raise _FieldError("is not rank, state, wchan, cores, share")
     rank, state, wchan, cores, share = row[:5]
+    throttled, moves = [*row[5:7], None, None][:2]  # agents before 27 November 2026 send neither
     if not isinstance(state, str) or state not in _STATES:
         raise _FieldError("is in no state")
     if not isinstance(wchan, str) or not _FUNCTION.match(wchan):
@@ -468,6 +493,8 @@ def _look(raw: object) -> Look:
         wchan,
         _number(0.0, _MOST_CORES)(cores),
         _or_none(_number(0.0, 1.0))(share),
+        _or_none(_number(0.0, 1.0))(throttled),
+        _or_none(_whole(0, _MOST_MOVES))(moves),
     )
 
 
@@ -633,6 +660,6 @@ def _plain(value: object) -> object:
         return [_plain(one) for one in cast("tuple[object, ...]", value)]
     if isinstance(value, SchedulerVerdict):
         return verdict_row(value)
-    if isinstance(value, (LastLook, Look)):
+    if isinstance(value, (LastLook, Look, ProgramEnd)):
         return list(vars(value).values())
     return value

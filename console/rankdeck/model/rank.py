@@ -62,6 +62,10 @@ class Activity:
     """The kernel's share of that CPU time, from 0 to 1; None if it used hardly any."""
     at: float
     """Epoch seconds on the console's clock."""
+    throttled: float | None = None
+    """Share of the periods since the look before in which a CPU quota (cgroup) held it back; None if it has none."""
+    moves: int | None = None
+    """Its page faults, reads and writes since the look before; None if not known."""
 
     @property
     def computes(self) -> bool:

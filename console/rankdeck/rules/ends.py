@@ -9,8 +9,10 @@ from functools import lru_cache
 from itertools import pairwise, takewhile
 
 from rankdeck.model.rank import how_it_ended, signal_name, signal_of
+from rankdeck.model.safe_text import clean
 from rankdeck.rules.message_table import Message, MessageKind
 from rankdeck.rules.messages import is_warning, named_ranks, rows_of
+from rankdeck_agent.wire.job_events import ProgramEnd
 
 
 class Role(IntEnum):
@@ -60,6 +62,8 @@ class End:
     """What the kernel log says about its processes."""
     doing: str = ""
     """What it did at the last look, in words; "" if not known."""
+    inside: ProgramEnd | None = None
+    """How its program failed, although the rank itself ended with exit 0."""
 
     @property
     def failed(self) -> bool:
@@ -305,6 +309,23 @@ def _after_stop(end: End, _ending: LauncherEnding, _first: float) -> Found:
     return (Role.TERMINATED, "it ended after the job was stopped") if end.stopped else None
 
 
+def _wrapped(end: End, _ending: LauncherEnding, first: float) -> Found:
+    # Where nothing in the job has failed, nobody needed that program: a note tells it (`state/job_events.py`).
+    if end.failed or end.inside is None or not first:
+        return None
+    crashed = end.inside.signal is not None
+    return (
+        Role.CAUSE if crashed else Role.LIKELY
+    ), f"it ended with exit 0, but {program_in(end.inside)}"
+
+
+def program_in(inside: ProgramEnd) -> str:
+    """`the program in its shell (./solver) ended with signal 11 (SIGSEGV)`."""
+    name = f" ({clean(inside.command, _LONGEST_QUOTE)})" if inside.command else ""
+    how = how_it_ended(inside.code, inside.signal)
+    return f"the program in its shell{name} ended with {how}"
+
+
 def _well(end: End, _ending: LauncherEnding, _first: float) -> Found:
     return None if end.failed else (Role.WELL, "exit 0")
 
@@ -438,6 +459,7 @@ def _own_code(end: End, ending: LauncherEnding, first: float) -> Found:
 _RULES = (
     _going,
     _after_stop,
+    _wrapped,
     _well,
     _vanished,
     _named_by_kernel,

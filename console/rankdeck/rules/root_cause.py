@@ -403,11 +403,31 @@ def _lost_peers(view: View) -> CauseChoice | None:
         named = next((m for m in view.ranks if m.end.rank == most[0]), pulled[0])
         why = f"{ranks_name(most[1], OF_PEERS)} rank {most[0]}"
         return CauseChoice(named, (why, named.why))
+    # Libraries of communication ignore SIGPIPE: it comes from a pipe or socket of the rank's own.
+    piped = [m for m in pulled if m.end.signal == SIGPIPE]
+    if len(piped) == 1 and len(pulled) > 1:
+        return CauseChoice(piped[0], (piped[0].why, "all others only lost a peer"))
     nodes = Counter(n for m in pulled for n in view.peers_of(m) if n != m.end.node)
     if nodes and (best := nodes.most_common(1)[0])[1] > len(pulled) // 2:
         return _named_node(pulled, *best)
+    if told := _told_first(view, pulled):
+        return told
     evidence = (pulled[0].why, "no rank failed by itself: look at the network")
     return CauseChoice(pulled[0], evidence)
+
+
+_BEFORE_LAUNCHER = 0.25
+"""Seconds after the first lost peer within which hardly any launcher has told the other ranks to end."""
+
+
+def _told_first(view: View, pulled: Sequence[Meaning]) -> CauseChoice | None:
+    """The first of the ranks that were told to end, if all others only lost a peer: one of them was told from outside."""
+    told = [m for m in view.of(Role.TERMINATED) if not m.end.stopped]
+    first = min(told, key=end_time, default=None)
+    if first is None or end_time(first) > end_time(pulled[0]) + _BEFORE_LAUNCHER:
+        return None
+    tied = tuple(m for m in told if m is not first and _tied(first, m))
+    return CauseChoice(first, (f"{first.why} first", *_earliest(pulled[:1], first)), tied)
 
 
 def _named_node(pulled: Sequence[Meaning], node: str, count: int) -> CauseChoice:

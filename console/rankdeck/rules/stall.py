@@ -6,19 +6,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from statistics import median
 
-from rankdeck.model.job import Job, RankState, Stall, State
+from rankdeck.model.job import Explained, Job, RankState, Stall, State
 from rankdeck.model.rank import Activity
 from rankdeck.model.safe_text import clean
 from rankdeck.rules.inspect import Look, StackGroup, group, odd_groups
-from rankdeck.rules.messages import explain
+from rankdeck.rules.messages import explain, is_warning
 from rankdeck.rules.stragglers import (
     QUIET,
     STOPPED,
     KnownOfJob,
     RankSigns,
+    held_back,
     lasting,
     named,
     numbers,
+    only_polls,
     signs_of,
     slow,
 )
@@ -107,7 +109,8 @@ _RAISED = re.compile(
 _NAMED = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?::\s.*)?\Z")
 """The same for an exception of any name; valid only after a traceback."""
 _ABORTED = re.compile(
-    r"Abort\(\d+\)|.*: Assertion .* failed|terminate called (?:after|without)|Fatal Python error"
+    r"Abort\(\d+\)|.*: Assertion .* failed|terminate called (?:after|without)|\s*what\(\):  |Fatal Python error"
+    r"|.*\bCaught signal \d+ \(|Program received signal SIG|panic: |thread '.{1,80}' panicked at |forrtl: severe"
 )
 _TRACEBACK = "Traceback (most recent call last):"
 
@@ -139,13 +142,15 @@ def raised(signs: Sequence[RankSigns], known: KnownOfJob) -> Stall | None:
 
 def exception_at_end(sign: RankSigns, known: KnownOfJob) -> str:
     """The exception at the end of a rank's output; "" if there is none."""
-    last = _bare(sign.rank.last_line)
+    words = [line for line in known.words(sign.rank.rank) if not is_warning(line)]
+    # What libraries warn of afterwards, as they wait or end, takes nothing back.
+    warns = words and is_warning(sign.rank.last_line)
+    last = _bare(words[-1] if warns else sign.rank.last_line)
     if _RAISED.match(last) or _ABORTED.match(last):
         return clean(last, _LONGEST)
     if not _NAMED.match(last):
         return ""
-    lines = [_bare(line) for line in known.words(sign.rank.rank)]
-    return clean(last, _LONGEST) if _ends_traceback(lines) else ""
+    return clean(last, _LONGEST) if _ends_traceback([*map(_bare, words)]) else ""
 
 
 def _ends_traceback(lines: Sequence[str]) -> bool:
@@ -229,7 +234,8 @@ def stalls(job: Job, now: float, known: KnownOfJob) -> tuple[Stall, ...]:
     found = [_not_begun(job, now, known.launcher), *halted]
     if not any(halted):
         found.append(
-            _all_silent(signs, known, job.stalled)
+            held_back(signs, job.stalled)
+            or _all_silent(signs, known, job.stalled)
             or _some_silent(signs, job.stalled)
             or slow(signs, known, job.stalled)
         )
@@ -283,9 +289,12 @@ def _some_silent(signs: Sequence[RankSigns], before: Sequence[Stall]) -> Stall |
         return None
     # Ranks that fell silent together reach the limit one after the other; only ranks that wrote later go on.
     last = max(sign.since for sign in late)
-    others = sum(sign.since - last >= _SPOKE_SINCE for sign in speakers)
+    held = _held("rank", late, before)
+    # In a pause of all, some have only written a little longer: who goes on wrote just now.
+    later = [sign for sign in speakers if sign.since - last >= _SPOKE_SINCE]
+    others = sum(held or sign.silent < _SPOKE_SINCE for sign in later)
     few = 2 * len(late) < len(speakers) <= 2 * others
-    if not others or not (few or _held("rank", late, before)):
+    if not others or not (few or held):
         return None
     since = min(sign.since for sign in late)
     go = "another goes on" if others == 1 else f"{others} others go on"
@@ -332,15 +341,22 @@ def _all_silent(
     looked = all(sign.looks for sign in signs)
     groups = _groups(signs) if looked else ()
     first = _first(signs)
+    gpus = any(known.gpus(node) for node in {sign.rank.node for sign in signs})
+    said = any(_OF_DEADLOCK in one.explained and _is_so_still(one, signs) for one in before)
+    locked = said or (len(signs) > 1 and all(map(only_polls, signs)) and not gpus)
     if not _held("all", signs, before):
         patience, paces = (
-            _patience_of(groups, signs, known, first)
+            (QUIET, PACES_APART)
+            if locked
+            else _patience_of(groups, signs, known, first)
             if looked
             else (_patience_by_load(signs, known, first), PACES)
         )
         silent = min(sign.silent for sign in signs)
         if silent <= patience or not all(_is_late(sign, paces) for sign in signs):
             return None
+    if locked:
+        return _deadlock(signs, first)
     odd = odd_groups(groups)
     return Stall(
         kind="all",
@@ -350,6 +366,28 @@ def _all_silent(
         first=first,
         odd=tuple(sorted(rank for one in odd for rank in one.ranks)),
         heard=max(sign.since for sign in signs),
+    )
+
+
+_OF_DEADLOCK = Explained(
+    "a deadlock: collective operations or receives that do not match, or a message that was lost",
+    "`rankdeck inspect` shows where each rank waits (with py-spy on the nodes, the line of the program):"
+    " ranks at another place than most call another operation; else compare who receives from whom",
+)
+
+
+def _deadlock(signs: Sequence[RankSigns], first: Sequence[int]) -> Stall:
+    """The stall if every rank only polls for messages: who is to blame, what they do cannot tell."""
+    chosen = [sign.rank for sign in signs if sign.rank.rank in first]
+    began = f"; {named(chosen)} fell silent first" if first else ""
+    silent = lasting(min(sign.silent for sign in signs))
+    return Stall(
+        kind="all",
+        ranks=numbers(signs),
+        since=min(sign.since for sign in signs),
+        text=f"all {len(signs)} ranks wait for each other: they poll for messages, none computes, silent for {silent}{began}",
+        heard=max(sign.since for sign in signs),
+        explained=(_OF_DEADLOCK,),
     )
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median, median_high, median_low
 
-from rankdeck.model.job import Job, RankState, Stall, State
+from rankdeck.model.job import Explained, Job, RankState, Stall, State
 from rankdeck.model.nodeset import fold, fold_ranks
 from rankdeck.model.rank import Activity
 from rankdeck_agent.rules.units import duration
@@ -158,6 +158,12 @@ _MORE, _TIMES = 0.1, 3.0
 
 _POLLS = 0.15
 """A rank that computes with at least this share of system time counts as polling for its peers."""
+_THROTTLED = 0.5
+"""A CPU quota holds a rank back if it was used up in at least this share of its periods."""
+_OF_QUOTA = Explained(
+    "a control group gives it less CPU than it asks for, and the others wait for it",
+    "compare cpu.max (cpu.cfs_quota_us) of its control group with the other ranks'; raise the limit, or start fewer threads",
+)
 _OWN_WAIT = re.compile(
     r"nanosleep|io_schedule|folio|wait_on_page|pipe_read|\b(?:nfs|rpc|cl_|ll_|ceph|jbd2|xfs|ext4)"
 )
@@ -181,6 +187,35 @@ def slow(signs: Sequence[RankSigns], known: KnownOfJob, before: Sequence[Stall])
         return None
     held = {rank for stall in before if stall.kind == "slow" for rank in stall.ranks}
     return _resting(signs, held, looks) or _working(signs, known, held, looks)
+
+
+def held_back(signs: Sequence[RankSigns], before: Sequence[Stall]) -> Stall | None:
+    """The few ranks that a CPU quota holds back in nearly all looks; None if there are none, or if that is not known.
+
+    The others wait for them, also those that seem to compute because they poll shared memory.
+    """
+    recent = {sign.rank.rank: sign.looks[-LEAST:] for sign in signs}
+    if len(signs) < 2 or min(map(len, recent.values())) < LEAST:
+        return None
+    times = {rank: sum(map(_is_held_back, looks)) for rank, looks in recent.items()}
+    held = {rank for stall in before if stall.kind == "slow" for rank in stall.ranks}
+    found = _stragglers(signs, {rank: (n, n) for rank, n in times.items()}, LEAST, held)
+    if not found:
+        return None
+    shares = [look.throttled or 0.0 for sign in found for look in sign.looks[-LEAST:]]
+    ranks = [sign.rank for sign in found]
+    share = f"{median(shares):.0%}".replace("%", " %")
+    text = (
+        f"{named(ranks)} {'is' if len(ranks) == 1 else 'are'} held back by a CPU quota:"
+        f" throttled in {share} of its periods, in {min(times[r.rank] for r in ranks)} of {LEAST} looks"
+    )
+    since = found[0].looks[-LEAST].at
+    return Stall(kind="slow", ranks=numbers(found), since=since, text=text, explained=(_OF_QUOTA,))
+
+
+def _is_held_back(look: Activity) -> bool:
+    """Whether a quota holds back work of its own; a rank that only polls within a quota waits for another one."""
+    return (look.throttled or 0.0) >= _THROTTLED and (look.system or 0.0) < _POLLS
 
 
 def _resting(signs: Sequence[RankSigns], held: Set[int], looks: Looks) -> Stall | None:
@@ -213,6 +248,26 @@ def _waits_for_peers(look: Activity) -> bool:
     if look.computes:
         return (look.system or 0.0) >= _POLLS
     return look.state == "S" and bool(look.wchan) and not _is_at_rest(look)
+
+
+LEAST_POLLS = 4
+"""Looks that are needed to tell that a rank only polls."""
+_AFTER = 6.0
+"""Seconds after its last output from which on a look shows nothing of the time before."""
+_FEW_MOVES = 5
+"""A rank that polls makes at most this many page faults, reads and writes between two looks."""
+
+
+def only_polls(sign: RankSigns) -> bool:
+    """Whether a silent rank has only asked for messages of others: much time in the kernel, no page faults, no I/O."""
+    quiet = [look for look in sign.looks if look.at > sign.since + _AFTER]
+    # On a busy machine a rank may get too little CPU in one look to tell its share of system time.
+    told = [look for look in quiet if look.system is not None]
+    still = all(look.moves is not None and look.moves <= _FEW_MOVES for look in quiet)
+    if len(told) < LEAST_POLLS or not still:
+        return False
+    kernel = sum(look.cores * (look.system or 0.0) for look in told)
+    return kernel >= _POLLS * sum(look.cores for look in told)
 
 
 def _working(

@@ -177,6 +177,7 @@ def _new_end(
         ago=ended.ago if ended and lines is ended.lines else (),
         kernel=ended.kernel if ended else (),
         doing=(ended.doing if ended else "") or (look.place if look else ""),
+        inside=ended.inside if ended else None,
     )
 
 
@@ -258,7 +259,8 @@ def _explained(record: JobRecord, verdict: Cause) -> tuple[Explained, ...]:
     lines = [*of_launcher, *map(strip_controls, end.lines or _lines(record, end))]
     if verdict.role <= Role.KILLED:
         lines = [line for line in lines if _may_be_a_cause(line)]
-    return explain(lines, exit_status(end.code, end.signal))
+    how = end.inside or end
+    return explain(lines, exit_status(how.code, how.signal))
 
 
 def _may_be_a_cause(line: str) -> bool:

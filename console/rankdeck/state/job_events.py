@@ -12,7 +12,7 @@ from rankdeck.model.job_events import ClockSet, Closing, Connected, Lost, NodeEv
 from rankdeck.model.rank import computes, exit_status, place
 from rankdeck.model.safe_text import strip_controls
 from rankdeck.model.schedulers import Attempt, SlurmStatus, SlurmTask
-from rankdeck.rules.ends import End, read_words
+from rankdeck.rules.ends import End, program_in, read_words
 from rankdeck.state.own_messages import use_own_messages
 from rankdeck.state.record import EndReport, JobRecord, NodeRecord, last_lines, looked
 from rankdeck_agent.wire import LAUNCHER
@@ -300,13 +300,23 @@ def _start_rank(record: JobRecord, node: NodeRecord, event: NodeEvent, said: Ran
 
 
 def _exit_rank(record: JobRecord, node: NodeRecord, event: NodeEvent, said: RankExited) -> None:
+    well = exit_status(said.code, said.signal) == 0
     record.end_reports[said.rank] = EndReport(
-        said.said, said.kernel, _doing(said.activity), said.ago
+        said.said, said.kernel, _doing(said.activity), said.ago, said.inside if well else None
     )
-    if exit_status(said.code, said.signal) != 0:
+    if well and (why := _failed_inside(said)):
+        record.note(f"rank {said.rank} on {node.name} ended with exit 0, but {why}")
+    if not well or said.inside is not None:
         use_own_messages()
         read_words(said.said)
     _end_rank(record, node, event.at, said.rank, said)
+
+
+def _failed_inside(said: RankExited) -> str:
+    """What tells that a program of a rank that ended with exit 0 failed, in words; "" if nothing does."""
+    if said.inside is not None:
+        return program_in(said.inside)
+    return f"the kernel says of a process of it: {said.kernel[-1]}" if said.kernel else ""
 
 
 def _doing(look: LastLook | None) -> str:

@@ -24,7 +24,7 @@ from rankdeck.rules.progress import ProgressReader
 from rankdeck.state.lines import RankLog, share
 from rankdeck_agent.rules.scheduler_verdict import SchedulerVerdict
 from rankdeck_agent.wire import LAUNCHER
-from rankdeck_agent.wire.job_events import Looks
+from rankdeck_agent.wire.job_events import Looks, ProgramEnd
 
 LAST_LINES = 20
 LOST_SLACK = 2.0
@@ -80,6 +80,8 @@ class EndReport:
     """What it did at the last look, in words."""
     ago: tuple[float, ...] = ()
     """How long before the end each of these lines was written, seconds; () if that is not known."""
+    inside: ProgramEnd | None = None
+    """How its program failed, although the rank itself ended with exit 0."""
 
 
 @dataclass(slots=True)
@@ -283,4 +285,9 @@ def looked(record: JobRecord, node: NodeRecord, event: NodeEvent, said: Looks) -
         kept = record.looks.setdefault(look.rank, deque(maxlen=KEPT))
         # A follower that reconnects sends looks that are already known.
         if not kept or event.at > kept[-1].at + _SAME:
-            kept.append(Activity(look.state, look.wchan, look.cores, look.system, event.at))
+            kept.append(
+                Activity(
+                    look.state, look.wchan, look.cores, look.system, event.at,
+                    look.throttled, look.moves,
+                )
+            )  # fmt: skip

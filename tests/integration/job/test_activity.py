@@ -7,9 +7,10 @@ import uuid
 
 import pytest
 from tests.integration.job.conftest import until
+from tests.support import cpu_quota
 
+from rankdeck_agent.job.activity import ActivityWatch
 from rankdeck_agent.job.folder import RunFolder
-from rankdeck_agent.job.processes import ActivityWatch
 
 pytestmark = pytest.mark.slow
 BURNS = "while :; do :; done"
@@ -51,6 +52,30 @@ def test_what_each_rank_does_is_told_apart(node, job):
     assert found[1][-1][1] == "S"
     assert found[1][-1][3] < 0.05
     assert found[1][-1][4] is None
+
+
+@pytest.mark.skipif(bool(cpu_quota.lacking()), reason=cpu_quota.lacking() or "can")
+def test_a_rank_that_a_cpu_quota_holds_back_is_seen_as_throttled(node, job):
+    node.run(job, [0, 1], [rank(BURNS, 0), rank(BURNS, 1)])
+    pid = until(lambda: pid_of(node, job, 1))
+    group = cpu_quota.limit_cpu([pid], 0.1, f"rankdeck-{job}")
+    try:
+        until(lambda: (looks(node, job).get(1) or [[None] * 7])[-1][5])
+        found = looks(node, job)
+    finally:
+        cpu_quota.release(group)
+
+    assert found[1][-1][5] > 0.5
+    assert found[0][-1][5] in (None, 0.0)
+
+
+def test_a_rank_that_only_computes_makes_no_moves_and_one_that_writes_does(node, job):
+    node.run(job, [0, 1], [rank(BURNS, 0), rank("while :; do echo x; done >/dev/null", 1)])
+    until(lambda: all(len(looks(node, job).get(n, ())) >= 2 for n in (0, 1)))
+    found = looks(node, job)
+
+    assert found[0][-1][6] < 10
+    assert found[1][-1][6] > 1000
 
 
 def test_a_follower_tells_the_looks_of_the_last_minute_before_it_has_caught_up(node, job):
