@@ -188,7 +188,7 @@ DOCUMENTED = {
     "[rank3]: KeyError: 'weights'": ("Python program", "own"),
 }  # fmt: skip
 FIELD = {
-    # the same words as in public reports of bugs; roles and reasons by hand
+    # in the style of such lines, written from memory; roles and reasons by hand
     "RuntimeError: Error building extension 'cpu_adam': [1/3] c++ -MMD ninja: build stopped: subcommand failed.": (
         "compiled at start",
         "start",
