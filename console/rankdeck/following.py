@@ -156,6 +156,8 @@ class Following:
         self._ended_elsewhere: dict[str, float] = {}
         """Job -> epoch seconds since when its end is known only from another console."""
         self._pause = PauseWatch()
+        self.patience = 1.0
+        """Limits for nodes to answer are multiplied by it; see `Access.patience`."""
 
     def begin(self, cancel: Cancel) -> None:
         """Start judging jobs for gang aborts; `cancel` is called to end a job after a part of it has failed."""
@@ -237,7 +239,7 @@ class Following:
         Until then an MPI job needs this console, which starts the daemons. A job of Slurm or Kubernetes needs none
         once the scheduler has reported anything about it.
         """
-        await until(lambda: self._has_started(job_id), limit)
+        await until(lambda: self._has_started(job_id), limit * self.patience)
 
     def _has_started(self, job_id: str) -> bool:
         job = self.jobs.job(job_id)
@@ -259,7 +261,7 @@ class Following:
         def behind() -> set[str]:
             return {name for f in self._followers.values() for name in f.behind.difference(silent)}
 
-        await until(lambda: not behind(), limit)
+        await until(lambda: not behind(), limit * self.patience)
         return behind()
 
     def follow(self, job: Job) -> None:

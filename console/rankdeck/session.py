@@ -120,6 +120,7 @@ class Session:
             *cluster.access.pythons,
             of_node={node.name: node.pythons for node in cluster.nodes},
             folder=cluster.access.folder,
+            patience=cluster.access.patience,
         )
         self.images = ImageDistributor(agents)
         self._backend: Backend = plugins.find("backends", cluster.backend)(agents)
@@ -134,6 +135,7 @@ class Session:
         self.following = Following(
             self.jobs, self.fleet, self._recorder, self._backend, self._start
         )
+        self.following.patience = cluster.access.patience
         self._past = SitePast(cluster, self._start)
         self._tools = Tools(cluster, agents, self._backend, self._placed, self.fleet.healths)
         self._background: list[asyncio.Task[Any]] = []

@@ -8,6 +8,8 @@ import pytest
 from tests.support.polling import until
 from tests.support.sshd import nodes
 
+from rankdeck.errors import UnreachableError
+from rankdeck.model.cluster import Access
 from rankdeck.model.health import Level
 from rankdeck.model.job import JobSpec, Launch
 from rankdeck.opening import open_session
@@ -64,3 +66,24 @@ async def test_a_node_without_python_is_told_and_the_others_go_on(
     bad = [one for one in told if one.level is Level.BAD]
     assert [(one.node, one.check, one.text) for one in bad] == [("n2", "reach", why)] * 2
     assert health.reasons[0].text.startswith(why)
+
+
+async def test_the_limits_that_follow_from_a_longer_connect_limit_fit_a_slow_python(
+    tmp_path: Path,
+) -> None:
+    """A Python that takes longer to start than an answer may take by default."""
+    slow = tmp_path / "slow"
+    slow.write_text(f'#!/bin/sh\ncase "$1" in *.pyz) sleep 4;; esac\nexec {sys.executable} "$@"\n')
+    slow.chmod(0o755)
+    async with nodes(tmp_path, ["n1"]) as found, Connections(found.cluster) as shell:
+        with pytest.raises(UnreachableError, match="no answer within 2 s"):
+            await Agents(shell, str(slow)).call("n1", ("job", "list"), limit=2)
+        patient = Agents(shell, str(slow), patience=Access(connect_limit=300).patience)
+        answer = await patient.call("n1", ("job", "list"), limit=2)
+
+    assert answer.code == 0
+
+
+@pytest.mark.parametrize(("limit", "patience"), [(10.0, 1.0), (2.0, 1.0), (60.0, 6.0)])
+def test_waits_grow_with_the_connect_limit_and_never_shrink(limit: float, patience: float) -> None:
+    assert Access(connect_limit=limit).patience == patience

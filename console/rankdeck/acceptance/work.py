@@ -370,7 +370,8 @@ def limit_of(work: Work, setup: Setup, ended: Sequence[float]) -> float:
     # The median of half a round shows what is usual on this cluster. Never less than a start takes.
     healthy = len(work.runs) * seconds_of(find(work.recipe), setup)
     usual = sorted(ended)[len(ended) // 2] if ended else healthy
-    return max(SHORTEST, PATIENCE * usual) + (_POD_START if setup.pods else 0.0)
+    longest = max(SHORTEST, PATIENCE * usual) + (_POD_START if setup.pods else 0.0)
+    return longest * setup.cluster.access.patience
 
 
 # ---- results

@@ -231,7 +231,8 @@ class Acceptance:
             argv=("python3", f"{RUN_TOKEN}/{PROGRAM}", question),
             files={PROGRAM: program(PROGRAM)},
         )
-        limit = _QUEUE_LIMIT if self._session.chooses_nodes else _LOOK_LIMIT
+        patience = setup.cluster.access.patience
+        limit = _QUEUE_LIMIT if self._session.chooses_nodes else _LOOK_LIMIT * patience
         # Runs beside the jobs of others: it takes a second, and waiting for whole nodes may take hours.
         spec = job_spec(commands, nodes, replace(setup, exclusive=False), 1)
         done = await measured(

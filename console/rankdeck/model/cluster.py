@@ -40,6 +40,10 @@ class Transport(Enum):
     OPENSSH = "openssh"
 
 
+USUAL_CONNECT_LIMIT = 10.0
+"""Seconds that a login may take if the cluster file does not say."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
     """How to log in over SSH; empty fields are taken from ~/.ssh/config."""
@@ -53,14 +57,19 @@ class Access:
     """The text of `config` that the user agreed to; later changes of the file are not used."""
     pythons: tuple[str, ...] = ()
     """The Pythons to try on the nodes, in order; none: the usual ones."""
-    connect_limit: float = 10.0
-    """Seconds that connecting and logging in may take."""
+    connect_limit: float = USUAL_CONNECT_LIMIT
+    """Seconds that connecting and logging in may take; the waits for answers of nodes grow with it (`patience`)."""
     logins: int = 0
     """Most logins at a time; 0: 64, or 8 through a jump host."""
     folder: str = ""
     """The folder for the agent file on the nodes; "": the first of the usual ones that can be used."""
     transport: Transport | None = None
     """None: asyncssh, but openssh where a master connection is open or ssh_config asks for what asyncssh cannot do."""
+
+    @property
+    def patience(self) -> float:
+        """By how much longer than usual nodes have to answer: as much as `connect_limit` is above the usual one."""
+        return max(1.0, self.connect_limit / USUAL_CONNECT_LIMIT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -282,11 +282,14 @@ class Agents:
         *pythons: str,
         of_node: Mapping[str, Sequence[str]] | None = None,
         folder: str = "",
+        patience: float = 1.0,
     ) -> None:
         """`pythons`: which to try on a node, in order, if `of_node` names none for it; neither: the usual ones.
 
         `folder`: where the agent file lies on the nodes; "": the first of the usual places that can be used.
+        `patience`: all limits are multiplied by it (see `Access.patience`).
         """
+        self._patience = patience
         self.shell, self._pythons, self._of_node = shell, pythons, of_node or {}
         """`shell` is for other programs on nodes."""
         self._places = (folder,) if folder else node_python.PLACES
@@ -307,6 +310,7 @@ class Agents:
         `limit` is in seconds and includes copying the agent. Raises NodeError if the node cannot be reached
         or the agent cannot run there; if the command itself fails, returns its result with the exit code.
         """
+        limit *= self._patience
         async with within(node, limit):
             agent = await self._path(node)
             return await run(self.shell, node, (*agent, *command), stdin, limit)
@@ -334,7 +338,8 @@ class Agents:
         `limit` is in seconds and includes copying the agent.
         """
         if self._often is not None and command == JOB_RUN:
-            row, why = await self._start_there(node, plan, limit, self._often), "it says nothing"
+            longest = limit * self._patience
+            row, why = await self._start_there(node, plan, longest, self._often), "it says nothing"
         else:
             answer = await self.call(node, command, json.dumps(plan).encode(), limit=limit)
             row, why = answer.row, answer.complaint

@@ -93,6 +93,7 @@ class Connections:
         self, cluster: Cluster, confirm: Confirm | None = None, logins: Logins | None = None
     ) -> None:
         self._nodes = {node.name: node for node in cluster.hosts}
+        self._open_limit = OPEN_LIMIT * cluster.access.patience
         self._logins = logins or Logins(cluster, confirm)
         self._locks = {name: asyncio.Lock() for name in self._nodes}
         self._links: dict[str, list[_Link]] = {name: [] for name in self._nodes}
@@ -200,7 +201,7 @@ class Connections:
     @asynccontextmanager
     async def _opening(self, node: str, link: _Link) -> AsyncGenerator[None]:
         try:
-            async with asyncio.timeout(OPEN_LIMIT):
+            async with asyncio.timeout(self._open_limit):
                 yield
         except FAILURES as error:
             raise unreachable(node, error, link.destination) from error
