@@ -2,10 +2,8 @@
 
 import argparse
 import asyncio
-import sys
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 from rankdeck import plugins
 from rankdeck.acceptance.baseline import baselines_of
@@ -27,7 +25,7 @@ from rankdeck.cli.opening import Interrupts, agrees, opened, until_done
 from rankdeck.cli.output import UsageError
 from rankdeck.cli.shapes import acceptance_shape, reading_shape
 from rankdeck.cli.status import span
-from rankdeck.config.files import LIMIT, expanded, find_job, read_regular
+from rankdeck.config.files import LIMIT, expanded, find_job
 from rankdeck.errors import RankdeckError
 from rankdeck.model.acceptance import Outcome, Result, Stage
 from rankdeck.model.cluster import Cluster
@@ -54,7 +52,7 @@ def read(options: argparse.Namespace) -> int:
     if not options.words:
         raise UsageError("`accept --read` needs a file; - is stdin")
     # All files are read before the first result is printed.
-    outputs = [(name, _bytes_of(name)) for name in options.words]
+    outputs = [(name, choose.read_file_or_stdin(name, LARGEST)) for name in options.words]
     codes: set[int] = set()
     for name, raw in outputs:
         for reading in read_output(recipe, raw):
@@ -68,19 +66,6 @@ def read(options: argparse.Namespace) -> int:
 def _code(reading: OutputReading) -> int:
     """The exit code for one result; a value below what it should be counts as bad."""
     return BAD if reading.grade == "slow" else _CODES[reading.status]
-
-
-def _bytes_of(name: str, limit: int = LARGEST) -> bytes:
-    """A file, or stdin, of at most `limit` bytes; raises UsageError."""
-    try:
-        if name != "-":
-            return read_regular(Path(name), limit)
-        raw = sys.stdin.buffer.read(limit + 1) if sys.stdin else b""
-    except OSError as error:
-        raise UsageError(f"{name}: {error.strerror or error}") from error
-    if len(raw) > limit:
-        raise UsageError(f"-: larger than {limit >> 10} KiB")
-    return raw
 
 
 def declare(port: Acceptance, run: AcceptanceRun) -> None:
@@ -99,7 +84,7 @@ def baseline(port: Acceptance, cluster: str, what: str, words: Sequence[str]) ->
     elif what == "export" and not words:
         output.say(port.store.exported(cluster))
     elif what == "import" and len(words) == 1:
-        found = port.store.imported(cluster, words[0], _bytes_of(words[0], LIMIT))
+        found = port.store.imported(cluster, words[0], choose.read_file_or_stdin(words[0], LIMIT))
         output.progress(f"{len(found)} values are the baseline of {cluster} now")
     elif what == "show" and not words:
         for one in port.store.baselines(cluster):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from rankdeck.cli import output
 from rankdeck.cli.output import UsageError
 from rankdeck.config.clusters import read_cluster
-from rankdeck.config.files import config_folder, find_cluster
+from rankdeck.config.files import config_folder, find_cluster, read_regular
 from rankdeck.config.user import allow
 from rankdeck.errors import UntrustedError
 from rankdeck.model.cluster import Cluster
@@ -38,6 +38,19 @@ def _yes(error: UntrustedError) -> bool:
     problems = "\n".join(str(problem) for problem in error.problems)
     output.progress(f"{problems}\nAgree to this and remember it? [y/N] ")
     return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def read_file_or_stdin(name: str, limit: int) -> bytes:
+    """A file, or stdin, of at most `limit` bytes; raises UsageError."""
+    try:
+        if name != "-":
+            return read_regular(Path(name), limit)
+        raw = sys.stdin.buffer.read(limit + 1) if sys.stdin else b""
+    except OSError as error:
+        raise UsageError(f"{name}: {error.strerror or error}") from error
+    if len(raw) > limit:
+        raise UsageError(f"-: larger than {limit >> 10} KiB")
+    return raw
 
 
 VARIABLE = "RANKDECK_CLUSTER"

@@ -205,7 +205,11 @@ def _highest(state: NodeState, metric: str) -> str:
 
 
 def nodes(options: argparse.Namespace, _open_console: object) -> int:
-    """List the nodes of the file, with their inventory if requested."""
+    """List the nodes of the file, with their inventory if requested; or make a cluster file from another list."""
+    if options.imported:
+        from rankdeck.cli.site_lists import import_nodes
+
+        return import_nodes(options.imported, options.format)
     cluster = choose.cluster(options.cluster)
     # If the file names no nodes, only those that Kubernetes knows can be listed.
     if cluster.nodes and not options.live:

@@ -142,7 +142,19 @@ VERBS = (
         "nodes",
         "list the nodes of the cluster file; asks none of them",
         "rankdeck.cli.status:nodes",
-        {"--live": _flag("also ask the nodes for their hardware and software"), "--wait": _WAIT},
+        {
+            "--live": _flag("also ask the nodes for their hardware and software"),
+            "--import": {
+                **_text(
+                    "print a cluster file made from another list: MPI hostfile, Ansible inventory, /etc/hosts,"
+                    " groups of ClusterShell, genders, output of sinfo or `kubectl get nodes`; - is stdin",
+                    "FILE",
+                ),
+                "dest": "imported",
+            },
+            "--format": _text("what that list is, if it is not seen from its text", "FORMAT"),
+            "--wait": _WAIT,
+        },
     ),
     Verb(
         "sh",
