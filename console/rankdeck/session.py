@@ -214,7 +214,6 @@ class Session:
             await self.images.bring(spec, [node.node for node in plan.nodes], tell)
         with launch_of(plan.job):
             self._keep(self.jobs.add(plan, time.time()))
-            await self._write_history()
             await self._start_on_nodes(plan, tell)
         self.following.follow(self.jobs.job(plan.job))
         return plan.job
@@ -228,6 +227,7 @@ class Session:
 
         why = "its launch was interrupted"
         try:
+            await self._write_history()
             launched = await self._backend.launch(plan, failed_on)
             why = ""
         except RankdeckError as error:

@@ -217,7 +217,7 @@ def test_a_port_that_is_none_is_refused(said):
     ["3.", ".", "three.nine", "3.9.1", "\u00b3.\u00b2", "9" * 5000 + ".1", "-3.9"],
 )
 def test_a_version_that_is_none_is_said_of_the_node(version):
-    said = f"rankdeck|{version}|0|python3||/x\n".encode()
+    said = f"rankdeck|{version}|0|python3|||0|/x\n".encode()
     with pytest.raises(AgentError, match="version"):
         check("n1", parse("n1", said, b""), ())
 

@@ -94,7 +94,7 @@ class Nodes:
             raise UnreachableError(node, "does not answer; is the node up?")
         if argv[-1] == "sh":
             return Channel(self, node, on_data)
-        on_data(f"rankdeck|3.11|{bundle().digest}|python3||/a.pyz\n".encode())
+        on_data(f"rankdeck|3.11|{bundle().digest}|python3|||0|/a.pyz\n".encode())
         return Ended()
 
     async def reverse_tunnel(self, node: str, host: str, port: int) -> int:

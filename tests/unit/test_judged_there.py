@@ -1,5 +1,6 @@
 """Nodes that their own agent judges, on the console: what it adds, what it believes, what it asks for."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -377,7 +378,7 @@ def test_agents_learn_by_their_lease_whether_samples_are_wanted() -> None:
     telemetry = Telemetry(None, link, lab.fleet)
 
     def writer(name):
-        return lambda line: written.append((name, wanted(line.strip(), before=False)))
+        return lambda line: written.append((name, wanted(json.loads(line), before=False)))
 
     for name in ("n1", "n2"):
         telemetry.started(name, writer(name))
@@ -392,9 +393,9 @@ def test_agents_learn_by_their_lease_whether_samples_are_wanted() -> None:
 
 
 def test_a_line_of_the_lease_that_says_nothing_changes_nothing() -> None:
-    lines = (b"", b"x", b"[]", b'{"samples": 1}', b'{"other": true}')
+    requests = ({}, {"samples": 1}, {"other": True})
 
-    assert {(wanted(line, True), wanted(line, False)) for line in lines} == {(True, False)}
+    assert {(wanted(one, True), wanted(one, False)) for one in requests} == {(True, False)}
 
 
 def test_a_heartbeat_that_is_too_long_hides_no_silence() -> None:

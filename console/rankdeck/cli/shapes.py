@@ -160,7 +160,8 @@ def rank_shape(rank: RankState) -> Shape:
         "exit_code": rank.exit_code,
         "signal": rank.signal,
         "started": rank.started,
-        "ended": rank.ended,
+        # A clock that was set back meanwhile does not make a rank end before it began.
+        "ended": rank.ended and max(rank.ended, rank.started or 0.0),
         "pid": rank.pid,
         "lines": rank.lines,
         "heard": rank.heard,

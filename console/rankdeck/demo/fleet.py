@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 NAME = "simulated"
 GPUS, PORTS = 4, 2
 _TELEMETRY = "telemetry"
-_ANSWER = f"rankdeck|{sys.version_info[0]}.{sys.version_info[1]}|%s|python3||/simulated"
+_ANSWER = f"rankdeck|{sys.version_info[0]}.{sys.version_info[1]}|%s|python3|||0|/simulated"
 """The answer of a node to the question about its Python and its agent."""
 _END_LIMIT = 5.0
 

@@ -307,7 +307,7 @@ def _places(elsewhere: Mapping[str, str]) -> Iterable[Finding]:
     """Where the agent lies, on nodes where the usual folder cannot be used."""
     for names, path in group(elsewhere.items()).items():
         text = f"the usual folder cannot be used: the agent lies at {clean(path, 200)}"
-        fix = "make ~/.cache/rankdeck writable, or name a folder with `ssh: {folder: …}`"
+        fix = "make ~/.cache/rankdeck writable, or name a folder with `folder` under `ssh` in the cluster file"
         yield found(Level.WARN, "agent", names, text, fix)
 
 

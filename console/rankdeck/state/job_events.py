@@ -206,7 +206,7 @@ def _ended_task(
         state=end,
         exit_code=code if begun and state.signal is None else None,
         node=state.node if state.started is not None else host or state.node,
-        ended=state.ended or _end_time(state, event.at),
+        ended=state.ended or event.at,
     )
 
 
@@ -335,15 +335,9 @@ def _end_rank(
     if node.cancelled_at is not None:
         record.cut_short = True
     end = State.CANCELLED if stopped else State.FAILED if failed else State.DONE
-    state = record.ranks[rank]
     record.ranks[rank] = replace(
-        state, state=end, exit_code=said.code, signal=said.signal, ended=_end_time(state, at)
+        record.ranks[rank], state=end, exit_code=said.code, signal=said.signal, ended=at
     )
-
-
-def _end_time(state: RankState, at: float) -> float:
-    """When the rank ended; a clock that was set back meanwhile does not make it end before it began."""
-    return at if state.started is None else max(at, state.started)
 
 
 def _end_launcher(
@@ -446,7 +440,7 @@ def _close_node(record: JobRecord, node: NodeRecord, event: NodeEvent, _: NodeCl
             continue
         # Ranks without a record ended well if their launcher did.
         end = State.CANCELLED if stopped else State.DONE if well else State.FAILED
-        record.ranks[rank] = replace(state, state=end, ended=_end_time(state, event.at))
+        record.ranks[rank] = replace(state, state=end, ended=event.at)
 
 
 def _close_unknown(record: JobRecord, node: NodeRecord, event: NodeEvent, said: NotStarted) -> None:

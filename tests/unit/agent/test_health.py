@@ -1,6 +1,7 @@
 """`health`: one machine judged without a console; exit codes as Nagios wants them."""
 
 import json
+import shutil
 import subprocess
 import sys
 
@@ -32,7 +33,12 @@ def test_a_sick_machine_is_critical_and_the_first_line_says_so(tmp_path):
 
 @pytest.mark.long
 def test_a_recorded_machine_without_a_fault_is_ok(tmp_path):
-    done = run(copy_recorded(tmp_path))
+    root = copy_recorded(tmp_path)
+    # The arrays of that recording are of many machines, some of them broken.
+    (root / "proc/mdstat").unlink()
+    for array in (root / "sys/block").glob("md*"):
+        array.unlink() if array.is_symlink() else shutil.rmtree(array)
+    done = run(root)
 
     assert (done.returncode, done.stdout.split(":")[0]) == (0, "RANKDECK OK")
 

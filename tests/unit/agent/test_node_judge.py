@@ -14,8 +14,7 @@ from rankdeck.state.fleet import Fleet
 from rankdeck.state.fleet_history import MOST_AN_HOUR
 from rankdeck.telemetry.link import FleetUpdater
 from rankdeck_agent.collectors.simulated import SimulatedGpus, SimulatedRdma
-from rankdeck_agent.rules.levels import SUMMARY, Expected
-from rankdeck_agent.rules.report import MORE, fingerprint, health_of, short
+from rankdeck_agent.rules.levels import NODE_MORE, SUMMARY, Expected, fingerprint, health_of, short
 from rankdeck_agent.sampler import NodeJudge, Reporter
 from rankdeck_agent.wire import (
     BARE_LIMIT,
@@ -174,7 +173,7 @@ def test_what_has_no_room_is_counted_and_its_level_stands() -> None:
 
     assert len(pair.sent[-1]) <= REPORT_LIMIT
     assert len(told.reasons) + told.more == 100
-    assert health.reasons[-1].check == MORE
+    assert health.reasons[-1].check == NODE_MORE
     assert pair.levels == [Level.BAD, Level.BAD]
 
 
@@ -184,7 +183,7 @@ def test_many_of_one_check_leave_room_for_an_equally_bad_one_of_another() -> Non
     pair.beat({"disk.used": mounts, "gpu.lost": {"3": 1, "4": 0}})
     reasons = pair.told.node("n").health.reasons
 
-    assert {reason.check for reason in reasons} == {"disk.full", "gpu.lost", MORE}
+    assert {reason.check for reason in reasons} == {"disk.full", "gpu.lost", NODE_MORE}
 
 
 SICK = {
@@ -232,7 +231,7 @@ def test_a_demo_node_with_seven_faults_shows_the_words_of_each_and_ends_none() -
     assert steady <= {reason.check for reason in reasons}
     assert all(reason.sentence.action and reason.check not in reason.text for reason in reasons)
     assert not any(kind == "ended" and check in steady for kind, check, _ in lines)
-    assert MORE not in {check for _, check, _ in lines}
+    assert NODE_MORE not in {check for _, check, _ in lines}
     assert len(lines) < MOST_AN_HOUR / 2
 
 
@@ -330,7 +329,7 @@ def test_without_words_a_reason_still_says_what_and_where() -> None:
 def test_a_level_without_a_reason_is_believed() -> None:
     health = health_of(HealthReport(START, 3, 10.0), 100.0)
 
-    assert (health.level, health.reasons[0].check) == (Level.BAD, MORE)
+    assert (health.level, health.reasons[0].check) == (Level.BAD, NODE_MORE)
 
 
 def test_the_message_has_three_states_of_a_number() -> None:
