@@ -14,7 +14,8 @@ from rankdeck.state.fleet import Fleet
 from rankdeck.state.fleet_history import MOST_AN_HOUR
 from rankdeck.telemetry.link import FleetUpdater
 from rankdeck_agent.collectors.simulated import SimulatedGpus, SimulatedRdma
-from rankdeck_agent.rules.levels import NODE_MORE, SUMMARY, Expected, fingerprint, health_of, short
+from rankdeck_agent.rules.levels import NODE_MORE, SUMMARY, Expected
+from rankdeck_agent.rules.report import fingerprint, health_of, short
 from rankdeck_agent.sampler import NodeJudge, Reporter
 from rankdeck_agent.wire import (
     BARE_LIMIT,
