@@ -9,11 +9,14 @@ from pathlib import Path
 
 import asyncssh
 
+from rankdeck.acceptance.output_text import LARGEST
 from rankdeck.acceptance_runs.measure import RawOutputs
-from rankdeck.cli.accept import _bytes_of
 from rankdeck.cli.check import look_at
+from rankdeck.cli.choose import read_file_or_stdin
 from rankdeck.cli.output import UsageError
+from rankdeck.cli.site_lists import import_nodes
 from rankdeck.config.clusters import read_accounts, read_cluster
+from rankdeck.config.files import LIMIT
 from rankdeck.config.jobs import read_job
 from rankdeck.config.user import read_settings
 from rankdeck.demo.cluster import read_record
@@ -55,7 +58,7 @@ def written_beside(path: Path, text: str) -> Path:
 
 
 def import_baselines(path: Path) -> object:
-    return read_baselines("c", str(path), _bytes_of(str(path)))
+    return read_baselines("c", str(path), read_file_or_stdin(str(path), LIMIT))
 
 
 async def copied(path: Path) -> None:
@@ -114,7 +117,8 @@ READERS: dict[str, Reader] = {
         )._keys(),
         (asyncssh.KeyImportError,),
     ),
-    "an output to read": Reader(lambda path: _bytes_of(str(path)), (UsageError,)),
+    "an output to read": Reader(lambda path: read_file_or_stdin(str(path), LARGEST), (UsageError,)),
+    "a list of nodes": Reader(lambda path: import_nodes(str(path), ""), (UsageError, ConfigError)),
     "exported baselines": Reader(import_baselines, (UsageError, ConfigError)),
     "a kept output": Reader(
         lambda path: RawOutputs(path.parent).read(
