@@ -116,7 +116,8 @@ def _ansible_ini(text: str, file: Path) -> Rows:
                 name, *variables = shlex.split(bare, comments=True)
             except ValueError as error:
                 raise _mistake(file, number, f"not a line of an inventory: {error}") from error
-            said = _of_ansible(dict(one.partition("=")[::2] for one in variables))
+            pairs = (one.partition("=") for one in variables)
+            said = _of_ansible({key: value for key, _, value in pairs})
             yield from (_Row(number, one, said) for one in _ranges(name))
 
 
