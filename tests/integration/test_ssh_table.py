@@ -22,8 +22,6 @@ pytestmark = [
 ]
 RUNS = r"(?m)^rankdeck-agent \d"
 REFUSED = r"login refused \(Permission denied\) for lab by 127\.0\.0\.1 port \d+: check `ssh: \{user, identity\}`"
-NOT_SAID = "ended the connection at once"
-"""ssh drops what a proxy says when its connection is to persist (ControlPersist)."""
 NO_HOME = "umount /run/home; rmdir /run/home"
 READ_ONLY = "mount -o remount,bind,ro /run/home"
 
@@ -72,7 +70,7 @@ ROWS: Mapping[str, Row] = {
     "one cipher": Row(RUNS, "Ciphers aes128-ctr"),
     "one key exchange": Row(RUNS, "KexAlgorithms curve25519-sha256"),
     "no common cipher": Row(
-        "no common algorithm with the SSH server of 127.0.0.1 port|Connection lost",
+        "no common algorithm with the SSH server of 127.0.0.1 port",
         "Ciphers aes128-ctr", client=("Ciphers aes256-ctr",),
     ),
     "no common key exchange": Row(
@@ -113,9 +111,9 @@ ROWS: Mapping[str, Row] = {
     "another host key": Row("host key has changed.*other:1", client=("UserKnownHostsFile {folder}/other",)),
     "a jump host": Row(RUNS, client=("ProxyJump gate",), hosts="Host gate\n  HostName 127.0.0.1\n"),
     "a jump host that is down": Row(
-        f"refused|{NOT_SAID}", client=("ProxyJump gate",), hosts="Host gate\n  HostName 127.0.0.1\n  Port 1\n"
+        "refused", client=("ProxyJump gate",), hosts="Host gate\n  HostName 127.0.0.1\n  Port 1\n"
     ),
-    "a proxy that says why": Row(f"the gate is shut|{NOT_SAID}", client=("ProxyCommand echo the gate is shut >&2; exit 3",)),
+    "a proxy that says why": Row("the gate is shut", client=("ProxyCommand sh -c 'echo the gate is shut >&2; exit 3'",)),
     "a command for people": Row(RUNS, client=("RemoteCommand top", "RequestTTY yes")),
     "forwardings for people": Row(RUNS, client=("LocalForward 1 127.0.0.1:1", "RemoteForward 1 127.0.0.1:1", "ExitOnForwardFailure yes")),
     "X11": Row(RUNS, client=("ForwardX11 yes", "ForwardX11Trusted yes")),

@@ -92,6 +92,11 @@ kb-gpu-1   Ready    <none>          9d    v1.31.2
             ],
         ),
         (
+            "n1 ansible_host=10.0.0.1\nn2\n",  # without groups
+            "ansible",
+            [{"name": "n1", "address": "10.0.0.1"}, {"name": "n2"}],
+        ),
+        (
             YAML,
             "yaml",
             [{"name": "login", "address": "10.0.0.1", "port": 2222}, {"name": "gpu[01-03]"}],
@@ -106,6 +111,16 @@ kb-gpu-1   Ready    <none>          9d    v1.31.2
         (GENDERS, "genders", [{"name": "login1,node[1-2]"}]),
         (SINFO, "sinfo", [{"name": "gpu[01-03]"}]),
         (SINFO_LONG, "sinfo", [{"name": "gpu[01-02]", "slots": 128}]),
+        (
+            SINFO_LONG + "gpu01 1 all mixed 128 2:32:2 1031000\n",
+            "sinfo",
+            [{"name": "gpu[01-02]", "slots": 128}],  # in two partitions
+        ),
+        (
+            "gpu: node[1,3] @cpu,c9\n",
+            "groups",
+            [{"name": "c9,node[1,3]"}],
+        ),
         (KUBECTL, "kubectl", [{"name": "kb-ctl,kb-gpu-1"}]),
     ],
 )

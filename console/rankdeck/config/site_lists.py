@@ -16,6 +16,8 @@ from rankdeck.model.nodeset import expand, fold
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _RANGE = re.compile(r"\[([^\[\]:]+):([^\[\]:]+)\]")
 """A range of Ansible, `[01:16]` or `[a:f]`."""
+_GROUP = re.compile(r"@[^,\s]+,?")
+"""A group of ClusterShell by its name."""
 _LOCAL = frozenset({"localhost", "ip6-localhost", "ip6-loopback", "broadcasthost"})
 
 
@@ -78,12 +80,12 @@ def _genders(text: str, _: Path) -> Rows:
 
 
 def _groups(text: str, _: Path) -> Rows:
-    """Groups of ClusterShell: `name: node set`. Groups that only name other groups add no node."""
+    """Groups of ClusterShell: `name: node set`. What is the group of others (`@gpu`) adds no node."""
     for number, words in _words(text):
-        sets = " ".join(words).partition(":")[2].split()
-        for one in ",".join(sets).split(",") if "@" in "".join(sets) else [",".join(sets)]:
-            if one and not one.startswith("@"):
-                yield _Row(number, one)
+        named = _GROUP.sub("", " ".join(words).partition(":")[2])
+        for one in named.split():
+            if bare := one.strip(","):
+                yield _Row(number, bare)
 
 
 def _table(column: str) -> Callable[[str, Path], Rows]:
@@ -191,16 +193,18 @@ class ListFormat:
     words: str
     read: Callable[[str, Path], Rows]
     known: re.Pattern[str]
+    adds: bool = False
+    """Whether a host on several lines has the slots of all."""
 
 
 FORMATS: Mapping[str, ListFormat] = {
-    "ansible": ListFormat("an Ansible inventory", _ansible_ini, re.compile(r"^\s*\[[^\]\n]+\]\s*$", re.MULTILINE)),
+    "ansible": ListFormat("an Ansible inventory", _ansible_ini, re.compile(r"^\s*\[[^\]\n]+\]\s*$|\sansible_\w+=", re.MULTILINE)),
     "sinfo": ListFormat("a table of sinfo", _table("NODELIST"), re.compile(r"^.*\bNODELIST\b", re.MULTILINE)),
     "kubectl": ListFormat("a table of kubectl get nodes", _table("NAME"), re.compile(r"^NAME\s+STATUS\s+ROLES", re.MULTILINE)),
     "hosts": ListFormat("a hosts file", _hosts, re.compile(r"^\s*(?:\d{1,3}(?:\.\d{1,3}){3}|[0-9A-Fa-f:]*::?[0-9A-Fa-f:]*)(?:%\S+)?\s+[A-Za-z]", re.MULTILINE)),
     "yaml": ListFormat("an inventory or groups in YAML", _yaml, re.compile(r"^[\w-]+:\s*(?:#.*)?\n\s+[\w@*-]+:", re.MULTILINE)),
     "groups": ListFormat("groups of ClusterShell", _groups, re.compile(r"^[\w@-]+:\s+\S", re.MULTILINE)),
-    "hostfile": ListFormat("an MPI hostfile", _hostfile, re.compile(r"^\s*[^#\s=]+(?:\s+(?:max[_-]?)?slots\s*=.*)?\s*(?:#.*)?$", re.MULTILINE)),
+    "hostfile": ListFormat("an MPI hostfile", _hostfile, adds=True, known=re.compile(r"^\s*[^#\s=]+(?:\s+(?:max[_-]?)?slots\s*=.*)?\s*(?:#.*)?$", re.MULTILINE)),
     "genders": ListFormat("a genders file", _genders, re.compile(r"^\s*\S+\s+\S", re.MULTILINE)),
 }  # fmt: skip
 """Format -> how it is read, in the order in which a list is looked at."""
@@ -250,7 +254,9 @@ def read_site_list(file: Path, text: str, form: str = "") -> SiteList:
     try:
         for row in FORMATS[chosen].read(text, file):
             for name in _names(file, row):
-                found[name] = _joined(found.get(name), replace(row.said, name=name))
+                said = replace(row.said, name=name)
+                known = found.get(name)
+                found[name] = _joined(known, said, adds=FORMATS[chosen].adds) if known else said
     except ValueError as error:
         raise _mistake(file, 1, f"not {FORMATS[chosen].words}: {error}") from error
     if not found:
@@ -269,15 +275,13 @@ def _names(file: Path, row: _Row) -> Iterable[str]:
     return names
 
 
-def _joined(known: ListedNode | None, said: ListedNode) -> ListedNode:
-    """Both: slots add up, as in a hostfile; of the rest, what was said first stays."""
-    if known is None:
-        return said
+def _joined(known: ListedNode, said: ListedNode, *, adds: bool) -> ListedNode:
+    """What two lines say of a node: with `adds` the slots of both; of all else what was said first."""
     return ListedNode(
         known.name,
         known.address or said.address,
         known.port or said.port,
-        known.slots + said.slots,
+        known.slots + said.slots if adds else known.slots or said.slots,
         known.user or said.user,
     )
 

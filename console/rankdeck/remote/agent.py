@@ -256,7 +256,7 @@ class WantedAgent(Protocol):
         ...
 
 
-UPLOAD_LIMIT = 120.0
+LOOK_LIMIT, UPLOAD_LIMIT = 30.0, 120.0
 BACKOFF = (1.0, 2.0, 5.0, 10.0, 15.0)
 STEADY = 30.0
 """After this many seconds of running, the next restart waits only for the shortest pause."""
@@ -403,7 +403,8 @@ class Agents:
         return (found.python, found.path)
 
     async def _look(self, node: str, pythons: Sequence[str], places: Sequence[str]) -> FoundPython:
-        said = await run(self.shell, node, node_python.look(bundle().name, pythons, places))
+        asked = node_python.look(bundle().name, pythons, places)
+        said = await run(self.shell, node, asked, limit=LOOK_LIMIT * self._patience)
         return node_python.parse(node, said.out, said.err)
 
     async def _upload(self, node: str, found: FoundPython, *, again: bool) -> FoundPython:
@@ -430,7 +431,7 @@ class Agents:
         """Copy the agent to where it belongs; returns why that failed, or ""."""
         own = secrets.token_hex(6)
         put = ("sh", "-c", _PUT, "sh", found.path, str(len(data)), found.python, _COMPILE, own)
-        result = await run(self.shell, node, put, data, UPLOAD_LIMIT)
+        result = await run(self.shell, node, put, data, UPLOAD_LIMIT * self._patience)
         return (last_line(result.err) or f"exit status {result.code}") if result.code else ""
 
     # ---- telemetry

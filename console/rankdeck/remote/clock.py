@@ -1,4 +1,4 @@
-"""Measures how the clock of a node differs from the console's."""
+"""Measures how the clocks of nodes differ from the console's."""
 
 import asyncio
 import re
@@ -27,6 +27,23 @@ async def measure_clock(shell: Shell, node: str) -> ClockOffset:
     finally:
         await channel.close()
     return best
+
+
+class ClockOffsets:
+    """The clock offsets of the nodes of one transport, each measured once per connection."""
+
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
+        self._known: dict[str, tuple[object, ClockOffset]] = {}
+        """Node -> the connection by which it was measured, and what was found."""
+
+    async def of(self, node: str, connection: object) -> ClockOffset:
+        """The offset of a node that is reached by this connection; raises UnreachableError."""
+        known = self._known.get(node)
+        if known is None or known[0] is not connection:
+            known = connection, await measure_clock(self._shell, node)
+            self._known[node] = known
+        return known[1]
 
 
 def _width(clock: ClockOffset) -> float:

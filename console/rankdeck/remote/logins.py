@@ -53,6 +53,8 @@ JUMP_FAN_OUT = 8
 """The same through one jump host: its sshd drops some of 10 or more at a time (MaxStartups 10:30:100)."""
 KEEPALIVE, KEEPALIVE_MISSES = 5.0, 2
 """Seconds without a byte until a keepalive is sent, and how many may stay unanswered: 15 s in all, as for followers."""
+OPEN_LIMIT, CLOSE_LIMIT = 15.0, 3.0
+"""Seconds to open a session or tunnel on a connection, and to end all connections."""
 PAUSES = (0.5, 1.0, 2.0, 4.0)
 """Seconds (± 50 %) until a login that the server dropped is tried again."""
 MOST_JUMPS = 8

@@ -19,10 +19,17 @@ from typing import BinaryIO
 
 from rankdeck.errors import UnreachableError
 from rankdeck.model.cluster import Cluster, Node
-from rankdeck.remote.clock import measure_clock
+from rankdeck.remote.clock import ClockOffsets
 from rankdeck.remote.control_socket import answers
-from rankdeck.remote.login_errors import Destination, from_ssh, of_node
-from rankdeck.remote.logins import KEEPALIVE, KEEPALIVE_MISSES, PAUSES, Logins
+from rankdeck.remote.login_errors import Destination, DroppedError, from_ssh, of_node
+from rankdeck.remote.logins import (
+    CLOSE_LIMIT,
+    KEEPALIVE,
+    KEEPALIVE_MISSES,
+    OPEN_LIMIT,
+    PAUSES,
+    Logins,
+)
 from rankdeck.remote.shell import (
     ClockOffset,
     HereProgram,
@@ -40,8 +47,6 @@ from rankdeck.remote.user_ssh import UserSsh, text_file
 log = logging.getLogger(__name__)
 PERSIST = 600
 """Seconds without a session after which a master of ours ends by itself: it outlives a console that was killed."""
-OPEN_LIMIT = 15.0
-CLOSE_LIMIT = 3.0
 _LONGEST_FOLDER = 60
 """Most bytes of the path of the sockets' folder: ssh makes names of up to 108 bytes from it."""
 _ALWAYS = ("BatchMode=yes", "ClearAllForwardings=yes", "RemoteCommand=none", "PermitLocalCommand=no", "ForwardX11=no")  # fmt: skip
@@ -51,6 +56,8 @@ _MASTER = (
     f"ServerAliveInterval={KEEPALIVE:.0f}", f"ServerAliveCountMax={KEEPALIVE_MISSES}",
 )  # fmt: skip
 _CLIENT = (*_ALWAYS, "ControlMaster=no", "ControlPersist=no", "LogLevel=ERROR")
+_ALONE = (*_ALWAYS, "ControlMaster=no", "ControlPath=none", "ControlPersist=no", "LogLevel=INFO")
+"""Options of a login without a master, whose proxy is heard: of one that is to persist, ssh drops what its proxy says."""
 _SIGNALS_TOLD = '"$@"; exit $?'
 """A shell around the program, for ssh gives 255 for every program that a signal ended."""
 _FAILED = 255
@@ -129,10 +136,11 @@ class OpenSsh:
 
     def __init__(self, cluster: Cluster, logins: Logins) -> None:
         self._nodes = {node.name: node for node in cluster.hosts}
+        self._open_limit = OPEN_LIMIT * cluster.access.patience
         self._ssh, self._logins = UserSsh(cluster), logins
         self._locks = {name: asyncio.Lock() for name in self._nodes}
         self._masters: dict[str, Master] = {}
-        self._clocks: dict[str, tuple[Master, ClockOffset]] = {}
+        self._clocks = ClockOffsets(self)
         self._folder: Path | None = None
         self._count = 0
 
@@ -179,7 +187,7 @@ class OpenSsh:
         master = await self._master(node)
         wanted = f"127.0.0.1:0:{_bracketed(host)}:{port}"
         ask = master.command("forward", "-R", wanted)
-        done = await run(LocalShell(), node, ask, limit=OPEN_LIMIT)
+        done = await run(LocalShell(), node, ask, limit=self._open_limit)
         if done.code or not done.word.isdecimal():
             raise from_ssh(node, done.err.decode("utf-8", "replace"), master.destination)
         master.forwards.append(wanted)
@@ -187,12 +195,7 @@ class OpenSsh:
 
     async def clock(self, node: str) -> ClockOffset:
         """How the node's clock differs from the console's; measured once per connection. Raises UnreachableError."""
-        master = await self._master(node)
-        known = self._clocks.get(node)
-        if known is None or known[0] is not master:
-            known = master, await measure_clock(self, node)
-            self._clocks[node] = known
-        return known[1]
+        return await self._clocks.of(node, await self._master(node))
 
     async def _master(self, node: str) -> Master:
         if node not in self._nodes:
@@ -219,9 +222,21 @@ class OpenSsh:
         words = self._ssh.reach(node.name, ("-M", "-N", "-f", "-S", master.path), _MASTER)
         with text_file("") as said:
             code = await _run_to_background(node.name, words, said, self._logins.limit(settings))
-            if code:
-                raise from_ssh(node.name, _text(said), to, len(PAUSES) + 1)
-        return master
+            if not code:
+                return master
+            error = from_ssh(node.name, _text(said), to, len(PAUSES) + 1)
+        if isinstance(error, DroppedError) and settings is not None and _has_proxy(settings):
+            raise await self._error_of_proxy(node, settings, to) or error
+        raise error
+
+    async def _error_of_proxy(
+        self, node: Node, settings: HostSettings, to: Destination
+    ) -> UnreachableError | None:
+        """What a proxy or jump host says of a login that was dropped; None if the login works now."""
+        words = (*self._ssh.reach(node.name, ("-T",), _ALONE), "exit")
+        with text_file("") as said:
+            code = await _run_to_background(node.name, words, said, self._logins.limit(settings))
+            return from_ssh(node.name, _text(said), to, len(PAUSES) + 1) if code else None
 
     def _own_folder(self) -> Path:
         """The folder of the sockets, which only this user can enter."""
@@ -258,6 +273,10 @@ async def _leave(master: Master) -> None:
     for what, *words in asked:
         with suppress(UnreachableError):
             await run(LocalShell(), master.node, master.command(what, *words), limit=CLOSE_LIMIT)
+
+
+def _has_proxy(settings: HostSettings) -> bool:
+    return bool(settings.one("proxyjump") or settings.one("proxycommand"))
 
 
 def _bracketed(host: str) -> str:

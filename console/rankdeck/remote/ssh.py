@@ -10,9 +10,9 @@ import asyncssh
 
 from rankdeck.errors import UnreachableError
 from rankdeck.model.cluster import Cluster, Node
-from rankdeck.remote.clock import measure_clock
+from rankdeck.remote.clock import ClockOffsets
 from rankdeck.remote.login_errors import FAILURES, explain, of_node, unreachable
-from rankdeck.remote.logins import Login, Logins
+from rankdeck.remote.logins import CLOSE_LIMIT, OPEN_LIMIT, Login, Logins
 from rankdeck.remote.shell import (
     ClockOffset,
     Confirm,
@@ -25,8 +25,6 @@ from rankdeck.remote.shell import (
 
 SESSIONS = 8
 """Most sessions per connection; OpenSSH allows 10."""
-OPEN_LIMIT = 15.0
-CLOSE_LIMIT = 3.0
 _CLEARED = 0.1
 """Seconds for a server to clear away a session that has ended."""
 
@@ -97,7 +95,7 @@ class Connections:
         self._logins = logins or Logins(cluster, confirm)
         self._locks = {name: asyncio.Lock() for name in self._nodes}
         self._links: dict[str, list[_Link]] = {name: [] for name in self._nodes}
-        self._clocks: dict[str, tuple[_Link, ClockOffset]] = {}
+        self._clocks = ClockOffsets(self)
 
     async def __aenter__(self) -> "Connections":
         return self
@@ -178,12 +176,7 @@ class Connections:
 
     async def clock(self, node: str) -> ClockOffset:
         """How the node's clock differs from the console's; measured once per connection. Raises UnreachableError."""
-        link = await self._free_link(node)
-        known = self._clocks.get(node)
-        if known is None or known[0] is not link:
-            known = link, await measure_clock(self, node)
-            self._clocks[node] = known
-        return known[1]
+        return await self._clocks.of(node, await self._free_link(node))
 
     async def _free_link(self, node: str) -> _Link:
         if node not in self._nodes:

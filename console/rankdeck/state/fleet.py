@@ -103,7 +103,8 @@ class Fleet:
         """Nodes to judge every MOVES seconds: their health may change without a new message."""
         self._followers: tuple[ref[Changes], ...] = ()
         self._swept = self._looked = self._moved = self._compared = clock()
-        self._head_behind = 0.0
+        # By how much each node's clock is ahead, as the present round has seen it.
+        self._head_behind, self._aheads = 0.0, list[float | None]()
         self._round: Iterator[NodeState] = iter(())
         """The nodes that are left of a round over all nodes."""
         self._picture: Picture | None = None
@@ -363,6 +364,7 @@ class Fleet:
 
     def take_as_lasting(self) -> None:
         """Judge a clock that was wrong in two samples as wrong for long; for commands that take only two."""
+        self._note_head_clock(state.ahead for state in self._nodes.values())
         for name, state in self._nodes.items():
             state.take_as_lasting()
             self._changed[name] = None
@@ -402,14 +404,12 @@ class Fleet:
         if now - self._moved >= MOVES:
             self._moved = now
             self._changed.update(dict.fromkeys(self._moving))
-            self._note_head_clock()
             if self._introduced and now - self._compared >= SWEEP:
                 self._compared = now
                 self.compare_peers()
 
-    def _note_head_clock(self) -> None:
-        """Find out whether the console's own clock is wrong; if so, the nodes are not blamed for it."""
-        aheads = (state.ahead for state in self._nodes.values())
+    def _note_head_clock(self, aheads: Iterable[float | None]) -> None:
+        """Find out from what the nodes show whether the console's own clock is wrong; if so, they are not blamed for it."""
         behind = seconds_behind(ahead for ahead in aheads if ahead is not None)
         if abs(behind - self._head_behind) < _MOVED:
             return
@@ -435,23 +435,31 @@ class Fleet:
                 self._silence.set(name, state.silent_from)
 
     def _go_round(self, until: float) -> None:
-        """Continue the round over all nodes: drop numbers that are no longer sent, and take a picture for the past."""
+        """Continue the round over all nodes: drop numbers that are no longer sent, compare clocks, take a picture."""
         state = next(self._round, None)
         if state is None:
             state = self._begin_round()
         done = 0
         while state is not None:
-            if self._sweeping and state.drop_stale():
-                self._changed[state.name] = None
-            if self._picture:
-                self._picture.add(state)
+            self._visit(state)
             done += 1
             if done >= LEAST and time.perf_counter() > until:
                 return
             state = next(self._round, None)
+        if self._sweeping and done:
+            self._note_head_clock(self._aheads)
         if self._picture and done:
             self.past.keep(self._picture)
             self._picture = None
+
+    def _visit(self, state: NodeState) -> None:
+        """Do for one node what the present round is for."""
+        if self._sweeping:
+            self._aheads.append(state.ahead)
+            if state.drop_stale():
+                self._changed[state.name] = None
+        if self._picture:
+            self._picture.add(state)
 
     def _begin_round(self) -> NodeState | None:
         """Begin a round if one is due; returns its first node."""
@@ -461,7 +469,7 @@ class Fleet:
         if not (self._sweeping or due):
             return None
         if self._sweeping:
-            self._swept = now
+            self._swept, self._aheads = now, []
         self.past.fit(len(self._nodes))
         self._picture = Picture(wall) if due else None
         self._round = iter(tuple(self._nodes.values()))

@@ -108,10 +108,7 @@ class HistoryThread:
         async with self._turn:
             writes, self.due = self.due, DueWrites()
             await self.ask(writes.write_to)
-            for event in reversed(writes.events):
-                if len(self.due.events) == KEPT:
-                    break
-                self.due.events.appendleft(event)
+            self.due.events = deque((*writes.events, *self.due.events), maxlen=KEPT)
 
     async def read_kept(self, cluster: str, now: float) -> KeptRecords:
         """Remove what is too old or too much, and read what is left of this cluster; `now` is epoch seconds."""
