@@ -35,6 +35,12 @@ def listed(console: Console, *words: str) -> dict[str, dict]:
     return {job["name"]: job for job in console.objects("jobs", *words)}
 
 
+def may_be_first(job: dict) -> set[int]:
+    """The rank that failed first, and those that may have instead."""
+    failure = job["first_failure"]
+    return {failure["rank"], *failure["tied"]}
+
+
 def test_jobs_whose_history_was_removed_are_read_back_from_their_nodes(console: Console) -> None:
     run(console, "well")
     run(console, "ill", 3)
@@ -54,7 +60,8 @@ def test_jobs_whose_history_was_removed_are_read_back_from_their_nodes(console: 
         assert [r["exit_code"] for r in back[name]["ranks"]] == [
             r["exit_code"] for r in before[name]["ranks"]
         ]
-    assert back["ill"]["first_failure"]["rank"] == before["ill"]["first_failure"]["rank"]
+    # All three fail in the same moment: which was first is only as sure as the clocks, measured each time.
+    assert before["ill"]["first_failure"]["rank"] in may_be_first(back["ill"])
     assert listed(console).keys() >= {"well", "ill"}
     assert console.run("logs", back["well"]["job"]).stdout.count("here") == 3
 
