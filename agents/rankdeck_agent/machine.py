@@ -11,11 +11,12 @@ _BOOT = re.compile(rb"^btime (\d{1,12})$", re.MULTILINE)
 
 
 def machine(tree: Tree) -> dict[str, str]:
-    """Inventory of the machine under the tree: kernel, os, boot.at; for this machine also arch and python."""
+    """Inventory of the machine under the tree: kernel, os, boot.at; for this machine also kernel.build, arch and python."""
     found = {"os": _system(tree)}
     if tree.root == "/":
         kernel = platform.release()
         found.update(arch=platform.machine(), python=platform.python_version())
+        found["kernel.build"] = platform.version()
     else:
         kernel = tree.maybe("proc/sys/kernel/osrelease") or ""
     found["kernel"] = kernel

@@ -14,6 +14,7 @@ from rankdeck_agent.collectors.host import (
     TaskCollector,
 )
 from rankdeck_agent.collectors.kernel_log import KernelLogCollector
+from rankdeck_agent.collectors.kernel_tables import KernelTableCollector
 from rankdeck_agent.collectors.net import EthtoolCollector, NetCollector
 from rankdeck_agent.collectors.raid import RaidCollector
 from rankdeck_agent.collectors.rdma import RdmaCollector
@@ -33,6 +34,7 @@ COLLECTORS: tuple[Callable[..., Collector], ...] = (
     NvmeCollector,
     RaidCollector,
     TaskCollector,
+    KernelTableCollector,
     EthtoolCollector,
     SensorCollector,
     NvmeHealthCollector,

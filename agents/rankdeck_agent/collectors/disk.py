@@ -25,7 +25,10 @@ _DEADLINE = 5.0
 """Seconds of waiting after which the last answer is too old to be shown."""
 _MOUNTS = 32
 _LONGEST = 4096
-SPACE = ("disk.used", "disk.size", "disk.free", "disk.inodes_used")
+SPACE = (
+    "disk.used", "disk.size", "disk.free", "disk.free_all", "disk.inodes_used", "disk.inodes",
+    "disk.inodes_free",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,10 @@ class MountSpace:
             reading.put("disk.used", round(100.0 * used / usable, 2), path)
             reading.put("disk.size", self.blocks * self.size, path)
             reading.put("disk.free", self.available * self.size, path)
+            reading.put("disk.free_all", self.free * self.size, path)
         if self.inodes > 0:
+            reading.put("disk.inodes", self.inodes, path)
+            reading.put("disk.inodes_free", self.inodes_free, path)
             share = 100.0 * (self.inodes - self.inodes_free) / self.inodes
             reading.put("disk.inodes_used", round(share, 2), path)
 
@@ -179,7 +185,27 @@ _PSEUDO = frozenset(
 _READONLY = ("disk.readonly", "disk.forced_readonly")
 _RO = frozenset({"ro", "emergency_ro"})
 _WHOLE = re.compile(rb"(?:sd|vd|hd|xvd|dasd)[a-z]+|nvme\d+n\d+|mmcblk\d+|pmem\d+")
-_DISKS = ("disk.read", "disk.write", "disk.io_stuck")
+_COLUMNS: tuple[tuple[str, int, float], ...] = (
+    ("disk.reads", 0, 1),
+    ("disk.reads_merged", 1, 1),
+    ("disk.read", 2, 512),
+    ("disk.read_time", 3, 1e-3),
+    ("disk.writes", 4, 1),
+    ("disk.writes_merged", 5, 1),
+    ("disk.write", 6, 512),
+    ("disk.write_time", 7, 1e-3),
+    ("disk.in_flight", 8, 1),
+    ("disk.busy", 9, 1e-3),
+    ("disk.queued", 10, 1e-3),
+    ("disk.discards", 11, 1),
+    ("disk.discards_merged", 12, 1),
+    ("disk.discarded", 13, 512),
+    ("disk.discard_time", 14, 1e-3),
+    ("disk.flushes", 15, 1),
+    ("disk.flush_time", 16, 1e-3),
+)
+"""(metric, column of diskstats after the name, factor); older kernels have fewer (linux Documentation/admin-guide/iostats.rst)."""
+_DISKS = (*(metric for metric, _, _ in _COLUMNS), "disk.io_stuck")
 _UNCOUNTED = 1 << 31
 """Requests in flight from which on the count is wrong: it fell below 0."""
 _MOUNT_LIMIT = 64
@@ -200,6 +226,8 @@ class Mount:
     path: str
     kind: str
     device: str
+    source: str
+    """What is mounted: a device, or SERVER:PATH."""
     readonly: bool
     forced: bool
     """Read-only although it was mounted writable: the kernel does that after errors."""
@@ -207,15 +235,25 @@ class Mount:
 
 @dataclass(frozen=True)
 class Disk:
-    """A whole disk in diskstats: bytes read and written, requests done, requests in flight, time with work."""
+    """A whole disk in diskstats; `numbers` are its columns after the name."""
 
     name: str
-    read: int
-    written: int
-    done: int
-    in_flight: int
-    busy: int
-    """Milliseconds in which it had work."""
+    numbers: tuple[int, ...]
+
+    @property
+    def done(self) -> int:
+        """Requests done."""
+        return self.numbers[0] + self.numbers[4]
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that are not done."""
+        return self.numbers[8]
+
+    @property
+    def busy(self) -> int:
+        """Milliseconds in which it had work."""
+        return self.numbers[9]
 
 
 class DiskCollector:
@@ -244,6 +282,7 @@ class DiskCollector:
         self._automatic: tuple[str, ...] = ()
         # Below another root the mounts are of another machine and cannot be asked.
         self._network = NetworkMounts() if root == "/" else None
+        self._inventory: dict[str, str] = {}
         self._progress: dict[str, tuple[int, float, int]] = {}
         """Disk -> (requests done, since when not more, its time with work then)."""
         self._looked = -_SPACE_EVERY
@@ -254,6 +293,7 @@ class DiskCollector:
         if now - self._looked >= _SPACE_EVERY:
             self._looked, self._space = now, self._read_space()
         _copy(self._space, reading)
+        reading.inventory = self._inventory
         self._ask_network(reading, now)
         for path in self._unmounted:
             reading.put("disk.mounted", 0, path)
@@ -285,6 +325,7 @@ class DiskCollector:
         if raw != self._raw:
             self._raw, self._mounts = raw, local_mounts(raw)
             self._remote = network_mounts(raw)
+            self._inventory = _file_systems(raw, (*(m.path for m in self._mounts), *self._remote))
             self._automatic = automatic_mounts(raw)
         # Read each time: an administrator may take a mount out of it.
         table = self._tree.maybe("etc/fstab") or ""
@@ -305,8 +346,8 @@ class DiskCollector:
     def _disks(self, reading: Reading, now: float) -> None:
         progress: dict[str, tuple[int, float, int]] = {}
         for disk in parse_diskstats(self._tree.read("proc/diskstats")):
-            reading.put("disk.read", disk.read, disk.name)
-            reading.put("disk.write", disk.written, disk.name)
+            for (metric, _, factor), number in zip(_COLUMNS, disk.numbers):
+                reading.put(metric, number * factor, disk.name)
             done, since, busy = self._progress.get(disk.name, (-1, now, 0))
             if not 0 < disk.in_flight < _UNCOUNTED or disk.done != done:
                 since, busy = now, disk.busy
@@ -328,14 +369,12 @@ def parse_diskstats(data: bytes) -> list[Disk]:
     """The whole disks (no partitions); lines that do not fit are skipped."""
     found: list[Disk] = []
     for line in data.splitlines():
-        fields = line.split(None, 13)
-        if len(fields) < 13 or not _WHOLE.fullmatch(fields[2]):
+        fields = line.split(None, 3 + len(_COLUMNS))
+        if len(fields) < 14 or not _WHOLE.fullmatch(fields[2]):
             continue
-        numbers = fields[3:13]
+        numbers = fields[3 : 3 + len(_COLUMNS)]
         if all(n.isdigit() and len(n) <= 20 for n in numbers):
-            reads, _, read, _, writes, _, written, _, waiting, busy = map(int, numbers)
-            name = fields[2].decode()
-            found.append(Disk(name, read * 512, written * 512, reads + writes, waiting, busy))
+            found.append(Disk(fields[2].decode(), tuple(map(int, numbers))))
     return found
 
 
@@ -359,6 +398,12 @@ def automatic_mounts(data: bytes) -> tuple[str, ...]:
     parents = [mount.path for mount in mounts if mount.kind == _AUTOMATIC]
     kept = (m.path for m in mounts if m.kind != _AUTOMATIC and m.kind not in _PSEUDO)
     return tuple(path for path in dict.fromkeys(kept) if _below(path, parents))[:_MOUNT_LIMIT]
+
+
+def _file_systems(data: bytes, paths: Sequence[str]) -> dict[str, str]:
+    """Inventory: kind of the file system on each of the paths, and what is mounted there."""
+    found = {m.path: clean(f"{m.kind} {m.source}", 160) for m in _mounts_in(data)}
+    return {f"mount.{path}": found[path] for path in paths}
 
 
 def _mounts_in(data: bytes) -> "list[Mount]":
@@ -399,7 +444,7 @@ def _mount(line: str) -> "Mount | None":
     fields = line.split(" ")
     try:
         dash = fields.index("-", 6)
-        kind, options = fields[dash + 1], fields[dash + 3]
+        kind, source, options = fields[dash + 1 : dash + 4]
     except (ValueError, IndexError):
         return None
     path = _ESCAPE.sub(_unescaped, fields[4])
@@ -407,7 +452,7 @@ def _mount(line: str) -> "Mount | None":
     readonly = bool((wanted | is_now) & _RO)
     # With `mount -o ro`, as for a system with a read-only / or /usr, both have `ro`.
     forced = "emergency_ro" in is_now or ("ro" in is_now and "ro" not in wanted)
-    return Mount(path, kind, fields[2], readonly, forced)
+    return Mount(path, kind, fields[2], _ESCAPE.sub(_unescaped, source), readonly, forced)
 
 
 def _unescaped(found: "re.Match[str]") -> str:

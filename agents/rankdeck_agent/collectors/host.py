@@ -1,11 +1,20 @@
 """The host: its CPUs (time, load, clock, pressure), tasks that hang, memory, EDAC errors, and the limits of the agent's cgroup."""
 
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Callable, Optional
 
-from rankdeck_agent.collectors.base import Reading, memory_sizes, signed, spread, whole
+from rankdeck_agent.collectors.base import (
+    DEVICE_LIMIT,
+    LARGEST,
+    Reading,
+    memory_sizes,
+    signed,
+    spread,
+    whole,
+)
 from rankdeck_agent.files import MISSING, Tree, clean
 from rankdeck_agent.older_python import is_ascii
 
@@ -14,9 +23,38 @@ _ZONES = re.compile(r"x86_pkg_temp|cpu[-_]?thermal|soc[-_]?thermal|bcm\d+_therma
 _CLOCKS = 4
 """Most cores that are asked for their clock: each answer may disturb the core."""
 _LOOK_AGAIN = 60.0
-_PRESSURE = (("psi.cpu", "cpu", b"some"), ("psi.mem", "memory", b"full"), ("psi.io", "io", b"full"))
-_TIMES = ("cpu.used", "cpu.core_used", "cpu.iowait", "cpu.steal")
-_AVG10 = re.compile(rb"avg10=(\d+(?:\.\d+)?)")
+_PRESSURE: Mapping[str, tuple[tuple[bytes, str, str], ...]] = {
+    "cpu": ((b"some", "psi.cpu", "psi.cpu_waiting"),),
+    "memory": ((b"some", "", "psi.mem_waiting"), (b"full", "psi.mem", "psi.mem_stalled")),
+    "io": ((b"some", "", "psi.io_waiting"), (b"full", "psi.io", "psi.io_stalled")),
+}
+"""File of /proc/pressure -> (line, metric of its mean over 10 s or "", metric of its total)."""
+_STALLS = re.compile(rb"^(some|full) avg10=(\d{1,3}(?:\.\d+)?) .*total=(\d{1,20})$", re.MULTILINE)
+_SHARES = ("cpu.used", "cpu.core_used", "cpu.iowait", "cpu.steal")
+_LOADS = ("cpu.load1", "cpu.load5", "cpu.load15")
+_MODES = (
+    "user",
+    "nice",
+    "system",
+    "idle",
+    "iowait",
+    "irq",
+    "softirq",
+    "steal",
+    "guest",
+    "guest_nice",
+)
+"""Columns of a processor in /proc/stat."""
+_MODE_TIMES = tuple(f"cpu.time_{mode}" for mode in _MODES)
+_TICKS = os.sysconf("SC_CLK_TCK")
+_TASK_ROWS: Mapping[bytes, str] = {
+    b"ctxt": "kernel.context_switches",
+    b"processes": "kernel.forks",
+    b"procs_running": "kernel.procs_running",
+    b"procs_blocked": "kernel.procs_blocked",
+}
+"""Row of /proc/stat -> its metric."""
+_INTERRUPTS = re.compile(rb"^intr (\d{1,20})\b", re.MULTILINE)
 
 Times = tuple[int, int, int, int]
 """(total, idle, waiting for disks, stolen), in clock ticks since boot."""
@@ -29,12 +67,15 @@ class CpuCollector:
     lane = "proc"
     period = 0.0
     metrics: tuple[str, ...] = (
-        *_TIMES,
-        "cpu.load1",
+        *_SHARES,
+        *_MODE_TIMES,
+        *_TASK_ROWS.values(),
+        "kernel.interrupts",
+        *_LOADS,
         "cpu.cores",
         "cpu.temp",
         "cpu.freq",
-        *(row[0] for row in _PRESSURE),
+        *(metric for rows in _PRESSURE.values() for row in rows for metric in row[1:] if metric),
     )
 
     def __init__(self, root: str = "/") -> None:
@@ -52,18 +93,20 @@ class CpuCollector:
             self._look()
         reading = Reading()
         reading.inventory = self._inventory
-        reading.attempt((*_TIMES, "cpu.cores"), lambda: self._times(reading))
-        reading.measure("cpu.load1", lambda: float(self._tree.read("proc/loadavg").split()[0]))
+        reading.attempt(
+            (*_SHARES, *_MODE_TIMES, *_TASK_ROWS.values(), "cpu.cores"),
+            lambda: self._stat(reading),
+        )
+        reading.attempt(_LOADS, lambda: self._loads(reading))
         temps = self._numbers(reading, "cpu.temp", self._temps)
         if temps:
             reading.put("cpu.temp", round(max(temps) * 1e-3, 3))
         clocks = self._numbers(reading, "cpu.freq", self._clocks)
         if clocks:
             reading.put("cpu.freq", sum(clocks) / len(clocks) * 1e3)
-        for metric, name, kind in _PRESSURE:
-            reading.attempt(
-                (metric,), lambda m=metric, n=name, k=kind: self._pressure(reading, m, n, k)
-            )
+        for name, rows in _PRESSURE.items():
+            metrics = [metric for row in rows for metric in row[1:] if metric]
+            reading.attempt(metrics, lambda n=name: self._pressure(reading, n))
         return reading
 
     def _look(self) -> None:
@@ -71,22 +114,33 @@ class CpuCollector:
         self._clocks = spread(_clock_files(self._tree), _CLOCKS)
         self._inventory = {"cpu.model": _model(self._tree)}
 
-    def _times(self, reading: Reading) -> None:
-        now = _parse_times(self._tree.read("proc/stat"))
+    def _loads(self, reading: Reading) -> None:
+        for metric, load in zip(_LOADS, self._tree.read("proc/loadavg").split()):
+            reading.put(metric, float(load))
+
+    def _stat(self, reading: Reading) -> None:
+        data = self._tree.read("proc/stat")
+        columns = _columns(data)
+        _put_modes(reading, columns)
+        _put_tasks(reading, data)
+        now = {core: _times(ticks) for core, ticks in columns.items()}
         reading.put("cpu.cores", len(now) - ("" in now))
         before, self._before = self._before, now
         if not before:
-            reading.pending.update(_TIMES)
+            reading.pending.update(_SHARES)
             return
         for core, times in now.items():
             if core in before:
                 _put_shares(reading, core, before[core], times)
 
-    def _pressure(self, reading: Reading, metric: str, name: str, kind: bytes) -> None:
-        for line in self._tree.read(f"proc/pressure/{name}").splitlines():
-            found = _AVG10.search(line) if line.startswith(kind) else None
-            if found:
-                reading.put(metric, float(found.group(1)))
+    def _pressure(self, reading: Reading, name: str) -> None:
+        found = _STALLS.findall(self._tree.read(f"proc/pressure/{name}"))
+        lines = {line: (float(mean), int(total)) for line, mean, total in found}
+        for line, mean, total in _PRESSURE[name]:
+            if line in lines:
+                reading.put(total, lines[line][1] / 1e6)
+                if mean:
+                    reading.put(mean, lines[line][0])
 
     def _numbers(self, reading: Reading, metric: str, files: Sequence[str]) -> list[int]:
         """The numbers of the files that can be read; the metric fails only if none can."""
@@ -101,22 +155,46 @@ class CpuCollector:
         return numbers
 
 
-def _parse_times(data: bytes) -> dict[str, Times]:
-    """Core ("" for all of them) -> times, from /proc/stat; raises ValueError."""
-    found: dict[str, Times] = {}
+def _columns(data: bytes) -> dict[str, list[int]]:
+    """Core ("" for all of them) -> its clock ticks in each of _MODES, from /proc/stat; raises ValueError."""
+    found: dict[str, list[int]] = {}
     for line in data.split(b"\n"):
         if not line.startswith(b"cpu"):
             # Stop here: the lines after the CPUs are the longest of the file.
             break
         name, *fields = line.split()
-        ticks = [int(f) for f in fields[:8]]
-        ticks += [0] * (8 - len(ticks))
+        ticks = [int(field) for field in fields[: len(_MODES)]]
         if not name[3:].isdigit() and name != b"cpu":
             raise ValueError("not the times of a processor")
-        found[name[3:].decode()] = (sum(ticks), ticks[3], ticks[4], ticks[7])
+        found[name[3:].decode()] = ticks
     if not found:
         raise ValueError("no processors in it")
     return found
+
+
+def _times(ticks: Sequence[int]) -> Times:
+    # Guest time, in the last two columns, is part of user time.
+    counted = [*ticks[:8], 0, 0, 0, 0, 0, 0, 0, 0][:8]
+    return sum(counted), counted[3], counted[4], counted[7]
+
+
+def _put_modes(reading: Reading, columns: Mapping[str, Sequence[int]]) -> None:
+    cores = [core for core in columns if core][:DEVICE_LIMIT]
+    for metric, ticks in zip(_MODE_TIMES, zip(*(columns[core] for core in cores))):
+        # Without a check of each: a large machine has thousands of them, and they are whole numbers.
+        seconds = [tick / _TICKS if tick else 0 for tick in ticks]
+        if max(seconds) <= LARGEST:
+            reading.values[metric] = dict(zip(cores, seconds))
+
+
+def _put_tasks(reading: Reading, data: bytes) -> None:
+    found = _INTERRUPTS.search(data)
+    if found:
+        reading.put("kernel.interrupts", int(found.group(1)))
+    for line in data[max(0, data.rfind(b"\nctxt ")) :].splitlines():
+        name, _, number = line.partition(b" ")
+        if name in _TASK_ROWS:
+            reading.put(_TASK_ROWS[name], whole(number))
 
 
 def _put_shares(reading: Reading, core: str, before: Times, now: Times) -> None:
