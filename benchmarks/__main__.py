@@ -24,6 +24,7 @@ NAMES = (
     "kubernetes",
     "acceptance",
     "slurm",
+    "scrape",
 )
 OF_THEIR_OWN = {
     "faults": "benchmarks.faults",

@@ -62,6 +62,9 @@ _MLX5 = [
     "rx_write_requests",
 ]
 
+COUNTERS = {"counters": _PMA, "hw_counters": _MLX5}
+"""Folder of a port -> the counters in it."""
+
 
 def missing() -> str:
     """Why the machine cannot be simulated here; "" if it can."""

@@ -9,6 +9,7 @@ from functools import partial
 import pytest
 from tests.support.certificates import Authority
 from tests.support.polling import until
+from tests.support.scrapes import whole
 from tests.ui.support.stage import Stage
 from tests.ui.test_screens import console, shows, text_of
 
@@ -178,7 +179,7 @@ def test_status_and_prometheus_have_the_ports() -> None:
     fleet = Fleet(lab.cluster)
 
     shape = switch_shapes(lab.switches)[0]
-    text = asyncio.run(Exporter(lab.cluster, fleet, switches=lab.switches).families()).text()
+    text = asyncio.run(whole(Exporter(lab.cluster, fleet, switches=lab.switches)))
 
     assert json.loads(json.dumps(shape))["values"] == {
         "in-octets": 7,

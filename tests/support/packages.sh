@@ -12,7 +12,7 @@ tools=(
     iperf3:iperf3 sysbench:sysbench stress-ng:stress-ng zsh:zsh fish:fish
     mpicc.mpich:libmpich-dev faketime:faketime chromium:chromium
 )
-servers=(sshd:openssh-server mosquitto:mosquitto prometheus:prometheus)
+servers=(sshd:openssh-server mosquitto:mosquitto prometheus:prometheus prometheus-node-exporter:prometheus-node-exporter)
 # With arguments only these servers: what benchmarks compare with.
 if [ $# -gt 0 ]; then tools=() servers=("$@"); fi
 

@@ -8,11 +8,11 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 
 from google.protobuf.message import DecodeError
@@ -37,11 +37,12 @@ from rankdeck.model.leftovers import CleanOrder, CleanReport, total
 from rankdeck.model.nodeset import expand, expand_ranks
 from rankdeck.model.patterns import BadPatternError, compiled
 from rankdeck.model.safe_text import clean, printable, strip_controls
+from rankdeck.model.series import Choice, of_counter
 from rankdeck.model.text import DEEPEST, table
 from rankdeck.preflight.facts import node_facts
 from rankdeck.preflight.trial_run import MARK, _rank_answers
-from rankdeck.prometheus.exporter import Families, HttpServer, Kinds, _read
-from rankdeck.prometheus.names import of_counter
+from rankdeck.prometheus.exporter import Families, openmetrics_head, text_head
+from rankdeck.prometheus.server import HttpServer, read_request
 from rankdeck.prometheus.site_past import Response, data_of, read_head, read_matrix
 from rankdeck.remote.clean import cleaned
 from rankdeck.remote.command import AgentRows
@@ -914,12 +915,14 @@ EXPOSITION = re.compile(
 )
 def prometheus() -> Take:
     def take(raw: bytes) -> None:
-        series, families = of_counter(clean(text_of(raw), 64)), Families()
+        series, families = of_counter(clean(text_of(raw), 64)), Families(Choice())
         if series is None:
             return
         labels = {"device": text_of(raw)}
-        families.put((series.name, series.kind, series.help), labels, series.convert(7))
-        for text in (families.text(), families.openmetrics()):
+        families.put("rdma", (series.name, series.kind, series.help), labels, 7)
+        (family,) = families.in_order()
+        lines = "".join(chain.from_iterable(family.lines()))
+        for text in (f"{head(family)}{lines}" for head in (text_head, openmetrics_head)):
             assert all(EXPOSITION.fullmatch(row) for row in text.split("\n")), text
 
     return take
@@ -931,16 +934,17 @@ def prometheus() -> Take:
     words=b"GET /metrics HTTP/1.1 \r\n\r\n \r\n Accept: application/openmetrics-text ? POST / \x00",
 )
 def http() -> Take:
-    async def no_families(_kinds: Kinds) -> Families:
-        return Families()
+    async def nothing(_choice: Choice, *, openmetrics: bool) -> AsyncGenerator[str]:
+        yield "# EOF\n" if openmetrics else ""
 
-    loop, server = asyncio.new_event_loop(), HttpServer(no_families)
+    loop, server = asyncio.new_event_loop(), HttpServer(nothing)
 
     async def ask(raw: bytes) -> None:
         reader = asyncio.StreamReader(limit=1 << 13)
         reader.feed_data(raw)
         reader.feed_eof()
-        await server.answer(await _read(reader))
+        request = await read_request(reader)
+        assert [piece async for piece in server.answer(request)]
 
     return lambda raw: loop.run_until_complete(ask(raw))
 

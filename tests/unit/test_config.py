@@ -321,10 +321,25 @@ def test_the_query_api_may_stand_in_the_address(tmp_path: Path) -> None:
     assert (found.path, found.port, found.tls) == ("", 9090, False)
 
 
+def test_what_is_exported_may_be_chosen_without_a_prometheus_to_ask(tmp_path: Path) -> None:
+    words = "gpu, node_load1, node_memory_MemFree_bytes, node_infiniband_hw_rto_total"
+    found = read_cluster(write(tmp_path, SITE % f"export: [{words}]"))
+
+    assert found.export == tuple(words.split(", "))
+    assert found.metrics is None
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
         ("user: me", "`url` is missing"),
+        (
+            "export: [gpu, diskstat]",
+            "3:25: metrics.export[1]: `diskstat` is neither a group",
+        ),
+        ("export: [diskstat]", "did you mean `diskstats`?"),
+        ("export: [node_load2]", "did you mean `node_load"),
+        ("export: [foo]", "groups are agent, cgroup, conntrack, cpu"),
         ("url: 'ftp://prom'", "expected http://host:port or https://host:port; found `ftp://prom`"),
         ("url: 'http://u:geheim@prom'", "the address holds a password"),
         ("url: 'http://prom/a b'", "its path may hold"),

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.health import Level
+from rankdeck.state import sanitize
 from rankdeck.state.fleet import LEAST, Fleet
 from rankdeck.state.node import ASKED
 from rankdeck_agent.rules.levels import highest, mean, total
@@ -200,8 +201,8 @@ def test_a_hostile_node_cannot_fill_the_memory() -> None:
             fleet.apply("n1", Event(1.0, "warn", "c", "x"))
     node = fleet.node("n1")
 
-    assert sum(len(by_device) for by_device in node.values.values()) <= 4096
-    assert len(node.failed) <= 256
+    assert sum(len(by_device) for by_device in node.values.values()) <= sanitize.NUMBERS
+    assert len(node.failed) <= sanitize.ENTRIES
     assert len(node.events) <= 100
     assert max(len(event.text) for event in node.events) <= 200
     assert all(len(text) <= 200 for text in node.failed.values())

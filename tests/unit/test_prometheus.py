@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 
 from rankdeck.model.cluster import Cluster, Node, Switch
-from rankdeck.prometheus.exporter import AT_ONCE, HEAD_LIMIT, Exporter, Families, ListenError, serve
+from rankdeck.prometheus.exporter import Exporter
+from rankdeck.prometheus.server import AT_ONCE, HEAD_LIMIT, ListenError, serve
 from rankdeck.state.fleet import COUNTERS, Switches
 from rankdeck_agent.wire import METRICS, Hello, Sample
 from tests.support.judged_fleet import JudgedFleet
+from tests.support.scrapes import whole
 
 parser = pytest.importorskip(
     "prometheus_client.parser", reason="prometheus-client is not installed"
@@ -46,10 +48,10 @@ class Clock:
 class Lab:
     """One node and its exporter."""
 
-    def __init__(self, *, simulated=(), show=False, **node) -> None:
+    def __init__(self, *, simulated=(), show=False, export=(), **node) -> None:
         switch = Switch(name="leaf1", ports={"Ethernet1": "n1:mlx5_0/1"})
         nodes = (Node(name="n1", **node),)
-        cluster = Cluster(name="lab", nodes=nodes, switches=(switch,))
+        cluster = Cluster(name="lab", nodes=nodes, switches=(switch,), export=export)
         self.switches = Switches(cluster)
         self.clock = Clock()
         self.fleet = JudgedFleet(cluster, self.clock)
@@ -63,13 +65,13 @@ class Lab:
         self.at = getattr(self, "at", 1e9) + step
         self.fleet.apply("n1", Sample(self.seq, self.at, values, **more))
         self.fleet.take_changes()
-        self.exporter.look()
 
     def read(self):
         """Every sample: name -> [(labels, value)], the same by both parsers."""
-        families = asyncio.run(self.exporter.families())
-        by_text = samples(parser.text_string_to_metric_families(families.text()))
-        by_open = samples(openmetrics.text_string_to_metric_families(families.openmetrics()))
+        text = asyncio.run(whole(self.exporter))
+        by_text = samples(parser.text_string_to_metric_families(text))
+        newer = asyncio.run(whole(self.exporter, openmetrics=True))
+        by_open = samples(openmetrics.text_string_to_metric_families(newer))
         assert by_text == by_open
         return by_text
 
@@ -147,7 +149,7 @@ def test_counters_are_counters_and_gauges_gauges() -> None:
     lab = Lab()
     lab.hear({name: {"0": 1} for name in METRICS})
 
-    text = asyncio.run(lab.exporter.families()).text()
+    text = asyncio.run(whole(lab.exporter))
 
     for family in parser.text_string_to_metric_families(text):
         ours = family.name.startswith(("rankdeck_", "node_"))
@@ -211,27 +213,95 @@ def test_made_up_numbers_are_left_out_or_marked() -> None:
     assert "simulated" not in found["node_load1"][0][0]
 
 
-def test_core_seconds_add_up_to_the_time_that_went_by() -> None:
+def test_the_time_of_each_cpu_has_the_mode_as_a_label() -> None:
     lab = Lab()
-    for used in (0, 50, 100):
-        lab.hear({"cpu.core_used": {"0": used, "1": 0}}, step=2.0)
+    lab.hear(
+        {
+            "cpu.time_user": {"0": 12.5, "1": 0},
+            "cpu.time_idle": {"0": 80, "1": 93.25},
+            "cpu.time_guest": {"0": 3, "1": 0},
+        }
+    )
 
     found = lab.read()
 
     name = "node_cpu_seconds_total"
-    assert value_of(found, name, cpu="0", mode="busy") == pytest.approx(3.0)
-    assert value_of(found, name, cpu="0", mode="idle") == pytest.approx(1.0)
-    assert value_of(found, name, cpu="1", mode="idle") == pytest.approx(4.0)
+    assert value_of(found, name, cpu="0", mode="user") == 12.5
+    assert value_of(found, name, cpu="1", mode="idle") == 93.25
+    assert value_of(found, "node_cpu_guest_seconds_total", cpu="0", mode="user") == 3
+    assert len(found[name]) == 4
 
 
-def test_a_clock_that_was_set_adds_nothing() -> None:
+def test_rows_of_the_kernels_tables_are_series_of_their_own() -> None:
     lab = Lab()
-    for step in (1.0, 1e8, -1e8, 1.0):
-        lab.hear({"cpu.core_used": {"0": 50}}, step=step)
+    lab.hear(
+        {
+            "mem.total": {"": 64 * GIB},
+            # MemTotal is another metric already: of two equal series the first stays.
+            "mem.row": {"MemFree": GIB, "Active(anon)": 2048, "HugePages_Free": 7, "MemTotal": 1},
+            "mem.vmstat": {"pgpgin": 5, "oom_kill": 1},
+            "net.stack": {"Tcp_RetransSegs": 9},
+            "net.sockets": {"TCP_inuse": 3},
+            "net.conntrack": {"entries_limit": 262144},
+            "kernel.files": {"allocated": 1024},
+            "kernel.entropy": {"available_bits": 256},
+        }
+    )
 
     found = lab.read()
 
-    assert value_of(found, "node_cpu_seconds_total", mode="busy") == pytest.approx(0.5)
+    assert value_of(found, "node_memory_MemFree_bytes") == GIB
+    assert value_of(found, "node_memory_Active_anon_bytes") == 2048
+    assert value_of(found, "node_memory_HugePages_Free") == 7
+    assert value_of(found, "node_memory_MemTotal_bytes") == 64 * GIB
+    assert value_of(found, "node_vmstat_pgpgin") == 5
+    assert value_of(found, "node_netstat_Tcp_RetransSegs") == 9
+    assert value_of(found, "node_sockstat_TCP_inuse") == 3
+    assert value_of(found, "node_nf_conntrack_entries_limit") == 262144
+    assert value_of(found, "node_filefd_allocated") == 1024
+    assert value_of(found, "node_entropy_available_bits") == 256
+
+
+def test_a_file_system_has_its_kind_and_device_and_the_node_its_times() -> None:
+    lab = Lab()
+    more = {**INVENTORY, "mount./": "ext4 /dev/sda1", "boot.at": "999999000", "kernel.build": "#1"}
+    lab.fleet.apply("n1", Hello("n1", True, 2.0, "b", "0.1.0", 1.0, more))
+    lab.hear({"disk.free_all": {"/": 7}, "disk.used": {"/": 5}}, step=2e9)
+
+    found = lab.read()
+
+    root = {"mountpoint": "/", "fstype": "ext4", "device": "/dev/sda1"}
+    assert value_of(found, "node_filesystem_free_bytes", **root) == 7
+    assert value_of(found, "node_filesystem_device_error", **root) == 0
+    assert value_of(found, "node_boot_time_seconds") == 999999000
+    assert value_of(found, "node_time_seconds") == 3e9
+    assert value_of(found, "node_uname_info", version="#1", release="6.8.0") == 1
+
+
+@pytest.mark.parametrize(
+    ("export", "there", "absent"),
+    [
+        (("gpu",), {"DCGM_FI_DEV_GPU_TEMP", "rankdeck_gpu_temp_celsius"}, {"node_load1", "rankdeck_node_health"}),
+        (("node_load1", "health"), {"node_load1", "rankdeck_node_health"}, {"DCGM_FI_DEV_GPU_TEMP", "node_load5"}),
+        (("meminfo", "DCGM_FI_DEV_GPU_TEMP"), {"node_memory_MemTotal_bytes", "DCGM_FI_DEV_GPU_TEMP"}, {"node_load1", "rankdeck_gpu_temp_celsius"}),
+    ],
+)  # fmt: skip
+def test_the_cluster_file_may_choose_what_is_exported(export, there, absent) -> None:
+    lab = Lab(export=export)
+    lab.hear(
+        {
+            "gpu.temp": {"0": 40.0, "1": 50.0},
+            "cpu.load1": {"": 1.0},
+            "cpu.load5": {"": 1.0},
+            "mem.total": {"": GIB},
+        }
+    )
+
+    names = set(lab.read())
+
+    assert "rankdeck_node_up" in names
+    assert there <= names
+    assert not absent & names
 
 
 def test_lost_gpus_show_as_fewer_than_expected() -> None:
@@ -271,7 +341,7 @@ def test_the_dashboard_asks_only_for_what_is_offered() -> None:
     lab.hear({name: {"0": 1} for name in METRICS}, failed={"x": "y"})
     for leaf in COUNTERS:
         lab.switches.apply("leaf1", "Ethernet1", True, {leaf: 1})
-    text = asyncio.run(lab.exporter.families()).text()
+    text = asyncio.run(whole(lab.exporter))
     offered = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE ")}
     board = json.loads(DASHBOARD.read_text())
 
@@ -290,13 +360,13 @@ def test_the_dashboard_asks_only_for_what_is_offered() -> None:
 # ---- HTTP -------------------------------------------------------------------------------
 
 
-async def no_families(_kinds) -> Families:
-    return Families()
+async def nothing(_choice, *, openmetrics):
+    yield "# EOF\n" if openmetrics else ""
 
 
 @asynccontextmanager
-async def served(gather=None):
-    async with serve("127.0.0.1", 0, gather or Lab().exporter.families) as port:
+async def served(write=None):
+    async with serve("127.0.0.1", 0, write or Lab().exporter.text) as port:
         yield port
 
 
@@ -306,7 +376,18 @@ async def ask(port, request):
     answer = await asyncio.wait_for(reader.read(), 15)
     writer.close()
     head, _, body = answer.partition(b"\r\n\r\n")
-    return head.decode(), body
+    return head.decode(), joined(body) if b"chunked" in head else body
+
+
+def joined(chunks):
+    """The body that arrived in chunks; the last of them is empty."""
+    body, length = b"", 0
+    while chunks:
+        size, _, rest = chunks.partition(b"\r\n")
+        length = int(size, 16)
+        body, chunks = body + rest[:length], rest[length + 2 :]
+    assert length == 0
+    return body
 
 
 async def test_a_scrape_gets_text_or_openmetrics_as_it_asks() -> None:
@@ -338,7 +419,7 @@ async def test_a_scrape_gets_text_or_openmetrics_as_it_asks() -> None:
 async def test_a_scrape_may_choose_what_it_collects(collect, there, absent) -> None:
     lab = Lab()
     lab.hear({"gpu.temp": {"0": 40.0}, "cpu.load1": {"": 1.0}, "mem.total": {"": 1 << 30}})
-    async with served(lab.exporter.families) as port:
+    async with served(lab.exporter.text) as port:
         _, body = await ask(port, f"GET /metrics?{collect} HTTP/1.1\r\n\r\n".encode())
 
     text = body.decode()
@@ -369,14 +450,14 @@ async def test_other_tasks_run_while_the_series_of_many_nodes_are_gathered(monke
 
     async with asyncio.TaskGroup() as tasks:
         counting = tasks.create_task(count())
-        await exporter.families()
+        await whole(exporter)
         counting.cancel()
 
     assert turns >= len(nodes) - 1
 
 
 async def test_a_packed_answer_unpacks_to_the_plain_one() -> None:
-    async with served(no_families) as port:
+    async with served(nothing) as port:
         request = b"GET /metrics HTTP/1.1\r\nAccept-Encoding: gzip\r\n"
         head, body = await ask(port, request + b"Accept: application/openmetrics-text\r\n\r\n")
 
@@ -418,7 +499,7 @@ async def test_requests_that_never_end_keep_nobody_out() -> None:
 async def test_an_address_in_use_is_one_sentence() -> None:
     async with served() as port:
         with pytest.raises(ListenError, match=f"cannot listen on 127.0.0.1:{port}: "):
-            async with serve("127.0.0.1", port, no_families):
+            async with serve("127.0.0.1", port, nothing):
                 pass
 
 

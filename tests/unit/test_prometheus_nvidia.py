@@ -19,7 +19,6 @@ def told(lab, collector, reading):
     lab.fleet.apply("n1", decode("hello", encode(hello)))
     sample = Sample(1, time.time(), reading.values, absent, reading.failed)
     lab.fleet.apply("n1", decode("sample", encode(sample)))
-    lab.exporter.look()
     return lab.read()
 
 

@@ -27,6 +27,7 @@ _PRESSURE: Mapping[str, tuple[tuple[bytes, str, str], ...]] = {
     "cpu": ((b"some", "psi.cpu", "psi.cpu_waiting"),),
     "memory": ((b"some", "", "psi.mem_waiting"), (b"full", "psi.mem", "psi.mem_stalled")),
     "io": ((b"some", "", "psi.io_waiting"), (b"full", "psi.io", "psi.io_stalled")),
+    "irq": ((b"full", "", "psi.irq_stalled"),),
 }
 """File of /proc/pressure -> (line, metric of its mean over 10 s or "", metric of its total)."""
 _STALLS = re.compile(rb"^(some|full) avg10=(\d{1,3}(?:\.\d+)?) .*total=(\d{1,20})$", re.MULTILINE)

@@ -94,6 +94,7 @@ METRICS: Mapping[str, Metric] = _table(
     ("psi.mem_stalled", "counter", "s", "time all tasks waited for memory"),
     ("psi.io_waiting", "counter", "s", "time some task waited for I/O"),
     ("psi.io_stalled", "counter", "s", "time all tasks waited for I/O"),
+    ("psi.irq_stalled", "counter", "s", "time all tasks waited for interrupts"),
     ("mem.total", "gauge", "B", "memory installed"),
     ("mem.available", "gauge", "B", "memory available to programs"),
     ("mem.used", "gauge", "%", "memory in use, of what is not set aside as huge pages"),

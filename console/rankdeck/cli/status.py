@@ -24,7 +24,8 @@ from rankdeck.model.nodeset import fold
 from rankdeck.model.safe_text import clean
 from rankdeck.model.schedulers import DeviceCount
 from rankdeck.model.text import day_time
-from rankdeck.prometheus.exporter import Exporter, serve
+from rankdeck.prometheus.exporter import Exporter
+from rankdeck.prometheus.server import serve
 from rankdeck.rules.nodes import LearntExpectations, NodeSight, learn
 from rankdeck.session import Session
 from rankdeck.state.fleet import Fleet, Switches
@@ -452,7 +453,6 @@ def _say_learnt(learnt: LearntExpectations, options: argparse.Namespace) -> None
     output.say_result(shape, text, as_json=options.json)
 
 
-LOOK_PERIOD = 0.25
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
@@ -467,7 +467,7 @@ async def _export(cluster: Cluster, host: str, port: int, *, simulated: bool) ->
     async with opened(cluster, telemetry=True) as session:
         session.want(None)
         exporter = Exporter(cluster, session.fleet, switches=session.switches, simulated=simulated)
-        async with serve(host, port, exporter.families) as bound:
+        async with serve(host, port, exporter.text) as bound:
             shown = f"[{host}]" if ":" in host else host
             output.say(f"http://{shown}:{bound}/metrics")
             output.flush()
@@ -476,23 +476,9 @@ async def _export(cluster: Cluster, host: str, port: int, *, simulated: bool) ->
                     f"anyone who reaches {shown}:{bound} can read these numbers; "
                     "put a proxy with TLS and a password before it"
                 )
-            await _watch(exporter)
+            with Interrupts(terminate=True) as interrupts:
+                await interrupts.next()
     return output.OK
-
-
-async def _watch(exporter: Exporter) -> None:
-    """Update the exporter from the fleet until Ctrl-C or SIGTERM."""
-    with Interrupts(terminate=True) as interrupts:
-        async with asyncio.TaskGroup() as tasks:
-            looking = tasks.create_task(_look(exporter))
-            await interrupts.next()
-            looking.cancel()
-
-
-async def _look(exporter: Exporter) -> None:
-    while True:
-        exporter.look()
-        await asyncio.sleep(LOOK_PERIOD)
 
 
 def _address(text: str) -> tuple[str, int]:

@@ -28,10 +28,11 @@ from rankdeck.model.cluster import (
     Transport,
     capabilities,
 )
+from rankdeck.model.series import GROUPS, NAMES, is_offered
 
 METRICS_KEYS = (
     "url", "ca_file", "user", "password_env", "password_file", "token_env", "token_file", "label",
-    "gpu_label", "labels", "interval",
+    "gpu_label", "labels", "interval", "export",
 )  # fmt: skip
 METRICS_SCHEMES = {"http": (False, 80), "https": (True, 443)}
 _LABEL = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
@@ -41,9 +42,11 @@ _INSTEAD = "use `user` with `password_file: FILE`, or `token_file: FILE`"
 
 
 def read_metrics(entry: Entry) -> Metrics | None:
-    """The site's Prometheus in this section; mistakes are in `entry.problems`."""
-    table = entry.section(METRICS_KEYS, ("url",), no_secrets(_INSTEAD))
+    """The site's Prometheus in this section, None if it names none; mistakes are in `entry.problems`."""
+    table = entry.section(METRICS_KEYS, (), no_secrets(_INSTEAD))
     if "url" not in table:
+        if set(table) != {"export"}:
+            entry.report("`url` is missing")
         return None
     host, port, tls, path = document.url(table["url"], METRICS_SCHEMES, _INSTEAD)
     if not _PATH.fullmatch(path):
@@ -63,6 +66,21 @@ def read_metrics(entry: Entry) -> Metrics | None:
         interval=table["interval"].number(30, least=1, most=600) if "interval" in table else 30.0,
         **texts,
     )
+
+
+def read_export(entry: Entry) -> tuple[str, ...]:
+    """What `rankdeck export` shall serve, in the same section; mistakes are in `entry.problems`."""
+    words = entry.fields().get("export")
+    for word in words.items() if words else ():
+        text = word.word()
+        if text not in GROUPS and not is_offered(text):
+            close = difflib.get_close_matches(text, (*GROUPS, *NAMES), 1)
+            hint = f"did you mean `{close[0]}`? " if close else ""
+            word.report(
+                f"`{text[:60]}` is neither a group of series nor a series; {hint}"
+                f"groups are {', '.join(sorted(GROUPS))}; series are listed in docs/prometheus.md"
+            )
+    return words.words() if words else ()
 
 
 def _one_login(table: Mapping[str, Entry]) -> None:
@@ -147,6 +165,7 @@ def cluster_from(root: Entry) -> Cluster:
         access=_access(table["ssh"]) if "ssh" in table else Access(),
         broker=_broker(table["broker"]) if "broker" in table else None,
         metrics=read_metrics(table["metrics"]) if "metrics" in table else None,
+        export=read_export(table["metrics"]) if "metrics" in table else (),
         switches=_switches(table["switches"], table) if "switches" in table else (),
         backend=backend,
         network=_network(table["network"]) if "network" in table else "",

@@ -235,6 +235,8 @@ class Cluster:
     access: Access = field(default_factory=Access)
     broker: Broker | None = None
     metrics: Metrics | None = None
+    export: tuple[str, ...] = ()
+    """Groups and names of series (model/series.py) that `rankdeck export` serves; () for all."""
     switches: tuple[Switch, ...] = ()
     backend: str = "ssh"
     network: str = ""

@@ -1,41 +1,41 @@
-"""Serves the numbers of a fleet to Prometheus, on a small HTTP server with strict limits."""
+"""Writes the numbers of a fleet as text for Prometheus, in pieces: a large fleet has more than a million series."""
 
 import asyncio
-import gzip
 import re
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from dataclasses import dataclass, field
-from http import HTTPStatus
+from itertools import chain, islice
 from typing import NamedTuple
-from urllib.parse import parse_qs
 
-from rankdeck.errors import RankdeckError
 from rankdeck.model.cluster import Cluster
-from rankdeck.prometheus.names import (
+from rankdeck.model.series import (
+    ALWAYS,
     BEFORE_HOPPER,
-    INTEGRALS,
     MADE,
     MIB,
     NEEDS_DCGM,
     NOT_READ,
     OURS,
+    ROW_METRICS,
     THEIRS,
-    Integral,
+    Choice,
     Series,
     escaped,
     labels_text,
     of_counter,
+    of_row,
 )
 from rankdeck.state.fleet import Fleet, Switches, SwitchPort
-from rankdeck.state.node import NodeState
-from rankdeck_agent.wire import METRICS
+from rankdeck.state.node import EPOCH, NodeState
+from rankdeck_agent.wire import METRICS, Hello
 
 Number = int | float
 Labels = Mapping[str, str]
-TEXT = "text/plain; version=0.0.4; charset=utf-8"
-OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+AT_A_TIME = 0.005
+"""Seconds for which text is written before other tasks run."""
+PIECE = 2000
+"""Lines of a piece, about."""
 
 
 @dataclass(slots=True)
@@ -46,82 +46,95 @@ class Family:
     kind: str
     help: str
     series: dict[str, Number] = field(default_factory=dict[str, Number])
-    """Labels as text -> value."""
+    """Labels as text -> value, of series that are no metric of a node."""
+    sources: "list[Source]" = field(default_factory=list["Source"])
+    """Metrics of the nodes with the other series."""
+
+    def lines(self) -> Iterator[list[str]]:
+        """The lines of `series`, some at a time."""
+        each = iter(self.series.items())
+        while some := list(islice(each, _LINES)):
+            yield [f"{self.name}{labels} {value!r}\n" for labels, value in some]
+
+
+_LINES = 500
+
+
+class Source(NamedTuple):
+    """A metric whose numbers belong to a family: of all devices, of one row (ROW_METRICS), or of one kind of GPUs."""
+
+    metric: str
+    series: Series
+    head: str
+    """How each of its lines begins."""
+    group: str
+    """Metrics of one group have the same labels."""
+    row: str | None = None
+    nvidia: bool | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all numbers of the metric belong to the family."""
+        return self.row is None and self.nvidia is None
+
+    def numbers(self, entry: "NodeLabels", values: Mapping[str, Number]) -> Mapping[str, Number]:
+        """The numbers, by device, that belong to the family."""
+        if self.row is not None:
+            return {"": values[self.row]} if self.row in values else {}
+        if self.nvidia is None:
+            return values
+        others = entry.other_gpus(tuple(values))
+        if not others:
+            return values if self.nvidia else {}
+        return {gpu: value for gpu, value in values.items() if (gpu in others) != self.nvidia}
 
 
 class Families:
-    """Collects series by name; of two series with the same labels the first stays."""
+    """Families by name; of two series with the same labels the first stays."""
 
-    def __init__(self) -> None:
+    def __init__(self, choice: Choice) -> None:
         self._families: dict[str, Family] = {}
+        self._choice = choice
 
-    def put(self, family: tuple[str, str, str], labels: Labels, value: Number) -> None:
-        """Add one series; `family` is name, kind (gauge, counter, untyped) and help."""
+    def put(self, kind: str, family: tuple[str, str, str], labels: Labels, value: Number) -> None:
+        """Add one series of this kind, if it is wanted; `family` is name, type (gauge, counter, untyped) and help."""
+        if self._choice.has(kind, family[0]):
+            self._family(family).series.setdefault(labels_text(labels), value)
+
+    def add(self, kind: str, source: Source) -> None:
+        """Add the numbers of a metric of all nodes, if they are wanted."""
+        series = source.series
+        if self._choice.has(kind, series.name):
+            self._family((series.name, series.kind, series.help)).sources.append(source)
+
+    def _family(self, family: tuple[str, str, str]) -> Family:
         name, kind, text = family
-        kept = self._families.setdefault(name, Family(name, kind, text))
-        kept.series.setdefault(labels_text(labels), value)
+        return self._families.setdefault(name, Family(name, kind, text))
 
-    def text(self) -> str:
-        """The classic text format, which every Prometheus reads."""
-        return "".join(line for f in self._sorted() for line in _as_text(f))
-
-    def openmetrics(self) -> str:
-        """The same in OpenMetrics 1.0."""
-        lines = [line for f in self._sorted() for line in _as_openmetrics(f)]
-        return "".join(lines) + "# EOF\n"
-
-    def _sorted(self) -> list[Family]:
+    def in_order(self) -> list[Family]:
+        """The families by name."""
         return sorted(self._families.values(), key=lambda family: family.name)
 
 
-def _as_text(family: Family) -> Iterator[str]:
-    yield f"# HELP {family.name} {escaped(family.help)}\n"
-    yield f"# TYPE {family.name} {family.kind}\n"
-    yield from _samples(family)
+def text_head(family: Family) -> str:
+    """The lines before the series, in the classic text format, which every Prometheus reads."""
+    return f"# HELP {family.name} {escaped(family.help)}\n# TYPE {family.name} {family.kind}\n"
 
 
-def _as_openmetrics(family: Family) -> Iterator[str]:
+def openmetrics_head(family: Family) -> str:
+    """The same in OpenMetrics 1.0, which ends with OPENMETRICS_END."""
     kind, name = family.kind, family.name
     if kind == "counter" and name.endswith("_total"):
         name = name.removesuffix("_total")
     elif kind != "gauge":
         # A counter of another exporter whose name OpenMetrics does not allow for counters.
         kind = "unknown"
-    yield f"# HELP {name} {escaped(family.help, quotes=True)}\n"
-    yield f"# TYPE {name} {kind}\n"
-    yield from _samples(family)
+    return f"# HELP {name} {escaped(family.help, quotes=True)}\n# TYPE {name} {kind}\n"
 
 
-def _samples(family: Family) -> Iterator[str]:
-    for labels, value in family.series.items():
-        yield f"{family.name}{labels} {value!r}\n"
+OPENMETRICS_END = "# EOF\n"
 
 
-Kinds = Collection[str]
-"""Kinds of series: the first part of metrics, and `health`, `node` (versions, models), `switch`."""
-EVERYTHING: Kinds = frozenset(
-    {name.partition(".")[0] for name in METRICS} | {"health", "node", "switch"}
-)
-COLLECTORS: Mapping[str, frozenset[str]] = {
-    **{kind: frozenset({kind}) for kind in EVERYTHING},
-    "meminfo": frozenset({"mem"}),
-    "vmstat": frozenset({"mem"}),
-    "loadavg": frozenset({"cpu"}),
-    "netdev": frozenset({"net"}),
-    "netclass": frozenset({"net"}),
-    "diskstats": frozenset({"disk"}),
-    "filesystem": frozenset({"disk"}),
-    "mdadm": frozenset({"md"}),
-    "infiniband": frozenset({"rdma"}),
-    "pressure": frozenset({"psi"}),
-    "hwmon": frozenset({"hwmon", "sensor", "node"}),
-    "uname": frozenset({"node"}),
-}
-"""What `collect[]` may name -> kinds; beside ours the names of node_exporter's collectors."""
-AT_A_TIME = 0.005
-"""Seconds for which series are gathered before other tasks run."""
-LONGEST_STEP = 600.0
-"""If samples are further apart than this many seconds, a clock was set: the time between them is not counted."""
 _CHECK = ("rankdeck_check", "gauge", "a check that fired: 1 unknown, 2 warn, 3 bad")
 _NODE = {
     "up": ("rankdeck_node_up", "gauge", "1 while the node sends samples"),
@@ -131,6 +144,8 @@ _NODE = {
     "age": ("rankdeck_sample_age_seconds", "gauge", "since the last sample came in"),
     "failed": ("rankdeck_read_failed", "gauge", "1 for each metric that could not be read"),
     "info": ("rankdeck_agent_info", "gauge", "version of the agent"),
+    "booted": ("node_boot_time_seconds", "gauge", "when the node was booted, by its own clock"),
+    "time": ("node_time_seconds", "gauge", "time of the newest sample, by the node's clock"),
     "uname": ("node_uname_info", "gauge", "system of the node"),
     "hca": ("node_infiniband_info", "gauge", "model and firmware of an RDMA device"),
     "device_error": (
@@ -171,11 +186,70 @@ _COUNTED = {"gpu": "gpu.mem_total", "rdma": "rdma.up"}
 """Kind of device -> a metric that every such device has."""
 
 
-class Exporter:
-    """Renders the fleet as metric families; integrates percentages to counters of seconds.
+_LABELLED_ALONE: Mapping[str, str] = {
+    **{metric: metric for metric in METRICS if metric.startswith("edac.")},
+    **{
+        metric: metric[: metric.index("_")]
+        for metric in METRICS
+        if metric.startswith(("cpu.core_", "cpu.time_", "net.prio_"))
+    },
+}
+"""Metric -> its group of equal labels, if that is not the kind."""
 
-    Simulated numbers are included only if `simulated`.
-    """
+
+class NodeLabels:
+    """The labels of a node's devices, written once. For one hello of the node."""
+
+    def __init__(self, node: NodeState, at: Labels, *, simulated: bool) -> None:
+        self.hello: Hello | None = node.hello
+        self._node, self._at, self._simulated = node, at, simulated
+        self._made_up = frozenset(node.simulated)
+        self._texts: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+        self._others: dict[tuple[str, ...], frozenset[str]] = {}
+
+    def other_gpus(self, names: tuple[str, ...]) -> frozenset[str]:
+        """Those of these GPUs that are not NVIDIA's."""
+        found = self._others.get(names)
+        if found is None:
+            if len(self._others) >= _MOST_GROUPS:
+                self._others.clear()
+            found = frozenset(gpu for gpu in names if _is_other(self._node, gpu))
+            self._others[names] = found
+        return found
+
+    def mark(self, kind: str) -> Labels | None:
+        """The label `simulated` of a kind of metrics; None: they are simulated and must not be exported."""
+        if kind not in self._made_up:
+            return _REAL
+        return _SIMULATED if self._simulated else None
+
+    def texts(self, source: Source, names: tuple[str, ...]) -> list[str]:
+        """For each of these devices the end of its line: labels, from after the brace, and a blank. Empty if they must not be exported."""
+        key = source.group, names
+        found = self._texts.get(key)
+        if found is None:
+            if len(self._texts) >= _MOST_GROUPS:
+                self._texts.clear()
+            metric = source.metric
+            mark = self.mark(metric.partition(".")[0])
+            found = self._texts[key] = (
+                [] if mark is None else [self._text(metric, device, mark) for device in names]
+            )
+        return found
+
+    def _text(self, metric: str, device: str, mark: Labels) -> str:
+        labels = {**self._at, **mark, **_labels(self._node, metric, device)}
+        return f"{labels_text(labels)[1:]} "
+
+
+_REAL: Labels = {}
+_SIMULATED: Labels = {"simulated": "1"}
+_MOST_GROUPS = 64
+"""Most groups of labels that are kept of a node: a device that lacks a metric makes a further one."""
+
+
+class Exporter:
+    """Writes the series of a fleet that `choice` wants. Simulated numbers are included only if `simulated`."""
 
     def __init__(
         self,
@@ -187,105 +261,162 @@ class Exporter:
     ) -> None:
         self._switches = switches
         self._cluster, self._fleet, self._simulated = cluster, fleet, simulated
-        self._seconds: dict[tuple[str, str], dict[str, tuple[float, float]]] = {}
-        """(node, metric) -> device -> (seconds counted, remaining seconds)."""
-        self._at: dict[str, float] = {}
-        self._changes = fleet.follow()
+        self._known: dict[str, NodeLabels] = {}
+        self._live: list[tuple[NodeState, NodeLabels]] = []
+        """Nodes that were not silent when the scrape began: a silent one has no current numbers, so its series end."""
 
-    def look(self) -> None:
-        """Integrate the percentages that changed since the last call. Call it several times a second."""
-        for name in self._changes.take():
-            self._add(self._fleet.node(name))
+    async def text(self, choice: Choice, *, openmetrics: bool = False) -> AsyncGenerator[str]:
+        """The text of all series that are wanted, in pieces; other tasks run while it is written."""
+        families = Families(Choice(choice.kinds, self._cluster.export))
+        head = openmetrics_head if openmetrics else text_head
+        pause, piece = Pause(), list[str]()
+        await self._gather(families, pause)
+        for family in families.in_order():
+            begin = [head(family)]
+            for lines in filter(None, chain(family.lines(), self._told(family))):
+                # A family that turns out to be empty has no head either.
+                piece += begin + lines if begin else lines
+                begin = []
+                await pause.take()
+                if len(piece) >= PIECE:
+                    yield "".join(piece)
+                    piece = []
+            await pause.take()
+        yield "".join(piece) + (OPENMETRICS_END if openmetrics else "")
 
-    def _add(self, node: NodeState) -> None:
-        step = node.at - self._at.get(node.name, node.at)
-        self._at[node.name] = node.at
-        if not 0 < step <= LONGEST_STEP:
-            return
-        for integral in INTEGRALS:
-            key = node.name, integral.metric
-            before, now = self._seconds.get(key, {}), node.values.get(integral.metric)
-            if now is not None:
-                self._seconds[key] = {
-                    device: _further(before.get(device, (0.0, 0.0)), percent, step)
-                    for device, percent in now.items()
-                }
+    async def _gather(self, families: Families, pause: "Pause") -> None:
+        """Find which families there are, and all series that are no metric of a node."""
+        metrics: set[str] = set()
+        rows: set[tuple[str, str]] = set()
+        nodes = tuple(self._fleet.nodes())
+        self._known = {n.name: self._known[n.name] for n in nodes if n.name in self._known}
+        self._live = []
+        for node in nodes:
+            entry = self._know(node)
+            if not node.silent:
+                self._live.append((node, entry))
+            self._node(families, node)
+            if not node.silent:
+                metrics.update(node.values)
+                rows.update(_rows(node))
+            await pause.take()
+        for port in self._switches.ports() if self._switches else ():
+            _switch_port(families, port, self._cluster.name)
+        for metric in sorted(metrics - ROW_METRICS):
+            for source in _sources(metric):
+                families.add(metric.partition(".")[0], source)
+        for metric, row in sorted(rows):
+            families.add(metric.partition(".")[0], _source(metric, of_row(metric, row), row=row))
 
-    async def families(self, kinds: Kinds = EVERYTHING) -> Families:
-        """The families of these kinds with their numbers now; other tasks run between the nodes."""
-        families = Families()
-        until = time.perf_counter() + AT_A_TIME
-        for node in tuple(self._fleet.nodes()):
-            self._node(families, node, kinds)
-            if time.perf_counter() > until:
-                await asyncio.sleep(0)
-                until = time.perf_counter() + AT_A_TIME
-        if "switch" in kinds and self._switches:
-            for port in self._switches.ports():
-                _switch_port(families, port, self._cluster.name)
-        return families
+    def _told(self, family: Family) -> Iterator[list[str]]:
+        """The lines of a family's metrics, node by node."""
+        alone = len(family.sources) == 1 and not family.series
+        for node, entry in self._live if family.sources else ():
+            told: set[tuple[str, str]] | None = None if alone else set()
+            for source in family.sources:
+                values = node.values.get(source.metric)
+                if values:
+                    yield _lines(source, entry, values, told)
 
-    def _node(self, families: Families, node: NodeState, kinds: Kinds) -> None:
+    def _node(self, families: Families, node: NodeState) -> None:
+        """Add what is known of a node beside its metrics."""
         at = {"instance": node.name, "cluster": self._cluster.name}
-        families.put(_NODE["up"], at, 0 if node.silent else 1)
-        if "health" in kinds:
-            _judgement(families, node, at)
-        if "node" in kinds:
-            _inventory(families, node, at)
+        families.put(ALWAYS, _NODE["up"], at, 0 if node.silent else 1)
+        _judgement(families, node, at)
+        _inventory(families, node, at)
         if node.silent:
-            # A silent node has no current numbers, so their series end.
             return
-        if "health" in kinds:
-            self._counts(families, node, at)
-            _failures(families, node, at)
-        if "gpu" in kinds and self._mark(node, "gpu.") == {"simulated": ""}:
+        self._counts(families, node, at)
+        _failures(families, node, at)
+        entry = self._known[node.name]
+        if entry.mark("gpu") is _REAL:
             _not_read(families, node, at)
-        for metric in node.values:
-            if metric.partition(".")[0] in kinds and (mark := self._mark(node, metric)):
-                self._metric(families, node, metric, {**at, **mark})
+        for metric in ("gpu.mem_used", "gpu.nvlink_tx", "disk.used"):
+            mark = entry.mark(metric.partition(".")[0])
+            if mark is not None:
+                _made(families, node, metric, {**at, **mark})
 
-    def _mark(self, node: NodeState, metric: str) -> Labels | None:
-        """The label `simulated` of a metric; None: the metric is simulated and must not be exported."""
-        if metric.partition(".")[0] not in node.simulated:
-            return {"simulated": ""}
-        return {"simulated": "1"} if self._simulated else None
-
-    def _metric(self, families: Families, node: NodeState, metric: str, at: Labels) -> None:
-        common = {key: value for key, value in at.items() if value}
-        for device, value in node.values[metric].items():
-            labels = {**common, **_labels(node, metric, device)}
-            if series := _series(node, metric, device):
-                target = (series.name, series.kind, series.help)
-                families.put(target, labels, series.convert(value))
-            if metric == "disk.used":
-                families.put(_NODE["device_error"], labels, 0)
-            for name, number in _of_dcgm(node, metric, device):
-                families.put(MADE[name], labels, number)
-        for integral in INTEGRALS:
-            if integral.metric == metric:
-                self._integral(families, node, integral, common)
-
-    def _integral(
-        self, families: Families, node: NodeState, integral: Integral, common: Labels
-    ) -> None:
-        target = (integral.name, "counter", integral.help)
-        counted = self._seconds.get((node.name, integral.metric), {})
-        for device, (used, rest) in counted.items():
-            labels = {**common, **({"cpu": device} if device else {})}
-            if not integral.mode:
-                families.put(target, labels, used)
-                continue
-            families.put(target, {**labels, "mode": integral.mode}, used)
-            families.put(target, {**labels, "mode": integral.rest}, rest)
+    def _know(self, node: NodeState) -> NodeLabels:
+        """The labels of a node, which are kept until its next hello."""
+        entry = self._known.get(node.name)
+        if entry is None or entry.hello is not node.hello:
+            at = {"instance": node.name, "cluster": self._cluster.name}
+            entry = self._known[node.name] = NodeLabels(node, at, simulated=self._simulated)
+        return entry
 
     def _counts(self, families: Families, node: NodeState, at: Labels) -> None:
         wanted = self._cluster.node(node.name)
         for kind, count in (("gpu", wanted.gpus), ("rdma", wanted.rdma)):
-            if count and self._mark(node, f"{kind}.") is not None:
+            if count and self._known[node.name].mark(kind) is not None:
                 labels = {**at, "kind": kind}
-                families.put(_NODE["expected"], labels, count)
+                families.put("health", _NODE["expected"], labels, count)
                 there = len(node.devices(_COUNTED[kind]))
-                families.put(_NODE["present"], labels, there)
+                families.put("health", _NODE["present"], labels, there)
+
+
+class Pause:
+    """Lets other tasks run each time that AT_A_TIME is over."""
+
+    def __init__(self) -> None:
+        self._until = time.perf_counter() + AT_A_TIME
+
+    async def take(self) -> None:
+        """Let them run if it is time."""
+        if time.perf_counter() > self._until:
+            await asyncio.sleep(0)
+            self._until = time.perf_counter() + AT_A_TIME
+
+
+def _rows(node: NodeState) -> Iterator[tuple[str, str]]:
+    for metric in ROW_METRICS & node.values.keys():
+        for row in node.values[metric]:
+            yield metric, row
+
+
+def _lines(
+    source: Source,
+    entry: NodeLabels,
+    values: Mapping[str, Number],
+    told: set[tuple[str, str]] | None,
+) -> list[str]:
+    """The lines of a node's numbers; without those of `told`, which is added to."""
+    series, head = source.series, source.head
+    numbers = values if source.is_whole else source.numbers(entry, values)
+    if told is not None:
+        numbers = {d: v for d, v in numbers.items() if (series.mode, d) not in told}
+        told.update((series.mode, device) for device in numbers)
+    given = map(series.convert, numbers.values()) if series.convert else numbers.values()
+    # Devices that must not be exported have no texts.
+    texts = entry.texts(source, tuple(numbers))
+    return [f"{head}{text}{value!r}\n" for text, value in zip(texts, given, strict=False)]
+
+
+def _source(
+    metric: str, series: Series, *, row: str | None = None, nvidia: bool | None = None
+) -> Source:
+    mode = f'mode="{series.mode}",' if series.mode else ""
+    group = _LABELLED_ALONE.get(metric, metric.partition(".")[0])
+    return Source(metric, series, f"{series.name}{{{mode}", group, row, nvidia)
+
+
+def _sources(metric: str) -> Iterator[Source]:
+    """Where the numbers of a metric go: to one family, or to one for each kind of GPUs; nowhere if it is not known."""
+    theirs, ours = THEIRS.get(metric), OURS.get(metric)
+    if metric.startswith("gpu.") and theirs and ours:
+        yield _source(metric, theirs, nvidia=True)
+        yield _source(metric, ours, nvidia=False)
+    elif series := theirs or ours or of_counter(metric):
+        yield _source(metric, series)
+
+
+def _made(families: Families, node: NodeState, metric: str, at: Labels) -> None:
+    """Add what is made from several metrics, or stands for each device of one."""
+    for device in node.values.get(metric, ()):
+        labels = {**at, **_labels(node, metric, device)}
+        if metric == "disk.used":
+            families.put("disk", _NODE["device_error"], labels, 0)
+        for name, number in _of_dcgm(node, metric, device):
+            families.put("gpu", MADE[name], labels, number)
 
 
 def _of_dcgm(node: NodeState, metric: str, device: str) -> Iterator[tuple[str, Number]]:
@@ -300,35 +431,35 @@ def _of_dcgm(node: NodeState, metric: str, device: str) -> Iterator[tuple[str, N
         yield "nvlink", (value + received) / 1e6
 
 
-def _further(before: tuple[float, float], percent: float, step: float) -> tuple[float, float]:
-    share = min(100.0, max(0.0, percent)) / 100
-    return before[0] + share * step, before[1] + (1 - share) * step
-
-
 def _judgement(families: Families, node: NodeState, at: Labels) -> None:
     health, heard = node.health, node.heard_s()
-    families.put(_NODE["health"], at, int(health.level))
-    families.put(_NODE["evaluated"], at, health.evaluated)
-    families.put(_NODE["checks"], at, health.checks)
+    families.put("health", _NODE["health"], at, int(health.level))
+    families.put("health", _NODE["evaluated"], at, health.evaluated)
+    families.put("health", _NODE["checks"], at, health.checks)
     if heard is not None:
-        families.put(_NODE["age"], at, round(heard, 3))
+        families.put("health", _NODE["age"], at, round(heard, 3))
     for reason in health.reasons:
         labels = {**at, "check": reason.check, "device": reason.device}
-        families.put(_CHECK, labels, int(reason.level))
+        families.put("health", _CHECK, labels, int(reason.level))
 
 
 def _inventory(families: Families, node: NodeState, at: Labels) -> None:
     if node.hello is None:
         return
     have = node.hello.inventory
-    families.put(_NODE["info"], {**at, "version": node.hello.agent}, 1)
+    families.put("node", _NODE["info"], {**at, "version": node.hello.agent}, 1)
     uname = {
         "nodename": node.name,
         "machine": have.get("arch", ""),
         "release": have.get("kernel", ""),
         "sysname": "Linux",
+        "version": have.get("kernel.build", ""),
     }
-    families.put(_NODE["uname"], {**at, **uname}, 1)
+    families.put("node", _NODE["uname"], {**at, **uname}, 1)
+    if node.uptime is not None:
+        families.put("node", _NODE["booted"], at, round(node.at - node.uptime))
+    if node.at > EPOCH and not node.silent:
+        families.put("node", _NODE["time"], at, node.at)
     ports = {} if "rdma" in node.simulated else _first_ports(node)
     for name, device in ports.items():
         labels = {
@@ -337,7 +468,7 @@ def _inventory(families: Families, node: NodeState, at: Labels) -> None:
             "firmware_version": have.get(f"rdma.{device}.fw", ""),
             "hca_type": have.get(f"rdma.{device}.type", ""),
         }
-        families.put(_NODE["hca"], {**at, **labels}, 1)
+        families.put("node", _NODE["hca"], {**at, **labels}, 1)
     _drives_and_chips(families, node, at)
 
 
@@ -347,7 +478,7 @@ def _not_read(families: Families, node: NodeState, at: Labels) -> None:
         return
     missing = {f: NEEDS_DCGM for f, metric in BEFORE_HOPPER.items() if metric in node.absent}
     for field_name, why in {**NOT_READ, **missing}.items():
-        families.put(_NODE["not_read"], {**at, "field": field_name, "why": why}, 1)
+        families.put("gpu", _NODE["not_read"], {**at, "field": field_name, "why": why}, 1)
 
 
 def _drives_and_chips(families: Families, node: NodeState, at: Labels) -> None:
@@ -360,11 +491,11 @@ def _drives_and_chips(families: Families, node: NodeState, at: Labels) -> None:
             "serial": have.get(f"nvme.{device}.serial", ""),
             "state": have.get(f"nvme.{device}.state", ""),
         }
-        families.put(_NODE["nvme"], {**at, **row}, 1)
+        families.put("node", _NODE["nvme"], {**at, **row}, 1)
     for key, name in have.items():
         if key.startswith("sensor.") and key.endswith(".name"):
             chip = key.removeprefix("sensor.").removesuffix(".name")
-            families.put(_NODE["chip"], {**at, "chip": chip, "chip_name": name}, 1)
+            families.put("node", _NODE["chip"], {**at, "chip": chip, "chip_name": name}, 1)
 
 
 def _first_ports(node: NodeState) -> dict[str, str]:
@@ -379,17 +510,10 @@ def _failures(families: Families, node: NodeState, at: Labels) -> None:
     for key in node.failed:
         metric, _, device = key.partition("/")
         labels = {**at, "metric": metric, "device": device}
-        families.put(_NODE["failed"], labels, 1)
+        families.put("health", _NODE["failed"], labels, 1)
         if metric == "disk.used" and device:
             mount = {**at, **_labels(node, metric, device)}
-            families.put(_NODE["device_error"], mount, 1)
-
-
-def _series(node: NodeState, metric: str, device: str) -> Series | None:
-    """The series of a metric; None for an unknown one."""
-    if metric.startswith("gpu.") and _is_other(node, device):
-        return OURS.get(metric)
-    return THEIRS.get(metric) or OURS.get(metric) or of_counter(metric)
+            families.put("disk", _NODE["device_error"], mount, 1)
 
 
 def _labels(node: NodeState, metric: str, device: str) -> Labels:
@@ -404,7 +528,7 @@ def _labels(node: NodeState, metric: str, device: str) -> Labels:
         return _gpu_labels(node, device)
     if metric.startswith(("edac.mc_", "edac.row_")):
         return _edac_labels(device)
-    if metric == "cpu.core_used":
+    if metric.startswith(("cpu.core_", "cpu.time_")):
         return {"cpu": device}
     if metric in _PAIRS:
         first, second = _PAIRS[metric]
@@ -412,7 +536,9 @@ def _labels(node: NodeState, metric: str, device: str) -> Labels:
         return {first: one, second: other}
     # Other exporters label disks as `device`, mounts as `mountpoint`.
     if metric.startswith("disk.") and device.startswith("/"):
-        return {"mountpoint": device}
+        kind, _, source = node.inventory.get(f"mount.{device}", "").partition(" ")
+        more = {"device": source, "fstype": kind} if kind else {}
+        return {**more, "mountpoint": device}
     return {"device": device}
 
 
@@ -458,150 +584,8 @@ def _switch_port(families: Families, port: SwitchPort, cluster: str) -> None:
         "node_port": number,
     }
     if port.up is not None:
-        families.put(_SWITCH_UP, at, int(port.up))
+        families.put("switch", _SWITCH_UP, at, int(port.up))
     for counter, value in port.values.items():
         direction, _, what = counter.partition("-")
         if what in _SWITCH:
-            families.put(_SWITCH[what], {**at, "direction": direction}, value)
-
-
-HEAD_LIMIT = 8 << 10
-LIMIT = 10.0
-"""Seconds within which a request must arrive, and within which its answer must be sent."""
-MOST_COLLECTED = 64
-"""Most fields of a query."""
-AT_ONCE = 16
-"""Most connections; a further one closes the oldest, so that nobody can occupy all."""
-PAGE = b"<html><body><a href='/metrics'>/metrics</a> of a Rankdeck cluster</body></html>\n"
-
-Gather = Callable[[Kinds], Awaitable[Families]]
-
-
-class ListenError(RankdeckError):
-    """The server cannot listen on the address."""
-
-
-class HttpRequest(NamedTuple):
-    """The parts of a request that are used."""
-
-    method: str
-    path: str
-    headers: dict[str, str]
-    collect: tuple[str, ...] = ()
-    """What `collect[]` names; () for everything."""
-
-
-class HttpReply(NamedTuple):
-    """The answer to a request."""
-
-    status: HTTPStatus
-    body: bytes = b""
-    kind: str = "text/plain; charset=utf-8"
-
-
-class HttpServer:
-    """Answers requests, and limits the number of open connections."""
-
-    def __init__(self, gather: Gather) -> None:
-        self._gather = gather
-        self._open: dict[asyncio.StreamWriter, None] = {}
-        """Open connections, oldest first."""
-
-    async def talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serve one connection, from the request to the end of the answer."""
-        self._open[writer] = None
-        if len(self._open) > AT_ONCE:
-            oldest = next(iter(self._open))
-            del self._open[oldest]
-            oldest.transport.abort()
-        try:
-            async with asyncio.timeout(LIMIT):
-                request = await _read(reader)
-            reply = await self.answer(request)
-            # Compressing takes seconds for a large fleet.
-            writer.write(await asyncio.to_thread(_sent, reply, request))
-            async with asyncio.timeout(LIMIT):
-                await writer.drain()
-        except (TimeoutError, OSError, asyncio.IncompleteReadError):
-            # The client has gone, or does not read.
-            writer.transport.abort()
-        finally:
-            self._open.pop(writer, None)
-            writer.close()
-
-    async def answer(self, request: HttpRequest | None) -> HttpReply:
-        """The answer to a request; None stands for an invalid request."""
-        if request is None:
-            return HttpReply(HTTPStatus.BAD_REQUEST, b"not a request of HTTP\n")
-        if request.method not in ("GET", "HEAD"):
-            return HttpReply(HTTPStatus.METHOD_NOT_ALLOWED, b"only GET\n")
-        if request.path == "/":
-            return HttpReply(HTTPStatus.OK, PAGE, "text/html; charset=utf-8")
-        if request.path != "/metrics":
-            return HttpReply(HTTPStatus.NOT_FOUND, b"only /metrics\n")
-        unknown = [name for name in request.collect if name not in COLLECTORS]
-        if unknown:
-            known = " ".join(sorted(COLLECTORS))
-            return HttpReply(
-                HTTPStatus.BAD_REQUEST,
-                f"no collect[]={unknown[0]!a}; there are: {known}\n".encode(),
-            )
-        wanted = frozenset[str]().union(*(COLLECTORS[name] for name in request.collect))
-        families = await self._gather(wanted or EVERYTHING)
-        if "application/openmetrics-text" in request.headers.get("accept", ""):
-            body = await asyncio.to_thread(lambda: families.openmetrics().encode())
-            return HttpReply(HTTPStatus.OK, body, OPENMETRICS)
-        return HttpReply(
-            HTTPStatus.OK, await asyncio.to_thread(lambda: families.text().encode()), TEXT
-        )
-
-
-@asynccontextmanager
-async def serve(host: str, port: int, gather: Gather) -> AsyncGenerator[int]:
-    """Serve inside this block; gives the port. `gather` is called for each request, with the kinds of series that it wants. Raises ListenError."""
-    try:
-        server = await asyncio.start_server(
-            HttpServer(gather).talk, host or None, port, limit=HEAD_LIMIT
-        )
-    except (OSError, OverflowError) as error:
-        why = getattr(error, "strerror", None) or str(error)
-        raise ListenError(f"cannot listen on {host}:{port}: {why}") from error
-    try:
-        yield server.sockets[0].getsockname()[1]
-    finally:
-        server.close()
-
-
-async def _read(reader: asyncio.StreamReader) -> HttpRequest | None:
-    try:
-        head = await reader.readuntil(b"\r\n\r\n")
-    except asyncio.LimitOverrunError:
-        return None
-    first, *rest = head.decode("latin-1").split("\r\n")
-    words = first.split(" ")
-    if len(words) != 3 or not words[2].startswith("HTTP/1."):
-        return None
-    pairs = (line.partition(":") for line in rest)
-    headers = {key.strip().lower(): value.strip() for key, _, value in pairs}
-    path, _, query = words[1].partition("?")
-    try:
-        collect = tuple(parse_qs(query, max_num_fields=MOST_COLLECTED).get("collect[]", ()))
-    except ValueError:
-        return None
-    return HttpRequest(words[0], path, headers, collect)
-
-
-def _sent(answer: HttpReply, request: HttpRequest | None) -> bytes:
-    """The bytes of the answer, compressed if the request allows it."""
-    packed = request and "gzip" in request.headers.get("accept-encoding", "")
-    body = gzip.compress(answer.body, 1) if packed else answer.body
-    lines = [
-        f"HTTP/1.1 {answer.status.value} {answer.status.phrase}",
-        f"Content-Type: {answer.kind}",
-        f"Content-Length: {len(body)}",
-        "Connection: close",
-        *(["Content-Encoding: gzip"] if packed else []),
-        *(["Allow: GET, HEAD"] if answer.status == 405 else []),
-    ]
-    head = ("\r\n".join(lines) + "\r\n\r\n").encode()
-    return head if request and request.method == "HEAD" else head + body
+            families.put("switch", _SWITCH[what], {**at, "direction": direction}, value)

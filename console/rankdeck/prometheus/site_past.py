@@ -30,8 +30,8 @@ from rankdeck.errors import MetricsError
 from rankdeck.model.cluster import Cluster, Metrics, Node
 from rankdeck.model.health import POINTS, PastNumbers, PastSeries, PastView, Times, times
 from rankdeck.model.safe_text import clean
+from rankdeck.model.series import escaped
 from rankdeck.model.text import as_list, as_table, is_list, table
-from rankdeck.prometheus.names import escaped
 
 LIMIT = 10.0
 """Seconds for one query, from resolving the server's name to the last byte of its answer."""

@@ -33,7 +33,7 @@ from rankdeck.model.acceptance import Answer, Outcome, Result
 from rankdeck.model.json_values import read_value
 from rankdeck.model.nodeset import fold
 from rankdeck.model.safe_text import clean
-from rankdeck.prometheus.names import labels_text
+from rankdeck.model.series import labels_text
 from rankdeck.reports.acceptance_page import acceptance_page, excerpts
 from rankdeck.rules.secrets import Secrets
 

@@ -16,8 +16,8 @@ from rankdeck_agent.wire import Event, HealthReport, Hello, ReasonRow
 Number = int | float
 METRICS = 512
 DEVICES = 1024
-NUMBERS = 4096
-ENTRIES = 256
+NUMBERS = 16384
+ENTRIES = 512
 """Most entries of the inventory, and of absent and failed metrics."""
 NAME = 64
 TEXT = 200

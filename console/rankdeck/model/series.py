@@ -1,4 +1,4 @@
-"""Maps metrics to series with the names and units that existing dashboards expect."""
+"""Maps metrics to series of Prometheus, with the names and units that existing dashboards expect; groups of them by name."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -8,17 +8,21 @@ from rankdeck_agent.wire import METRICS
 
 Number = int | float
 Convert = Callable[[Number], Number]
+Kinds = frozenset[str]
+"""Kinds of series: the first part of metrics, and `health`, `node` (versions, models), `switch`."""
 MIB = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Name of a series, and how a metric is converted to its unit. `kind` is gauge, counter or untyped."""
+    """Name of a series, and how a metric is converted to its unit (None: it is in it). `kind` is gauge, counter or untyped."""
 
     name: str
     kind: str
     help: str
-    convert: Convert = lambda value: value
+    convert: Convert | None = None
+    mode: str = ""
+    """The label `mode`, which tells apart metrics that share a name."""
 
 
 def escaped(text: str, *, quotes: bool = False) -> str:
@@ -34,7 +38,7 @@ def labels_text(labels: Mapping[str, str]) -> str:
 
 
 def times(factor: float) -> Convert:
-    """A conversion by a factor; integers stay integers if the factor is one."""
+    """A conversion by a factor."""
     return lambda value: value * factor
 
 
@@ -46,6 +50,19 @@ def _state_id(up: Number) -> Number:
 # Units of node_exporter are base units; those of dcgm-exporter are MiB, MHz, W and mJ.
 _KNOWN: Mapping[str, tuple[str, Convert] | str] = {
     "cpu.load1": "node_load1",
+    "cpu.load5": "node_load5",
+    "cpu.load15": "node_load15",
+    "psi.cpu_waiting": "node_pressure_cpu_waiting_seconds_total",
+    "psi.mem_waiting": "node_pressure_memory_waiting_seconds_total",
+    "psi.mem_stalled": "node_pressure_memory_stalled_seconds_total",
+    "psi.io_waiting": "node_pressure_io_waiting_seconds_total",
+    "psi.io_stalled": "node_pressure_io_stalled_seconds_total",
+    "psi.irq_stalled": "node_pressure_irq_stalled_seconds_total",
+    "kernel.context_switches": "node_context_switches_total",
+    "kernel.forks": "node_forks_total",
+    "kernel.interrupts": "node_intr_total",
+    "kernel.procs_running": "node_procs_running",
+    "kernel.procs_blocked": "node_procs_blocked",
     "mem.total": "node_memory_MemTotal_bytes",
     "mem.available": "node_memory_MemAvailable_bytes",
     "mem.corrupted": "node_memory_HardwareCorrupted_bytes",
@@ -61,11 +78,43 @@ _KNOWN: Mapping[str, tuple[str, Convert] | str] = {
     "sensor.power": "node_hwmon_power_watt",
     "disk.size": "node_filesystem_size_bytes",
     "disk.free": "node_filesystem_avail_bytes",
+    "disk.free_all": "node_filesystem_free_bytes",
+    "disk.inodes": "node_filesystem_files",
+    "disk.inodes_free": "node_filesystem_files_free",
     "disk.readonly": "node_filesystem_readonly",
     "disk.read": "node_disk_read_bytes_total",
     "disk.write": "node_disk_written_bytes_total",
+    "disk.reads": "node_disk_reads_completed_total",
+    "disk.reads_merged": "node_disk_reads_merged_total",
+    "disk.read_time": "node_disk_read_time_seconds_total",
+    "disk.writes": "node_disk_writes_completed_total",
+    "disk.writes_merged": "node_disk_writes_merged_total",
+    "disk.write_time": "node_disk_write_time_seconds_total",
+    "disk.in_flight": "node_disk_io_now",
+    "disk.busy": "node_disk_io_time_seconds_total",
+    "disk.queued": "node_disk_io_time_weighted_seconds_total",
+    "disk.discards": "node_disk_discards_completed_total",
+    "disk.discards_merged": "node_disk_discards_merged_total",
+    "disk.discarded": ("node_disk_discarded_sectors_total", times(1 / 512)),
+    "disk.discard_time": "node_disk_discard_time_seconds_total",
+    "disk.flushes": "node_disk_flush_requests_total",
+    "disk.flush_time": "node_disk_flush_requests_time_seconds_total",
     "net.rx": "node_network_receive_bytes_total",
     "net.tx": "node_network_transmit_bytes_total",
+    "net.rx_packets": "node_network_receive_packets_total",
+    "net.rx_errors": "node_network_receive_errs_total",
+    "net.rx_drops": "node_network_receive_drop_total",
+    "net.rx_fifo": "node_network_receive_fifo_total",
+    "net.frame_errors": "node_network_receive_frame_total",
+    "net.rx_compressed": "node_network_receive_compressed_total",
+    "net.multicast": "node_network_receive_multicast_total",
+    "net.tx_packets": "node_network_transmit_packets_total",
+    "net.tx_errors": "node_network_transmit_errs_total",
+    "net.tx_drops": "node_network_transmit_drop_total",
+    "net.tx_fifo": "node_network_transmit_fifo_total",
+    "net.collisions": "node_network_transmit_colls_total",
+    "net.carrier_errors": "node_network_transmit_carrier_total",
+    "net.tx_compressed": "node_network_transmit_compressed_total",
     "net.up": "node_network_up",
     "net.speed": ("node_network_speed_bytes", times(1 / 8)),
     "net.mtu": "node_network_mtu_bytes",
@@ -117,21 +166,34 @@ _KNOWN: Mapping[str, tuple[str, Convert] | str] = {
 }
 _UNTYPED = frozenset({"mem.oom_kills"})
 """Metrics that node_exporter exports as untyped."""
-_UNITS: Mapping[str, tuple[str, Convert]] = {
-    "": ("", times(1)),
+_UNITS: Mapping[str, tuple[str, Convert | None]] = {
+    "": ("", None),
     "%": ("_ratio", times(0.01)),
-    "B": ("_bytes", times(1)),
-    "B/s": ("_bytes_per_second", times(1)),
-    "s": ("_seconds", times(1)),
-    "C": ("_celsius", times(1)),
-    "Hz": ("_hertz", times(1)),
-    "W": ("_watts", times(1)),
-    "J": ("_joules", times(1)),
+    "B": ("_bytes", None),
+    "B/s": ("_bytes_per_second", None),
+    "s": ("_seconds", None),
+    "C": ("_celsius", None),
+    "Hz": ("_hertz", None),
+    "W": ("_watts", None),
+    "J": ("_joules", None),
     "bit/s": ("_bytes_per_second", times(1 / 8)),
-    "rpm": ("_rpm", times(1)),
-    "V": ("_volts", times(1)),
-    "A": ("_amperes", times(1)),
+    "rpm": ("_rpm", None),
+    "V": ("_volts", None),
+    "A": ("_amperes", None),
 }
+_TIME = "cpu.time_"
+_ROWS: Mapping[str, tuple[str, str, str]] = {
+    "mem.row": ("node_memory_", "_bytes", "gauge"),
+    "mem.vmstat": ("node_vmstat_", "", "untyped"),
+    "net.stack": ("node_netstat_", "", "untyped"),
+    "net.sockets": ("node_sockstat_", "", "gauge"),
+    "net.conntrack": ("node_nf_conntrack_", "", "gauge"),
+    "kernel.files": ("node_filefd_", "", "gauge"),
+    "kernel.entropy": ("node_entropy_", "", "gauge"),
+}
+"""Metric whose devices are rows of a table of the kernel -> beginning and end of the names of its series, and their kind."""
+_WITHOUT_UNIT = "HugePages_"
+"""Rows of /proc/meminfo that count pages."""
 
 
 def _ours(metric: str) -> Series:
@@ -145,15 +207,40 @@ def _ours(metric: str) -> Series:
 
 def _theirs(metric: str, target: tuple[str, Convert] | str) -> Series:
     row = METRICS[metric]
-    name, convert = (target, times(1)) if isinstance(target, str) else target
+    name, convert = (target, None) if isinstance(target, str) else target
     kind = "untyped" if metric in _UNTYPED else row.kind
     return Series(name, kind, row.help, convert)
 
 
 OURS: Mapping[str, Series] = {metric: _ours(metric) for metric in METRICS}
 THEIRS: Mapping[str, Series] = {
-    metric: _theirs(metric, target) for metric, target in _KNOWN.items() if metric in METRICS
-}
+    **{metric: _theirs(metric, target) for metric, target in _KNOWN.items() if metric in METRICS},
+    **{
+        metric: Series(
+            "node_cpu_guest_seconds_total", "counter", "time in virtual machines",
+            mode="user" if metric == f"{_TIME}guest" else "nice",
+        )
+        if metric.startswith(f"{_TIME}guest")
+        else Series(
+            "node_cpu_seconds_total", "counter", "time of a CPU", mode=metric[len(_TIME) :]
+        )
+        for metric in METRICS
+        if metric.startswith(_TIME)
+    },
+}  # fmt: skip
+ROW_METRICS = frozenset(_ROWS)
+"""Metrics each of whose devices is a series of its own; see `of_row`."""
+
+
+def of_row(metric: str, row: str) -> Series:
+    """The series of a row, named by the kernel, of one of ROW_METRICS."""
+    head, tail, kind = _ROWS[metric]
+    slug = _NO_NAME.sub("_", row).strip("_")
+    end = "" if row.startswith(_WITHOUT_UNIT) else tail
+    return Series(f"{head}{slug}{end}", kind, f"{METRICS[metric].help}: {row}")
+
+
+_NO_NAME = re.compile(r"[^A-Za-z0-9_]+")
 
 MADE: Mapping[str, tuple[str, str, str]] = {
     "fb_free": ("DCGM_FI_DEV_FB_FREE", "gauge", "memory free"),
@@ -256,41 +343,75 @@ def of_counter(metric: str) -> Series | None:
     return Series(name, "counter", f"counter {kernel} of the port")
 
 
-# ---- seconds that other exporters count and our agents give as percentages ----------------
+# ---- choices: groups of series, and what the cluster file may name
+
+EVERYTHING: Kinds = frozenset(
+    {name.partition(".")[0] for name in METRICS} | {"health", "node", "switch"}
+)
+GROUPS: Mapping[str, Kinds] = {
+    **{kind: frozenset({kind}) for kind in EVERYTHING},
+    "meminfo": frozenset({"mem"}),
+    "vmstat": frozenset({"mem"}),
+    "loadavg": frozenset({"cpu"}),
+    "stat": frozenset({"cpu", "kernel"}),
+    "filefd": frozenset({"kernel"}),
+    "entropy": frozenset({"kernel"}),
+    "netdev": frozenset({"net"}),
+    "netclass": frozenset({"net"}),
+    "netstat": frozenset({"net"}),
+    "sockstat": frozenset({"net"}),
+    "conntrack": frozenset({"net"}),
+    "diskstats": frozenset({"disk"}),
+    "filesystem": frozenset({"disk"}),
+    "mdadm": frozenset({"md"}),
+    "infiniband": frozenset({"rdma"}),
+    "pressure": frozenset({"psi"}),
+    "hwmon": frozenset({"hwmon", "sensor", "node"}),
+    "uname": frozenset({"node"}),
+    "time": frozenset({"node"}),
+}
+"""Name of a group -> its kinds; beside ours the names of node_exporter's collectors."""
+_OF_NODES = (
+    "rankdeck_node_up", "rankdeck_node_health", "rankdeck_checks_evaluated", "rankdeck_checks",
+    "rankdeck_sample_age_seconds", "rankdeck_read_failed", "rankdeck_agent_info", "rankdeck_check",
+    "node_uname_info", "node_time_seconds", "node_boot_time_seconds", "node_infiniband_info",
+    "node_filesystem_device_error", "node_nvme_info", "node_hwmon_chip_names",
+    "rankdeck_dcgm_not_read", "rankdeck_devices_expected", "rankdeck_devices_present",
+)  # fmt: skip
+"""Series that are no metric of METRICS (prometheus/exporter.py)."""
+NAMES = frozenset(
+    {series.name for series in (*OURS.values(), *THEIRS.values())}
+    | {name for name, _, _ in MADE.values()}
+    | {*_OF_NODES, *_NODE_EXPORTER.values()}
+)
+"""Names of all series but those that the kernel names (see `is_offered`)."""
+_BY_KERNEL = re.compile(
+    rf"(?:node_infiniband_hw_|{'|'.join(head for head, _, _ in _ROWS.values())})[A-Za-z0-9_]{{1,64}}"
+)
+
+
+def is_offered(name: str) -> bool:
+    """Whether there may be a series with this name."""
+    return name in NAMES or _BY_KERNEL.fullmatch(name) is not None
+
+
+ALWAYS = "up"
+"""The kind of a series that is always served."""
 
 
 @dataclass(frozen=True, slots=True)
-class Integral:
-    """A counter of seconds, integrated from a percentage; `mode` is its label, `rest` that of the remaining time."""
+class Choice:
+    """Which series are wanted: those of `kinds`; `words` (groups and names of series; () for all) narrows them."""
 
-    metric: str
-    name: str
-    help: str
-    mode: str = ""
-    rest: str = ""
+    kinds: Kinds = EVERYTHING
+    words: tuple[str, ...] = ()
 
-
-INTEGRALS = (
-    Integral(
-        "cpu.core_used",
-        "node_cpu_seconds_total",
-        "seconds a core was idle or busy, summed up from its load",
-        "busy",
-        "idle",
-    ),
-    Integral(
-        "psi.cpu",
-        "node_pressure_cpu_waiting_seconds_total",
-        "seconds some task waited for CPU, summed up from averages",
-    ),
-    Integral(
-        "psi.mem",
-        "node_pressure_memory_stalled_seconds_total",
-        "seconds all tasks waited for memory, summed up from averages",
-    ),
-    Integral(
-        "psi.io",
-        "node_pressure_io_stalled_seconds_total",
-        "seconds all tasks waited for I/O, summed up from averages",
-    ),
-)
+    def has(self, kind: str, name: str) -> bool:
+        """Whether this series is wanted."""
+        if kind == ALWAYS:
+            return True
+        if kind not in self.kinds:
+            return False
+        return not self.words or any(
+            kind in GROUPS[word] if word in GROUPS else word == name for word in self.words
+        )
